@@ -82,7 +82,8 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 			[]string{"clock"}, PostgresClock, ProcessClock),
 		DueTimes: in.Counters("schedule_due_times_total", "Due times of schedules that passed, by what became of them.", []string{"result"},
 			DueRun, DueMissed, DueSkipped),
-		RunLateness:       in.Histogram("schedule_run_lateness_seconds", "Time from the due time of a run and its jitter to its job.", telemetry.Quick),
+		RunLateness: in.Histogram("schedule_run_lateness_seconds", "Time from the due time of a run and its jitter to its job.",
+			telemetry.Quick),
 		OutcomesPublished: in.Counter("outcomes_published_total", "Outcomes appended to the outcome stream, repetitions included."),
 		Backlog:           newBacklogGauges(in),
 	}

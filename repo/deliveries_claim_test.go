@@ -282,11 +282,6 @@ func TestNewDeliveries(t *testing.T) {
 	require.Len(t, found([]job.ID{id, batched}, nil), of, "one was tried")
 }
 
-// hooks are the client's webhooks.
-func (f *fixture) hooks() []job.ID {
-	return each(must(f.store.Webhooks(f.ctx(), f.client))(f.t), func(w job.Webhook) job.ID { return w.ID })
-}
-
 // reads counts the rows of a table and the entries of its indexes that a statement reads.
 func (f *fixture) reads(table, statement, args string) int {
 	tx := must(f.store.Pool().Begin(f.ctx()))(f.t)

@@ -2,6 +2,7 @@ package tasks_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -80,7 +81,7 @@ func TestInspectCluster(t *testing.T) {
 	require.NoError(t, node.Client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err())
 	address := fmt.Sprint("redis-cluster://127.0.0.1:", server.Port())
 	redistest.Eventually(t, func() bool {
-		return redistest.Connect(t, address).Client.Get(t.Context(), "x").Err() == redis.Nil
+		return errors.Is(redistest.Connect(t, address).Client.Get(t.Context(), "x").Err(), redis.Nil)
 	})
 	i := inspect(t, address)
 	require.Len(t, i.Servers, 1)

@@ -50,7 +50,7 @@ func (*fakeQueue) EnsureDeliveries(context.Context, []job.DeliveryTask) (int, er
 
 func (*fakeQueue) RemoveDeliveries(...job.ID) {}
 
-func (q *fakeQueue) LastOutcome(_ context.Context, stream string) (last string, err error) {
+func (q *fakeQueue) LastOutcome(context.Context, string) (last string, err error) {
 	q.Change(func() { last, err = q.last(), q.Err })
 	return last, err
 }
@@ -63,7 +63,9 @@ func (q *fakeQueue) last() string {
 	return strconv.Itoa(q.added)
 }
 
-func (q *fakeQueue) AppendOutcomes(_ context.Context, stream string, maxLen int64, entries []job.StreamEntry) (before, last string, err error) {
+func (q *fakeQueue) AppendOutcomes(
+	_ context.Context, stream string, maxLen int64, entries []job.StreamEntry,
+) (before, last string, err error) {
 	if stream != testStream || maxLen != streamLength {
 		return "", "", errors.New("another stream")
 	}

@@ -41,7 +41,8 @@ func TestGiveBack(t *testing.T) {
 		}, apptest.Named(w.Queue.Sent()))
 		require.ElementsMatch(t, []job.Notification{apptest.Event(assigned), apptest.End(running), apptest.End(last), apptest.End(retried)},
 			w.Queue.Notifications())
-		require.ElementsMatch(t, []job.ID{assigned.JobID, running.JobID, last.JobID, retried.JobID}, w.Queue.Delivered(), "they may have callbacks")
+		require.ElementsMatch(t, []job.ID{assigned.JobID, running.JobID, last.JobID, retried.JobID}, w.Queue.Delivered(),
+			"they may have callbacks")
 		kind := "SUCCESS_FAST"
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Repaired.WithLabelValues("rescuer_requeued")))
 		require.Equal(t, 3.0, w.Metric(w.Metrics.Repaired.WithLabelValues("rescuer_failed")))

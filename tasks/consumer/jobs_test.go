@@ -161,7 +161,7 @@ func TestWorkersHoldEarlyTasksBack(t *testing.T) {
 	r := redistest.DB(t)
 	due, came := map[job.ID]time.Time{}, make(chan job.ID, 10)
 	startWorkers(t, r, Config{DelayedTaskCheckInterval: 10 * time.Millisecond}, func(_ context.Context, task job.Task) error {
-		if time.Now().Before(task.RunAt) && task.RunAt.Sub(time.Now()) < time.Second {
+		if left := time.Until(task.RunAt); left > 0 && left < time.Second {
 			return errors.New("too early") // its id does not come
 		}
 		came <- task.JobID

@@ -28,7 +28,9 @@ func (q *Queue) LastOutcome(ctx context.Context, stream string) (last string, er
 // has the fields "key", "content-type", "content-language" if its value has texts, and "value". It returns the ids of the entry
 // before the new ones, "" for none, and of the last one; entries of others in between are returned as the one before. With an error
 // some of the entries may have been appended; appending all of them again repeats those and keeps the order.
-func (q *Queue) AppendOutcomes(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) (before, last string, err error) {
+func (q *Queue) AppendOutcomes(
+	ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry,
+) (before, last string, err error) {
 	for first := true; len(entries) > 0; first = false {
 		n := portion(entries)
 		found, appended, err := q.appendEntries(ctx, stream, maxLen, entries[:n])

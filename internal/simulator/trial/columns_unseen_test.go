@@ -45,7 +45,8 @@ var unseenColumns = []struct {
 	{"The service's own account of work that is under way, which ends with the run", []string{
 		"deliveries.resent_at", "deliveries.dispatch", "events.called_back", "jobs.dispatch", "jobs.run_at",
 		"maintenance_state.leader_id", "maintenance_state.leader_expires_at", "maintenance_state.cursor_key",
-		"webhooks.consecutive_failures", "workers.worker_id", "workers.name", "workers.concurrency", "workers.started_at", "workers.heartbeat_at", "workers.expires_at",
+		"webhooks.consecutive_failures", "workers.worker_id", "workers.name", "workers.concurrency",
+		"workers.started_at", "workers.heartbeat_at", "workers.expires_at",
 		"goose_db_version.id", "goose_db_version.version_id", "goose_db_version.is_applied",
 	}},
 	{"Secrets and signing keys: receivers checked with them during the run", []string{
