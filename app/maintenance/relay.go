@@ -27,6 +27,8 @@ const (
 	relayBatch = 500
 	// relayMinAge leaves younger jobs to the process that stored them: it is about to enqueue them.
 	relayMinAge = time.Second
+	// furtherEvery is how many rounds end with one look at a later batch.
+	furtherEvery = 10
 )
 
 // Relay enqueues jobs again whose tasks were lost. Postgres knows which jobs wait; Redis may lose any of their tasks.
@@ -34,12 +36,17 @@ const (
 // Each round checks the oldest due jobs that no worker has claimed. If none of them lacked a task, the round ends. A task that is
 // missing further back is found once its job is among the oldest, before the workers run out of work. If some lacked a task, Redis
 // may have been emptied, and the relay continues with the next batch at once. A deferred job is checked when its time has come.
+//
+// The oldest may be jobs of a kind that no worker can run now. So the relay also walks over those behind them, slowly.
 type Relay struct {
 	store   RelayStore
 	queue   RelayQueue
 	metrics *app.Metrics
 
 	Clock *clock.Clock // Postgres' clock, set before the first round; nil: the machine's
+
+	rounds  int             // since the latest look further back
+	further job.QueueCursor // where the next one begins
 }
 
 // NewRelay returns a relay for Maintenance to run.
@@ -61,12 +68,35 @@ func (r *Relay) round(ctx context.Context, leading func() bool) error {
 			return err
 		}
 		made, err := r.ensure(ctx, tasks, "relay")
-		if err != nil || made == 0 || len(tasks) < relayBatch {
+		if err != nil || len(tasks) < relayBatch {
 			return err
 		}
 		after = tasks[len(tasks)-1].Cursor()
+		if made == 0 {
+			return r.lookFurther(ctx, after, age)
+		}
 	}
 	return nil
+}
+
+// lookFurther checks a batch behind the oldest jobs, every now and then the next one.
+func (r *Relay) lookFurther(ctx context.Context, oldest job.QueueCursor, age time.Duration) error {
+	if r.rounds++; r.rounds < furtherEvery {
+		return nil
+	}
+	r.rounds = 0
+	if r.further.RunAt.Before(oldest.RunAt) {
+		r.further = oldest
+	}
+	tasks, err := r.store.Waiting(ctx, r.further, age, relayBatch)
+	if err != nil {
+		return err
+	}
+	if r.further = (job.QueueCursor{}); len(tasks) == relayBatch {
+		r.further = tasks[len(tasks)-1].Cursor()
+	}
+	_, err = r.ensure(ctx, tasks, "relay")
+	return err
 }
 
 // ensure gives the jobs tasks, and counts those that had none.

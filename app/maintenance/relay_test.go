@@ -68,6 +68,21 @@ func TestRelayEnqueuesTheOldestFirst(t *testing.T) {
 	})
 }
 
+// The oldest jobs may wait for long although they have tasks. What is lost behind them is found all the same.
+func TestRelayLooksBehindTheOldest(t *testing.T) {
+	relays(t, func(t *testing.T, w *worldMaint, r *Relay) {
+		tasks := w.backlog(3*relayBatch + 1)
+		w.round(r)
+		for _, lost := range []job.Task{tasks[relayBatch+1], tasks[3*relayBatch], tasks[2*relayBatch]} {
+			delete(w.Queue.tasks, lost.JobID)
+			for range 4 * furtherEvery { // once around
+				w.round(r)
+			}
+			require.True(t, w.Queue.tasks[lost.JobID])
+		}
+	})
+}
+
 // The process that stored a young job is about to enqueue it. Where the clock was moved, jobs may not age.
 func TestRelayLeavesYoungJobs(t *testing.T) {
 	relays(t, func(t *testing.T, w *worldMaint, r *Relay) {
