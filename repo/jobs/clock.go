@@ -8,8 +8,9 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// clockInterval is how often a process asks for Postgres' time. Tasks are late by as much after a step.
-const clockInterval = 250 * time.Millisecond
+// clockInterval is how often a process asks for Postgres' time. For as long after a step, tasks are made for times that are wrong by
+// it: the relay has those run that are due.
+const clockInterval = time.Second
 
 // Now is Postgres' time, as far as it is known without asking: what is accepted by it
 // is due by it, whatever the clock of this machine shows. Until Postgres has

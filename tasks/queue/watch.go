@@ -49,23 +49,22 @@ func (q *Queue) Watch(ctx context.Context) {
 	}
 }
 
-// look also notices that Redis was emptied, when it looks at the queues.
-func (q *Queue) look(ctx context.Context, queues bool) {
+// look also notices that Redis was emptied, when it looks at everything.
+func (q *Queue) look(ctx context.Context, everything bool) {
 	paused, err := pausedQueues(ctx, q.redis.Client)
 	if err != nil {
 		return
 	}
-	c := Condition{Paused: paused, Evicts: evicts(q.redis.Client.Info(ctx, "memory").Val()), Long: q.Condition().Long && !queues}
-	for _, name := range redisconn.Queues {
-		if !queues {
-			break
-		}
-		info, err := q.redis.QueueInfo(name)
-		switch {
-		case errors.Is(err, asynq.ErrQueueNotFound):
-			q.connect()
-		case err == nil && info.Pending > longQueue:
-			c.Long = true
+	c := q.Condition()
+	c.Paused = paused
+	if everything {
+		c.Evicts, c.Long = evicts(q.redis.Client.Info(ctx, "memory").Val()), false
+		for _, name := range redisconn.Queues {
+			info, err := q.redis.QueueInfo(name)
+			if errors.Is(err, asynq.ErrQueueNotFound) {
+				q.connect()
+			}
+			c.Long = c.Long || err == nil && info.Pending > longQueue
 		}
 	}
 	q.condition.Store(&c)
@@ -82,10 +81,17 @@ func evicts(info string) string {
 
 // pausedQueues returns the queues that have the key by which asynq pauses them, whatever is in it.
 func pausedQueues(ctx context.Context, client redis.UniversalClient) (paused []string, err error) {
-	for _, queue := range redisconn.Queues {
-		switch err := client.Get(ctx, redisconn.QueueKey(queue, "paused")).Err(); {
+	gets := make([]*redis.StringCmd, len(redisconn.Queues))
+	_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error { // each answer has its own error
+		for i, queue := range redisconn.Queues {
+			gets[i] = p.Get(ctx, redisconn.QueueKey(queue, "paused"))
+		}
+		return nil
+	})
+	for i, get := range gets {
+		switch err := get.Err(); {
 		case err == nil, isWrongType(err):
-			paused = append(paused, queue)
+			paused = append(paused, redisconn.Queues[i])
 		case !errors.Is(err, redis.Nil):
 			return nil, err
 		}
