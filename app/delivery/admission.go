@@ -145,33 +145,33 @@ func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration
 	return max(wait, minBusy)
 }
 
-// putOff reserves a time for a task that was admitted and could not be sent.
-func (a *admission) putOff(at job.EndpointKey) time.Duration {
+// of calls f with what is known of an endpoint.
+func (a *admission) of(at job.EndpointKey, f func(*clientTasks, *endpointTasks)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	e := a.endpoint(at)
-	return e.putOff(time.Now(), e.pace)
+	f(a.client(at.Client), a.endpoint(at))
+}
+
+// putOff reserves a time for a task that was admitted and could not be sent.
+func (a *admission) putOff(at job.EndpointKey) (wait time.Duration) {
+	a.of(at, func(_ *clientTasks, e *endpointTasks) { wait = e.putOff(time.Now(), e.pace) })
+	return wait
 }
 
 // rest has nothing sent to a client for a while.
-func (a *admission) rest(client job.ID, d time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.client(client).rest = time.Now().Add(d)
+func (a *admission) rest(at job.EndpointKey, d time.Duration) {
+	a.of(at, func(c *clientTasks, _ *endpointTasks) { c.rest = time.Now().Add(d) })
 }
 
-// learn notes how an endpoint is.
+// learn notes how the latest attempt ended.
 func (a *admission) learn(at job.EndpointKey, h health) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.endpoint(at).health = h
+	a.of(at, func(_ *clientTasks, e *endpointTasks) { e.health = h })
 }
 
 // answers reports whether the latest attempt to send to the endpoint succeeded.
-func (a *admission) answers(at job.EndpointKey) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.endpoint(at).health == answering
+func (a *admission) answers(at job.EndpointKey) (yes bool) {
+	a.of(at, func(_ *clientTasks, e *endpointTasks) { yes = e.health == answering })
+	return yes
 }
 
 // client returns what is known of a client, under the lock.

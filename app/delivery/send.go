@@ -28,7 +28,7 @@ func (w *Worker) deliver(h held) (sent bool, err error) {
 	result, span, err := w.attempt(h)
 	if err != nil {
 		w.release(h)
-		return false, w.again(h.at, err)
+		return false, err
 	}
 	switch result.Attempt.Error {
 	case "":
@@ -41,17 +41,8 @@ func (w *Worker) deliver(h held) (sent bool, err error) {
 	return true, w.record(trace.ContextWithSpan(w.storing, span), h, result)
 }
 
-// These end an attempt before it began: nothing is recorded of it.
-var (
-	errStopping = errors.New("the delivery worker is stopping")
-	errTooLate  = errors.New("too little is left of the claim")
-	errBusy     = errors.New("no send slot came free")
-)
-
-// overRate is the same for a client that has used up its attempts for now.
-type overRate struct{ wait time.Duration }
-
-func (overRate) Error() string { return "the client's deliveries per minute are used up" }
+// errStopping ends the span of an attempt that is cut off.
+var errStopping = errors.New("the delivery worker is stopping")
 
 // Bounds of how long the deliveries of a client rest: other processes give
 // attempts back that they do not use.
@@ -60,63 +51,48 @@ const (
 	maxRest = 10 * time.Second
 )
 
-// again says when a task is to come again whose delivery was not sent.
-func (w *Worker) again(at job.EndpointKey, err error) error {
-	over, limited := errors.AsType[overRate](err)
-	switch {
-	case limited:
-		w.admission.rest(at.Client, min(max(over.wait, minRest), maxRest))
-		return &job.TaskEarly{Wait: max(minBusy, over.wait)}
-	case errors.Is(err, errBusy):
-		return &job.TaskEarly{Wait: w.admission.putOff(at)}
-	}
-	return &job.TaskEarly{}
-}
-
-// attempt sends a delivery when it gets a send slot. With a result it gives a span that covers the recording too. With an error there
-// is nothing to record. Waiting for an endpoint or an origin takes no send slot.
+// attempt sends a delivery when it gets a send slot. With a result it gives a span that covers the recording too. With an error, which
+// says when to try again, there is nothing to record. Waiting for an endpoint or an origin takes no send slot.
 func (w *Worker) attempt(h held) (job.Sent, trace.Span, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
 	if !w.admission.answers(h.at) {
 		endpoint := originKey{h.ClientID, h.Endpoint.String()}
 		if !w.cautious.enter(endpoint, waiting.Done()) {
-			return job.Sent{}, nil, w.gaveUp()
+			return job.Sent{}, nil, w.gaveUp(h.at)
 		}
 		defer w.cautious.leave(endpoint)
 	}
 	origin := originOf(h.ClaimedDelivery)
 	if !w.origins.enter(origin, waiting.Done()) {
-		return job.Sent{}, nil, w.gaveUp()
+		return job.Sent{}, nil, w.gaveUp(h.at)
 	}
 	defer w.origins.leave(origin)
 	if !w.sendSlots.Acquire(h.ClientID, waiting.Done()) {
-		return job.Sent{}, nil, w.gaveUp()
+		return job.Sent{}, nil, w.gaveUp(h.at)
 	}
 	defer w.sendSlots.Release(h.ClientID)
 	return w.sendInTime(h)
 }
 
-// gaveUp is why a wait for a slot ended.
-func (w *Worker) gaveUp() error {
+// gaveUp says when a task is to come again whose wait for a slot ended.
+func (w *Worker) gaveUp(at job.EndpointKey) error {
 	if w.open.Err() != nil {
-		return errStopping
+		return &job.TaskEarly{}
 	}
-	return errBusy
+	return &job.TaskEarly{Wait: w.admission.putOff(at)}
 }
 
 // sendInTime sends a delivery if its claim lasts long enough and its client may
 // have an attempt now. It fails too if the worker's end cut the send off.
 func (w *Worker) sendInTime(h held) (sent job.Sent, span trace.Span, err error) {
-	switch {
-	case w.open.Err() != nil:
-		return job.Sent{}, nil, errStopping
-	case time.Until(h.until) < w.cfg.Timeout+sendMargin:
-		return job.Sent{}, nil, errTooLate
+	if w.open.Err() != nil || time.Until(h.until) < w.cfg.Timeout+sendMargin {
+		return job.Sent{}, nil, &job.TaskEarly{}
 	}
 	if w.cfg.Rate != nil {
 		if a := w.cfg.Rate.Allow(w.sending, h.ClientID); !a.OK {
-			return job.Sent{}, nil, overRate{a.RetryAfter}
+			w.admission.rest(h.at, min(max(a.RetryAfter, minRest), maxRest))
+			return job.Sent{}, nil, &job.TaskEarly{Wait: max(minBusy, a.RetryAfter)}
 		}
 	}
 	ctx, cancel := context.WithTimeout(w.sending, w.cfg.Timeout+sendGrace)
@@ -129,7 +105,7 @@ func (w *Worker) sendInTime(h held) (sent job.Sent, span trace.Span, err error) 
 	// then it arrives twice.
 	if sent.Attempt.Error != "" && w.sending.Err() != nil {
 		telemetry.End(span, errStopping)
-		return job.Sent{}, nil, errStopping
+		return job.Sent{}, nil, &job.TaskEarly{}
 	}
 	return sent, span, nil
 }

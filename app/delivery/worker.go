@@ -169,7 +169,7 @@ func (w *Worker) claim(t job.DeliveryTask) (held, error) {
 	defer cancel()
 	for {
 		if !w.claimSlots.Acquire(t.ClientID, waiting.Done()) {
-			return held{}, w.again(at, w.gaveUp())
+			return held{}, w.gaveUp(at)
 		}
 		asked := time.Now()
 		d, wait, err := w.store.ClaimDelivery(w.storing, t.ID, w.hold)
