@@ -38,6 +38,7 @@ const (
 	dueMinAge    = time.Second     // for younger ones, the writer of the event makes the tasks
 	dueAhead     = 5 * time.Second // retries that are due so soon have tasks in time
 	dueBatch     = 2500            // deliveries of one look
+	roundTime    = 3 * time.Second // a longer round would count as one that hangs
 	// Bounds of how many deliveries of an endpoint one look is about: few, and more while they lack tasks.
 	leastDue = 20
 	mostDue  = 1000
@@ -72,7 +73,7 @@ func (r *Relay) Round(ctx context.Context, leading func() bool) error {
 	if r.Clock.Moved() { // frozen, it makes nothing older
 		minAge = 0
 	}
-	for leading() {
+	for began := time.Now(); leading() && time.Since(began) < roundTime; {
 		due, last, err := r.store.DueDeliveries(ctx, r.cursor, dueLook, r.due, dueBatch, minAge, dueAhead)
 		if err != nil {
 			return err
