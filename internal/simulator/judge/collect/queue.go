@@ -126,7 +126,9 @@ func (c *collector) addTasks(ctx context.Context, left map[string]history.Task) 
 }
 
 // subjectOf is the job or delivery that a task is named after.
-func subjectOf(t history.Task) string { return strings.FieldsFunc(t.ID+":", func(r rune) bool { return r == ':' || r == '/' })[0] }
+func subjectOf(t history.Task) string {
+	return strings.FieldsFunc(t.ID+":", func(r rune) bool { return r == ':' || r == '/' })[0]
+}
 
 // ownTasks says whether jobs and deliveries are of the run, by name; others and, without
 // the database, all are missing.
