@@ -92,7 +92,7 @@ func TestRedisCrashThatLosesItsLastWrites(t *testing.T) {
 	resurrected := s.tasks()
 	require.Len(t, resurrected, 50)
 	for _, id := range done {
-		require.Contains(t, resurrected, id+":1:0")
+		require.Contains(t, resurrected, id+":1")
 	}
 	api.resume()
 
