@@ -23,6 +23,9 @@ const (
 	knownEndpoints = 10_000
 	// paceWeight is the part of an endpoint's pace that comes from its latest delivery: one of so many.
 	paceWeight = 16
+	// paceKnown is after how many deliveries the pace of an endpoint is known. Before, tasks are put off for a moment.
+	paceKnown = 64
+	soonAgain = 200 * time.Microsecond
 )
 
 // admission limits how many tasks of an endpoint and of a client are handled at once, so that those that wait for a slow receiver
@@ -49,7 +52,8 @@ type endpointTasks struct {
 	held   int
 	since  time.Time // when the latest one was sent, or the first one came
 	health health
-	pace   time.Duration // between the ends of two while there are some, on average
+	sent   int
+	pace   time.Duration // between the ends of two while there is enough to do, on average
 	next   time.Time     // when the latest task that was put off comes back
 }
 
@@ -80,7 +84,7 @@ func (a *admission) enter(at job.EndpointKey) (busy time.Duration) {
 		return e.putOff(now, c.rest.Sub(now))
 	// An endpoint may have fewer than its client may still take, and a client fewer than are free.
 	case e.held >= min(a.most(e), a.handlers-a.held-c.held):
-		return e.putOff(now, e.pace)
+		return e.putOff(now, e.spacing())
 	}
 	if e.held == 0 {
 		a.active.Inc()
@@ -106,18 +110,25 @@ func (a *admission) most(e *endpointTasks) int {
 	return max(2*a.limit, int(maxAhead/e.pace))
 }
 
-// leave ends the handling of a task.
-func (a *admission) leave(at job.EndpointKey, sent bool) {
+// leave ends the handling of a task. took is how long it was, 0 if nothing was sent.
+func (a *admission) leave(at job.EndpointKey, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c, e := a.client(at.Client), a.endpoint(at)
 	now := time.Now()
-	if sent {
-		if pace := now.Sub(e.since); e.pace == 0 {
-			e.pace = pace
-		} else {
-			e.pace += (pace - e.pace) / paceWeight
+	if took > 0 {
+		pace := now.Sub(e.since)
+		switch {
+		case e.health != answering: // one at a time
+			pace = took
+		case e.pace == 0, e.held <= a.limit: // there was not enough to do to tell
+			pace = took / time.Duration(a.limit)
 		}
+		if e.pace == 0 {
+			e.pace = pace
+		}
+		e.pace += (pace - e.pace) / paceWeight
+		e.sent++
 		e.since = now
 	}
 	a.held--
@@ -130,17 +141,25 @@ func (a *admission) leave(at job.EndpointKey, sent bool) {
 	}
 }
 
-// putOff reserves a time for a task to come back, so long after the one before it. It is a little less than sending takes: better some
-// come in vain than the endpoint waits for them.
+// spacing is how long after another one a task is to come back. It is a little less than sending takes: better some come in vain than
+// the endpoint waits for them.
+func (e *endpointTasks) spacing() time.Duration {
+	if e.sent < paceKnown && e.health != failing {
+		return soonAgain
+	}
+	return e.pace * 3 / 4
+}
+
+// putOff reserves a time for a task to come back, so long after the one before it.
 func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration {
 	if e.next.Before(now) {
 		e.next = now
 	}
-	e.next = e.next.Add(max(after*3/4, time.Millisecond))
+	e.next = e.next.Add(max(after, soonAgain))
 	wait := e.next.Sub(now)
 	if wait > maxBusy {
 		e.next = now.Add(maxBusy)
-		wait = maxBusy/2 + rand.N(maxBusy/2)
+		wait = rand.N(maxBusy)
 	}
 	return max(wait, minBusy)
 }
@@ -154,7 +173,7 @@ func (a *admission) of(at job.EndpointKey, f func(*clientTasks, *endpointTasks))
 
 // putOff reserves a time for a task that was admitted and could not be sent.
 func (a *admission) putOff(at job.EndpointKey) (wait time.Duration) {
-	a.of(at, func(_ *clientTasks, e *endpointTasks) { wait = e.putOff(time.Now(), e.pace) })
+	a.of(at, func(_ *clientTasks, e *endpointTasks) { wait = e.putOff(time.Now(), e.spacing()) })
 	return wait
 }
 

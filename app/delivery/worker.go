@@ -133,14 +133,17 @@ func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 	if busy := w.admission.enter(at); busy > 0 {
 		return &job.TaskEarly{Wait: busy}
 	}
-	sent := false
-	defer func() { w.admission.leave(at, sent) }()
+	began, took := time.Now(), time.Duration(0)
+	defer func() { w.admission.leave(at, took) }()
 	h, err := w.claim(t)
 	if err != nil {
 		return err
 	}
 	defer w.claimSlots.Release(t.ClientID)
-	sent, err = w.deliver(h)
+	sent, err := w.deliver(h)
+	if sent {
+		took = time.Since(began)
+	}
 	return err
 }
 
