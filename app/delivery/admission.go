@@ -84,7 +84,7 @@ func (a *admission) enter(at job.EndpointKey) (busy time.Duration) {
 		return e.putOff(now, c.rest.Sub(now))
 	// An endpoint may have fewer than its client may still take, and a client fewer than are free.
 	case e.held >= min(a.most(e), a.handlers-a.held-c.held):
-		return e.putOff(now, e.spacing())
+		return e.putOff(now, e.spacing(now))
 	}
 	if e.held == 0 {
 		a.active.Inc()
@@ -142,9 +142,12 @@ func (a *admission) leave(at job.EndpointKey, took time.Duration) {
 }
 
 // spacing is how long after another one a task is to come back. It is a little less than sending takes: better some come in vain than
-// the endpoint waits for them.
-func (e *endpointTasks) spacing() time.Duration {
-	if e.sent < paceKnown && e.health != failing {
+// the endpoint waits for them. Before the first answer it grows with the wait for that.
+func (e *endpointTasks) spacing(now time.Time) time.Duration {
+	switch {
+	case e.health == unknown && e.held > 0:
+		return now.Sub(e.since) / paceWeight
+	case e.health == answering && e.sent < paceKnown:
 		return soonAgain
 	}
 	return e.pace * 3 / 4
@@ -173,7 +176,8 @@ func (a *admission) of(at job.EndpointKey, f func(*clientTasks, *endpointTasks))
 
 // putOff reserves a time for a task that was admitted and could not be sent.
 func (a *admission) putOff(at job.EndpointKey) (wait time.Duration) {
-	a.of(at, func(_ *clientTasks, e *endpointTasks) { wait = e.putOff(time.Now(), e.spacing()) })
+	now := time.Now()
+	a.of(at, func(_ *clientTasks, e *endpointTasks) { wait = e.putOff(now, e.spacing(now)) })
 	return wait
 }
 
