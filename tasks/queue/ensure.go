@@ -22,6 +22,9 @@ const (
 	// claimed what it points at: asynq itself notices after a minute or two that a worker was killed.
 	stuckPending = 2 * time.Second
 	stuckActive  = 10 * time.Second
+	// A task that comes again so soon is left as it is, or so soon after its handler put it off.
+	soonEnough = 3 * time.Second
+	busyEnough = 35 * time.Second
 	// sightingsKept is for how long a task that was not seen again is remembered.
 	sightingsKept = time.Minute
 )
@@ -34,22 +37,21 @@ func (q *Queue) Ensure(ctx context.Context, ts []job.Task) (made int, err error)
 	for i, t := range ts {
 		hints[i] = jobHint(t)
 	}
-	return q.ensure(ctx, redisconn.Jobs, 3*time.Second, hints)
+	return q.ensure(ctx, redisconn.Jobs, hints)
 }
 
-// EnsureDeliveries does the same for deliveries. One whose endpoint is busy may wait for half a minute.
+// EnsureDeliveries does the same for deliveries.
 func (q *Queue) EnsureDeliveries(ctx context.Context, ts []job.DeliveryTask) (made int, err error) {
 	hints := make([]hint, len(ts))
 	for i, t := range ts {
 		hints[i] = deliveryHint(t)
 	}
-	return q.ensure(ctx, redisconn.Webhooks, 35*time.Second, hints)
+	return q.ensure(ctx, redisconn.Webhooks, hints)
 }
 
-// ensure leaves a task that comes within patience as it is.
-func (q *Queue) ensure(ctx context.Context, name string, patience time.Duration, hints []hint) (made int, err error) {
-	look := look{queue: q, name: name, patience: patience, listed: map[string]bool{}}
-	if err = look.page(); err == nil {
+func (q *Queue) ensure(ctx context.Context, name string, hints []hint) (made int, err error) {
+	look := look{queue: q, name: name, listed: map[string]bool{}}
+	if err = look.page(ctx); err == nil {
 		made, err = look.ensureAll(ctx, hints)
 	}
 	if err != nil {
@@ -63,21 +65,22 @@ func (q *Queue) ensure(ctx context.Context, name string, patience time.Duration,
 
 // look is what one call has seen of a queue.
 type look struct {
-	queue    *Queue
-	name     string
-	patience time.Duration
-	listed   map[string]bool // pending tasks, by the first of their names
-	pages    int             // so many were read
-	ended    bool            // and these were all
+	queue  *Queue
+	name   string
+	listed map[string]bool // pending tasks, by the first of their names
+	pages  int             // so many were read
+	ended  bool            // and these were all
 }
 
 // page reads on in the list of pending tasks, from those that are taken next.
-func (l *look) page() error {
+func (l *look) page(ctx context.Context) error {
 	l.pages++
 	tasks, err := l.queue.inspector.ListPendingTasks(l.name, asynq.PageSize(listPage), asynq.Page(l.pages))
 	switch {
 	case errors.Is(err, asynq.ErrQueueNotFound): // it is empty, or Redis was emptied and other processes went on
-		l.queue.connect()
+		if err := l.queue.register(ctx, l.name); err != nil {
+			return err
+		}
 	case err != nil && strings.Contains(err.Error(), "WRONGTYPE"):
 		tasks = nil // one task cannot be read, so it counts as if none could: it is found among those that have one
 	case err != nil:
@@ -92,9 +95,9 @@ func (l *look) page() error {
 }
 
 // isListed reports whether the task is among the pending ones, or may be in the rest of a long list.
-func (l *look) isListed(h hint) (bool, error) {
+func (l *look) isListed(ctx context.Context, h hint) (bool, error) {
 	for !l.listed[h.id] && !l.ended && l.pages < maxPages {
-		if err := l.page(); err != nil {
+		if err := l.page(ctx); err != nil {
 			return false, err
 		}
 	}
@@ -170,11 +173,15 @@ func (l *look) judge(ctx context.Context, h hint, id string) (finding, error) {
 		if !l.queue.sightings.seenFor(id+" pending", stuckPending) {
 			return waits, nil
 		}
-		if listed, err := l.isListed(h); listed || err != nil {
+		if listed, err := l.isListed(ctx, h); listed || err != nil {
 			return waits, err
 		}
 	case asynq.TaskStateScheduled, asynq.TaskStateRetry, asynq.TaskStateArchived:
-		if at := info.NextProcessAt; !at.IsZero() && time.Until(at) < l.patience {
+		patience := soonEnough
+		if info.LastErr == (&job.TaskEarly{}).Error() { // its endpoint was busy
+			patience = busyEnough
+		}
+		if at := info.NextProcessAt; !at.IsZero() && time.Until(at) < patience {
 			return waits, nil
 		}
 		if l.queue.inspector.RunTask(l.name, id) == nil {

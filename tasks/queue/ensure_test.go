@@ -225,7 +225,7 @@ func TestEnsureDeliveries(t *testing.T) {
 		move(t, r, redisconn.Webhooks, ts[i].ID.String(), state, wait)
 	}
 	require.NoError(t, r.Inspector.DeleteTask(redisconn.Webhooks, ts[gone].ID.String()))
-	move(soon, "retry", 30*time.Second) // its endpoint is busy
+	move(soon, "retry", 2*time.Second)
 	move(late, "retry", time.Hour)
 	move(archived, "archived", 0)
 	require.Equal(t, 3, redistest.Must(q.EnsureDeliveries(t.Context(), ts))(t))

@@ -89,9 +89,23 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 	return q
 }
 
-// connect makes the client by which tasks are enqueued. Each client tells asynq's inspectors of its queues once: after Redis was
-// emptied another one does that again.
+// connect makes the client by which tasks are enqueued.
 func (q *Queue) connect() { q.client.Store(asynq.NewClientFromRedisClient(q.redis.Client)) }
+
+// register tells asynq's inspectors of a queue. Each client does that once, with the first task: after Redis was emptied another
+// client does it again, with a task that is removed at once.
+func (q *Queue) register(ctx context.Context, name string) error {
+	q.connect()
+	const id = "registration"
+	_, err := q.client.Load().EnqueueContext(ctx, asynq.NewTask(id, nil), asynq.Queue(name), asynq.TaskID(id), asynq.ProcessIn(farAhead))
+	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
+		err = q.inspector.DeleteTask(name, id)
+	}
+	if errors.Is(err, asynq.ErrTaskNotFound) { // another process did the same
+		return nil
+	}
+	return err
+}
 
 func (q *Queue) newSender(buffer int, what string, results *prometheus.CounterVec, waiting prometheus.Gauge) *notify.Sender[hint] {
 	return notify.NewSender(notify.SenderConfig[hint]{

@@ -62,7 +62,7 @@ func (q *Queue) look(ctx context.Context, everything bool) {
 		for _, name := range redisconn.Queues {
 			info, err := q.redis.QueueInfo(name)
 			if errors.Is(err, asynq.ErrQueueNotFound) {
-				q.connect()
+				_ = q.register(ctx, name) // or the next time
 			}
 			c.Long = c.Long || err == nil && info.Pending > longQueue
 		}
