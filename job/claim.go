@@ -41,7 +41,7 @@ type TaskEarly struct{ Wait time.Duration }
 
 func (e *TaskEarly) Error() string { return "the task's time has not come" }
 
-// ErrTaskStale is of a task with which there is nothing to do any more: it is forgotten, and not counted.
+// ErrTaskStale is of a task with which there is nothing to do any more: it is forgotten.
 var ErrTaskStale = errors.New("there is nothing to do for the task any more")
 
 // DeliveryTask says that a delivery may be due: "look at delivery D". It decides nothing.

@@ -77,7 +77,7 @@ func (q *Queue) Deliver(_, jobID job.ID) {
 	q.Change(func() { q.delivered = append(q.delivered, jobID) })
 }
 
-// Delivered gives the jobs of which events were to be delivered since the last call, zero for those of no job.
+// Delivered returns the jobs named in calls of Deliver since the last time; the zero id stands for events without a job.
 func (q *Queue) Delivered() (jobs []job.ID) {
 	q.Change(func() { jobs, q.delivered = q.delivered, nil })
 	return jobs

@@ -99,7 +99,7 @@ func (q *fakeQueue) flush() {
 	})
 }
 
-// waiting gives the deliveries that have a task which no worker has.
+// waiting returns the deliveries whose task no worker has taken.
 func (q *fakeQueue) waiting() (n int) {
 	q.Change(func() {
 		for _, t := range q.tasks {

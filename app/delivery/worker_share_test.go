@@ -86,7 +86,7 @@ func TestClientsWhoseEndpointsHangShareSends(t *testing.T) {
 	}
 }
 
-// While it fails an endpoint gets one at a time, whether storage counts its failures or, as of callbacks, nobody does.
+// A failing endpoint gets one delivery at a time, also a callback, whose failures storage does not count.
 func TestAFailingEndpointGetsOneAtATime(t *testing.T) {
 	var failing atomic.Bool
 	sending(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {

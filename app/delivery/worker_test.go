@@ -55,7 +55,7 @@ func (w *sendingWorld) stop(c *Worker, grace time.Duration) {
 	c.Stop(ctx)
 }
 
-// handle gives the task of a delivery to the worker.
+// handle passes the task of a delivery to the worker.
 func (w *sendingWorld) handle(id job.ID) error {
 	d := w.Store.delivery(id)
 	return w.worker.Handle(context.Background(), taskOf(&d.Delivery))

@@ -97,7 +97,7 @@ func TestCallbacksToForbiddenTargetsAreRefused(t *testing.T) {
 	})
 }
 
-// What is recorded of a job with a callback is delivered, whoever recorded it.
+// Every event of a job with a callback is delivered, whichever code recorded it.
 func TestEventsOfJobsWithACallbackWakeTheWorkers(t *testing.T) {
 	const url = "https://receiver.example"
 	callback := func(r *apptest.Row) { r.Callback = url }

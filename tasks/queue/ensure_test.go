@@ -237,6 +237,28 @@ func TestEnsureDeliveries(t *testing.T) {
 	require.Equal(t, "scheduled", redistest.StateOf(t, r, redisconn.Webhooks, ts[ahead].ID.String()))
 }
 
+// A task that was put off because its endpoint is busy comes again by itself; one that failed is run if it is due.
+func TestEnsureLeavesBusyDeliveries(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		returned error
+		made     int
+	}{{&job.TaskEarly{}, 0}, {&job.TaskFailed{Text: "HTTP_5XX"}, 1}} {
+		r := redistest.DB(t)
+		q := New(r, Config{})
+		ts := redistest.Deliveries(1)
+		redistest.Must(q.EnsureDeliveries(t.Context(), ts))(t)
+		s := asynq.NewServerFromRedisClient(r.Client, asynq.Config{
+			Queues: map[string]int{redisconn.Webhooks: 1}, TaskCheckInterval: time.Millisecond, Logger: redisconn.NewAsynqLog(r.Log),
+			RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return busyEnough - 5*time.Second },
+		})
+		require.NoError(t, s.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return c.returned })))
+		redistest.Eventually(t, func() bool { return redistest.StateOf(t, r, redisconn.Webhooks, ts[0].ID.String()) == "retry" })
+		s.Shutdown()
+		require.Equal(t, c.made, redistest.Must(q.EnsureDeliveries(t.Context(), ts))(t), c.returned)
+	}
+}
+
 // A state that was not seen for a while begins anew.
 func TestSightings(t *testing.T) {
 	t.Parallel()

@@ -92,14 +92,17 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 // connect makes the client by which tasks are enqueued.
 func (q *Queue) connect() { q.client.Store(asynq.NewClientFromRedisClient(q.redis.Client)) }
 
+// registration is the task of register.
+const registration = "registration"
+
 // register tells asynq's inspectors of a queue. Each client does that once, with the first task: after Redis was emptied another
 // client does it again, with a task that is removed at once.
 func (q *Queue) register(ctx context.Context, name string) error {
 	q.connect()
-	const id = "registration"
-	_, err := q.client.Load().EnqueueContext(ctx, asynq.NewTask(id, nil), asynq.Queue(name), asynq.TaskID(id), asynq.ProcessIn(farAhead))
+	_, err := q.client.Load().EnqueueContext(ctx, asynq.NewTask(registration, nil), asynq.Queue(name), asynq.TaskID(registration),
+		asynq.ProcessIn(farAhead))
 	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
-		err = q.inspector.DeleteTask(name, id)
+		err = q.inspector.DeleteTask(name, registration)
 	}
 	if errors.Is(err, asynq.ErrTaskNotFound) { // another process did the same
 		return nil
