@@ -39,6 +39,10 @@ const (
 	dueAhead     = 5 * time.Second // retries that are due so soon have tasks in time
 	dueBatch     = 2500            // deliveries of one look
 	roundTime    = 3 * time.Second // a longer round would count as one that hangs
+	// After a look that found most tasks in place, the next one comes after restShare times as long, and restAtMost: each
+	// task that is not among the first pending ones costs Redis two questions.
+	restShare  = 10
+	restAtMost = 3 * time.Second
 	// Bounds of how many deliveries of an endpoint one look is about: few, and more while they lack tasks.
 	leastDue = 20
 	mostDue  = 1000
@@ -56,6 +60,7 @@ type Relay struct {
 
 	cursor job.EndpointKey // where the walk over endpoints goes on; the leader's loop's own
 	due    int             // of each endpoint the next look is about so many
+	next   time.Time       // when that is
 }
 
 // NewRelay makes a relay of deliveries; Maintenance runs it.
@@ -70,8 +75,11 @@ func (r *Relay) Round(ctx context.Context, leading func() bool) error {
 		return err
 	}
 	minAge := dueMinAge
-	if r.Clock.Moved() { // frozen, it makes nothing older
+	switch {
+	case r.Clock.Moved(): // frozen, it makes nothing older
 		minAge = 0
+	case time.Now().Before(r.next):
+		return nil
 	}
 	for began := time.Now(); leading() && time.Since(began) < roundTime; {
 		due, last, err := r.store.DueDeliveries(ctx, r.cursor, dueLook, r.due, dueBatch, minAge, dueAhead)
@@ -88,7 +96,7 @@ func (r *Relay) Round(ctx context.Context, leading func() bool) error {
 		}
 		r.cursor = last
 		if 2*made <= len(due) {
-			r.due = leastDue
+			r.due, r.next = leastDue, time.Now().Add(min(restShare*time.Since(began), restAtMost))
 			return nil
 		}
 		r.due = min(4*r.due, mostDue)

@@ -24,10 +24,9 @@ const (
 	maxQueued     = 16384
 
 	// Flushers is how many flushes may be in flight. The second one begins when
-	// batchThreshold items wait, or when the first has taken longer than
+	// a full batch waits, or when the first has taken longer than
 	// slowFlushThreshold.
 	Flushers           = 2
-	batchThreshold     = 24
 	slowFlushThreshold = 25 * time.Millisecond
 
 	// LockedRowFraction is the fraction of the statement timeout for which a batch
@@ -240,9 +239,9 @@ func (b *Batcher[T, R]) take() (batch []*Waiter[T, R], end func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		// A few items do better to wait for the flush that is in flight: together
-		// with those that come meanwhile they cost one commit instead of two.
-		if b.quick == 0 || len(b.queue) >= batchThreshold {
+		// Less than a full batch does better to wait for the flush that is in flight:
+		// together with what comes meanwhile it costs one commit instead of two.
+		if b.quick == 0 || len(b.queue) >= MaxFlushItems {
 			b.beReady()
 			if batch = b.gather(); len(batch) > 0 {
 				b.quick++

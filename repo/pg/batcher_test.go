@@ -110,18 +110,18 @@ func TestBatcherGathersAFewWhileAFlushIsUnderWay(t *testing.T) {
 	b.slow = time.Hour
 	calls := []<-chan Answer[string]{call(t.Context(), b, "x")}
 	require.Equal(t, []string{"x"}, <-g.batches)
-	for i := range batchThreshold - 1 {
+	for i := range MaxFlushItems - 1 {
 		calls = append(calls, call(t.Context(), b, strconv.Itoa(i)))
 		b.awaitQueued(t, i+1)
 	}
 	require.Empty(t, g.batches)
 	g.open <- struct{}{}
-	require.Len(t, <-g.batches, batchThreshold-1, "all of them in the next one")
+	require.Len(t, <-g.batches, MaxFlushItems-1, "all of them in the next one")
 
-	for i := range batchThreshold {
+	for i := range MaxFlushItems {
 		calls = append(calls, call(t.Context(), b, "another "+strconv.Itoa(i)))
 	}
-	require.Len(t, <-g.batches, batchThreshold, "so many do not wait")
+	require.Len(t, <-g.batches, MaxFlushItems, "so many do not wait")
 	close(g.open)
 	requireAnswers(t, calls...)
 	requireAnswers(t, call(t.Context(), b, "last"))

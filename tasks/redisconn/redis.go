@@ -80,6 +80,7 @@ func (r *Redis) ClientOptions(timeout time.Duration, pool int) *redis.UniversalO
 	o.DialerRetries, o.MaxRetries = 1, -1
 	o.PoolSize, o.ContextTimeoutEnabled = pool, true
 	o.DisableIdentity = true
+	o.Protocol = 2 // with 3, each answer is first searched for pushed messages, which nothing here subscribes to
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &o
 }
