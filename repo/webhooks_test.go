@@ -58,8 +58,8 @@ func TestWebhookLife(t *testing.T) {
 	require.Equal(t, &want, w2, "what a patch does not name stays")
 	require.True(t, w2.UpdatedAt.After(w.UpdatedAt))
 
-	clients := must(f.store.Subscribers(f.ctx()))(t)
-	require.Equal(t, []job.ID{f.client, f.client}, clients, "once for each webhook")
+	require.ElementsMatch(t, []job.EndpointKey{{Client: f.client, Endpoint: w.ID}, {Client: f.client, Endpoint: second}},
+		must(f.store.Subscribers(f.ctx()))(t))
 	off := f.patch(second, enabled(false))
 	require.Equal(t, job.DisabledByOwner, off.Disabled.Reason)
 	require.Equal(t, off.Disabled, f.patch(second, enabled(false)).Disabled, "repeated, it changes nothing")

@@ -203,13 +203,13 @@ func (s *fakeStore) DeleteWebhook(ctx context.Context, client, id job.ID) error 
 	return err
 }
 
-func (s *fakeStore) Subscribers(ctx context.Context) ([]job.ID, error) {
-	return apptest.Call(ctx, s.Store, "Subscribers", func() (clients []job.ID, err error) {
+func (s *fakeStore) Subscribers(ctx context.Context) ([]job.EndpointKey, error) {
+	return apptest.Call(ctx, s.Store, "Subscribers", func() (enabled []job.EndpointKey, err error) {
 		for _, r := range s.webhooks {
 			if !r.deleted && r.Disabled == nil {
-				clients = append(clients, r.ClientID)
+				enabled = append(enabled, job.EndpointKey{Client: r.ClientID, Endpoint: r.ID})
 			}
 		}
-		return clients, nil
+		return enabled, nil
 	})
 }

@@ -133,11 +133,13 @@ func TestASubscriberThatIsAddedDuringAReadingStays(t *testing.T) {
 		answered := make(chan struct{})
 		w.Store.Hook("Subscribers", apptest.Hook{After: func(context.Context) error { <-answered; return nil }})
 		w.Background(s.Run)
-		s.Add(apptest.ClientA)
-		require.True(t, s.Has(apptest.ClientA))
+		at := job.EndpointKey{Client: apptest.ClientA, Endpoint: endpointA}
+		s.Add(at)
+		s.Add(at) // it was enabled again
+		require.Equal(t, 1, s.Webhooks(apptest.ClientA))
 		close(answered)
 		synctest.Wait()
-		require.True(t, s.Has(apptest.ClientA))
+		require.Equal(t, 1, s.Webhooks(apptest.ClientA))
 		apptest.Pass(subscribersInterval)
 		require.False(t, s.Has(apptest.ClientA), "the next reading knows better")
 	})
@@ -150,7 +152,7 @@ func TestNewDeliveriesHaveTheirTasks(t *testing.T) {
 		s := NewSubscribers(w.Store, w.Logger)
 		n := NewNotifier(w.Queue, s, w.Store, w.Logger)
 		w.Background(n.Run)
-		s.Add(apptest.ClientA)
+		s.Add(job.EndpointKey{Client: apptest.ClientA, Endpoint: endpointA})
 		written := func(client job.ID) job.Notification {
 			id := app.NewID()
 			w.Store.deliver(client, endpointA, func(r *deliveryRow) { r.JobID = id })

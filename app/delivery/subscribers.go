@@ -10,29 +10,38 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// SubscriberStore lists the clients that have enabled webhooks, once for each of these.
+// SubscriberStore lists the enabled webhooks of all clients.
 type SubscriberStore interface {
-	Subscribers(ctx context.Context) ([]job.ID, error)
+	Subscribers(ctx context.Context) ([]job.EndpointKey, error)
 }
 
 // subscribersInterval is how often the subscribers are read again. What is
 // missed in between, the relay finds in about the same time.
 const subscribersInterval = time.Second
 
-// Subscribers knows how many enabled webhooks each client has, as of a moment ago:
-// clients without one have nothing to deliver, and what a submission costs depends on it.
+// Subscribers knows the enabled webhooks of each client, as of a moment ago:
+// clients without one have nothing to deliver, and what a submission costs depends on their number.
 type Subscribers struct {
 	store SubscriberStore
 	log   *slog.Logger
 
 	mu    sync.RWMutex
-	known map[job.ID]int
-	added map[job.ID]int // since the reading under way began: it may not have seen them
+	known subscriptions
+	added []job.EndpointKey // since the reading under way began: it may not have seen them
+}
+
+type subscriptions map[job.ID]map[job.ID]struct{} // webhooks by client
+
+func (s subscriptions) add(at job.EndpointKey) {
+	if s[at.Client] == nil {
+		s[at.Client] = map[job.ID]struct{}{}
+	}
+	s[at.Client][at.Endpoint] = struct{}{}
 }
 
 // NewSubscribers makes an empty set; Run fills it.
 func NewSubscribers(store SubscriberStore, log *slog.Logger) *Subscribers {
-	return &Subscribers{store: store, log: log, known: map[job.ID]int{}, added: map[job.ID]int{}}
+	return &Subscribers{store: store, log: log, known: subscriptions{}}
 }
 
 // Has reports whether a client is known to have an enabled webhook.
@@ -42,15 +51,15 @@ func (s *Subscribers) Has(client job.ID) bool { return s.Webhooks(client) > 0 }
 func (s *Subscribers) Webhooks(client job.ID) int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.known[client]
+	return len(s.known[client])
 }
 
-// Add says that a client has one more enabled webhook now.
-func (s *Subscribers) Add(client job.ID) {
+// Add says that a client's webhook is enabled now. It may be known already.
+func (s *Subscribers) Add(at job.EndpointKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known[client]++
-	s.added[client]++
+	s.known.add(at)
+	s.added = append(s.added, at)
 }
 
 // Run keeps the set current until ctx ends. While storage fails it stays as it
@@ -61,21 +70,17 @@ func (s *Subscribers) Run(ctx context.Context) {
 
 func (s *Subscribers) read(ctx context.Context) error {
 	s.mu.Lock()
-	s.added = map[job.ID]int{}
+	s.added = nil
 	s.mu.Unlock()
-	clients, err := s.store.Subscribers(ctx)
+	enabled, err := s.store.Subscribers(ctx)
 	if err != nil {
 		return err
 	}
-	known := make(map[job.ID]int, len(clients))
-	for _, id := range clients {
-		known[id]++
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, n := range s.added { // they may be counted twice until the next reading
-		known[id] += n
+	s.known = subscriptions{}
+	for _, at := range append(enabled, s.added...) {
+		s.known.add(at)
 	}
-	s.known = known
 	return nil
 }

@@ -101,7 +101,7 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 		return job.IssuedWebhook{}, err
 	}
 	app.AfterCommit(ctx, func() {
-		s.deps.Subscribers.Add(w.ClientID)
+		s.deps.Subscribers.Add(job.EndpointKey{Client: w.ClientID, Endpoint: w.ID})
 		s.logChange(ctx, "webhook registered", "register_webhook", w.ClientID, w.ID)
 	})
 	return job.IssuedWebhook{Webhook: w, Secret: secret}, nil
@@ -143,7 +143,7 @@ func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookP
 		return nil, err
 	}
 	if w.Disabled == nil {
-		s.deps.Subscribers.Add(client)
+		s.deps.Subscribers.Add(job.EndpointKey{Client: client, Endpoint: id})
 	}
 	s.logChange(ctx, "webhook changed", "update_webhook", client, id, slog.Bool("enabled", w.Disabled == nil))
 	return w, nil

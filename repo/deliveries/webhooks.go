@@ -144,9 +144,9 @@ func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, seal
 	return s.oneWebhook(ctx, statement("rotateSecret"), pg.UUID(id), pg.UUID(client), sealed, overlap)
 }
 
-// Subscribers returns the clients that have enabled webhooks, once for each of these.
-func (s *Store) Subscribers(ctx context.Context) ([]job.ID, error) {
-	return pg.Query(ctx, s.db, pg.RowToID, statement("subscribers"))
+// Subscribers returns the enabled webhooks of all clients.
+func (s *Store) Subscribers(ctx context.Context) ([]job.EndpointKey, error) {
+	return pg.Query(ctx, s.db, pgx.RowToStructByPos[job.EndpointKey], statement("subscribers"))
 }
 
 // ProvenURLs gives the URLs of a client's enabled webhooks whose receivers said

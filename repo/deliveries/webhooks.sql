@@ -61,7 +61,7 @@ RETURNING {{webhookColumns}}
 
 -- name: subscribers
 -- Reads the index webhooks_enabled as a whole: a row for each webhook.
-SELECT client_id FROM webhooks WHERE deleted_at IS NULL AND disabled_at IS NULL ORDER BY client_id
+SELECT client_id, webhook_id FROM webhooks WHERE deleted_at IS NULL AND disabled_at IS NULL ORDER BY client_id, webhook_id
 
 -- name: provenURLs
 -- Reads the enabled webhooks of a client by the index webhooks_enabled. Locks nothing. A proof of a URL that the webhook no longer
