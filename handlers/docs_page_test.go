@@ -124,8 +124,8 @@ func TestDocumentsAreServed(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, string(plainJSON), string(docs.AsJSON(docs.OpenAPI)))
 	for path, text := range map[string][]byte{
-		"/openapi.yaml": docs.OpenAPI, "/openapi.json": docs.AsJSON(docs.OpenAPI), "/asyncapi.yaml": docs.AsyncAPI,
-		"/asyncapi.json": docs.AsJSON(docs.AsyncAPI), "/docs": nil,
+		"/openapi.yaml": docs.OpenAPI, "/openapi.json": docs.AsJSON(docs.OpenAPI), "/asyncapi.yaml": docs.AsyncAPI(),
+		"/asyncapi.json": docs.AsJSON(docs.AsyncAPI()), "/docs": nil,
 	} {
 		get := func(headers ...string) *answer {
 			a := w.send(http.MethodGet, path, "", append(headers, "Authorization", "-")...)

@@ -25,7 +25,7 @@ type tree map[string]any
 // openAPI and asyncAPI read a document, once.
 var (
 	openAPI  = sync.OnceValue(func() tree { return treeOf(docs.OpenAPI) })
-	asyncAPI = sync.OnceValue(func() tree { return treeOf(docs.AsyncAPI) })
+	asyncAPI = sync.OnceValue(func() tree { return treeOf(docs.AsyncAPI()) })
 )
 
 func treeOf(text []byte) tree {
@@ -310,11 +310,5 @@ func TestStreamsAreDocumented(t *testing.T) {
 	for _, name := range []string{"jobEvents", "clientEvents"} {
 		address, _ := root.in("channels", name)["address"].(string)
 		require.NotNil(t, openAPI().in("paths", address, "get"), address)
-	}
-	shared := openAPI().in("components", "schemas")
-	for name, schema := range root.in("components", "schemas") {
-		if name != "ProgressFrame" {
-			require.Equal(t, shared[name], schema, "%s is not as in openapi.yaml", name)
-		}
 	}
 }

@@ -81,7 +81,7 @@ var mayImport = []packageRule{
 	{"handlers/decode", []string{"internal/timetable", "job", "job/testbed", "verdict", "verdict/fault"}},
 	{"handlers/disturb", []string{"handlers/stream", "job/testbed", "verdict", "verdict/fault", "verdict/wire"}},
 	{"handlers/docs", []string{"handlers/problem", "job"}},
-	{"handlers/operator", []string{"handlers/decode", "handlers/header", "handlers/problem", "handlers/query", "internal/operators",
+	{"handlers/operator", []string{"handlers/decode", "handlers/docs", "handlers/header", "handlers/problem", "handlers/query", "internal/operators",
 		"job", "job/admin", "job/testbed", "job/view", "verdict", "verdict/fault", "verdict/report",
 		"internal/authlimit test", "internal/telemetry test"}},
 	{"handlers/problem", []string{"job", "job/view"}},

@@ -5,15 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/docs"
 )
 
 // frame is one event of a stream.
@@ -39,12 +38,8 @@ type eventStream struct {
 // documentedFrames are those of the AsyncAPI document.
 func documentedFrames(t *testing.T) *apitest.Document {
 	t.Helper()
-	text, err := asyncAPI()
-	require.NoError(t, err)
-	return apitest.New(t, text)
+	return apitest.New(t, docs.AsyncAPI())
 }
-
-var asyncAPI = sync.OnceValues(func() ([]byte, error) { return os.ReadFile("../../handlers/docs/asyncapi.yaml") })
 
 // stream opens an event stream; it is cut at the end of the test at the latest.
 func (u *user) stream(api *proc, path, lastID string, headers ...string) *eventStream {

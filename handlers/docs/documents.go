@@ -16,7 +16,7 @@ var (
 	//go:embed openapi.yaml
 	OpenAPI []byte
 	//go:embed asyncapi.yaml
-	AsyncAPI []byte
+	asyncAPI []byte
 )
 
 // AsJSON gives a document as JSON, its members in the same order.

@@ -76,7 +76,7 @@ type message struct{ Name, Title, Sample string }
 // receivers of webhooks get is among Webhooks.
 func (page) Messages() []message {
 	var messages []message
-	root := read(AsyncAPI)
+	root := read(AsyncAPI())
 	for _, m := range root.Get("components").Get("messages").Members() {
 		for _, e := range m.Get("examples").Entries() {
 			event := e.Get("headers").Text("event")

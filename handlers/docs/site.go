@@ -38,7 +38,7 @@ func (s *Site) OpenAPI() []byte {
 // AsyncAPI describes its event streams there.
 func (s *Site) AsyncAPI() []byte {
 	const server = "    host: \"{host}\"\n    protocol: http\n"
-	return s.below(AsyncAPI, server, server+"    pathname: %s\n")
+	return s.below(AsyncAPI(), server, server+"    pathname: %s\n")
 }
 
 // below gives a document whose server is below a path, if the service is.

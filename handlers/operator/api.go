@@ -10,8 +10,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/internal/operators"
@@ -88,10 +90,10 @@ type Deps struct {
 }
 
 //go:embed openapi.yaml
-var document []byte
+var ownDocument []byte
 
 // Document is the API's OpenAPI document.
-func Document() []byte { return document }
+var Document = sync.OnceValue(func() []byte { return docs.WithShared(ownDocument) })
 
 // API answers requests of operators.
 type API struct {

@@ -141,7 +141,7 @@ func (a *API) readingRoutes() []route {
 		get("system", a.getSystem),
 		get("overview", a.getOverview, windowQuery),
 		get("openapi.yaml", func(*call) (answer, error) {
-			return answer{status: http.StatusOK, mime: "application/yaml", body: document}, nil
+			return answer{status: http.StatusOK, mime: "application/yaml", body: Document()}, nil
 		}),
 		get("audit", a.listAudit, withPage(append([]query.Parameter{
 			text("operator"), query.Choice("action", actions), text("target_id"),

@@ -70,7 +70,7 @@ var kindDescriptions = sync.OnceValue(func() map[job.Kind]string {
 			}
 		}
 	}
-	if err := yaml.Unmarshal(document, &d); err != nil {
+	if err := yaml.Unmarshal(Document(), &d); err != nil {
 		panic(err) // cannot happen: the document is embedded
 	}
 	return d.Components.Schemas.WorkKind.Descriptions
