@@ -26,6 +26,15 @@ func requirePage(t *testing.T, a *answer, status int) {
 	t.Helper()
 	require.Equal(t, status, a.StatusCode)
 	require.Equal(t, "text/html; charset=utf-8", a.Header.Get("Content-Type"))
+	requirePolicy(t, a)
+	for _, loading := range []string{"<link", "<img", " src=", "url(", "@import", " style=", " onclick=", "<form"} {
+		require.NotContains(t, a.text, loading)
+	}
+}
+
+// requirePolicy checks that the policy allows the page's style and script, and nothing from elsewhere.
+func requirePolicy(t *testing.T, a *answer) {
+	t.Helper()
 	policy := a.Header.Get("Content-Security-Policy")
 	for _, rule := range []string{"default-src 'none'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"} {
 		require.Contains(t, policy, rule)
@@ -36,56 +45,16 @@ func requirePage(t *testing.T, a *answer, status int) {
 	for _, part := range inline {
 		sum := sha256.Sum256([]byte(part[2]))
 		require.Contains(t, policy, part[1]+"-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
-		require.NotContains(t, part[2], "localStorage")
-		require.NotContains(t, part[2], "sessionStorage")
-		require.NotContains(t, part[2], "document.cookie")
 	}
-	for _, loading := range []string{"<link", "<img", " src=", "url(", "@import", " style=", " onclick=", "<form"} {
-		require.NotContains(t, a.text, loading)
-	}
+	require.NotRegexp(t, `https?:|\*`, policy)
 }
 
-func TestDocsPageShowsTheDocument(t *testing.T) {
+func TestDocsPage(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	a := w.send(http.MethodGet, "/docs", "", "Authorization", "-")
-	requirePage(t, a, http.StatusOK)
-	require.NotContains(t, a.text, "%!", "a template that failed")
-	require.NotContains(t, a.text, "ZgotmplZ", "what the template took for dangerous")
-
-	root := openAPI()
-	ids := map[string]bool{}
-	for _, found := range regexp.MustCompile(` id="([^"]+)"`).FindAllStringSubmatch(a.text, -1) {
-		require.False(t, ids[found[1]], "two things have the id %s", found[1])
-		ids[found[1]] = true
-	}
-	for path, item := range root.in("paths") {
-		for method := range item.(map[string]any) {
-			if id, ok := root.in("paths", path, method)["operationId"].(string); ok {
-				require.True(t, ids[id], id)
-			}
-		}
-	}
-	for name := range root.in("webhooks") {
-		id, _ := root.in("webhooks", name, "post")["operationId"].(string)
-		require.True(t, ids[id], name)
-	}
-	for _, schema := range root.in("components", "schemas").names() {
-		require.True(t, ids["schema-"+schema], schema)
-	}
-	for _, response := range root.in("components", "responses").names() {
-		require.True(t, ids["answer-"+response], response)
-	}
-	for _, found := range regexp.MustCompile(`href="([^"]*)"`).FindAllStringSubmatch(a.text, -1) {
-		if target, ok := strings.CutPrefix(found[1], "#"); ok {
-			require.True(t, ids[target], "nothing is at #%s", target)
-			continue
-		}
-		require.Equal(t, http.StatusOK, w.send(http.MethodGet, "/"+found[1], "").StatusCode, found[1])
-	}
-	for _, c := range job.Codes {
-		require.Contains(t, a.text, `href="problems/`+c.Slug+`"`)
-	}
+	a := newWorld(t).send(http.MethodGet, "/docs", "", "Authorization", "-")
+	require.Equal(t, http.StatusOK, a.StatusCode)
+	requirePolicy(t, a)
+	require.Contains(t, a.text, `data-document="openapi.yaml"`)
 }
 
 func TestRelationPages(t *testing.T) {

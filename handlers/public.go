@@ -102,9 +102,9 @@ func (a *asset) send(r *call) error {
 
 // docsPage is the handler of the OpenAPI document as a page to read and to try.
 func (s *Server) docsPage() func(*call) error {
-	page := sync.OnceValue(func() *asset { return newAsset(fiber.MIMETextHTMLCharsetUTF8, s.site.Docs()) })
+	page := sync.OnceValue(func() *asset { return newAsset(fiber.MIMETextHTMLCharsetUTF8, []byte(s.site.Docs().Text)) })
 	return func(r *call) error {
-		r.Set(fiber.HeaderContentSecurityPolicy, docs.DocsPolicy)
+		r.Set(fiber.HeaderContentSecurityPolicy, s.site.Docs().Policy)
 		return page().send(r)
 	}
 }
@@ -133,7 +133,7 @@ func (s *Server) root(page func(*call) error) func(*call) error {
 		if header.Prefers(r.list(fiber.HeaderAccept), fiber.MIMETextHTML, fiber.MIMEApplicationJSON) {
 			return page(r)
 		}
-		r.Set(fiber.HeaderContentSecurityPolicy, docs.DocsPolicy)
+		r.Set(fiber.HeaderContentSecurityPolicy, docs.PagePolicy)
 		return addresses().send(r)
 	}
 }

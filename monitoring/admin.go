@@ -43,6 +43,8 @@ type Admin struct {
 	Dashboard http.Handler
 	// API is mounted at APIPath, guarded by itself; nil for none.
 	API func(operators.Guard) http.Handler
+	// Docs is the page of the operator's API; nil for none.
+	Docs http.Handler
 	// Console is the operator's page at / and its files below ConsolePath; nil for none.
 	Console http.Handler
 	// Attempts slows failed authentications: nil for one of its own.
@@ -94,6 +96,9 @@ func (a Admin) Handler() http.Handler {
 	if a.Dashboard != nil {
 		mux.Handle(DashboardPath+"/", only(guard, a.Dashboard))
 		mux.Handle("GET "+DashboardPath, http.RedirectHandler(DashboardPath+"/", http.StatusFound))
+	}
+	if a.Docs != nil {
+		mux.Handle("GET /docs", only(guard, a.Docs))
 	}
 	mux.HandleFunc("GET "+processPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")

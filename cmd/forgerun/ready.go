@@ -14,6 +14,7 @@ import (
 	"github.com/forgerun/forgerun/console"
 	"github.com/forgerun/forgerun/handlers"
 	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/internal/localhosts"
 	"github.com/forgerun/forgerun/internal/operators"
@@ -118,6 +119,7 @@ func (p *process) adminPart() lifecycle.Part {
 		Ready:     func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
 		API:       api.Handler,
 		Console:   console.Handler(),
+		Docs:      docs.OperatorPage("admin/v1/openapi.yaml"),
 		Attempts:  p.attempts, Source: p.source, Hosts: p.hosts(p.cfg.AdminAddr, !p.cfg.Operators().None()),
 	}
 	server := &http.Server{

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
@@ -54,15 +52,7 @@ func TestVerdictPage(t *testing.T) {
 	t.Cleanup(served.Close)
 
 	c := newTab(t, s, strings.TrimPrefix(served.URL, "http://"), "/")
-	require.NoError(t, chromedp.Listen(c.ctx, func(event any) {
-		if e, ok := event.(*log.EventEntryAdded); ok { // such as what the policy of the page refuses
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.wrong = append(c.wrong, e.Entry.Text)
-		}
-	}))
-	_, err = chromedp.Call(c.ctx, log.Enable, cdp.Empty{})
-	require.NoError(t, err)
+	c.hearLog()
 	c.do(chromedp.Reload())
 	c.says("FAILED: Your client can create duplicates: ")
 	c.says("No API key appears in a URL.")

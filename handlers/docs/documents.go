@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -19,25 +20,63 @@ var (
 	asyncAPI []byte
 )
 
-// AsJSON gives a document as JSON, its members in the same order.
-func AsJSON(text []byte) []byte { return []byte(read(text).pretty("") + "\n") }
-
-// read cannot fail: the documents are the program's own, and tests read them.
-func read(text []byte) node {
+// AsJSON returns a YAML document as JSON and keeps the order of its members. It
+// panics on invalid YAML; tests convert each embedded document.
+func AsJSON(text []byte) []byte {
 	var root yaml.Node
 	if err := yaml.Unmarshal(text, &root); err != nil {
 		panic(err)
 	}
-	return node{Node: root.Content[0], root: root.Content[0]}
+	out := jsontext.Value(appendJSON(nil, root.Content[0]))
+	if err := out.Indent(jsontext.WithIndent("  ")); err != nil {
+		panic(err)
+	}
+	return append(out, '\n')
 }
 
-// Operations gives the operationId of each operation by its method and path, as in "GET /v1/jobs/{id}".
+func appendJSON(out []byte, n *yaml.Node) []byte {
+	const object = "{}"
+	around := "[]"
+	switch n.Kind {
+	case yaml.ScalarNode:
+		switch n.ShortTag() {
+		case "!!int", "!!float", "!!bool", "!!null":
+			return append(out, n.Value...)
+		}
+		out, _ = jsontext.AppendQuote(out, n.Value) // YAML is UTF-8
+		return out
+	case yaml.MappingNode:
+		around = object
+	}
+	out = append(out, around[0])
+	for i, part := range n.Content {
+		switch {
+		case i > 0 && around == object && i%2 == 1:
+			out = append(out, ':')
+		case i > 0:
+			out = append(out, ',')
+		}
+		if around == object && i%2 == 0 {
+			out, _ = jsontext.AppendQuote(out, part.Value) // a name is a string even if YAML reads a number
+			continue
+		}
+		out = appendJSON(out, part)
+	}
+	return append(out, around[1])
+}
+
+// Operations returns the operationId of each operation by its method and path, as in "GET /v1/jobs/{id}".
 var Operations = sync.OnceValue(func() map[string]string {
+	var document struct{ Paths map[string]map[string]any }
+	if err := yaml.Unmarshal(OpenAPI, &document); err != nil {
+		panic(err)
+	}
 	all := map[string]string{}
-	for _, item := range read(OpenAPI).Get("paths").Members() {
-		for _, o := range item.Members() {
-			if id := o.Text("operationId"); id != "" {
-				all[strings.ToUpper(o.Key)+" "+item.Key] = id
+	for path, item := range document.Paths {
+		for method, of := range item {
+			operation, _ := of.(map[string]any) // the parameters of a path are none
+			if id, ok := operation["operationId"].(string); ok {
+				all[strings.ToUpper(method)+" "+path] = id
 			}
 		}
 	}

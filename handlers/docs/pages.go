@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"embed"
 	"html/template"
-	"strings"
 
 	"github.com/forgerun/forgerun/job"
 )
@@ -17,9 +16,7 @@ var (
 )
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"style":      func() template.CSS { return template.CSS(baseStyle) }, //nolint:gosec // the program's own
-	"paragraphs": paragraphs,
-	"anchor":     func(name string) string { return strings.ReplaceAll(name, " ", "-") },
+	"style": func() template.CSS { return template.CSS(baseStyle) }, //nolint:gosec // the program's own
 }).ParseFS(pages, "*.html"))
 
 // Relation gives the page that a link relation of the API's own points to.

@@ -2,8 +2,6 @@ package docs
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/base64"
 	"fmt"
 	"net/url"
 	"sync"
@@ -13,7 +11,7 @@ import (
 // what is to be copied.
 type Site struct {
 	publicURL string
-	docs      func() []byte
+	docs      func() Page
 	problems  func() map[string][]byte
 }
 
@@ -22,13 +20,13 @@ type Site struct {
 func NewSite(publicURL string) *Site {
 	return &Site{
 		publicURL: publicURL,
-		docs:      sync.OnceValue(func() []byte { return renderPage("page.html", page{read(OpenAPI), publicURL}) }),
+		docs:      sync.OnceValue(func() Page { return PageOf("ForgeRun API", "openapi.yaml") }),
 		problems:  sync.OnceValue(func() map[string][]byte { return problemPages(publicURL) }),
 	}
 }
 
 // Docs is OpenAPI as a page to read and to try.
-func (s *Site) Docs() []byte { return s.docs() }
+func (s *Site) Docs() Page { return s.docs() }
 
 // OpenAPI describes the API at its own address.
 func (s *Site) OpenAPI() []byte {
@@ -54,20 +52,4 @@ func (s *Site) below(document []byte, server, there string) []byte {
 func (s *Site) Problem(slug string) (page []byte, ok bool) {
 	page, ok = s.problems()[slug]
 	return page, ok
-}
-
-// The policies of pages (Content Security Policy, Level 3). Nothing is loaded
-// from anywhere, no form is sent, no frame holds a page. Style and script are
-// those in the page, known by their hashes: nothing that got into a page
-// otherwise is used. The page of the API may send requests to its own service.
-var (
-	PagePolicy = policy + "; style-src " + hashOf(baseStyle)
-	DocsPolicy = policy + "; style-src " + hashOf(baseStyle+pageStyle) + "; script-src " + hashOf(pageScript) + "; connect-src 'self'"
-)
-
-const policy = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-func hashOf(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
