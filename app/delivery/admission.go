@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -36,7 +37,7 @@ type admission struct {
 	limit    int // sends at once to an endpoint that answers
 	active   prometheus.Gauge
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards what follows, clients and endpoints too
 	held      int
 	clients   map[job.ID]*clientTasks
 	endpoints map[job.EndpointKey]*endpointTasks
@@ -49,6 +50,8 @@ type clientTasks struct {
 
 // endpointTasks is what is known of an endpoint and its tasks.
 type endpointTasks struct {
+	client *clientTasks
+	turn   chan struct{} // holds a token while something is sent, unless the endpoint is known to answer
 	held   int
 	since  time.Time // when the latest one was sent, or the first one came
 	health health
@@ -74,17 +77,17 @@ func newAdmission(handlers, limit int, active prometheus.Gauge) *admission {
 }
 
 // enter admits a task, or returns for how long it is put off. leave follows an admission.
-func (a *admission) enter(at job.EndpointKey) (busy time.Duration) {
+func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c, e := a.client(at.Client), a.endpoint(at)
-	now := time.Now()
+	e = a.endpoint(job.EndpointKey{Client: t.ClientID, Endpoint: t.Endpoint})
+	c, now := e.client, time.Now()
 	switch {
 	case c.rest.After(now):
-		return e.putOff(now, c.rest.Sub(now))
+		return e, e.putOff(now, c.rest.Sub(now))
 	// An endpoint may have fewer than its client may still take, and a client fewer than are free.
 	case e.held >= min(a.most(e), a.handlers-a.held-c.held):
-		return e.putOff(now, e.spacing(now))
+		return e, e.putOff(now, e.spacing(now))
 	}
 	if e.held == 0 {
 		a.active.Inc()
@@ -93,7 +96,7 @@ func (a *admission) enter(at job.EndpointKey) (busy time.Duration) {
 	a.held++
 	c.held++
 	e.held++
-	return 0
+	return e, 0
 }
 
 // most is how many tasks an endpoint may have here.
@@ -111,10 +114,9 @@ func (a *admission) most(e *endpointTasks) int {
 }
 
 // leave ends the handling of a task. took is how long it was, 0 if nothing was sent.
-func (a *admission) leave(at job.EndpointKey, took time.Duration) {
+func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c, e := a.client(at.Client), a.endpoint(at)
 	now := time.Now()
 	if took > 0 {
 		pace := now.Sub(e.since)
@@ -132,12 +134,9 @@ func (a *admission) leave(at job.EndpointKey, took time.Duration) {
 		e.since = now
 	}
 	a.held--
-	c.held--
+	e.client.held--
 	if e.held--; e.held == 0 {
 		a.active.Dec()
-	}
-	if c.held == 0 && c.rest.Before(now) {
-		delete(a.clients, at.Client)
 	}
 }
 
@@ -167,70 +166,27 @@ func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration
 	return max(wait, minBusy)
 }
 
-// of calls f with what is known of an endpoint.
-func (a *admission) of(at job.EndpointKey, f func(*clientTasks, *endpointTasks)) {
+// update changes or reads what is known of an endpoint.
+func (a *admission) update(f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f(a.client(at.Client), a.endpoint(at))
+	f()
 }
 
-// putOff reserves a time for a task that was admitted and could not be sent.
-func (a *admission) putOff(at job.EndpointKey) (wait time.Duration) {
-	now := time.Now()
-	a.of(at, func(_ *clientTasks, e *endpointTasks) { wait = e.putOff(now, e.spacing(now)) })
-	return wait
-}
-
-// rest has nothing sent to a client for a while.
-func (a *admission) rest(at job.EndpointKey, d time.Duration) {
-	a.of(at, func(c *clientTasks, _ *endpointTasks) { c.rest = time.Now().Add(d) })
-}
-
-// learn notes how the latest attempt ended.
-func (a *admission) learn(at job.EndpointKey, h health) {
-	a.of(at, func(_ *clientTasks, e *endpointTasks) { e.health = h })
-}
-
-// answers reports whether the latest attempt to send to the endpoint succeeded.
-func (a *admission) answers(at job.EndpointKey) (yes bool) {
-	a.of(at, func(_ *clientTasks, e *endpointTasks) { yes = e.health == answering })
-	return yes
-}
-
-// client returns what is known of a client, under the lock.
-func (a *admission) client(id job.ID) *clientTasks {
-	c := a.clients[id]
-	if c == nil {
-		c = &clientTasks{}
-		a.clients[id] = c
-	}
-	return c
-}
-
-// endpoint returns what is known of an endpoint, under the lock.
+// endpoint returns what is known of an endpoint, under the lock. When that is many, those without tasks are forgotten.
 func (a *admission) endpoint(at job.EndpointKey) *endpointTasks {
 	e := a.endpoints[at]
-	if e == nil {
-		a.forget()
-		e = &endpointTasks{}
-		a.endpoints[at] = e
+	if e != nil {
+		return e
 	}
+	if len(a.endpoints) >= knownEndpoints {
+		maps.DeleteFunc(a.endpoints, func(_ job.EndpointKey, e *endpointTasks) bool { return e.held == 0 })
+		maps.DeleteFunc(a.clients, func(_ job.ID, c *clientTasks) bool { return c.held == 0 && c.rest.Before(time.Now()) })
+	}
+	if a.clients[at.Client] == nil {
+		a.clients[at.Client] = &clientTasks{}
+	}
+	e = &endpointTasks{client: a.clients[at.Client], turn: make(chan struct{}, 1)}
+	a.endpoints[at] = e
 	return e
-}
-
-// forget drops what has no task here, when that is much.
-func (a *admission) forget() {
-	if len(a.endpoints) < knownEndpoints {
-		return
-	}
-	for at, e := range a.endpoints {
-		if e.held == 0 {
-			delete(a.endpoints, at)
-		}
-	}
-	for id, c := range a.clients {
-		if c.held == 0 && c.rest.Before(time.Now()) {
-			delete(a.clients, id)
-		}
-	}
 }

@@ -8,16 +8,22 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Reader reads deliveries.
+// Reader reads webhooks and deliveries.
 type Reader interface {
+	Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error)
+	Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) // newest first
 	// Deliveries lists the deliveries of a webhook or a job.
 	Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error)
 	Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error)
 }
 
-// Store reads deliveries and makes them wait to be sent again.
+// Store changes webhooks, and makes deliveries wait to be sent again.
 type Store interface {
 	Reader
+	InsertWebhook(ctx context.Context, w job.Webhook) (job.Webhook, error)
+	UpdateWebhook(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error)
+	RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error)
+	DeleteWebhook(ctx context.Context, client, id job.ID) error
 	TestWebhook(ctx context.Context, client, id job.ID) (*job.Delivery, error)
 	Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error)
 	RedeliverFailed(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error)
@@ -30,7 +36,7 @@ const replayBatch = 500
 
 // Test sends an event to one webhook, for its owner to see whether it arrives.
 func (s *Webhooks) Test(ctx context.Context, client, id job.ID) (*job.Delivery, error) {
-	d, err := s.deps.Deliveries.TestWebhook(ctx, client, id)
+	d, err := s.deps.Store.TestWebhook(ctx, client, id)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +53,7 @@ func taskOf(d *job.Delivery) job.DeliveryTask {
 
 // Redeliver sends a delivery once more, now. If a task of it is waiting, the relay has that run.
 func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
-	d, err := s.deps.Deliveries.Redeliver(ctx, client, owner, id)
+	d, err := s.deps.Store.Redeliver(ctx, client, owner, id)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +64,7 @@ func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.Deliv
 // RedeliverFailed sends once more what was given up since a moment.
 func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
 	return s.resend(since, func() (job.Replay, error) {
-		return s.deps.Deliveries.RedeliverFailed(ctx, client, id, since, replayBatch)
+		return s.deps.Store.RedeliverFailed(ctx, client, id, since, replayBatch)
 	})
 }
 
@@ -67,7 +73,7 @@ func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since
 // position that an earlier one gave; the zero position begins.
 func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
 	return s.resend(since, func() (job.Replay, error) {
-		return s.deps.Deliveries.ReplayEvents(ctx, client, id, since, after, replayBatch)
+		return s.deps.Store.ReplayEvents(ctx, client, id, since, after, replayBatch)
 	})
 }
 

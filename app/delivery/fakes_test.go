@@ -15,7 +15,7 @@ import (
 
 // fakeDeliveries answers for a Store: with replay, and after that with err.
 type fakeDeliveries struct {
-	Store
+	*fakeStore
 	replay job.Replay
 	err    error
 	asked  []replayAsked

@@ -111,7 +111,7 @@ func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
 		var mu sync.Mutex
 		now, most := map[string]int{}, map[string]int{}
 		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
-			at := originOf(p)
+			at := receiverOf(p)
 			key := at.client.String() + at.origin
 			mu.Lock()
 			now[key]++
@@ -140,9 +140,9 @@ func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
 		for key, n := range most {
 			require.LessOrEqual(t, n, 2, key) // a fifth of ten
 		}
-		w.worker.origins.mu.Lock()
-		defer w.worker.origins.mu.Unlock()
-		require.Empty(t, w.worker.origins.gates)
+		w.worker.sends.mu.Lock()
+		defer w.worker.sends.mu.Unlock()
+		require.Empty(t, w.worker.sends.receivers)
 	})
 }
 

@@ -32,10 +32,10 @@ func (w *Worker) deliver(h held) (sent bool, err error) {
 	}
 	switch result.Attempt.Error {
 	case "":
-		w.admission.learn(h.at, answering)
+		w.learn(h.at, answering)
 	case job.SendInternal: // it says nothing about the endpoint
 	default:
-		w.admission.learn(h.at, failing)
+		w.learn(h.at, failing)
 	}
 	defer span.End()
 	return true, w.record(trace.ContextWithSpan(w.storing, span), h, result)
@@ -52,35 +52,44 @@ const (
 )
 
 // attempt sends a delivery when it gets a send slot. With a result it gives a span that covers the recording too. With an error, which
-// says when to try again, there is nothing to record. Waiting for an endpoint or an origin takes no send slot.
+// says when to try again, there is nothing to record.
 func (w *Worker) attempt(h held) (job.Sent, trace.Span, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
-	if !w.admission.answers(h.at) {
-		endpoint := originKey{h.ClientID, h.Endpoint.String()}
-		if !w.cautious.enter(endpoint, waiting.Done()) {
+	answers := false
+	w.admission.update(func() { answers = h.at.health == answering })
+	if !answers {
+		select {
+		case h.at.turn <- struct{}{}:
+			defer func() { <-h.at.turn }()
+		case <-waiting.Done():
 			return job.Sent{}, nil, w.gaveUp(h.at)
 		}
-		defer w.cautious.leave(endpoint)
 	}
-	origin := originOf(h.ClaimedDelivery)
-	if !w.origins.enter(origin, waiting.Done()) {
+	release := w.sends.acquire(receiverOf(h.ClaimedDelivery), waiting.Done())
+	if release == nil {
 		return job.Sent{}, nil, w.gaveUp(h.at)
 	}
-	defer w.origins.leave(origin)
-	if !w.sendSlots.Acquire(h.ClientID, waiting.Done()) {
-		return job.Sent{}, nil, w.gaveUp(h.at)
-	}
-	defer w.sendSlots.Release(h.ClientID)
+	defer release()
 	return w.sendInTime(h)
 }
 
+// receiverOf returns the receiver of a delivery.
+func receiverOf(p job.ClaimedDelivery) receiver {
+	return receiver{p.ClientID, cmp.Or(job.OriginOf(p.Target.URL), p.Endpoint.String())} // without an origin the sender refuses it
+}
+
+// learn notes how the latest attempt to send to an endpoint ended.
+func (w *Worker) learn(e *endpointTasks, h health) { w.admission.update(func() { e.health = h }) }
+
 // gaveUp says when a task is to come again whose wait for a slot ended.
-func (w *Worker) gaveUp(at job.EndpointKey) error {
-	if w.open.Err() != nil {
-		return &job.TaskEarly{}
+func (w *Worker) gaveUp(e *endpointTasks) error {
+	early := &job.TaskEarly{}
+	if w.open.Err() == nil {
+		now := time.Now()
+		w.admission.update(func() { early.Wait = e.putOff(now, e.spacing(now)) })
 	}
-	return &job.TaskEarly{Wait: w.admission.putOff(at)}
+	return early
 }
 
 // sendInTime sends a delivery if its claim lasts long enough and its client may
@@ -91,7 +100,7 @@ func (w *Worker) sendInTime(h held) (sent job.Sent, span trace.Span, err error) 
 	}
 	if w.cfg.Rate != nil {
 		if a := w.cfg.Rate.Allow(w.sending, h.ClientID); !a.OK {
-			w.admission.rest(h.at, min(max(a.RetryAfter, minRest), maxRest))
+			w.admission.update(func() { h.at.client.rest = time.Now().Add(min(max(a.RetryAfter, minRest), maxRest)) })
 			return job.Sent{}, nil, &job.TaskEarly{Wait: max(minBusy, a.RetryAfter)}
 		}
 	}

@@ -10,20 +10,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// WebhookStore changes a client's webhooks.
-type WebhookStore interface {
-	InsertWebhook(ctx context.Context, w job.Webhook) (job.Webhook, error)
-	UpdateWebhook(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error)
-	RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error)
-	DeleteWebhook(ctx context.Context, client, id job.ID) error
-}
-
-// WebhookReader reads a client's webhooks.
-type WebhookReader interface {
-	Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error)
-	Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) // newest first
-}
-
 // WebhookSecrets makes signing secrets.
 type WebhookSecrets interface {
 	New(webhook job.ID) (secret string, sealed []byte, err error)
@@ -42,39 +28,59 @@ const secretOverlap = 24 * time.Hour
 // key) nothing is registered; without Targets URLs are not looked at; without Challenge
 // receivers are not asked whether they want events.
 type WebhooksDeps struct {
-	Store       WebhookStore
-	Reader      WebhookReader
-	Deliveries  Store
+	Store       Store
 	Secrets     WebhookSecrets
 	Targets     app.Targets
 	Challenge   Challenge
 	Queue       Tasks
 	Subscribers *Subscribers
 	Clock       app.Clock // time.Now if nil
-	Metrics     *app.Metrics
 	Log         *slog.Logger
 }
 
-// Webhooks is the use cases of subscriptions and of what is delivered to them
-// (section 8).
+// Webhooks is the use cases of subscriptions and of what is delivered to them (section 8).
 type Webhooks struct {
-	WebhookReader // webhooks and deliveries are read as they are stored
-	Reader
+	Reader // webhooks and deliveries are read as they are stored
 
 	deps   WebhooksDeps
-	proofs *proofs // nil: none is asked for
+	proofs *slots // for questions to receivers
 }
+
+// Bounds of how many receivers are asked at once by one process. What a receiver that hangs holds up is its client's own.
+const (
+	proofsAtOnce       = 64
+	clientProofsAtOnce = 2
+)
 
 // NewWebhooks makes the use cases of subscriptions.
 func NewWebhooks(d WebhooksDeps) *Webhooks {
 	if d.Clock == nil {
 		d.Clock = time.Now
 	}
-	s := &Webhooks{WebhookReader: d.Reader, Reader: d.Deliveries, deps: d}
-	if d.Challenge != nil {
-		s.proofs = newProofs(d.Challenge)
+	return &Webhooks{Reader: d.Store, deps: d, proofs: newSlots(proofsAtOnce, clientProofsAtOnce)}
+}
+
+// errManyProofs is for those that did not get a slot before their request ended.
+var errManyProofs = &job.Error{
+	Code: job.CodeQueueFull, Detail: "Too many receivers are being asked whether they want events. Try again later.", RetryAfter: time.Second,
+}
+
+// Prove asks the receiver at a URL, which was checked before, whether it wants events. It takes some seconds, so nothing that others
+// wait for may be held meanwhile, and no transaction be open. What the receiver does not say is a violation of the URL.
+func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
+	if s.deps.Challenge == nil {
+		return nil
 	}
-	return s
+	release := s.proofs.acquire(receiver{client: client}, ctx.Done())
+	if release == nil {
+		return errManyProofs
+	}
+	defer release()
+	wrong := s.deps.Challenge.Ask(ctx, url)
+	if err := ctx.Err(); err != nil || wrong == "" { // an answer that was cut off says nothing
+		return err
+	}
+	return job.Invalid(job.Violation{Pointer: "/url", Detail: wrong})
 }
 
 // errNoMasterKey is the answer to whatever needs a secret where none can be kept.
@@ -90,7 +96,7 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 	if s.deps.Secrets == nil {
 		return job.IssuedWebhook{}, errNoMasterKey
 	}
-	if s.proofs != nil && !r.Proven {
+	if s.deps.Challenge != nil && !r.Proven {
 		return job.IssuedWebhook{}, job.ErrUnproven
 	}
 	w, secret, err := s.newWebhook(r)
@@ -132,7 +138,7 @@ func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookP
 	if violations := s.checkPatch(p); len(violations) > 0 {
 		return nil, refusalOf(violations, p.Unlisted, p.Malformed)
 	}
-	if s.proofs != nil && p.URL != nil && !p.Proven {
+	if s.deps.Challenge != nil && p.URL != nil && !p.Proven {
 		if _, err := s.Webhook(ctx, client, id); err != nil {
 			return nil, err
 		}

@@ -23,10 +23,10 @@ type webhookWorld struct {
 
 func newWebhookWorld(t *testing.T, change ...func(*WebhooksDeps)) *webhookWorld {
 	w := newWorldDelivery(t)
-	h := &webhookWorld{w: w, deliveries: &fakeDeliveries{}}
+	h := &webhookWorld{w: w, deliveries: &fakeDeliveries{fakeStore: w.Store}}
 	d := WebhooksDeps{
-		Store: w.Store, Reader: w.Store, Deliveries: h.deliveries, Secrets: fakeSecrets{}, Targets: apptest.NoLocals{},
-		Queue: w.Queue, Subscribers: NewSubscribers(w.Store, w.Logger), Metrics: w.Metrics, Log: w.Logger,
+		Store: h.deliveries, Secrets: fakeSecrets{}, Targets: apptest.NoLocals{},
+		Queue: w.Queue, Subscribers: NewSubscribers(w.Store, w.Logger), Log: w.Logger,
 	}
 	for _, f := range change {
 		f(&d)

@@ -90,9 +90,7 @@ type Worker struct {
 	hold       time.Duration // of a claim
 	admission  *admission
 	claimSlots *fair.Semaphore[job.ID]
-	sendSlots  *fair.Semaphore[job.ID]
-	origins    *origins
-	cautious   *origins // of endpoints of which it is not known that they answer
+	sends      *slots
 
 	open    context.Context // until Stop: nothing more is claimed then, and no send begins
 	quit    context.CancelFunc
@@ -112,8 +110,7 @@ func NewWorker(cfg WorkerConfig, store WorkerStore, sender Sender, queue app.Que
 	w := &Worker{
 		cfg: cfg, store: store, sender: sender, queue: queue, metrics: m, log: log, hold: cfg.Timeout + holdMargin,
 		admission:  newAdmission(HandlersOf(cfg.Concurrency), share, m.Endpoints),
-		claimSlots: fair.New[job.ID](claimShare * cfg.Concurrency), sendSlots: fair.New[job.ID](cfg.Concurrency),
-		origins: newOrigins(share), cautious: newOrigins(1),
+		claimSlots: fair.New[job.ID](claimShare * cfg.Concurrency), sends: newSlots(cfg.Concurrency, share),
 	}
 	w.open, w.quit = context.WithCancel(context.Background())
 	w.sending, w.cut = context.WithCancel(context.Background())
@@ -129,13 +126,13 @@ func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 		return &job.TaskEarly{Wait: minBusy}
 	}
 	defer w.running.Done()
-	at := job.EndpointKey{Client: t.ClientID, Endpoint: t.Endpoint}
-	if busy := w.admission.enter(at); busy > 0 {
+	e, busy := w.admission.enter(t)
+	if busy > 0 {
 		return &job.TaskEarly{Wait: busy}
 	}
 	began, took := time.Now(), time.Duration(0)
-	defer func() { w.admission.leave(at, took) }()
-	h, err := w.claim(t)
+	defer func() { w.admission.leave(e, took) }()
+	h, err := w.claim(e, t)
 	if err != nil {
 		return err
 	}
@@ -161,26 +158,25 @@ func (w *Worker) begin() bool {
 // counted from before it was asked for.
 type held struct {
 	job.ClaimedDelivery
-	at    job.EndpointKey
+	at    *endpointTasks
 	until time.Time
 }
 
 // claim claims the delivery of a task, and waits for it if it is due within a moment. With the delivery it takes a claim slot.
-func (w *Worker) claim(t job.DeliveryTask) (held, error) {
-	at := job.EndpointKey{Client: t.ClientID, Endpoint: t.Endpoint}
+func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (held, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
 	for {
 		if !w.claimSlots.Acquire(t.ClientID, waiting.Done()) {
-			return held{}, w.gaveUp(at)
+			return held{}, w.gaveUp(e)
 		}
 		asked := time.Now()
 		d, wait, err := w.store.ClaimDelivery(w.storing, t.ID, w.hold)
 		if d != nil && err == nil {
 			if d.Target.Failures > 0 {
-				w.admission.learn(at, failing)
+				w.learn(e, failing)
 			}
-			return held{*d, at, asked.Add(w.hold)}, nil
+			return held{*d, e, asked.Add(w.hold)}, nil
 		}
 		w.claimSlots.Release(t.ClientID)
 		switch {

@@ -40,7 +40,7 @@ func (w *worldDelivery) subscribe(client job.ID) *webhookRow {
 // fakeStore adds deliveries and webhooks to the shared store.
 type fakeStore struct {
 	*apptest.Store
-	WebhookReader
+	Reader
 	deliveries []*deliveryRow
 	webhooks   map[job.ID]*webhookRow
 }

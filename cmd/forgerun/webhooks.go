@@ -56,8 +56,7 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 // webhooksDeps are what those use cases need without clients' requests.
 func (p *process) webhooksDeps() delivery.WebhooksDeps {
 	return delivery.WebhooksDeps{
-		Store: p.store, Reader: p.store, Deliveries: p.store, Targets: p.guard(), Queue: p.queue,
-		Subscribers: p.subscribers, Metrics: p.metrics, Log: p.log,
+		Store: p.store, Targets: p.guard(), Queue: p.queue, Subscribers: p.subscribers, Log: p.log,
 	}
 }
 

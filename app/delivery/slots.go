@@ -1,0 +1,68 @@
+package delivery
+
+import (
+	"sync"
+
+	"github.com/forgerun/forgerun/internal/fair"
+	"github.com/forgerun/forgerun/job"
+)
+
+// slots bounds how many receivers are spoken to at once: clients share the slots fairly, and one receiver of a client gets a part of
+// them. Who waits for a receiver has no slot. Clients do not share a receiver: many may use one, and none is to delay the others.
+type slots struct {
+	all   *fair.Semaphore[job.ID]
+	limit int // for one receiver
+
+	mu        sync.Mutex
+	receivers map[receiver]*turns // those in use
+}
+
+// receiver is an origin (scheme, host and port) as one client uses it, whatever its webhooks and callbacks there are.
+type receiver struct {
+	client job.ID
+	origin string
+}
+
+type turns struct {
+	taken chan struct{} // holds a token for each
+	users int           // that have one or wait
+}
+
+func newSlots(n, limit int) *slots {
+	return &slots{all: fair.New[job.ID](n), limit: limit, receivers: map[receiver]*turns{}}
+}
+
+// acquire waits for a slot until giveUp is closed, and returns how to give it back, nil without one.
+func (s *slots) acquire(at receiver, giveUp <-chan struct{}) (release func()) {
+	s.mu.Lock()
+	r := s.receivers[at]
+	if r == nil {
+		r = &turns{taken: make(chan struct{}, s.limit)}
+		s.receivers[at] = r
+	}
+	r.users++
+	s.mu.Unlock()
+	forget := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if r.users--; r.users == 0 {
+			delete(s.receivers, at)
+		}
+	}
+	select {
+	case r.taken <- struct{}{}:
+	case <-giveUp:
+		forget()
+		return nil
+	}
+	if !s.all.Acquire(at.client, giveUp) {
+		<-r.taken
+		forget()
+		return nil
+	}
+	return func() {
+		s.all.Release(at.client)
+		<-r.taken
+		forget()
+	}
+}
