@@ -30,8 +30,7 @@ type Store interface {
 	ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (job.Replay, error)
 }
 
-// replayBatch is how many deliveries one request queues at most: some 25 ms of the
-// database's time. With repo's bound of the events looked at, it bounds a request.
+// replayBatch is how many deliveries one request queues at most: some 25 ms of the database's time.
 const replayBatch = 500
 
 // Test sends an event to one webhook, for its owner to see whether it arrives.
@@ -63,25 +62,25 @@ func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.Deliv
 
 // RedeliverFailed sends once more what was given up since a moment.
 func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
-	return s.resend(since, func() (job.Replay, error) {
-		return s.deps.Store.RedeliverFailed(ctx, client, id, since, replayBatch)
-	})
-}
-
-// Replay sends what was given up since a moment, and the events since then that
-// the webhook asks for and that have no delivery to it. It goes on after a
-// position that an earlier one gave; the zero position begins.
-func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
-	return s.resend(since, func() (job.Replay, error) {
-		return s.deps.Store.ReplayEvents(ctx, client, id, since, after, replayBatch)
-	})
-}
-
-// resend does one step, however much there is: requests that go on with it are
-// admitted, counted and answered one by one. A repeated request makes nothing twice. The relay makes the tasks.
-func (s *Webhooks) resend(since time.Time, step func() (job.Replay, error)) (job.Replay, error) {
-	if since.After(s.deps.Clock()) {
-		return job.Replay{}, job.Invalid(job.Violation{Pointer: "/since", Detail: "The time must not be in the future."})
+	if err := s.checkSince(since); err != nil {
+		return job.Replay{}, err
 	}
-	return step()
+	return s.deps.Store.RedeliverFailed(ctx, client, id, since, replayBatch)
+}
+
+// Replay sends what was given up since a moment, and the events since then that the webhook asks for and that have no delivery to it.
+// It goes on after a position that an earlier one gave; the zero position begins. It does one step, however much there is: requests
+// that go on with it are admitted, counted and answered one by one. A repeated one makes nothing twice. The relay makes the tasks.
+func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
+	if err := s.checkSince(since); err != nil {
+		return job.Replay{}, err
+	}
+	return s.deps.Store.ReplayEvents(ctx, client, id, since, after, replayBatch)
+}
+
+func (s *Webhooks) checkSince(since time.Time) error {
+	if since.After(s.deps.Clock()) {
+		return job.Invalid(job.Violation{Pointer: "/since", Detail: "The time must not be in the future."})
+	}
+	return nil
 }

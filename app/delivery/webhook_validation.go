@@ -15,13 +15,7 @@ const (
 	maxWebhookDescription = 256 // characters
 )
 
-// refusalOf is the error for a request with all that is wrong with it.
-func refusalOf(violations []job.Violation, unlisted int, malformed bool) *job.Error {
-	return job.Request{Malformed: malformed, Unlisted: unlisted}.Refusal(violations)
-}
-
-// checkRequest gives everything that is wrong with a request for a webhook. A
-// member in which decoding found something wrong has no value to be checked.
+// checkRequest returns everything that is wrong with a request for a webhook.
 func (s *Webhooks) checkRequest(r job.WebhookRequest) []job.Violation {
 	p := job.WebhookPatch{URL: &r.URL, Events: append([]string{}, r.Events...), Description: &r.Description, Violations: r.Violations}
 	if r.ContentMode != "" {
@@ -30,20 +24,29 @@ func (s *Webhooks) checkRequest(r job.WebhookRequest) []job.Violation {
 	return s.checkPatch(p)
 }
 
-// checkPatch is checkRequest for the members that a patch has.
+// checkPatch is checkRequest for the members that a patch has. One in which decoding found something wrong has no value to be checked.
 func (s *Webhooks) checkPatch(p job.WebhookPatch) []job.Violation {
 	violations := slices.Clone(p.Violations)
-	if p.URL != nil && !concerns(p.Violations, "/url") {
-		violations = append(violations, s.checkURL(*p.URL)...)
+	wrong := func(pointer, detail string) {
+		if detail != "" && !concerns(p.Violations, pointer) {
+			violations = append(violations, job.Violation{Pointer: pointer, Detail: detail})
+		}
+	}
+	switch {
+	case p.URL == nil:
+	case *p.URL == "":
+		wrong("/url", "A webhook needs the URL that its events are sent to.")
+	case s.deps.Targets != nil:
+		wrong("/url", s.deps.Targets.Check(*p.URL))
 	}
 	if p.Events != nil && !concerns(p.Violations, "/events") {
 		violations = append(violations, checkEvents(p.Events)...)
 	}
-	if p.Description != nil {
-		violations = append(violations, checkDescription(*p.Description)...)
+	if p.Description != nil && utf8.RuneCountInString(*p.Description) > maxWebhookDescription {
+		wrong("/description", fmt.Sprintf("At most %d characters are allowed.", maxWebhookDescription))
 	}
-	if p.ContentMode != nil && !concerns(p.Violations, "/content_mode") {
-		violations = append(violations, checkContentMode(*p.ContentMode)...)
+	if p.ContentMode != nil && !p.ContentMode.Valid() {
+		wrong("/content_mode", fmt.Sprintf("Allowed are %s and %s.", job.ContentBinary, job.ContentStructured))
 	}
 	return violations
 }
@@ -53,20 +56,6 @@ func concerns(violations []job.Violation, pointer string) bool {
 	return slices.ContainsFunc(violations, func(v job.Violation) bool {
 		return v.Pointer == pointer || strings.HasPrefix(v.Pointer, pointer+"/")
 	})
-}
-
-func (s *Webhooks) checkURL(url string) []job.Violation {
-	wrong := ""
-	switch {
-	case url == "":
-		wrong = "A webhook needs the URL that its events are sent to."
-	case s.deps.Targets != nil:
-		wrong = s.deps.Targets.Check(url)
-	}
-	if wrong == "" {
-		return nil
-	}
-	return []job.Violation{{Pointer: "/url", Detail: wrong}}
 }
 
 func checkEvents(events []string) (violations []job.Violation) {
@@ -89,18 +78,4 @@ func checkEvents(events []string) (violations []job.Violation) {
 		violations = append(violations, v)
 	}
 	return violations
-}
-
-func checkDescription(description string) []job.Violation {
-	if utf8.RuneCountInString(description) <= maxWebhookDescription {
-		return nil
-	}
-	return []job.Violation{{Pointer: "/description", Detail: fmt.Sprintf("At most %d characters are allowed.", maxWebhookDescription)}}
-}
-
-func checkContentMode(m job.ContentMode) []job.Violation {
-	if m.Valid() {
-		return nil
-	}
-	return []job.Violation{{Pointer: "/content_mode", Detail: fmt.Sprintf("Allowed are %s and %s.", job.ContentBinary, job.ContentStructured)}}
 }

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -15,8 +16,7 @@ type WebhookSecrets interface {
 	New(webhook job.ID) (secret string, sealed []byte, err error)
 }
 
-// Challenge asks a receiver whether it wants events, and says what is missing in
-// its answer, "" for nothing. It takes a bounded time.
+// Challenge asks a receiver whether it wants events, and says what is missing in its answer, "" for nothing. It takes a bounded time.
 type Challenge interface {
 	Ask(ctx context.Context, url string) (wrong string)
 }
@@ -24,9 +24,8 @@ type Challenge interface {
 // secretOverlap is how long a webhook's old secret signs beside the new one.
 const secretOverlap = 24 * time.Hour
 
-// WebhooksDeps is what Webhooks works with. Without Secrets (there is no master
-// key) nothing is registered; without Targets URLs are not looked at; without Challenge
-// receivers are not asked whether they want events.
+// WebhooksDeps is what Webhooks works with. Without Secrets (there is no master key) nothing is registered; without Targets URLs are not
+// looked at; without Challenge receivers are not asked whether they want events.
 type WebhooksDeps struct {
 	Store       Store
 	Secrets     WebhookSecrets
@@ -87,11 +86,10 @@ func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
 var errNoMasterKey = job.Errorf(job.CodeConfigInvalid,
 	"Webhooks cannot be registered on this server: its operator must set FORGERUN_MASTER_KEY.")
 
-// Register makes a webhook and shows its secret. With job.ErrUnproven it asks for
-// a proof, see Prove.
+// Register makes a webhook and shows its secret. With job.ErrUnproven it asks for a proof, see Prove.
 func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.IssuedWebhook, error) {
 	if violations := s.checkRequest(r); len(violations) > 0 {
-		return job.IssuedWebhook{}, refusalOf(violations, r.Unlisted, r.Malformed)
+		return job.IssuedWebhook{}, job.Request{Malformed: r.Malformed, Unlisted: r.Unlisted}.Refusal(violations)
 	}
 	if s.deps.Secrets == nil {
 		return job.IssuedWebhook{}, errNoMasterKey
@@ -99,9 +97,17 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 	if s.deps.Challenge != nil && !r.Proven {
 		return job.IssuedWebhook{}, job.ErrUnproven
 	}
-	w, secret, err := s.newWebhook(r)
+	id := app.NewID()
+	secret, sealed, err := s.deps.Secrets.New(id)
 	if err != nil {
 		return job.IssuedWebhook{}, err
+	}
+	w := job.Webhook{
+		ID: id, ClientID: r.ClientID, URL: r.URL, Events: r.Events, Description: r.Description,
+		ContentMode: cmp.Or(r.ContentMode, job.ContentBinary), Secrets: []job.SealedSecret{{Sealed: sealed}},
+	}
+	if r.Proven {
+		w.ProvenAt = new(s.deps.Clock()) // storage has it by its own clock
 	}
 	if w, err = s.deps.Store.InsertWebhook(ctx, w); err != nil {
 		return job.IssuedWebhook{}, err
@@ -113,30 +119,10 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 	return job.IssuedWebhook{Webhook: w, Secret: secret}, nil
 }
 
-func (s *Webhooks) newWebhook(r job.WebhookRequest) (w job.Webhook, secret string, err error) {
-	id := app.NewID()
-	secret, sealed, err := s.deps.Secrets.New(id)
-	if err != nil {
-		return job.Webhook{}, "", err
-	}
-	w = job.Webhook{
-		ID: id, ClientID: r.ClientID, URL: r.URL, Events: r.Events, Description: r.Description, ContentMode: r.ContentMode,
-		Secrets: []job.SealedSecret{{Sealed: sealed}},
-	}
-	if w.ContentMode == "" {
-		w.ContentMode = job.ContentBinary
-	}
-	if r.Proven {
-		w.ProvenAt = new(s.deps.Clock()) // storage has it by its own clock
-	}
-	return w, secret, nil
-}
-
-// Update changes a webhook, and disables or enables it. With job.ErrUnproven it
-// asks for a proof of the URL, the one that it has too, see Prove.
+// Update changes a webhook, and disables or enables it. With job.ErrUnproven it asks for a proof of the URL, the one that it has too.
 func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
 	if violations := s.checkPatch(p); len(violations) > 0 {
-		return nil, refusalOf(violations, p.Unlisted, p.Malformed)
+		return nil, job.Request{Malformed: p.Malformed, Unlisted: p.Unlisted}.Refusal(violations)
 	}
 	if s.deps.Challenge != nil && p.URL != nil && !p.Proven {
 		if _, err := s.Webhook(ctx, client, id); err != nil {
@@ -164,8 +150,7 @@ func (s *Webhooks) Unregister(ctx context.Context, client, id job.ID) error {
 	return nil
 }
 
-// RotateSecret gives a webhook a new secret. The old one signs as well for
-// secretOverlap, so that the receiver can change in that time.
+// RotateSecret gives a webhook a new secret. The old one signs as well for secretOverlap, so that the receiver can change in that time.
 func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error) {
 	if s.deps.Secrets == nil {
 		return job.IssuedWebhook{}, errNoMasterKey
@@ -182,8 +167,7 @@ func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.Iss
 	return job.IssuedWebhook{Webhook: *w, Secret: secret}, nil
 }
 
-// logChange logs a change, with the request that asked for it and without URL
-// and secret: a URL may hold credentials of its own.
+// logChange logs a change, with the request that asked for it and without URL and secret: a URL may hold credentials of its own.
 func (s *Webhooks) logChange(ctx context.Context, message, action string, client, id job.ID, more ...slog.Attr) {
 	attrs := []slog.Attr{
 		slog.String("action", action), slog.String("request_id", telemetry.RequestOf(ctx)), slog.String("client_id", client.String()),
