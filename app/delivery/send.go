@@ -11,6 +11,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/app"
@@ -23,29 +25,10 @@ const (
 	recordPause = 100 * time.Millisecond // doubled each time
 )
 
-// deliver sends a delivery and records what became of it, or gives it back. It reports whether it was sent.
-func (w *Worker) deliver(h held) (sent bool, err error) {
-	result, span, err := w.attempt(h)
-	if err != nil {
-		w.release(h)
-		return false, err
-	}
-	switch result.Attempt.Error {
-	case "":
-		w.learn(h.at, answering)
-	case job.SendInternal: // it says nothing about the endpoint
-	default:
-		w.learn(h.at, failing)
-	}
-	defer span.End()
-	return true, w.record(trace.ContextWithSpan(w.storing, span), h, result)
-}
-
 // errStopping ends the span of an attempt that is cut off.
 var errStopping = errors.New("the delivery worker is stopping")
 
-// Bounds of how long the deliveries of a client rest: other processes give
-// attempts back that they do not use.
+// Bounds of how long the deliveries of a client rest: other processes give attempts back that they do not use.
 const (
 	minRest = 100 * time.Millisecond
 	maxRest = 10 * time.Second
@@ -92,8 +75,8 @@ func (w *Worker) gaveUp(e *endpointTasks) error {
 	return early
 }
 
-// sendInTime sends a delivery if its claim lasts long enough and its client may
-// have an attempt now. It fails too if the worker's end cut the send off.
+// sendInTime sends a delivery if its claim lasts long enough and its client may have an attempt now. It fails too if the worker's end
+// cut the send off.
 func (w *Worker) sendInTime(h held) (sent job.Sent, span trace.Span, err error) {
 	if w.open.Err() != nil || time.Until(h.until) < w.cfg.Timeout+sendMargin {
 		return job.Sent{}, nil, &job.TaskEarly{}
@@ -110,13 +93,44 @@ func (w *Worker) sendInTime(h held) (sent job.Sent, span trace.Span, err error) 
 	describeDelivery(span, h.ClaimedDelivery)
 	sent = w.send(ctx, h.ClaimedDelivery)
 	describeSent(span, sent.Attempt)
-	// What was cut off here did not fail there. It may have arrived all the same:
-	// then it arrives twice.
+	// What was cut off here did not fail there. It may have arrived all the same: then it arrives twice.
 	if sent.Attempt.Error != "" && w.sending.Err() != nil {
 		telemetry.End(span, errStopping)
 		return job.Sent{}, nil, &job.TaskEarly{}
 	}
 	return sent, span, nil
+}
+
+// describeDelivery says which delivery a span is about. Of a callback's URL it gives the host alone: the others may hold secrets.
+func describeDelivery(span trace.Span, p job.ClaimedDelivery) {
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(
+		telemetry.DeliveryID.String(p.Delivery.ID.String()), telemetry.ClientID.String(p.ClientID.String()),
+		telemetry.EventName.String(p.EventName), telemetry.Attempt.Int(p.Attempts+1), semconv.HTTPRequestMethodPost)
+	if !p.JobID.IsZero() {
+		span.SetAttributes(telemetry.JobID.String(p.JobID.String()))
+	}
+	if !p.WebhookID.IsZero() {
+		span.SetAttributes(telemetry.WebhookID.String(p.WebhookID.String()))
+	} else if u, err := url.Parse(p.URL); err == nil {
+		span.SetAttributes(semconv.ServerAddress(u.Hostname()))
+	}
+}
+
+// describeSent says what became of an attempt to deliver.
+func describeSent(span trace.Span, a job.DeliveryAttempt) {
+	if !span.IsRecording() {
+		return
+	}
+	if a.Status != 0 {
+		span.SetAttributes(semconv.HTTPResponseStatusCode(a.Status))
+	}
+	if a.Error != "" {
+		span.SetAttributes(semconv.ErrorTypeKey.String(string(a.Error)))
+		span.SetStatus(codes.Error, a.Error.Text())
+	}
 }
 
 // send calls the sender; a panic becomes a failed attempt.
@@ -141,8 +155,15 @@ func (w *Worker) record(ctx context.Context, h held, sent job.Sent) error {
 	if w.cfg.Clock.Moved() { // what is recorded lies between events of the same clock
 		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
 	}
-	w.weigh(ctx, h.ClientID, &sent.Attempt)
-	r := w.judge(h.ClaimedDelivery, sent)
+	// What a receiver has answered is left out where the client has no room for it today.
+	if weight := sent.Attempt.Weight(); weight > 0 && w.cfg.Storage != nil && !w.cfg.Storage.AllowUnits(ctx, h.ClientID, weight).OK {
+		forgetAnswer(&sent.Attempt)
+	}
+	r := job.DeliveryResult{DeliveryID: h.Delivery.ID, Fence: h.Fence, Sent: sent}
+	r.State, r.Wait = w.cfg.Policy.Next(&h.Delivery, sent, rand.Float64())
+	if sent.Attempt.Error == job.SendGone && !h.WebhookID.IsZero() {
+		r.Disable = job.DisabledGone
+	}
 	for try := 0; ; {
 		recorded, err := w.store.RecordDelivery(ctx, r)
 		switch {
@@ -181,29 +202,11 @@ func (w *Worker) taskEnd(r job.DeliveryResult) error {
 	return failed
 }
 
-// weigh counts what a receiver has answered, and leaves it out where the client has no room for it today.
-func (w *Worker) weigh(ctx context.Context, client job.ID, a *job.DeliveryAttempt) {
-	if weight := a.Weight(); weight > 0 && w.cfg.Storage != nil && !w.cfg.Storage.AllowUnits(ctx, client, weight).OK {
-		forgetAnswer(a)
-	}
-}
-
 func forgetAnswer(a *job.DeliveryAttempt) {
 	a.Header, a.Body, a.Truncated = nil, nil, a.Truncated || len(a.Body) > 0
 }
 
-// judge decides what follows an attempt.
-func (w *Worker) judge(p job.ClaimedDelivery, sent job.Sent) job.DeliveryResult {
-	r := job.DeliveryResult{DeliveryID: p.Delivery.ID, Fence: p.Fence, Sent: sent}
-	r.State, r.Wait = w.cfg.Policy.Next(&p.Delivery, sent, rand.Float64())
-	if sent.Attempt.Error == job.SendGone && !p.WebhookID.IsZero() {
-		r.Disable = job.DisabledGone
-	}
-	return r
-}
-
-// reportRecorded logs and counts what was committed. If the webhook was disabled,
-// it tells those who watch, and the client's other webhooks.
+// reportRecorded logs and counts what was committed. If the webhook was disabled, it tells those who watch, and the client's others.
 func (w *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
 	w.metrics.Delivered(p, r)
 	w.logAttempt(ctx, p, r, recorded.Number)
@@ -223,15 +226,14 @@ func (w *Worker) release(h held) {
 	}
 }
 
-// aboutDelivery names a delivery in a log line. Of a callback only the host is
-// told: paths and queries may hold secrets.
+// aboutDelivery names a delivery in a log line. Of a callback only the host is told: paths and queries may hold secrets.
 func aboutDelivery(p job.ClaimedDelivery) []any {
 	attrs := append(make([]any, 0, 12), slog.String("action", "deliver"),
 		slog.String("delivery_id", p.Delivery.ID.String()), slog.String("client_id", p.ClientID.String()))
-	if p.WebhookID.IsZero() {
-		attrs = append(attrs, slog.String("callback_host", hostOf(p.URL)))
-	} else {
+	if !p.WebhookID.IsZero() {
 		attrs = append(attrs, slog.String("webhook_id", p.WebhookID.String()))
+	} else if u, err := url.Parse(p.URL); err == nil {
+		attrs = append(attrs, slog.String("callback_host", u.Host))
 	}
 	if !p.JobID.IsZero() {
 		attrs = append(attrs, slog.String("job_id", p.JobID.String()))
@@ -247,15 +249,6 @@ func aboutDelivery(p job.ClaimedDelivery) []any {
 		attrs = append(attrs, slog.String("correlation_id", id))
 	}
 	return append(attrs, slog.String("event_name", p.EventName))
-}
-
-// hostOf gives the host and port of a URL, "" if it has none.
-func hostOf(address string) string {
-	u, err := url.Parse(address)
-	if err != nil {
-		return ""
-	}
-	return u.Host
 }
 
 // logAttempt writes the one line of an attempt (section 16).

@@ -15,12 +15,10 @@ type SubscriberStore interface {
 	Subscribers(ctx context.Context) ([]job.EndpointKey, error)
 }
 
-// subscribersInterval is how often the subscribers are read again. What is
-// missed in between, the relay finds in about the same time.
+// subscribersInterval is how often the subscribers are read again. What is missed in between, the relay finds in about the same time.
 const subscribersInterval = time.Second
 
-// Subscribers knows the enabled webhooks of each client, as of a moment ago:
-// clients without one have nothing to deliver, and what a submission costs depends on their number.
+// Subscribers knows the enabled webhooks of each client, as of a moment ago: what a submission costs depends on their number.
 type Subscribers struct {
 	store SubscriberStore
 	log   *slog.Logger
@@ -62,8 +60,7 @@ func (s *Subscribers) Add(at job.EndpointKey) {
 	s.added = append(s.added, at)
 }
 
-// Run keeps the set current until ctx ends. While storage fails it stays as it
-// was: to look for deliveries that are not there costs little.
+// Run keeps the set current until ctx ends. While storage fails it stays as it was.
 func (s *Subscribers) Run(ctx context.Context) {
 	app.Repeat(ctx, subscribersInterval, s.log, "cannot read who has webhooks; the relay finds what has to be delivered", "deliver", s.read)
 }

@@ -24,8 +24,7 @@ type WorkerStore interface {
 	ReleaseDelivery(ctx context.Context, id job.ID, fence int) error
 }
 
-// Sender sends a delivery once and reports the result. It stops when ctx
-// ends.
+// Sender sends a delivery once and reports the result. It stops when ctx ends.
 type Sender interface {
 	Send(ctx context.Context, p job.ClaimedDelivery) job.Sent
 }
@@ -57,12 +56,10 @@ const (
 	endpointShare = 5
 	// claimShare bounds the claimed deliveries, as a multiple of the sends: their data is in memory.
 	claimShare = 4
-	// holdMargin is how much longer than the time limit of a send a claim lasts:
-	// the delivery may wait for a send slot, be sent late, and be recorded.
+	// holdMargin is how much longer than the time limit of a send a claim lasts: the delivery may wait, be sent late, and be recorded.
 	holdMargin = 15 * time.Second
-	// sendMargin is what must be left of a claim after a send that takes the
-	// whole time limit, to record it. sendGrace of it is the sender's, who keeps
-	// the limit itself.
+	// sendMargin is what must be left of a claim after a send that takes the whole time limit, to record it. sendGrace of it is the
+	// sender's, who keeps the limit itself.
 	sendMargin = 3 * time.Second
 	sendGrace  = time.Second
 	// maxSlotWait is how long a task waits to claim its delivery, and then to send it.
@@ -137,10 +134,21 @@ func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 		return err
 	}
 	defer w.claimSlots.Release(t.ClientID)
-	sent, err := w.deliver(h)
-	if sent {
-		took = time.Since(began)
+	sent, span, err := w.attempt(h)
+	if err != nil {
+		w.release(h)
+		return err
 	}
+	defer span.End()
+	switch sent.Attempt.Error {
+	case "":
+		w.learn(e, answering)
+	case job.SendInternal: // it says nothing about the endpoint
+	default:
+		w.learn(e, failing)
+	}
+	err = w.record(trace.ContextWithSpan(w.storing, span), h, sent)
+	took = time.Since(began)
 	return err
 }
 
@@ -154,8 +162,7 @@ func (w *Worker) begin() bool {
 	return true
 }
 
-// held is a claimed delivery. Its claim lasts until then by this process' clock,
-// counted from before it was asked for.
+// held is a claimed delivery. Its claim lasts until then by this process' clock, counted from before it was asked for.
 type held struct {
 	job.ClaimedDelivery
 	at    *endpointTasks
@@ -193,9 +200,8 @@ func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (held, error) {
 	}
 }
 
-// Stop ends the worker: nothing more is claimed, what is being sent is waited
-// for until ctx ends and cut off then, and claims that were not used are given
-// back. It may be called again, and waits then as well.
+// Stop ends the worker: nothing more is claimed, what is being sent is waited for until ctx ends and cut off then, and claims that were
+// not used are given back. It may be called again, and waits then as well.
 func (w *Worker) Stop(ctx context.Context) {
 	w.mu.Lock()
 	w.quit()
@@ -213,11 +219,9 @@ func (w *Worker) Stop(ctx context.Context) {
 	case <-ctx.Done():
 		w.cut()
 	}
-	grace := time.NewTimer(cutGrace)
-	defer grace.Stop()
 	select {
 	case <-ended:
-	case <-grace.C:
+	case <-time.After(cutGrace):
 		w.log.WarnContext(ctx, "deliveries are left to the end of their claims", "action", "deliver")
 	}
 }
