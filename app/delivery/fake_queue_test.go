@@ -1,10 +1,8 @@
 package delivery
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,10 +15,9 @@ import (
 type fakeQueue struct {
 	*apptest.Queue
 	tasks   map[job.ID]*fakeTask
-	order   []*fakeTask // those that no worker has, by their time
 	ended   map[job.ID]error
 	removed []job.ID
-	changed chan struct{} // holds a token after a change
+	start   func(*fakeTask) // has it handled; nil: no server runs
 }
 
 type fakeTask struct {
@@ -29,42 +26,28 @@ type fakeTask struct {
 }
 
 func newFakeQueue(q *apptest.Queue) *fakeQueue {
-	return &fakeQueue{Queue: q, tasks: map[job.ID]*fakeTask{}, ended: map[job.ID]error{}, changed: make(chan struct{}, 1)}
-}
-
-// update changes the tasks, and has them looked at.
-func (q *fakeQueue) update(f func()) {
-	q.Change(f)
-	select {
-	case q.changed <- struct{}{}:
-	default:
-	}
+	return &fakeQueue{Queue: q, tasks: map[job.ID]*fakeTask{}, ended: map[job.ID]error{}}
 }
 
 // EnqueueDelivery makes a task if there is none.
-func (q *fakeQueue) EnqueueDelivery(t job.DeliveryTask) { q.update(func() { q.add(t) }) }
-
-func (q *fakeQueue) add(t job.DeliveryTask) (made int) {
-	if q.tasks[t.ID] == nil {
-		made = 1
-		q.tasks[t.ID] = &fakeTask{DeliveryTask: t}
-		q.push(q.tasks[t.ID])
-	}
-	return made
-}
-
-// push puts a task behind those whose time is the same or earlier.
-func (q *fakeQueue) push(t *fakeTask) {
-	i, _ := slices.BinarySearchFunc(q.order, t.At, func(other *fakeTask, at time.Time) int { return cmp.Or(other.At.Compare(at), -1) })
-	q.order = slices.Insert(q.order, i, t)
+func (q *fakeQueue) EnqueueDelivery(t job.DeliveryTask) {
+	_, _ = q.EnsureDeliveries(context.Background(), []job.DeliveryTask{t})
 }
 
 // EnsureDeliveries makes the tasks that are missing.
 func (q *fakeQueue) EnsureDeliveries(_ context.Context, ts []job.DeliveryTask) (made int, err error) {
-	q.update(func() {
+	q.Change(func() {
+		if err = q.Err; err != nil {
+			return
+		}
 		for _, t := range ts {
-			if err = q.Err; err == nil {
-				made += q.add(t)
+			if q.tasks[t.ID] != nil {
+				continue
+			}
+			made++
+			q.tasks[t.ID] = &fakeTask{DeliveryTask: t}
+			if q.start != nil {
+				q.start(q.tasks[t.ID])
 			}
 		}
 	})
@@ -73,84 +56,65 @@ func (q *fakeQueue) EnsureDeliveries(_ context.Context, ts []job.DeliveryTask) (
 
 // RemoveDeliveries removes tasks.
 func (q *fakeQueue) RemoveDeliveries(ids ...job.ID) {
-	q.update(func() {
+	q.Change(func() {
 		q.removed = append(q.removed, ids...)
 		for _, id := range ids {
-			q.end(id)
+			q.end(q.tasks[id])
 		}
 	})
 }
 
-func (q *fakeQueue) end(id job.ID) {
-	if t := q.tasks[id]; t != nil {
+func (q *fakeQueue) end(t *fakeTask) {
+	if t != nil {
 		t.gone = true
-		delete(q.tasks, id)
+		delete(q.tasks, t.ID)
 	}
 }
 
-// flush loses all tasks that no worker has.
-func (q *fakeQueue) flush() {
-	q.update(func() {
-		for id, t := range q.tasks {
-			if !t.active {
-				q.end(id)
-			}
-		}
-	})
-}
+// waiting returns how many tasks no worker has taken.
+func (q *fakeQueue) waiting() (n int) { return q.inactive(func(*fakeTask) {}) }
 
-// waiting returns the deliveries whose task no worker has taken.
-func (q *fakeQueue) waiting() (n int) {
+// flush loses all tasks that no worker has.
+func (q *fakeQueue) flush() { q.inactive(q.end) }
+
+func (q *fakeQueue) inactive(f func(*fakeTask)) (n int) {
 	q.Change(func() {
 		for _, t := range q.tasks {
 			if !t.active {
 				n++
+				f(t)
 			}
 		}
 	})
 	return n
 }
 
-// next takes the first task whose time has come, and tells how long until there is one.
-func (q *fakeQueue) next() (t *fakeTask, wait time.Duration) {
-	wait = time.Hour
-	q.Change(func() {
-		for len(q.order) > 0 && t == nil {
-			first := q.order[0]
-			if wait = time.Until(first.At); wait > 0 {
-				return
-			}
-			q.order = q.order[1:]
-			if !first.gone {
-				first.active, t = true, first
-			}
-		}
-	})
-	return t, wait
-}
-
-// run hands tasks to a handler, at most so many at once, as an asynq server does.
+// run hands tasks to a handler when their time comes, at most so many at once, as an asynq server does.
 func (q *fakeQueue) run(ctx context.Context, concurrency int, handle func(context.Context, job.DeliveryTask) error) {
 	var handling sync.WaitGroup
-	defer handling.Wait()
 	slots := make(chan struct{}, concurrency)
-	for ctx.Err() == nil {
-		t, wait := q.next()
-		if t == nil {
-			app.Rest(ctx, wait, q.changed)
-			continue
-		}
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
+	start := func(t *fakeTask) {
 		handling.Go(func() {
-			err := handle(ctx, t.DeliveryTask)
-			<-slots
-			q.update(func() { q.handled(t, err) })
+			for gone := false; !gone && app.Sleep(ctx, time.Until(t.At)); {
+				slots <- struct{}{}
+				q.Change(func() { t.active, gone = !t.gone, t.gone })
+				if !gone {
+					err := handle(ctx, t.DeliveryTask)
+					q.Change(func() { q.handled(t, err); gone = t.gone })
+				}
+				<-slots
+			}
 		})
 	}
+	q.Change(func() {
+		q.start = start
+		for _, t := range q.tasks {
+			start(t)
+		}
+	})
+	<-ctx.Done()
+	q.Change(func() { q.start = nil })
+	handling.Wait()
 }
 
 // handled does with a task what asynq does.
@@ -170,8 +134,6 @@ func (q *fakeQueue) handled(t *fakeTask, err error) {
 	t.active = false
 	t.At = time.Now().Add(again).Truncate(time.Second)
 	if again == 0 {
-		q.end(t.ID)
-	} else if !t.gone {
-		q.push(t)
+		q.end(t)
 	}
 }

@@ -2,9 +2,7 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -50,14 +48,6 @@ type fakeSecrets struct{}
 func (fakeSecrets) New(webhook job.ID) (string, []byte, error) {
 	secret := "whsec_" + app.NewID().String()
 	return secret, []byte(webhook.String() + secret), nil
-}
-
-func (fakeSecrets) Reveal(webhook job.ID, sealed []byte) (string, error) {
-	secret, ok := strings.CutPrefix(string(sealed), webhook.String())
-	if !ok {
-		return "", errors.New("sealed for another webhook")
-	}
-	return secret, nil
 }
 
 // fakeSender sends by a function, and counts.
@@ -138,78 +128,36 @@ func failedWith(began time.Time, class job.SendError, status int) job.Sent {
 	}}
 }
 
-type webhookRow struct {
-	job.Webhook
-	deleted bool
+// The webhooks of the store; repo's tests are about what changes do to them.
+
+func (s *fakeStore) InsertWebhook(_ context.Context, w job.Webhook) (job.Webhook, error) {
+	s.webhooks[w.ID] = &w
+	return w, nil
 }
 
-func (s *fakeStore) ownWebhook(client, id job.ID) (*webhookRow, error) {
-	if r := s.webhooks[id]; r != nil && r.ClientID == client && !r.deleted {
+func (s *fakeStore) Webhook(_ context.Context, client, id job.ID) (*job.Webhook, error) {
+	if r := s.webhooks[id]; r != nil && r.ClientID == client {
 		return r, nil
 	}
 	return nil, job.Errorf(job.CodeWebhookNotFound, "No webhook with this id was found.")
 }
 
-func (s *fakeStore) InsertWebhook(ctx context.Context, w job.Webhook) (job.Webhook, error) {
-	return apptest.Call(ctx, s.Store, "InsertWebhook", func() (job.Webhook, error) {
-		r := &webhookRow{Webhook: w}
-		r.CreatedAt, r.UpdatedAt = time.Now(), time.Now()
-		s.webhooks[r.ID] = r
-		return r.Webhook, nil
-	})
-}
-
-func (s *fakeStore) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error) {
-	return s.changeWebhook(ctx, "Webhook", client, id, func(*webhookRow) {})
-}
-
-func (s *fakeStore) changeWebhook(ctx context.Context, operation string, client, id job.ID, f func(*webhookRow)) (*job.Webhook, error) {
-	return apptest.Call(ctx, s.Store, operation, func() (*job.Webhook, error) {
-		r, err := s.ownWebhook(client, id)
-		if err != nil {
-			return nil, err
-		}
-		f(r)
-		w := r.Webhook
-		return &w, nil
-	})
-}
-
 func (s *fakeStore) UpdateWebhook(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
-	return s.changeWebhook(ctx, "UpdateWebhook", client, id, func(r *webhookRow) {
-		if p.URL != nil {
-			r.URL = *p.URL
-		}
-		switch {
-		case p.Enabled == nil:
-		case *p.Enabled:
-			r.Disabled = nil
-		default:
-			r.Disabled = &job.Disabled{At: time.Now(), Reason: job.DisabledByOwner}
-		}
-	})
+	w, err := s.Webhook(ctx, client, id)
+	if err == nil && p.URL != nil {
+		w.URL = *p.URL
+	}
+	return w, err
 }
 
-func (s *fakeStore) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte,
-	overlap time.Duration) (*job.Webhook, error) {
-	return s.changeWebhook(ctx, "RotateWebhookSecret", client, id, func(r *webhookRow) {
-		until := time.Now().Add(overlap)
-		r.Secrets = []job.SealedSecret{{Sealed: sealed}, {Sealed: r.Secrets[0].Sealed, Until: &until}}
-	})
+func (s *fakeStore) RotateWebhookSecret(_ context.Context, _, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
+	until := time.Now().Add(overlap)
+	s.webhooks[id].Secrets = []job.SealedSecret{{Sealed: sealed}, {Sealed: s.webhooks[id].Secrets[0].Sealed, Until: &until}}
+	return s.webhooks[id], nil
 }
 
-func (s *fakeStore) DeleteWebhook(ctx context.Context, client, id job.ID) error {
-	_, err := s.changeWebhook(ctx, "DeleteWebhook", client, id, func(r *webhookRow) { r.deleted = true })
-	return err
-}
+func (s *fakeStore) DeleteWebhook(context.Context, job.ID, job.ID) error { return nil }
 
 func (s *fakeStore) Subscribers(ctx context.Context) ([]job.EndpointKey, error) {
-	return apptest.Call(ctx, s.Store, "Subscribers", func() (enabled []job.EndpointKey, err error) {
-		for _, r := range s.webhooks {
-			if !r.deleted && r.Disabled == nil {
-				enabled = append(enabled, job.EndpointKey{Client: r.ClientID, Endpoint: r.ID})
-			}
-		}
-		return enabled, nil
-	})
+	return apptest.Call(ctx, s.Store, "Subscribers", func() ([]job.EndpointKey, error) { return s.subscribers(), nil })
 }

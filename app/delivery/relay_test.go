@@ -13,44 +13,15 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func newTestRelay(t *testing.T) (*worldDelivery, *Relay) {
-	w := newWorldDelivery(t)
-	return w, NewRelay(w.Store, w.Queue, w.Metrics, w.Logger)
-}
-
-func TestClaimsThatHaveEndedAreReleased(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w, r := newTestRelay(t)
-		past, future := time.Now(), time.Now().Add(time.Minute)
-		for range 2*reclaimBatch + 1 {
-			w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.ClaimedUntil = &past })
-		}
-		held := w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) { r.ClaimedUntil = &future })
-		apptest.Pass(time.Millisecond)
-		require.NoError(t, r.Round(context.Background(), steadyLead))
-		_, claimed := w.Store.inState(job.DeliveryPending)
-		require.Equal(t, 1, claimed)
-		require.NotNil(t, w.Store.delivery(held).ClaimedUntil)
-		require.Equal(t, 3, w.Store.Count("ReclaimDeliveries"))
-		require.Equal(t, float64(2*reclaimBatch+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("reclaimed")))
-	})
-}
-
 func TestDeliveriesOfDisabledWebhooksAreGivenUp(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w, r := newTestRelay(t)
-		for range orphanBatch + 1 {
-			w.Store.deliver(apptest.ClientA, endpointA)
-		}
-		w.Store.deliver(apptest.ClientA, endpointB)
+	sending(t, nil, func(t *testing.T, w *worldDelivery) {
+		w.Store.deliverMany(orphanBatch+1, apptest.ClientA, endpointA)
 		w.Store.endpointOf(endpointA).Disabled = &job.Disabled{}
 		led := 0
-		require.NoError(t, r.FailOrphans(context.Background(), func() bool { led++; return led <= 1 }))
+		require.NoError(t, w.relay.FailOrphans(context.Background(), func() bool { led++; return led <= 1 }))
 		n, _ := w.Store.inState(job.DeliveryFailed)
 		require.Equal(t, orphanBatch, n, "no more than one statement without the lead")
-		require.NoError(t, r.FailOrphans(context.Background(), steadyLead))
-		n, _ = w.Store.inState(job.DeliveryPending)
-		require.Equal(t, 1, n)
+		require.NoError(t, w.relay.FailOrphans(context.Background(), steadyLead))
 		require.Equal(t, float64(orphanBatch+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("orphaned")))
 		require.Len(t, w.Queue.removed, orphanBatch+1, "their tasks go too")
 	})
@@ -59,10 +30,9 @@ func TestDeliveriesOfDisabledWebhooksAreGivenUp(t *testing.T) {
 // What is due has a task again at once, however much there is; new deliveries get theirs from their writers; retries have theirs
 // before they are due. One look is about a part of the endpoints; the cursor stays while the queue is away.
 func TestRelayMakesLostTasks(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		w, r := newTestRelay(t)
+	sending(t, nil, func(t *testing.T, w *worldDelivery) {
 		pages := &paged{fakeStore: w.Store}
-		r.store = pages
+		w.relay.store = pages
 		w.Store.deliverMany(mostDue, apptest.ClientA, endpointA)
 		for _, wait := range []time.Duration{dueAhead - time.Second, time.Hour} {
 			w.Store.deliver(apptest.ClientA, endpointB, func(r *deliveryRow) {
@@ -72,7 +42,7 @@ func TestRelayMakesLostTasks(t *testing.T) {
 		}
 		round := func(want error, tasks int) {
 			t.Helper()
-			require.ErrorIs(t, r.Round(context.Background(), steadyLead), want)
+			require.ErrorIs(t, w.relay.Round(context.Background(), steadyLead), want)
 			require.Equal(t, tasks, w.Queue.waiting())
 		}
 		round(nil, 1)
@@ -103,52 +73,38 @@ func (s *paged) DueDeliveries(ctx context.Context, after job.EndpointKey, look, 
 	return due, job.EndpointKey{Client: job.ID{after.Client[0] + 1}}, err
 }
 
+// A reading that began before a registration has not seen it; the next one knows better. While storage fails, all stays as it was.
 func TestSubscribersAreKnownWithinASecond(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldDelivery) {
-		first := w.subscribe(apptest.ClientA)
-		s := NewSubscribers(w.Store, w.Logger)
-		w.Background(s.Run)
-		require.True(t, s.Has(apptest.ClientA), "at once at the start")
-		require.False(t, s.Has(apptest.ClientB))
-		w.subscribe(apptest.ClientB)
-		apptest.Pass(subscribersInterval)
-		require.True(t, s.Has(apptest.ClientB))
-
-		w.Store.Hook("Subscribers", apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)})
-		w.Store.Update(func() { first.Disabled = &job.Disabled{} })
-		apptest.Pass(time.Minute)
-		require.True(t, s.Has(apptest.ClientA), "as it was")
-		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN"}), 1, "not with each try")
-		w.Store.Hook("Subscribers", apptest.Hook{})
-		apptest.Pass(subscribersInterval)
-		require.False(t, s.Has(apptest.ClientA))
-		require.True(t, s.Has(apptest.ClientB))
-	})
-}
-
-// A reading that began before a registration has not seen it.
-func TestASubscriberThatIsAddedDuringAReadingStays(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldDelivery) {
+	sending(t, nil, func(t *testing.T, w *worldDelivery) {
+		subscribed, added := []job.EndpointKey{{Client: apptest.ClientA}}, job.EndpointKey{Client: apptest.ClientB, Endpoint: endpointB}
+		w.Store.subscribers = func() []job.EndpointKey { return subscribed }
 		s := NewSubscribers(w.Store, w.Logger)
 		answered := make(chan struct{})
 		w.Store.Hook("Subscribers", apptest.Hook{After: func(context.Context) error { <-answered; return nil }})
 		w.Background(s.Run)
-		at := job.EndpointKey{Client: apptest.ClientA, Endpoint: endpointA}
-		s.Add(at)
-		s.Add(at) // it was enabled again
-		require.Equal(t, 1, s.Webhooks(apptest.ClientA))
+		s.Add(added)
+		s.Add(added) // it was enabled again
+		require.Equal(t, 1, s.Webhooks(apptest.ClientB))
 		close(answered)
 		synctest.Wait()
-		require.Equal(t, 1, s.Webhooks(apptest.ClientA))
+		require.Equal(t, []int{1, 1}, []int{s.Webhooks(apptest.ClientA), s.Webhooks(apptest.ClientB)})
 		apptest.Pass(subscribersInterval)
-		require.False(t, s.Has(apptest.ClientA), "the next reading knows better")
+		require.False(t, s.Has(apptest.ClientB))
+		w.Store.Hook("Subscribers", apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)})
+		apptest.Pass(time.Minute)
+		require.True(t, s.Has(apptest.ClientA))
+		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN"}), 1, "not with each try")
+		subscribed = nil
+		w.Store.Hook("Subscribers", apptest.Hook{})
+		apptest.Pass(subscribersInterval)
+		require.False(t, s.Has(apptest.ClientA))
 	})
 }
 
 // Events of clients with webhooks, and of jobs with a callback, have their deliveries enqueued, each once, together and without the
 // writer waiting; while storage is away they are left to the relay.
 func TestNewDeliveriesHaveTheirTasks(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldDelivery) {
+	sending(t, nil, func(t *testing.T, w *worldDelivery) {
 		s := NewSubscribers(w.Store, w.Logger)
 		n := NewNotifier(w.Queue, s, w.Store, w.Logger)
 		w.Background(n.Run)

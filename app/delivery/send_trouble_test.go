@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app/apptest"
-	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -31,7 +29,7 @@ func TestLostAnswersCostTimeAndLoseNothing(t *testing.T) {
 			hold + 3*time.Second, 2},
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
-			w := newSendingWorld(t, answers(200, 0))
+			w := newWorldDelivery(t, answers(200, 0))
 			w.Store.Hook(c.operation, c.hook)
 			id := w.Store.deliver(apptest.ClientA, endpointA)
 			w.working()
@@ -45,7 +43,7 @@ func TestLostAnswersCostTimeAndLoseNothing(t *testing.T) {
 }
 
 func TestALateResultChangesNothing(t *testing.T) {
-	sending(t, answers(200, time.Second), func(t *testing.T, w *sendingWorld) {
+	sending(t, answers(200, time.Second), func(t *testing.T, w *worldDelivery) {
 		id := w.Store.deliver(apptest.ClientA, endpointA)
 		handled := make(chan error, 1)
 		go func() { handled <- w.handle(id) }()
@@ -62,7 +60,7 @@ func TestALateResultChangesNothing(t *testing.T) {
 
 // An answer that storage refuses must not have the delivery repeated for good.
 func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
-	sending(t, answers(200, 0), func(t *testing.T, w *sendingWorld) {
+	sending(t, answers(200, 0), func(t *testing.T, w *worldDelivery) {
 		id := w.Store.deliver(apptest.ClientA, endpointA)
 		w.Store.Hook("RecordDelivery", apptest.Hook{Before: apptest.Fails(1, &job.Error{Code: job.CodeInternal,
 			Detail: "invalid byte sequence"})})
@@ -76,7 +74,7 @@ func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
 // A send that would outlast its claim does not begin: somebody else may have
 // the delivery by then.
 func TestAClaimThatEndsTooSoonIsGivenBack(t *testing.T) {
-	sending(t, answers(200, 0), func(t *testing.T, w *sendingWorld) {
+	sending(t, answers(200, 0), func(t *testing.T, w *worldDelivery) {
 		id := w.Store.deliver(apptest.ClientA, endpointA)
 		w.Store.Hook("ClaimDelivery", apptest.Hook{After: apptest.Slow(holdMargin - sendMargin + time.Millisecond)})
 		require.Equal(t, &job.TaskEarly{}, w.handle(id))
@@ -91,21 +89,21 @@ func TestAClaimThatEndsTooSoonIsGivenBack(t *testing.T) {
 // Stopping waits for sends, for as long as it may; what it cuts off did not fail, and what waits is given back: somebody else
 // sends it.
 func TestStopping(t *testing.T) {
-	late := func(w *sendingWorld) { w.Store.Hook("ClaimDelivery", apptest.Hook{After: apptest.Slow(time.Second)}) }
+	late := func(w *worldDelivery) { w.Store.Hook("ClaimDelivery", apptest.Hook{After: apptest.Slow(time.Second)}) }
 	for name, c := range map[string]struct {
 		takes       time.Duration // each send
-		change      func(*sendingWorld)
+		change      func(*worldDelivery)
 		runs, grace time.Duration
 		took        time.Duration
 		held        int // when it begins
 		delivered   int
 	}{
-		"waits for sends":           {3 * time.Second, func(*sendingWorld) {}, time.Second, 10 * time.Second, 2 * time.Second, unknownRoom, 1},
-		"cuts off what is too long": {8 * time.Second, func(*sendingWorld) {}, time.Second, 2 * time.Second, 2 * time.Second, unknownRoom, 0},
+		"waits for sends":           {3 * time.Second, func(*worldDelivery) {}, time.Second, 10 * time.Second, 2 * time.Second, unknownRoom, 1},
+		"cuts off what is too long": {8 * time.Second, func(*worldDelivery) {}, time.Second, 2 * time.Second, 2 * time.Second, unknownRoom, 0},
 		"gives a late claim back":   {0, late, 0, time.Minute, time.Second, unknownRoom, 0},
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
-			w := newSendingWorld(t, answers(200, c.takes))
+			w := newWorldDelivery(t, answers(200, c.takes))
 			c.change(w)
 			w.Background(func(ctx context.Context) { w.Queue.run(ctx, HandlersOf(10), w.worker.Handle) })
 			w.delivers(20, apptest.ClientA, endpointA)
@@ -113,7 +111,7 @@ func TestStopping(t *testing.T) {
 			_, held := w.Store.inState(job.DeliveryPending)
 			require.Equal(t, c.held, held, "one is sent, the others wait")
 			began := time.Now()
-			w.stop(w.worker, c.grace)
+			w.stop(c.grace)
 			require.Equal(t, c.took, time.Since(began))
 			waiting, held := w.Store.inState(job.DeliveryPending)
 			require.Equal(t, []int{20 - c.delivered, 0}, []int{waiting, held})
@@ -125,64 +123,18 @@ func TestStopping(t *testing.T) {
 func TestStoppingWhileEverythingHangs(t *testing.T) {
 	for _, operation := range []string{"ClaimDelivery", "RecordDelivery", "ReleaseDelivery"} {
 		apptest.Run(t, operation, func(t *testing.T) {
-			w := newSendingWorld(t, answers(200, 100*time.Millisecond))
+			w := newWorldDelivery(t, answers(200, 100*time.Millisecond))
 			w.Store.Hook(operation, apptest.Hook{Before: apptest.Hangs})
 			w.Background(func(ctx context.Context) { w.Queue.run(ctx, HandlersOf(10), w.worker.Handle) })
 			w.delivers(20, apptest.ClientA, endpointA)
 			apptest.Pass(50 * time.Millisecond)
 			began := time.Now()
-			w.stop(w.worker, time.Second)
+			w.stop(time.Second)
 			require.LessOrEqual(t, time.Since(began), time.Second+cutGrace)
 		})
 	}
 }
 
-func withTrace(traceparent string) func(*deliveryRow) {
-	return func(r *deliveryRow) { r.Traceparent = traceparent }
-}
-
 func toCallback(r *deliveryRow) {
 	r.WebhookID, r.URL = job.ID{}, "https://user:password@receiver.example:8443/secret?token=secret"
-}
-
-// The sender puts the span's traceparent into the request; the record comes below the span, and line and histograms name the trace.
-func TestTheLineOfADelivery(t *testing.T) {
-	var sent string
-	sending(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
-		sent = telemetry.Traceparent(ctx)
-		if p.Attempts > 0 {
-			return hanging(ctx, p)
-		}
-		return answers(503, time.Second)(ctx, p)
-	}, func(t *testing.T, w *sendingWorld) {
-		w.Logger = slog.New(apptest.TracingHandler{Handler: slog.NewJSONHandler(w.Log, nil)})
-		w.worker = w.newSender()
-		w.Store.Hook("RecordDelivery", apptest.Hook{Before: func(ctx context.Context) error {
-			_, span := telemetry.Start(ctx, "record")
-			span.End()
-			return nil
-		}})
-		id := w.attempted(withTrace(w.Traceparent()))
-		span, traceID := w.Span("deliver event"), w.Span("request").SpanContext.TraceID().String()
-		require.Equal(t, apptest.TraceparentOf(span), sent)
-		w.RequireBelow(w.Span("record"), span)
-		lines := w.Log.Lines(t, map[string]any{"msg": "delivery attempt"})
-		require.Len(t, lines, 1)
-		for field, want := range map[string]any{
-			"action": "deliver", "delivery_id": id.String(), "client_id": apptest.ClientA.String(), "webhook_id": endpointA.String(),
-			"status": 503.0, "current_state": "PENDING", "next_state": "PENDING", "error_code": "HTTP_5XX",
-			"error_message": job.SendServerError.Text(), "trace_id": traceID, "span_id": span.SpanContext.SpanID().String(),
-		} {
-			require.Equal(t, want, lines[0][field], field)
-		}
-		require.Equal(t, []string{traceID}, w.Exemplars("webhook_send_seconds"))
-
-		apptest.Pass(10 * time.Second)
-		go func() { _ = w.handle(id) }()
-		apptest.Pass(time.Second)
-		w.stop(w.worker, 0)
-		cut := w.SpansNamed("deliver event")[1]
-		require.Equal(t, errStopping.Error(), cut.Status.Description, "the span of what is cut off ends")
-		require.Equal(t, int64(2), apptest.Attributes(cut)["forgerun.attempt"])
-	})
 }

@@ -37,7 +37,7 @@ func (l *latest) beside(hangs func(job.ClaimedDelivery) bool) func(context.Conte
 // An endpoint that hangs is sent one at a time, and the others go on as if it were not there.
 func TestAHangingEndpointDelaysNobodyElse(t *testing.T) {
 	var healthy latest
-	sending(t, healthy.beside(func(p job.ClaimedDelivery) bool { return p.Endpoint == endpointA }), func(t *testing.T, w *sendingWorld) {
+	sending(t, healthy.beside(func(p job.ClaimedDelivery) bool { return p.Endpoint == endpointA }), func(t *testing.T, w *worldDelivery) {
 		w.working()
 		w.delivers(1, apptest.ClientA, endpointB)
 		apptest.Pass(time.Second)
@@ -62,7 +62,7 @@ func TestClientsWhoseEndpointsHangShareSends(t *testing.T) {
 		t.Run(strconv.Itoa(clients), func(t *testing.T) {
 			var healthy latest
 			hangs := func(p job.ClaimedDelivery) bool { return p.ClientID != apptest.ClientB }
-			sending(t, healthy.beside(hangs), func(t *testing.T, w *sendingWorld) {
+			sending(t, healthy.beside(hangs), func(t *testing.T, w *worldDelivery) {
 				w.working()
 				for i := range clients {
 					for j := range 20 {
@@ -94,7 +94,7 @@ func TestAFailingEndpointGetsOneAtATime(t *testing.T) {
 			return answers(500, 100*time.Millisecond)(ctx, p)
 		}
 		return answers(200, 100*time.Millisecond)(ctx, p)
-	}, func(t *testing.T, w *sendingWorld) {
+	}, func(t *testing.T, w *worldDelivery) {
 		failing.Store(true)
 		w.Store.endpointOf(endpointA).Failures = 3
 		w.working()
@@ -115,7 +115,7 @@ func TestAFailingEndpointGetsOneAtATime(t *testing.T) {
 }
 
 // forgetFailures makes an endpoint one whose failures storage does not count.
-func (w *sendingWorld) forgetFailures(endpoint job.ID) {
+func (w *worldDelivery) forgetFailures(endpoint job.ID) {
 	w.Store.Hook("RecordDelivery", apptest.Hook{After: func(context.Context) error {
 		w.Store.Update(func() { w.Store.endpointOf(endpoint).Failures = 0 })
 		return nil
@@ -128,7 +128,7 @@ func TestABacklogDelaysNoOtherClient(t *testing.T) {
 	var healthy latest
 	var others, handled atomic.Int32
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+		w := newWorldDelivery(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 			if p.ClientID == apptest.ClientA {
 				others.Add(1)
 				return answers(200, 20*time.Millisecond)(ctx, p)
@@ -154,29 +154,5 @@ func TestABacklogDelaysNoOtherClient(t *testing.T) {
 		n, _ := w.Store.inState(job.DeliveryDelivered)
 		require.Equal(t, backlog+10, n, "the endpoint is kept busy")
 		require.Less(t, handled.Load(), int32(5*backlog))
-	})
-}
-
-// The endpoint is not to blame, and the delivery waits until it can be sent.
-func TestTroubleOnThisSideIsNoTry(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		var failing atomic.Bool
-		failing.Store(true)
-		w := newSendingWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
-			if failing.Load() {
-				return failedWith(time.Now(), job.SendInternal, 0)
-			}
-			return answers(200, 0)(ctx, p)
-		})
-		id := w.Store.deliver(apptest.ClientA, endpointA)
-		w.working()
-		apptest.Pass(2 * time.Hour)
-		d := w.Store.delivery(id)
-		require.Equal(t, job.DeliveryPending, d.State)
-		require.Zero(t, d.Tries)
-		require.InDelta(t, 2*60*4/3, len(w.sender.begun()), 2*60/3, "after the longest wait of a minute, less its random part")
-		failing.Store(false)
-		apptest.Pass(2 * time.Minute)
-		require.Equal(t, job.DeliveryDelivered, w.Store.delivery(id).State)
 	})
 }

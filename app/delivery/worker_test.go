@@ -22,47 +22,20 @@ var (
 	testDeliveryPolicy = job.DeliveryPolicy{MaxRetries: 8, Backoff: job.Backoff{Base: 5 * time.Second, Max: time.Minute}}
 )
 
-// sendingWorld is a worker with its surroundings.
-type sendingWorld struct {
-	*worldDelivery
-	sender *fakeSender
-
-	worker *Worker
-}
-
-func newSendingWorld(t *testing.T, send func(context.Context, job.ClaimedDelivery) job.Sent) *sendingWorld {
-	c := &sendingWorld{worldDelivery: newWorldDelivery(t), sender: newFakeSender(send)}
-	c.worker = c.newSender()
-	return c
-}
-
-// sending runs a test with a worker whose sends end as send says.
-func sending(t *testing.T, send func(context.Context, job.ClaimedDelivery) job.Sent, f func(t *testing.T, w *sendingWorld)) {
-	t.Helper()
-	apptest.Bubble(t, func(t *testing.T) { f(t, newSendingWorld(t, send)) })
-}
-
-func (w *sendingWorld) newSender() *Worker {
-	c := NewWorker(WorkerConfig{Concurrency: 10, Timeout: testTimeout, Policy: testDeliveryPolicy, Tracer: w.Tracer()},
-		w.Store, w.sender, w.Queue, w.Metrics, w.Logger)
-	w.T.Cleanup(func() { w.stop(c, time.Minute) })
-	return c
-}
-
-func (w *sendingWorld) stop(c *Worker, grace time.Duration) {
+func (w *worldDelivery) stop(grace time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	c.Stop(ctx)
+	w.worker.Stop(ctx)
 }
 
 // handle passes the task of a delivery to the worker.
-func (w *sendingWorld) handle(id job.ID) error {
+func (w *worldDelivery) handle(id job.ID) error {
 	d := w.Store.delivery(id)
 	return w.worker.Handle(context.Background(), taskOf(&d.Delivery))
 }
 
 // attempted stores a delivery and handles its task.
-func (w *sendingWorld) attempted(change ...func(*deliveryRow)) job.ID {
+func (w *worldDelivery) attempted(change ...func(*deliveryRow)) job.ID {
 	w.T.Helper()
 	id := w.Store.deliver(apptest.ClientA, endpointA, change...)
 	_ = w.handle(id)
@@ -70,25 +43,24 @@ func (w *sendingWorld) attempted(change ...func(*deliveryRow)) job.ID {
 }
 
 // working hands the queue's tasks to the worker, makes those of deliveries that were there before, and leads the maintenance.
-func (w *sendingWorld) working() {
+func (w *worldDelivery) working() {
 	w.enqueue(w.Store.deliveries...)
 	w.Background(func(ctx context.Context) { w.Queue.run(ctx, HandlersOf(10), w.worker.Handle) })
-	relay := NewRelay(w.Store, w.Queue, w.Metrics, w.Logger)
 	w.Background(func(ctx context.Context) {
 		for app.Sleep(ctx, 500*time.Millisecond) {
-			_ = relay.Round(ctx, steadyLead)
+			_ = w.relay.Round(ctx, steadyLead)
 		}
 	})
 }
 
-func (w *sendingWorld) enqueue(rows ...*deliveryRow) {
+func (w *worldDelivery) enqueue(rows ...*deliveryRow) {
 	for _, r := range rows {
 		w.Queue.EnqueueDelivery(taskOf(&r.Delivery))
 	}
 }
 
 // delivers stores deliveries and makes their tasks.
-func (w *sendingWorld) delivers(n int, client, endpoint job.ID) {
+func (w *worldDelivery) delivers(n int, client, endpoint job.ID) {
 	before := len(w.Store.deliveries)
 	w.Store.deliverMany(n, client, endpoint)
 	w.enqueue(w.Store.deliveries[before:]...)
@@ -97,7 +69,7 @@ func (w *sendingWorld) delivers(n int, client, endpoint job.ID) {
 func steadyLead() bool { return true }
 
 func TestDelivering(t *testing.T) {
-	sending(t, answers(200, 30*time.Millisecond), func(t *testing.T, w *sendingWorld) {
+	sending(t, answers(200, 30*time.Millisecond), func(t *testing.T, w *worldDelivery) {
 		id := w.Store.deliver(apptest.ClientA, endpointA)
 		apptest.Pass(20 * time.Millisecond)
 		require.NoError(t, w.handle(id))
@@ -136,7 +108,7 @@ func TestDelivering(t *testing.T) {
 }
 
 func TestFailuresAreRetriedUntilTheLimit(t *testing.T) {
-	sending(t, answers(500, 0), func(t *testing.T, w *sendingWorld) {
+	sending(t, answers(500, 0), func(t *testing.T, w *worldDelivery) {
 		id := w.Store.deliver(apptest.ClientA, endpointA)
 		w.working()
 		apptest.Pass(10 * time.Minute)
@@ -164,7 +136,7 @@ func TestFailuresAreRetriedUntilTheLimit(t *testing.T) {
 }
 
 func TestTheServerSaysWhyItDisabledAWebhook(t *testing.T) {
-	sending(t, answers(410, 0), func(t *testing.T, w *sendingWorld) {
+	sending(t, answers(410, 0), func(t *testing.T, w *worldDelivery) {
 		id := w.attempted()
 		require.Equal(t, job.DisabledGone, w.Store.delivery(id).Results[0].Disable)
 		require.Equal(t, 1.0, w.Metric(w.Metrics.WebhooksDisabled.WithLabelValues("GONE")))
@@ -174,7 +146,7 @@ func TestTheServerSaysWhyItDisabledAWebhook(t *testing.T) {
 }
 
 func TestSendingThatPanicsIsAFailedAttempt(t *testing.T) {
-	sending(t, func(context.Context, job.ClaimedDelivery) job.Sent { panic("boom") }, func(t *testing.T, w *sendingWorld) {
+	sending(t, func(context.Context, job.ClaimedDelivery) job.Sent { panic("boom") }, func(t *testing.T, w *worldDelivery) {
 		id := w.attempted()
 		d := w.Store.delivery(id)
 		require.Equal(t, job.SendInternal, d.Results[0].Sent.Attempt.Error)
@@ -189,7 +161,7 @@ func TestSendingThatPanicsIsAFailedAttempt(t *testing.T) {
 // A sender that does not keep its own time limit is cut off.
 func TestNoSendOutlastsItsClaim(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		w := newSendingWorld(t, func(ctx context.Context, _ job.ClaimedDelivery) job.Sent {
+		w := newWorldDelivery(t, func(ctx context.Context, _ job.ClaimedDelivery) job.Sent {
 			began := time.Now()
 			<-ctx.Done()
 			return failedWith(began, job.SendTimeout, 0)
@@ -200,9 +172,9 @@ func TestNoSendOutlastsItsClaim(t *testing.T) {
 }
 
 func TestAStoppedWorkerTakesNoTasks(t *testing.T) {
-	sending(t, answers(200, 0), func(t *testing.T, w *sendingWorld) {
-		w.stop(w.worker, time.Minute)
-		w.stop(w.worker, time.Minute)
+	sending(t, answers(200, 0), func(t *testing.T, w *worldDelivery) {
+		w.stop(time.Minute)
+		w.stop(time.Minute)
 		require.Equal(t, &job.TaskEarly{Wait: minBusy}, w.handle(w.Store.deliver(apptest.ClientA, endpointA)))
 		require.Empty(t, w.sender.begun())
 	})
@@ -210,7 +182,7 @@ func TestAStoppedWorkerTakesNoTasks(t *testing.T) {
 
 // A task that comes a moment early waits for its delivery; one that comes much too early, or while storage is away, comes again.
 func TestTasksThatComeTooEarly(t *testing.T) {
-	sending(t, answers(200, 0), func(t *testing.T, w *sendingWorld) {
+	sending(t, answers(200, 0), func(t *testing.T, w *worldDelivery) {
 		dueIn := func(wait time.Duration) job.ID {
 			return w.Store.deliver(apptest.ClientA, endpointA, func(r *deliveryRow) {
 				at := time.Now().Add(wait)

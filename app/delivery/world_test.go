@@ -12,54 +12,55 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// worldDelivery is everything around the delivery worker.
+// worldDelivery is everything around the delivery worker, and the worker.
 type worldDelivery struct {
 	*apptest.World
-	Store *fakeStore
-	Queue *fakeQueue
+	Store  *fakeStore
+	Queue  *fakeQueue
+	sender *fakeSender
+	worker *Worker
+	relay  *Relay
 }
 
-func newWorldDelivery(t testing.TB) *worldDelivery {
-	w := apptest.NewWorld(t)
-	return &worldDelivery{w, newFakeStore(w.Store), newFakeQueue(w.Queue)}
+func newWorldDelivery(t *testing.T, send func(context.Context, job.ClaimedDelivery) job.Sent) *worldDelivery {
+	base := apptest.NewWorld(t)
+	w := &worldDelivery{World: base, Store: newFakeStore(base.Store), Queue: newFakeQueue(base.Queue), sender: newFakeSender(send)}
+	w.worker = NewWorker(WorkerConfig{Concurrency: 10, Timeout: testTimeout, Policy: testDeliveryPolicy, Tracer: w.Tracer()},
+		w.Store, w.sender, w.Queue, w.Metrics, w.Logger)
+	t.Cleanup(func() { w.stop(time.Minute) })
+	w.relay = NewRelay(w.Store, w.Queue, w.Metrics, w.Logger)
+	return w
 }
 
-// bubble runs a test in a world of its own.
-func bubble(t *testing.T, f func(t *testing.T, w *worldDelivery)) {
+// sending runs a test in a world of its own, in which sends end as send says.
+func sending(t *testing.T, send func(context.Context, job.ClaimedDelivery) job.Sent, f func(t *testing.T, w *worldDelivery)) {
 	t.Helper()
-	apptest.Bubble(t, func(t *testing.T) { f(t, newWorldDelivery(t)) })
-}
-
-// subscribe stores a webhook as another process would.
-func (w *worldDelivery) subscribe(client job.ID) *webhookRow {
-	r := &webhookRow{Webhook: job.Webhook{ID: app.NewID(), ClientID: client}}
-	w.Store.Update(func() { w.Store.webhooks[r.ID] = r })
-	return r
+	apptest.Bubble(t, func(t *testing.T) { f(t, newWorldDelivery(t, send)) })
 }
 
 // fakeStore adds deliveries and webhooks to the shared store.
 type fakeStore struct {
 	*apptest.Store
 	Reader
-	deliveries []*deliveryRow
-	webhooks   map[job.ID]*webhookRow
+	deliveries  []*deliveryRow
+	subscribers func() []job.EndpointKey
+	webhooks    map[job.ID]*job.Webhook
 }
 
 func newFakeStore(s *apptest.Store) *fakeStore {
-	return &fakeStore{Store: s, webhooks: map[job.ID]*webhookRow{}}
+	return &fakeStore{Store: s, webhooks: map[job.ID]*job.Webhook{}}
 }
 
 type deliveryRow struct {
 	job.Delivery
-	Fence       int
-	Traceparent string
-	Results     []job.DeliveryResult // that were accepted
+	Fence   int
+	Results []job.DeliveryResult // that were accepted
 }
 
 // endpointOf is the state of an endpoint; the zero one is a callback's.
-func (s *fakeStore) endpointOf(id job.ID) *webhookRow {
+func (s *fakeStore) endpointOf(id job.ID) *job.Webhook {
 	if s.webhooks[id] == nil {
-		s.webhooks[id] = &webhookRow{}
+		s.webhooks[id] = &job.Webhook{}
 	}
 	return s.webhooks[id]
 }
@@ -139,7 +140,7 @@ func (s *fakeStore) ClaimDelivery(ctx context.Context, id job.ID, hold time.Dura
 		r.Fence++
 		url := cmp.Or(r.URL, "https://"+r.Endpoint.String()+".receiver.example/secret?token=1")
 		target := job.Target{URL: url, Failures: s.endpointOf(r.Endpoint).Failures}
-		claimed = &job.ClaimedDelivery{Delivery: r.Delivery, Fence: r.Fence, TraceParent: r.Traceparent, Target: target}
+		claimed = &job.ClaimedDelivery{Delivery: r.Delivery, Fence: r.Fence, Target: target}
 		return nil
 	})
 	if err != nil {
