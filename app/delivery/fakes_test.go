@@ -11,37 +11,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// fakeDeliveries answers for a Store: with replay, and after that with err.
-type fakeDeliveries struct {
-	*fakeStore
-	replay job.Replay
-	err    error
-	asked  []replayAsked
-}
-
-// replayAsked is what a replay was asked for.
-type replayAsked struct {
-	after job.Position
-	limit int
-}
-
-func (d *fakeDeliveries) TestWebhook(_ context.Context, client, id job.ID) (*job.Delivery, error) {
-	return &job.Delivery{ClientID: client, WebhookID: id, EventName: job.EventWebhookTest}, d.err
-}
-
-func (d *fakeDeliveries) Redeliver(_ context.Context, client job.ID, _ job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
-	return &job.Delivery{ID: id, ClientID: client}, d.err
-}
-
-func (d *fakeDeliveries) RedeliverFailed(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error) {
-	return d.ReplayEvents(ctx, client, webhook, since, job.Position{}, limit)
-}
-
-func (d *fakeDeliveries) ReplayEvents(_ context.Context, _, _ job.ID, _ time.Time, after job.Position, limit int) (job.Replay, error) {
-	d.asked = append(d.asked, replayAsked{after, limit})
-	return d.replay, d.err
-}
-
 // fakeSecrets seals by prefixing.
 type fakeSecrets struct{}
 
@@ -157,6 +126,22 @@ func (s *fakeStore) RotateWebhookSecret(_ context.Context, _, id job.ID, sealed 
 }
 
 func (s *fakeStore) DeleteWebhook(context.Context, job.ID, job.ID) error { return nil }
+
+func (s *fakeStore) TestWebhook(_ context.Context, client, id job.ID) (*job.Delivery, error) {
+	return &job.Delivery{ID: app.NewID(), ClientID: client, WebhookID: id, EventName: job.EventWebhookTest}, nil
+}
+
+func (s *fakeStore) Redeliver(_ context.Context, client job.ID, _ job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
+	return &job.Delivery{ID: id, ClientID: client}, nil
+}
+
+func (s *fakeStore) RedeliverFailed(_ context.Context, _, _ job.ID, _ time.Time, limit int) (job.Replay, error) {
+	return job.Replay{Queued: limit}, nil
+}
+
+func (s *fakeStore) ReplayEvents(_ context.Context, _, _ job.ID, _ time.Time, after job.Position, limit int) (job.Replay, error) {
+	return job.Replay{Queued: limit, More: true, Next: after}, nil
+}
 
 func (s *fakeStore) Subscribers(ctx context.Context) ([]job.EndpointKey, error) {
 	return apptest.Call(ctx, s.Store, "Subscribers", func() ([]job.EndpointKey, error) { return s.subscribers(), nil })

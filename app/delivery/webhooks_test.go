@@ -17,15 +17,14 @@ import (
 // webhookWorld is the use cases of webhooks with their surroundings.
 type webhookWorld struct {
 	*Webhooks
-	w          *worldDelivery
-	deliveries *fakeDeliveries
+	w *worldDelivery
 }
 
 func newWebhookWorld(t *testing.T, change ...func(*WebhooksDeps)) *webhookWorld {
 	w := newWorldDelivery(t, nil)
-	h := &webhookWorld{w: w, deliveries: &fakeDeliveries{fakeStore: w.Store}}
+	h := &webhookWorld{w: w}
 	d := WebhooksDeps{
-		Store: h.deliveries, Secrets: fakeSecrets{}, Targets: apptest.NoLocals{},
+		Store: w.Store, Secrets: fakeSecrets{}, Targets: apptest.NoLocals{},
 		Queue: w.Queue, Subscribers: NewSubscribers(w.Store, w.Logger), Log: w.Logger,
 	}
 	for _, f := range change {
@@ -162,43 +161,22 @@ func TestRegisterWebhook(t *testing.T) {
 	})
 }
 
-// A test and a redelivery have their task at once; a replay does one step in a request, and says where the next one goes on; nothing
-// of the future is sent again.
-func TestReplay(t *testing.T) {
+// A test and a redelivery have their task at once; a replay does one step in a request, and nothing of the future is sent again.
+func TestSendingAgain(t *testing.T) {
 	registering(t, func(t *testing.T, h *webhookWorld) {
-		id, ctx := job.ID{2}, context.Background()
-		from := job.Position{Tx: 7}
-		replay := func(since time.Time) error {
-			got, err := h.Replay(ctx, apptest.ClientA, id, since, from)
-			require.True(t, err != nil || got == h.deliveries.replay)
-			return err
-		}
-		failed := func(since time.Time) error { return second(h.RedeliverFailed(ctx, apptest.ClientA, id, since)) }
-		for name, do := range map[string]func(time.Time) error{
-			"test": func(time.Time) error { return second(h.Test(ctx, apptest.ClientA, id)) },
-			"redeliver": func(time.Time) error {
-				return second(h.Redeliver(ctx, apptest.ClientA, job.DeliveryOwner{JobID: job.ID{1}}, id))
-			},
-			"failed": failed, "replay": replay,
-		} {
-			h.w.Queue.flush()
-			h.deliveries.replay, h.deliveries.err = job.Replay{}, apptest.ErrStorage
-			require.ErrorIs(t, do(time.Now()), apptest.ErrStorage, name)
-			require.Zero(t, h.w.Queue.waiting(), name)
-			h.deliveries.replay, h.deliveries.err = job.Replay{Queued: 3, More: true, Next: job.Position{Tx: 8}}, nil
-			require.NoError(t, do(time.Now().Add(-time.Hour)), name)
-			require.Equal(t, name == "test" || name == "redeliver", h.w.Queue.waiting() == 1, name)
-		}
-		require.Len(t, h.deliveries.asked, 4, "one statement each")
-		require.Contains(t, h.deliveries.asked, replayAsked{from, replayBatch})
-
-		for _, do := range []func(time.Time) error{replay, failed} {
-			err := do(time.Now().Add(time.Second))
-			require.Equal(t, []string{"/since"}, pointers(t, err))
-			require.Equal(t, job.CodeValidationFailed, job.CodeOf(err))
+		id, ctx, from := job.ID{2}, context.Background(), job.Position{Tx: 7}
+		require.NoError(t, second(h.Test(ctx, apptest.ClientA, id)))
+		require.NoError(t, second(h.Redeliver(ctx, apptest.ClientA, job.DeliveryOwner{JobID: job.ID{1}}, id)))
+		require.Equal(t, 2, h.w.Queue.waiting())
+		replay := func(since time.Time) (job.Replay, error) { return h.Replay(ctx, apptest.ClientA, id, since, from) }
+		failed := func(since time.Time) (job.Replay, error) { return h.RedeliverFailed(ctx, apptest.ClientA, id, since) }
+		require.Equal(t, job.Replay{Queued: replayBatch, More: true, Next: from}, apptest.Must(replay(time.Now()))(t))
+		require.Equal(t, job.Replay{Queued: replayBatch}, apptest.Must(failed(time.Now()))(t))
+		for _, do := range []func(time.Time) (job.Replay, error){replay, failed} {
+			require.Equal(t, []string{"/since"}, pointers(t, second(do(time.Now().Add(time.Second)))))
 		}
 		h.deps.Clock = func() time.Time { return time.Now().Add(time.Hour) }
-		require.NoError(t, replay(time.Now().Add(time.Second)), "by the clock of the test bed it is past")
+		require.NoError(t, second(replay(time.Now().Add(time.Second))), "by the clock of the test bed it is past")
 	})
 }
 

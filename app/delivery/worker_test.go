@@ -70,6 +70,7 @@ func steadyLead() bool { return true }
 
 func TestDelivering(t *testing.T) {
 	sending(t, answers(200, 30*time.Millisecond), func(t *testing.T, w *worldDelivery) {
+		w.Store.traceparent = w.Traceparent()
 		id := w.Store.deliver(apptest.ClientA, endpointA)
 		apptest.Pass(20 * time.Millisecond)
 		require.NoError(t, w.handle(id))
@@ -83,14 +84,14 @@ func TestDelivering(t *testing.T) {
 		require.Len(t, lines, 1)
 		for name, want := range map[string]any{
 			"level": "INFO", "delivery_id": id.String(), "webhook_id": endpointA.String(), "client_id": apptest.ClientA.String(),
-			"job_id":     d.JobID.String(),
-			"event_name": "job.succeeded", "attempt": 1.0, "status": 200.0, "duration_ms": 30.0, "next_state": "DELIVERED",
+			"job_id": d.JobID.String(), "event_name": "job.succeeded", "attempt": 1.0, "status": 200.0, "duration_ms": 30.0, "next_state": "DELIVERED",
 		} {
 			require.Equal(t, want, lines[0][name], name)
 		}
 		require.NotContains(t, w.Log.String(), "secret")
 		require.Equal(t, 1.0, w.Metric(w.Metrics.Deliveries.WithLabelValues("job.succeeded", "delivered")))
 		require.InDelta(t, 0.03, w.Sum("webhook_send_seconds"), 1e-6)
+		require.Equal(t, []string{w.Span("request").SpanContext.TraceID().String()}, w.Exemplars("webhook_send_seconds"))
 		require.InDelta(t, 0.05, w.Sum("webhook_latency_seconds"), 1e-6)
 		require.Zero(t, w.Metric(w.Metrics.Sends)+w.Metric(w.Metrics.Endpoints))
 

@@ -44,6 +44,7 @@ type fakeStore struct {
 	Reader
 	deliveries  []*deliveryRow
 	subscribers func() []job.EndpointKey
+	traceparent string // of all deliveries
 	webhooks    map[job.ID]*job.Webhook
 }
 
@@ -140,7 +141,7 @@ func (s *fakeStore) ClaimDelivery(ctx context.Context, id job.ID, hold time.Dura
 		r.Fence++
 		url := cmp.Or(r.URL, "https://"+r.Endpoint.String()+".receiver.example/secret?token=1")
 		target := job.Target{URL: url, Failures: s.endpointOf(r.Endpoint).Failures}
-		claimed = &job.ClaimedDelivery{Delivery: r.Delivery, Fence: r.Fence, Target: target}
+		claimed = &job.ClaimedDelivery{Delivery: r.Delivery, Fence: r.Fence, TraceParent: s.traceparent, Target: target}
 		return nil
 	})
 	if err != nil {
