@@ -84,10 +84,7 @@ func answers(status int, took time.Duration) func(context.Context, job.ClaimedDe
 // hanging is a receiver that never answers.
 func hanging(ctx context.Context, _ job.ClaimedDelivery) job.Sent {
 	began := time.Now()
-	select {
-	case <-ctx.Done():
-	case <-time.After(testTimeout):
-	}
+	app.Sleep(ctx, testTimeout)
 	return failedWith(began, job.SendTimeout, 0)
 }
 

@@ -104,21 +104,14 @@ func (r *Relay) Round(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-func (r *Relay) reclaim(ctx context.Context, leading func() bool) error {
-	for leading() {
-		n, err := r.store.ReclaimDeliveries(ctx, reclaimBatch)
-		if err != nil {
-			return err
-		}
-		if n > 0 {
+func (r *Relay) reclaim(ctx context.Context, leading func() bool) (err error) {
+	for n := reclaimBatch; err == nil && n == reclaimBatch && leading(); {
+		if n, err = r.store.ReclaimDeliveries(ctx, reclaimBatch); n > 0 {
 			r.log.InfoContext(ctx, "deliveries wait again: their claim has ended", "action", "reclaim_deliveries", "deliveries", n)
 			r.metrics.DeliveriesRepaired.WithLabelValues(app.RepairReclaimed).Add(float64(n))
 		}
-		if n < reclaimBatch {
-			return nil
-		}
 	}
-	return nil
+	return err
 }
 
 // FailOrphans ends what cannot be delivered any more, in bounded batches.

@@ -23,16 +23,13 @@ import (
 const (
 	recordTries = 6
 	recordPause = 100 * time.Millisecond // doubled each time
+	// Bounds of how long the deliveries of a client rest: other processes give attempts back that they do not use.
+	minRest = 100 * time.Millisecond
+	maxRest = 10 * time.Second
 )
 
 // errStopping ends the span of an attempt that is cut off.
 var errStopping = errors.New("the delivery worker is stopping")
-
-// Bounds of how long the deliveries of a client rest: other processes give attempts back that they do not use.
-const (
-	minRest = 100 * time.Millisecond
-	maxRest = 10 * time.Second
-)
 
 // attempt sends a delivery when it gets a send slot. With a result it gives a span that covers the recording too. With an error, which
 // says when to try again, there is nothing to record.

@@ -116,6 +116,7 @@ func TestStopping(t *testing.T) {
 			waiting, held := w.Store.inState(job.DeliveryPending)
 			require.Equal(t, []int{20 - c.delivered, 0}, []int{waiting, held})
 			require.Equal(t, c.delivered, w.Store.Count("RecordDelivery"))
+			require.Equal(t, &job.TaskEarly{Wait: minBusy}, w.handle(w.Store.deliver(apptest.ClientA, endpointB)), "it takes no more")
 		})
 	}
 }

@@ -172,15 +172,6 @@ func TestNoSendOutlastsItsClaim(t *testing.T) {
 	})
 }
 
-func TestAStoppedWorkerTakesNoTasks(t *testing.T) {
-	sending(t, answers(200, 0), func(t *testing.T, w *worldDelivery) {
-		w.stop(time.Minute)
-		w.stop(time.Minute)
-		require.Equal(t, &job.TaskEarly{Wait: minBusy}, w.handle(w.Store.deliver(apptest.ClientA, endpointA)))
-		require.Empty(t, w.sender.begun())
-	})
-}
-
 // A task that comes a moment early waits for its delivery; one that comes much too early, or while storage is away, comes again.
 func TestTasksThatComeTooEarly(t *testing.T) {
 	sending(t, answers(200, 0), func(t *testing.T, w *worldDelivery) {
