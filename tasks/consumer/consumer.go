@@ -59,7 +59,7 @@ type Consumer struct {
 	cfg      Config
 	queue    string
 	handler  asynq.Handler
-	canceled func(message string) // of signals; nil: none are listened to
+	canceled func(job.ID) // nil: no signals are listened to
 
 	client     redis.UniversalClient
 	cut        context.CancelFunc // breaks its connections
@@ -106,12 +106,7 @@ func (c *Consumer) connect() {
 	c.client = c.redis.NewClient(o)
 	c.client.AddHook(pacer{redis: c.redis, stop: c.stopping})
 	if c.canceled != nil {
-		c.subscriber = notify.NewSubscriber(c.redis, notify.SubscriberConfig{
-			Client:   c.client,
-			Outages:  redisconn.NewCircuit("", slog.New(slog.DiscardHandler), nil), // asynq logs them
-			Received: func(_, message string) { c.canceled(message) },
-		}, notify.CancelChannel)
-		c.subscriber.Start()
+		c.subscriber = notify.ReceiveCancels(c.redis, c.client, c.canceled)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/tasks/notify"
 	"github.com/forgerun/forgerun/tasks/queue"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
@@ -33,7 +32,7 @@ func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t 
 		return handle(ctx, t)
 	}
 	c := newConsumer(r, cfg, redisconn.Jobs, traced(r.Tracer, handler(r, queue.JobTask, r.Metrics.Handled, queue.ParseTask, onTime)))
-	c.canceled = func(message string) { notify.ReceiveCancel(r, message, canceled) }
+	c.canceled = canceled
 	return c
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/tasks/notify"
 	"github.com/forgerun/forgerun/tasks/queue"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
@@ -39,10 +38,10 @@ func TestCancelSignals(t *testing.T) {
 		t.Cleanup(func() { _ = w.Stop(context.Background()) })
 	}
 	redistest.Eventually(t, func() bool {
-		return sender.Client.PubSubNumSub(t.Context(), notify.CancelChannel).Val()[notify.CancelChannel] == 2
+		return sender.Client.PubSubNumSub(t.Context(), "forgerun:cancel").Val()["forgerun:cancel"] == 2
 	})
 	for _, nonsense := range []string{"", "x", "0190f3a4-7d6e-7c55-8a2b-3d1f5e6a7b8", "{}"} {
-		require.NoError(t, sender.Client.Publish(t.Context(), notify.CancelChannel, nonsense).Err())
+		require.NoError(t, sender.Client.Publish(t.Context(), "forgerun:cancel", nonsense).Err())
 	}
 	ids := redistest.IDs(1000)
 	for _, id := range ids {

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,12 +101,17 @@ func TestEventsSkipGarbage(t *testing.T) {
 	r := redistest.Mini(t)
 	c := redistest.Task().JobID
 	h := hear(t, r, c)
-	for _, message := range []string{"", "\n", "x\n" + first.String() + "\ny", "-\n"} {
-		require.NoError(t, r.Client.Publish(t.Context(), eventChannel(c), message).Err())
+	good, id := `{"job":"`+first.String()+`","event":true}`, `{"job":"`+first.String()+`"`
+	bad := []string{
+		"", " ", "x", "null", "{}", "[]", id + "}", id, id + `,"event":1}`, id + `,"progress":{}}`, id + `,"attempt":0,"progress":{}}`,
+		id + `,"attempt":-1,"progress":{}}`, id + `,"attempt":1,"progress":[]}`, id + `,"attempt":1,"progress":{"percentage":101}}`,
+		id + `,"attempt":1,"progress":{"items_total":-1}}`, `{"attempt":1,"progress":{}}`, `{"job":"x","event":true}`, good + good,
 	}
+	require.NoError(t, r.Client.Publish(t.Context(), eventChannel(c), strings.Join(append(bad, good), "\n")).Err())
+	require.NoError(t, r.Client.Publish(t.Context(), eventChannel(c), `{"event":true}`).Err())
 	require.Equal(t, job.Notification{ClientID: c, JobID: first}, redistest.Receive(t, h.events, "a notification"))
 	require.Equal(t, job.Notification{ClientID: c}, redistest.Receive(t, h.events, "a notification"))
-	require.Equal(t, 4., notificationsOf(r, redisconn.ResultBad))
+	require.Equal(t, float64(len(bad)), notificationsOf(r, redisconn.ResultBad))
 	require.Equal(t, 2., notificationsOf(r, redisconn.ResultReceived))
 }
 

@@ -1,7 +1,9 @@
 package notify
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,15 +16,14 @@ import (
 const (
 	// publishPause is the rest after sending: what is published meanwhile goes together, much of it of the same jobs and clients.
 	publishPause  = 5 * time.Millisecond
-	publishBuffer = 16384    // notifications that may wait
-	maxPublished  = 1000     // notifications in one round trip
-	maxMessage    = 32 << 10 // bytes after which a client's notifications go on in another message
+	publishBuffer = 16384 // notifications that may wait
+	maxPublished  = 1000  // notifications in one round trip
 	signalBuffer  = 4096
 	maxSignals    = 100 // in one round trip
 )
 
-// CancelChannel carries the ids of canceled jobs to the workers. One that misses a signal learns of it with its next heartbeat.
-const CancelChannel = "forgerun:cancel"
+// cancelChannel carries the ids of canceled jobs to the workers. One that misses a signal learns of it with its next heartbeat.
+const cancelChannel = "forgerun:cancel"
 
 // Publisher sends events and progress of jobs, and cancel signals, to all processes, best effort, and keeps the progress of
 // running jobs in Redis.
@@ -32,15 +33,11 @@ type Publisher struct {
 	reading     *redisconn.Circuit // of Progress, which gives up early
 	events      *Sender[job.Notification]
 	signals     *Sender[job.ID]
-	merger      *merger
 }
 
 // NewPublisher makes a publisher that buffers until Start. Progress of an attempt whose end is not published is kept for progressTTL.
 func NewPublisher(r *redisconn.Redis, progressTTL time.Duration) *Publisher {
-	p := &Publisher{
-		redis: r, progressTTL: progressTTL, merger: newMerger(),
-		reading: redisconn.NewCircuit("reading progress", r.Log, nil),
-	}
+	p := &Publisher{redis: r, progressTTL: progressTTL, reading: redisconn.NewCircuit("reading progress", r.Log, nil)}
 	p.events = NewSender(SenderConfig[job.Notification]{
 		Buffer: publishBuffer, Batch: maxPublished, Pause: publishPause, Send: p.sendEvents,
 		Circuit: redisconn.NewCircuit("publishing notifications", r.Log, nil), Results: r.Metrics.Notifications,
@@ -66,7 +63,7 @@ func (p *Publisher) Stop(ctx context.Context) error {
 
 // Publish notifies watchers of the client's jobs and keeps the job's progress in Redis until the attempt has ended, best
 // effort, non-blocking: what finds the buffer full or Redis down is dropped and counted. Notifications of a job arrive in their
-// order; several events may arrive as one, and of several progresses of an attempt the latest.
+// order, save that those of a round come as one progress, the latest, and then one event for all.
 //
 // n.Progress must not be changed afterwards. The publisher of an attempt's progress publishes its end too, with Ended and Attempt.
 func (p *Publisher) Publish(n job.Notification) { p.events.Add(n) }
@@ -74,55 +71,75 @@ func (p *Publisher) Publish(n job.Notification) { p.events.Add(n) }
 // SignalCancel signals to all workers that the job was canceled, best effort, non-blocking.
 func (p *Publisher) SignalCancel(id job.ID) { p.signals.Add(id) }
 
-func (p *Publisher) sendEvents(ctx context.Context, ns []job.Notification) error {
-	defer p.merger.reset()
-	for _, n := range ns {
-		p.merger.add(n)
-	}
-	err := p.redis.Failed("notify", p.sendMerged(ctx, p.merger.merged()))
-	countAll(p.redis.Metrics.Notifications, err, len(ns))
-	return err
+// update is what there is to say about a job. A message to the watchers of a client has a line for each. Redis keeps the last one
+// that has progress.
+type update struct {
+	client   job.ID
+	Job      job.ID        `json:"job,omitzero"` // zero: the client's stream has an event
+	Attempt  int           `json:"attempt,omitempty"`
+	Progress *job.Progress `json:"progress,omitempty"`
+	Event    bool          `json:"event,omitempty"` // it was recorded after the progress
+	ended    bool          // the attempt whose progress is, or was, kept
 }
 
-// sendMerged sends all in one round trip, progress first, so that who receives it can read it. The error is that of the
+// isSound reports whether a worker can have come so far; JSON has years up to 9999.
+func isSound(p *job.Progress) bool {
+	return p.Percentage <= 100 && min(p.Percentage, p.StepsCompleted, p.StepsTotal, p.ItemsProcessed, p.ItemsTotal) >= 0 &&
+		p.UpdatedAt.Year() <= 9999
+}
+
+// merge makes one update of the notifications of each job. Whoever reports progress sees to it that it does not go backwards.
+func merge(ns []job.Notification) (updates []*update) {
+	of := make(map[[2]job.ID]*update, len(ns))
+	for _, n := range ns {
+		u := of[[2]job.ID{n.ClientID, n.JobID}]
+		if u == nil {
+			u = &update{client: n.ClientID, Job: n.JobID}
+			of[[2]job.ID{n.ClientID, n.JobID}] = u
+			updates = append(updates, u)
+		}
+		if n.Progress != nil && !n.JobID.IsZero() && isSound(n.Progress) {
+			u.Attempt, u.Progress, u.ended = n.Attempt, n.Progress, false
+		}
+		u.Event = u.Event || n.Progress == nil || n.Ended
+		u.ended = u.ended || n.Ended && (u.Progress == nil || n.Attempt == u.Attempt)
+	}
+	return updates
+}
+
+// sendEvents sends all in one round trip, progress first, so that who receives it can read it. The error is that of the
 // messages: a Redis that has no room for progress still passes them on.
-func (p *Publisher) sendMerged(ctx context.Context, m merged) error {
-	if len(m.messages) == 0 && len(m.kept) == 0 {
-		return nil
+func (p *Publisher) sendEvents(ctx context.Context, ns []job.Notification) error {
+	pipe, messages := p.redis.Client.Pipeline(), map[job.ID][][]byte{}
+	for _, u := range merge(ns) {
+		if !u.Event && u.Progress == nil {
+			continue
+		}
+		line, _ := json.Marshal(u)
+		messages[u.client] = append(messages[u.client], line)
+		p.keepProgress(ctx, pipe, u, line)
 	}
-	pipe := p.redis.Client.Pipeline()
-	for _, k := range m.kept {
-		p.keepProgress(ctx, pipe, k)
-	}
-	for _, m := range m.messages {
+	kept := pipe.Len()
+	for client, lines := range messages {
 		// In a cluster all messages of a client go to one node, in their order.
-		pipe.Publish(ctx, eventChannel(m.client), m.text).SetFirstKeyPos(1)
+		pipe.Publish(ctx, eventChannel(client), bytes.Join(lines, []byte("\n"))).SetFirstKeyPos(1)
 	}
 	commands, _ := pipe.Exec(ctx)
-	_ = p.redis.Failed("progress", firstError(commands[:len(m.kept)]))
-	return firstError(commands[len(m.kept):])
+	_ = p.redis.Failed("progress", firstError(commands[:kept]))
+	err := p.redis.Failed("notify", firstError(commands[kept:]))
+	countAll(p.redis.Metrics.Notifications, err, len(ns))
+	return err
 }
 
 func (p *Publisher) sendSignals(ctx context.Context, ids []job.ID) error {
 	_, err := p.redis.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, id := range ids {
-			pipe.Publish(ctx, CancelChannel, id.String())
+			pipe.Publish(ctx, cancelChannel, id.String())
 		}
 		return nil
 	})
 	countAll(p.redis.Metrics.Signals, err, len(ids))
 	return p.redis.Failed("publish", err)
-}
-
-// ReceiveCancel hands the id of a canceled job on.
-func ReceiveCancel(r *redisconn.Redis, message string, canceled func(job.ID)) {
-	id, err := job.ParseID(message)
-	if err != nil {
-		r.Metrics.Signals.WithLabelValues(redisconn.ResultBad).Inc()
-		return
-	}
-	r.Metrics.Signals.WithLabelValues(redisconn.ResultReceived).Inc()
-	canceled(id)
 }
 
 func countAll(results *prometheus.CounterVec, err error, n int) {

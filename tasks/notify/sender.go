@@ -16,16 +16,16 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// SenderConfig says what a sender does with its items. Buffer, Batch and Send are needed.
+// SenderConfig says what a sender does with its items. Buffer, Batch, Send and Circuit are needed.
 type SenderConfig[T any] struct {
 	Buffer int // how many items may wait; further ones are dropped
 	Batch  int // how many items one Send gets at most
 	// Send sends the items, which it must not keep, and counts what became of them.
 	Send func(ctx context.Context, items []T) error
+	// Circuit skips items while Send is known to fail.
+	Circuit *redisconn.Circuit
 	// Pause is the rest after a Send that left less than a batch.
 	Pause time.Duration
-	// Circuit: nil if Send is to be tried whatever became of the one before.
-	Circuit *redisconn.Circuit
 	// Results counts items that are dropped or skipped; may be nil.
 	Results *prometheus.CounterVec
 	// Waiting is how many items wait; may be nil.
@@ -34,35 +34,33 @@ type SenderConfig[T any] struct {
 
 // Sender buffers items and sends them in the background, in their order, many at once.
 type Sender[T any] struct {
-	cfg   SenderConfig[T]
+	SenderConfig[T]
 	items chan T
 
-	start, halt sync.Once
-	stopped     atomic.Bool
-	stopping    chan struct{} // closed: send what is buffered, then end
-	abort       chan struct{} // closed: drop what is buffered
-	running     sync.WaitGroup
+	start    sync.Once
+	halt     sync.Once
+	stopping chan struct{} // closed: send what is buffered, then end
+	stopped  atomic.Bool   // nothing more is taken
+	aborted  atomic.Bool   // what is buffered is dropped
+	running  sync.WaitGroup
 }
 
 // NewSender makes a sender that buffers until Start.
 func NewSender[T any](cfg SenderConfig[T]) *Sender[T] {
-	return &Sender[T]{cfg: cfg, items: make(chan T, cfg.Buffer), stopping: make(chan struct{}), abort: make(chan struct{})}
+	return &Sender[T]{SenderConfig: cfg, items: make(chan T, cfg.Buffer), stopping: make(chan struct{})}
 }
 
-// Add has the item sent, soon. It never waits, and reports false when the item is dropped: no room, or the sender was stopped.
-func (s *Sender[T]) Add(item T) bool {
+// Add has the item sent, soon. It never waits: without room, or after Stop, the item is dropped.
+func (s *Sender[T]) Add(item T) {
 	if !s.stopped.Load() {
 		select {
 		case s.items <- item:
-			if s.cfg.Waiting != nil {
-				s.cfg.Waiting.Inc()
-			}
-			return true
+			s.waiting(1)
+			return
 		default:
 		}
 	}
 	s.count(redisconn.ResultDropped, 1)
-	return false
 }
 
 // Start begins to send. It may be called again.
@@ -77,79 +75,52 @@ func (s *Sender[T]) Stop(ctx context.Context) error {
 	s.halt.Do(func() {
 		s.stopped.Store(true)
 		close(s.stopping)
-		if redisconn.WaitFor(ctx, s.running.Wait) != nil {
-			close(s.abort)
-		}
+		s.aborted.Store(redisconn.WaitFor(ctx, s.running.Wait) != nil)
 	})
 	return ctx.Err()
 }
 
 func (s *Sender[T]) work() {
-	batch := make([]T, 0, s.cfg.Batch)
-	for {
+	batch := make([]T, 0, s.Batch)
+	for stopping := false; !stopping || len(s.items) > 0; {
+		batch = batch[:0]
 		select {
 		case item := <-s.items:
-			s.taken()
-			batch = s.gather(append(batch[:0], item))
-			s.send(batch)
-			if s.cfg.Pause > 0 && len(s.items) < s.cfg.Batch {
-				redisconn.Pause(context.Background(), s.cfg.Pause, s.stopping)
-			}
-		case <-s.stopping:
-			for batch = s.gather(batch[:0]); len(batch) > 0; batch = s.gather(batch[:0]) {
-				s.send(batch)
-			}
-			return
-		}
-	}
-}
-
-// gather adds the items that wait.
-func (s *Sender[T]) gather(batch []T) []T {
-	for len(batch) < s.cfg.Batch {
-		select {
-		case item := <-s.items:
-			s.taken()
 			batch = append(batch, item)
-		default:
-			return batch
+		case <-s.stopping:
+			stopping = true
 		}
-	}
-	return batch
-}
-
-func (s *Sender[T]) taken() {
-	if s.cfg.Waiting != nil {
-		s.cfg.Waiting.Dec()
+		for len(batch) < s.Batch && len(s.items) > 0 { // nobody else takes them
+			batch = append(batch, <-s.items)
+		}
+		s.send(batch)
+		if s.Pause > 0 && len(s.items) < s.Batch {
+			redisconn.Pause(context.Background(), s.Pause, s.stopping)
+		}
 	}
 }
 
 func (s *Sender[T]) send(batch []T) {
+	s.waiting(-len(batch))
 	switch {
-	case closed(s.abort):
+	case len(batch) == 0:
+	case s.aborted.Load():
 		s.count(redisconn.ResultDropped, len(batch))
-		return
-	case s.cfg.Circuit != nil && !s.cfg.Circuit.Allow():
+	case !s.Circuit.Allow():
 		s.count(redisconn.ResultSkipped, len(batch))
-		return
+	default:
+		s.Circuit.Report(s.Send(context.Background(), batch))
 	}
-	err := s.cfg.Send(context.Background(), batch)
-	if s.cfg.Circuit != nil {
-		s.cfg.Circuit.Report(err)
+}
+
+func (s *Sender[T]) waiting(n int) {
+	if s.Waiting != nil {
+		s.Waiting.Add(float64(n))
 	}
 }
 
 func (s *Sender[T]) count(result string, n int) {
-	if s.cfg.Results != nil {
-		s.cfg.Results.WithLabelValues(result).Add(float64(n))
-	}
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
+	if s.Results != nil {
+		s.Results.WithLabelValues(result).Add(float64(n))
 	}
 }

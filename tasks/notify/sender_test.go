@@ -38,11 +38,8 @@ func (l *log) send(_ context.Context, items []int) error {
 }
 
 func (l *log) config() SenderConfig[int] {
-	return SenderConfig[int]{Buffer: 10, Batch: 4, Send: l.send}
-}
-
-func results() *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"})
+	circuit := redisconn.NewCircuit("testing", slog.New(slog.DiscardHandler), nil)
+	return SenderConfig[int]{Buffer: 10, Batch: 4, Send: l.send, Circuit: circuit}
 }
 
 // A worker rests after a Send that left less than a batch.
@@ -74,7 +71,7 @@ func TestSenderSkipsAndDrops(t *testing.T) {
 	t.Parallel()
 	l := log{err: errors.New("no Redis")}
 	cfg := l.config()
-	cfg.Results, cfg.Circuit = results(), redisconn.NewCircuit("testing", slog.New(slog.DiscardHandler), nil)
+	cfg.Results = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"})
 	s := NewSender(cfg)
 	for i := range 10 {
 		s.Add(i)
@@ -85,7 +82,7 @@ func TestSenderSkipsAndDrops(t *testing.T) {
 	require.Equal(t, 6., testutil.ToFloat64(cfg.Results.WithLabelValues(redisconn.ResultSkipped)))
 
 	release := make(chan struct{})
-	cfg.Circuit = nil
+	cfg.Circuit = l.config().Circuit
 	cfg.Send = func(context.Context, []int) error { <-release; return nil }
 	s = NewSender(cfg)
 	for i := range 10 {
@@ -130,5 +127,5 @@ func TestNotificationsWhileRedisIsFull(t *testing.T) {
 	redistest.Eventually(t, func() bool { return notificationsOf(r, redisconn.ResultOK) == 1 })
 	require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("progress")))
 	require.Nil(t, p.Progress(t.Context(), first, 1))
-	require.False(t, p.events.cfg.Circuit.IsOpen())
+	require.False(t, p.events.Circuit.IsOpen())
 }

@@ -2,6 +2,8 @@ package notify
 
 import (
 	"context"
+	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,28 +20,19 @@ const (
 	maxChannels = 500 // that one command subscribes to
 )
 
-// SubscriberConfig says who gets what a subscriber receives. The functions are called one after the other, from one goroutine.
-// While they block nothing is received, and Redis breaks the connection when too much piles up. They must not call Stop.
-type SubscriberConfig struct {
-	Client  redis.UniversalClient // makes the connection
-	Outages *redisconn.Circuit    // logs them
-	// Received gets each message from a channel that is wanted.
-	Received func(channel, message string)
-	// Subscribed gets a channel whose messages are received from now on, earlier ones perhaps not: at least once after each Add,
-	// and after each break of the connection. May be nil.
-	Subscribed func(channel string)
-}
-
 // Subscriber receives what is published to channels, on one connection of its own, in a cluster to any node: they pass messages
 // on to each other. Messages may be lost at any time.
 type Subscriber struct {
-	cfg       SubscriberConfig
-	redis     *redisconn.Redis
-	connected atomic.Bool
+	client     redis.UniversalClient // makes the connection
+	outages    *redisconn.Circuit    // logs them
+	redis      *redisconn.Redis
+	received   func(channel, message string)
+	subscribed func(channel string)
+	connected  atomic.Bool
 
 	mu      sync.Mutex
-	wanted  map[string]struct{}
-	changed map[string]struct{} // added or removed since the last reconcile
+	wanted  map[string]bool
+	changed map[string]bool // added or removed since the last reconcile
 	changes chan struct{}
 
 	start   sync.Once
@@ -48,20 +41,27 @@ type Subscriber struct {
 	running sync.WaitGroup
 }
 
-// NewSubscriber makes a subscriber that receives nothing until Start.
-func NewSubscriber(r *redisconn.Redis, cfg SubscriberConfig, channels ...string) *Subscriber {
+func newSubscriber(r *redisconn.Redis, client redis.UniversalClient, log *slog.Logger) *Subscriber {
 	s := &Subscriber{
-		cfg: cfg, redis: r, wanted: map[string]struct{}{}, changed: map[string]struct{}{}, changes: make(chan struct{}, 1),
+		client: client, outages: redisconn.NewCircuit("receiving notifications", log, nil), redis: r,
+		wanted: map[string]bool{}, changed: map[string]bool{}, changes: make(chan struct{}, 1),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	for _, channel := range channels {
-		s.Add(channel)
-	}
 	return s
 }
 
-// Start begins to receive. It does not wait for Redis, which is tried until Stop. A second Start, or one after Stop, does nothing.
-func (s *Subscriber) Start() { s.start.Do(func() { s.running.Go(s.run) }) }
+// begin begins to receive. It does not wait for Redis, which is tried until Stop. A second time, or after Stop, it does nothing.
+//
+// received gets each message from a channel that is wanted; subscribed gets a channel whose messages are received from now on,
+// earlier ones perhaps not: at least once after each add, and after each break of the connection. Both are called one after the
+// other, from one goroutine. While they block nothing is received, and Redis breaks the connection when too much piles up. They
+// must not call Stop.
+func (s *Subscriber) begin(received func(channel, message string), subscribed func(channel string)) {
+	s.start.Do(func() {
+		s.received, s.subscribed = received, subscribed
+		s.running.Go(s.run)
+	})
+}
 
 // Stop ends receiving, within ctx; no function is called afterwards. While Redis hangs it takes up to the client's timeout. It may
 // be called again and before Start, and comes before Redis.Close.
@@ -74,29 +74,17 @@ func (s *Subscriber) Stop(ctx context.Context) error {
 // Connected reports whether Redis answers on the subscriber's connection. It is false before the first answer.
 func (s *Subscriber) Connected() bool { return s.connected.Load() }
 
-// Add begins to receive from the channel, soon: Subscribed says when. Adding again does nothing. It never waits.
-func (s *Subscriber) Add(channel string) {
+// want says whether to receive from the channel, from soon on. What comes of an unwanted one is dropped. It never waits.
+func (s *Subscriber) want(channel string, wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.wanted[channel]; !ok {
-		s.wanted[channel] = struct{}{}
-		s.change(channel)
+	if s.wanted[channel] == wanted {
+		return
 	}
-}
-
-// Remove ends receiving from the channel: what comes later is dropped. It never waits.
-func (s *Subscriber) Remove(channel string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.wanted[channel]; ok {
+	s.changed[channel] = true
+	if s.wanted[channel] = wanted; !wanted {
 		delete(s.wanted, channel)
-		s.change(channel)
 	}
-}
-
-// change has the caller hold s.mu.
-func (s *Subscriber) change(channel string) {
-	s.changed[channel] = struct{}{}
 	select {
 	case s.changes <- struct{}{}:
 	default:
@@ -106,8 +94,7 @@ func (s *Subscriber) change(channel string) {
 func (s *Subscriber) wants(channel string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.wanted[channel]
-	return ok
+	return s.wanted[channel]
 }
 
 // run connects anew whenever the connection is broken.
@@ -119,7 +106,7 @@ func (s *Subscriber) run() {
 		if s.ctx.Err() != nil {
 			return
 		}
-		s.cfg.Outages.Report(s.redis.Failed("listen", err))
+		s.outages.Report(s.redis.Failed("listen", err))
 		if time.Since(began) > redisconn.MaxPause {
 			pause = redisconn.FirstPause
 		}
@@ -131,7 +118,7 @@ func (s *Subscriber) run() {
 // Redis hangs or the network drops everything.
 func (s *Subscriber) receive() error {
 	ctx, end := context.WithCancelCause(s.ctx)
-	pubsub := s.cfg.Client.Subscribe(ctx)
+	pubsub := s.client.Subscribe(ctx)
 	defer context.AfterFunc(ctx, func() { _ = pubsub.Close() })()
 	var subscribing sync.WaitGroup
 	defer func() {
@@ -157,7 +144,7 @@ func (s *Subscriber) receive() error {
 			return err
 		}
 		if !s.connected.Swap(true) {
-			s.cfg.Outages.Report(nil)
+			s.outages.Report(nil)
 		}
 		s.handle(reply)
 	}
@@ -166,9 +153,7 @@ func (s *Subscriber) receive() error {
 // subscribe keeps the subscriptions of a new connection as they are wanted, and pings, until ctx ends or the connection breaks.
 func (s *Subscriber) subscribe(ctx context.Context, pubsub *redis.PubSub) error {
 	s.mu.Lock()
-	for channel := range s.wanted {
-		s.changed[channel] = struct{}{}
-	}
+	maps.Copy(s.changed, s.wanted)
 	s.mu.Unlock()
 	ticker := time.NewTicker(pingEvery)
 	defer ticker.Stop()
@@ -193,13 +178,13 @@ func (s *Subscriber) reconcile(ctx context.Context, pubsub *redis.PubSub) error 
 	var wanted, unwanted []string
 	s.mu.Lock()
 	for channel := range s.changed {
-		if _, ok := s.wanted[channel]; ok {
+		if s.wanted[channel] {
 			wanted = append(wanted, channel)
 		} else {
 			unwanted = append(unwanted, channel)
 		}
 	}
-	s.changed = map[string]struct{}{}
+	clear(s.changed)
 	s.mu.Unlock()
 	if err := inChunks(ctx, wanted, pubsub.Subscribe); err != nil {
 		return err
@@ -220,12 +205,12 @@ func inChunks(ctx context.Context, channels []string, send func(context.Context,
 func (s *Subscriber) handle(reply any) {
 	switch reply := reply.(type) {
 	case *redis.Subscription:
-		if s.cfg.Subscribed != nil && reply.Kind == "subscribe" && s.wants(reply.Channel) {
-			s.cfg.Subscribed(reply.Channel)
+		if reply.Kind == "subscribe" && s.wants(reply.Channel) {
+			s.subscribed(reply.Channel)
 		}
 	case *redis.Message:
 		if s.wants(reply.Channel) {
-			s.cfg.Received(reply.Channel, reply.Payload)
+			s.received(reply.Channel, reply.Payload)
 		}
 	}
 }

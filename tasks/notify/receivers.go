@@ -1,0 +1,79 @@
+package notify
+
+import (
+	"encoding/json"
+	"log/slog"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/tasks/redisconn"
+)
+
+// eventPrefix begins the name of a client's channel, which all databases of a Redis share.
+const eventPrefix = "forgerun:news:"
+
+func eventChannel(client job.ID) string { return eventPrefix + client.String() }
+
+func clientOf(channel string) job.ID {
+	id, _ := job.ParseID(strings.TrimPrefix(channel, eventPrefix)) // of our own channels only
+	return id
+}
+
+// Events receives the notifications of watched clients, for one process.
+type Events struct{ *Subscriber }
+
+// NewEvents makes a receiver that receives nothing until Start.
+func NewEvents(r *redisconn.Redis) *Events { return &Events{newSubscriber(r, r.Client, r.Log)} }
+
+// Start begins to receive; see Subscriber.begin. received gets each notification of watched clients; its Ended is never set.
+// resumed gets a client whose notifications are received from now on, earlier ones perhaps not: when it is watched anew and after
+// the connection broke.
+func (e *Events) Start(received func(job.Notification), resumed func(client job.ID)) {
+	e.begin(func(channel, message string) {
+		for line := range strings.SplitSeq(message, "\n") {
+			e.receive(clientOf(channel), line, received)
+		}
+	}, func(channel string) { resumed(clientOf(channel)) })
+}
+
+func (e *Events) receive(client job.ID, line string, received func(job.Notification)) {
+	results := e.redis.Metrics.Notifications
+	var u update
+	err := json.Unmarshal([]byte(line), &u)
+	if err != nil || u.Progress == nil && !u.Event || u.Progress != nil && (!isSound(u.Progress) || u.Attempt < 1 || u.Job.IsZero()) {
+		results.WithLabelValues(redisconn.ResultBad).Inc()
+		return
+	}
+	if u.Progress != nil {
+		results.WithLabelValues(redisconn.ResultReceived).Inc()
+		received(job.Notification{ClientID: client, JobID: u.Job, Attempt: u.Attempt, Progress: u.Progress})
+	}
+	if u.Event {
+		results.WithLabelValues(redisconn.ResultReceived).Inc()
+		received(job.Notification{ClientID: client, JobID: u.Job})
+	}
+}
+
+// Watch begins to receive the client's notifications, soon: resumed says when. It never waits.
+func (e *Events) Watch(client job.ID) { e.want(eventChannel(client), true) }
+
+// Unwatch ends receiving the client's notifications. It never waits.
+func (e *Events) Unwatch(client job.ID) { e.want(eventChannel(client), false) }
+
+// ReceiveCancels hands the ids of canceled jobs on until Stop, by a connection of the client.
+func ReceiveCancels(r *redisconn.Redis, client redis.UniversalClient, canceled func(job.ID)) *Subscriber {
+	s := newSubscriber(r, client, slog.New(slog.DiscardHandler)) // asynq, which listens too, logs outages
+	s.want(cancelChannel, true)
+	s.begin(func(_, message string) {
+		id, err := job.ParseID(message)
+		if err != nil {
+			r.Metrics.Signals.WithLabelValues(redisconn.ResultBad).Inc()
+			return
+		}
+		r.Metrics.Signals.WithLabelValues(redisconn.ResultReceived).Inc()
+		canceled(id)
+	}, func(string) {})
+	return s
+}
