@@ -27,7 +27,7 @@ func requireAllWorks(t *testing.T, url string) {
 	ctx := t.Context()
 	r := redistest.Connect(t, url)
 	q := redistest.Start(t, queue.New(r, queue.Config{}))
-	redistest.Eventually(t, func() bool { return q.Ping(ctx) == nil })
+	redistest.Eventually(t, func() bool { return r.Ping(ctx) == nil })
 	ts, deliveries := redistest.Tasks(300), redistest.Deliveries(100)
 	redistest.Ensure(t, q, ts[:299]...)
 	require.Equal(t, 99, redistest.Must(q.EnsureDeliveries(ctx, deliveries[:99]))(t))

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -33,23 +34,24 @@ const (
 // for how many it made one or had one run. Those whose time lies ahead are given a task if they have none. With an error some may
 // have got theirs; all can be given again.
 func (q *Queue) Ensure(ctx context.Context, ts []job.Task) (made int, err error) {
-	hints := make([]hint, len(ts))
-	for i, t := range ts {
-		hints[i] = jobHint(t)
-	}
-	return q.ensure(ctx, redisconn.Jobs, hints)
+	return q.ensure(ctx, redisconn.Jobs, hintsOf(ts, jobHint))
 }
 
 // EnsureDeliveries does the same for deliveries.
 func (q *Queue) EnsureDeliveries(ctx context.Context, ts []job.DeliveryTask) (made int, err error) {
+	return q.ensure(ctx, redisconn.Webhooks, hintsOf(ts, deliveryHint))
+}
+
+func hintsOf[T any](ts []T, of func(T) hint) []hint {
 	hints := make([]hint, len(ts))
 	for i, t := range ts {
-		hints[i] = deliveryHint(t)
+		hints[i] = of(t)
 	}
-	return q.ensure(ctx, redisconn.Webhooks, hints)
+	return hints
 }
 
 func (q *Queue) ensure(ctx context.Context, name string, hints []hint) (made int, err error) {
+	q.sightings.forget()
 	look := look{queue: q, name: name, listed: map[string]bool{}}
 	if err = look.page(ctx); err == nil {
 		made, err = look.ensureAll(ctx, hints)
@@ -75,7 +77,7 @@ type look struct {
 // page reads on in the list of pending tasks, from those that are taken next.
 func (l *look) page(ctx context.Context) error {
 	l.pages++
-	tasks, err := l.queue.inspector.ListPendingTasks(l.name, asynq.PageSize(listPage), asynq.Page(l.pages))
+	tasks, err := l.queue.redis.Inspector.ListPendingTasks(l.name, asynq.PageSize(listPage), asynq.Page(l.pages))
 	switch {
 	case errors.Is(err, asynq.ErrQueueNotFound): // it is empty, or Redis was emptied and other processes went on
 		if err := l.queue.register(ctx, l.name); err != nil {
@@ -159,7 +161,7 @@ func (l *look) ensureOne(ctx context.Context, h hint, ahead bool) (bool, error) 
 
 // judge looks at the task of a name.
 func (l *look) judge(ctx context.Context, h hint, id string) (finding, error) {
-	info, err := l.queue.inspector.GetTaskInfo(l.name, id)
+	info, err := l.queue.redis.Inspector.GetTaskInfo(l.name, id)
 	if err != nil { // it is gone, or damaged, unless Redis is away
 		return freed, l.queue.discard(ctx, l.name, id)
 	}
@@ -184,7 +186,7 @@ func (l *look) judge(ctx context.Context, h hint, id string) (finding, error) {
 		if at := info.NextProcessAt; !at.IsZero() && time.Until(at) < patience {
 			return waits, nil
 		}
-		if l.queue.inspector.RunTask(l.name, id) == nil {
+		if l.queue.redis.Inspector.RunTask(l.name, id) == nil {
 			return made, nil
 		}
 	}
@@ -193,9 +195,8 @@ func (l *look) judge(ctx context.Context, h hint, id string) (finding, error) {
 
 // sightings remembers since when tasks were seen in a state that ought not to last.
 type sightings struct {
-	mu   sync.Mutex
-	of   map[string]sighting
-	tidy time.Time
+	mu sync.Mutex
+	of map[string]sighting
 }
 
 type sighting struct{ first, last time.Time }
@@ -205,22 +206,18 @@ func (s *sightings) seenFor(what string, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if s.of == nil {
-		s.of = map[string]sighting{}
-	}
-	if now.Sub(s.tidy) > sightingsKept {
-		for other, seen := range s.of {
-			if now.Sub(seen.last) > sightingsKept {
-				delete(s.of, other)
-			}
-		}
-		s.tidy = now
-	}
-	seen := s.of[what]
-	if seen.first.IsZero() || now.Sub(seen.last) > sightingsKept {
+	seen, ok := s.of[what]
+	if !ok {
 		seen.first = now
 	}
 	seen.last = now
 	s.of[what] = seen
 	return now.Sub(seen.first) >= d
+}
+
+// forget lets go of what was not seen for a while.
+func (s *sightings) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.of, func(_ string, seen sighting) bool { return time.Since(seen.last) > sightingsKept })
 }

@@ -262,12 +262,10 @@ func TestEnsureLeavesBusyDeliveries(t *testing.T) {
 // A state that was not seen for a while begins anew.
 func TestSightings(t *testing.T) {
 	t.Parallel()
-	var s sightings
+	s := sightings{of: map[string]sighting{"old": {last: time.Now().Add(-sightingsKept - time.Second)}}}
 	require.False(t, s.seenFor("a", time.Minute))
 	require.True(t, s.seenFor("a", 0))
-	s.of["a"] = sighting{first: time.Now().Add(-time.Hour), last: time.Now().Add(-sightingsKept - time.Second)}
-	s.of["b"] = s.of["a"]
-	s.tidy = time.Time{}
-	require.False(t, s.seenFor("a", time.Minute))
-	require.NotContains(t, s.of, "b", "memory is bounded")
+	s.forget()
+	require.False(t, s.seenFor("old", time.Minute))
+	require.Len(t, s.of, 2)
 }

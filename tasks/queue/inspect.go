@@ -2,8 +2,6 @@ package queue
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -162,7 +160,7 @@ func obstacle(err error) error {
 	switch {
 	case errors.As(err, &refused):
 		return fmt.Errorf("%w: %s", obstacleOfAnswer(err), refused.Error())
-	case isTLSFailure(err):
+	case strings.Contains(err.Error(), "tls:"):
 		return ErrTLS
 	case errors.As(err, &lookup):
 		return fmt.Errorf("%w: the name %s is unknown", ErrAway, lookup.Name)
@@ -184,11 +182,4 @@ func obstacleOfAnswer(err error) error {
 		return ErrNoDatabase
 	}
 	return ErrUnread
-}
-
-func isTLSFailure(err error) bool {
-	var record tls.RecordHeaderError
-	var certificate *tls.CertificateVerificationError
-	var unknown x509.UnknownAuthorityError
-	return errors.As(err, &record) || errors.As(err, &certificate) || errors.As(err, &unknown) || strings.Contains(err.Error(), "tls:")
 }

@@ -29,7 +29,7 @@ func (q *Queue) Mend(ctx context.Context) error {
 func wrongTypes(ctx context.Context, client redis.UniversalClient) (map[string]string, error) {
 	want := map[string]string{"asynq:queues": "set", "asynq:servers": "zset", "asynq:workers": "zset"}
 	for _, queue := range redisconn.Queues {
-		for _, key := range redisconn.CountKeys(queue, time.Now()) {
+		for _, key := range countKeys(queue) {
 			want[key] = "string"
 		}
 		for _, name := range []string{"pending", "active"} {
@@ -55,9 +55,18 @@ func wrongTypes(ctx context.Context, client redis.UniversalClient) (map[string]s
 	return wrong, err
 }
 
+// countKeys are where asynq counts the tasks of a queue: those processed and those failed, of today and of all time.
+func countKeys(queue string) []string {
+	today := time.Now().UTC().Format(":" + time.DateOnly)
+	return []string{
+		redisconn.QueueKey(queue, "processed"), redisconn.QueueKey(queue, "processed"+today),
+		redisconn.QueueKey(queue, "failed"), redisconn.QueueKey(queue, "failed"+today),
+	}
+}
+
 // discard removes a task that nobody has, also one that asynq cannot remove: its list has lost it, or it cannot be read.
 func (q *Queue) discard(ctx context.Context, queue, id string) error {
-	err := q.inspector.DeleteTask(queue, id)
+	err := q.redis.Inspector.DeleteTask(queue, id)
 	if err == nil || errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
 		return nil
 	}

@@ -3,6 +3,7 @@ package queue
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -54,38 +55,25 @@ func (h hint) name(n int) string {
 // TaskName is the asynq id of a job's task: "{job_id}:{attempt}". An attempt that was queued again under the same number has a third
 // part, which counts that. So a second enqueue is a conflict.
 func TaskName(t job.Task) string {
-	b := make([]byte, 0, 48)
-	b = append(b, t.JobID.String()...)
-	b = append(b, ':')
-	b = strconv.AppendInt(b, int64(t.Attempt), 10)
 	if t.Dispatch > 0 {
-		b = append(b, ':')
-		b = strconv.AppendInt(b, int64(t.Dispatch), 10)
+		return fmt.Sprintf("%s:%d:%d", t.JobID, t.Attempt, t.Dispatch)
 	}
-	return string(b)
+	return fmt.Sprintf("%s:%d", t.JobID, t.Attempt)
 }
 
 // jobPayload is what a task of a job says. The first three members name it; the others are for who looks at the queue.
 type jobPayload struct {
-	Job      string     `json:"job"`
+	Job      job.ID     `json:"job"`
 	Attempt  int        `json:"attempt"`
 	Dispatch int        `json:"dispatch,omitempty"`
-	RunAt    *time.Time `json:"run_at,omitempty"` // asynq keeps whole seconds
+	RunAt    time.Time  `json:"run_at,omitzero"` // asynq keeps whole seconds
 	Kind     job.Kind   `json:"kind,omitempty"`
-	Client   string     `json:"client,omitempty"`
+	Client   job.ID     `json:"client,omitzero"`
 	Reason   job.Reason `json:"reason,omitempty"` // why the attempt before failed
 }
 
 func jobHint(t job.Task) hint {
-	p := jobPayload{Job: t.JobID.String(), Attempt: t.Attempt, Dispatch: t.Dispatch, Kind: t.WorkKind, Reason: t.Reason}
-	if !t.RunAt.IsZero() {
-		at := t.RunAt.UTC()
-		p.RunAt = &at
-	}
-	if !t.ClientID.IsZero() {
-		p.Client = t.ClientID.String()
-	}
-	b, _ := json.Marshal(p) // strings, numbers and a time
+	b, _ := json.Marshal(jobPayload{t.JobID, t.Attempt, t.Dispatch, t.RunAt.UTC(), t.WorkKind, t.ClientID, t.Reason})
 	return hint{
 		queue: redisconn.Jobs, kind: JobTask, id: TaskName(t), payload: b, at: t.RunAt, traceparent: t.TraceParent, of: t,
 	}
@@ -95,54 +83,29 @@ func jobHint(t job.Task) hint {
 // dispatches from 0.
 func ParseTask(payload []byte) (job.Task, error) {
 	var p jobPayload
-	if err := json.Unmarshal(payload, &p); err != nil {
+	if json.Unmarshal(payload, &p) != nil || p.Job.IsZero() || p.Attempt < 1 || p.Dispatch < 0 {
 		return job.Task{}, ErrBadPayload
 	}
-	id, err := parseID(p.Job)
-	if err != nil || p.Attempt < 1 || p.Dispatch < 0 {
-		return job.Task{}, ErrBadPayload
-	}
-	t := job.Task{JobID: id, Attempt: p.Attempt, Dispatch: p.Dispatch, WorkKind: p.Kind}
-	if p.RunAt != nil {
-		t.RunAt = *p.RunAt
-	}
-	return t, nil
+	return job.Task{JobID: p.Job, Attempt: p.Attempt, Dispatch: p.Dispatch, WorkKind: p.Kind, RunAt: p.RunAt}, nil
 }
 
 // deliveryPayload is what a task of a delivery says.
 type deliveryPayload struct {
-	Delivery string `json:"delivery"`
-	Client   string `json:"client"`
-	Endpoint string `json:"endpoint"`
+	Delivery job.ID `json:"delivery"`
+	Client   job.ID `json:"client"`
+	Endpoint job.ID `json:"endpoint"`
 }
 
 func deliveryHint(t job.DeliveryTask) hint {
-	id := t.ID.String()
-	b, _ := json.Marshal(deliveryPayload{id, t.ClientID.String(), t.Endpoint.String()}) // strings
-	return hint{queue: redisconn.Webhooks, kind: DeliveryTask, id: id, payload: b, at: t.At}
+	b, _ := json.Marshal(deliveryPayload{t.ID, t.ClientID, t.Endpoint})
+	return hint{queue: redisconn.Webhooks, kind: DeliveryTask, id: t.ID.String(), payload: b, at: t.At}
 }
 
 // ParseDelivery reads the payload of a delivery's task.
-func ParseDelivery(payload []byte) (t job.DeliveryTask, err error) {
+func ParseDelivery(payload []byte) (job.DeliveryTask, error) {
 	var p deliveryPayload
-	if err := json.Unmarshal(payload, &p); err != nil {
-		return t, ErrBadPayload
-	}
-	var errs [3]error
-	t.ID, errs[0] = parseID(p.Delivery)
-	t.ClientID, errs[1] = parseID(p.Client)
-	t.Endpoint, errs[2] = parseID(p.Endpoint)
-	if errors.Join(errs[:]...) != nil {
+	if json.Unmarshal(payload, &p) != nil || p.Delivery.IsZero() || p.Client.IsZero() || p.Endpoint.IsZero() {
 		return job.DeliveryTask{}, ErrBadPayload
 	}
-	return t, nil
-}
-
-// parseID reads an id in exactly the spelling that it is given.
-func parseID(text string) (job.ID, error) {
-	id, err := job.ParseID(text)
-	if err != nil || id.IsZero() || id.String() != text {
-		return job.ID{}, ErrBadPayload
-	}
-	return id, nil
+	return job.DeliveryTask{ID: p.Delivery, ClientID: p.Client, Endpoint: p.Endpoint}, nil
 }

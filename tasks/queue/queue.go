@@ -49,25 +49,18 @@ type Config struct {
 // moment; Ensure, EnsureDeliveries and AppendOutcomes answer, within a few times Options.Timeout.
 type Queue struct {
 	*notify.Publisher
-	redis     *redisconn.Redis
-	clock     *clock.Clock
-	taskTime  time.Duration // see Config.MaxTaskTime
-	client    atomic.Pointer[asynq.Client]
-	inspector *asynq.Inspector
+	redis    *redisconn.Redis
+	clock    *clock.Clock
+	taskTime time.Duration // see Config.MaxTaskTime
+	client   *asynq.Client
 
 	jobs       *notify.Sender[hint]
 	deliveries *notify.Sender[hint]
 	removals   *notify.Sender[removal]
-	senders    []sender // all of them
 
 	sightings sightings
 	ready     readiness
 	condition atomic.Pointer[Condition]
-}
-
-type sender interface {
-	Start()
-	Stop(ctx context.Context) error
 }
 
 // New makes a queue that buffers until Start.
@@ -78,36 +71,19 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 		redis:     r,
 		clock:     cfg.Clock,
 		taskTime:  (cfg.MaxTaskTime + time.Second - 1).Truncate(time.Second),
-		inspector: r.Inspector,
+		sightings: sightings{of: map[string]sighting{}},
+		client:    asynq.NewClientFromRedisClient(r.Client),
 	}
-	q.connect()
 	q.removals = q.newRemovals()
 	q.jobs = q.newSender(redisconn.Default(cfg.Buffer, defaultBuffer), "enqueueing", r.Metrics.Enqueued, r.Metrics.Buffered)
 	// In a cluster this queue may be on another server.
 	q.deliveries = q.newSender(maxDeliveries, "enqueueing deliveries", r.Metrics.DeliveriesEnqueued, nil)
-	q.senders = []sender{q.Publisher, q.jobs, q.deliveries, q.removals}
 	return q
 }
 
-// connect makes the client by which tasks are enqueued.
-func (q *Queue) connect() { q.client.Store(asynq.NewClientFromRedisClient(q.redis.Client)) }
-
-// registration is the task of register.
-const registration = "registration"
-
-// register tells asynq's inspectors of a queue. Each client does that once, with the first task: after Redis was emptied another
-// client does it again, with a task that is removed at once.
+// register tells asynq's inspectors of a queue. A client does that once, with the first task, and not again after Redis was emptied.
 func (q *Queue) register(ctx context.Context, name string) error {
-	q.connect()
-	_, err := q.client.Load().EnqueueContext(ctx, asynq.NewTask(registration, nil), asynq.Queue(name), asynq.TaskID(registration),
-		asynq.ProcessIn(farAhead))
-	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
-		err = q.inspector.DeleteTask(name, registration)
-	}
-	if errors.Is(err, asynq.ErrTaskNotFound) { // another process did the same
-		return nil
-	}
-	return err
+	return q.redis.Client.SAdd(ctx, "asynq:queues", name).Err()
 }
 
 func (q *Queue) newSender(buffer int, what string, results *prometheus.CounterVec, waiting prometheus.Gauge) *notify.Sender[hint] {
@@ -119,17 +95,18 @@ func (q *Queue) newSender(buffer int, what string, results *prometheus.CounterVe
 
 // Start begins to send. It does not wait for Redis and may be called again.
 func (q *Queue) Start() {
-	for _, s := range q.senders {
-		s.Start()
-	}
+	q.Publisher.Start()
+	q.jobs.Start()
+	q.deliveries.Start()
+	q.removals.Start()
 }
 
 // Stop sends what is buffered and ends; see notify.Sender.Stop. Later tasks, signals and notifications are dropped.
 func (q *Queue) Stop(ctx context.Context) error {
-	for _, s := range q.senders {
-		_ = s.Stop(ctx)
-	}
-	return ctx.Err()
+	_ = q.Publisher.Stop(ctx)
+	_ = q.jobs.Stop(ctx)
+	_ = q.deliveries.Stop(ctx)
+	return q.removals.Stop(ctx)
 }
 
 // Enqueue puts the task into the queue, after those that were enqueued before, best effort, non-blocking: a task that finds the
@@ -167,7 +144,7 @@ func (q *Queue) put(ctx context.Context, h hint, n int) (err error) {
 	if h.queue == redisconn.Webhooks {
 		timeout = deliveryTime
 	}
-	_, err = q.client.Load().EnqueueContext(ctx, h.task(), asynq.Queue(h.queue), asynq.TaskID(h.name(n)), asynq.MaxRetry(MaxRetry),
+	_, err = q.client.EnqueueContext(ctx, h.task(), asynq.Queue(h.queue), asynq.TaskID(h.name(n)), asynq.MaxRetry(MaxRetry),
 		asynq.Timeout(timeout), asynq.ProcessAt(q.processAt(h.at)))
 	return err
 }
@@ -179,6 +156,3 @@ func (q *Queue) processAt(t time.Time) time.Time {
 	}
 	return time.Now().Add(min(q.clock.Wait(t.Sub(q.clock.Now())), farAhead))
 }
-
-// Ping checks that Redis answers.
-func (q *Queue) Ping(ctx context.Context) error { return q.redis.Ping(ctx) }

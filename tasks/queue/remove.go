@@ -70,11 +70,11 @@ func (q *Queue) sendRemovals(ctx context.Context, removals []removal) error {
 // task finds nothing to do.
 func (q *Queue) remove(ctx context.Context, r removal) (gone bool, err error) {
 	if q.Condition().Long {
-		if info, err := q.inspector.GetTaskInfo(r.queue, r.id); err == nil && info.State == asynq.TaskStatePending {
+		if info, err := q.redis.Inspector.GetTaskInfo(r.queue, r.id); err == nil && info.State == asynq.TaskStatePending {
 			return false, nil
 		}
 	}
-	switch err := q.inspector.DeleteTask(r.queue, r.id); {
+	switch err := q.redis.Inspector.DeleteTask(r.queue, r.id); {
 	case err == nil:
 		return false, nil
 	case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):

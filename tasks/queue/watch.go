@@ -37,9 +37,6 @@ func (q *Queue) Condition() Condition {
 
 // Watch keeps Condition up to date until ctx ends. While Redis does not answer, the last answer counts.
 func (q *Queue) Watch(ctx context.Context) {
-	for _, name := range redisconn.Queues { // of a process that died before it removed it
-		_ = q.inspector.DeleteTask(name, registration)
-	}
 	ticks := time.NewTicker(watchInterval)
 	defer ticks.Stop()
 	for n := 0; ; n++ {

@@ -2,7 +2,6 @@ package redisconn
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/hibiken/asynq"
 )
@@ -18,15 +17,6 @@ var Queues = []string{Jobs, Webhooks}
 
 // QueueKey is one of the keys that asynq has for a queue. They are read only to find one that another program has damaged.
 func QueueKey(queue, name string) string { return fmt.Sprintf("asynq:{%s}:%s", queue, name) }
-
-// CountKeys are where asynq counts the tasks of a queue that were processed, those of the day and all, and those that failed.
-func CountKeys(queue string, now time.Time) (keys []string) {
-	day := ":" + now.UTC().Format(time.DateOnly)
-	for _, name := range []string{"processed", "failed"} {
-		keys = append(keys, QueueKey(queue, name+day), QueueKey(queue, name))
-	}
-	return keys
-}
 
 // Depth is how many tasks a queue has, by asynq state.
 func Depth(i *asynq.QueueInfo) map[string]int {
