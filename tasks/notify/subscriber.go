@@ -186,16 +186,13 @@ func (s *Subscriber) reconcile(ctx context.Context, pubsub *redis.PubSub) error 
 	}
 	clear(s.changed)
 	s.mu.Unlock()
-	if err := inChunks(ctx, wanted, pubsub.Subscribe); err != nil {
-		return err
+	for chunk := range slices.Chunk(wanted, maxChannels) {
+		if err := pubsub.Subscribe(ctx, chunk...); err != nil {
+			return err
+		}
 	}
-	return inChunks(ctx, unwanted, pubsub.Unsubscribe)
-}
-
-// inChunks sends nothing for no channels: that would mean all.
-func inChunks(ctx context.Context, channels []string, send func(context.Context, ...string) error) error {
-	for chunk := range slices.Chunk(channels, maxChannels) {
-		if err := send(ctx, chunk...); err != nil {
+	for chunk := range slices.Chunk(unwanted, maxChannels) {
+		if err := pubsub.Unsubscribe(ctx, chunk...); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -59,7 +60,11 @@ type Queue struct {
 	removals   *notify.Sender[removal]
 
 	sightings sightings
-	ready     readiness
+	ready     struct { // what Ready found last
+		mu  sync.Mutex
+		at  time.Time
+		err error
+	}
 	condition atomic.Pointer[Condition]
 }
 
@@ -74,7 +79,9 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 		sightings: sightings{of: map[string]sighting{}},
 		client:    asynq.NewClientFromRedisClient(r.Client),
 	}
-	q.removals = q.newRemovals()
+	q.removals = notify.NewSender(notify.SenderConfig[removal]{
+		Buffer: maxRemovals, Batch: removeBatch, Send: q.sendRemovals, Circuit: redisconn.NewCircuit("removing tasks", r.Log, nil),
+	})
 	q.jobs = q.newSender(redisconn.Default(cfg.Buffer, defaultBuffer), "enqueueing", r.Metrics.Enqueued, r.Metrics.Buffered)
 	// In a cluster this queue may be on another server.
 	q.deliveries = q.newSender(maxDeliveries, "enqueueing deliveries", r.Metrics.DeliveriesEnqueued, nil)

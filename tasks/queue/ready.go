@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,13 +16,6 @@ const (
 	readyKept = time.Second // for so long Ready remembers what it found, however often it is asked
 	readyLife = time.Minute // of what it writes
 )
-
-// readiness is what Ready found last.
-type readiness struct {
-	mu  sync.Mutex
-	at  time.Time
-	err error
-}
 
 // Ready reports whether Redis takes writes where these queues are: in a cluster other servers may work. It is asked for the same
 // queues each time.
@@ -44,10 +36,10 @@ func (q *Queue) tryWrites(ctx context.Context, queues []string) error {
 	for _, name := range queues {
 		err := q.redis.Client.Set(ctx, "forgerun:{"+name+"}:ready", 1, readyLife).Err()
 		var refused redis.Error // an answer, unlike a broken connection
-		switch {
-		case errors.As(err, &refused):
-			return q.redis.Failed("ready", fmt.Errorf("%w: %w", ErrRefused, err))
-		case err != nil:
+		if errors.As(err, &refused) {
+			err = fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		if err != nil {
 			return q.redis.Failed("ready", err)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/tasks/notify"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
@@ -35,13 +34,6 @@ func (q *Queue) RemoveDeliveries(ids ...job.ID) {
 	for _, id := range ids {
 		q.removals.Add(removal{queue: redisconn.Webhooks, id: id.String()})
 	}
-}
-
-func (q *Queue) newRemovals() *notify.Sender[removal] {
-	return notify.NewSender(notify.SenderConfig[removal]{
-		Buffer: maxRemovals, Batch: removeBatch, Send: q.sendRemovals,
-		Circuit: redisconn.NewCircuit("removing tasks", q.redis.Log, nil),
-	})
 }
 
 func (q *Queue) sendRemovals(ctx context.Context, removals []removal) error {

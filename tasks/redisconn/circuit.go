@@ -13,7 +13,7 @@ const (
 )
 
 // Circuit is a circuit breaker: after a failure no caller tries for a while, then one does. It logs when that begins and
-// ends. With gobreaker the pause cannot grow with each failed probe, and a try cannot end without a result.
+// ends. With gobreaker the pause cannot grow with each failed probe.
 type Circuit struct {
 	what    string // for the log: what does not work meanwhile
 	log     *slog.Logger
@@ -46,7 +46,7 @@ func (c *Circuit) IsOpen() bool {
 	return c.open
 }
 
-// Allow reports whether to try. An allowed caller calls Report or Abandon.
+// Allow reports whether to try. An allowed caller calls Report.
 func (c *Circuit) Allow() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,11 +81,4 @@ func (c *Circuit) Report(err error) {
 		c.pause = min(2*c.pause, MaxPause)
 		c.until = now.Add(c.pause)
 	}
-}
-
-// Abandon takes a try that came to no result.
-func (c *Circuit) Abandon() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.probing = false
 }

@@ -51,7 +51,10 @@ func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 			_ = c.redis.Failed("depth", err)
 			continue
 		}
-		for state, n := range Depth(info) {
+		for state, n := range map[string]int{
+			"pending": info.Pending, "active": info.Active, "scheduled": info.Scheduled,
+			"retry": info.Retry, "archived": info.Archived, "completed": info.Completed,
+		} {
 			gauge(depthDesc, int64(n), queue, state)
 		}
 	}
