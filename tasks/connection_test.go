@@ -15,6 +15,7 @@ import (
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/consumer"
+	"github.com/forgerun/forgerun/tasks/notify"
 	"github.com/forgerun/forgerun/tasks/queue"
 	"github.com/forgerun/forgerun/tasks/ratelimit"
 	"github.com/forgerun/forgerun/tasks/redisconn"
@@ -49,9 +50,20 @@ func requireAllWorks(t *testing.T, url string) {
 	for _, name := range redisconn.Queues {
 		redistest.Eventually(t, func() bool { return redistest.Info(t, r, name).Size == 0 }, "nothing is left in ", name)
 	}
-	requireSignals(t, q, canceled)
+	redistest.Eventually(t, func() bool { // the subscription may come after a signal
+		q.SignalCancel(ts[0].JobID)
+		return len(canceled) > 0
+	})
+	require.Equal(t, ts[0].JobID, <-canceled)
 	clients := redistest.IDs(20)
-	h := hear(t, r, clients...)
+	h, resumed := make(chan job.Notification, 1000), make(chan job.ID, 1000)
+	e := notify.NewEvents(r)
+	for _, client := range clients {
+		e.Watch(client)
+	}
+	e.Start(func(n job.Notification) { h <- n }, func(client job.ID) { resumed <- client })
+	t.Cleanup(func() { _ = e.Stop(context.Background()) })
+	requireEach(t, clients, resumed)
 	want := job.Progress{Percentage: 40}
 	for _, client := range clients {
 		q.Publish(job.Notification{ClientID: client, JobID: client, Attempt: 1, Progress: &want})
@@ -124,7 +136,11 @@ func TestCluster(t *testing.T) {
 	}
 	_, port, _ := strings.Cut(addresses[1], ":")
 	meet(t, nodes, port)
-	requireAllWorks(t, "redis-cluster://"+strings.Join(addresses, ","))
+	url := "redis-cluster://" + strings.Join(addresses, ",")
+	requireAllWorks(t, url)
+	masters := inspect(t, url).Servers
+	require.Len(t, masters, 2)
+	require.Equal(t, []string{"1", "1"}, []string{masters[0].AppendOnly, masters[1].AppendOnly})
 }
 
 // meet makes a cluster of the nodes, the second of which is at the port.

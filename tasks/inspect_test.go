@@ -2,14 +2,11 @@ package tasks_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/tasks/queue"
@@ -18,16 +15,7 @@ import (
 
 func inspect(t *testing.T, url string) queue.Inspection {
 	t.Helper()
-	i := redistest.Must(queue.Inspect(t.Context(), url))(t)
-	return i
-}
-
-// inspectOne is of an address that leads to one server.
-func inspectOne(t *testing.T, url string) queue.ServerFacts {
-	t.Helper()
-	i := inspect(t, url)
-	require.Len(t, i.Servers, 1)
-	return i.Servers[0]
+	return redistest.Must(queue.Inspect(t.Context(), url))(t)
 }
 
 func TestInspectRedis(t *testing.T) {
@@ -64,7 +52,7 @@ func TestInspectWithFewRights(t *testing.T) {
 	server := redistest.Own(t)
 	r := redistest.Connect(t, server.URL())
 	require.NoError(t, r.Client.Do(t.Context(), "ACL", "SETUSER", "few", "on", ">pass", "~*", "+info", "+get", "+ping").Err())
-	s := inspectOne(t, fmt.Sprintf("redis://few:pass@127.0.0.1:%d", server.Port()))
+	s := inspect(t, fmt.Sprintf("redis://few:pass@127.0.0.1:%d", server.Port())).Servers[0]
 	require.Equal(t, "1", s.AppendOnly)
 	require.Empty(t, s.AppendFsync)
 	require.Zero(t, s.RoundTrip)
@@ -72,20 +60,6 @@ func TestInspectWithFewRights(t *testing.T) {
 	_, err := queue.Inspect(t.Context(), fmt.Sprintf("redis://none:pass@127.0.0.1:%d", server.Port()))
 	require.ErrorIs(t, err, queue.ErrUnread)
 	require.ErrorContains(t, err, "NOPERM")
-}
-
-func TestInspectCluster(t *testing.T) {
-	t.Parallel()
-	server, _ := startRedis(t, map[string]string{"cluster-enabled": "yes"})
-	node := redistest.Connect(t, server.URL())
-	require.NoError(t, node.Client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err())
-	address := fmt.Sprint("redis-cluster://127.0.0.1:", server.Port())
-	redistest.Eventually(t, func() bool {
-		return errors.Is(redistest.Connect(t, address).Client.Get(t.Context(), "x").Err(), redis.Nil)
-	})
-	i := inspect(t, address)
-	require.Len(t, i.Servers, 1)
-	require.Equal(t, "1", i.Servers[0].AppendOnly)
 }
 
 func TestInspectRedisObstacles(t *testing.T) {
@@ -113,7 +87,7 @@ func TestInspectRedisObstacles(t *testing.T) {
 		{"no such database", "redis://" + plain + "/20000", queue.ErrNoDatabase},
 		{"no TLS there", "rediss://" + plain, queue.ErrSilent}, // it waits for the end of the line
 		{"unknown certificate", "rediss://" + tlsProxy(t, plain), queue.ErrTLS},
-		{"closes at once", "redis://" + closing(t), queue.ErrClosed},
+		{"closes at once", proxy(t, 1, nil), queue.ErrClosed},
 		{"bad address", "redis://:planted-secret@host:port", queue.ErrBadURL},
 		{"no cluster", "redis-cluster://" + plain, queue.ErrUnread},
 	} {
@@ -126,21 +100,4 @@ func TestInspectRedisObstacles(t *testing.T) {
 			require.NotContains(t, err.Error(), "planted-secret")
 		})
 	}
-}
-
-// closing is the address of somebody who ends every connection at once.
-func closing(t *testing.T) string {
-	t.Helper()
-	l := redistest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_ = c.Close()
-		}
-	}()
-	return l.Addr().String()
 }

@@ -2,15 +2,11 @@ package tasks_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,10 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/stack"
-	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/tasks/notify"
-	"github.com/forgerun/forgerun/tasks/queue"
-	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
@@ -87,15 +79,9 @@ func startSentinel(t *testing.T, monitored int) string {
 // tlsProxy puts TLS, with a certificate that nobody knows, before an address.
 func tlsProxy(t *testing.T, target string) string {
 	t.Helper()
-	key := redistest.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der := redistest.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(t)
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-	})
-	require.NoError(t, err)
+	server := httptest.NewTLSServer(nil) // for its certificate
+	t.Cleanup(server.Close)
+	l := redistest.Must(tls.Listen("tcp", "127.0.0.1:0", server.TLS))(t)
 	serveProxy(t, l, target, func([]byte) bool { return true })
 	return l.Addr().String()
 }
@@ -150,38 +136,3 @@ func forward(ctx context.Context, from net.Conn, target string, pass func([]byte
 }
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
-
-// requireSignals signals until a signal comes through.
-func requireSignals(t *testing.T, q *queue.Queue, canceled <-chan job.ID) {
-	t.Helper()
-	id := redistest.Task().JobID
-	redistest.Eventually(t, func() bool {
-		q.SignalCancel(id)
-		select {
-		case got := <-canceled:
-			return got == id
-		default:
-			return false
-		}
-	})
-}
-
-// hear waits until the clients are heard, and gives their notifications.
-func hear(t *testing.T, r *redisconn.Redis, clients ...job.ID) <-chan job.Notification {
-	t.Helper()
-	received, resumed := make(chan job.Notification, 10_000), make(chan job.ID, 10_000)
-	e := notify.NewEvents(r)
-	for _, client := range clients {
-		e.Watch(client)
-	}
-	e.Start(func(n job.Notification) { received <- n }, func(client job.ID) { resumed <- client })
-	t.Cleanup(func() { _ = e.Stop(context.Background()) })
-	missing := map[job.ID]bool{}
-	for _, client := range clients {
-		missing[client] = true
-	}
-	for len(missing) > 0 {
-		delete(missing, redistest.Receive(t, resumed, "a client to be heard"))
-	}
-	return received
-}

@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/redisconn"
 	"github.com/forgerun/forgerun/tasks/redistest"
@@ -117,31 +116,24 @@ func TestEventsSkipGarbage(t *testing.T) {
 
 func TestEventsAfterTrouble(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		fault, heal func(*testing.T, *stack.Redis)
-	}{
-		"kill": {
-			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Kill()) },
-			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Start(t.Context())) },
-		},
-		"hang": {
-			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Pause()) },
-			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Resume()) },
-		},
-	} {
+	for name, hangs := range map[string]bool{"kill": false, "hang": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Own(t)
+			fault, heal := server.Kill, func() error { return server.Start(t.Context()) }
+			if hangs {
+				fault, heal = server.Pause, server.Resume
+			}
 			r := redistest.ConnectHanging(t, server.URL())
 			p := startPublisher(t, r)
 			a, b, late, dropped := redistest.Task().JobID, redistest.Task().JobID, redistest.Task().JobID, redistest.Task().JobID
 			many := redistest.IDs(2*maxChannels + 1)
 			h := hear(t, r, append(many, a, b, dropped)...)
-			test.fault(t, server)
+			require.NoError(t, fault())
 			redistest.Eventually(t, func() bool { return !h.Connected() })
 			h.Watch(late)
 			h.Unwatch(dropped)
-			test.heal(t, server)
+			require.NoError(t, heal())
 			h.requireResumed(t, append(many, a, b, late)...)
 			require.True(t, h.Connected())
 			redistest.Eventually(t, func() bool {
@@ -159,9 +151,7 @@ func TestEventsStop(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
 	r := redistest.ConnectHanging(t, server.URL())
-	never := func() *hearing { return &hearing{Events: NewEvents(r)} }
-
-	before := never()
+	before := NewEvents(r)
 	before.Watch(anna)
 	require.NoError(t, before.Stop(t.Context()))
 	before.Start(nil, nil)
@@ -174,8 +164,6 @@ func TestEventsStop(t *testing.T) {
 	require.NoError(t, h.Stop(t.Context()))
 	require.NoError(t, h.Stop(t.Context()))
 	require.False(t, h.Connected())
-	h.Watch(redistest.Task().JobID)
-	h.Unwatch(c)
 
 	for _, fault := range []func() error{server.Pause, server.Kill} {
 		late := hear(t, r, c)

@@ -45,20 +45,18 @@ func TestEnqueue(t *testing.T) {
 	require.Equal(t, 1., counted(r.Metrics.DeliveriesEnqueued, redisconn.ResultOK))
 
 	for id, want := range map[string]struct {
-		queue, kind, payload string
-		timeout              time.Duration
+		queue, kind string
+		payload     []byte
+		timeout     time.Duration
 	}{
-		first.JobID.String() + ":1": {redisconn.Jobs, JobTask, `{"job":"` + first.JobID.String() + `","attempt":1}`, 151 * time.Second},
-		again.JobID.String() + ":2:5": {
-			redisconn.Jobs, JobTask, `{"job":"` + again.JobID.String() + `","attempt":2,"dispatch":5}`, 151 * time.Second,
-		},
-		delivery.ID.String(): {redisconn.Webhooks, DeliveryTask, `{"delivery":"` + delivery.ID.String() + `","client":"` +
-			delivery.ClientID.String() + `","endpoint":"` + delivery.Endpoint.String() + `"}`, deliveryTime},
+		first.JobID.String() + ":1":   {redisconn.Jobs, JobTask, jobHint(first).payload, 151 * time.Second},
+		again.JobID.String() + ":2:5": {redisconn.Jobs, JobTask, jobHint(again).payload, 151 * time.Second},
+		delivery.ID.String():          {redisconn.Webhooks, DeliveryTask, deliveryHint(delivery).payload, deliveryTime},
 	} {
 		info := redistest.Must(r.Inspector.GetTaskInfo(want.queue, id))(t)
 		require.Equal(t, asynq.TaskStatePending, info.State)
 		require.Equal(t, want.kind, info.Type)
-		require.JSONEq(t, want.payload, string(info.Payload))
+		require.Equal(t, want.payload, info.Payload)
 		require.Equal(t, want.timeout, info.Timeout, "whole seconds, rounded up")
 		require.Equal(t, MaxRetry, info.MaxRetry)
 		require.Zero(t, info.Retention, "the name of a handled task is free at once")

@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
@@ -16,24 +15,17 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 // A scrape does not wait for a Redis that is away: neither with the connections that there are, nor for new ones.
 func TestScrapeWithoutRedis(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]struct {
-		begin, end func(*testing.T, *stack.Redis)
-	}{
-		"stopped": {
-			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Stop()) },
-			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Start(t.Context())) },
-		},
-		"hangs": {
-			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Pause()) },
-			func(t *testing.T, s *stack.Redis) { require.NoError(t, s.Resume()) },
-		},
-	} {
+	for name, hangs := range map[string]bool{"stopped": false, "hangs": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Own(t)
+			fault, heal := server.Stop, func() error { return server.Start(t.Context()) }
+			if hangs {
+				fault, heal = server.Pause, server.Resume
+			}
 			r, registry := redistest.ConnectCounted(t, server.URL(), redistest.Within)
 			redistest.Eventually(t, func() bool { return redistest.Gauge(t, registry, "redis_up") == 1 })
-			fault.begin(t, server)
+			require.NoError(t, fault())
 			for range 2 { // it does not wait for the end of the fault
 				series := redistest.SeriesOf(t, registry)
 				require.NotContains(t, series, "asynq_queue_tasks")
@@ -43,7 +35,7 @@ func TestScrapeWithoutRedis(t *testing.T) {
 			}
 			require.Zero(t, redistest.Gauge(t, registry, "redis_up"))
 			require.Positive(t, testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("depth")))
-			fault.end(t, server)
+			require.NoError(t, heal())
 			redistest.Eventually(t, func() bool { return redistest.Gauge(t, registry, "redis_up") == 1 })
 			require.Equal(t, 12, redistest.SeriesOf(t, registry)["asynq_queue_tasks"])
 		})
