@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/tasks/consumer"
 	"github.com/forgerun/forgerun/tasks/notify"
@@ -124,55 +125,42 @@ func TestUnixSocketWithPassword(t *testing.T) {
 	require.ErrorContains(t, wrong.Ping(t.Context()), "WRONGPASS")
 }
 
-func TestCluster(t *testing.T) {
-	t.Parallel()
-	var nodes []*redisconn.Redis
-	var addresses []string
-	for i := range 2 {
-		server, _ := startRedis(t, map[string]string{"cluster-enabled": "yes"})
-		node := redistest.Connect(t, server.URL())
-		require.NoError(t, node.Client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", i*8192, i*8192+8191).Err())
-		nodes, addresses = append(nodes, node), append(addresses, fmt.Sprint("127.0.0.1:", server.Port()))
-	}
-	_, port, _ := strings.Cut(addresses[1], ":")
-	meet(t, nodes, port)
-	url := "redis-cluster://" + strings.Join(addresses, ",")
-	requireAllWorks(t, url)
-	masters := inspect(t, url).Servers
-	require.Len(t, masters, 2)
-	require.Equal(t, []string{"1", "1"}, []string{masters[0].AppendOnly, masters[1].AppendOnly})
-}
-
-// meet makes a cluster of the nodes, the second of which is at the port.
-func meet(t *testing.T, nodes []*redisconn.Redis, port string) {
+// startCluster starts a cluster of two servers. The second has one slot, that of the queue of jobs.
+func startCluster(t *testing.T) (url string, first *redisconn.Redis, second *stack.Redis) {
 	t.Helper()
-	require.NoError(t, nodes[0].Client.ClusterMeet(t.Context(), "127.0.0.1", port).Err())
+	settings := map[string]string{"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
+	one, _ := startRedis(t, settings)
+	second, _ = startRedis(t, settings)
+	nodes := []*redisconn.Redis{redistest.Connect(t, one.URL()), redistest.Connect(t, second.URL())}
+	of := int(nodes[0].Client.ClusterKeySlot(t.Context(), "{jobs}").Val())
+	require.NoError(t, nodes[0].Client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, of-1, of+1, 16383).Err())
+	require.NoError(t, nodes[1].Client.Do(t.Context(), "CLUSTER", "ADDSLOTS", of).Err())
+	require.NoError(t, nodes[0].Client.ClusterMeet(t.Context(), "127.0.0.1", fmt.Sprint(second.Port())).Err())
 	for _, node := range nodes {
 		redistest.Eventually(t, func() bool {
 			info := node.Client.ClusterInfo(t.Context()).Val()
 			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_ok:16384")
 		})
 	}
+	return fmt.Sprintf("redis-cluster://127.0.0.1:%d,127.0.0.1:%d", one.Port(), second.Port()), nodes[0], second
 }
 
-// A cluster that has lost the server with the queue is of no use, whatever the others answer.
-func TestReadinessOfAClusterWithoutTheQueue(t *testing.T) {
+func TestCluster(t *testing.T) {
 	t.Parallel()
-	settings := map[string]string{"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
-	rest, _ := startRedis(t, settings)
-	holder, _ := startRedis(t, settings)
-	nodes := []*redisconn.Redis{redistest.Connect(t, rest.URL()), redistest.Connect(t, holder.URL())}
-	slot := int(nodes[0].Client.ClusterKeySlot(t.Context(), "{jobs}").Val())
-	require.NoError(t, nodes[0].Client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, slot-1, slot+1, 16383).Err())
-	require.NoError(t, nodes[1].Client.Do(t.Context(), "CLUSTER", "ADDSLOTS", slot).Err())
-	meet(t, nodes, fmt.Sprint(holder.Port()))
-	r := redistest.Connect(t, fmt.Sprintf("redis-cluster://127.0.0.1:%d,127.0.0.1:%d", rest.Port(), holder.Port()))
+	url, first, holder := startCluster(t)
+	requireAllWorks(t, url)
+	masters := inspect(t, url).Servers
+	require.Len(t, masters, 2)
+	require.Equal(t, []string{"1", "1"}, []string{masters[0].AppendOnly, masters[1].AppendOnly})
+
+	// A cluster that has lost the server with a queue is of no use for it, whatever the others answer.
+	r := redistest.Connect(t, url)
 	jobs, webhooks := queue.New(r, queue.Config{}), queue.New(r, queue.Config{})
 	redistest.Eventually(t, func() bool { return jobs.Ready(t.Context(), redisconn.Jobs) == nil })
 	require.NoError(t, holder.Kill())
 	redistest.Eventually(t, func() bool { return jobs.Ready(t.Context(), redisconn.Jobs) != nil })
 	require.NoError(t, webhooks.Ready(t.Context(), redisconn.Webhooks))
-	require.NoError(t, nodes[0].Ping(t.Context()), "it answers")
+	require.NoError(t, first.Ping(t.Context()), "it answers")
 }
 
 func TestSentinel(t *testing.T) {
