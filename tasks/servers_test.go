@@ -1,6 +1,7 @@
 package tasks_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -10,8 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -49,26 +50,13 @@ func startSentinel(t *testing.T, monitored int) string {
 		require.NoError(t, l.Close())
 		require.NoError(t, os.WriteFile(config, fmt.Appendf(nil,
 			"bind 127.0.0.1\nport %d\nsentinel monitor main 127.0.0.1 %d 1\n", port, monitored), 0o600))
-		sentinel := exec.Command("redis-server", config, "--sentinel")
+		sentinel := exec.CommandContext(t.Context(), "redis-server", config, "--sentinel")
+		log := redistest.Must(sentinel.StdoutPipe())(t)
 		require.NoError(t, sentinel.Start())
-		exited := make(chan struct{})
-		go func() {
-			_ = sentinel.Wait()
-			close(exited)
-		}()
-		t.Cleanup(func() {
-			_ = sentinel.Process.Kill()
-			<-exited
-		})
-		r := redistest.Connect(t, fmt.Sprint("redis://127.0.0.1:", port))
-		for ended := false; !ended; {
-			if r.Client.Do(t.Context(), "SENTINEL", "MYID").Err() == nil {
+		t.Cleanup(func() { _ = sentinel.Wait() })
+		for lines := bufio.NewScanner(log); lines.Scan(); { // up to its end
+			if strings.Contains(lines.Text(), "Sentinel ID is") {
 				return fmt.Sprint("127.0.0.1:", port)
-			}
-			select {
-			case <-exited:
-				ended = true
-			case <-time.After(10 * time.Millisecond):
 			}
 		}
 	}

@@ -157,7 +157,6 @@ func TestEventsStop(t *testing.T) {
 	h := hear(t, r, c)
 	h.Start(nil, nil)
 	require.NoError(t, h.Stop(t.Context()))
-	require.NoError(t, h.Stop(t.Context()))
 	require.False(t, h.Connected())
 
 	for _, fault := range []func() error{server.Pause, server.Kill} {
