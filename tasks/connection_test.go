@@ -110,11 +110,6 @@ func requireEach[T any](t *testing.T, ts []T, came <-chan T) {
 	require.Empty(t, came)
 }
 
-func TestMiniredis(t *testing.T) {
-	t.Parallel()
-	requireAllWorks(t, redistest.MiniURL(t))
-}
-
 func TestUnixSocketWithPassword(t *testing.T) {
 	t.Parallel()
 	server, data := startRedis(t, map[string]string{"unixsocket": "redis.sock", "unixsocketperm": "777"})

@@ -90,7 +90,7 @@ func requireProgress(t *testing.T, p *Publisher, id job.ID, attempt int, want *j
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
-	p := startPublisherFor(t, r, 20*time.Minute)
+	p := redistest.Start(t, NewPublisher(r, 20*time.Minute))
 	ctx, key := t.Context(), progressKey(first)
 	require.Nil(t, p.Progress(ctx, first, 1))
 	want := &job.Progress{

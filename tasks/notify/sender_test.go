@@ -105,11 +105,7 @@ func notificationsOf(r *redisconn.Redis, result string) float64 {
 }
 
 func startPublisher(t testing.TB, r *redisconn.Redis) *Publisher {
-	return startPublisherFor(t, r, time.Hour)
-}
-
-func startPublisherFor(t testing.TB, r *redisconn.Redis, progressTTL time.Duration) *Publisher {
-	return redistest.Start(t, NewPublisher(r, progressTTL))
+	return redistest.Start(t, NewPublisher(r, time.Hour))
 }
 
 // A Redis that takes no more data still passes notifications on.
