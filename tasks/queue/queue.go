@@ -88,9 +88,21 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 	return q
 }
 
-// register tells asynq's inspectors of a queue. A client does that once, with the first task, and not again after Redis was emptied.
+// registration is the task of register.
+const registration = "registration"
+
+// register tells asynq's inspectors of a queue. Each client does that once, with its first task: after Redis was emptied another
+// client does it again, with a task that is removed at once.
 func (q *Queue) register(ctx context.Context, name string) error {
-	return q.redis.Client.SAdd(ctx, "asynq:queues", name).Err()
+	_, err := asynq.NewClientFromRedisClient(q.redis.Client).EnqueueContext(ctx, asynq.NewTask(registration, nil), asynq.Queue(name),
+		asynq.TaskID(registration), asynq.ProcessIn(farAhead))
+	if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
+		err = q.redis.Inspector.DeleteTask(name, registration)
+	}
+	if errors.Is(err, asynq.ErrTaskNotFound) { // another process did the same
+		return nil
+	}
+	return err
 }
 
 func (q *Queue) newSender(buffer int, what string, results *prometheus.CounterVec, waiting prometheus.Gauge) *notify.Sender[hint] {
