@@ -36,9 +36,9 @@ type eventStream struct {
 }
 
 // documentedFrames are those of the AsyncAPI document.
-func documentedFrames(t *testing.T) *apitest.Document {
+func documentedFrames(t *testing.T) *apitest.Streams {
 	t.Helper()
-	return apitest.New(t, docs.AsyncAPI())
+	return apitest.NewStreams(t, docs.AsyncAPI())
 }
 
 // stream opens an event stream; it is cut at the end of the test at the latest.

@@ -7,18 +7,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/pb33f/libopenapi-validator/config"
+	"github.com/pb33f/libopenapi-validator/parameters"
+	"github.com/pb33f/libopenapi-validator/requests"
+	"github.com/pb33f/libopenapi-validator/responses"
+	"github.com/pb33f/libopenapi/datamodel/high/v3"
 )
 
-// Check fails the test if an answer to a request is not as the document says.
-// The body is what was read of it.
+// Check fails the test if a response is not documented like this.
 func (d *Document) Check(t testing.TB, r *http.Request, res *http.Response, body []byte) {
 	t.Helper()
 	if err := d.Verify(r.Method, r.URL.EscapedPath(), res, body); err != nil {
@@ -26,62 +32,93 @@ func (d *Document) Check(t testing.TB, r *http.Request, res *http.Response, body
 	}
 }
 
-// Verify gives all that is wrong with an answer, nil if nothing is. HEAD is
-// checked as GET without a body.
+// Verify returns everything that is wrong with a response. The body of res is not read; body replaces it.
 func (d *Document) Verify(method, escapedPath string, res *http.Response, body []byte) error {
-	if method == http.MethodOptions && res.StatusCode == http.StatusNoContent { // of a browser, before a page's request
+	if method == http.MethodOptions && res.StatusCode == http.StatusNoContent { // a preflight
 		return nil
 	}
-	want := d.response(method, escapedPath, strconv.Itoa(res.StatusCode))
-	if want.value == nil {
+	isHead := method == http.MethodHead
+	if isHead {
+		method = http.MethodGet
+	}
+	path, err := url.PathUnescape(escapedPath)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := &http.Request{Method: method, URL: &url.URL{Path: path, RawPath: escapedPath}}
+	status, media := strconv.Itoa(res.StatusCode), res.Header.Get("Content-Type")
+	want := d.find(r, status)
+	if want == nil {
 		return errors.New("the status is not documented")
 	}
-	headers := map[string]node{}
-	for name, head := range want.in("headers").members() {
-		headers[http.CanonicalHeaderKey(name)] = head
+	documented, kinds := map[string]bool{}, map[string]*v3.MediaType{}
+	for name := range want.Headers.FromOldest() {
+		documented[http.CanonicalHeaderKey(name)] = true
 	}
-	return errors.Join(checkHeaders(headers, res.Header), checkBody(want.in("content"), method, res, body))
+	maps.Insert(kinds, want.Content.FromOldest())
+	kind := cmp.Or(kinds[media], kinds["*/*"])
+	wrong := []error{
+		undocumented(res.Header, documented),
+		joined(responses.ValidateResponseHeaders(r, res, want.Headers, escapedPath, status, d.options)),
+	}
+	switch {
+	case (isHead || len(kinds) == 0) && len(body) > 0:
+		wrong = append(wrong, errors.New("the response has a body"))
+	case len(kinds) > 0 && kind == nil:
+		wrong = append(wrong, fmt.Errorf("the media type %q is not documented", media))
+	case !isHead && isJSON(media) && len(body) == 0:
+		wrong = append(wrong, errors.New("the body is empty"))
+	case !isHead && isJSON(media) && kind.Schema != nil:
+		copied := *res
+		copied.Body = io.NopCloser(bytes.NewReader(body))
+		wrong = append(wrong, checkStatus(res.StatusCode, body), joined(responses.ValidateResponseSchema(&responses.ValidateResponseSchemaInput{
+			Request: r, Response: &copied, Schema: kind.Schema.Schema(), Version: 3.1, Options: []config.Option{d.options},
+		})))
+	}
+	return errors.Join(wrong...)
+}
+
+// find returns what the document says of a status, nil for nothing. A 404 of x-any-request is for unknown paths only, and a 405 for
+// methods that a path lacks. The library's own search is looser: it takes // as /, and GET /v1/jobs/batch as a job's path.
+func (d *Document) find(r *http.Request, status string) *v3.Response {
+	var item *v3.PathItem
+	var operation *v3.Operation
+	least := math.MaxInt // parameters
+	for template, one := range d.model.Paths.PathItems.FromOldest() {
+		if n := strings.Count(template, "{"); n < least && matches(template, r.URL.EscapedPath()) {
+			item, least = one, n
+		}
+	}
+	if item != nil {
+		operation = item.GetOperations().GetOrZero(strings.ToLower(r.Method))
+	}
+	switch {
+	case operation != nil && operation.Responses.Codes.GetOrZero(status) != nil:
+		return operation.Responses.Codes.GetOrZero(status)
+	case status == "404" && item != nil, status == "405" && (item == nil || operation != nil):
+		return nil
+	}
+	if of := d.model.Paths.PathItems.GetOrZero(anyRequest); of != nil {
+		return of.Get.Responses.Codes.GetOrZero(status)
+	}
+	return nil
 }
 
 // ofHTTP are headers that belong to the protocol, not to the API.
 var ofHTTP = []string{"Connection", "Content-Length", "Content-Type", "Date", "Keep-Alive", "Server", "Trailer", "Transfer-Encoding"}
 
-// checkHeaders holds headers against those that are documented, by canonical name.
-func checkHeaders(documented map[string]node, sent http.Header) error {
+// undocumented returns an error for each header that is not documented, except those of HTTP and CORS.
+func undocumented(sent http.Header, documented map[string]bool) error {
 	var wrong []error
-	for name, head := range documented {
-		lines := sent.Values(name)
-		switch {
-		case len(lines) > 0:
-			if err := checkHeader(head.in("schema"), strings.Join(lines, ", ")); err != nil {
-				wrong = append(wrong, fmt.Errorf("the header %s: %w", name, err))
-			}
-		case head.in("required").value == true:
-			wrong = append(wrong, fmt.Errorf("the header %s is missing", name))
-		}
-	}
 	for name := range sent {
-		if _, ok := documented[name]; !ok && !slices.Contains(ofHTTP, name) && !ofCORS(name, sent) {
+		ofCORS := strings.HasPrefix(name, "Access-Control-") || name == "Vary" && sent.Get(name) == "Origin"
+		if !documented[name] && !ofCORS && !slices.Contains(ofHTTP, name) {
 			wrong = append(wrong, fmt.Errorf("the header %s is not documented", name))
 		}
 	}
 	return errors.Join(wrong...)
-}
-
-// ofCORS reports whether a header belongs to the CORS protocol, which any answer
-// may take part in.
-func ofCORS(name string, all http.Header) bool {
-	return strings.HasPrefix(name, "Access-Control-") || name == "Vary" && all.Get(name) == "Origin"
-}
-
-func checkHeader(schema node, value string) error {
-	if schema.text("type") != "integer" {
-		return schema.validate(value)
-	}
-	if _, err := strconv.Atoi(value); err != nil {
-		return err
-	}
-	return schema.validate(json.Number(value))
 }
 
 // isJSON reports whether a media type is JSON.
@@ -89,55 +126,26 @@ func isJSON(media string) bool {
 	return media == "application/json" || strings.HasSuffix(media, "+json")
 }
 
-// checkBody holds a body against the content that is documented.
-func checkBody(content node, method string, res *http.Response, body []byte) error {
-	if content.value == nil {
-		if len(body) > 0 {
-			return errors.New("the answer has a body, and none is documented")
-		}
+// checkStatus compares the status of a problem document with that of the response (RFC 9457, section 3.1.2).
+func checkStatus(status int, body []byte) error {
+	var problem struct{ Status any }
+	if json.Unmarshal(body, &problem) != nil || status < http.StatusBadRequest {
 		return nil
 	}
-	media := res.Header.Get("Content-Type")
-	kind := content.in(media)
-	if kind.value == nil {
-		kind = content.in("*/*")
-	}
-	schema := kind.in("schema")
-	switch {
-	case kind.value == nil:
-		return fmt.Errorf("the media type %q is not documented", media)
-	case method == http.MethodHead && len(body) > 0:
-		return errors.New("the answer to HEAD has a body")
-	case method == http.MethodHead, !isJSON(media), schema.value == nil:
-		return nil
-	}
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("the body is not JSON: %w", err)
-	}
-	return errors.Join(schema.validate(value), checkStatus(res.StatusCode, value))
-}
-
-// checkStatus holds the status of a problem document against the answer's, if
-// that is the problem (RFC 9457, section 3.1.2).
-func checkStatus(status int, body any) error {
-	members, _ := body.(map[string]any)
-	own, ok := members["status"].(json.Number)
-	if ok && status >= http.StatusBadRequest && own.String() != strconv.Itoa(status) {
-		return fmt.Errorf("the problem document says status %s", own)
+	if own, ok := problem.Status.(float64); ok && int(own) != status {
+		return fmt.Errorf("the problem document says status %v", own)
 	}
 	return nil
 }
 
-// clip bounds what is shown of a body.
+// clip shortens a body for a message.
 func clip(body []byte) []byte {
 	const limit = 4000
 	return body[:min(limit, len(body))]
 }
 
-// Transport checks every answer that comes through it, and fails the test that
-// the document was made for. The bodies of event streams pass through
-// unchecked, and so does an answer that breaks off.
+// Transport checks every response that passes through it, and fails the document's test. It skips the bodies of event streams,
+// and responses that break off.
 func (d *Document) Transport(next http.RoundTripper) http.RoundTripper {
 	return transport{d, next}
 }
@@ -166,4 +174,67 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		t.document.Check(t.document.t, r, res, body)
 	}
 	return res, nil
+}
+
+// CheckDelivery fails the test if a request to a receiver is not documented like this.
+func (d *Document) CheckDelivery(t testing.TB, h http.Header, body []byte) {
+	t.Helper()
+	if err := d.VerifyDelivery(h, body); err != nil {
+		t.Errorf("a delivery is not as documented: %v\n%v\n%s", err, h, clip(body))
+	}
+}
+
+// VerifyDelivery returns everything that is wrong with a request to a receiver. The attributes of a CloudEvent are in the body
+// in structured mode, and all in headers in binary mode.
+func (d *Document) VerifyDelivery(h http.Header, body []byte) error {
+	h = h.Clone()
+	h.Del("Accept-Encoding")
+	var event struct{ Type string }
+	structured := h.Get("Content-Type") == "application/cloudevents+json"
+	if event.Type = h.Get("Ce-Type"); structured {
+		if err := json.Unmarshal(body, &event); err != nil {
+			return err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	hook := d.hook(event.Type)
+	if hook == nil {
+		return fmt.Errorf("no delivery of the event %q is documented", event.Type)
+	}
+	documented := map[string]bool{}
+	var wrong []error
+	for _, p := range hook.Post.Parameters {
+		name := http.CanonicalHeaderKey(p.Name)
+		documented[name] = !structured || !strings.HasPrefix(name, "Ce-")
+		if strings.HasPrefix(name, "Ce-") && documented[name] && h.Get(name) == "" {
+			wrong = append(wrong, fmt.Errorf("the header %s is missing", name))
+		}
+	}
+	for name, lines := range h {
+		if len(lines) > 1 {
+			wrong = append(wrong, fmt.Errorf("the header %s comes twice", name))
+		}
+	}
+	r := &http.Request{Method: http.MethodPost, URL: &url.URL{Path: "/"}, Header: h, Body: io.NopCloser(bytes.NewReader(body))}
+	return errors.Join(append(wrong, undocumented(h, documented),
+		joined(parameters.NewParameterValidator(d.model, d.options).ValidateHeaderParamsWithPathItem(r, hook, "/")),
+		joined(requests.NewRequestBodyValidator(d.model, d.options).ValidateRequestBodyWithPathItem(r, hook, "/")))...)
+}
+
+// hook returns the webhook whose header ce-type allows an event, nil if there is none.
+func (d *Document) hook(event string) *v3.PathItem {
+	for _, hook := range d.model.Webhooks.FromOldest() {
+		for _, p := range hook.Post.Parameters {
+			if p.Name != "ce-type" {
+				continue
+			}
+			for _, value := range p.Schema.Schema().Enum {
+				if value.Value == event {
+					return hook
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -1,200 +1,114 @@
-// Package apitest holds answers of the HTTP API, requests to receivers and frames of streams against the documents that
-// describe them, in tests. It is strict: a status, media type, header or member that the document does not have is as wrong
-// as a missing one.
+// Package apitest checks HTTP responses, webhook deliveries and event streams against their documents, in tests. It is
+// strict: an undocumented status, media type, header or member is an error.
 package apitest
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
-	"iter"
-	"maps"
-	"math"
-	"net/http"
-	"net/url"
-	"slices"
-	"strconv"
-	"strings"
+	"errors"
 	"sync"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/pb33f/libopenapi"
+	"github.com/pb33f/libopenapi-validator/config"
+	liberrors "github.com/pb33f/libopenapi-validator/errors"
+	"github.com/pb33f/libopenapi/datamodel/high/v3"
 	"go.yaml.in/yaml/v3"
 )
 
-// Document is an OpenAPI or AsyncAPI document. It may be used by many goroutines at once.
+// Document is an OpenAPI document. It is safe for concurrent use.
 type Document struct {
 	t testing.TB
-	*tree
+	*openAPI
 }
 
-// tree is the text of a document.
-type tree struct {
-	root     any
-	mu       sync.Mutex // of compiler
-	compiler *jsonschema.Compiler
+// openAPI is a parsed document.
+type openAPI struct {
+	mu      sync.Mutex // protects model: the library builds it when it is read
+	model   *v3.Document
+	options config.Option // with one cache of compiled schemas
 }
 
-// home is the address under which the compiler knows the document.
-const home = "https://apitest.invalid/openapi"
+// anyRequest is the path under which the model has the responses of x-any-request.
+const anyRequest = "/.any-request"
 
-// parsed keeps what was made of each document: func() (*tree, error) by the digest of its text.
+// parsed has a func() (T, error) for the digest of each document.
 var parsed sync.Map
 
-// New reads a document in YAML. Reading the same text again costs nothing.
-func New(t testing.TB, text []byte) *Document {
+// parseOnce parses each text once per process.
+func parseOnce[T any](t testing.TB, text []byte, parse func([]byte) (T, error)) T {
 	t.Helper()
-	once := sync.OnceValues(func() (*tree, error) { return parse(text) })
-	load, _ := parsed.LoadOrStore(sha256.Sum256(text), once)
-	made, err := load.(func() (*tree, error))()
+	load, _ := parsed.LoadOrStore(sha256.Sum256(text), sync.OnceValues(func() (T, error) { return parse(text) }))
+	made, err := load.(func() (T, error))()
 	if err != nil {
-		t.Fatalf("the document cannot be used: %v", err)
+		t.Fatalf("cannot read the document: %v", err)
 	}
-	return &Document{t, made}
+	return made
 }
 
-func parse(text []byte) (*tree, error) {
-	var root any
+// New reads an OpenAPI document in YAML.
+func New(t testing.TB, text []byte) *Document {
+	t.Helper()
+	return &Document{t, parseOnce(t, text, parseOpenAPI)}
+}
+
+func parseOpenAPI(text []byte) (*openAPI, error) {
+	var root map[string]any
 	if err := yaml.Unmarshal(text, &root); err != nil {
 		return nil, err
+	}
+	moveRefs(root)
+	paths, _ := root["paths"].(map[string]any)
+	for _, item := range paths {
+		if other, ok := item.(map[string]any)["x-also-at"].(string); ok {
+			paths[other] = item
+		}
+	}
+	if of, ok := root["x-any-request"]; ok {
+		paths[anyRequest] = map[string]any{"get": map[string]any{"responses": of}}
 	}
 	plain, err := json.Marshal(root)
 	if err != nil {
 		return nil, err
 	}
-	d := &tree{compiler: jsonschema.NewCompiler()}
-	if d.root, err = jsonschema.UnmarshalJSON(bytes.NewReader(plain)); err != nil {
+	document, err := libopenapi.NewDocument(plain)
+	if err != nil {
 		return nil, err
 	}
-	d.compiler.AssertFormat()
-	return d, d.compiler.AddResource(home, d.root)
-}
-
-// node is a value of the document with its JSON Pointer. The value of what is missing is nil.
-type node struct {
-	*tree
-	at    string
-	value any
-}
-
-func (d *tree) in(names ...string) node { return node{d, "", d.root}.in(names...) }
-
-// target gives what a reference such as #/components/schemas/Job refers to.
-func (d *tree) target(ref string) node {
-	names := strings.Split(strings.TrimPrefix(ref, "#/"), "/")
-	for i := range names {
-		names[i] = unescape.Replace(names[i])
-	}
-	return d.in(names...)
-}
-
-// in gives a member of a member of n, and so on. The members of a reference are those of what it refers to.
-func (n node) in(names ...string) node {
-	for _, name := range names {
-		n = n.follow()
-		var value any
-		switch parent := n.value.(type) {
-		case map[string]any:
-			value = parent[name]
-		case []any:
-			if i, err := strconv.Atoi(name); err == nil && 0 <= i && i < len(parent) {
-				value = parent[i]
-			}
-		}
-		n = node{n.tree, n.at + "/" + escape(name), value}
-	}
-	return n
-}
-
-// follow gives what a reference refers to, or n itself.
-func (n node) follow() node {
-	for {
-		members, _ := n.value.(map[string]any)
-		ref, ok := members["$ref"].(string)
-		if !ok {
-			return n
-		}
-		n = n.target(ref)
-	}
-}
-
-// members gives those of an object by name, or the elements of an array by index, in order.
-func (n node) members() iter.Seq2[string, node] {
-	return func(yield func(string, node) bool) {
-		n = n.follow()
-		object, _ := n.value.(map[string]any)
-		names := slices.Sorted(maps.Keys(object))
-		array, _ := n.value.([]any)
-		for i := range array {
-			names = append(names, strconv.Itoa(i))
-		}
-		for _, name := range names {
-			if !yield(name, n.in(name)) {
-				return
-			}
-		}
-	}
-}
-
-// text gives a member that is a string, "" if there is none.
-func (n node) text(name string) string {
-	text, _ := n.in(name).value.(string)
-	return text
-}
-
-// validate holds a value against the schema that n is, if there is one.
-func (n node) validate(value any) error {
-	if n.value == nil {
-		return nil
-	}
-	n.mu.Lock()
-	schema, err := n.compiler.Compile(home + "#" + (&url.URL{Fragment: n.at}).EscapedFragment())
-	n.mu.Unlock()
+	built, err := document.BuildV3Model()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return schema.Validate(value)
+	return &openAPI{model: &built.Model, options: config.WithExistingOpts(config.NewValidationOptions(config.WithFormatAssertions()))}, nil
 }
 
-var escapes, unescape = strings.NewReplacer("~", "~0", "/", "~1"), strings.NewReplacer("~1", "/", "~0", "~")
-
-func escape(token string) string { return escapes.Replace(token) }
-
-// alsoAt is the member of a path for another path where the same is found, which
-// linters would not take as one of its own.
-const alsoAt = "x-also-at"
-
-// response gives what the document says of a status of the answer to a request. Where several paths match, the one with
-// fewer parameters wins. A 404 that any request can get is for unknown paths, and a 405 for unknown methods.
-func (d *Document) response(method, escapedPath, status string) node {
-	if method == http.MethodHead {
-		method = http.MethodGet
-	}
-	var item node
-	least := math.MaxInt
-	for template, one := range d.in("paths").members() {
-		for _, form := range []string{template, one.text(alsoAt)} {
-			if n := strings.Count(form, "{"); n < least && matches(form, escapedPath) {
-				item, least = one, n
-			}
+// moveRefs moves each $ref with siblings into allOf, because the library ignores the siblings.
+func moveRefs(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		if ref, ok := value["$ref"].(string); ok && len(value) > 1 {
+			parts, _ := value["allOf"].([]any)
+			value["allOf"] = append(parts, map[string]any{"$ref": ref})
+			delete(value, "$ref")
+		}
+		for _, member := range value {
+			moveRefs(member)
+		}
+	case []any:
+		for _, element := range value {
+			moveRefs(element)
 		}
 	}
-	operation := item.in(strings.ToLower(method))
-	own := operation.in("responses", status)
-	switch {
-	case own.value != nil:
-		return own.follow()
-	case status == "404" && item.value != nil, status == "405" && (item.value == nil || operation.value != nil):
-		return node{}
-	}
-	return d.in("x-any-request", status).follow()
 }
 
-// matches reports whether a path is of the form of a template; a parameter is
-// one segment that is not empty.
-func matches(template, escapedPath string) bool {
-	want, have := strings.Split(template, "/"), strings.Split(escapedPath, "/")
-	return slices.EqualFunc(want, have, func(want, have string) bool {
-		return want == have || strings.HasPrefix(want, "{") && have != ""
-	})
+// joined returns the findings of the library as one error.
+func joined(_ bool, found []*liberrors.ValidationError) error {
+	var all []error
+	for _, one := range found {
+		all = append(all, errors.New(one.Message+": "+one.Reason))
+		for _, cause := range one.SchemaValidationErrors {
+			all = append(all, errors.New(cause.FieldPath+": "+cause.Reason))
+		}
+	}
+	return errors.Join(all...)
 }

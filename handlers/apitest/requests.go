@@ -1,9 +1,8 @@
 package apitest
 
 import (
-	"bytes"
+	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,7 +10,11 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/pb33f/libopenapi-validator/config"
+	"github.com/pb33f/libopenapi-validator/schema_validation"
+	"github.com/pb33f/libopenapi/datamodel/high/base"
+	"github.com/pb33f/libopenapi/datamodel/high/v3"
+	"github.com/pb33f/libopenapi/orderedmap"
 )
 
 // Request is a request that a document describes, in which one value may be wrong.
@@ -38,10 +41,15 @@ const (
 // the document names as an example, or the least that it allows; of a path they have what fill gives.
 func Requests(t testing.TB, openAPI []byte, values Values, fill func(operation, parameter string) string) []Request {
 	t.Helper()
-	w := &requests{tree: New(t, openAPI).tree, edges: values == Edges, seen: map[any]bool{}}
-	for template, item := range w.in("paths").members() {
-		for method, operation := range item.members() {
-			if id := operation.text("operationId"); id != "" {
+	w := &walker{
+		edges: values == Edges, seen: map[string]bool{}, options: config.NewValidationOptions(config.WithFormatAssertions()),
+	}
+	d := New(t, openAPI)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for template, item := range d.model.Paths.PathItems.FromOldest() {
+		for method, operation := range item.GetOperations().FromOldest() {
+			if id := operation.OperationId; id != "" {
 				w.base = Request{Operation: id, Method: strings.ToUpper(method), Path: template}
 				w.fill = func(name string) string { return fill(id, name) }
 				w.operation(item, operation)
@@ -51,146 +59,144 @@ func Requests(t testing.TB, openAPI []byte, values Values, fill func(operation, 
 	return w.all
 }
 
-type requests struct {
-	*tree
-	edges bool
-	fill  func(parameter string) string
-	base  Request      // of the operation
-	body  node         // its schema
-	seen  map[any]bool // references that were followed
-	all   []Request
+type walker struct {
+	edges   bool
+	options *config.ValidationOptions
+	fill    func(parameter string) string
+	base    Request                 // of the operation
+	body    func(value string) bool // reports whether the operation allows a body
+	seen    map[string]bool         // references
+	all     []Request
 }
 
 // operation adds the requests of one operation.
-func (w *requests) operation(item, operation node) {
-	var parameters []node
-	for _, of := range []node{item, operation} {
-		for _, p := range of.in("parameters").members() {
-			parameters = append(parameters, p.follow())
+func (w *walker) operation(item *v3.PathItem, operation *v3.Operation) {
+	all, template := slices.Concat(item.Parameters, operation.Parameters), w.base.Path
+	for _, p := range all {
+		if p.In == "path" {
+			w.base.Path = strings.ReplaceAll(w.base.Path, "{"+p.Name+"}", w.fill(p.Name))
 		}
 	}
-	template := w.base.Path
-	for _, p := range parameters {
-		if name := p.text("name"); p.text("in") == "path" {
-			w.base.Path = strings.ReplaceAll(w.base.Path, "{"+name+"}", w.fill(name))
+	var content *orderedmap.Map[string, *v3.MediaType]
+	if operation.RequestBody != nil {
+		content = operation.RequestBody.Content
+	}
+	for media, kind := range content.FromOldest() {
+		w.base.Media, w.base.Body = media, sample(flat(kind.Schema))
+	}
+	for _, p := range all {
+		if ref := p.GoLow().GetReference(); ref == "" || p.In == "query" || !w.edges || !w.seen[ref] { // one route reads it as the other does
+			w.seen[ref] = true
+			w.parameter(template, p)
 		}
 	}
-	content := operation.in("requestBody", "content")
-	for media, kind := range content.members() {
-		w.base.Media, w.base.Body = media, w.sample(w.flatOf(kind.in("schema").value))
-	}
-	for _, p := range parameters {
-		if w.edges && p.text("in") != "query" && w.seen[p.at] {
-			continue // one route reads it as the other does
-		}
-		w.seen[p.at] = true
-		w.parameter(template, p)
-	}
-	for media, kind := range content.members() {
-		w.base.Media, w.body = media, kind.in("schema")
-		w.node(w.body.value, "", func(value string) string { return value })
+	for media, kind := range content.FromOldest() {
+		w.base.Media, w.body = media, w.allows(kind.Schema)
+		w.node(kind.Schema, "", func(value string) string { return value })
 	}
 }
 
-func (w *requests) valuesOf(s keywords) []string {
+func (w *walker) valuesOf(s *base.Schema) []string {
 	if w.edges {
-		return w.edgesOf(s)
+		return edgesOf(s)
 	}
 	return hostile
 }
 
 // parameter adds the requests with values of a parameter.
-func (w *requests) parameter(template string, p node) {
-	name, in, schema := p.text("name"), p.text("in"), p.in("schema")
-	flat := w.flatOf(schema.value)
-	for _, value := range w.valuesOf(flat) {
+func (w *walker) parameter(template string, p *v3.Parameter) {
+	s, allows := flat(p.Schema), w.allows(p.Schema)
+	for _, value := range w.valuesOf(s) {
 		if text, ok := asText(value); ok {
 			value = text
 		}
 		r := w.base
-		r.In, r.At, r.Value = in, name, value
-		r.Allowed = schema.validate(flat.parse(value)) == nil && isStorable(value)
-		switch in {
+		r.In, r.At, r.Value = p.In, p.Name, value
+		r.Allowed = isStorable(value) && allows(parse(s, value))
+		switch p.In {
 		case "path":
 			if value == "" {
 				continue // it is another path
 			}
-			r.Path = strings.ReplaceAll(template, "{"+name+"}", url.PathEscape(value))
+			r.Path = strings.ReplaceAll(template, "{"+p.Name+"}", url.PathEscape(value))
 			for _, other := range strings.Split(r.Path, "/") {
 				if strings.HasPrefix(other, "{") {
 					r.Path = strings.ReplaceAll(r.Path, other, w.fill(strings.Trim(other, "{}")))
 				}
 			}
 		case "query":
-			r.Path += "?" + name + "=" + url.QueryEscape(value)
+			r.Path += "?" + p.Name + "=" + url.QueryEscape(value)
 		case "header":
 			if strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' && c != utf8.RuneError }) {
 				continue // clients do not send it
 			}
-			r.Header, r.Allowed = http.Header{name: {value}}, schema.validate(strings.TrimSpace(strings.ToValidUTF8(value, "\uFFFD"))) == nil
+			r.Header = http.Header{p.Name: {value}}
+			r.Allowed = allows(asJSON(strings.TrimSpace(strings.ToValidUTF8(value, "\uFFFD"))))
 		}
 		w.all = append(w.all, r)
 	}
-	if in == "query" {
-		for _, query := range []string{"=1&" + name + "=1", "=%zz", "=1&no%00such=1"} {
+	if p.In == "query" {
+		for _, query := range []string{"=1&" + p.Name + "=1", "=%zz", "=1&no%00such=1"} {
 			r := w.base
-			r.Path, r.In, r.At, r.Value = r.Path+"?"+name+query, in, "", query
+			r.Path, r.In, r.At, r.Value = r.Path+"?"+p.Name+query, p.In, "", query
 			w.all = append(w.all, r)
 		}
 	}
 }
 
-// node adds the requests with values for a part of the body, which wrap makes a whole one. The members of a schema that has a
-// name have theirs in one place.
-func (w *requests) node(schema any, at string, wrap func(value string) string) {
-	s := w.flatOf(schema)
+// node adds the requests with values for a part of the body. wrap returns the whole body. The members of a named schema are
+// changed in one place only.
+func (w *walker) node(of *base.SchemaProxy, at string, wrap func(value string) string) {
+	s := flat(of)
 	for _, value := range w.valuesOf(s) {
 		w.add(at, value, wrap(value), true)
 	}
-	if named, _ := schema.(map[string]any); named["$ref"] != nil {
-		if w.seen[named["$ref"]] {
+	if ref := of.GetReference(); ref != "" {
+		if w.seen[ref] {
 			return
 		}
-		w.seen[named["$ref"]] = true
+		w.seen[ref] = true
 	}
-	properties := s.object("properties")
-	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		w.node(properties[name], at+"/"+escape(name), func(value string) string {
-			return wrap(w.objectWith(s, name, value))
-		})
+	for name, member := range s.Properties.FromOldest() {
+		w.node(member, at+"/"+escape(name), func(value string) string { return wrap(objectWith(s, name, value)) })
 	}
-	if closed := s["additionalProperties"] == false || s["unevaluatedProperties"] == false; closed {
-		w.add(at+"/#", "unknown", wrap(w.objectWith(s, "#", "0")), true)
-		if len(properties) == 0 {
+	if isFalse(s.AdditionalProperties) || isFalse(s.UnevaluatedProperties) {
+		w.add(at+"/#", "unknown", wrap(objectWith(s, "#", "0")), true)
+		first := s.Properties.First()
+		if first == nil {
 			return
 		}
-		name := slices.Min(slices.Collect(maps.Keys(properties)))
-		value := w.sample(w.flatOf(properties[name]))
-		w.add(at+"/"+strings.ToUpper(name), "wrong case", wrap(w.objectWith(s, strings.ToUpper(name), value)), true)
-		twice := strings.TrimSuffix(w.objectWith(s, name, value), "}") + `,"` + name + `":` + value + "}"
+		name, value := first.Key(), sample(flat(first.Value()))
+		w.add(at+"/"+strings.ToUpper(name), "wrong case", wrap(objectWith(s, strings.ToUpper(name), value)), true)
+		twice := strings.TrimSuffix(objectWith(s, name, value), "}") + `,"` + name + `":` + value + "}"
 		w.add(at+"/"+escape(name), "twice", wrap(twice), false)
 	}
-	for _, kind := range []string{"oneOf", "anyOf"} {
-		alternatives, _ := s[kind].([]any)
-		for _, alternative := range alternatives {
-			if w.flatOf(alternative)["type"] != "null" {
-				w.node(alternative, at, wrap)
-			}
+	for _, alternative := range slices.Concat(s.OneOf, s.AnyOf) {
+		if !slices.Equal(flat(alternative).Type, []string{"null"}) {
+			w.node(alternative, at, wrap)
 		}
 	}
-	if items := s["items"]; items != nil {
-		w.node(items, at+"/0", func(value string) string { return wrap("[" + value + "]") })
+	if s.Items != nil {
+		w.node(s.Items.A, at+"/0", func(value string) string { return wrap("[" + value + "]") })
 	}
 }
 
 // add adds a request with a body.
-func (w *requests) add(at, value, body string, mayBe bool) {
+func (w *walker) add(at, value, body string, mayBe bool) {
 	r := w.base
 	r.In, r.At, r.Value, r.Body = "body", at, value, body
-	if parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(body))); err == nil && mayBe && isStorable(body) {
-		r.Allowed = w.body.validate(parsed) == nil
-	}
+	r.Allowed = mayBe && isStorable(body) && w.body(body)
 	w.all = append(w.all, r)
+}
+
+// allows returns a function that reports whether a schema allows a value in JSON.
+func (w *walker) allows(of *base.SchemaProxy) func(value string) bool {
+	const purpose = schema_validation.SchemaValidationPurposeRequestBody
+	compiled, err := schema_validation.CompileSchemaForValidation(of.Schema(), purpose, w.options, 3.1)
+	return func(value string) bool {
+		var decoded any
+		return err == nil && json.Unmarshal([]byte(value), &decoded) == nil && compiled.CompiledSchema.Validate(decoded) == nil
+	}
 }
 
 // isStorable reports whether a text, or text within JSON, is one that a database can hold.
@@ -205,7 +211,7 @@ func (r *Request) Problem(status int, body string, finer func(*Request) bool) st
 	var refusal struct {
 		Violations []struct{ Pointer, Parameter *string }
 	}
-	decodeLoosely(body, &refusal)
+	_ = json.Unmarshal([]byte(body), &refusal) // a body that is no JSON has no violations
 	here, near := false, r.In == "path" || r.In == "header" || r.At == ""
 	for _, v := range refusal.Violations {
 		switch {

@@ -2,152 +2,127 @@ package apitest
 
 import (
 	"encoding/json"
-	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/pb33f/go-yaml"
+	"github.com/pb33f/libopenapi/datamodel/high/base"
+	"github.com/pb33f/libopenapi/orderedmap"
 )
 
-// keywords are those of a schema with what it refers to, and what it is composed of by allOf.
-type keywords map[string]any
-
-// flatOf gives a schema with the keywords of those that it refers to.
-func (d *tree) flatOf(schema any) keywords {
-	members, _ := schema.(map[string]any)
-	if ref, ok := members["$ref"].(string); ok {
-		return d.flatOf(d.target(ref).value)
-	}
-	flat := keywords{}
-	parts, _ := members["allOf"].([]any)
-	for _, part := range parts {
-		flat.join(d.flatOf(part))
-	}
-	flat.join(members)
-	return flat
-}
-
-func (s keywords) join(other map[string]any) {
-	for keyword, value := range other {
-		switch keyword {
-		case "properties":
-			all := maps.Clone(s.object(keyword))
-			if all == nil {
-				all = map[string]any{}
+// flat returns a schema with the keywords of its allOf.
+func flat(of *base.SchemaProxy) *base.Schema {
+	s := *of.Schema()
+	keywords := reflect.ValueOf(&s).Elem()
+	properties := orderedmap.New[string, *base.SchemaProxy]()
+	for _, part := range s.AllOf {
+		p := flat(part)
+		for name, member := range p.Properties.FromOldest() {
+			properties.Set(name, member)
+		}
+		s.Required = slices.Concat(s.Required, p.Required)
+		for i := range keywords.NumField() {
+			if own := keywords.Field(i); own.CanSet() && own.IsZero() {
+				own.Set(reflect.ValueOf(p).Elem().Field(i))
 			}
-			maps.Copy(all, value.(map[string]any))
-			s[keyword] = all
-		case "required":
-			names, _ := s[keyword].([]any)
-			s[keyword] = slices.Concat(names, value.([]any))
-		default:
-			s[keyword] = value
 		}
 	}
-}
-
-func (s keywords) object(keyword string) map[string]any {
-	members, _ := s[keyword].(map[string]any)
-	return members
-}
-
-// number gives the number of a keyword.
-func (s keywords) number(keyword string) (float64, bool) {
-	n, ok := s[keyword].(json.Number)
-	value, _ := n.Float64()
-	return value, ok
-}
-
-// is reports whether a value may be of a type.
-func (s keywords) is(kind string) bool {
-	kinds, _ := s["type"].([]any)
-	return s["type"] == kind || slices.Contains(kinds, any(kind))
-}
-
-// parse gives the value of a parameter.
-func (s keywords) parse(text string) any {
-	if _, err := strconv.Atoi(text); err == nil && s.is("integer") {
-		return json.Number(text)
+	for name, member := range s.Properties.FromOldest() {
+		properties.Set(name, member)
 	}
-	if s.is("boolean") && (text == "true" || text == "false") {
-		return text == "true"
-	}
-	return strings.ToValidUTF8(text, "\uFFFD")
+	s.Properties = properties
+	return &s
 }
 
-func (s keywords) required() (names []string) {
-	list, _ := s["required"].([]any)
-	for _, name := range list {
-		names = append(names, name.(string))
+// parse returns the value of a parameter as JSON.
+func parse(s *base.Schema, text string) string {
+	_, err := strconv.Atoi(text)
+	if err == nil && slices.Contains(s.Type, "integer") || slices.Contains(s.Type, "boolean") && (text == "true" || text == "false") {
+		return text
 	}
-	return names
+	return asJSON(text)
 }
 
-// objectWith gives an object of the members that are required, and one more.
-func (d *tree) objectWith(s keywords, name, value string) string {
-	members := map[string]string{name: value}
-	for _, other := range s.required() {
-		if other != name {
-			members[other] = d.sample(d.flatOf(s.object("properties")[other]))
+// objectWith returns an object of the required members and one more.
+func objectWith(s *base.Schema, name, value string) string {
+	members := map[string]json.RawMessage{}
+	for _, other := range s.Required {
+		if member := s.Properties.GetOrZero(other); member != nil {
+			members[other] = json.RawMessage(sample(flat(member)))
 		}
 	}
-	var text []string
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		text = append(text, asJSON(name)+":"+members[name])
-	}
-	return "{" + strings.Join(text, ",") + "}"
+	members[name] = json.RawMessage(value)
+	return asJSON(members)
 }
 
-// sample gives a value that the schema allows, as JSON.
-func (d *tree) sample(s keywords) string {
-	for _, keyword := range []string{"examples", "enum"} {
-		if values, _ := s[keyword].([]any); len(values) > 0 {
-			return asJSON(values[0])
+// sample returns a value that the schema allows, as JSON.
+func sample(s *base.Schema) string {
+	for _, values := range [][]*yaml.Node{s.Examples, s.Enum, {s.Const}} {
+		if len(values) > 0 && values[0] != nil {
+			return nodeAsJSON(values[0])
 		}
 	}
-	for _, keyword := range []string{"oneOf", "anyOf"} {
-		if values, _ := s[keyword].([]any); len(values) > 0 {
-			return d.sample(d.flatOf(values[0]))
+	for _, alternatives := range [][]*base.SchemaProxy{s.OneOf, s.AnyOf} {
+		if len(alternatives) > 0 {
+			return sample(flat(alternatives[0]))
 		}
 	}
-	switch least, _ := s.number("minimum"); {
-	case s["const"] != nil:
-		return asJSON(s["const"])
-	case s["format"] == "uuid":
+	is := func(kind string) bool { return slices.Contains(s.Type, kind) }
+	switch {
+	case s.Format == "uuid":
 		return `"0190a1b2-c3d4-7000-8000-000000000b01"`
-	case s.is("string"):
-		least, _ := s.number("minLength")
-		return asJSON(strings.Repeat("a", max(3, int(least))))
-	case s.is("integer"):
-		return strconv.Itoa(int(least))
-	case s.is("number"):
-		return strconv.FormatFloat(max(least, 0.5), 'f', -1, 64)
-	case s.is("boolean"):
+	case is("string"):
+		return asJSON(strings.Repeat("a", int(max(3, or(s.MinLength, 0)))))
+	case is("integer"):
+		return asJSON(int(or(s.Minimum, 0)))
+	case is("number"):
+		return asJSON(max(or(s.Minimum, 0), 0.5))
+	case is("boolean"):
 		return "true"
-	case s.is("array"):
-		least, _ := s.number("minItems")
-		return d.repeated(s, int(least))
+	case is("array"):
+		return repeated(s, or(s.MinItems, 0))
 	}
-	names := s.required()
-	if least, ok := s.number("minProperties"); ok && len(names) < int(least) {
-		names = slices.Sorted(maps.Keys(s.object("properties")))
+	names := s.Required
+	if or(s.MinProperties, 0) > int64(len(names)) {
+		names = slices.Collect(s.Properties.KeysFromOldest())
 	}
 	if len(names) == 0 {
 		return "{}"
 	}
-	return d.objectWith(s, names[0], d.sample(d.flatOf(s.object("properties")[names[0]])))
+	return objectWith(s, names[0], sample(flat(s.Properties.GetOrZero(names[0]))))
 }
 
-func (d *tree) repeated(s keywords, n int) string {
-	return "[" + strings.Join(slices.Repeat([]string{d.sample(d.flatOf(s["items"]))}, max(0, n)), ",") + "]"
+func repeated(s *base.Schema, n int64) string {
+	return "[" + strings.Join(slices.Repeat([]string{sample(flat(s.Items.A))}, int(max(0, n))), ",") + "]"
 }
+
+// or returns the value of a keyword, or other if the schema lacks it.
+func or[T any](value *T, other T) T {
+	if value == nil {
+		return other
+	}
+	return *value
+}
+
+func isFalse(v *base.DynamicValue[*base.SchemaProxy, bool]) bool { return v != nil && v.IsB() && !v.B }
+
+func escape(token string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(token) }
 
 func asJSON(value any) string {
-	text, _ := json.Marshal(value) // of a document
+	text, _ := json.Marshal(value) // always possible: the values come from JSON
 	return string(text)
 }
 
-// asText gives the text of a JSON string.
+func nodeAsJSON(n *yaml.Node) string {
+	var value any
+	_ = n.Decode(&value) // always possible: the document was JSON
+	return asJSON(value)
+}
+
+// asText returns the text of a JSON string.
 func asText(value string) (text string, ok bool) {
 	if !strings.HasPrefix(value, `"`) {
 		return "", false
@@ -158,67 +133,72 @@ func asText(value string) (text string, ok bool) {
 	return text, json.Unmarshal([]byte(value), &text) == nil
 }
 
-func decodeLoosely(body string, into any) { _ = json.Unmarshal([]byte(body), into) } // what is no JSON says nothing
-
 // hostile are values that programs forget about.
 var hostile = []string{`null`, `"\u0000"`, "\"\xff\"", `""`, `"x"`, `0`, `true`, `[]`, `{}`, `[null]`}
 
-// moments are texts at the edges of what a moment is.
+// moments are texts at the edges of the format date-time.
 var moments = []string{
 	"2030-01-31T12:00:00+00:00", "2030-01-31T12:00:00.123456789Z", "2030-01-31T12:00:00.1234567890Z", "2030-01-31T12:00:00+01:00",
 	"2030-01-31T12:00:00-00:00", "2030-02-30T12:00:00Z", "2030-01-31t12:00:00Z", "2030-01-31T12:00:00z", "2030-06-30T23:59:60Z", "2030-01-31",
 }
 
-// edgesOf are those, and the last values that the schema allows with the first ones that it does not.
-func (d *tree) edgesOf(s keywords) []string {
+// edgesOf returns hostile values, the last values that the schema allows, and the first ones that it does not.
+func edgesOf(s *base.Schema) []string {
 	values := append(slices.Clone(hostile), `-1`, `1.5`)
-	all, _ := s["enum"].([]any)
-	for i, value := range all {
-		if values = append(values, asJSON(value)); i == 0 {
-			values = append(values, strings.ToLower(asJSON(value)), strings.ToUpper(asJSON(value)))
+	for i, value := range s.Enum {
+		text := nodeAsJSON(value)
+		if values = append(values, text); i == 0 {
+			values = append(values, strings.ToLower(text), strings.ToUpper(text))
 		}
 	}
-	for _, keyword := range []string{"minimum", "maximum", "exclusiveMinimum"} {
-		if edge, ok := s.number(keyword); ok {
+	edges := []*float64{s.Minimum, s.Maximum}
+	if s.ExclusiveMinimum != nil {
+		edges = append(edges, &s.ExclusiveMinimum.B)
+	}
+	for _, edge := range edges {
+		if edge != nil {
 			step := 1.0
-			if s.is("number") {
+			if slices.Contains(s.Type, "number") {
 				step = 0.01
 			}
-			for _, n := range []float64{edge - step, edge, edge + step} {
+			for _, n := range []float64{*edge - step, *edge, *edge + step} {
 				values = append(values, strconv.FormatFloat(n, 'f', -1, 64))
 			}
-			values = append(values, strconv.FormatFloat(edge, 'f', 1, 64))
+			values = append(values, strconv.FormatFloat(*edge, 'f', 1, 64))
 		}
 	}
-	sample, _ := asText(d.sample(s))
-	for _, keyword := range []string{"minLength", "maxLength"} {
-		if edge, ok := s.number(keyword); ok {
-			for _, n := range []int{int(edge) - 1, int(edge), int(edge) + 1} {
-				n = max(0, n)
-				values = append(values, asJSON(padded(sample, "a", n)), asJSON(padded("", "é", n)))
-			}
+	example, _ := asText(sample(s))
+	for _, edge := range []*int64{s.MinLength, s.MaxLength} {
+		for i := int64(-1); edge != nil && i <= 1; i++ {
+			n := int(max(0, *edge+i))
+			values = append(values, asJSON(padded(example, "a", n)), asJSON(padded("", "é", n)))
 		}
 	}
-	for _, keyword := range []string{"minItems", "maxItems"} {
-		if edge, ok := s.number(keyword); ok {
-			values = append(values, d.repeated(s, int(edge)-1), d.repeated(s, int(edge)), d.repeated(s, int(edge)+1))
+	for _, edge := range []*int64{s.MinItems, s.MaxItems} {
+		if edge != nil {
+			values = append(values, repeated(s, *edge-1), repeated(s, *edge), repeated(s, *edge+1))
 		}
 	}
-	switch s["format"] {
+	return slices.Compact(append(values, textsOf(s, example)...))
+}
+
+// textsOf returns values at the edges of formats and patterns.
+func textsOf(s *base.Schema, example string) (values []string) {
+	switch s.Format {
 	case "uuid":
-		values = append(values, strings.ToUpper(d.sample(s)), asJSON("urn:uuid:"+sample), asJSON("{"+sample+"}"), asJSON(sample+"0"))
+		values = append(values, strings.ToUpper(asJSON(example)), asJSON("urn:uuid:"+example), asJSON("{"+example+"}"), asJSON(example+"0"))
 	case "date-time":
 		for _, text := range moments {
 			values = append(values, asJSON(text))
 		}
 	}
-	if s["pattern"] != nil {
-		values = append(values, d.sample(s), asJSON(sample+"\n"), asJSON(sample+" "), asJSON("é"))
+	if s.Pattern != "" {
+		values = append(values, asJSON(example), asJSON(example+"\n"), asJSON(example+" "), asJSON("é"))
 	}
-	return slices.Compact(values)
+	return values
 }
 
-// padded gives a text of n characters that begins with a sample, as long as that fits.
+// padded returns a text of n characters that begins with a sample if it fits.
 func padded(sample, with string, n int) string {
 	if n < utf8.RuneCountInString(sample) {
 		sample = ""
