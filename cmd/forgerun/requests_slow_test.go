@@ -45,7 +45,7 @@ func TestNoValueMakesARequestFail(t *testing.T) {
 	}
 	var requests []apitest.Request
 	for _, document := range [][]byte{operator.Document(), docs.OpenAPI} {
-		requests = append(requests, apitest.Requests(t, document, apitest.Hostile, func(_, parameter string) string {
+		requests = append(requests, apitest.Requests(t, document, false, func(_, parameter string) string {
 			return cmp.Or(fixedParameters[parameter], "{id}")
 		})...)
 	}

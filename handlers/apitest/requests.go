@@ -27,23 +27,12 @@ type Request struct {
 	Allowed                              bool   // whether the document allows it
 }
 
-// Values are what is put into requests.
-type Values int
-
-// Hostile values are those that programs forget about. Edges are those, and the last values that a schema allows with the first
-// ones that it does not.
-const (
-	Hostile Values = iota
-	Edges
-)
-
-// Requests gives for each parameter, member and element that requests can have those with the values for it. The others have what
-// the document names as an example, or the least that it allows; of a path they have what fill gives.
-func Requests(t testing.TB, openAPI []byte, values Values, fill func(operation, parameter string) string) []Request {
+// Requests returns requests with one hostile value each, for every parameter, member and element of every operation. With edges
+// they also have the last values that a schema allows and the first ones that it does not. The rest of a request is taken from
+// the document's examples, or is the least that it allows; fill returns the parameters of its path.
+func Requests(t testing.TB, openAPI []byte, edges bool, fill func(operation, parameter string) string) []Request {
 	t.Helper()
-	w := &walker{
-		edges: values == Edges, seen: map[string]bool{}, options: config.NewValidationOptions(config.WithFormatAssertions()),
-	}
+	w := &walker{edges: edges, seen: map[string]bool{}, options: config.NewValidationOptions(config.WithFormatAssertions())}
 	d := New(t, openAPI)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,17 +85,10 @@ func (w *walker) operation(item *v3.PathItem, operation *v3.Operation) {
 	}
 }
 
-func (w *walker) valuesOf(s *base.Schema) []string {
-	if w.edges {
-		return edgesOf(s)
-	}
-	return hostile
-}
-
 // parameter adds the requests with values of a parameter.
 func (w *walker) parameter(template string, p *v3.Parameter) {
 	s, allows := flat(p.Schema), w.allows(p.Schema)
-	for _, value := range w.valuesOf(s) {
+	for _, value := range valuesOf(s, w.edges) {
 		if text, ok := asText(value); ok {
 			value = text
 		}
@@ -148,7 +130,7 @@ func (w *walker) parameter(template string, p *v3.Parameter) {
 // changed in one place only.
 func (w *walker) node(of *base.SchemaProxy, at string, wrap func(value string) string) {
 	s := flat(of)
-	for _, value := range w.valuesOf(s) {
+	for _, value := range valuesOf(s, w.edges) {
 		w.add(at, value, wrap(value), true)
 	}
 	if ref := of.GetReference(); ref != "" {

@@ -142,8 +142,11 @@ var moments = []string{
 	"2030-01-31T12:00:00-00:00", "2030-02-30T12:00:00Z", "2030-01-31t12:00:00Z", "2030-01-31T12:00:00z", "2030-06-30T23:59:60Z", "2030-01-31",
 }
 
-// edgesOf returns hostile values, the last values that the schema allows, and the first ones that it does not.
-func edgesOf(s *base.Schema) []string {
+// valuesOf returns hostile values and, with edges, the last values that the schema allows and the first ones that it does not.
+func valuesOf(s *base.Schema, edges bool) []string {
+	if !edges {
+		return hostile
+	}
 	values := append(slices.Clone(hostile), `-1`, `1.5`)
 	for i, value := range s.Enum {
 		text := nodeAsJSON(value)
@@ -151,11 +154,11 @@ func edgesOf(s *base.Schema) []string {
 			values = append(values, strings.ToLower(text), strings.ToUpper(text))
 		}
 	}
-	edges := []*float64{s.Minimum, s.Maximum}
+	limits := []*float64{s.Minimum, s.Maximum}
 	if s.ExclusiveMinimum != nil {
-		edges = append(edges, &s.ExclusiveMinimum.B)
+		limits = append(limits, &s.ExclusiveMinimum.B)
 	}
-	for _, edge := range edges {
+	for _, edge := range limits {
 		if edge != nil {
 			step := 1.0
 			if slices.Contains(s.Type, "number") {

@@ -76,7 +76,7 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ids := func(string, string) string { return anID.String() }
-	requests := apitest.Requests(t, operator.Document(), apitest.Edges, ids)
+	requests := apitest.Requests(t, operator.Document(), true, ids)
 	require.Greater(t, len(requests), 500)
 	for _, r := range requests {
 		var headers []string
