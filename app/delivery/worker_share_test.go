@@ -146,6 +146,8 @@ func TestABacklogDelaysNoOtherClient(t *testing.T) {
 		for range 10 {
 			w.delivers(1, apptest.ClientB, endpointB)
 			apptest.Pass(time.Second)
+			_, claimed := w.Store.inState(job.DeliveryPending)
+			require.LessOrEqual(t, claimed, claimShare*10, "their data is in memory")
 		}
 		require.Equal(t, 10, healthy.begun)
 		require.Less(t, healthy.longest, 100*time.Millisecond)
