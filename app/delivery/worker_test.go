@@ -84,7 +84,8 @@ func TestDelivering(t *testing.T) {
 		require.Len(t, lines, 1)
 		for name, want := range map[string]any{
 			"level": "INFO", "delivery_id": id.String(), "webhook_id": endpointA.String(), "client_id": apptest.ClientA.String(),
-			"job_id": d.JobID.String(), "event_name": "job.succeeded", "attempt": 1.0, "status": 200.0, "duration_ms": 30.0, "next_state": "DELIVERED",
+			"job_id": d.JobID.String(), "event_name": "job.succeeded", "attempt": 1.0, "status": 200.0, "duration_ms": 30.0,
+			"next_state": "DELIVERED",
 		} {
 			require.Equal(t, want, lines[0][name], name)
 		}
