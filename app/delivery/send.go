@@ -216,7 +216,7 @@ func (w *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r jo
 	w.queue.Publish(job.Notification{ClientID: p.ClientID})
 }
 
-// release gives a claim back. If storage does not take it, the claim ends by itself.
+// release gives a claim back. If that fails, the claim ends when its time is over.
 func (w *Worker) release(h held) {
 	if err := w.store.ReleaseDelivery(w.storing, h.ID, h.Fence); err != nil {
 		w.log.WarnContext(w.storing, "cannot give a delivery back", append(aboutDelivery(h.ClaimedDelivery), app.ErrorFields(err))...)

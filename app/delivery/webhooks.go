@@ -119,7 +119,8 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 	return job.IssuedWebhook{Webhook: w, Secret: secret}, nil
 }
 
-// Update changes a webhook, and disables or enables it. With job.ErrUnproven it asks for a proof of the URL, the one that it has too.
+// Update changes a webhook, and disables or enables it. It returns job.ErrUnproven if the receiver must first prove that it wants
+// events; that can concern the present URL as well.
 func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
 	if violations := s.checkPatch(p); len(violations) > 0 {
 		return nil, job.Request{Malformed: p.Malformed, Unlisted: p.Unlisted}.Refusal(violations)
@@ -150,7 +151,7 @@ func (s *Webhooks) Unregister(ctx context.Context, client, id job.ID) error {
 	return nil
 }
 
-// RotateSecret gives a webhook a new secret. The old one signs as well for secretOverlap, so that the receiver can change in that time.
+// RotateSecret gives a webhook a new secret. For secretOverlap deliveries are signed with both, so that the receiver can change over.
 func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error) {
 	if s.deps.Secrets == nil {
 		return job.IssuedWebhook{}, errNoMasterKey

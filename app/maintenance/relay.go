@@ -17,7 +17,7 @@ type RelayStore interface {
 
 // RelayQueue is what the relay needs of the queue. Each call waits for the answer.
 type RelayQueue interface {
-	// Ensure gives each due job a task that will run. It returns how many tasks it enqueued or moved.
+	// Ensure makes sure that each due job has a task that will run, and returns the number of jobs that had none.
 	Ensure(ctx context.Context, tasks []job.Task) (made int, err error)
 	// Mend removes what keeps the queue from working, such as a key of another type.
 	Mend(ctx context.Context) error

@@ -98,7 +98,7 @@ func TestRelayLeavesYoungJobs(t *testing.T) {
 	})
 }
 
-// A deferred job was stored long before its time comes, so nobody is about to enqueue it.
+// No process is about to enqueue a deferred job: it was stored long ago.
 func TestRelayEnqueuesDeferredJobsInTime(t *testing.T) {
 	relays(t, func(t *testing.T, w *worldMaint, r *Relay) {
 		task := w.AddDeferred(10 * time.Second)

@@ -124,7 +124,7 @@ func TestDocsPage(t *testing.T) {
 		s.text(`SELECT job_id::text FROM jobs`))
 	for _, l := range []look{{390, "light"}, {390, "dark"}, {1400, "light"}, {1400, "dark"}} {
 		c.dress(l.width, l.scheme)
-		c.fits(fmt.Sprintf("docs-%s-%d", l.scheme, l.width))
+		c.until(fmt.Sprintf("the page fits %d px, %s", l.width, l.scheme), `document.documentElement.scrollWidth <= innerWidth`)
 	}
 	require.Equal(t, 0, evaluate[int](c, `localStorage.length + sessionStorage.length + document.cookie.length`))
 	require.Empty(t, evaluate[[]string](c, `performance.getEntriesByType("resource").map(e => e.name)

@@ -126,7 +126,7 @@ func isJSON(media string) bool {
 	return media == "application/json" || strings.HasSuffix(media, "+json")
 }
 
-// checkStatus compares the status of a problem document with that of the response (RFC 9457, section 3.1.2).
+// checkStatus checks that a problem document has the status of its response (RFC 9457, section 3.1.2).
 func checkStatus(status int, body []byte) error {
 	var problem struct{ Status any }
 	if json.Unmarshal(body, &problem) != nil || status < http.StatusBadRequest {
