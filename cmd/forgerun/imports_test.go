@@ -76,6 +76,7 @@ var mayImport = []packageRule{
 		"handlers/problem", "handlers/query", "handlers/stream", "job", "job/testbed", "job/view",
 		"verdict", "verdict/fault", "verdict/redact", "verdict/report", "verdict/wire", "internal/authlimit", "internal/fair",
 		"internal/localhosts", "internal/telemetry"}},
+	{"handlers/api", []string{"job"}},
 	{"handlers/conn", []string{"internal/telemetry"}},
 	{"handlers/cors", []string{"internal/localhosts", "handlers/docs test"}},
 	{"handlers/decode", []string{"internal/timetable", "job", "job/testbed", "verdict", "verdict/fault"}},
