@@ -5,8 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forgerun/forgerun/handlers/views"
+
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -14,28 +17,28 @@ import (
 func TestConditionsOnChanges(t *testing.T) {
 	t.Parallel()
 	const date = "Thu, 31 Jan 2000 12:01:30 GMT" // before everything
-	shown := newWorld(t).server.shown
-	for _, rt := range newWorld(t).server.routes() {
-		if rt.method == get {
+	shown := newWorld(t).server.Shown
+	for _, rt := range newWorld(t).server.Routes {
+		if rt.Method == httpkit.Get {
 			continue
 		}
-		t.Run(rt.method+" "+rt.path, func(t *testing.T) {
+		t.Run(rt.Method+" "+rt.Path, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t).full()
-			there, tag := shown[rt.path] != nil, ""
-			if there && !strings.HasSuffix(shown[rt.path].path, "/faults/:id") {
-				tag = w.send(get, examplePath(*shown[rt.path]), "").Header.Get("ETag")
+			there, tag := shown[rt.Path] != nil, ""
+			if there && !strings.HasSuffix(shown[rt.Path].Path, "/faults/:id") {
+				tag = w.send(httpkit.Get, examplePath(*shown[rt.Path]), "").Header.Get("ETag")
 			}
-			held := map[bool]int{true: rt.success, false: 412}
+			held := map[bool]int{true: rt.Success, false: 412}
 			for _, test := range []struct {
 				name, value string
 				status      int
 			}{
 				{"If-Match", "*", held[there]}, {"If-Match", `"bogus"`, 412}, {"If-Match", "bogus", 412}, {"If-Match", `"a", *, "b"`, 412},
-				{"If-Match", ",", 412}, {"If-Match", "", 412}, {"If-None-Match", "", rt.success}, {"If-Match", `"bogus", ` + tag, 412},
+				{"If-Match", ",", 412}, {"If-Match", "", 412}, {"If-None-Match", "", rt.Success}, {"If-Match", `"bogus", ` + tag, 412},
 				{"If-Match", strings.TrimPrefix(tag, "W/") + ",", 412},
-				{"If-None-Match", "*", held[!there]}, {"If-None-Match", `"bogus"`, rt.success}, {"If-None-Match", tag + " , x", held[tag == ""]},
-				{"If-None-Match", `"a", *`, rt.success}, {"If-Unmodified-Since", date, rt.success}, {"If-Modified-Since", date, rt.success},
+				{"If-None-Match", "*", held[!there]}, {"If-None-Match", `"bogus"`, rt.Success}, {"If-None-Match", tag + " , x", held[tag == ""]},
+				{"If-None-Match", `"a", *`, rt.Success}, {"If-Unmodified-Since", date, rt.Success}, {"If-Modified-Since", date, rt.Success},
 			} {
 				a := w.try(rt, test.name, test.value)
 				require.Equal(t, test.status, a.StatusCode, "%s: %s: %s", test.name, test.value, a.text)
@@ -64,7 +67,7 @@ func TestConditionsComeLastAndBeforeTheWork(t *testing.T) {
 	w.send("DELETE", jobSelf, "", "If-Match", `"9"`, "Authorization", "Bearer read").requireProblem(t, job.CodeForbidden)
 	w.send("DELETE", jobSelf, "", "If-Match", `"9"`, "Accept", "text/csv").requireProblem(t, job.CodeNotAcceptable)
 	w.send("DELETE", jobSelf+"?x=1", "", "If-Match", `"9"`).requireProblem(t, job.CodeMalformed)
-	w.send("DELETE", jobPath(webhookID), "", "If-Match", `"9"`).requireProblem(t, job.CodeJobNotFound)
+	w.send("DELETE", views.JobPath(webhookID), "", "If-Match", `"9"`).requireProblem(t, job.CodeJobNotFound)
 	w.send("PUT", jobSelf, "", "If-Match", `"9"`).requireProblem(t, job.CodeMethodNotAllowed)
 	require.Zero(t, done)
 	require.Equal(t, 204, w.send("DELETE", jobSelf, "", "If-Match", "*").StatusCode)
@@ -77,13 +80,13 @@ func TestConditionsComeLastAndBeforeTheWork(t *testing.T) {
 func TestIfMatchOfGet(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
-	for _, rt := range w.server.routes() {
-		if rt.method != get {
+	for _, rt := range w.server.Routes {
+		if rt.Method != httpkit.Get {
 			continue
 		}
 		path := examplePath(rt)
-		tag := w.send(get, path, "").Header.Get("ETag")
-		for _, method := range []string{get, "HEAD"} {
+		tag := w.send(httpkit.Get, path, "").Header.Get("ETag")
+		for _, method := range []string{httpkit.Get, "HEAD"} {
 			require.Equal(t, 200, w.send(method, path, "", "If-Match", "*").StatusCode, path)
 			require.Equal(t, 412, w.send(method, path, "", "If-Match", `"x"`).StatusCode, path)
 			named := w.send(method, path, "", "If-Match", `"x",`+tag)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/job"
 )
@@ -76,7 +77,7 @@ func TestRoot(t *testing.T) {
 	for _, accept := range []string{"", "*/*", "application/json", "text/html;q=0.5, application/json"} {
 		a := w.send(http.MethodGet, "/", "", "Authorization", "-", "Accept", accept)
 		require.Equal(t, "application/json", a.Header.Get("Content-Type"), accept)
-		var view rootView
+		var view api.Root
 		a.json(t, &view)
 		require.Equal(t, "/docs", view.Docs)
 	}

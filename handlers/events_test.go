@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/apitest"
 	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/query"
@@ -18,7 +19,7 @@ import (
 )
 
 // list reads a page of events.
-func (th *streamServer) list(path string, headers ...string) query.List[eventView] {
+func (th *streamServer) list(path string, headers ...string) query.List[api.Event] {
 	th.t.Helper()
 	r := th.ask("GET", path, append([]string{"Accept", "application/json"}, headers...)...)
 	text, err := io.ReadAll(r.in)
@@ -27,7 +28,7 @@ func (th *streamServer) list(path string, headers ...string) query.List[eventVie
 	bare, _, _ := strings.Cut(path, "?")
 	require.NoError(th.t, apitest.New(th.t, docs.OpenAPI).Verify("GET", bare, r.Response, text))
 	require.Equal(th.t, "Accept", r.Header.Get("Vary"))
-	var list query.List[eventView]
+	var list query.List[api.Event]
 	require.NoError(th.t, json.Unmarshal(text, &list))
 	require.NotNil(th.t, list.Data, "an empty list is []")
 	return list
@@ -52,7 +53,7 @@ func TestListOfAJobsEvents(t *testing.T) {
 	require.Nil(t, all.Data[5].NextState, "an annotation has no states")
 	require.Equal(t, 2, *all.Data[6].Attempt)
 
-	var walked []eventView
+	var walked []api.Event
 	for path := jobStream + "?limit=3"; ; {
 		page := th.list(path)
 		require.Equal(t, 3, page.Page.Limit)

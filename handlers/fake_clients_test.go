@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -60,7 +61,7 @@ func (f *fakeClients) Authenticate(ctx context.Context, bearer string) (job.Call
 		bearer = "revoked"
 	}
 	switch {
-	case len(bearer) > maxTokenBytes:
+	case len(bearer) > httpkit.MaxTokenBytes:
 		return job.Caller{}, errors.New("nobody should look at this")
 	case bearer == "":
 		return job.Caller{}, nil
@@ -87,7 +88,7 @@ func (f *fakeClients) note(caller job.Caller, client job.ID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.caller, f.client = caller, client
-	if f.err == nil && client == unknownID {
+	if f.err == nil && client == httpkit.UnknownID {
 		return job.Errorf(job.CodeClientNotFound, "There is no such client.")
 	}
 	return f.err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/site"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
@@ -246,6 +247,6 @@ func (f fakeLimiter) AllowItems(_ context.Context, _ job.ID, items int) job.Allo
 	return job.Allowance{OK: true}
 }
 
-type fakeHealth struct{ answer Readiness }
+type fakeHealth struct{ answer site.Readiness }
 
-func (f fakeHealth) Ready(context.Context) Readiness { return f.answer }
+func (f fakeHealth) Ready(context.Context) site.Readiness { return f.answer }

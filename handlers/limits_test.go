@@ -129,7 +129,7 @@ func TestOneClientsReadsLeaveOthersTheirs(t *testing.T) {
 	all.Wait()
 	require.Len(t, reading, 48)
 	for range 2 { // every place was given back
-		require.True(t, w.server.slots.lists.TryAcquire(clientA))
+		require.True(t, w.server.Slots.Lists.TryAcquire(clientA))
 	}
 }
 
@@ -138,7 +138,7 @@ func TestOneClientsReadsLeaveOthersTheirs(t *testing.T) {
 func TestStreamsTakeNoSlots(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	for _, p := range []interface{ TryAcquire(client job.ID) bool }{th.server.slots.lists, th.server.slots.reads} {
+	for _, p := range []interface{ TryAcquire(client job.ID) bool }{th.server.Slots.Lists, th.server.Slots.Reads} {
 		for p.TryAcquire(clientA) {
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/views"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
@@ -134,9 +136,9 @@ func TestBadQueries(t *testing.T) {
 		"created_before": {"", "now"},
 	}
 	w := newWorld(t).full()
-	for _, rt := range w.server.routes() {
+	for _, rt := range w.server.Routes {
 		path, all := examplePath(rt), url.Values{"x": {"1"}}
-		for _, parameter := range rt.query {
+		for _, parameter := range rt.Query {
 			name := parameter.Name
 			all.Set(name, "\x01")
 			require.NotEmpty(t, bad[name], name)
@@ -155,7 +157,7 @@ func TestBadQueries(t *testing.T) {
 			p := w.send("GET", path+"?"+name+"=!&"+name+"=!", "").requireProblem(t, job.CodeMalformed)
 			require.Contains(t, p.Violations, job.Violation{Parameter: name, Detail: "This parameter may be given once."})
 		}
-		if len(rt.query) > 0 {
+		if len(rt.Query) > 0 {
 			p := w.send("GET", path+"?"+all.Encode(), "").requireProblem(t, job.CodeMalformed)
 			require.Len(t, p.Violations, len(all), "all are listed at once")
 			require.True(t, len(all) == 2 || strings.Contains(p.Detail, fmt.Sprintf("%d more are in violations.", len(all)-1)), p.Detail)
@@ -171,10 +173,11 @@ func TestCursorsAreOfTheirList(t *testing.T) {
 	all := map[string]string{}
 	for _, path := range []string{
 		"/v1/jobs?", "/v1/jobs?state=FAILED&", "/v1/jobs?type=EXECUTE&", batchSelf + "/jobs?", "/v1/events?",
-		jobSelf + "/events?", jobPath(webhookID) + "/events?", "/v1/bulk?", "/v1/schedules?",
+		jobSelf + "/events?", views.JobPath(webhookID) + "/events?", "/v1/bulk?", "/v1/schedules?",
 		job.BulkPath(bulkID) + "/items?", job.BulkPath(bulkID) + "/items?result=FAILED&", job.BulkPath(batchID) + "/items?",
 		ofOneWebhook + "?", ofOneWebhook + "?event_name=job.failed&", ofOneWebhook + "?created_after=2030-01-01T00:00:00Z&",
-		webhookPath(batchID) + "/deliveries?", ofOneJob + "?", ofOneJob + "?state=FAILED&", jobPath(webhookID) + "/deliveries?",
+		"/v1/webhooks/" + batchID.String() + "/deliveries?", ofOneJob + "?", ofOneJob + "?state=FAILED&",
+		views.JobPath(webhookID) + "/deliveries?",
 	} {
 		all[path] = w.send("GET", path+"limit=1", "").cursor(t)
 	}

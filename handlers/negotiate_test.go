@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/views"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
@@ -148,7 +150,7 @@ func digestOf(text string) string {
 func TestResult(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	path := resultPath(jobID)
+	path := views.ResultPath(jobID)
 	w.send("GET", path, "").requireProblem(t, job.CodeJobNotFound)
 	w.jobs.result = storedResult
 	a := w.send("GET", path, "")
@@ -185,7 +187,7 @@ func TestRangesOfAResult(t *testing.T) {
 		"bytes=2-4": {206, "234", "bytes 2-4/10"}, "bytes=7-99": {206, "789", "bytes 7-9/10"}, "bytes=0-": {206, resultText, "bytes 0-9/10"},
 		"bytes=10-": {416, "", "bytes */10"}, "bytes=0-1,3-4": {200, resultText, ""}, "items=1-2": {200, resultText, ""},
 	} {
-		a := w.send("GET", resultPath(jobID), "", "Range", header)
+		a := w.send("GET", views.ResultPath(jobID), "", "Range", header)
 		require.Equal(t, test.status, a.StatusCode, header)
 		require.Equal(t, test.contentRange, a.Header.Get("Content-Range"), header)
 		if test.status == 416 {
@@ -203,7 +205,7 @@ func TestRangesOfAResult(t *testing.T) {
 		return &job.StoredResult{Result: job.Result{MediaType: "text/plain", SHA256: sha256.Sum256(nil)}, ExpiresAt: now.Add(-time.Second)}, nil
 	}
 	for _, header := range []string{"", "bytes=0-", "bytes=-1", "bytes=-0"} {
-		a := w.send("GET", resultPath(jobID), "", "Range", header)
+		a := w.send("GET", views.ResultPath(jobID), "", "Range", header)
 		require.Equal(t, 200, a.StatusCode, "no range of nothing")
 		require.Empty(t, a.text)
 		require.Equal(t, digestOf(""), a.Header.Get("Content-Digest"))
@@ -224,7 +226,7 @@ func TestConditionsOnAResult(t *testing.T) {
 		"If-Unmodified-Since": {"Thu, 31 Jan 2000 12:01:30 GMT": 206},
 	} {
 		for value, status := range values {
-			a := w.send("GET", resultPath(jobID), "", "Range", "bytes=0-1", name, value)
+			a := w.send("GET", views.ResultPath(jobID), "", "Range", "bytes=0-1", name, value)
 			require.Equal(t, status, a.StatusCode, "%s: %s", name, value)
 			switch status {
 			case 304:
@@ -269,7 +271,7 @@ func TestDelete(t *testing.T) {
 		require.Equal(t, []job.ID{clientA, jobID}, []job.ID{client, id})
 	}
 	w.send("DELETE", jobSelf, `{"a":1}`).requireProblem(t, job.CodeMalformed)
-	w.send("DELETE", jobPath(job.ID{}), "")
+	w.send("DELETE", views.JobPath(job.ID{}), "")
 	require.Zero(t, id)
 	err = job.Errorf(job.CodeConflict, "The job is RUNNING; cancel it first.")
 	w.send("DELETE", jobSelf, "").requireProblem(t, job.CodeConflict)

@@ -115,12 +115,12 @@ func TestLinksBelowAPath(t *testing.T) {
 			w := newWorld(t, func(c *Config, _ *Deps) { c.PublicURL = below }).full()
 			prepare(w)
 			proxy, followed := w.behindProxy(), map[string]int{}
-			for _, rt := range w.server.routes() {
-				if strings.Contains(rt.path, "api.") { // whose examples are no links
+			for _, rt := range w.server.Routes {
+				if strings.Contains(rt.Path, "api.") { // whose examples are no links
 					continue
 				}
 				for _, header := range [][]string{{}, {"Accept", "application/problem+json"}, {"Authorization", "-"}} {
-					res, text, base := ask(t, proxy, rt.method, below, below+examplePath(rt), exampleBody(rt), header...)
+					res, text, base := ask(t, proxy, rt.Method, below, below+examplePath(rt), exampleBody(rt), header...)
 					for reference, name := range linksIn(res, text) {
 						w.followed(proxy, base, reference, name)
 						followed[name]++

@@ -9,15 +9,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/views"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/handlers/site"
 	"github.com/forgerun/forgerun/job"
 )
 
 // examplePath fills in a route's parameters.
-func examplePath(rt route) string {
-	path := strings.NewReplacer(":name", "job-result", ":n", "1", ":slug", "conflict", ":delivery_id", deliveryID.String()).Replace(rt.path)
+func examplePath(rt httpkit.Route) string {
+	path := strings.NewReplacer(":name", "job-result", ":n", "1", ":slug", "conflict", ":delivery_id", deliveryID.String()).Replace(rt.Path)
 	id := jobID
 	for prefix, own := range map[string]job.ID{"/v1/clients": clientA, "/v1/webhooks": webhookID, "/v1/bulk": bulkID,
 		"/v1/schedules": scheduleID, "/v1/batches": batchID} {
@@ -38,21 +42,21 @@ var exampleBodies = map[string]string{
 	"move_clock": `{"advance":"1h"}`, "replace_faults": `[{"effect":{"status":503}}]`,
 }
 
-func exampleBody(rt route) string { return exampleBodies[rt.action] }
+func exampleBody(rt httpkit.Route) string { return exampleBodies[rt.Action] }
 
 // try sends what a route takes, but for some headers.
-func (w *world) try(rt route, headers ...string) *answer {
+func (w *world) try(rt httpkit.Route, headers ...string) *answer {
 	w.t.Helper()
-	return w.send(rt.method, examplePath(rt), exampleBody(rt), headers...)
+	return w.send(rt.Method, examplePath(rt), exampleBody(rt), headers...)
 }
 
 // Every route answers whatever may be wrong with a request as the document says: send checks each answer.
 func TestOddRequestsHaveDocumentedAnswers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.TestBed = true }).full()
-	for _, rt := range w.server.routes() {
+	for _, rt := range w.server.Routes {
 		for _, odd := range apitest.Odd {
-			w.send(rt.method, examplePath(rt)+"?"+odd.Query, cmp.Or(odd.Body, exampleBody(rt)), odd.Header...)
+			w.send(rt.Method, examplePath(rt)+"?"+odd.Query, cmp.Or(odd.Body, exampleBody(rt)), odd.Header...)
 		}
 	}
 }
@@ -76,13 +80,13 @@ func TestEveryRouteAsksForItsCredentials(t *testing.T) {
 		{"Bearer expired", job.CodeTokenExpired},
 		{"Bearer revoked", job.CodeKeyDisabled},
 	}
-	for _, rt := range newWorld(t).server.routes() {
-		t.Run(rt.method+" "+rt.path, func(t *testing.T) {
+	for _, rt := range newWorld(t).server.Routes {
+		t.Run(rt.Method+" "+rt.Path, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			for _, test := range bad {
 				a := w.try(rt, "Authorization", test.header)
-				if rt.access == public || rt.access == registration && test.header == "-" {
+				if rt.Access == httpkit.Public || rt.Access == httpkit.Registration && test.header == "-" {
 					require.Less(t, a.StatusCode, 300, a.text)
 					continue
 				}
@@ -90,7 +94,7 @@ func TestEveryRouteAsksForItsCredentials(t *testing.T) {
 				require.Equal(t, test.code.Spec().Status == 401, a.Header.Get("WWW-Authenticate") == "Bearer")
 				require.Empty(t, a.Header.Get("RateLimit"))
 			}
-			if rt.access == public {
+			if rt.Access == httpkit.Public {
 				return
 			}
 			w.try(rt, "Authorization", "Bearer "+goodKey, "Authorization", "Bearer "+otherKey).requireProblem(t, job.CodeInvalidCredentials)
@@ -105,33 +109,33 @@ func TestEveryRouteAsksForItsCredentials(t *testing.T) {
 func TestEveryRouteNeedsItsScope(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
-	for _, rt := range w.server.routes() {
+	for _, rt := range w.server.Routes {
 		a := w.try(rt, "Authorization", "bearer  "+adminKey)
 		require.Empty(t, a.Header.Get("RateLimit"), "the operator is not limited")
-		if rt.access == client {
+		if rt.Access == httpkit.ClientKey || rt.Access == httpkit.ExpiredKey {
 			a.requireProblem(t, job.CodeForbidden)
 		} else {
-			require.Less(t, a.StatusCode, 300, rt.path)
+			require.Less(t, a.StatusCode, 300, rt.Path)
 		}
-		if rt.access == public {
+		if rt.Access == httpkit.Public {
 			continue
 		}
 		needs := "all"
-		if name := rt.method + " " + rt.path; name == "POST /v1/jobs" || name == "POST /v1/jobs/batch" {
+		if name := rt.Method + " " + rt.Path; name == "POST /v1/jobs" || name == "POST /v1/jobs/batch" {
 			needs = "submit"
-		} else if rt.method == get {
+		} else if rt.Method == httpkit.Get {
 			needs = "read"
 		}
 		for _, scope := range []string{"read", "submit", goodKey} {
 			a := w.try(rt, "Authorization", "Bearer "+scope)
 			switch {
-			case rt.access == operator:
+			case rt.Access == httpkit.OperatorToken:
 				a.requireProblem(t, job.CodeForbidden)
 			case needs == "read" || needs == scope || scope == goodKey:
-				require.Less(t, a.StatusCode, 300, "%s %s: %s", rt.path, scope, a.text)
+				require.Less(t, a.StatusCode, 300, "%s %s: %s", rt.Path, scope, a.text)
 			default:
 				a.requireProblem(t, job.CodeForbidden)
-				require.Contains(t, a.text, "needs "+needs, rt.path)
+				require.Contains(t, a.text, "needs "+needs, rt.Path)
 			}
 		}
 	}
@@ -143,34 +147,34 @@ func TestEveryRouteNeedsItsScope(t *testing.T) {
 func TestEveryRouteNegotiates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *Config, d *Deps) { d.Registry = nil }).full()
-	for _, rt := range w.server.routes() {
-		require.Equal(t, rt.success, w.try(rt).StatusCode, rt.path)
+	for _, rt := range w.server.Routes {
+		require.Equal(t, rt.Success, w.try(rt).StatusCode, rt.Path)
 		other, without := w.try(rt, "Accept", "text/csv"), w.try(rt, "Accept", "application/json;q=0, */*")
 		if without.StatusCode != 406 {
-			require.NotContains(t, without.Header.Get("Content-Type"), "application/json", rt.path)
-			require.Equal(t, get, rt.method, "a change is answered in JSON")
+			require.NotContains(t, without.Header.Get("Content-Type"), "application/json", rt.Path)
+			require.Equal(t, httpkit.Get, rt.Method, "a change is answered in JSON")
 		}
 		path, body := examplePath(rt), exampleBody(rt)
-		if rt.access == public {
+		if rt.Access == httpkit.Public {
 			require.Equal(t, 200, other.StatusCode)
-			require.Equal(t, 200, w.send(rt.method, path+"?x=1", "").StatusCode)
+			require.Equal(t, 200, w.send(rt.Method, path+"?x=1", "").StatusCode)
 			continue
 		}
 		other.requireProblem(t, job.CodeNotAcceptable)
 		for _, query := range []string{"?x=1", "?attempt=1&x=1", "?Attempt=1", "?=", "?attempt", "?attempt=1&attempt=2"} {
-			w.send(rt.method, path+query, body).requireProblem(t, job.CodeMalformed)
+			w.send(rt.Method, path+query, body).requireProblem(t, job.CodeMalformed)
 		}
-		if rt.method == get {
+		if rt.Method == httpkit.Get {
 			continue
 		}
 		if body == "" {
 			body = "{}"
 		}
-		w.send(rt.method, path, body, "Content-Type", "text/plain").requireProblem(t, job.CodeUnsupportedMediaType)
-		zipped := w.send(rt.method, path, body, "Content-Encoding", "gzip")
+		w.send(rt.Method, path, body, "Content-Type", "text/plain").requireProblem(t, job.CodeUnsupportedMediaType)
+		zipped := w.send(rt.Method, path, body, "Content-Encoding", "gzip")
 		zipped.requireProblem(t, job.CodeUnsupportedMediaType)
 		require.Equal(t, "identity", zipped.Header.Get("Accept-Encoding"))
-		w.send(rt.method, path, body[:len(body)-1]).requireProblem(t, job.CodeMalformed)
+		w.send(rt.Method, path, body[:len(body)-1]).requireProblem(t, job.CodeMalformed)
 	}
 	require.Empty(t, series(t, w.registry))
 }
@@ -181,9 +185,9 @@ func TestRateLimited(t *testing.T) {
 	t.Parallel()
 	full := job.Allowance{Policy: "day", Limit: 100, Remaining: -1, Reset: time.Hour, RetryAfter: 90 * time.Second}
 	w := newWorld(t, func(_ *Config, d *Deps) { d.Limiter = fakeLimiter{answer: full} })
-	for _, rt := range w.server.routes() {
+	for _, rt := range w.server.Routes {
 		a := w.try(rt)
-		if rt.access == public || rt.access == operator {
+		if rt.Access == httpkit.Public || rt.Access == httpkit.OperatorToken {
 			require.Equal(t, 200, a.StatusCode)
 			continue
 		}
@@ -205,24 +209,24 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 	}
 	w := newWorld(t)
 	w.clients.err = job.Errorf(job.CodeClientNotFound, "There is no such client.")
-	for _, rt := range w.server.routes() {
-		if !strings.Contains(rt.path, ":id") || rt.access == operator { // the operator is told what there is: nothing
+	for _, rt := range w.server.Routes {
+		if !strings.Contains(rt.Path, ":id") || rt.Access == httpkit.OperatorToken { // the operator is told what there is: nothing
 			continue
 		}
 		unknown := w.try(rt).problem(t)
 		require.Equal(t, 404, unknown.Status)
 		w.lookups.asked = nil
 		for _, id := range malformed {
-			path := strings.NewReplacer(":id", id, ":n", "1", ":delivery_id", deliveryID.String()).Replace(rt.path)
-			p := w.send(rt.method, path, exampleBody(rt)).problem(t)
+			path := strings.NewReplacer(":id", id, ":n", "1", ":delivery_id", deliveryID.String()).Replace(rt.Path)
+			p := w.send(rt.Method, path, exampleBody(rt)).problem(t)
 			p.Instance = unknown.Instance
 			require.Equal(t, unknown, p, path)
 		}
 		for _, id := range w.lookups.asked {
-			require.Equal(t, unknownID, id, rt.path)
+			require.Equal(t, httpkit.UnknownID, id, rt.Path)
 		}
 	}
-	require.Equal(t, unknownID, w.clients.client, "not the zero id, which an anonymous caller has")
+	require.Equal(t, httpkit.UnknownID, w.clients.client, "not the zero id, which an anonymous caller has")
 	require.NotContains(t, w.log.String(), "ffffffff", "the stand-in is no job")
 }
 
@@ -232,22 +236,22 @@ func TestForeignIDsLookUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
 	w.lookups.strict = true
-	for _, rt := range w.server.routes() {
-		if rt.access != client || !strings.Contains(rt.path, ":id") {
+	for _, rt := range w.server.Routes {
+		if rt.Access != httpkit.ClientKey && rt.Access != httpkit.ExpiredKey || !strings.Contains(rt.Path, ":id") {
 			continue
 		}
-		require.Less(t, w.try(rt).StatusCode, 300, rt.path)
+		require.Less(t, w.try(rt).StatusCode, 300, rt.Path)
 		for _, headers := range [][]string{{}, {"Prefer", "wait=1"}, {"Accept", "application/problem+json"}, {"Range", "bytes=0-1"},
 			{"If-None-Match", "*"}, {"If-Match", `"x"`}, {"If-Match", "*"}} {
 			headers = append([]string{"Authorization", "Bearer " + otherKey, "X-Request-Id", jobID.String()}, headers...)
 			foreign := w.try(rt, headers...)
-			none := examplePath(route{path: strings.Replace(rt.path, ":id", clientB.String(), 1)})
-			unknown := w.send(rt.method, none, exampleBody(rt), headers...)
-			require.Equal(t, 404, foreign.StatusCode, rt.path)
-			require.Equal(t, unknown.text, foreign.text, rt.path)
+			none := examplePath(httpkit.Route{Path: strings.Replace(rt.Path, ":id", clientB.String(), 1)})
+			unknown := w.send(rt.Method, none, exampleBody(rt), headers...)
+			require.Equal(t, 404, foreign.StatusCode, rt.Path)
+			require.Equal(t, unknown.text, foreign.text, rt.Path)
 			foreign.Header.Del("Date")
 			unknown.Header.Del("Date")
-			require.Equal(t, unknown.Header, foreign.Header, rt.path)
+			require.Equal(t, unknown.Header, foreign.Header, rt.Path)
 		}
 	}
 }
@@ -257,16 +261,16 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, path := range []string{"/v1", "/v1/", "/v1/job", "/V1/jobs", "/v1/Jobs", "/v1/jobs/", "/v2/jobs", "//v1/jobs", "/v1//jobs",
-		jobPath(jobID) + "/", "/problems/conflict/", "/healthz/", "/v1/clients/", "/v1%2Fjobs", "/%25761/jobs", "/metrics"} {
+		views.JobPath(jobID) + "/", "/problems/conflict/", "/healthz/", "/v1/clients/", "/v1%2Fjobs", "/%25761/jobs", "/metrics"} {
 		for _, method := range []string{"GET", "POST", "OPTIONS"} {
 			w.send(method, path, "").requireProblem(t, job.CodeRequestNotFound)
 		}
 		requireUnknownMethod(t, w.send("BREW", path, ""))
 	}
 	allow := map[string][]string{}
-	for _, rt := range w.server.routes() {
+	for _, rt := range w.server.Routes {
 		path := examplePath(rt)
-		if allow[path] = append(allow[path], rt.method); rt.method == "GET" {
+		if allow[path] = append(allow[path], rt.Method); rt.Method == "GET" {
 			allow[path] = append(allow[path], "HEAD")
 		}
 	}
@@ -301,12 +305,12 @@ func requireUnknownMethod(t *testing.T, a *answer) {
 func TestHeadIsGetWithoutBody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
-	for _, rt := range w.server.routes() {
-		if rt.method != "GET" {
+	for _, rt := range w.server.Routes {
+		if rt.Method != "GET" {
 			continue
 		}
 		get, head := w.try(rt), w.send("HEAD", examplePath(rt), "")
-		require.Equal(t, 200, get.StatusCode, rt.path)
+		require.Equal(t, 200, get.StatusCode, rt.Path)
 		require.Empty(t, head.text)
 		for _, h := range []http.Header{get.Header, head.Header} {
 			require.NotEmpty(t, h.Get("X-Request-Id"))
@@ -321,14 +325,14 @@ func TestHealth(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t).send("GET", "/healthz", "", "Authorization", "-")
 	require.JSONEq(t, `{"status":"ok"}`, a.text)
-	ready := func(r Readiness) *answer {
+	ready := func(r site.Readiness) *answer {
 		w := newWorld(t, func(_ *Config, d *Deps) { d.Health = fakeHealth{r} })
 		return w.send("GET", "/readyz", "", "Authorization", "-")
 	}
-	a = ready(Readiness{OK: true, Status: "degraded", Checks: map[string]string{"redis": "unreachable"}})
+	a = ready(site.Readiness{OK: true, Status: "degraded", Checks: map[string]string{"redis": "unreachable"}})
 	require.Equal(t, 200, a.StatusCode)
 	require.JSONEq(t, `{"status":"degraded","checks":{"redis":"unreachable"}}`, a.text)
-	a = ready(Readiness{Status: "unavailable", Checks: map[string]string{"postgres": "unreachable"}})
+	a = ready(site.Readiness{Status: "unavailable", Checks: map[string]string{"postgres": "unreachable"}})
 	require.Equal(t, 503, a.StatusCode)
 	require.Equal(t, "1", a.Header.Get("Retry-After"))
 }

@@ -1,318 +1,81 @@
-// Package handlers is the HTTP side of ForgeRun, on Fiber: one table of
-// routes, strict decoding of requests, the shapes of answers, and the only
-// place where errors become problem documents (RFC 9457).
-//
-// It knows the domain and the few use cases it declares itself. No rule about
-// jobs is decided here, and no Fiber type leaves the package.
+// Package handlers is the client API over HTTP, on Fiber: it joins the resources, each a package of its own, with what they have in common,
+// package httpkit. No rule about jobs is decided here.
 package handlers
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"encoding/hex"
-	"errors"
-	"log/slog"
-	"net"
-	"net/http"
 	"slices"
-	"strings"
-	"sync"
-	"time"
 
-	"github.com/gofiber/fiber/v2"
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/valyala/fasthttp"
-	"go.opentelemetry.io/otel/trace"
-
-	"github.com/forgerun/forgerun/handlers/conn"
-	"github.com/forgerun/forgerun/handlers/cors"
-	"github.com/forgerun/forgerun/handlers/docs"
-	"github.com/forgerun/forgerun/handlers/query"
-	"github.com/forgerun/forgerun/handlers/stream"
-	"github.com/forgerun/forgerun/internal/authlimit"
-	"github.com/forgerun/forgerun/internal/fair"
-	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/handlers/batches"
+	"github.com/forgerun/forgerun/handlers/bulk"
+	"github.com/forgerun/forgerun/handlers/clients"
+	"github.com/forgerun/forgerun/handlers/events"
+	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/handlers/jobs"
+	"github.com/forgerun/forgerun/handlers/schedules"
+	"github.com/forgerun/forgerun/handlers/site"
+	"github.com/forgerun/forgerun/handlers/testbed"
+	"github.com/forgerun/forgerun/handlers/views"
+	"github.com/forgerun/forgerun/handlers/webhooks"
 	"github.com/forgerun/forgerun/job"
 )
 
-// MaxPayload is the largest size of params and event data, in bytes.
-const MaxPayload = 256 << 10
-
 // Config holds the limits of the HTTP side. A zero field means its default.
-type Config struct {
-	PublicURL          string            // below which all addresses are, no slash at the end
-	MaxBodyBytes       int               // larger bodies: 413 (1 MiB)
-	MaxBodiesBytes     int               // memory for bodies above 4 KiB that are under way: 503 (256 MiB)
-	Hosts              func(string) bool // whether requests for a host are answered, else 421; nil: any
-	Origins            cors.Origins      // whose pages may call the API from a browser (none)
-	TrustedProxies     conn.Proxies      // whose X-Forwarded-For is believed
-	StorageConnections int               // of the process, to divide among clients (20)
-	MaxPayloadBytes    int               // larger params or event data: 400 (MaxPayload)
-	TestBed            bool              // CUSTOM is a work kind
-	MaxHeaderBytes     int               // larger request heads: 431 (16 KiB)
-	RequestTimeout     time.Duration     // for the use case: 504 (10 s)
-	ReadTimeout        time.Duration     // for reading one whole request: 408 (30 s)
-	WriteTimeout       time.Duration     // for writing one answer (30 s)
-	IdleTimeout        time.Duration     // of a kept-alive connection (75 s)
+type Config = httpkit.Config
 
-	TimeScale     float64       // of the workers, for estimates
-	RetentionJobs time.Duration // how long a final job is kept; 0: expires_at is not shown
-
-	MaxStreams          int           // event streams and waiting requests at once: 503 (10,000)
-	MaxStreamsPerClient int           // of these, of one client: 429 (100)
-	Heartbeat           time.Duration // between heartbeats on an idle stream (15 s)
-	StallTimeout        time.Duration // a reader that takes longer for a piece of 8 KiB is dropped (10 s)
-}
-
-func (c Config) withDefaults() Config {
-	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, 1<<20)
-	c.MaxBodiesBytes = cmp.Or(c.MaxBodiesBytes, 256<<20)
-	c.StorageConnections = cmp.Or(c.StorageConnections, 20)
-	c.MaxPayloadBytes = cmp.Or(c.MaxPayloadBytes, MaxPayload)
-	c.MaxHeaderBytes = cmp.Or(c.MaxHeaderBytes, 16<<10)
-	c.RequestTimeout = cmp.Or(c.RequestTimeout, 10*time.Second)
-	c.ReadTimeout = cmp.Or(c.ReadTimeout, 30*time.Second)
-	c.WriteTimeout = cmp.Or(c.WriteTimeout, 30*time.Second)
-	c.IdleTimeout = cmp.Or(c.IdleTimeout, 75*time.Second)
-	c.MaxStreams = cmp.Or(c.MaxStreams, 10_000)
-	c.MaxStreamsPerClient = cmp.Or(c.MaxStreamsPerClient, 100)
-	c.Heartbeat = cmp.Or(c.Heartbeat, 15*time.Second)
-	c.StallTimeout = cmp.Or(c.StallTimeout, 10*time.Second)
-	return c
-}
-
-// Deps is what the server works with. All are required unless they say
-// otherwise.
+// Deps is what the server works with. All are required unless they say otherwise. Keys are those of Clients.
 type Deps struct {
-	Jobs       Jobs
-	Reader     Reader
-	Batches    Batches
-	Events     Events
-	Webhooks   Webhooks
-	Proofs     Proofs
-	Deliveries Deliveries
-	Clients    Clients
-	Bulk       Bulk
-	Schedules  Schedules
-	Testbed    Testbed // nil: this is none
-	// Idempotency of all requests but submissions of jobs and batches.
-	Idempotency Idempotency
-	Limiter     Limiter
-	Health      Health
-	// Admission of jobs, and of batches: one of these is much work, and must not
-	// displace the others. Nil: all are admitted.
-	Admission, BatchAdmission Admission
-	Attempts                  *authlimit.Limiter       // slows failed authentication; nil: one of its own
-	Registrations             *authlimit.Registrations // limits those of clients; nil: no limit
-	Logger                    *slog.Logger             // nil: no log
-	Registry                  prometheus.Registerer    // nil: metrics are not exposed
-	Tracer                    trace.Tracer             // nil: no traces begin here
-	Clock                     func() time.Time         // by which jobs live; nil: time.Now
-	// Real is when the machine's clock will show that Clock shows t, of caches and of polling; nil: it is the same.
-	Real func(t time.Time) time.Time
-	// Named returns the client and key that a wrong credential names; nil: not known.
-	Named func(ctx context.Context, credential string) job.Caller
-	// CursorKey gives the secret that signs cursors, the same in all processes.
-	CursorKey query.Cursors
-	// Directory gives the public keys that deliveries are signed with, as a JSON
-	// Web Key Set (RFC 7517).
+	httpkit.Deps
+	Jobs interface {
+		jobs.Jobs
+		// CancelClient stops some of a client's unfinished jobs, and tells whether there may be more.
+		CancelClient(ctx context.Context, client job.ID) (canceled int, more bool, err error)
+	}
+	Reader     jobs.Reader
+	Batches    batches.Batches
+	Events     events.Events
+	Webhooks   webhooks.Webhooks
+	Proofs     webhooks.Proofs
+	Deliveries webhooks.Deliveries
+	Clients    clients.Clients
+	Bulk       bulk.Bulk
+	Schedules  schedules.Schedules
+	Testbed    testbed.Testbed // nil: this is none
+	Health     site.Health
+	// Admission of jobs, and of batches: one of these is much work, and must not displace the others. Nil: all are admitted.
+	Admission, BatchAdmission httpkit.Admission
+	// Directory gives the public keys that deliveries are signed with, as a JSON Web Key Set (RFC 7517).
 	Directory func(context.Context) ([]byte, error)
 }
 
-// Server answers HTTP requests. It is made by New, runs in Serve and ends with
-// Shutdown.
+// Server answers HTTP requests. It is made by New, runs in Serve and ends with Shutdown.
 type Server struct {
-	cfg      Config
-	deps     Deps
-	log      *slog.Logger
-	links    job.Links
-	site     *docs.Site
-	paths    [][]string        // see knownPaths
-	shown    map[string]*route // see shownBy
-	app      *fiber.App
-	metrics  *metrics
-	bodies   *bodyMemory
-	slots    storageSlots
-	journals *fair.Semaphore[job.ID] // that are sent
-	streams  *stream.Engine
-	limiter  *stream.Limiter // of streams and waiting requests; all end when Shutdown begins
-
-	base   context.Context // parent of all requests' contexts; ends with Shutdown
-	cancel context.CancelFunc
-
-	mu       sync.Mutex
-	stopped  bool
-	listener net.Listener
+	*httpkit.Kit
+	events *events.API
 }
 
 // New builds a server; nothing runs before Serve.
 func New(cfg Config, deps Deps) *Server {
-	if deps.Logger == nil {
-		deps.Logger = slog.New(slog.DiscardHandler)
+	deps.Keys = deps.Clients
+	kit := httpkit.New(cfg, deps.Deps)
+	shown := views.Views{Links: kit.Links, TimeScale: cfg.TimeScale, Retention: cfg.RetentionJobs}
+	s := &Server{kit, events.New(kit, deps.Events, deps.Reader.Job)}
+	var bed []httpkit.Route
+	if deps.Testbed != nil {
+		bed = testbed.New(kit, deps.Testbed).Routes()
 	}
-	if deps.Clock == nil {
-		deps.Clock = time.Now
-	}
-	if deps.Real == nil {
-		deps.Real = func(t time.Time) time.Time { return t }
-	}
-	if deps.Attempts == nil {
-		deps.Attempts = authlimit.New(deps.Clock, telemetry.In(deps.Registry))
-	}
-	if deps.Registrations == nil {
-		deps.Registrations = authlimit.NewRegistrations(0, deps.Clock)
-	}
-	s := &Server{
-		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
-		links: job.Links{PublicURL: cfg.PublicURL}, site: docs.NewSite(cfg.PublicURL),
-	}
-	s.paths, s.shown = knownPaths(s.routes()), s.shownBy(s.routes())
-	s.metrics = newMetrics(telemetry.In(deps.Registry), s.routes())
-	s.bodies, s.slots = newBodyMemory(s.cfg.MaxBodiesBytes), newStorageSlots(s.cfg.StorageConnections)
-	s.journals = fair.New[job.ID](journalsAtOnce)
-	s.limiter = stream.NewLimiter(s.cfg.MaxStreams, s.cfg.MaxStreamsPerClient)
-	s.streams = &stream.Engine{
-		Heartbeat: s.cfg.Heartbeat, StallTimeout: s.cfg.StallTimeout, RequestTimeout: s.cfg.RequestTimeout,
-		Watch:    func(client, id job.ID) (<-chan job.Notification, func()) { return s.deps.Events.Watch(client, id) },
-		WatchKey: deps.Clients.WatchKey, Recheck: s.stillGood, Render: s.frameData, RenderProgress: progressFrameOf,
-		Limiter: s.limiter, Metrics: stream.NewMetrics(telemetry.In(deps.Registry)), Logger: s.log,
-		Unauthorized: func(code job.Code) { s.metrics.authFailures.WithLabelValues(string(code)).Inc() },
-	}
-	s.base, s.cancel = context.WithCancel(context.Background())
-	s.app = s.newApp()
-	s.register()
-
-	server := s.app.Server()
-	route := server.Handler
-	server.Handler = func(c *fasthttp.RequestCtx) {
-		nameMethod(c)
-		decodePath(c)
-		s.underWay(c, route)
-	}
-	server.ErrorHandler = s.unreadable
-	server.ExpectHandler = s.expect
-	server.CloseOnShutdown = true
-	server.KeepHijackedConns = true // streams close theirs; fasthttp then keeps no buffer for them
+	kit.Register(slices.Concat(bed,
+		(&clients.API{Kit: kit, Clients: deps.Clients, CancelJobs: deps.Jobs.CancelClient}).Routes(),
+		(&jobs.API{Kit: kit, Views: shown, Jobs: deps.Jobs, Reader: deps.Reader, Admission: deps.Admission}).Routes(),
+		s.events.Routes(),
+		(&batches.API{
+			Kit: kit, Views: shown, Batches: deps.Batches, Jobs: deps.Reader, Admission: deps.BatchAdmission, Deliveries: deps.Jobs.Deliveries,
+		}).Routes(),
+		(&bulk.API{Kit: kit, Views: shown, Bulk: deps.Bulk}).Routes(),
+		(&schedules.API{Kit: kit, Schedules: deps.Schedules}).Routes(),
+		(&webhooks.API{
+			Kit: kit, Webhooks: deps.Webhooks, Proofs: deps.Proofs, Deliveries: deps.Deliveries, Directory: deps.Directory,
+		}).Routes(),
+		site.New(kit, deps.Health).Routes()))
 	return s
-}
-
-func (s *Server) newApp() *fiber.App {
-	return fiber.New(fiber.Config{
-		// Fiber's strings otherwise point into buffers that the next request
-		// overwrites; ids and keys outlive their request.
-		Immutable:                    true,
-		CaseSensitive:                true,
-		StrictRouting:                true,
-		DisableStartupMessage:        true,
-		DisablePreParseMultipartForm: true,
-		RequestMethods:               append(slices.Clone(fiber.DefaultMethods), otherMethod),
-		// Routes read their bodies themselves, within their limits: see readBody. Of
-		// one with a length fasthttp wants one byte before it calls the handler.
-		StreamRequestBody: true,
-		BodyLimit:         1,
-		ReadBufferSize:    s.cfg.MaxHeaderBytes,
-		ReadTimeout:       s.cfg.ReadTimeout,
-		WriteTimeout:      s.cfg.WriteTimeout,
-		IdleTimeout:       s.cfg.IdleTimeout,
-		ErrorHandler:      s.unmatched,
-	})
-}
-
-// Serve answers on l until Shutdown, then returns nil. It closes l. One that is
-// no listener of package conn has no limits.
-func (s *Server) Serve(l net.Listener) error {
-	if _, ok := l.(*conn.Listener); !ok {
-		l = conn.NewListener(l, conn.Limits{})
-	}
-	s.mu.Lock()
-	if s.stopped {
-		s.mu.Unlock()
-		return l.Close()
-	}
-	s.listener = l
-	s.mu.Unlock()
-	return s.app.Listener(l)
-}
-
-// Shutdown stops accepting, ends streams and waits, lets requests that are
-// under way finish until ctx ends, then ends their contexts. It may be called
-// twice, and before Serve.
-func (s *Server) Shutdown(ctx context.Context) error {
-	defer s.cancel()
-	s.mu.Lock()
-	s.stopped = true
-	s.mu.Unlock()
-	s.limiter.Close()
-	err := s.app.ShutdownWithContext(ctx) // answers say that their connections end before it closes the listener
-	s.mu.Lock()
-	if s.listener != nil { // which Serve may have taken meanwhile
-		_ = s.listener.Close()
-	}
-	s.mu.Unlock()
-	return errors.Join(err, s.limiter.Wait(ctx))
-}
-
-// Test answers one request without a network.
-func (s *Server) Test(r *http.Request) (*http.Response, error) {
-	return s.app.Test(r, -1)
-}
-
-// otherMethod stands for every method that HTTP itself does not define.
-const otherMethod = "OTHER"
-
-func nameMethod(c *fasthttp.RequestCtx) {
-	if !slices.Contains(fiber.DefaultMethods, string(c.Method())) {
-		c.Request.Header.SetMethod(otherMethod)
-	}
-}
-
-// decodePath writes those characters of the path plainly that mean the same so (RFC 3986, section 6.2.2.2), once. Others, such as %2F,
-// stay as they are, and are never part of an id.
-func decodePath(c *fasthttp.RequestCtx) {
-	path := c.URI().PathOriginal()
-	if bytes.IndexByte(path, '%') < 0 {
-		return
-	}
-	plain := make([]byte, 0, len(path))
-	for i := 0; i < len(path); i++ {
-		if path[i] == '%' && i+2 < len(path) {
-			if b, err := hex.DecodeString(string(path[i+1 : i+3])); err == nil && isUnreserved(b[0]) {
-				plain = append(plain, b[0])
-				i += 2
-				continue
-			}
-		}
-		plain = append(plain, path[i])
-	}
-	c.URI().SetPathBytes(plain)
-}
-
-// isUnreserved reports whether a character has no meaning of its own in a URI (RFC 3986, section 2.3).
-func isUnreserved(b byte) bool {
-	return b >= '0' && b <= '9' || b|0x20 >= 'a' && b|0x20 <= 'z' || strings.IndexByte("-._~", b) >= 0
-}
-
-// What a request may take on its connection, once its head is read: so many times
-// the largest body, and a head of the request behind it. Otherwise extensions of
-// chunks, which have no use, would have no end.
-const (
-	framingFactor = 2
-	framingSlack  = 64 << 10
-)
-
-// underWay keeps the connection from being closed as an idle one while its
-// request is answered, and for good if it becomes a stream.
-func (s *Server) underWay(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
-	served, ok := c.Conn().(*conn.Conn)
-	if !ok {
-		handle(c)
-		return
-	}
-	served.Begin()
-	served.AtMost(framingFactor*s.cfg.MaxBodyBytes + framingSlack)
-	handle(c)
-	if !c.Hijacked() {
-		served.End()
-	}
 }

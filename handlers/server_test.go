@@ -145,13 +145,6 @@ func TestClientsDoNotMix(t *testing.T) {
 // shortBody is a usual submission.
 const shortBody = `{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`
 
-// sum is the memory for the bodies that are under way.
-func (m *bodyMemory) sum() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.taken
-}
-
 // A caller that is not known is answered before its body has come: it would
 // otherwise hold memory and a connection for as long as it likes.
 func TestNobodysBodyIsNotAwaited(t *testing.T) {
@@ -193,10 +186,10 @@ func TestMemoryForBodiesIsBounded(t *testing.T) {
 	}
 	taken := func(n int, what string) {
 		t.Helper()
-		testkit.Eventually(t, what, func() bool { return w.server.bodies.sum() == n })
+		testkit.Eventually(t, what, func() bool { return w.server.BodyMemory() == n })
 	}
 	small := announce(100)
-	require.Zero(t, w.server.bodies.sum(), "a small part of a body costs nothing but its connection")
+	require.Zero(t, w.server.BodyMemory(), "a small part of a body costs nothing but its connection")
 	first := announce(20 << 10)
 	taken(64<<10, "memory is taken")
 	a := w.read(bufio.NewReader(announce(20 << 10)))
@@ -207,22 +200,9 @@ func TestMemoryForBodiesIsBounded(t *testing.T) {
 	require.NoError(t, first.Close())
 	require.NoError(t, small.Close())
 	taken(0, "what was taken is given back")
-	require.Empty(t, w.server.bodies.of)
 	large := fmt.Sprintf(`{"type":"EXECUTE","params":{"a":%q}}`, strings.Repeat("a", 60<<10))
 	require.Equal(t, 202, w.send("POST", "/v1/jobs", large).StatusCode)
 	taken(0, "and that of a good one")
-}
-
-func TestBodyMemoryOfAllClients(t *testing.T) {
-	t.Parallel()
-	m := newBodyMemory(100)
-	for i := range 4 {
-		require.NoError(t, m.take(job.ID{byte(i)}, 25))
-		require.ErrorContains(t, m.take(job.ID{byte(i)}, 1), "large request bodies")
-	}
-	require.ErrorContains(t, m.take(job.ID{9}, 1), "Too many large request bodies are under way")
-	m.give(job.ID{1}, 25)
-	require.NoError(t, m.take(job.ID{9}, 25))
 }
 
 // The time of a request is for its work: it does not run out while its body

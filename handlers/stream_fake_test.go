@@ -21,6 +21,7 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/apitest"
 	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/internal/testkit"
@@ -46,7 +47,7 @@ func newStreamServer(t testing.TB, change ...func(*Config, *Deps)) *streamServer
 		require.Empty(t, th.history.watchers, "nobody watches any more")
 		requireNothingHeld(t, th.server)
 		for _, kind := range []string{stream.KindJob, stream.KindClient} {
-			require.Zero(t, testutil.ToFloat64(th.server.streams.Metrics.Open.WithLabelValues(kind)))
+			require.Zero(t, testutil.ToFloat64(th.server.events.Engine.Metrics.Open.WithLabelValues(kind)))
 		}
 	})
 	return th
@@ -54,7 +55,7 @@ func newStreamServer(t testing.TB, change ...func(*Config, *Deps)) *streamServer
 
 func requireNothingHeld(t testing.TB, s *Server) {
 	t.Helper()
-	total, clients := s.limiter.Held()
+	total, clients := s.Waits.Held()
 	require.Zero(t, total)
 	require.Zero(t, clients)
 }
@@ -63,7 +64,7 @@ func requireNothingHeld(t testing.TB, s *Server) {
 func (th *streamServer) closed(reason stream.Ending, n int) {
 	th.t.Helper()
 	testkit.Eventually(th.t, "streams end by "+string(reason), func() bool {
-		return testutil.ToFloat64(th.server.streams.Metrics.Closed.WithLabelValues(string(reason))) == float64(n)
+		return testutil.ToFloat64(th.server.events.Engine.Metrics.Closed.WithLabelValues(string(reason))) == float64(n)
 	})
 }
 
@@ -116,7 +117,7 @@ func (th *streamServer) ask(method, path string, headers ...string) *reader {
 	c := th.dial()
 	th.write(c, th.request(method, path, headers...))
 	r := th.answer(c, method)
-	if r.Header.Get("Content-Type") == mimeEventStream {
+	if r.Header.Get("Content-Type") == httpkit.EventStream {
 		r.path, _, _ = strings.Cut(path, "?")
 		require.NoError(th.t, apitest.New(th.t, docs.OpenAPI).Verify(method, r.path, r.Response, nil))
 	}

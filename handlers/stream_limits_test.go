@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/events"
+
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
@@ -29,7 +31,7 @@ func TestStreamCaps(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.MaxStreams, c.MaxStreamsPerClient = 3, 2 })
 	first, second := th.open(clientStream), th.open(jobStream)
-	require.Equal(t, 1.0, testutil.ToFloat64(th.server.streams.Metrics.Open.WithLabelValues(stream.KindClient)))
+	require.Equal(t, 1.0, testutil.ToFloat64(th.server.events.Engine.Metrics.Open.WithLabelValues(stream.KindClient)))
 	r := th.ask("GET", clientStream)
 	r.problem(job.CodeRateLimited)
 	requireRetryAfter(t, r.Header)
@@ -71,7 +73,7 @@ func TestFailedStartsAreNotCounted(t *testing.T) {
 	requireNothingHeld(t, th.server)
 }
 
-type panicking struct{ Events }
+type panicking struct{ events.Events }
 
 func (panicking) FeedEnd(context.Context) (job.Position, error) { panic("no end") }
 
@@ -180,13 +182,12 @@ func bareStream(t *testing.T, h *history) (s *Server, clients *fakeClients, st *
 	clients = &fakeClients{}
 	s = New(Config{}, Deps{Reader: h, Events: h, Clients: clients, Jobs: &fakeJobs{}, Schedules: &fakeSchedules{}, Webhooks: &fakeWebhooks{}})
 	near, far := net.Pipe()
-	release, err := s.limiter.Acquire(clientA)
+	release, err := s.Waits.Acquire(clientA)
 	require.NoError(t, err)
-	from := &jobSource{server: s, client: clientA, job: jobID}
-	return s, clients, &stream.Stream{
-		Source: from, JobID: jobID, Job: from.current, Client: clientA, Conn: near,
-		Head: stream.Start(""), Release: release, Authorization: [][]byte{[]byte("Bearer " + goodKey)},
-	}, far
+	st = s.events.JobStream(clientA, jobID)
+	st.Client, st.Conn, st.Head, st.Release = clientA, near, stream.Start(""), release
+	st.Authorization = [][]byte{[]byte("Bearer " + goodKey)}
+	return s, clients, st, far
 }
 
 // Storage that stays away ends a stream after half a minute.
@@ -197,15 +198,15 @@ func TestStorageAwayForTooLong(t *testing.T) {
 		s, _, st, far := bareStream(t, h)
 		start := time.Now()
 		h.failing = errors.New("away")
-		go s.streams.Run(st)
+		go s.events.Engine.Run(st)
 		r := &reader{t: t, in: bufio.NewReader(far)}
 		require.NotZero(t, r.block().retry)
 		require.True(t, r.block().comment)
 		require.Equal(t, 15*time.Second, time.Since(start))
 		r.end()
 		require.WithinRange(t, time.Now(), start.Add(30*time.Second), start.Add(35*time.Second))
-		require.NoError(t, s.limiter.Wait(t.Context()))
-		require.Equal(t, 1.0, testutil.ToFloat64(s.streams.Metrics.Closed.WithLabelValues(string(stream.Storage))))
+		require.NoError(t, s.Waits.Wait(t.Context()))
+		require.Equal(t, 1.0, testutil.ToFloat64(s.events.Engine.Metrics.Closed.WithLabelValues(string(stream.Storage))))
 		require.Less(t, h.reads, 20)
 	})
 }
@@ -234,7 +235,7 @@ func requireEventsAfterRevocation(t *testing.T, told bool, most int) {
 		st.First, err = st.Source.Read(t.Context(), stream.PageSize)
 		require.NoError(t, err)
 		require.Len(t, st.First.Events, 20)
-		go s.streams.Run(st)
+		go s.events.Engine.Run(st)
 		in, events := bufio.NewReader(far), 0
 		for {
 			b, err := readBlock(in)
@@ -251,8 +252,8 @@ func requireEventsAfterRevocation(t *testing.T, told bool, most int) {
 			}
 		}
 		require.LessOrEqual(t, events, most)
-		require.NoError(t, s.limiter.Wait(t.Context()))
-		require.Equal(t, 1.0, testutil.ToFloat64(s.streams.Metrics.Closed.WithLabelValues(string(stream.Unauthorized))))
+		require.NoError(t, s.Waits.Wait(t.Context()))
+		require.Equal(t, 1.0, testutil.ToFloat64(s.events.Engine.Metrics.Closed.WithLabelValues(string(stream.Unauthorized))))
 	})
 }
 

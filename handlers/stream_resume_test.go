@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/jobs"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/stream"
@@ -118,7 +120,7 @@ func record(h *history, other job.ID, events int, random *rand.Rand) {
 // history is an in-memory log of events with its watchers: all that a stream
 // needs of the use cases.
 type history struct {
-	Reader // what streams do not use
+	jobs.Reader // what streams do not use
 
 	mu       sync.Mutex
 	events   []job.Occurrence // in the order of their positions

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/job"
 )
@@ -42,7 +42,7 @@ func TestJobStream(t *testing.T) {
 	created := r.next()
 	require.Equal(t, "1", created.id)
 	require.Equal(t, "job-created", created.event)
-	var v eventView
+	var v api.Event
 	require.NoError(t, json.Unmarshal([]byte(created.data), &v))
 	require.Equal(t, jobID, *v.JobID)
 	require.Equal(t, job.EventCreated, v.EventName)
@@ -208,7 +208,7 @@ func TestRevokedKeyEndsTheStream(t *testing.T) {
 	th.clients.change(func() { th.clients.down = nil })
 	r.end()
 	th.closed(stream.Unauthorized, 1)
-	require.Equal(t, 1.0, testutil.ToFloat64(th.server.metrics.authFailures.WithLabelValues(string(job.CodeKeyDisabled))))
+	require.Equal(t, 1.0, series(t, th.registry)["auth_failures_total "+string(job.CodeKeyDisabled)])
 	require.Contains(t, th.ended(), `"error_code":"RFA_AUTH_API_KEY_DISABLED"`)
 	require.Contains(t, th.ended(), `"job_id":"`+jobID.String()+`"`)
 }

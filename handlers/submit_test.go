@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/views"
+
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/view"
 )
@@ -241,23 +244,23 @@ func TestEveryPostTakesAnIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
 	tried := 0
-	for _, rt := range w.server.routes() {
-		if rt.method != post || slices.Contains([]string{"submit", "submit_batch", "make_fixtures"}, rt.action) {
+	for _, rt := range w.server.Routes {
+		if rt.Method != httpkit.Post || slices.Contains([]string{"submit", "submit_batch", "make_fixtures"}, rt.Action) {
 			continue
 		}
 		tried++
-		first := w.try(rt, "Idempotency-Key", rt.action+longKey)
-		require.Equal(t, rt.success, first.StatusCode, "%s: %s", rt.path, first.text)
-		require.Empty(t, first.Header.Get(headerReplayed), rt.path)
-		again := w.try(rt, "Idempotency-Key", rt.action+longKey)
-		require.Equal(t, rt.success, again.StatusCode, rt.path)
-		require.Equal(t, "true", again.Header.Get(headerReplayed), rt.path)
-		require.NotEqual(t, first.Header.Get("X-Request-Id"), again.Header.Get("X-Request-Id"), rt.path)
-		for _, name := range keptHeaders {
-			require.Equal(t, first.Header.Values(name), again.Header.Values(name), "%s: %s", rt.path, name)
+		first := w.try(rt, "Idempotency-Key", rt.Action+longKey)
+		require.Equal(t, rt.Success, first.StatusCode, "%s: %s", rt.Path, first.text)
+		require.Empty(t, first.Header.Get(httpkit.ReplayedHeader), rt.Path)
+		again := w.try(rt, "Idempotency-Key", rt.Action+longKey)
+		require.Equal(t, rt.Success, again.StatusCode, rt.Path)
+		require.Equal(t, "true", again.Header.Get(httpkit.ReplayedHeader), rt.Path)
+		require.NotEqual(t, first.Header.Get("X-Request-Id"), again.Header.Get("X-Request-Id"), rt.Path)
+		for _, name := range httpkit.KeptHeaders {
+			require.Equal(t, first.Header.Values(name), again.Header.Values(name), "%s: %s", rt.Path, name)
 		}
 		if !strings.Contains(first.text, "secret\":\"") && !strings.Contains(first.text, `"api_key":"`) {
-			require.Equal(t, first.text, again.text, rt.path)
+			require.Equal(t, first.text, again.text, rt.Path)
 		}
 	}
 	require.Equal(t, 25, tried)
@@ -271,86 +274,87 @@ func TestEveryPostTakesAnIdempotencyKey(t *testing.T) {
 func TestRepetitionsShowNoSecret(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
-	require.Contains(t, w.send(post, clientPath("/keys"), "", "Idempotency-Key", "k").text, `"api_key":"frk_secret"`)
-	again := w.send(post, clientPath("/keys"), "{}", "Idempotency-Key", "k")
+	require.Contains(t, w.send(httpkit.Post, clientPath("/keys"), "", "Idempotency-Key", "k").text, `"api_key":"frk_secret"`)
+	again := w.send(httpkit.Post, clientPath("/keys"), "{}", "Idempotency-Key", "k")
 	require.Equal(t, 201, again.StatusCode)
 	require.Contains(t, again.text, `{"api_key":null,"key_id":"abc",`)
 	rotate := webhookSelf + "/rotate-secret"
-	require.Contains(t, w.send(post, rotate, "", "Idempotency-Key", "r").text, testSecret)
-	require.Contains(t, w.send(post, rotate, "", "Idempotency-Key", "r").text, `"secret":null`)
+	require.Contains(t, w.send(httpkit.Post, rotate, "", "Idempotency-Key", "r").text, testSecret)
+	require.Contains(t, w.send(httpkit.Post, rotate, "", "Idempotency-Key", "r").text, `"secret":null`)
 }
 
 func TestWhatAKeyIsComparedBy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
-	cancel := jobPath(jobID) + "/cancel"
-	require.Equal(t, 200, w.send(post, cancel, "", "Idempotency-Key", "k").StatusCode)
+	cancel := views.JobPath(jobID) + "/cancel"
+	require.Equal(t, 200, w.send(httpkit.Post, cancel, "", "Idempotency-Key", "k").StatusCode)
 	for _, body := range []string{"", "{}", " { } "} {
-		require.Equal(t, "true", w.send(post, cancel, body, "Idempotency-Key", `"k"`).Header.Get(headerReplayed))
+		require.Equal(t, "true", w.send(httpkit.Post, cancel, body, "Idempotency-Key", `"k"`).Header.Get(httpkit.ReplayedHeader))
 	}
-	for _, path := range []string{jobPath(jobID) + "/retry", jobPath(webhookID) + "/cancel"} {
-		w.send(post, path, "", "Idempotency-Key", "k").requireProblem(t, job.CodeIdempotencyConflict)
+	for _, path := range []string{views.JobPath(jobID) + "/retry", views.JobPath(webhookID) + "/cancel"} {
+		w.send(httpkit.Post, path, "", "Idempotency-Key", "k").requireProblem(t, job.CodeIdempotencyConflict)
 	}
 	revoke := clientPath("/keys/revoke")
-	require.Equal(t, 200, w.send(post, revoke, `{"key_id":"a"}`, "Idempotency-Key", "r").StatusCode)
-	w.send(post, revoke, `{"key_id":"b"}`, "Idempotency-Key", "r").requireProblem(t, job.CodeIdempotencyConflict)
-	require.Equal(t, "true", w.send(post, revoke, ` {"key_id":"\u0061"}`, "Idempotency-Key", "r").Header.Get(headerReplayed))
+	require.Equal(t, 200, w.send(httpkit.Post, revoke, `{"key_id":"a"}`, "Idempotency-Key", "r").StatusCode)
+	w.send(httpkit.Post, revoke, `{"key_id":"b"}`, "Idempotency-Key", "r").requireProblem(t, job.CodeIdempotencyConflict)
+	require.Equal(t, "true", w.send(httpkit.Post, revoke, ` {"key_id":"\u0061"}`, "Idempotency-Key", "r").Header.Get(httpkit.ReplayedHeader))
 
 	for _, key := range []string{"", "a b", "ä", strings.Repeat("k", 256), `"open`} {
-		w.send(post, cancel, "", "Idempotency-Key", key).requireProblem(t, job.CodeMalformed)
+		w.send(httpkit.Post, cancel, "", "Idempotency-Key", key).requireProblem(t, job.CodeMalformed)
 	}
-	other := w.send(post, cancel, "", "Idempotency-Key", "k", "Authorization", "Bearer "+otherKey)
-	require.Empty(t, other.Header.Get(headerReplayed), "another client's key is another one")
+	other := w.send(httpkit.Post, cancel, "", "Idempotency-Key", "k", "Authorization", "Bearer "+otherKey)
+	require.Empty(t, other.Header.Get(httpkit.ReplayedHeader), "another client's key is another one")
 }
 
 func TestRefusalsLeaveTheKeyFree(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
-	retry := jobPath(jobID) + "/retry"
+	retry := views.JobPath(jobID) + "/retry"
 	change := w.jobs.change
 	w.jobs.change = func(context.Context, job.ID, job.ID) (job.Change, error) {
 		return job.Change{}, job.Errorf(job.CodeConflict, "No.")
 	}
-	w.send(post, retry, "", "Idempotency-Key", "k").requireProblem(t, job.CodeConflict)
+	w.send(httpkit.Post, retry, "", "Idempotency-Key", "k").requireProblem(t, job.CodeConflict)
 	w.jobs.change = change
 	w.once.err = job.Errorf(job.CodeStorageUnavailable, "The outcome is unknown.")
-	a := w.send(post, webhookSelf+"/test", "", "Idempotency-Key", "t")
+	a := w.send(httpkit.Post, webhookSelf+"/test", "", "Idempotency-Key", "t")
 	a.requireProblem(t, job.CodeStorageUnavailable)
 	require.Empty(t, a.Header.Get("Location"), "of an answer that was not committed")
 	w.once.err = nil
-	a = w.send(post, retry, "", "Idempotency-Key", "k")
+	a = w.send(httpkit.Post, retry, "", "Idempotency-Key", "k")
 	require.Equal(t, 200, a.StatusCode)
-	require.Empty(t, a.Header.Get(headerReplayed))
+	require.Empty(t, a.Header.Get(httpkit.ReplayedHeader))
 }
 
 func TestKeysWithoutCredentialsAreLong(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, path := range []string{"/v1/clients", clientPath("/keys")} {
-		short := w.send(post, path, "", "Authorization", "-", "Idempotency-Key", longKey[1:])
+		short := w.send(httpkit.Post, path, "", "Authorization", "-", "Idempotency-Key", longKey[1:])
 		short.requireProblem(t, job.CodeMalformed)
 		require.Contains(t, short.text, "32")
-		require.Equal(t, 201, w.send(post, path, "", "Idempotency-Key", path, "Authorization", "Bearer "+adminKey).StatusCode)
+		require.Equal(t, 201, w.send(httpkit.Post, path, "", "Idempotency-Key", path, "Authorization", "Bearer "+adminKey).StatusCode)
 	}
-	require.Equal(t, 201, w.send(post, "/v1/clients", "", "Authorization", "-", "Idempotency-Key", longKey).StatusCode)
-	require.Equal(t, "true", w.send(post, "/v1/clients", "", "Authorization", "-", "Idempotency-Key", longKey).Header.Get(headerReplayed))
-	operators := w.send(post, "/v1/clients", "", "Idempotency-Key", longKey, "Authorization", "Bearer "+adminKey)
-	require.Empty(t, operators.Header.Get(headerReplayed), "the operator's keys are apart")
+	require.Equal(t, 201, w.send(httpkit.Post, "/v1/clients", "", "Authorization", "-", "Idempotency-Key", longKey).StatusCode)
+	again := w.send(httpkit.Post, "/v1/clients", "", "Authorization", "-", "Idempotency-Key", longKey)
+	require.Equal(t, "true", again.Header.Get(httpkit.ReplayedHeader))
+	operators := w.send(httpkit.Post, "/v1/clients", "", "Idempotency-Key", longKey, "Authorization", "Bearer "+adminKey)
+	require.Empty(t, operators.Header.Get(httpkit.ReplayedHeader), "the operator's keys are apart")
 }
 
 func TestWhatExpiredKeysAreGoodFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
 	keys := clientPath("/keys")
-	require.Equal(t, 200, w.send(post, keys+"/renew", "", "Authorization", "Bearer renewable").StatusCode)
+	require.Equal(t, 200, w.send(httpkit.Post, keys+"/renew", "", "Authorization", "Bearer renewable").StatusCode)
 	require.True(t, w.clients.caller.Expired)
-	for _, rt := range w.server.routes() {
+	for _, rt := range w.server.Routes {
 		switch a := w.try(rt, "Authorization", "Bearer renewable"); {
-		case rt.access == public, rt.access == renewal, strings.HasPrefix(rt.path, sessionsPath), rt.path == clockPath:
-			require.Less(t, a.StatusCode, 300, "%s: %s", rt.path, a.text)
+		case rt.Access == httpkit.Public, rt.Access == httpkit.Renewal, strings.HasPrefix(rt.Path, sessionsPath), rt.Path == clockPath:
+			require.Less(t, a.StatusCode, 300, "%s: %s", rt.Path, a.text)
 		default:
 			a.requireProblem(t, job.CodeTokenExpired)
 		}
 	}
-	w.send(post, keys+"/renew", "", "Authorization", "Bearer expired").requireProblem(t, job.CodeTokenExpired)
+	w.send(httpkit.Post, keys+"/renew", "", "Authorization", "Bearer expired").requireProblem(t, job.CodeTokenExpired)
 }

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
@@ -54,35 +55,42 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
 	w := newWorld(t, with).full()
-	for _, rt := range w.server.routes() {
+	for _, rt := range w.server.Routes {
 		a := w.try(rt, "Traceparent", traceparent)
-		if rt.access == public {
-			require.Empty(t, spans(), rt.path)
+		if rt.Access == httpkit.Public {
+			require.Empty(t, spans(), rt.Path)
 			continue
 		}
 		s := one(t, spans())
-		require.Equal(t, rt.method+" "+rt.path, s.Name)
+		require.Equal(t, rt.Method+" "+rt.Path, s.Name)
 		require.Equal(t, trace.SpanKindServer, s.SpanKind)
 		require.Equal(t, codes.Unset, s.Status.Code)
 		require.Equal(t, clientTrace, s.SpanContext.TraceID().String())
 		require.Equal(t, clientSpan, s.Parent.SpanID().String())
 		require.True(t, s.Parent.IsRemote())
 		want := map[string]string{
-			"http.request.method": rt.method, "http.route": rt.path, "forgerun.client_id": clientA.String(),
-			"http.response.status_code": attribute.IntValue(rt.success).String(), "forgerun.request_id": a.Header.Get("X-Request-Id"),
+			"http.request.method": rt.Method, "http.route": rt.Path, "forgerun.client_id": clientA.String(),
+			"http.response.status_code": attribute.IntValue(rt.Success).String(), "forgerun.request_id": a.Header.Get("X-Request-Id"),
 		}
 		switch {
-		case rt.path == "/v1/jobs/batch", strings.HasPrefix(rt.path, "/v1/batches"):
+		case rt.Path == "/v1/jobs/batch", strings.HasPrefix(rt.Path, "/v1/batches"):
 			want["forgerun.batch_id"] = batchID.String()
-		case rt.path == "/v1/jobs" && rt.method == "POST", strings.HasPrefix(rt.path, "/v1/jobs/"),
-			strings.HasSuffix(rt.path, "/trigger"):
+		case rt.Path == "/v1/jobs" && rt.Method == "POST", strings.HasPrefix(rt.Path, "/v1/jobs/"),
+			strings.HasSuffix(rt.Path, "/trigger"):
 			want["forgerun.job_id"] = jobID.String()
-		case rt.path == "/v1/webhooks" && rt.method == "POST", strings.HasPrefix(rt.path, "/v1/webhooks/"):
+		case rt.Path == "/v1/bulk" && rt.Method == "POST", strings.HasPrefix(rt.Path, "/v1/bulk/"):
+			want["forgerun.bulk_id"] = bulkID.String()
+		}
+		if rt.Path == "/v1/schedules" && rt.Method == "POST" || strings.HasPrefix(rt.Path, "/v1/schedules/") {
+			want["forgerun.schedule_id"] = scheduleID.String()
+		}
+		switch {
+		case rt.Path == "/v1/webhooks" && rt.Method == "POST", strings.HasPrefix(rt.Path, "/v1/webhooks/"):
 			want["forgerun.webhook_id"] = webhookID.String()
-		case strings.Contains(rt.path, "/keys"):
+		case strings.Contains(rt.Path, "/keys"):
 			want["forgerun.key_id"] = "abc"
 		}
-		require.Equal(t, want, attributesOf(s), rt.path)
+		require.Equal(t, want, attributesOf(s), rt.Path)
 	}
 	w.send("GET", "/v1/nothing", "", "Traceparent", traceparent)
 	w.send("PUT", "/v1/jobs", "", "Traceparent", traceparent)

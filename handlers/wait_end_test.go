@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/views"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/testkit"
@@ -38,12 +40,12 @@ func early(w *world, f *stateful) {
 	}
 }
 
-func reportPath(id job.ID) string { return jobPath(id) + "/report" }
+func reportPath(id job.ID) string { return views.JobPath(id) + "/report" }
 
 // Promise: contract 8, 15
 func TestWhatIsNotFinishedSaysWhenToLookAgain(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{reportPath(jobID), reportPath(jobID) + "?attempt=1", resultPath(jobID)} {
+	for _, path := range []string{reportPath(jobID), reportPath(jobID) + "?attempt=1", views.ResultPath(jobID)} {
 		w := newWorld(t)
 		f := statefulJob(w, job.Running)
 		early(w, f)
@@ -82,7 +84,7 @@ func TestWhatIsNotFinishedSaysWhenToLookAgain(t *testing.T) {
 const waitingGet = "GET " + jobSelf + " HTTP/1.1\r\nHost: x\r\nPrefer: wait=30\r\nAuthorization: Bearer " + goodKey + "\r\n\r\n"
 
 func (w *world) held() int {
-	total, _ := w.server.limiter.Held()
+	total, _ := w.server.Waits.Held()
 	return total
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/views"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
@@ -44,8 +46,8 @@ func TestGetWaitsForAChangeOfState(t *testing.T) {
 		{jobSelf, `"4", "5"`, job.Running, job.Running, job.Failed, 304}, {jobSelf, `*`, job.Running, job.Running, job.Failed, 304},
 		{reportPath(jobID), "-", job.Queued, job.Running, job.Succeeded, 200},
 		{reportPath(jobID) + "?attempt=1", "-", job.Queued, job.Running, job.Succeeded, 200},
-		{resultPath(jobID), "-", job.Queued, job.Running, job.Succeeded, 200},
-		{resultPath(jobID), "-", job.Running, job.Running, job.Failed, 404},
+		{views.ResultPath(jobID), "-", job.Queued, job.Running, job.Succeeded, 200},
+		{views.ResultPath(jobID), "-", job.Running, job.Running, job.Failed, 404},
 	} {
 		w := newWorld(t)
 		f := statefulJob(w, test.from)
@@ -178,7 +180,7 @@ func TestNoWaitBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = 1 })
 	statefulJob(w, job.Running)
-	release, err := w.server.limiter.Acquire(clientA)
+	release, err := w.server.Waits.Acquire(clientA)
 	require.NoError(t, err)
 	noWait(w)
 	a := w.send("GET", jobSelf, "", "Prefer", "wait=5")
@@ -196,7 +198,7 @@ func TestNoWaitBeyondTheLimit(t *testing.T) {
 	}
 	w.jobs.await = func(context.Context, func(*job.Job) bool) (*job.Job, error) { panic("planted") }
 	w.send("GET", jobSelf, "", "Prefer", "wait=5").requireProblem(t, job.CodeInternal)
-	release, err = w.server.limiter.Acquire(clientA)
+	release, err = w.server.Waits.Acquire(clientA)
 	require.NoError(t, err, "a panic gives it back too")
 	release()
 }

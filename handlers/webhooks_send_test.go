@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -79,7 +80,7 @@ func TestWhileAReceiverIsAskedNoPlaceIsHeld(t *testing.T) {
 
 // free counts the slots for changes that are free, for a client each.
 func free(w *world) (n int) {
-	slots := w.server.slots.writes
+	slots := w.server.Slots.Writes
 	for slots.TryAcquire(job.ID{byte(n)}) {
 		n++
 	}
@@ -166,7 +167,7 @@ func TestGetDelivery(t *testing.T) {
 		w.send("GET", ofOneWebhook+"/"+id, "").requireProblem(t, job.CodeRequestNotFound)
 		w.send("POST", ofOneJob+"/"+id+"/redeliver", "").requireProblem(t, job.CodeRequestNotFound)
 	}
-	require.Equal(t, unknownID, w.webhooks.of)
+	require.Equal(t, httpkit.UnknownID, w.webhooks.of)
 }
 
 // TestReceivedBodies: what is not text is shown in base64, and what was cut off

@@ -16,12 +16,23 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/apitest"
 	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/problem"
+	"github.com/forgerun/forgerun/handlers/site"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
 const publicURL = "https://forgerun.example"
+
+// Names of the test bed on the wire.
+const (
+	headerFault   = "ForgeRun-Fault"
+	headerSession = "ForgeRun-Session"
+	sessionsPath  = "/v1/testbed/sessions"
+	faultsPath    = "/v1/testbed/faults"
+	clockPath     = "/v1/testbed/clock"
+)
 
 // world is a server with its fakes.
 type world struct {
@@ -64,13 +75,15 @@ func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 	w.webhooks, w.events = &fakeWebhooks{lookups: l, jobs: w.jobs}, &fakeEvents{jobs: w.jobs}
 	cfg := Config{PublicURL: publicURL}
 	deps := Deps{
+		Deps: httpkit.Deps{
+			Idempotency: w.once, Limiter: fakeLimiter{answer: allowed},
+			CursorKey: func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
+			Logger:    slog.New(slog.NewJSONHandler(w.log, nil)), Registry: w.registry, Clock: func() time.Time { return now },
+		},
 		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: w.events, Clients: w.clients, Webhooks: w.webhooks,
-		Proofs: w.webhooks, Bulk: w.bulk, Schedules: w.schedules, Testbed: w.testbed, Deliveries: w.webhooks, Idempotency: w.once,
+		Proofs: w.webhooks, Bulk: w.bulk, Schedules: w.schedules, Testbed: w.testbed, Deliveries: w.webhooks,
 		Directory: func(context.Context) ([]byte, error) { return []byte(keyDirectory), nil },
-		CursorKey: func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
-		Limiter:   fakeLimiter{answer: allowed},
-		Health:    fakeHealth{Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok"}}},
-		Logger:    slog.New(slog.NewJSONHandler(w.log, nil)), Registry: w.registry, Clock: func() time.Time { return now },
+		Health:    fakeHealth{site.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok"}}},
 	}
 	for _, f := range change {
 		f(&cfg, &deps)

@@ -2,6 +2,7 @@ package job
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -15,10 +16,11 @@ const (
 	DeliveryFailed    DeliveryState = "FAILED"    // given up, and kept
 )
 
-// Valid reports whether s is one of the three.
-func (s DeliveryState) Valid() bool {
-	return s == DeliveryPending || s == DeliveryDelivered || s == DeliveryFailed
-}
+// DeliveryStates are all of them.
+var DeliveryStates = []DeliveryState{DeliveryPending, DeliveryDelivered, DeliveryFailed}
+
+// Valid reports whether s is one of them.
+func (s DeliveryState) Valid() bool { return slices.Contains(DeliveryStates, s) }
 
 // Delivery is one event on its way to one webhook or callback.
 type Delivery struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/forgerun/forgerun/app/testbed"
 	"github.com/forgerun/forgerun/handlers"
 	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/internal/localhosts"
@@ -138,22 +139,25 @@ func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter
 		Proofs: p.proofs(), Capacity: p.capacity, Storage: p.storage, Pauses: allPauses{p}, Hub: hub,
 	})
 	webhooks := p.newWebhooks(a.failed)
-	var faults handlers.Testbed
+	deps := handlers.Deps{
+		Deps: httpkit.Deps{
+			Clock: p.movable(), Real: p.clock.Real, Named: a.clients.Named, CursorKey: service.CursorKey,
+			Idempotency: app.NewIdempotency(p.store, p.metrics), Limiter: limiter,
+			Registrations: authlimit.NewRegistrations(authlimit.RegistrationRate, nil), Attempts: p.attempts,
+			Logger: p.log, Registry: p.registry, Tracer: p.tracer,
+		},
+		Bulk: bulk.New(p.store, p.store, nil, p.log), Schedules: p.newSchedules(service),
+		Jobs: service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients,
+		Webhooks: webhooks, Proofs: webhooks, Deliveries: webhooks, Directory: p.newDirectory(), Health: p,
+		Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),
+		// Its metrics would have the same names.
+		BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, nil, p.log),
+	}
 	if p.cfg.TestBed {
-		faults = testbedCases{
+		deps.Testbed = testbedCases{
 			p.testbed, testbed.NewResetter(p.store, service, p.queue),
 			testbed.NewFixtures(service, p.store, p.cfg.MaxRuntime, p.store.Now), testbed.NewClock(p.store, p.maintenance),
 		}
 	}
-	return handlers.Deps{
-		Testbed: faults, Clock: p.movable(), Real: p.clock.Real,
-		Bulk: bulk.New(p.store, p.store, nil, p.log), Schedules: p.newSchedules(service),
-		Jobs: service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients, Named: a.clients.Named,
-		CursorKey: service.CursorKey, Idempotency: app.NewIdempotency(p.store, p.metrics),
-		Webhooks: webhooks, Proofs: webhooks, Deliveries: webhooks, Directory: p.newDirectory(),
-		Limiter: limiter, Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),
-		BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, nil, p.log), // its metrics would have the same names
-		Registrations:  authlimit.NewRegistrations(authlimit.RegistrationRate, nil),
-		Attempts:       p.attempts, Health: p, Logger: p.log, Registry: p.registry, Tracer: p.tracer,
-	}
+	return deps
 }

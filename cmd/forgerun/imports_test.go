@@ -23,6 +23,9 @@ import (
 
 const module = "github.com/forgerun/forgerun"
 
+// resource is what a package of the client API may import.
+var resource = []string{"handlers/api", "handlers/decode", "handlers/httpkit", "handlers/query", "handlers/views", "job", "job/view"}
+
 // mayImport says what a package may import of ours. A folder that stands in no
 // row fails the test: a new package needs a row, and a reason.
 var mayImport = []packageRule{
@@ -72,11 +75,24 @@ var mayImport = []packageRule{
 		"app", "app/batches", "app/delivery", "app/rescue", "job", "internal/clock", "internal/telemetry", "app/... test",
 	}},
 	{"app/apptest", []string{"app", "job", "internal/telemetry", "internal/testkit"}}, // for tests
-	{"handlers", []string{"handlers/conn", "handlers/cors", "handlers/decode", "handlers/disturb", "handlers/docs", "handlers/header",
-		"handlers/problem", "handlers/query", "handlers/stream", "job", "job/testbed", "job/view",
-		"verdict", "verdict/fault", "verdict/redact", "verdict/report", "verdict/wire", "internal/authlimit", "internal/fair",
-		"internal/localhosts", "internal/telemetry"}},
-	{"handlers/api", []string{"job"}},
+	{"handlers", []string{"handlers/httpkit", "handlers/views", "handlers/batches", "handlers/bulk", "handlers/clients", "handlers/events",
+		"handlers/jobs", "handlers/schedules", "handlers/site", "handlers/testbed", "handlers/webhooks", "job",
+		"handlers/... test", "job/... test", "verdict/... test", "internal/authlimit test", "internal/telemetry test"}},
+	// The resources of the client API know what they have in common, and not each other.
+	{"handlers/httpkit", []string{"handlers/conn", "handlers/cors", "handlers/decode", "handlers/docs", "handlers/header", "handlers/problem",
+		"handlers/query", "handlers/stream", "internal/authlimit", "internal/fair", "internal/localhosts", "internal/telemetry", "job"}},
+	{"handlers/views", []string{"handlers/api", "handlers/problem", "job", "job/view"}},
+	{"handlers/jobs", append(resource, "handlers/header", "handlers/problem")},
+	{"handlers/batches", append(resource, "handlers/problem")},
+	{"handlers/bulk", resource},
+	{"handlers/clients", append(resource, "internal/telemetry")},
+	{"handlers/events", append(resource, "handlers/conn", "handlers/stream", "internal/telemetry")},
+	{"handlers/schedules", resource},
+	{"handlers/webhooks", resource},
+	{"handlers/site", append(resource, "handlers/docs", "handlers/header")},
+	{"handlers/testbed", append(resource, "handlers/conn", "handlers/disturb", "handlers/docs", "handlers/header", "internal/fair",
+		"job/testbed", "verdict", "verdict/fault", "verdict/redact", "verdict/report", "verdict/wire")},
+	{"handlers/api", []string{"job", "job/view"}},
 	{"handlers/conn", []string{"internal/telemetry"}},
 	{"handlers/cors", []string{"internal/localhosts", "handlers/docs test"}},
 	{"handlers/decode", []string{"internal/timetable", "job", "job/testbed", "verdict", "verdict/fault"}},
@@ -174,8 +190,8 @@ var onlyIn = []struct {
 	{"github.com/redis/go-redis", []string{"tasks/...", "internal/stack test", "internal/simulator/judge/collect", "internal/bench/...",
 		"cmd/... test"}},
 	{"github.com/alicebob/miniredis", []string{"tasks/redistest", "tasks/... test"}},
-	{"github.com/gofiber/fiber", []string{"handlers"}},
-	{"github.com/valyala/fasthttp", []string{"handlers", "handlers/conn test", "handlers/disturb", "internal/bench/..."}},
+	{"github.com/gofiber/fiber", []string{"handlers/..."}},
+	{"github.com/valyala/fasthttp", []string{"handlers/...", "handlers/conn test", "handlers/disturb", "internal/bench/..."}},
 	{"github.com/pb33f", []string{"handlers/apitest"}},
 	{"github.com/dunglas/httpsfv", []string{"webhook", "client", "handlers/header", "cmd/..."}},
 	{"github.com/go-jose", []string{"webhook"}},

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/app/overview"
 	"github.com/forgerun/forgerun/app/pauses"
 	"github.com/forgerun/forgerun/app/testbed"
-	"github.com/forgerun/forgerun/handlers"
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/operator"
 	"github.com/forgerun/forgerun/job"
 )
@@ -26,7 +26,7 @@ func (p *process) newOperatorAPI() *operator.API {
 	return operator.New(operator.Config{
 		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.requestTimeout(), Mask: p.cfg.MaskParams, TraceURL: p.cfg.TraceURL,
 		Limits:     operator.Limits{ClientRunning: p.cfg.ClientMaxRunning, ClientActive: p.cfg.ClientMaxActive},
-		MaxPayload: handlers.MaxPayload, Catalogue: p.cfg.catalogue(),
+		MaxPayload: httpkit.MaxPayload, Catalogue: p.cfg.catalogue(),
 	}, operator.Deps{
 		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store.Admin()}, Bulk: bulk.New(p.store, p.store, nil, p.log),
 		Schedules: p.newSchedules(service),

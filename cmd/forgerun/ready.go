@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/console"
-	"github.com/forgerun/forgerun/handlers"
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/site"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/internal/localhosts"
 	"github.com/forgerun/forgerun/internal/operators"
@@ -30,8 +30,8 @@ const readyPatience = time.Second
 
 // ready reports what is wrong, in words. Only those who take from the queue need
 // Redis: the API accepts jobs without it.
-func (p *process) ready(ctx context.Context) handlers.Readiness {
-	r := handlers.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "migrations": "ok", "redis": "ok"}}
+func (p *process) ready(ctx context.Context) site.Readiness {
+	r := site.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "migrations": "ok", "redis": "ok"}}
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
 	defer cancel()
 	var redis, postgres error
@@ -105,7 +105,7 @@ func (p *process) queuesOf() []string {
 }
 
 // Ready makes process the Health of the HTTP side.
-func (p *process) Ready(ctx context.Context) handlers.Readiness { return p.ready(ctx) }
+func (p *process) Ready(ctx context.Context) site.Readiness { return p.ready(ctx) }
 
 // adminPart is the admin listener; without an address there is none.
 func (p *process) adminPart() lifecycle.Part {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
 )
 
 // AcceptedItem An item that became a job.
@@ -28,11 +29,9 @@ type Attempt struct {
 	StartedAt  *job.Time    `json:"started_at"`
 	FinishedAt *job.Time    `json:"finished_at"`
 
-	// DurationMs From start to end; null unless it started and ended.
-	DurationMs *int `json:"duration_ms"`
-
-	// Failure The outcome document of an attempt that failed.
-	Failure *FailureDocument `json:"failure,omitempty"`
+	// DurationMS From start to end; null unless it started and ended.
+	DurationMS *int          `json:"duration_ms"`
+	Failure    *job.Document `json:"failure,omitempty"`
 
 	// Links More about an attempt.
 	Links AttemptLinks `json:"links"`
@@ -100,11 +99,9 @@ type Backoff struct {
 // Batch A batch.
 type Batch struct {
 	// BatchID The id of the batch.
-	BatchID job.ID `json:"batch_id"`
-
-	// Status The status in outcome documents, of a job's attempt or of a batch. It is case-sensitive.
-	Status    string   `json:"status"`
-	CreatedAt job.Time `json:"created_at"`
+	BatchID   job.ID     `json:"batch_id"`
+	Status    job.Status `json:"status"`
+	CreatedAt job.Time   `json:"created_at"`
 
 	// CompletedAt When all its jobs were final for the first time.
 	CompletedAt *job.Time `json:"completed_at"`
@@ -139,20 +136,6 @@ type BatchCounts struct {
 	Refused int `json:"refused"`
 }
 
-// BatchFailureDocument The outcome document of a batch of which not all jobs succeeded.
-type BatchFailureDocument struct {
-	Type        string   `json:"type"`
-	Title       string   `json:"title"`
-	Status      int      `json:"status"`
-	Detail      string   `json:"detail"`
-	JobStatus   string   `json:"jobStatus"`
-	CompletedAt job.Time `json:"completedAt"`
-
-	// Language The language of `title` and `detail`. On a message to a receiver or a broker it is English. Over HTTP it is the one that
-	// the submission's `Accept-Language` asked for.
-	Language string `json:"language"`
-}
-
 // BatchItemRequest One job of a batch, with the members of a request for a single job except for the idempotency key.
 type BatchItemRequest struct {
 	Type job.Type `json:"type"`
@@ -182,7 +165,7 @@ type BatchItemRequest struct {
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
-	Event *Emission `json:"event,omitempty"`
+	Event *job.Emission `json:"event,omitempty"`
 
 	// CorrelationID An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more.
 	CorrelationID *string `json:"correlation_id,omitempty"`
@@ -271,9 +254,8 @@ type BatchLinks struct {
 
 // BatchOutcome How a batch ended.
 type BatchOutcome struct {
-	// Status The status in outcome documents, of a job's attempt or of a batch. It is case-sensitive.
-	Status    string `json:"status"`
-	Succeeded int    `json:"succeeded"`
+	Status    job.Status `json:"status"`
+	Succeeded int        `json:"succeeded"`
 
 	// Failed Timed out and refused items included.
 	Failed   int `json:"failed"`
@@ -283,63 +265,29 @@ type BatchOutcome struct {
 	FailedItems []FailedItem `json:"failed_items"`
 }
 
-// BatchOutcomeDocument The outcome of a batch, as draft-ratnawat-httpapi-async-problem-details describes it (its section 7). `jobId` is the id of
-// the batch. `results` has failed items only, the first 50 of them; `detail` says how many there are.
-type BatchOutcomeDocument struct {
-	// Type The address of the page that explains the problem type.
-	Type *string `json:"type,omitempty"`
-
-	// Title The outcome in a few words.
-	Title *string `json:"title,omitempty"`
-
-	// Status 207 if some items failed and others did not, 500 if all failed.
-	Status *int `json:"status,omitempty"`
-
-	// Detail How many items ended in which way.
-	Detail *string `json:"detail,omitempty"`
-
-	// Instance The address of the batch.
-	Instance string `json:"instance"`
-
-	// JobID The id of the batch.
-	JobID     job.ID `json:"jobId"`
-	JobStatus string `json:"jobStatus"`
-
-	// SubmittedAt When the batch was accepted.
-	SubmittedAt job.Time `json:"submittedAt"`
-
-	// CompletedAt When the last of its jobs ended for the first time.
-	CompletedAt *job.Time `json:"completedAt,omitempty"`
-
-	// CorrelationID The correlation id of the submission.
-	CorrelationID *string       `json:"correlationId,omitempty"`
-	Results       []ItemOutcome `json:"results,omitempty"`
-
-	// Language The language of `title` and `detail`. On a message to a receiver or a broker it is English. Over HTTP it is the one that
-	// the submission's `Accept-Language` asked for.
-	Language *string `json:"language,omitempty"`
-}
-
 // BatchReceipt The answer to the submission of a batch, with its items in the order of the request.
 type BatchReceipt struct {
 	// BatchID The id of the batch.
-	BatchID   job.ID   `json:"batch_id"`
-	CreatedAt job.Time `json:"created_at"`
-	Jobs      []struct {
-		// ItemID The item's id.
-		ItemID *string `json:"item_id,omitempty"`
-
-		// JobID The id of the job.
-		JobID *job.ID    `json:"job_id,omitempty"`
-		State *job.State `json:"state,omitempty"`
-
-		// Failure Why an item was refused.
-		Failure *Refusal `json:"failure,omitempty"`
-	} `json:"jobs"`
+	BatchID   job.ID              `json:"batch_id"`
+	CreatedAt job.Time            `json:"created_at"`
+	Jobs      []BatchReceipt_Jobs `json:"jobs"`
 
 	// Warnings What of a submission was accepted and changes nothing, such as parameters that the work kind ignores; absent if there is
 	// nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
 	Warnings []job.Violation `json:"warnings,omitempty"`
+}
+
+// BatchReceipt_Jobs defines model for BatchReceipt.Jobs.
+type BatchReceipt_Jobs struct {
+	// ItemID The item's id.
+	ItemID *string `json:"item_id,omitempty"`
+
+	// JobID The id of the job.
+	JobID *job.ID    `json:"job_id,omitempty"`
+	State *job.State `json:"state,omitempty"`
+
+	// Failure Why an item was refused.
+	Failure *Refusal `json:"failure,omitempty"`
 }
 
 // BatchRequest A request for many jobs.
@@ -390,20 +338,13 @@ type Behavior struct {
 // Bulk A bulk operation.
 type Bulk struct {
 	// BulkID The id of the operation.
-	BulkID job.ID `json:"bulk_id"`
-
-	// Action What is done to each job.
-	Action string `json:"action"`
-
-	// Filter Which jobs are meant: those that match all members. At least one is given, or `all`, which stands alone. The same members as in
-	// the list of jobs, and two more. A filter is shown as it was sent.
-	Filter BulkFilter `json:"filter"`
+	BulkID job.ID         `json:"bulk_id"`
+	Action job.BulkAction `json:"action"`
+	Filter job.BulkFilter `json:"filter"`
 
 	// Rate The most jobs that are done in a second.
-	Rate int `json:"rate"`
-
-	// State How far a bulk operation has come.
-	State string `json:"state"`
+	Rate  int           `json:"rate"`
+	State job.BulkState `json:"state"`
 
 	// Total The number of its jobs as far as they are gathered.
 	Total int `json:"total"`
@@ -460,7 +401,7 @@ type BulkCount struct {
 	Changes int `json:"changes"`
 
 	// Left Why it would leave the others as they are.
-	Left []BulkReason `json:"left"`
+	Left []job.BulkReason `json:"left"`
 
 	// More Whether there may be more of them.
 	More bool `json:"more"`
@@ -469,44 +410,11 @@ type BulkCount struct {
 	Sample []JobSummary `json:"sample"`
 }
 
-// BulkFilter Which jobs are meant: those that match all members. At least one is given, or `all`, which stands alone. The same members as in
-// the list of jobs, and two more. A filter is shown as it was sent.
-type BulkFilter struct {
-	// All True for all jobs.
-	All *bool `json:"all,omitempty"`
-
-	// State Jobs in this state.
-	State *job.State `json:"state,omitempty"`
-
-	// Type Jobs of this type.
-	Type *job.Type `json:"type,omitempty"`
-
-	// WorkKind Jobs of this work kind.
-	WorkKind *job.Kind `json:"work_kind,omitempty"`
-
-	// BatchID Jobs of this batch.
-	BatchID *job.ID `json:"batch_id,omitempty"`
-
-	// CorrelationID Jobs with this correlation id.
-	CorrelationID *string `json:"correlation_id,omitempty"`
-
-	// FailureCode Jobs that are FAILED with this code.
-	FailureCode *job.Code `json:"failure_code,omitempty"`
-
-	// CreatedAfter Jobs that were created at this moment or later.
-	CreatedAfter *job.Time `json:"created_after,omitempty"`
-
-	// CreatedBefore Jobs that were created before this moment.
-	CreatedBefore *job.Time `json:"created_before,omitempty"`
-}
-
 // BulkItem A job of a bulk operation.
 type BulkItem struct {
 	// JobID The id of the job.
-	JobID job.ID `json:"job_id"`
-
-	// Result What became of a job of a bulk operation.
-	Result string `json:"result"`
+	JobID  job.ID         `json:"job_id"`
+	Result job.BulkResult `json:"result"`
 
 	// Code Why it FAILED; null otherwise.
 	Code *job.Code `json:"code"`
@@ -544,39 +452,18 @@ type BulkPage struct {
 	Page PageInfo `json:"page"`
 }
 
-// BulkReason How many jobs a bulk operation leaves as they are for the same reason.
-type BulkReason struct {
-	// Result What became of a job of a bulk operation.
-	Result string `json:"result"`
-
-	// Code Why, for programs; null if there is no such reason.
-	Code *job.Code `json:"code"`
-
-	// Detail Why, in a sentence.
-	Detail string `json:"detail"`
-
-	// Count How many jobs.
-	Count int `json:"count"`
-}
-
 // BulkReceipt A bulk operation that was begun.
 type BulkReceipt struct {
 	// BulkID The id of the operation.
-	BulkID job.ID `json:"bulk_id"`
-
-	// State How far a bulk operation has come.
-	State     string   `json:"state"`
-	CreatedAt job.Time `json:"created_at"`
+	BulkID    job.ID        `json:"bulk_id"`
+	State     job.BulkState `json:"state"`
+	CreatedAt job.Time      `json:"created_at"`
 }
 
 // BulkRequest A request for a bulk operation.
 type BulkRequest struct {
-	// Action What is done to each job.
-	Action string `json:"action"`
-
-	// Filter Which jobs are meant: those that match all members. At least one is given, or `all`, which stands alone. The same members as in
-	// the list of jobs, and two more. A filter is shown as it was sent.
-	Filter BulkFilter `json:"filter"`
+	Action job.BulkAction `json:"action"`
+	Filter job.BulkFilter `json:"filter"`
 
 	// DryRun Count the jobs that match, and begin nothing.
 	DryRun *bool `json:"dry_run,omitempty"`
@@ -682,8 +569,8 @@ type CustomParams struct {
 type Definition struct {
 	WorkKind job.Kind `json:"work_kind"`
 
-	// DurationMs How long the work takes, before the server's time scale.
-	DurationMs int `json:"duration_ms"`
+	// DurationMS How long the work takes, before the server's time scale.
+	DurationMS int `json:"duration_ms"`
 
 	// ShouldFail Whether the work kind is one that fails.
 	ShouldFail bool `json:"should_fail"`
@@ -709,14 +596,14 @@ type DeliveryAttempt struct {
 	Number    int      `json:"number"`
 	StartedAt job.Time `json:"started_at"`
 
-	// DurationMs How long it took.
-	DurationMs int `json:"duration_ms"`
+	// DurationMS How long it took.
+	DurationMS int `json:"duration_ms"`
 
 	// Status The HTTP status of the answer; null if there was none.
 	Status *int `json:"status"`
 
 	// Error What went wrong; null if it was delivered.
-	Error *SendFailure `json:"error"`
+	Error *view.SendCause `json:"error"`
 
 	// Response What the receiver answered; null if it did not.
 	Response *ReceiverResponse `json:"response"`
@@ -753,10 +640,8 @@ type DeliveryMembers struct {
 	EventName string `json:"event_name"`
 
 	// Seq The event's number within its job.
-	Seq *int `json:"seq"`
-
-	// State How far a delivery has come.
-	State string `json:"state"`
+	Seq   *int              `json:"seq"`
+	State job.DeliveryState `json:"state"`
 
 	// Attempts How often it was tried.
 	Attempts int `json:"attempts"`
@@ -774,7 +659,7 @@ type DeliveryMembers struct {
 	LastStatus *int `json:"last_status"`
 
 	// LastError What went wrong last; null if nothing did.
-	LastError *SendFailure `json:"last_error"`
+	LastError *view.SendCause `json:"last_error"`
 
 	// Links What can be done with the delivery.
 	Links DeliveryLinks `json:"links"`
@@ -786,24 +671,6 @@ type DeliveryPage struct {
 
 	// Page The place of a page in its list.
 	Page PageInfo `json:"page"`
-}
-
-// DisabledCause Why a webhook is disabled.
-type DisabledCause struct {
-	// Code Why a webhook gets no events.
-	Code string `json:"code"`
-
-	// Detail The reason in a sentence.
-	Detail string `json:"detail"`
-}
-
-// Emission An event of the client's own.
-type Emission struct {
-	// Name The event's name.
-	Name string `json:"name"`
-
-	// Data Any JSON, up to 256 KiB.
-	Data json.RawMessage `json:"data,omitempty"`
 }
 
 // EmissionDocument The outcome document of an EMIT_EVENT job with the event that it published.
@@ -825,10 +692,8 @@ type EmissionDocument struct {
 	Attempt int `json:"attempt"`
 
 	// Scenario What the catalogue lets the job do. Of a job whose definition is damaged the kind alone is known.
-	Scenario Scenario `json:"scenario"`
-
-	// Emitted An event of the client's own.
-	Emitted Emission `json:"emitted"`
+	Scenario Scenario     `json:"scenario"`
+	Emitted  job.Emission `json:"emitted"`
 }
 
 // EmptyRequest An object without members.
@@ -869,7 +734,7 @@ type Event struct {
 	// of event.emitted. Of batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. Of bulk.completed, `bulkId`,
 	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. Of webhook.disabled, `webhookId`, `reason`, `text`, `language`
 	// and `disabledAt`; of webhook.test, `webhookId`.
-	Data map[string]interface{} `json:"data"`
+	Data json.RawMessage `json:"data"`
 }
 
 // EventPage A page of events.
@@ -912,8 +777,8 @@ type FailedItem struct {
 	ItemID string `json:"item_id"`
 
 	// JobID The id of the job; null if the item was refused.
-	JobID  *job.ID `json:"job_id"`
-	Status string  `json:"status"`
+	JobID  *job.ID    `json:"job_id"`
+	Status job.Status `json:"status"`
 
 	// Detail What happened.
 	Detail string `json:"detail"`
@@ -921,23 +786,6 @@ type FailedItem struct {
 	// Retryable Whether the same item may succeed if it is tried again.
 	Retryable       bool      `json:"retryable"`
 	ProcessingStage job.Stage `json:"processing_stage"`
-}
-
-// FailureDocument The outcome document of an attempt that failed.
-type FailureDocument struct {
-	Type            string    `json:"type"`
-	Title           string    `json:"title"`
-	Status          int       `json:"status"`
-	Detail          string    `json:"detail"`
-	Code            job.Code  `json:"code"`
-	JobStatus       string    `json:"jobStatus"`
-	CompletedAt     job.Time  `json:"completedAt"`
-	Retryable       bool      `json:"retryable"`
-	ProcessingStage job.Stage `json:"processingStage"`
-
-	// Language The language of `title` and `detail`. On a message to a receiver or a broker it is English. Over HTTP it is the one that
-	// the submission's `Accept-Language` asked for.
-	Language string `json:"language"`
 }
 
 // Fault A rule with what became of it.
@@ -1219,10 +1067,8 @@ type IssuedWebhook struct {
 	Events []string `json:"events"`
 
 	// Description A note for people.
-	Description string `json:"description"`
-
-	// ContentMode How a CloudEvent travels over HTTP.
-	ContentMode string `json:"content_mode"`
+	Description string          `json:"description"`
+	ContentMode job.ContentMode `json:"content_mode"`
 
 	// Enabled Whether events are sent.
 	Enabled bool `json:"enabled"`
@@ -1231,7 +1077,7 @@ type IssuedWebhook struct {
 	DisabledAt *job.Time `json:"disabled_at"`
 
 	// DisabledReason Why it is disabled; null if it is not.
-	DisabledReason *DisabledCause `json:"disabled_reason"`
+	DisabledReason *view.DisabledCause `json:"disabled_reason"`
 
 	// ConsecutiveFailures How many attempts have failed since the last one that did not.
 	ConsecutiveFailures int `json:"consecutive_failures"`
@@ -1346,7 +1192,7 @@ type Job struct {
 	Progress *Progress `json:"progress,omitempty"`
 
 	// Failure How the current attempt failed. FAILED only.
-	Failure *FailureDocument `json:"failure,omitempty"`
+	Failure *job.Document `json:"failure,omitempty"`
 
 	// Result What a SUCCEEDED job produced.
 	Result *Result `json:"result,omitempty"`
@@ -1505,7 +1351,7 @@ type JobRequest struct {
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
-	Event *Emission `json:"event,omitempty"`
+	Event *job.Emission `json:"event,omitempty"`
 
 	// CorrelationID An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more.
 	CorrelationID *string `json:"correlation_id,omitempty"`
@@ -1540,7 +1386,7 @@ type JobRequestMembers struct {
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
-	Event *Emission `json:"event,omitempty"`
+	Event *job.Emission `json:"event,omitempty"`
 
 	// CorrelationID An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more.
 	CorrelationID *string `json:"correlation_id,omitempty"`
@@ -1657,9 +1503,9 @@ type Key struct {
 	KeyID string `json:"key_id"`
 
 	// Scope What the key may do.
-	Scope     string   `json:"scope"`
-	CreatedAt job.Time `json:"created_at"`
-	ExpiresAt job.Time `json:"expires_at"`
+	Scope     job.Scope `json:"scope"`
+	CreatedAt job.Time  `json:"created_at"`
+	ExpiresAt job.Time  `json:"expires_at"`
 }
 
 // KeyDirectory A JSON Web Key Set (RFC 7517).
@@ -1701,10 +1547,8 @@ type LoggedDelivery struct {
 	EventName string `json:"event_name"`
 
 	// Seq The event's number within its job.
-	Seq *int `json:"seq"`
-
-	// State How far a delivery has come.
-	State string `json:"state"`
+	Seq   *int              `json:"seq"`
+	State job.DeliveryState `json:"state"`
 
 	// Attempts How often it was tried.
 	Attempts int `json:"attempts"`
@@ -1722,7 +1566,7 @@ type LoggedDelivery struct {
 	LastStatus *int `json:"last_status"`
 
 	// LastError What went wrong last; null if nothing did.
-	LastError *SendFailure `json:"last_error"`
+	LastError *view.SendCause `json:"last_error"`
 
 	// Links What can be done with the delivery.
 	Links DeliveryLinks `json:"links"`
@@ -1731,10 +1575,7 @@ type LoggedDelivery struct {
 // MadeFixture A job that was made.
 type MadeFixture struct {
 	// JobID The id of the job.
-	JobID job.ID `json:"job_id"`
-
-	// Fixture scheduled: CREATED, a day ahead. running: with `progress` behind it. succeeded, failed, canceled. exhausted: failed after all
-	// attempts. gone: succeeded and deleted. expired: succeeded, and the result has expired.
+	JobID   job.ID    `json:"job_id"`
 	Fixture string    `json:"fixture"`
 	State   job.State `json:"state"`
 }
@@ -1761,62 +1602,6 @@ type Moment struct {
 
 	// Fault What a fault did to it: in words, and the effect as JSON.
 	Fault *string `json:"fault,omitempty"`
-}
-
-// OutcomeDocument The outcome of one attempt of a job, as draft-ratnawat-httpapi-async-problem-details describes it. `jobStatus` follows
-// from the attempt's state: CREATED, QUEUED and ASSIGNED are ACCEPTED, RUNNING is PROCESSING, SUCCEEDED is COMPLETED, FAILED
-// is FAILED, or TIMED_OUT if the code is RFA_EXEC_TIMEOUT, and CANCELED is CANCELLED.
-//
-// The members from `type` to `code`, `retryable` and `processingStage` are those of a failure; `completedAt` is there once the
-// attempt has ended. It never changes afterwards.
-//
-// A failure that the request for a CUSTOM job plans has the `type`, the texts and the extension members that are planned.
-type OutcomeDocument struct {
-	// Type The address of the page that explains the failure; its last part is a FailureReason.
-	Type *string `json:"type,omitempty"`
-
-	// Title The reason in a few words.
-	Title *string `json:"title,omitempty"`
-
-	// Status The HTTP status that a synchronous answer would have had.
-	Status *int `json:"status,omitempty"`
-
-	// Detail What happened.
-	Detail *string `json:"detail,omitempty"`
-
-	// Instance The address of the attempt.
-	Instance string    `json:"instance"`
-	Code     *job.Code `json:"code,omitempty"`
-
-	// JobID The id of the job.
-	JobID     job.ID `json:"jobId"`
-	JobStatus string `json:"jobStatus"`
-
-	// SubmittedAt When the job was accepted.
-	SubmittedAt job.Time `json:"submittedAt"`
-
-	// CompletedAt When the attempt ended.
-	CompletedAt *job.Time `json:"completedAt,omitempty"`
-
-	// Retryable Whether the same job may succeed if it is tried again. Advice only.
-	Retryable *bool `json:"retryable,omitempty"`
-
-	// RetryAfter Seconds to wait before that, from `completedAt`. Only if `retryable` is true.
-	RetryAfter      *int       `json:"retryAfter,omitempty"`
-	ProcessingStage *job.Stage `json:"processingStage,omitempty"`
-
-	// CorrelationID The correlation id of the submission.
-	CorrelationID *string `json:"correlationId,omitempty"`
-
-	// Attempt The attempt's number.
-	Attempt int `json:"attempt"`
-
-	// Scenario What the catalogue lets the job do. Of a job whose definition is damaged the kind alone is known.
-	Scenario Scenario `json:"scenario"`
-
-	// Language The language of `title` and `detail`. On a message to a receiver or a broker it is English. Over HTTP it is the one that
-	// the submission's `Accept-Language` asked for.
-	Language *string `json:"language,omitempty"`
 }
 
 // PageInfo The place of a page in its list.
@@ -1996,7 +1781,7 @@ type Refusal struct {
 	// Violations All that is wrong with the item; the pointers are into the whole request.
 	Violations      []job.Violation `json:"violations,omitempty"`
 	Retryable       bool            `json:"retryable"`
-	ProcessingStage string          `json:"processingStage"`
+	ProcessingStage job.Stage       `json:"processingStage"`
 }
 
 // RefusedItem An item that was refused.
@@ -2032,11 +1817,9 @@ type Report struct {
 	// FinishedAt When the attempt ended.
 	FinishedAt *job.Time `json:"finished_at"`
 
-	// DurationMs From start to end; 0 if it never started.
-	DurationMs int `json:"duration_ms"`
-
-	// Failure The outcome document of an attempt that failed.
-	Failure *FailureDocument `json:"failure,omitempty"`
+	// DurationMS From start to end; 0 if it never started.
+	DurationMS int           `json:"duration_ms"`
+	Failure    *job.Document `json:"failure,omitempty"`
 
 	// Events The job's history from its first event to the end of this attempt.
 	Events []Event `json:"events"`
@@ -2172,8 +1955,8 @@ type Scenario struct {
 	// WorkKind The job's work kind.
 	WorkKind string `json:"workKind"`
 
-	// DurationMs How long its work takes in milliseconds.
-	DurationMs *int `json:"durationMs,omitempty"`
+	// DurationMS How long its work takes in milliseconds.
+	DurationMS *int `json:"durationMs,omitempty"`
 
 	// ExpectedOutcome The final state of the first attempt.
 	ExpectedOutcome *string `json:"expectedOutcome,omitempty"`
@@ -2200,15 +1983,11 @@ type Schedule struct {
 	Interval *string `json:"interval"`
 
 	// Jitter By how much a run is later than its due time at most.
-	Jitter  *string   `json:"jitter"`
-	StartAt *job.Time `json:"start_at"`
-	EndAt   *job.Time `json:"end_at"`
-
-	// Overlap What becomes of a due time while an earlier run of the schedule is not final.
-	Overlap string `json:"overlap"`
-
-	// CatchUp Which due times are run of those that are more than a minute late, because nothing could be submitted.
-	CatchUp string `json:"catch_up"`
+	Jitter  *string     `json:"jitter"`
+	StartAt *job.Time   `json:"start_at"`
+	EndAt   *job.Time   `json:"end_at"`
+	Overlap job.Overlap `json:"overlap"`
+	CatchUp job.CatchUp `json:"catch_up"`
 
 	// CatchUpMax How many due times `all` catches up.
 	CatchUpMax int `json:"catch_up_max"`
@@ -2245,23 +2024,13 @@ type Schedule struct {
 	Skipped int `json:"skipped"`
 
 	// LastError Why a due time got no job last; null if none was refused.
-	LastError *ScheduleError `json:"last_error"`
+	LastError *job.ScheduleError `json:"last_error"`
 
 	// Links What can be done with the schedule now.
 	Links ScheduleLinks `json:"links"`
 
 	// Warnings About the request that this is the answer to.
 	Warnings []job.Violation `json:"warnings,omitempty"`
-}
-
-// ScheduleError Why a due time got no job, or none yet.
-type ScheduleError struct {
-	// ScheduledFor The due time.
-	ScheduledFor job.Time `json:"scheduled_for"`
-	Code         job.Code `json:"code"`
-
-	// Detail What the submission was answered.
-	Detail string `json:"detail"`
 }
 
 // ScheduleLinks What can be done with the schedule now.
@@ -2317,13 +2086,9 @@ type SchedulePatch struct {
 	StartAt *job.Time `json:"start_at,omitempty"`
 
 	// EndAt No due time is after it.
-	EndAt *job.Time `json:"end_at,omitempty"`
-
-	// Overlap What becomes of a due time while an earlier run of the schedule is not final.
-	Overlap *string `json:"overlap,omitempty"`
-
-	// CatchUp Which due times are run of those that are more than a minute late, because nothing could be submitted.
-	CatchUp *string `json:"catch_up,omitempty"`
+	EndAt   *job.Time    `json:"end_at,omitempty"`
+	Overlap *job.Overlap `json:"overlap,omitempty"`
+	CatchUp *job.CatchUp `json:"catch_up,omitempty"`
 
 	// CatchUpMax How many due times `all` catches up.
 	CatchUpMax *int `json:"catch_up_max,omitempty"`
@@ -2362,10 +2127,10 @@ type ScheduleRequest struct {
 	EndAt *job.Time `json:"end_at,omitempty"`
 
 	// Overlap allow without it.
-	Overlap *string `json:"overlap,omitempty"`
+	Overlap *job.Overlap `json:"overlap,omitempty"`
 
 	// CatchUp none without it.
-	CatchUp *string `json:"catch_up,omitempty"`
+	CatchUp *job.CatchUp `json:"catch_up,omitempty"`
 
 	// CatchUpMax How many due times `all` catches up.
 	CatchUpMax *int `json:"catch_up_max,omitempty"`
@@ -2402,7 +2167,7 @@ type ScheduledJob struct {
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
-	Event *Emission `json:"event,omitempty"`
+	Event *job.Emission `json:"event,omitempty"`
 
 	// CorrelationID An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more.
 	CorrelationID *string `json:"correlation_id,omitempty"`
@@ -2413,15 +2178,6 @@ type ScheduledJob struct {
 type SelfLink struct {
 	// Self The job.
 	Self string `json:"self"`
-}
-
-// SendFailure What went wrong with an attempt, or ended a delivery.
-type SendFailure struct {
-	// Code What went wrong with an attempt to deliver, or ended the delivery without one.
-	Code string `json:"code"`
-
-	// Detail What failed and the receiver's address, such as `connection refused by 203.0.113.5:443`.
-	Detail string `json:"detail"`
 }
 
 // Session A time in which the traffic of a client is recorded and judged.
@@ -2534,19 +2290,7 @@ type Verdict struct {
 	Why string `json:"why"`
 
 	// Counts How many rules have each status.
-	Counts struct {
-		// Ok Rules that were kept.
-		Ok int `json:"ok"`
-
-		// Warn Broken rules that say should.
-		Warn int `json:"warn"`
-
-		// Fail Broken rules that say must.
-		Fail int `json:"fail"`
-
-		// NotTested Rules that nothing tested.
-		NotTested int `json:"not_tested"`
-	} `json:"counts"`
+	Counts Verdict_Counts `json:"counts"`
 
 	// Judged Requests that the rules looked at; fewer than `exchanges` if the session had no room for more.
 	Judged int `json:"judged"`
@@ -2570,6 +2314,21 @@ type Verdict struct {
 	Results []RuleResult `json:"results"`
 }
 
+// Verdict_Counts How many rules have each status.
+type Verdict_Counts struct {
+	// Ok Rules that were kept.
+	Ok int `json:"ok"`
+
+	// Warn Broken rules that say should.
+	Warn int `json:"warn"`
+
+	// Fail Broken rules that say must.
+	Fail int `json:"fail"`
+
+	// NotTested Rules that nothing tested.
+	NotTested int `json:"not_tested"`
+}
+
 // VerdictGuess A description of an API of which no submission was recognised; only from `forgerun proxy`.
 type VerdictGuess struct {
 	// Seen What looks like a submission, such as POST /thumbnails answered 201 with {id}.
@@ -2581,8 +2340,7 @@ type VerdictGuess struct {
 
 // Waiting Why a job waits.
 type Waiting struct {
-	// Reason What a job that has not been claimed waits for.
-	Reason string `json:"reason"`
+	Reason job.WaitingReason `json:"reason"`
 
 	// Until When it stops waiting for a time, with SCHEDULED and BACKOFF; otherwise null.
 	Until *job.Time `json:"until"`
@@ -2642,10 +2400,8 @@ type WebhookMembers struct {
 	Events []string `json:"events"`
 
 	// Description A note for people.
-	Description string `json:"description"`
-
-	// ContentMode How a CloudEvent travels over HTTP.
-	ContentMode string `json:"content_mode"`
+	Description string          `json:"description"`
+	ContentMode job.ContentMode `json:"content_mode"`
 
 	// Enabled Whether events are sent.
 	Enabled bool `json:"enabled"`
@@ -2654,7 +2410,7 @@ type WebhookMembers struct {
 	DisabledAt *job.Time `json:"disabled_at"`
 
 	// DisabledReason Why it is disabled; null if it is not.
-	DisabledReason *DisabledCause `json:"disabled_reason"`
+	DisabledReason *view.DisabledCause `json:"disabled_reason"`
 
 	// ConsecutiveFailures How many attempts have failed since the last one that did not.
 	ConsecutiveFailures int `json:"consecutive_failures"`
@@ -2695,10 +2451,8 @@ type WebhookPatch struct {
 	Events []string `json:"events,omitempty"`
 
 	// Description A note for people.
-	Description *string `json:"description,omitempty"`
-
-	// ContentMode How a CloudEvent travels over HTTP.
-	ContentMode *string `json:"content_mode,omitempty"`
+	Description *string          `json:"description,omitempty"`
+	ContentMode *job.ContentMode `json:"content_mode,omitempty"`
 
 	// Enabled Whether events are sent.
 	Enabled *bool `json:"enabled,omitempty"`
@@ -2718,7 +2472,7 @@ type WebhookRequest struct {
 	Description *string `json:"description,omitempty"`
 
 	// ContentMode How events are sent; `binary` if it is not given.
-	ContentMode *string `json:"content_mode,omitempty"`
+	ContentMode *job.ContentMode `json:"content_mode,omitempty"`
 
 	// IdempotencyKey Visible ASCII characters. The header `Idempotency-Key` may have it instead.
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`

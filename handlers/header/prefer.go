@@ -2,13 +2,17 @@ package header
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Preferences are those of a Prefer header (RFC 7240), by name in lower case.
-type Preferences map[string]string
+// Preferences are those of a Prefer header (RFC 7240), and which of them were honored.
+type Preferences struct {
+	given   map[string]string // by name in lower case
+	applied []string
+}
 
 // The grammar of a Prefer header (RFC 9110, section 5.6).
 const (
@@ -27,11 +31,11 @@ var (
 
 // ParsePrefer reads a Prefer header. The first of several equal preferences
 // counts; what is malformed is ignored, as are parameters.
-func ParsePrefer(header string) Preferences {
+func ParsePrefer(header string) *Preferences {
 	if header == "" {
-		return nil
+		return &Preferences{}
 	}
-	found := Preferences{}
+	found := map[string]string{}
 	for _, item := range element.FindAllString(header, -1) {
 		match := preference.FindStringSubmatch(item)
 		if match == nil {
@@ -45,12 +49,12 @@ func ParsePrefer(header string) Preferences {
 			found[name] = value
 		}
 	}
-	return found
+	return &Preferences{given: found}
 }
 
 // Has reports whether the preference was given without a value.
-func (p Preferences) Has(name string) bool {
-	value, ok := p[name]
+func (p *Preferences) Has(name string) bool {
+	value, ok := p.given[name]
 	return ok && value == ""
 }
 
@@ -59,8 +63,8 @@ const MaxWait = 30 * time.Second
 
 // Wait gives the time that the client is willing to wait, at most MaxWait;
 // false if it gave none in whole seconds.
-func (p Preferences) Wait() (time.Duration, bool) {
-	value := p["wait"]
+func (p *Preferences) Wait() (time.Duration, bool) {
+	value := p.given["wait"]
 	if value == "" || strings.Trim(value, "0123456789") != "" {
 		return 0, false
 	}
@@ -70,3 +74,23 @@ func (p Preferences) Wait() (time.Duration, bool) {
 	}
 	return time.Duration(n) * time.Second, true
 }
+
+// ApplyWait records that a wait was honored, if the client asked for one. An answer that needs no wait honors it too.
+func (p *Preferences) ApplyWait() {
+	if limit, ok := p.Wait(); ok {
+		p.applied = append(p.applied, "wait="+strconv.Itoa(int(limit/time.Second)))
+	}
+}
+
+// ApplyAsync records that an answer did not wait for the end of the work, if that is what the client asked for.
+func (p *Preferences) ApplyAsync() {
+	if p.Has("respond-async") {
+		p.applied = slices.Insert(p.applied, 0, "respond-async")
+	}
+}
+
+// Applied is the value of Preference-Applied, "" for none.
+func (p *Preferences) Applied() string { return strings.Join(p.applied, ", ") }
+
+// Forget withdraws what was recorded.
+func (p *Preferences) Forget() { p.applied = nil }

@@ -106,3 +106,21 @@ func sumOf(key []byte, owner job.ID, scope string, position []byte) []byte {
 	mac.Write(position)
 	return mac.Sum(nil)[:cursorSum]
 }
+
+// PositionBytes is the length of a position in a cursor: transaction, id, seq.
+const PositionBytes = 8 + len(job.ID{}) + SeqBytes
+
+// SeqBytes is the length of a seq in a cursor.
+const SeqBytes = 4
+
+// PositionOf reads what Bytes wrote.
+func PositionOf(b []byte) job.Position {
+	at := PositionBytes - SeqBytes
+	return job.Position{Tx: binary.BigEndian.Uint64(b), ID: job.ID(b[8:at]), Seq: int(binary.BigEndian.Uint32(b[at:]))}
+}
+
+// Bytes writes a position for a cursor.
+func Bytes(p job.Position) []byte {
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, PositionBytes), p.Tx)
+	return binary.BigEndian.AppendUint32(append(b, p.ID[:]...), uint32(p.Seq))
+}

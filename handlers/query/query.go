@@ -42,6 +42,9 @@ func Number(name, want string) Parameter {
 	return Parameter{Name: name, Valid: func(s string) bool { _, ok := Positive(s); return ok }, Want: want}
 }
 
+// Created are the parameters that choose by the time of creation.
+var Created = []Parameter{Time("created_after"), Time("created_before")}
+
 // Page is what all lists take.
 var Page = []Parameter{
 	{Name: "limit", Valid: isLimit, Want: "a whole number from 1 to " + strconv.Itoa(MaxLimit)},

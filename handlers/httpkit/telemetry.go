@@ -1,4 +1,4 @@
-package handlers
+package httpkit
 
 import (
 	"cmp"
@@ -38,7 +38,7 @@ type usualAnswer struct {
 // newMetrics makes the metrics of the HTTP side, with the usual answer of each
 // route from zero. Labels come from the route table, never from the client's
 // text.
-func newMetrics(f telemetry.Factory, routes []route) *metrics {
+func newMetrics(f telemetry.Factory, routes []Route) *metrics {
 	m := &metrics{
 		requests: f.Counters("http_requests_total",
 			"HTTP requests answered, by route pattern, method and status.", []string{"route", "method", "code"}),
@@ -56,9 +56,9 @@ func newMetrics(f telemetry.Factory, routes []route) *metrics {
 		usual: map[string]usualAnswer{},
 	}
 	for _, rt := range append(routes, *unmatchedRoute, *preflight) {
-		m.usual[rt.action] = usualAnswer{
-			rt.method, rt.success,
-			m.requests.WithLabelValues(rt.path, rt.method, strconv.Itoa(rt.success)), m.duration.WithLabelValues(rt.path, class(rt.success)),
+		m.usual[rt.Action] = usualAnswer{
+			rt.Method, rt.Success,
+			m.requests.WithLabelValues(rt.Path, rt.Method, strconv.Itoa(rt.Success)), m.duration.WithLabelValues(rt.Path, class(rt.Success)),
 		}
 	}
 	for _, code := range authCodes {
@@ -67,25 +67,25 @@ func newMetrics(f telemetry.Factory, routes []route) *metrics {
 	return m
 }
 
-func (m *metrics) observe(r *call, took time.Duration) {
+func (m *metrics) observe(r *Request, took time.Duration) {
 	status := r.Response().StatusCode()
-	if usual := m.usual[r.route.action]; usual.status == status && usual.method == r.Method() {
+	if usual := m.usual[r.Route.Action]; usual.status == status && usual.method == r.Method() {
 		usual.requests.Inc()
-		telemetry.Observe(r.ctx, usual.duration, took)
+		telemetry.Observe(r.Ctx, usual.duration, took)
 		return
 	}
-	m.requests.WithLabelValues(r.route.path, r.Method(), strconv.Itoa(status)).Inc()
-	telemetry.Observe(r.ctx, m.duration.WithLabelValues(r.route.path, class(status)), took)
+	m.requests.WithLabelValues(r.Route.Path, r.Method(), strconv.Itoa(status)).Inc()
+	telemetry.Observe(r.Ctx, m.duration.WithLabelValues(r.Route.Path, class(status)), took)
 }
 
 // countRefused counts a submission that may come again later.
-func (m *metrics) countRefused(r *call, code job.Code) {
+func (m *metrics) countRefused(r *Request, code job.Code) {
 	switch {
-	case r.refused:
+	case r.refused == overloaded:
 		m.refused.WithLabelValues("overload").Inc()
 	case code == job.CodeQueueFull:
 		m.refused.WithLabelValues("queue_full").Inc()
-	case code == job.CodeRateLimited && r.route.submits():
+	case code == job.CodeRateLimited && r.Route.submits():
 		m.refused.WithLabelValues("rate_limit").Inc()
 	}
 }
@@ -99,63 +99,55 @@ var classes = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx"}
 // that an authenticated caller sends is continued; that of others is only linked,
 // so that they do not decide what is recorded. Public routes are not traced:
 // probes and documents are read all the time.
-func (s *Server) startSpan(r *call) {
-	if s.deps.Tracer == nil {
+func (s *Kit) startSpan(r *Request) {
+	if s.Tracer == nil {
 		return
 	}
-	method, path := r.Method(), r.route.path
+	method, path := r.Method(), r.Route.Path
 	options := []trace.SpanStartOption{
-		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.start),
+		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.Start),
 		trace.WithAttributes(semconv.HTTPRequestMethodKey.String(method), semconv.HTTPRoute(path)),
 	}
-	_, parent := r.traceparent()
-	base := r.base
+	_, parent := r.Traceparent()
+	base := r.Base
 	switch {
 	case !parent.IsValid():
-	case known(r.caller.ClientID) || r.caller.Admin:
+	case Known(r.Caller.ClientID) || r.Caller.Admin:
 		base = trace.ContextWithRemoteSpanContext(base, parent)
 	default:
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: parent}))
 	}
-	r.base, r.span = s.deps.Tracer.Start(base, method+" "+path, options...)
-	r.ctx = trace.ContextWithSpan(r.ctx, r.span)
+	r.Base, r.Span = s.Tracer.Start(base, method+" "+path, options...)
+	r.Ctx = trace.ContextWithSpan(r.Ctx, r.Span)
 }
 
 // endSpan adds the answer to the request's span and ends it. That of an event
 // stream ends when its answer begins: a span that is open for hours is not seen.
-func (r *call) endSpan() {
-	if !r.span.IsRecording() {
+func (r *Request) endSpan() {
+	if !r.Span.IsRecording() {
 		return
 	}
 	status := r.Response().StatusCode()
-	r.span.SetAttributes(semconv.HTTPResponseStatusCode(status), telemetry.RequestID.String(r.idText))
-	r.setID(telemetry.ClientID, cmp.Or(r.caller.ClientID, r.client, r.claimed.ClientID))
-	r.setID(telemetry.JobID, r.jobID)
-	r.setID(telemetry.BatchID, r.batchID)
-	r.setID(telemetry.WebhookID, r.webhook)
-	if r.keyID != "" {
-		r.span.SetAttributes(telemetry.KeyID.String(r.keyID))
+	r.Span.SetAttributes(semconv.HTTPResponseStatusCode(status), telemetry.RequestID.String(r.ID))
+	if id := cmp.Or(r.Caller.ClientID, r.Claimed.ClientID); Known(id) {
+		r.Span.SetAttributes(telemetry.ClientID.String(id.String()))
 	}
-	if r.failed != nil {
-		code := string(r.failed.Code)
-		r.span.SetAttributes(telemetry.ErrorCode.String(code))
+	for _, s := range r.subjects {
+		r.Span.SetAttributes(attribute.String("forgerun."+s.name, s.id.String()))
+	}
+	if r.Failed != nil {
+		code := string(r.Failed.Code)
+		r.Span.SetAttributes(telemetry.ErrorCode.String(code))
 		if status >= 500 {
-			r.span.SetAttributes(semconv.ErrorTypeKey.String(code))
+			r.Span.SetAttributes(semconv.ErrorTypeKey.String(code))
 		}
 	}
-	r.span.End()
+	r.Span.End()
 }
 
-// setID adds an id to the span, if there is one.
-func (r *call) setID(key attribute.Key, id job.ID) {
-	if known(id) {
-		r.span.SetAttributes(key.String(id.String()))
-	}
-}
-
-// traceparent gives the client's header of that name and the span in it; "" and
+// Traceparent gives the client's header of that name and the span in it; "" and
 // one that is not valid unless the header is there once and of the right form.
-func (r *call) traceparent() (string, trace.SpanContext) {
+func (r *Request) Traceparent() (string, trace.SpanContext) {
 	lines := r.Request().Header.PeekAll("traceparent")
 	if len(lines) != 1 {
 		return "", trace.SpanContext{}
@@ -168,51 +160,51 @@ func (r *call) traceparent() (string, trace.SpanContext) {
 	return value, span
 }
 
-// provenance is what the headers of a request say of where it comes from.
-type provenance struct {
-	language      string
-	correlationID string // "" for none
-	traceParent   string // of the span to go on from; "" for none
+// Provenance is what the headers of a request say of where it comes from.
+type Provenance struct {
+	Language      string
+	CorrelationID string // "" for none
+	TraceParent   string // of the span to go on from; "" for none
 }
 
 // errLongCorrelation refuses a correlation id over the limit, which a client could
 // not find its job by (draft section 9.2).
 var errLongCorrelation = job.Errorf(job.CodeValidationFailed, "The X-Correlation-ID header must be %s", decode.CorrelationForm)
 
-// provenance reads the headers. The trace-id of traceparent wins over
+// Provenance reads the headers. The trace-id of traceparent wins over
 // X-Correlation-ID (draft section 3.9). A correlation id that is too long is an
 // error; other headers that are not of the right form are ignored.
-func (s *Server) provenance(r *call) (provenance, error) {
-	p := provenance{language: header.Language(r.list("Accept-Language"))}
-	switch id := r.list("X-Correlation-ID"); {
+func (r *Request) Provenance() (Provenance, error) {
+	p := Provenance{Language: header.Language(r.List("Accept-Language"))}
+	switch id := r.List("X-Correlation-ID"); {
 	case len(id) > decode.MaxCorrelationBytes:
-		return provenance{}, errLongCorrelation
+		return Provenance{}, errLongCorrelation
 	case decode.ValidCorrelation(id):
-		p.correlationID = id
+		p.CorrelationID = id
 	case id != "":
-		s.logIgnored(r, "correlation id ignored", id)
+		r.logIgnored("correlation id ignored", id)
 	}
-	if parent, span := r.traceparent(); parent != "" {
-		p.traceParent, p.correlationID = parent, span.TraceID().String()
-	} else if sent := r.list("traceparent"); sent != "" {
-		s.logIgnored(r, "traceparent ignored", sent)
+	if parent, span := r.Traceparent(); parent != "" {
+		p.TraceParent, p.CorrelationID = parent, span.TraceID().String()
+	} else if sent := r.List("traceparent"); sent != "" {
+		r.logIgnored("traceparent ignored", sent)
 	}
 	// What is traced goes on from this request, not from the client.
-	p.traceParent = cmp.Or(telemetry.Traceparent(r.ctx), p.traceParent)
+	p.TraceParent = cmp.Or(telemetry.Traceparent(r.Ctx), p.TraceParent)
 	return p, nil
 }
 
-func (s *Server) logIgnored(r *call, message, value string) {
-	s.log.LogAttrs(r.ctx, slog.LevelWarn, message,
-		slog.String("request_id", r.idText), slog.String("client_id", idOrEmpty(r.caller.ClientID)),
-		slog.String("action", r.route.action), slog.String("value", strconv.QuoteToASCII(header.Clip(value))))
+func (r *Request) logIgnored(message, value string) {
+	r.Kit.Logger.LogAttrs(r.Ctx, slog.LevelWarn, message,
+		slog.String("request_id", r.ID), slog.String("client_id", idOrEmpty(r.Caller.ClientID)),
+		slog.String("action", r.Route.Action), slog.String("value", strconv.QuoteToASCII(header.Clip(value))))
 }
 
-// complete adds to req what does not come from its body. The correlation id of
+// Complete adds to req what does not come from its body. The correlation id of
 // the headers wins over that of the body.
-func (p provenance) complete(req *job.Request) {
-	req.Language, req.TraceParent = p.language, p.traceParent
-	if p.correlationID != "" {
-		req.CorrelationID = p.correlationID
+func (p Provenance) Complete(req *job.Request) {
+	req.Language, req.TraceParent = p.Language, p.TraceParent
+	if p.CorrelationID != "" {
+		req.CorrelationID = p.CorrelationID
 	}
 }

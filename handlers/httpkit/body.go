@@ -1,4 +1,4 @@
-package handlers
+package httpkit
 
 import (
 	"cmp"
@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// smallBody is what a body may take uncounted: its connection's buffers are
+	// SmallBody is what a body may take uncounted: its connection's buffers are
 	// larger.
-	smallBody = 4 << 10
+	SmallBody = 4 << 10
 	// bodyGrowth is how many times what has arrived the buffer for it may be.
 	bodyGrowth = 4
 	// bodyShare of the memory for bodies is one client's.
@@ -49,6 +49,13 @@ type bodyMemory struct {
 }
 
 func newBodyMemory(limit int) *bodyMemory { return &bodyMemory{limit: limit, of: map[job.ID]int{}} }
+
+// BodyMemory is the memory of the bodies that are under way, in bytes.
+func (s *Kit) BodyMemory() int {
+	s.bodies.mu.Lock()
+	defer s.bodies.mu.Unlock()
+	return s.bodies.taken
+}
 
 // take takes n more bytes for a client, or says that it must wait.
 func (b *bodyMemory) take(client job.ID, n int) error {
@@ -79,27 +86,27 @@ func (b *bodyMemory) give(client job.ID, n int) {
 	}
 }
 
-// smallBuffers are buffers of smallBody bytes.
-var smallBuffers = sync.Pool{New: func() any { return new([smallBody]byte) }}
+// smallBuffers are buffers of SmallBody bytes.
+var smallBuffers = sync.Pool{New: func() any { return new([SmallBody]byte) }}
 
 // incoming is the body of a request: what has arrived, and the memory for it.
 type incoming struct {
 	bytes []byte
 	whole bool
 	wrong error            // why it was not read to its end
-	small *[smallBody]byte // nil once it was too small
+	small *[SmallBody]byte // nil once it was too small
 	taken int              // of the memory for bodies
 	read  int              // bytes of a body that was dropped
 }
 
-// readBody reads the body, once. The server leaves that to the routes: what a
+// ReadBody reads the body, once. The server leaves that to the routes: what a
 // body takes is taken when it is known whose it is, and as it arrives. How long
 // that takes is up to the client, so the request's time begins anew afterwards, and
 // its key is looked at again.
-func (r *call) readBody() ([]byte, error) {
+func (r *Request) ReadBody() ([]byte, error) {
 	stream, in := r.Request().BodyStream(), &r.incoming
 	if stream == nil { // there is none, or it did not come over a network
-		r.noteBody(r.Request().Body())
+		r.haveBody(r.Request().Body())
 		return r.Request().Body(), nil
 	}
 	if !in.whole && in.wrong == nil {
@@ -111,15 +118,27 @@ func (r *call) readBody() ([]byte, error) {
 	return in.bytes, nil
 }
 
+func (r *Request) haveBody(body []byte) {
+	if r.Kit.Interceptor != nil {
+		r.Kit.Interceptor.Body(r, body)
+	}
+}
+
+// Resume gives the request its whole time again, after a wait, unless its key has ended meanwhile.
+func (r *Request) Resume() error {
+	r.startTime()
+	return r.Kit.authenticateAgain(r)
+}
+
 // receiveBody reads the body as it arrives.
-func (r *call) receiveBody(stream io.Reader) error {
+func (r *Request) receiveBody(stream io.Reader) error {
 	in := &r.incoming
-	declared, limit := r.Request().Header.ContentLength(), r.server.cfg.MaxBodyBytes // below 0: in chunks
+	declared, limit := r.Request().Header.ContentLength(), r.Kit.MaxBodyBytes // below 0: in chunks
 	if declared > limit {
 		return readError(fasthttp.ErrBodyTooLarge)
 	}
 	began := time.Now()
-	in.small = smallBuffers.Get().(*[smallBody]byte)
+	in.small = smallBuffers.Get().(*[SmallBody]byte)
 	in.bytes = in.small[:0]
 	for !in.whole {
 		if len(in.bytes) == cap(in.bytes) {
@@ -138,24 +157,23 @@ func (r *call) receiveBody(stream io.Reader) error {
 			return readError(refusal(r.Context(), err))
 		}
 	}
-	r.noteBody(in.bytes)
-	r.waited += time.Since(began)
-	if time.Since(r.start) > time.Millisecond { // not for what came with the head
-		r.server.startTime(r)
-		return r.server.authenticateAgain(r)
+	r.haveBody(in.bytes)
+	r.Waited += time.Since(began)
+	if time.Since(r.Start) > time.Millisecond { // not for what came with the head
+		return r.Resume()
 	}
 	return nil
 }
 
 // growBody makes room for more of the body: one byte beyond the limit tells
 // that it is too large.
-func (r *call) growBody(limit int) error {
+func (r *Request) growBody(limit int) error {
 	in := &r.incoming
 	size := min(bodyGrowth*cap(in.bytes), limit+1)
 	if declared := r.Request().Header.ContentLength(); declared >= 0 {
 		size = min(size, declared)
 	}
-	if err := r.server.bodies.take(r.caller.ClientID, size-in.taken); err != nil {
+	if err := r.Kit.bodies.take(r.Caller.ClientID, size-in.taken); err != nil {
 		return err
 	}
 	in.taken = size
@@ -166,12 +184,12 @@ func (r *call) growBody(limit int) error {
 	return nil
 }
 
-// dropBody gives the memory of the body back.
-func (r *call) dropBody() {
+// DropBody gives the memory of the body back.
+func (r *Request) DropBody() {
 	in := &r.incoming
 	r.releaseSmall()
 	if in.taken > 0 {
-		r.server.bodies.give(r.caller.ClientID, in.taken)
+		r.Kit.bodies.give(r.Caller.ClientID, in.taken)
 		in.taken = 0
 	}
 	in.read += len(in.bytes)
@@ -181,8 +199,8 @@ func (r *call) dropBody() {
 // endBody drops the body, and decides what becomes of a part that was not read:
 // a small one is read after the answer, so that the connection can be used
 // again; after a large one it closes.
-func (r *call) endBody() {
-	r.dropBody()
+func (r *Request) endBody() {
+	r.DropBody()
 	in := &r.incoming
 	if in.whole || r.Request().BodyStream() == nil {
 		return
@@ -199,28 +217,28 @@ func (r *call) endBody() {
 	}
 }
 
-func (r *call) releaseSmall() {
+func (r *Request) releaseSmall() {
 	if r.incoming.small != nil {
 		smallBuffers.Put(r.incoming.small)
 		r.incoming.small = nil
 	}
 }
 
-// body gives the request's body as sent, after checking that it is uncompressed
+// JSONBody gives the request's body as sent, after checking that it is uncompressed
 // JSON. It is valid until the handler returns. Where the body may be missing,
 // it is nil then.
-func (r *call) body(optional bool) ([]byte, error) {
-	return r.bodyOf(optional, fiber.MIMEApplicationJSON)
+func (r *Request) JSONBody(optional bool) ([]byte, error) {
+	return r.BodyAs(optional, fiber.MIMEApplicationJSON)
 }
 
-// bodyOf is body for JSON of one of the given media types.
-func (r *call) bodyOf(optional bool, media ...string) ([]byte, error) {
-	body, err := r.readBody()
+// BodyAs is body for JSON of one of the given media types.
+func (r *Request) BodyAs(optional bool, media ...string) ([]byte, error) {
+	body, err := r.ReadBody()
 	if err != nil {
 		return nil, err
 	}
 	if len(body) == 0 && optional {
-		return nil, r.enter()
+		return nil, r.Enter()
 	}
 	if len(body) == 0 {
 		return nil, job.Errorf(job.CodeMalformed, "The request needs a body.")
@@ -232,22 +250,22 @@ func (r *call) bodyOf(optional bool, media ...string) ([]byte, error) {
 	if sent := r.Get(fiber.HeaderContentType); !slices.ContainsFunc(media, func(m string) bool { return isMedia(sent, m) }) {
 		return nil, job.Errorf(job.CodeUnsupportedMediaType, "Send the body as %s.", strings.Join(media, " or "))
 	}
-	return body, r.enter()
+	return body, r.Enter()
 }
 
-// decoded reads the body by a function of package decode.
-func decoded[T any](r *call, optional bool, decode func(body []byte) (T, error)) (v T, err error) {
-	body, err := r.body(optional)
+// Decoded reads the body by a function of package decode.
+func Decoded[T any](r *Request, optional bool, decode func(body []byte) (T, error)) (v T, err error) {
+	body, err := r.JSONBody(optional)
 	if err != nil {
 		return v, err
 	}
 	return decode(body)
 }
 
-// noBody handles requests whose body must say nothing.
-func noBody(handle func(*call) error) func(*call) error {
-	return func(r *call) error {
-		body, err := r.body(true)
+// NoBody handles requests whose body must say nothing.
+func NoBody(handle Handler) Handler {
+	return func(r *Request) error {
+		body, err := r.JSONBody(true)
 		if err == nil {
 			err = decode.Empty(body)
 		}
@@ -258,12 +276,12 @@ func noBody(handle func(*call) error) func(*call) error {
 	}
 }
 
-// keyedBody gives the body and the Idempotency-Key header, "" if there is none.
-func (r *call) keyedBody() (body []byte, key string, err error) {
-	if body, err = r.body(false); err != nil {
+// KeyedBody gives the body and the Idempotency-Key header, "" if there is none.
+func (r *Request) KeyedBody() (body []byte, key string, err error) {
+	if body, err = r.JSONBody(false); err != nil {
 		return nil, "", err
 	}
-	key, err = r.headerKey()
+	key, err = r.IdempotencyKey()
 	return body, key, err
 }
 
@@ -282,7 +300,7 @@ func isMedia(contentType, want string) bool {
 
 // unreadable answers a request that never became one: too large, too slow or
 // malformed. The connection closes after it; fasthttp sees to that.
-func (s *Server) unreadable(fctx *fasthttp.RequestCtx, err error) {
+func (s *Kit) unreadable(fctx *fasthttp.RequestCtx, err error) {
 	if errors.Is(err, net.ErrClosed) {
 		return // the listener made room, and the answer would not be read
 	}
@@ -290,7 +308,7 @@ func (s *Server) unreadable(fctx *fasthttp.RequestCtx, err error) {
 	c := s.app.AcquireCtx(fctx)
 	defer s.app.ReleaseCtx(c)
 	err = readError(refusal(fctx, err))
-	s.serve(c, unreadableRoute, func(*call) error { return err })
+	s.serve(c, unreadableRoute, func(*Request) error { return err })
 	if sent, ok := fctx.Conn().(*conn.Conn); ok {
 		sent.DrainOnClose(unwantedBytes, unwantedTime)
 	}
@@ -324,10 +342,15 @@ func readError(err error) error {
 
 // expect refuses a body that is declared as too large, instead of sending 100
 // Continue.
-func (s *Server) expect(fctx *fasthttp.RequestCtx) int {
-	if fctx.Request.Header.ContentLength() <= s.cfg.MaxBodyBytes {
+func (s *Kit) expect(fctx *fasthttp.RequestCtx) int {
+	if fctx.Request.Header.ContentLength() <= s.MaxBodyBytes {
 		return fasthttp.StatusContinue
 	}
 	s.unreadable(fctx, fasthttp.ErrBodyTooLarge)
 	return fasthttp.StatusRequestEntityTooLarge
+}
+
+// DecodeLimits are what the bodies of submissions are read by.
+func (c *Config) DecodeLimits() decode.Limits {
+	return decode.Limits{MaxPayload: c.MaxPayloadBytes, TestBed: c.TestBed}
 }

@@ -1,4 +1,4 @@
-package handlers
+package testbed
 
 import (
 	"cmp"
@@ -11,26 +11,26 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gofiber/fiber/v2"
-	"github.com/valyala/fasthttp"
-
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/disturb"
 	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict/fault"
 	"github.com/forgerun/forgerun/verdict/wire"
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 )
 
 func faultViews(rules []fault.Counted) query.List[fault.View] {
 	return query.ListOf(rules, fault.MaxRules, fault.ViewOf)
 }
 
-func (s *Server) replaceFaults(r *call) error {
-	body, err := r.body(true)
+func (s *API) replaceFaults(r *httpkit.Request) error {
+	body, err := r.JSONBody(true)
 	if err != nil {
 		return err
 	}
@@ -38,42 +38,42 @@ func (s *Server) replaceFaults(r *call) error {
 	if err != nil {
 		return err
 	}
-	of, err := s.session(r.ctx, r, r.caller.ClientID)
+	of, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
 	if err != nil {
 		return err
 	}
-	return respond(r, fiber.StatusOK, faultViews)(s.deps.Testbed.ReplaceFaults(r.ctx, of, f.Seed, f.Rules, f.Profile))
+	return httpkit.Respond(r, fiber.StatusOK, faultViews)(s.Testbed.ReplaceFaults(r.Ctx, of, f.Seed, f.Rules, f.Profile))
 }
 
-func (s *Server) listFaults(r *call) error {
-	return respond(r, fiber.StatusOK, faultViews)(s.faults(r))
+func (s *API) listFaults(r *httpkit.Request) error {
+	return httpkit.Respond(r, fiber.StatusOK, faultViews)(s.faults(r))
 }
 
 // faults are the rules of the session that the header names, or of the one without a label.
-func (s *Server) faults(r *call) ([]fault.Counted, error) {
-	of, err := s.session(r.ctx, r, r.caller.ClientID)
+func (s *API) faults(r *httpkit.Request) ([]fault.Counted, error) {
+	of, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
 	if err != nil {
 		return nil, err
 	}
-	return s.deps.Testbed.Faults(r.ctx, of)
+	return s.Testbed.Faults(r.Ctx, of)
 }
 
-func (s *Server) removeFaults(r *call) error {
+func (s *API) removeFaults(r *httpkit.Request) error {
 	r.Status(fiber.StatusNoContent)
-	of, err := s.session(r.ctx, r, r.caller.ClientID)
+	of, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
 	if err != nil {
 		return err
 	}
-	return s.deps.Testbed.RemoveFaults(r.ctx, of)
+	return s.Testbed.RemoveFaults(r.Ctx, of)
 }
 
-func (s *Server) removeFault(r *call) error {
+func (s *API) removeFault(r *httpkit.Request) error {
 	r.Status(fiber.StatusNoContent)
-	of, err := s.session(r.ctx, r, r.caller.ClientID)
+	of, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
 	if err != nil {
 		return err
 	}
-	return s.deps.Testbed.RemoveFault(r.ctx, of, r.pathID())
+	return s.Testbed.RemoveFault(r.Ctx, of, r.PathID())
 }
 
 // operations are those that a rule may name.
@@ -87,47 +87,42 @@ var operations = sync.OnceValue(func() (names []string) {
 	return names
 })
 
-// operation is the operationId of the request in the OpenAPI document.
-func (rt *route) operation() string {
-	return docs.Operations()[rt.method+" "+strings.Join(rt.segments(), "/")]
+// operationOf returns the operationId of the request in the OpenAPI document.
+func operationOf(rt *httpkit.Route) string {
+	return docs.Operations()[rt.Method+" "+strings.Join(rt.Segments(), "/")]
 }
 
 // headerFault asks for an effect on the one request that carries it.
 const headerFault = "ForgeRun-Fault"
 
-// injected is the error of a request that a client wanted to fail so.
-type injected struct{ wanted *job.Error }
-
-func (e injected) Error() string { return e.wanted.Error() }
-
 // findFault notes what a test bed is to do to the request: what its header says, or else the client's rules.
-func (s *Server) findFault(r *call) error {
-	own := strings.HasPrefix(r.route.path, "/v1/testbed/")
-	if r.fault = r.leftFault(own); r.fault != nil || s.deps.Testbed == nil || r.caller.ClientID.IsZero() || own {
+func (s *API) findFault(v *visit) error {
+	own := strings.HasPrefix(v.Route.Path, "/v1/testbed/")
+	if v.fault = v.leftFault(own); v.fault != nil || v.Caller.ClientID.IsZero() || own {
 		return nil
 	}
-	of, err := s.session(r.ctx, r, r.caller.ClientID)
+	of, err := s.session(v.Ctx, v, v.Caller.ClientID)
 	if err != nil {
 		return err
 	}
-	if text := r.Request().Header.Peek(headerFault); len(text) > 0 {
+	if text := v.Request.Request().Header.Peek(headerFault); len(text) > 0 {
 		e, err := decode.Fault(text)
 		if err != nil {
 			return inHeader(headerFault, err)
 		}
-		r.fault = &e
+		v.fault = &e
 		return nil
 	}
-	r.fault, err = s.deps.Testbed.Fault(r.ctx, of, r.route.operation(), r.subject())
+	v.fault, err = s.Testbed.Fault(v.Ctx, of, operationOf(v.Route), subjectOf(v.Request))
 	return err
 }
 
-// subject names what the request is about. Without a key it reads the body, unless that is announced as a large one, which may be
+// subjectOf names what the request is about. Without a key it reads the body, unless that is announced as a large one, which may be
 // refused unread: then its length stands for it. The handler reports what is wrong with the body.
-func (r *call) subject() string {
+func subjectOf(r *httpkit.Request) string {
 	key, body := r.Request().Header.Peek("Idempotency-Key"), r.Request().Header.Peek(fiber.HeaderContentLength)
-	if len(key) == 0 && r.Request().Header.ContentLength() <= smallBody {
-		body, _ = r.readBody()
+	if len(key) == 0 && r.Request().Header.ContentLength() <= httpkit.SmallBody {
+		body, _ = r.ReadBody()
 	}
 	return fault.Subject(r.Method(), string(r.Request().URI().Path()), key, body)
 }
@@ -142,29 +137,31 @@ func inHeader(name string, err error) error {
 	return err
 }
 
-// disturb does what comes before the work, or instead of it; done says that the request has its answer.
-func (s *Server) disturb(r *call) (done bool, err error) {
-	if err := s.findFault(r); err != nil || r.fault == nil {
+// Before does what comes before the work, or instead of it; done says that the request has its answer.
+func (s *API) Before(r *httpkit.Request) (done bool, err error) {
+	v := visitOf(r)
+	if err := s.findFault(v); err != nil || v.fault == nil {
 		return false, err
 	}
-	e := r.fault
-	r.leaveFault()
+	e := v.fault
+	r.Hides, r.Rewrite = e.Unfinished, e.Rewrites()
+	v.leaveFault()
 	if e.Held() > 0 || e.SlowBytes > 0 {
-		if err := s.slow(r, e.Wait()); err != nil {
+		if err := s.slow(v, e.Wait()); err != nil {
 			return false, err
 		}
 	}
 	if e.Replaces() && r.Request().BodyStream() != nil {
-		_, _ = r.readBody() // for the record; that it is wrong is not what the client wanted to hear
+		_, _ = r.ReadBody() // for the record; that it is wrong is not what the client wanted to hear
 	}
 	switch {
 	case e.Unanswered():
 		return true, nil
 	case e.Moved != 0:
 		path := string(r.Request().URI().RequestURI())
-		to := s.links.At(path)
-		if other := r.elsewhere(); other != "" {
-			public, _ := url.Parse(s.cfg.PublicURL) // which is one
+		to := s.Links.At(path)
+		if other := v.elsewhere(); other != "" {
+			public, _ := url.Parse(s.PublicURL) // which is one
 			to = other + public.EscapedPath() + path
 		}
 		r.Set(fiber.HeaderLocation, to)
@@ -175,24 +172,25 @@ func (s *Server) disturb(r *call) (done bool, err error) {
 		status := cmp.Or(e.Status, fiber.StatusBadGateway)
 		return true, r.Status(status).Send(wire.Page(status))
 	case e.Replaces():
-		return true, injected{&job.Error{Code: testbed.ErrorOf(e)}}
+		return true, httpkit.Wanted{Code: testbed.ErrorOf(e)}
 	}
 	return false, nil
 }
 
 // slow takes a place among what the client holds open, until the answer is sent, and keeps the client waiting for so long, or until it
 // hangs up. The request's time begins anew afterwards, and its key must still be good.
-func (s *Server) slow(r *call, d time.Duration) error {
-	release, err := s.limiter.Acquire(r.caller.ClientID)
+func (s *API) slow(v *visit, d time.Duration) error {
+	r := v.Request
+	release, err := s.Waits.Acquire(r.Caller.ClientID)
 	if err != nil {
-		r.fault = nil
+		v.fault = nil
 		return err
 	}
-	r.slowFault = release
+	v.slowFault = release
 	if d == 0 {
 		return nil
 	}
-	if _, err := r.readBody(); err != nil { // what is read to its end shows that the client hangs up
+	if _, err := r.ReadBody(); err != nil { // what is read to its end shows that the client hangs up
 		return err
 	}
 	gone := make(chan struct{})
@@ -202,41 +200,39 @@ func (s *Server) slow(r *call, d time.Duration) error {
 	select {
 	case <-time.After(d):
 	case <-gone:
-		r.hungUp = true
-	case <-s.limiter.Context().Done():
+		v.hungUp = true
+	case <-s.Waits.Context().Done():
 	}
-	s.startTime(r)
-	return s.authenticateAgain(r)
+	return r.Resume()
 }
 
-// finish records the request, and does what its fault wants after the work.
-func (s *Server) finish(r *call) {
-	if r.fault != nil && !r.streams {
-		if disturb.Rewrites(r.fault, r.Response()) {
+// After records the request, and does what its fault wants after the work.
+func (s *API) After(r *httpkit.Request) {
+	v := visitOf(r)
+	if v.fault != nil && !r.Streams {
+		if disturb.Rewrites(v.fault, r.Response()) {
 			r.Response().Header.Del(fiber.HeaderETag) // it is another representation
 		}
-		r.setRetryAfter()
+		v.setRetryAfter()
 	}
-	later := s.record(r)
-	if r.fault != nil && r.fault.Refuse > 0 {
-		s.refuseConnections(r)
+	later := s.record(v)
+	if v.fault != nil && v.fault.Refuse > 0 {
+		r.Response().Header.SetConnectionClose() // of this request, after its answer
+		s.RefuseConnections(time.Duration(v.fault.Refuse))
 	}
-	if r.fault != nil && !r.streams { // those have theirs disturbed on their way
-		disturb.Answer(s.limiter.Context(), r.fault, r.Context(), later)
+	if v.fault != nil && !r.Streams { // those have theirs disturbed on their way
+		disturb.Answer(s.Waits.Context(), v.fault, r.Context(), later)
 	}
-	if r.slowFault == nil {
+	if v.slowFault == nil {
 		return
 	}
 	c, ok := r.Context().Conn().(*conn.Conn)
-	if !ok || r.streams || r.fault == nil || !sentLater(r.fault) {
-		r.slowFault()
+	if !ok || r.Streams || v.fault == nil || !sentLater(v.fault) {
+		v.slowFault()
 		return
 	}
-	c.OnClose.Store(&r.slowFault) // the connection ends with the slow answer
+	c.OnClose.Store(&v.slowFault) // the connection ends with the slow answer
 }
-
-// unfinished reports whether the answer hides that a job has ended.
-func (r *call) unfinished() bool { return r.fault != nil && r.fault.Unfinished }
 
 // sentLater reports whether the client waits for the end of an answer that has begun.
 func sentLater(e *fault.Effect) bool {
@@ -244,19 +240,19 @@ func sentLater(e *fault.Effect) bool {
 }
 
 // setRetryAfter sets the Retry-After that the fault asks for, if any.
-func (r *call) setRetryAfter() {
-	lines, set := r.fault.RetryAfterLines(time.Now())
+func (v *visit) setRetryAfter() {
+	lines, set := v.fault.RetryAfterLines(time.Now())
 	if !set {
 		return
 	}
-	r.Response().Header.Del(fiber.HeaderRetryAfter)
+	v.Response().Header.Del(fiber.HeaderRetryAfter)
 	for _, line := range lines {
-		r.Response().Header.Add(fiber.HeaderRetryAfter, line)
+		v.Response().Header.Add(fiber.HeaderRetryAfter, line)
 	}
 }
 
 // toldToWait returns the seconds of the answer's Retry-After as a right client understands it; nil if there is none that is valid.
-func (r *call) toldToWait() *int {
+func toldToWait(r *httpkit.Request) *int {
 	lines := r.Response().Header.PeekAll(fiber.HeaderRetryAfter)
 	if len(lines) != 1 {
 		return nil
@@ -272,11 +268,11 @@ func (r *call) toldToWait() *int {
 
 // elsewhere returns the origin to which a fault moves the request: another name of this machine than that by which the client came. It
 // is "" for any other name, which is the client's own word.
-func (r *call) elsewhere() string {
-	if !r.fault.OtherHost {
+func (v *visit) elsewhere() string {
+	if !v.fault.OtherHost {
 		return ""
 	}
-	host := string(r.Request().Header.Host())
+	host := string(v.Request.Request().Header.Host())
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {
 		name = strings.Trim(host, "[]")
@@ -292,4 +288,19 @@ func (r *call) elsewhere() string {
 		return "http://localhost" + port
 	}
 	return ""
+}
+
+// showFault answers as GET of one rule would, which there is not.
+func (s *API) showFault(r *httpkit.Request) error {
+	rules, err := s.faults(r)
+	if err != nil {
+		return err
+	}
+	id := r.PathID().String()
+	for _, rule := range rules {
+		if rule.ID == id {
+			return nil
+		}
+	}
+	return job.Errorf(job.CodeRequestNotFound, "No rule with this id was found.")
 }

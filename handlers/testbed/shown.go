@@ -1,9 +1,11 @@
-package handlers
+package testbed
 
 import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+
+	"github.com/forgerun/forgerun/handlers/api"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -15,8 +17,9 @@ import (
 )
 
 // shown notes which jobs the answer shows, as the client sees them.
-func (r *call) shown(x *verdict.Exchange) {
-	if r.tellsEnd(x) {
+func (v *visit) shown(x *verdict.Exchange) {
+	r := v.Request
+	if v.tellsEnd(x) {
 		wire.Show(x, x.Job, true)
 		return
 	}
@@ -25,47 +28,50 @@ func (r *call) shown(x *verdict.Exchange) {
 	}
 	document := r.Response().Body()
 	body := document
-	if disturb.Rewrites(r.fault, r.Response()) {
-		body = testbed.Shape.Rewrite(r.fault, document)
+	if disturb.Rewrites(v.fault, r.Response()) {
+		body = testbed.Shape.Rewrite(v.fault, document)
 	}
-	var v struct {
+	var doc struct {
 		ID     job.ID `json:"job_id"`
 		Draft  job.ID `json:"jobId"`
 		Batch  job.ID `json:"batch_id"`
-		Counts *countsView
+		Counts *api.BatchCounts
 		Data   []struct {
 			ID      job.ID `json:"job_id"`
 			Result  job.BulkResult
 			Outcome job.Outcome
 		}
 	}
-	_ = json.Unmarshal(body, &v) // what has another form shows nothing of this
+	_ = json.Unmarshal(body, &doc) // what has another form shows nothing of this
 	switch {
 	case x.Role == verdict.Submit:
-		x.Made = testbed.IDOf(cmp.Or(v.ID, v.Draft))
+		x.Made = testbed.IDOf(cmp.Or(doc.ID, doc.Draft))
 	case x.Role == verdict.SubmitMany:
-		x.Made = testbed.IDOf(v.Batch)
-	case v.Counts != nil && v.Counts.open() == 0: // of a batch, before or after its outcome was taken
-		wire.Show(x, testbed.IDOf(v.Batch), true)
-	case x.Operation == "listAttempts" && len(v.Data) > 0 && v.Data[len(v.Data)-1].Outcome != "":
+		x.Made = testbed.IDOf(doc.Batch)
+	case doc.Counts != nil && open(doc.Counts) == 0: // of a batch, before or after its outcome was taken
+		wire.Show(x, testbed.IDOf(doc.Batch), true)
+	case x.Operation == "listAttempts" && len(doc.Data) > 0 && doc.Data[len(doc.Data)-1].Outcome != "":
 		wire.Show(x, x.Job, true)
 	case x.Operation == "listBulkItems":
-		for _, item := range v.Data {
+		for _, item := range doc.Data {
 			if item.Result != job.ItemPending {
-				wire.Show(x, testbed.ItemOf(r.bulkID, item.ID), true)
+				wire.Show(x, testbed.ItemOf(r.PathID(), item.ID), true)
 			}
 		}
 	}
-	if disturb.Rewrites(r.fault, r.Response()) {
-		testbed.Shape.Rewritten(r.fault, document, x)
+	if disturb.Rewrites(v.fault, r.Response()) {
+		testbed.Shape.Rewritten(v.fault, document, x)
 		return
 	}
 	testbed.Shape.Jobs(body, x)
 }
 
+// open counts the items of a batch that have not ended.
+func open(c *api.BatchCounts) int { return c.Created + c.Queued + c.Assigned + c.Running }
+
 // tellsEnd reports whether the answer says that the job which the path names has ended, other than by showing its state.
-func (r *call) tellsEnd(x *verdict.Exchange) bool {
-	if r.fault != nil && r.fault.Replaces() {
+func (v *visit) tellsEnd(x *verdict.Exchange) bool {
+	if v.fault != nil && v.fault.Replaces() {
 		return false
 	}
 	switch x.Operation {
@@ -77,7 +83,7 @@ func (r *call) tellsEnd(x *verdict.Exchange) bool {
 	case "jobEvents":
 		return x.Status == fiber.StatusNoContent
 	case "retryJob":
-		return r.failed != nil && r.failed.State.Final()
+		return v.Failed != nil && v.Failed.State.Final()
 	}
 	return false
 }

@@ -1,0 +1,144 @@
+// Package bulk is the resource of operations on many jobs.
+package bulk
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/forgerun/forgerun/handlers/api"
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/handlers/query"
+	"github.com/forgerun/forgerun/handlers/views"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
+	"github.com/gofiber/fiber/v2"
+)
+
+// Bulk are the use cases of operations on many jobs. A position that is not zero is where
+// a list goes on.
+type Bulk interface {
+	Begin(ctx context.Context, r job.BulkRequest) (*job.Bulk, error)
+	Count(ctx context.Context, r job.BulkRequest) (job.BulkCount, error)
+	Bulk(ctx context.Context, owner job.BulkOwner, id job.ID) (*job.Bulk, error)
+	Bulks(ctx context.Context, owner job.BulkOwner, q job.BulkQuery) ([]*job.Bulk, job.ID, error)
+	Items(ctx context.Context, owner job.BulkOwner, id job.ID, q job.BulkQuery) ([]job.BulkItem, job.ID, error)
+	Abort(ctx context.Context, owner job.BulkOwner, id job.ID) (*job.Bulk, error)
+}
+
+// API answers requests about bulk operations.
+type API struct {
+	*httpkit.Kit
+	Views views.Views
+	Bulk  Bulk
+}
+
+// Routes are those of bulk operations.
+func (s *API) Routes() []httpkit.Route {
+	const get, post, client = httpkit.Get, httpkit.Post, httpkit.ClientKey
+	return []httpkit.Route{
+		httpkit.Row(post, "/v1/bulk", client, "begin_bulk", fiber.StatusAccepted, s.begin),
+		httpkit.Row(get, "/v1/bulk", client, "list_bulks", fiber.StatusOK, s.list, query.Page...),
+		httpkit.Row(get, "/v1/bulk/:id", client, "get_bulk", fiber.StatusOK, s.get),
+		httpkit.Row(get, "/v1/bulk/:id/items", client, "list_bulk_items", fiber.StatusOK, s.listItems, itemsQuery...),
+		httpkit.Row(post, "/v1/bulk/:id/abort", client, "abort_bulk", fiber.StatusOK, httpkit.Once(httpkit.NoBody(s.abort))),
+	}
+}
+
+// poll is the advised wait before the next look at an operation, in seconds.
+const poll = 1
+
+// itemsQuery chooses items by their result.
+var itemsQuery = append([]query.Parameter{query.Choice("result", job.BulkResults)}, query.Page...)
+
+func ownerOf(r *httpkit.Request) job.BulkOwner { return job.BulkOwner{ClientID: r.Caller.ClientID} }
+
+// begin begins an operation, once for each idempotency key. A dry run begins none, so
+// it needs no key; it would keep the key's transaction open for long.
+func (s *API) begin(r *httpkit.Request) error {
+	body, key, err := r.KeyedBody()
+	if err != nil {
+		return err
+	}
+	req, err := decode.Bulk(body, false)
+	if err != nil {
+		return err
+	}
+	if err := r.LimitItems(httpkit.FilteredCost, " A bulk operation, or a dry run of one, counts as %d."); err != nil {
+		return err
+	}
+	req.Owner, req.RequestID = ownerOf(r), r.ID
+	if req.DryRun {
+		return httpkit.Respond(r, fiber.StatusOK, func(n job.BulkCount) view.BulkCount[api.JobSummary] {
+			return view.BulkCountOf(n, s.Views.Summary)
+		})(s.Bulk.Count(r.Ctx, req))
+	}
+	start := func(r *httpkit.Request) error {
+		b, err := s.Bulk.Begin(r.Ctx, req)
+		if err != nil {
+			return err
+		}
+		r.Made = b.ID
+		r.About(httpkit.BulkID, b.ID)
+		r.AcceptedAt(job.BulkPath(b.ID), false)
+		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(poll))
+		return r.JSON(fiber.StatusAccepted, view.BulkReceiptOf(b))
+	}
+	if key == "" {
+		return start(r)
+	}
+	first, err := r.Once(r.RequestKey(key, decode.Canonical(body)), start)
+	r.About(httpkit.BulkID, first.Subject)
+	return err
+}
+
+func (s *API) list(r *httpkit.Request) error {
+	return httpkit.Paged(r, "bulk", s.show, func(after job.ID, limit int) ([]*job.Bulk, job.ID, error) {
+		return s.Bulk.Bulks(r.Ctx, ownerOf(r), job.BulkQuery{After: after, Limit: limit})
+	})
+}
+
+func (s *API) get(r *httpkit.Request) error {
+	return s.send(r)(s.Bulk.Bulk(r.Ctx, ownerOf(r), r.PathID()))
+}
+
+func (s *API) abort(r *httpkit.Request) error {
+	return s.send(r)(s.Bulk.Abort(r.Ctx, ownerOf(r), r.PathID()))
+}
+
+// send answers with an operation, and while it runs with when to look again.
+func (s *API) send(r *httpkit.Request) func(*job.Bulk, error) error {
+	return func(b *job.Bulk, err error) error {
+		if err != nil {
+			return err
+		}
+		if b.FinishedAt == nil {
+			r.Set(fiber.HeaderRetryAfter, strconv.Itoa(poll))
+		}
+		return r.JSON(fiber.StatusOK, s.show(b))
+	}
+}
+
+func (s *API) listItems(r *httpkit.Request) error {
+	scope := "bulk " + r.PathID().String() + "?" + r.Filters()
+	return httpkit.Paged(r, scope, view.BulkItemOf, func(after job.ID, limit int) ([]job.BulkItem, job.ID, error) {
+		q := job.BulkQuery{After: after, Limit: limit, Result: job.BulkResult(r.Query("result"))}
+		return s.Bulk.Items(r.Ctx, ownerOf(r), r.PathID(), q)
+	})
+}
+
+// bulkView is api.Bulk.
+type bulkView struct {
+	view.Bulk
+	Filter job.BulkFilter `json:"filter"`
+	Links  api.BulkLinks  `json:"links"`
+}
+
+func (s *API) show(b *job.Bulk) bulkView {
+	self := s.Links.At(job.BulkPath(b.ID))
+	v := bulkView{view.BulkOf(b), b.Filter, api.BulkLinks{Self: self, Items: self + "/items"}}
+	if b.FinishedAt == nil {
+		v.Links.Abort = new(self + "/abort")
+	}
+	return v
+}

@@ -1,0 +1,115 @@
+// Package clients is the resource of clients and their API keys.
+package clients
+
+import (
+	"context"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/api"
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
+)
+
+// Clients are the use cases of clients and their keys. They decide themselves what the caller may do.
+type Clients interface {
+	httpkit.Keys
+	CreateClient(ctx context.Context, caller job.Caller) (job.Client, error)
+	CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error)
+	RenewKey(ctx context.Context, caller job.Caller, client job.ID) (job.IssuedKey, error)
+	RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error
+}
+
+// API answers requests about clients.
+type API struct {
+	*httpkit.Kit
+	Clients Clients
+	// CancelJobs stops some of a client's unfinished jobs, and tells whether there may be more.
+	CancelJobs func(ctx context.Context, client job.ID) (canceled int, more bool, err error)
+}
+
+// Routes are those of clients.
+func (s *API) Routes() []httpkit.Route {
+	const post = httpkit.Post
+	create, renew, cancel := httpkit.NoBody(s.createClient), httpkit.NoBody(s.renewKey), httpkit.NoBody(s.cancelClient)
+	return []httpkit.Route{
+		httpkit.Row(post, "/v1/clients", httpkit.Registration, "create_client", fiber.StatusCreated, httpkit.Once(create)),
+		httpkit.Row(post, "/v1/clients/:id/keys", httpkit.Registration, "create_key", fiber.StatusCreated, httpkit.Once(s.createKey)),
+		httpkit.Row(post, "/v1/clients/:id/keys/renew", httpkit.Renewal, "renew_key", fiber.StatusOK, httpkit.Once(renew)),
+		httpkit.Row(post, "/v1/clients/:id/keys/revoke", httpkit.Account, "revoke_key", fiber.StatusOK, httpkit.Once(s.revokeKey)),
+		httpkit.Row(post, "/v1/clients/:id/jobs/cancel", httpkit.OperatorToken, "cancel_client", fiber.StatusOK, httpkit.Once(cancel)),
+	}
+}
+
+func (s *API) createClient(r *httpkit.Request) error {
+	created, err := s.Clients.CreateClient(r.Ctx, r.Caller)
+	if err != nil {
+		return err
+	}
+	r.Span.SetAttributes(telemetry.ClientID.String(created.ID.String()))
+	return r.JSON(fiber.StatusCreated, api.Client{ClientID: created.ID})
+}
+
+// createKey answers 201 to repetitions too; api_key is null then.
+func (s *API) createKey(r *httpkit.Request) error {
+	k, err := httpkit.Decoded(r, true, decode.CreateKey)
+	if err != nil {
+		return err
+	}
+	return issued(r, fiber.StatusCreated)(s.Clients.CreateKey(r.Ctx, r.Caller, r.PathID(), k.Rotate, k.Scope))
+}
+
+func (s *API) renewKey(r *httpkit.Request) error {
+	return issued(r, fiber.StatusOK)(s.Clients.RenewKey(r.Ctx, r.Caller, r.PathID()))
+}
+
+// issued answers with a key. Its secret is in this answer alone.
+func issued(r *httpkit.Request, status int) func(job.IssuedKey, error) error {
+	return func(key job.IssuedKey, err error) error {
+		if err != nil {
+			return err
+		}
+		changed(r, key.ClientID, key.ID)
+		hidden := key
+		hidden.Secret = ""
+		return r.SecretJSON(status, keyOf(key), keyOf(hidden))
+	}
+}
+
+func (s *API) revokeKey(r *httpkit.Request) error {
+	keyID, err := httpkit.Decoded(r, false, decode.RevokeKey)
+	if err != nil {
+		return err
+	}
+	id := r.PathID()
+	if err := s.Clients.RevokeKey(r.Ctx, r.Caller, id, keyID); err != nil {
+		return err
+	}
+	changed(r, id, keyID) // only now: before, it was but the client's text
+	return r.JSON(fiber.StatusOK, api.Revoked{Revoked: true})
+}
+
+// changed notes in the request's span whose key it changed.
+func changed(r *httpkit.Request, client job.ID, key string) {
+	r.Span.SetAttributes(telemetry.ClientID.String(client.String()), telemetry.KeyID.String(key))
+}
+
+// cancelClient stops a part of a client's jobs at a time, as many as a request can.
+func (s *API) cancelClient(r *httpkit.Request) error {
+	id := r.PathID()
+	canceled, more, err := s.CancelJobs(r.Ctx, id)
+	if err != nil {
+		return err
+	}
+	r.Span.SetAttributes(telemetry.ClientID.String(id.String()))
+	return r.JSON(fiber.StatusOK, api.CanceledJobs{Canceled: canceled, More: more})
+}
+
+func keyOf(k job.IssuedKey) api.Key {
+	return api.Key{
+		APIKey: view.OrNull(k.Secret), KeyID: k.ID, Scope: k.Scope, CreatedAt: job.Time(k.CreatedAt), ExpiresAt: job.Time(k.ExpiresAt),
+	}
+}

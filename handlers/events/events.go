@@ -1,0 +1,216 @@
+// Package events is the resource of events: as lists, and as streams (SSE).
+package events
+
+import (
+	"context"
+	"net"
+	"slices"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/api"
+	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/handlers/query"
+	"github.com/forgerun/forgerun/handlers/stream"
+	"github.com/forgerun/forgerun/handlers/views"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Events are the use cases of watching.
+type Events interface {
+	// JobEvents reads events of a job after the given seq: at most limit, and
+	// fewer where they are large.
+	JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error)
+	// ClientEvents reads in the same way events of all of a client's jobs and
+	// batches after the given position. Nothing will ever appear between the
+	// position and what it answers with.
+	ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error)
+	// FeedEnd is the position after everything that ClientEvents can give now.
+	FeedEnd(ctx context.Context) (job.Position, error)
+	// Watch receives the notifications of one job, or with the zero id of all of a
+	// client's jobs and batches, until stop is called. Some may be late and others
+	// come twice; what is not received in time is merged. Progress comes of single
+	// jobs only.
+	Watch(client, id job.ID) (notifications <-chan job.Notification, stop func())
+}
+
+// API answers requests about events.
+type API struct {
+	*httpkit.Kit
+	Events Events
+	Job    func(ctx context.Context, client, id job.ID) (*job.Job, error) // reads a job
+	Engine *stream.Engine
+}
+
+// New makes the API, with what runs its streams.
+func New(kit *httpkit.Kit, events Events, read func(ctx context.Context, client, id job.ID) (*job.Job, error)) *API {
+	s := &API{Kit: kit, Events: events, Job: read}
+	s.Engine = &stream.Engine{
+		Heartbeat: kit.Heartbeat, StallTimeout: kit.StallTimeout, RequestTimeout: kit.RequestTimeout,
+		Watch: events.Watch, WatchKey: kit.Keys.WatchKey, Recheck: kit.StillGood, Render: s.frame, RenderProgress: progressOf,
+		Limiter: kit.Waits, Metrics: stream.NewMetrics(telemetry.In(kit.Registry)), Logger: kit.Logger, Unauthorized: kit.Unauthorized,
+	}
+	return s
+}
+
+// Routes are those of events.
+func (s *API) Routes() []httpkit.Route {
+	const get, client = httpkit.Get, httpkit.ClientKey
+	as := append(slices.Clone(httpkit.AsJSON), httpkit.EventStream)
+	return []httpkit.Route{
+		httpkit.Row(get, "/v1/jobs/:id/events", client, "events", fiber.StatusOK, s.jobEvents, query.Page...).As(as...),
+		httpkit.Row(get, "/v1/events", client, "client_events", fiber.StatusOK, s.clientEvents, query.Page...).As(as...),
+	}
+}
+
+// progress is the data of job-progress on a stream.
+type progress struct {
+	JobID    job.ID        `json:"job_id"`
+	Attempt  int           `json:"attempt"`
+	Progress *api.Progress `json:"progress"`
+}
+
+func progressOf(id job.ID, attempt int, p *job.Progress) any {
+	return progress{id, attempt, views.Progress(p)}
+}
+
+// frame shows an event on a stream. What ended an attempt or a batch comes with its outcome document (draft section 5.4).
+func (s *API) frame(o *job.Occurrence) any {
+	switch {
+	case o.Ended != nil:
+		return s.Links.Document(o.Origin, *o.Ended)
+	case o.Batch != nil:
+		return s.Links.BatchDocument(o.Batch)
+	}
+	return views.Occurrence(*o)
+}
+
+// JobStream returns the stream of a client's job, without a connection yet.
+func (s *API) JobStream(client, id job.ID) *stream.Stream {
+	from := &jobSource{api: s, client: client, job: id}
+	return &stream.Stream{Source: from, JobID: id, Job: from.current}
+}
+
+// jobEvents answers with the events of one job, as a list or a stream.
+func (s *API) jobEvents(r *httpkit.Request) error {
+	st := s.JobStream(r.Caller.ClientID, r.PathID())
+	if r.WantsStream() {
+		return s.stream(r, st)
+	}
+	return s.listEvents(r, st.Source.(source), false)
+}
+
+// clientEvents answers with the events of all of the client's jobs and
+// batches: as a list from the first one that is kept, as a stream from now on.
+func (s *API) clientEvents(r *httpkit.Request) error {
+	from := &clientSource{api: s, client: r.Caller.ClientID}
+	if r.WantsStream() {
+		return s.stream(r, &stream.Stream{Source: from})
+	}
+	return s.listEvents(r, from, true)
+}
+
+// listEvents answers with a page of events. A list that never ends has a next
+// cursor on its last page too, so that the client can ask for what is new.
+func (s *API) listEvents(r *httpkit.Request, from source, endless bool) error {
+	cursor := r.Query("cursor")
+	if cursor != "" {
+		if err := from.seek(r.Ctx, cursor); err != nil {
+			return err
+		}
+	}
+	limit := r.PageSize(query.MaxLimit)
+	p, err := from.Read(r.Ctx, limit)
+	if err != nil {
+		return err
+	}
+	list := query.ListOf(p.Events, limit, views.Occurrence)
+	if p.More || endless && (len(p.Events) > 0 || cursor != "") {
+		next, err := from.cursor(r.Ctx)
+		if err != nil {
+			return err
+		}
+		list.Page.NextCursor = &next
+	}
+	return r.JSON(fiber.StatusOK, list)
+}
+
+// stream answers with an event stream. What can go wrong at its start is
+// answered as anywhere else: the stream begins only once its first events have
+// been read.
+func (s *API) stream(r *httpkit.Request, st *stream.Stream) error {
+	release, err := s.Waits.Acquire(r.Caller.ClientID)
+	if err != nil {
+		return err
+	}
+	kept := false
+	defer func() {
+		if !kept {
+			release()
+		}
+	}()
+	st.Client, st.KeyID, st.Release = r.Caller.ClientID, r.Caller.KeyID, release
+	r.Ctx = job.WithKey(r.Ctx, st.KeyID)
+	st.RequestID, st.Span, st.Action, st.Start = r.ID, r.Span.SpanContext(), r.Route.Action, r.Start
+	if err := startAt(r, st.Source.(source), st); err != nil {
+		return err
+	}
+	if st.First.Ended && len(st.First.Events) == 0 {
+		r.Status(fiber.StatusNoContent) // tells the reader not to come back
+		return nil
+	}
+	r.Set(fiber.HeaderContentType, httpkit.EventStream)
+	r.Set(fiber.HeaderCacheControl, "no-store, no-transform")
+	r.Set("X-Accel-Buffering", "no") // for nginx in front
+	c, ok := r.Context().Conn().(*conn.Conn)
+	if !ok || r.Method() == fiber.MethodHead {
+		return nil
+	}
+	kept = true
+	s.hijack(r, c, st)
+	return nil
+}
+
+// startAt goes to where the stream starts and reads what it writes first.
+func startAt(r *httpkit.Request, from source, st *stream.Stream) (err error) {
+	lastID, cursor := r.List("Last-Event-ID"), r.Query("cursor")
+	if lastID == "" && cursor != "" {
+		err = from.seek(r.Ctx, cursor)
+	} else {
+		err = from.resume(r.Ctx, lastID)
+	}
+	if err != nil {
+		return err
+	}
+	var start string
+	if st.JobID.IsZero() {
+		if start, err = from.cursor(r.Ctx); err != nil {
+			return err
+		}
+	}
+	st.First, err = from.Read(r.Ctx, stream.PageSize)
+	st.Head = stream.Start(start)
+	return err
+}
+
+// hijack takes the connection from fasthttp: it sends no answer of its own, and
+// forgets the connection and the request.
+func (s *API) hijack(r *httpkit.Request, c *conn.Conn, st *stream.Stream) {
+	st.Conn, st.Accepted, r.Streams = c, c, true
+	if s.Interceptor != nil {
+		st.Conn = s.Interceptor.Stream(r, c)
+	}
+	r.Response().Header.SetConnectionClose()
+	st.Head = append(append([]byte(nil), r.Response().Header.Header()...), st.Head...)
+	for _, value := range r.Request().Header.PeekAll(fiber.HeaderAuthorization) {
+		st.Authorization = append(st.Authorization, append([]byte(nil), value...))
+	}
+	c.OnClose.Store(&st.Release) // until the stream runs, the connection may fail in fasthttp's hands
+	r.Context().HijackSetNoResponse(true)
+	r.Context().Hijack(func(net.Conn) {
+		c.OnClose.Store(nil)
+		go s.Engine.Run(st) // returning lets fasthttp's own buffers go
+	})
+}

@@ -1,0 +1,189 @@
+package httpkit
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/netip"
+	"strings"
+
+	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/problem"
+	"github.com/forgerun/forgerun/job"
+	"github.com/gofiber/fiber/v2"
+)
+
+// authorizationForm says how a request shows whose it is.
+const authorizationForm = "Send your API key once, as Authorization: Bearer frk_..."
+
+// MaxTokenBytes is far above the length of any key or token.
+const MaxTokenBytes = 512
+
+// authenticate finds out who asks, and refuses who may not use the route.
+func (s *Kit) authenticate(r *Request) error {
+	caller, err := s.attempt(r)
+	if caller.Expired && r.Route.takesExpired() {
+		err = nil
+	}
+	switch {
+	case err != nil:
+	case r.Route.ofClient() && caller.ClientID.IsZero():
+		err = job.Errorf(job.CodeForbidden, "Jobs belong to clients; the operator's token has none. Use a client's key.")
+	case caller.KeyID != "" && !caller.Scope.Allows(r.Route.needs()):
+		err = job.Errorf(job.CodeForbidden, "This API key has the scope %s, and this request needs %s. Use a key that has it.",
+			caller.Scope, r.Route.needs())
+	case r.Route.Access == OperatorToken && !caller.Admin:
+		err = job.Errorf(job.CodeForbidden, "Only the operator may do this. Use the operator's token.")
+	}
+	if err != nil {
+		r.Claimed = caller
+		return err
+	}
+	r.Caller = caller
+	return nil
+}
+
+// attempt authenticates the request unless too many attempts of its address or
+// its key have failed. It counts what is wrong; a key that was revoked or has
+// expired is known, and mostly answered from memory.
+func (s *Kit) attempt(r *Request) (job.Caller, error) {
+	headers := r.Request().Header.PeekAll(fiber.HeaderAuthorization)
+	if len(headers) == 0 && r.Route.Access == Registration {
+		return s.Keys.Authenticate(r.Ctx, "") // passes where registration is open
+	}
+	bearer, err := bearerOf(headers)
+	if err != nil {
+		return job.Caller{}, err
+	}
+	return s.TryKey(r.Ctx, r, bearer)
+}
+
+// TryKey says whose a key or token is.
+func (s *Kit) TryKey(ctx context.Context, r *Request, bearer string) (job.Caller, error) {
+	source := conn.Source(s.addrOf(r))
+	if wait := s.Attempts.Check(source, bearer); wait > 0 {
+		r.refused = slowed
+		err := job.Errorf(job.CodeRateLimited, "Too many attempts to authenticate failed, from this address or with this API key. "+
+			"Correct the key, and wait as Retry-After says; this one was not looked at.")
+		err.RetryAfter = wait
+		return job.Caller{}, err
+	}
+	caller, err := s.Keys.Authenticate(ctx, bearer)
+	switch {
+	case err == nil:
+		s.Attempts.Succeeded(bearer)
+	case job.CodeOf(err) == job.CodeInvalidCredentials:
+		s.Attempts.Failed(source, bearer)
+	}
+	return caller, err
+}
+
+// limitRegistrations counts a request for a new client that is not the operator's,
+// by the address that it comes from. A repetition counts too.
+func (s *Kit) limitRegistrations(r *Request) error {
+	if r.Route.Action != "create_client" || r.Caller.Admin {
+		return nil
+	}
+	wait := s.Registrations.Take(conn.Source(s.addrOf(r)))
+	if wait == 0 {
+		return nil
+	}
+	err := job.Errorf(job.CodeRateLimited, "An address may register %d clients per minute. Wait as Retry-After says, "+
+		"or use the operator's token.", s.Registrations.PerMinute())
+	err.RetryAfter = wait
+	return err
+}
+
+// authenticateAgain refuses a request whose key has ended, or may do less, since the request began.
+func (s *Kit) authenticateAgain(r *Request) error {
+	if r.Caller.KeyID == "" {
+		return nil
+	}
+	caller, err := s.identify(r.Ctx, r.Request().Header.PeekAll(fiber.HeaderAuthorization))
+	if err != nil && !(caller.Expired && r.Caller.Expired) {
+		return err
+	}
+	return nil
+}
+
+// identify says whose the credentials of a request are that was let in before.
+func (s *Kit) identify(ctx context.Context, headers [][]byte) (job.Caller, error) {
+	bearer, err := bearerOf(headers)
+	if err != nil {
+		return job.Caller{}, err
+	}
+	return s.Keys.Authenticate(ctx, bearer)
+}
+
+// bearerOf gives what the lines of an Authorization header present.
+func bearerOf(headers [][]byte) (string, error) {
+	if len(headers) == 0 {
+		return "", job.Errorf(job.CodeInvalidCredentials, "The request has no Authorization header. "+authorizationForm)
+	}
+	scheme, token, _ := strings.Cut(string(headers[0]), " ")
+	token = strings.TrimLeft(token, " ")
+	if len(headers) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > MaxTokenBytes {
+		return "", job.Errorf(job.CodeInvalidCredentials, "The Authorization header is not of the right form. "+authorizationForm)
+	}
+	return token, nil
+}
+
+// addrOf is the address that a request comes from.
+func (s *Kit) addrOf(r *Request) netip.Addr {
+	remote := conn.AddrOf(r.Context().RemoteAddr())
+	if len(s.TrustedProxies) == 0 {
+		return remote
+	}
+	return s.TrustedProxies.Client(remote, r.List(fiber.HeaderXForwardedFor))
+}
+
+// authCodes are those of failed authentication and authorisation.
+var authCodes = []job.Code{job.CodeInvalidCredentials, job.CodeTokenExpired, job.CodeForbidden, job.CodeKeyDisabled}
+
+// logRefusal counts and logs a failed authentication or authorisation. Of many
+// it logs a few, which tell how many were left out; of those the access log
+// tells nothing either.
+func (s *Kit) logRefusal(r *Request, p *problem.Document) {
+	if r.refused != slowed { // those are counted where it is decided
+		s.metrics.authFailures.WithLabelValues(string(p.Code)).Inc()
+	}
+	omitted, due := s.Attempts.Line(string(p.Code))
+	if !due {
+		r.refused = unlogged
+		return
+	}
+	who := cmp.Or(r.Claimed, r.Caller, s.named(r))
+	s.Logger.LogAttrs(r.Ctx, slog.LevelWarn, "authentication failed", slog.String("request_id", r.ID),
+		slog.String("client_id", idOrEmpty(who.ClientID)), slog.String("key_id", who.KeyID), slog.String("action", r.Route.Action),
+		slog.String("error_code", string(p.Code)), slog.String("reason", header.Clip(p.Detail)),
+		slog.String("remote_address", s.addrOf(r).String()), slog.Any("omitted", omitted))
+}
+
+// named returns the client that a refused request names, by its key or else by its path. Nothing proves that it is the client.
+func (s *Kit) named(r *Request) (who job.Caller) {
+	presented := string(r.Request().Header.Peek(fiber.HeaderAuthorization))
+	if at := strings.Index(presented, KeyPrefix); at >= 0 && s.Named != nil {
+		who = s.Named(r.Ctx, presented[at:])
+	}
+	if who.ClientID.IsZero() && strings.HasPrefix(r.Route.Path, "/v1/clients/") {
+		who.ClientID, _ = job.ParseID(r.Params("id")) // zero for what is none
+	}
+	return who
+}
+
+// StillGood says why a key with which something was begun a while ago is good
+// no longer, and nil if it is. While that cannot be found out, it is.
+func (s *Kit) StillGood(ctx context.Context, authorization [][]byte, client job.ID) error {
+	caller, err := s.identify(ctx, authorization)
+	switch {
+	case err != nil && job.CodeOf(err).Spec().Status < 500:
+		return err
+	case err == nil && caller.ClientID != client:
+		return job.Errorf(job.CodeInvalidCredentials, "The key belongs to another client now.")
+	}
+	return nil
+}
+
+// KeyPrefix begins every API key.
+const KeyPrefix = "frk_"

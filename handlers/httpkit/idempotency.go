@@ -1,0 +1,160 @@
+package httpkit
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Idempotency does what requests with an idempotency key ask for, once for each
+// key.
+type Idempotency interface {
+	// Once calls do, and commits what its use cases write with the context that
+	// it is given together with its answer. A key that is known gets its first
+	// answer, and do is not called; one that stands for another request is an
+	// error. An error of do leaves the key free.
+	Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
+		answer job.Answer, replayed bool, err error)
+}
+
+// The scopes of idempotency keys, by who sends them. Submissions of jobs, batches
+// and webhooks have scopes of their own: their keys mean nothing elsewhere.
+const (
+	scopeClient    = "client"
+	scopeOperator  = "operator"
+	scopeAnonymous = "anonymous"
+	ScopeWebhooks  = "webhooks"
+)
+
+// minAnonymousKey is the least length of a key of a request without credentials.
+// All callers share such keys: two must not have the same by chance, and
+// none must be guessable.
+const minAnonymousKey = 32
+
+// Once makes a route honor Idempotency-Key: the answer, of the first request
+// with the key, is stored with the request's effect. A repetition is the same
+// path and the same body, but for its order of members and spacing.
+func Once(handle Handler) Handler {
+	return func(r *Request) error {
+		key, err := r.IdempotencyKey()
+		switch {
+		case err != nil:
+			return err
+		case key == "":
+			return handle(r)
+		}
+		body, err := r.JSONBody(true)
+		if err != nil {
+			return err
+		}
+		_, err = r.Once(r.RequestKey(key, decode.Canonical(body)), handle)
+		return err
+	}
+}
+
+// Once handles a request whose key is new, and otherwise gives it its first
+// answer.
+func (r *Request) Once(key job.RequestKey, handle Handler) (first job.Answer, err error) {
+	outside := r.Ctx
+	first, replayed, err := r.Kit.Idempotency.Once(outside, key, func(ctx context.Context) (job.Answer, error) {
+		r.Ctx = ctx
+		defer func() { r.Ctx = outside }()
+		if err := handle(r); err != nil {
+			return job.Answer{}, err
+		}
+		return r.answer(), nil
+	})
+	switch {
+	case err != nil:
+		r.Response().ResetBody()
+		for _, name := range KeptHeaders {
+			r.Response().Header.Del(name) // of an answer that was not committed
+		}
+	case replayed:
+		r.replay(first)
+	}
+	return first, err
+}
+
+// KeptHeaders are those that belong to a stored answer. The others are of each
+// request.
+var KeptHeaders = []string{
+	fiber.HeaderContentType, fiber.HeaderContentLanguage, fiber.HeaderLocation, fiber.HeaderLink, fiber.HeaderETag, fiber.HeaderRetryAfter,
+	fiber.HeaderVary,
+}
+
+// answer is what is kept of the response: nothing that is secret.
+func (r *Request) answer() job.Answer {
+	a := job.Answer{Status: r.Response().StatusCode(), Header: map[string]string{}, Body: r.withoutSecret, Subject: r.Made}
+	if a.Body == nil {
+		a.Body = bytes.Clone(r.Response().Body())
+	}
+	for _, name := range KeptHeaders {
+		if value := r.Response().Header.Peek(name); len(value) > 0 {
+			a.Header[name] = string(value)
+		}
+	}
+	return a
+}
+
+// replay answers with what the first request was answered.
+func (r *Request) replay(a job.Answer) {
+	r.Set(ReplayedHeader, "true")
+	if a.Status == 0 { // only what was made is known
+		return
+	}
+	for name, value := range a.Header {
+		if name == fiber.HeaderVary { // what this request's answer depends on stays
+			r.Vary(strings.Split(value, ", ")...)
+			continue
+		}
+		r.Set(name, value)
+	}
+	r.Status(a.Status)
+	r.Response().SetBody(a.Body)
+}
+
+// SecretJSON answers with v, which shows a secret. In its place hidden is kept
+// for repetitions.
+func (r *Request) SecretJSON(status int, v, hidden any) error {
+	if err := r.JSON(status, hidden); err != nil {
+		return err
+	}
+	r.withoutSecret = bytes.Clone(r.Response().Body())
+	return r.JSON(status, v)
+}
+
+// ReplayedHeader says that the answer is that of an earlier request.
+const ReplayedHeader = "Idempotency-Replayed"
+
+// IdempotencyKey gives the Idempotency-Key header, "" if there is none.
+func (r *Request) IdempotencyKey() (string, error) {
+	key, err := header.Key(r.Lines("Idempotency-Key")...)
+	if key != "" && r.Caller.Anonymous() && len(key) < minAnonymousKey {
+		return "", job.Errorf(job.CodeMalformed, "Without credentials the Idempotency-Key must have at least %d characters, since such keys "+
+			"are everybody's; a random UUID has 36.", minAnonymousKey)
+	}
+	return key, err
+}
+
+// RequestKey says what a request is recognised by: who sends it, and method,
+// path and body.
+func (r *Request) RequestKey(key string, body []byte) job.RequestKey {
+	scope := scopeClient
+	switch {
+	case r.Caller.Anonymous():
+		scope = scopeAnonymous
+	case r.Caller.Admin:
+		scope = scopeOperator
+	}
+	hash := sha256.Sum256(fmt.Appendf(nil, "%s %s\n%s", r.Method(), r.Path(), body))
+	return job.RequestKey{ClientID: r.Caller.ClientID, Scope: scope, Key: key, Hash: hash}
+}

@@ -1,0 +1,128 @@
+package httpkit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"strconv"
+
+	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/problem"
+	"github.com/forgerun/forgerun/job"
+	"github.com/gofiber/fiber/v2"
+	"go.opentelemetry.io/otel/codes"
+)
+
+// sendProblem is the only way from an error to an answer. What is not a
+// *job.Error shows nothing of itself: it is logged, and the client gets a
+// plain internal error.
+func (s *Kit) sendProblem(r *Request, err error) {
+	p := s.problemOf(r, err)
+	r.Failed = &p
+	s.metrics.countRefused(r, p.Code)
+	_, wanted := errors.AsType[Wanted](err)
+	switch {
+	case wanted: // a client of a test bed asked for it
+	case r.refused == overloaded, r.refused == noSlot: // no failures: the log would be full of them; Admission tells of the former
+	case p.Status >= 500 && p.Status != fiber.StatusNotImplemented: // anybody may name a method that there is not
+		s.logFailure(r, &p, err)
+		r.Span.SetStatus(codes.Error, header.Clip(err.Error()))
+	case r.refused == slowed || slices.Contains(authCodes, p.Code):
+		s.logRefusal(r, &p)
+	}
+	switch {
+	case p.Status == fiber.StatusUnauthorized:
+		r.Set(fiber.HeaderWWWAuthenticate, "Bearer")
+	case problem.Waits(p.Code, p.Status):
+		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(max(1, problem.Seconds(p.RetryAfter))))
+	}
+	r.InLanguage(job.Languages[0])
+	if missing, ok := errors.AsType[NoPage](err); ok && missing.send(r, &p) {
+		return
+	}
+	_ = r.SendAs(p.Status, ProblemMedia, &p) // strings and numbers: cannot fail
+}
+
+func (s *Kit) problemOf(r *Request, err error) problem.Document {
+	p := problem.Of(s.Links, s.refusalOf(r, err))
+	own, _ := errors.AsType[problem.StatusError](err)
+	p.Status, p.Instance = cmp.Or(own.Status, p.Status), "urn:uuid:"+r.ID
+	return p
+}
+
+// refusalOf is what the client gets of an error.
+func (s *Kit) refusalOf(r *Request, err error) *job.Error {
+	var (
+		known   *job.Error
+		routing *fiber.Error
+		wanted  Wanted
+	)
+	switch {
+	case errors.As(err, &wanted):
+		return &job.Error{Code: wanted.Code}
+	case errors.As(err, new(panicked)):
+	case errors.As(err, &known) && known.Code.Spec().Status < 500:
+		return known
+	case errors.As(err, &routing) && routing.Code == fiber.StatusMethodNotAllowed:
+		return job.Errorf(job.CodeMethodNotAllowed, "This resource does not have that method. It has %s.",
+			r.Response().Header.Peek(fiber.HeaderAllow))
+	case errors.As(err, &routing) && routing.Code == fiber.StatusNotFound:
+		return job.Errorf(job.CodeRequestNotFound, "Nothing is at this path.%s All paths are described at %s/docs.",
+			s.nearPath(r.Path()), s.PublicURL)
+	// Whatever a use case made of its context's end, the reason is known here.
+	case errors.Is(r.Ctx.Err(), context.DeadlineExceeded):
+		return job.Errorf(job.CodeTimeout, "The request took longer than this server allows. "+
+			"Whether it had an effect is not known; repeat it with the same idempotency key.")
+	case s.base.Err() != nil:
+		return job.Errorf(job.CodeStorageUnavailable, "The server is shutting down.")
+	case known != nil && known.Code != job.CodeInternal:
+		return &job.Error{Code: known.Code, Detail: known.Detail, RetryAfter: known.RetryAfter}
+	}
+	return &job.Error{Code: job.CodeInternal}
+}
+
+// logFailure logs what the answer hides: the cause, and where the server
+// itself is at fault, the stack.
+func (s *Kit) logFailure(r *Request, p *problem.Document, err error) {
+	attrs := []slog.Attr{
+		slog.String("request_id", r.ID), slog.String("client_id", idOrEmpty(r.Caller.ClientID)),
+		slog.String("action", r.Route.Action), slog.String("error_code", string(p.Code)),
+		slog.String("error_message", header.Clip(err.Error())),
+	}
+	attrs = r.appendSubjects(attrs)
+	var crash panicked
+	switch {
+	case errors.As(err, &crash):
+		attrs = append(attrs, slog.String("stack", string(crash.stack)))
+	case p.Code == job.CodeInternal:
+		attrs = append(attrs, slog.String("stack", string(debug.Stack())))
+	}
+	s.Logger.LogAttrs(r.Ctx, slog.LevelError, "request failed", attrs...)
+}
+
+// Wanted is the error of a request that a client wanted to fail so.
+type Wanted struct{ Code job.Code }
+
+func (e Wanted) Error() string { return string(e.Code) }
+
+// NoPage is the error of a path at which a page could be. In a browser it is a page too.
+type NoPage struct{ Err error }
+
+func (e NoPage) Error() string { return e.Err.Error() }
+func (e NoPage) Unwrap() error { return e.Err }
+
+// send answers with a page instead of the problem document p, if the client prefers that. It reports whether it did.
+func (e NoPage) send(r *Request, p *problem.Document) bool {
+	r.Vary(fiber.HeaderAccept)
+	if !header.Prefers(r.List(fiber.HeaderAccept), fiber.MIMETextHTML, ProblemMedia) {
+		return false
+	}
+	_ = r.HTML(docs.Missing(p.Detail, "../")) // bytes: cannot fail
+	r.Set(fiber.HeaderCacheControl, "no-store")
+	r.Status(p.Status)
+	return true
+}

@@ -1,0 +1,244 @@
+package httpkit
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/problem"
+	"github.com/forgerun/forgerun/handlers/query"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Access says whose requests a route takes. It is the only authorisation of the HTTP side; whose job or client it is, the use cases decide.
+type Access int
+
+// Whose requests there are.
+const (
+	Public        Access = iota // no credentials are read
+	Registration                // credentials are optional, the use case decides
+	Account                     // a client's key or the operator's token
+	Renewal                     // as Account, or a client's key that expired not long ago
+	ClientKey                   // a client's key
+	ExpiredKey                  // a client's key, which may have expired: see Route.takesExpired
+	OperatorToken               // the operator's token
+)
+
+// Handler answers a request.
+type Handler func(*Request) error
+
+// Route is one row of the table of routes.
+type Route struct {
+	Method, Path string
+	Access       Access
+	Action       string // in logs
+	Success      int    // status of the usual good answer, for metrics from zero
+	Handle       Handler
+	Query        []query.Parameter
+	Produces     []string // media types, one of which must be acceptable; nil: not checked in advance
+	Hidden       bool     // it only shows what conditions of a change are about
+}
+
+// Row makes a route. If it is not public it produces AsJSON.
+func Row(method, path string, access Access, action string, success int, handle Handler, parameters ...query.Parameter) Route {
+	rt := Route{Method: method, Path: path, Access: access, Action: action, Success: success, Handle: handle, Query: parameters}
+	if access != Public {
+		rt.Produces = AsJSON
+	}
+	return rt
+}
+
+// As returns the route with other media types that it produces.
+func (rt Route) As(media ...string) Route {
+	rt.Produces = media
+	return rt
+}
+
+// submits reports whether a request of this route may end in a new attempt.
+func (rt *Route) submits() bool {
+	return rt.Action == "submit" || rt.Action == "submit_batch" || rt.Action == "retry"
+}
+
+// ofClient reports whether the route is for clients alone.
+func (rt *Route) ofClient() bool { return rt.Access == ClientKey || rt.Access == ExpiredKey }
+
+// takesExpired reports whether a key will do that has expired: on a test bed, whoever moves the clock may move it beyond the end of all
+// keys, and still has to move it on, or to end a session. What is to be renewed the use case decides.
+func (rt *Route) takesExpired() bool { return rt.Access == Renewal || rt.Access == ExpiredKey }
+
+// needs is the scope that a client's key needs for a request of this route.
+func (rt *Route) needs() job.Scope {
+	switch {
+	case rt.Method == Get:
+		return job.ScopeRead
+	case rt.Action == "submit", rt.Action == "submit_batch":
+		return job.ScopeSubmit
+	default:
+		return job.ScopeAll
+	}
+}
+
+// The methods of routes.
+const (
+	Get    = fiber.MethodGet
+	Post   = fiber.MethodPost
+	Put    = fiber.MethodPut
+	Patch  = fiber.MethodPatch
+	Delete = fiber.MethodDelete
+)
+
+// Media types of answers that are not plain JSON.
+const (
+	ProblemMedia = problem.Media
+	EventStream  = "text/event-stream"
+)
+
+// AsJSON is what most routes produce.
+var AsJSON = []string{fiber.MIMEApplicationJSON, ProblemMedia}
+
+// unmatchedRoute is the route of requests that no row takes.
+var unmatchedRoute = &Route{Method: Get, Path: "unmatched", Access: Public, Action: "none", Success: fiber.StatusNotFound}
+
+// unreadableRoute is that of requests that cannot be read: their Host may not be there.
+var unreadableRoute = func() *Route { rt := *unmatchedRoute; return &rt }()
+
+// Register adds the routes. Fiber derives 404 and 405 with Allow from them.
+func (s *Kit) Register(routes []Route) {
+	s.Routes = slices.DeleteFunc(slices.Clone(routes), func(rt Route) bool { return rt.Hidden })
+	s.paths, s.Shown = knownPaths(s.Routes), shownBy(routes)
+	s.metrics = newMetrics(telemetry.In(s.Registry), s.Routes)
+	s.registerHidden()
+	for _, rt := range s.Routes {
+		handler := func(c *fiber.Ctx) error {
+			s.serve(c, &rt, rt.Handle)
+			return nil
+		}
+		s.app.Add(rt.Method, rt.Path, handler)
+		if rt.Method == fiber.MethodGet {
+			s.app.Add(fiber.MethodHead, rt.Path, handler)
+		}
+	}
+}
+
+// registerHidden has Fiber refuse the methods that a path lacks where it would take the path for that of another route, a part of
+// it for a parameter: GET /v1/jobs/batch for a job that has a name.
+func (s *Kit) registerHidden() {
+	allowed := map[string][]string{}
+	for _, rt := range s.Routes {
+		allowed[rt.Path] = append(allowed[rt.Path], rt.Method)
+		if rt.Method == Get {
+			allowed[rt.Path] = append(allowed[rt.Path], fiber.MethodHead)
+		}
+	}
+	for path, methods := range allowed {
+		hidden := func(other string) bool {
+			return other != path && hides(strings.Split(other, "/"), strings.Split(path, "/"))
+		}
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(allowed)), hidden) {
+			continue
+		}
+		for _, method := range s.app.Config().RequestMethods {
+			if slices.Contains(methods, method) {
+				continue
+			}
+			s.app.Add(method, path, func(c *fiber.Ctx) error {
+				c.Set(fiber.HeaderAllow, strings.Join(methods, ", "))
+				return s.unmatched(c, fiber.ErrMethodNotAllowed)
+			})
+		}
+	}
+}
+
+// hides reports whether a path with parameters is also that of another one.
+func hides(general, path []string) bool {
+	return slices.EqualFunc(general, path, func(a, b string) bool { return a == b || strings.HasPrefix(a, ":") && b != "" })
+}
+
+// The paths for which a near one is looked for.
+const (
+	maxNearPath     = 256 // bytes
+	maxNearSegments = 8
+)
+
+// nearPath suggests the route whose path was probably meant, "" if there is none:
+// one that differs in little, or in /v1, case or a slash at the end alone.
+func (s *Kit) nearPath(path string) string {
+	path = strings.TrimSuffix(path, "/")
+	if len(path) > maxNearPath || strings.Count(path, "/") > maxNearSegments {
+		return ""
+	}
+	for _, sent := range []string{path, "/v1" + path} {
+		segments := strings.Split(sent, "/")
+		for _, rt := range s.paths {
+			if isNear(segments, rt) {
+				return " Did you mean " + s.Links.At(strings.Join(rt, "/")) + "?"
+			}
+		}
+	}
+	return ""
+}
+
+// isNear reports whether a path may be meant to be that of a route: segment by
+// segment the same, or one that can be mistaken for it.
+func isNear(sent, route []string) bool {
+	if len(sent) != len(route) {
+		return false
+	}
+	for i, name := range route {
+		if !strings.HasPrefix(name, "{") && name != sent[i] && decode.Nearest(sent[i], route[i:i+1]) == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// Segments are those of the path, parameters as the documents write them.
+func (rt *Route) Segments() []string {
+	segments := strings.Split(rt.Path, "/")
+	for i, name := range segments {
+		if parameter, ok := strings.CutPrefix(name, ":"); ok {
+			segments[i] = "{" + parameter + "}"
+		}
+	}
+	return segments
+}
+
+// knownPaths gives the segments of each path of the API, those with the fewest parameters first.
+func knownPaths(routes []Route) [][]string {
+	var paths [][]string
+	for _, rt := range routes {
+		paths = append(paths, rt.Segments())
+	}
+	slices.SortStableFunc(paths, func(a, b []string) int { return parameters(a) - parameters(b) })
+	return paths
+}
+
+func parameters(path []string) (n int) {
+	for _, name := range path {
+		if strings.HasPrefix(name, "{") {
+			n++
+		}
+	}
+	return n
+}
+
+// unmatched answers what Fiber found no route for: 404, or 405 with Allow, or 501 for a method that no resource has, or
+// what a browser asks for a page.
+func (s *Kit) unmatched(c *fiber.Ctx, err error) error {
+	if c.Method() == otherMethod {
+		c.Response().Header.Del(fiber.HeaderAllow)
+		err = problem.StatusError{
+			Status: fiber.StatusNotImplemented, Cause: job.Errorf(job.CodeMethodNotAllowed, problem.UnknownMethod),
+		}
+	}
+	if s.isPreflight(c) {
+		s.serve(c, preflight, answerPreflight)
+		return nil
+	}
+	s.serve(c, unmatchedRoute, func(*Request) error { return err })
+	return nil
+}

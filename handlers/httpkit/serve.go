@@ -1,0 +1,198 @@
+package httpkit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/problem"
+	"github.com/forgerun/forgerun/internal/localhosts"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// serve handles a request: it gives it an id and a time limit, checks who asks,
+// calls the route's handler, and counts, logs and traces the answer.
+func (s *Kit) serve(c *fiber.Ctx, rt *Route, handle Handler) {
+	r := &Request{fiberCtx: c, Kit: s, Route: rt, ID: requestID(c.Get("X-Request-Id")).String(), Start: time.Now(), Span: noop.Span{}}
+	r.Base = telemetry.WithRequest(s.base, r.ID)
+	r.Set("X-Request-Id", r.ID)
+	r.Set("X-Content-Type-Options", "nosniff")
+	r.Set("Cache-Control", "no-store")
+	s.share(r)
+	s.metrics.inFlight.Inc()
+	defer s.metrics.inFlight.Dec()
+	if err := s.run(r, handle); err != nil {
+		s.sendProblem(r, err)
+	}
+	r.endBody()
+	took := time.Since(r.Start)
+	r.endSpan()
+	s.metrics.observe(r, took-r.Waited)
+	s.logAccess(r, took)
+	if s.Interceptor != nil {
+		s.Interceptor.After(r)
+	}
+}
+
+// requestID takes the client's own id if it is a UUID, and makes one
+// otherwise: it is also the instance of problem documents.
+func requestID(own string) job.ID {
+	if id, err := job.ParseID(own); err == nil {
+		return id
+	}
+	return job.ID(uuid.Must(uuid.NewV7()))
+}
+
+// panicked is the error of a handler that panicked.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
+
+func (s *Kit) run(r *Request, handle Handler) (err error) {
+	r.startTime()
+	defer func() { r.stop() }()
+	defer r.Leave()
+	defer func() {
+		if v := recover(); v != nil {
+			err = panicked{v, debug.Stack()}
+		}
+	}()
+	if err := cmp.Or(s.checkHost(r), s.checkPage(r)); err != nil {
+		return err
+	}
+	if err := s.admit(r); err != nil {
+		return err
+	}
+	r.noteSubject()
+	if s.Interceptor != nil {
+		if done, err := s.Interceptor.Before(r); done || err != nil {
+			return err
+		}
+	}
+	stream := slices.Contains(r.Route.Produces, EventStream) && r.WantsStream() // those have a limit of their own
+	if r.Route.Method == fiber.MethodGet && !stream {                           // others once their body is there
+		if err := r.Enter(); err != nil {
+			return err
+		}
+	}
+	r.requireKey()
+	if r.Route.Method == fiber.MethodGet {
+		return s.read(r, handle)
+	}
+	if err := s.checkConditions(r); err != nil {
+		return err
+	}
+	return handle(r)
+}
+
+// requireKey has storage refuse what a client's request changes when its key has ended by then. Changes of keys are checked by their
+// use cases, under the lock of the client. A request that moves the clock of a test bed may move it beyond the end of its key.
+func (r *Request) requireKey() {
+	if r.Route.Method != Get && r.Route.ofClient() && r.Route.Action != "move_clock" && !r.Caller.Expired {
+		r.Base, r.Ctx = job.WithKey(r.Base, r.Caller.KeyID), job.WithKey(r.Ctx, r.Caller.KeyID)
+	}
+}
+
+// checkHost refuses requests for other hosts than the server's. Of a target in
+// absolute form its own host counts (RFC 9112, section 3.2.2).
+func (s *Kit) checkHost(r *Request) error {
+	if s.Hosts == nil || r.Route == unreadableRoute {
+		return nil
+	}
+	for _, host := range []string{string(r.Request().Header.Host()), string(r.Request().URI().Host())} {
+		if !s.Hosts(host) {
+			return problem.WithStatus(fiber.StatusMisdirectedRequest, "This server is for the machine that it runs on, and the request is for "+
+				"the host "+header.Clip(host)+". Call it as localhost, or set FORGERUN_PUBLIC_URL to an address with that host.")
+		}
+	}
+	return nil
+}
+
+// checkPage refuses a change without a key that a page of a foreign origin sent: browsers send such requests without asking
+// first. With a key the browser has asked (CORS).
+func (s *Kit) checkPage(r *Request) error {
+	origin := r.Get(fiber.HeaderOrigin)
+	own := s.Origins.Allows(origin) || origin != "" && strings.HasPrefix(s.PublicURL+"/", origin+"/")
+	safe := slices.Contains([]string{fiber.MethodGet, fiber.MethodHead, fiber.MethodOptions}, r.Method())
+	if own || safe || len(r.Request().Header.Peek(fiber.HeaderAuthorization)) > 0 ||
+		!localhosts.FromOtherPage(r.Method(), string(r.Request().Header.Host()), func(name string) string { return r.Get(name) }) {
+		return nil
+	}
+	return job.Errorf(job.CodeForbidden, "A page of another origin sent this request without a key. Set FORGERUN_CORS_ORIGINS to allow it.")
+}
+
+// startTime gives the request its whole time, a second time after it has waited
+// at its own wish.
+func (r *Request) startTime() {
+	if r.stop != nil {
+		r.stop()
+	}
+	r.Ctx, r.stop = context.WithTimeout(r.Base, r.Kit.RequestTimeout)
+}
+
+// admit is what a request must pass before its route sees it.
+func (s *Kit) admit(r *Request) error {
+	if r.Route.Access == Public {
+		return nil
+	}
+	err := s.authenticate(r)
+	s.startSpan(r)
+	if err != nil {
+		return err
+	}
+	if err := s.limitRegistrations(r); err != nil {
+		return err
+	}
+	if err := s.limit(r); err != nil {
+		return err
+	}
+	if err := r.CheckAccept(r.Route.Produces...); err != nil {
+		return err
+	}
+	return r.checkQuery()
+}
+
+func (s *Kit) logAccess(r *Request, took time.Duration) {
+	// Admission and logRefusal log those together.
+	if r.refused == overloaded || r.refused == unlogged || !s.Logger.Enabled(r.Ctx, slog.LevelInfo) {
+		return
+	}
+	attrs := make([]slog.Attr, 0, 15)
+	attrs = append(attrs,
+		slog.String("request_id", r.ID), slog.String("client_id", idOrEmpty(r.Caller.ClientID)),
+		slog.String("action", r.Route.Action), slog.String("method", r.Method()),
+		slog.String("route", r.Route.Path), slog.Int("status", r.Response().StatusCode()),
+		slog.Duration("duration", took))
+	if !r.Response().IsBodyStream() { // which would be read to its end
+		attrs = append(attrs, slog.Int("bytes", len(r.Response().Body())))
+	}
+	attrs = r.appendSubjects(attrs)
+	if r.Caller.Admin {
+		attrs = append(attrs, slog.Bool("admin", true), slog.String("operator", r.Caller.Operator))
+	}
+	if r.Failed != nil {
+		attrs = append(attrs, slog.String("error_code", string(r.Failed.Code)), slog.String("error_message", header.Clip(r.Failed.Detail)))
+	}
+	telemetry.LogInfo(r.Ctx, s.Logger, "request", attrs)
+}
+
+func idOrEmpty(id job.ID) string {
+	if id.IsZero() {
+		return ""
+	}
+	return id.String()
+}

@@ -1,0 +1,62 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/job"
+)
+
+// await reads the job again until done says so; nil if the client is not willing to wait, or in vain. See httpkit.Wait.
+func (s *API) await(r *httpkit.Request, prefs *header.Preferences, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
+	return httpkit.Wait(r, prefs, func(ctx context.Context) (*job.Job, error) {
+		return s.Reader.Await(ctx, r.Caller.ClientID, id, done)
+	})
+}
+
+// onceEnded reads what is there once the job, or one of its attempts, has ended,
+// as ended tells. A client that is willing to wait gets it then; the refusal of
+// one that comes too early says when to look again.
+func onceEnded[T any](s *API, r *httpkit.Request, read func() (T, error), ended func(*job.Job) bool) (T, error) {
+	prefs := r.Preferences()
+	v, err := read()
+	if err == nil {
+		prefs.ApplyWait()
+	}
+	var j *job.Job
+	if tooEarly(err) != nil {
+		var failed error
+		if j, failed = s.await(r, prefs, r.PathID(), ended); failed != nil {
+			return v, failed
+		}
+		if j != nil {
+			v, err = read()
+		}
+	}
+	r.Honored(prefs)
+	early := tooEarly(err)
+	if early == nil {
+		return v, err
+	}
+	if j == nil { // it did not wait
+		if j, err = s.Reader.Job(r.Ctx, r.Caller.ClientID, r.PathID()); err != nil {
+			return v, err
+		}
+	}
+	early.RetryAfter = time.Duration(s.pollAfter(j)) * time.Second
+	return v, early
+}
+
+// tooEarly gives a copy of the error that says that something has not ended, nil
+// for others.
+func tooEarly(err error) *job.Error {
+	var known *job.Error
+	if !errors.As(err, &known) || known.Code != job.CodeJobNotFinished {
+		return nil
+	}
+	early := *known
+	return &early
+}

@@ -1,0 +1,183 @@
+// Package site is what is open to everybody: health, the documents of the API, and the pages about them.
+package site
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"sync"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/forgerun/forgerun/handlers/api"
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Health reports whether the process can do its work.
+type Health interface {
+	Ready(ctx context.Context) Readiness
+}
+
+// Readiness is the answer of /readyz.
+type Readiness struct {
+	OK     bool              `json:"-"`      // false: 503
+	Status string            `json:"status"` // "ok", "degraded" or "unavailable"
+	Checks map[string]string `json:"checks"` // by dependency
+}
+
+// API answers requests that need no credentials.
+type API struct {
+	*httpkit.Kit
+	Health Health
+	site   *docs.Site
+}
+
+// New makes the API.
+func New(kit *httpkit.Kit, health Health) *API { return &API{kit, health, docs.NewSite(kit.PublicURL)} }
+
+// Routes are those of the site.
+func (s *API) Routes() []httpkit.Route {
+	page := s.docsPage()
+	row := func(path, action string, handle httpkit.Handler) httpkit.Route {
+		return httpkit.Row(httpkit.Get, path, httpkit.Public, action, fiber.StatusOK, handle)
+	}
+	return []httpkit.Route{
+		row("/healthz", "health", healthz),
+		row("/readyz", "ready", s.readyz),
+		row("/openapi.yaml", "openapi", document(mimeYAML, s.site.OpenAPI)),
+		row("/openapi.json", "openapi_json", inJSON(s.site.OpenAPI)),
+		row("/asyncapi.yaml", "asyncapi", document(mimeYAML, s.site.AsyncAPI)),
+		row("/asyncapi.json", "asyncapi_json", inJSON(s.site.AsyncAPI)),
+		row("/", "root", s.root(page)),
+		row("/docs", "docs", page),
+		row("/rels/:name", "relation", relationPage),
+		row("/problems", "problem_types", problemIndex("problems/", "docs")),
+		row("/problems/", "problems", problemIndex("", "../docs")),
+		row("/problems/:slug", "problem", s.problemPage),
+	}
+}
+
+// healthz answers as long as the process serves at all.
+func healthz(r *httpkit.Request) error {
+	return r.JSON(fiber.StatusOK, api.Health{Status: "ok"})
+}
+
+func (s *API) readyz(r *httpkit.Request) error {
+	ready := s.Health.Ready(r.Ctx)
+	status := fiber.StatusOK
+	if !ready.OK {
+		status = fiber.StatusServiceUnavailable
+		r.Set(fiber.HeaderRetryAfter, "1")
+	}
+	return r.JSON(status, ready)
+}
+
+const mimeYAML = "application/yaml" // RFC 9512; it has no charset parameter
+
+// document is the handler of a document of the program's own. Most processes
+// are never asked for it, so nothing is made of it before.
+func document(mime string, text func() []byte) httpkit.Handler {
+	made := sync.OnceValue(func() *asset { return newAsset(mime, text()) })
+	return func(r *httpkit.Request) error { return made().send(r) }
+}
+
+func inJSON(text func() []byte) httpkit.Handler {
+	return document(fiber.MIMEApplicationJSON, func() []byte { return docs.AsJSON(text()) })
+}
+
+// asset is a text that is the same for all, with its entity tag and, made when
+// the first client asks for it, its compressed form.
+type asset struct {
+	mime, tag string
+	text      []byte
+	gzip      func() []byte
+}
+
+func newAsset(mime string, text []byte) *asset {
+	sum := sha256.Sum256(text)
+	return &asset{mime, hex.EncodeToString(sum[:16]), text, sync.OnceValue(func() []byte {
+		return fasthttp.AppendGzipBytesLevel(nil, text, fasthttp.CompressBestCompression)
+	})}
+}
+
+func (a *asset) send(r *httpkit.Request) error {
+	text, tag := a.text, `"`+a.tag+`"`
+	r.Set(fiber.HeaderCacheControl, "max-age=3600")
+	r.Vary(fiber.HeaderAcceptEncoding)
+	zipped := r.Get(fiber.HeaderAcceptEncoding) != "" && r.AcceptsEncodings("gzip", "identity") == "gzip"
+	if zipped { // another representation has another tag (RFC 9110, section 8.8.3.3)
+		tag = `"` + a.tag + `-gzip"`
+	}
+	r.Set(fiber.HeaderETag, tag)
+	if header.MatchesETag(r.List(fiber.HeaderIfNoneMatch), tag) {
+		r.Status(fiber.StatusNotModified)
+		return nil
+	}
+	if zipped {
+		text = a.gzip()
+		r.Set(fiber.HeaderContentEncoding, "gzip")
+	}
+	r.Set(fiber.HeaderContentType, a.mime)
+	return r.Send(text)
+}
+
+// docsPage is the handler of the OpenAPI document as a page to read and to try.
+func (s *API) docsPage() httpkit.Handler {
+	page := sync.OnceValue(func() *asset { return newAsset(fiber.MIMETextHTMLCharsetUTF8, []byte(s.site.Docs().Text)) })
+	return func(r *httpkit.Request) error {
+		r.Set(fiber.HeaderContentSecurityPolicy, s.site.Docs().Policy)
+		return page().send(r)
+	}
+}
+
+// root gives browsers the page of the documentation, and programs where things are.
+func (s *API) root(page httpkit.Handler) httpkit.Handler {
+	addresses := sync.OnceValue(func() *asset {
+		at := s.Links.At
+		text, _ := json.Marshal(api.Root{ // which cannot fail for texts
+			Service: "ForgeRun", API: at("/v1"), Docs: at("/docs"), Openapi: at("/openapi.json"), Asyncapi: at("/asyncapi.json"),
+			Ready: at("/readyz"),
+		})
+		return newAsset(fiber.MIMEApplicationJSON, append(text, '\n'))
+	})
+	return func(r *httpkit.Request) error {
+		r.Vary(fiber.HeaderAccept)
+		if header.Prefers(r.List(fiber.HeaderAccept), fiber.MIMETextHTML, fiber.MIMEApplicationJSON) {
+			return page(r)
+		}
+		r.Set(fiber.HeaderContentSecurityPolicy, docs.PagePolicy)
+		return addresses().send(r)
+	}
+}
+
+// problemIndex answers with the list of all problem types. Their pages are at
+// base, seen from the list: the list has an address with a slash at its end too.
+func problemIndex(base, docsURL string) httpkit.Handler {
+	return func(r *httpkit.Request) error { return r.HTML(docs.ProblemIndex(base, docsURL)) }
+}
+
+// problemPage answers with the page that a problem type URI points to.
+func (s *API) problemPage(r *httpkit.Request) error {
+	slug := r.Params("slug")
+	page, ok := s.site.Problem(slug)
+	if !ok {
+		return httpkit.NoPage{Err: job.Errorf(job.CodeRequestNotFound, "There is no problem type of this name.%s",
+			decode.DidYouMean(slug, docs.ProblemTypes()))}
+	}
+	return r.HTML(page)
+}
+
+// relationPage answers with the page that a relation type points to.
+func relationPage(r *httpkit.Request) error {
+	page, ok := docs.Relation(r.Params("name"))
+	if !ok {
+		return httpkit.NoPage{Err: job.Errorf(job.CodeRequestNotFound, "There is no link relation of this name.")}
+	}
+	return r.HTML(page)
+}

@@ -1,0 +1,82 @@
+package testbed
+
+import (
+	"net"
+	"time"
+
+	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/handlers/disturb"
+	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/gofiber/fiber/v2"
+)
+
+// nextFault is what a request has left for the next one of its client on the same connection.
+type nextFault struct {
+	client job.ID
+	effect *fault.Effect
+}
+
+// leftFault returns what an earlier request on the connection has left for this one. A connection whose one side has ended is dead for
+// each request; what else is left is for one of the same client that is not about the test bed itself.
+func (v *visit) leftFault(ofTestbed bool) *fault.Effect {
+	c, ok := v.Context().Conn().(*conn.Conn)
+	if !ok {
+		return nil
+	}
+	left, ok := c.Next.(nextFault)
+	if ok && left.effect.Close == fault.CloseHalf {
+		return &fault.Effect{Close: fault.CloseBefore}
+	}
+	if !ok || ofTestbed || left.client != v.Caller.ClientID {
+		return nil
+	}
+	c.Next = nil
+	return left.effect
+}
+
+// leaveFault leaves one for the next request on the connection.
+func (v *visit) leaveFault() {
+	c, ok := v.Context().Conn().(*conn.Conn)
+	if next := v.fault.OnNext(); ok && next != nil {
+		c.Next = nextFault{v.Caller.ClientID, next}
+		c.EndsAfter.Store(next.Close == fault.CloseHalf)
+	}
+}
+
+// Stream returns the connection to which an event stream writes, as the fault wants it.
+func (s *API) Stream(r *httpkit.Request, c *conn.Conn) net.Conn {
+	v := visitOf(r)
+	if e := v.fault; e != nil {
+		if v.fault = e.OnStream(); e.ContentType != "" {
+			r.Set(fiber.HeaderContentType, e.ContentType)
+		}
+		v.setRetryAfter()
+	}
+	e, recorded := v.fault, recorded(r)
+	if e != nil && !e.OfStreams() && !e.Rewrites() && e.SlowBytes == 0 {
+		e = nil
+	}
+	if !recorded && e == nil {
+		return c
+	}
+	return s.disturbed(v, c, e, recorded)
+}
+
+// disturbed is a stream's connection, with the record of its beginning kept: a process that is killed tells nothing of the end.
+func (s *API) disturbed(v *visit, c net.Conn, e *fault.Effect, recorded bool) net.Conn {
+	resumed := v.List("Last-Event-ID") != ""
+	if !recorded {
+		return disturb.NewConn(c, e, resumed, nil, nil)
+	}
+	of, x := s.recordIn(v, v.Caller.ClientID), v.exchange()
+	begun := *x
+	begun.Stream = &verdict.Part{Open: true}
+	s.keep(of, &begun)
+	return disturb.NewConn(c, e, resumed, x, func() {
+		x.End = time.Now().UTC()
+		s.keep(of, x)
+	})
+}

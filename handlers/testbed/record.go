@@ -1,0 +1,162 @@
+package testbed
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/redact"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/gofiber/fiber/v2"
+)
+
+// sum names a text without keeping it, "" for none.
+func sum(text []byte) string {
+	if len(text) == 0 {
+		return ""
+	}
+	h := sha256.Sum256(text)
+	return hex.EncodeToString(h[:8])
+}
+
+// Body keeps what a record says of the body, which is gone by then.
+func (s *API) Body(r *httpkit.Request, body []byte) {
+	v := visitOf(r)
+	var named struct {
+		Key         string `json:"idempotency_key"`
+		Correlation string `json:"correlation_id"`
+	}
+	_ = json.Unmarshal(body, &named) // what is no JSON names nothing
+	v.bodyKey, v.bodyCorrelation = named.Key, named.Correlation
+	if len(body) > 0 {
+		same := jsontext.Value(body).Clone()
+		_ = same.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // what is no JSON stays as it is
+		v.bodySum = sum(same)
+	}
+}
+
+// record records the request in its client's session, if that has one: before the answer is sent, so that who has it finds the record.
+// Of an answer that is sent slowly it returns how to do so, once it is known whether the client has waited.
+func (s *API) record(v *visit) (later func(hungUp bool)) {
+	r := v.Request
+	if r.Streams || !recorded(r) {
+		return func(bool) {}
+	}
+	x := v.exchange()
+	who := cmp.Or(r.Caller, r.Claimed)
+	if x.KeyInURL && who.ClientID.IsZero() { // who is not known by the Authorization header
+		for _, value := range r.Context().QueryArgs().All() {
+			if bytes.HasPrefix(value, []byte(httpkit.KeyPrefix)) { // the first alone: strangers may send many
+				who, _ = s.TryKey(r.Base, r, string(value)) // whose it is not is nobody's
+				break
+			}
+		}
+	}
+	of := s.recordIn(v, who.ClientID)
+	if v.fault != nil && sentLater(v.fault) {
+		return func(hungUp bool) {
+			if x.HungUp = x.HungUp || hungUp; v.fault.Close == fault.CloseStall {
+				x.End = time.Now().UTC()
+			}
+			s.keep(of, x)
+		}
+	}
+	s.keep(of, x)
+	return func(bool) {}
+}
+
+// recorded reports whether the traffic of a route is recorded. Of the test bed's own that is a reset alone: it begins anew.
+func recorded(r *httpkit.Request) bool {
+	return r.Route.Access != httpkit.Public &&
+		(!strings.HasPrefix(r.Route.Path, "/v1/testbed/") || r.Route.Path == resetPath)
+}
+
+// recordIn is the session in which a request of a client is recorded, zero if that cannot be found. A header that is wrong has its
+// answer, and no other effect.
+func (s *API) recordIn(v *visit, client job.ID) testbed.Scope {
+	if client.IsZero() {
+		return testbed.Scope{}
+	}
+	ctx, cancel := s.Background()
+	defer cancel()
+	of, err := s.session(ctx, v, client)
+	if job.CodeOf(err) == job.CodeValidationFailed {
+		return testbed.Scope{Client: client}
+	}
+	s.logUnrecorded(ctx, client, err)
+	return of
+}
+
+// keep stores a record, if it is of a session. That it cannot be is no error of the request.
+func (s *API) keep(of testbed.Scope, x *verdict.Exchange) {
+	if of.Client.IsZero() {
+		return
+	}
+	ctx, cancel := s.Background()
+	defer cancel()
+	s.logUnrecorded(ctx, of.Client, s.Testbed.Record(ctx, of, x))
+}
+
+func (s *API) logUnrecorded(ctx context.Context, client job.ID, err error) {
+	if err != nil {
+		s.Logger.WarnContext(ctx, "a request was not recorded for its client's session", "action", "record_exchange",
+			"client_id", client.String(), "error", err.Error())
+	}
+}
+
+// kept is text as a record has it: without secrets, bounded, and such that a database can hold it.
+func kept(keep func(string) string, text string) string { return header.Clip(keep(text)) }
+
+// exchange tells of the request and its answer, without what is secret in them.
+func (v *visit) exchange() *verdict.Exchange {
+	r := v.Request
+	request, answer, operation := r.Request(), r.Response(), operationOf(r.Route)
+	x := &verdict.Exchange{
+		Start: r.Start.UTC(), End: time.Now().UTC(), Method: r.Method(),
+		Host: kept(redact.Keep, string(request.Header.Host())), Path: kept(redact.KeepURL, string(request.URI().Path())),
+		Operation: operation, Role: testbed.RoleOf(operation), Body: v.bodySum,
+		Correlation: kept(redact.Keep, cmp.Or(r.List("X-Correlation-ID"), v.bodyCorrelation)),
+		Prefer:      kept(redact.Keep, r.List("Prefer")),
+		Key:         sum([]byte(cmp.Or(r.List("Idempotency-Key"), v.bodyKey))), ContentType: kept(redact.Keep, r.Get(fiber.HeaderContentType)),
+		Accept: kept(redact.Keep, r.List(fiber.HeaderAccept)), IfNoneMatch: kept(redact.Keep, r.List(fiber.HeaderIfNoneMatch)),
+		LastEventID: kept(redact.Keep, r.List("Last-Event-ID")), KeyID: cmp.Or(r.Caller, r.Claimed).KeyID,
+		Closes: r.Request().ConnectionClose(), Agent: kept(redact.Keep, r.Get(fiber.HeaderUserAgent)),
+		Connection: r.Context().ConnID(), Reused: r.Context().ConnRequestNum() > 1,
+		Status: answer.StatusCode(), ETag: string(answer.Header.Peek(fiber.HeaderETag)),
+		RetryAfter: toldToWait(r), Fault: v.fault, HungUp: v.hungUp,
+	}
+	if _, span := r.Traceparent(); span.IsValid() {
+		x.Trace = span.TraceID().String()
+	}
+	query := string(request.URI().QueryString())
+	if plain, err := url.QueryUnescape(query); strings.Contains(query, httpkit.KeyPrefix) ||
+		err == nil && strings.Contains(plain, httpkit.KeyPrefix) ||
+		bytes.Contains(request.URI().Path(), []byte(httpkit.KeyPrefix)) {
+		x.KeyInURL = true
+	} else {
+		x.Query = kept(redact.KeepQuery, query)
+	}
+	if id := cmp.Or(r.Subject(httpkit.JobID), r.Subject(httpkit.BatchID), r.Subject(httpkit.BulkID)); !id.IsZero() {
+		x.Job = id.String()
+	}
+	if r.Failed != nil {
+		x.Code, x.Expired = string(r.Failed.Code), r.Failed.Code == job.CodeTokenExpired && v.fault == nil
+	}
+	if v.fault != nil && v.fault.Moved != 0 && x.Status == v.fault.Moved {
+		x.Location = strings.TrimSuffix(v.elsewhere()+x.Path+"?"+x.Query, "?")
+	}
+	v.shown(x)
+	return x
+}

@@ -1,0 +1,170 @@
+// Package testbed is the resource of a test bed, by which clients disturb their own traffic and have it judged.
+package testbed
+
+import (
+	"context"
+
+	"github.com/forgerun/forgerun/handlers/api"
+	"github.com/forgerun/forgerun/internal/fair"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/report"
+)
+
+// Testbed are the use cases of a test bed, by which clients disturb their own traffic.
+type Testbed interface {
+	ReplaceFaults(ctx context.Context, of testbed.Scope, seed int64, rules []fault.Rule, p fault.Profile) ([]fault.Counted, error)
+	Faults(ctx context.Context, of testbed.Scope) ([]fault.Counted, error)
+	RemoveFaults(ctx context.Context, of testbed.Scope) error
+	RemoveFault(ctx context.Context, of testbed.Scope, id job.ID) error
+	// Fault counts a request and returns what is to be done to it, nil for nothing.
+	Fault(ctx context.Context, of testbed.Scope, operation, subject string) (*fault.Effect, error)
+
+	// Reset removes what a client has, and gives the numbers of rows by table.
+	Reset(ctx context.Context, client job.ID) (map[string]int, error)
+	// MakeFixtures makes jobs by a request, and returns when each is in its state.
+	MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error)
+
+	StartSession(ctx context.Context, client job.ID, n verdict.Session) (verdict.Session, error)
+	// Enter gives the session of a request with a label, and of the jobs that it makes; a request that makes none is "".
+	Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error)
+	Sessions(ctx context.Context, client job.ID, label *string) ([]verdict.Session, error) // nil: with any or none
+	Session(ctx context.Context, client, id job.ID) (verdict.Session, error)
+	EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error)
+	Verdict(ctx context.Context, client, id job.ID) (verdict.Verdict, error)
+
+	ClockState(ctx context.Context) (testbed.ClockState, error)
+	// MoveClock returns when the jobs that have become due are QUEUED.
+	MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.ClockState, error)
+
+	// Record records a request in its session, if there is one.
+	Record(ctx context.Context, of testbed.Scope, x *verdict.Exchange) error
+}
+
+// API answers requests about the test bed, and is what comes between a request and its answer.
+type API struct {
+	*httpkit.Kit
+	Testbed  Testbed
+	journals *fair.Semaphore[job.ID] // that are sent
+}
+
+// New makes the API, and has the kit call it.
+func New(kit *httpkit.Kit, testbed Testbed) *API {
+	s := &API{kit, testbed, fair.New[job.ID](journalsAtOnce)}
+	kit.Interceptor = s
+	return s
+}
+
+const (
+	sessionsPath = "/v1/testbed/sessions"
+	faultsPath   = "/v1/testbed/faults"
+	clockPath    = "/v1/testbed/clock"
+	resetPath    = "/v1/testbed/reset"
+)
+
+// Routes are those that only a test bed has. A key that has expired will do for sessions and the clock: whoever moves the clock may move it
+// beyond the end of all keys, and still has to move it on, or to end a session.
+func (s *API) Routes() []httpkit.Route {
+	const get, post, put, remove = httpkit.Get, httpkit.Post, httpkit.Put, httpkit.Delete
+	const client, expired = httpkit.ClientKey, httpkit.ExpiredKey
+	session := httpkit.Answering(s.Testbed.Session, httpkit.As[verdict.Session])
+	end := httpkit.Once(httpkit.NoBody(httpkit.Answering(s.Testbed.EndSession, httpkit.As[verdict.Session])))
+	rule := httpkit.Row(get, faultsPath+"/:id", client, "get_fault", fiber.StatusOK, s.showFault)
+	rule.Hidden = true
+	return []httpkit.Route{
+		rule,
+		httpkit.Row(post, sessionsPath, expired, "start_session", fiber.StatusCreated, httpkit.Once(s.startSession)),
+		httpkit.Row(get, sessionsPath, expired, "list_sessions", fiber.StatusOK, s.listSessions, labelQuery...),
+		httpkit.Row(get, sessionsPath+"/:id", expired, "get_session", fiber.StatusOK, session),
+		httpkit.Row(post, sessionsPath+"/:id/end", expired, "end_session", fiber.StatusOK, end),
+		httpkit.Row(get, sessionsPath+"/:id/verdict", expired, "get_verdict", fiber.StatusOK, s.getVerdict).As(asVerdict...),
+		httpkit.Row(get, sessionsPath+"/:id/journal", expired, "get_journal", fiber.StatusOK, s.getJournal).
+			As(report.JournalType, httpkit.ProblemMedia),
+		httpkit.Row(put, faultsPath, client, "replace_faults", fiber.StatusOK, s.replaceFaults),
+		httpkit.Row(get, faultsPath, client, "list_faults", fiber.StatusOK, s.listFaults),
+		httpkit.Row(remove, faultsPath, client, "remove_faults", fiber.StatusNoContent, httpkit.NoBody(s.removeFaults)),
+		httpkit.Row(remove, faultsPath+"/:id", client, "remove_fault", fiber.StatusNoContent, httpkit.NoBody(s.removeFault)),
+		httpkit.Row(post, resetPath, client, "reset", fiber.StatusOK, httpkit.Once(httpkit.NoBody(s.reset))),
+		httpkit.Row(post, "/v1/testbed/fixtures", client, "make_fixtures", fiber.StatusCreated, s.makeFixtures),
+		httpkit.Row(get, clockPath, expired, "get_clock", fiber.StatusOK, s.getClock),
+		httpkit.Row(post, clockPath, expired, "move_clock", fiber.StatusOK, httpkit.Once(s.moveClock)),
+	}
+}
+
+// visit is what a request has on a test bed.
+type visit struct {
+	*httpkit.Request
+	session   testbed.Scope // that its header names, once that has been asked for
+	fault     *fault.Effect // that its client wants, nil for none
+	slowFault func()        // gives up the place that a slow answer takes, nil without one
+	hungUp    bool          // the client did, while it was kept waiting
+
+	// Of the body, for the record: its sum, and the key and the correlation id that it names instead of a header.
+	bodySum, bodyKey, bodyCorrelation string
+}
+
+// visitKey is where a request keeps its visit.
+const visitKey = "testbed"
+
+// visitOf returns what a request has on the test bed.
+func visitOf(r *httpkit.Request) *visit {
+	v, ok := r.Locals(visitKey).(*visit)
+	if !ok {
+		v = &visit{Request: r}
+		r.Locals(visitKey, v)
+	}
+	return v
+}
+
+func (s *API) reset(r *httpkit.Request) error {
+	show := func(removed map[string]int) api.ResetReceipt { return api.ResetReceipt{Removed: removed} }
+	return httpkit.Respond(r, fiber.StatusOK, show)(s.Testbed.Reset(r.Ctx, r.Caller.ClientID))
+}
+
+func fixturesOf(made []testbed.Made) (v api.FixturesReceipt) {
+	for _, m := range made {
+		v.Jobs = append(v.Jobs, api.MadeFixture{JobID: m.JobID, Fixture: string(m.Fixture), State: m.State})
+	}
+	return v
+}
+
+// makeFixtures honours Idempotency-Key by its submissions: each has a key that is derived from it.
+func (s *API) makeFixtures(r *httpkit.Request) error {
+	key, err := r.IdempotencyKey()
+	if err != nil {
+		return err
+	}
+	wanted, err := httpkit.Decoded(r, false, decode.Fixtures)
+	if err != nil {
+		return err
+	}
+	from, err := r.Provenance()
+	if err != nil {
+		return err
+	}
+	if _, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID); err != nil { // which the jobs belong to
+		return err
+	}
+	req := job.Request{ClientID: r.Caller.ClientID, RequestID: r.ID, ReceivedAt: s.ReceivedAt(), IdempotencyKey: key}
+	from.Complete(&req)
+	return httpkit.Respond(r, fiber.StatusCreated, fixturesOf)(s.Testbed.MakeFixtures(r.Ctx, req, wanted))
+}
+
+func (s *API) getClock(r *httpkit.Request) error {
+	return httpkit.Respond(r, fiber.StatusOK, httpkit.As[testbed.ClockState])(s.Testbed.ClockState(r.Ctx))
+}
+
+func (s *API) moveClock(r *httpkit.Request) error {
+	m, err := httpkit.Decoded(r, false, decode.ClockMove)
+	if err != nil {
+		return err
+	}
+	return httpkit.Respond(r, fiber.StatusOK, httpkit.As[testbed.ClockState])(s.Testbed.MoveClock(r.Ctx, m))
+}

@@ -1,0 +1,201 @@
+// Package views has what several resources show: functions from what the domain has to the types of the API's document.
+package views
+
+import (
+	"encoding/hex"
+	"time"
+
+	"github.com/forgerun/forgerun/handlers/api"
+	"github.com/forgerun/forgerun/handlers/problem"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
+)
+
+// Views shows jobs and events as they are for clients.
+type Views struct {
+	Links     job.Links
+	TimeScale float64       // of the workers, for estimates
+	Retention time.Duration // how long a final job is kept; 0: expires_at is not shown
+}
+
+// JobPath is the path of a job.
+func JobPath(id job.ID) string { return "/v1/jobs/" + id.String() }
+
+// ResultPath is the path of a job's result.
+func ResultPath(id job.ID) string { return JobPath(id) + "/result" }
+
+// Summary shows a job in a list.
+func (s Views) Summary(j *job.Job) api.JobSummary {
+	v := api.JobSummary{
+		JobID: j.ID, Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: view.OrNull(j.Outcome),
+		CreatedAt: job.Time(j.CreatedAt), ExecutionAt: job.TimeOf(j.ExecutionAt), UpdatedAt: job.Time(j.UpdatedAt),
+		StartedAt: job.TimeOf(j.StartedAt), FinishedAt: job.TimeOf(j.FinishedAt),
+		Attempt: j.Attempt, Attempts: j.Attempt, MaxAttempts: j.MaxAttempts, CanRetry: j.CanRetry(),
+		BatchID: view.OrNull(j.BatchID), CorrelationID: view.OrNull(j.CorrelationID),
+		ScheduleID: view.OrNull(j.ScheduleID), ScheduledFor: job.TimeOf(j.ScheduledFor), Links: api.SelfLink{Self: s.Links.At(JobPath(j.ID))},
+	}
+	if j.State == job.Canceled {
+		v.CanceledAt = v.FinishedAt
+	}
+	return v
+}
+
+// Job shows everything that is known of a job, as it is now.
+func (s Views) Job(j *job.Job, now time.Time) *api.Job {
+	m := s.Summary(j)
+	v := &api.Job{
+		JobID: m.JobID, Type: m.Type, WorkKind: m.WorkKind, State: m.State, Outcome: m.Outcome, CreatedAt: m.CreatedAt,
+		ExecutionAt: m.ExecutionAt, UpdatedAt: m.UpdatedAt, StartedAt: m.StartedAt, FinishedAt: m.FinishedAt, CanceledAt: m.CanceledAt,
+		Attempt: m.Attempt, Attempts: m.Attempts, MaxAttempts: m.MaxAttempts, CanRetry: m.CanRetry, BatchID: m.BatchID,
+		CorrelationID: m.CorrelationID, ScheduleID: m.ScheduleID, ScheduledFor: m.ScheduledFor,
+		AutoRetry: j.AutoRetry, Retry: Policy(j.Definition.Policy()), Callback: view.OrNull(j.Callback),
+		EstimatedCompletion: job.TimeOf(j.EstimatedCompletion(s.TimeScale)), ExpiresAt: s.expiryOf(j),
+		Params: j.Params, Links: s.linksOf(j, now), Waiting: waitingOf(j),
+	}
+	if d := j.Definition; d != nil {
+		v.Definition = &api.Definition{
+			WorkKind: d.WorkKind, DurationMS: int(d.DurationMS), ShouldFail: d.ShouldFail, PayloadSize: d.PayloadSize,
+			ExpectedOutcome: d.ExpectedOutcome,
+		}
+	}
+	switch j.State {
+	case job.Running:
+		v.Progress = Progress(j.Progress)
+	case job.Failed:
+		v.Failure = new(s.Links.Document(j.Origin(), j.CurrentAttempt()))
+	case job.Succeeded:
+		v.Result = s.resultOf(j, now)
+	}
+	return v
+}
+
+func waitingOf(j *job.Job) *api.Waiting {
+	if j.Waiting == "" || !j.State.Waiting() {
+		return nil
+	}
+	v := &api.Waiting{Reason: j.Waiting}
+	if j.Waiting == job.WaitingScheduled || j.Waiting == job.WaitingBackoff {
+		v.Until = job.TimeOf(&j.RunAt)
+	}
+	return v
+}
+
+// expiryOf returns the time after which a final job is deleted.
+func (s Views) expiryOf(j *job.Job) *job.Time {
+	if !j.State.Final() || j.FinishedAt == nil || s.Retention <= 0 {
+		return nil
+	}
+	return job.TimeOf(new(j.FinishedAt.Add(s.Retention)))
+}
+
+// linksOf returns what can be done with the job now.
+func (s Views) linksOf(j *job.Job, now time.Time) api.JobLinks {
+	self := s.Links.At(JobPath(j.ID))
+	links := api.JobLinks{Self: self, Events: self + "/events", Attempts: self + "/attempts", Deliveries: self + "/deliveries"}
+	if !j.State.Final() {
+		links.Cancel = new(self + "/cancel")
+	}
+	if j.CanRetry() {
+		links.Retry = new(self + "/retry")
+	}
+	if j.State.Final() || j.Attempt > 1 {
+		links.Report = new(self + "/report")
+	}
+	if HasResult(j, now) {
+		links.Result = new(self + "/result")
+	}
+	if !j.BatchID.IsZero() {
+		links.Batch = new(s.Links.At(job.BatchPath(j.BatchID)))
+	}
+	if !j.ScheduleID.IsZero() {
+		links.Schedule = new(s.Links.At(job.SchedulePath(j.ScheduleID)))
+	}
+	return links
+}
+
+// Progress is nil where that is not known.
+func Progress(p *job.Progress) *api.Progress {
+	if p == nil {
+		return nil
+	}
+	return &api.Progress{
+		Percentage: p.Percentage, Phase: p.Phase, StepsCompleted: p.StepsCompleted, StepsTotal: p.StepsTotal,
+		ItemsProcessed: p.ItemsProcessed, ItemsTotal: p.ItemsTotal, UpdatedAt: job.Time(p.UpdatedAt),
+	}
+}
+
+// Policy shows what a request says about the attempts of its job, nil if it says nothing.
+func Policy(p *job.RetryPolicy) *api.RetryPolicy {
+	if p == nil {
+		return nil
+	}
+	return &api.RetryPolicy{MaxAttempts: view.OrNull(p.MaxAttempts), Backoff: backoffOf(p), Codes: p.Codes}
+}
+
+func backoffOf(p *job.RetryPolicy) *api.Backoff {
+	if len(p.Delays) == 0 {
+		return nil
+	}
+	v := &api.Backoff{Strategy: new(string(p.Strategy))}
+	switch p.Strategy {
+	case job.Exponential:
+		v.Base, v.Max = new(p.Delays[0].String()), new(p.Delays[len(p.Delays)-1].String())
+	case job.Constant:
+		v.Delay = new(p.Delays[0].String())
+	case job.Listed:
+		for _, d := range p.Delays {
+			v.Delays = append(v.Delays, d.String())
+		}
+	}
+	return v
+}
+
+// Event shows an event of a job.
+func Event(e job.Event) api.Event {
+	v := api.Event{
+		EventID: e.ID, EventName: e.Name, PrevState: view.OrNull(e.Prev), NextState: view.OrNull(e.Next),
+		Timestamp: job.Time(e.At), Data: e.Data,
+	}
+	if !e.JobID.IsZero() {
+		v.JobID, v.Seq, v.Attempt = &e.JobID, &e.Seq, &e.Attempt
+	}
+	return v
+}
+
+// Occurrence shows any event of a client. One of a batch or of a webhook belongs to no job.
+func Occurrence(o job.Occurrence) api.Event {
+	v := Event(o.Event)
+	v.WebhookID = view.OrNull(o.Webhook)
+	if o.Batch != nil {
+		v.BatchID = &o.Batch.ID
+	}
+	return v
+}
+
+// MediaOf returns the media type of an outcome document (draft section 11.7).
+func MediaOf(d job.Document) string {
+	if d.IsProblem() {
+		return problem.Media
+	}
+	return "application/json"
+}
+
+func (s Views) resultOf(j *job.Job, now time.Time) *api.Result {
+	r := j.Result
+	switch {
+	case r == nil:
+		return nil
+	case r.Expired(now):
+		return &api.Result{State: new("EXPIRED"), ExpiredAt: job.TimeOf(&r.ExpiresAt)}
+	}
+	return &api.Result{
+		State: new("AVAILABLE"), MediaType: &r.MediaType, SizeBytes: &r.Size,
+		Checksum:  &api.Checksum{Algorithm: "sha256", Value: hex.EncodeToString(r.SHA256[:])},
+		ExpiresAt: job.TimeOf(&r.ExpiresAt), DownloadURL: new(s.Links.At(ResultPath(j.ID))),
+	}
+}
+
+// HasResult reports whether a job's result can be had now.
+func HasResult(j *job.Job, now time.Time) bool {
+	return j.State == job.Succeeded && j.Result != nil && !j.Result.Expired(now)
+}

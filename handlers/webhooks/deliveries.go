@@ -1,0 +1,224 @@
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/api"
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/handlers/query"
+	"github.com/forgerun/forgerun/handlers/views"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
+)
+
+// Deliveries are the use cases of deliveries to webhooks and callbacks.
+type Deliveries interface {
+	Test(ctx context.Context, client, id job.ID) (*job.Delivery, error)
+	Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error)
+	Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error)
+	Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error)
+	// RedeliverFailed sends again what failed since a time, and Replay also what
+	// was not sent at all. Each does a part at a time; the answer to Replay says
+	// after which position to go on.
+	RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error)
+	Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error)
+}
+
+// ownerOf returns what the deliveries of a path belong to.
+func ownerOf(r *httpkit.Request) job.DeliveryOwner {
+	if strings.HasPrefix(r.Route.Path, "/v1/webhooks/") {
+		return job.DeliveryOwner{WebhookID: r.PathID()}
+	}
+	return job.DeliveryOwner{JobID: r.PathID()}
+}
+
+// listDeliveries answers with a page of an owner's deliveries, newest first.
+func (s *API) listDeliveries(r *httpkit.Request) error {
+	path := deliveriesPath(ownerOf(r))
+	show := func(d job.Delivery) api.Delivery { return s.deliveryOf(path, &d) }
+	return httpkit.Paged(r, path+"?"+r.Filters(), show, func(after job.ID, limit int) ([]job.Delivery, job.ID, error) {
+		page, err := s.Deliveries.Deliveries(r.Ctx, r.Caller.ClientID, job.DeliveryQuery{
+			Owner: ownerOf(r), State: job.DeliveryState(r.Query("state")), EventName: r.Query("event_name"),
+			CreatedAfter: query.TimeOf(r.Query("created_after")), CreatedBefore: query.TimeOf(r.Query("created_before")),
+			After: after, Limit: limit,
+		})
+		return page.Deliveries, page.Next, err
+	})
+}
+
+// getDelivery answers with a delivery and all its attempts.
+func (s *API) getDelivery(r *httpkit.Request) error {
+	d, attempts, err := s.Deliveries.Delivery(r.Ctx, r.Caller.ClientID, ownerOf(r), r.IDOf("delivery_id"))
+	if err != nil {
+		return err
+	}
+	v := loggedView{s.deliveryOf(deliveriesPath(ownerOf(r)), d), make([]api.DeliveryAttempt, len(attempts))}
+	for i := range attempts {
+		v.Log[i] = attemptOf(&attempts[i])
+	}
+	return r.JSON(fiber.StatusOK, v)
+}
+
+func (s *API) redeliver(r *httpkit.Request) error {
+	return s.accepted(r)(s.Deliveries.Redeliver(r.Ctx, r.Caller.ClientID, ownerOf(r), r.IDOf("delivery_id")))
+}
+
+// accepted answers 202 with a delivery that is on its way, unless it was refused.
+func (s *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
+	return func(d *job.Delivery, err error) error {
+		if err != nil {
+			return err
+		}
+		path := deliveriesPath(ownerOf(r))
+		r.AcceptedAt(path+"/"+d.ID.String(), false)
+		return r.JSON(fiber.StatusAccepted, s.deliveryOf(path, d))
+	}
+}
+
+// redeliverFailed needs no position: what it has sent again is FAILED no more.
+func (s *API) redeliverFailed(r *httpkit.Request) error {
+	return s.resend(r, "redeliver", func(ctx context.Context, client, id job.ID, since time.Time, _ job.Position) (job.Replay, error) {
+		return s.Deliveries.RedeliverFailed(ctx, client, id, since)
+	})
+}
+
+func (s *API) replayWebhook(r *httpkit.Request) error {
+	return s.resend(r, "replay", s.Deliveries.Replay)
+}
+
+var errBadReplayCursor = &job.Error{
+	Code: job.CodeMalformed, Detail: "The cursor is not one of this replay.",
+	Violations: []job.Violation{{Pointer: "/cursor",
+		Detail: "This must be the next_cursor of the answer before, unchanged and with the same since; leave it out to start anew."}},
+}
+
+// resend has a webhook sent again what it missed since a time, from the
+// cursor on. The cursor belongs to the webhook, the action and the time. The
+// secret of cursors is read on behalf of all requests, so not in the transaction
+// of this one.
+func (s *API) resend(
+	r *httpkit.Request, action string,
+	send func(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error),
+) error {
+	client, id := r.Caller.ClientID, r.PathID()
+	body, err := r.JSONBody(false)
+	if err != nil {
+		return err
+	}
+	since, cursor, err := decode.Since(body)
+	if err != nil {
+		return err
+	}
+	var after job.Position
+	scope := webhookPath(id) + "/" + action + "?" + since.Format(time.RFC3339Nano)
+	if cursor != nil {
+		position, err := s.CursorKey.Open(r.Base, client, scope, *cursor, query.PositionBytes)
+		if errors.Is(err, query.ErrBadCursor) {
+			return errBadReplayCursor
+		}
+		if err != nil {
+			return err
+		}
+		after = query.PositionOf(position)
+	}
+	replay, err := send(r.Ctx, client, id, since, after)
+	if err != nil {
+		return err
+	}
+	answer := api.Replay{Queued: replay.Queued}
+	if replay.More {
+		next, err := s.CursorKey.Seal(r.Base, client, scope, query.Bytes(replay.Next))
+		if err != nil {
+			return err
+		}
+		answer.NextCursor = &next
+	}
+	return r.JSON(fiber.StatusAccepted, answer)
+}
+
+// deliveryQuery chooses deliveries.
+var deliveryQuery = slices.Concat(query.Page, []query.Parameter{
+	query.Choice("state", job.DeliveryStates), query.Choice("event_name", job.SubscribableEvents),
+}, query.Created)
+
+// loggedView is api.LoggedDelivery: a delivery with what was sent and answered.
+type loggedView struct {
+	api.Delivery
+	Log []api.DeliveryAttempt `json:"attempts_log"`
+}
+
+// deliveriesPath is where an owner's deliveries are.
+func deliveriesPath(owner job.DeliveryOwner) string {
+	if owner.WebhookID.IsZero() {
+		return views.JobPath(owner.JobID) + "/deliveries"
+	}
+	return webhookPath(owner.WebhookID) + "/deliveries"
+}
+
+// deliveryOf shows a delivery that is listed at the given path.
+func (s *API) deliveryOf(path string, d *job.Delivery) api.Delivery {
+	self := s.Links.At(path) + "/" + d.ID.String()
+	v := api.Delivery{
+		DeliveryID: d.ID, WebhookID: view.OrNull(d.WebhookID), URL: view.OrNull(d.URL), JobID: view.OrNull(d.JobID),
+		EventID: d.EventID, EventName: d.EventName, State: d.State, Attempts: d.Attempts,
+		NextAttemptAt: job.TimeOf(d.NextAttemptAt), CreatedAt: job.Time(d.CreatedAt), SettledAt: job.TimeOf(d.SettledAt),
+		LastStatus: view.OrNull(d.LastStatus), LastError: view.OrNull(view.SendCause{Code: d.LastError, Reason: d.LastReason}),
+		Links: api.DeliveryLinks{Self: self, Redeliver: self + "/redeliver"},
+	}
+	if v.JobID != nil {
+		v.Seq = &d.Seq
+	}
+	return v
+}
+
+func attemptOf(a *job.DeliveryAttempt) api.DeliveryAttempt {
+	v := api.DeliveryAttempt{
+		Number: a.Number, StartedAt: job.Time(a.StartedAt), DurationMS: int(a.Duration.Milliseconds()),
+		Status: view.OrNull(a.Status), Error: view.OrNull(view.SendCause{Code: a.Error, Reason: a.Reason}),
+	}
+	if v.Status != nil {
+		v.Response = responseOf(a)
+	}
+	return v
+}
+
+// responseOf shows what a receiver answered. A body that is not text is shown in base64.
+func responseOf(a *job.DeliveryAttempt) *api.ReceiverResponse {
+	v := &api.ReceiverResponse{Headers: a.Header, Truncated: a.Truncated}
+	if v.Headers == nil {
+		v.Headers = map[string][]string{}
+	}
+	text := a.Body
+	if a.Truncated {
+		text = withoutCutCharacter(text)
+	}
+	if utf8.Valid(text) && bytes.IndexByte(text, 0) < 0 {
+		v.Body = new(string(text))
+	} else {
+		v.BodyBase64 = a.Body
+	}
+	return v
+}
+
+// withoutCutCharacter leaves out the beginning of a UTF-8 character at the end
+// of text that was cut off there.
+func withoutCutCharacter(text []byte) []byte {
+	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax); i-- {
+		if utf8.RuneStart(text[i]) {
+			if !utf8.FullRune(text[i:]) {
+				return text[:i]
+			}
+			break
+		}
+	}
+	return text
+}

@@ -1,0 +1,227 @@
+// Package webhooks is the resource of webhooks, and of the deliveries to them and to callbacks.
+package webhooks
+
+import (
+	"context"
+	"errors"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/api"
+	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/handlers/query"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/view"
+)
+
+// Webhooks are the use cases of webhooks.
+type Webhooks interface {
+	Register(ctx context.Context, r job.WebhookRequest) (job.IssuedWebhook, error)
+	Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) // newest first
+	Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error)
+	Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error)
+	Unregister(ctx context.Context, client, id job.ID) error
+	RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error)
+}
+
+// Proofs asks receivers whether they want events: Webhooks asks for that with
+// job.ErrUnproven.
+type Proofs interface {
+	Prove(ctx context.Context, client job.ID, url string) error
+}
+
+// API answers requests about webhooks and deliveries.
+type API struct {
+	*httpkit.Kit
+	Webhooks   Webhooks
+	Proofs     Proofs
+	Deliveries Deliveries
+	// Directory gives the public keys that deliveries are signed with, as a JSON Web Key Set (RFC 7517).
+	Directory func(context.Context) ([]byte, error)
+}
+
+// Routes are those of webhooks and deliveries.
+func (s *API) Routes() []httpkit.Route {
+	const get, post, client = httpkit.Get, httpkit.Post, httpkit.ClientKey
+	redeliver := httpkit.Once(httpkit.NoBody(s.redeliver))
+	routes := []httpkit.Route{
+		httpkit.Row(post, "/v1/webhooks", client, "register_webhook", fiber.StatusCreated, s.registerWebhook),
+		httpkit.Row(get, "/v1/webhooks", client, "list_webhooks", fiber.StatusOK, s.listWebhooks),
+		httpkit.Row(get, "/v1/webhooks/:id", client, "get_webhook", fiber.StatusOK, httpkit.Answering(s.Webhooks.Webhook, s.webhookOf)),
+		httpkit.Row(httpkit.Patch, "/v1/webhooks/:id", client, "update_webhook", fiber.StatusOK, s.updateWebhook),
+		httpkit.Row(httpkit.Delete, "/v1/webhooks/:id", client, "unregister_webhook", fiber.StatusOK, httpkit.NoBody(s.unregisterWebhook)),
+		httpkit.Row(post, "/v1/webhooks/:id/rotate-secret", client, "rotate_secret", fiber.StatusOK,
+			httpkit.Once(httpkit.NoBody(s.rotateSecret))),
+		httpkit.Row(post, "/v1/webhooks/:id/test", client, "test_webhook", fiber.StatusAccepted, httpkit.Once(httpkit.NoBody(s.testWebhook))),
+		httpkit.Row(post, "/v1/webhooks/:id/redeliver", client, "redeliver_failed", fiber.StatusAccepted, httpkit.Once(s.redeliverFailed)),
+		httpkit.Row(post, "/v1/webhooks/:id/replay", client, "replay_webhook", fiber.StatusAccepted, httpkit.Once(s.replayWebhook)),
+		httpkit.Row(get, "/.well-known/http-message-signatures-directory", httpkit.Public, "signing_keys", fiber.StatusOK, s.signingKeys),
+	}
+	for _, owner := range []struct{ path, list, one, again string }{
+		{"/v1/webhooks/:id/deliveries", "webhook_deliveries", "webhook_delivery", "redeliver"},
+		{"/v1/jobs/:id/deliveries", "job_deliveries", "job_delivery", "redeliver_of_job"},
+	} {
+		routes = append(routes,
+			httpkit.Row(get, owner.path, client, owner.list, fiber.StatusOK, s.listDeliveries, deliveryQuery...),
+			httpkit.Row(get, owner.path+"/:delivery_id", client, owner.one, fiber.StatusOK, s.getDelivery),
+			httpkit.Row(post, owner.path+"/:delivery_id/redeliver", client, owner.again, fiber.StatusAccepted, redeliver))
+	}
+	return routes
+}
+
+// registerWebhook has a scope of keys of its own: they may be in the body.
+func (s *API) registerWebhook(r *httpkit.Request) error {
+	body, key, err := r.KeyedBody()
+	if err != nil {
+		return err
+	}
+	req, err := decode.Webhook(body, key)
+	if err != nil {
+		return err
+	}
+	req.ClientID = r.Caller.ClientID
+	register := func(r *httpkit.Request) error {
+		issued, err := s.Webhooks.Register(r.Ctx, req)
+		if err != nil {
+			return err
+		}
+		r.Made = issued.ID
+		r.About(httpkit.WebhookID, issued.ID)
+		r.Set(fiber.HeaderLocation, s.Links.At(webhookPath(issued.ID)))
+		return s.issuedWebhook(r, fiber.StatusCreated, issued)
+	}
+	if req.IdempotencyKey == "" || len(req.Violations) > 0 {
+		return s.proving(r, req.URL, &req.Proven, func() error { return register(r) })
+	}
+	var first job.Answer
+	err = s.proving(r, req.URL, &req.Proven, func() (err error) {
+		first, err = r.Once(job.RequestKey{
+			ClientID: req.ClientID, Scope: httpkit.ScopeWebhooks, Key: req.IdempotencyKey, Hash: req.Hash,
+		}, register)
+		return err
+	})
+	r.About(httpkit.WebhookID, first.Subject)
+	return err
+}
+
+// proving does what may need a proof of the URL: first without one, as what is
+// refused anyhow and what has a key that is known need none. While the receiver is
+// asked, which may take seconds, the request holds neither a transaction nor the
+// place of its client.
+func (s *API) proving(r *httpkit.Request, url string, proven *bool, do func() error) error {
+	err := do()
+	if !errors.Is(err, job.ErrUnproven) {
+		return err
+	}
+	r.Leave()
+	if err := s.Proofs.Prove(r.Ctx, r.Caller.ClientID, url); err != nil {
+		return err
+	}
+	if err := r.Enter(); err != nil {
+		return err
+	}
+	*proven = true
+	return do()
+}
+
+// issuedWebhook answers with a webhook and its secret, which is in this answer
+// alone.
+func (s *API) issuedWebhook(r *httpkit.Request, status int, issued job.IssuedWebhook) error {
+	hidden := issued
+	hidden.Secret = ""
+	return r.SecretJSON(status, s.issuedOf(issued), s.issuedOf(hidden))
+}
+
+// listWebhooks answers with all webhooks of a client: there are few.
+func (s *API) listWebhooks(r *httpkit.Request) error {
+	return httpkit.Respond(r, fiber.StatusOK, func(webhooks []job.Webhook) query.List[api.Webhook] {
+		return query.ListOf(webhooks, job.MaxWebhooks, func(w job.Webhook) api.Webhook { return s.webhookOf(&w) })
+	})(s.Webhooks.Webhooks(r.Ctx, r.Caller.ClientID))
+}
+
+func (s *API) updateWebhook(r *httpkit.Request) error {
+	body, err := r.BodyAs(false, fiber.MIMEApplicationJSON, httpkit.MergePatch)
+	if err != nil {
+		return err
+	}
+	patch, err := decode.WebhookPatch(body)
+	if err != nil {
+		return err
+	}
+	change := func() error {
+		return httpkit.Respond(r, fiber.StatusOK, s.webhookOf)(s.Webhooks.Update(r.Ctx, r.Caller.ClientID, r.PathID(), patch))
+	}
+	if patch.URL == nil {
+		return change()
+	}
+	return s.proving(r, *patch.URL, &patch.Proven, change)
+}
+
+func (s *API) unregisterWebhook(r *httpkit.Request) error {
+	if err := s.Webhooks.Unregister(r.Ctx, r.Caller.ClientID, r.PathID()); err != nil {
+		return err
+	}
+	return r.JSON(fiber.StatusOK, api.Deleted{Deleted: true})
+}
+
+func (s *API) rotateSecret(r *httpkit.Request) error {
+	issued, err := s.Webhooks.RotateSecret(r.Ctx, r.Caller.ClientID, r.PathID())
+	if err != nil {
+		return err
+	}
+	return s.issuedWebhook(r, fiber.StatusOK, issued)
+}
+
+// testWebhook answers 202 with the delivery, whose path shows what becomes of it.
+func (s *API) testWebhook(r *httpkit.Request) error {
+	return s.accepted(r)(s.Deliveries.Test(r.Ctx, r.Caller.ClientID, r.PathID()))
+}
+
+// mimeKeyDirectory is the media type of the directory of signing keys
+// (draft-meunier-http-message-signatures-directory), a JSON Web Key Set.
+const mimeKeyDirectory = "application/http-message-signatures-directory+json"
+
+// signingKeys answers with the public keys that deliveries are signed with.
+// A new key is published long before it signs, so answers may be kept a while.
+func (s *API) signingKeys(r *httpkit.Request) error {
+	keys, err := s.Directory(r.Ctx)
+	if err != nil {
+		return err
+	}
+	r.Set(fiber.HeaderCacheControl, "public, max-age=300")
+	r.Set(fiber.HeaderContentType, mimeKeyDirectory)
+	return r.Send(keys)
+}
+
+func webhookPath(id job.ID) string { return "/v1/webhooks/" + id.String() }
+
+func (s *API) webhookOf(w *job.Webhook) api.Webhook {
+	self := s.Links.At(webhookPath(w.ID))
+	v := api.Webhook{
+		WebhookID: w.ID, URL: w.URL, Events: w.Events, Description: w.Description, ContentMode: w.ContentMode,
+		Enabled: w.Disabled == nil, ConsecutiveFailures: w.Failures, FailingSince: job.TimeOf(w.FailingFrom),
+		ProvenAt: job.TimeOf(w.ProvenAt), CreatedAt: job.Time(w.CreatedAt), UpdatedAt: job.Time(w.UpdatedAt),
+		Links: api.WebhookLinks{Self: self, Deliveries: self + "/deliveries", RotateSecret: self + "/rotate-secret"},
+	}
+	if w.Disabled != nil {
+		v.DisabledAt = job.TimeOf(&w.Disabled.At)
+		v.DisabledReason = new(view.DisabledCause(w.Disabled.Reason))
+	} else {
+		v.Links.Test, v.Links.Redeliver, v.Links.Replay = new(self+"/test"), new(self+"/redeliver"), new(self+"/replay")
+	}
+	if len(w.Secrets) > 1 { // the newest of the old ones
+		v.OldSecretExpiresAt = job.TimeOf(w.Secrets[1].Until)
+	}
+	return v
+}
+
+// issuedView is api.IssuedWebhook.
+type issuedView struct {
+	api.Webhook
+	Secret *string `json:"secret"` // null in a repetition
+}
+
+func (s *API) issuedOf(w job.IssuedWebhook) issuedView {
+	return issuedView{s.webhookOf(&w.Webhook), view.OrNull(w.Secret)}
+}
