@@ -73,7 +73,7 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 }
 
 func (a *api) serve(server *handlers.Server) {
-	if err := server.Serve(a.p.limited(a.p.listener, "api", conn.ForPublic)); err != nil {
+	if err := server.Serve(a.p.limited(a.p.listener, "api", conn.ForPublic())); err != nil {
 		a.failed <- fmt.Errorf("HTTP listener: %w", err)
 	}
 }

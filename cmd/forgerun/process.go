@@ -222,10 +222,9 @@ func listen(cfg *Config, role string) (net.Listener, error) {
 }
 
 // limited bounds the connections of a listener.
-func (p *process) limited(l net.Listener, name string, total func() int) *conn.Listener {
+func (p *process) limited(l net.Listener, name string, total int) *conn.Listener {
 	return conn.NewListener(l, conn.Limits{
-		Total: total, PerAddress: conn.MaxPerAddress, Exempt: p.cfg.Network.TrustedProxies,
-		Metrics: p.connections, Log: p.log.With("listener", name),
+		Total: total, Exempt: p.cfg.Network.TrustedProxies, Metrics: p.connections, Log: p.log.With("listener", name),
 	})
 }
 

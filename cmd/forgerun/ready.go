@@ -137,7 +137,7 @@ func (p *process) adminPart() lifecycle.Part {
 		if err != nil {
 			return taken("FORGERUN_ADMIN_ADDR", p.cfg.AdminAddr, fmt.Errorf("admin listener: %w", err))
 		}
-		l := p.limited(bound, "admin", conn.ForAdmin)
+		l := p.limited(bound, "admin", conn.ForAdmin())
 		p.adminAddr = localhosts.Reachable(l.Addr())
 		go func() {
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

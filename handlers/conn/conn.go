@@ -1,7 +1,5 @@
-// Package conn wraps the connections of an HTTP server: their number is bounded,
-// one whose last request was not read to its end is drained before it closes, a
-// waiting request learns when its client hangs up, and a shutdown closes
-// connections on which nothing has come.
+// Package conn keeps what fasthttp's own limits do not: room for new connections while others hold many open, one reading of where a
+// request ends, answers that arrive although a body was not read, and word of clients that hang up.
 package conn
 
 import (
@@ -15,91 +13,82 @@ import (
 	"time"
 )
 
-// Conn drains what the client still sends, within bounds, before it closes a
-// connection whose last request was not read to its end.
+// Conn is a connection of a Listener.
 type Conn struct {
 	net.Conn
-	// OnClose is called once by Close, if it is set.
-	OnClose atomic.Pointer[func()]
-	// Next is for who serves requests, to tell of the next one.
-	Next any
-	// EndsAfter ends what is sent once the answer is, while reading goes on.
-	EndsAfter atomic.Bool
+	OnClose   atomic.Pointer[func()] // called once by Close; nil: nothing
+	Next      any                    // what a request leaves for the next one
+	EndsAfter atomic.Bool            // the side that sends ends after the answer, while reading goes on
 
 	listener *Listener
 	used     atomic.Bool // something was read
 	answered atomic.Bool // and the next request not yet waited for
 	drain    atomic.Pointer[bounds]
-	ahead    []byte // what WhenGone has read; the next Read gives it
+	ahead    []byte // what WhenGone has read; the next Read returns it
+	framing  framing
+	refused  error // of what was read last: no more is read
 
-	// Used by who reads.
-	framing framing
-	bounded bool
-	left    int   // that may be read before the request is answered, if bounded
-	refused error // of what was read last: no more is read
-
-	// Guarded by the listener's mutex.
+	// Protected by the listener's mutex.
 	source    netip.Addr // not valid if connections of its address are not counted
 	forgotten bool
 	in        *list.List    // of idle connections; nil: a request is under way
 	element   *list.Element // in it
 }
 
-// Begin says that a request is under way: the connection is not closed to make
-// room for others. End must follow when its answer is made, unless the
-// connection is in use from then on.
+// Refused returns why nothing more is read: ErrTooMuch, a FramingError, or nil. Servers hide what Read said.
+func (c *Conn) Refused() error { return c.refused }
+
+// Begin keeps the connection from being closed to make room for others. End must follow when the request's answer is made, unless the
+// connection stays in use.
 func (c *Conn) Begin() {
 	c.answered.Store(false)
-	c.listener.mu.Lock()
-	defer c.listener.mu.Unlock()
-	c.leave()
+	c.move(nil)
 }
 
-// AtMost bounds what is read until the request is answered: framing and trailers
-// of a body in chunks have no length of their own.
-func (c *Conn) AtMost(bytes int) { c.bounded, c.left = true, bytes }
-
-// ErrTooMuch is the error of a Read beyond AtMost.
-var ErrTooMuch = errors.New("the request takes too many bytes")
-
-// Refused is why nothing more is read: ErrTooMuch, a FramingError, or nil. Servers hide what Read said.
-func (c *Conn) Refused() error {
-	if c.refused == nil && c.bounded && c.left <= 0 {
-		return ErrTooMuch
-	}
-	return c.refused
-}
-
-// End says that the answer is made. The connection is idle as soon as the next
-// request is waited for: by then the answer has been sent.
+// End notes that the answer is made. The connection is idle as soon as the next request is waited for: by then the answer has been sent.
 func (c *Conn) End() { c.answered.Store(true) }
 
-// idle notes that the next request is waited for.
-func (c *Conn) idle() {
+// move puts the connection into a list of idle ones, or with nil in none.
+func (c *Conn) move(idle *list.List) {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
-	if !c.forgotten {
-		c.leave()
-		c.enter(&c.listener.kept)
-		if time.Now().Before(c.listener.refuses) {
-			c.listener.end(c)
-		}
+	if c.forgotten {
+		return
+	}
+	c.enter(idle)
+	if idle != nil && time.Now().Before(c.listener.refuses) {
+		c.listener.end(c)
+	}
+}
+
+// enter puts the connection at the end of a list, and takes it out of the one that it is in.
+func (c *Conn) enter(idle *list.List) {
+	if c.in != nil {
+		c.in.Remove(c.element)
+	}
+	if c.in = idle; idle != nil {
+		c.element = idle.PushBack(c)
 	}
 }
 
 // Read reads what the client sends, as far as it is framed as requests must be.
-func (c *Conn) Read(b []byte) (int, error) {
+func (c *Conn) Read(b []byte) (n int, err error) {
 	if c.answered.CompareAndSwap(true, false) {
-		c.idle()
-		c.bounded = false
+		c.move(&c.listener.kept)
 		if c.EndsAfter.Load() {
 			c.closeWrite()
 		}
 	}
-	if err := c.Refused(); err != nil {
-		return 0, err
+	if c.refused != nil {
+		return 0, c.refused
 	}
-	n, err := c.read(b)
+	if len(c.ahead) > 0 {
+		n = copy(b, c.ahead)
+		c.ahead = c.ahead[n:]
+	} else {
+		n, err = c.Conn.Read(b)
+		c.used.Store(true)
+	}
 	n, c.refused = c.framing.pass(b[:n])
 	if n == 0 && c.refused != nil {
 		err = c.refused
@@ -107,23 +96,8 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *Conn) read(b []byte) (int, error) {
-	if len(c.ahead) > 0 {
-		n := copy(b, c.ahead)
-		c.ahead = c.ahead[n:]
-		return n, nil
-	}
-	n, err := c.Conn.Read(b)
-	c.left -= n
-	if !c.used.Load() {
-		c.used.Store(true)
-	}
-	return n, err
-}
-
-// WhenGone calls gone if the client hangs up before stop is called. Meanwhile
-// the connection must not be read: a request is being handled that was read to its end. A
-// client that sends the next one already is not watched any further.
+// WhenGone calls gone if the client hangs up before stop is called. Meanwhile the connection must not be read: the request was read to
+// its end. A client that already sends the next one is not watched any further.
 func (c *Conn) WhenGone(gone func()) (stop func()) {
 	if len(c.ahead) > 0 {
 		return func() {}
@@ -152,15 +126,17 @@ type bounds struct {
 	time  time.Duration
 }
 
-// DrainOnClose says that the client sends more than was read, and how much of
-// that Close shall read. Closing with unread bytes resets the connection, which
-// can destroy the answer on its way.
+// DrainOnClose makes Close read so much of what the client still sends. Closing with unread bytes resets the connection, which can
+// destroy the answer on its way.
 func (c *Conn) DrainOnClose(bytes int64, atMost time.Duration) { c.drain.Store(&bounds{bytes, atMost}) }
 
-// Close ends the connection; after an unread request only once the client has
-// stopped sending, or the bounds are reached.
+// Close ends the connection; after an unread request only once the client has stopped sending, or the bounds are reached.
 func (c *Conn) Close() error {
-	defer c.forget()
+	defer func() {
+		c.listener.mu.Lock()
+		defer c.listener.mu.Unlock()
+		c.listener.forget(c)
+	}()
 	if f := c.OnClose.Swap(nil); f != nil {
 		(*f)()
 	}
@@ -178,17 +154,10 @@ func (c *Conn) closeWrite() {
 	}
 }
 
-// Discard makes Close throw away what the client has not taken, instead of
-// leaving it to the kernel to offer for minutes.
+// Discard makes Close throw away what the client has not taken, instead of leaving it to the kernel to offer for minutes.
 func (c *Conn) Discard() {
 	c.drain.Store(nil)
 	if tcp, ok := c.Conn.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0)
 	}
-}
-
-func (c *Conn) forget() {
-	c.listener.mu.Lock()
-	defer c.listener.mu.Unlock()
-	c.listener.forget(c)
 }

@@ -1,16 +1,15 @@
 package conn
 
 import (
-	"io"
 	"net"
 	"net/netip"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 func TestClientAddress(t *testing.T) {
@@ -50,179 +49,123 @@ func TestSource(t *testing.T) {
 		require.Equal(t, want, Source(netip.MustParseAddr(addr)).String())
 	}
 	require.Equal(t, "127.0.0.1", AddrOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}).String())
-	require.False(t, AddrOf(&net.UnixAddr{}).IsValid())
-	require.NotPanics(t, func() { Source(netip.Addr{}) })
+	require.False(t, Source(AddrOf(&net.UnixAddr{})).IsValid())
 }
 
 // endless is a connection whose client never stops sending.
 type endless struct {
 	net.Conn
-	read     int
-	deadline time.Time
-	closed   bool
-	remote   net.Addr
+	read   int
+	remote net.Addr
+	closed chan struct{}
 }
 
-func (e *endless) RemoteAddr() net.Addr { return e.remote }
+func from(format string, n int) *endless {
+	ip := net.ParseIP(strings.ReplaceAll(format, "#", strconv.Itoa(n)))
+	return &endless{remote: &net.TCPAddr{IP: ip, Port: 1}, closed: make(chan struct{}, 10)}
+}
 
-func (e *endless) Read(p []byte) (int, error)        { e.read += len(p); return len(p), nil }
-func (e *endless) SetReadDeadline(t time.Time) error { e.deadline = t; return nil }
-func (e *endless) Close() error                      { e.closed = true; return nil }
+func (e *endless) RemoteAddr() net.Addr            { return e.remote }
+func (e *endless) Read(p []byte) (int, error)      { e.read += len(p); return len(p), nil }
+func (e *endless) SetReadDeadline(time.Time) error { return nil }
+func (e *endless) Close() error                    { e.closed <- struct{}{}; return nil }
 
-func TestDrainBounds(t *testing.T) {
+func TestCloseDrainsOnce(t *testing.T) {
 	t.Parallel()
-	e := &endless{}
-	c := &Conn{Conn: e, listener: NewListener(nil, Limits{})}
-	require.NoError(t, c.Close())
-	require.Zero(t, e.read, "a request that was read leaves nothing to drain")
-	before := time.Now()
-	c.DrainOnClose(1000, time.Minute)
-	require.NoError(t, c.Close())
-	require.Equal(t, 1000, e.read)
-	require.False(t, e.deadline.Before(before.Add(time.Minute)) || e.deadline.After(time.Now().Add(time.Minute)))
-	require.True(t, e.closed)
-	require.NoError(t, c.Close())
-	require.Equal(t, 1000, e.read, "once")
-
-	released := 0
+	e, released := from("203.0.113.1", 0), 0
+	c := NewListener(nil, Limits{}).admit(e)
 	release := func() { released++ }
 	c.OnClose.Store(&release) // of a stream that never began
-	require.NoError(t, c.Close())
-	require.NoError(t, c.Close())
-	require.Equal(t, 1, released)
+	c.DrainOnClose(1000, time.Minute)
+	for range 2 {
+		require.NoError(t, c.Close())
+		require.Equal(t, 1000, e.read)
+		require.Equal(t, 1, released)
+	}
 }
 
-// failingListener fails to accept with each of its errors first.
-type failingListener struct {
+// failing is a listener that accepts nothing.
+type failing struct {
 	net.Listener
 	errs []error
 }
 
-func (b *failingListener) Accept() (net.Conn, error) {
-	if len(b.errs) > 0 {
-		err := b.errs[0]
-		b.errs = b.errs[1:]
-		return nil, &net.OpError{Op: "accept", Err: err}
-	}
-	return b.Listener.Accept()
-}
-
-// bench is a listener and its clients.
-type bench struct {
-	t *testing.T
-	*Listener
-}
-
-func newBench(t *testing.T, limits Limits, errs ...error) *bench {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	b := &bench{t, NewListener(&failingListener{l, errs}, limits)}
-	t.Cleanup(func() { _ = b.Close() })
-	return b
-}
-
-// connect opens a connection and gives both ends.
-func (b *bench) connect() (client net.Conn, served *Conn) {
-	b.t.Helper()
-	client = b.dial()
-	c, err := b.Accept()
-	require.NoError(b.t, err)
-	return client, c.(*Conn)
-}
-
-func (b *bench) dial() net.Conn {
-	b.t.Helper()
-	client, err := net.Dial("tcp", b.Addr().String())
-	require.NoError(b.t, err)
-	b.t.Cleanup(func() { _ = client.Close() })
-	require.NoError(b.t, client.SetDeadline(time.Now().Add(testkit.Patience)))
-	return client
-}
-
-func (b *bench) requireClosed(client net.Conn) {
-	b.t.Helper()
-	_, err := client.Read(make([]byte, 1))
-	require.ErrorIs(b.t, err, io.EOF)
+func (f *failing) Close() error { return nil }
+func (f *failing) Accept() (net.Conn, error) {
+	err := f.errs[0]
+	f.errs = f.errs[1:]
+	return nil, &net.OpError{Op: "accept", Err: err}
 }
 
 func TestAcceptSurvivesALackOfResources(t *testing.T) {
 	t.Parallel()
-	measured := 0
-	b := newBench(t, Limits{Total: func() int { measured++; return 10 }},
-		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED)
-	b.connect()
-	require.Equal(t, 6, measured, "the limit may have changed")
-	b = newBench(t, Limits{}, syscall.EBADF)
-	_, err := b.Accept()
+	causes := []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EBADF}
+	l, idle := NewListener(&failing{errs: causes}, Limits{}), from("203.0.113.1", 0)
+	l.admit(idle)
+	_, err := l.Accept()
 	require.ErrorIs(t, err, syscall.EBADF, "what does not pass is returned")
+	<-idle.closed // made room
 }
 
 func TestTheOldestIdleConnectionMakesRoom(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Limits{Total: func() int { return 4 }})
-	_, busy := b.connect()
+	l := NewListener(nil, Limits{Total: 4})
+	connect := func() (*endless, *Conn) { e := from("203.0.113.1", 0); return e, l.admit(e) }
+	_, busy := connect()
 	busy.Begin()
-	kept, keptServed := b.connect()
+	kept, keptServed := connect()
 	keptServed.Begin()
 	keptServed.End()
-	waits := make(chan struct{})
-	go func() { defer close(waits); _, _ = keptServed.Read(make([]byte, 1)) }()
-	testkit.Eventually(t, "it waits for its next request", func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return keptServed.in == &b.kept
-	})
-	first, _ := b.connect()
-	second, _ := b.connect()
+	_, _ = keptServed.Read(make([]byte, 1)) // the next request
+	first, _ := connect()
+	second, _ := connect()
 
-	_, third := b.connect()
-	b.requireClosed(first)
-	_, fourth := b.connect()
-	b.requireClosed(second)
+	_, third := connect()
+	<-first.closed
+	_, fourth := connect()
+	<-second.closed
 	third.Begin()
 	fourth.Begin()
-	_, fifth := b.connect()
-	b.requireClosed(kept)
-	<-waits
+	_, fifth := connect()
+	<-kept.closed
 	fifth.Begin()
-	refused := b.dial()
-	go func() { _, _ = b.Accept() }()
-	b.requireClosed(refused) // none is idle
-	require.NoError(t, third.Close())
-	require.Error(t, third.Close(), "closed, and counted once")
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	require.Equal(t, 3, b.open)
+	refused, none := connect()
+	require.Nil(t, none)
+	<-refused.closed // none is idle
+	for range 2 {
+		require.NoError(t, third.Close())
+		require.Equal(t, 3, l.open)
+	}
 }
 
 func TestConnectionsOfAnAddress(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Limits{PerAddress: 2, Exempt: Proxies{netip.MustParsePrefix("198.51.100.0/24")}})
-	from := func(addr string) *Conn {
-		return b.admit(&endless{remote: &net.TCPAddr{IP: net.ParseIP(addr), Port: 1}})
+	l := NewListener(nil, Limits{Total: 1 << 20, Exempt: Proxies{netip.MustParsePrefix("198.51.100.0/24")}})
+	for _, format := range []string{"203.0.113.1", "2001:db8::#"} {
+		var last *Conn
+		for n := range maxPerAddress {
+			last = l.admit(from(format, n))
+			require.NotNil(t, last)
+		}
+		require.Nil(t, l.admit(from(format, maxPerAddress)), "an address or network has its share")
+		require.NoError(t, last.Close())
+		require.NotNil(t, l.admit(from(format, 0)), "room again")
 	}
-	first := from("203.0.113.1")
-	require.NotNil(t, first)
-	require.NotNil(t, from("203.0.113.1"))
-	require.Nil(t, from("203.0.113.1"))
-	require.NotNil(t, from("203.0.113.2"), "another one")
-	require.NoError(t, first.Close())
-	require.NotNil(t, from("203.0.113.1"), "room again")
-	require.NotNil(t, from("2001:db8::1"))
-	require.NotNil(t, from("2001:db8::2"))
-	require.Nil(t, from("2001:db8::3"), "one network")
-	for range 5 {
-		require.NotNil(t, from("127.0.0.1"))
-		require.NotNil(t, from("198.51.100.1"), "a trusted proxy")
+	require.NotNil(t, l.admit(from("203.0.113.2", 0)), "another one")
+	require.NotNil(t, l.admit(from("2001:db8:0:1::1", 0)), "another network")
+	for range maxPerAddress + 1 {
+		require.NotNil(t, l.admit(from("127.0.0.1", 0)))
+		require.NotNil(t, l.admit(from("198.51.100.1", 0)), "a trusted proxy")
 	}
 }
 
 func TestShutdownClosesWhatIsSilent(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Limits{})
-	silent, _ := b.connect()
-	require.NoError(t, b.Close())
-	require.NoError(t, b.Close())
-	b.requireClosed(silent)
+	l, silent, used := NewListener(&failing{}, Limits{}), from("203.0.113.1", 0), from("203.0.113.1", 0)
+	l.admit(silent)
+	_, _ = l.admit(used).Read(make([]byte, 1))
+	require.NoError(t, l.Close())
+	require.NoError(t, l.Close())
+	<-silent.closed
+	require.Empty(t, used.closed)
 }

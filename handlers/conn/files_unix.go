@@ -9,8 +9,6 @@ import (
 
 func fileLimit() int {
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return leastReserve * 4 // what the smallest systems allow
-	}
+	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) // fails for other resources only
 	return int(min(limit.Cur, math.MaxInt32))
 }

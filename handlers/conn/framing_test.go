@@ -27,21 +27,17 @@ var wellFramed = []string{
 
 // misframed break a rule in their last line.
 var misframed = map[FramingError][]string{
-	errLineEnd: {
+	errLine: {
 		"GET / HTTP/1.1\n", post + "A: b\n", post + "\n", post + "A: b\rC: d\r\n", post + "A: b\r\r\n", chunked + "1\n", chunked + "1\r\na\n",
 		chunked + "0\n", chunked + "0\r\n\n", chunked + "0\r\nA: b\n", chunked + "1;a\rb\r\n",
 	},
-	errFold:  {post + " c\r\n", post + "A: b\r\n\tc\r\n", chunked + "0\r\nA: b\r\n c\r\n"},
-	errSpace: {post + "Content-Length : 1\r\n", post + "Transfer-Encoding\t: chunked\r\n"},
-	errBoth: {
+	errField: {post + " c\r\n", post + "A: b\r\n\tc\r\n", chunked + "0\r\nA: b\r\n c\r\n",
+		post + "Content-Length : 1\r\n", post + "Transfer-Encoding\t: chunked\r\n"},
+	errLength: {
 		post + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n", post + "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n",
 		post + "Content-Length: 1\r\nContent-Length: 1\r\n", post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-	},
-	errLength: {
 		post + "Content-Length: +1\r\n", post + "Content-Length: -1\r\n", post + "Content-Length: 1, 1\r\n", post + "Content-Length:\r\n",
 		post + "Content-Length: 0x1\r\n", post + "Content-Length: 9223372036854775808\r\n", post + "Content-Length: 1_0\r\n",
-	},
-	errCoding: {
 		post + "Transfer-Encoding: gzip, chunked\r\n", post + "Transfer-Encoding: \vchunked\r\n", post + "Transfer-Encoding: identity\r\n",
 		post + "Transfer-Encoding:\r\n", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n",
 	},
@@ -55,7 +51,7 @@ func passed(f *framing, stream string, step int) (ends []int, read int, err erro
 		var n int
 		n, err = f.pass([]byte(stream[read:min(read+step, len(stream))]))
 		read += n
-		if f.part == requestLine && len(f.line) == 0 {
+		if f.next == requestLine && f.left == 0 && len(f.line) == 0 {
 			ends = append(ends, read)
 		}
 	}
@@ -77,8 +73,13 @@ func TestFraming(t *testing.T) {
 			}
 		}
 	}
-	_, _, err := passed(&framing{}, "GET /"+strings.Repeat("x", maxLine), 1000)
-	require.ErrorIs(t, err, ErrTooMuch)
+	for _, stream := range []string{
+		"GET /" + strings.Repeat("x", maxExtra), chunked + "1;" + strings.Repeat("x", maxExtra), chunked + strings.Repeat("0", maxExtra+20),
+		chunked + strings.Repeat("1;x\r\n.\r\n", maxExtra) + "1;x\r\n.\r\n", chunked + "0\r\n" + strings.Repeat("A: b\r\n", maxExtra/4+1) + "\r\n",
+	} {
+		_, _, err := passed(&framing{}, stream, 1000)
+		require.ErrorIs(t, err, ErrTooMuch, "%.80q", stream)
+	}
 }
 
 // FuzzFraming compares the ends of what is let through with those that the two servers find.

@@ -1,11 +1,13 @@
 package conn
 
 import (
+	"cmp"
 	"container/list"
 	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -15,29 +17,20 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// silentGrace is how long, at shutdown, a connection on which nothing has come
-// yet may still bring the request for which it was opened.
-const silentGrace = 250 * time.Millisecond
-
-// The pauses of an accept loop that finds no resources.
 const (
-	firstPause = 5 * time.Millisecond
-	lastPause  = time.Second
+	silentGrace   = 250 * time.Millisecond // at shutdown, for a connection to bring the request for which it was opened
+	firstPause    = 5 * time.Millisecond   // of an accept loop that finds no resources
+	lastPause     = time.Second
+	logEvery      = 10 * time.Second // the most lines about connections that are closed
+	maxPerAddress = 1000
 )
-
-// logEvery bounds the lines about connections that are refused or closed.
-const logEvery = 10 * time.Second
-
-// MaxPerAddress is how many connections of one address a listener of the service takes.
-const MaxPerAddress = 1000
 
 // Limits bound the connections of a listener. The zero value bounds nothing.
 type Limits struct {
-	Total      func() int // at once; asked again when the process finds no more files
-	PerAddress int        // of one address, loopback and Exempt aside; 0: no bound
-	Exempt     Proxies
-	Metrics    *Metrics
-	Log        *slog.Logger
+	Total   int     // at once
+	Exempt  Proxies // from the limit of an address, as loopback is
+	Metrics *Metrics
+	Log     *slog.Logger
 }
 
 // Metrics count what the limits do, of all listeners of a process.
@@ -57,9 +50,8 @@ func NewMetrics(f telemetry.Factory) *Metrics {
 	}
 }
 
-// Listener makes Conns, keeps their number within limits, and survives a lack
-// of files and memory. Above its limit it closes the connection that has been
-// idle for longest, those first that never brought a request.
+// Listener makes Conns, limits their number, and survives a lack of files and memory. Above its limit it closes the connection that
+// has been idle for longest, first those that never brought a request.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -68,40 +60,26 @@ type Listener struct {
 	closed chan struct{}
 
 	mu        sync.Mutex
-	total     int // bound of open, 0: none
 	open      int
 	addresses map[netip.Addr]int
 	fresh     list.List // of Conns, idle, and never brought a request
 	kept      list.List // of Conns, idle between two requests
 	logged    time.Time
-	unlogged  int       // connections refused or closed since
+	unlogged  int       // connections closed since
 	refuses   time.Time // until then the socket is closed
 }
 
 // NewListener wraps a listener.
 func NewListener(l net.Listener, limits Limits) *Listener {
-	if limits.Metrics == nil {
-		limits.Metrics = NewMetrics(telemetry.In(nil))
-	}
-	if limits.Log == nil {
-		limits.Log = slog.New(slog.DiscardHandler)
-	}
-	wrapped := &Listener{Listener: l, limits: limits, closed: make(chan struct{}), addresses: map[netip.Addr]int{}}
-	wrapped.measure()
-	return wrapped
+	limits.Metrics = cmp.Or(limits.Metrics, NewMetrics(telemetry.In(nil)))
+	limits.Log = cmp.Or(limits.Log, slog.New(slog.DiscardHandler))
+	return &Listener{Listener: l, limits: limits, closed: make(chan struct{}), addresses: map[netip.Addr]int{}}
 }
 
-func (l *Listener) measure() {
-	if l.limits.Total != nil {
-		total := l.limits.Total()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.total = total
-	}
-}
+// passing are the causes of a failed accept that end by themselves.
+var passing = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED}
 
-// Accept waits for the next connection that may stay. It fails when the
-// listener is closed or fails, and never for lack of resources.
+// Accept waits for the next connection that may stay. It fails when the listener is closed or fails, and never for lack of resources.
 func (l *Listener) Accept() (net.Conn, error) {
 	pause := firstPause
 	for {
@@ -112,7 +90,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 				return c, nil
 			}
 			pause = firstPause
-		case passes(err):
+		case slices.ContainsFunc(passing, func(cause error) bool { return errors.Is(err, cause) }):
 			l.starved(err, pause)
 			select {
 			case <-time.After(pause):
@@ -125,25 +103,15 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// passes reports whether the cause of a failed accept ends by itself.
-func passes(err error) bool {
-	for _, cause := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
-		if errors.Is(err, cause) {
-			return true
-		}
-	}
-	return false
-}
-
-// starved makes room: others of the process hold files too, so that the
-// listener's own limit was not reached.
+// starved makes room below the listener's own limit: others of the process hold files too.
 func (l *Listener) starved(err error, pause time.Duration) {
 	l.limits.Metrics.failures.Inc()
-	l.measure()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for range 1 + l.open/16 {
-		l.closeIdle(nil)
+		if idle := l.oldest(); idle != nil {
+			l.refuse(idle, "idle")
+		}
 	}
 	if pause == firstPause {
 		l.limits.Log.Warn("no connection can be accepted for lack of files or memory; trying again",
@@ -151,33 +119,33 @@ func (l *Listener) starved(err error, pause time.Duration) {
 	}
 }
 
-// admit wraps an accepted connection, or closes it and gives nil if it is one
-// too many.
+// admit wraps an accepted connection, or closes it and returns nil if it is one too many.
 func (l *Listener) admit(accepted net.Conn) *Conn {
 	c := &Conn{Conn: accepted, listener: l}
-	if addr := Source(AddrOf(accepted.RemoteAddr())); l.limits.PerAddress > 0 && addr.IsValid() &&
-		!addr.IsLoopback() && !l.limits.Exempt.Trusts(AddrOf(accepted.RemoteAddr())) {
-		c.source = addr
+	if addr := AddrOf(accepted.RemoteAddr()); !addr.IsLoopback() && !l.limits.Exempt.Trusts(addr) {
+		c.source = Source(addr)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open++
-	if c.source.IsValid() {
-		l.addresses[c.source]++
-	}
-	c.enter(&l.fresh)
-	if c.source.IsValid() && l.addresses[c.source] > l.limits.PerAddress {
+	l.addresses[c.source]++
+	if l.limits.Total > 0 && c.source.IsValid() && l.addresses[c.source] > maxPerAddress {
 		l.refuse(c, "address")
 		return nil
 	}
-	if l.total > 0 && l.open > l.total && !l.closeIdle(c) {
-		l.refuse(c, "full")
-		return nil
+	if l.limits.Total > 0 && l.open > l.limits.Total {
+		idle := l.oldest()
+		if idle == nil {
+			l.refuse(c, "full")
+			return nil
+		}
+		l.refuse(idle, "idle")
 	}
+	c.enter(&l.fresh)
 	return c
 }
 
-// Refuse has new connections refused for so long, if the socket can be opened again, and ends the others as soon as they are idle.
+// Refuse refuses new connections for so long, if the socket can be opened again, and ends the others as soon as they are idle.
 func (l *Listener) Refuse(d time.Duration) {
 	socket, ok := l.Listener.(interface{ Refuse(d time.Duration) })
 	if !ok {
@@ -187,29 +155,23 @@ func (l *Listener) Refuse(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refuses = time.Now().Add(d)
-	for _, idle := range []*list.List{&l.fresh, &l.kept} {
-		for e := idle.Front(); e != nil; e = idle.Front() {
-			l.end(e.Value.(*Conn))
-		}
+	for idle := l.oldest(); idle != nil; idle = l.oldest() {
+		l.end(idle)
 	}
+}
+
+// oldest returns the connection to close first, nil if none is idle.
+func (l *Listener) oldest() *Conn {
+	if first := cmp.Or(l.fresh.Front(), l.kept.Front()); first != nil {
+		return first.Value.(*Conn)
+	}
+	return nil
 }
 
 // end closes an idle connection.
 func (l *Listener) end(c *Conn) {
 	l.forget(c)
 	_ = c.Conn.Close()
-}
-
-// closeIdle closes the connection that has been idle for longest, but not the
-// new one; it reports whether there was one.
-func (l *Listener) closeIdle(fresh *Conn) bool {
-	for _, idle := range []*list.List{&l.fresh, &l.kept} {
-		if first := idle.Front(); first != nil && first.Value != fresh {
-			l.refuse(first.Value.(*Conn), "idle")
-			return true
-		}
-	}
-	return false
 }
 
 // refuse closes a connection that is one too many.
@@ -230,44 +192,28 @@ func (l *Listener) forget(c *Conn) {
 		return
 	}
 	c.forgotten = true
-	c.leave()
+	c.enter(nil)
 	l.open--
-	if c.source.IsValid() {
-		if l.addresses[c.source]--; l.addresses[c.source] == 0 {
-			delete(l.addresses, c.source)
-		}
+	if l.addresses[c.source]--; l.addresses[c.source] == 0 {
+		delete(l.addresses, c.source)
 	}
 }
 
-// Close closes the listener once, and after a grace the connections on which
-// nothing has come yet: HTTP clients open connections in advance, and fasthttp's
-// shutdown would wait for them.
+// Close closes the listener once, and after a grace the connections on which nothing has come: HTTP clients open connections in
+// advance, and fasthttp's shutdown would wait five seconds for them.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		close(l.closed)
 		l.err = l.Listener.Close()
-		time.AfterFunc(silentGrace, l.closeSilent)
+		time.AfterFunc(silentGrace, func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			for e := l.fresh.Front(); e != nil; e = e.Next() {
+				if c := e.Value.(*Conn); !c.used.Load() {
+					_ = c.Conn.Close()
+				}
+			}
+		})
 	})
 	return l.err
 }
-
-func (l *Listener) closeSilent() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for e := l.fresh.Front(); e != nil; e = e.Next() {
-		if c := e.Value.(*Conn); !c.used.Load() {
-			_ = c.Conn.Close()
-		}
-	}
-}
-
-// leave takes a connection out of the list that it is in, if any.
-func (c *Conn) leave() {
-	if c.in != nil {
-		c.in.Remove(c.element)
-		c.in = nil
-	}
-}
-
-// enter adds a connection at the end of a list of idle ones.
-func (c *Conn) enter(idle *list.List) { c.in, c.element = idle, idle.PushBack(c) }

@@ -291,14 +291,6 @@ func isUnreserved(b byte) bool {
 	return b >= '0' && b <= '9' || b|0x20 >= 'a' && b|0x20 <= 'z' || strings.IndexByte("-._~", b) >= 0
 }
 
-// What a request may take on its connection, once its head is read: so many times
-// the largest body, and a head of the request behind it. Otherwise extensions of
-// chunks, which have no use, would have no end.
-const (
-	framingFactor = 2
-	framingSlack  = 64 << 10
-)
-
 // underWay keeps the connection from being closed as an idle one while its
 // request is answered, and for good if it becomes a stream.
 func (s *Kit) underWay(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
@@ -308,7 +300,6 @@ func (s *Kit) underWay(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
 		return
 	}
 	served.Begin()
-	served.AtMost(framingFactor*s.MaxBodyBytes + framingSlack)
 	handle(c)
 	if !c.Hijacked() {
 		served.End()
