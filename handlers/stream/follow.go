@@ -16,24 +16,19 @@ const (
 	maxHold  = time.Second
 	noteHold = time.Second // for which nothing comes but events are held, until the reader gets a note
 
-	// readPause is the least time between two reads that notifications cause: a
-	// very busy client does not cause as many queries.
-	readPause = 10 * time.Millisecond
-	// progressPause is the same for progress. It is a reason to read only because
-	// a merged notification may stand for an event as well.
-	progressPause = 250 * time.Millisecond
+	readPause     = 10 * time.Millisecond  // the least between two reads that notifications cause
+	progressPause = 250 * time.Millisecond // the same for progress, with which a notification of an event may be merged
 
-	minRetry    = 100 * time.Millisecond // between tries when storage fails
-	maxRetry    = 5 * time.Second
-	maxFailing  = 30 * time.Second // after which the stream ends
-	noDeadline  = 24 * time.Hour   // a wait that only a notification ends
-	progressMax = 5 * time.Second  // for reading the job's progress
+	minRetry   = 100 * time.Millisecond // between tries when storage fails
+	maxRetry   = 5 * time.Second
+	maxFailing = 30 * time.Second // after which the stream ends
+	noDeadline = 24 * time.Hour   // a wait that only a notification ends
 )
 
 // ProgressEvent is the name of a frame that shows progress.
 const ProgressEvent = "job-progress"
 
-// EventName gives the name of an event's frame.
+// EventName returns the name of an event's frame.
 func EventName(event string) string { return eventNames.Replace(event) }
 
 var eventNames = strings.NewReplacer(".", "-", "_", "-")
@@ -44,8 +39,7 @@ func (st *Stream) follow(ctx context.Context) error {
 	defer stop()
 	p := st.First
 	st.First = Page{}
-	p.More = true      // events after it may have been published before the watch began
-	var held time.Time // since when nothing came though there is something; zero: that is not so
+	p.More = true // events after it may have been published before the watch began
 	for hold := minHold; ; {
 		received, err := st.writePage(ctx, p, notifications)
 		if err != nil {
@@ -54,18 +48,19 @@ func (st *Stream) follow(ctx context.Context) error {
 		if p.Ended {
 			return EndOfJob
 		}
+		withheld := p.Held && len(p.Events) == 0
+		if !withheld {
+			hold = minHold
+		}
+		if err = st.noteHeld(withheld); err != nil {
+			return err
+		}
 		wait := noDeadline
 		switch {
 		case p.More || received:
 			wait = 0
 		case p.Held:
 			wait, hold = hold, min(2*hold, maxHold)
-		}
-		if !p.Held || len(p.Events) > 0 {
-			hold = minHold
-		}
-		if held, err = st.noteHeld(p, held); err != nil {
-			return err
 		}
 		p.Events = nil // not kept while it waits
 		if wait > 0 {
@@ -83,25 +78,22 @@ func (st *Stream) follow(ctx context.Context) error {
 	}
 }
 
-// noteHeld tells the reader once that events are held, and gives since when they are; the zero time if they are
-// not.
-func (st *Stream) noteHeld(p Page, since time.Time) (time.Time, error) {
+// noteHeld tells the reader once that events are withheld.
+func (st *Stream) noteHeld(withheld bool) error {
 	switch now := time.Now(); {
-	case !p.Held || len(p.Events) > 0:
-		st.heldSent = false
-		return time.Time{}, nil
-	case since.IsZero():
-		return now, nil
-	case now.Sub(since) < noteHold || st.heldSent:
-		return since, nil
+	case !withheld:
+		st.noteAt = time.Time{}
+	case st.noteAt.IsZero():
+		st.noteAt = now.Add(noteHold)
+	case !now.Before(st.noteAt):
+		st.noteAt = now.Add(noDeadline)
+		return st.out.write(heldNote)
 	}
-	st.heldSent = true
-	return since, st.out.write(heldNote)
+	return nil
 }
 
-// writePage writes events, and progress where an attempt ends. Each is released
-// once it is written, whatever the reader's speed. received says that
-// notifications were taken which may be of events after these.
+// writePage writes events, and progress where an attempt ends. Each is released once it is written, whatever the reader's speed.
+// received reports that notifications were taken which may be of events after these.
 func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan job.Notification) (received bool, err error) {
 	for i := range p.Events {
 		if err := st.beatIfDue(ctx); err != nil {
@@ -118,7 +110,7 @@ func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan jo
 		if err != nil {
 			return false, Storage // the reader resumes with the id it has
 		}
-		if err := st.out.frame(frame{id, EventName(o.Name), st.engine.Render(o)}); err != nil {
+		if err := st.out.frame(id, EventName(o.Name), st.engine.Render(o)); err != nil {
 			return false, err
 		}
 		st.sent++
@@ -129,8 +121,7 @@ func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan jo
 	return received, st.out.flush()
 }
 
-// drain takes the notifications that have come already, for the progress among
-// them.
+// drain takes the notifications that have come already, for the progress among them.
 func (st *Stream) drain(notifications <-chan job.Notification) (received bool) {
 	for {
 		select {
@@ -139,9 +130,7 @@ func (st *Stream) drain(notifications <-chan job.Notification) (received bool) {
 				return received
 			}
 			received = true
-			if n.Progress != nil {
-				st.progress.receive(n.Attempt, n.Progress)
-			}
+			st.progress.receive(n.Attempt, n.Progress)
 		default:
 			return received
 		}
@@ -153,30 +142,28 @@ func (st *Stream) writeProgress(p *job.Progress) error {
 	if p == nil {
 		return nil
 	}
-	return st.out.frame(frame{event: ProgressEvent, data: st.engine.RenderProgress(st.JobID, st.progress.attempt, p)})
+	return st.out.frame("", ProgressEvent, st.engine.RenderProgress(st.JobID, st.progress.attempt, p))
 }
 
-// readProgress shows what is known of an attempt that has just begun, or that
-// ran before the stream did. What it cannot read now, notifications will bring.
+// readProgress shows what is known of an attempt that has just begun, or that ran before the stream did. Notifications bring what it
+// cannot read now.
 func (st *Stream) readProgress(ctx context.Context) error {
 	if st.JobID.IsZero() || !st.progress.pending {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, progressMax)
+	ctx, cancel := context.WithTimeout(ctx, st.engine.RequestTimeout)
 	defer cancel()
-	j := st.Job(ctx)
-	if j == nil {
-		return nil
-	}
-	st.progress.read(j)
-	if err := st.writeProgress(st.progress.due()); err != nil {
-		return err
+	if j := st.Job(ctx); j != nil {
+		st.progress.read(j)
+		if err := st.writeProgress(st.progress.due()); err != nil {
+			return err
+		}
 	}
 	return st.out.flush()
 }
 
-// await returns when it is time to read again: after a notification, or after
-// the wait. Meanwhile it keeps the connection alive and shows progress.
+// await returns when it is time to read again: after a notification, or after the wait. Meanwhile it keeps the connection alive and
+// shows progress.
 func (st *Stream) await(ctx context.Context, notifications <-chan job.Notification, wait time.Duration) error {
 	due := time.Now().Add(wait)
 	for {
@@ -209,8 +196,7 @@ func (st *Stream) await(ctx context.Context, notifications <-chan job.Notificati
 	}
 }
 
-// notified shows the progress in a notification, and says how long after the
-// last read the next one may come.
+// notified shows the progress in a notification, and returns how long after the last read the next one may come.
 func (st *Stream) notified(n job.Notification) (pause time.Duration, err error) {
 	if st.JobID.IsZero() || n.Progress == nil {
 		return readPause, nil
@@ -254,12 +240,14 @@ func (st *Stream) recheck(ctx context.Context) error {
 	return nil
 }
 
-// read reads what comes next. While storage fails, the stream stays alive: it
-// goes on where it was.
+// read reads what comes next. While storage fails, the stream stays alive and goes on where it was.
 func (st *Stream) read(ctx context.Context) (Page, error) {
 	var failing time.Time
 	for retry := minRetry; ; retry = min(2*retry, maxRetry) {
-		p, err := st.readOnce(ctx)
+		st.lastRead = time.Now()
+		reading, cancel := context.WithTimeout(ctx, st.engine.RequestTimeout)
+		p, err := st.Read(reading, PageSize)
+		cancel()
 		switch {
 		case err == nil:
 			return p, nil
@@ -271,8 +259,7 @@ func (st *Stream) read(ctx context.Context) (Page, error) {
 			return Page{}, EndOfJob // the job was deleted
 		case failing.IsZero():
 			failing = time.Now()
-			st.engine.Logger.LogAttrs(ctx, slog.LevelWarn, "stream waits for storage",
-				append(st.attrs(), errorAttrs(job.CodeOf(err), err)...)...)
+			st.log(ctx, slog.LevelWarn, "stream waits for storage", errorAttrs(job.CodeOf(err), err)...)
 		case time.Since(failing) >= maxFailing:
 			return Page{}, Storage
 		}
@@ -280,11 +267,4 @@ func (st *Stream) read(ctx context.Context) (Page, error) {
 			return Page{}, err
 		}
 	}
-}
-
-func (st *Stream) readOnce(ctx context.Context) (Page, error) {
-	ctx, cancel := context.WithTimeout(ctx, st.engine.RequestTimeout)
-	defer cancel()
-	st.lastRead = time.Now()
-	return st.Read(ctx, PageSize)
 }

@@ -9,18 +9,17 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limiter bounds what clients hold open: event streams and waiting requests. It
-// also lets a shutdown wait until all of them are closed.
+// Limiter bounds what clients hold open: event streams and waiting requests. A shutdown waits until all of them are closed.
 type Limiter struct {
 	perClient, total int
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
+	open   sync.WaitGroup
 
 	mu       sync.Mutex
 	held     int
 	byClient map[job.ID]int // only clients that hold any
-	idle     chan struct{}  // not nil: closed once nothing is held
 }
 
 // NewLimiter makes a limiter for so many at once, and for so many of one client.
@@ -36,14 +35,12 @@ func (l *Limiter) Context() context.Context { return l.ctx }
 // maxRetryAfter is the longest wait that is advised when the limit is reached.
 const maxRetryAfter = 5 * time.Second
 
-// reserve: this part of all is for clients that hold nothing yet, so that few
-// clients, with many each, leave some to the others. How many one address can hold
-// with clients of its own is bounded by its connections.
+// reserve: this part of all is for clients that hold nothing yet, so that few clients leave some to the others. An address's
+// connections limit how many it can hold with clients of its own.
 const reserve = 10
 
-// Acquire counts one more for a client until release is called, which may come
-// twice. The error is a 429 where the client itself holds too many, and a 503
-// otherwise.
+// Acquire counts one more for a client until release is called, which may come twice. The error is a 429 where the client itself
+// holds too many, and a 503 otherwise.
 func (l *Limiter) Acquire(client job.ID) (release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,20 +62,16 @@ func (l *Limiter) Acquire(client job.ID) (release func(), err error) {
 	}
 	l.held++
 	l.byClient[client]++
-	return sync.OnceFunc(func() { l.release(client) }), nil
-}
-
-func (l *Limiter) release(client job.ID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.held--
-	if l.byClient[client]--; l.byClient[client] == 0 {
-		delete(l.byClient, client)
-	}
-	if l.held == 0 && l.idle != nil {
-		close(l.idle)
-		l.idle = nil
-	}
+	l.open.Add(1)
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.held--
+		if l.byClient[client]--; l.byClient[client] == 0 {
+			delete(l.byClient, client)
+		}
+		l.open.Done()
+	}), nil
 }
 
 // Held counts what is held now, and the clients that hold it.
@@ -89,22 +82,21 @@ func (l *Limiter) Held() (total, clients int) {
 }
 
 // Close ends all that is held, and refuses more.
-func (l *Limiter) Close() { l.cancel(Shutdown) }
+func (l *Limiter) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancel(Shutdown)
+}
 
 // Wait returns once nothing is held, or ctx ends.
 func (l *Limiter) Wait(ctx context.Context) error {
-	l.mu.Lock()
-	if l.held == 0 {
-		l.mu.Unlock()
-		return nil
-	}
-	if l.idle == nil {
-		l.idle = make(chan struct{})
-	}
-	idle := l.idle
-	l.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.open.Wait()
+	}()
 	select {
-	case <-idle:
+	case <-done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -6,8 +6,7 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// Ending is why a stream ended: the label of a metric, and an error, so that it
-// can be the cause of a context's end.
+// Ending is why a stream ended: the label of a metric, and an error, so that it can be the cause of a context's end.
 type Ending string
 
 func (e Ending) Error() string { return "the stream ended: " + string(e) }
@@ -22,8 +21,6 @@ const (
 	Unauthorized Ending = "unauthorized"
 	Internal     Ending = "internal"
 )
-
-var endings = []Ending{EndOfJob, ClientGone, Stalled, Shutdown, Storage, Unauthorized, Internal}
 
 // The kinds of streams.
 const (
@@ -40,14 +37,11 @@ type Metrics struct {
 
 // NewMetrics makes the metrics, with all labels from zero.
 func NewMetrics(f telemetry.Factory) *Metrics {
-	m := &Metrics{
+	return &Metrics{
 		Open: f.Gauges("streams_open",
 			"Event streams open now, of one job or of all of a client's jobs.", []string{"kind"}, KindJob, KindClient),
-		Closed: f.Counters("streams_closed_total", "Event streams that ended, by reason.", []string{"reason"}),
+		Closed: f.Counters("streams_closed_total", "Event streams that ended, by reason.", []string{"reason"}, string(EndOfJob),
+			string(ClientGone), string(Stalled), string(Shutdown), string(Storage), string(Unauthorized), string(Internal)),
 		Events: f.Counter("stream_events_sent_total", "Events sent on event streams, progress aside."),
 	}
-	for _, e := range endings {
-		m.Closed.WithLabelValues(string(e))
-	}
-	return m
 }

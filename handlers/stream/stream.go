@@ -1,6 +1,5 @@
-// Package stream runs event streams (server-sent events): it follows the events
-// of a job or of a client, writes them to a connection and shows progress
-// between them. It also bounds how many streams and waiting requests there are.
+// Package stream runs event streams (server-sent events): it follows the events of a job or of a client, writes them to a connection
+// and shows progress between them. It also bounds how many streams and waiting requests there are.
 package stream
 
 import (
@@ -25,14 +24,13 @@ type Engine struct {
 	StallTimeout   time.Duration // within which a reader must take 8 KiB
 	RequestTimeout time.Duration // of each read from storage
 
-	// Watch receives the notifications of one job, or with the zero id of all of
-	// a client's jobs and batches, until stop is called.
+	// Watch receives the notifications of one job, or with the zero id of all of a client's jobs and batches, until stop is called.
 	Watch func(client, id job.ID) (notifications <-chan job.Notification, stop func())
 	// WatchKey calls changed when a key may have changed, until stop is called.
 	WatchKey func(id string, changed func()) (stop func())
-	// Recheck says why the key of a stream is no longer good, nil if it is.
+	// Recheck returns why the key of a stream is no longer good, nil if it is.
 	Recheck func(ctx context.Context, authorization [][]byte, client job.ID) error
-	// Render gives the data of an event, and RenderProgress those of progress.
+	// Render returns the data of an event, and RenderProgress those of progress.
 	Render         func(*job.Occurrence) any
 	RenderProgress func(id job.ID, attempt int, p *job.Progress) any
 
@@ -42,10 +40,10 @@ type Engine struct {
 	Logger       *slog.Logger
 }
 
-// Source gives events from a position in it, which moves on as they are read.
+// Source returns events from a position in it, which moves on as they are read.
 type Source interface {
 	Read(ctx context.Context, limit int) (Page, error)
-	// EventID gives the id with which a reader resumes after an event.
+	// EventID returns the id with which a reader resumes after an event.
 	EventID(ctx context.Context, o *job.Occurrence) (string, error)
 }
 
@@ -57,17 +55,15 @@ type Page struct {
 	Ended  bool // nothing comes after these events
 }
 
-// PageSize is how many events a stream reads at once, at most: storage gives
-// fewer where they are large.
+// PageSize is how many events a stream reads at once, at most: storage returns fewer where they are large.
 const PageSize = 100
 
-// Stream is one event stream. It is run by one goroutine; a second one notices
-// when the client goes. Between events it holds little memory: the request it
-// came with, and its buffers, are gone.
+// Stream is one event stream. It is run by one goroutine; a second one notices when the client goes. Between events it holds little
+// memory: the request it came with, and its buffers, are gone.
 type Stream struct {
 	Source
 	Client, JobID job.ID // JobID is zero for a stream of all of a client's events
-	// Job gives the job as of the last event read, nil if it cannot.
+	// Job returns the job as of the last event read, nil if it cannot.
 	Job func(context.Context) *job.Job
 
 	Conn          net.Conn
@@ -88,7 +84,7 @@ type Stream struct {
 	progress   progress
 	keyChanged chan struct{} // holds one value if the key is to be looked at again
 	nextBeat   time.Time
-	heldSent   bool // the reader knows that events are held
+	noteAt     time.Time // when the reader is told that events are held; zero: none are
 	timer      *time.Timer
 	lastRead   time.Time
 	sent       int // events
@@ -98,7 +94,11 @@ type Stream struct {
 func (e *Engine) Run(st *Stream) {
 	defer st.Release()
 	st.engine, st.progress.pending = e, !st.JobID.IsZero()
-	open := e.Metrics.Open.WithLabelValues(st.kind())
+	kind := KindClient
+	if st.progress.pending {
+		kind = KindJob
+	}
+	open := e.Metrics.Open.WithLabelValues(kind)
 	open.Inc()
 	defer open.Dec()
 
@@ -122,8 +122,7 @@ func (e *Engine) Run(st *Stream) {
 	st.logEnd(ctx, err, stack)
 }
 
-// write writes the head and follows the source. A panic is the end of this
-// stream only; stack is where it came from.
+// write writes the head and follows the source. A panic is the end of this stream only; stack is where it came from.
 func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -134,7 +133,6 @@ func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 	st.timer = time.NewTimer(st.engine.Heartbeat)
 	defer st.timer.Stop()
 	st.out = writer{conn: st.Conn, stall: st.engine.StallTimeout}
-	defer st.out.release()
 	st.keyChanged = make(chan struct{}, 1)
 	defer st.engine.WatchKey(st.KeyID, func() {
 		select {
@@ -152,12 +150,10 @@ func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 	return nil, st.follow(ctx)
 }
 
-// maxInput is how much a client may send after its request, in bytes. It is not
-// looked at.
+// maxInput is how many bytes a client may send after its request. They are not looked at.
 const maxInput = 64 << 10
 
-// waitForClose returns when the client has gone. Blocking in a read costs a small
-// goroutine for each stream, and sees it at once.
+// waitForClose returns when the client has gone. Blocking in a read costs a small goroutine for each stream, and sees it at once.
 func (st *Stream) waitForClose() {
 	var b [128]byte
 	for n := 0; n < maxInput; {
@@ -172,20 +168,13 @@ func (st *Stream) waitForClose() {
 	}
 }
 
-func (st *Stream) kind() string {
-	if st.JobID.IsZero() {
-		return KindClient
-	}
-	return KindJob
-}
-
 // logEnd counts and logs the stream's end.
 func (st *Stream) logEnd(ctx context.Context, err error, stack []byte) {
-	reason := Internal
+	reason, level := Internal, slog.LevelInfo
 	errors.As(err, &reason)
-	attrs := append(st.attrs(), slog.String("reason", string(reason)),
-		slog.Duration("duration", time.Since(st.Start)), slog.Int("events", st.sent))
-	level := slog.LevelInfo
+	attrs := []slog.Attr{
+		slog.String("reason", string(reason)), slog.Duration("duration", time.Since(st.Start)), slog.Int("events", st.sent),
+	}
 	switch reason {
 	case Unauthorized:
 		code := job.CodeOf(err)
@@ -199,18 +188,18 @@ func (st *Stream) logEnd(ctx context.Context, err error, stack []byte) {
 		}
 	}
 	st.engine.Metrics.Closed.WithLabelValues(string(reason)).Inc()
-	st.engine.Logger.LogAttrs(ctx, level, "stream ended", attrs...)
+	st.log(ctx, level, "stream ended", attrs...)
 }
 
-// attrs identify the stream in the log.
-func (st *Stream) attrs() []slog.Attr {
-	attrs := []slog.Attr{
+// log writes a line that identifies the stream.
+func (st *Stream) log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
+	of := []slog.Attr{
 		slog.String("request_id", st.RequestID), slog.String("client_id", st.Client.String()), slog.String("action", st.Action),
 	}
 	if !st.JobID.IsZero() {
-		attrs = append(attrs, slog.String("job_id", st.JobID.String()))
+		of = append(of, slog.String("job_id", st.JobID.String()))
 	}
-	return attrs
+	st.engine.Logger.LogAttrs(ctx, level, message, append(of, attrs...)...)
 }
 
 func errorAttrs(code job.Code, err error) []slog.Attr {

@@ -8,26 +8,16 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 )
-
-// frame is one server-sent event (HTML standard, section 9.2). Without an id it
-// leaves the reader's last id as it is: a reader that resumes does not get it
-// again.
-type frame struct {
-	id    string
-	event string
-	data  any // JSON, in one line
-}
 
 // heartbeat is a comment: readers ignore it, but the connection is in use.
 var heartbeat = []byte(":\n\n")
 
-// heldNote is a comment too, for people: why committed events do not come.
+// heldNote tells people why committed events do not come.
 var heldNote = []byte(": events wait for a transaction that is open in the database\n\n")
 
-// PositionEvent tells where to go on if a connection ends before its first event. It has data, since many readers drop a block
+// PositionEvent tells where to go on if a connection ends before its first event. It has data because many readers drop a block
 // without it, with its id.
 const PositionEvent = "position"
 
@@ -41,64 +31,43 @@ func Start(id string) []byte {
 	return append(b, "\n\n"...)
 }
 
-// writer writes frames to a connection. Between flushes it holds no buffer: idle
-// streams are many.
+// writer writes frames to a connection. Between flushes it holds no buffer: idle streams are many.
 type writer struct {
 	conn  net.Conn
 	stall time.Duration // within which the reader must take what is written at once
-	buf   *bytes.Buffer // nil between flushes
+	buf   bytes.Buffer
 }
 
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+// chunk is how many bytes are written at once. A buffer this full is flushed.
+const chunk = 8 << 10
 
-// Bounds of a writer, in bytes.
-const (
-	flushAt    = 8 << 10  // a buffer this full is written
-	keepBuffer = 64 << 10 // a larger buffer is not reused
-	chunk      = 8 << 10  // is written at once
-)
-
-// frame appends a frame, and flushes a buffer that is full enough.
-func (w *writer) frame(f frame) error {
-	if w.buf == nil {
-		w.buf = buffers.Get().(*bytes.Buffer)
-		w.buf.Reset()
+// frame appends a server-sent event (HTML standard, section 9.2), and flushes a buffer that is full enough. Without an id the
+// reader's last id stays: a reader that resumes does not get the event again.
+func (w *writer) frame(id, event string, data any) error {
+	if id != "" {
+		w.buf.WriteString("id: " + id + "\n")
 	}
-	if f.id != "" {
-		w.buf.WriteString("id: " + f.id + "\n")
-	}
-	w.buf.WriteString("event: " + f.event + "\ndata: ")
-	encoder := json.NewEncoder(w.buf)
+	w.buf.WriteString("event: " + event + "\ndata: ")
+	encoder := json.NewEncoder(&w.buf)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(f.data); err != nil { // JSON in one line, and its end
+	if err := encoder.Encode(data); err != nil { // JSON in one line, and its end
 		return errors.Join(Internal, err)
 	}
 	w.buf.WriteByte('\n')
-	if w.buf.Len() < flushAt {
+	if w.buf.Len() < chunk {
 		return nil
 	}
 	return w.flush()
 }
 
-// flush writes all frames and gives the buffer back.
+// flush writes all frames.
 func (w *writer) flush() error {
-	if w.buf == nil {
-		return nil
-	}
 	err := w.write(w.buf.Bytes())
-	w.release()
+	w.buf = bytes.Buffer{}
 	return err
 }
 
-func (w *writer) release() {
-	if w.buf != nil && w.buf.Cap() <= keepBuffer {
-		buffers.Put(w.buf)
-	}
-	w.buf = nil
-}
-
-// write writes b in chunks, and gives the reader the stall time for each: a
-// slower one would hold memory for too long.
+// write writes b in chunks, and gives the reader the stall time for each: a slower one would hold memory for too long.
 func (w *writer) write(b []byte) error {
 	for len(b) > 0 {
 		if err := w.conn.SetWriteDeadline(time.Now().Add(w.stall)); err != nil {
