@@ -49,7 +49,7 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 	defer d.mu.Unlock()
 	r := &http.Request{Method: method, URL: &url.URL{Path: path, RawPath: escapedPath}}
 	status, media := strconv.Itoa(res.StatusCode), res.Header.Get("Content-Type")
-	want := d.find(r, status)
+	want := d.response(r, status)
 	if want == nil {
 		return errors.New("the status is not documented")
 	}
@@ -80,9 +80,9 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 	return errors.Join(wrong...)
 }
 
-// find returns what the document says of a status, nil for nothing. A 404 of x-any-request is for unknown paths only, and a 405 for
+// response returns what the document says of a status, nil for nothing. A 404 of x-any-request is for unknown paths only, and a 405 for
 // methods that a path lacks. The library's own search is looser: it takes // as /, and GET /v1/jobs/batch as a job's path.
-func (d *Document) find(r *http.Request, status string) *v3.Response {
+func (d *Document) response(r *http.Request, status string) *v3.Response {
 	var item *v3.PathItem
 	var operation *v3.Operation
 	least := math.MaxInt // parameters

@@ -3,18 +3,81 @@
 package apitest
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/pb33f/libopenapi"
 	"github.com/pb33f/libopenapi-validator/config"
 	liberrors "github.com/pb33f/libopenapi-validator/errors"
-	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
+	"github.com/pb33f/libopenapi/datamodel/high/v3"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 )
+
+// document is a parsed document and the schemas in it.
+type document struct {
+	root     object
+	text     []byte     // in JSON
+	mu       sync.Mutex // protects compiler and the model
+	compiler *jsonschema.Compiler
+}
+
+// home is the address of the document within the compiler.
+const home = "https://apitest.invalid/document"
+
+// parsed has a func() (*T, error) for the digest of each document.
+var parsed sync.Map
+
+// parseOnce parses each text in YAML once per process. change may change it before.
+func parseOnce[T any](t testing.TB, text []byte, change func(*document), parse func(*document) (*T, error)) *T {
+	t.Helper()
+	load, _ := parsed.LoadOrStore(sha256.Sum256(text), sync.OnceValues(func() (*T, error) {
+		d := &document{compiler: jsonschema.NewCompiler()}
+		if err := yaml.Unmarshal(text, &d.root); err != nil {
+			return nil, err
+		}
+		change(d)
+		var err error
+		if d.text, err = json.Marshal(d.root); err != nil {
+			return nil, err
+		}
+		root, err := jsonschema.UnmarshalJSON(bytes.NewReader(d.text))
+		if err != nil {
+			return nil, err
+		}
+		d.compiler.AssertFormat()
+		if err := errors.Join(json.Unmarshal(d.text, &d.root), d.compiler.AddResource(home, root)); err != nil {
+			return nil, err
+		}
+		return parse(d)
+	}))
+	made, err := load.(func() (*T, error))()
+	if err != nil {
+		t.Fatalf("cannot read the document: %v", err)
+	}
+	return made
+}
+
+// find returns what a reference is to, nil for nothing.
+func (d *document) find(ref string) any {
+	var value any = d.root
+	for name := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
+		value = as[object](value)[name]
+	}
+	return value
+}
+
+// schema returns the schema at a JSON Pointer with a #. It panics if there is none.
+func (d *document) schema(pointer string) *jsonschema.Schema {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.compiler.MustCompile(home + pointer)
+}
 
 // Document is an OpenAPI document. It is safe for concurrent use.
 type Document struct {
@@ -22,9 +85,9 @@ type Document struct {
 	*openAPI
 }
 
-// openAPI is a parsed document.
+// openAPI is a parsed document. The library builds the model when it is read.
 type openAPI struct {
-	mu      sync.Mutex // protects model: the library builds it when it is read
+	*document
 	model   *v3.Document
 	options config.Option // with one cache of compiled schemas
 }
@@ -32,73 +95,60 @@ type openAPI struct {
 // anyRequest is the path under which the model has the responses of x-any-request.
 const anyRequest = "/.any-request"
 
-// parsed has a func() (T, error) for the digest of each document.
-var parsed sync.Map
-
-// parseOnce parses each text once per process.
-func parseOnce[T any](t testing.TB, text []byte, parse func([]byte) (T, error)) T {
-	t.Helper()
-	load, _ := parsed.LoadOrStore(sha256.Sum256(text), sync.OnceValues(func() (T, error) { return parse(text) }))
-	made, err := load.(func() (T, error))()
-	if err != nil {
-		t.Fatalf("cannot read the document: %v", err)
-	}
-	return made
-}
-
 // New reads an OpenAPI document in YAML.
 func New(t testing.TB, text []byte) *Document {
 	t.Helper()
-	return &Document{t, parseOnce(t, text, parseOpenAPI)}
+	return &Document{t, parseOnce(t, text, (*document).simplify, modelOf)}
 }
 
-func parseOpenAPI(text []byte) (*openAPI, error) {
-	var root map[string]any
-	if err := yaml.Unmarshal(text, &root); err != nil {
-		return nil, err
-	}
-	moveRefs(root)
-	paths, _ := root["paths"].(map[string]any)
+// simplify writes out what the library and Requests need not know.
+func (d *document) simplify() {
+	d.moveRefs(d.root)
+	paths := as[object](d.root["paths"])
 	for _, item := range paths {
-		if other, ok := item.(map[string]any)["x-also-at"].(string); ok {
+		if other := as[string](as[object](item)["x-also-at"]); other != "" {
 			paths[other] = item
 		}
 	}
-	if of, ok := root["x-any-request"]; ok {
-		paths[anyRequest] = map[string]any{"get": map[string]any{"responses": of}}
+	if of, ok := d.root["x-any-request"]; ok {
+		paths[anyRequest] = object{"get": object{"responses": of}}
 	}
-	plain, err := json.Marshal(root)
-	if err != nil {
-		return nil, err
-	}
-	document, err := libopenapi.NewDocument(plain)
-	if err != nil {
-		return nil, err
-	}
-	built, err := document.BuildV3Model()
-	if err != nil {
-		return nil, err
-	}
-	return &openAPI{model: &built.Model, options: config.WithExistingOpts(config.NewValidationOptions(config.WithFormatAssertions()))}, nil
 }
 
-// moveRefs moves each $ref with siblings into allOf, because the library ignores the siblings.
-func moveRefs(value any) {
+func modelOf(d *document) (*openAPI, error) {
+	parsed, err := libopenapi.NewDocument(d.text)
+	if err != nil {
+		return nil, err
+	}
+	built, err := parsed.BuildV3Model()
+	if err != nil {
+		return nil, err
+	}
+	return &openAPI{d, &built.Model, config.WithExistingOpts(config.NewValidationOptions(config.WithFormatAssertions()))}, nil
+}
+
+// moveRefs moves each $ref with siblings into allOf, because the library ignores the siblings. It replaces those to parameters and
+// bodies of requests, and returns the new value.
+func (d *document) moveRefs(value any) any {
 	switch value := value.(type) {
-	case map[string]any:
-		if ref, ok := value["$ref"].(string); ok && len(value) > 1 {
-			parts, _ := value["allOf"].([]any)
-			value["allOf"] = append(parts, map[string]any{"$ref": ref})
+	case object:
+		ref := as[string](value["$ref"])
+		switch {
+		case strings.HasPrefix(ref, "#/components/parameters/") || strings.HasPrefix(ref, "#/components/requestBodies/"):
+			return d.moveRefs(d.find(ref))
+		case ref != "" && len(value) > 1:
+			value["allOf"] = append(as[[]any](value["allOf"]), object{"$ref": ref})
 			delete(value, "$ref")
 		}
-		for _, member := range value {
-			moveRefs(member)
+		for name, member := range value {
+			value[name] = d.moveRefs(member)
 		}
 	case []any:
-		for _, element := range value {
-			moveRefs(element)
+		for i, element := range value {
+			value[i] = d.moveRefs(element)
 		}
 	}
+	return value
 }
 
 // joined returns the findings of the library as one error.

@@ -2,124 +2,117 @@ package apitest
 
 import (
 	"encoding/json"
-	"reflect"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/pb33f/go-yaml"
-	"github.com/pb33f/libopenapi/datamodel/high/base"
-	"github.com/pb33f/libopenapi/orderedmap"
 )
 
-// flat returns a schema with the keywords of its allOf.
-func flat(of *base.SchemaProxy) *base.Schema {
-	s := *of.Schema()
-	keywords := reflect.ValueOf(&s).Elem()
-	properties := orderedmap.New[string, *base.SchemaProxy]()
-	for _, part := range s.AllOf {
-		p := flat(part)
-		for name, member := range p.Properties.FromOldest() {
-			properties.Set(name, member)
-		}
-		s.Required = slices.Concat(s.Required, p.Required)
-		for i := range keywords.NumField() {
-			if own := keywords.Field(i); own.CanSet() && own.IsZero() {
-				own.Set(reflect.ValueOf(p).Elem().Field(i))
-			}
-		}
+// object is a JSON object, such as a schema.
+type object = map[string]any
+
+// as returns a value of the type T, or its zero value.
+func as[T any](value any) T {
+	t, _ := value.(T)
+	return t
+}
+
+// names returns the names of an object's members, in order.
+func names(o object) []string { return slices.Sorted(maps.Keys(o)) }
+
+// flat returns the keywords of a schema, of what it refers to, and of its allOf.
+func (d *document) flat(of any) object {
+	own := as[object](of)
+	if ref := as[string](own["$ref"]); ref != "" {
+		return d.flat(d.find(ref))
 	}
-	for name, member := range s.Properties.FromOldest() {
-		properties.Set(name, member)
+	s, properties, required := object{}, object{}, []any(nil)
+	for _, part := range as[[]any](own["allOf"]) {
+		p := d.flat(part)
+		maps.Copy(properties, as[object](p["properties"]))
+		required = append(required, as[[]any](p["required"])...)
+		maps.Copy(s, p)
 	}
-	s.Properties = properties
-	return &s
+	maps.Copy(s, own)
+	maps.Copy(properties, as[object](own["properties"]))
+	s["properties"], s["required"] = properties, append(required, as[[]any](own["required"])...)
+	return s
+}
+
+// is reports whether a schema allows a type.
+func is(s object, kind string) bool {
+	return s["type"] == kind || slices.Contains(as[[]any](s["type"]), any(kind))
 }
 
 // parse returns the value of a parameter as JSON.
-func parse(s *base.Schema, text string) string {
+func parse(s object, text string) string {
 	_, err := strconv.Atoi(text)
-	if err == nil && slices.Contains(s.Type, "integer") || slices.Contains(s.Type, "boolean") && (text == "true" || text == "false") {
+	if err == nil && is(s, "integer") || is(s, "boolean") && (text == "true" || text == "false") {
 		return text
 	}
 	return asJSON(text)
 }
 
 // objectWith returns an object of the required members and one more.
-func objectWith(s *base.Schema, name, value string) string {
+func (d *document) objectWith(s object, name, value string) string {
 	members := map[string]json.RawMessage{}
-	for _, other := range s.Required {
-		if member := s.Properties.GetOrZero(other); member != nil {
-			members[other] = json.RawMessage(sample(flat(member)))
+	for _, required := range as[[]any](s["required"]) {
+		if member, ok := as[object](s["properties"])[as[string](required)]; ok {
+			members[as[string](required)] = json.RawMessage(d.sample(d.flat(member)))
 		}
 	}
-	members[name] = json.RawMessage(value)
+	if name != "" {
+		members[name] = json.RawMessage(value)
+	}
 	return asJSON(members)
 }
 
 // sample returns a value that the schema allows, as JSON.
-func sample(s *base.Schema) string {
-	for _, values := range [][]*yaml.Node{s.Examples, s.Enum, {s.Const}} {
-		if len(values) > 0 && values[0] != nil {
-			return nodeAsJSON(values[0])
+func (d *document) sample(s object) string {
+	for _, values := range []any{s["examples"], s["enum"], s["const"]} {
+		if list, ok := values.([]any); ok {
+			return asJSON(list[0])
+		} else if values != nil {
+			return asJSON(values)
 		}
 	}
-	for _, alternatives := range [][]*base.SchemaProxy{s.OneOf, s.AnyOf} {
-		if len(alternatives) > 0 {
-			return sample(flat(alternatives[0]))
+	for _, alternatives := range []any{s["oneOf"], s["anyOf"]} {
+		if list := as[[]any](alternatives); len(list) > 0 {
+			return d.sample(d.flat(list[0]))
 		}
 	}
-	is := func(kind string) bool { return slices.Contains(s.Type, kind) }
-	switch {
-	case s.Format == "uuid":
+	least := as[float64](s["minimum"])
+	switch members := as[object](s["properties"]); {
+	case s["format"] == "uuid":
 		return `"0190a1b2-c3d4-7000-8000-000000000b01"`
-	case is("string"):
-		return asJSON(strings.Repeat("a", int(max(3, or(s.MinLength, 0)))))
-	case is("integer"):
-		return asJSON(int(or(s.Minimum, 0)))
-	case is("number"):
-		return asJSON(max(or(s.Minimum, 0), 0.5))
-	case is("boolean"):
+	case is(s, "string"):
+		return asJSON(strings.Repeat("a", int(max(3, as[float64](s["minLength"])))))
+	case is(s, "integer"):
+		return asJSON(least)
+	case is(s, "number"):
+		return asJSON(max(least, 0.5))
+	case is(s, "boolean"):
 		return "true"
-	case is("array"):
-		return repeated(s, or(s.MinItems, 0))
+	case is(s, "array"):
+		return d.repeated(s, as[float64](s["minItems"]))
+	case as[float64](s["minProperties"]) > float64(len(as[[]any](s["required"]))):
+		first := names(members)[0]
+		return d.objectWith(s, first, d.sample(d.flat(members[first])))
 	}
-	names := s.Required
-	if or(s.MinProperties, 0) > int64(len(names)) {
-		names = slices.Collect(s.Properties.KeysFromOldest())
-	}
-	if len(names) == 0 {
-		return "{}"
-	}
-	return objectWith(s, names[0], sample(flat(s.Properties.GetOrZero(names[0]))))
+	return d.objectWith(s, "", "")
 }
 
-func repeated(s *base.Schema, n int64) string {
-	return "[" + strings.Join(slices.Repeat([]string{sample(flat(s.Items.A))}, int(max(0, n))), ",") + "]"
+func (d *document) repeated(s object, n float64) string {
+	return "[" + strings.Join(slices.Repeat([]string{d.sample(d.flat(s["items"]))}, int(max(0, n))), ",") + "]"
 }
 
-// or returns the value of a keyword, or other if the schema lacks it.
-func or[T any](value *T, other T) T {
-	if value == nil {
-		return other
-	}
-	return *value
-}
-
-func isFalse(v *base.DynamicValue[*base.SchemaProxy, bool]) bool { return v != nil && v.IsB() && !v.B }
-
+// escape writes a token of a JSON Pointer.
 func escape(token string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(token) }
 
 func asJSON(value any) string {
 	text, _ := json.Marshal(value) // always possible: the values come from JSON
 	return string(text)
-}
-
-func nodeAsJSON(n *yaml.Node) string {
-	var value any
-	_ = n.Decode(&value) // always possible: the document was JSON
-	return asJSON(value)
 }
 
 // asText returns the text of a JSON string.
@@ -143,62 +136,50 @@ var moments = []string{
 }
 
 // valuesOf returns hostile values and, with edges, the last values that the schema allows and the first ones that it does not.
-func valuesOf(s *base.Schema, edges bool) []string {
-	if !edges {
+func (w *walker) valuesOf(s object) []string {
+	if !w.edges {
 		return hostile
 	}
 	values := append(slices.Clone(hostile), `-1`, `1.5`)
-	for i, value := range s.Enum {
-		text := nodeAsJSON(value)
+	for i, value := range as[[]any](s["enum"]) {
+		text := asJSON(value)
 		if values = append(values, text); i == 0 {
 			values = append(values, strings.ToLower(text), strings.ToUpper(text))
 		}
 	}
-	limits := []*float64{s.Minimum, s.Maximum}
-	if s.ExclusiveMinimum != nil {
-		limits = append(limits, &s.ExclusiveMinimum.B)
+	example, _ := asText(w.sample(s))
+	step := 1.0
+	if is(s, "number") {
+		step = 0.01
 	}
-	for _, edge := range limits {
-		if edge != nil {
-			step := 1.0
-			if slices.Contains(s.Type, "number") {
-				step = 0.01
+	for _, keyword := range []string{"minimum", "maximum", "exclusiveMinimum", "minLength", "maxLength", "minItems", "maxItems"} {
+		edge, ok := s[keyword].(float64)
+		for i := -1.0; ok && i <= 1; i++ {
+			n := max(0, edge+i)
+			switch {
+			case strings.HasSuffix(keyword, "Length"):
+				values = append(values, asJSON(padded(example, "a", int(n))), asJSON(padded("", "é", int(n))))
+			case strings.HasSuffix(keyword, "Items"):
+				values = append(values, w.repeated(s, n))
+			default:
+				values = append(values, strconv.FormatFloat(edge+i*step, 'f', -1, 64), strconv.FormatFloat(edge, 'f', 1, 64))
 			}
-			for _, n := range []float64{*edge - step, *edge, *edge + step} {
-				values = append(values, strconv.FormatFloat(n, 'f', -1, 64))
-			}
-			values = append(values, strconv.FormatFloat(*edge, 'f', 1, 64))
 		}
 	}
-	example, _ := asText(sample(s))
-	for _, edge := range []*int64{s.MinLength, s.MaxLength} {
-		for i := int64(-1); edge != nil && i <= 1; i++ {
-			n := int(max(0, *edge+i))
-			values = append(values, asJSON(padded(example, "a", n)), asJSON(padded("", "é", n)))
-		}
-	}
-	for _, edge := range []*int64{s.MinItems, s.MaxItems} {
-		if edge != nil {
-			values = append(values, repeated(s, *edge-1), repeated(s, *edge), repeated(s, *edge+1))
-		}
-	}
-	return slices.Compact(append(values, textsOf(s, example)...))
-}
-
-// textsOf returns values at the edges of formats and patterns.
-func textsOf(s *base.Schema, example string) (values []string) {
-	switch s.Format {
+	texts := []string{}
+	switch s["format"] {
 	case "uuid":
-		values = append(values, strings.ToUpper(asJSON(example)), asJSON("urn:uuid:"+example), asJSON("{"+example+"}"), asJSON(example+"0"))
+		texts = []string{strings.ToUpper(example), "urn:uuid:" + example, "{" + example + "}", example + "0"}
 	case "date-time":
-		for _, text := range moments {
-			values = append(values, asJSON(text))
-		}
+		texts = moments
 	}
-	if s.Pattern != "" {
-		values = append(values, asJSON(example), asJSON(example+"\n"), asJSON(example+" "), asJSON("é"))
+	if s["pattern"] != nil {
+		texts = append(slices.Clone(texts), example, example+"\n", example+" ", "é")
 	}
-	return values
+	for _, text := range texts {
+		values = append(values, asJSON(text))
+	}
+	return slices.Compact(values)
 }
 
 // padded returns a text of n characters that begins with a sample if it fits.
