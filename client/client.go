@@ -1,3 +1,5 @@
+//go:generate go run -C ../tools ./apitypes ../client/types.yaml
+
 // Package client is the Go client of ForgeRun: the HTTP API but for ranges of
 // results, and the client's part of draft-ratnawat-httpapi-async-problem-details.
 //
@@ -180,13 +182,6 @@ func (c *Client) Health(ctx context.Context) error {
 		err = r.unexpected(a, "it has no status")
 	}
 	return err
-}
-
-// Readiness says whether the service can do its work: ok, degraded or
-// unavailable, and what it checked.
-type Readiness struct {
-	Status string            `json:"status"`
-	Checks map[string]string `json:"checks"`
 }
 
 // Ready asks once whether the service can do its work. A service that cannot

@@ -26,16 +26,6 @@ func (c *Client) CreateClient(ctx context.Context, options ...Option) (clientID 
 	return created.ClientID, err
 }
 
-// Key is an API key, or what is known of the current one, without APIKey, which
-// an answer that is Replayed does not have either.
-type Key struct {
-	APIKey    string    `json:"api_key"`
-	KeyID     string    `json:"key_id"`
-	CreatedAt time.Time `json:"created_at"`
-	ExpiresAt time.Time `json:"expires_at"`
-	Meta      `json:"-"`
-}
-
 // String names the key, and does not show it.
 func (k Key) String() string { return "API key " + k.KeyID }
 
@@ -80,14 +70,7 @@ func (c *Client) RevokeKey(ctx context.Context, clientID, keyID string, options 
 // SigningKeys reads the keys that deliveries are signed with, by their ids. For
 // a Verifier use Directory, which keeps them up to date.
 func (c *Client) SigningKeys(ctx context.Context) (map[string]ed25519.PublicKey, error) {
-	var directory struct {
-		Keys []struct {
-			KTY string `json:"kty"`
-			CRV string `json:"crv"`
-			KID string `json:"kid"`
-			X   string `json:"x"`
-		} `json:"keys"`
-	}
+	var directory KeyDirectory
 	r := &request{method: http.MethodGet, path: "/.well-known/http-message-signatures-directory"}
 	r.set("Accept", "application/http-message-signatures-directory+json, application/json")
 	a, err := c.call(ctx, r, &directory)
@@ -100,8 +83,8 @@ func (c *Client) SigningKeys(ctx context.Context) (map[string]ed25519.PublicKey,
 	keys := map[string]ed25519.PublicKey{}
 	for _, key := range directory.Keys {
 		x, err := base64.RawURLEncoding.DecodeString(key.X)
-		if key.KTY == "OKP" && key.CRV == "Ed25519" && err == nil && len(x) == ed25519.PublicKeySize {
-			keys[key.KID] = x // keys of other kinds are not for these signatures
+		if key.Kty == "OKP" && key.Crv == "Ed25519" && err == nil && len(x) == ed25519.PublicKeySize {
+			keys[key.Kid] = x // keys of other kinds are not for these signatures
 		}
 	}
 	return keys, nil

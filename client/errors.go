@@ -8,43 +8,6 @@ import (
 	"time"
 )
 
-// The codes of Problem.Code and Outcome.Code. The service may have others one
-// day: decide by the status where a code is not known.
-const (
-	CodeMalformed            = "RFA_REQUEST_MALFORMED"
-	CodeUnsupportedMediaType = "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE"
-	CodeMethodNotAllowed     = "RFA_REQUEST_METHOD_NOT_ALLOWED"
-	CodeNotAcceptable        = "RFA_REQUEST_NOT_ACCEPTABLE"
-	CodePayloadTooLarge      = "RFA_REQUEST_PAYLOAD_TOO_LARGE"
-	CodeRateLimited          = "RFA_REQUEST_RATE_LIMITED"
-	CodeInvalidCredentials   = "RFA_AUTH_INVALID_CREDENTIALS"
-	CodeTokenExpired         = "RFA_AUTH_TOKEN_EXPIRED"
-	CodeForbidden            = "RFA_AUTH_FORBIDDEN"
-	CodeKeyDisabled          = "RFA_AUTH_API_KEY_DISABLED"
-	CodeValidationFailed     = "RFA_JOB_VALIDATION_FAILED"
-	CodeJobNotFound          = "RFA_JOB_NOT_FOUND"
-	CodeConflict             = "RFA_JOB_CONFLICT"
-	CodeQueueFull            = "RFA_EXEC_QUEUE_FULL"
-	CodeTimeout              = "RFA_EXEC_TIMEOUT"
-	CodeIdempotencyConflict  = "RFA_EXEC_IDEMPOTENCY_CONFLICT"
-	CodeWorkerUnavailable    = "RFA_EXEC_WORKER_UNAVAILABLE"
-	CodeDBError              = "RFA_STORAGE_DB_ERROR"
-	CodeStorageUnavailable   = "RFA_STORAGE_UNAVAILABLE"
-	CodeDependencyTimeout    = "RFA_DEPENDENCY_TIMEOUT"
-	CodeConfigInvalid        = "RFA_CONFIG_INVALID"
-	CodeInternal             = "RFA_INTERNAL"
-	CodeRequestNotFound      = "RFA_REQUEST_NOT_FOUND"
-	CodeClientNotFound       = "RFA_CLIENT_NOT_FOUND"
-	CodeWebhookNotFound      = "RFA_WEBHOOK_NOT_FOUND"
-	CodeBatchNotFound        = "RFA_BATCH_NOT_FOUND"
-	CodeBulkNotFound         = "RFA_BULK_NOT_FOUND"
-	CodeScheduleNotFound     = "RFA_SCHEDULE_NOT_FOUND"
-	CodeJobNotFinished       = "RFA_JOB_NOT_FINISHED"
-	CodeResultNotFound       = "RFA_RESULT_NOT_FOUND"
-	CodeJobGone              = "RFA_JOB_GONE"
-	CodeResultGone           = "RFA_RESULT_GONE"
-)
-
 // ErrNotModified answers IfNoneMatch when nothing has changed.
 var ErrNotModified = errors.New("client: not modified")
 
@@ -71,14 +34,6 @@ type Problem struct {
 	// is gone, and job_id or batch_id of a conflict of idempotency keys: what the
 	// first request made.
 	Extensions map[string]json.RawMessage
-}
-
-// Violation is one mistake of a request: in its body, at Pointer, or in the
-// query parameter Parameter.
-type Violation struct {
-	Pointer   string `json:"pointer"`
-	Parameter string `json:"parameter"`
-	Detail    string `json:"detail"`
 }
 
 // Error says what was wrong, in one line.

@@ -9,22 +9,6 @@ import (
 	"time"
 )
 
-// Event is an entry of a job's log, or of a batch's or webhook's, which has no
-// Seq.
-type Event struct {
-	EventID   string          `json:"event_id"`
-	Seq       int             `json:"seq"` // from 1, without gaps in a job's log
-	JobID     string          `json:"job_id"`
-	BatchID   string          `json:"batch_id"`
-	WebhookID string          `json:"webhook_id"`
-	Name      string          `json:"event_name"`
-	PrevState string          `json:"prev_state"`
-	NextState string          `json:"next_state"`
-	Attempt   int             `json:"attempt"`
-	Timestamp time.Time       `json:"timestamp"`
-	Data      json.RawMessage `json:"data"`
-}
-
 // JobEvents lists a job's log, oldest first, up to now.
 func (c *Client) JobEvents(ctx context.Context, id string) iter.Seq2[Event, error] {
 	return list[Event](ctx, c, get(nil, "jobs", id, "events"), false)

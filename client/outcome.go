@@ -16,18 +16,6 @@ import (
 
 const problemType = "application/problem+json"
 
-// The job statuses of the draft, section 4.1. Any other one means that the job
-// has not ended (section 4.3).
-const (
-	StatusAccepted            = "ACCEPTED"
-	StatusProcessing          = "PROCESSING"
-	StatusCompleted           = "COMPLETED"
-	StatusFailed              = "FAILED"
-	StatusCancelled           = "CANCELLED"
-	StatusTimedOut            = "TIMED_OUT"
-	StatusCompletedWithErrors = "COMPLETED_WITH_ERRORS"
-)
-
 // TerminalStatus reports whether a jobStatus is one of those that never
 // change. The comparison is case-sensitive (draft, section 3.3).
 func TerminalStatus(status string) bool {
@@ -81,23 +69,6 @@ type Outcome struct {
 	Warnings   []string  // what was ignored because it contradicts the draft
 
 	retryable bool // the member; Retryable weighs it
-}
-
-// Scenario is what the catalogue of work kinds lets a job do. Members that are not
-// known are zero.
-type Scenario struct {
-	WorkKind        string `json:"workKind"`
-	DurationMS      int64  `json:"durationMs,omitempty"`
-	ExpectedOutcome string `json:"expectedOutcome,omitempty"` // final state of the first attempt
-}
-
-// ItemOutcome is how an item of a batch ended.
-type ItemOutcome struct {
-	ItemID          string `json:"itemId"`
-	Status          string `json:"status"`
-	Detail          string `json:"detail"`
-	Retryable       bool   `json:"retryable"`
-	ProcessingStage string `json:"processingStage"`
 }
 
 // ParseOutcome reads an outcome document from any source: HTTP, a webhook, an

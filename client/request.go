@@ -298,4 +298,5 @@ func (k *Key) id() string          { return k.KeyID }
 func (r *Report) id() string       { return r.JobID }
 func (s *Schedule) id() string     { return s.ScheduleID }
 func (s *Session) id() string      { return s.SessionID }
+func (v *Verdict) id() string      { return v.SessionID }
 func (w *Webhook) id() string      { return w.WebhookID }

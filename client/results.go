@@ -12,17 +12,6 @@ import (
 	"time"
 )
 
-// Attempt is one run of a job.
-type Attempt struct {
-	Attempt    int       `json:"attempt"`
-	State      string    `json:"state"`
-	Outcome    string    `json:"outcome"` // "" until it has ended
-	StartedAt  time.Time `json:"started_at"`
-	FinishedAt time.Time `json:"finished_at"`
-	DurationMS int64     `json:"duration_ms"`
-	Failure    *Outcome  `json:"failure"`
-}
-
 // Attempts lists a job's attempts from the first to the current one.
 func (c *Client) Attempts(ctx context.Context, id string) ([]Attempt, error) {
 	all, err := collect(list[Attempt](ctx, c, get(nil, "jobs", id, "attempts"), false))
@@ -48,19 +37,6 @@ func (c *Client) Attempt(ctx context.Context, id string, attempt int, options ..
 	return o, nil
 }
 
-// Report is what is known of an attempt that has ended.
-type Report struct {
-	JobID      string    `json:"job_id"`
-	Attempt    int       `json:"attempt"`
-	Outcome    string    `json:"outcome"`
-	StartedAt  time.Time `json:"started_at"` // zero if it never ran
-	FinishedAt time.Time `json:"finished_at"`
-	DurationMS int64     `json:"duration_ms"`
-	Failure    *Outcome  `json:"failure"`
-	Events     []Event   `json:"events"` // from the job's beginning to the attempt's end
-	Meta       `json:"-"`
-}
-
 // Report reads the report of an attempt that has ended; 0 is the latest one. While
 // there is none the error is a Problem with the code RFA_JOB_NOT_FINISHED, whose
 // RetryAfter says when to look again; with PreferWait the service waits for it.
@@ -74,24 +50,6 @@ func (c *Client) Report(ctx context.Context, id string, attempt int, options ...
 		c.received(ctx, report.Failure)
 	}
 	return report, err
-}
-
-// ResultInfo describes a job's result: State is AVAILABLE, or EXPIRED with
-// ExpiredAt alone.
-type ResultInfo struct {
-	State       string    `json:"state"`
-	MediaType   string    `json:"media_type"`
-	SizeBytes   int64     `json:"size_bytes"`
-	Checksum    Checksum  `json:"checksum"`
-	ExpiresAt   time.Time `json:"expires_at"`
-	ExpiredAt   time.Time `json:"expired_at"`
-	DownloadURL string    `json:"download_url"`
-}
-
-// Checksum is the hash of a result, in hexadecimal digits.
-type Checksum struct {
-	Algorithm string `json:"algorithm"` // sha256
-	Value     string `json:"value"`
 }
 
 // Result is the bytes that a job has produced.
@@ -169,7 +127,7 @@ func digestMatches(h http.Header, body []byte) (matches, known bool) {
 }
 
 func (r *ResultInfo) matches(body []byte) (matches, known bool) {
-	if r == nil || r.Checksum.Algorithm != "sha256" {
+	if r == nil || r.Checksum == nil || r.Checksum.Algorithm != "sha256" {
 		return false, false
 	}
 	want, err := hex.DecodeString(r.Checksum.Value)

@@ -4,76 +4,7 @@ import (
 	"context"
 	"iter"
 	"net/http"
-	"time"
 )
-
-// What becomes of a due time while an earlier run of its schedule is not final.
-const (
-	OverlapAllow    = "allow"
-	OverlapSkip     = "skip"
-	OverlapQueueOne = "queue_one"
-)
-
-// Which due times are run of those that are more than a minute late.
-const (
-	CatchUpNone = "none"
-	CatchUpLast = "last"
-	CatchUpAll  = "all"
-)
-
-// ScheduleRequest is a schedule to be created, with Cron or Interval.
-type ScheduleRequest struct {
-	Name       string     `json:"name,omitempty"`
-	Cron       string     `json:"cron,omitempty"`      // five fields, or six with seconds first
-	TimeZone   string     `json:"time_zone,omitempty"` // IANA, of Cron; "": UTC
-	Interval   string     `json:"interval,omitempty"`  // as time.Duration writes it, from 1s on
-	Jitter     string     `json:"jitter,omitempty"`
-	StartAt    time.Time  `json:"start_at,omitzero"`
-	EndAt      time.Time  `json:"end_at,omitzero"`
-	Overlap    string     `json:"overlap,omitempty"`      // OverlapAllow if ""
-	CatchUp    string     `json:"catch_up,omitempty"`     // CatchUpNone if ""
-	CatchUpMax int        `json:"catch_up_max,omitempty"` // 0: 100
-	Paused     bool       `json:"paused,omitempty"`
-	Job        JobRequest `json:"job"` // Execute or EmitEvent
-}
-
-// Schedule is a schedule as the service shows it.
-type Schedule struct {
-	ScheduleID string            `json:"schedule_id"`
-	Name       string            `json:"name"`
-	State      string            `json:"state"` // ACTIVE, PAUSED or ENDED
-	Cron       string            `json:"cron"`
-	TimeZone   string            `json:"time_zone"`
-	Interval   string            `json:"interval"`
-	Jitter     string            `json:"jitter"`
-	StartAt    time.Time         `json:"start_at"`
-	EndAt      time.Time         `json:"end_at"`
-	Overlap    string            `json:"overlap"`
-	CatchUp    string            `json:"catch_up"`
-	CatchUpMax int               `json:"catch_up_max"`
-	Job        JobRequest        `json:"job"`
-	Paused     bool              `json:"paused"`
-	CreatedAt  time.Time         `json:"created_at"`
-	UpdatedAt  time.Time         `json:"updated_at"`
-	NextRuns   []time.Time       `json:"next_runs"` // up to five due times, without jitter
-	WaitingFor time.Time         `json:"waiting_for"`
-	LastRunAt  time.Time         `json:"last_run_at"`
-	LastJobID  string            `json:"last_job_id"`
-	Runs       int64             `json:"runs"`
-	Missed     int64             `json:"missed"`
-	Skipped    int64             `json:"skipped"`
-	LastError  *ScheduleError    `json:"last_error"`
-	Links      map[string]string `json:"links"`
-	Warnings   []Violation       `json:"warnings"` // in the answer to CreateSchedule and UpdateSchedule only
-	Meta       `json:"-"`
-}
-
-// ScheduleError says why a due time got no job, or none yet.
-type ScheduleError struct {
-	ScheduledFor time.Time `json:"scheduled_for"`
-	Code         string    `json:"code"`
-	Detail       string    `json:"detail"`
-}
 
 // CreateSchedule creates a schedule. A request whose answer is lost is sent again with the
 // same idempotency key, so that there is one.

@@ -13,41 +13,6 @@ import (
 	"time"
 )
 
-// WebhookRequest registers a webhook.
-type WebhookRequest struct {
-	URL         string   `json:"url"`
-	Events      []string `json:"events"` // names, job.* or *
-	Description string   `json:"description,omitempty"`
-	ContentMode string   `json:"content_mode,omitempty"` // binary (default) or structured
-}
-
-// Webhook is an address that gets the client's events.
-type Webhook struct {
-	WebhookID           string         `json:"webhook_id"`
-	URL                 string         `json:"url"`
-	Events              []string       `json:"events"`
-	Description         string         `json:"description"`
-	ContentMode         string         `json:"content_mode"`
-	Enabled             bool           `json:"enabled"`
-	DisabledAt          time.Time      `json:"disabled_at"`
-	DisabledReason      *DisabledCause `json:"disabled_reason"`
-	ConsecutiveFailures int            `json:"consecutive_failures"`
-	FailingSince        time.Time      `json:"failing_since"`
-	OldSecretExpiresAt  time.Time      `json:"old_secret_expires_at"`
-	ProvenAt            time.Time      `json:"proven_at"` // zero unless the receiver said that it wants events
-	CreatedAt           time.Time      `json:"created_at"`
-	UpdatedAt           time.Time      `json:"updated_at"`
-	// Secret is shown by CreateWebhook and RotateSecret only.
-	Secret string `json:"secret"` // not if the answer is Replayed
-	Meta   `json:"-"`
-}
-
-// DisabledCause says why a webhook is disabled: OWNER, GONE or FAILING.
-type DisabledCause struct {
-	Code   string `json:"code"`
-	Detail string `json:"detail"`
-}
-
 // String names the webhook and its address.
 func (w Webhook) String() string { return "webhook " + w.WebhookID + " to " + withoutUser(w.URL) }
 
@@ -78,15 +43,6 @@ func (c *Client) Webhooks(ctx context.Context) ([]Webhook, error) {
 	return collect(list[Webhook](ctx, c, get(nil, "webhooks"), false))
 }
 
-// WebhookPatch changes the members that are not nil.
-type WebhookPatch struct {
-	URL         *string  `json:"url,omitempty"`
-	Events      []string `json:"events,omitempty"`
-	Description *string  `json:"description,omitempty"`
-	ContentMode *string  `json:"content_mode,omitempty"`
-	Enabled     *bool    `json:"enabled,omitempty"`
-}
-
 // UpdateWebhook changes the members that are given.
 func (c *Client) UpdateWebhook(ctx context.Context, id string, patch WebhookPatch, options ...Option) (*Webhook, error) {
 	return c.webhook(ctx, newRequest(http.MethodPatch, options, []string{"webhooks", id}).with(patch).of(id))
@@ -111,49 +67,6 @@ func (c *Client) RotateSecret(ctx context.Context, id string, options ...Option)
 // sent again with the same idempotency key, so that there is one delivery.
 func (c *Client) TestWebhook(ctx context.Context, id string, options ...Option) (*Delivery, error) {
 	return fetch[Delivery](ctx, c, post(options, "webhooks", id, "test").keyed())
-}
-
-// Delivery is the sending of one event to one receiver.
-type Delivery struct {
-	DeliveryID    string            `json:"delivery_id"`
-	WebhookID     string            `json:"webhook_id"` // "" for a callback
-	URL           string            `json:"url"`
-	JobID         string            `json:"job_id"`
-	EventID       string            `json:"event_id"`
-	EventName     string            `json:"event_name"`
-	Seq           int               `json:"seq"`
-	State         string            `json:"state"`
-	Attempts      int               `json:"attempts"`
-	NextAttemptAt time.Time         `json:"next_attempt_at"`
-	CreatedAt     time.Time         `json:"created_at"`
-	SettledAt     time.Time         `json:"settled_at"`
-	LastStatus    int               `json:"last_status"`
-	LastError     *SendFailure      `json:"last_error"`
-	AttemptsLog   []DeliveryAttempt `json:"attempts_log"` // not in lists
-}
-
-// SendFailure says why an attempt to deliver failed.
-type SendFailure struct {
-	Code   string `json:"code"`
-	Detail string `json:"detail"`
-}
-
-// DeliveryAttempt is one request to a receiver.
-type DeliveryAttempt struct {
-	Number     int               `json:"number"`
-	StartedAt  time.Time         `json:"started_at"`
-	DurationMS int64             `json:"duration_ms"`
-	Status     int               `json:"status"` // 0 if no answer came
-	Error      *SendFailure      `json:"error"`
-	Response   *ReceiverResponse `json:"response"`
-}
-
-// ReceiverResponse is what a receiver answered, with the beginning of its body.
-type ReceiverResponse struct {
-	Headers    map[string][]string `json:"headers"`
-	Body       string              `json:"body"`
-	BodyBase64 []byte              `json:"body_base64"` // in place of Body if it is not text
-	Truncated  bool                `json:"truncated"`
 }
 
 // DeliveryFilter selects deliveries; zero members do not filter.
@@ -199,13 +112,6 @@ func (c *Client) Redeliver(ctx context.Context, webhookID, deliveryID string, op
 // RedeliverJob sends a delivery of a job again, with the same webhook-id.
 func (c *Client) RedeliverJob(ctx context.Context, jobID, deliveryID string, options ...Option) (*Delivery, error) {
 	return fetch[Delivery](ctx, c, post(options, "jobs", jobID, "deliveries", deliveryID, "redeliver").of(deliveryID))
-}
-
-// Replay says how many deliveries were queued.
-type Replay struct {
-	Queued int `json:"queued"`
-	// NextCursor is "" when all is queued; otherwise it continues the request.
-	NextCursor string `json:"next_cursor"`
 }
 
 // RedeliverSince sends again the deliveries that failed since then. While the

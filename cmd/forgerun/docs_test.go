@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -105,16 +103,6 @@ var (
 	linkText   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 	elsewhere  = regexp.MustCompile(`^(?:[a-z][a-z0-9+.-]*:|//)`)
 )
-
-// The catalogue of the client library, which the command "kinds" prints, is that of the page.
-func TestDocumentationOfKinds(t *testing.T) {
-	t.Parallel()
-	page := readText(t, "../../docs/reference/api.md")
-	require.Len(t, client.Kinds, 31)
-	for _, k := range client.Kinds {
-		require.Contains(t, page, fmt.Sprintf("| `%s` | %s | %s | %s |\n", k.Name, k.Duration, k.Result, k.Ends))
-	}
-}
 
 // Every link from a page to a file of this repository leads to one, and every
 // #anchor to a heading, by the names that GitHub gives to headings.

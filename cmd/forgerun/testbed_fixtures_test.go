@@ -278,10 +278,10 @@ func TestClientLibraryOfATestBed(t *testing.T) {
 	s.startWorker()
 	c, err := client.New(client.Config{URL: api.url, Key: s.newUser(api).key, MaxTries: 1})
 	require.NoError(t, err)
-	jobs, err := c.MakeFixtures(s.ctx(), []client.FixtureRequest{{State: "failed", Problem: json.RawMessage(`{"title":"Out of stock"}`)}})
+	jobs, err := c.MakeFixtures(s.ctx(), []client.Fixture{{State: "failed", Problem: client.PlannedProblem{Title: "Out of stock"}}})
 	require.NoError(t, err)
 	require.Equal(t, "FAILED", jobs[0].State)
-	rules, err := c.SetFaults(s.ctx(), client.FaultRules{Profile: "failover", Seed: 3, Rules: []client.Fault{
+	rules, err := c.SetFaults(s.ctx(), client.FaultRules{Profile: "failover", Seed: 3, Rules: []client.FaultRule{
 		{Match: json.RawMessage(`{"operation":"getJob"}`), Effect: json.RawMessage(`{"code":"RFA_REQUEST_RATE_LIMITED"}`)},
 	}})
 	require.NoError(t, err)

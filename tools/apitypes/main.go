@@ -4,7 +4,9 @@ package main
 
 import (
 	"encoding/json"
+	"go/format"
 	"log"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,10 +27,16 @@ type options struct {
 	Only     []string `yaml:"only"` // schemas that are wanted, with those that they refer to; none: all
 	// Plain makes the types of a client: where it can be, null is the zero value.
 	Plain bool `yaml:"plain"`
-	// Types are Go types for schemas, such as State, and for members of them, such as Job.params.
+	// Types are Go types for schemas, such as State, and for members of them, such as Job.params; "-" leaves a member out.
 	Types map[string]string `yaml:"types"`
-	// Embed is what structs have besides the members of their schemas, by name.
+	// Rename has the Go names of schemas whose own name does not fit: what refers to a schema with that name gets the renamed one.
+	Rename map[string]string `yaml:"rename"`
+	// Embed has the fields that structs have besides the members of their schemas, such as Meta: the names of the structs.
 	Embed map[string][]string `yaml:"embed"`
+	// Constants are the enumerations whose values become constants, with what the names of these begin with.
+	Constants map[string]string `yaml:"constants"`
+	// Lists are the enumerations whose values become a list of Go structs, each with a value and what it stands for, by the struct's name.
+	Lists map[string]string `yaml:"lists"`
 
 	schemas map[string]any
 }
@@ -59,13 +67,17 @@ func generate(config string) error {
 	}
 	_, code, _ = strings.Cut(code, "\n//\n") // the package has a comment of its own
 	code = strings.Replace(code, "\npackage ", "\n\npackage ", 1)
-	for embedded, structs := range o.Embed {
-		for _, name := range structs {
+	for _, embedded := range slices.Sorted(maps.Keys(o.Embed)) {
+		for _, name := range o.Embed[embedded] {
 			begin := "type " + name + " struct {\n"
 			code = strings.Replace(code, begin, begin+"\t"+embedded+" `json:\"-\"`\n\n", 1)
 		}
 	}
-	return os.WriteFile(filepath.Join(filepath.Dir(config), o.Output), []byte(code), 0o644)
+	formatted, err := format.Source([]byte(code + o.enumerations()))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(filepath.Dir(config), o.Output), formatted, 0o644)
 }
 
 // load reads the schemas of a document. Paths are left out, since only types are wanted.
@@ -84,6 +96,11 @@ func (o *options) load(file string) (*openapi3.T, error) {
 		return nil, err
 	}
 	o.schemas, _ = document["components"].(map[string]any)["schemas"].(map[string]any)
+	o.rename(o.schemas)
+	for old, name := range o.Rename {
+		o.schemas[name] = o.schemas[old]
+		delete(o.schemas, old)
+	}
 	for name, goType := range o.Types {
 		if of, member, ok := strings.Cut(name, "."); ok {
 			o.setType(o.schemas[of], member, goType)
@@ -123,10 +140,32 @@ func keepOrder(node *yaml.Node, members bool) {
 	}
 }
 
+// rename has references name the schemas as Go does.
+func (o *options) rename(node any) {
+	switch v := node.(type) {
+	case []any:
+		for _, item := range v {
+			o.rename(item)
+		}
+	case map[string]any:
+		if name, ok := reference(v); ok && o.Rename[name] != "" {
+			v["$ref"] = schemaPrefix + o.Rename[name]
+		}
+		for _, item := range v {
+			o.rename(item)
+		}
+	}
+}
+
 // setType gives a member of a schema, or of one that it is composed of, a Go type.
 func (o *options) setType(schema any, member, goType string) {
 	v, _ := schema.(map[string]any)
-	if properties, ok := v["properties"].(map[string]any); ok && properties[member] != nil {
+	properties, _ := v["properties"].(map[string]any)
+	switch {
+	case properties[member] == nil:
+	case goType == "-":
+		delete(properties, member)
+	default:
 		was, _ := properties[member].(map[string]any)
 		properties[member] = map[string]any{
 			"x-go-type": goType, "x-go-type-skip-optional-pointer": true, "type": "object",
@@ -172,120 +211,9 @@ func (o *options) addReferences(wanted map[string]any, node any) (added bool) {
 	return added
 }
 
+const schemaPrefix = "#/components/schemas/"
+
 func reference(v map[string]any) (name string, ok bool) {
 	ref, _ := v["$ref"].(string)
-	return strings.CutPrefix(ref, "#/components/schemas/")
-}
-
-// adapted returns a node as the generator can express it.
-func (o *options) adapted(node any) any {
-	switch v := node.(type) {
-	case []any:
-		for i, item := range v {
-			v[i] = o.adapted(item)
-		}
-	case map[string]any:
-		v = o.simplified(v)
-		for key, item := range v {
-			v[key] = o.adapted(item)
-		}
-		return v
-	}
-	return node
-}
-
-// merge makes one schema of several that a value may have: with the members of all, none of them required.
-func (o *options) merge(v map[string]any, choice string, of []any) {
-	members := map[string]any{}
-	for _, one := range of {
-		o.gather(members, one)
-	}
-	delete(v, choice)
-	own, _ := v["properties"].(map[string]any)
-	if own == nil && len(members) > 0 {
-		v["type"], v["properties"] = "object", members
-	}
-}
-
-// gather adds the members of a schema that are not there yet.
-func (o *options) gather(members map[string]any, schema any) {
-	v, _ := schema.(map[string]any)
-	if name, ok := reference(v); ok {
-		o.gather(members, o.schemas[name])
-	}
-	all, _ := v["allOf"].([]any)
-	for _, part := range all {
-		o.gather(members, part)
-	}
-	properties, _ := v["properties"].(map[string]any)
-	for name, member := range properties {
-		if members[name] == nil {
-			members[name] = member
-		}
-	}
-}
-
-// simplified returns a schema as the generator can express it: what an enumeration has is of its type, what it refers to and has no type
-// of its own is there in place of the reference, and for a client a zero value stands for null where one will do.
-func (o *options) simplified(v map[string]any) map[string]any {
-	orNull := false
-	delete(v, "enum")
-	delete(v, "const")
-	if of, ok := v["oneOf"].([]any); ok && len(of) == 2 {
-		other, _ := of[1].(map[string]any)
-		first, _ := of[0].(map[string]any)
-		if name, ok := reference(first); ok && other["type"] == "null" {
-			delete(v, "oneOf")
-			if v["$ref"] = first["$ref"]; o.isInlined(name) {
-				orNull = true
-			} else {
-				v["x-go-type"], v["x-go-type-skip-optional-pointer"] = "*"+name, true
-			}
-		}
-	}
-	for _, choice := range []string{"oneOf", "anyOf"} {
-		if of, ok := v[choice].([]any); ok {
-			o.merge(v, choice, of)
-		}
-	}
-	name, isReference := reference(v)
-	if isReference && o.isInlined(name) {
-		o.inline(v, name)
-		isReference = false
-	}
-	kind, given := kindOf(v)
-	switch orNull = orNull || given; {
-	case isReference:
-		if o.Plain && v["x-go-type"] == nil {
-			v["x-go-type-skip-optional-pointer"] = false
-		}
-	case orNull && (kind == "object" && v["x-go-type"] == nil || !o.Plain):
-		v["type"] = []any{kind, "null"}
-	case orNull:
-		v["type"] = kind
-	}
-	return v
-}
-
-// inline puts a schema in place of a reference to it.
-func (o *options) inline(v map[string]any, name string) {
-	schema := o.schemas[name].(map[string]any)
-	delete(v, "$ref")
-	if goType := o.Types[name]; goType != "" {
-		if v["type"] = "object"; isOrNull(schema) {
-			v["type"] = []any{"object", "null"}
-		}
-		v["x-go-type"] = goType
-		return
-	}
-	for key, value := range schema {
-		if v[key] == nil && key != "enum" && key != "const" {
-			v[key] = value
-		}
-	}
-}
-
-func isOrNull(schema map[string]any) bool {
-	_, orNull := kindOf(schema)
-	return orNull
+	return strings.CutPrefix(ref, schemaPrefix)
 }

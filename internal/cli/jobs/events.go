@@ -85,7 +85,7 @@ func log(p *output.Printer, entries iter.Seq2[client.Event, error], limit int) e
 		return p.List(eventView, output.Items(events))
 	}
 	for _, event := range events {
-		if err := p.Each(eventView, event, func(value any) string { return lineOf(p.Style, event.Name, value) }); err != nil {
+		if err := p.Each(eventView, event, func(value any) string { return lineOf(p.Style, event.EventName, value) }); err != nil {
 			return err
 		}
 	}

@@ -13,14 +13,13 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/session"
 )
 
-var kindView = output.NewView("work_kind", "KIND:work_kind, DURATION:duration, RESULT:result, ENDS AS:ends")
+var kindView = output.NewView("work_kind", "KIND:work_kind, DOES:does")
 
 // KindsCommand is "kinds".
 func KindsCommand(s *session.Session) *cobra.Command {
 	return s.Plain(&cobra.Command{
 		Use: "kinds", Short: "The catalogue of work kinds: what jobs do", Args: command.Exactly(0),
-		Long: "Lists the work kinds. Durations are those at FORGERUN_TIME_SCALE=1; 'forgerun dev' runs at a tenth. On a test bed there is\n" +
-			"CUSTOM besides, which does what its params say.",
+		Long: "Lists the work kinds. Durations are those at FORGERUN_TIME_SCALE=1; 'forgerun dev' runs at a tenth.",
 		RunE: func(*cobra.Command, []string) error {
 			p, err := s.Printer()
 			if err != nil {
@@ -33,9 +32,9 @@ func KindsCommand(s *session.Session) *cobra.Command {
 
 // completeKinds completes an argument that is a work kind.
 func completeKinds(_ *cobra.Command, args []string, begun string) (names []string, _ cobra.ShellCompDirective) {
-	for _, k := range append(client.Kinds, client.Kind{Name: client.KindCustom, Ends: "what its params say"}) {
+	for _, k := range client.Kinds {
 		if len(args) == 0 && strings.HasPrefix(k.Name, strings.ToUpper(begun)) {
-			names = append(names, k.Name+"\t"+k.Ends)
+			names = append(names, k.Name+"\t"+k.Does)
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp

@@ -72,7 +72,7 @@ func (v *verdictRun) explain(err error) error {
 }
 
 // readFaults reads rules from a JSON or YAML file.
-func readFaults(path string) (rules []client.Fault, err error) {
+func readFaults(path string) (rules []client.FaultRule, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func readFaults(path string) (rules []client.Fault, err error) {
 		if rule.Match == nil {
 			match = nil
 		}
-		rules = append(rules, client.Fault{Match: match, Effect: effect})
+		rules = append(rules, client.FaultRule{Match: match, Effect: effect})
 	}
 	return rules, nil
 }

@@ -185,7 +185,7 @@ type Event struct {
 // Scenario is what an event says of its job's work kind. Members that are missing are zero.
 type Scenario struct {
 	WorkKind        string `json:"work_kind"`
-	DurationMS      int64  `json:"duration_ms"`
+	DurationMS      int    `json:"duration_ms"`
 	ExpectedOutcome string `json:"expected_outcome"`
 }
 
@@ -195,7 +195,7 @@ type Report struct {
 	Outcome    string    `json:"outcome"`
 	StartedAt  time.Time `json:"started_at"`
 	FinishedAt time.Time `json:"finished_at"`
-	DurationMS int64     `json:"duration_ms"`
+	DurationMS int       `json:"duration_ms"`
 	Failure    string    `json:"failure"`   // its code
 	EventSeq   int       `json:"event_seq"` // rows: the last event that it covers
 	Events     []Event   `json:"events"`    // API

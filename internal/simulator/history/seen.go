@@ -9,11 +9,11 @@ import (
 // EventOf keeps an event of a log. Its error is about the client's own event that it should carry. What it lacks of
 // the scenario is judged as such.
 func EventOf(e *client.Event) (kept *Event, err error) {
-	kept = &Event{ID: e.EventID, Seq: e.Seq, Name: e.Name, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp}
+	kept = &Event{ID: e.EventID, Seq: e.Seq, Name: e.EventName, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp}
 	if e.JobID != "" {
 		_ = json.Unmarshal(e.Data, &kept.Scenario)
 	}
-	if e.Name == "event.emitted" {
+	if e.EventName == "event.emitted" {
 		var own client.Emission
 		err = json.Unmarshal(e.Data, &own)
 		kept.Emitted = EmissionOf(&own)

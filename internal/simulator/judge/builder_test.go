@@ -124,7 +124,7 @@ func (t *tale) try(replay bool) *tale {
 
 // scenario is what is told of the job's kind.
 func (t *tale) scenario() history.Scenario {
-	ms := cmp.Or(catalogue[t.row.WorkKind].duration, 150*second).Milliseconds()
+	ms := int(cmp.Or(catalogue[t.row.WorkKind].duration, 150*second).Milliseconds())
 	return history.Scenario{WorkKind: t.row.WorkKind, DurationMS: ms, ExpectedOutcome: expectedOutcome(t.row.WorkKind)}
 }
 
@@ -256,7 +256,7 @@ func (t *tale) ends(state, code string) *tale {
 	r := history.Report{Attempt: t.row.Attempt, Outcome: outcomes[state], StartedAt: t.starts, FinishedAt: at, Failure: code,
 		EventSeq: len(t.log), Events: slices.Clone(t.log)}
 	if !t.starts.IsZero() {
-		r.DurationMS = at.Sub(t.starts).Milliseconds()
+		r.DurationMS = int(at.Sub(t.starts).Milliseconds())
 	}
 	if state == succeeded {
 		size := catalogue[t.row.WorkKind].result
@@ -297,7 +297,7 @@ func (t *tale) looks() *tale {
 	told.Definition = definitionOf(told.WorkKind)
 	switch told.State {
 	case succeeded:
-		told.Result = &client.ResultInfo{SizeBytes: told.Definition.PayloadSize, Checksum: client.Checksum{Value: "ab"}}
+		told.Result = &client.ResultInfo{SizeBytes: told.Definition.PayloadSize, Checksum: &client.Checksum{Value: "ab"}}
 	case failed:
 		told.Failure = documentOf(t.id, t.code, t.code != codeInternal)
 	}
@@ -309,7 +309,7 @@ func (t *tale) looks() *tale {
 // definitionOf is what the job is to do.
 func definitionOf(kind string) *client.Definition {
 	k := catalogue[kind]
-	return &client.Definition{DurationMS: k.duration.Milliseconds(), ShouldFail: k.fails > 0, PayloadSize: int64(k.result)}
+	return &client.Definition{DurationMS: int(k.duration.Milliseconds()), ShouldFail: k.fails > 0, PayloadSize: k.result}
 }
 
 // shown is what the API shows of the job.

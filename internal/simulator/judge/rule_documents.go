@@ -55,17 +55,17 @@ func inUTC(t time.Time) bool {
 // checkDefinition compares the definition and the result with the catalogue.
 func (c *checker) checkDefinition(kind workKind, shown *history.Job) {
 	if r := shown.Result; r != nil && shown.State == succeeded {
-		c.must(r.SizeBytes == int64(kind.result), expected, "result.size_bytes is %d, expected %d", r.SizeBytes, kind.result)
-		c.must(r.Checksum.Value != "", answered, "the result has no checksum")
+		c.must(r.SizeBytes == kind.result, expected, "result.size_bytes is %d, expected %d", r.SizeBytes, kind.result)
+		c.must(r.Checksum != nil && r.Checksum.Value != "", answered, "the result has no checksum")
 	}
 	d := shown.Definition
 	if d == nil {
 		return
 	}
-	want := kind.duration.Milliseconds()
+	want := int(kind.duration.Milliseconds())
 	c.must(want == 0 || d.DurationMS == want, expected, "definition.duration_ms is %d, the catalogue has %d", d.DurationMS, want)
 	c.must(d.ShouldFail == (kind.fails > 0), expected, "definition.should_fail is %t, the catalogue has %t", d.ShouldFail, kind.fails > 0)
-	c.must(d.PayloadSize == int64(kind.result), expected, "definition.payload_size is %d, the catalogue has %d", d.PayloadSize, kind.result)
+	c.must(d.PayloadSize == kind.result, expected, "definition.payload_size is %d, the catalogue has %d", d.PayloadSize, kind.result)
 }
 
 func deref[T any](p *T) (v T) {
@@ -174,7 +174,7 @@ func expectedOutcome(kind string) string {
 // has it for the job's kind; "" for nothing.
 func (c *checker) wrongScenario(shown history.Scenario) string {
 	kind, known := catalogue[c.kind]
-	want := kind.duration.Milliseconds()
+	want := int(kind.duration.Milliseconds())
 	switch {
 	case !known:
 		return ""

@@ -79,7 +79,7 @@ func (e *Engine) logged(m client.Message, f *history.Fact) error {
 	case v.JobID == "": // of a batch or a webhook
 	case v.NextState != "":
 		e.jobs.saw(v.JobID, update{state: v.NextState, attempt: v.Attempt, at: f.At, streamed: true})
-	case v.Name == "job.retries_exhausted":
+	case v.EventName == "job.retries_exhausted":
 		e.jobs.exhausted(v.JobID)
 	}
 	return err
