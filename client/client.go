@@ -173,36 +173,18 @@ func sleep(ctx context.Context, wait time.Duration) error {
 
 // Health asks whether the process answers at all.
 func (c *Client) Health(ctx context.Context) error {
-	r := &request{method: http.MethodGet, path: "/healthz"}
-	var answered struct {
-		Status string `json:"status"`
-	}
-	a, err := c.call(ctx, r, &answered)
-	if err == nil && answered.Status == "" {
-		err = r.unexpected(a, "it has no status")
-	}
+	_, err := fetch[Readiness](ctx, c, &request{method: http.MethodGet, path: "/healthz"})
 	return err
 }
 
-// Ready asks once whether the service can do its work. A service that cannot
-// is an answer, not an error.
+// Ready asks once whether the service can do its work, and what it checked. A service that cannot is an answer, not an error.
 func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
-	readiness := &Readiness{}
-	r := &request{method: http.MethodGet, path: "/readyz", repeat: never}
-	a, err := c.call(ctx, r, readiness)
-	if err == nil && readiness.Status == "" {
-		err = r.unexpected(a, "it has no status")
-	}
-	var problem *Problem
-	if errors.As(err, &problem) && problem.Status == http.StatusServiceUnavailable {
-		readiness = &Readiness{Status: "unavailable"}
+	readiness, err := fetch[Readiness](ctx, c, &request{method: http.MethodGet, path: "/readyz", repeat: never})
+	if problem, ok := errors.AsType[*Problem](err); ok && problem.Status == http.StatusServiceUnavailable {
+		readiness, err = &Readiness{Status: "unavailable"}, nil
 		members(problem.Extensions).take("checks", &readiness.Checks)
-		return readiness, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return readiness, nil
+	return readiness, err
 }
 
 // Keys and secrets are kept out of logs: the types that have one print without

@@ -15,15 +15,11 @@ import (
 // CreateClient makes a client and gives its id. A request whose answer is lost is
 // sent again with the same idempotency key, so that there is one client.
 func (c *Client) CreateClient(ctx context.Context, options ...Option) (clientID string, err error) {
-	r := post(options, "clients").keyed()
-	var created struct {
-		ClientID string `json:"client_id"`
+	created, err := fetch[CreatedClient](ctx, c, post(options, "clients").keyed())
+	if err != nil {
+		return "", err
 	}
-	a, err := c.call(ctx, r, &created)
-	if err == nil {
-		err = r.checkID(a, created.ClientID)
-	}
-	return created.ClientID, err
+	return created.ClientID, nil
 }
 
 // String names the key, and does not show it.
@@ -39,10 +35,7 @@ func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 // Without rotate a client that has a key gets its data with no APIKey. It is
 // not repeated, since only one answer has the key.
 func (c *Client) CreateKey(ctx context.Context, clientID string, rotate bool, options ...Option) (*Key, error) {
-	body := struct {
-		Rotate bool `json:"rotate,omitempty"`
-	}{rotate}
-	return c.key(ctx, post(options, "clients", clientID, "keys").with(body))
+	return c.key(ctx, post(options, "clients", clientID, "keys").with(KeyRequest{Rotate: rotate}))
 }
 
 // RenewKey makes a new key in place of the current one, which stays valid for

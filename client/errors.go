@@ -14,26 +14,15 @@ var ErrNotModified = errors.New("client: not modified")
 // Problem is a problem document (RFC 9457) that the service answered a request
 // with. It is not the failure of a job: that is an Outcome.
 type Problem struct {
-	Method, URL string // of the request, without its query
+	ProblemDocument // with the status of the HTTP answer, whatever the document says
 
-	Type     string
-	Title    string
-	Detail   string
-	Instance string
-	Code     string // RFA_...
-	// Status is that of the HTTP answer, whatever the document says.
-	Status     int
-	Violations []Violation
-	// RetryAfter is the header: when to send the request again; 0 for none.
-	RetryAfter time.Duration
-	RequestID  string
-	// Tries is how many requests were sent for the call. With more than one, an
-	// earlier one, whose answer was lost, may have caused this answer.
-	Tries int
-	// Extensions are the members that have no field here, such as expired_at of what
-	// is gone, and job_id or batch_id of a conflict of idempotency keys: what the
-	// first request made.
-	Extensions map[string]json.RawMessage
+	Method, URL string        // of the request, without its query
+	RetryAfter  time.Duration // the header: when to send the request again; 0 for none
+	RequestID   string
+	// Tries is how many requests were sent for the call. With more than one, an earlier one, whose answer was lost, may have caused
+	// this answer.
+	Tries      int
+	Extensions map[string]json.RawMessage // members that have no field here
 }
 
 // Error says what was wrong, in one line.
@@ -71,13 +60,7 @@ func (p *Problem) read(body []byte) error {
 	if err := json.Unmarshal(body, &m); err != nil || m == nil {
 		return errors.New("not a JSON object")
 	}
-	m.take("type", &p.Type)
-	m.take("title", &p.Title)
-	m.take("detail", &p.Detail)
-	m.take("instance", &p.Instance)
-	m.take("code", &p.Code)
-	m.take("violations", &p.Violations)
-	delete(m, "status")
+	m.fill(p)
 	p.Extensions = m
 	return nil
 }
@@ -124,8 +107,9 @@ func (e *UnexpectedError) Error() string {
 func (r *request) refusal(a *answer) error {
 	wait := retryAfter(a.header, a.received)
 	if a.status >= 400 && isJSON(a.header) {
-		p := &Problem{Method: r.method, URL: r.url(), Status: a.status, RetryAfter: wait, Tries: a.tries, RequestID: a.requestID()}
+		p := &Problem{Method: r.method, URL: r.url(), RetryAfter: wait, Tries: a.tries, RequestID: a.requestID()}
 		if err := p.read(a.body); err == nil {
+			p.Status = a.status
 			return p
 		}
 	}

@@ -140,7 +140,7 @@ func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Cha
 }
 
 // Retry queues the next attempt of a FAILED job. A job in any other state is left as it is. A FAILED job that has no attempts
-// left, or whose failure is not retryable, is a Problem with status 409; its extensions state and reason say why.
+// left, or whose failure is not retryable, is a Problem with status 409; its State and Reason say why.
 //
 // A request whose answer is lost is sent again with the same idempotency key, so
 // that there is one attempt. With a key of your own, see IdempotencyKey, that holds

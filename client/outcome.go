@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -38,35 +39,15 @@ const (
 // wrong type counts as absent. Its Status is what a synchronous answer would
 // have been, not the status of the answer that brought it.
 type Outcome struct {
-	Type     string
-	Title    string
-	Status   int
-	Detail   string
-	Instance string
-	Code     string
+	OutcomeDocument
 
-	JobID           string // opaque
-	JobStatus       string
-	SubmittedAt     time.Time
-	CompletedAt     time.Time // zero unless JobStatus is terminal
-	CorrelationID   string    // of the client, or whoever sent the job: not to be trusted
-	ProcessingStage string
-	Attempt         int
+	Violations []Violation   `json:"violations"` // of an item of a batch that was refused
+	Results    []ItemOutcome `json:"results"`    // of a batch: items that failed
+	Emitted    *Emission     `json:"emitted"`    // of event.emitted
 
-	Scenario *Scenario // of a job's attempt: what its work kind lets it do
-	Language string    // of Title and Detail: en, de or fr
-
-	// RetryAfter is the member retryAfter in seconds; nil if absent. What counts
-	// is RetryDelay().
-	RetryAfter *int
-
-	Violations []Violation                // of an item of a batch that was refused
-	Results    []ItemOutcome              // of a batch: items that failed
-	Emitted    *Emission                  // of event.emitted
-	Extensions map[string]json.RawMessage // members that are not known here
-
-	ReceivedAt time.Time // when this program got it
-	Warnings   []string  // what was ignored because it contradicts the draft
+	Extensions map[string]json.RawMessage `json:"-"` // members that are not known here
+	ReceivedAt time.Time                  `json:"-"` // when this program got it
+	Warnings   []string                   `json:"-"` // what was ignored because it contradicts the draft
 
 	retryable bool // the member; Retryable weighs it
 }
@@ -90,23 +71,6 @@ func parseOutcome(contentType string, body []byte, now time.Time) (*Outcome, err
 	return o, nil
 }
 
-// field is a member of the document and the pointer to its field.
-type field struct {
-	name string
-	into any
-}
-
-// fields are the members with a field of their own, but for retryAfter, whose values are limited.
-func (o *Outcome) fields() []field {
-	return []field{
-		{"type", &o.Type}, {"title", &o.Title}, {"status", &o.Status}, {"detail", &o.Detail}, {"instance", &o.Instance}, {"code", &o.Code},
-		{"jobId", &o.JobID}, {"jobStatus", &o.JobStatus}, {"submittedAt", &o.SubmittedAt}, {"completedAt", &o.CompletedAt},
-		{"correlationId", &o.CorrelationID}, {"processingStage", &o.ProcessingStage}, {"attempt", &o.Attempt},
-		{"scenario", &o.Scenario}, {"language", &o.Language},
-		{"retryable", &o.retryable}, {"violations", &o.Violations}, {"results", &o.Results}, {"emitted", &o.Emitted},
-	}
-}
-
 // UnmarshalJSON reads the document member by member: encoding/json would take
 // names in any case, and end with the first member of a wrong type.
 func (o *Outcome) UnmarshalJSON(text []byte) error {
@@ -115,10 +79,9 @@ func (o *Outcome) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	*o = Outcome{ReceivedAt: time.Now()}
-	for _, f := range o.fields() {
-		m.take(f.name, f.into)
-	}
 	o.RetryAfter = m.seconds("retryAfter")
+	m.take("retryable", &o.retryable)
+	m.fill(o)
 	o.Extensions = m
 	// Without a jobStatus nothing contradicts completedAt (draft, section 3.5).
 	if !o.CompletedAt.IsZero() && o.JobStatus != "" && !o.Terminal() {
@@ -136,10 +99,13 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 	for name, value := range o.Extensions {
 		document[name] = value
 	}
-	for _, f := range append(o.fields(), field{"retryAfter", &o.RetryAfter}) {
-		if value := reflect.ValueOf(f.into).Elem(); !value.IsZero() {
-			document[f.name] = value.Interface()
+	for name, field := range named(&o) {
+		if !field.IsZero() {
+			document[name] = field.Interface()
 		}
+	}
+	if o.retryable {
+		document["retryable"] = true
 	}
 	return json.Marshal(document)
 }
@@ -211,6 +177,26 @@ func (c *Client) warn(ctx context.Context, o *Outcome) {
 
 // members are those of a JSON object, by their exact names.
 type members map[string]json.RawMessage
+
+// named are the fields of the struct that into points to which have a name in JSON.
+func named(into any) iter.Seq2[string, reflect.Value] {
+	return func(yield func(string, reflect.Value) bool) {
+		value := reflect.ValueOf(into).Elem()
+		for _, field := range reflect.VisibleFields(value.Type()) {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if name != "" && name != "-" && !yield(name, value.FieldByIndex(field.Index)) {
+				return
+			}
+		}
+	}
+}
+
+// fill moves the members into the fields of the struct that into points to.
+func (m members) fill(into any) {
+	for name, field := range named(into) {
+		m.take(name, field.Addr().Interface())
+	}
+}
 
 // take moves a member into the field that into points to. One that is null or
 // of the wrong type is dropped, and leaves the field unchanged.

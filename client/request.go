@@ -287,16 +287,18 @@ func (m *Meta) fill(a *answer) {
 }
 
 // The ids that answers must have.
-func (b *Batch) id() string        { return b.BatchID }
-func (b *BatchReceipt) id() string { return b.BatchID }
-func (b *Bulk) id() string         { return b.BulkID }
-func (b *BulkReceipt) id() string  { return b.BulkID }
-func (a *Accepted) id() string     { return a.JobID }
-func (c *Changed) id() string      { return c.JobID }
-func (d *Delivery) id() string     { return d.DeliveryID }
-func (k *Key) id() string          { return k.KeyID }
-func (r *Report) id() string       { return r.JobID }
-func (s *Schedule) id() string     { return s.ScheduleID }
-func (s *Session) id() string      { return s.SessionID }
-func (v *Verdict) id() string      { return v.SessionID }
-func (w *Webhook) id() string      { return w.WebhookID }
+func (b *Batch) id() string         { return b.BatchID }
+func (b *BatchReceipt) id() string  { return b.BatchID }
+func (b *Bulk) id() string          { return b.BulkID }
+func (b *BulkReceipt) id() string   { return b.BulkID }
+func (a *Accepted) id() string      { return a.JobID }
+func (c *Changed) id() string       { return c.JobID }
+func (c *CreatedClient) id() string { return c.ClientID }
+func (d *Delivery) id() string      { return d.DeliveryID }
+func (k *Key) id() string           { return k.KeyID }
+func (r *Readiness) id() string     { return r.Status }
+func (r *Report) id() string        { return r.JobID }
+func (s *Schedule) id() string      { return s.ScheduleID }
+func (s *Session) id() string       { return s.SessionID }
+func (v *Verdict) id() string       { return v.SessionID }
+func (w *Webhook) id() string       { return w.WebhookID }

@@ -222,7 +222,7 @@ func TestProblem(t *testing.T) {
 	require.Equal(t, []client.Violation{{Pointer: "/type", Detail: "no"}, {Parameter: "limit", Detail: "too much"}}, p.Violations)
 	require.Equal(t, "r1", p.RequestID)
 	require.Equal(t, "urn:uuid:1", p.Instance)
-	require.JSONEq(t, `"2030-01-01T00:00:00Z"`, string(p.Extensions["expired_at"]))
+	require.Equal(t, 2030, p.ExpiredAt.Year())
 	require.Contains(t, err.Error(), ": RFA_X")
 	require.Contains(t, err.Error(), "/type no")
 	require.NotContains(t, err.Error(), "\x1b", "an answer cannot colour the terminal")

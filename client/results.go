@@ -6,7 +6,6 @@ import (
 	"crypto/sha512"
 	"crypto/subtle"
 	"encoding/hex"
-	"hash"
 	"net/http"
 	"strconv"
 	"time"
@@ -83,7 +82,7 @@ func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Res
 	if a.status != http.StatusOK {
 		return nil, bad("it is not the whole result")
 	}
-	matches, known := digestMatches(a.header, a.body)
+	matches, known := digestMatches(a.header, a.body, "Repr-Digest", "Content-Digest")
 	if !known {
 		job, err := c.Job(ctx, id)
 		if err != nil {
@@ -101,26 +100,20 @@ func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Res
 	return result, nil
 }
 
-// digestMatches compares the body with each digest whose algorithm is known.
-// All must match.
-func digestMatches(h http.Header, body []byte) (matches, known bool) {
-	for _, name := range []string{"Repr-Digest", "Content-Digest"} {
+// digestMatches compares a body with each digest in the fields whose algorithm is known. All must match.
+func digestMatches(h http.Header, body []byte, fields ...string) (matches, known bool) {
+	sum, long := sha256.Sum256(body), sha512.Sum512(body)
+	for _, name := range fields {
 		digests, err := dictionary(h, name)
 		if err != nil {
 			return false, true // what cannot be read does not confirm anything
 		}
-		for algorithm, newHash := range map[string]func() hash.Hash{"sha-256": sha256.New, "sha-512": sha512.New} {
+		for algorithm, sum := range map[string][]byte{"sha-256": sum[:], "sha-512": long[:]} {
 			member, sent := digests.Get(algorithm)
-			if !sent {
-				continue
-			}
-			sum := newHash()
-			sum.Write(body)
-			digest := bytesOf(member)
-			if subtle.ConstantTimeCompare(digest, sum.Sum(nil)) == 0 {
+			if sent && subtle.ConstantTimeCompare(bytesOf(member), sum) == 0 {
 				return false, true
 			}
-			known = true
+			known = known || sent
 		}
 	}
 	return known, known

@@ -107,7 +107,7 @@ func (s *stream) connection(ctx context.Context) error {
 	switch {
 	case errors.Is(err, errStop):
 		return err
-	case errors.Is(err, errLongLine) || errors.Is(err, errLongEvent) || errors.Is(err, errNotUTF8):
+	case errors.Is(err, bufio.ErrTooLong) || errors.Is(err, errLongEvent) || errors.Is(err, errNotUTF8):
 		a.tries = 1
 		return s.request.unexpected(a, err.Error()) // another connection would not help
 	}
@@ -172,7 +172,6 @@ const (
 )
 
 var (
-	errLongLine  = errors.New("a line of the event stream is too long")
 	errLongEvent = errors.New("an event of the stream is too long")
 	errNotUTF8   = errors.New("the event stream is not UTF-8")
 )
@@ -190,68 +189,55 @@ type frame struct {
 // counts only with the empty line after it: what a lost connection cut off is
 // sent again.
 type frameReader struct {
-	r      *bufio.Reader
-	line   []byte
-	begun  bool // the first line was read: only that one may have a byte order mark
-	skipLF bool // the last line ended in CR: an LF that follows belongs to it
+	lines *bufio.Scanner
+	begun bool // the first line was read: only that one may have a byte order mark
 }
 
-func newFrameReader(r io.Reader) *frameReader { return &frameReader{r: bufio.NewReader(r)} }
+// newFrameReader splits r into lines, which end in CR, LF or both. It does not wait for the byte after a CR.
+func newFrameReader(r io.Reader) *frameReader {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine+2)
+	afterCR := false
+	lines.Split(func(data []byte, _ bool) (advance int, line []byte, err error) {
+		begin := 0
+		if afterCR && bytes.HasPrefix(data, []byte{'\n'}) {
+			begin = 1
+		}
+		end := bytes.IndexAny(data[begin:], "\r\n")
+		if end < 0 {
+			return 0, nil, nil // what a lost connection cut off does not count
+		}
+		end += begin
+		afterCR = data[end] == '\r'
+		return end + 1, data[begin:end], nil
+	})
+	return &frameReader{lines: lines}
+}
 
-// next gives the next frame that has anything but comments. It does not wait
-// for a byte after the frame's end.
+// next gives the next frame that has anything but comments.
 func (f *frameReader) next() (frame, error) {
 	var current frame
-	for {
-		line, err := f.readLine()
-		if err != nil {
-			return frame{}, err
+	for f.lines.Scan() {
+		line := f.lines.Bytes()
+		if !utf8.Valid(line) {
+			return frame{}, errNotUTF8
 		}
-		if len(line) > 0 {
+		if !f.begun {
+			f.begun = true
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		switch {
+		case len(line) > 0:
 			if err := current.field(line); err != nil {
 				return frame{}, err
 			}
-			continue
-		}
-		if current.hasData || current.id != "" || current.retry > 0 {
+		case current.hasData || current.id != "" || current.retry > 0:
 			return current, nil
-		}
-		current = frame{} // a lone event name is dropped
-	}
-}
-
-// readLine gives a line without its end, which is CR, LF or both; it is valid until the next call.
-func (f *frameReader) readLine() ([]byte, error) {
-	f.line = f.line[:0]
-	for {
-		b, err := f.r.ReadByte()
-		if err != nil {
-			return nil, err
-		}
-		afterCR := f.skipLF
-		f.skipLF = b == '\r'
-		switch {
-		case b == '\n' && afterCR:
-		case b == '\n' || b == '\r':
-			return f.whole()
-		case len(f.line) == maxLine:
-			return nil, errLongLine
 		default:
-			f.line = append(f.line, b)
+			current = frame{} // a lone event name is dropped
 		}
 	}
-}
-
-func (f *frameReader) whole() ([]byte, error) {
-	if !utf8.Valid(f.line) {
-		return nil, errNotUTF8
-	}
-	line := f.line
-	if !f.begun {
-		f.begun = true
-		line = bytes.TrimPrefix(line, []byte("\ufeff"))
-	}
-	return line, nil
+	return frame{}, cmp.Or(f.lines.Err(), io.EOF)
 }
 
 // field takes a line of a frame, "name: value"; one that begins with a colon is a comment.

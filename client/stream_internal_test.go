@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io"
@@ -82,7 +83,7 @@ func TestFramesAreBounded(t *testing.T) {
 	t.Parallel()
 	a := func(n int) []byte { return bytes.Repeat([]byte("a"), n) }
 	_, err := framesOf(t, io.MultiReader(strings.NewReader("data:"), bytes.NewReader(a(maxLine))))
-	require.ErrorIs(t, err, errLongLine)
+	require.ErrorIs(t, err, bufio.ErrTooLong)
 	lines := bytes.Repeat(append(append([]byte("data:"), a(maxLine-5)...), '\n'), 3)
 	_, err = framesOf(t, bytes.NewReader(lines))
 	require.ErrorIs(t, err, errLongEvent)

@@ -6,26 +6,19 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"net/http"
 	"time"
 )
 
 // SetFaults replaces the rules of this client by others, and gives them with their ids. Only a test bed has rules; another service
 // answers 404.
 func (c *Client) SetFaults(ctx context.Context, rules FaultRules, options ...Option) ([]Fault, error) {
-	return c.faults(ctx, newRequest("PUT", options, []string{"testbed", "faults"}).with(rules))
+	return collect(list[Fault](ctx, c, newRequest(http.MethodPut, options, []string{"testbed", "faults"}).with(rules), false))
 }
 
 // Faults lists the rules of this client, with how often each applied.
 func (c *Client) Faults(ctx context.Context, options ...Option) ([]Fault, error) {
-	return c.faults(ctx, get(options, "testbed", "faults"))
-}
-
-func (c *Client) faults(ctx context.Context, r *request) ([]Fault, error) {
-	var list struct {
-		Data []Fault `json:"data"`
-	}
-	_, err := c.call(ctx, r, &list)
-	return list.Data, err
+	return collect(list[Fault](ctx, c, get(options, "testbed", "faults"), false))
 }
 
 // MakeFixtures makes jobs, up to 20, and returns when workers have brought each into its state.

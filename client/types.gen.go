@@ -394,6 +394,12 @@ type Clock struct {
 	Frozen bool `json:"frozen"`
 }
 
+// CreatedClient A client.
+type CreatedClient struct {
+	// ClientID The id of the client.
+	ClientID string `json:"client_id"`
+}
+
 // CustomParams The parameters of a CUSTOM job. Other members are ignored.
 type CustomParams struct {
 	Behavior Behavior `json:"behavior,omitempty,omitzero"`
@@ -856,6 +862,16 @@ type KeyDirectory struct {
 	Keys []SigningKey `json:"keys"`
 }
 
+// KeyRequest defines model for KeyRequest.
+type KeyRequest struct {
+	// Rotate Make a new key although there is one.
+	Rotate bool `json:"rotate,omitempty,omitzero"`
+
+	// Scope What the key may do: read, or also submit jobs and batches, or all. One with a lesser scope than all is
+	// always a new key; it replaces no other one and cannot be renewed.
+	Scope string `json:"scope,omitempty,omitzero"`
+}
+
 // MadeFixture A job that was made.
 type MadeFixture struct {
 	// JobID The id of the job.
@@ -891,6 +907,61 @@ type Moment struct {
 
 	// Fault What a fault did to it: in words, and the effect as JSON.
 	Fault string `json:"fault,omitempty,omitzero"`
+}
+
+// OutcomeDocument The outcome of one attempt of a job, as draft-ratnawat-httpapi-async-problem-details describes it. `jobStatus` follows
+// from the attempt's state: CREATED, QUEUED and ASSIGNED are ACCEPTED, RUNNING is PROCESSING, SUCCEEDED is COMPLETED, FAILED
+// is FAILED, or TIMED_OUT if the code is RFA_EXEC_TIMEOUT, and CANCELED is CANCELLED.
+//
+// The members from `type` to `code`, `retryable` and `processingStage` are those of a failure; `completedAt` is there once the
+// attempt has ended. It never changes afterwards.
+//
+// A failure that the request for a CUSTOM job plans has the `type`, the texts and the extension members that are planned.
+type OutcomeDocument struct {
+	// Type The address of the page that explains the failure; its last part is a FailureReason.
+	Type string `json:"type,omitempty,omitzero"`
+
+	// Title The reason in a few words.
+	Title string `json:"title,omitempty,omitzero"`
+
+	// Status The HTTP status that a synchronous answer would have had.
+	Status int `json:"status,omitempty,omitzero"`
+
+	// Detail What happened.
+	Detail string `json:"detail,omitempty,omitzero"`
+
+	// Instance The address of the attempt.
+	Instance string `json:"instance"`
+
+	// Code What went wrong, for programs. Each code has a page under `/problems/`.
+	Code string `json:"code,omitempty,omitzero"`
+
+	// JobID The id of the job.
+	JobID     string `json:"jobId"`
+	JobStatus string `json:"jobStatus"`
+
+	// SubmittedAt When the job was accepted.
+	SubmittedAt time.Time `json:"submittedAt"`
+
+	// CompletedAt When the attempt ended.
+	CompletedAt time.Time `json:"completedAt,omitempty,omitzero"`
+
+	// RetryAfter Seconds to wait before that, from `completedAt`. Only if `retryable` is true.
+	RetryAfter *int `json:"retryAfter,omitempty,omitzero"`
+
+	// ProcessingStage The step at which an attempt, or an item of a batch, failed.
+	ProcessingStage string `json:"processingStage,omitempty,omitzero"`
+
+	// CorrelationID The correlation id of the submission.
+	CorrelationID string `json:"correlationId,omitempty,omitzero"`
+
+	// Attempt The attempt's number.
+	Attempt  int       `json:"attempt"`
+	Scenario *Scenario `json:"scenario"`
+
+	// Language The language of `title` and `detail`. On a message to a receiver or a broker it is English. Over HTTP it is the one that
+	// the submission's `Accept-Language` asked for.
+	Language string `json:"language,omitempty,omitzero"`
 }
 
 // PlannedEvent An event that each attempt emits.
@@ -959,6 +1030,45 @@ type PlannedResult struct {
 
 	// Body The text whose bytes in UTF-8, at most 262,144, are the result.
 	Body *string `json:"body,omitempty,omitzero"`
+}
+
+// ProblemDocument A request that failed (RFC 9457).
+type ProblemDocument struct {
+	// Type The address of the page that explains the problem type.
+	Type string `json:"type"`
+
+	// Title The problem type in a few words.
+	Title string `json:"title"`
+
+	// Status The HTTP status.
+	Status int `json:"status"`
+
+	// Detail What went wrong this time and what is allowed. Of several violations it names the first.
+	Detail string `json:"detail"`
+
+	// Instance The id of the request.
+	Instance string `json:"instance"`
+
+	// Code What went wrong, for programs. Each code has a page under `/problems/`.
+	Code string `json:"code"`
+
+	// Violations All that is wrong with the body or with the query, up to 100 entries.
+	Violations []Violation `json:"violations,omitempty,omitzero"`
+
+	// ExpiredAt Since when it is gone. 410 only.
+	ExpiredAt time.Time `json:"expired_at,omitempty,omitzero"`
+
+	// JobID The job that the first request with the idempotency key made. Of such a conflict of a submission only.
+	JobID string `json:"job_id,omitempty,omitzero"`
+
+	// BatchID The batch that the first request with the idempotency key made. Of such a conflict of a batch only.
+	BatchID string `json:"batch_id,omitempty,omitzero"`
+
+	// State The job's state. Of a refused retry only.
+	State string `json:"state,omitempty,omitzero"`
+
+	// Reason Why the job cannot be retried. Of a refused retry only.
+	Reason string `json:"reason,omitempty,omitzero"`
 }
 
 // Progress How far a running job has come. It never goes backwards within an attempt, and is absent while it is not known.
@@ -1327,6 +1437,15 @@ type SigningKey struct {
 	// Alg The algorithm.
 	Alg string `json:"alg,omitempty,omitzero"`
 	Use string `json:"use,omitempty,omitzero"`
+}
+
+// SinceRequest From when on deliveries are meant, and where to go on.
+type SinceRequest struct {
+	Since time.Time `json:"since"`
+
+	// Cursor The `next_cursor` of the answer before, unchanged, to the same request with the same `since`. It is signed: any other value is
+	// refused with 400. Without one, the replay begins.
+	Cursor string `json:"cursor,omitempty,omitzero"`
 }
 
 // Verdict What a session has shown of a client so far.

@@ -128,11 +128,7 @@ func (c *Client) Replay(ctx context.Context, webhookID string, from time.Time, c
 }
 
 func (c *Client) replay(ctx context.Context, webhookID, what string, from time.Time, cursor string, options []Option) (*Replay, error) {
-	body := struct {
-		Since  string `json:"since"`
-		Cursor string `json:"cursor,omitempty"`
-	}{apiTime(from), cursor}
-	return fetch[Replay](ctx, c, post(options, "webhooks", webhookID, what).with(body))
+	return fetch[Replay](ctx, c, post(options, "webhooks", webhookID, what).with(SinceRequest{from.UTC(), cursor}))
 }
 
 // WebhookMessage is a delivery as a receiver gets it, in either content mode.
@@ -157,33 +153,27 @@ type WebhookMessage struct {
 // mode, and verifies nothing: it is for what was verified and then kept.
 // Receivers use Verifier.Verify.
 func ParseDelivery(header http.Header, body []byte) (*WebhookMessage, error) {
-	m := &WebhookMessage{WebhookID: header.Get("Webhook-Id"), ContentType: header.Get("Content-Type"), ReceivedAt: time.Now()}
-	var event struct {
-		ID, Type, Source, Subject, Time, Sequence, WorkKind string
-		DataContentType                                     string `json:"datacontenttype"`
-		Data                                                json.RawMessage
-	}
+	m := &WebhookMessage{WebhookID: header.Get("Webhook-Id"), ContentType: header.Get("Content-Type"), Data: body, ReceivedAt: time.Now()}
+	attribute := func(name string) string { return header.Get("Ce-" + name) }
 	if mediaType(m.ContentType) == "application/cloudevents+json" {
+		var event members
 		if err := json.Unmarshal(body, &event); err != nil {
 			return nil, fmt.Errorf("client: not a CloudEvent: %w", err)
 		}
-		m.ContentType = event.DataContentType
-	} else {
-		event.ID, event.Type, event.Source = header.Get("Ce-Id"), header.Get("Ce-Type"), header.Get("Ce-Source")
-		event.Subject, event.Time, event.Sequence = header.Get("Ce-Subject"), header.Get("Ce-Time"), header.Get("Ce-Sequence")
-		event.WorkKind, event.Data = header.Get("Ce-Workkind"), body
+		attribute = func(name string) (value string) { event.take(name, &value); return value }
+		m.ContentType, m.Data = attribute("datacontenttype"), event["data"]
 	}
-	if event.ID == "" || event.Type == "" {
+	m.EventID, m.Name, m.Source, m.Subject = attribute("id"), attribute("type"), attribute("source"), attribute("subject")
+	m.WorkKind = attribute("workkind")
+	if m.EventID == "" || m.Name == "" {
 		return nil, errors.New("client: not a CloudEvent: it has no id or no type")
 	}
-	m.EventID, m.Name, m.Source, m.Subject, m.Data = event.ID, event.Type, event.Source, event.Subject, event.Data
-	m.WorkKind = event.WorkKind
 	if !json.Valid(m.Data) {
 		return nil, errors.New("client: the delivery's data is not JSON")
 	}
 	// What is absent or malformed stays zero.
-	m.Time, _ = time.Parse(time.RFC3339Nano, strings.ToUpper(event.Time))
-	if n, err := strconv.Atoi(event.Sequence); err == nil && n > 0 {
+	m.Time, _ = time.Parse(time.RFC3339Nano, strings.ToUpper(attribute("time")))
+	if n, err := strconv.Atoi(attribute("sequence")); err == nil && n > 0 {
 		m.Sequence = n
 	}
 	return m, nil

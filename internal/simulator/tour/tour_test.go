@@ -59,7 +59,7 @@ func TestRows(t *testing.T) {
 		{kind: "FAIL_IMMEDIATE", got: "FAILED", mark: "yes", facts: seen{look("FAILED", 1, &client.Outcome{})}},
 		{kind: "FAIL_AFTER_RETRYABLE", got: "FAILED, retryable", mark: "yes", facts: seen{look("FAILED", 1, mayPass)}},
 		{kind: "RUNS_OVER_TIMEOUT", got: "FAILED, timed out", mark: "yes",
-			facts: seen{look("FAILED", 1, &client.Outcome{JobStatus: "TIMED_OUT"})}},
+			facts: seen{look("FAILED", 1, &client.Outcome{OutcomeDocument: client.OutcomeDocument{JobStatus: "TIMED_OUT"}})}},
 		{kind: "RETRY_ON_FAIL", got: "FAILED, then SUCCEEDED", mark: "yes", facts: seen{retry(200, "QUEUED"), look("SUCCEEDED", 2, nil)}},
 		{kind: "RETRY_ON_FAIL", got: "FAILED", mark: "NO", facts: seen{look("FAILED", 1, nil)},
 			finding: "got FAILED, expected FAILED, then SUCCEEDED"},
