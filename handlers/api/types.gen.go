@@ -699,8 +699,8 @@ type EmissionDocument struct {
 // EmptyRequest An object without members.
 type EmptyRequest = map[string]interface{}
 
-// Event Something that happened to a job, a batch or a webhook. It never changes. An event of a batch or a webhook belongs to no job: `job_id`,
-// `seq` and `attempt` are null then, and `batch_id` or `webhook_id` is there.
+// Event Something that happened to a job, a batch, a bulk operation or a webhook. It never changes. Only an event of a job belongs to one: of
+// the others `job_id`, `seq` and `attempt` are null, and `batch_id` or `webhook_id` is there.
 type Event struct {
 	// EventID The id of the event.
 	EventID job.ID `json:"event_id"`
@@ -1322,9 +1322,7 @@ type JobReceipt struct {
 
 // JobRequest A request for one job.
 type JobRequest struct {
-	// IdempotencyKey Visible ASCII characters. The header `Idempotency-Key` may have it instead.
-	IdempotencyKey *string  `json:"idempotency_key,omitempty"`
-	Type           job.Type `json:"type"`
+	Type job.Type `json:"type"`
 
 	// WorkKind What the job does. Without it one is drawn, never PAYLOAD_INVALID; the time of the request is the seed.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
@@ -1355,6 +1353,9 @@ type JobRequest struct {
 
 	// CorrelationID An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more.
 	CorrelationID *string `json:"correlation_id,omitempty"`
+
+	// IdempotencyKey Visible ASCII characters. The header `Idempotency-Key` may have it instead.
+	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 }
 
 // JobRequestMembers What a request for a job and an item of a batch have in common.
@@ -1408,6 +1409,9 @@ type JobRetry struct {
 
 // JobSummary A job in a list.
 type JobSummary struct {
+	// Links Where the whole job is.
+	Links SelfLink `json:"links"`
+
 	// JobID The id of the job.
 	JobID    job.ID       `json:"job_id"`
 	Type     job.Type     `json:"type"`
@@ -1456,9 +1460,6 @@ type JobSummary struct {
 
 	// ScheduledFor The due time of the schedule that the job stands for. Not of a run that was triggered.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
-
-	// Links Where the whole job is.
-	Links SelfLink `json:"links"`
 }
 
 // JournalEntry A request of a session, or an attempt to deliver.
@@ -2432,7 +2433,7 @@ type WebhookMembers struct {
 	Links WebhookLinks `json:"links"`
 }
 
-// WebhookPage All webhooks of a client.
+// WebhookPage A page of webhooks.
 type WebhookPage struct {
 	Data []Webhook `json:"data"`
 

@@ -11,7 +11,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The descriptions of the API, written by hand. Tests hold them against the
+//go:generate go run -C ../../tools ./bundle ../handlers/docs/source/api ../handlers/docs/openapi.yaml
+//go:generate go run -C ../../tools ./bundle ../handlers/docs/source/events ../handlers/docs/asyncapi.yaml
+//go:generate go run -C ../../tools ./bundle ../handlers/docs/source/operator ../handlers/operator/openapi.yaml
+
+// The descriptions of the API, made of the files in the folder source. Tests hold them against the
 // routes, the views and every answer.
 var (
 	//go:embed openapi.yaml
@@ -19,6 +23,9 @@ var (
 	//go:embed asyncapi.yaml
 	asyncAPI []byte
 )
+
+// AsyncAPI is the document of the event streams.
+func AsyncAPI() []byte { return asyncAPI }
 
 // AsJSON returns a YAML document as JSON and keeps the order of its members. It
 // panics on invalid YAML; tests convert each embedded document.

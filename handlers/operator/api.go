@@ -10,10 +10,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/internal/operators"
@@ -90,10 +88,10 @@ type Deps struct {
 }
 
 //go:embed openapi.yaml
-var ownDocument []byte
+var document []byte
 
 // Document is the API's OpenAPI document.
-var Document = sync.OnceValue(func() []byte { return docs.WithShared(ownDocument) })
+func Document() []byte { return document }
 
 // API answers requests of operators.
 type API struct {

@@ -2,26 +2,592 @@
 
 export interface components {
     schemas: {
+        /**
+         * @description The outcome of a batch, as draft-ratnawat-httpapi-async-problem-details describes it (its section 7). `jobId` is the id of
+         *     the batch. `results` has failed items only, the first 50 of them; `detail` says how many there are.
+         */
+        BatchOutcomeDocument: {
+            /**
+             * Format: uri
+             * @description The address of the page that explains the problem type.
+             */
+            type?: string;
+            /** @description The outcome in a few words. */
+            title?: string;
+            /**
+             * @description 207 if some items failed and others did not, 500 if all failed.
+             * @enum {integer}
+             */
+            status?: 207 | 500;
+            /** @description How many items ended in which way. */
+            detail?: string;
+            /**
+             * Format: uri-reference
+             * @description The address of the batch.
+             */
+            instance: string;
+            /**
+             * Format: uuid
+             * @description The id of the batch.
+             */
+            jobId: string;
+            jobStatus: components["schemas"]["JobStatus"] & unknown;
+            /** @description When the batch was accepted. */
+            submittedAt: components["schemas"]["Time"];
+            /** @description When the last of its jobs ended for the first time. */
+            completedAt?: components["schemas"]["Time"];
+            /** @description The correlation id of the submission. */
+            correlationId?: string;
+            results?: components["schemas"]["ItemOutcome"][];
+            language?: components["schemas"]["Language"];
+        } & (unknown & unknown);
+        /**
+         * @description The status in outcome documents, of a job's attempt or of a batch. It is case-sensitive.
+         * @enum {string}
+         */
+        JobStatus: "ACCEPTED" | "PROCESSING" | "COMPLETED" | "FAILED" | "CANCELLED" | "TIMED_OUT" | "COMPLETED_WITH_ERRORS";
+        /**
+         * Format: date-time
+         * @description A moment in RFC 3339, UTC, with microseconds.
+         * @example 2030-01-31T12:00:00.000000Z
+         */
+        Time: string;
+        /** @description A failed item in a batch's outcome document. */
+        ItemOutcome: {
+            /** @description The item's id in the request, or its zero-based index. */
+            itemId: string;
+            /** @enum {string} */
+            status: "FAILED" | "TIMED_OUT";
+            /** @description What happened. */
+            detail: string;
+            /** @description Whether the same item may succeed if it is tried again. */
+            retryable: boolean;
+            processingStage: components["schemas"]["Stage"];
+        };
+        /**
+         * @description The step at which an attempt, or an item of a batch, failed.
+         * @enum {string}
+         */
+        Stage: "validation" | "authorization" | "queuing" | "processing" | "rendering" | "conversion" | "storage" | "delivery";
+        /**
+         * @description The language of `title` and `detail`. On a message to a receiver or a broker it is English. Over HTTP it is the one that
+         *     the submission's `Accept-Language` asked for.
+         * @enum {string}
+         */
+        Language: "en" | "de" | "fr";
+        /** @description The outcome document of a batch of which not all jobs succeeded. */
+        BatchFailureDocument: components["schemas"]["BatchOutcomeDocument"] & {
+            type: string;
+            title: string;
+            status: number;
+            detail: string;
+            /** @enum {string} */
+            jobStatus: "FAILED" | "COMPLETED_WITH_ERRORS";
+            completedAt: components["schemas"]["Time"];
+            language: components["schemas"]["Language"];
+        };
         /** @description An object without members. */
         EmptyRequest: Record<string, never>;
-        KeyRequest: {
-            /** @description Make a new key although there is one. */
-            rotate?: boolean | null;
+        /** @description What a bulk operation would be about. */
+        BulkCount: {
+            /** @description The number of jobs that match. */
+            count: number;
+            /** @description How many of them the operation would change. */
+            changes: number;
+            /** @description Why it would leave the others as they are. */
+            left: components["schemas"]["BulkReason"][];
+            /** @description Whether there may be more of them. */
+            more: boolean;
+            /** @description The newest of them. */
+            sample: components["schemas"]["JobSummary"][];
+        };
+        /** @description How many jobs a bulk operation leaves as they are for the same reason. */
+        BulkReason: {
+            result: components["schemas"]["BulkResult"];
+            /** @description Why, for programs; null if there is no such reason. */
+            code: components["schemas"]["Code"] | null;
+            /** @description Why, in a sentence. */
+            detail: string;
+            /** @description How many jobs. */
+            count: number;
+        };
+        /**
+         * @description What became of a job of a bulk operation.
+         * @enum {string}
+         */
+        BulkResult: "PENDING" | "SUCCEEDED" | "SKIPPED" | "FAILED";
+        /**
+         * @description What went wrong, for programs. Each code has a page under `/problems/`.
+         * @enum {string}
+         */
+        Code: "RFA_REQUEST_MALFORMED" | "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE" | "RFA_REQUEST_METHOD_NOT_ALLOWED" | "RFA_REQUEST_NOT_ACCEPTABLE" | "RFA_REQUEST_PAYLOAD_TOO_LARGE" | "RFA_JOB_VALIDATION_FAILED" | "RFA_AUTH_INVALID_CREDENTIALS" | "RFA_AUTH_TOKEN_EXPIRED" | "RFA_AUTH_FORBIDDEN" | "RFA_AUTH_API_KEY_DISABLED" | "RFA_JOB_NOT_FOUND" | "RFA_JOB_CONFLICT" | "RFA_EXEC_IDEMPOTENCY_CONFLICT" | "RFA_REQUEST_RATE_LIMITED" | "RFA_INTERNAL" | "RFA_STORAGE_DB_ERROR" | "RFA_STORAGE_UNAVAILABLE" | "RFA_EXEC_QUEUE_FULL" | "RFA_EXEC_WORKER_UNAVAILABLE" | "RFA_EXEC_TIMEOUT" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_CONFIG_INVALID" | "RFA_REQUEST_NOT_FOUND" | "RFA_CLIENT_NOT_FOUND" | "RFA_WEBHOOK_NOT_FOUND" | "RFA_BATCH_NOT_FOUND" | "RFA_BULK_NOT_FOUND" | "RFA_SCHEDULE_NOT_FOUND" | "RFA_JOB_NOT_FINISHED" | "RFA_RESULT_NOT_FOUND" | "RFA_JOB_GONE" | "RFA_RESULT_GONE";
+        /** @description A job in a list. */
+        JobSummary: components["schemas"]["JobMembers"] & {
+            links: components["schemas"]["SelfLink"];
+        };
+        /** @description What a job and its entry in a list have in common. */
+        JobMembers: {
             /**
-             * @description What the key may do: read, or also submit jobs and batches, or all. One with a lesser scope than all is
-             *     always a new key; it replaces no other one and cannot be renewed.
-             * @default all
-             * @enum {string|null}
+             * Format: uuid
+             * @description The id of the job.
              */
-            scope: "read" | "submit" | "all" | null;
+            job_id: string;
+            type: components["schemas"]["JobType"];
+            work_kind: components["schemas"]["WorkKind"];
+            state: components["schemas"]["State"];
+            outcome: components["schemas"]["NullableOutcome"];
+            /** @description When the job was accepted. */
+            created_at: components["schemas"]["Time"];
+            /** @description When a DEFERRED job is to run. */
+            execution_at: components["schemas"]["NullableTime"];
+            /** @description When its state changed last. */
+            updated_at: components["schemas"]["Time"];
+            /** @description When the current attempt started. */
+            started_at: components["schemas"]["NullableTime"];
+            /** @description When the current attempt ended. */
+            finished_at: components["schemas"]["NullableTime"];
+            /** @description When the job was canceled. */
+            canceled_at: components["schemas"]["NullableTime"];
+            /** @description The number of the current attempt. */
+            attempt: number;
+            /** @description How many attempts there are, the current one included. */
+            attempts: number;
+            /** @description How many there may be. */
+            max_attempts: number;
+            /** @description Whether a retry would queue the job again. */
+            can_retry: boolean;
+            /**
+             * Format: uuid
+             * @description The batch that the job belongs to.
+             */
+            batch_id: string | null;
+            /** @description The correlation id of the submission. */
+            correlation_id: string | null;
+            /**
+             * Format: uuid
+             * @description The schedule that the job is a run of. Of such jobs only.
+             */
+            schedule_id?: string;
+            /** @description The due time of the schedule that the job stands for. Not of a run that was triggered. */
+            scheduled_for?: components["schemas"]["Time"];
         };
-        RevokeRequest: {
-            /** @description The id of the key. */
-            key_id: string;
+        /**
+         * @description What a client asks for.
+         * @enum {string}
+         */
+        JobType: "EXECUTE" | "DEFERRED" | "EMIT_EVENT";
+        /**
+         * @description A behaviour of the catalogue, which is the same every time, or CUSTOM.
+         * @enum {string}
+         */
+        WorkKind: "SUCCESS_FAST" | "SUCCESS_NORMAL" | "SUCCESS_SLOW" | "FAIL_IMMEDIATE" | "FAIL_AFTER_PROGRESS" | "FAIL_AFTER_RETRYABLE" | "RUNS_LONG" | "RUNS_OVER_TIMEOUT" | "CPU_BURST" | "MEMORY_SPIKE" | "IO_HEAVY" | "MANY_SMALL_OUTPUTS" | "LARGE_OUTPUT" | "CANCEL_BEFORE_START" | "CANCEL_DURING_RUN" | "RETRY_ON_FAIL" | "RETRY_LIMIT_REACHED" | "DUPLICATE_SUBMIT_SAME_KEY" | "DUPLICATE_SUBMIT_DIFFERENT_KEY" | "WEBHOOK_SUCCESS" | "WEBHOOK_TIMEOUT" | "WEBHOOK_5XX" | "WEBHOOK_RETRIES_EXHAUSTED" | "WEBHOOK_SLOW_RECEIVER" | "SCHEDULED_ON_TIME" | "SCHEDULED_LATE_RECOVERY" | "SCHEDULED_FAR_FUTURE" | "PAYLOAD_SMALL" | "PAYLOAD_MEDIUM" | "PAYLOAD_LARGE" | "PAYLOAD_INVALID" | "CUSTOM";
+        /**
+         * @description Where a job is in its life.
+         * @enum {string}
+         */
+        State: "CREATED" | "QUEUED" | "ASSIGNED" | "RUNNING" | "SUCCEEDED" | "FAILED" | "CANCELED";
+        /**
+         * @description How it ended; null until it has.
+         * @enum {string|null}
+         */
+        NullableOutcome: "SUCCESS" | "FAILED" | "CANCELED" | null;
+        /**
+         * Format: date-time
+         * @description A moment, null for what has not happened.
+         */
+        NullableTime: string | null;
+        /** @description Where the whole job is. */
+        SelfLink: {
+            /**
+             * Format: uri-reference
+             * @description The job.
+             */
+            self: string;
         };
-        /** @description A request for one job. */
-        JobRequest: components["schemas"]["JobRequestMembers"] & {
-            idempotency_key?: components["schemas"]["IdempotencyKey"];
+        /** @description A bulk operation that was begun. */
+        BulkReceipt: {
+            /**
+             * Format: uuid
+             * @description The id of the operation.
+             */
+            bulk_id: string;
+            state: components["schemas"]["BulkState"];
+            created_at: components["schemas"]["Time"];
+        };
+        /**
+         * @description How far a bulk operation has come.
+         * @enum {string}
+         */
+        BulkState: "PENDING" | "RUNNING" | "DONE" | "ABORTED";
+        /** @description A page of bulk operations. */
+        BulkPage: {
+            data: components["schemas"]["Bulk"][];
+            page: components["schemas"]["PageInfo"];
+        };
+        /** @description The place of a page in its list. */
+        PageInfo: {
+            /** @description The most entries that the page may have. */
+            limit: number;
+            /** @description The `cursor` of the next page; null at the end. */
+            next_cursor: string | null;
+        };
+        /** @description A page of the jobs of a bulk operation. */
+        BulkItemPage: {
+            data: components["schemas"]["BulkItem"][];
+            page: components["schemas"]["PageInfo"];
+        };
+        /** @description A job of a bulk operation. */
+        BulkItem: {
+            /**
+             * Format: uuid
+             * @description The id of the job.
+             */
+            job_id: string;
+            result: components["schemas"]["BulkResult"];
+            /** @description Why it FAILED; null otherwise. */
+            code: components["schemas"]["Code"] | null;
+            /** @description What there is to say of the result. */
+            detail: string | null;
+            at: components["schemas"]["NullableTime"];
+        };
+        /**
+         * @description The outcome of one attempt of a job, as draft-ratnawat-httpapi-async-problem-details describes it. `jobStatus` follows
+         *     from the attempt's state: CREATED, QUEUED and ASSIGNED are ACCEPTED, RUNNING is PROCESSING, SUCCEEDED is COMPLETED, FAILED
+         *     is FAILED, or TIMED_OUT if the code is RFA_EXEC_TIMEOUT, and CANCELED is CANCELLED.
+         *
+         *     The members from `type` to `code`, `retryable` and `processingStage` are those of a failure; `completedAt` is there once the
+         *     attempt has ended. It never changes afterwards.
+         *
+         *     A failure that the request for a CUSTOM job plans has the `type`, the texts and the extension members that are planned.
+         */
+        OutcomeDocument: {
+            /**
+             * Format: uri
+             * @description The address of the page that explains the failure; its last part is a FailureReason.
+             */
+            type?: string;
+            /** @description The reason in a few words. */
+            title?: string;
+            /** @description The HTTP status that a synchronous answer would have had. */
+            status?: number;
+            /** @description What happened. */
+            detail?: string;
+            /**
+             * Format: uri-reference
+             * @description The address of the attempt.
+             */
+            instance: string;
+            code?: components["schemas"]["Code"];
+            /**
+             * Format: uuid
+             * @description The id of the job.
+             */
+            jobId: string;
+            jobStatus: components["schemas"]["JobStatus"] & unknown;
+            /** @description When the job was accepted. */
+            submittedAt: components["schemas"]["Time"];
+            /** @description When the attempt ended. */
+            completedAt?: components["schemas"]["Time"];
+            /** @description Whether the same job may succeed if it is tried again. Advice only. */
+            retryable?: boolean;
+            /** @description Seconds to wait before that, from `completedAt`. Only if `retryable` is true. */
+            retryAfter?: number;
+            processingStage?: components["schemas"]["Stage"];
+            /** @description The correlation id of the submission. */
+            correlationId?: string;
+            /** @description The attempt's number. */
+            attempt: number;
+            scenario: components["schemas"]["Scenario"];
+            language?: components["schemas"]["Language"];
+        } & (unknown & unknown & unknown & unknown);
+        /** @description What the catalogue lets the job do. Of a job whose definition is damaged the kind alone is known. */
+        Scenario: {
+            /** @description The job's work kind. */
+            workKind: string;
+            /** @description How long its work takes in milliseconds. */
+            durationMs?: number;
+            /**
+             * @description The final state of the first attempt.
+             * @enum {string}
+             */
+            expectedOutcome?: "SUCCEEDED" | "FAILED" | "CANCELED";
+        };
+        /** @description The outcome document of an attempt that failed. */
+        FailureDocument: components["schemas"]["OutcomeDocument"] & {
+            type: string;
+            title: string;
+            status: number;
+            detail: string;
+            code: components["schemas"]["Code"];
+            /** @enum {string} */
+            jobStatus: "FAILED" | "TIMED_OUT";
+            completedAt: components["schemas"]["Time"];
+            retryable: boolean;
+            processingStage: components["schemas"]["Stage"];
+            language: components["schemas"]["Language"];
+        };
+        /** @description The answer to a submission. */
+        JobReceipt: {
+            /**
+             * Format: uuid
+             * @description The id of the job.
+             */
+            job_id: string;
+            state: components["schemas"]["State"];
+            created_at: components["schemas"]["Time"];
+            warnings?: components["schemas"]["Warnings"];
+        };
+        /**
+         * @description What of a submission was accepted and changes nothing, such as parameters that the work kind ignores; absent if there is
+         *     nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
+         */
+        Warnings: components["schemas"]["Warning"][];
+        /** @description One part of a request that changes nothing. */
+        Warning: {
+            /**
+             * Format: json-pointer
+             * @description Where in the body: a JSON Pointer (RFC 6901).
+             */
+            pointer: string;
+            /** @description What becomes of it. */
+            detail: string;
+        };
+        /**
+         * Format: date-time
+         * @description A moment in RFC 3339 in UTC, with `Z` or `+00:00`; `t` and `z` may be lower case. What is finer than microseconds is rounded up.
+         * @example 2030-01-31T12:00:00Z
+         */
+        UtcTime: string;
+        /** @description A page of jobs. */
+        JobPage: {
+            data: components["schemas"]["JobSummary"][];
+            page: components["schemas"]["PageInfo"];
+        };
+        /** @description A page of schedules. */
+        SchedulePage: {
+            data: components["schemas"]["Schedule"][];
+            page: components["schemas"]["PageInfo"];
+        };
+        /** @description A request that failed (RFC 9457). */
+        Problem: {
+            /**
+             * Format: uri
+             * @description The address of the page that explains the problem type.
+             */
+            type: string;
+            /** @description The problem type in a few words. */
+            title: string;
+            /** @description The HTTP status. */
+            status: number;
+            /** @description What went wrong this time and what is allowed. Of several violations it names the first. */
+            detail: string;
+            /**
+             * Format: uri
+             * @description The id of the request.
+             */
+            instance: string;
+            code: components["schemas"]["Code"];
+            /** @description All that is wrong with the body or with the query, up to 100 entries. */
+            violations?: components["schemas"]["Violation"][];
+            /** @description Since when it is gone. 410 only. */
+            expired_at?: components["schemas"]["Time"];
+            /**
+             * Format: uuid
+             * @description The job that the first request with the idempotency key made. Of such a conflict of a submission only.
+             */
+            job_id?: string;
+            /**
+             * Format: uuid
+             * @description The batch that the first request with the idempotency key made. Of such a conflict of a batch only.
+             */
+            batch_id?: string;
+            /** @description The job's state. Of a refused retry only. */
+            state?: components["schemas"]["State"];
+            /**
+             * @description Why the job cannot be retried. Of a refused retry only.
+             * @enum {string}
+             */
+            reason?: "NOT_RETRYABLE" | "ATTEMPTS_EXHAUSTED";
+        };
+        /** @description One thing that is wrong with a request; it has either `pointer` or `parameter`. */
+        Violation: {
+            /**
+             * Format: json-pointer
+             * @description Where in the body: a JSON Pointer (RFC 6901); empty for the whole.
+             */
+            pointer?: string;
+            /** @description The name of a query parameter. */
+            parameter?: string;
+            /** @description What is wrong and what is allowed. */
+            detail: string;
+        } & (unknown | unknown);
+        /** @description How the clock is to be moved, by exactly one member. */
+        ClockMove: {
+            /** @description By so much, at once, as in `90s` or `25h`. */
+            advance?: components["schemas"]["Span"];
+            /** @description To this time, at once; not before the present one, nor more than ten years ahead of the real time. */
+            set?: components["schemas"]["UtcTime"] | null;
+            /** @description true: it stands still. false: it runs on at its rate. */
+            freeze?: boolean | null;
+            /** @description So many of its seconds pass in a second, also if it was frozen. */
+            rate?: number | null;
+        };
+        /**
+         * @description A duration as Go writes it, from 0s to 24h where nothing else is said.
+         * @example 200ms
+         * @example 1.5s
+         * @example 1m30s
+         */
+        Span: string | null;
+        /** @description Sessions. */
+        SessionPage: {
+            /** @description The sessions. */
+            data: components["schemas"]["Session"][];
+            page: components["schemas"]["PageInfo"];
+        };
+        /** @description A page of webhooks. */
+        WebhookPage: {
+            data: components["schemas"]["Webhook"][];
+            page: components["schemas"]["PageInfo"];
+        };
+        /** @description A page of deliveries. */
+        DeliveryPage: {
+            data: components["schemas"]["Delivery"][];
+            page: components["schemas"]["PageInfo"];
+        };
+        /** @description The outcome document of an EMIT_EVENT job with the event that it published. */
+        EmissionDocument: {
+            /**
+             * Format: uri-reference
+             * @description The address of the attempt.
+             */
+            instance: string;
+            /**
+             * Format: uuid
+             * @description The id of the job.
+             */
+            jobId: string;
+            /** @constant */
+            jobStatus: "PROCESSING";
+            /** @description When the job was accepted. */
+            submittedAt: components["schemas"]["Time"];
+            /** @description The correlation id of the submission. */
+            correlationId?: string;
+            /** @description The attempt's number. */
+            attempt: number;
+            scenario: components["schemas"]["Scenario"];
+            emitted: components["schemas"]["Emission"];
+        };
+        /** @description An event of the client's own. */
+        Emission: {
+            /** @description The event's name. */
+            name: string;
+            /** @description Any JSON, up to 256 KiB. */
+            data?: unknown;
+        };
+        /** @description The data of bulk.completed. */
+        BulkCompletedData: {
+            /**
+             * Format: uuid
+             * @description The id of the bulk operation.
+             */
+            bulkId: string;
+            /**
+             * @description What was done to each job.
+             * @enum {string}
+             */
+            action: "retry" | "cancel" | "delete";
+            /**
+             * @description How the operation ended.
+             * @enum {string}
+             */
+            state: "DONE" | "ABORTED";
+            /** @description Jobs that it was about. */
+            total: number;
+            /** @description Jobs for which it was done. */
+            succeeded: number;
+            /** @description Jobs for which there was nothing to do. */
+            skipped: number;
+            /** @description Jobs for which it was refused. */
+            failed: number;
+        };
+        /** @description The data of webhook.disabled. */
+        WebhookDisabledData: {
+            /**
+             * Format: uuid
+             * @description The id of the webhook that was disabled.
+             */
+            webhookId: string;
+            reason: components["schemas"]["DisabledReason"];
+            /** @description The reason in a sentence. */
+            text: string;
+            /**
+             * @description The language of `text`. Missing in events of earlier versions.
+             * @constant
+             */
+            language?: "en";
+            /**
+             * Format: date-time
+             * @description When it was disabled.
+             */
+            disabledAt: string;
+        };
+        /**
+         * @description Why a webhook gets no events.
+         * @enum {string}
+         */
+        DisabledReason: "OWNER" | "GONE" | "FAILING";
+        /** @description The data of webhook.test. */
+        WebhookTestData: {
+            /**
+             * Format: uuid
+             * @description The id of the webhook.
+             */
+            webhookId: string;
+        };
+        /**
+         * @description How far a delivery has come.
+         * @enum {string}
+         */
+        DeliveryState: "PENDING" | "DELIVERED" | "FAILED";
+        /**
+         * @description The name of an event.
+         * @enum {string}
+         */
+        EventName: "job.created" | "job.queued" | "job.assigned" | "job.running" | "job.succeeded" | "job.failed" | "job.canceled" | "job.retried" | "job.lease_expired" | "job.retries_exhausted" | "event.emitted" | "batch.completed" | "bulk.completed" | "webhook.disabled" | "webhook.test";
+        /** @description Visible ASCII characters. The header `Idempotency-Key` may have it instead. */
+        IdempotencyKey: string | null;
+        /** @description What a request for a job and an item of a batch have in common. */
+        JobRequestMembers: {
+            type: components["schemas"]["JobType"];
+            /** @description What the job does. Without it one is drawn, never PAYLOAD_INVALID; the time of the request is the seed. */
+            work_kind?: components["schemas"]["WorkKind"] | null;
+            /**
+             * @description When to run: RFC 3339 in UTC, in the future. A DEFERRED job needs it, others may not have it. The job never
+             *     starts earlier. Since clocks differ, a time up to one second in the past is taken as now.
+             */
+            execution_at?: components["schemas"]["UtcTime"] | null;
+            /**
+             * @description An absolute `http` or `https` URL to be told of every change, without user, password or fragment. Where receivers are asked
+             *     whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
+             * @example https://example.com/done
+             */
+            callback?: string | null;
+            /**
+             * @description Parameters of the client's own, kept as sent. Up to 256 KiB. The kinds of the catalogue ignore them, and the answer says so in
+             *     `warnings`; CUSTOM does what `behavior` says.
+             */
+            params?: components["schemas"]["CustomParams"] | {
+                [key: string]: unknown;
+            } | null;
+            /** @description Let the server retry the job by itself while the failure is retryable and attempts remain. Without a value it does if `retry` is given. */
+            auto_retry?: boolean | null;
+            /** @description How often the job is tried, and how long it waits in between; what is left out is as the service is set. */
+            retry?: components["schemas"]["RetryPolicy"] | null;
+            /** @description EMIT_EVENT only, the event to publish. */
+            event?: components["schemas"]["Emission"] | null;
+            /** @description An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more. */
+            correlation_id?: string | null;
         };
         /** @description The parameters of a CUSTOM job. Other members are ignored. */
         CustomParams: {
@@ -59,20 +625,6 @@ export interface components {
             /** @description How many bytes it writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps. */
             io_bytes?: number | null;
         };
-        /**
-         * @description A duration as Go writes it, from 0s to 24h where nothing else is said.
-         * @example 200ms
-         * @example 1.5s
-         * @example 1m30s
-         */
-        Span: string | null;
-        /**
-         * @description A duration as Go writes it, from 0s to 24h.
-         * @example 200ms
-         * @example 1.5s
-         * @example 1m30s
-         */
-        SomeSpan: string;
         /** @description How some attempts fail. */
         PlannedFailure: {
             /** @description The attempts that fail, from 1. */
@@ -111,6 +663,11 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /**
+         * @description The codes that failures of jobs have.
+         * @enum {string}
+         */
+        FailureCode: "RFA_INTERNAL" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_EXEC_TIMEOUT" | "RFA_EXEC_WORKER_UNAVAILABLE";
         /** @description What a CUSTOM job produces, with one of `size` and `body`; 1 KiB of JSON without them. */
         PlannedResult: {
             /**
@@ -131,38 +688,6 @@ export interface components {
             data?: unknown;
             /** @description When it is emitted, within the duration. */
             after?: components["schemas"]["Span"];
-        };
-        /** @description What a request for a job and an item of a batch have in common. */
-        JobRequestMembers: {
-            type: components["schemas"]["JobType"];
-            /** @description What the job does. Without it one is drawn, never PAYLOAD_INVALID; the time of the request is the seed. */
-            work_kind?: components["schemas"]["WorkKind"] | null;
-            /**
-             * @description When to run: RFC 3339 in UTC, in the future. A DEFERRED job needs it, others may not have it. The job never
-             *     starts earlier. Since clocks differ, a time up to one second in the past is taken as now.
-             */
-            execution_at?: components["schemas"]["UtcTime"] | null;
-            /**
-             * @description An absolute `http` or `https` URL to be told of every change, without user, password or fragment. Where receivers are asked
-             *     whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
-             * @example https://example.com/done
-             */
-            callback?: string | null;
-            /**
-             * @description Parameters of the client's own, kept as sent. Up to 256 KiB. The kinds of the catalogue ignore them, and the answer says so in
-             *     `warnings`; CUSTOM does what `behavior` says.
-             */
-            params?: components["schemas"]["CustomParams"] | {
-                [key: string]: unknown;
-            } | null;
-            /** @description Let the server retry the job by itself while the failure is retryable and attempts remain. Without a value it does if `retry` is given. */
-            auto_retry?: boolean | null;
-            /** @description How often the job is tried, and how long it waits in between; what is left out is as the service is set. */
-            retry?: components["schemas"]["RetryPolicy"] | null;
-            /** @description EMIT_EVENT only, the event to publish. */
-            event?: components["schemas"]["Emission"] | null;
-            /** @description An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more. */
-            correlation_id?: string | null;
         };
         /** @description The attempts of a job. It holds for the service's own retries and for those that are asked for. */
         RetryPolicy: {
@@ -198,14 +723,157 @@ export interface components {
             /** @description The waits. */
             delays: components["schemas"]["SomeSpan"][];
         };
-        /** @description Visible ASCII characters. The header `Idempotency-Key` may have it instead. */
-        IdempotencyKey: string | null;
-        /** @description An event of the client's own. */
-        Emission: {
-            /** @description The event's name. */
-            name: string;
-            /** @description Any JSON, up to 256 KiB. */
-            data?: unknown;
+        /**
+         * @description A duration as Go writes it, from 0s to 24h.
+         * @example 200ms
+         * @example 1.5s
+         * @example 1m30s
+         */
+        SomeSpan: string;
+        /** @description The items by what they are now. Jobs that were deleted are not counted. */
+        BatchCounts: {
+            created: number;
+            queued: number;
+            assigned: number;
+            running: number;
+            succeeded: number;
+            failed: number;
+            canceled: number;
+            /** @description Items that were not accepted. */
+            refused: number;
+        };
+        /**
+         * @description What is done to each job.
+         * @enum {string}
+         */
+        BulkAction: "retry" | "cancel" | "delete";
+        /**
+         * @description Something that happened to a job, a batch, a bulk operation or a webhook. It never changes. Only an event of a job belongs to one: of
+         *     the others `job_id`, `seq` and `attempt` are null, and `batch_id` or `webhook_id` is there.
+         */
+        Event: {
+            /**
+             * Format: uuid
+             * @description The id of the event.
+             */
+            event_id: string;
+            /** @description The event's number within its job, from 1, without gaps. */
+            seq: number | null;
+            /**
+             * Format: uuid
+             * @description The id of the job.
+             */
+            job_id: string | null;
+            /**
+             * Format: uuid
+             * @description The id of the batch. Of batch.completed only.
+             */
+            batch_id?: string;
+            /**
+             * Format: uuid
+             * @description The id of the webhook. Of webhook.disabled and webhook.test only.
+             */
+            webhook_id?: string;
+            event_name: components["schemas"]["EventName"];
+            /** @description The state before; null for the first event and for what is not a change of state. */
+            prev_state: components["schemas"]["State"] | null;
+            /** @description The state afterwards; null for what is not a change of state. */
+            next_state: components["schemas"]["State"] | null;
+            /** @description The number of the attempt. */
+            attempt: number | null;
+            timestamp: components["schemas"]["Time"];
+            /**
+             * @description Of a job's event, `work_kind`, `duration_ms` and `expected_outcome`, and what belongs to the event, such as `name` and `data`
+             *     of event.emitted. Of batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. Of bulk.completed, `bulkId`,
+             *     `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. Of webhook.disabled, `webhookId`, `reason`, `text`, `language`
+             *     and `disabledAt`; of webhook.test, `webhookId`.
+             */
+            data: {
+                [key: string]: unknown;
+            };
+        } & (unknown & unknown & unknown);
+        /** @description How far a running job has come. It never goes backwards within an attempt, and is absent while it is not known. */
+        Progress: {
+            percentage: number;
+            /** @description What the job is doing. */
+            phase: string;
+            steps_completed: number;
+            steps_total: number;
+            items_processed: number;
+            items_total: number;
+            updated_at: components["schemas"]["Time"];
+        };
+        /**
+         * @description What a job that has not been claimed waits for.
+         * @enum {string}
+         */
+        WaitingReason: "SCHEDULED" | "BACKOFF" | "PAUSED" | "CLIENT_LIMIT" | "NO_WORKERS" | "QUEUE";
+        /**
+         * @description How a finished job or attempt ended.
+         * @enum {string}
+         */
+        Outcome: "SUCCESS" | "FAILED" | "CANCELED";
+        /** @description Why a due time got no job, or none yet. */
+        ScheduleError: {
+            /** @description The due time. */
+            scheduled_for: components["schemas"]["Time"];
+            code: components["schemas"]["Code"];
+            /** @description What the submission was answered. */
+            detail: string;
+        };
+        /**
+         * @description How a CloudEvent travels over HTTP.
+         * @enum {string}
+         */
+        ContentMode: "binary" | "structured";
+        /**
+         * @description What a webhook can ask for. Progress, job.progress, is shown in event streams only.
+         * @enum {string}
+         */
+        Subscription: "*" | "job.*" | "job.created" | "job.queued" | "job.assigned" | "job.running" | "job.succeeded" | "job.failed" | "job.canceled" | "job.retried" | "job.lease_expired" | "job.retries_exhausted" | "event.emitted" | "batch.completed" | "bulk.completed" | "webhook.disabled" | "webhook.test";
+        /** @description Why a webhook is disabled. */
+        DisabledCause: {
+            code: components["schemas"]["DisabledReason"];
+            /** @description The reason in a sentence. */
+            detail: string;
+        };
+        /** @description One attempt to deliver. */
+        DeliveryAttempt: {
+            /** @description The attempt's number. */
+            number: number;
+            started_at: components["schemas"]["Time"];
+            /** @description How long it took. */
+            duration_ms: number;
+            /** @description The HTTP status of the answer; null if there was none. */
+            status: number | null;
+            /** @description What went wrong; null if it was delivered. */
+            error: components["schemas"]["SendFailure"] | null;
+            /** @description What the receiver answered; null if it did not. */
+            response: components["schemas"]["ReceiverResponse"] | null;
+        };
+        /** @description What went wrong with an attempt, or ended a delivery. */
+        SendFailure: {
+            code: components["schemas"]["SendError"];
+            /** @description What failed and the receiver's address, such as `connection refused by 203.0.113.5:443`. */
+            detail: string;
+        };
+        /**
+         * @description What went wrong with an attempt to deliver, or ended the delivery without one.
+         * @enum {string}
+         */
+        SendError: "TIMEOUT" | "CONNECTION_FAILED" | "CONNECTION_LOST" | "NAME_NOT_RESOLVED" | "TLS_FAILED" | "ADDRESS_FORBIDDEN" | "REDIRECT" | "INVALID_ANSWER" | "RATE_LIMITED" | "GONE" | "HTTP_4XX" | "HTTP_5XX" | "INTERNAL" | "WEBHOOK_DISABLED" | "WEBHOOK_DELETED";
+        /** @description What a receiver answered, as far as it is kept. */
+        ReceiverResponse: {
+            /** @description The headers by name, each with its lines. */
+            headers: {
+                [key: string]: string[];
+            };
+            /** @description The first 8 KiB of the body, if they are UTF-8 text without NUL. */
+            body: string | null;
+            /** @description The same in base64, if they are not; `body` is null then. */
+            body_base64?: string;
+            /** @description Whether the body had more. */
+            truncated: boolean;
         };
         /** @description A request for many jobs. */
         BatchRequest: {
@@ -216,6 +884,136 @@ export interface components {
         BatchItemRequest: components["schemas"]["JobRequestMembers"] & {
             /** @description A name for the item, unique in the batch. Without it, the item's zero-based index as a string. */
             item_id?: string | null;
+        };
+        /** @description A job in the list of its batch. */
+        BatchJob: components["schemas"]["JobMembers"] & {
+            /** @description The item's id in the batch. */
+            item_id: string;
+            links: components["schemas"]["SelfLink"];
+        };
+        /** @description A page of a batch's jobs. */
+        BatchJobPage: {
+            data: components["schemas"]["BatchJob"][];
+            page: components["schemas"]["PageInfo"];
+        };
+        /** @description The answer to the submission of a batch, with its items in the order of the request. */
+        BatchReceipt: {
+            /**
+             * Format: uuid
+             * @description The id of the batch.
+             */
+            batch_id: string;
+            created_at: components["schemas"]["Time"];
+            jobs: (components["schemas"]["AcceptedItem"] | components["schemas"]["RefusedItem"])[];
+            warnings?: components["schemas"]["Warnings"];
+        };
+        /** @description An item that became a job. */
+        AcceptedItem: {
+            /** @description The item's id. */
+            item_id: string;
+            /**
+             * Format: uuid
+             * @description The id of the job.
+             */
+            job_id: string;
+            state: components["schemas"]["State"];
+        };
+        /** @description An item that was refused. */
+        RefusedItem: {
+            /** @description The item's id. */
+            item_id: string;
+            failure: components["schemas"]["Refusal"];
+        };
+        /** @description Why an item was refused. */
+        Refusal: {
+            /**
+             * Format: uri
+             * @description The address of the page that explains the problem type.
+             */
+            type: string;
+            /** @description The problem type in a few words. */
+            title: string;
+            /** @description The HTTP status that the item alone would have had. */
+            status: number;
+            /** @description What is wrong. */
+            detail: string;
+            /**
+             * Format: uri-reference
+             * @description The address of the batch, with the item's place in the request as the fragment.
+             */
+            instance: string;
+            code: components["schemas"]["Code"];
+            /** @description All that is wrong with the item; the pointers are into the whole request. */
+            violations?: components["schemas"]["Violation"][];
+            /** @constant */
+            retryable: false;
+            /** @constant */
+            processingStage: "validation";
+        };
+        /** @description A batch. */
+        Batch: {
+            /**
+             * Format: uuid
+             * @description The id of the batch.
+             */
+            batch_id: string;
+            status: components["schemas"]["JobStatus"];
+            created_at: components["schemas"]["Time"];
+            /** @description When all its jobs were final for the first time. */
+            completed_at: components["schemas"]["NullableTime"];
+            /** @description The number of items. */
+            total: number;
+            counts: components["schemas"]["BatchCounts"];
+            /** @description How the batch ended; null until it has. It never changes. */
+            outcome: components["schemas"]["BatchOutcome"] | null;
+            /** @description The correlation id of the submission. */
+            correlation_id: string | null;
+            links: components["schemas"]["BatchLinks"];
+        };
+        /** @description What can be done with the batch now. */
+        BatchLinks: {
+            /**
+             * Format: uri-reference
+             * @description The batch.
+             */
+            self: string;
+            /**
+             * Format: uri-reference
+             * @description Its jobs.
+             */
+            jobs: string;
+            /**
+             * Format: uri-reference
+             * @description To cancel its jobs.
+             */
+            cancel?: string;
+        };
+        /** @description How a batch ended. */
+        BatchOutcome: {
+            status: components["schemas"]["JobStatus"];
+            succeeded: number;
+            /** @description Timed out and refused items included. */
+            failed: number;
+            canceled: number;
+            /** @description The first 50 failed items. */
+            failed_items: components["schemas"]["FailedItem"][];
+        };
+        /** @description A failed item of a batch. */
+        FailedItem: {
+            /** @description The item's id. */
+            item_id: string;
+            /**
+             * Format: uuid
+             * @description The id of the job; null if the item was refused.
+             */
+            job_id: string | null;
+            /** @enum {string} */
+            status: "FAILED" | "TIMED_OUT";
+            /** @description What happened. */
+            detail: string;
+            /** @description Whether the same item may succeed if it is tried again. */
+            retryable: boolean;
+            processing_stage: components["schemas"]["Stage"];
         };
         /** @description A request for a bulk operation. */
         BulkRequest: {
@@ -229,11 +1027,6 @@ export interface components {
              */
             rate: number | null;
         };
-        /**
-         * @description What is done to each job.
-         * @enum {string}
-         */
-        BulkAction: "retry" | "cancel" | "delete";
         /**
          * @description Which jobs are meant: those that match all members. At least one is given, or `all`, which stands alone. The same members as in
          *     the list of jobs, and two more. A filter is shown as it was sent.
@@ -261,6 +1054,578 @@ export interface components {
             /** @description Jobs that were created before this moment. */
             created_before?: components["schemas"]["UtcTime"] | null;
         };
+        /** @description A bulk operation. */
+        Bulk: {
+            /**
+             * Format: uuid
+             * @description The id of the operation.
+             */
+            bulk_id: string;
+            action: components["schemas"]["BulkAction"];
+            filter: components["schemas"]["BulkFilter"];
+            /** @description The most jobs that are done in a second. */
+            rate: number;
+            state: components["schemas"]["BulkState"];
+            /** @description The number of its jobs as far as they are gathered. */
+            total: number;
+            /** @description Whether there were more than it may have. */
+            more: boolean;
+            /** @description The number of jobs that have a result. */
+            done: number;
+            succeeded: number;
+            skipped: number;
+            failed: number;
+            created_at: components["schemas"]["Time"];
+            started_at: components["schemas"]["NullableTime"];
+            finished_at: components["schemas"]["NullableTime"];
+            /** @description The name of the operator whose operation it is; null for one of a client. */
+            operator: string | null;
+            links: components["schemas"]["BulkLinks"];
+        };
+        /** @description What can be done with the operation now. */
+        BulkLinks: {
+            /**
+             * Format: uri-reference
+             * @description The operation.
+             */
+            self: string;
+            /**
+             * Format: uri-reference
+             * @description Its jobs.
+             */
+            items: string;
+            /**
+             * Format: uri-reference
+             * @description To end it.
+             */
+            abort?: string;
+        };
+        KeyRequest: {
+            /** @description Make a new key although there is one. */
+            rotate?: boolean | null;
+            /**
+             * @description What the key may do: read, or also submit jobs and batches, or all. One with a lesser scope than all is
+             *     always a new key; it replaces no other one and cannot be renewed.
+             * @default all
+             * @enum {string|null}
+             */
+            scope: "read" | "submit" | "all" | null;
+        };
+        RevokeRequest: {
+            /** @description The id of the key. */
+            key_id: string;
+        };
+        /** @description A client. */
+        Client: {
+            /**
+             * Format: uuid
+             * @description The id of the client.
+             */
+            client_id: string;
+        };
+        /** @description An API key. */
+        Key: {
+            /** @description The key itself. It is shown once; null if the key existed already, and in a repetition with the same idempotency key. */
+            api_key: string | null;
+            /** @description The public part of the key. */
+            key_id: string;
+            /**
+             * @description What the key may do.
+             * @enum {string}
+             */
+            scope: "read" | "submit" | "all";
+            created_at: components["schemas"]["Time"];
+            expires_at: components["schemas"]["Time"];
+        };
+        /** @description The confirmation that a key is revoked. */
+        Revoked: {
+            /** @constant */
+            revoked: true;
+        };
+        /** @description How many of a client's jobs a request has canceled. */
+        CanceledJobs: {
+            canceled: number;
+            /** @description Whether the client may have more unfinished jobs. */
+            more: boolean;
+        };
+        /** @description A page of events. */
+        EventPage: {
+            data: components["schemas"]["Event"][];
+            page: components["schemas"]["PageInfo"];
+        };
+        /** @description A request for one job. */
+        JobRequest: components["schemas"]["JobRequestMembers"] & {
+            idempotency_key?: components["schemas"]["IdempotencyKey"];
+        };
+        /** @description The answer to a cancellation. */
+        JobChange: {
+            /**
+             * Format: uuid
+             * @description The id of the job.
+             */
+            job_id: string;
+            state: components["schemas"]["State"];
+            updated_at: components["schemas"]["Time"];
+            /** @description Whether the request had an effect; otherwise the job was left as it is. */
+            changed: boolean;
+        };
+        /** @description The answer to a retry. */
+        JobRetry: {
+            /**
+             * Format: uuid
+             * @description The id of the job.
+             */
+            job_id: string;
+            state: components["schemas"]["State"];
+            updated_at: components["schemas"]["Time"];
+            /** @description Whether the request had an effect; otherwise the job was left as it is. */
+            changed: boolean;
+            /** @description The number of the current attempt. */
+            attempt: number;
+        };
+        /** @description A job with everything that is known of it. */
+        Job: components["schemas"]["JobMembers"] & {
+            /** @description Whether the server retries the job by itself. */
+            auto_retry: boolean;
+            /** @description What its request said about attempts; absent if it said nothing. */
+            retry?: components["schemas"]["RetryPolicy"];
+            /** @description The URL that is told of every change. */
+            callback: string | null;
+            /** @description When the job may be expected to end; null if that cannot be told. */
+            estimated_completion: components["schemas"]["NullableTime"];
+            /** @description When the job will be deleted; null until it is final. */
+            expires_at: components["schemas"]["NullableTime"];
+            /** @description What the job does; null if it is damaged. */
+            definition: components["schemas"]["Definition"] | null;
+            /** @description The parameters as they were sent. */
+            params: {
+                [key: string]: unknown;
+            } | null;
+            /** @description Why the job waits. Only while it does. */
+            waiting?: components["schemas"]["Waiting"];
+            progress?: components["schemas"]["Progress"];
+            /** @description How the current attempt failed. FAILED only. */
+            failure?: components["schemas"]["FailureDocument"];
+            result?: components["schemas"]["Result"];
+            links: components["schemas"]["JobLinks"];
+            /** @description About the submission that this is the answer to. */
+            warnings?: components["schemas"]["Warnings"];
+        };
+        /** @description Why a job waits. */
+        Waiting: {
+            reason: components["schemas"]["WaitingReason"];
+            /** @description When it stops waiting for a time, with SCHEDULED and BACKOFF; otherwise null. */
+            until: components["schemas"]["Time"] | null;
+        };
+        /** @description What a job does. It is fixed when the job is accepted. */
+        Definition: {
+            work_kind: components["schemas"]["WorkKind"];
+            /** @description How long the work takes, before the server's time scale. */
+            duration_ms: number;
+            /** @description Whether the work kind is one that fails. */
+            should_fail: boolean;
+            /** @description The size of the result in bytes. */
+            payload_size: number;
+            /** @description The final state of the first attempt. */
+            expected_outcome: string;
+        };
+        /** @description What a SUCCEEDED job produced. */
+        Result: components["schemas"]["AvailableResult"] | components["schemas"]["ExpiredResult"];
+        /** @description A result that can be downloaded. */
+        AvailableResult: {
+            /** @constant */
+            state: "AVAILABLE";
+            /** @description The media type of the bytes. */
+            media_type: string;
+            size_bytes: number;
+            checksum: components["schemas"]["Checksum"];
+            /** @description Until when it can be had. */
+            expires_at: components["schemas"]["Time"];
+            /**
+             * Format: uri-reference
+             * @description Where it can be had.
+             */
+            download_url: string;
+        };
+        /** @description A digest of the bytes. */
+        Checksum: {
+            /** @constant */
+            algorithm: "sha256";
+            /** @description In lower-case hex. */
+            value: string;
+        };
+        /** @description A result that is gone. */
+        ExpiredResult: {
+            /** @constant */
+            state: "EXPIRED";
+            /** @description Since when it is gone. */
+            expired_at: components["schemas"]["Time"];
+        };
+        /** @description What can be done with the job now. */
+        JobLinks: {
+            /**
+             * Format: uri-reference
+             * @description The job.
+             */
+            self: string;
+            /**
+             * Format: uri-reference
+             * @description Its events.
+             */
+            events: string;
+            /**
+             * Format: uri-reference
+             * @description Its attempts.
+             */
+            attempts: string;
+            /**
+             * Format: uri-reference
+             * @description What was sent to webhooks and to its callback.
+             */
+            deliveries: string;
+            /**
+             * Format: uri-reference
+             * @description To cancel it.
+             */
+            cancel?: string;
+            /**
+             * Format: uri-reference
+             * @description To retry it.
+             */
+            retry?: string;
+            /**
+             * Format: uri-reference
+             * @description Its latest report.
+             */
+            report?: string;
+            /**
+             * Format: uri-reference
+             * @description Its result.
+             */
+            result?: string;
+            /**
+             * Format: uri-reference
+             * @description Its batch.
+             */
+            batch?: string;
+            /**
+             * Format: uri-reference
+             * @description Its schedule.
+             */
+            schedule?: string;
+        };
+        /**
+         * @description Why an attempt failed: the last part of the `type` of its outcome document. Batches have `batch-partially-failed` and
+         *     `batch-failed` instead.
+         * @enum {string}
+         */
+        FailureReason: "failed-immediately" | "failed-after-progress" | "dependency-failed" | "failed-once" | "failed-again" | "job-timed-out" | "worker-lost" | "worker-shutdown" | "worker-exhausted" | "definition-invalid" | "output-invalid" | "work-panicked" | "custom-failure";
+        /** @description The account of one finished attempt. */
+        Report: {
+            /**
+             * Format: uuid
+             * @description The id of the job.
+             */
+            job_id: string;
+            /** @description The number of the attempt. */
+            attempt: number;
+            outcome: components["schemas"]["Outcome"];
+            /** @description Null if it was canceled before it started. */
+            started_at: components["schemas"]["NullableTime"];
+            /** @description When the attempt ended. */
+            finished_at: components["schemas"]["NullableTime"];
+            /** @description From start to end; 0 if it never started. */
+            duration_ms: number;
+            failure?: components["schemas"]["FailureDocument"];
+            /** @description The job's history from its first event to the end of this attempt. */
+            events: components["schemas"]["Event"][];
+        };
+        /** @description An attempt in the list of a job's attempts. */
+        Attempt: {
+            /** @description The number of the attempt. */
+            attempt: number;
+            state: components["schemas"]["State"];
+            outcome: components["schemas"]["NullableOutcome"];
+            started_at: components["schemas"]["NullableTime"];
+            finished_at: components["schemas"]["NullableTime"];
+            /** @description From start to end; null unless it started and ended. */
+            duration_ms: number | null;
+            failure?: components["schemas"]["FailureDocument"];
+            links: components["schemas"]["AttemptLinks"];
+        };
+        /** @description More about an attempt. */
+        AttemptLinks: {
+            /**
+             * Format: uri-reference
+             * @description The outcome document.
+             */
+            self: string;
+            /**
+             * Format: uri-reference
+             * @description The report, once the attempt has ended.
+             */
+            report?: string;
+        };
+        /** @description All attempts of a job. */
+        AttemptPage: {
+            data: components["schemas"]["Attempt"][];
+            page: components["schemas"]["PageInfo"];
+        };
+        /** @description An event in structured mode (CloudEvents 1.0). */
+        CloudEvent: {
+            /** @constant */
+            specversion: "1.0";
+            /**
+             * Format: uuid
+             * @description The id of the event.
+             */
+            id: string;
+            type: components["schemas"]["EventName"];
+            /**
+             * Format: uri-reference
+             * @description The server's address with `/v1`.
+             */
+            source: string;
+            /** @description What the event is about, relative to the source. */
+            subject: string;
+            /**
+             * Format: date-time
+             * @description When the event happened.
+             */
+            time: string;
+            /** @description The event's number within its job. */
+            sequence?: string;
+            /** @constant */
+            sequencetype?: "Integer";
+            workkind?: components["schemas"]["WorkKind"];
+            /**
+             * @description The media type that the data would have as a body.
+             * @enum {string}
+             */
+            datacontenttype: "application/json" | "application/problem+json";
+            /** @description What the body would be in binary mode. */
+            data: components["schemas"]["OutcomeDocument"] | components["schemas"]["EmissionDocument"] | components["schemas"]["BatchOutcomeDocument"] | components["schemas"]["BulkCompletedData"] | components["schemas"]["WebhookDisabledData"] | components["schemas"]["WebhookTestData"];
+        };
+        /**
+         * @description A duration as Go writes it, in whole milliseconds.
+         * @example 90s
+         * @example 1h30m
+         */
+        ScheduleSpan: string | null;
+        /**
+         * @description What becomes of a due time while an earlier run of the schedule is not final.
+         * @enum {string}
+         */
+        Overlap: "allow" | "skip" | "queue_one";
+        /**
+         * @description Which due times are run of those that are more than a minute late, because nothing could be submitted.
+         * @enum {string}
+         */
+        CatchUp: "none" | "last" | "all";
+        /** @description The request for the job of each run, as that of a submission. Its type is EXECUTE or EMIT_EVENT, and it has no `execution_at` and no key. */
+        ScheduledJob: components["schemas"]["JobRequestMembers"] & {
+            execution_at?: null;
+        };
+        /** @description A request for a schedule, with `cron` or `interval`. */
+        ScheduleRequest: {
+            /** @description A line of the client's own. */
+            name?: string | null;
+            /**
+             * @description When it is due: minute, hour, day of the month, month and day of the week, with seconds before them if there are six fields, as
+             *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either will do. Instead of `interval`.
+             * @example 30 4 * * MON-FRI
+             */
+            cron?: string | null;
+            /**
+             * @description The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice.
+             * @example Europe/Berlin
+             */
+            time_zone?: string | null;
+            /** @description The time from one due time to the next, from 1s to 8784h. Instead of `cron`. */
+            interval?: components["schemas"]["ScheduleSpan"];
+            /** @description By how much a run is later than its due time at most: a random time that is always the same for one due time. At most 1h, and at most the interval. */
+            jitter?: components["schemas"]["ScheduleSpan"];
+            /** @description No due time is before it; intervals count from it. */
+            start_at?: components["schemas"]["UtcTime"] | null;
+            /** @description No due time is after it. */
+            end_at?: components["schemas"]["UtcTime"] | null;
+            /** @description allow without it. */
+            overlap?: components["schemas"]["Overlap"] | null;
+            /** @description none without it. */
+            catch_up?: components["schemas"]["CatchUp"] | null;
+            /**
+             * @description How many due times `all` catches up.
+             * @default 100
+             */
+            catch_up_max: number | null;
+            /** @description Whether it is paused from the beginning. */
+            paused?: boolean | null;
+            job: components["schemas"]["ScheduledJob"];
+        };
+        /** @description A change of a schedule. */
+        SchedulePatch: {
+            /** @description A line of the client's own. */
+            name?: string | null;
+            /**
+             * @description When it is due: minute, hour, day of the month, month and day of the week, with seconds before them if there are six fields, as
+             *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either will do. Instead of `interval`.
+             * @example 30 4 * * MON-FRI
+             */
+            cron?: string | null;
+            /**
+             * @description The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice.
+             * @example Europe/Berlin
+             */
+            time_zone?: string | null;
+            /** @description The time from one due time to the next, from 1s to 8784h. Instead of `cron`. */
+            interval?: components["schemas"]["ScheduleSpan"];
+            /** @description By how much a run is later than its due time at most: a random time that is always the same for one due time. At most 1h, and at most the interval. */
+            jitter?: components["schemas"]["ScheduleSpan"];
+            /** @description No due time is before it; intervals count from it. */
+            start_at?: components["schemas"]["UtcTime"] | null;
+            /** @description No due time is after it. */
+            end_at?: components["schemas"]["UtcTime"] | null;
+            overlap?: components["schemas"]["Overlap"];
+            catch_up?: components["schemas"]["CatchUp"];
+            /** @description How many due times `all` catches up. */
+            catch_up_max?: number;
+            job?: components["schemas"]["ScheduledJob"];
+        };
+        /**
+         * @description Whether a schedule will run.
+         * @enum {string}
+         */
+        ScheduleState: "ACTIVE" | "PAUSED" | "ENDED";
+        /** @description A schedule. */
+        Schedule: {
+            /**
+             * Format: uuid
+             * @description The id of the schedule.
+             */
+            schedule_id: string;
+            /** @description A line of the client's own. */
+            name: string | null;
+            state: components["schemas"]["ScheduleState"];
+            /** @description When it is due; null with an interval. */
+            cron: string | null;
+            /** @description The time zone of `cron`; null is UTC. */
+            time_zone: string | null;
+            /** @description The time between due times, such as 1m30s; null with `cron`. */
+            interval: string | null;
+            /** @description By how much a run is later than its due time at most. */
+            jitter: string | null;
+            start_at: components["schemas"]["NullableTime"];
+            end_at: components["schemas"]["NullableTime"];
+            overlap: components["schemas"]["Overlap"];
+            catch_up: components["schemas"]["CatchUp"];
+            /** @description How many due times `all` catches up. */
+            catch_up_max: number;
+            job: components["schemas"]["ScheduledJob"];
+            /** @description Whether it is paused. */
+            paused: boolean;
+            created_at: components["schemas"]["Time"];
+            /** @description When it was changed last. */
+            updated_at: components["schemas"]["Time"];
+            /** @description The due times that come next, without jitter. */
+            next_runs: components["schemas"]["Time"][];
+            /** @description The due time that waits for the end of an earlier run, with `queue_one`. */
+            waiting_for: components["schemas"]["NullableTime"];
+            /** @description The due time that was run last. */
+            last_run_at: components["schemas"]["NullableTime"];
+            /**
+             * Format: uuid
+             * @description Its job.
+             */
+            last_job_id: string | null;
+            /** @description Due times that got a job. */
+            runs: number;
+            /** @description Due times that got none: nothing could be submitted in time, or the submission was refused until the next one. Of one gap 10,000 are counted at most. */
+            missed: number;
+            /** @description Due times that got none since an earlier run was not final. */
+            skipped: number;
+            /** @description Why a due time got no job last; null if none was refused. */
+            last_error: components["schemas"]["ScheduleError"] | null;
+            links: components["schemas"]["ScheduleLinks"];
+            /** @description About the request that this is the answer to. */
+            warnings?: components["schemas"]["Warnings"];
+        };
+        /** @description What can be done with the schedule now. */
+        ScheduleLinks: {
+            /**
+             * Format: uri-reference
+             * @description The schedule.
+             */
+            self: string;
+            /**
+             * Format: uri-reference
+             * @description Its runs.
+             */
+            jobs: string;
+            /**
+             * Format: uri-reference
+             * @description To run it now.
+             */
+            trigger: string;
+            /**
+             * Format: uri-reference
+             * @description To pause it.
+             */
+            pause?: string;
+            /**
+             * Format: uri-reference
+             * @description To resume it.
+             */
+            resume?: string;
+        };
+        /** @description Where things are. */
+        Root: {
+            /** @description The name of this program. */
+            service: string;
+            /** @description The base of the API. */
+            api: string;
+            /** @description The documentation as a page. */
+            docs: string;
+            /** @description The OpenAPI document. */
+            openapi: string;
+            /** @description The AsyncAPI document. */
+            asyncapi: string;
+            /** @description Whether the service is ready. */
+            ready: string;
+        };
+        /** @description A JSON Web Key Set (RFC 7517). */
+        KeyDirectory: {
+            keys: components["schemas"]["SigningKey"][];
+        };
+        /** @description The public part of a key (RFC 8037). A key may have further members, but never the private part. */
+        SigningKey: {
+            /** @constant */
+            kty: "OKP";
+            /** @constant */
+            crv: "Ed25519";
+            /** @description The key's thumbprint (RFC 7638). */
+            kid: string;
+            /** @description The public key, 32 bytes in base64url. */
+            x: string;
+            /** @description The algorithm. */
+            alg?: string;
+            /** @constant */
+            use?: "sig";
+        } & {
+            [key: string]: unknown;
+        };
+        Health: {
+            /** @constant */
+            status: "ok";
+        };
+        /** @description Whether a process can do its work. */
+        Readiness: {
+            /** @enum {string} */
+            status: "ok" | "degraded" | "unavailable";
+            /** @description The state of each thing that the process needs, such as postgres, redis and migrations: ok, or what is wrong. */
+            checks: {
+                [key: string]: string;
+            };
+        };
         /** @description What a session is to be like. */
         SessionRequest: {
             /** @description The label that requests of the session carry as ForgeRun-Session; without one it has those that carry none. */
@@ -283,21 +1648,6 @@ export interface components {
          * @enum {string}
          */
         VerdictRule: "retry-after" | "list-polling" | "stop-at-end" | "conditional-requests" | "backoff" | "retry-budget" | "retry-only-retryable" | "idempotency-key" | "no-duplicates" | "same-body" | "one-job-per-intention" | "lost-answer" | "outcome-learned" | "stream-resume" | "half-events" | "tolerant-reader" | "deliveries-answered" | "tampered-refused" | "repeated-delivery" | "not-retryable" | "key-renewal" | "no-key-in-url" | "connection-reuse" | "time-outs" | "redirects" | "no-key-elsewhere" | "content-negotiation" | "correlation-ids";
-        /** @description Where things are. */
-        Root: {
-            /** @description The name of this program. */
-            service: string;
-            /** @description The base of the API. */
-            api: string;
-            /** @description The documentation as a page. */
-            docs: string;
-            /** @description The OpenAPI document. */
-            openapi: string;
-            /** @description The AsyncAPI document. */
-            asyncapi: string;
-            /** @description Whether the service is ready. */
-            ready: string;
-        };
         /** @description A time in which the traffic of a client is recorded and judged. */
         Session: {
             /**
@@ -322,12 +1672,6 @@ export interface components {
             ended_at: components["schemas"]["Time"] | null;
             /** @description Records so far: one of each request, and two of an event stream that has ended. The first 200,000 are judged, as long as they take 128 MiB, with a label 4 MiB. */
             exchanges: number;
-        };
-        /** @description Sessions. */
-        SessionPage: {
-            /** @description The sessions. */
-            data: components["schemas"]["Session"][];
-            page: components["schemas"]["PageInfo"];
         };
         /** @description What a session has shown of a client so far. */
         Verdict: {
@@ -720,17 +2064,6 @@ export interface components {
             /** @description Whether it stands still. */
             frozen: boolean;
         };
-        /** @description How the clock is to be moved, by exactly one member. */
-        ClockMove: {
-            /** @description By so much, at once, as in `90s` or `25h`. */
-            advance?: components["schemas"]["Span"];
-            /** @description To this time, at once; not before the present one, nor more than ten years ahead of the real time. */
-            set?: components["schemas"]["UtcTime"] | null;
-            /** @description true: it stands still. false: it runs on at its rate. */
-            freeze?: boolean | null;
-            /** @description So many of its seconds pass in a second, also if it was frozen. */
-            rate?: number | null;
-        };
         /** @description The rules of a client. */
         FaultPage: {
             data: components["schemas"]["Fault"][];
@@ -788,1223 +2121,6 @@ export interface components {
              */
             cursor?: string | null;
         };
-        /**
-         * Format: date-time
-         * @description A moment in RFC 3339, UTC, with microseconds.
-         * @example 2030-01-31T12:00:00.000000Z
-         */
-        Time: string;
-        /**
-         * Format: date-time
-         * @description A moment in RFC 3339 in UTC, with `Z` or `+00:00`; `t` and `z` may be lower case. What is finer than microseconds is rounded up.
-         * @example 2030-01-31T12:00:00Z
-         */
-        UtcTime: string;
-        /**
-         * Format: date-time
-         * @description A moment, null for what has not happened.
-         */
-        NullableTime: string | null;
-        /**
-         * @description What a client asks for.
-         * @enum {string}
-         */
-        JobType: "EXECUTE" | "DEFERRED" | "EMIT_EVENT";
-        /**
-         * @description A behaviour of the catalogue, which is the same every time, or CUSTOM.
-         * @enum {string}
-         */
-        WorkKind: "SUCCESS_FAST" | "SUCCESS_NORMAL" | "SUCCESS_SLOW" | "FAIL_IMMEDIATE" | "FAIL_AFTER_PROGRESS" | "FAIL_AFTER_RETRYABLE" | "RUNS_LONG" | "RUNS_OVER_TIMEOUT" | "CPU_BURST" | "MEMORY_SPIKE" | "IO_HEAVY" | "MANY_SMALL_OUTPUTS" | "LARGE_OUTPUT" | "CANCEL_BEFORE_START" | "CANCEL_DURING_RUN" | "RETRY_ON_FAIL" | "RETRY_LIMIT_REACHED" | "DUPLICATE_SUBMIT_SAME_KEY" | "DUPLICATE_SUBMIT_DIFFERENT_KEY" | "WEBHOOK_SUCCESS" | "WEBHOOK_TIMEOUT" | "WEBHOOK_5XX" | "WEBHOOK_RETRIES_EXHAUSTED" | "WEBHOOK_SLOW_RECEIVER" | "SCHEDULED_ON_TIME" | "SCHEDULED_LATE_RECOVERY" | "SCHEDULED_FAR_FUTURE" | "PAYLOAD_SMALL" | "PAYLOAD_MEDIUM" | "PAYLOAD_LARGE" | "PAYLOAD_INVALID" | "CUSTOM";
-        /**
-         * @description Where a job is in its life.
-         * @enum {string}
-         */
-        State: "CREATED" | "QUEUED" | "ASSIGNED" | "RUNNING" | "SUCCEEDED" | "FAILED" | "CANCELED";
-        /**
-         * @description How a finished job or attempt ended.
-         * @enum {string}
-         */
-        Outcome: "SUCCESS" | "FAILED" | "CANCELED";
-        /**
-         * @description How it ended; null until it has.
-         * @enum {string|null}
-         */
-        NullableOutcome: "SUCCESS" | "FAILED" | "CANCELED" | null;
-        /**
-         * @description The status in outcome documents, of a job's attempt or of a batch. It is case-sensitive.
-         * @enum {string}
-         */
-        JobStatus: "ACCEPTED" | "PROCESSING" | "COMPLETED" | "FAILED" | "CANCELLED" | "TIMED_OUT" | "COMPLETED_WITH_ERRORS";
-        /**
-         * @description What a job that has not been claimed waits for.
-         * @enum {string}
-         */
-        WaitingReason: "SCHEDULED" | "BACKOFF" | "PAUSED" | "CLIENT_LIMIT" | "NO_WORKERS" | "QUEUE";
-        /**
-         * @description The step at which an attempt, or an item of a batch, failed.
-         * @enum {string}
-         */
-        Stage: "validation" | "authorization" | "queuing" | "processing" | "rendering" | "conversion" | "storage" | "delivery";
-        /**
-         * @description Why an attempt failed: the last part of the `type` of its outcome document. Batches have `batch-partially-failed` and
-         *     `batch-failed` instead.
-         * @enum {string}
-         */
-        FailureReason: "failed-immediately" | "failed-after-progress" | "dependency-failed" | "failed-once" | "failed-again" | "job-timed-out" | "worker-lost" | "worker-shutdown" | "worker-exhausted" | "definition-invalid" | "output-invalid" | "work-panicked" | "custom-failure";
-        /**
-         * @description The name of an event.
-         * @enum {string}
-         */
-        EventName: "job.created" | "job.queued" | "job.assigned" | "job.running" | "job.succeeded" | "job.failed" | "job.canceled" | "job.retried" | "job.lease_expired" | "job.retries_exhausted" | "event.emitted" | "batch.completed" | "bulk.completed" | "webhook.disabled" | "webhook.test";
-        /**
-         * @description What a webhook can ask for. Progress, job.progress, is shown in event streams only.
-         * @enum {string}
-         */
-        Subscription: "*" | "job.*" | "job.created" | "job.queued" | "job.assigned" | "job.running" | "job.succeeded" | "job.failed" | "job.canceled" | "job.retried" | "job.lease_expired" | "job.retries_exhausted" | "event.emitted" | "batch.completed" | "bulk.completed" | "webhook.disabled" | "webhook.test";
-        /**
-         * @description How a CloudEvent travels over HTTP.
-         * @enum {string}
-         */
-        ContentMode: "binary" | "structured";
-        /**
-         * @description Why a webhook gets no events.
-         * @enum {string}
-         */
-        DisabledReason: "OWNER" | "GONE" | "FAILING";
-        /**
-         * @description How far a delivery has come.
-         * @enum {string}
-         */
-        DeliveryState: "PENDING" | "DELIVERED" | "FAILED";
-        /**
-         * @description What went wrong with an attempt to deliver, or ended the delivery without one.
-         * @enum {string}
-         */
-        SendError: "TIMEOUT" | "CONNECTION_FAILED" | "CONNECTION_LOST" | "NAME_NOT_RESOLVED" | "TLS_FAILED" | "ADDRESS_FORBIDDEN" | "REDIRECT" | "INVALID_ANSWER" | "RATE_LIMITED" | "GONE" | "HTTP_4XX" | "HTTP_5XX" | "INTERNAL" | "WEBHOOK_DISABLED" | "WEBHOOK_DELETED";
-        /**
-         * @description The codes that failures of jobs have.
-         * @enum {string}
-         */
-        FailureCode: "RFA_INTERNAL" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_EXEC_TIMEOUT" | "RFA_EXEC_WORKER_UNAVAILABLE";
-        /**
-         * @description What went wrong, for programs. Each code has a page under `/problems/`.
-         * @enum {string}
-         */
-        Code: "RFA_REQUEST_MALFORMED" | "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE" | "RFA_REQUEST_METHOD_NOT_ALLOWED" | "RFA_REQUEST_NOT_ACCEPTABLE" | "RFA_REQUEST_PAYLOAD_TOO_LARGE" | "RFA_JOB_VALIDATION_FAILED" | "RFA_AUTH_INVALID_CREDENTIALS" | "RFA_AUTH_TOKEN_EXPIRED" | "RFA_AUTH_FORBIDDEN" | "RFA_AUTH_API_KEY_DISABLED" | "RFA_JOB_NOT_FOUND" | "RFA_JOB_CONFLICT" | "RFA_EXEC_IDEMPOTENCY_CONFLICT" | "RFA_REQUEST_RATE_LIMITED" | "RFA_INTERNAL" | "RFA_STORAGE_DB_ERROR" | "RFA_STORAGE_UNAVAILABLE" | "RFA_EXEC_QUEUE_FULL" | "RFA_EXEC_WORKER_UNAVAILABLE" | "RFA_EXEC_TIMEOUT" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_CONFIG_INVALID" | "RFA_REQUEST_NOT_FOUND" | "RFA_CLIENT_NOT_FOUND" | "RFA_WEBHOOK_NOT_FOUND" | "RFA_BATCH_NOT_FOUND" | "RFA_BULK_NOT_FOUND" | "RFA_SCHEDULE_NOT_FOUND" | "RFA_JOB_NOT_FINISHED" | "RFA_RESULT_NOT_FOUND" | "RFA_JOB_GONE" | "RFA_RESULT_GONE";
-        /** @description A request that failed (RFC 9457). */
-        Problem: {
-            /**
-             * Format: uri
-             * @description The address of the page that explains the problem type.
-             */
-            type: string;
-            /** @description The problem type in a few words. */
-            title: string;
-            /** @description The HTTP status. */
-            status: number;
-            /** @description What went wrong this time and what is allowed. Of several violations it names the first. */
-            detail: string;
-            /**
-             * Format: uri
-             * @description The id of the request.
-             */
-            instance: string;
-            code: components["schemas"]["Code"];
-            /** @description All that is wrong with the body or with the query, up to 100 entries. */
-            violations?: components["schemas"]["Violation"][];
-            /** @description Since when it is gone. 410 only. */
-            expired_at?: components["schemas"]["Time"];
-            /**
-             * Format: uuid
-             * @description The job that the first request with the idempotency key made. Of such a conflict of a submission only.
-             */
-            job_id?: string;
-            /**
-             * Format: uuid
-             * @description The batch that the first request with the idempotency key made. Of such a conflict of a batch only.
-             */
-            batch_id?: string;
-            /** @description The job's state. Of a refused retry only. */
-            state?: components["schemas"]["State"];
-            /**
-             * @description Why the job cannot be retried. Of a refused retry only.
-             * @enum {string}
-             */
-            reason?: "NOT_RETRYABLE" | "ATTEMPTS_EXHAUSTED";
-        };
-        /** @description One thing that is wrong with a request; it has either `pointer` or `parameter`. */
-        Violation: {
-            /**
-             * Format: json-pointer
-             * @description Where in the body: a JSON Pointer (RFC 6901); empty for the whole.
-             */
-            pointer?: string;
-            /** @description The name of a query parameter. */
-            parameter?: string;
-            /** @description What is wrong and what is allowed. */
-            detail: string;
-        } & (unknown | unknown);
-        /**
-         * @description The outcome of one attempt of a job, as draft-ratnawat-httpapi-async-problem-details describes it. `jobStatus` follows
-         *     from the attempt's state: CREATED, QUEUED and ASSIGNED are ACCEPTED, RUNNING is PROCESSING, SUCCEEDED is COMPLETED, FAILED
-         *     is FAILED, or TIMED_OUT if the code is RFA_EXEC_TIMEOUT, and CANCELED is CANCELLED.
-         *
-         *     The members from `type` to `code`, `retryable` and `processingStage` are those of a failure; `completedAt` is there once the
-         *     attempt has ended. It never changes afterwards.
-         *
-         *     A failure that the request for a CUSTOM job plans has the `type`, the texts and the extension members that are planned.
-         */
-        OutcomeDocument: {
-            /**
-             * Format: uri
-             * @description The address of the page that explains the failure; its last part is a FailureReason.
-             */
-            type?: string;
-            /** @description The reason in a few words. */
-            title?: string;
-            /** @description The HTTP status that a synchronous answer would have had. */
-            status?: number;
-            /** @description What happened. */
-            detail?: string;
-            /**
-             * Format: uri-reference
-             * @description The address of the attempt.
-             */
-            instance: string;
-            code?: components["schemas"]["Code"];
-            /**
-             * Format: uuid
-             * @description The id of the job.
-             */
-            jobId: string;
-            jobStatus: components["schemas"]["JobStatus"] & unknown;
-            /** @description When the job was accepted. */
-            submittedAt: components["schemas"]["Time"];
-            /** @description When the attempt ended. */
-            completedAt?: components["schemas"]["Time"];
-            /** @description Whether the same job may succeed if it is tried again. Advice only. */
-            retryable?: boolean;
-            /** @description Seconds to wait before that, from `completedAt`. Only if `retryable` is true. */
-            retryAfter?: number;
-            processingStage?: components["schemas"]["Stage"];
-            /** @description The correlation id of the submission. */
-            correlationId?: string;
-            /** @description The attempt's number. */
-            attempt: number;
-            scenario: components["schemas"]["Scenario"];
-            language?: components["schemas"]["Language"];
-        } & (unknown & unknown & unknown & unknown);
-        /** @description The outcome document of an attempt that failed. */
-        FailureDocument: components["schemas"]["OutcomeDocument"] & {
-            type: string;
-            title: string;
-            status: number;
-            detail: string;
-            code: components["schemas"]["Code"];
-            /** @enum {string} */
-            jobStatus: "FAILED" | "TIMED_OUT";
-            completedAt: components["schemas"]["Time"];
-            retryable: boolean;
-            processingStage: components["schemas"]["Stage"];
-            language: components["schemas"]["Language"];
-        };
-        /** @description What the catalogue lets the job do. Of a job whose definition is damaged the kind alone is known. */
-        Scenario: {
-            /** @description The job's work kind. */
-            workKind: string;
-            /** @description How long its work takes in milliseconds. */
-            durationMs?: number;
-            /**
-             * @description The final state of the first attempt.
-             * @enum {string}
-             */
-            expectedOutcome?: "SUCCEEDED" | "FAILED" | "CANCELED";
-        };
-        /**
-         * @description The language of `title` and `detail`. On a message to a receiver or a broker it is English. Over HTTP it is the one that
-         *     the submission's `Accept-Language` asked for.
-         * @enum {string}
-         */
-        Language: "en" | "de" | "fr";
-        /**
-         * @description The outcome of a batch, as draft-ratnawat-httpapi-async-problem-details describes it (its section 7). `jobId` is the id of
-         *     the batch. `results` has failed items only, the first 50 of them; `detail` says how many there are.
-         */
-        BatchOutcomeDocument: {
-            /**
-             * Format: uri
-             * @description The address of the page that explains the problem type.
-             */
-            type?: string;
-            /** @description The outcome in a few words. */
-            title?: string;
-            /**
-             * @description 207 if some items failed and others did not, 500 if all failed.
-             * @enum {integer}
-             */
-            status?: 207 | 500;
-            /** @description How many items ended in which way. */
-            detail?: string;
-            /**
-             * Format: uri-reference
-             * @description The address of the batch.
-             */
-            instance: string;
-            /**
-             * Format: uuid
-             * @description The id of the batch.
-             */
-            jobId: string;
-            jobStatus: components["schemas"]["JobStatus"] & unknown;
-            /** @description When the batch was accepted. */
-            submittedAt: components["schemas"]["Time"];
-            /** @description When the last of its jobs ended for the first time. */
-            completedAt?: components["schemas"]["Time"];
-            /** @description The correlation id of the submission. */
-            correlationId?: string;
-            results?: components["schemas"]["ItemOutcome"][];
-            language?: components["schemas"]["Language"];
-        } & (unknown & unknown);
-        /** @description The outcome document of a batch of which not all jobs succeeded. */
-        BatchFailureDocument: components["schemas"]["BatchOutcomeDocument"] & {
-            type: string;
-            title: string;
-            status: number;
-            detail: string;
-            /** @enum {string} */
-            jobStatus: "FAILED" | "COMPLETED_WITH_ERRORS";
-            completedAt: components["schemas"]["Time"];
-            language: components["schemas"]["Language"];
-        };
-        /** @description A failed item in a batch's outcome document. */
-        ItemOutcome: {
-            /** @description The item's id in the request, or its zero-based index. */
-            itemId: string;
-            /** @enum {string} */
-            status: "FAILED" | "TIMED_OUT";
-            /** @description What happened. */
-            detail: string;
-            /** @description Whether the same item may succeed if it is tried again. */
-            retryable: boolean;
-            processingStage: components["schemas"]["Stage"];
-        };
-        /** @description The answer to a submission. */
-        JobReceipt: {
-            /**
-             * Format: uuid
-             * @description The id of the job.
-             */
-            job_id: string;
-            state: components["schemas"]["State"];
-            created_at: components["schemas"]["Time"];
-            warnings?: components["schemas"]["Warnings"];
-        };
-        /**
-         * @description What of a submission was accepted and changes nothing, such as parameters that the work kind ignores; absent if there is
-         *     nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
-         */
-        Warnings: components["schemas"]["Warning"][];
-        /** @description One part of a request that changes nothing. */
-        Warning: {
-            /**
-             * Format: json-pointer
-             * @description Where in the body: a JSON Pointer (RFC 6901).
-             */
-            pointer: string;
-            /** @description What becomes of it. */
-            detail: string;
-        };
-        /** @description The answer to a cancellation. */
-        JobChange: {
-            /**
-             * Format: uuid
-             * @description The id of the job.
-             */
-            job_id: string;
-            state: components["schemas"]["State"];
-            updated_at: components["schemas"]["Time"];
-            /** @description Whether the request had an effect; otherwise the job was left as it is. */
-            changed: boolean;
-        };
-        /** @description The answer to a retry. */
-        JobRetry: {
-            /**
-             * Format: uuid
-             * @description The id of the job.
-             */
-            job_id: string;
-            state: components["schemas"]["State"];
-            updated_at: components["schemas"]["Time"];
-            /** @description Whether the request had an effect; otherwise the job was left as it is. */
-            changed: boolean;
-            /** @description The number of the current attempt. */
-            attempt: number;
-        };
-        /** @description What a job and its entry in a list have in common. */
-        JobMembers: {
-            /**
-             * Format: uuid
-             * @description The id of the job.
-             */
-            job_id: string;
-            type: components["schemas"]["JobType"];
-            work_kind: components["schemas"]["WorkKind"];
-            state: components["schemas"]["State"];
-            outcome: components["schemas"]["NullableOutcome"];
-            /** @description When the job was accepted. */
-            created_at: components["schemas"]["Time"];
-            /** @description When a DEFERRED job is to run. */
-            execution_at: components["schemas"]["NullableTime"];
-            /** @description When its state changed last. */
-            updated_at: components["schemas"]["Time"];
-            /** @description When the current attempt started. */
-            started_at: components["schemas"]["NullableTime"];
-            /** @description When the current attempt ended. */
-            finished_at: components["schemas"]["NullableTime"];
-            /** @description When the job was canceled. */
-            canceled_at: components["schemas"]["NullableTime"];
-            /** @description The number of the current attempt. */
-            attempt: number;
-            /** @description How many attempts there are, the current one included. */
-            attempts: number;
-            /** @description How many there may be. */
-            max_attempts: number;
-            /** @description Whether a retry would queue the job again. */
-            can_retry: boolean;
-            /**
-             * Format: uuid
-             * @description The batch that the job belongs to.
-             */
-            batch_id: string | null;
-            /** @description The correlation id of the submission. */
-            correlation_id: string | null;
-            /**
-             * Format: uuid
-             * @description The schedule that the job is a run of. Of such jobs only.
-             */
-            schedule_id?: string;
-            /** @description The due time of the schedule that the job stands for. Not of a run that was triggered. */
-            scheduled_for?: components["schemas"]["Time"];
-        };
-        /** @description A job in a list. */
-        JobSummary: components["schemas"]["JobMembers"] & {
-            links: components["schemas"]["SelfLink"];
-        };
-        /** @description A job in the list of its batch. */
-        BatchJob: components["schemas"]["JobMembers"] & {
-            /** @description The item's id in the batch. */
-            item_id: string;
-            links: components["schemas"]["SelfLink"];
-        };
-        /** @description Where the whole job is. */
-        SelfLink: {
-            /**
-             * Format: uri-reference
-             * @description The job.
-             */
-            self: string;
-        };
-        /** @description A job with everything that is known of it. */
-        Job: components["schemas"]["JobMembers"] & {
-            /** @description Whether the server retries the job by itself. */
-            auto_retry: boolean;
-            /** @description What its request said about attempts; absent if it said nothing. */
-            retry?: components["schemas"]["RetryPolicy"];
-            /** @description The URL that is told of every change. */
-            callback: string | null;
-            /** @description When the job may be expected to end; null if that cannot be told. */
-            estimated_completion: components["schemas"]["NullableTime"];
-            /** @description When the job will be deleted; null until it is final. */
-            expires_at: components["schemas"]["NullableTime"];
-            /** @description What the job does; null if it is damaged. */
-            definition: components["schemas"]["Definition"] | null;
-            /** @description The parameters as they were sent. */
-            params: {
-                [key: string]: unknown;
-            } | null;
-            /** @description Why the job waits. Only while it does. */
-            waiting?: components["schemas"]["Waiting"];
-            progress?: components["schemas"]["Progress"];
-            /** @description How the current attempt failed. FAILED only. */
-            failure?: components["schemas"]["FailureDocument"];
-            result?: components["schemas"]["Result"];
-            links: components["schemas"]["JobLinks"];
-            /** @description About the submission that this is the answer to. */
-            warnings?: components["schemas"]["Warnings"];
-        };
-        /** @description Why a job waits. */
-        Waiting: {
-            reason: components["schemas"]["WaitingReason"];
-            /** @description When it stops waiting for a time, with SCHEDULED and BACKOFF; otherwise null. */
-            until: components["schemas"]["Time"] | null;
-        };
-        /** @description What a job does. It is fixed when the job is accepted. */
-        Definition: {
-            work_kind: components["schemas"]["WorkKind"];
-            /** @description How long the work takes, before the server's time scale. */
-            duration_ms: number;
-            /** @description Whether the work kind is one that fails. */
-            should_fail: boolean;
-            /** @description The size of the result in bytes. */
-            payload_size: number;
-            /** @description The final state of the first attempt. */
-            expected_outcome: string;
-        };
-        /** @description How far a running job has come. It never goes backwards within an attempt, and is absent while it is not known. */
-        Progress: {
-            percentage: number;
-            /** @description What the job is doing. */
-            phase: string;
-            steps_completed: number;
-            steps_total: number;
-            items_processed: number;
-            items_total: number;
-            updated_at: components["schemas"]["Time"];
-        };
-        /** @description What a SUCCEEDED job produced. */
-        Result: components["schemas"]["AvailableResult"] | components["schemas"]["ExpiredResult"];
-        /** @description A result that can be downloaded. */
-        AvailableResult: {
-            /** @constant */
-            state: "AVAILABLE";
-            /** @description The media type of the bytes. */
-            media_type: string;
-            size_bytes: number;
-            checksum: components["schemas"]["Checksum"];
-            /** @description Until when it can be had. */
-            expires_at: components["schemas"]["Time"];
-            /**
-             * Format: uri-reference
-             * @description Where it can be had.
-             */
-            download_url: string;
-        };
-        /** @description A digest of the bytes. */
-        Checksum: {
-            /** @constant */
-            algorithm: "sha256";
-            /** @description In lower-case hex. */
-            value: string;
-        };
-        /** @description A result that is gone. */
-        ExpiredResult: {
-            /** @constant */
-            state: "EXPIRED";
-            /** @description Since when it is gone. */
-            expired_at: components["schemas"]["Time"];
-        };
-        /** @description What can be done with the job now. */
-        JobLinks: {
-            /**
-             * Format: uri-reference
-             * @description The job.
-             */
-            self: string;
-            /**
-             * Format: uri-reference
-             * @description Its events.
-             */
-            events: string;
-            /**
-             * Format: uri-reference
-             * @description Its attempts.
-             */
-            attempts: string;
-            /**
-             * Format: uri-reference
-             * @description What was sent to webhooks and to its callback.
-             */
-            deliveries: string;
-            /**
-             * Format: uri-reference
-             * @description To cancel it.
-             */
-            cancel?: string;
-            /**
-             * Format: uri-reference
-             * @description To retry it.
-             */
-            retry?: string;
-            /**
-             * Format: uri-reference
-             * @description Its latest report.
-             */
-            report?: string;
-            /**
-             * Format: uri-reference
-             * @description Its result.
-             */
-            result?: string;
-            /**
-             * Format: uri-reference
-             * @description Its batch.
-             */
-            batch?: string;
-            /**
-             * Format: uri-reference
-             * @description Its schedule.
-             */
-            schedule?: string;
-        };
-        /** @description The place of a page in its list. */
-        PageInfo: {
-            /** @description The most entries that the page may have. */
-            limit: number;
-            /** @description The `cursor` of the next page; null at the end. */
-            next_cursor: string | null;
-        };
-        /** @description A page of jobs. */
-        JobPage: {
-            data: components["schemas"]["JobSummary"][];
-            page: components["schemas"]["PageInfo"];
-        };
-        /** @description A page of a batch's jobs. */
-        BatchJobPage: {
-            data: components["schemas"]["BatchJob"][];
-            page: components["schemas"]["PageInfo"];
-        };
-        /** @description The account of one finished attempt. */
-        Report: {
-            /**
-             * Format: uuid
-             * @description The id of the job.
-             */
-            job_id: string;
-            /** @description The number of the attempt. */
-            attempt: number;
-            outcome: components["schemas"]["Outcome"];
-            /** @description Null if it was canceled before it started. */
-            started_at: components["schemas"]["NullableTime"];
-            /** @description When the attempt ended. */
-            finished_at: components["schemas"]["NullableTime"];
-            /** @description From start to end; 0 if it never started. */
-            duration_ms: number;
-            failure?: components["schemas"]["FailureDocument"];
-            /** @description The job's history from its first event to the end of this attempt. */
-            events: components["schemas"]["Event"][];
-        };
-        /**
-         * @description Something that happened to a job, a batch or a webhook. It never changes. An event of a batch or a webhook belongs to no job: `job_id`,
-         *     `seq` and `attempt` are null then, and `batch_id` or `webhook_id` is there.
-         */
-        Event: {
-            /**
-             * Format: uuid
-             * @description The id of the event.
-             */
-            event_id: string;
-            /** @description The event's number within its job, from 1, without gaps. */
-            seq: number | null;
-            /**
-             * Format: uuid
-             * @description The id of the job.
-             */
-            job_id: string | null;
-            /**
-             * Format: uuid
-             * @description The id of the batch. Of batch.completed only.
-             */
-            batch_id?: string;
-            /**
-             * Format: uuid
-             * @description The id of the webhook. Of webhook.disabled and webhook.test only.
-             */
-            webhook_id?: string;
-            event_name: components["schemas"]["EventName"];
-            /** @description The state before; null for the first event and for what is not a change of state. */
-            prev_state: components["schemas"]["State"] | null;
-            /** @description The state afterwards; null for what is not a change of state. */
-            next_state: components["schemas"]["State"] | null;
-            /** @description The number of the attempt. */
-            attempt: number | null;
-            timestamp: components["schemas"]["Time"];
-            /**
-             * @description Of a job's event, `work_kind`, `duration_ms` and `expected_outcome`, and what belongs to the event, such as `name` and `data`
-             *     of event.emitted. Of batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. Of bulk.completed, `bulkId`,
-             *     `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. Of webhook.disabled, `webhookId`, `reason`, `text`, `language`
-             *     and `disabledAt`; of webhook.test, `webhookId`.
-             */
-            data: {
-                [key: string]: unknown;
-            };
-        } & (unknown & unknown & unknown);
-        /** @description A page of events. */
-        EventPage: {
-            data: components["schemas"]["Event"][];
-            page: components["schemas"]["PageInfo"];
-        };
-        /** @description An attempt in the list of a job's attempts. */
-        Attempt: {
-            /** @description The number of the attempt. */
-            attempt: number;
-            state: components["schemas"]["State"];
-            outcome: components["schemas"]["NullableOutcome"];
-            started_at: components["schemas"]["NullableTime"];
-            finished_at: components["schemas"]["NullableTime"];
-            /** @description From start to end; null unless it started and ended. */
-            duration_ms: number | null;
-            failure?: components["schemas"]["FailureDocument"];
-            links: components["schemas"]["AttemptLinks"];
-        };
-        /** @description More about an attempt. */
-        AttemptLinks: {
-            /**
-             * Format: uri-reference
-             * @description The outcome document.
-             */
-            self: string;
-            /**
-             * Format: uri-reference
-             * @description The report, once the attempt has ended.
-             */
-            report?: string;
-        };
-        /** @description All attempts of a job. */
-        AttemptPage: {
-            data: components["schemas"]["Attempt"][];
-            page: components["schemas"]["PageInfo"];
-        };
-        /** @description The answer to the submission of a batch, with its items in the order of the request. */
-        BatchReceipt: {
-            /**
-             * Format: uuid
-             * @description The id of the batch.
-             */
-            batch_id: string;
-            created_at: components["schemas"]["Time"];
-            jobs: (components["schemas"]["AcceptedItem"] | components["schemas"]["RefusedItem"])[];
-            warnings?: components["schemas"]["Warnings"];
-        };
-        /** @description An item that became a job. */
-        AcceptedItem: {
-            /** @description The item's id. */
-            item_id: string;
-            /**
-             * Format: uuid
-             * @description The id of the job.
-             */
-            job_id: string;
-            state: components["schemas"]["State"];
-        };
-        /** @description An item that was refused. */
-        RefusedItem: {
-            /** @description The item's id. */
-            item_id: string;
-            failure: components["schemas"]["Refusal"];
-        };
-        /** @description Why an item was refused. */
-        Refusal: {
-            /**
-             * Format: uri
-             * @description The address of the page that explains the problem type.
-             */
-            type: string;
-            /** @description The problem type in a few words. */
-            title: string;
-            /** @description The HTTP status that the item alone would have had. */
-            status: number;
-            /** @description What is wrong. */
-            detail: string;
-            /**
-             * Format: uri-reference
-             * @description The address of the batch, with the item's place in the request as the fragment.
-             */
-            instance: string;
-            code: components["schemas"]["Code"];
-            /** @description All that is wrong with the item; the pointers are into the whole request. */
-            violations?: components["schemas"]["Violation"][];
-            /** @constant */
-            retryable: false;
-            /** @constant */
-            processingStage: "validation";
-        };
-        /** @description A bulk operation that was begun. */
-        BulkReceipt: {
-            /**
-             * Format: uuid
-             * @description The id of the operation.
-             */
-            bulk_id: string;
-            state: components["schemas"]["BulkState"];
-            created_at: components["schemas"]["Time"];
-        };
-        /** @description What a bulk operation would be about. */
-        BulkCount: {
-            /** @description The number of jobs that match. */
-            count: number;
-            /** @description How many of them the operation would change. */
-            changes: number;
-            /** @description Why it would leave the others as they are. */
-            left: components["schemas"]["BulkReason"][];
-            /** @description Whether there may be more of them. */
-            more: boolean;
-            /** @description The newest of them. */
-            sample: components["schemas"]["JobSummary"][];
-        };
-        /** @description How many jobs a bulk operation leaves as they are for the same reason. */
-        BulkReason: {
-            result: components["schemas"]["BulkResult"];
-            /** @description Why, for programs; null if there is no such reason. */
-            code: components["schemas"]["Code"] | null;
-            /** @description Why, in a sentence. */
-            detail: string;
-            /** @description How many jobs. */
-            count: number;
-        };
-        /**
-         * @description How far a bulk operation has come.
-         * @enum {string}
-         */
-        BulkState: "PENDING" | "RUNNING" | "DONE" | "ABORTED";
-        /**
-         * @description What became of a job of a bulk operation.
-         * @enum {string}
-         */
-        BulkResult: "PENDING" | "SUCCEEDED" | "SKIPPED" | "FAILED";
-        /** @description A bulk operation. */
-        Bulk: {
-            /**
-             * Format: uuid
-             * @description The id of the operation.
-             */
-            bulk_id: string;
-            action: components["schemas"]["BulkAction"];
-            filter: components["schemas"]["BulkFilter"];
-            /** @description The most jobs that are done in a second. */
-            rate: number;
-            state: components["schemas"]["BulkState"];
-            /** @description The number of its jobs as far as they are gathered. */
-            total: number;
-            /** @description Whether there were more than it may have. */
-            more: boolean;
-            /** @description The number of jobs that have a result. */
-            done: number;
-            succeeded: number;
-            skipped: number;
-            failed: number;
-            created_at: components["schemas"]["Time"];
-            started_at: components["schemas"]["NullableTime"];
-            finished_at: components["schemas"]["NullableTime"];
-            /** @description The name of the operator whose operation it is; null for one of a client. */
-            operator: string | null;
-            links: components["schemas"]["BulkLinks"];
-        };
-        /** @description What can be done with the operation now. */
-        BulkLinks: {
-            /**
-             * Format: uri-reference
-             * @description The operation.
-             */
-            self: string;
-            /**
-             * Format: uri-reference
-             * @description Its jobs.
-             */
-            items: string;
-            /**
-             * Format: uri-reference
-             * @description To end it.
-             */
-            abort?: string;
-        };
-        /** @description A job of a bulk operation. */
-        BulkItem: {
-            /**
-             * Format: uuid
-             * @description The id of the job.
-             */
-            job_id: string;
-            result: components["schemas"]["BulkResult"];
-            /** @description Why it FAILED; null otherwise. */
-            code: components["schemas"]["Code"] | null;
-            /** @description What there is to say of the result. */
-            detail: string | null;
-            at: components["schemas"]["NullableTime"];
-        };
-        /** @description A page of bulk operations. */
-        BulkPage: {
-            data: components["schemas"]["Bulk"][];
-            page: components["schemas"]["PageInfo"];
-        };
-        /** @description A page of the jobs of a bulk operation. */
-        BulkItemPage: {
-            data: components["schemas"]["BulkItem"][];
-            page: components["schemas"]["PageInfo"];
-        };
-        /**
-         * @description A duration as Go writes it, in whole milliseconds.
-         * @example 90s
-         * @example 1h30m
-         */
-        ScheduleSpan: string | null;
-        /**
-         * @description What becomes of a due time while an earlier run of the schedule is not final.
-         * @enum {string}
-         */
-        Overlap: "allow" | "skip" | "queue_one";
-        /**
-         * @description Which due times are run of those that are more than a minute late, because nothing could be submitted.
-         * @enum {string}
-         */
-        CatchUp: "none" | "last" | "all";
-        /** @description The request for the job of each run, as that of a submission. Its type is EXECUTE or EMIT_EVENT, and it has no `execution_at` and no key. */
-        ScheduledJob: components["schemas"]["JobRequestMembers"] & {
-            execution_at?: null;
-        };
-        /** @description A request for a schedule, with `cron` or `interval`. */
-        ScheduleRequest: {
-            /** @description A line of the client's own. */
-            name?: string | null;
-            /**
-             * @description When it is due: minute, hour, day of the month, month and day of the week, with seconds before them if there are six fields, as
-             *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either will do. Instead of `interval`.
-             * @example 30 4 * * MON-FRI
-             */
-            cron?: string | null;
-            /**
-             * @description The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice.
-             * @example Europe/Berlin
-             */
-            time_zone?: string | null;
-            /** @description The time from one due time to the next, from 1s to 8784h. Instead of `cron`. */
-            interval?: components["schemas"]["ScheduleSpan"];
-            /** @description By how much a run is later than its due time at most: a random time that is always the same for one due time. At most 1h, and at most the interval. */
-            jitter?: components["schemas"]["ScheduleSpan"];
-            /** @description No due time is before it; intervals count from it. */
-            start_at?: components["schemas"]["UtcTime"] | null;
-            /** @description No due time is after it. */
-            end_at?: components["schemas"]["UtcTime"] | null;
-            /** @description allow without it. */
-            overlap?: components["schemas"]["Overlap"] | null;
-            /** @description none without it. */
-            catch_up?: components["schemas"]["CatchUp"] | null;
-            /**
-             * @description How many due times `all` catches up.
-             * @default 100
-             */
-            catch_up_max: number | null;
-            /** @description Whether it is paused from the beginning. */
-            paused?: boolean | null;
-            job: components["schemas"]["ScheduledJob"];
-        };
-        /** @description A change of a schedule. */
-        SchedulePatch: {
-            /** @description A line of the client's own. */
-            name?: string | null;
-            /**
-             * @description When it is due: minute, hour, day of the month, month and day of the week, with seconds before them if there are six fields, as
-             *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either will do. Instead of `interval`.
-             * @example 30 4 * * MON-FRI
-             */
-            cron?: string | null;
-            /**
-             * @description The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice.
-             * @example Europe/Berlin
-             */
-            time_zone?: string | null;
-            /** @description The time from one due time to the next, from 1s to 8784h. Instead of `cron`. */
-            interval?: components["schemas"]["ScheduleSpan"];
-            /** @description By how much a run is later than its due time at most: a random time that is always the same for one due time. At most 1h, and at most the interval. */
-            jitter?: components["schemas"]["ScheduleSpan"];
-            /** @description No due time is before it; intervals count from it. */
-            start_at?: components["schemas"]["UtcTime"] | null;
-            /** @description No due time is after it. */
-            end_at?: components["schemas"]["UtcTime"] | null;
-            overlap?: components["schemas"]["Overlap"];
-            catch_up?: components["schemas"]["CatchUp"];
-            /** @description How many due times `all` catches up. */
-            catch_up_max?: number;
-            job?: components["schemas"]["ScheduledJob"];
-        };
-        /**
-         * @description Whether a schedule will run.
-         * @enum {string}
-         */
-        ScheduleState: "ACTIVE" | "PAUSED" | "ENDED";
-        /** @description Why a due time got no job, or none yet. */
-        ScheduleError: {
-            /** @description The due time. */
-            scheduled_for: components["schemas"]["Time"];
-            code: components["schemas"]["Code"];
-            /** @description What the submission was answered. */
-            detail: string;
-        };
-        /** @description A schedule. */
-        Schedule: {
-            /**
-             * Format: uuid
-             * @description The id of the schedule.
-             */
-            schedule_id: string;
-            /** @description A line of the client's own. */
-            name: string | null;
-            state: components["schemas"]["ScheduleState"];
-            /** @description When it is due; null with an interval. */
-            cron: string | null;
-            /** @description The time zone of `cron`; null is UTC. */
-            time_zone: string | null;
-            /** @description The time between due times, such as 1m30s; null with `cron`. */
-            interval: string | null;
-            /** @description By how much a run is later than its due time at most. */
-            jitter: string | null;
-            start_at: components["schemas"]["NullableTime"];
-            end_at: components["schemas"]["NullableTime"];
-            overlap: components["schemas"]["Overlap"];
-            catch_up: components["schemas"]["CatchUp"];
-            /** @description How many due times `all` catches up. */
-            catch_up_max: number;
-            job: components["schemas"]["ScheduledJob"];
-            /** @description Whether it is paused. */
-            paused: boolean;
-            created_at: components["schemas"]["Time"];
-            /** @description When it was changed last. */
-            updated_at: components["schemas"]["Time"];
-            /** @description The due times that come next, without jitter. */
-            next_runs: components["schemas"]["Time"][];
-            /** @description The due time that waits for the end of an earlier run, with `queue_one`. */
-            waiting_for: components["schemas"]["NullableTime"];
-            /** @description The due time that was run last. */
-            last_run_at: components["schemas"]["NullableTime"];
-            /**
-             * Format: uuid
-             * @description Its job.
-             */
-            last_job_id: string | null;
-            /** @description Due times that got a job. */
-            runs: number;
-            /** @description Due times that got none: nothing could be submitted in time, or the submission was refused until the next one. Of one gap 10,000 are counted at most. */
-            missed: number;
-            /** @description Due times that got none since an earlier run was not final. */
-            skipped: number;
-            /** @description Why a due time got no job last; null if none was refused. */
-            last_error: components["schemas"]["ScheduleError"] | null;
-            links: components["schemas"]["ScheduleLinks"];
-            /** @description About the request that this is the answer to. */
-            warnings?: components["schemas"]["Warnings"];
-        };
-        /** @description What can be done with the schedule now. */
-        ScheduleLinks: {
-            /**
-             * Format: uri-reference
-             * @description The schedule.
-             */
-            self: string;
-            /**
-             * Format: uri-reference
-             * @description Its runs.
-             */
-            jobs: string;
-            /**
-             * Format: uri-reference
-             * @description To run it now.
-             */
-            trigger: string;
-            /**
-             * Format: uri-reference
-             * @description To pause it.
-             */
-            pause?: string;
-            /**
-             * Format: uri-reference
-             * @description To resume it.
-             */
-            resume?: string;
-        };
-        /** @description A page of schedules. */
-        SchedulePage: {
-            data: components["schemas"]["Schedule"][];
-            page: components["schemas"]["PageInfo"];
-        };
-        /** @description A batch. */
-        Batch: {
-            /**
-             * Format: uuid
-             * @description The id of the batch.
-             */
-            batch_id: string;
-            status: components["schemas"]["JobStatus"];
-            created_at: components["schemas"]["Time"];
-            /** @description When all its jobs were final for the first time. */
-            completed_at: components["schemas"]["NullableTime"];
-            /** @description The number of items. */
-            total: number;
-            counts: components["schemas"]["BatchCounts"];
-            /** @description How the batch ended; null until it has. It never changes. */
-            outcome: components["schemas"]["BatchOutcome"] | null;
-            /** @description The correlation id of the submission. */
-            correlation_id: string | null;
-            links: components["schemas"]["BatchLinks"];
-        };
-        /** @description What can be done with the batch now. */
-        BatchLinks: {
-            /**
-             * Format: uri-reference
-             * @description The batch.
-             */
-            self: string;
-            /**
-             * Format: uri-reference
-             * @description Its jobs.
-             */
-            jobs: string;
-            /**
-             * Format: uri-reference
-             * @description To cancel its jobs.
-             */
-            cancel?: string;
-        };
-        /** @description The items by what they are now. Jobs that were deleted are not counted. */
-        BatchCounts: {
-            created: number;
-            queued: number;
-            assigned: number;
-            running: number;
-            succeeded: number;
-            failed: number;
-            canceled: number;
-            /** @description Items that were not accepted. */
-            refused: number;
-        };
-        /** @description How a batch ended. */
-        BatchOutcome: {
-            status: components["schemas"]["JobStatus"];
-            succeeded: number;
-            /** @description Timed out and refused items included. */
-            failed: number;
-            canceled: number;
-            /** @description The first 50 failed items. */
-            failed_items: components["schemas"]["FailedItem"][];
-        };
-        /** @description A failed item of a batch. */
-        FailedItem: {
-            /** @description The item's id. */
-            item_id: string;
-            /**
-             * Format: uuid
-             * @description The id of the job; null if the item was refused.
-             */
-            job_id: string | null;
-            /** @enum {string} */
-            status: "FAILED" | "TIMED_OUT";
-            /** @description What happened. */
-            detail: string;
-            /** @description Whether the same item may succeed if it is tried again. */
-            retryable: boolean;
-            processing_stage: components["schemas"]["Stage"];
-        };
-        /** @description The outcome document of an EMIT_EVENT job with the event that it published. */
-        EmissionDocument: {
-            /**
-             * Format: uri-reference
-             * @description The address of the attempt.
-             */
-            instance: string;
-            /**
-             * Format: uuid
-             * @description The id of the job.
-             */
-            jobId: string;
-            /** @constant */
-            jobStatus: "PROCESSING";
-            /** @description When the job was accepted. */
-            submittedAt: components["schemas"]["Time"];
-            /** @description The correlation id of the submission. */
-            correlationId?: string;
-            /** @description The attempt's number. */
-            attempt: number;
-            scenario: components["schemas"]["Scenario"];
-            emitted: components["schemas"]["Emission"];
-        };
-        /** @description The data of bulk.completed. */
-        BulkCompletedData: {
-            /**
-             * Format: uuid
-             * @description The id of the bulk operation.
-             */
-            bulkId: string;
-            /**
-             * @description What was done to each job.
-             * @enum {string}
-             */
-            action: "retry" | "cancel" | "delete";
-            /**
-             * @description How the operation ended.
-             * @enum {string}
-             */
-            state: "DONE" | "ABORTED";
-            /** @description Jobs that it was about. */
-            total: number;
-            /** @description Jobs for which it was done. */
-            succeeded: number;
-            /** @description Jobs for which there was nothing to do. */
-            skipped: number;
-            /** @description Jobs for which it was refused. */
-            failed: number;
-        };
-        /** @description The data of webhook.disabled. */
-        WebhookDisabledData: {
-            /**
-             * Format: uuid
-             * @description The id of the webhook that was disabled.
-             */
-            webhookId: string;
-            reason: components["schemas"]["DisabledReason"];
-            /** @description The reason in a sentence. */
-            text: string;
-            /**
-             * @description The language of `text`. Missing in events of earlier versions.
-             * @constant
-             */
-            language?: "en";
-            /**
-             * Format: date-time
-             * @description When it was disabled.
-             */
-            disabledAt: string;
-        };
-        /** @description The data of webhook.test. */
-        WebhookTestData: {
-            /**
-             * Format: uuid
-             * @description The id of the webhook.
-             */
-            webhookId: string;
-        };
-        /** @description An event in structured mode (CloudEvents 1.0). */
-        CloudEvent: {
-            /** @constant */
-            specversion: "1.0";
-            /**
-             * Format: uuid
-             * @description The id of the event.
-             */
-            id: string;
-            type: components["schemas"]["EventName"];
-            /**
-             * Format: uri-reference
-             * @description The server's address with `/v1`.
-             */
-            source: string;
-            /** @description What the event is about, relative to the source. */
-            subject: string;
-            /**
-             * Format: date-time
-             * @description When the event happened.
-             */
-            time: string;
-            /** @description The event's number within its job. */
-            sequence?: string;
-            /** @constant */
-            sequencetype?: "Integer";
-            workkind?: components["schemas"]["WorkKind"];
-            /**
-             * @description The media type that the data would have as a body.
-             * @enum {string}
-             */
-            datacontenttype: "application/json" | "application/problem+json";
-            /** @description What the body would be in binary mode. */
-            data: components["schemas"]["OutcomeDocument"] | components["schemas"]["EmissionDocument"] | components["schemas"]["BatchOutcomeDocument"] | components["schemas"]["BulkCompletedData"] | components["schemas"]["WebhookDisabledData"] | components["schemas"]["WebhookTestData"];
-        };
         /** @description A webhook. */
         Webhook: components["schemas"]["WebhookMembers"];
         /** @description A webhook with its secret. */
@@ -2045,12 +2161,6 @@ export interface components {
             updated_at: components["schemas"]["Time"];
             links: components["schemas"]["WebhookLinks"];
         };
-        /** @description Why a webhook is disabled. */
-        DisabledCause: {
-            code: components["schemas"]["DisabledReason"];
-            /** @description The reason in a sentence. */
-            detail: string;
-        };
         /** @description What can be done with the webhook now. */
         WebhookLinks: {
             /**
@@ -2083,11 +2193,6 @@ export interface components {
              * @description To send what was missed.
              */
             replay?: string;
-        };
-        /** @description All webhooks of a client. */
-        WebhookPage: {
-            data: components["schemas"]["Webhook"][];
-            page: components["schemas"]["PageInfo"];
         };
         /** @description The confirmation that a webhook is deleted. */
         Deleted: {
@@ -2153,12 +2258,6 @@ export interface components {
             last_error: components["schemas"]["SendFailure"] | null;
             links: components["schemas"]["DeliveryLinks"];
         };
-        /** @description What went wrong with an attempt, or ended a delivery. */
-        SendFailure: {
-            code: components["schemas"]["SendError"];
-            /** @description What failed and the receiver's address, such as `connection refused by 203.0.113.5:443`. */
-            detail: string;
-        };
         /** @description What can be done with the delivery. */
         DeliveryLinks: {
             /**
@@ -2171,105 +2270,6 @@ export interface components {
              * @description To send it again.
              */
             redeliver: string;
-        };
-        /** @description A page of deliveries. */
-        DeliveryPage: {
-            data: components["schemas"]["Delivery"][];
-            page: components["schemas"]["PageInfo"];
-        };
-        /** @description One attempt to deliver. */
-        DeliveryAttempt: {
-            /** @description The attempt's number. */
-            number: number;
-            started_at: components["schemas"]["Time"];
-            /** @description How long it took. */
-            duration_ms: number;
-            /** @description The HTTP status of the answer; null if there was none. */
-            status: number | null;
-            /** @description What went wrong; null if it was delivered. */
-            error: components["schemas"]["SendFailure"] | null;
-            /** @description What the receiver answered; null if it did not. */
-            response: components["schemas"]["ReceiverResponse"] | null;
-        };
-        /** @description What a receiver answered, as far as it is kept. */
-        ReceiverResponse: {
-            /** @description The headers by name, each with its lines. */
-            headers: {
-                [key: string]: string[];
-            };
-            /** @description The first 8 KiB of the body, if they are UTF-8 text without NUL. */
-            body: string | null;
-            /** @description The same in base64, if they are not; `body` is null then. */
-            body_base64?: string;
-            /** @description Whether the body had more. */
-            truncated: boolean;
-        };
-        /** @description A client. */
-        Client: {
-            /**
-             * Format: uuid
-             * @description The id of the client.
-             */
-            client_id: string;
-        };
-        /** @description An API key. */
-        Key: {
-            /** @description The key itself. It is shown once; null if the key existed already, and in a repetition with the same idempotency key. */
-            api_key: string | null;
-            /** @description The public part of the key. */
-            key_id: string;
-            /**
-             * @description What the key may do.
-             * @enum {string}
-             */
-            scope: "read" | "submit" | "all";
-            created_at: components["schemas"]["Time"];
-            expires_at: components["schemas"]["Time"];
-        };
-        /** @description The confirmation that a key is revoked. */
-        Revoked: {
-            /** @constant */
-            revoked: true;
-        };
-        /** @description How many of a client's jobs a request has canceled. */
-        CanceledJobs: {
-            canceled: number;
-            /** @description Whether the client may have more unfinished jobs. */
-            more: boolean;
-        };
-        /** @description A JSON Web Key Set (RFC 7517). */
-        KeyDirectory: {
-            keys: components["schemas"]["SigningKey"][];
-        };
-        /** @description The public part of a key (RFC 8037). A key may have further members, but never the private part. */
-        SigningKey: {
-            /** @constant */
-            kty: "OKP";
-            /** @constant */
-            crv: "Ed25519";
-            /** @description The key's thumbprint (RFC 7638). */
-            kid: string;
-            /** @description The public key, 32 bytes in base64url. */
-            x: string;
-            /** @description The algorithm. */
-            alg?: string;
-            /** @constant */
-            use?: "sig";
-        } & {
-            [key: string]: unknown;
-        };
-        Health: {
-            /** @constant */
-            status: "ok";
-        };
-        /** @description Whether a process can do its work. */
-        Readiness: {
-            /** @enum {string} */
-            status: "ok" | "degraded" | "unavailable";
-            /** @description The state of each thing that the process needs, such as postgres, redis and migrations: ok, or what is wrong. */
-            checks: {
-                [key: string]: string;
-            };
         };
     };
 }

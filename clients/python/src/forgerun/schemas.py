@@ -6,20 +6,410 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 
+class BatchOutcomeDocument(TypedDict):
+    """The outcome of a batch, as draft-ratnawat-httpapi-async-problem-details describes it (its section 7)."""
+
+    type: NotRequired[str]
+    title: NotRequired[str]
+    status: NotRequired[Literal[207, 500]]
+    detail: NotRequired[str]
+    instance: str
+    jobId: str
+    jobStatus: JobStatus
+    submittedAt: Time
+    completedAt: NotRequired[Time]
+    correlationId: NotRequired[str]
+    results: NotRequired[list[ItemOutcome]]
+    language: NotRequired[Language]
+
+
+JobStatus: TypeAlias = "Literal['ACCEPTED', 'PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT', 'COMPLETED_WITH_ERRORS']"
+
+
+Time: TypeAlias = "str"
+
+
+class ItemOutcome(TypedDict):
+    """A failed item in a batch's outcome document."""
+
+    itemId: str
+    status: Literal['FAILED', 'TIMED_OUT']
+    detail: str
+    retryable: bool
+    processingStage: Stage
+
+
+Stage: TypeAlias = "Literal['validation', 'authorization', 'queuing', 'processing', 'rendering', 'conversion', 'storage', 'delivery']"
+
+
+Language: TypeAlias = "Literal['en', 'de', 'fr']"
+
+
+class BatchFailureDocument(TypedDict):
+    """The outcome document of a batch of which not all jobs succeeded."""
+
+    type: str
+    title: str
+    status: Literal[207, 500]
+    detail: str
+    instance: str
+    jobId: str
+    jobStatus: JobStatus
+    submittedAt: Time
+    completedAt: Time
+    correlationId: NotRequired[str]
+    results: NotRequired[list[ItemOutcome]]
+    language: Language
+
+
 EmptyRequest: TypeAlias = "dict[str, Any]"
 
 
-class KeyRequest(TypedDict):
-    rotate: NotRequired[bool | None]
-    scope: NotRequired[Literal['read', 'submit', 'all', None]]
+class BulkCount(TypedDict):
+    """What a bulk operation would be about."""
+
+    count: int
+    changes: int
+    left: list[BulkReason]
+    more: bool
+    sample: list[JobSummary]
 
 
-class RevokeRequest(TypedDict):
-    key_id: str
+class BulkReason(TypedDict):
+    """How many jobs a bulk operation leaves as they are for the same reason."""
+
+    result: BulkResult
+    code: Code | None
+    detail: str
+    count: int
 
 
-class JobRequest(TypedDict):
-    """A request for one job."""
+BulkResult: TypeAlias = "Literal['PENDING', 'SUCCEEDED', 'SKIPPED', 'FAILED']"
+
+
+Code: TypeAlias = "Literal['RFA_REQUEST_MALFORMED', 'RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE', 'RFA_REQUEST_METHOD_NOT_ALLOWED', 'RFA_REQUEST_NOT_ACCEPTABLE', 'RFA_REQUEST_PAYLOAD_TOO_LARGE', 'RFA_JOB_VALIDATION_FAILED', 'RFA_AUTH_INVALID_CREDENTIALS', 'RFA_AUTH_TOKEN_EXPIRED', 'RFA_AUTH_FORBIDDEN', 'RFA_AUTH_API_KEY_DISABLED', 'RFA_JOB_NOT_FOUND', 'RFA_JOB_CONFLICT', 'RFA_EXEC_IDEMPOTENCY_CONFLICT', 'RFA_REQUEST_RATE_LIMITED', 'RFA_INTERNAL', 'RFA_STORAGE_DB_ERROR', 'RFA_STORAGE_UNAVAILABLE', 'RFA_EXEC_QUEUE_FULL', 'RFA_EXEC_WORKER_UNAVAILABLE', 'RFA_EXEC_TIMEOUT', 'RFA_DEPENDENCY_TIMEOUT', 'RFA_CONFIG_INVALID', 'RFA_REQUEST_NOT_FOUND', 'RFA_CLIENT_NOT_FOUND', 'RFA_WEBHOOK_NOT_FOUND', 'RFA_BATCH_NOT_FOUND', 'RFA_BULK_NOT_FOUND', 'RFA_SCHEDULE_NOT_FOUND', 'RFA_JOB_NOT_FINISHED', 'RFA_RESULT_NOT_FOUND', 'RFA_JOB_GONE', 'RFA_RESULT_GONE']"
+
+
+class JobSummary(TypedDict):
+    """A job in a list."""
+
+    job_id: str
+    type: JobType
+    work_kind: WorkKind
+    state: State
+    outcome: NullableOutcome
+    created_at: Time
+    execution_at: NullableTime
+    updated_at: Time
+    started_at: NullableTime
+    finished_at: NullableTime
+    canceled_at: NullableTime
+    attempt: int
+    attempts: int
+    max_attempts: int
+    can_retry: bool
+    batch_id: str | None
+    correlation_id: str | None
+    schedule_id: NotRequired[str]
+    scheduled_for: NotRequired[Time]
+    links: SelfLink
+
+
+class JobMembers(TypedDict):
+    """What a job and its entry in a list have in common."""
+
+    job_id: str
+    type: JobType
+    work_kind: WorkKind
+    state: State
+    outcome: NullableOutcome
+    created_at: Time
+    execution_at: NullableTime
+    updated_at: Time
+    started_at: NullableTime
+    finished_at: NullableTime
+    canceled_at: NullableTime
+    attempt: int
+    attempts: int
+    max_attempts: int
+    can_retry: bool
+    batch_id: str | None
+    correlation_id: str | None
+    schedule_id: NotRequired[str]
+    scheduled_for: NotRequired[Time]
+
+
+JobType: TypeAlias = "Literal['EXECUTE', 'DEFERRED', 'EMIT_EVENT']"
+
+
+WorkKind: TypeAlias = "Literal['SUCCESS_FAST', 'SUCCESS_NORMAL', 'SUCCESS_SLOW', 'FAIL_IMMEDIATE', 'FAIL_AFTER_PROGRESS', 'FAIL_AFTER_RETRYABLE', 'RUNS_LONG', 'RUNS_OVER_TIMEOUT', 'CPU_BURST', 'MEMORY_SPIKE', 'IO_HEAVY', 'MANY_SMALL_OUTPUTS', 'LARGE_OUTPUT', 'CANCEL_BEFORE_START', 'CANCEL_DURING_RUN', 'RETRY_ON_FAIL', 'RETRY_LIMIT_REACHED', 'DUPLICATE_SUBMIT_SAME_KEY', 'DUPLICATE_SUBMIT_DIFFERENT_KEY', 'WEBHOOK_SUCCESS', 'WEBHOOK_TIMEOUT', 'WEBHOOK_5XX', 'WEBHOOK_RETRIES_EXHAUSTED', 'WEBHOOK_SLOW_RECEIVER', 'SCHEDULED_ON_TIME', 'SCHEDULED_LATE_RECOVERY', 'SCHEDULED_FAR_FUTURE', 'PAYLOAD_SMALL', 'PAYLOAD_MEDIUM', 'PAYLOAD_LARGE', 'PAYLOAD_INVALID', 'CUSTOM']"
+
+
+State: TypeAlias = "Literal['CREATED', 'QUEUED', 'ASSIGNED', 'RUNNING', 'SUCCEEDED', 'FAILED', 'CANCELED']"
+
+
+NullableOutcome: TypeAlias = "Literal['SUCCESS', 'FAILED', 'CANCELED', None]"
+
+
+NullableTime: TypeAlias = "str | None"
+
+
+class SelfLink(TypedDict):
+    """Where the whole job is."""
+
+    self: str
+
+
+class BulkReceipt(TypedDict):
+    """A bulk operation that was begun."""
+
+    bulk_id: str
+    state: BulkState
+    created_at: Time
+
+
+BulkState: TypeAlias = "Literal['PENDING', 'RUNNING', 'DONE', 'ABORTED']"
+
+
+class BulkPage(TypedDict):
+    """A page of bulk operations."""
+
+    data: list[Bulk]
+    page: PageInfo
+
+
+class PageInfo(TypedDict):
+    """The place of a page in its list."""
+
+    limit: int
+    next_cursor: str | None
+
+
+class BulkItemPage(TypedDict):
+    """A page of the jobs of a bulk operation."""
+
+    data: list[BulkItem]
+    page: PageInfo
+
+
+class BulkItem(TypedDict):
+    """A job of a bulk operation."""
+
+    job_id: str
+    result: BulkResult
+    code: Code | None
+    detail: str | None
+    at: NullableTime
+
+
+class OutcomeDocument(TypedDict):
+    """The outcome of one attempt of a job, as draft-ratnawat-httpapi-async-problem-details describes it."""
+
+    type: NotRequired[str]
+    title: NotRequired[str]
+    status: NotRequired[int]
+    detail: NotRequired[str]
+    instance: str
+    code: NotRequired[Code]
+    jobId: str
+    jobStatus: JobStatus
+    submittedAt: Time
+    completedAt: NotRequired[Time]
+    retryable: NotRequired[bool]
+    retryAfter: NotRequired[int]
+    processingStage: NotRequired[Stage]
+    correlationId: NotRequired[str]
+    attempt: int
+    scenario: Scenario
+    language: NotRequired[Language]
+
+
+class Scenario(TypedDict):
+    """What the catalogue lets the job do."""
+
+    workKind: str
+    durationMs: NotRequired[int]
+    expectedOutcome: NotRequired[Literal['SUCCEEDED', 'FAILED', 'CANCELED']]
+
+
+class FailureDocument(TypedDict):
+    """The outcome document of an attempt that failed."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: Code
+    jobId: str
+    jobStatus: JobStatus
+    submittedAt: Time
+    completedAt: Time
+    retryable: bool
+    retryAfter: NotRequired[int]
+    processingStage: Stage
+    correlationId: NotRequired[str]
+    attempt: int
+    scenario: Scenario
+    language: Language
+
+
+class JobReceipt(TypedDict):
+    """The answer to a submission."""
+
+    job_id: str
+    state: State
+    created_at: Time
+    warnings: NotRequired[Warnings]
+
+
+Warnings: TypeAlias = "list[Warning]"
+
+
+class Warning(TypedDict):
+    """One part of a request that changes nothing."""
+
+    pointer: str
+    detail: str
+
+
+UtcTime: TypeAlias = "str"
+
+
+class JobPage(TypedDict):
+    """A page of jobs."""
+
+    data: list[JobSummary]
+    page: PageInfo
+
+
+class SchedulePage(TypedDict):
+    """A page of schedules."""
+
+    data: list[Schedule]
+    page: PageInfo
+
+
+class Problem(TypedDict):
+    """A request that failed (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: Code
+    violations: NotRequired[list[Violation]]
+    expired_at: NotRequired[Time]
+    job_id: NotRequired[str]
+    batch_id: NotRequired[str]
+    state: NotRequired[State]
+    reason: NotRequired[Literal['NOT_RETRYABLE', 'ATTEMPTS_EXHAUSTED']]
+
+
+class Violation(TypedDict):
+    """One thing that is wrong with a request; it has either `pointer` or `parameter`."""
+
+    pointer: NotRequired[str]
+    parameter: NotRequired[str]
+    detail: str
+
+
+class ClockMove(TypedDict):
+    """How the clock is to be moved, by exactly one member."""
+
+    advance: NotRequired[Span]
+    set: NotRequired[UtcTime | None]
+    freeze: NotRequired[bool | None]
+    rate: NotRequired[float | None]
+
+
+Span: TypeAlias = "str | None"
+
+
+class SessionPage(TypedDict):
+    """Sessions."""
+
+    data: list[Session]
+    page: PageInfo
+
+
+class WebhookPage(TypedDict):
+    """A page of webhooks."""
+
+    data: list[Webhook]
+    page: PageInfo
+
+
+class DeliveryPage(TypedDict):
+    """A page of deliveries."""
+
+    data: list[Delivery]
+    page: PageInfo
+
+
+class EmissionDocument(TypedDict):
+    """The outcome document of an EMIT_EVENT job with the event that it published."""
+
+    instance: str
+    jobId: str
+    jobStatus: Literal['PROCESSING']
+    submittedAt: Time
+    correlationId: NotRequired[str]
+    attempt: int
+    scenario: Scenario
+    emitted: Emission
+
+
+class Emission(TypedDict):
+    """An event of the client's own."""
+
+    name: str
+    data: NotRequired[Any]
+
+
+class BulkCompletedData(TypedDict):
+    """The data of bulk.completed."""
+
+    bulkId: str
+    action: Literal['retry', 'cancel', 'delete']
+    state: Literal['DONE', 'ABORTED']
+    total: int
+    succeeded: int
+    skipped: int
+    failed: int
+
+
+class WebhookDisabledData(TypedDict):
+    """The data of webhook.disabled."""
+
+    webhookId: str
+    reason: DisabledReason
+    text: str
+    language: NotRequired[Literal['en']]
+    disabledAt: str
+
+
+DisabledReason: TypeAlias = "Literal['OWNER', 'GONE', 'FAILING']"
+
+
+class WebhookTestData(TypedDict):
+    """The data of webhook.test."""
+
+    webhookId: str
+
+
+DeliveryState: TypeAlias = "Literal['PENDING', 'DELIVERED', 'FAILED']"
+
+
+EventName: TypeAlias = "Literal['job.created', 'job.queued', 'job.assigned', 'job.running', 'job.succeeded', 'job.failed', 'job.canceled', 'job.retried', 'job.lease_expired', 'job.retries_exhausted', 'event.emitted', 'batch.completed', 'bulk.completed', 'webhook.disabled', 'webhook.test']"
+
+
+IdempotencyKey: TypeAlias = "str | None"
+
+
+class JobRequestMembers(TypedDict):
+    """What a request for a job and an item of a batch have in common."""
 
     type: JobType
     work_kind: NotRequired[WorkKind | None]
@@ -30,7 +420,6 @@ class JobRequest(TypedDict):
     retry: NotRequired[RetryPolicy | None]
     event: NotRequired[Emission | None]
     correlation_id: NotRequired[str | None]
-    idempotency_key: NotRequired[IdempotencyKey]
 
 
 class CustomParams(TypedDict):
@@ -55,12 +444,6 @@ class Behavior(TypedDict):
     io_bytes: NotRequired[int | None]
 
 
-Span: TypeAlias = "str | None"
-
-
-SomeSpan: TypeAlias = "str"
-
-
 class PlannedFailure(TypedDict):
     """How some attempts fail."""
 
@@ -82,6 +465,9 @@ class PlannedProblem(TypedDict):
     stage: NotRequired[Stage | None]
 
 
+FailureCode: TypeAlias = "Literal['RFA_INTERNAL', 'RFA_DEPENDENCY_TIMEOUT', 'RFA_EXEC_TIMEOUT', 'RFA_EXEC_WORKER_UNAVAILABLE']"
+
+
 class PlannedResult(TypedDict):
     """What a CUSTOM job produces, with one of `size` and `body`; 1 KiB of JSON without them."""
 
@@ -96,20 +482,6 @@ class PlannedEvent(TypedDict):
     name: str
     data: NotRequired[Any]
     after: NotRequired[Span]
-
-
-class JobRequestMembers(TypedDict):
-    """What a request for a job and an item of a batch have in common."""
-
-    type: JobType
-    work_kind: NotRequired[WorkKind | None]
-    execution_at: NotRequired[UtcTime | None]
-    callback: NotRequired[str | None]
-    params: NotRequired[CustomParams | dict[str, Any] | None]
-    auto_retry: NotRequired[bool | None]
-    retry: NotRequired[RetryPolicy | None]
-    event: NotRequired[Emission | None]
-    correlation_id: NotRequired[str | None]
 
 
 class RetryPolicy(TypedDict):
@@ -145,14 +517,108 @@ class BackoffChoice3(TypedDict):
 Backoff: TypeAlias = "BackoffChoice1 | BackoffChoice2 | BackoffChoice3"
 
 
-IdempotencyKey: TypeAlias = "str | None"
+SomeSpan: TypeAlias = "str"
 
 
-class Emission(TypedDict):
-    """An event of the client's own."""
+class BatchCounts(TypedDict):
+    """The items by what they are now."""
 
-    name: str
-    data: NotRequired[Any]
+    created: int
+    queued: int
+    assigned: int
+    running: int
+    succeeded: int
+    failed: int
+    canceled: int
+    refused: int
+
+
+BulkAction: TypeAlias = "Literal['retry', 'cancel', 'delete']"
+
+
+class Event(TypedDict):
+    """Something that happened to a job, a batch, a bulk operation or a webhook."""
+
+    event_id: str
+    seq: int | None
+    job_id: str | None
+    batch_id: NotRequired[str]
+    webhook_id: NotRequired[str]
+    event_name: EventName
+    prev_state: State | None
+    next_state: State | None
+    attempt: int | None
+    timestamp: Time
+    data: dict[str, Any]
+
+
+class Progress(TypedDict):
+    """How far a running job has come."""
+
+    percentage: int
+    phase: str
+    steps_completed: int
+    steps_total: int
+    items_processed: int
+    items_total: int
+    updated_at: Time
+
+
+WaitingReason: TypeAlias = "Literal['SCHEDULED', 'BACKOFF', 'PAUSED', 'CLIENT_LIMIT', 'NO_WORKERS', 'QUEUE']"
+
+
+Outcome: TypeAlias = "Literal['SUCCESS', 'FAILED', 'CANCELED']"
+
+
+class ScheduleError(TypedDict):
+    """Why a due time got no job, or none yet."""
+
+    scheduled_for: Time
+    code: Code
+    detail: str
+
+
+ContentMode: TypeAlias = "Literal['binary', 'structured']"
+
+
+Subscription: TypeAlias = "Literal['*', 'job.*', 'job.created', 'job.queued', 'job.assigned', 'job.running', 'job.succeeded', 'job.failed', 'job.canceled', 'job.retried', 'job.lease_expired', 'job.retries_exhausted', 'event.emitted', 'batch.completed', 'bulk.completed', 'webhook.disabled', 'webhook.test']"
+
+
+class DisabledCause(TypedDict):
+    """Why a webhook is disabled."""
+
+    code: DisabledReason
+    detail: str
+
+
+class DeliveryAttempt(TypedDict):
+    """One attempt to deliver."""
+
+    number: int
+    started_at: Time
+    duration_ms: int
+    status: int | None
+    error: SendFailure | None
+    response: ReceiverResponse | None
+
+
+class SendFailure(TypedDict):
+    """What went wrong with an attempt, or ended a delivery."""
+
+    code: SendError
+    detail: str
+
+
+SendError: TypeAlias = "Literal['TIMEOUT', 'CONNECTION_FAILED', 'CONNECTION_LOST', 'NAME_NOT_RESOLVED', 'TLS_FAILED', 'ADDRESS_FORBIDDEN', 'REDIRECT', 'INVALID_ANSWER', 'RATE_LIMITED', 'GONE', 'HTTP_4XX', 'HTTP_5XX', 'INTERNAL', 'WEBHOOK_DISABLED', 'WEBHOOK_DELETED']"
+
+
+class ReceiverResponse(TypedDict):
+    """What a receiver answered, as far as it is kept."""
+
+    headers: dict[str, list[str]]
+    body: str | None
+    body_base64: NotRequired[str]
+    truncated: bool
 
 
 class BatchRequest(TypedDict):
@@ -177,6 +643,120 @@ class BatchItemRequest(TypedDict):
     item_id: NotRequired[str | None]
 
 
+class BatchJob(TypedDict):
+    """A job in the list of its batch."""
+
+    job_id: str
+    type: JobType
+    work_kind: WorkKind
+    state: State
+    outcome: NullableOutcome
+    created_at: Time
+    execution_at: NullableTime
+    updated_at: Time
+    started_at: NullableTime
+    finished_at: NullableTime
+    canceled_at: NullableTime
+    attempt: int
+    attempts: int
+    max_attempts: int
+    can_retry: bool
+    batch_id: str | None
+    correlation_id: str | None
+    schedule_id: NotRequired[str]
+    scheduled_for: NotRequired[Time]
+    item_id: str
+    links: SelfLink
+
+
+class BatchJobPage(TypedDict):
+    """A page of a batch's jobs."""
+
+    data: list[BatchJob]
+    page: PageInfo
+
+
+class BatchReceipt(TypedDict):
+    """The answer to the submission of a batch, with its items in the order of the request."""
+
+    batch_id: str
+    created_at: Time
+    jobs: list[AcceptedItem | RefusedItem]
+    warnings: NotRequired[Warnings]
+
+
+class AcceptedItem(TypedDict):
+    """An item that became a job."""
+
+    item_id: str
+    job_id: str
+    state: State
+
+
+class RefusedItem(TypedDict):
+    """An item that was refused."""
+
+    item_id: str
+    failure: Refusal
+
+
+class Refusal(TypedDict):
+    """Why an item was refused."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: Code
+    violations: NotRequired[list[Violation]]
+    retryable: Literal[False]
+    processingStage: Literal['validation']
+
+
+class Batch(TypedDict):
+    """A batch."""
+
+    batch_id: str
+    status: JobStatus
+    created_at: Time
+    completed_at: NullableTime
+    total: int
+    counts: BatchCounts
+    outcome: BatchOutcome | None
+    correlation_id: str | None
+    links: BatchLinks
+
+
+class BatchLinks(TypedDict):
+    """What can be done with the batch now."""
+
+    self: str
+    jobs: str
+    cancel: NotRequired[str]
+
+
+class BatchOutcome(TypedDict):
+    """How a batch ended."""
+
+    status: JobStatus
+    succeeded: int
+    failed: int
+    canceled: int
+    failed_items: list[FailedItem]
+
+
+class FailedItem(TypedDict):
+    """A failed item of a batch."""
+
+    item_id: str
+    job_id: str | None
+    status: Literal['FAILED', 'TIMED_OUT']
+    detail: str
+    retryable: bool
+    processing_stage: Stage
+
+
 class BulkRequest(TypedDict):
     """A request for a bulk operation."""
 
@@ -184,9 +764,6 @@ class BulkRequest(TypedDict):
     filter: BulkFilter
     dry_run: NotRequired[bool | None]
     rate: NotRequired[int | None]
-
-
-BulkAction: TypeAlias = "Literal['retry', 'cancel', 'delete']"
 
 
 class BulkFilter(TypedDict):
@@ -203,16 +780,368 @@ class BulkFilter(TypedDict):
     created_before: NotRequired[UtcTime | None]
 
 
-class SessionRequest(TypedDict):
-    """What a session is to be like."""
+class Bulk(TypedDict):
+    """A bulk operation."""
 
-    label: NotRequired[str | None]
-    profile: NotRequired[Literal['default', 'flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries', 'odd-retry-after', 'new-version', 'credentials', 'eventual', 'stale-connections', 'moved', 'outage', None]]
-    seed: NotRequired[int | None]
-    rules: NotRequired[list[VerdictRule] | None]
+    bulk_id: str
+    action: BulkAction
+    filter: BulkFilter
+    rate: int
+    state: BulkState
+    total: int
+    more: bool
+    done: int
+    succeeded: int
+    skipped: int
+    failed: int
+    created_at: Time
+    started_at: NullableTime
+    finished_at: NullableTime
+    operator: str | None
+    links: BulkLinks
 
 
-VerdictRule: TypeAlias = "Literal['retry-after', 'list-polling', 'stop-at-end', 'conditional-requests', 'backoff', 'retry-budget', 'retry-only-retryable', 'idempotency-key', 'no-duplicates', 'same-body', 'one-job-per-intention', 'lost-answer', 'outcome-learned', 'stream-resume', 'half-events', 'tolerant-reader', 'deliveries-answered', 'tampered-refused', 'repeated-delivery', 'not-retryable', 'key-renewal', 'no-key-in-url', 'connection-reuse', 'time-outs', 'redirects', 'no-key-elsewhere', 'content-negotiation', 'correlation-ids']"
+class BulkLinks(TypedDict):
+    """What can be done with the operation now."""
+
+    self: str
+    items: str
+    abort: NotRequired[str]
+
+
+class KeyRequest(TypedDict):
+    rotate: NotRequired[bool | None]
+    scope: NotRequired[Literal['read', 'submit', 'all', None]]
+
+
+class RevokeRequest(TypedDict):
+    key_id: str
+
+
+class Client(TypedDict):
+    """A client."""
+
+    client_id: str
+
+
+class Key(TypedDict):
+    """An API key."""
+
+    api_key: str | None
+    key_id: str
+    scope: Literal['read', 'submit', 'all']
+    created_at: Time
+    expires_at: Time
+
+
+class Revoked(TypedDict):
+    """The confirmation that a key is revoked."""
+
+    revoked: Literal[True]
+
+
+class CanceledJobs(TypedDict):
+    """How many of a client's jobs a request has canceled."""
+
+    canceled: int
+    more: bool
+
+
+class EventPage(TypedDict):
+    """A page of events."""
+
+    data: list[Event]
+    page: PageInfo
+
+
+class JobRequest(TypedDict):
+    """A request for one job."""
+
+    type: JobType
+    work_kind: NotRequired[WorkKind | None]
+    execution_at: NotRequired[UtcTime | None]
+    callback: NotRequired[str | None]
+    params: NotRequired[CustomParams | dict[str, Any] | None]
+    auto_retry: NotRequired[bool | None]
+    retry: NotRequired[RetryPolicy | None]
+    event: NotRequired[Emission | None]
+    correlation_id: NotRequired[str | None]
+    idempotency_key: NotRequired[IdempotencyKey]
+
+
+class JobChange(TypedDict):
+    """The answer to a cancellation."""
+
+    job_id: str
+    state: State
+    updated_at: Time
+    changed: bool
+
+
+class JobRetry(TypedDict):
+    """The answer to a retry."""
+
+    job_id: str
+    state: State
+    updated_at: Time
+    changed: bool
+    attempt: int
+
+
+class Job(TypedDict):
+    """A job with everything that is known of it."""
+
+    job_id: str
+    type: JobType
+    work_kind: WorkKind
+    state: State
+    outcome: NullableOutcome
+    created_at: Time
+    execution_at: NullableTime
+    updated_at: Time
+    started_at: NullableTime
+    finished_at: NullableTime
+    canceled_at: NullableTime
+    attempt: int
+    attempts: int
+    max_attempts: int
+    can_retry: bool
+    batch_id: str | None
+    correlation_id: str | None
+    schedule_id: NotRequired[str]
+    scheduled_for: NotRequired[Time]
+    auto_retry: bool
+    retry: NotRequired[RetryPolicy]
+    callback: str | None
+    estimated_completion: NullableTime
+    expires_at: NullableTime
+    definition: Definition | None
+    params: dict[str, Any] | None
+    waiting: NotRequired[Waiting]
+    progress: NotRequired[Progress]
+    failure: NotRequired[FailureDocument]
+    result: NotRequired[Result]
+    links: JobLinks
+    warnings: NotRequired[Warnings]
+
+
+class Waiting(TypedDict):
+    """Why a job waits."""
+
+    reason: WaitingReason
+    until: Time | None
+
+
+class Definition(TypedDict):
+    """What a job does."""
+
+    work_kind: WorkKind
+    duration_ms: int
+    should_fail: bool
+    payload_size: int
+    expected_outcome: str
+
+
+Result: TypeAlias = "AvailableResult | ExpiredResult"
+
+
+class AvailableResult(TypedDict):
+    """A result that can be downloaded."""
+
+    state: Literal['AVAILABLE']
+    media_type: str
+    size_bytes: int
+    checksum: Checksum
+    expires_at: Time
+    download_url: str
+
+
+class Checksum(TypedDict):
+    """A digest of the bytes."""
+
+    algorithm: Literal['sha256']
+    value: str
+
+
+class ExpiredResult(TypedDict):
+    """A result that is gone."""
+
+    state: Literal['EXPIRED']
+    expired_at: Time
+
+
+class JobLinks(TypedDict):
+    """What can be done with the job now."""
+
+    self: str
+    events: str
+    attempts: str
+    deliveries: str
+    cancel: NotRequired[str]
+    retry: NotRequired[str]
+    report: NotRequired[str]
+    result: NotRequired[str]
+    batch: NotRequired[str]
+    schedule: NotRequired[str]
+
+
+FailureReason: TypeAlias = "Literal['failed-immediately', 'failed-after-progress', 'dependency-failed', 'failed-once', 'failed-again', 'job-timed-out', 'worker-lost', 'worker-shutdown', 'worker-exhausted', 'definition-invalid', 'output-invalid', 'work-panicked', 'custom-failure']"
+
+
+class Report(TypedDict):
+    """The account of one finished attempt."""
+
+    job_id: str
+    attempt: int
+    outcome: Outcome
+    started_at: NullableTime
+    finished_at: NullableTime
+    duration_ms: int
+    failure: NotRequired[FailureDocument]
+    events: list[Event]
+
+
+class Attempt(TypedDict):
+    """An attempt in the list of a job's attempts."""
+
+    attempt: int
+    state: State
+    outcome: NullableOutcome
+    started_at: NullableTime
+    finished_at: NullableTime
+    duration_ms: int | None
+    failure: NotRequired[FailureDocument]
+    links: AttemptLinks
+
+
+class AttemptLinks(TypedDict):
+    """More about an attempt."""
+
+    self: str
+    report: NotRequired[str]
+
+
+class AttemptPage(TypedDict):
+    """All attempts of a job."""
+
+    data: list[Attempt]
+    page: PageInfo
+
+
+class CloudEvent(TypedDict):
+    """An event in structured mode (CloudEvents 1.0)."""
+
+    specversion: Literal['1.0']
+    id: str
+    type: EventName
+    source: str
+    subject: str
+    time: str
+    sequence: NotRequired[str]
+    sequencetype: NotRequired[Literal['Integer']]
+    workkind: NotRequired[WorkKind]
+    datacontenttype: Literal['application/json', 'application/problem+json']
+    data: OutcomeDocument | EmissionDocument | BatchOutcomeDocument | BulkCompletedData | WebhookDisabledData | WebhookTestData
+
+
+ScheduleSpan: TypeAlias = "str | None"
+
+
+Overlap: TypeAlias = "Literal['allow', 'skip', 'queue_one']"
+
+
+CatchUp: TypeAlias = "Literal['none', 'last', 'all']"
+
+
+class ScheduledJob(TypedDict):
+    """The request for the job of each run, as that of a submission."""
+
+    type: JobType
+    work_kind: NotRequired[WorkKind | None]
+    execution_at: NotRequired[UtcTime | None]
+    callback: NotRequired[str | None]
+    params: NotRequired[CustomParams | dict[str, Any] | None]
+    auto_retry: NotRequired[bool | None]
+    retry: NotRequired[RetryPolicy | None]
+    event: NotRequired[Emission | None]
+    correlation_id: NotRequired[str | None]
+
+
+class ScheduleRequest(TypedDict):
+    """A request for a schedule, with `cron` or `interval`."""
+
+    name: NotRequired[str | None]
+    cron: NotRequired[str | None]
+    time_zone: NotRequired[str | None]
+    interval: NotRequired[ScheduleSpan]
+    jitter: NotRequired[ScheduleSpan]
+    start_at: NotRequired[UtcTime | None]
+    end_at: NotRequired[UtcTime | None]
+    overlap: NotRequired[Overlap | None]
+    catch_up: NotRequired[CatchUp | None]
+    catch_up_max: NotRequired[int | None]
+    paused: NotRequired[bool | None]
+    job: ScheduledJob
+
+
+class SchedulePatch(TypedDict):
+    """A change of a schedule."""
+
+    name: NotRequired[str | None]
+    cron: NotRequired[str | None]
+    time_zone: NotRequired[str | None]
+    interval: NotRequired[ScheduleSpan]
+    jitter: NotRequired[ScheduleSpan]
+    start_at: NotRequired[UtcTime | None]
+    end_at: NotRequired[UtcTime | None]
+    overlap: NotRequired[Overlap]
+    catch_up: NotRequired[CatchUp]
+    catch_up_max: NotRequired[int]
+    job: NotRequired[ScheduledJob]
+
+
+ScheduleState: TypeAlias = "Literal['ACTIVE', 'PAUSED', 'ENDED']"
+
+
+class Schedule(TypedDict):
+    """A schedule."""
+
+    schedule_id: str
+    name: str | None
+    state: ScheduleState
+    cron: str | None
+    time_zone: str | None
+    interval: str | None
+    jitter: str | None
+    start_at: NullableTime
+    end_at: NullableTime
+    overlap: Overlap
+    catch_up: CatchUp
+    catch_up_max: int
+    job: ScheduledJob
+    paused: bool
+    created_at: Time
+    updated_at: Time
+    next_runs: list[Time]
+    waiting_for: NullableTime
+    last_run_at: NullableTime
+    last_job_id: str | None
+    runs: int
+    missed: int
+    skipped: int
+    last_error: ScheduleError | None
+    links: ScheduleLinks
+    warnings: NotRequired[Warnings]
+
+
+class ScheduleLinks(TypedDict):
+    """What can be done with the schedule now."""
+
+    self: str
+    jobs: str
+    trigger: str
+    pause: NotRequired[str]
+    resume: NotRequired[str]
 
 
 class Root(TypedDict):
@@ -226,6 +1155,46 @@ class Root(TypedDict):
     ready: str
 
 
+class KeyDirectory(TypedDict):
+    """A JSON Web Key Set (RFC 7517)."""
+
+    keys: list[SigningKey]
+
+
+class SigningKey(TypedDict):
+    """The public part of a key (RFC 8037)."""
+
+    kty: Literal['OKP']
+    crv: Literal['Ed25519']
+    kid: str
+    x: str
+    alg: NotRequired[str]
+    use: NotRequired[Literal['sig']]
+
+
+class Health(TypedDict):
+    status: Literal['ok']
+
+
+class Readiness(TypedDict):
+    """Whether a process can do its work."""
+
+    status: Literal['ok', 'degraded', 'unavailable']
+    checks: dict[str, str]
+
+
+class SessionRequest(TypedDict):
+    """What a session is to be like."""
+
+    label: NotRequired[str | None]
+    profile: NotRequired[Literal['default', 'flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries', 'odd-retry-after', 'new-version', 'credentials', 'eventual', 'stale-connections', 'moved', 'outage', None]]
+    seed: NotRequired[int | None]
+    rules: NotRequired[list[VerdictRule] | None]
+
+
+VerdictRule: TypeAlias = "Literal['retry-after', 'list-polling', 'stop-at-end', 'conditional-requests', 'backoff', 'retry-budget', 'retry-only-retryable', 'idempotency-key', 'no-duplicates', 'same-body', 'one-job-per-intention', 'lost-answer', 'outcome-learned', 'stream-resume', 'half-events', 'tolerant-reader', 'deliveries-answered', 'tampered-refused', 'repeated-delivery', 'not-retryable', 'key-renewal', 'no-key-in-url', 'connection-reuse', 'time-outs', 'redirects', 'no-key-elsewhere', 'content-negotiation', 'correlation-ids']"
+
+
 class Session(TypedDict):
     """A time in which the traffic of a client is recorded and judged."""
 
@@ -237,13 +1206,6 @@ class Session(TypedDict):
     created_at: Time
     ended_at: Time | None
     exchanges: int
-
-
-class SessionPage(TypedDict):
-    """Sessions."""
-
-    data: list[Session]
-    page: PageInfo
 
 
 class VerdictCounts(TypedDict):
@@ -482,15 +1444,6 @@ class Clock(TypedDict):
     frozen: bool
 
 
-class ClockMove(TypedDict):
-    """How the clock is to be moved, by exactly one member."""
-
-    advance: NotRequired[Span]
-    set: NotRequired[UtcTime | None]
-    freeze: NotRequired[bool | None]
-    rate: NotRequired[float | None]
-
-
 class FaultPage(TypedDict):
     """The rules of a client."""
 
@@ -540,854 +1493,6 @@ class SinceRequest(TypedDict):
 
     since: UtcTime
     cursor: NotRequired[str | None]
-
-
-Time: TypeAlias = "str"
-
-
-UtcTime: TypeAlias = "str"
-
-
-NullableTime: TypeAlias = "str | None"
-
-
-JobType: TypeAlias = "Literal['EXECUTE', 'DEFERRED', 'EMIT_EVENT']"
-
-
-WorkKind: TypeAlias = "Literal['SUCCESS_FAST', 'SUCCESS_NORMAL', 'SUCCESS_SLOW', 'FAIL_IMMEDIATE', 'FAIL_AFTER_PROGRESS', 'FAIL_AFTER_RETRYABLE', 'RUNS_LONG', 'RUNS_OVER_TIMEOUT', 'CPU_BURST', 'MEMORY_SPIKE', 'IO_HEAVY', 'MANY_SMALL_OUTPUTS', 'LARGE_OUTPUT', 'CANCEL_BEFORE_START', 'CANCEL_DURING_RUN', 'RETRY_ON_FAIL', 'RETRY_LIMIT_REACHED', 'DUPLICATE_SUBMIT_SAME_KEY', 'DUPLICATE_SUBMIT_DIFFERENT_KEY', 'WEBHOOK_SUCCESS', 'WEBHOOK_TIMEOUT', 'WEBHOOK_5XX', 'WEBHOOK_RETRIES_EXHAUSTED', 'WEBHOOK_SLOW_RECEIVER', 'SCHEDULED_ON_TIME', 'SCHEDULED_LATE_RECOVERY', 'SCHEDULED_FAR_FUTURE', 'PAYLOAD_SMALL', 'PAYLOAD_MEDIUM', 'PAYLOAD_LARGE', 'PAYLOAD_INVALID', 'CUSTOM']"
-
-
-State: TypeAlias = "Literal['CREATED', 'QUEUED', 'ASSIGNED', 'RUNNING', 'SUCCEEDED', 'FAILED', 'CANCELED']"
-
-
-Outcome: TypeAlias = "Literal['SUCCESS', 'FAILED', 'CANCELED']"
-
-
-NullableOutcome: TypeAlias = "Literal['SUCCESS', 'FAILED', 'CANCELED', None]"
-
-
-JobStatus: TypeAlias = "Literal['ACCEPTED', 'PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT', 'COMPLETED_WITH_ERRORS']"
-
-
-WaitingReason: TypeAlias = "Literal['SCHEDULED', 'BACKOFF', 'PAUSED', 'CLIENT_LIMIT', 'NO_WORKERS', 'QUEUE']"
-
-
-Stage: TypeAlias = "Literal['validation', 'authorization', 'queuing', 'processing', 'rendering', 'conversion', 'storage', 'delivery']"
-
-
-FailureReason: TypeAlias = "Literal['failed-immediately', 'failed-after-progress', 'dependency-failed', 'failed-once', 'failed-again', 'job-timed-out', 'worker-lost', 'worker-shutdown', 'worker-exhausted', 'definition-invalid', 'output-invalid', 'work-panicked', 'custom-failure']"
-
-
-EventName: TypeAlias = "Literal['job.created', 'job.queued', 'job.assigned', 'job.running', 'job.succeeded', 'job.failed', 'job.canceled', 'job.retried', 'job.lease_expired', 'job.retries_exhausted', 'event.emitted', 'batch.completed', 'bulk.completed', 'webhook.disabled', 'webhook.test']"
-
-
-Subscription: TypeAlias = "Literal['*', 'job.*', 'job.created', 'job.queued', 'job.assigned', 'job.running', 'job.succeeded', 'job.failed', 'job.canceled', 'job.retried', 'job.lease_expired', 'job.retries_exhausted', 'event.emitted', 'batch.completed', 'bulk.completed', 'webhook.disabled', 'webhook.test']"
-
-
-ContentMode: TypeAlias = "Literal['binary', 'structured']"
-
-
-DisabledReason: TypeAlias = "Literal['OWNER', 'GONE', 'FAILING']"
-
-
-DeliveryState: TypeAlias = "Literal['PENDING', 'DELIVERED', 'FAILED']"
-
-
-SendError: TypeAlias = "Literal['TIMEOUT', 'CONNECTION_FAILED', 'CONNECTION_LOST', 'NAME_NOT_RESOLVED', 'TLS_FAILED', 'ADDRESS_FORBIDDEN', 'REDIRECT', 'INVALID_ANSWER', 'RATE_LIMITED', 'GONE', 'HTTP_4XX', 'HTTP_5XX', 'INTERNAL', 'WEBHOOK_DISABLED', 'WEBHOOK_DELETED']"
-
-
-FailureCode: TypeAlias = "Literal['RFA_INTERNAL', 'RFA_DEPENDENCY_TIMEOUT', 'RFA_EXEC_TIMEOUT', 'RFA_EXEC_WORKER_UNAVAILABLE']"
-
-
-Code: TypeAlias = "Literal['RFA_REQUEST_MALFORMED', 'RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE', 'RFA_REQUEST_METHOD_NOT_ALLOWED', 'RFA_REQUEST_NOT_ACCEPTABLE', 'RFA_REQUEST_PAYLOAD_TOO_LARGE', 'RFA_JOB_VALIDATION_FAILED', 'RFA_AUTH_INVALID_CREDENTIALS', 'RFA_AUTH_TOKEN_EXPIRED', 'RFA_AUTH_FORBIDDEN', 'RFA_AUTH_API_KEY_DISABLED', 'RFA_JOB_NOT_FOUND', 'RFA_JOB_CONFLICT', 'RFA_EXEC_IDEMPOTENCY_CONFLICT', 'RFA_REQUEST_RATE_LIMITED', 'RFA_INTERNAL', 'RFA_STORAGE_DB_ERROR', 'RFA_STORAGE_UNAVAILABLE', 'RFA_EXEC_QUEUE_FULL', 'RFA_EXEC_WORKER_UNAVAILABLE', 'RFA_EXEC_TIMEOUT', 'RFA_DEPENDENCY_TIMEOUT', 'RFA_CONFIG_INVALID', 'RFA_REQUEST_NOT_FOUND', 'RFA_CLIENT_NOT_FOUND', 'RFA_WEBHOOK_NOT_FOUND', 'RFA_BATCH_NOT_FOUND', 'RFA_BULK_NOT_FOUND', 'RFA_SCHEDULE_NOT_FOUND', 'RFA_JOB_NOT_FINISHED', 'RFA_RESULT_NOT_FOUND', 'RFA_JOB_GONE', 'RFA_RESULT_GONE']"
-
-
-class Problem(TypedDict):
-    """A request that failed (RFC 9457)."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    instance: str
-    code: Code
-    violations: NotRequired[list[Violation]]
-    expired_at: NotRequired[Time]
-    job_id: NotRequired[str]
-    batch_id: NotRequired[str]
-    state: NotRequired[State]
-    reason: NotRequired[Literal['NOT_RETRYABLE', 'ATTEMPTS_EXHAUSTED']]
-
-
-class Violation(TypedDict):
-    """One thing that is wrong with a request; it has either `pointer` or `parameter`."""
-
-    pointer: NotRequired[str]
-    parameter: NotRequired[str]
-    detail: str
-
-
-class OutcomeDocument(TypedDict):
-    """The outcome of one attempt of a job, as draft-ratnawat-httpapi-async-problem-details describes it."""
-
-    type: NotRequired[str]
-    title: NotRequired[str]
-    status: NotRequired[int]
-    detail: NotRequired[str]
-    instance: str
-    code: NotRequired[Code]
-    jobId: str
-    jobStatus: JobStatus
-    submittedAt: Time
-    completedAt: NotRequired[Time]
-    retryable: NotRequired[bool]
-    retryAfter: NotRequired[int]
-    processingStage: NotRequired[Stage]
-    correlationId: NotRequired[str]
-    attempt: int
-    scenario: Scenario
-    language: NotRequired[Language]
-
-
-class FailureDocument(TypedDict):
-    """The outcome document of an attempt that failed."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    instance: str
-    code: Code
-    jobId: str
-    jobStatus: JobStatus
-    submittedAt: Time
-    completedAt: Time
-    retryable: bool
-    retryAfter: NotRequired[int]
-    processingStage: Stage
-    correlationId: NotRequired[str]
-    attempt: int
-    scenario: Scenario
-    language: Language
-
-
-class Scenario(TypedDict):
-    """What the catalogue lets the job do."""
-
-    workKind: str
-    durationMs: NotRequired[int]
-    expectedOutcome: NotRequired[Literal['SUCCEEDED', 'FAILED', 'CANCELED']]
-
-
-Language: TypeAlias = "Literal['en', 'de', 'fr']"
-
-
-class BatchOutcomeDocument(TypedDict):
-    """The outcome of a batch, as draft-ratnawat-httpapi-async-problem-details describes it (its section 7)."""
-
-    type: NotRequired[str]
-    title: NotRequired[str]
-    status: NotRequired[Literal[207, 500]]
-    detail: NotRequired[str]
-    instance: str
-    jobId: str
-    jobStatus: JobStatus
-    submittedAt: Time
-    completedAt: NotRequired[Time]
-    correlationId: NotRequired[str]
-    results: NotRequired[list[ItemOutcome]]
-    language: NotRequired[Language]
-
-
-class BatchFailureDocument(TypedDict):
-    """The outcome document of a batch of which not all jobs succeeded."""
-
-    type: str
-    title: str
-    status: Literal[207, 500]
-    detail: str
-    instance: str
-    jobId: str
-    jobStatus: JobStatus
-    submittedAt: Time
-    completedAt: Time
-    correlationId: NotRequired[str]
-    results: NotRequired[list[ItemOutcome]]
-    language: Language
-
-
-class ItemOutcome(TypedDict):
-    """A failed item in a batch's outcome document."""
-
-    itemId: str
-    status: Literal['FAILED', 'TIMED_OUT']
-    detail: str
-    retryable: bool
-    processingStage: Stage
-
-
-class JobReceipt(TypedDict):
-    """The answer to a submission."""
-
-    job_id: str
-    state: State
-    created_at: Time
-    warnings: NotRequired[Warnings]
-
-
-Warnings: TypeAlias = "list[Warning]"
-
-
-class Warning(TypedDict):
-    """One part of a request that changes nothing."""
-
-    pointer: str
-    detail: str
-
-
-class JobChange(TypedDict):
-    """The answer to a cancellation."""
-
-    job_id: str
-    state: State
-    updated_at: Time
-    changed: bool
-
-
-class JobRetry(TypedDict):
-    """The answer to a retry."""
-
-    job_id: str
-    state: State
-    updated_at: Time
-    changed: bool
-    attempt: int
-
-
-class JobMembers(TypedDict):
-    """What a job and its entry in a list have in common."""
-
-    job_id: str
-    type: JobType
-    work_kind: WorkKind
-    state: State
-    outcome: NullableOutcome
-    created_at: Time
-    execution_at: NullableTime
-    updated_at: Time
-    started_at: NullableTime
-    finished_at: NullableTime
-    canceled_at: NullableTime
-    attempt: int
-    attempts: int
-    max_attempts: int
-    can_retry: bool
-    batch_id: str | None
-    correlation_id: str | None
-    schedule_id: NotRequired[str]
-    scheduled_for: NotRequired[Time]
-
-
-class JobSummary(TypedDict):
-    """A job in a list."""
-
-    job_id: str
-    type: JobType
-    work_kind: WorkKind
-    state: State
-    outcome: NullableOutcome
-    created_at: Time
-    execution_at: NullableTime
-    updated_at: Time
-    started_at: NullableTime
-    finished_at: NullableTime
-    canceled_at: NullableTime
-    attempt: int
-    attempts: int
-    max_attempts: int
-    can_retry: bool
-    batch_id: str | None
-    correlation_id: str | None
-    schedule_id: NotRequired[str]
-    scheduled_for: NotRequired[Time]
-    links: SelfLink
-
-
-class BatchJob(TypedDict):
-    """A job in the list of its batch."""
-
-    job_id: str
-    type: JobType
-    work_kind: WorkKind
-    state: State
-    outcome: NullableOutcome
-    created_at: Time
-    execution_at: NullableTime
-    updated_at: Time
-    started_at: NullableTime
-    finished_at: NullableTime
-    canceled_at: NullableTime
-    attempt: int
-    attempts: int
-    max_attempts: int
-    can_retry: bool
-    batch_id: str | None
-    correlation_id: str | None
-    schedule_id: NotRequired[str]
-    scheduled_for: NotRequired[Time]
-    item_id: str
-    links: SelfLink
-
-
-class SelfLink(TypedDict):
-    """Where the whole job is."""
-
-    self: str
-
-
-class Job(TypedDict):
-    """A job with everything that is known of it."""
-
-    job_id: str
-    type: JobType
-    work_kind: WorkKind
-    state: State
-    outcome: NullableOutcome
-    created_at: Time
-    execution_at: NullableTime
-    updated_at: Time
-    started_at: NullableTime
-    finished_at: NullableTime
-    canceled_at: NullableTime
-    attempt: int
-    attempts: int
-    max_attempts: int
-    can_retry: bool
-    batch_id: str | None
-    correlation_id: str | None
-    schedule_id: NotRequired[str]
-    scheduled_for: NotRequired[Time]
-    auto_retry: bool
-    retry: NotRequired[RetryPolicy]
-    callback: str | None
-    estimated_completion: NullableTime
-    expires_at: NullableTime
-    definition: Definition | None
-    params: dict[str, Any] | None
-    waiting: NotRequired[Waiting]
-    progress: NotRequired[Progress]
-    failure: NotRequired[FailureDocument]
-    result: NotRequired[Result]
-    links: JobLinks
-    warnings: NotRequired[Warnings]
-
-
-class Waiting(TypedDict):
-    """Why a job waits."""
-
-    reason: WaitingReason
-    until: Time | None
-
-
-class Definition(TypedDict):
-    """What a job does."""
-
-    work_kind: WorkKind
-    duration_ms: int
-    should_fail: bool
-    payload_size: int
-    expected_outcome: str
-
-
-class Progress(TypedDict):
-    """How far a running job has come."""
-
-    percentage: int
-    phase: str
-    steps_completed: int
-    steps_total: int
-    items_processed: int
-    items_total: int
-    updated_at: Time
-
-
-Result: TypeAlias = "AvailableResult | ExpiredResult"
-
-
-class AvailableResult(TypedDict):
-    """A result that can be downloaded."""
-
-    state: Literal['AVAILABLE']
-    media_type: str
-    size_bytes: int
-    checksum: Checksum
-    expires_at: Time
-    download_url: str
-
-
-class Checksum(TypedDict):
-    """A digest of the bytes."""
-
-    algorithm: Literal['sha256']
-    value: str
-
-
-class ExpiredResult(TypedDict):
-    """A result that is gone."""
-
-    state: Literal['EXPIRED']
-    expired_at: Time
-
-
-class JobLinks(TypedDict):
-    """What can be done with the job now."""
-
-    self: str
-    events: str
-    attempts: str
-    deliveries: str
-    cancel: NotRequired[str]
-    retry: NotRequired[str]
-    report: NotRequired[str]
-    result: NotRequired[str]
-    batch: NotRequired[str]
-    schedule: NotRequired[str]
-
-
-class PageInfo(TypedDict):
-    """The place of a page in its list."""
-
-    limit: int
-    next_cursor: str | None
-
-
-class JobPage(TypedDict):
-    """A page of jobs."""
-
-    data: list[JobSummary]
-    page: PageInfo
-
-
-class BatchJobPage(TypedDict):
-    """A page of a batch's jobs."""
-
-    data: list[BatchJob]
-    page: PageInfo
-
-
-class Report(TypedDict):
-    """The account of one finished attempt."""
-
-    job_id: str
-    attempt: int
-    outcome: Outcome
-    started_at: NullableTime
-    finished_at: NullableTime
-    duration_ms: int
-    failure: NotRequired[FailureDocument]
-    events: list[Event]
-
-
-class Event(TypedDict):
-    """Something that happened to a job, a batch or a webhook."""
-
-    event_id: str
-    seq: int | None
-    job_id: str | None
-    batch_id: NotRequired[str]
-    webhook_id: NotRequired[str]
-    event_name: EventName
-    prev_state: State | None
-    next_state: State | None
-    attempt: int | None
-    timestamp: Time
-    data: dict[str, Any]
-
-
-class EventPage(TypedDict):
-    """A page of events."""
-
-    data: list[Event]
-    page: PageInfo
-
-
-class Attempt(TypedDict):
-    """An attempt in the list of a job's attempts."""
-
-    attempt: int
-    state: State
-    outcome: NullableOutcome
-    started_at: NullableTime
-    finished_at: NullableTime
-    duration_ms: int | None
-    failure: NotRequired[FailureDocument]
-    links: AttemptLinks
-
-
-class AttemptLinks(TypedDict):
-    """More about an attempt."""
-
-    self: str
-    report: NotRequired[str]
-
-
-class AttemptPage(TypedDict):
-    """All attempts of a job."""
-
-    data: list[Attempt]
-    page: PageInfo
-
-
-class BatchReceipt(TypedDict):
-    """The answer to the submission of a batch, with its items in the order of the request."""
-
-    batch_id: str
-    created_at: Time
-    jobs: list[AcceptedItem | RefusedItem]
-    warnings: NotRequired[Warnings]
-
-
-class AcceptedItem(TypedDict):
-    """An item that became a job."""
-
-    item_id: str
-    job_id: str
-    state: State
-
-
-class RefusedItem(TypedDict):
-    """An item that was refused."""
-
-    item_id: str
-    failure: Refusal
-
-
-class Refusal(TypedDict):
-    """Why an item was refused."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    instance: str
-    code: Code
-    violations: NotRequired[list[Violation]]
-    retryable: Literal[False]
-    processingStage: Literal['validation']
-
-
-class BulkReceipt(TypedDict):
-    """A bulk operation that was begun."""
-
-    bulk_id: str
-    state: BulkState
-    created_at: Time
-
-
-class BulkCount(TypedDict):
-    """What a bulk operation would be about."""
-
-    count: int
-    changes: int
-    left: list[BulkReason]
-    more: bool
-    sample: list[JobSummary]
-
-
-class BulkReason(TypedDict):
-    """How many jobs a bulk operation leaves as they are for the same reason."""
-
-    result: BulkResult
-    code: Code | None
-    detail: str
-    count: int
-
-
-BulkState: TypeAlias = "Literal['PENDING', 'RUNNING', 'DONE', 'ABORTED']"
-
-
-BulkResult: TypeAlias = "Literal['PENDING', 'SUCCEEDED', 'SKIPPED', 'FAILED']"
-
-
-class Bulk(TypedDict):
-    """A bulk operation."""
-
-    bulk_id: str
-    action: BulkAction
-    filter: BulkFilter
-    rate: int
-    state: BulkState
-    total: int
-    more: bool
-    done: int
-    succeeded: int
-    skipped: int
-    failed: int
-    created_at: Time
-    started_at: NullableTime
-    finished_at: NullableTime
-    operator: str | None
-    links: BulkLinks
-
-
-class BulkLinks(TypedDict):
-    """What can be done with the operation now."""
-
-    self: str
-    items: str
-    abort: NotRequired[str]
-
-
-class BulkItem(TypedDict):
-    """A job of a bulk operation."""
-
-    job_id: str
-    result: BulkResult
-    code: Code | None
-    detail: str | None
-    at: NullableTime
-
-
-class BulkPage(TypedDict):
-    """A page of bulk operations."""
-
-    data: list[Bulk]
-    page: PageInfo
-
-
-class BulkItemPage(TypedDict):
-    """A page of the jobs of a bulk operation."""
-
-    data: list[BulkItem]
-    page: PageInfo
-
-
-ScheduleSpan: TypeAlias = "str | None"
-
-
-Overlap: TypeAlias = "Literal['allow', 'skip', 'queue_one']"
-
-
-CatchUp: TypeAlias = "Literal['none', 'last', 'all']"
-
-
-class ScheduledJob(TypedDict):
-    """The request for the job of each run, as that of a submission."""
-
-    type: JobType
-    work_kind: NotRequired[WorkKind | None]
-    execution_at: NotRequired[UtcTime | None]
-    callback: NotRequired[str | None]
-    params: NotRequired[CustomParams | dict[str, Any] | None]
-    auto_retry: NotRequired[bool | None]
-    retry: NotRequired[RetryPolicy | None]
-    event: NotRequired[Emission | None]
-    correlation_id: NotRequired[str | None]
-
-
-class ScheduleRequest(TypedDict):
-    """A request for a schedule, with `cron` or `interval`."""
-
-    name: NotRequired[str | None]
-    cron: NotRequired[str | None]
-    time_zone: NotRequired[str | None]
-    interval: NotRequired[ScheduleSpan]
-    jitter: NotRequired[ScheduleSpan]
-    start_at: NotRequired[UtcTime | None]
-    end_at: NotRequired[UtcTime | None]
-    overlap: NotRequired[Overlap | None]
-    catch_up: NotRequired[CatchUp | None]
-    catch_up_max: NotRequired[int | None]
-    paused: NotRequired[bool | None]
-    job: ScheduledJob
-
-
-class SchedulePatch(TypedDict):
-    """A change of a schedule."""
-
-    name: NotRequired[str | None]
-    cron: NotRequired[str | None]
-    time_zone: NotRequired[str | None]
-    interval: NotRequired[ScheduleSpan]
-    jitter: NotRequired[ScheduleSpan]
-    start_at: NotRequired[UtcTime | None]
-    end_at: NotRequired[UtcTime | None]
-    overlap: NotRequired[Overlap]
-    catch_up: NotRequired[CatchUp]
-    catch_up_max: NotRequired[int]
-    job: NotRequired[ScheduledJob]
-
-
-ScheduleState: TypeAlias = "Literal['ACTIVE', 'PAUSED', 'ENDED']"
-
-
-class ScheduleError(TypedDict):
-    """Why a due time got no job, or none yet."""
-
-    scheduled_for: Time
-    code: Code
-    detail: str
-
-
-class Schedule(TypedDict):
-    """A schedule."""
-
-    schedule_id: str
-    name: str | None
-    state: ScheduleState
-    cron: str | None
-    time_zone: str | None
-    interval: str | None
-    jitter: str | None
-    start_at: NullableTime
-    end_at: NullableTime
-    overlap: Overlap
-    catch_up: CatchUp
-    catch_up_max: int
-    job: ScheduledJob
-    paused: bool
-    created_at: Time
-    updated_at: Time
-    next_runs: list[Time]
-    waiting_for: NullableTime
-    last_run_at: NullableTime
-    last_job_id: str | None
-    runs: int
-    missed: int
-    skipped: int
-    last_error: ScheduleError | None
-    links: ScheduleLinks
-    warnings: NotRequired[Warnings]
-
-
-class ScheduleLinks(TypedDict):
-    """What can be done with the schedule now."""
-
-    self: str
-    jobs: str
-    trigger: str
-    pause: NotRequired[str]
-    resume: NotRequired[str]
-
-
-class SchedulePage(TypedDict):
-    """A page of schedules."""
-
-    data: list[Schedule]
-    page: PageInfo
-
-
-class Batch(TypedDict):
-    """A batch."""
-
-    batch_id: str
-    status: JobStatus
-    created_at: Time
-    completed_at: NullableTime
-    total: int
-    counts: BatchCounts
-    outcome: BatchOutcome | None
-    correlation_id: str | None
-    links: BatchLinks
-
-
-class BatchLinks(TypedDict):
-    """What can be done with the batch now."""
-
-    self: str
-    jobs: str
-    cancel: NotRequired[str]
-
-
-class BatchCounts(TypedDict):
-    """The items by what they are now."""
-
-    created: int
-    queued: int
-    assigned: int
-    running: int
-    succeeded: int
-    failed: int
-    canceled: int
-    refused: int
-
-
-class BatchOutcome(TypedDict):
-    """How a batch ended."""
-
-    status: JobStatus
-    succeeded: int
-    failed: int
-    canceled: int
-    failed_items: list[FailedItem]
-
-
-class FailedItem(TypedDict):
-    """A failed item of a batch."""
-
-    item_id: str
-    job_id: str | None
-    status: Literal['FAILED', 'TIMED_OUT']
-    detail: str
-    retryable: bool
-    processing_stage: Stage
-
-
-class EmissionDocument(TypedDict):
-    """The outcome document of an EMIT_EVENT job with the event that it published."""
-
-    instance: str
-    jobId: str
-    jobStatus: Literal['PROCESSING']
-    submittedAt: Time
-    correlationId: NotRequired[str]
-    attempt: int
-    scenario: Scenario
-    emitted: Emission
-
-
-class BulkCompletedData(TypedDict):
-    """The data of bulk.completed."""
-
-    bulkId: str
-    action: Literal['retry', 'cancel', 'delete']
-    state: Literal['DONE', 'ABORTED']
-    total: int
-    succeeded: int
-    skipped: int
-    failed: int
-
-
-class WebhookDisabledData(TypedDict):
-    """The data of webhook.disabled."""
-
-    webhookId: str
-    reason: DisabledReason
-    text: str
-    language: NotRequired[Literal['en']]
-    disabledAt: str
-
-
-class WebhookTestData(TypedDict):
-    """The data of webhook.test."""
-
-    webhookId: str
-
-
-class CloudEvent(TypedDict):
-    """An event in structured mode (CloudEvents 1.0)."""
-
-    specversion: Literal['1.0']
-    id: str
-    type: EventName
-    source: str
-    subject: str
-    time: str
-    sequence: NotRequired[str]
-    sequencetype: NotRequired[Literal['Integer']]
-    workkind: NotRequired[WorkKind]
-    datacontenttype: Literal['application/json', 'application/problem+json']
-    data: OutcomeDocument | EmissionDocument | BatchOutcomeDocument | BulkCompletedData | WebhookDisabledData | WebhookTestData
 
 
 class Webhook(TypedDict):
@@ -1451,13 +1556,6 @@ class WebhookMembers(TypedDict):
     links: WebhookLinks
 
 
-class DisabledCause(TypedDict):
-    """Why a webhook is disabled."""
-
-    code: DisabledReason
-    detail: str
-
-
 class WebhookLinks(TypedDict):
     """What can be done with the webhook now."""
 
@@ -1467,13 +1565,6 @@ class WebhookLinks(TypedDict):
     test: NotRequired[str]
     redeliver: NotRequired[str]
     replay: NotRequired[str]
-
-
-class WebhookPage(TypedDict):
-    """All webhooks of a client."""
-
-    data: list[Webhook]
-    page: PageInfo
 
 
 class Deleted(TypedDict):
@@ -1550,99 +1641,8 @@ class DeliveryMembers(TypedDict):
     links: DeliveryLinks
 
 
-class SendFailure(TypedDict):
-    """What went wrong with an attempt, or ended a delivery."""
-
-    code: SendError
-    detail: str
-
-
 class DeliveryLinks(TypedDict):
     """What can be done with the delivery."""
 
     self: str
     redeliver: str
-
-
-class DeliveryPage(TypedDict):
-    """A page of deliveries."""
-
-    data: list[Delivery]
-    page: PageInfo
-
-
-class DeliveryAttempt(TypedDict):
-    """One attempt to deliver."""
-
-    number: int
-    started_at: Time
-    duration_ms: int
-    status: int | None
-    error: SendFailure | None
-    response: ReceiverResponse | None
-
-
-class ReceiverResponse(TypedDict):
-    """What a receiver answered, as far as it is kept."""
-
-    headers: dict[str, list[str]]
-    body: str | None
-    body_base64: NotRequired[str]
-    truncated: bool
-
-
-class Client(TypedDict):
-    """A client."""
-
-    client_id: str
-
-
-class Key(TypedDict):
-    """An API key."""
-
-    api_key: str | None
-    key_id: str
-    scope: Literal['read', 'submit', 'all']
-    created_at: Time
-    expires_at: Time
-
-
-class Revoked(TypedDict):
-    """The confirmation that a key is revoked."""
-
-    revoked: Literal[True]
-
-
-class CanceledJobs(TypedDict):
-    """How many of a client's jobs a request has canceled."""
-
-    canceled: int
-    more: bool
-
-
-class KeyDirectory(TypedDict):
-    """A JSON Web Key Set (RFC 7517)."""
-
-    keys: list[SigningKey]
-
-
-class SigningKey(TypedDict):
-    """The public part of a key (RFC 8037)."""
-
-    kty: Literal['OKP']
-    crv: Literal['Ed25519']
-    kid: str
-    x: str
-    alg: NotRequired[str]
-    use: NotRequired[Literal['sig']]
-
-
-class Health(TypedDict):
-    status: Literal['ok']
-
-
-class Readiness(TypedDict):
-    """Whether a process can do its work."""
-
-    status: Literal['ok', 'degraded', 'unavailable']
-    checks: dict[str, str]
