@@ -137,34 +137,39 @@ func (r rules) operation(operation *yaml.Node, changes bool) {
 
 // expandNames puts references in the place of a list of names, after those that each such list has.
 func expandNames(n *yaml.Node, section string, general []string) {
-	all := &yaml.Node{Kind: yaml.SequenceNode}
-	if section == "headers" {
-		all.Kind = yaml.MappingNode
-	}
-	add := func(name *yaml.Node, value *yaml.Node) {
-		if section == "headers" {
-			set(all, name, value)
-		} else {
-			all.Content = append(all.Content, value)
-		}
-	}
+	var entries []*yaml.Node
 	for _, name := range general {
-		add(scalar(name), reference(section, name))
+		entries = append(entries, scalar(name))
 	}
 	if own := get(n, section); own != nil {
 		for _, entry := range own.Content {
-			switch {
-			case entry.Kind == yaml.ScalarNode:
-				add(entry, reference(section, entry.Value))
-			case section == "headers":
-				add(entry.Content[0], reference(section, entry.Content[1].Value))
-			default:
-				add(nil, entry)
+			if entry.Kind == yaml.SequenceNode { // an alias of a list
+				entries = append(entries, entry.Content...)
+			} else {
+				entries = append(entries, entry)
 			}
 		}
 	}
-	if len(all.Content) > 0 {
-		set(n, scalar(section), all)
+	list := &yaml.Node{Kind: yaml.SequenceNode}
+	if section == "headers" {
+		list.Kind = yaml.MappingNode
+	}
+	for _, entry := range entries {
+		name, component := entry, entry
+		if section == "headers" && entry.Kind == yaml.MappingNode {
+			name, component = entry.Content[0], entry.Content[1]
+		}
+		if component.Kind == yaml.ScalarNode {
+			component = reference(section, component.Value)
+		}
+		if section == "headers" {
+			set(list, name, component)
+		} else {
+			list.Content = append(list.Content, component)
+		}
+	}
+	if len(entries) > 0 {
+		set(n, scalar(section), list)
 	}
 }
 

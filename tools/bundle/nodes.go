@@ -40,10 +40,11 @@ func remove(n *yaml.Node, name string) *yaml.Node {
 	return value
 }
 
-func values(n *yaml.Node) []*yaml.Node {
-	var all []*yaml.Node
-	for i := 1; n != nil && n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
-		all = append(all, n.Content[i])
+func values(n *yaml.Node) (all []*yaml.Node) {
+	if n != nil && n.Kind == yaml.MappingNode {
+		for pair := range slices.Chunk(n.Content, 2) {
+			all = append(all, pair[1])
+		}
 	}
 	return all
 }
@@ -55,7 +56,7 @@ func reference(section, name string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle, Content: []*yaml.Node{scalar("$ref"), to}}
 }
 
-// expand returns a copy in which aliases and merges are resolved. Members that follow a merge replace the merged ones.
+// expand returns a copy in which aliases and merges are resolved. Members that are named replace the merged ones.
 func expand(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -67,7 +68,11 @@ func expand(n *yaml.Node) *yaml.Node {
 		case n.Kind != yaml.MappingNode:
 			c.Content = append(c.Content, expand(part))
 		case i%2 == 1 && n.Content[i-1].Tag == "!!merge":
-			c.Content = append(c.Content, expand(part).Content...)
+			for pair := range slices.Chunk(expand(part).Content, 2) {
+				if get(&c, pair[0].Value) == nil {
+					set(&c, pair[0], pair[1])
+				}
+			}
 		case i%2 == 1:
 			set(&c, n.Content[i-1], expand(part))
 		}
@@ -77,18 +82,14 @@ func expand(n *yaml.Node) *yaml.Node {
 
 // merge adds the members of a part, and of its mappings. It returns the name of one that is there already.
 func merge(into, part *yaml.Node) string {
-	for i := 1; i < len(part.Content); i += 2 {
-		name, value := part.Content[i-1], part.Content[i]
-		there := get(into, name.Value)
-		switch {
-		case there == nil:
+	for pair := range slices.Chunk(part.Content, 2) {
+		name, value := pair[0], pair[1]
+		if there := get(into, name.Value); there == nil {
 			into.Content = append(into.Content, name, value)
-		case there.Kind != yaml.MappingNode || value.Kind != yaml.MappingNode:
+		} else if there.Kind != yaml.MappingNode || value.Kind != yaml.MappingNode {
 			return name.Value
-		default:
-			if twice := merge(there, value); twice != "" {
-				return name.Value + "/" + twice
-			}
+		} else if twice := merge(there, value); twice != "" {
+			return name.Value + "/" + twice
 		}
 	}
 	return ""
