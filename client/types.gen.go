@@ -425,9 +425,6 @@ type Definition struct {
 
 // Delivery A delivery with its attempts.
 type Delivery struct {
-	// AttemptsLog Its attempts, from the first to the latest.
-	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
-
 	// DeliveryID The id of the delivery: `webhook-id` of what is sent.
 	DeliveryID string `json:"delivery_id"`
 
@@ -470,6 +467,9 @@ type Delivery struct {
 	// LastError What went wrong last; null if nothing did.
 	LastError *SendFailure      `json:"last_error"`
 	Links     map[string]string `json:"links"`
+
+	// AttemptsLog Its attempts, from the first to the latest.
+	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
 }
 
 // DeliveryAttempt One attempt to deliver.
@@ -1541,9 +1541,6 @@ type Waiting struct {
 type Webhook struct {
 	Meta `json:"-"`
 
-	// Secret Null in a repetition. What deliveries are signed with, as of Standard Webhooks: `whsec_` and the base64 of 32 bytes.
-	Secret string `json:"secret"`
-
 	// WebhookID The id of the webhook.
 	WebhookID string `json:"webhook_id"`
 
@@ -1584,6 +1581,9 @@ type Webhook struct {
 	// UpdatedAt When its owner or the server changed it last.
 	UpdatedAt time.Time         `json:"updated_at"`
 	Links     map[string]string `json:"links"`
+
+	// Secret Null in a repetition. What deliveries are signed with, as of Standard Webhooks: `whsec_` and the base64 of 32 bytes.
+	Secret string `json:"secret"`
 }
 
 // WebhookPatch A change of a webhook. What is left out stays as it is.

@@ -1054,9 +1054,6 @@ type Health struct {
 
 // IssuedWebhook A webhook with its secret.
 type IssuedWebhook struct {
-	// Secret Null in a repetition. What deliveries are signed with, as of Standard Webhooks: `whsec_` and the base64 of 32 bytes.
-	Secret *string `json:"secret"`
-
 	// WebhookID The id of the webhook.
 	WebhookID job.ID `json:"webhook_id"`
 
@@ -1097,6 +1094,9 @@ type IssuedWebhook struct {
 
 	// Links What can be done with the webhook now.
 	Links WebhookLinks `json:"links"`
+
+	// Secret Null in a repetition. What deliveries are signed with, as of Standard Webhooks: `whsec_` and the base64 of 32 bytes.
+	Secret *string `json:"secret"`
 }
 
 // ItemOutcome A failed item in a batch's outcome document.
@@ -1409,9 +1409,6 @@ type JobRetry struct {
 
 // JobSummary A job in a list.
 type JobSummary struct {
-	// Links Where the whole job is.
-	Links SelfLink `json:"links"`
-
 	// JobID The id of the job.
 	JobID    job.ID       `json:"job_id"`
 	Type     job.Type     `json:"type"`
@@ -1460,6 +1457,9 @@ type JobSummary struct {
 
 	// ScheduledFor The due time of the schedule that the job stands for. Not of a run that was triggered.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
+
+	// Links Where the whole job is.
+	Links SelfLink `json:"links"`
 }
 
 // JournalEntry A request of a session, or an attempt to deliver.
@@ -1526,9 +1526,6 @@ type KeyRequest struct {
 
 // LoggedDelivery A delivery with its attempts.
 type LoggedDelivery struct {
-	// AttemptsLog Its attempts, from the first to the latest.
-	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
-
 	// DeliveryID The id of the delivery: `webhook-id` of what is sent.
 	DeliveryID job.ID `json:"delivery_id"`
 
@@ -1571,6 +1568,9 @@ type LoggedDelivery struct {
 
 	// Links What can be done with the delivery.
 	Links DeliveryLinks `json:"links"`
+
+	// AttemptsLog Its attempts, from the first to the latest.
+	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
 }
 
 // MadeFixture A job that was made.

@@ -90,7 +90,7 @@ func (o *options) load(file string) (*openapi3.T, error) {
 	if err := yaml.Unmarshal(text, &root); err != nil {
 		return nil, err
 	}
-	keepOrder(&root, false)
+	keepOrder(&root, false, 0)
 	var document map[string]any
 	if err := root.Decode(&document); err != nil {
 		return nil, err
@@ -128,15 +128,23 @@ func (o *options) load(file string) (*openapi3.T, error) {
 	return openapi3.NewLoader().LoadFromData(plain)
 }
 
-// keepOrder has the generator keep the order in which a document names the members of its schemas.
-func keepOrder(node *yaml.Node, members bool) {
+// composed is how much later the members come that a schema adds to those of the schemas that it is composed of.
+const composed = 1_000_000
+
+// keepOrder has the generator keep the order in which a document names the members of its schemas; after is added to their lines.
+func keepOrder(node *yaml.Node, members bool, after int) {
+	for i := 0; node.Kind == yaml.MappingNode && i < len(node.Content); i += 2 {
+		if node.Content[i].Value == "allOf" {
+			after = composed
+		}
+	}
 	for i, child := range node.Content {
 		isValue := node.Kind == yaml.MappingNode && i%2 == 1
 		if members && isValue && child.Kind == yaml.MappingNode {
 			child.Content = append(child.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "x-order"},
-				&yaml.Node{Kind: yaml.ScalarNode, Value: strconv.Itoa(child.Line)})
+				&yaml.Node{Kind: yaml.ScalarNode, Value: strconv.Itoa(child.Line + after)})
 		}
-		keepOrder(child, isValue && node.Content[i-1].Value == "properties")
+		keepOrder(child, isValue && node.Content[i-1].Value == "properties", after)
 	}
 }
 
