@@ -509,8 +509,8 @@ type Emission struct {
 	Data json.RawMessage `json:"data,omitempty,omitzero"`
 }
 
-// Event Something that happened to a job, a batch, a bulk operation or a webhook. It never changes. Only an event of a job belongs to one: of
-// the others `job_id`, `seq` and `attempt` are null, and `batch_id` or `webhook_id` is there.
+// Event Something that happened to a job, a batch, a bulk operation or a webhook. It never changes. Only an event of a job belongs to one:
+// of the others `job_id`, `seq` and `attempt` are null, and `batch_id` or `webhook_id` is there.
 type Event struct {
 	// EventID The id of the event.
 	EventID string `json:"event_id"`

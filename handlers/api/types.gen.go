@@ -618,8 +618,8 @@ type DeliveryLinks struct {
 	Redeliver string `json:"redeliver"`
 }
 
-// DeliveryMembers One event on its way to one webhook, or to the callback of its job. Of a callback, `webhook_id` is null and `url` is there. Of an event
-// that belongs to no job, `job_id` and `seq` are null.
+// DeliveryMembers One event on its way to one webhook, or to the callback of its job. Of a callback, `webhook_id` is null and `url` is there. Of an
+// event that belongs to no job, `job_id` and `seq` are null.
 type DeliveryMembers struct {
 	// DeliveryID The id of the delivery: `webhook-id` of what is sent.
 	DeliveryID job.ID `json:"delivery_id"`
@@ -699,8 +699,8 @@ type EmissionDocument struct {
 // EmptyRequest An object without members.
 type EmptyRequest = map[string]interface{}
 
-// Event Something that happened to a job, a batch, a bulk operation or a webhook. It never changes. Only an event of a job belongs to one: of
-// the others `job_id`, `seq` and `attempt` are null, and `batch_id` or `webhook_id` is there.
+// Event Something that happened to a job, a batch, a bulk operation or a webhook. It never changes. Only an event of a job belongs to one:
+// of the others `job_id`, `seq` and `attempt` are null, and `batch_id` or `webhook_id` is there.
 type Event struct {
 	// EventID The id of the event.
 	EventID job.ID `json:"event_id"`
@@ -829,7 +829,8 @@ type FaultCount struct {
 // FaultEffect What happens. At least one member is given. `status`, `code`, `html`, `moved` and `close: before` stand instead of the work; with
 // the others it is done. Members of event streams count the events of one connection.
 type FaultEffect struct {
-	// Status The error of the contract that usually has this status, with its document; 503 is RFA_STORAGE_UNAVAILABLE. With `html` any status.
+	// Status The error of the contract that usually has this status, with its document; 503 is RFA_STORAGE_UNAVAILABLE. With `html` any
+	// status.
 	Status *int `json:"status,omitempty"`
 
 	// Code An error of the contract.
@@ -838,9 +839,9 @@ type FaultEffect struct {
 	// RetryAfter `Retry-After` of the answer, whichever that is, in seconds.
 	RetryAfter *int `json:"retry_after,omitempty"`
 
-	// RetryAfterAs How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all (`missing`),
-	// as neither number nor date (`garbage`), with a `fraction`, `negative`, or in `two_lines`, the second with one second more.
-	// A number that is needed is 1 without `retry_after`.
+	// RetryAfterAs How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all
+	// (`missing`), as neither number nor date (`garbage`), with a `fraction`, `negative`, or in `two_lines`, the second with one
+	// second more. A number that is needed is 1 without `retry_after`.
 	RetryAfterAs *string `json:"retry_after_as,omitempty"`
 
 	// HTML The page of a proxy instead of a problem document; 502 without a status.
@@ -869,7 +870,8 @@ type FaultEffect struct {
 	// Reset What ends the connection is a reset of TCP (RST) instead of an orderly end.
 	Reset *bool `json:"reset,omitempty"`
 
-	// Refuse From the answer on the process that gave it refuses new connections of all clients, 10s at most, and others end when they are idle.
+	// Refuse From the answer on the process that gave it refuses new connections of all clients, 10s at most, and others end when they are
+	// idle.
 	Refuse *string `json:"refuse,omitempty"`
 
 	// TLS Of `forgerun proxy --tls` alone: the service listens without TLS.

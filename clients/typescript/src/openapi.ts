@@ -748,8 +748,8 @@ export interface components {
          */
         BulkAction: "retry" | "cancel" | "delete";
         /**
-         * @description Something that happened to a job, a batch, a bulk operation or a webhook. It never changes. Only an event of a job belongs to one: of
-         *     the others `job_id`, `seq` and `attempt` are null, and `batch_id` or `webhook_id` is there.
+         * @description Something that happened to a job, a batch, a bulk operation or a webhook. It never changes. Only an event of a job belongs to one:
+         *     of the others `job_id`, `seq` and `attempt` are null, and `batch_id` or `webhook_id` is there.
          */
         Event: {
             /**
@@ -1951,16 +1951,19 @@ export interface components {
          *     the others it is done. Members of event streams count the events of one connection.
          */
         FaultEffect: {
-            /** @description The error of the contract that usually has this status, with its document; 503 is RFA_STORAGE_UNAVAILABLE. With `html` any status. */
+            /**
+             * @description The error of the contract that usually has this status, with its document; 503 is RFA_STORAGE_UNAVAILABLE. With `html` any
+             *     status.
+             */
             status?: number | null;
             /** @description An error of the contract. */
             code?: components["schemas"]["Code"] | null;
             /** @description `Retry-After` of the answer, whichever that is, in seconds. */
             retry_after?: number | null;
             /**
-             * @description How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all (`missing`),
-             *     as neither number nor date (`garbage`), with a `fraction`, `negative`, or in `two_lines`, the second with one second more.
-             *     A number that is needed is 1 without `retry_after`.
+             * @description How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all
+             *     (`missing`), as neither number nor date (`garbage`), with a `fraction`, `negative`, or in `two_lines`, the second with one
+             *     second more. A number that is needed is 1 without `retry_after`.
              * @enum {string|null}
              */
             retry_after_as?: "date" | "past" | "missing" | "garbage" | "fraction" | "negative" | "two_lines" | null;
@@ -1994,7 +1997,10 @@ export interface components {
             next_request?: "before" | "never" | "half" | null;
             /** @description What ends the connection is a reset of TCP (RST) instead of an orderly end. */
             reset?: boolean | null;
-            /** @description From the answer on the process that gave it refuses new connections of all clients, 10s at most, and others end when they are idle. */
+            /**
+             * @description From the answer on the process that gave it refuses new connections of all clients, 10s at most, and others end when they are
+             *     idle.
+             */
             refuse?: components["schemas"]["Span"];
             /** @description Of `forgerun proxy --tls` alone: the service listens without TLS. */
             tls?: null;
@@ -2214,8 +2220,8 @@ export interface components {
             attempts_log: components["schemas"]["DeliveryAttempt"][];
         };
         /**
-         * @description One event on its way to one webhook, or to the callback of its job. Of a callback, `webhook_id` is null and `url` is there. Of an event
-         *     that belongs to no job, `job_id` and `seq` are null.
+         * @description One event on its way to one webhook, or to the callback of its job. Of a callback, `webhook_id` is null and `url` is there. Of an
+         *     event that belongs to no job, `job_id` and `seq` are null.
          */
         DeliveryMembers: {
             /**
