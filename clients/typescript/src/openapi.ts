@@ -3,6 +3,40 @@
 export interface components {
     schemas: {
         /**
+         * @description The status in outcome documents, of a job's attempt or of a batch. It is case-sensitive.
+         * @enum {string}
+         */
+        JobStatus: "ACCEPTED" | "PROCESSING" | "COMPLETED" | "FAILED" | "CANCELLED" | "TIMED_OUT" | "COMPLETED_WITH_ERRORS";
+        /**
+         * Format: date-time
+         * @description A moment in RFC 3339, UTC, with microseconds.
+         * @example 2030-01-31T12:00:00.000000Z
+         */
+        Time: string;
+        /**
+         * @description The step at which an attempt, or an item of a batch, failed.
+         * @enum {string}
+         */
+        Stage: "validation" | "authorization" | "queuing" | "processing" | "rendering" | "conversion" | "storage" | "delivery";
+        /** @description A failed item in a batch's outcome document. */
+        ItemOutcome: {
+            /** @description The item's id in the request, or its zero-based index. */
+            itemId: string;
+            /** @enum {string} */
+            status: "FAILED" | "TIMED_OUT";
+            /** @description What happened. */
+            detail: string;
+            /** @description Whether the same item may succeed if it is tried again. */
+            retryable: boolean;
+            processingStage: components["schemas"]["Stage"];
+        };
+        /**
+         * @description The language of `title` and `detail`. On a message to a receiver or a broker it is English. Over HTTP it is the one that
+         *     the submission's `Accept-Language` asked for.
+         * @enum {string}
+         */
+        Language: "en" | "de" | "fr";
+        /**
          * @description The outcome of a batch, as draft-ratnawat-httpapi-async-problem-details describes it (its section 7). `jobId` is the id of
          *     the batch. `results` has failed items only, the first 50 of them; `detail` says how many there are.
          */
@@ -41,40 +75,6 @@ export interface components {
             results?: components["schemas"]["ItemOutcome"][];
             language?: components["schemas"]["Language"];
         } & (unknown & unknown);
-        /**
-         * @description The status in outcome documents, of a job's attempt or of a batch. It is case-sensitive.
-         * @enum {string}
-         */
-        JobStatus: "ACCEPTED" | "PROCESSING" | "COMPLETED" | "FAILED" | "CANCELLED" | "TIMED_OUT" | "COMPLETED_WITH_ERRORS";
-        /**
-         * Format: date-time
-         * @description A moment in RFC 3339, UTC, with microseconds.
-         * @example 2030-01-31T12:00:00.000000Z
-         */
-        Time: string;
-        /** @description A failed item in a batch's outcome document. */
-        ItemOutcome: {
-            /** @description The item's id in the request, or its zero-based index. */
-            itemId: string;
-            /** @enum {string} */
-            status: "FAILED" | "TIMED_OUT";
-            /** @description What happened. */
-            detail: string;
-            /** @description Whether the same item may succeed if it is tried again. */
-            retryable: boolean;
-            processingStage: components["schemas"]["Stage"];
-        };
-        /**
-         * @description The step at which an attempt, or an item of a batch, failed.
-         * @enum {string}
-         */
-        Stage: "validation" | "authorization" | "queuing" | "processing" | "rendering" | "conversion" | "storage" | "delivery";
-        /**
-         * @description The language of `title` and `detail`. On a message to a receiver or a broker it is English. Over HTTP it is the one that
-         *     the submission's `Accept-Language` asked for.
-         * @enum {string}
-         */
-        Language: "en" | "de" | "fr";
         /** @description The outcome document of a batch of which not all jobs succeeded. */
         BatchFailureDocument: components["schemas"]["BatchOutcomeDocument"] & {
             type: string;
@@ -88,19 +88,16 @@ export interface components {
         };
         /** @description An object without members. */
         EmptyRequest: Record<string, never>;
-        /** @description What a bulk operation would be about. */
-        BulkCount: {
-            /** @description The number of jobs that match. */
-            count: number;
-            /** @description How many of them the operation would change. */
-            changes: number;
-            /** @description Why it would leave the others as they are. */
-            left: components["schemas"]["BulkReason"][];
-            /** @description Whether there may be more of them. */
-            more: boolean;
-            /** @description The newest of them. */
-            sample: components["schemas"]["JobSummary"][];
-        };
+        /**
+         * @description What became of a job of a bulk operation.
+         * @enum {string}
+         */
+        BulkResult: "PENDING" | "SUCCEEDED" | "SKIPPED" | "FAILED";
+        /**
+         * @description What went wrong, for programs. Each code has a page under `/problems/`.
+         * @enum {string}
+         */
+        Code: "RFA_REQUEST_MALFORMED" | "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE" | "RFA_REQUEST_METHOD_NOT_ALLOWED" | "RFA_REQUEST_NOT_ACCEPTABLE" | "RFA_REQUEST_PAYLOAD_TOO_LARGE" | "RFA_JOB_VALIDATION_FAILED" | "RFA_AUTH_INVALID_CREDENTIALS" | "RFA_AUTH_TOKEN_EXPIRED" | "RFA_AUTH_FORBIDDEN" | "RFA_AUTH_API_KEY_DISABLED" | "RFA_JOB_NOT_FOUND" | "RFA_JOB_CONFLICT" | "RFA_EXEC_IDEMPOTENCY_CONFLICT" | "RFA_REQUEST_RATE_LIMITED" | "RFA_INTERNAL" | "RFA_STORAGE_DB_ERROR" | "RFA_STORAGE_UNAVAILABLE" | "RFA_EXEC_QUEUE_FULL" | "RFA_EXEC_WORKER_UNAVAILABLE" | "RFA_EXEC_TIMEOUT" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_CONFIG_INVALID" | "RFA_REQUEST_NOT_FOUND" | "RFA_CLIENT_NOT_FOUND" | "RFA_WEBHOOK_NOT_FOUND" | "RFA_BATCH_NOT_FOUND" | "RFA_BULK_NOT_FOUND" | "RFA_SCHEDULE_NOT_FOUND" | "RFA_JOB_NOT_FINISHED" | "RFA_RESULT_NOT_FOUND" | "RFA_JOB_GONE" | "RFA_RESULT_GONE";
         /** @description How many jobs a bulk operation leaves as they are for the same reason. */
         BulkReason: {
             result: components["schemas"]["BulkResult"];
@@ -112,19 +109,30 @@ export interface components {
             count: number;
         };
         /**
-         * @description What became of a job of a bulk operation.
+         * @description What a client asks for.
          * @enum {string}
          */
-        BulkResult: "PENDING" | "SUCCEEDED" | "SKIPPED" | "FAILED";
+        JobType: "EXECUTE" | "DEFERRED" | "EMIT_EVENT";
         /**
-         * @description What went wrong, for programs. Each code has a page under `/problems/`.
+         * @description A behaviour of the catalogue, which is the same every time, or CUSTOM.
          * @enum {string}
          */
-        Code: "RFA_REQUEST_MALFORMED" | "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE" | "RFA_REQUEST_METHOD_NOT_ALLOWED" | "RFA_REQUEST_NOT_ACCEPTABLE" | "RFA_REQUEST_PAYLOAD_TOO_LARGE" | "RFA_JOB_VALIDATION_FAILED" | "RFA_AUTH_INVALID_CREDENTIALS" | "RFA_AUTH_TOKEN_EXPIRED" | "RFA_AUTH_FORBIDDEN" | "RFA_AUTH_API_KEY_DISABLED" | "RFA_JOB_NOT_FOUND" | "RFA_JOB_CONFLICT" | "RFA_EXEC_IDEMPOTENCY_CONFLICT" | "RFA_REQUEST_RATE_LIMITED" | "RFA_INTERNAL" | "RFA_STORAGE_DB_ERROR" | "RFA_STORAGE_UNAVAILABLE" | "RFA_EXEC_QUEUE_FULL" | "RFA_EXEC_WORKER_UNAVAILABLE" | "RFA_EXEC_TIMEOUT" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_CONFIG_INVALID" | "RFA_REQUEST_NOT_FOUND" | "RFA_CLIENT_NOT_FOUND" | "RFA_WEBHOOK_NOT_FOUND" | "RFA_BATCH_NOT_FOUND" | "RFA_BULK_NOT_FOUND" | "RFA_SCHEDULE_NOT_FOUND" | "RFA_JOB_NOT_FINISHED" | "RFA_RESULT_NOT_FOUND" | "RFA_JOB_GONE" | "RFA_RESULT_GONE";
-        /** @description A job in a list. */
-        JobSummary: components["schemas"]["JobMembers"] & {
-            links: components["schemas"]["SelfLink"];
-        };
+        WorkKind: "SUCCESS_FAST" | "SUCCESS_NORMAL" | "SUCCESS_SLOW" | "FAIL_IMMEDIATE" | "FAIL_AFTER_PROGRESS" | "FAIL_AFTER_RETRYABLE" | "RUNS_LONG" | "RUNS_OVER_TIMEOUT" | "CPU_BURST" | "MEMORY_SPIKE" | "IO_HEAVY" | "MANY_SMALL_OUTPUTS" | "LARGE_OUTPUT" | "CANCEL_BEFORE_START" | "CANCEL_DURING_RUN" | "RETRY_ON_FAIL" | "RETRY_LIMIT_REACHED" | "DUPLICATE_SUBMIT_SAME_KEY" | "DUPLICATE_SUBMIT_DIFFERENT_KEY" | "WEBHOOK_SUCCESS" | "WEBHOOK_TIMEOUT" | "WEBHOOK_5XX" | "WEBHOOK_RETRIES_EXHAUSTED" | "WEBHOOK_SLOW_RECEIVER" | "SCHEDULED_ON_TIME" | "SCHEDULED_LATE_RECOVERY" | "SCHEDULED_FAR_FUTURE" | "PAYLOAD_SMALL" | "PAYLOAD_MEDIUM" | "PAYLOAD_LARGE" | "PAYLOAD_INVALID" | "CUSTOM";
+        /**
+         * @description Where a job is in its life.
+         * @enum {string}
+         */
+        State: "CREATED" | "QUEUED" | "ASSIGNED" | "RUNNING" | "SUCCEEDED" | "FAILED" | "CANCELED";
+        /**
+         * @description How it ended; null until it has.
+         * @enum {string|null}
+         */
+        NullableOutcome: "SUCCESS" | "FAILED" | "CANCELED" | null;
+        /**
+         * Format: date-time
+         * @description A moment, null for what has not happened.
+         */
+        NullableTime: string | null;
         /** @description What a job and its entry in a list have in common. */
         JobMembers: {
             /**
@@ -171,31 +179,6 @@ export interface components {
             /** @description The due time of the schedule that the job stands for. Not of a run that was triggered. */
             scheduled_for?: components["schemas"]["Time"];
         };
-        /**
-         * @description What a client asks for.
-         * @enum {string}
-         */
-        JobType: "EXECUTE" | "DEFERRED" | "EMIT_EVENT";
-        /**
-         * @description A behaviour of the catalogue, which is the same every time, or CUSTOM.
-         * @enum {string}
-         */
-        WorkKind: "SUCCESS_FAST" | "SUCCESS_NORMAL" | "SUCCESS_SLOW" | "FAIL_IMMEDIATE" | "FAIL_AFTER_PROGRESS" | "FAIL_AFTER_RETRYABLE" | "RUNS_LONG" | "RUNS_OVER_TIMEOUT" | "CPU_BURST" | "MEMORY_SPIKE" | "IO_HEAVY" | "MANY_SMALL_OUTPUTS" | "LARGE_OUTPUT" | "CANCEL_BEFORE_START" | "CANCEL_DURING_RUN" | "RETRY_ON_FAIL" | "RETRY_LIMIT_REACHED" | "DUPLICATE_SUBMIT_SAME_KEY" | "DUPLICATE_SUBMIT_DIFFERENT_KEY" | "WEBHOOK_SUCCESS" | "WEBHOOK_TIMEOUT" | "WEBHOOK_5XX" | "WEBHOOK_RETRIES_EXHAUSTED" | "WEBHOOK_SLOW_RECEIVER" | "SCHEDULED_ON_TIME" | "SCHEDULED_LATE_RECOVERY" | "SCHEDULED_FAR_FUTURE" | "PAYLOAD_SMALL" | "PAYLOAD_MEDIUM" | "PAYLOAD_LARGE" | "PAYLOAD_INVALID" | "CUSTOM";
-        /**
-         * @description Where a job is in its life.
-         * @enum {string}
-         */
-        State: "CREATED" | "QUEUED" | "ASSIGNED" | "RUNNING" | "SUCCEEDED" | "FAILED" | "CANCELED";
-        /**
-         * @description How it ended; null until it has.
-         * @enum {string|null}
-         */
-        NullableOutcome: "SUCCESS" | "FAILED" | "CANCELED" | null;
-        /**
-         * Format: date-time
-         * @description A moment, null for what has not happened.
-         */
-        NullableTime: string | null;
         /** @description Where the whole job is. */
         SelfLink: {
             /**
@@ -204,6 +187,28 @@ export interface components {
              */
             self: string;
         };
+        /** @description A job in a list. */
+        JobSummary: components["schemas"]["JobMembers"] & {
+            links: components["schemas"]["SelfLink"];
+        };
+        /** @description What a bulk operation would be about. */
+        BulkCount: {
+            /** @description The number of jobs that match. */
+            count: number;
+            /** @description How many of them the operation would change. */
+            changes: number;
+            /** @description Why it would leave the others as they are. */
+            left: components["schemas"]["BulkReason"][];
+            /** @description Whether there may be more of them. */
+            more: boolean;
+            /** @description The newest of them. */
+            sample: components["schemas"]["JobSummary"][];
+        };
+        /**
+         * @description How far a bulk operation has come.
+         * @enum {string}
+         */
+        BulkState: "PENDING" | "RUNNING" | "DONE" | "ABORTED";
         /** @description A bulk operation that was begun. */
         BulkReceipt: {
             /**
@@ -214,16 +219,6 @@ export interface components {
             state: components["schemas"]["BulkState"];
             created_at: components["schemas"]["Time"];
         };
-        /**
-         * @description How far a bulk operation has come.
-         * @enum {string}
-         */
-        BulkState: "PENDING" | "RUNNING" | "DONE" | "ABORTED";
-        /** @description A page of bulk operations. */
-        BulkPage: {
-            data: components["schemas"]["Bulk"][];
-            page: components["schemas"]["PageInfo"];
-        };
         /** @description The place of a page in its list. */
         PageInfo: {
             /** @description The most entries that the page may have. */
@@ -231,9 +226,9 @@ export interface components {
             /** @description The `cursor` of the next page; null at the end. */
             next_cursor: string | null;
         };
-        /** @description A page of the jobs of a bulk operation. */
-        BulkItemPage: {
-            data: components["schemas"]["BulkItem"][];
+        /** @description A page of bulk operations. */
+        BulkPage: {
+            data: components["schemas"]["Bulk"][];
             page: components["schemas"]["PageInfo"];
         };
         /** @description A job of a bulk operation. */
@@ -249,6 +244,23 @@ export interface components {
             /** @description What there is to say of the result. */
             detail: string | null;
             at: components["schemas"]["NullableTime"];
+        };
+        /** @description A page of the jobs of a bulk operation. */
+        BulkItemPage: {
+            data: components["schemas"]["BulkItem"][];
+            page: components["schemas"]["PageInfo"];
+        };
+        /** @description What the catalogue lets the job do. Of a job whose definition is damaged the kind alone is known. */
+        Scenario: {
+            /** @description The job's work kind. */
+            workKind: string;
+            /** @description How long its work takes in milliseconds. */
+            durationMs?: number;
+            /**
+             * @description The final state of the first attempt.
+             * @enum {string}
+             */
+            expectedOutcome?: "SUCCEEDED" | "FAILED" | "CANCELED";
         };
         /**
          * @description The outcome of one attempt of a job, as draft-ratnawat-httpapi-async-problem-details describes it. `jobStatus` follows
@@ -300,18 +312,6 @@ export interface components {
             scenario: components["schemas"]["Scenario"];
             language?: components["schemas"]["Language"];
         } & (unknown & unknown & unknown & unknown);
-        /** @description What the catalogue lets the job do. Of a job whose definition is damaged the kind alone is known. */
-        Scenario: {
-            /** @description The job's work kind. */
-            workKind: string;
-            /** @description How long its work takes in milliseconds. */
-            durationMs?: number;
-            /**
-             * @description The final state of the first attempt.
-             * @enum {string}
-             */
-            expectedOutcome?: "SUCCEEDED" | "FAILED" | "CANCELED";
-        };
         /** @description The outcome document of an attempt that failed. */
         FailureDocument: components["schemas"]["OutcomeDocument"] & {
             type: string;
@@ -326,6 +326,21 @@ export interface components {
             processingStage: components["schemas"]["Stage"];
             language: components["schemas"]["Language"];
         };
+        /** @description One part of a request that changes nothing. */
+        Warning: {
+            /**
+             * Format: json-pointer
+             * @description Where in the body: a JSON Pointer (RFC 6901).
+             */
+            pointer: string;
+            /** @description What becomes of it. */
+            detail: string;
+        };
+        /**
+         * @description What of a submission was accepted and changes nothing, such as parameters that the work kind ignores; absent if there is
+         *     nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
+         */
+        Warnings: components["schemas"]["Warning"][];
         /** @description The answer to a submission. */
         JobReceipt: {
             /**
@@ -336,21 +351,6 @@ export interface components {
             state: components["schemas"]["State"];
             created_at: components["schemas"]["Time"];
             warnings?: components["schemas"]["Warnings"];
-        };
-        /**
-         * @description What of a submission was accepted and changes nothing, such as parameters that the work kind ignores; absent if there is
-         *     nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
-         */
-        Warnings: components["schemas"]["Warning"][];
-        /** @description One part of a request that changes nothing. */
-        Warning: {
-            /**
-             * Format: json-pointer
-             * @description Where in the body: a JSON Pointer (RFC 6901).
-             */
-            pointer: string;
-            /** @description What becomes of it. */
-            detail: string;
         };
         /**
          * Format: date-time
@@ -368,6 +368,18 @@ export interface components {
             data: components["schemas"]["Schedule"][];
             page: components["schemas"]["PageInfo"];
         };
+        /** @description One thing that is wrong with a request; it has either `pointer` or `parameter`. */
+        Violation: {
+            /**
+             * Format: json-pointer
+             * @description Where in the body: a JSON Pointer (RFC 6901); empty for the whole.
+             */
+            pointer?: string;
+            /** @description The name of a query parameter. */
+            parameter?: string;
+            /** @description What is wrong and what is allowed. */
+            detail: string;
+        } & (unknown | unknown);
         /** @description A request that failed (RFC 9457). */
         Problem: {
             /**
@@ -409,18 +421,13 @@ export interface components {
              */
             reason?: "NOT_RETRYABLE" | "ATTEMPTS_EXHAUSTED";
         };
-        /** @description One thing that is wrong with a request; it has either `pointer` or `parameter`. */
-        Violation: {
-            /**
-             * Format: json-pointer
-             * @description Where in the body: a JSON Pointer (RFC 6901); empty for the whole.
-             */
-            pointer?: string;
-            /** @description The name of a query parameter. */
-            parameter?: string;
-            /** @description What is wrong and what is allowed. */
-            detail: string;
-        } & (unknown | unknown);
+        /**
+         * @description A duration as Go writes it, from 0s to 24h where nothing else is said.
+         * @example 200ms
+         * @example 1.5s
+         * @example 1m30s
+         */
+        Span: string | null;
         /** @description How the clock is to be moved, by exactly one member. */
         ClockMove: {
             /** @description By so much, at once, as in `90s` or `25h`. */
@@ -432,13 +439,6 @@ export interface components {
             /** @description So many of its seconds pass in a second, also if it was frozen. */
             rate?: number | null;
         };
-        /**
-         * @description A duration as Go writes it, from 0s to 24h where nothing else is said.
-         * @example 200ms
-         * @example 1.5s
-         * @example 1m30s
-         */
-        Span: string | null;
         /** @description Sessions. */
         SessionPage: {
             /** @description The sessions. */
@@ -454,6 +454,13 @@ export interface components {
         DeliveryPage: {
             data: components["schemas"]["Delivery"][];
             page: components["schemas"]["PageInfo"];
+        };
+        /** @description An event of the client's own. */
+        Emission: {
+            /** @description The event's name. */
+            name: string;
+            /** @description Any JSON, up to 256 KiB. */
+            data?: unknown;
         };
         /** @description The outcome document of an EMIT_EVENT job with the event that it published. */
         EmissionDocument: {
@@ -477,13 +484,6 @@ export interface components {
             attempt: number;
             scenario: components["schemas"]["Scenario"];
             emitted: components["schemas"]["Emission"];
-        };
-        /** @description An event of the client's own. */
-        Emission: {
-            /** @description The event's name. */
-            name: string;
-            /** @description Any JSON, up to 256 KiB. */
-            data?: unknown;
         };
         /** @description The data of bulk.completed. */
         BulkCompletedData: {
@@ -511,6 +511,11 @@ export interface components {
             /** @description Jobs for which it was refused. */
             failed: number;
         };
+        /**
+         * @description Why a webhook gets no events.
+         * @enum {string}
+         */
+        DisabledReason: "OWNER" | "GONE" | "FAILING";
         /** @description The data of webhook.disabled. */
         WebhookDisabledData: {
             /**
@@ -532,11 +537,6 @@ export interface components {
              */
             disabledAt: string;
         };
-        /**
-         * @description Why a webhook gets no events.
-         * @enum {string}
-         */
-        DisabledReason: "OWNER" | "GONE" | "FAILING";
         /** @description The data of webhook.test. */
         WebhookTestData: {
             /**
@@ -557,6 +557,147 @@ export interface components {
         EventName: "job.created" | "job.queued" | "job.assigned" | "job.running" | "job.succeeded" | "job.failed" | "job.canceled" | "job.retried" | "job.lease_expired" | "job.retries_exhausted" | "event.emitted" | "batch.completed" | "bulk.completed" | "webhook.disabled" | "webhook.test";
         /** @description Visible ASCII characters. The header `Idempotency-Key` may have it instead. */
         IdempotencyKey: string | null;
+        /**
+         * @description The codes that failures of jobs have.
+         * @enum {string}
+         */
+        FailureCode: "RFA_INTERNAL" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_EXEC_TIMEOUT" | "RFA_EXEC_WORKER_UNAVAILABLE";
+        /**
+         * @description What the outcome document of a planned failure says. What is absent is that of the reason `custom-failure`. All members that are
+         *     not named here are extension members of the document: up to 20, with names of a letter and 2 to 63 letters, digits and
+         *     underscores, and of at most 2 KiB in all. `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
+         *     `attempt`, `scenario`, `language` and `results` are the job's own, and cannot be planned.
+         */
+        PlannedProblem: {
+            /**
+             * Format: uri
+             * @description The problem type.
+             * @example https://example.com/problems/out-of-stock
+             */
+            type?: string | null;
+            /** @description The problem in a few words. */
+            title?: string | null;
+            /** @description The HTTP status that a synchronous answer would have had. */
+            status?: number | null;
+            /** @description What happened. */
+            detail?: string | null;
+            /** @description One of the codes that failures have; RFA_EXEC_TIMEOUT makes the `jobStatus` TIMED_OUT. */
+            code?: components["schemas"]["FailureCode"] | null;
+            /** @description Whether another attempt may be made; true without it. */
+            retryable?: boolean | null;
+            /** @description Seconds from the attempt's end until the next attempt, also an automatic one; without it, the backoff. */
+            retryAfter?: number | null;
+            /** @description The `processingStage`. */
+            stage?: components["schemas"]["Stage"] | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description How some attempts fail. */
+        PlannedFailure: {
+            /** @description The attempts that fail, from 1. */
+            attempts: number[];
+            /** @description When the attempt fails, within the duration; without it at the end. */
+            after?: components["schemas"]["Span"];
+            problem?: components["schemas"]["PlannedProblem"] | null;
+        };
+        /** @description What a CUSTOM job produces, with one of `size` and `body`; 1 KiB of JSON without them. */
+        PlannedResult: {
+            /**
+             * @description The media type of the bytes; application/json without it.
+             * @example text/plain
+             */
+            media_type?: string | null;
+            /** @description So many bytes, drawn from the seed. */
+            size?: number | null;
+            /** @description The text whose bytes in UTF-8, at most 262,144, are the result. */
+            body?: string | null;
+        };
+        /** @description An event that each attempt emits. */
+        PlannedEvent: {
+            /** @description The name. */
+            name: string;
+            /** @description Any JSON, which is the event's data. */
+            data?: unknown;
+            /** @description When it is emitted, within the duration. */
+            after?: components["schemas"]["Span"];
+        };
+        /**
+         * @description What a CUSTOM job does; without a member nothing of that sort, so that `{}` succeeds at once. Times are before the server's
+         *     time scale. What is random is drawn from the seed and the number of the attempt, so that every worker does the same.
+         */
+        Behavior: {
+            /** @description What the jitter and a result of a given size are drawn from; without it, the time of the request. */
+            seed?: number | null;
+            /** @description How long an attempt takes, less than the execution limit. */
+            duration?: components["schemas"]["Span"];
+            /** @description By how much an attempt is shorter or longer at most. Not more than the duration; both together less than the execution limit. */
+            jitter?: components["schemas"]["Span"];
+            /**
+             * @description The share of the duration that an attempt has behind it when it begins.
+             * @default 0
+             */
+            begin_at: number | null;
+            /** @description In how many steps, at equal distances, it reports its progress; 10 without it. */
+            steps?: number | null;
+            /** @description Which attempts fail, each named once. */
+            failures?: components["schemas"]["PlannedFailure"][] | null;
+            result?: components["schemas"]["PlannedResult"] | null;
+            /** @description Events that each attempt emits on its way, as `event.emitted`. */
+            emit?: components["schemas"]["PlannedEvent"][] | null;
+            /** @description The share of the time that it computes. All jobs of a worker together use half of its CPUs at most. */
+            cpu?: number | null;
+            /** @description How much memory it holds, in units of 1 MiB. All jobs of a worker together hold 64 MiB at most: a job takes what is left. */
+            memory_bytes?: number | null;
+            /** @description How many bytes it writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps. */
+            io_bytes?: number | null;
+        };
+        /** @description The parameters of a CUSTOM job. Other members are ignored. */
+        CustomParams: {
+            behavior?: components["schemas"]["Behavior"] | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /**
+         * @description A duration as Go writes it, from 0s to 24h.
+         * @example 200ms
+         * @example 1.5s
+         * @example 1m30s
+         */
+        SomeSpan: string;
+        /** @description The waits between the attempts of a job, as durations such as `1.5s` or `2m`, at most `24h`. */
+        Backoff: {
+            /**
+             * @description The form.
+             * @constant
+             */
+            strategy: "EXPONENTIAL";
+            base: components["schemas"]["SomeSpan"];
+            max: components["schemas"]["SomeSpan"];
+        } | {
+            /**
+             * @description The form.
+             * @constant
+             */
+            strategy: "CONSTANT";
+            delay: components["schemas"]["SomeSpan"];
+        } | {
+            /**
+             * @description The form.
+             * @constant
+             */
+            strategy: "LIST";
+            /** @description The waits. */
+            delays: components["schemas"]["SomeSpan"][];
+        };
+        /** @description The attempts of a job. It holds for the service's own retries and for those that are asked for. */
+        RetryPolicy: {
+            /** @description Attempts, the first one included; at most 1 + FORGERUN_MAX_RETRIES (4 by default). */
+            max_attempts?: number | null;
+            /** @description The waits between attempts. */
+            backoff?: components["schemas"]["Backoff"] | null;
+            /** @description Codes of the failures that the service retries by itself, as far as they are retryable; without any, all that are. */
+            codes?: components["schemas"]["FailureCode"][] | null;
+        };
         /** @description What a request for a job and an item of a batch have in common. */
         JobRequestMembers: {
             type: components["schemas"]["JobType"];
@@ -589,147 +730,6 @@ export interface components {
             /** @description An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more. */
             correlation_id?: string | null;
         };
-        /** @description The parameters of a CUSTOM job. Other members are ignored. */
-        CustomParams: {
-            behavior?: components["schemas"]["Behavior"] | null;
-        } & {
-            [key: string]: unknown;
-        };
-        /**
-         * @description What a CUSTOM job does; without a member nothing of that sort, so that `{}` succeeds at once. Times are before the server's
-         *     time scale. What is random is drawn from the seed and the number of the attempt, so that every worker does the same.
-         */
-        Behavior: {
-            /** @description What the jitter and a result of a given size are drawn from; without it, the time of the request. */
-            seed?: number | null;
-            /** @description How long an attempt takes, less than the execution limit. */
-            duration?: components["schemas"]["Span"];
-            /** @description By how much an attempt is shorter or longer at most. Not more than the duration; both together less than the execution limit. */
-            jitter?: components["schemas"]["Span"];
-            /**
-             * @description The share of the duration that an attempt has behind it when it begins.
-             * @default 0
-             */
-            begin_at: number | null;
-            /** @description In how many steps, at equal distances, it reports its progress; 10 without it. */
-            steps?: number | null;
-            /** @description Which attempts fail, each named once. */
-            failures?: components["schemas"]["PlannedFailure"][] | null;
-            result?: components["schemas"]["PlannedResult"] | null;
-            /** @description Events that each attempt emits on its way, as `event.emitted`. */
-            emit?: components["schemas"]["PlannedEvent"][] | null;
-            /** @description The share of the time that it computes. All jobs of a worker together use half of its CPUs at most. */
-            cpu?: number | null;
-            /** @description How much memory it holds, in units of 1 MiB. All jobs of a worker together hold 64 MiB at most: a job takes what is left. */
-            memory_bytes?: number | null;
-            /** @description How many bytes it writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps. */
-            io_bytes?: number | null;
-        };
-        /** @description How some attempts fail. */
-        PlannedFailure: {
-            /** @description The attempts that fail, from 1. */
-            attempts: number[];
-            /** @description When the attempt fails, within the duration; without it at the end. */
-            after?: components["schemas"]["Span"];
-            problem?: components["schemas"]["PlannedProblem"] | null;
-        };
-        /**
-         * @description What the outcome document of a planned failure says. What is absent is that of the reason `custom-failure`. All members that are
-         *     not named here are extension members of the document: up to 20, with names of a letter and 2 to 63 letters, digits and
-         *     underscores, and of at most 2 KiB in all. `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
-         *     `attempt`, `scenario`, `language` and `results` are the job's own, and cannot be planned.
-         */
-        PlannedProblem: {
-            /**
-             * Format: uri
-             * @description The problem type.
-             * @example https://example.com/problems/out-of-stock
-             */
-            type?: string | null;
-            /** @description The problem in a few words. */
-            title?: string | null;
-            /** @description The HTTP status that a synchronous answer would have had. */
-            status?: number | null;
-            /** @description What happened. */
-            detail?: string | null;
-            /** @description One of the codes that failures have; RFA_EXEC_TIMEOUT makes the `jobStatus` TIMED_OUT. */
-            code?: components["schemas"]["FailureCode"] | null;
-            /** @description Whether another attempt may be made; true without it. */
-            retryable?: boolean | null;
-            /** @description Seconds from the attempt's end until the next attempt, also an automatic one; without it, the backoff. */
-            retryAfter?: number | null;
-            /** @description The `processingStage`. */
-            stage?: components["schemas"]["Stage"] | null;
-        } & {
-            [key: string]: unknown;
-        };
-        /**
-         * @description The codes that failures of jobs have.
-         * @enum {string}
-         */
-        FailureCode: "RFA_INTERNAL" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_EXEC_TIMEOUT" | "RFA_EXEC_WORKER_UNAVAILABLE";
-        /** @description What a CUSTOM job produces, with one of `size` and `body`; 1 KiB of JSON without them. */
-        PlannedResult: {
-            /**
-             * @description The media type of the bytes; application/json without it.
-             * @example text/plain
-             */
-            media_type?: string | null;
-            /** @description So many bytes, drawn from the seed. */
-            size?: number | null;
-            /** @description The text whose bytes in UTF-8, at most 262,144, are the result. */
-            body?: string | null;
-        };
-        /** @description An event that each attempt emits. */
-        PlannedEvent: {
-            /** @description The name. */
-            name: string;
-            /** @description Any JSON, which is the event's data. */
-            data?: unknown;
-            /** @description When it is emitted, within the duration. */
-            after?: components["schemas"]["Span"];
-        };
-        /** @description The attempts of a job. It holds for the service's own retries and for those that are asked for. */
-        RetryPolicy: {
-            /** @description Attempts, the first one included; at most 1 + FORGERUN_MAX_RETRIES (4 by default). */
-            max_attempts?: number | null;
-            /** @description The waits between attempts. */
-            backoff?: components["schemas"]["Backoff"] | null;
-            /** @description Codes of the failures that the service retries by itself, as far as they are retryable; without any, all that are. */
-            codes?: components["schemas"]["FailureCode"][] | null;
-        };
-        /** @description The waits between the attempts of a job, as durations such as `1.5s` or `2m`, at most `24h`. */
-        Backoff: {
-            /**
-             * @description The form.
-             * @constant
-             */
-            strategy: "EXPONENTIAL";
-            base: components["schemas"]["SomeSpan"];
-            max: components["schemas"]["SomeSpan"];
-        } | {
-            /**
-             * @description The form.
-             * @constant
-             */
-            strategy: "CONSTANT";
-            delay: components["schemas"]["SomeSpan"];
-        } | {
-            /**
-             * @description The form.
-             * @constant
-             */
-            strategy: "LIST";
-            /** @description The waits. */
-            delays: components["schemas"]["SomeSpan"][];
-        };
-        /**
-         * @description A duration as Go writes it, from 0s to 24h.
-         * @example 200ms
-         * @example 1.5s
-         * @example 1m30s
-         */
-        SomeSpan: string;
         /** @description The items by what they are now. Jobs that were deleted are not counted. */
         BatchCounts: {
             created: number;
@@ -837,6 +837,30 @@ export interface components {
             /** @description The reason in a sentence. */
             detail: string;
         };
+        /**
+         * @description What went wrong with an attempt to deliver, or ended the delivery without one.
+         * @enum {string}
+         */
+        SendError: "TIMEOUT" | "CONNECTION_FAILED" | "CONNECTION_LOST" | "NAME_NOT_RESOLVED" | "TLS_FAILED" | "ADDRESS_FORBIDDEN" | "REDIRECT" | "INVALID_ANSWER" | "RATE_LIMITED" | "GONE" | "HTTP_4XX" | "HTTP_5XX" | "INTERNAL" | "WEBHOOK_DISABLED" | "WEBHOOK_DELETED";
+        /** @description What went wrong with an attempt, or ended a delivery. */
+        SendFailure: {
+            code: components["schemas"]["SendError"];
+            /** @description What failed and the receiver's address, such as `connection refused by 203.0.113.5:443`. */
+            detail: string;
+        };
+        /** @description What a receiver answered, as far as it is kept. */
+        ReceiverResponse: {
+            /** @description The headers by name, each with its lines. */
+            headers: {
+                [key: string]: string[];
+            };
+            /** @description The first 8 KiB of the body, if they are UTF-8 text without NUL. */
+            body: string | null;
+            /** @description The same in base64, if they are not; `body` is null then. */
+            body_base64?: string;
+            /** @description Whether the body had more. */
+            truncated: boolean;
+        };
         /** @description One attempt to deliver. */
         DeliveryAttempt: {
             /** @description The attempt's number. */
@@ -850,30 +874,6 @@ export interface components {
             error: components["schemas"]["SendFailure"] | null;
             /** @description What the receiver answered; null if it did not. */
             response: components["schemas"]["ReceiverResponse"] | null;
-        };
-        /** @description What went wrong with an attempt, or ended a delivery. */
-        SendFailure: {
-            code: components["schemas"]["SendError"];
-            /** @description What failed and the receiver's address, such as `connection refused by 203.0.113.5:443`. */
-            detail: string;
-        };
-        /**
-         * @description What went wrong with an attempt to deliver, or ended the delivery without one.
-         * @enum {string}
-         */
-        SendError: "TIMEOUT" | "CONNECTION_FAILED" | "CONNECTION_LOST" | "NAME_NOT_RESOLVED" | "TLS_FAILED" | "ADDRESS_FORBIDDEN" | "REDIRECT" | "INVALID_ANSWER" | "RATE_LIMITED" | "GONE" | "HTTP_4XX" | "HTTP_5XX" | "INTERNAL" | "WEBHOOK_DISABLED" | "WEBHOOK_DELETED";
-        /** @description What a receiver answered, as far as it is kept. */
-        ReceiverResponse: {
-            /** @description The headers by name, each with its lines. */
-            headers: {
-                [key: string]: string[];
-            };
-            /** @description The first 8 KiB of the body, if they are UTF-8 text without NUL. */
-            body: string | null;
-            /** @description The same in base64, if they are not; `body` is null then. */
-            body_base64?: string;
-            /** @description Whether the body had more. */
-            truncated: boolean;
         };
         /** @description A request for many jobs. */
         BatchRequest: {

@@ -6,6 +6,28 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 
+JobStatus: TypeAlias = "Literal['ACCEPTED', 'PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT', 'COMPLETED_WITH_ERRORS']"
+
+
+Time: TypeAlias = "str"
+
+
+Stage: TypeAlias = "Literal['validation', 'authorization', 'queuing', 'processing', 'rendering', 'conversion', 'storage', 'delivery']"
+
+
+class ItemOutcome(TypedDict):
+    """A failed item in a batch's outcome document."""
+
+    itemId: str
+    status: Literal['FAILED', 'TIMED_OUT']
+    detail: str
+    retryable: bool
+    processingStage: Stage
+
+
+Language: TypeAlias = "Literal['en', 'de', 'fr']"
+
+
 class BatchOutcomeDocument(TypedDict):
     """The outcome of a batch, as draft-ratnawat-httpapi-async-problem-details describes it (its section 7)."""
 
@@ -21,28 +43,6 @@ class BatchOutcomeDocument(TypedDict):
     correlationId: NotRequired[str]
     results: NotRequired[list[ItemOutcome]]
     language: NotRequired[Language]
-
-
-JobStatus: TypeAlias = "Literal['ACCEPTED', 'PROCESSING', 'COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT', 'COMPLETED_WITH_ERRORS']"
-
-
-Time: TypeAlias = "str"
-
-
-class ItemOutcome(TypedDict):
-    """A failed item in a batch's outcome document."""
-
-    itemId: str
-    status: Literal['FAILED', 'TIMED_OUT']
-    detail: str
-    retryable: bool
-    processingStage: Stage
-
-
-Stage: TypeAlias = "Literal['validation', 'authorization', 'queuing', 'processing', 'rendering', 'conversion', 'storage', 'delivery']"
-
-
-Language: TypeAlias = "Literal['en', 'de', 'fr']"
 
 
 class BatchFailureDocument(TypedDict):
@@ -65,14 +65,10 @@ class BatchFailureDocument(TypedDict):
 EmptyRequest: TypeAlias = "dict[str, Any]"
 
 
-class BulkCount(TypedDict):
-    """What a bulk operation would be about."""
+BulkResult: TypeAlias = "Literal['PENDING', 'SUCCEEDED', 'SKIPPED', 'FAILED']"
 
-    count: int
-    changes: int
-    left: list[BulkReason]
-    more: bool
-    sample: list[JobSummary]
+
+Code: TypeAlias = "Literal['RFA_REQUEST_MALFORMED', 'RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE', 'RFA_REQUEST_METHOD_NOT_ALLOWED', 'RFA_REQUEST_NOT_ACCEPTABLE', 'RFA_REQUEST_PAYLOAD_TOO_LARGE', 'RFA_JOB_VALIDATION_FAILED', 'RFA_AUTH_INVALID_CREDENTIALS', 'RFA_AUTH_TOKEN_EXPIRED', 'RFA_AUTH_FORBIDDEN', 'RFA_AUTH_API_KEY_DISABLED', 'RFA_JOB_NOT_FOUND', 'RFA_JOB_CONFLICT', 'RFA_EXEC_IDEMPOTENCY_CONFLICT', 'RFA_REQUEST_RATE_LIMITED', 'RFA_INTERNAL', 'RFA_STORAGE_DB_ERROR', 'RFA_STORAGE_UNAVAILABLE', 'RFA_EXEC_QUEUE_FULL', 'RFA_EXEC_WORKER_UNAVAILABLE', 'RFA_EXEC_TIMEOUT', 'RFA_DEPENDENCY_TIMEOUT', 'RFA_CONFIG_INVALID', 'RFA_REQUEST_NOT_FOUND', 'RFA_CLIENT_NOT_FOUND', 'RFA_WEBHOOK_NOT_FOUND', 'RFA_BATCH_NOT_FOUND', 'RFA_BULK_NOT_FOUND', 'RFA_SCHEDULE_NOT_FOUND', 'RFA_JOB_NOT_FINISHED', 'RFA_RESULT_NOT_FOUND', 'RFA_JOB_GONE', 'RFA_RESULT_GONE']"
 
 
 class BulkReason(TypedDict):
@@ -84,10 +80,49 @@ class BulkReason(TypedDict):
     count: int
 
 
-BulkResult: TypeAlias = "Literal['PENDING', 'SUCCEEDED', 'SKIPPED', 'FAILED']"
+JobType: TypeAlias = "Literal['EXECUTE', 'DEFERRED', 'EMIT_EVENT']"
 
 
-Code: TypeAlias = "Literal['RFA_REQUEST_MALFORMED', 'RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE', 'RFA_REQUEST_METHOD_NOT_ALLOWED', 'RFA_REQUEST_NOT_ACCEPTABLE', 'RFA_REQUEST_PAYLOAD_TOO_LARGE', 'RFA_JOB_VALIDATION_FAILED', 'RFA_AUTH_INVALID_CREDENTIALS', 'RFA_AUTH_TOKEN_EXPIRED', 'RFA_AUTH_FORBIDDEN', 'RFA_AUTH_API_KEY_DISABLED', 'RFA_JOB_NOT_FOUND', 'RFA_JOB_CONFLICT', 'RFA_EXEC_IDEMPOTENCY_CONFLICT', 'RFA_REQUEST_RATE_LIMITED', 'RFA_INTERNAL', 'RFA_STORAGE_DB_ERROR', 'RFA_STORAGE_UNAVAILABLE', 'RFA_EXEC_QUEUE_FULL', 'RFA_EXEC_WORKER_UNAVAILABLE', 'RFA_EXEC_TIMEOUT', 'RFA_DEPENDENCY_TIMEOUT', 'RFA_CONFIG_INVALID', 'RFA_REQUEST_NOT_FOUND', 'RFA_CLIENT_NOT_FOUND', 'RFA_WEBHOOK_NOT_FOUND', 'RFA_BATCH_NOT_FOUND', 'RFA_BULK_NOT_FOUND', 'RFA_SCHEDULE_NOT_FOUND', 'RFA_JOB_NOT_FINISHED', 'RFA_RESULT_NOT_FOUND', 'RFA_JOB_GONE', 'RFA_RESULT_GONE']"
+WorkKind: TypeAlias = "Literal['SUCCESS_FAST', 'SUCCESS_NORMAL', 'SUCCESS_SLOW', 'FAIL_IMMEDIATE', 'FAIL_AFTER_PROGRESS', 'FAIL_AFTER_RETRYABLE', 'RUNS_LONG', 'RUNS_OVER_TIMEOUT', 'CPU_BURST', 'MEMORY_SPIKE', 'IO_HEAVY', 'MANY_SMALL_OUTPUTS', 'LARGE_OUTPUT', 'CANCEL_BEFORE_START', 'CANCEL_DURING_RUN', 'RETRY_ON_FAIL', 'RETRY_LIMIT_REACHED', 'DUPLICATE_SUBMIT_SAME_KEY', 'DUPLICATE_SUBMIT_DIFFERENT_KEY', 'WEBHOOK_SUCCESS', 'WEBHOOK_TIMEOUT', 'WEBHOOK_5XX', 'WEBHOOK_RETRIES_EXHAUSTED', 'WEBHOOK_SLOW_RECEIVER', 'SCHEDULED_ON_TIME', 'SCHEDULED_LATE_RECOVERY', 'SCHEDULED_FAR_FUTURE', 'PAYLOAD_SMALL', 'PAYLOAD_MEDIUM', 'PAYLOAD_LARGE', 'PAYLOAD_INVALID', 'CUSTOM']"
+
+
+State: TypeAlias = "Literal['CREATED', 'QUEUED', 'ASSIGNED', 'RUNNING', 'SUCCEEDED', 'FAILED', 'CANCELED']"
+
+
+NullableOutcome: TypeAlias = "Literal['SUCCESS', 'FAILED', 'CANCELED', None]"
+
+
+NullableTime: TypeAlias = "str | None"
+
+
+class JobMembers(TypedDict):
+    """What a job and its entry in a list have in common."""
+
+    job_id: str
+    type: JobType
+    work_kind: WorkKind
+    state: State
+    outcome: NullableOutcome
+    created_at: Time
+    execution_at: NullableTime
+    updated_at: Time
+    started_at: NullableTime
+    finished_at: NullableTime
+    canceled_at: NullableTime
+    attempt: int
+    attempts: int
+    max_attempts: int
+    can_retry: bool
+    batch_id: str | None
+    correlation_id: str | None
+    schedule_id: NotRequired[str]
+    scheduled_for: NotRequired[Time]
+
+
+class SelfLink(TypedDict):
+    """Where the whole job is."""
+
+    self: str
 
 
 class JobSummary(TypedDict):
@@ -115,49 +150,17 @@ class JobSummary(TypedDict):
     links: SelfLink
 
 
-class JobMembers(TypedDict):
-    """What a job and its entry in a list have in common."""
+class BulkCount(TypedDict):
+    """What a bulk operation would be about."""
 
-    job_id: str
-    type: JobType
-    work_kind: WorkKind
-    state: State
-    outcome: NullableOutcome
-    created_at: Time
-    execution_at: NullableTime
-    updated_at: Time
-    started_at: NullableTime
-    finished_at: NullableTime
-    canceled_at: NullableTime
-    attempt: int
-    attempts: int
-    max_attempts: int
-    can_retry: bool
-    batch_id: str | None
-    correlation_id: str | None
-    schedule_id: NotRequired[str]
-    scheduled_for: NotRequired[Time]
+    count: int
+    changes: int
+    left: list[BulkReason]
+    more: bool
+    sample: list[JobSummary]
 
 
-JobType: TypeAlias = "Literal['EXECUTE', 'DEFERRED', 'EMIT_EVENT']"
-
-
-WorkKind: TypeAlias = "Literal['SUCCESS_FAST', 'SUCCESS_NORMAL', 'SUCCESS_SLOW', 'FAIL_IMMEDIATE', 'FAIL_AFTER_PROGRESS', 'FAIL_AFTER_RETRYABLE', 'RUNS_LONG', 'RUNS_OVER_TIMEOUT', 'CPU_BURST', 'MEMORY_SPIKE', 'IO_HEAVY', 'MANY_SMALL_OUTPUTS', 'LARGE_OUTPUT', 'CANCEL_BEFORE_START', 'CANCEL_DURING_RUN', 'RETRY_ON_FAIL', 'RETRY_LIMIT_REACHED', 'DUPLICATE_SUBMIT_SAME_KEY', 'DUPLICATE_SUBMIT_DIFFERENT_KEY', 'WEBHOOK_SUCCESS', 'WEBHOOK_TIMEOUT', 'WEBHOOK_5XX', 'WEBHOOK_RETRIES_EXHAUSTED', 'WEBHOOK_SLOW_RECEIVER', 'SCHEDULED_ON_TIME', 'SCHEDULED_LATE_RECOVERY', 'SCHEDULED_FAR_FUTURE', 'PAYLOAD_SMALL', 'PAYLOAD_MEDIUM', 'PAYLOAD_LARGE', 'PAYLOAD_INVALID', 'CUSTOM']"
-
-
-State: TypeAlias = "Literal['CREATED', 'QUEUED', 'ASSIGNED', 'RUNNING', 'SUCCEEDED', 'FAILED', 'CANCELED']"
-
-
-NullableOutcome: TypeAlias = "Literal['SUCCESS', 'FAILED', 'CANCELED', None]"
-
-
-NullableTime: TypeAlias = "str | None"
-
-
-class SelfLink(TypedDict):
-    """Where the whole job is."""
-
-    self: str
+BulkState: TypeAlias = "Literal['PENDING', 'RUNNING', 'DONE', 'ABORTED']"
 
 
 class BulkReceipt(TypedDict):
@@ -168,16 +171,6 @@ class BulkReceipt(TypedDict):
     created_at: Time
 
 
-BulkState: TypeAlias = "Literal['PENDING', 'RUNNING', 'DONE', 'ABORTED']"
-
-
-class BulkPage(TypedDict):
-    """A page of bulk operations."""
-
-    data: list[Bulk]
-    page: PageInfo
-
-
 class PageInfo(TypedDict):
     """The place of a page in its list."""
 
@@ -185,10 +178,10 @@ class PageInfo(TypedDict):
     next_cursor: str | None
 
 
-class BulkItemPage(TypedDict):
-    """A page of the jobs of a bulk operation."""
+class BulkPage(TypedDict):
+    """A page of bulk operations."""
 
-    data: list[BulkItem]
+    data: list[Bulk]
     page: PageInfo
 
 
@@ -200,6 +193,21 @@ class BulkItem(TypedDict):
     code: Code | None
     detail: str | None
     at: NullableTime
+
+
+class BulkItemPage(TypedDict):
+    """A page of the jobs of a bulk operation."""
+
+    data: list[BulkItem]
+    page: PageInfo
+
+
+class Scenario(TypedDict):
+    """What the catalogue lets the job do."""
+
+    workKind: str
+    durationMs: NotRequired[int]
+    expectedOutcome: NotRequired[Literal['SUCCEEDED', 'FAILED', 'CANCELED']]
 
 
 class OutcomeDocument(TypedDict):
@@ -224,14 +232,6 @@ class OutcomeDocument(TypedDict):
     language: NotRequired[Language]
 
 
-class Scenario(TypedDict):
-    """What the catalogue lets the job do."""
-
-    workKind: str
-    durationMs: NotRequired[int]
-    expectedOutcome: NotRequired[Literal['SUCCEEDED', 'FAILED', 'CANCELED']]
-
-
 class FailureDocument(TypedDict):
     """The outcome document of an attempt that failed."""
 
@@ -254,6 +254,16 @@ class FailureDocument(TypedDict):
     language: Language
 
 
+class Warning(TypedDict):
+    """One part of a request that changes nothing."""
+
+    pointer: str
+    detail: str
+
+
+Warnings: TypeAlias = "list[Warning]"
+
+
 class JobReceipt(TypedDict):
     """The answer to a submission."""
 
@@ -261,16 +271,6 @@ class JobReceipt(TypedDict):
     state: State
     created_at: Time
     warnings: NotRequired[Warnings]
-
-
-Warnings: TypeAlias = "list[Warning]"
-
-
-class Warning(TypedDict):
-    """One part of a request that changes nothing."""
-
-    pointer: str
-    detail: str
 
 
 UtcTime: TypeAlias = "str"
@@ -290,6 +290,14 @@ class SchedulePage(TypedDict):
     page: PageInfo
 
 
+class Violation(TypedDict):
+    """One thing that is wrong with a request; it has either `pointer` or `parameter`."""
+
+    pointer: NotRequired[str]
+    parameter: NotRequired[str]
+    detail: str
+
+
 class Problem(TypedDict):
     """A request that failed (RFC 9457)."""
 
@@ -307,12 +315,7 @@ class Problem(TypedDict):
     reason: NotRequired[Literal['NOT_RETRYABLE', 'ATTEMPTS_EXHAUSTED']]
 
 
-class Violation(TypedDict):
-    """One thing that is wrong with a request; it has either `pointer` or `parameter`."""
-
-    pointer: NotRequired[str]
-    parameter: NotRequired[str]
-    detail: str
+Span: TypeAlias = "str | None"
 
 
 class ClockMove(TypedDict):
@@ -322,9 +325,6 @@ class ClockMove(TypedDict):
     set: NotRequired[UtcTime | None]
     freeze: NotRequired[bool | None]
     rate: NotRequired[float | None]
-
-
-Span: TypeAlias = "str | None"
 
 
 class SessionPage(TypedDict):
@@ -348,6 +348,13 @@ class DeliveryPage(TypedDict):
     page: PageInfo
 
 
+class Emission(TypedDict):
+    """An event of the client's own."""
+
+    name: str
+    data: NotRequired[Any]
+
+
 class EmissionDocument(TypedDict):
     """The outcome document of an EMIT_EVENT job with the event that it published."""
 
@@ -359,13 +366,6 @@ class EmissionDocument(TypedDict):
     attempt: int
     scenario: Scenario
     emitted: Emission
-
-
-class Emission(TypedDict):
-    """An event of the client's own."""
-
-    name: str
-    data: NotRequired[Any]
 
 
 class BulkCompletedData(TypedDict):
@@ -380,6 +380,9 @@ class BulkCompletedData(TypedDict):
     failed: int
 
 
+DisabledReason: TypeAlias = "Literal['OWNER', 'GONE', 'FAILING']"
+
+
 class WebhookDisabledData(TypedDict):
     """The data of webhook.disabled."""
 
@@ -388,9 +391,6 @@ class WebhookDisabledData(TypedDict):
     text: str
     language: NotRequired[Literal['en']]
     disabledAt: str
-
-
-DisabledReason: TypeAlias = "Literal['OWNER', 'GONE', 'FAILING']"
 
 
 class WebhookTestData(TypedDict):
@@ -408,48 +408,7 @@ EventName: TypeAlias = "Literal['job.created', 'job.queued', 'job.assigned', 'jo
 IdempotencyKey: TypeAlias = "str | None"
 
 
-class JobRequestMembers(TypedDict):
-    """What a request for a job and an item of a batch have in common."""
-
-    type: JobType
-    work_kind: NotRequired[WorkKind | None]
-    execution_at: NotRequired[UtcTime | None]
-    callback: NotRequired[str | None]
-    params: NotRequired[CustomParams | dict[str, Any] | None]
-    auto_retry: NotRequired[bool | None]
-    retry: NotRequired[RetryPolicy | None]
-    event: NotRequired[Emission | None]
-    correlation_id: NotRequired[str | None]
-
-
-class CustomParams(TypedDict):
-    """The parameters of a CUSTOM job."""
-
-    behavior: NotRequired[Behavior | None]
-
-
-class Behavior(TypedDict):
-    """What a CUSTOM job does; without a member nothing of that sort, so that `{}` succeeds at once."""
-
-    seed: NotRequired[int | None]
-    duration: NotRequired[Span]
-    jitter: NotRequired[Span]
-    begin_at: NotRequired[float | None]
-    steps: NotRequired[int | None]
-    failures: NotRequired[list[PlannedFailure] | None]
-    result: NotRequired[PlannedResult | None]
-    emit: NotRequired[list[PlannedEvent] | None]
-    cpu: NotRequired[float | None]
-    memory_bytes: NotRequired[int | None]
-    io_bytes: NotRequired[int | None]
-
-
-class PlannedFailure(TypedDict):
-    """How some attempts fail."""
-
-    attempts: list[int]
-    after: NotRequired[Span]
-    problem: NotRequired[PlannedProblem | None]
+FailureCode: TypeAlias = "Literal['RFA_INTERNAL', 'RFA_DEPENDENCY_TIMEOUT', 'RFA_EXEC_TIMEOUT', 'RFA_EXEC_WORKER_UNAVAILABLE']"
 
 
 class PlannedProblem(TypedDict):
@@ -465,7 +424,12 @@ class PlannedProblem(TypedDict):
     stage: NotRequired[Stage | None]
 
 
-FailureCode: TypeAlias = "Literal['RFA_INTERNAL', 'RFA_DEPENDENCY_TIMEOUT', 'RFA_EXEC_TIMEOUT', 'RFA_EXEC_WORKER_UNAVAILABLE']"
+class PlannedFailure(TypedDict):
+    """How some attempts fail."""
+
+    attempts: list[int]
+    after: NotRequired[Span]
+    problem: NotRequired[PlannedProblem | None]
 
 
 class PlannedResult(TypedDict):
@@ -484,12 +448,29 @@ class PlannedEvent(TypedDict):
     after: NotRequired[Span]
 
 
-class RetryPolicy(TypedDict):
-    """The attempts of a job."""
+class Behavior(TypedDict):
+    """What a CUSTOM job does; without a member nothing of that sort, so that `{}` succeeds at once."""
 
-    max_attempts: NotRequired[int | None]
-    backoff: NotRequired[Backoff | None]
-    codes: NotRequired[list[FailureCode] | None]
+    seed: NotRequired[int | None]
+    duration: NotRequired[Span]
+    jitter: NotRequired[Span]
+    begin_at: NotRequired[float | None]
+    steps: NotRequired[int | None]
+    failures: NotRequired[list[PlannedFailure] | None]
+    result: NotRequired[PlannedResult | None]
+    emit: NotRequired[list[PlannedEvent] | None]
+    cpu: NotRequired[float | None]
+    memory_bytes: NotRequired[int | None]
+    io_bytes: NotRequired[int | None]
+
+
+class CustomParams(TypedDict):
+    """The parameters of a CUSTOM job."""
+
+    behavior: NotRequired[Behavior | None]
+
+
+SomeSpan: TypeAlias = "str"
 
 
 class BackoffChoice1(TypedDict):
@@ -517,7 +498,26 @@ class BackoffChoice3(TypedDict):
 Backoff: TypeAlias = "BackoffChoice1 | BackoffChoice2 | BackoffChoice3"
 
 
-SomeSpan: TypeAlias = "str"
+class RetryPolicy(TypedDict):
+    """The attempts of a job."""
+
+    max_attempts: NotRequired[int | None]
+    backoff: NotRequired[Backoff | None]
+    codes: NotRequired[list[FailureCode] | None]
+
+
+class JobRequestMembers(TypedDict):
+    """What a request for a job and an item of a batch have in common."""
+
+    type: JobType
+    work_kind: NotRequired[WorkKind | None]
+    execution_at: NotRequired[UtcTime | None]
+    callback: NotRequired[str | None]
+    params: NotRequired[CustomParams | dict[str, Any] | None]
+    auto_retry: NotRequired[bool | None]
+    retry: NotRequired[RetryPolicy | None]
+    event: NotRequired[Emission | None]
+    correlation_id: NotRequired[str | None]
 
 
 class BatchCounts(TypedDict):
@@ -591,15 +591,7 @@ class DisabledCause(TypedDict):
     detail: str
 
 
-class DeliveryAttempt(TypedDict):
-    """One attempt to deliver."""
-
-    number: int
-    started_at: Time
-    duration_ms: int
-    status: int | None
-    error: SendFailure | None
-    response: ReceiverResponse | None
+SendError: TypeAlias = "Literal['TIMEOUT', 'CONNECTION_FAILED', 'CONNECTION_LOST', 'NAME_NOT_RESOLVED', 'TLS_FAILED', 'ADDRESS_FORBIDDEN', 'REDIRECT', 'INVALID_ANSWER', 'RATE_LIMITED', 'GONE', 'HTTP_4XX', 'HTTP_5XX', 'INTERNAL', 'WEBHOOK_DISABLED', 'WEBHOOK_DELETED']"
 
 
 class SendFailure(TypedDict):
@@ -609,9 +601,6 @@ class SendFailure(TypedDict):
     detail: str
 
 
-SendError: TypeAlias = "Literal['TIMEOUT', 'CONNECTION_FAILED', 'CONNECTION_LOST', 'NAME_NOT_RESOLVED', 'TLS_FAILED', 'ADDRESS_FORBIDDEN', 'REDIRECT', 'INVALID_ANSWER', 'RATE_LIMITED', 'GONE', 'HTTP_4XX', 'HTTP_5XX', 'INTERNAL', 'WEBHOOK_DISABLED', 'WEBHOOK_DELETED']"
-
-
 class ReceiverResponse(TypedDict):
     """What a receiver answered, as far as it is kept."""
 
@@ -619,6 +608,17 @@ class ReceiverResponse(TypedDict):
     body: str | None
     body_base64: NotRequired[str]
     truncated: bool
+
+
+class DeliveryAttempt(TypedDict):
+    """One attempt to deliver."""
+
+    number: int
+    started_at: Time
+    duration_ms: int
+    status: int | None
+    error: SendFailure | None
+    response: ReceiverResponse | None
 
 
 class BatchRequest(TypedDict):
