@@ -28,7 +28,7 @@ import (
 func (d *Document) Check(t testing.TB, r *http.Request, res *http.Response, body []byte) {
 	t.Helper()
 	if err := d.Verify(r.Method, r.URL.EscapedPath(), res, body); err != nil {
-		t.Errorf("%s %s answered %d, not as documented: %v\n%s", r.Method, r.URL.EscapedPath(), res.StatusCode, err, clip(body))
+		t.Errorf("%s %s answered %d, not as documented: %v\n%.4000s", r.Method, r.URL.EscapedPath(), res.StatusCode, err, body)
 	}
 }
 
@@ -83,27 +83,24 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 // response returns what the document says of a status, nil for nothing. A 404 of x-any-request is for unknown paths only, and a 405 for
 // methods that a path lacks. The library's own search is looser: it takes // as /, and GET /v1/jobs/batch as a job's path.
 func (d *Document) response(r *http.Request, status string) *v3.Response {
-	var item *v3.PathItem
-	var operation *v3.Operation
-	least := math.MaxInt // parameters
-	for template, one := range d.model.Paths.PathItems.FromOldest() {
+	found, least := "", math.MaxInt // parameters
+	for template := range as[object](d.root["paths"]) {
 		if n := strings.Count(template, "{"); n < least && matches(template, r.URL.EscapedPath()) {
-			item, least = one, n
+			found, least = template, n
 		}
 	}
+	item, others := d.model.Paths.PathItems.GetOrZero(found), d.model.Paths.PathItems.GetOrZero(anyRequest)
+	var operation *v3.Operation
 	if item != nil {
 		operation = item.GetOperations().GetOrZero(strings.ToLower(r.Method))
 	}
-	switch {
-	case operation != nil && operation.Responses.Codes.GetOrZero(status) != nil:
+	if operation != nil && operation.Responses.Codes.GetOrZero(status) != nil {
 		return operation.Responses.Codes.GetOrZero(status)
-	case status == "404" && item != nil, status == "405" && (item == nil || operation != nil):
+	}
+	if others == nil || status == "404" && item != nil || status == "405" && (item == nil || operation != nil) {
 		return nil
 	}
-	if of := d.model.Paths.PathItems.GetOrZero(anyRequest); of != nil {
-		return of.Get.Responses.Codes.GetOrZero(status)
-	}
-	return nil
+	return others.Get.Responses.Codes.GetOrZero(status)
 }
 
 // ofHTTP are headers that belong to the protocol, not to the API.
@@ -129,58 +126,47 @@ func isJSON(media string) bool {
 // checkStatus checks that a problem document has the status of its response (RFC 9457, section 3.1.2).
 func checkStatus(status int, body []byte) error {
 	var problem struct{ Status any }
-	if json.Unmarshal(body, &problem) != nil || status < http.StatusBadRequest {
-		return nil
-	}
-	if own, ok := problem.Status.(float64); ok && int(own) != status {
+	_ = json.Unmarshal(body, &problem) // the schema finds what is wrong
+	if own, ok := problem.Status.(float64); ok && status >= 400 && int(own) != status {
 		return fmt.Errorf("the problem document says status %v", own)
 	}
 	return nil
 }
 
-// clip shortens a body for a message.
-func clip(body []byte) []byte {
-	const limit = 4000
-	return body[:min(limit, len(body))]
-}
-
 // Transport checks every response that passes through it, and fails the document's test. It skips the bodies of event streams,
 // and responses that break off.
 func (d *Document) Transport(next http.RoundTripper) http.RoundTripper {
-	return transport{d, next}
+	return transport(func(r *http.Request) (*http.Response, error) {
+		res, err := next.RoundTrip(r)
+		if err != nil {
+			return nil, err
+		}
+		var body []byte
+		if res.Header.Get("Content-Type") != "text/event-stream" {
+			body, err = io.ReadAll(res.Body)
+			again := io.MultiReader(bytes.NewReader(body), iotest.ErrReader(cmp.Or(err, io.EOF)))
+			res.Body = struct {
+				io.Reader
+				io.Closer
+			}{again, res.Body}
+		}
+		if err == nil {
+			d.Check(d.t, r, res, body)
+		}
+		return res, nil
+	})
 }
 
-type transport struct {
-	document *Document
-	next     http.RoundTripper
-}
+type transport func(*http.Request) (*http.Response, error)
 
 // RoundTrip sends the request on.
-func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	res, err := t.next.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	var body []byte
-	if res.Header.Get("Content-Type") != "text/event-stream" {
-		body, err = io.ReadAll(res.Body)
-		again := io.MultiReader(bytes.NewReader(body), iotest.ErrReader(cmp.Or(err, io.EOF)))
-		res.Body = struct {
-			io.Reader
-			io.Closer
-		}{again, res.Body}
-	}
-	if err == nil {
-		t.document.Check(t.document.t, r, res, body)
-	}
-	return res, nil
-}
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 // CheckDelivery fails the test if a request to a receiver is not documented like this.
 func (d *Document) CheckDelivery(t testing.TB, h http.Header, body []byte) {
 	t.Helper()
 	if err := d.VerifyDelivery(h, body); err != nil {
-		t.Errorf("a delivery is not as documented: %v\n%v\n%s", err, h, clip(body))
+		t.Errorf("a delivery is not as documented: %v\n%v\n%.4000s", err, h, body)
 	}
 }
 
@@ -224,15 +210,11 @@ func (d *Document) VerifyDelivery(h http.Header, body []byte) error {
 
 // hook returns the webhook whose header ce-type allows an event, nil if there is none.
 func (d *Document) hook(event string) *v3.PathItem {
-	for _, hook := range d.model.Webhooks.FromOldest() {
-		for _, p := range hook.Post.Parameters {
-			if p.Name != "ce-type" {
-				continue
-			}
-			for _, value := range p.Schema.Schema().Enum {
-				if value.Value == event {
-					return hook
-				}
+	for name, hook := range as[object](d.root["webhooks"]) {
+		for _, parameter := range as[[]any](as[object](as[object](hook)["post"])["parameters"]) {
+			p := as[object](parameter)
+			if p["name"] == "ce-type" && slices.Contains(as[[]any](d.flat(p["schema"])["enum"]), any(event)) {
+				return d.model.Webhooks.GetOrZero(name)
 			}
 		}
 	}

@@ -19,86 +19,74 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is a parsed document and the schemas in it.
-type document struct {
-	root     object
-	text     []byte     // in JSON
-	mu       sync.Mutex // protects compiler and the model
-	compiler *jsonschema.Compiler
-}
-
-// home is the address of the document within the compiler.
-const home = "https://apitest.invalid/document"
-
-// parsed has a func() (*T, error) for the digest of each document.
-var parsed sync.Map
-
-// parseOnce parses each text in YAML once per process. change may change it before.
-func parseOnce[T any](t testing.TB, text []byte, change func(*document), parse func(*document) (*T, error)) *T {
-	t.Helper()
-	load, _ := parsed.LoadOrStore(sha256.Sum256(text), sync.OnceValues(func() (*T, error) {
-		d := &document{compiler: jsonschema.NewCompiler()}
-		if err := yaml.Unmarshal(text, &d.root); err != nil {
-			return nil, err
-		}
-		change(d)
-		var err error
-		if d.text, err = json.Marshal(d.root); err != nil {
-			return nil, err
-		}
-		root, err := jsonschema.UnmarshalJSON(bytes.NewReader(d.text))
-		if err != nil {
-			return nil, err
-		}
-		d.compiler.AssertFormat()
-		if err := errors.Join(json.Unmarshal(d.text, &d.root), d.compiler.AddResource(home, root)); err != nil {
-			return nil, err
-		}
-		return parse(d)
-	}))
-	made, err := load.(func() (*T, error))()
-	if err != nil {
-		t.Fatalf("cannot read the document: %v", err)
-	}
-	return made
-}
-
-// find returns what a reference is to, nil for nothing.
-func (d *document) find(ref string) any {
-	var value any = d.root
-	for name := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
-		value = as[object](value)[name]
-	}
-	return value
-}
-
-// schema returns the schema at a JSON Pointer with a #. It panics if there is none.
-func (d *document) schema(pointer string) *jsonschema.Schema {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.compiler.MustCompile(home + pointer)
-}
-
 // Document is an OpenAPI document. It is safe for concurrent use.
 type Document struct {
 	t testing.TB
-	*openAPI
-}
-
-// openAPI is a parsed document. The library builds the model when it is read.
-type openAPI struct {
 	*document
-	model   *v3.Document
-	options config.Option // with one cache of compiled schemas
 }
 
-// anyRequest is the path under which the model has the responses of x-any-request.
-const anyRequest = "/.any-request"
+// Streams is an AsyncAPI document. It is safe for concurrent use.
+type Streams struct{ *document }
 
 // New reads an OpenAPI document in YAML.
-func New(t testing.TB, text []byte) *Document {
+func New(t testing.TB, text []byte) *Document { return &Document{t, parseOnce(t, text)} }
+
+// NewStreams reads an AsyncAPI document in YAML.
+func NewStreams(t testing.TB, text []byte) *Streams { return &Streams{parseOnce(t, text)} }
+
+// document is a parsed document.
+type document struct {
+	root     object
+	mu       sync.Mutex // protects the rest
+	compiler *jsonschema.Compiler
+	model    *v3.Document  // of OpenAPI; the library builds it when it is read
+	options  config.Option // with one cache of compiled schemas
+}
+
+const (
+	home       = "https://apitest.invalid/document" // address of the document within the compiler
+	anyRequest = "/.any-request"                    // path of the responses of x-any-request
+)
+
+// parsed has a func() (*document, error) for the digest of each text.
+var parsed sync.Map
+
+// parseOnce parses each text once per process.
+func parseOnce(t testing.TB, text []byte) *document {
 	t.Helper()
-	return &Document{t, parseOnce(t, text, (*document).simplify, modelOf)}
+	load, _ := parsed.LoadOrStore(sha256.Sum256(text), sync.OnceValues(func() (*document, error) { return parseDocument(text) }))
+	d, err := load.(func() (*document, error))()
+	if err != nil {
+		t.Fatalf("cannot read the document: %v", err)
+	}
+	return d
+}
+
+func parseDocument(text []byte) (*document, error) {
+	d := &document{compiler: jsonschema.NewCompiler()}
+	if err := yaml.Unmarshal(text, &d.root); err != nil {
+		return nil, err
+	}
+	d.simplify()
+	plain, err := json.Marshal(d.root)
+	if err != nil {
+		return nil, err
+	}
+	root, err := jsonschema.UnmarshalJSON(bytes.NewReader(plain))
+	d.compiler.AssertFormat()
+	if err = errors.Join(err, json.Unmarshal(plain, &d.root), d.compiler.AddResource(home, root)); err != nil || d.root["openapi"] == nil {
+		return d, err
+	}
+	of, err := libopenapi.NewDocument(plain)
+	if err != nil {
+		return nil, err
+	}
+	built, err := of.BuildV3Model()
+	if err != nil {
+		return nil, err
+	}
+	d.model, d.options = &built.Model, config.WithExistingOpts(config.NewValidationOptions(config.WithFormatAssertions()))
+	return d, nil
 }
 
 // simplify writes out what the library and Requests need not know.
@@ -113,18 +101,6 @@ func (d *document) simplify() {
 	if of, ok := d.root["x-any-request"]; ok {
 		paths[anyRequest] = object{"get": object{"responses": of}}
 	}
-}
-
-func modelOf(d *document) (*openAPI, error) {
-	parsed, err := libopenapi.NewDocument(d.text)
-	if err != nil {
-		return nil, err
-	}
-	built, err := parsed.BuildV3Model()
-	if err != nil {
-		return nil, err
-	}
-	return &openAPI{d, &built.Model, config.WithExistingOpts(config.NewValidationOptions(config.WithFormatAssertions()))}, nil
 }
 
 // moveRefs moves each $ref with siblings into allOf, because the library ignores the siblings. It replaces those to parameters and
@@ -149,6 +125,22 @@ func (d *document) moveRefs(value any) any {
 		}
 	}
 	return value
+}
+
+// find returns what a reference is to, nil for nothing.
+func (d *document) find(ref string) any {
+	var value any = d.root
+	for name := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
+		value = as[object](value)[name]
+	}
+	return value
+}
+
+// schema returns the schema at a JSON Pointer with a #. It panics if there is none.
+func (d *document) schema(pointer string) *jsonschema.Schema {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.compiler.MustCompile(home + pointer)
 }
 
 // joined returns the findings of the library as one error.

@@ -5,19 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
-
-// Streams is an AsyncAPI document. It is safe for concurrent use.
-type Streams struct{ *document }
-
-// NewStreams reads an AsyncAPI document in YAML.
-func NewStreams(t testing.TB, text []byte) *Streams {
-	t.Helper()
-	return parseOnce(t, text, func(*document) {}, func(d *document) (*Streams, error) { return &Streams{d}, nil })
-}
 
 // VerifyFrame returns everything that is wrong with a frame on the stream at a path. The id is "" if the frame has none.
 func (s *Streams) VerifyFrame(escapedPath, id, event, data string) error {
