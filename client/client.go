@@ -1,19 +1,17 @@
 //go:generate go run -C ../tools ./apitypes ../client/types.yaml
 
-// Package client is the Go client of ForgeRun: the HTTP API but for ranges of
-// results, and the client's part of draft-ratnawat-httpapi-async-problem-details.
+// Package client is the Go client of ForgeRun: the HTTP API but for ranges of results, and the client's part of
+// draft-ratnawat-httpapi-async-problem-details.
 //
-// A Client is safe for use by several goroutines. Each call takes a context
-// and returns a typed value or an error, which is a *Problem (the service's own
-// answer), a *NoAnswerError (no complete answer came), an *UnexpectedError (an
-// answer that is not ForgeRun's) or the context's error.
+// A Client is safe for use by several goroutines. Each call takes a context and returns a typed value or an error, which is a *Problem
+// (the service's own answer), a *NoAnswerError (no complete answer came), an *UnexpectedError (an answer that is not ForgeRun's) or the
+// context's error.
 //
-// Requests that are safe to repeat are repeated: those that read, those that
-// delete and cancel, and submissions, which get an idempotency key of their own
-// when the caller gives none. Job and webhook ids are opaque.
+// Requests that are safe to repeat are repeated: those that read, those that delete and cancel, and submissions, which get an idempotency
+// key of their own when the caller gives none. Job and webhook ids are opaque.
 //
-// The package imports the standard library and a parser of structured fields,
-// and nothing of the service: what it knows of ForgeRun is what the API's documents say.
+// The package imports the standard library and a parser of structured fields, and nothing of the service: what it knows of ForgeRun is
+// what the API's documents say.
 package client
 
 import (
@@ -30,14 +28,13 @@ import (
 	"time"
 )
 
-// Config says how to reach a ForgeRun service. Only URL is required. It prints
-// without Key, but fmt cannot call the methods of a Config in an unexported
-// field of a struct: keep the Client there.
+// Config says how to reach a ForgeRun service. Only URL is required. It prints without Key, but fmt cannot call the methods of a Config
+// in an unexported field of a struct: keep the Client there.
 type Config struct {
 	URL string // base address, with or without /v1
 	Key string // API key; "" for public calls
-	// HTTP is the client whose Transport and Timeout are used; nil: one of its
-	// own. Redirects are followed to the same origin alone, cookies not kept.
+	// HTTP is the client whose Transport and Timeout are used; nil: one of its own. Redirects are followed to the same origin alone,
+	// cookies not kept.
 	HTTP      *http.Client
 	UserAgent string        // "": forgerun-go
 	Session   string        // label of the test bed's session that requests belong to; "": of the one without. See WithSession.
@@ -73,8 +70,7 @@ type Client struct {
 	err       error // what every call returns
 }
 
-// New makes a client. It does not connect: an error is one of the
-// configuration.
+// New makes a client. It does not connect: an error is one of the configuration.
 func New(cfg Config) (*Client, error) {
 	base, err := url.Parse(cfg.URL)
 	if err != nil {
@@ -124,9 +120,8 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// WithKey gives a client that sends another API key over the same
-// connections; "" for none. If the key has characters that a header cannot
-// have, every call of that client returns an error.
+// WithKey gives a client that sends another API key over the same connections; "" for none. If the key has characters that a header
+// cannot have, every call of that client returns an error.
 func (c *Client) WithKey(key string) *Client {
 	other := *c
 	other.setKey(key)
@@ -145,8 +140,7 @@ func (c *Client) setKey(key string) {
 	c.auth = func() string { return value }
 }
 
-// transportOf gives the transport of single requests. An http.Client above it
-// would carry the key to other ports of a host, too.
+// transportOf gives the transport of single requests. An http.Client above it would carry the key to other ports of a host, too.
 func transportOf(given *http.Client) http.RoundTripper {
 	if given != nil {
 		return cmp.Or(given.Transport, http.DefaultTransport)
@@ -187,9 +181,8 @@ func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 	return readiness, err
 }
 
-// Keys and secrets are kept out of logs: the types that have one print without
-// it, whatever the verb, and log/slog does the same with each of them that it
-// gets as a value of its own. JSON has them.
+// Keys and secrets are kept out of logs: the types that have one print without it, whatever the verb, and log/slog does the same with
+// each of them that it gets as a value of its own. JSON has them.
 
 // String says where requests go.
 func (c *Client) String() string { return "client of " + c.base }
@@ -250,10 +243,9 @@ func gather(options []Option) settings {
 	return s
 }
 
-// IdempotencyKey sends this key with a request that creates or changes, in place
-// of a random one if there is one: 1 to 255 visible ASCII characters, at least 32
-// without credentials. A program that stores it can repeat the request after a
-// crash of its own: the answer is the first one, and Replayed, without secrets.
+// IdempotencyKey sends this key with a request that creates or changes, in place of a random one if there is one: 1 to 255 visible ASCII
+// characters, at least 32 without credentials. A program that stores it can repeat the request after a crash of its own: the answer is
+// the first one, and Replayed, without secrets.
 func IdempotencyKey(key string) Option {
 	return func(s *settings) {
 		if key == "" {
@@ -264,14 +256,12 @@ func IdempotencyKey(key string) Option {
 	}
 }
 
-// CorrelationID sends X-Correlation-ID, which goes before the one of the
-// request's body.
+// CorrelationID sends X-Correlation-ID, which goes before the one of the request's body.
 func CorrelationID(id string) Option {
 	return func(s *settings) { s.set("X-Correlation-Id", id) }
 }
 
-// Header sends a header with the request: traceparent or Accept-Language, for
-// example. Authorization cannot be set: see WithKey.
+// Header sends a header with the request: traceparent or Accept-Language, for example. Authorization cannot be set: see WithKey.
 func Header(name, value string) Option {
 	return func(s *settings) {
 		if http.CanonicalHeaderKey(name) == "Authorization" {
@@ -285,8 +275,7 @@ func Header(name, value string) Option {
 // MaxWait is the longest time for which the service holds an answer back.
 const MaxWait = 30 * time.Second
 
-// PreferWait asks the service to hold its answer back until the state changes,
-// for up to d: whole seconds, at most MaxWait.
+// PreferWait asks the service to hold its answer back until the state changes, for up to d: whole seconds, at most MaxWait.
 func PreferWait(d time.Duration) Option {
 	return func(s *settings) {
 		s.wait = min(d, MaxWait).Truncate(time.Second)
@@ -296,8 +285,7 @@ func PreferWait(d time.Duration) Option {
 	}
 }
 
-// IfNoneMatch asks for the answer only if its entity tag is another one:
-// otherwise the error is ErrNotModified.
+// IfNoneMatch asks for the answer only if its entity tag is another one: otherwise the error is ErrNotModified.
 func IfNoneMatch(etag string) Option {
 	return func(s *settings) {
 		if etag != "" {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// CreateClient makes a client and gives its id. A request whose answer is lost is
-// sent again with the same idempotency key, so that there is one client.
+// CreateClient makes a client and gives its id. A request whose answer is lost is sent again with the same idempotency key, so that there
+// is one client.
 func (c *Client) CreateClient(ctx context.Context, options ...Option) (clientID string, err error) {
 	created, err := fetch[CreatedClient](ctx, c, post(options, "clients").keyed())
 	if err != nil {
@@ -31,23 +31,10 @@ func (k Key) Format(f fmt.State, _ rune) { format(f, k) }
 // LogValue is String.
 func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
-// CreateKey makes the first key of a client or, with rotate, a further one.
-// Without rotate a client that has a key gets its data with no APIKey. It is
-// not repeated, since only one answer has the key.
+// CreateKey makes the first key of a client or, with rotate, a further one. Without rotate a client that has a key gets its data with no
+// APIKey. It is not repeated, since only one answer has the key.
 func (c *Client) CreateKey(ctx context.Context, clientID string, rotate bool, options ...Option) (*Key, error) {
-	return c.key(ctx, post(options, "clients", clientID, "keys").with(KeyRequest{Rotate: rotate}))
-}
-
-// RenewKey makes a new key in place of the current one, which stays valid for
-// a while. A key that expired not long ago can be renewed too. It is not repeated,
-// since only one answer has the key: if that was lost, call it again.
-func (c *Client) RenewKey(ctx context.Context, clientID string, options ...Option) (*Key, error) {
-	return c.key(ctx, post(options, "clients", clientID, "keys", "renew"))
-}
-
-func (c *Client) key(ctx context.Context, r *request) (*Key, error) {
-	r.repeat, r.secret = never, true
-	return fetch[Key](ctx, c, r)
+	return fetch[Key](ctx, c, post(options, "clients", clientID, "keys").with(KeyRequest{Rotate: rotate}).once())
 }
 
 // RevokeKey ends a key at once. Safe to repeat.
@@ -60,8 +47,7 @@ func (c *Client) RevokeKey(ctx context.Context, clientID, keyID string, options 
 	return r.confirmed(a, "revoked")
 }
 
-// SigningKeys reads the keys that deliveries are signed with, by their ids. For
-// a Verifier use Directory, which keeps them up to date.
+// SigningKeys reads the keys that deliveries are signed with, by their ids. For a Verifier use Directory, which keeps them up to date.
 func (c *Client) SigningKeys(ctx context.Context) (map[string]ed25519.PublicKey, error) {
 	var directory KeyDirectory
 	r := &request{method: http.MethodGet, path: "/.well-known/http-message-signatures-directory"}
@@ -92,9 +78,8 @@ const (
 	waitForKeys = 10 * time.Second // by a verification
 )
 
-// Directory keeps the service's published keys: for five minutes, and it reads
-// them once more, at most once a minute, when a key is not among them. It is
-// safe for use by several goroutines. Its Key is a Verifier's Keys.
+// Directory keeps the service's published keys: for five minutes, and it reads them once more, at most once a minute, when a key is not
+// among them. It is safe for use by several goroutines. Its Key is a Verifier's Keys.
 type Directory struct {
 	c      *Client
 	mu     sync.Mutex // not held while asking
@@ -108,9 +93,8 @@ type Directory struct {
 // Directory makes one for the client's service. Its URL should be https.
 func (c *Client) Directory() *Directory { return &Directory{c: c} }
 
-// Key finds a key. One that is known and fresh is answered at once; those who
-// need a reading wait for the same one. While the service cannot be asked, keys
-// that were read before stay in use for an hour.
+// Key finds a key. One that is known and fresh is answered at once; those who need a reading wait for the same one. While the service
+// cannot be asked, keys that were read before stay in use for an hour.
 func (d *Directory) Key(keyID string) (ed25519.PublicKey, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

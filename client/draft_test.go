@@ -13,11 +13,9 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// The tests of this file are named after the sections of
-// draft-ratnawat-httpapi-async-problem-details whose client rules they check.
-// Sections 6.10 and 9.4 are also in wait_test.go, 6.7 is
-// TestRetryAfterOfARequest, 11.1 TestStatusBeforeBody, and 3.2
-// also TestIDsAreOpaque.
+// The tests of this file are named after the sections of draft-ratnawat-httpapi-async-problem-details whose client rules they check.
+// Sections 6.10 and 9.4 are also in wait_test.go, 6.7 is TestRetryAfterOfARequest, 11.1 TestStatusBeforeBody, and 3.2 also
+// TestIDsAreOpaque.
 
 func parse(t *testing.T, text string) *client.Outcome {
 	t.Helper()

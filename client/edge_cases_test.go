@@ -36,8 +36,7 @@ func TestRetryAfterBeyondAllNumbers(t *testing.T) {
 	require.False(t, ok)
 }
 
-// An outcome document is one whatever its type: the service sends that of a job
-// that has not failed as application/json.
+// An outcome document is one whatever its type: the service sends that of a job that has not failed as application/json.
 func TestJobsThatAreShownAsOutcomes(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]client.Job{

@@ -11,16 +11,15 @@ import (
 // ErrNotModified answers IfNoneMatch when nothing has changed.
 var ErrNotModified = errors.New("client: not modified")
 
-// Problem is a problem document (RFC 9457) that the service answered a request
-// with. It is not the failure of a job: that is an Outcome.
+// Problem is a problem document (RFC 9457) that the service answered a request with. It is not the failure of a job: that is an Outcome.
 type Problem struct {
 	ProblemDocument // with the status of the HTTP answer, whatever the document says
 
 	Method, URL string        // of the request, without its query
 	RetryAfter  time.Duration // the header: when to send the request again; 0 for none
 	RequestID   string
-	// Tries is how many requests were sent for the call. With more than one, an earlier one, whose answer was lost, may have caused
-	// this answer.
+	// Tries is how many requests were sent for the call. With more than one, an earlier one, whose answer was lost, may have caused this
+	// answer.
 	Tries      int
 	Extensions map[string]json.RawMessage // members that have no field here
 }
@@ -46,15 +45,13 @@ func (p *Problem) Error() string {
 	return text.String()
 }
 
-// Retryable reports whether the same request may be answered otherwise later. It
-// was sent as often as Config.MaxTries says.
+// Retryable reports whether the same request may be answered otherwise later. It was sent as often as Config.MaxTries says.
 func (p *Problem) Retryable() bool {
 	_, passing := transient(p)
 	return passing
 }
 
-// read fills p from a problem document. A member of the wrong type is treated
-// as absent (RFC 9457, section 3.1).
+// read fills p from a problem document. A member of the wrong type is treated as absent (RFC 9457, section 3.1).
 func (p *Problem) read(body []byte) error {
 	var m members
 	if err := json.Unmarshal(body, &m); err != nil || m == nil {
@@ -65,8 +62,7 @@ func (p *Problem) read(body []byte) error {
 	return nil
 }
 
-// NoAnswerError says that no complete answer came. What the request was to do
-// may have been done or not. Err can be the context's error.
+// NoAnswerError says that no complete answer came. What the request was to do may have been done or not. Err can be the context's error.
 type NoAnswerError struct {
 	Method, URL string // of the request, without its query
 	Tries       int    // requests that were sent
@@ -85,8 +81,7 @@ func (e *NoAnswerError) Error() string {
 // Unwrap gives the reason.
 func (e *NoAnswerError) Unwrap() error { return e.Err }
 
-// UnexpectedError is an answer that ForgeRun does not give: of something
-// between it and the client, or of another service.
+// UnexpectedError is an answer that ForgeRun does not give: of something between it and the client, or of another service.
 type UnexpectedError struct {
 	Method, URL string // of the request, without its query
 	Status      int
@@ -126,8 +121,7 @@ func (r *request) lost(err error, tries int) error {
 	return &NoAnswerError{Method: r.method, URL: r.url(), Tries: tries, Err: err}
 }
 
-// url is where the request goes, without its query, which can have values of the
-// caller's.
+// url is where the request goes, without its query, which can have values of the caller's.
 func (r *request) url() string { return r.base + r.path }
 
 // unexpected makes the error of an answer that ForgeRun does not give.
@@ -142,8 +136,7 @@ func (r *request) unexpected(a *answer, reason string) *UnexpectedError {
 	return err
 }
 
-// line replaces control characters, which would break or colour a log or
-// terminal.
+// line replaces control characters, which would break or colour a log or terminal.
 func line(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || (r >= 0x7f && r < 0xa0) {

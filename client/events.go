@@ -9,13 +9,7 @@ import (
 	"time"
 )
 
-// JobEvents lists a job's log, oldest first, up to now.
-func (c *Client) JobEvents(ctx context.Context, id string) iter.Seq2[Event, error] {
-	return list[Event](ctx, c, get(nil, "jobs", id, "events"), false)
-}
-
-// Events lists the events of all the client's jobs, batches and webhooks,
-// oldest first, up to now. Stream goes on from there.
+// Events lists the events of all the client's jobs, batches and webhooks, oldest first, up to now. Stream goes on from there.
 func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return list[Event](ctx, c, get(nil, "events"), true)
 }
@@ -24,17 +18,15 @@ func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
 type StreamOptions struct {
 	JobID       string // "": all of the client's jobs, batches and webhooks
 	LastEventID string // go on after it; "": a job from its beginning, all from now on
-	// OnConnect is called, by the goroutine that reads, each time the stream is
-	// connected and its position is known: with the id after which it goes on.
+	// OnConnect is called, by the goroutine that reads, each time the stream is connected and its position is known: with the id after
+	// which it goes on.
 	OnConnect func(lastEventID string)
 }
 
-// Stream yields events as they happen, each once and none left out: when the
-// connection is lost or silent for 45 s it connects again and goes on after
-// the last event. It ends after the last event of a final job, when the
-// context ends, and with an error that waiting does not help, such as a wrong
-// key. An error is the last thing it yields. A service that has never answered
-// is given up after Config.MaxTries.
+// Stream yields events as they happen, each once and none left out: when the connection is lost or silent for 45 s it connects again and
+// goes on after the last event. It ends after the last event of a final job, when the context ends, and with an error that waiting does
+// not help, such as a wrong key. An error is the last thing it yields. A service that has never answered is given up after
+// Config.MaxTries.
 func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		r := get(nil, "events")
@@ -67,8 +59,7 @@ type Message struct {
 	client *Client // that logs inconsistent documents; nil for none
 }
 
-// Event reads the data as an event of the log. The ends of jobs and batches
-// come as outcome documents instead: see Outcome.
+// Event reads the data as an event of the log. The ends of jobs and batches come as outcome documents instead: see Outcome.
 func (m Message) Event() (*Event, error) {
 	if m.IsOutcome() {
 		return nil, fmt.Errorf("client: the data of %s is an outcome document", m.Name)

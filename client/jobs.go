@@ -33,9 +33,8 @@ type Kind struct {
 	Does string `json:"does"`
 }
 
-// Submit submits a job: when it returns without an error the job is stored,
-// and runs whatever happens to the service. A request whose answer is lost is
-// sent again with the same idempotency key, so that there is one job.
+// Submit submits a job: when it returns without an error the job is stored, and runs whatever happens to the service. A request whose
+// answer is lost is sent again with the same idempotency key, so that there is one job.
 func (c *Client) Submit(ctx context.Context, request JobRequest, options ...Option) (*Accepted, error) {
 	r := post(options, "jobs").with(request).keyed()
 	a, err := c.send(ctx, r)
@@ -43,7 +42,11 @@ func (c *Client) Submit(ctx context.Context, request JobRequest, options ...Opti
 		return nil, err
 	}
 	if a.status != http.StatusOK {
-		return decoded[Accepted](r, a)
+		accepted := &Accepted{}
+		if err := r.decode(a, accepted); err != nil {
+			return nil, err
+		}
+		return accepted, nil
 	}
 	job, err := c.readJob(ctx, r, a)
 	if err != nil {
@@ -55,8 +58,8 @@ func (c *Client) Submit(ctx context.Context, request JobRequest, options ...Opti
 // Final reports whether the job has ended. A state that is not known has not.
 func (j *Job) Final() bool { return j.State == Succeeded || j.State == Failed || j.State == Canceled }
 
-// Job reads a job. With IfNoneMatch the error is ErrNotModified while it is
-// unchanged; with PreferWait the answer comes with the next change of state.
+// Job reads a job. With IfNoneMatch the error is ErrNotModified while it is unchanged; with PreferWait the answer comes with the next
+// change of state.
 func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, error) {
 	r := get(options, "jobs", id).of(id)
 	a, err := c.send(ctx, r)
@@ -66,9 +69,8 @@ func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, e
 	return c.readJob(ctx, r, a)
 }
 
-// readJob reads an answer that shows a job. An outcome document, which the
-// service sends if the caller's Accept asks for it, is converted. Its content
-// type does not say which it is: that of a job that has not failed is application/json.
+// readJob reads an answer that shows a job. An outcome document, which the service sends if the caller's Accept asks for it, is
+// converted. Its content type does not say which it is: that of a job that has not failed is application/json.
 func (c *Client) readJob(ctx context.Context, r *request, a *answer) (*Job, error) {
 	job := &Job{}
 	if mediaType(a.header.Get("Content-Type")) != problemType {
@@ -125,31 +127,9 @@ type JobFilter struct {
 	PageSize                       int       // of one request, up to 100; 0: the service's default
 }
 
-// Jobs lists the client's jobs, newest first, page by page as they are read.
-// An error is the last thing it yields.
+// Jobs lists the client's jobs, newest first, page by page as they are read. An error is the last thing it yields.
 func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[Job, error] {
 	r := get(nil, "jobs").page(filter.PageSize, filter.CreatedAfter, filter.CreatedBefore).where("state", filter.State, "type", filter.Type,
 		"work_kind", filter.WorkKind, "batch_id", filter.BatchID, "schedule_id", filter.ScheduleID, "correlation_id", filter.CorrelationID)
 	return list[Job](ctx, c, r, false)
-}
-
-// Cancel ends a job that is not final. A final one stays as it is, which the
-// state shows. Safe to repeat, and repeated when an answer is lost.
-func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Changed, error) {
-	return fetch[Changed](ctx, c, post(options, "jobs", id, "cancel").of(id))
-}
-
-// Retry queues the next attempt of a FAILED job. A job in any other state is left as it is. A FAILED job that has no attempts
-// left, or whose failure is not retryable, is a Problem with status 409; its State and Reason say why.
-//
-// A request whose answer is lost is sent again with the same idempotency key, so
-// that there is one attempt. With a key of your own, see IdempotencyKey, that holds
-// after a crash of your program too.
-func (c *Client) Retry(ctx context.Context, id string, options ...Option) (*Changed, error) {
-	return fetch[Changed](ctx, c, post(options, "jobs", id, "retry").of(id).keyed())
-}
-
-// Delete removes a final job with all that belongs to it. Safe to repeat.
-func (c *Client) Delete(ctx context.Context, id string, options ...Option) error {
-	return c.remove(ctx, options, "jobs", id)
 }

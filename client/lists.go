@@ -47,8 +47,8 @@ func (c *Client) List(ctx context.Context, path string, query url.Values) iter.S
 // maxEmptyPages is how many empty pages of a list may follow each other.
 const maxEmptyPages = 100
 
-// list reads a list to its end, page by page as it is iterated. A page may be short or empty before
-// that. If open, the last page has a cursor too, and is empty.
+// list reads a list to its end, page by page as it is iterated. A page may be short or empty before that. If open, the last page has a
+// cursor too, and is empty.
 func list[T any](ctx context.Context, c *Client, first *request, open bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T

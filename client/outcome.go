@@ -17,8 +17,7 @@ import (
 
 const problemType = "application/problem+json"
 
-// TerminalStatus reports whether a jobStatus is one of those that never
-// change. The comparison is case-sensitive (draft, section 3.3).
+// TerminalStatus reports whether a jobStatus is one of those that never change. The comparison is case-sensitive (draft, section 3.3).
 func TerminalStatus(status string) bool {
 	switch status {
 	case StatusCompleted, StatusFailed, StatusCancelled, StatusTimedOut, StatusCompletedWithErrors:
@@ -34,10 +33,9 @@ const (
 	maxRetryDelay  = time.Hour   // beyond it a retry is impractical
 )
 
-// Outcome is the document of draft-ratnawat-httpapi-async-problem-details: how
-// an attempt or a batch stands or ended. Any member may be absent; one of the
-// wrong type counts as absent. Its Status is what a synchronous answer would
-// have been, not the status of the answer that brought it.
+// Outcome is the document of draft-ratnawat-httpapi-async-problem-details: how an attempt or a batch stands or ended. Any member may be
+// absent; one of the wrong type counts as absent. Its Status is what a synchronous answer would have been, not the status of the answer
+// that brought it.
 type Outcome struct {
 	OutcomeDocument
 
@@ -52,9 +50,8 @@ type Outcome struct {
 	retryable bool // the member; Retryable weighs it
 }
 
-// ParseOutcome reads an outcome document from any source: HTTP, a webhook, an
-// event stream, a broker. The content type may be "" if it is not known. The
-// caller logs the Warnings (draft, section 3.5).
+// ParseOutcome reads an outcome document from any source: HTTP, a webhook, an event stream, a broker. The content type may be "" if it is
+// not known. The caller logs the Warnings (draft, section 3.5).
 func ParseOutcome(contentType string, body []byte) (*Outcome, error) {
 	return parseOutcome(contentType, body, time.Now())
 }
@@ -71,8 +68,8 @@ func parseOutcome(contentType string, body []byte, now time.Time) (*Outcome, err
 	return o, nil
 }
 
-// UnmarshalJSON reads the document member by member: encoding/json would take
-// names in any case, and end with the first member of a wrong type.
+// UnmarshalJSON reads the document member by member: encoding/json would take names in any case, and end with the first member of a wrong
+// type.
 func (o *Outcome) UnmarshalJSON(text []byte) error {
 	var m members
 	if err := json.Unmarshal(text, &m); err != nil {
@@ -91,9 +88,8 @@ func (o *Outcome) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the members that are known, under the draft's names, and
-// Extensions; zero values are left out, which means the same. ReceivedAt and
-// Warnings are not of the document.
+// MarshalJSON writes the members that are known, under the draft's names, and Extensions; zero values are left out, which means the same.
+// ReceivedAt and Warnings are not of the document.
 func (o Outcome) MarshalJSON() ([]byte, error) {
 	document := map[string]any{}
 	for name, value := range o.Extensions {
@@ -110,26 +106,20 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 	return json.Marshal(document)
 }
 
-// Terminal reports whether the job has ended. An absent or unknown jobStatus
-// means that it has not.
+// Terminal reports whether the job has ended. An absent or unknown jobStatus means that it has not.
 func (o *Outcome) Terminal() bool { return TerminalStatus(o.JobStatus) }
 
-// Retryable reports whether the same work may be submitted again. It is the one
-// way to ask, of a job's Failure as of a batch item's: the member
-// retryable is true, and nothing says that the job goes on or succeeded. A
-// retryAfter alone is no permission.
+// Retryable reports whether the same work may be submitted again. It is the one way to ask, of a job's Failure as of a batch item's: the
+// member retryable is true, and nothing says that the job goes on or succeeded. A retryAfter alone is no permission.
 func (o *Outcome) Retryable() bool {
 	return o.retryable && (o.JobStatus == "" || o.Terminal() && o.JobStatus != StatusCompleted)
 }
 
-// RetryDelay gives the wait until the work may be submitted again, after it
-// was submitted try times (from 1). It is not ok to do so if the failure is
-// not retryable, after MaxSubmissions, or if the server asks for more than an
-// hour.
+// RetryDelay gives the wait until the work may be submitted again, after it was submitted try times (from 1). It is not ok to do so if
+// the failure is not retryable, after MaxSubmissions, or if the server asks for more than an hour.
 //
-// retryAfter counts from completedAt, or from the receipt of a document
-// without one. The wait is at least a second, grows exponentially and has
-// jitter, whatever the server says (draft, sections 3.7 and 9.4).
+// retryAfter counts from completedAt, or from the receipt of a document without one. The wait is at least a second, grows exponentially
+// and has jitter, whatever the server says (draft, sections 3.7 and 9.4).
 func (o *Outcome) RetryDelay(now time.Time, try int) (wait time.Duration, ok bool) {
 	return o.retryDelay(now, try, rand.Float64())
 }
@@ -198,8 +188,8 @@ func (m members) fill(into any) {
 	}
 }
 
-// take moves a member into the field that into points to. One that is null or
-// of the wrong type is dropped, and leaves the field unchanged.
+// take moves a member into the field that into points to. One that is null or of the wrong type is dropped, and leaves the field
+// unchanged.
 func (m members) take(name string, into any) {
 	raw, ok := m[name]
 	delete(m, name)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"mime"
 	"net/http"
 	"net/url"
@@ -40,15 +41,15 @@ type request struct {
 
 // get makes a request of /v1 and the segments; send returns a mistake in them.
 func get(options []Option, segments ...string) *request {
-	return newRequest(http.MethodGet, options, segments)
+	return newRequest(http.MethodGet, options, segments...)
 }
 
 func post(options []Option, segments ...string) *request {
-	return newRequest(http.MethodPost, options, segments)
+	return newRequest(http.MethodPost, options, segments...)
 }
 
 // newRequest escapes the segments: ids are opaque and may have any character.
-func newRequest(method string, options []Option, segments []string) *request {
+func newRequest(method string, options []Option, segments ...string) *request {
 	r := &request{method: method, path: "/v1", settings: gather(options)}
 	for _, segment := range segments {
 		escaped := url.PathEscape(segment)
@@ -76,8 +77,10 @@ func (r *request) with(value any) *request {
 	return r
 }
 
-// keyed gives the request an idempotency key: the caller's, or a random one.
-// Its repetitions have the same.
+// once says that the request is never sent again.
+func (r *request) once() *request { r.repeat = never; return r }
+
+// keyed gives the request an idempotency key: the caller's, or a random one. Its repetitions have the same.
 func (r *request) keyed() *request {
 	if r.header["Idempotency-Key"] == nil {
 		r.set("Idempotency-Key", rand.Text()+rand.Text()) // 52 characters; without credentials 32 are the least
@@ -124,8 +127,7 @@ func (c *Client) try(ctx context.Context, r *request, try int) (*answer, error) 
 	defer response.Body.Close()
 	limit := cmp.Or(r.limit, maxAnswer)
 	body, err := readBody(response, limit)
-	// The status counts before the body, which can say anything. That a request
-	// was refused is known without the rest of the body.
+	// The status counts before the body, which can say anything. That a request was refused is known without the rest of the body.
 	a := &answer{response.StatusCode, response.Header, body, try, c.now()}
 	success := a.status >= 200 && a.status <= 299
 	switch {
@@ -162,18 +164,11 @@ func (c *Client) call(ctx context.Context, r *request, into any) (*answer, error
 	return a, r.decode(a, into)
 }
 
-// fetch sends a request and gives what its answer has.
+// fetch sends a request and gives what its answer has. Types that logs do not show have secrets.
 func fetch[T any](ctx context.Context, c *Client, r *request) (*T, error) {
-	a, err := c.send(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return decoded[T](r, a)
-}
-
-func decoded[T any](r *request, a *answer) (*T, error) {
 	value := new(T)
-	if err := r.decode(a, value); err != nil {
+	_, r.secret = any(value).(slog.LogValuer)
+	if _, err := c.call(ctx, r, value); err != nil {
 		return nil, err
 	}
 	return value, nil
@@ -181,7 +176,7 @@ func decoded[T any](r *request, a *answer) (*T, error) {
 
 // remove deletes. A 404 to a repetition after a lost answer counts as deleted.
 func (c *Client) remove(ctx context.Context, options []Option, segments ...string) error {
-	r := newRequest(http.MethodDelete, options, segments)
+	r := newRequest(http.MethodDelete, options, segments...)
 	a, err := c.send(ctx, r)
 	var problem *Problem
 	if errors.As(err, &problem) && problem.Status == http.StatusNotFound && problem.Tries > 1 {
@@ -193,9 +188,8 @@ func (c *Client) remove(ctx context.Context, options []Option, segments ...strin
 	return r.confirmed(a, "deleted")
 }
 
-// Do sends a request that has no method here, such as one of the operator API,
-// and gives the body of the answer. The path follows the base address, body
-// becomes JSON unless it is nil. Only what reads is repeated.
+// Do sends a request that has no method here, such as one of the operator API, and gives the body of the answer. The path follows the
+// base address, body becomes JSON unless it is nil. Only what reads is repeated.
 func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body any, options ...Option) (json.RawMessage, error) {
 	r := &request{method: method, path: path, query: query, limit: maxResult, settings: gather(options)}
 	if method != http.MethodGet {
@@ -223,9 +217,8 @@ func (r *request) confirmed(a *answer, member string) error {
 	return nil
 }
 
-// decode reads the answer's body, and its headers if there is place for them.
-// Members that are not known are ignored, and absent ones stay zero, but for
-// the id.
+// decode reads the answer's body, and its headers if there is place for them. Members that are not known are ignored, and absent ones
+// stay zero, but for the id.
 func (r *request) decode(a *answer, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
 		reason := "its JSON cannot be read"

@@ -118,8 +118,7 @@ func TestWhatIsRepeated(t *testing.T) {
 	}
 }
 
-// Draft, section 6.7: the Retry-After of a 429 says when to send the request
-// again.
+// Draft, section 6.7: the Retry-After of a 429 says when to send the request again.
 // Promise: clients 6.7
 func TestRetryAfterOfARequest(t *testing.T) {
 	t.Parallel()

@@ -20,8 +20,7 @@ func (c *Client) Attempts(ctx context.Context, id string) ([]Attempt, error) {
 	return all, err
 }
 
-// Attempt reads the outcome document of one attempt, counted from 1. Once the
-// attempt has ended it never changes.
+// Attempt reads the outcome document of one attempt, counted from 1. Once the attempt has ended it never changes.
 func (c *Client) Attempt(ctx context.Context, id string, attempt int, options ...Option) (*Outcome, error) {
 	r := get(options, "jobs", id, "attempts", strconv.Itoa(attempt)).of(id)
 	o := &Outcome{}
@@ -36,9 +35,8 @@ func (c *Client) Attempt(ctx context.Context, id string, attempt int, options ..
 	return o, nil
 }
 
-// Report reads the report of an attempt that has ended; 0 is the latest one. While
-// there is none the error is a Problem with the code RFA_JOB_NOT_FINISHED, whose
-// RetryAfter says when to look again; with PreferWait the service waits for it.
+// Report reads the report of an attempt that has ended; 0 is the latest one. While there is none the error is a Problem with the code
+// RFA_JOB_NOT_FINISHED, whose RetryAfter says when to look again; with PreferWait the service waits for it.
 func (c *Client) Report(ctx context.Context, id string, attempt int, options ...Option) (*Report, error) {
 	r := get(options, "jobs", id, "report").of(id)
 	if attempt != 0 {
@@ -61,11 +59,9 @@ type Result struct {
 // resultTime is added to the time that one try may take: results are large.
 const resultTime = 5 * time.Minute
 
-// Result reads the bytes that a job has produced, up to 64 MiB, and verifies
-// them against the digest that the service sends (RFC 9530) or, without one,
-// the checksum that the job shows. Bytes that are not verified are not returned.
-// A job that is not final is a Problem as in Report; one that has ended without a
-// result is a Problem with the code RFA_RESULT_NOT_FOUND.
+// Result reads the bytes that a job has produced, up to 64 MiB, and verifies them against the digest that the service sends (RFC 9530)
+// or, without one, the checksum that the job shows. Bytes that are not verified are not returned. A job that is not final is a Problem as
+// in Report; one that has ended without a result is a Problem with the code RFA_RESULT_NOT_FOUND.
 func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Result, error) {
 	r := get(options, "jobs", id, "result")
 	r.limit, r.wait, r.raw = maxResult, resultTime, true

@@ -24,8 +24,8 @@ const (
 	never
 )
 
-// retry calls do, with the number of the try from 1, until it succeeds or next
-// refuses another try. In between it sleeps for as long as next says.
+// retry calls do, with the number of the try from 1, until it succeeds or next refuses another try. In between it sleeps for as long as
+// next says.
 func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, next func(err error, try int) (time.Duration, bool)) error {
 	for try := 1; ; try++ {
 		err := do(try)
@@ -66,8 +66,7 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 	return wait, true
 }
 
-// mayPass is transient for Wait and Stream, which outlast a failure of the
-// service, a 500, too.
+// mayPass is transient for Wait and Stream, which outlast a failure of the service, a 500, too.
 func mayPass(err error) (asked time.Duration, passing bool) {
 	var problem *Problem
 	if errors.As(err, &problem) && problem.Status == http.StatusInternalServerError {
@@ -76,9 +75,8 @@ func mayPass(err error) (asked time.Duration, passing bool) {
 	return transient(err)
 }
 
-// transient reports whether the same request may be answered otherwise soon,
-// and the wait that the answer's Retry-After asks for. That header is about
-// the request, never about the job (draft, section 6.7).
+// transient reports whether the same request may be answered otherwise soon, and the wait that the answer's Retry-After asks for. That
+// header is about the request, never about the job (draft, section 6.7).
 func transient(err error) (asked time.Duration, passing bool) {
 	var lost *NoAnswerError
 	var problem *Problem
@@ -116,8 +114,7 @@ func statusOf(err error) int {
 	return 0
 }
 
-// backoff is exponential with jitter: between a half and the whole of
-// first*2^(try-1), which is at most longest.
+// backoff is exponential with jitter: between a half and the whole of first*2^(try-1), which is at most longest.
 func (c *Client) backoff(first, longest time.Duration, try int) time.Duration {
 	whole := exponential(first, longest, try)
 	return whole/2 + time.Duration(c.rand()*float64(whole/2))
@@ -137,8 +134,7 @@ func exponential(first, longest time.Duration, try int) time.Duration {
 // longestAsked is the upper limit of a Retry-After: no sum with it overflows.
 const longestAsked = 100 * 365 * 24 * time.Hour
 
-// retryAfter reads the header Retry-After: seconds, or a date. 0 if there is
-// none.
+// retryAfter reads the header Retry-After: seconds, or a date. 0 if there is none.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	value := h.Get("Retry-After")
 	if value == "" {

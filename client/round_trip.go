@@ -53,8 +53,8 @@ func redirected(sent *http.Request, response *http.Response) string {
 	return to.String()
 }
 
-// request makes one request. Its body has no GetBody, so that net/http does
-// not repeat a submission by itself: MaxTries counts all requests.
+// request makes one request. Its body has no GetBody, so that net/http does not repeat a submission by itself: MaxTries counts all
+// requests.
 func (c *Client) request(ctx context.Context, r *request, target string) (*http.Request, error) {
 	var body io.Reader = http.NoBody
 	if r.body != nil {

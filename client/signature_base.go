@@ -18,8 +18,7 @@ type message struct {
 	header         http.Header
 }
 
-// signatureBase is the signed text (RFC 9421, section 2.5). A signature that
-// does not cover the components in must is an error.
+// signatureBase is the signed text (RFC 9421, section 2.5). A signature that does not cover the components in must is an error.
 func (m message) signatureBase(input httpsfv.InnerList, must []string) ([]byte, error) {
 	covered := map[string]bool{}
 	var base strings.Builder
@@ -74,9 +73,8 @@ func (m message) component(name string) (string, error) {
 	return joined(m.header, name), nil
 }
 
-// signedURI writes a URL as the service signs it: scheme and host in lower case,
-// without the scheme's default port, the path / if there is none, no fragment,
-// ASCII only. Text that is not a URL is unchanged, and matches nothing.
+// signedURI writes a URL as the service signs it: scheme and host in lower case, without the scheme's default port, the path / if there
+// is none, no fragment, ASCII only. Text that is not a URL is unchanged, and matches nothing.
 func signedURI(target string) string {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {

@@ -164,8 +164,7 @@ func (w *watchedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Bounds of an event stream. An event has up to 256 KiB of a client's data,
-// which JSON's escapes can make six times as long.
+// Bounds of an event stream. An event has up to 256 KiB of a client's data, which JSON's escapes can make six times as long.
 const (
 	maxLine  = 2 << 20
 	maxEvent = 4 << 20
@@ -185,9 +184,8 @@ type frame struct {
 	retry   time.Duration // 0 if it has none
 }
 
-// frameReader reads server-sent events (HTML standard, section 9.2.6). A frame
-// counts only with the empty line after it: what a lost connection cut off is
-// sent again.
+// frameReader reads server-sent events (HTML standard, section 9.2.6). A frame counts only with the empty line after it: what a lost
+// connection cut off is sent again.
 type frameReader struct {
 	lines *bufio.Scanner
 	begun bool // the first line was read: only that one may have a byte order mark

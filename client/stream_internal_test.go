@@ -65,8 +65,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// A frame that ends in CR is whole: the reader must not wait for what may come
-// after it.
+// A frame that ends in CR is whole: the reader must not wait for what may come after it.
 func TestAFrameIsNotHeldBack(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"data: a\r\r", "data: a\r\n\r", "data: a\n\n"} {
@@ -105,8 +104,8 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// heldConnections are a service whose first connection does not answer, whose second one falls silent after an event, and whose
-// third one has heartbeats for longer than the limit before its event.
+// heldConnections are a service whose first connection does not answer, whose second one falls silent after an event, and whose third one
+// has heartbeats for longer than the limit before its event.
 type heldConnections struct{ connections int }
 
 func (h *heldConnections) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -131,8 +130,7 @@ func (h *heldConnections) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body, Request: r}, nil
 }
 
-// A connection that is silent is given up and the stream resumed; heartbeats
-// keep one alive, and a slow reader does not end it.
+// A connection that is silent is given up and the stream resumed; heartbeats keep one alive, and a slow reader does not end it.
 func TestAStalledStreamIsResumed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

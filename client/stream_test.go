@@ -51,8 +51,8 @@ func TestStreamOfAJob(t *testing.T) {
 	require.Equal(t, "2", got[1].header.Get("Last-Event-Id"))
 }
 
-// Each message comes once, wherever the connection is cut: after the end of a
-// frame it is resumed after that one, before it after the one before.
+// Each message comes once, wherever the connection is cut: after the end of a frame it is resumed after that one, before it after the one
+// before.
 func TestStreamIsResumedExactly(t *testing.T) {
 	t.Parallel()
 	const n = 6
@@ -197,8 +197,7 @@ func TestMessages(t *testing.T) {
 	require.Error(t, second(client.Message{Name: "job-running", Data: []byte(`{}`)}.Progress()))
 }
 
-// A service that ends each connection after an event costs one connection at
-// once, then as any other failure.
+// A service that ends each connection after an event costs one connection at once, then as any other failure.
 func TestAStreamReconnectsAtOnceOnlyOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

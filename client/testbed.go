@@ -13,7 +13,7 @@ import (
 // SetFaults replaces the rules of this client by others, and gives them with their ids. Only a test bed has rules; another service
 // answers 404.
 func (c *Client) SetFaults(ctx context.Context, rules FaultRules, options ...Option) ([]Fault, error) {
-	return collect(list[Fault](ctx, c, newRequest(http.MethodPut, options, []string{"testbed", "faults"}).with(rules), false))
+	return collect(list[Fault](ctx, c, newRequest(http.MethodPut, options, "testbed", "faults").with(rules), false))
 }
 
 // Faults lists the rules of this client, with how often each applied.
@@ -30,8 +30,8 @@ func (c *Client) MakeFixtures(ctx context.Context, wanted []Fixture, options ...
 	return made.Jobs, err
 }
 
-// Reset removes all jobs, batches, webhooks, bulk operations, rules and idempotency keys of this client, and gives the numbers of
-// rows by table.
+// Reset removes all jobs, batches, webhooks, bulk operations, rules and idempotency keys of this client, and gives the numbers of rows by
+// table.
 func (c *Client) Reset(ctx context.Context, options ...Option) (map[string]int, error) {
 	var done struct {
 		Removed map[string]int `json:"removed"`
@@ -50,22 +50,6 @@ func (c *Client) WithSession(label string) *Client {
 	return &other
 }
 
-// StartSession begins a session. Only a test bed has them; another service answers 404. While one is open, a second with the
-// same label, or none, is a Problem with status 409.
-func (c *Client) StartSession(ctx context.Context, session SessionRequest, options ...Option) (*Session, error) {
-	return fetch[Session](ctx, c, post(options, "testbed", "sessions").with(session).keyed())
-}
-
-// Sessions lists the sessions of this client, the latest first.
-func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
-	return list[Session](ctx, c, get(nil, "testbed", "sessions"), false)
-}
-
-// EndSession ends a session, and the faults of its profile. Safe to repeat.
-func (c *Client) EndSession(ctx context.Context, id string, options ...Option) (*Session, error) {
-	return fetch[Session](ctx, c, post(options, "testbed", "sessions", id, "end").of(id))
-}
-
 // VerdictAs reads the same in another form: as JUnit XML (application/xml), or as a page (text/html).
 func (c *Client) VerdictAs(ctx context.Context, id, mediaType string, options ...Option) ([]byte, error) {
 	r := get(options, "testbed", "sessions", id, "verdict")
@@ -76,11 +60,6 @@ func (c *Client) VerdictAs(ctx context.Context, id, mediaType string, options ..
 		return nil, err
 	}
 	return a.body, nil
-}
-
-// Verdict reads what a session has shown so far, or at its end.
-func (c *Client) Verdict(ctx context.Context, id string, options ...Option) (*Verdict, error) {
-	return fetch[Verdict](ctx, c, get(options, "testbed", "sessions", id, "verdict").of(id))
 }
 
 const maxJournal = 256 << 20
@@ -107,11 +86,6 @@ func (c *Client) Journal(ctx context.Context, id string, options ...Option) iter
 			}
 		}
 	}
-}
-
-// Clock reads the clock of a test bed; another service answers 404.
-func (c *Client) Clock(ctx context.Context, options ...Option) (*Clock, error) {
-	return fetch[Clock](ctx, c, get(options, "testbed", "clock"))
 }
 
 // AdvanceClock moves the clock of the whole service by so much, and returns when the jobs that have become due are QUEUED.

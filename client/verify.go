@@ -17,23 +17,18 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// ErrSignature is the error of a message that is not ForgeRun's, or too old, or
-// was changed on its way. Answer 401 to it. Any other error says that the
-// verification was not possible, as when the keys cannot be read: answer 503,
-// and the message is sent again.
+// ErrSignature is the error of a message that is not ForgeRun's, or too old, or was changed on its way. Answer 401 to it. Any other error
+// says that the verification was not possible, as when the keys cannot be read: answer 503, and the message is sent again.
 var ErrSignature = errors.New("client: the message is not verified")
 
-// A Verifier checks webhook deliveries and callbacks, as docs/reference/webhooks.md
-// describes. What is set says what Verify checks: Secret, Keys or both. It is
-// safe for use by several goroutines.
+// A Verifier checks webhook deliveries and callbacks, as docs/reference/webhooks.md describes. What is set says what Verify checks:
+// Secret, Keys or both. It is safe for use by several goroutines.
 type Verifier struct {
-	// Secret of the webhook: whsec_... A callback has none. Not to be kept in an
-	// unexported field, see Config.
+	// Secret of the webhook: whsec_... A callback has none. Not to be kept in an unexported field, see Config.
 	Secret string
 	// Keys finds a published key: Client.Directory().Key.
 	Keys func(keyID string) (ed25519.PublicKey, error)
-	// URL that was registered, not what a proxy made of it; required with Keys. It
-	// is normalized as the service does before it signs.
+	// URL that was registered, not what a proxy made of it; required with Keys. It is normalized as the service does before it signs.
 	URL string
 	Now func() time.Time // nil: time.Now
 }
@@ -60,25 +55,19 @@ func (v *Verifier) now() time.Time {
 	return v.Now()
 }
 
-// Verify checks a request and reads the message that it brings. An error is
-// ErrSignature unless the verification was not possible. It reads the body, so
-// nothing may have read it before: the bytes are needed as they came.
+// Verify checks a request and reads the message that it brings. An error is ErrSignature unless the verification was not possible. It
+// reads the body, so nothing may have read it before: the bytes are needed as they came.
 //
-// With Secret it checks the HMAC of Standard Webhooks, and that the message is
-// at most five minutes old. Only the service and the owner of the webhook know
-// the secret: the message is of that webhook. It protects the body, webhook-id
-// and webhook-timestamp, but no ce- header. In the binary content mode EventID,
-// Name, Source, Subject, Time, Sequence and JobID of the message are such
-// headers: a proxy can change them. Decide by Data, or set Keys too.
+// With Secret it checks the HMAC of Standard Webhooks, and that the message is at most five minutes old. Only the service and the owner
+// of the webhook know the secret: the message is of that webhook. It protects the body, webhook-id and webhook-timestamp, but no ce-
+// header. In the binary content mode EventID, Name, Source, Subject, Time, Sequence and JobID of the message are such headers: a proxy
+// can change them. Decide by Data, or set Keys too.
 //
-// With Keys it checks a signature of RFC 9421: that it is current, matches, and
-// covers the method, the URL, the body by way of Content-Digest, Content-Type,
-// webhook-id and every ce- header. It proves that the service sent the message
-// to this URL, and nothing about whose account it is of: every client of the
-// service can give your URL as a callback, and choose the data of an event. So
-// for a webhook set Secret, alone or with Keys. For a callback, which has no
-// secret, set Keys, and check before you act that JobID is a job that you have
-// submitted.
+// With Keys it checks a signature of RFC 9421: that it is current, matches, and covers the method, the URL, the body by way of
+// Content-Digest, Content-Type, webhook-id and every ce- header. It proves that the service sent the message to this URL, and nothing
+// about whose account it is of: every client of the service can give your URL as a callback, and choose the data of an event. So for a
+// webhook set Secret, alone or with Keys. For a callback, which has no secret, set Keys, and check before you act that JobID is a job
+// that you have submitted.
 func (v *Verifier) Verify(r *http.Request) (*WebhookMessage, error) {
 	switch {
 	case v.Secret == "" && v.Keys == nil:

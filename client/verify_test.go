@@ -98,8 +98,7 @@ func TestVerifyRefusesWithTheSecret(t *testing.T) {
 	}
 }
 
-// The parts of what is signed are separated by dots. A body that has them could
-// be cut into another id, time and body.
+// The parts of what is signed are separated by dots. A body that has them could be cut into another id, time and body.
 func TestVerifyRefusesPartsThatWereShifted(t *testing.T) {
 	t.Parallel()
 	key := []byte("0123456789abcdef0123456789abcdef")

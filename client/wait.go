@@ -16,16 +16,13 @@ const (
 	earlyPolls  = 3 // that may find nothing yet
 )
 
-// Wait polls a job until it is final, in any state: the job's own failure is
-// not an error. It asks as often as the service advises, and goes on while the
-// service cannot be reached, so bound it by the context. A job that is not
-// found is asked for three times more: it may be new.
+// Wait polls a job until it is final, in any state: the job's own failure is not an error. It asks as often as the service advises, and
+// goes on while the service cannot be reached, so bound it by the context. A job that is not found is asked for three times more: it may
+// be new.
 //
-// IfNoneMatch is not for Wait, which sends tags of its own: one that is given is
-// left out.
+// IfNoneMatch is not for Wait, which sends tags of its own: one that is given is left out.
 //
-// With PreferWait the service holds its answers back until the state changes,
-// which is then known at once.
+// With PreferWait the service holds its answers back until the state changes, which is then known at once.
 func (c *Client) Wait(ctx context.Context, id string, options ...Option) (*Job, error) {
 	return awaitFinal(ctx, c, options, func(options []Option) (*Job, error) { return c.Job(ctx, id, options...) })
 }
@@ -94,21 +91,17 @@ func onlyIfNoneMatch(etag string) Option {
 	}
 }
 
-// jitter is up to a tenth of the wait, and up to a second: polls of many jobs
-// drift apart.
+// jitter is up to a tenth of the wait, and up to a second: polls of many jobs drift apart.
 func (c *Client) jitter(wait time.Duration) time.Duration {
 	return time.Duration(c.rand() * float64(min(wait/10, time.Second)))
 }
 
-// Run submits a job, waits for its end, and submits the same work again while
-// its failure says that this may help: at most MaxSubmissions times, after the
-// waits of Outcome.RetryDelay, each time with a new idempotency key, since it
-// is a new job. It answers the last job, in whatever state that ended.
+// Run submits a job, waits for its end, and submits the same work again while its failure says that this may help: at most MaxSubmissions
+// times, after the waits of Outcome.RetryDelay, each time with a new idempotency key, since it is a new job. It answers the last job, in
+// whatever state that ended.
 //
-// An error comes with the last job that was submitted: if its end is not known,
-// with the answer to the submission, JobID included. The option IdempotencyKey is
-// for the first submission only, and a DEFERRED job runs at once when it is
-// submitted again.
+// An error comes with the last job that was submitted: if its end is not known, with the answer to the submission, JobID included. The
+// option IdempotencyKey is for the first submission only, and a DEFERRED job runs at once when it is submitted again.
 func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*Job, error) {
 	s := gather(options)
 	if s.err != nil {

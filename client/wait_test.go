@@ -16,8 +16,7 @@ func failed(after int) reply {
 	return job("FAILED", `,"failure":{"jobId":"j1","jobStatus":"FAILED","retryable":true,"retryAfter":`+strconv.Itoa(after)+`}`)
 }
 
-// Draft, sections 6.10 and 9.4: a resubmission is a new job with a new key,
-// after the wait, and not for ever.
+// Draft, sections 6.10 and 9.4: a resubmission is a new job with a new key, after the wait, and not for ever.
 // Promise: clients 6.10, 9.4
 func TestDraft_6_10_ResubmissionHasANewKey(t *testing.T) {
 	t.Parallel()
@@ -141,8 +140,8 @@ func TestWaitSurvivesAnOutage(t *testing.T) {
 	require.Equal(t, 410, p.Status)
 }
 
-// An answer that was held back is followed by the next question at once; one
-// that came at once, since the service had no room to wait, is not.
+// An answer that was held back is followed by the next question at once; one that came at once, since the service had no room to wait, is
+// not.
 func TestWaitWithPreferWait(t *testing.T) {
 	t.Parallel()
 	held := job("RUNNING", "").with("Retry-After", "2").with("ETag", `W/"progress"`)

@@ -22,51 +22,9 @@ func (w Webhook) Format(f fmt.State, _ rune) { format(f, w) }
 // LogValue is String.
 func (w Webhook) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
-// CreateWebhook registers a webhook. The answer has the secret, which is not
-// shown again: if the answer was lost and this is Replayed, rotate the secret.
-func (c *Client) CreateWebhook(ctx context.Context, webhook WebhookRequest, options ...Option) (*Webhook, error) {
-	return c.webhook(ctx, post(options, "webhooks").with(webhook).keyed())
-}
-
-func (c *Client) webhook(ctx context.Context, r *request) (*Webhook, error) {
-	r.secret = true
-	return fetch[Webhook](ctx, c, r)
-}
-
-// Webhook reads a webhook, without its secret.
-func (c *Client) Webhook(ctx context.Context, id string, options ...Option) (*Webhook, error) {
-	return c.webhook(ctx, get(options, "webhooks", id).of(id))
-}
-
 // Webhooks lists the client's webhooks.
 func (c *Client) Webhooks(ctx context.Context) ([]Webhook, error) {
 	return collect(list[Webhook](ctx, c, get(nil, "webhooks"), false))
-}
-
-// UpdateWebhook changes the members that are given.
-func (c *Client) UpdateWebhook(ctx context.Context, id string, patch WebhookPatch, options ...Option) (*Webhook, error) {
-	return c.webhook(ctx, newRequest(http.MethodPatch, options, []string{"webhooks", id}).with(patch).of(id))
-}
-
-// DeleteWebhook removes a webhook. A 404 to a repetition after a lost answer
-// counts as deleted.
-func (c *Client) DeleteWebhook(ctx context.Context, id string, options ...Option) error {
-	return c.remove(ctx, options, "webhooks", id)
-}
-
-// RotateSecret makes a new secret; the old one stays valid for 24 hours. It is
-// not repeated: if the answer was lost, call it again, since the last three
-// old secrets stay valid.
-func (c *Client) RotateSecret(ctx context.Context, id string, options ...Option) (*Webhook, error) {
-	r := post(options, "webhooks", id, "rotate-secret").of(id)
-	r.repeat = never
-	return c.webhook(ctx, r)
-}
-
-// TestWebhook sends webhook.test to a webhook. A request whose answer is lost is
-// sent again with the same idempotency key, so that there is one delivery.
-func (c *Client) TestWebhook(ctx context.Context, id string, options ...Option) (*Delivery, error) {
-	return fetch[Delivery](ctx, c, post(options, "webhooks", id, "test").keyed())
 }
 
 // DeliveryFilter selects deliveries; zero members do not filter.
@@ -83,8 +41,7 @@ func (c *Client) Deliveries(ctx context.Context, webhookID string, filter Delive
 	return c.deliveries(ctx, get(nil, "webhooks", webhookID, "deliveries"), filter)
 }
 
-// JobDeliveries lists what was sent of a job, to webhooks and its callback,
-// newest first.
+// JobDeliveries lists what was sent of a job, to webhooks and its callback, newest first.
 func (c *Client) JobDeliveries(ctx context.Context, jobID string, filter DeliveryFilter) iter.Seq2[Delivery, error] {
 	return c.deliveries(ctx, get(nil, "jobs", jobID, "deliveries"), filter)
 }
@@ -94,35 +51,13 @@ func (c *Client) deliveries(ctx context.Context, r *request, f DeliveryFilter) i
 	return list[Delivery](ctx, c, r, false)
 }
 
-// Delivery reads a delivery to a webhook, with its attempts.
-func (c *Client) Delivery(ctx context.Context, webhookID, deliveryID string, options ...Option) (*Delivery, error) {
-	return fetch[Delivery](ctx, c, get(options, "webhooks", webhookID, "deliveries", deliveryID).of(deliveryID))
-}
-
-// JobDelivery reads a delivery of a job, with its attempts.
-func (c *Client) JobDelivery(ctx context.Context, jobID, deliveryID string, options ...Option) (*Delivery, error) {
-	return fetch[Delivery](ctx, c, get(options, "jobs", jobID, "deliveries", deliveryID).of(deliveryID))
-}
-
-// Redeliver sends a delivery to a webhook again, with the same webhook-id.
-func (c *Client) Redeliver(ctx context.Context, webhookID, deliveryID string, options ...Option) (*Delivery, error) {
-	return fetch[Delivery](ctx, c, post(options, "webhooks", webhookID, "deliveries", deliveryID, "redeliver").of(deliveryID))
-}
-
-// RedeliverJob sends a delivery of a job again, with the same webhook-id.
-func (c *Client) RedeliverJob(ctx context.Context, jobID, deliveryID string, options ...Option) (*Delivery, error) {
-	return fetch[Delivery](ctx, c, post(options, "jobs", jobID, "deliveries", deliveryID, "redeliver").of(deliveryID))
-}
-
-// RedeliverSince sends again the deliveries that failed since then. While the
-// answer has a NextCursor there are more: call it again with that cursor; ""
-// begins.
+// RedeliverSince sends again the deliveries that failed since then. While the answer has a NextCursor there are more: call it again with
+// that cursor; "" begins.
 func (c *Client) RedeliverSince(ctx context.Context, webhookID string, from time.Time, cursor string, options ...Option) (*Replay, error) {
 	return c.replay(ctx, webhookID, "redeliver", from, cursor, options)
 }
 
-// Replay does what RedeliverSince does, and sends the events since then that
-// the webhook asks for now and never got.
+// Replay does what RedeliverSince does, and sends the events since then that the webhook asks for now and never got.
 func (c *Client) Replay(ctx context.Context, webhookID string, from time.Time, cursor string, options ...Option) (*Replay, error) {
 	return c.replay(ctx, webhookID, "replay", from, cursor, options)
 }
@@ -131,10 +66,8 @@ func (c *Client) replay(ctx context.Context, webhookID, what string, from time.T
 	return fetch[Replay](ctx, c, post(options, "webhooks", webhookID, what).with(SinceRequest{from.UTC(), cursor}))
 }
 
-// WebhookMessage is a delivery as a receiver gets it, in either content mode.
-// Verifier.Verify gives one. In the binary mode EventID, Name, Source, Subject
-// (and so JobID), Time, Sequence and WorkKind come from ce- headers, which only a
-// Verifier with Keys protects.
+// WebhookMessage is a delivery as a receiver gets it, in either content mode. Verifier.Verify gives one. In the binary mode EventID,
+// Name, Source, Subject (and so JobID), Time, Sequence and WorkKind come from ce- headers, which only a Verifier with Keys protects.
 type WebhookMessage struct {
 	WebhookID   string // webhook-id: of the delivery, the same on each try
 	EventID     string // ce-id
@@ -149,9 +82,8 @@ type WebhookMessage struct {
 	ReceivedAt  time.Time // when it was read
 }
 
-// ParseDelivery reads a delivery's CloudEvent, of the binary or the structured
-// mode, and verifies nothing: it is for what was verified and then kept.
-// Receivers use Verifier.Verify.
+// ParseDelivery reads a delivery's CloudEvent, of the binary or the structured mode, and verifies nothing: it is for what was verified
+// and then kept. Receivers use Verifier.Verify.
 func ParseDelivery(header http.Header, body []byte) (*WebhookMessage, error) {
 	m := &WebhookMessage{WebhookID: header.Get("Webhook-Id"), ContentType: header.Get("Content-Type"), Data: body, ReceivedAt: time.Now()}
 	attribute := func(name string) string { return header.Get("Ce-" + name) }
@@ -187,8 +119,8 @@ func (m *WebhookMessage) JobID() string {
 	return ""
 }
 
-// Outcome reads the data as an outcome document: all messages about jobs and
-// batches have one. As with ParseOutcome, Warnings are the caller's to log.
+// Outcome reads the data as an outcome document: all messages about jobs and batches have one. As with ParseOutcome, Warnings are the
+// caller's to log.
 func (m *WebhookMessage) Outcome() (*Outcome, error) {
 	return parseOutcome(m.ContentType, m.Data, m.ReceivedAt)
 }

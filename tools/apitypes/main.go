@@ -1,5 +1,5 @@
-// Command apitypes writes the Go types of an OpenAPI document's schemas, by oapi-codegen. Its argument is a configuration of oapi-codegen
-// with a few members more: see options.
+// Command apitypes writes the Go types of an OpenAPI document's schemas, by oapi-codegen, and methods that send its operations. Its
+// argument is a configuration of oapi-codegen with a few members more: see options.
 package main
 
 import (
@@ -38,7 +38,11 @@ type options struct {
 	// Lists are the enumerations whose values become a list of Go structs, each with a value and what it stands for, by the struct's name.
 	Lists map[string]string `yaml:"lists"`
 
-	schemas map[string]any
+	// Methods are those of the client, by name. They go to MethodsOutput.
+	Methods       map[string]method `yaml:"methods"`
+	MethodsOutput string            `yaml:"methods-output"`
+
+	schemas, paths map[string]any
 }
 
 func main() {
@@ -77,7 +81,14 @@ func generate(config string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(filepath.Dir(config), o.Output), formatted, 0o644)
+	if err := os.WriteFile(filepath.Join(filepath.Dir(config), o.Output), formatted, 0o644); err != nil || o.Methods == nil {
+		return err
+	}
+	methods, err := o.methods(o.paths)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(filepath.Dir(config), o.MethodsOutput), methods, 0o644)
 }
 
 // load reads the schemas of a document. Paths are left out, since only types are wanted.
@@ -96,6 +107,7 @@ func (o *options) load(file string) (*openapi3.T, error) {
 		return nil, err
 	}
 	o.schemas, _ = document["components"].(map[string]any)["schemas"].(map[string]any)
+	o.paths, _ = document["paths"].(map[string]any)
 	o.rename(o.schemas)
 	for old, name := range o.Rename {
 		o.schemas[name] = o.schemas[old]
