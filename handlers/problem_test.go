@@ -200,7 +200,7 @@ func TestDetailNamesTheFirstViolation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for body, want := range map[string]string{
-		`{"type":"EXECUT"}`:               " values. /type: There is no such type. Did you mean EXECUTE? The type must be",
+		`{"type":"EXECUT"}`:               " values. /type: There is no such type. Did you mean EXECUTE? It must be",
 		`{"type":"EXECUTE","workKind":1}`: " form. /workKind: This member is not known. Did you mean work_kind?",
 		`{}`:                              "/type: This member is required.",
 		`{"type":"EXECUTE","\u001b[31m\u202e":1}`: "/\uFFFD[31m\uFFFD: This member is not known.",

@@ -5,6 +5,7 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/view"
@@ -298,43 +299,6 @@ type BatchRequest struct {
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 }
 
-// Behavior What a CUSTOM job does; without a member nothing of that sort, so that `{}` succeeds at once. Times are before the server's
-// time scale. What is random is drawn from the seed and the number of the attempt, so that every worker does the same.
-type Behavior struct {
-	// Seed What the jitter and a result of a given size are drawn from; without it, the time of the request.
-	Seed *int `json:"seed,omitempty"`
-
-	// Duration How long an attempt takes, less than the execution limit.
-	Duration *string `json:"duration,omitempty"`
-
-	// Jitter By how much an attempt is shorter or longer at most. Not more than the duration; both together less than the execution limit.
-	Jitter *string `json:"jitter,omitempty"`
-
-	// BeginAt The share of the duration that an attempt has behind it when it begins.
-	BeginAt *float32 `json:"begin_at,omitempty"`
-
-	// Steps In how many steps, at equal distances, it reports its progress; 10 without it.
-	Steps *int `json:"steps,omitempty"`
-
-	// Failures Which attempts fail, each named once.
-	Failures []PlannedFailure `json:"failures,omitempty"`
-
-	// Result What a CUSTOM job produces, with one of `size` and `body`; 1 KiB of JSON without them.
-	Result *PlannedResult `json:"result,omitempty"`
-
-	// Emit Events that each attempt emits on its way, as `event.emitted`.
-	Emit []PlannedEvent `json:"emit,omitempty"`
-
-	// CPU The share of the time that it computes. All jobs of a worker together use half of its CPUs at most.
-	CPU *float32 `json:"cpu,omitempty"`
-
-	// MemoryBytes How much memory it holds, in units of 1 MiB. All jobs of a worker together hold 64 MiB at most: a job takes what is left.
-	MemoryBytes *int `json:"memory_bytes,omitempty"`
-
-	// IoBytes How many bytes it writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps.
-	IoBytes *int `json:"io_bytes,omitempty"`
-}
-
 // Bulk A bulk operation.
 type Bulk struct {
 	// BulkID The id of the operation.
@@ -514,7 +478,7 @@ type Clock struct {
 // ClockMove How the clock is to be moved, by exactly one member.
 type ClockMove struct {
 	// Advance By so much, at once, as in `90s` or `25h`.
-	Advance *string `json:"advance,omitempty"`
+	Advance *time.Duration `json:"advance,omitempty"`
 
 	// Set To this time, at once; not before the present one, nor more than ten years ahead of the real time.
 	Set *job.Time `json:"set,omitempty"`
@@ -523,7 +487,7 @@ type ClockMove struct {
 	Freeze *bool `json:"freeze,omitempty"`
 
 	// Rate So many of its seconds pass in a second, also if it was frozen.
-	Rate *float32 `json:"rate,omitempty"`
+	Rate *float64 `json:"rate,omitempty"`
 }
 
 // CloudEvent An event in structured mode (CloudEvents 1.0).
@@ -559,9 +523,7 @@ type CloudEvent struct {
 
 // CustomParams The parameters of a CUSTOM job. Other members are ignored.
 type CustomParams struct {
-	// Behavior What a CUSTOM job does; without a member nothing of that sort, so that `{}` succeeds at once. Times are before the server's
-	// time scale. What is random is drawn from the seed and the number of the attempt, so that every worker does the same.
-	Behavior             *Behavior              `json:"behavior,omitempty"`
+	Behavior             *job.Behavior          `json:"behavior,omitempty"`
 	AdditionalProperties map[string]interface{} `json:"-"`
 }
 
@@ -2080,10 +2042,10 @@ type SchedulePatch struct {
 	TimeZone *string `json:"time_zone,omitempty"`
 
 	// Interval The time from one due time to the next, from 1s to 8784h. Instead of `cron`.
-	Interval *string `json:"interval,omitempty"`
+	Interval *time.Duration `json:"interval,omitempty"`
 
 	// Jitter By how much a run is later than its due time at most: a random time that is always the same for one due time. At most 1h, and at most the interval.
-	Jitter *string `json:"jitter,omitempty"`
+	Jitter *time.Duration `json:"jitter,omitempty"`
 
 	// StartAt No due time is before it; intervals count from it.
 	StartAt *job.Time `json:"start_at,omitempty"`
@@ -2094,10 +2056,8 @@ type SchedulePatch struct {
 	CatchUp *job.CatchUp `json:"catch_up,omitempty"`
 
 	// CatchUpMax How many due times `all` catches up.
-	CatchUpMax *int `json:"catch_up_max,omitempty"`
-
-	// Job The request for the job of each run, as that of a submission. Its type is EXECUTE or EMIT_EVENT, and it has no `execution_at` and no key.
-	Job *ScheduledJob `json:"job,omitempty"`
+	CatchUpMax *int               `json:"catch_up_max,omitempty"`
+	Job        *JobRequestMembers `json:"job,omitempty"`
 }
 
 // ScheduleRequest A request for a schedule, with `cron` or `interval`.
@@ -2475,7 +2435,7 @@ type WebhookRequest struct {
 	Description *string `json:"description,omitempty"`
 
 	// ContentMode How events are sent; `binary` if it is not given.
-	ContentMode *job.ContentMode `json:"content_mode,omitempty"`
+	ContentMode job.ContentMode `json:"content_mode,omitempty"`
 
 	// IdempotencyKey Visible ASCII characters. The header `Idempotency-Key` may have it instead.
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
@@ -2539,9 +2499,11 @@ func (a CustomParams) MarshalJSON() ([]byte, error) {
 	var err error
 	object := make(map[string]json.RawMessage)
 
-	object["behavior"], err = json.Marshal(a.Behavior)
-	if err != nil {
-		return nil, fmt.Errorf("error marshaling 'behavior': %w", err)
+	if a.Behavior != nil {
+		object["behavior"], err = json.Marshal(a.Behavior)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'behavior': %w", err)
+		}
 	}
 
 	for fieldName, field := range a.AdditionalProperties {

@@ -60,7 +60,7 @@ func (s *API) begin(r *httpkit.Request) error {
 	if err != nil {
 		return err
 	}
-	req, err := decode.Bulk(body, false)
+	req, err := decode.Bulk(body)
 	if err != nil {
 		return err
 	}

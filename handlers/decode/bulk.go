@@ -1,58 +1,58 @@
 package decode
 
 import (
+	"encoding/json"
+
 	"github.com/forgerun/forgerun/job"
 )
 
-// Bulk reads the body of a request for a bulk operation. An operator may name a client,
-// and override what keeps jobs from being retried.
-func Bulk(body []byte, operator bool) (job.BulkRequest, error) {
-	r := job.BulkRequest{Rate: job.DefaultBulkRate}
-	members := []member{
-		{"action", required, set(&r.Action, choice("action", job.BulkActions))},
-		{"filter", required, func(d *decoder) { readBulkFilter(d, &r.Filter, operator) }},
-		{"dry_run", optional, set(&r.DryRun, readBool)},
-		{"rate", optional, set(&r.Rate, integer(1, job.MaxBulkRate))},
-	}
-	if operator {
-		members = append(members, member{"override", optional, set(&r.Override, readBool)})
-	}
-	d := readBody(body, members)
-	if d.fine() && !r.Filter.Names() {
-		d.invalidAt("/filter", "The filter must name at least one member. To mean all of your jobs, send {\"all\": true}.")
-	}
-	if d.fine() && r.Override && r.Action != job.BulkRetry {
-		d.invalidAt("/override", "Only a retry can override.")
-	}
-	return r, d.result()
+// Bulk reads the body of a client's request for a bulk operation.
+func Bulk(body []byte) (job.BulkRequest, error) {
+	return public.bulk(body, func(filter []byte) (f job.BulkFilter) {
+		_ = json.Unmarshal(filter, &f) // the schema has checked it
+		return f
+	})
 }
 
-// readBulkFilter reads which jobs are meant. An operator's filter has the names of the operator API's
-// lists, and says whose jobs.
-func readBulkFilter(d *decoder, f *job.BulkFilter, operator bool) {
-	kind, from, to := "work_kind", "created_after", "created_before"
-	if operator {
-		kind, from, to = "kind", "from", "to"
-	}
-	moment := as(pointer(readTime), job.TimeOf)
-	members := []member{
-		{"all", optional, set(&f.All, readBool)},
-		{"state", optional, set(&f.State, choice("state", job.States))},
-		{"type", optional, set(&f.Type, choice("type", job.Types))},
-		{kind, optional, set(&f.WorkKind, choice("work kind", job.AllKinds()))},
-		{"batch_id", optional, set(&f.BatchID, readID)},
-		{"correlation_id", optional, set(&f.CorrelationID, readCorrelation)},
-		{"failure_code", optional, set(&f.FailureCode, choice("failure code", failureCodes))},
-		{from, optional, set(&f.CreatedAfter, moment)},
-		{to, optional, set(&f.CreatedBefore, moment)},
-	}
-	if operator {
-		members = append(members, member{"client_id", optional, set(&f.ClientID, readID)},
-			member{"failure_detail", optional, set(&f.FailureDetail, readText)})
-	}
-	d.object(members)
-	rest := *f
-	if rest.All = false; f.All && rest.Names() {
-		d.invalidAt("/filter/all", "All jobs are meant or those that match other members; leave one of both out.")
-	}
+// Bulk reads the body of an operator's request for a bulk operation. Its filter has the names of the operator API's lists.
+func (s *Schemas) Bulk(body []byte) (job.BulkRequest, error) {
+	return s.bulk(body, func(filter []byte) job.BulkFilter {
+		var sent struct {
+			job.BulkFilter
+			Kind     job.Kind
+			From, To *job.Time
+		}
+		_ = json.Unmarshal(filter, &sent) // the schema has checked it
+		sent.WorkKind, sent.CreatedAfter, sent.CreatedBefore = sent.Kind, sent.From, sent.To
+		return sent.BulkFilter
+	})
+}
+
+func (s *Schemas) bulk(body []byte, filter func([]byte) job.BulkFilter) (job.BulkRequest, error) {
+	sent := struct {
+		job.BulkRequest
+		Filter json.RawMessage
+		DryRun bool `json:"dry_run"`
+		Rate   *int
+	}{}
+	q := job.BulkRequest{Rate: job.DefaultBulkRate}
+	err := s.read("BulkRequest", body, &sent, func(r *reader) {
+		q.Action, q.DryRun, q.Override = sent.Action, sent.DryRun, sent.Override
+		if sent.Rate != nil {
+			q.Rate = *sent.Rate
+		}
+		if sent.Filter != nil {
+			q.Filter = filter(sent.Filter)
+		}
+		rest := q.Filter
+		switch rest.All = false; {
+		case q.Filter.All && rest.Names():
+			r.invalidAt("/filter/all", "All jobs are meant or those that match other members; leave one of both out.")
+		case r.fine() && !q.Filter.Names():
+			r.invalidAt("/filter", "The filter must name at least one member. To mean all of your jobs, send {\"all\": true}.")
+		case r.fine() && q.Override && q.Action != job.BulkRetry:
+			r.invalidAt("/override", "Only a retry can override.")
+		}
+	})
+	return q, err
 }

@@ -1,11 +1,7 @@
 package decode
 
 import (
-	"errors"
-	"fmt"
-	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -13,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// findings are what is wrong with a body.
+// findings are the mistakes in a body.
 type findings struct {
 	form   []job.Violation // the structure is wrong: RFA_REQUEST_MALFORMED
 	values []job.Violation // a value is wrong: RFA_JOB_VALIDATION_FAILED
@@ -21,18 +17,17 @@ type findings struct {
 	more   int             // violations beyond it
 }
 
-// all gives all violations that are listed, of the structure first.
+// all returns the listed violations, those of the structure first.
 func (f *findings) all() []job.Violation { return slices.Concat(f.form, f.values) }
 
-// count is how much was found.
 func (f *findings) count() int { return len(f.form) + len(f.values) + f.more }
 
-// request gives what a request says about what was found in it.
+// request returns the findings in the form of a request's members.
 func (f *findings) request() (all []job.Violation, unlisted int, malformed bool) {
 	return f.all(), f.more, len(f.form) > 0
 }
 
-// result gives the error for what was found, nil if that is nothing.
+// result returns the error for the findings, nil if there are none.
 func (f *findings) result() error {
 	if f.count() == 0 {
 		return nil
@@ -52,8 +47,8 @@ func (f *findings) record(list *[]job.Violation, at, detail string) {
 	f.more++
 }
 
-// add records what was found elsewhere.
-func (f *findings) add(other findings) {
+// add records the findings about a part of the body.
+func (f *findings) add(other *findings) {
 	for _, v := range other.form {
 		f.malformedAt(v.Pointer, v.Detail)
 	}
@@ -63,73 +58,28 @@ func (f *findings) add(other findings) {
 	f.more += other.more
 }
 
-// malformed records a wrong structure at the token read last.
-func (d *decoder) malformed(detail string) { d.here(&d.form, detail) }
-
-// invalid records a wrong value at the token read last.
-func (d *decoder) invalid(detail string) { d.here(&d.values, detail) }
-
-func (d *decoder) here(list *[]job.Violation, detail string) {
-	at := ""
-	if len(*list) < d.limit { // else it is only counted
-		at = d.pointer()
-	}
-	d.record(list, at, detail)
-}
-
-// fine reports whether the body was read so far without any mistake.
-func (d *decoder) fine() bool { return d.err == nil && d.count() == 0 }
+// fine reports whether no mistake was found so far.
+func (r *reader) fine() bool { return r.err == nil && r.count() == 0 }
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer gives the JSON Pointer (RFC 6901) to the token read last, or to the
-// nearest value around it whose pointer is not too long and can be stored. Unlike
-// that of jsontext, it does not look at long names: their cost would come with every
-// fault inside of them.
-func (d *decoder) pointer() string {
-	at := d.base
-	for depth := 1; depth <= d.json.StackDepth(); depth++ {
-		kind, length := d.json.StackIndex(depth)
-		if length == 0 {
-			break // it has just begun: it is the token itself
-		}
-		step := ""
-		if name := d.names[depth]; kind == '[' {
-			step = strconv.FormatInt(length-1, 10)
-		} else if name.to-name.from <= maxPointerBytes+2 { // two quotes
-			step = pointerEscapes.Replace(unquote(d.body[name.from:name.to]))
-		} else {
+// pointer returns the JSON Pointer (RFC 6901) to the value at a path below another, or to the nearest value around it whose
+// pointer is short and can be stored.
+func pointer(at string, path ...string) string {
+	for _, name := range path {
+		if len(at)+1+len(name) > maxPointerBytes || strings.Contains(name, "\x00") {
 			break
 		}
-		if len(at)+1+len(step) > maxPointerBytes || strings.Contains(step, "\x00") { // which storage refuses
+		if name = pointerEscapes.Replace(name); len(at)+1+len(name) > maxPointerBytes {
 			break
 		}
-		at += "/" + step
+		at += "/" + name
 	}
 	return at
 }
 
-// stop ends the reading at text that is not JSON.
-func (d *decoder) stop(err error) {
-	if err == nil || d.err != nil {
-		return
-	}
-	d.err = err
-	var syntax *jsontext.SyntacticError
-	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		d.malformedAt("", "The JSON text ends too early.")
-	case errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName):
-		d.malformedAt(shorten(syntax.JSONPointer), "This name occurs twice; an object may have each name once.")
-	case errors.As(err, &syntax):
-		d.malformedAt(shorten(syntax.JSONPointer), fmt.Sprintf("Not valid JSON at byte %d: %v.", syntax.ByteOffset, syntax.Err))
-	default:
-		d.malformedAt("", "The JSON text cannot be read.")
-	}
-}
-
 func shorten(at jsontext.Pointer) string {
-	for len(at) > maxPointerBytes {
+	for len(at) > maxPointerBytes || strings.Contains(string(at), "\x00") {
 		at = at.Parent()
 	}
 	return string(at)

@@ -13,10 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-const (
-	maxKeyBytes  = 255
-	maxNameBytes = 128 // of events and items
-)
+const maxKeyBytes = 255
 
 // MaxCorrelationBytes is the length of a correlation id (draft section 9.2).
 const MaxCorrelationBytes = 256
@@ -47,15 +44,6 @@ func isASCII(s string, from byte) bool {
 // ValidCorrelation reports whether s is a correlation id.
 func ValidCorrelation(s string) bool { return isWord(s, MaxCorrelationBytes) }
 
-func validName(s string) bool { return isWord(s, maxNameBytes) }
-
-// Strings that several bodies have.
-var (
-	readCorrelation = word(ValidCorrelation, "The id must be "+CorrelationForm)
-	readEventName   = word(validName, "The name must be 1 to 128 "+wordForm)
-	readURL         = checked(checkURL)
-)
-
 // isWord reports whether s has 1 to limit characters, as wordForm names them.
 func isWord(s string, limit int) bool {
 	for i := range len(s) {
@@ -76,22 +64,16 @@ func isLine(s string, most int) bool {
 
 // OneOf lists the values that are allowed.
 func OneOf[T ~string](values []T) string {
-	return "one of " + strings.Join(names(values, func(v T) string { return string(v) }), ", ")
-}
-
-// names gives the name of each of all.
-func names[A, B any](all []A, name func(A) B) (names []B) {
-	for _, a := range all {
-		names = append(names, name(a))
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = string(v)
 	}
-	return names
+	return "one of " + strings.Join(all, ", ")
 }
-
-func validLine(s string) bool { return s != "" && isLine(s, job.MaxPlannedText) }
 
 func validType(s string) bool {
 	u, err := url.Parse(s)
-	return err == nil && u.IsAbs() && validLine(s) && !strings.ContainsFunc(s, unicode.IsSpace)
+	return err == nil && u.IsAbs() && isLine(s, job.MaxPlannedText) && !strings.ContainsFunc(s, unicode.IsSpace)
 }
 
 func validMedia(s string) bool {

@@ -2,7 +2,7 @@ package decode
 
 import (
 	"cmp"
-	"fmt"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -15,36 +15,32 @@ type ForClient struct {
 	Request  []byte
 }
 
-// ForClientOf returns a reader of such a request, which is in the named member.
-func ForClientOf(name string) func(body []byte) (ForClient, error) {
-	return func(body []byte) (r ForClient, err error) {
-		err = readBody(body, []member{
-			{"client_id", required, set(&r.ClientID, readID)},
-			{name, required, func(d *decoder) {
-				if d.begins('{', "an object") {
-					r.Request = slices.Clone(d.value())
-				}
-			}},
-		}).result()
-		return r, err
+// ForClientOf returns a reader of such a request, which is in the named member of a schema.
+func (s *Schemas) ForClientOf(schema, name string) func(body []byte) (ForClient, error) {
+	return func(body []byte) (ForClient, error) {
+		r := newReader(s, body, Limits{})
+		defer r.done()
+		r.other = name
+		var sent map[string]json.RawMessage
+		r.document(schema, &sent)
+		asked := ForClient{Request: sent[name]}
+		_ = json.Unmarshal(sent["client_id"], &asked.ClientID) // the schema has checked it
+		return asked, r.result()
 	}
 }
 
 // Override reads the body of an operator's request for a retry, which may be missing.
-func Override(body []byte) (override bool, err error) {
-	err = readBody(orEmpty(body), []member{{"override", optional, set(&override, readBool)}}).result()
-	return override, err
+func (s *Schemas) Override(body []byte) (bool, error) {
+	var sent struct{ Override bool }
+	err := s.read("RetryRequest", orEmpty(body), &sent)
+	return sent.Override, err
 }
 
-// maxClientName is how long the name of a client may be, in characters.
-const maxClientName = 100
-
-// ClientName reads the body of a request that names a client; "" removes the name.
-func ClientName(body []byte) (name string, err error) {
-	line := word(func(s string) bool { return isLine(s, maxClientName) },
-		fmt.Sprintf("It must be a line of at most %d characters.", maxClientName))
-	err = readBody(body, []member{{"name", required, set(&name, line)}}).result()
-	return name, err
+// ClientName reads the body of a request that names a client. An empty name removes it.
+func (s *Schemas) ClientName(body []byte) (string, error) {
+	var sent struct{ Name string }
+	err := s.read("ClientName", body, &sent)
+	return sent.Name, err
 }
 
 // Erasing is a request to erase a client: its id again, and why.
@@ -54,62 +50,53 @@ type Erasing struct {
 }
 
 // Erasure reads the body of a request to erase a client.
-func Erasure(body []byte) (r Erasing, err error) {
-	err = readBody(body, []member{
-		{"confirm", required, set(&r.Confirm, readID)},
-		{"reason", optional, set(&r.Reason, checked(checkReason))},
-	}).result()
-	return r, err
+func (s *Schemas) Erasure(body []byte) (e Erasing, err error) {
+	err = s.read("ErasureRequest", body, &e)
+	return e, err
 }
 
 // Pause reads the body of a request to stop something. The target comes in its usual spelling.
-func Pause(body []byte) (p job.Pause, err error) {
-	d := readBody(body, []member{
-		{"scope", required, set(&p.Scope, choice("scope", job.PauseScopes))},
-		{"target", optional, set(&p.Target, readText)},
-		{"mode", optional, set(&p.Mode, choice("mode", job.PauseModes))},
-		{"reason", required, set(&p.Reason, checked(func(text string) string {
-			if strings.TrimSpace(text) == "" {
-				return "It must say why: others read it in the audit log."
-			}
-			return checkReason(text)
-		}))},
-	})
-	usual := job.ModePause
-	if p.Scope == job.PauseWorker {
-		usual = job.ModeDrain
+func (s *Schemas) Pause(body []byte) (job.Pause, error) {
+	var sent struct {
+		Scope  job.PauseScope
+		Target string
+		Mode   job.PauseMode
+		Reason string
 	}
-	p.Mode = cmp.Or(p.Mode, usual)
-	checkPause(d, &p)
-	return p, d.result()
+	p := job.Pause{}
+	err := s.read("PauseRequest", body, &sent, func(r *reader) {
+		usual := job.ModePause
+		if sent.Scope == job.PauseWorker {
+			usual = job.ModeDrain
+		}
+		p.Scope, p.Target, p.Mode, p.Reason = sent.Scope, sent.Target, cmp.Or(sent.Mode, usual), sent.Reason
+		checkPause(r, &p)
+	})
+	return p, err
 }
 
 // checkPause refuses a target and a mode that are not for the scope.
-func checkPause(d *decoder, p *job.Pause) {
+func checkPause(r *reader, p *job.Pause) {
+	if strings.TrimSpace(p.Reason) == "" && r.fine() {
+		r.invalidAt("/reason", "It must say why: others read it in the audit log.")
+	}
 	switch p.Scope {
 	case job.PauseAll:
 		if p.Target != "" {
-			d.invalidAt("/target", "It must be left out where the scope is ALL.")
+			r.invalidAt("/target", "It must be left out where the scope is ALL.")
 		}
 	case job.PauseKind:
 		if !slices.Contains(job.AllKinds(), job.Kind(p.Target)) {
-			d.invalidAt("/target", "It must be a work kind of the catalogue.")
+			r.invalidAt("/target", "It must be a work kind of the catalogue.")
 		}
 	case job.PauseClient, job.PauseWorker:
 		id, err := job.ParseID(p.Target)
 		if err != nil || id.IsZero() {
-			d.invalidAt("/target", "It must be the id of the "+strings.ToLower(string(p.Scope))+".")
+			r.invalidAt("/target", "It must be the id of the "+strings.ToLower(string(p.Scope))+".")
 		}
 		p.Target = id.String()
 	}
 	if p.Scope == job.PauseWorker && p.Mode != job.ModeDrain {
-		d.invalidAt("/mode", "A worker can only be drained: it takes no more jobs and ends those that it has.")
+		r.invalidAt("/mode", "A worker can only be drained: it takes no more jobs and ends those that it has.")
 	}
-}
-
-// maxReason is the length of what an operator says about a change, in characters.
-const maxReason = 1000
-
-func checkReason(text string) string {
-	return unless(isLine(text, maxReason), fmt.Sprintf("It must be a line of at most %d characters.", maxReason))
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/internal/operators"
@@ -92,6 +93,9 @@ var document []byte
 
 // Document is the API's OpenAPI document.
 func Document() []byte { return document }
+
+// bodies are the schemas of what operators send.
+var bodies = decode.NewSchemas(Document)
 
 // API answers requests of operators.
 type API struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
 	"github.com/forgerun/forgerun/job/view"
@@ -64,8 +63,6 @@ func bulkCountViewOf(n job.BulkCount) view.BulkCount[admin.JobSummary] {
 }
 
 func (c *call) bulkOwner() job.BulkOwner { return job.BulkOwner{Operator: c.operator.Name} }
-
-func readBulk(body []byte) (job.BulkRequest, error) { return decode.Bulk(body, true) }
 
 // bulkDetail is what the audit log keeps of an operation.
 func bulkDetail(_ *call, r job.BulkRequest) any {

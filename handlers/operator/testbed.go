@@ -44,7 +44,7 @@ func (a *API) testbedRoutes() []route {
 	return []route{
 		get("testbed/sessions", a.listSessions, withPage(clientQuery)...),
 		get("testbed/sessions/{id}", one(bed.OwnedSession)),
-		withBody("testbed/sessions", "start_session", "session", decode.ForClientOf("session"), nil, a.startSession),
+		withBody("testbed/sessions", "start_session", "session", bodies.ForClientOf("SessionSubmission", "session"), nil, a.startSession),
 		post("testbed/sessions/{id}/end", "end_session", "session", one(bed.EndOwned)),
 		get("testbed/sessions/{id}/verdict", one(a.verdict)),
 		get("testbed/sessions/{id}/verdict.html", a.written("text/html", report.HTML)), // the page names its encoding

@@ -277,7 +277,7 @@ func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Durat
 // UnmarshalJSON reads what MarshalJSON writes.
 func (d *Duration) UnmarshalJSON(b []byte) error {
 	var text string
-	if err := json.Unmarshal(b, &text); err != nil {
+	if err := json.Unmarshal(b, &text); err != nil || string(b) == "null" {
 		return err
 	}
 	parsed, err := time.ParseDuration(text)

@@ -1,0 +1,323 @@
+// Package decode reads the JSON bodies of requests. A strict reader checks the text, the schemas of the OpenAPI documents
+// check what it says, and a function for each kind of body checks what a schema cannot say.
+package decode
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// The bounds of a body and of the findings about it.
+const (
+	maxDepth        = 64   // nesting of arrays and objects, including the body
+	maxNumberBytes  = 64   // length of a number literal
+	maxMembers      = 4000 // of one object
+	maxAllMembers   = 50_000
+	maxElements     = 50_000 // of all arrays
+	maxOuter        = 64     // more than any object has that is not refused
+	maxChecked      = 1001   // elements of an array that schemas check; no list may be longer
+	maxFound        = 2000   // findings that are put in order; more are counted
+	minExponent     = -324   // of the least float64; databases may refuse smaller numbers
+	maxPointerBytes = 256
+	maxGuesses      = 50 // suggestions for wrong names in one body
+	maxCanonical    = 64 << 10
+)
+
+var (
+	nulRefused      = "The character NUL (\\u0000) is not allowed."
+	tooDeep         = fmt.Sprintf("The body may be nested %d levels deep at most.", maxDepth)
+	tooManyMembers  = fmt.Sprintf("An object may have at most %s members.", job.Grouped(maxMembers))
+	tooManyInAll    = fmt.Sprintf("All objects of the body together may have at most %s members.", job.Grouped(maxAllMembers))
+	tooManyElements = fmt.Sprintf("All arrays of the body together may have at most %s elements.", job.Grouped(maxElements))
+	numberRefused   = fmt.Sprintf("Numbers may have at most %d characters, and must be those of a double: up to 1.7976931348623157e308, "+
+		"and with exponents from %d.", maxNumberBytes, minExponent)
+
+	errRefused = errors.New("the body is not read to its end")
+)
+
+// Limits are the server's limits for jobs.
+type Limits struct {
+	MaxPayload int  // bytes of params or event data
+	TestBed    bool // CUSTOM is a work kind
+}
+
+// reader reads a JSON text strictly. It refuses duplicate names, invalid UTF-8, NUL characters, trailing data, deep
+// nesting and monstrous numbers. Its work is bounded by the length of the text.
+type reader struct {
+	findings
+	schemas *Schemas
+	limits  Limits
+	base    string // pointer to the value that is read, within the whole body
+	other   string // a member of the outermost object that is read elsewhere
+	json    *jsontext.Decoder
+	input   bytes.Buffer // read by json
+	body    []byte
+	outer   []member // of the outermost object
+	wrong   []string // names of outer members with findings
+	named   int      // members so far
+	listed  int      // elements so far
+	guess   int      // suggestions left
+	err     error    // ends the reading
+	types   *jsonv2.Unmarshalers
+}
+
+// member is a member of the outermost object, with its value as sent.
+type member struct {
+	name  string
+	value []byte
+}
+
+var readers = sync.Pool{New: func() any {
+	r := &reader{json: new(jsontext.Decoder)}
+	r.types = r.unmarshalers()
+	return r
+}}
+
+// newReader returns a reader of a body. done makes it free for the next body.
+func newReader(s *Schemas, body []byte, limits Limits) *reader {
+	r := readers.Get().(*reader)
+	r.reset(body)
+	r.schemas, r.limits, r.guess, r.limit = s, limits, maxGuesses, job.MaxViolations
+	return r
+}
+
+func (r *reader) reset(body []byte) {
+	clear(r.outer)
+	*r = reader{json: r.json, types: r.types, outer: r.outer[:0], body: body, input: *bytes.NewBuffer(body)}
+	r.json.Reset(&r.input)
+}
+
+// done drops the body, which belongs to the caller.
+func (r *reader) done() {
+	r.reset(nil)
+	readers.Put(r)
+}
+
+// read reads a body into v, and checks what a schema cannot say.
+func (s *Schemas) read(schema string, body []byte, v any, checks ...func(r *reader)) error {
+	r := newReader(s, body, Limits{})
+	defer r.done()
+	r.document(schema, v)
+	for _, check := range checks {
+		check(r)
+	}
+	return r.result()
+}
+
+// document reads the whole body, which must satisfy a schema, into v. Members of the body with findings are left out.
+func (r *reader) document(schema string, v any) {
+	tree := r.value(false, true)
+	if r.err == nil {
+		if _, err := r.json.ReadToken(); !errors.Is(err, io.EOF) {
+			r.fail("", "The body must be one JSON value; something follows it.")
+		}
+	}
+	if r.err != nil {
+		return
+	}
+	r.check(schema, tree)
+	text := r.body
+	if len(r.wrong) > 0 {
+		text = r.without(r.wrong)
+	}
+	if err := jsonv2.Unmarshal(text, v, jsonv2.WithUnmarshalers(r.types), jsonv2.MatchCaseInsensitiveNames(true)); err != nil && r.fine() {
+		r.malformedAt(r.base, "The values cannot be read: "+job.PlainText(err.Error(), maxPointerBytes)+".")
+	}
+}
+
+// without writes the outermost object again without some members.
+func (r *reader) without(names []string) []byte {
+	text := []byte{'{'}
+	for _, m := range r.outer {
+		if !slices.Contains(names, m.name) {
+			text, _ = jsontext.AppendQuote(text, m.name)
+			text = append(append(append(text, ':'), m.value...), ',')
+		}
+	}
+	return append(bytes.TrimSuffix(text, []byte{','}), '}')
+}
+
+// value reads any value. If a schema is to check it, it returns the value for the validator, else an empty one of its type.
+func (r *reader) value(skip, outer bool) any {
+	switch r.json.PeekKind() {
+	case '{':
+		return r.object(skip, outer)
+	case '[':
+		return r.array(skip)
+	}
+	raw := r.scalar()
+	switch {
+	case r.err != nil:
+	case raw[0] == '"' && hasNUL(raw):
+		r.fail(r.here(), nulRefused)
+	case raw[0] == '"' && skip:
+		return ""
+	case raw[0] == '"':
+		return string(unquoted(raw))
+	case raw[0] == 't', raw[0] == 'f':
+		return raw[0] == 't'
+	case raw[0] == 'n':
+	case !isBounded(raw):
+		r.fail(r.here(), numberRefused)
+	case skip:
+		return json.Number("0")
+	default:
+		return json.Number(raw)
+	}
+	return nil
+}
+
+var emptyObject, emptyArray = map[string]any{}, []any{}
+
+func (r *reader) object(skip, outer bool) map[string]any {
+	all := emptyObject
+	if !skip {
+		all = map[string]any{}
+	}
+	r.token()
+	for count := 1; r.err == nil && r.json.PeekKind() != '}'; count++ {
+		raw := r.scalar()
+		if r.err != nil {
+			break
+		}
+		name := string(unquoted(raw))
+		switch r.named++; {
+		case strings.Contains(name, "\x00"):
+			r.fail(r.here(), nulRefused)
+		case count > maxMembers:
+			r.fail(r.here(), tooManyMembers)
+		case r.named > maxAllMembers:
+			r.fail(r.here(), tooManyInAll)
+		}
+		from := r.json.InputOffset()
+		var v any
+		if outer && name == r.other {
+			v = r.elsewhere()
+		} else {
+			v = r.value(skip || name == "params" || name == "data", false)
+		}
+		if outer && r.err == nil && len(r.outer) < maxOuter {
+			r.outer = append(r.outer, member{name, bytes.TrimLeft(r.body[from:r.json.InputOffset()], ": \t\r\n")})
+		}
+		if !skip {
+			all[name] = v
+		}
+	}
+	r.token()
+	return all
+}
+
+// elsewhere skips a value. It returns an empty one of its type.
+func (r *reader) elsewhere() any {
+	kind := r.json.PeekKind()
+	r.scalar()
+	return map[jsontext.Kind]any{'{': emptyObject, '[': emptyArray, '"': "", 't': true, 'f': false, '0': json.Number("0")}[kind]
+}
+
+func (r *reader) array(skip bool) []any {
+	all := emptyArray
+	r.token()
+	for i := 0; r.err == nil && r.json.PeekKind() != ']'; i++ {
+		v := r.value(skip || i >= maxChecked, false)
+		if r.listed++; r.listed > maxElements && r.err == nil {
+			r.fail(r.here(), tooManyElements)
+		}
+		if !skip && i < maxChecked {
+			all = append(all, v)
+		}
+	}
+	r.token()
+	return all
+}
+
+// token reads the start or end of an object or array.
+func (r *reader) token() {
+	if r.err != nil {
+		return
+	}
+	if _, err := r.json.ReadToken(); err != nil {
+		r.stop(err)
+	} else if r.json.StackDepth() > maxDepth {
+		r.fail(r.here(), tooDeep)
+	}
+}
+
+// scalar reads a name or a value. It is valid until the next read.
+func (r *reader) scalar() []byte {
+	if r.err != nil {
+		return nil
+	}
+	v, err := r.json.ReadValue()
+	if err != nil {
+		r.stop(err)
+	}
+	return v
+}
+
+// here returns the pointer to the token that was read last.
+func (r *reader) here() string { return shorten(jsontext.Pointer(r.base) + r.json.StackPointer()) }
+
+// fail ends the reading, unless it has ended.
+func (r *reader) fail(at, detail string) {
+	if r.err == nil {
+		r.malformedAt(at, detail)
+		r.err = errRefused
+	}
+}
+
+// stop ends the reading at text that is not JSON.
+func (r *reader) stop(err error) {
+	var syntax *jsontext.SyntacticError
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		r.fail("", "The JSON text ends too early.")
+	case errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName):
+		r.fail(shorten(syntax.JSONPointer), "This name occurs twice; an object may have each name once.")
+	case errors.As(err, &syntax):
+		r.fail(shorten(syntax.JSONPointer), fmt.Sprintf("Not valid JSON at byte %d: %v.", syntax.ByteOffset, syntax.Err))
+	default:
+		r.fail("", "The JSON text cannot be read.")
+	}
+}
+
+// unquoted returns the text of a JSON string, without a copy if possible.
+func unquoted(raw []byte) []byte {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return raw[1 : len(raw)-1]
+	}
+	text, _ := jsontext.AppendUnquote(nil, raw) // valid: the decoder has read it
+	return text
+}
+
+// hasNUL reports whether a JSON string has an escaped NUL; JSON allows no other. Storage refuses it in text.
+func hasNUL(raw []byte) bool {
+	return bytes.Contains(raw, []byte(`\u0000`)) && bytes.IndexByte(unquoted(raw), 0) >= 0
+}
+
+// isBounded reports whether float64 can hold a number, at least nearly; then the database can.
+func isBounded(raw []byte) bool {
+	if len(raw) > maxNumberBytes {
+		return false
+	}
+	e := bytes.IndexAny(raw, "eE")
+	if e < 0 {
+		return true
+	}
+	if exponent, err := strconv.Atoi(string(raw[e+1:])); err != nil || exponent < minExponent {
+		return false
+	}
+	_, err := strconv.ParseFloat(string(raw), 64)
+	return err == nil
+}
