@@ -97,9 +97,9 @@ func (c *Client) CreateSchedule(ctx context.Context, body ScheduleRequest, optio
 // webhooks. Where the server forbids private addresses, a URL that plainly has one is refused here, and any address is checked
 // again when it is called.
 //
-// Where the operator has set FORGERUN_WEBHOOK_CHALLENGE, the receiver is asked first whether it wants events: `OPTIONS` to the URL with
-// `WebHook-Request-Origin`, which it must answer within 5 seconds with a 2xx status and `WebHook-Allowed-Origin` (that origin or `*`).
-// Otherwise this is 400, with a violation at `/url` that says what is missing. `WebHook-Allowed-Rate` is not looked at.
+// Where the operator has set FORGERUN_WEBHOOK_CHALLENGE, the receiver is asked first whether it wants events: `OPTIONS` to the URL
+// with `WebHook-Request-Origin`, which it must answer within 5 seconds with a 2xx status and `WebHook-Allowed-Origin` (that origin or
+// `*`). Otherwise this is 400, with a violation at `/url` that says what is missing. `WebHook-Allowed-Rate` is not looked at.
 //
 // The answer has the `secret` that deliveries are signed with. It is shown here only; to a repetition of this request with its
 // idempotency key it is null. If the answer was lost, rotate the secret. Keys are given as for jobs.
@@ -270,8 +270,8 @@ func (c *Client) StartBulk(ctx context.Context, body BulkRequest, options ...Opt
 
 // StartSession sends startSession: Have your traffic judged.
 //
-// Begins to record the requests of this client, its answers and streams, and the deliveries of its events, to be judged by rules. Neither
-// keys nor bodies are kept. With a profile its rules of faults replace those of the client.
+// Begins to record the requests of this client, its answers and streams, and the deliveries of its events, to be judged by rules.
+// Neither keys nor bodies are kept. With a profile its rules of faults replace those of the client.
 //
 // A client has one session at a time without a label, and one with each label. Requests with the header `ForgeRun-Session`
 // belong to the session that has this label, with the jobs that they make and the deliveries of these; it has rules of faults

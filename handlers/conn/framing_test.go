@@ -75,7 +75,8 @@ func TestFraming(t *testing.T) {
 	}
 	for _, stream := range []string{
 		"GET /" + strings.Repeat("x", maxExtra), chunked + "1;" + strings.Repeat("x", maxExtra), chunked + strings.Repeat("0", maxExtra+20),
-		chunked + strings.Repeat("1;x\r\n.\r\n", maxExtra) + "1;x\r\n.\r\n", chunked + "0\r\n" + strings.Repeat("A: b\r\n", maxExtra/4+1) + "\r\n",
+		chunked + strings.Repeat("1;x\r\n.\r\n", maxExtra) + "1;x\r\n.\r\n",
+		chunked + "0\r\n" + strings.Repeat("A: b\r\n", maxExtra/4+1) + "\r\n",
 	} {
 		_, _, err := passed(&framing{}, stream, 1000)
 		require.ErrorIs(t, err, ErrTooMuch, "%.80q", stream)

@@ -124,7 +124,8 @@ func (r *reader) plannedProblem(at string, sent []byte) (p job.PlannedProblem) {
 			job.MaxExtensions, job.MaxExtensionBytes))
 	} else if count > 0 {
 		more[0] = '{'
-		p.Extensions = append(more, '}')
+		more = append(more, '}')
+		p.Extensions = more
 	}
 	return p
 }

@@ -2,6 +2,7 @@ package decode
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,8 +24,8 @@ type finding struct {
 
 // check records what a schema finds wrong with a value: in the order of its members, and what is missing last.
 func (r *reader) check(schema string, tree any) {
-	err, _ := r.schemas.schema(schema).Validate(tree).(*jsonschema.ValidationError)
-	if err == nil {
+	err, wrong := errors.AsType[*jsonschema.ValidationError](r.schemas.schema(schema).Validate(tree))
+	if !wrong {
 		return
 	}
 	found := r.collect(nil, err)

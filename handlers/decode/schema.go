@@ -63,7 +63,8 @@ func (s *Schemas) parse(document []byte) {
 			return errors.New(check(v.(string)))
 		}})
 	}
-	if err := s.compiler.AddResource(schemasAt[:strings.Index(schemasAt, "#")], root); err != nil {
+	at, _, _ := strings.Cut(schemasAt, "#")
+	if err := s.compiler.AddResource(at, root); err != nil {
 		panic(err)
 	}
 }
