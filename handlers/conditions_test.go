@@ -5,11 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forgerun/forgerun/handlers/views"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/handlers/views"
 	"github.com/forgerun/forgerun/job"
 )
 

@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forgerun/forgerun/handlers/views"
-
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/query"
+	"github.com/forgerun/forgerun/handlers/views"
 	"github.com/forgerun/forgerun/job"
 )
 

@@ -9,13 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forgerun/forgerun/handlers/views"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/site"
+	"github.com/forgerun/forgerun/handlers/views"
 	"github.com/forgerun/forgerun/job"
 )
 

@@ -14,10 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forgerun/forgerun/handlers/jobs"
-
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/jobs"
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"

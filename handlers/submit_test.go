@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forgerun/forgerun/handlers/views"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/handlers/views"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/view"
 )

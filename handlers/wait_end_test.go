@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forgerun/forgerun/handlers/views"
-
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/views"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )

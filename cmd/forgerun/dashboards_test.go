@@ -14,12 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forgerun/forgerun/job"
-
 	dto "github.com/prometheus/client_model/go"
-
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/forgerun/forgerun/job"
 )
 
 const (

@@ -6,10 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/forgerun/forgerun/handlers/api"
-
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/problem"

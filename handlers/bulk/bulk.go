@@ -5,6 +5,8 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/gofiber/fiber/v2"
+
 	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
@@ -12,7 +14,6 @@ import (
 	"github.com/forgerun/forgerun/handlers/views"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/view"
-	"github.com/gofiber/fiber/v2"
 )
 
 // Bulk are the use cases of operations on many jobs. A position that is not zero is where

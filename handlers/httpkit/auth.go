@@ -7,11 +7,12 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/gofiber/fiber/v2"
+
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/job"
-	"github.com/gofiber/fiber/v2"
 )
 
 // authorizationForm says how a request shows whose it is.

@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	// SmallBody is what a body may take uncounted: its connection's buffers are
-	// larger.
+	// SmallBody is what a body may take uncounted: its connection's buffers are larger.
 	SmallBody = 4 << 10
 	// bodyGrowth is how many times what has arrived the buffer for it may be.
 	bodyGrowth = 4
@@ -38,8 +37,7 @@ const (
 	unwantedTime  = time.Second
 )
 
-// bodyMemory bounds the memory for request bodies that are arriving or being
-// handled, of all clients and of each.
+// bodyMemory bounds the memory for request bodies that are arriving or being handled, of all clients and of each.
 type bodyMemory struct {
 	limit int
 
@@ -348,9 +346,4 @@ func (s *Kit) expect(fctx *fasthttp.RequestCtx) int {
 	}
 	s.unreadable(fctx, fasthttp.ErrBodyTooLarge)
 	return fasthttp.StatusRequestEntityTooLarge
-}
-
-// DecodeLimits are what the bodies of submissions are read by.
-func (c *Config) DecodeLimits() decode.Limits {
-	return decode.Limits{MaxPayload: c.MaxPayloadBytes, TestBed: c.TestBed}
 }

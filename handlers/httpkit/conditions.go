@@ -3,10 +3,11 @@ package httpkit
 import (
 	"strings"
 
-	"github.com/forgerun/forgerun/handlers/header"
-	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
+
+	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/problem"
 )
 
 // Conditions are If-Match and If-None-Match (RFC 9110, section 13). No resource has a Last-Modified, so those about times are

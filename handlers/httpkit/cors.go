@@ -4,8 +4,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/forgerun/forgerun/handlers/cors"
 	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/cors"
 )
 
 // Fiber's middleware for CORS is not used: answers to requests that no route

@@ -7,11 +7,13 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
-	"github.com/gofiber/fiber/v2"
 )
 
 // Limiter counts a client's requests.
@@ -171,3 +173,8 @@ func Pieces(body []byte) int { return (len(body) + pieceBytes - 1) / pieceBytes 
 // FilteredCost is as how many requests a list counts whose filter may have to
 // look at 20,000 jobs.
 const FilteredCost = 10
+
+// DecodeLimits are what the bodies of submissions are read by.
+func (c *Config) DecodeLimits() decode.Limits {
+	return decode.Limits{MaxPayload: c.MaxPayloadBytes, TestBed: c.TestBed}
+}

@@ -9,12 +9,13 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/gofiber/fiber/v2"
+	"go.opentelemetry.io/otel/codes"
+
 	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/job"
-	"github.com/gofiber/fiber/v2"
-	"go.opentelemetry.io/otel/codes"
 )
 
 // sendProblem is the only way from an error to an answer. What is not a

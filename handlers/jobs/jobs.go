@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gofiber/fiber/v2"
+
 	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/header"
@@ -17,7 +19,6 @@ import (
 	"github.com/forgerun/forgerun/handlers/views"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/view"
-	"github.com/gofiber/fiber/v2"
 )
 
 // API answers requests about jobs.

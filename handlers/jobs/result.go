@@ -9,11 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
+
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/job"
-	"github.com/gofiber/fiber/v2"
 )
 
 // getResult answers with the bytes that the job produced, whole or one range of

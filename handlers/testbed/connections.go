@@ -4,13 +4,14 @@ import (
 	"net"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
+
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/disturb"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
-	"github.com/gofiber/fiber/v2"
 )
 
 // nextFault is what a request has left for the next one of its client on the same connection.

@@ -11,6 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/gofiber/fiber/v2"
+
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/job"
@@ -18,8 +21,6 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 	"github.com/forgerun/forgerun/verdict/redact"
-	"github.com/go-json-experiment/json/jsontext"
-	"github.com/gofiber/fiber/v2"
 )
 
 // sum names a text without keeping it, "" for none.

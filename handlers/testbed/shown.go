@@ -5,10 +5,9 @@ import (
 	"cmp"
 	"encoding/json"
 
-	"github.com/forgerun/forgerun/handlers/api"
-
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/disturb"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"

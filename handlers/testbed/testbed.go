@@ -4,13 +4,12 @@ package testbed
 import (
 	"context"
 
-	"github.com/forgerun/forgerun/handlers/api"
-	"github.com/forgerun/forgerun/internal/fair"
-
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
 	"github.com/forgerun/forgerun/verdict"
