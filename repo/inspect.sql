@@ -24,7 +24,8 @@ WHERE j.oid = to_regclass('jobs') AND t.relkind = 'r' AND (t.relname <> 'goose_d
 -- it began may not be shown to clients in its order before it ends. Of other users' sessions only who may read all
 -- statistics sees the time.
 SELECT pid, who, place, what, age FROM (
-  SELECT pid, usename::text AS who, coalesce(datname::text, '') AS place, application_name AS what, pg_catalog.clock_timestamp() - xact_start AS age
+  SELECT pid, usename::text AS who, coalesce(datname::text, '') AS place, application_name AS what,
+    pg_catalog.clock_timestamp() - xact_start AS age
     FROM pg_stat_activity WHERE backend_xid IS NOT NULL
   UNION ALL
   SELECT 0, owner::text, database::text, gid, clock_timestamp() - prepared FROM pg_prepared_xacts
@@ -52,4 +53,5 @@ FROM maintenance_state m, (SELECT count(*)::int AS alive, coalesce(sum(concurren
 
 -- name: inspectSigningKeys
 -- Reads the published keys. Locks nothing.
-SELECT kid, public_key AS public, private_key AS sealed FROM signing_keys WHERE {{isPublished}}
+SELECT kid, public_key AS public, private_key AS sealed FROM signing_keys
+WHERE retires_at IS NULL OR retires_at > pg_catalog.clock_timestamp()

@@ -27,6 +27,7 @@ SELECT CASE
       WHERE relnamespace = quote_ident(current_schema())::regnamespace AND relname IN ('goose_db_version', 'jobs', 'testbed_clock')
     UNION ALL
     SELECT 'function ' || proname, proowner FROM pg_proc
-      WHERE pronamespace = quote_ident(current_schema())::regnamespace AND proname IN ('schema_since', 'testbed_move', 'testbed_moment')) ours
+      WHERE pronamespace = quote_ident(current_schema())::regnamespace
+        AND proname IN ('schema_since', 'testbed_move', 'testbed_moment')) ours
     WHERE NOT pg_has_role(owner, 'USAGE') LIMIT 1), '')
 END

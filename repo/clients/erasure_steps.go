@@ -14,16 +14,12 @@ import (
 )
 
 var (
-	eraseJobsDeliveries     = variant("eraseJobsDeliveries", "eraseDeliveries", "{{owner}}", "job_id")
-	eraseWebhooksDeliveries = variant("eraseWebhooksDeliveries", "eraseDeliveries", "{{owner}}", "webhook_id")
-	jobsHaveDeliveries      = variant("jobsHaveDeliveries", "haveDeliveries", "{{owner}}", "job_id")
-	webhooksHaveDeliveries  = variant("webhooksHaveDeliveries", "haveDeliveries", "{{owner}}", "webhook_id")
-	eraseBatches            = variant("eraseBatches", "eraseAlong", "{{table}}", "batches", "{{key}}", "batch_id")
-	eraseTombstones         = variant("eraseTombstones", "eraseAlong", "{{table}}", "tombstones", "{{key}}", "job_id")
-	countDeliveries         = variant("countDeliveries", "countAlong", "{{table}}", "deliveries", "{{key}}", "delivery_id")
-	countAllWebhooks        = variant("countAllWebhooks", "countAlong", "{{table}}", "webhooks", "{{key}}", "webhook_id")
-	countBatches            = variant("countBatches", "countAlong", "{{table}}", "batches", "{{key}}", "batch_id")
-	countTombstones         = variant("countTombstones", "countAlong", "{{table}}", "tombstones", "{{key}}", "job_id")
+	eraseBatches     = variant("eraseBatches", "eraseAlong", "{{table}}", "batches", "{{key}}", "batch_id")
+	eraseTombstones  = variant("eraseTombstones", "eraseAlong", "{{table}}", "tombstones", "{{key}}", "job_id")
+	countDeliveries  = variant("countDeliveries", "countAlong", "{{table}}", "deliveries", "{{key}}", "delivery_id")
+	countAllWebhooks = variant("countAllWebhooks", "countAlong", "{{table}}", "webhooks", "{{key}}", "webhook_id")
+	countBatches     = variant("countBatches", "countAlong", "{{table}}", "batches", "{{key}}", "batch_id")
+	countTombstones  = variant("countTombstones", "countAlong", "{{table}}", "tombstones", "{{key}}", "job_id")
 )
 
 // Bounds of one part of an erasure, which is one short transaction.
@@ -195,13 +191,13 @@ func (e *erasing) deliveries(ctx context.Context, sql string, args ...any) (int,
 }
 
 // allDeliveries removes deliveries of jobs or webhooks, and reports whether none is left.
-func (e *erasing) allDeliveries(ctx context.Context, erase, have string, ids [][16]byte) (gone bool, err error) {
-	n, err := e.deliveries(ctx, erase, ids, eraseLimit)
+func (e *erasing) allDeliveries(ctx context.Context, ids [][16]byte) (gone bool, err error) {
+	n, err := e.deliveries(ctx, statement("eraseDeliveries"), ids, eraseLimit)
 	if err != nil || n == eraseLimit {
 		return false, err
 	}
 	var left bool
-	err = e.tx.QueryRow(ctx, have, ids).Scan(&left)
+	err = e.tx.QueryRow(ctx, statement("haveDeliveries"), ids).Scan(&left)
 	return !left, err
 }
 
@@ -227,7 +223,7 @@ func (e *erasing) jobs(ctx context.Context) (bool, error) {
 		return !left, err
 	}
 	ids := e.split(found)
-	if gone, err := e.allDeliveries(ctx, eraseJobsDeliveries, jobsHaveDeliveries, ids); err != nil || !gone {
+	if gone, err := e.allDeliveries(ctx, ids); err != nil || !gone {
 		return false, err
 	}
 	var removed map[string]int
@@ -268,7 +264,7 @@ func (e *erasing) webhooks(ctx context.Context) (bool, error) {
 		}
 	}
 	if len(ids) > 0 {
-		if gone, err := e.allDeliveries(ctx, eraseWebhooksDeliveries, webhooksHaveDeliveries, ids); err != nil || !gone {
+		if gone, err := e.allDeliveries(ctx, ids); err != nil || !gone {
 			return false, err
 		}
 		tag, err := e.tx.Exec(ctx, statement("eraseWebhooks"), ids)

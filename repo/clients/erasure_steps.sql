@@ -57,7 +57,8 @@ SELECT job_id, open, attempt, dispatch FROM looked ORDER BY job_id
 -- Locks jobs of a client, along the index jobs_client from its beginning, and says which are not final. Skips what another
 -- transaction has locked.
 -- Parameters: @client, @limit
-SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id = @client ORDER BY client_id, job_id LIMIT @limit FOR UPDATE SKIP LOCKED
+SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id = @client ORDER BY client_id, job_id
+  LIMIT @limit FOR UPDATE SKIP LOCKED
 
 -- name: hasErasedJobs
 -- Reads whether a client has jobs, by the index jobs_client.
@@ -89,7 +90,11 @@ WITH old AS MATERIALIZED (
 -- Parameters: @ids, @limit
 WITH old AS MATERIALIZED (
   SELECT d.delivery_id FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
-    SELECT delivery_id FROM deliveries WHERE {{owner}} = i.id ORDER BY {{owner}}, delivery_id LIMIT @limit FOR UPDATE SKIP LOCKED) d
+    SELECT * FROM (
+      SELECT delivery_id FROM deliveries WHERE job_id = i.id ORDER BY job_id, delivery_id LIMIT @limit FOR UPDATE SKIP LOCKED) of_job
+    UNION ALL SELECT * FROM (
+      SELECT delivery_id FROM deliveries WHERE webhook_id = i.id ORDER BY webhook_id, delivery_id
+        LIMIT @limit FOR UPDATE SKIP LOCKED) of_webhook) d
   LIMIT @limit
 ), {{removeDeliveries}}
 
@@ -102,7 +107,8 @@ SELECT count(*)::int FROM delivery_attempts WHERE delivery_id = ANY (@ids::uuid[
 -- Reads whether jobs have deliveries, by the index deliveries_job, or webhooks, by deliveries_webhook.
 -- Parameters: @ids
 SELECT EXISTS (SELECT FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
-  SELECT FROM deliveries WHERE {{owner}} = i.id ORDER BY {{owner}}, delivery_id LIMIT 1) d)
+  (SELECT 1 FROM deliveries WHERE job_id = i.id ORDER BY job_id, delivery_id LIMIT 1)
+  UNION ALL (SELECT 1 FROM deliveries WHERE webhook_id = i.id ORDER BY webhook_id, delivery_id LIMIT 1)) d)
 
 -- name: eraseJobs
 -- Removes jobs, which are locked already, with all that belongs to them but deliveries, by primary key, and leaves no tombstones.
@@ -145,10 +151,6 @@ looked AS MATERIALIZED (
   SELECT {{key}}, client_id FROM {{table}} WHERE {{key}} > @after ORDER BY {{key}} LIMIT @look
 )
 
--- fragment: lastAlong
--- Gives how many rows lookedAlong has, and the last one. Only items have a second part of their position.
-(SELECT count(*)::int FROM looked), (SELECT {{key}} FROM looked ORDER BY {{key}} DESC LIMIT 1), @after_job::uuid
-
 -- name: eraseAlong
 -- Looks at so many rows of a table behind a position by primary key, and removes the client's: no index has them by client. Gives
 -- how many it looked at, the last one, and how many it removed.
@@ -156,13 +158,15 @@ looked AS MATERIALIZED (
 WITH {{lookedAlong}}, gone AS (
   DELETE FROM {{table}} WHERE {{key}} = ANY (ARRAY(SELECT {{key}} FROM looked WHERE client_id = @client)) RETURNING 1
 )
-SELECT {{lastAlong}}, (SELECT count(*)::int FROM gone)
+SELECT (SELECT count(*)::int FROM looked), (SELECT {{key}} FROM looked ORDER BY {{key}} DESC LIMIT 1), @after_job::uuid,
+  (SELECT count(*)::int FROM gone)
 
 -- name: countAlong
 -- Looks at rows as eraseAlong does, and counts the client's. Locks nothing.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedAlong}}
-SELECT {{lastAlong}}, (SELECT count(*)::int FROM looked WHERE client_id = @client)
+SELECT (SELECT count(*)::int FROM looked), (SELECT {{key}} FROM looked ORDER BY {{key}} DESC LIMIT 1), @after_job::uuid,
+  (SELECT count(*)::int FROM looked WHERE client_id = @client)
 
 -- fragment: lookedItems
 -- Looks at so many items of bulk operations behind a position, by primary key: no index has them by client.
@@ -257,7 +261,8 @@ DELETE FROM events WHERE ((job_id, seq) IN (SELECT job_id, seq FROM events WHERE
 -- Skips what another transaction has locked: the count at the end finds it.
 -- Parameters: @client, @limit
 WITH own AS MATERIALIZED (
-  SELECT ctid AS place FROM idempotency_keys WHERE client_id = @client ORDER BY client_id, endpoint, key LIMIT @limit FOR UPDATE SKIP LOCKED
+  SELECT ctid AS place FROM idempotency_keys WHERE client_id = @client ORDER BY client_id, endpoint, key
+    LIMIT @limit FOR UPDATE SKIP LOCKED
 ), first AS MATERIALIZED (
   SELECT ctid AS place FROM idempotency_keys WHERE client_id = '00000000-0000-0000-0000-000000000000' AND resource_id = @client
   ORDER BY client_id, endpoint, key LIMIT @limit FOR UPDATE SKIP LOCKED

@@ -32,10 +32,6 @@ FROM deliveries LEFT JOIN LATERAL (
 ) a ON true
 WHERE {{ofOwner}}
 
--- fragment: webhookEnabled
--- Guards deliveries that are to be sent: their webhook is enabled, or they are of a callback.
-NOT EXISTS (SELECT FROM webhooks w WHERE w.webhook_id = deliveries.webhook_id AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL))
-
 -- fragment: dueAgain
 -- Makes a completed delivery due, and a waiting one at once.
 state = 'PENDING', settled_at = NULL, resent_at = CASE state WHEN 'PENDING' THEN resent_at ELSE attempts END,
@@ -44,12 +40,9 @@ state = 'PENDING', settled_at = NULL, resent_at = CASE state WHEN 'PENDING' THEN
 -- name: redeliver
 -- Makes one delivery due. Locks it, found by primary key. No row: no such delivery, or its webhook is disabled.
 -- Parameters: @delivery, @client, @webhook, @job
-UPDATE deliveries SET {{dueAgain}} WHERE {{ofOwner}} AND {{webhookEnabled}}
+UPDATE deliveries SET {{dueAgain}} WHERE {{ofOwner}} AND NOT EXISTS (SELECT FROM webhooks w
+  WHERE w.webhook_id = deliveries.webhook_id AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL))
 RETURNING {{deliveryColumns}}
-
--- fragment: ownsEnabled
--- Guards what is sent to a webhook: it is the client's, and enabled.
-EXISTS (SELECT FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL AND disabled_at IS NULL)
 
 -- name: redeliverFailed
 -- Makes FAILED deliveries of a webhook due, the oldest first. Walks the index deliveries_failed, in which a delivery's
@@ -57,7 +50,8 @@ EXISTS (SELECT FROM webhooks WHERE webhook_id = @webhook AND client_id = @client
 -- Parameters: @client, @webhook, @since, @limit, @first_id
 WITH failed AS MATERIALIZED (
   SELECT delivery_id FROM deliveries WHERE webhook_id = @webhook AND state = 'FAILED' AND delivery_id >= @first_id
-    AND created_at >= @since AND {{ownsEnabled}}
+    AND created_at >= @since AND EXISTS (SELECT FROM webhooks WHERE webhook_id = @webhook AND client_id = @client
+      AND deleted_at IS NULL AND disabled_at IS NULL)
   ORDER BY webhook_id, delivery_id LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET {{dueAgain}} WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM failed))

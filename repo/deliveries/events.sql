@@ -12,13 +12,6 @@ LEFT JOIN LATERAL (
   SELECT * FROM reports WHERE job_id = e.job_id AND attempt = e.attempt AND e.next_state IN ('SUCCEEDED', 'FAILED', 'CANCELED') LIMIT 1
 ) r ON true
 
--- fragment: ofAttempt
--- Joins the report of the attempt that an event e ended, or that was the last one to be tried, as endedBy does.
-LEFT JOIN LATERAL (
-  SELECT * FROM reports WHERE job_id = e.job_id AND attempt = e.attempt
-    AND coalesce(e.next_state, e.event_name) IN ('job.retries_exhausted', 'SUCCEEDED', 'FAILED', 'CANCELED') LIMIT 1
-) r ON true
-
 -- name: jobEvents
 -- Reads a job, found by the index jobs_client, and its events, found by their primary key, in one snapshot. Without
 -- further events it yields one row. The seq has no gaps: so it goes from event to event, and looks at no data behind

@@ -1,7 +1,3 @@
--- fragment: waiting
--- Guards deliveries that wait, by the columns of the index deliveries_waiting.
-state = 'PENDING' AND claimed_until IS NULL
-
 -- fragment: endpointEnabled
 -- Guards endpoints: not those that are disabled or deleted webhooks.
 NOT EXISTS (SELECT FROM webhooks w WHERE w.webhook_id = endpoint_id AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL) OFFSET 0)
@@ -14,14 +10,15 @@ WITH RECURSIVE walk AS (
   UNION ALL
   SELECT d.client_id, d.endpoint_id, d.next_attempt_at, n + 1 FROM walk CROSS JOIN LATERAL (
     SELECT client_id, endpoint_id, next_attempt_at FROM deliveries
-    WHERE (client_id, endpoint_id) > (walk.client_id, walk.endpoint_id) AND {{waiting}}
+    WHERE (client_id, endpoint_id) > (walk.client_id, walk.endpoint_id) AND state = 'PENDING' AND claimed_until IS NULL
     ORDER BY client_id, endpoint_id, next_attempt_at LIMIT 1) d
   WHERE n < @looked
 )
 
 -- fragment: stillWaiting
 -- Guards waiting deliveries d that are found by primary key. It does not name the columns as the index
--- deliveries_waiting does: that can lead the planner to walk the index instead.
+-- deliveries_waiting does: that can lead the planner to walk the index instead. For the same reason claimed deliveries
+-- are guarded by num_nonnulls(claimed_until) = 1.
 num_nonnulls(d.claimed_until, d.settled_at) = 0
 
 -- name: newDeliveries
@@ -83,18 +80,16 @@ SELECT i.asked::int - 1, CASE WHEN e.delivery_id IS NULL THEN (SELECT greatest(d
   e.about, w.url, w.content_mode, w.consecutive_failures,
   w.secret, w.old_secrets, w.old_secrets_until, {{eventColumns}}
 FROM unnest(@ids) WITH ORDINALITY AS i(id, asked) LEFT JOIN claimed e ON e.delivery_id = i.id LEFT JOIN jobs j ON j.job_id = e.job_id
-{{ofAttempt}}
+LEFT JOIN LATERAL (
+  SELECT * FROM reports WHERE job_id = e.job_id AND attempt = e.attempt
+    AND coalesce(e.next_state, e.event_name) IN ('job.retries_exhausted', 'SUCCEEDED', 'FAILED', 'CANCELED') LIMIT 1
+) r ON true
 LEFT JOIN LATERAL (SELECT * FROM webhooks WHERE webhook_id = e.webhook_id LIMIT 1) w ON true
-
--- fragment: stillClaimed
--- Guards claimed deliveries d that are found by primary key. It does not name the column as the index
--- deliveries_claimed does: that can lead the planner to walk the index instead.
-num_nonnulls(d.claimed_until) = 1
 
 -- name: releaseDelivery
 -- Gives a claim back, if it is current. Locks the delivery, found by primary key.
 -- Parameters: @delivery, @fence
-UPDATE deliveries d SET claimed_until = NULL WHERE d.delivery_id = @delivery AND {{stillClaimed}} AND d.dispatch = @fence
+UPDATE deliveries d SET claimed_until = NULL WHERE d.delivery_id = @delivery AND num_nonnulls(d.claimed_until) = 1 AND d.dispatch = @fence
 
 -- name: reclaimDeliveries
 -- Ends claims whose time is over. Walks the index deliveries_claimed; skips deliveries that another transaction has
@@ -127,7 +122,7 @@ WITH input AS MATERIALIZED (
 ), ready AS MATERIALIZED (
   SELECT d.delivery_id, d.webhook_id, d.attempts + 1 AS number, i.failed IS NOT DISTINCT FROM 'INTERNAL' AS ours, i.*
   FROM deliveries d JOIN input i ON d.delivery_id = i.id
-  WHERE {{stillClaimed}} AND d.dispatch = i.fence
+  WHERE num_nonnulls(d.claimed_until) = 1 AND d.dispatch = i.fence
   ORDER BY d.delivery_id FOR NO KEY UPDATE OF d
 ), stamped AS MATERIALIZED (
   SELECT *, clock_timestamp() AS at FROM ready
@@ -181,7 +176,8 @@ SELECT s.delivery_id, s.number, s.webhook_id, s.failed IS NOT NULL AND NOT s.our
 {{walkEndpoints}}
 SELECT walk.n = @looked, walk.client_id, walk.endpoint_id, delivery_id, d.next_attempt_at FROM walk LEFT JOIN LATERAL (
   SELECT delivery_id, next_attempt_at FROM deliveries
-  WHERE client_id = walk.client_id AND endpoint_id = walk.endpoint_id AND {{waiting}} AND next_attempt_at <= now() + @ahead::interval
+  WHERE client_id = walk.client_id AND endpoint_id = walk.endpoint_id AND state = 'PENDING' AND claimed_until IS NULL
+    AND next_attempt_at <= now() + @ahead::interval
     AND (attempts > 0 OR next_attempt_at <= now() - @min_age::interval) AND {{endpointEnabled}}
   ORDER BY client_id, endpoint_id, next_attempt_at LIMIT @per_endpoint) d ON true
 WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit
@@ -195,7 +191,8 @@ WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit
   SELECT d.delivery_id FROM walk CROSS JOIN LATERAL (
     SELECT webhook_id FROM webhooks WHERE webhook_id = walk.endpoint_id AND (deleted_at IS NOT NULL OR disabled_at IS NOT NULL) LIMIT 1) w
   CROSS JOIN LATERAL (
-    SELECT delivery_id FROM deliveries WHERE client_id = walk.client_id AND endpoint_id = walk.endpoint_id AND {{waiting}}
+    SELECT delivery_id FROM deliveries WHERE client_id = walk.client_id AND endpoint_id = walk.endpoint_id AND state = 'PENDING'
+      AND claimed_until IS NULL
     ORDER BY client_id, endpoint_id, next_attempt_at LIMIT @limit) d
   LIMIT @limit
 ), locked AS MATERIALIZED (

@@ -70,21 +70,18 @@ SELECT client_id, webhook_id FROM webhooks WHERE deleted_at IS NULL AND disabled
 SELECT url FROM webhooks WHERE client_id = @client AND deleted_at IS NULL AND disabled_at IS NULL AND proven_at IS NOT NULL
   AND proven_url = url
 
--- fragment: isPublished
--- Guards keys that receivers may still need.
-(retires_at IS NULL OR retires_at > pg_catalog.clock_timestamp())
-
 -- name: signingKeys
 -- Reads the published keys, the oldest first. Locks nothing.
 SELECT kid, public_key, private_key, created_at, signs_from, retires_at FROM signing_keys
-WHERE {{isPublished}} ORDER BY created_at, kid
+WHERE (retires_at IS NULL OR retires_at > pg_catalog.clock_timestamp()) ORDER BY created_at, kid
 
 -- name: addSigningKey
 -- Adds a key, or again one that was retiring. No row changed: the key is current, or @only_first and there is a key.
 -- Parameters: @kid, @public, @private, @delay, @only_first
 INSERT INTO signing_keys (kid, public_key, private_key, created_at, signs_from)
 SELECT @kid, @public, @private, at, CASE WHEN k.known THEN at + @delay::interval ELSE at END
-FROM (VALUES (pg_catalog.clock_timestamp())) AS v(at), (SELECT EXISTS (SELECT FROM signing_keys WHERE {{isPublished}}) AS known) AS k
+FROM (VALUES (pg_catalog.clock_timestamp())) AS v(at), (SELECT EXISTS (SELECT FROM signing_keys
+  WHERE retires_at IS NULL OR retires_at > pg_catalog.clock_timestamp()) AS known) AS k
 WHERE NOT (@only_first AND k.known)
 ON CONFLICT (kid) DO UPDATE SET created_at = excluded.created_at, signs_from = excluded.signs_from, retires_at = NULL
 WHERE signing_keys.retires_at IS NOT NULL

@@ -276,11 +276,7 @@ func (s *Store) FinishBulk(ctx context.Context, id job.ID) (*job.Bulk, bool, err
 // override it does so whether their failures are retryable or not, and beyond their
 // attempts. All are one statement, of the transaction that ctx is of.
 func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, override bool) ([]job.Change, error) {
-	text := statement("retryJobs")
-	if override {
-		text = retryAnyway
-	}
-	answers, err := s.retryBy(ctx, s.db.Conn(ctx), text, pg.Column(retries, func(r job.ItemRetry) retryRequest {
+	answers, err := s.retryBy(ctx, s.db.Conn(ctx), override, pg.Column(retries, func(r job.ItemRetry) retryRequest {
 		return retryRequest{client: r.Item.ClientID, id: r.Item.JobID, attempt: r.Item.Attempt, wait: r.Wait, lease: r.Lease}
 	}))
 	if err != nil {

@@ -27,7 +27,8 @@ SELECT {{bulkColumns}} FROM bulk_operations WHERE bulk_id = @bulk AND (@client::
 -- name: listBulksOfClient
 -- Lists a client's bulk operations, the newest first, along the index bulk_operations_client. Locks nothing.
 -- Parameters: @client, @before, @limit
-SELECT {{bulkColumns}} FROM bulk_operations WHERE client_id = @client AND bulk_id < @before ORDER BY client_id DESC, bulk_id DESC LIMIT @limit
+SELECT {{bulkColumns}} FROM bulk_operations WHERE client_id = @client AND bulk_id < @before ORDER BY client_id DESC, bulk_id DESC
+  LIMIT @limit
 
 -- name: listBulks
 -- Lists all bulk operations, the newest first, along the primary key. Locks nothing.
@@ -53,7 +54,8 @@ ORDER BY result, bulk_id, job_id LIMIT @limit
 -- the jobs of one batch, or the primary key for those of all clients. It looks at so many rows of the index, whether
 -- they match or not. owner, value and order name the first column of the index; for the primary key they are empty.
 looked AS MATERIALIZED (
-  SELECT job_id, client_id, batch_id, state, attempt, max_attempts, failure_retryable, event_seq, (@client::uuid IS NULL OR client_id = @client) AND created_at <= @until
+  SELECT job_id, client_id, batch_id, state, attempt, max_attempts, failure_retryable, event_seq, (@client::uuid IS NULL
+    OR client_id = @client) AND created_at <= @until
     AND (@batch::uuid IS NULL OR batch_id = @batch) AND (@state::text IS NULL OR state = @state)
     AND (@type::text IS NULL OR type = @type) AND (@work_kind::text IS NULL OR work_kind = @work_kind)
     AND (@correlation_id::text IS NULL OR correlation_id = @correlation_id)
@@ -84,7 +86,8 @@ SELECT (SELECT count(*) FROM looked), (SELECT job_id FROM looked ORDER BY job_id
 event AS (
   INSERT INTO client_events (event_id, client_id, event_name, occurred_at, data)
   SELECT uuid7(finished_at), client_id, 'bulk.completed', finished_at, jsonb_build_object('bulkId', bulk_id, 'action', action,
-    'state', CASE WHEN aborted THEN 'ABORTED' ELSE 'DONE' END, 'total', total, 'succeeded', succeeded, 'skipped', skipped, 'failed', failed)
+    'state', CASE WHEN aborted THEN 'ABORTED' ELSE 'DONE' END, 'total', total, 'succeeded', succeeded, 'skipped', skipped, 'failed',
+      failed)
   FROM ended AS bulk_operations WHERE client_id IS NOT NULL
 )
 SELECT {{bulkColumns}} FROM ended AS bulk_operations
@@ -123,7 +126,8 @@ WITH operation AS MATERIALIZED (
   INSERT INTO bulk_items (bulk_id, job_id, client_id, attempt, event_seq)
   SELECT @bulk, job_id, client_id, attempt, event_seq FROM found WHERE nth <= @most
 )
-UPDATE bulk_operations SET started_at = coalesce(started_at, clock_timestamp()), total = bulk_operations.total + step.taken, more = step.more,
+UPDATE bulk_operations SET started_at = coalesce(started_at, clock_timestamp()), total = bulk_operations.total + step.taken,
+  more = step.more,
   position = coalesce(step.last, bulk_operations.position),
   gathered_at = CASE WHEN step.more OR step.looked < @look THEN clock_timestamp() END
 FROM operation, (SELECT (SELECT count(*) FROM looked) AS looked, (SELECT job_id FROM looked ORDER BY job_id LIMIT 1) AS last,
@@ -162,7 +166,8 @@ WITH seen AS MATERIALIZED (
   SELECT jobs.job_id, jobs.event_seq FROM jobs JOIN unnest(@ids::uuid[], @seqs::int[]) AS i(id, seq) ON jobs.job_id = i.id
   WHERE jobs.event_seq = i.seq AND finished_at IS NOT NULL AND {{notInOpenBatch}}
 ), old AS MATERIALIZED (
-  SELECT {{removed}} FROM seen JOIN jobs ON jobs.job_id = seen.job_id AND jobs.event_seq = seen.event_seq
+  SELECT jobs.job_id, jobs.client_id, jobs.state, jobs.attempt, jobs.run_at, jobs.started_at, jobs.finished_at FROM seen
+    JOIN jobs ON jobs.job_id = seen.job_id AND jobs.event_seq = seen.event_seq
   WHERE jobs.finished_at IS NOT NULL ORDER BY jobs.job_id FOR UPDATE OF jobs
 ), {{removeOld}} RETURNING job_id
 

@@ -12,8 +12,6 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-var retryAnyway = variant("retryAnyway", "retryJobs", "{{mayBeRetried}}", "true")
-
 // ErrNotFound is the same for a job that never existed and for another
 // client's.
 var ErrNotFound = job.Errorf(job.CodeJobNotFound, "No job with this id was found.")
@@ -105,7 +103,7 @@ func (s *Store) RetryAnyway(
 ) (job.Change, error) {
 	ctx, cancel := s.db.Bound(ctx)
 	defer cancel()
-	answers, err := s.retryBy(ctx, s.db.Conn(ctx), retryAnyway, []retryRequest{{client, id, attempt, wait, traceparent, job.KeyOf(ctx),
+	answers, err := s.retryBy(ctx, s.db.Conn(ctx), true, []retryRequest{{client, id, attempt, wait, traceparent, job.KeyOf(ctx),
 		job.LeaseOf(ctx)}})
 	if err != nil {
 		return job.Change{}, s.db.Failed("retry", err)
@@ -114,19 +112,19 @@ func (s *Store) RetryAnyway(
 }
 
 func (s *Store) retryJobs(ctx context.Context, db pg.Conn, requests []retryRequest) ([]pg.Answer[job.Change], error) {
-	return s.retryBy(ctx, db, statement("retryJobs"), requests)
+	return s.retryBy(ctx, db, false, requests)
 }
 
-// retryBy sends retryJobs, or with retryAnyway what overrides its guards.
-func (s *Store) retryBy(ctx context.Context, db pg.Conn, text string, requests []retryRequest) ([]pg.Answer[job.Change], error) {
-	rows, err := db.Query(ctx, text,
+// retryBy retries jobs. override lifts the guards on retryable and max_attempts.
+func (s *Store) retryBy(ctx context.Context, db pg.Conn, override bool, requests []retryRequest) ([]pg.Answer[job.Change], error) {
+	rows, err := db.Query(ctx, statement("retryJobs"),
 		pg.Column(requests, func(r retryRequest) pgtype.UUID { return pg.UUID(r.id) }),
 		pg.Column(requests, func(r retryRequest) pgtype.UUID { return pg.UUID(r.client) }),
 		pg.Column(requests, func(r retryRequest) int { return r.attempt }),
 		pg.Column(requests, func(r retryRequest) time.Duration { return r.wait }),
 		pg.Column(requests, func(r retryRequest) *string { return pg.Nullable(r.traceparent) }),
 		pg.Column(requests, func(r retryRequest) *string { return pg.Nullable(r.apiKey) }),
-		leaseColumn(requests, func(r retryRequest) job.ID { return r.lease }))
+		leaseColumn(requests, func(r retryRequest) job.ID { return r.lease }), override)
 	done, err := pg.CollectByID(rows, err, func(c *job.Change) []any { return []any{&c.Attempt, &c.UpdatedAt, &c.RunAt} })
 	if err != nil {
 		return nil, err

@@ -6,7 +6,8 @@
 -- that asks for it has ended. Triggers: events_delivered writes the deliveries, reports_published the row of outcome_outbox.
 -- Parameters: @ids, @clients, @api_keys
 WITH input AS MATERIALIZED (
-  SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @api_keys::text[]) AS i(id, client, api_key) WHERE {{mayChange}}
+  SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @api_keys::text[]) AS i(id, client, api_key) WHERE (i.api_key IS NULL
+    OR {{keyHolds}})
 ), ready AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.batch_id, j.state, j.event_seq, j.event_tx, j.attempt, j.run_at, j.dispatch, j.started_at, j.updated_at,
     j.worker_id, j.work_kind, j.definition, j.request_id, coalesce(j.correlation_id, '') AS correlation_id,
@@ -14,7 +15,9 @@ WITH input AS MATERIALIZED (
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.client_id = i.client AND j.state IN ('CREATED', 'QUEUED', 'ASSIGNED', 'RUNNING')
   ORDER BY j.job_id FOR NO KEY UPDATE OF j
-), {{stamped}}, changed AS (
+), stamped AS MATERIALIZED (
+  SELECT *, greatest(clock_timestamp(), updated_at) AS at, greatest(pg_current_xact_id(), event_tx) AS tx FROM ready
+), changed AS (
   UPDATE jobs SET state = 'CANCELED', outcome = 'CANCELED', finished_at = s.at, updated_at = s.at, worker_id = NULL,
     event_seq = s.event_seq + 1, event_tx = s.tx
   FROM stamped s WHERE jobs.job_id = s.job_id
@@ -45,23 +48,26 @@ LIMIT @limit
 
 -- name: retryJobs
 -- Moves FAILED jobs with attempts left, whose failure is retryable, back to QUEUED. The failed attempt stays in its report.
--- An operator may override both; then max_attempts grows with the attempt.
+-- @override lifts both conditions; then max_attempts grows with the attempt.
 --
 -- Locks the job rows in job_id order, found by primary key. No row: the job is not FAILED at that attempt any more, or
 -- not the client's, or the API key that asks for it or the lease of headroom that it takes has ended. The leases are locked first.
 -- Trigger: events_delivered writes the deliveries.
--- Parameters: @ids, @clients, @attempts, @waits, @traceparents, @api_keys, @leases
+-- Parameters: @ids, @clients, @attempts, @waits, @traceparents, @api_keys, @leases, @override
 WITH {{leased}}, input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @attempts::int[], @waits::interval[], @traceparents::text[],
     @api_keys::text[], @leases::uuid[]) AS i(id, client, attempt, wait, traceparent, api_key, lease)
-  WHERE {{mayChange}} AND {{isLeased}}
+  WHERE (i.api_key IS NULL OR {{keyHolds}}) AND (i.lease IS NULL OR i.lease IN (SELECT lease_id FROM leased))
 ), ready AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt + 1 AS number, j.updated_at, j.work_kind, j.definition, i.wait,
     i.traceparent
   FROM jobs j JOIN input i ON j.job_id = i.id
-  WHERE j.client_id = i.client AND j.state = 'FAILED' AND j.attempt = i.attempt AND {{mayBeRetried}}
+  WHERE j.client_id = i.client AND j.state = 'FAILED' AND j.attempt = i.attempt AND (@override::boolean
+    OR j.attempt < j.max_attempts AND j.failure_retryable)
   ORDER BY j.job_id FOR NO KEY UPDATE OF j
-), {{stamped}}, changed AS (
+), stamped AS MATERIALIZED (
+  SELECT *, greatest(clock_timestamp(), updated_at) AS at, greatest(pg_current_xact_id(), event_tx) AS tx FROM ready
+), changed AS (
   UPDATE jobs SET state = 'QUEUED', attempt = s.number, max_attempts = greatest(max_attempts, s.number),
     outcome = NULL, finished_at = NULL, started_at = NULL,
     failure_reason = NULL, failure_code = NULL, failure_retryable = NULL, failure_retry_after = NULL,
@@ -77,14 +83,6 @@ WITH {{leased}}, input AS MATERIALIZED (
 )
 SELECT job_id, number, at, at + wait FROM stamped
 
--- fragment: mayChange
--- Guards the input i: what the service does of its own accord has no key.
-(i.api_key IS NULL OR {{keyHolds}})
-
--- fragment: mayBeRetried
--- Guards the failed jobs j that another attempt may mend, and that have one left.
-j.attempt < j.max_attempts AND j.failure_retryable
-
 -- name: deleteJob
 -- Removes a client's final job with all that belongs to it, and leaves a tombstone. Locks the job's row, found by
 -- primary key. No row: the job is not final, not the client's, of an open batch, or it changed meanwhile.
@@ -95,13 +93,10 @@ j.attempt < j.max_attempts AND j.failure_retryable
 WITH seen AS MATERIALIZED (
   SELECT job_id, event_seq FROM jobs WHERE job_id = @job AND client_id = @client AND finished_at IS NOT NULL AND {{notInOpenBatch}}
 ), old AS MATERIALIZED (
-  SELECT {{removed}} FROM seen JOIN jobs ON jobs.job_id = seen.job_id AND jobs.event_seq = seen.event_seq
+  SELECT jobs.job_id, jobs.client_id, jobs.state, jobs.attempt, jobs.run_at, jobs.started_at, jobs.finished_at FROM seen
+    JOIN jobs ON jobs.job_id = seen.job_id AND jobs.event_seq = seen.event_seq
   WHERE jobs.finished_at IS NOT NULL ORDER BY jobs.job_id FOR UPDATE OF jobs
 ), {{removeOld}}
-
--- fragment: removed
--- What removeOld needs to know of jobs.
-jobs.job_id, jobs.client_id, jobs.state, jobs.attempt, jobs.run_at, jobs.started_at, jobs.finished_at
 
 -- fragment: removeOld
 -- Ends a statement that has chosen jobs as old: removes them with all that belongs to them, and leaves tombstones. Those of jobs

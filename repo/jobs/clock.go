@@ -95,15 +95,5 @@ func (c *serverClock) observe(server, received time.Time, setBack bool) {
 	}
 }
 
-// When a transition was due, by columns of its row: a claim at the job's time, a start at once, an end when the work
-// ended. See testbed_moment in the schema. Work that was done is never recorded as shorter than it was: its worker may have heard a
-// moment later than Postgres that the clock was slowed down.
-const (
-	stepMoment = `greatest(testbed_moment(CASE next WHEN 'ASSIGNED' THEN run_at WHEN 'RUNNING' THEN updated_at ELSE ended_at END), ` +
-		`CASE WHEN next NOT IN ('ASSIGNED', 'RUNNING') THEN ended_at END)`
-	emitMoment = `testbed_moment(due)`
-	dueMoment  = `testbed_moment(execution_at)`
-)
-
 // serviceTime is the service's time when Postgres' clock shows real.
 func (s *Store) serviceTime(real time.Time) time.Time { return s.db.Clock.Setting().At(real) }

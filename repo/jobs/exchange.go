@@ -17,10 +17,6 @@ import (
 var (
 	stepJobs       = variant("step", "stepJobs", "{{candidates}}", "ready", "{{within}}", "")
 	stepJobsWithin = variant("stepWithin", "stepJobs", "{{candidates}}", "due", "{{within}}", "{{withinLimit}}")
-	// In a test bed, where an attempt ends when its work did, however far the clock has jumped; see clock.go.
-	stepJobsInTime       = variant("stepInTime", "stepJobs", "{{candidates}}", "ready", "{{within}}", "", "{{moment}}", stepMoment)
-	stepJobsWithinInTime = variant("stepWithinInTime", "stepJobs", "{{candidates}}", "due", "{{within}}", "{{withinLimit}}",
-		"{{moment}}", stepMoment)
 )
 
 // exchanges names what steps have in common. What is done with each of them has a name of its own.
@@ -151,20 +147,16 @@ func (s *Store) exchangeQueries(steps []step, done *map[job.ID]*steppedRow, resu
 		return nil, err
 	}
 	most := s.maxHeld
-	all, within := stepJobs, stepJobsWithin
-	if s.db.Clock != nil {
-		all, within = stepJobsInTime, stepJobsWithinInTime
-	}
 	if most == 0 {
-		return []query{{all, arguments, into(done, collectSteps)}}, nil
+		return []query{{stepJobs, arguments, into(done, collectSteps)}}, nil
 	}
 	queries := make([]query, 0, 3)
 	if slices.ContainsFunc(steps, func(st step) bool { return st.claim != nil }) {
 		queries = append(queries,
 			query{statement("lockClaims"), nil, func(rows pgx.Rows) error { rows.Close(); return rows.Err() }},
-			query{within, append(arguments, most), into(done, collectSteps)})
+			query{stepJobsWithin, append(arguments, most), into(done, collectSteps)})
 	} else {
-		queries = append(queries, query{all, arguments, into(done, collectSteps)})
+		queries = append(queries, query{stepJobs, arguments, into(done, collectSteps)})
 	}
 	if slices.ContainsFunc(steps, func(st step) bool { return st.finish != nil }) {
 		collect := func(rows pgx.Rows) ([]job.Task, error) { return pgx.CollectRows(rows, scanTask) }

@@ -1,4 +1,14 @@
 -- name: stepJobs
+-- Every transition of jobs has the same shape, here and in cancelJobs, retryJobs, releaseJobs, queueDue and emitEvent: input is the
+-- batch, as arrays; ready are the rows that pass the guard, locked in job_id order; stamped adds the time of the event, taken after
+-- the lock and never before the row's last change, and the label of the event, the later of this transaction and the label of the
+-- job's event before, so an event log never runs backwards; changed is the guarded UPDATE; log writes the events, numbered on from
+-- event_seq. An item whose row is not in ready is no error: the caller came too late or too early, or does not own the job.
+--
+-- testbed_moment is clock_timestamp(), unless the clock of a test bed was moved. Then the transition gets the time at which it was
+-- due: a claim at the job's time, a start at once, an end when the work ended. Only workers of a test bed send ended_at. Work is
+-- never recorded as shorter than it was: its worker may learn a moment after Postgres that the clock was slowed down.
+--
 -- Takes each job one step on, by the state that comes next: a claim to ASSIGNED, which raises the fence; a start from
 -- there to RUNNING; a finish to SUCCEEDED or FAILED, and with a retry wait on to QUEUED as the next attempt. A finish
 -- writes the report and the result too. Claims are of waiting, due jobs that no pause stops, of which there are few or none;
@@ -36,13 +46,19 @@ WITH input AS MATERIALIZED (
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.attempt = i.number AND CASE i.next
       WHEN 'ASSIGNED' THEN j.state IN ('CREATED', 'QUEUED') AND j.run_at <= clock_timestamp()
-        AND NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}} OR {{pausesWorker}})
+        AND NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}} OR p.mode = 'PAUSE' AND p.scope = 'ALL' OR p.scope = 'WORKER'
+          AND p.target = i.worker::text)
       WHEN 'RUNNING' THEN j.state = 'ASSIGNED' AND j.fence = i.fence
       ELSE j.state = 'RUNNING' AND j.fence = i.fence END
     AND (i.next NOT IN ('ASSIGNED', 'RUNNING') OR EXISTS (SELECT FROM workers w
       WHERE w.worker_id = coalesce(i.worker, j.worker_id) AND w.state = 'ALIVE' AND w.expires_at > pg_catalog.clock_timestamp()))
   ORDER BY j.job_id FOR NO KEY UPDATE OF j SKIP LOCKED
-), {{within}} {{stamped}}, changed AS (
+), {{within}} stamped AS MATERIALIZED (
+  SELECT *, greatest(pg_current_xact_id(), event_tx) AS tx, greatest(updated_at,
+    testbed_moment(CASE next WHEN 'ASSIGNED' THEN run_at WHEN 'RUNNING' THEN updated_at ELSE ended_at END),
+    CASE WHEN next NOT IN ('ASSIGNED', 'RUNNING') THEN ended_at END) AS at
+  FROM ready
+), changed AS (
   UPDATE jobs SET updated_at = s.at, event_tx = s.tx, event_seq = s.seq + s.exhausted::int + s.retried::int,
     state = CASE WHEN s.retried THEN 'QUEUED' ELSE s.next END,
     fence = jobs.fence + CASE s.next WHEN 'ASSIGNED' THEN 1 ELSE 0 END,
@@ -63,11 +79,13 @@ WITH input AS MATERIALIZED (
     dispatch = CASE WHEN s.retried THEN 0 ELSE jobs.dispatch END
   FROM stamped s WHERE jobs.job_id = s.job_id
   RETURNING s.next, s.job_id, s.client_id, jobs.batch_id, jobs.work_kind, coalesce(jobs.traceparent, ''),
-    s.at, {{durationMS}}, s.at + s.retry_wait, s.prev = 'CREATED', jobs.fence, jobs.queued_at, {{steppedColumns}}
+    s.at, (extract(epoch FROM s.at - s.started_at) * 1000)::bigint, s.at + s.retry_wait, s.prev = 'CREATED', jobs.fence,
+      jobs.queued_at, {{steppedColumns}}
 ), report AS (
   INSERT INTO reports (job_id, attempt, outcome, started_at, finished_at, duration_ms, event_seq, worker_id,
     failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail)
-  SELECT job_id, number, CASE next WHEN 'SUCCEEDED' THEN 'SUCCESS' ELSE 'FAILED' END, started_at, at, {{durationMS}},
+  SELECT job_id, number, CASE next WHEN 'SUCCEEDED' THEN 'SUCCESS' ELSE 'FAILED' END, started_at, at, (extract(epoch
+    FROM s.at - s.started_at) * 1000)::bigint,
     seq + exhausted::int, worker_id, reason, code, retryable, retry_after, stage, detail
   FROM stamped s WHERE ends
 ), result AS (
@@ -75,27 +93,24 @@ WITH input AS MATERIALIZED (
   SELECT job_id, number, media_type, length(body), sha256, at + @result_ttl::interval, body FROM stamped WHERE body IS NOT NULL
 ), log AS (
   INSERT INTO events (job_id, client_id, occurred_at, tx, called_back, seq, event_id, event_name, prev_state, next_state, attempt, data)
-  SELECT {{eventHead}}, seq - 1, uuid7(at), 'job.queued', 'CREATED', 'QUEUED', number, data FROM stamped s WHERE prev = 'CREATED'
+  SELECT s.job_id, s.client_id, s.at, s.tx, s.called_back, seq - 1, uuid7(at), 'job.queued', 'CREATED', 'QUEUED', number, data
+    FROM stamped s WHERE prev = 'CREATED'
   UNION ALL
-  SELECT {{eventHead}}, seq - 1, uuid7(at), 'event.emitted', NULL, NULL, number, data || emit FROM stamped s WHERE emit IS NOT NULL
+  SELECT s.job_id, s.client_id, s.at, s.tx, s.called_back, seq - 1, uuid7(at), 'event.emitted', NULL, NULL, number, data || emit
+    FROM stamped s WHERE emit IS NOT NULL
   UNION ALL
-  SELECT {{eventHead}}, seq, event_id, 'job.' || lower(next), CASE prev WHEN 'CREATED' THEN 'QUEUED' ELSE prev END, next, number,
+  SELECT s.job_id, s.client_id, s.at, s.tx, s.called_back, seq, event_id, 'job.' || lower(next),
+    CASE prev WHEN 'CREATED' THEN 'QUEUED' ELSE prev END, next, number,
     CASE WHEN code IS NULL THEN data ELSE data || jsonb_build_object('code', code, 'reason', reason) END FROM stamped s
   UNION ALL
-  SELECT {{eventHead}}, seq + 1, uuid7(at), 'job.retries_exhausted', NULL, NULL, number, data FROM stamped s WHERE exhausted
+  SELECT s.job_id, s.client_id, s.at, s.tx, s.called_back, seq + 1, uuid7(at), 'job.retries_exhausted', NULL, NULL, number, data
+    FROM stamped s WHERE exhausted
   UNION ALL
-  SELECT {{eventHead}}, seq + 1 + exhausted::int, uuid7(at), 'job.retried', 'FAILED', 'QUEUED', number + 1, data FROM stamped s
+  SELECT s.job_id, s.client_id, s.at, s.tx, s.called_back, seq + 1 + exhausted::int, uuid7(at), 'job.retried', 'FAILED', 'QUEUED',
+    number + 1, data FROM stamped s
     WHERE retried
 )
 SELECT * FROM changed
-
--- fragment: eventHead
--- The first columns of an event of the stamped row s.
-s.job_id, s.client_id, s.at, s.tx, s.called_back
-
--- fragment: durationMS
--- How long the stamped row s has run.
-(extract(epoch FROM s.at - s.started_at) * 1000)::bigint
 
 -- fragment: withinLimit
 -- Lets a step through that is no claim, and so many claims of a client that it does not hold more than @most jobs then,
@@ -139,7 +154,7 @@ WHERE jobs.state IN ('ASSIGNED', 'RUNNING') AND jobs.attempt = i.attempt AND job
 SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - clock_timestamp(), interval '0'),
   j.run_at >= {{throttledUntil}},
   j.run_at >= {{pausedUntil}} AND j.run_at < {{throttledUntil}}, EXISTS (SELECT FROM pauses p WHERE {{pausesJob}}),
-  EXISTS (SELECT FROM pauses p WHERE {{pausesWorker}}),
+  EXISTS (SELECT FROM pauses p WHERE p.mode = 'PAUSE' AND p.scope = 'ALL' OR p.scope = 'WORKER' AND p.target = i.worker::text),
   EXISTS (SELECT FROM workers w WHERE w.worker_id = coalesce(i.worker, j.worker_id) AND w.state = 'ALIVE'
     AND w.expires_at > pg_catalog.clock_timestamp())
 FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.job_id = i.id

@@ -67,7 +67,3 @@ WHERE lease_id = @lease
 leased AS MATERIALIZED (
   SELECT lease_id FROM headroom_leases WHERE lease_id = ANY (@leases::uuid[]) ORDER BY lease_id FOR KEY SHARE
 )
-
--- fragment: isLeased
--- Guards the input i: jobs that need no headroom have no lease.
-(i.lease IS NULL OR i.lease IN (SELECT lease_id FROM leased))

@@ -14,11 +14,9 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-var (
-	insertOwn  = variant("insertOwn", "insertJobs", "{{mayStore}}", "{{ownMayStore}}")
-	insertRuns = variant("insertRuns", "insertJobs", "{{mayStore}}", "{{ownMayStore}}", "{{scheduleMembers}}", ", schedule_id, scheduled_for",
-		"{{scheduleValues}}", ", (@schedules::uuid[])[n], (@scheduled_times::timestamptz[])[n]")
-)
+// insertOwn is insertJobs where some submissions have no API key.
+var insertOwn = variant("insertOwn", "insertJobs", "{{keyHolds}}",
+	"CASE WHEN i.api_key IS NULL THEN (SELECT count(*) FROM erasures WHERE erasures.client_id = i.client_id) = 0 ELSE {{keyHolds}} END")
 
 // jobsEndpoint is the scope of idempotency keys of POST /jobs.
 const jobsEndpoint = "jobs"
@@ -105,16 +103,20 @@ func (s *Store) insertJobs(ctx context.Context, db pg.Conn, subs []insertion) ([
 	return s.insertWith(ctx, db, text, subs)
 }
 
-// insertWith sends insertJobs or insertOwn, or insertRuns with what that has besides.
-func (s *Store) insertWith(
-	ctx context.Context, db pg.Conn, text string, subs []insertion, besides ...any,
-) ([]pg.Answer[job.Receipt], error) {
+// insertWith sends insertJobs or insertOwn.
+func (s *Store) insertWith(ctx context.Context, db pg.Conn, text string, subs []insertion) ([]pg.Answer[job.Receipt], error) {
 	type sub = insertion
 	definitions, err := pg.JSONColumn(subs, func(x sub) (*job.Definition, bool) { return x.Job.Definition, true })
 	if err != nil {
 		return nil, err
 	}
-	rows, err := db.Query(ctx, text, append([]any{
+	var schedules []pgtype.UUID
+	var scheduledTimes []*time.Time
+	if slices.ContainsFunc(subs, func(x sub) bool { return !x.Job.ScheduleID.IsZero() }) {
+		schedules = pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.ScheduleID) })
+		scheduledTimes = pg.Column(subs, func(x sub) *time.Time { return x.Job.ScheduledFor })
+	}
+	rows, err := db.Query(ctx, text,
 		pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.ID) }),
 		pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.ClientID) }),
 		pg.Column(subs, func(x sub) string { return string(x.Job.Type) }),
@@ -133,10 +135,10 @@ func (s *Store) insertWith(
 		pg.Column(subs, func(x sub) []byte { return x.RequestHash[:] }),
 		pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.BatchID) }),
 		pg.Column(subs, func(x sub) *time.Time { return pg.Nullable(x.at) }),
-		idempotencyWindow, pg.EventIDs(2 * len(subs)),
+		idempotencyWindow, pg.EventIDs(2*len(subs)),
 		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.apiKey) }),
 		leaseColumn(subs, func(x sub) job.ID { return x.Job.Lease }),
-	}, besides...)...)
+		schedules, scheduledTimes)
 	type stored struct {
 		job.Receipt
 		server time.Time // Postgres' clock in the statement

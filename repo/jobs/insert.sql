@@ -8,9 +8,11 @@
 -- @created_times are the times that the flush has in the order of flushes, NULL for Postgres' own; none is ahead of
 -- Postgres' clock. @request_hashes and @keys are those of the idempotency keys; @event_ids has two for each item. Trigger:
 -- events_delivered writes the deliveries. A time in the past is due from now on, so that nobody overtakes with it.
--- scheduleMembers and scheduleValues are empty but for the runs of schedules, of which a second one for a due time fails the statement.
+-- @schedules and @scheduled_times are null but for the runs of schedules. A second run for a due time fails the statement.
 --
--- Reads the API keys that ask for the jobs, by primary key. A submission whose key has ended yields no row; see mayStore. Neither
+-- Reads the API keys that ask for the jobs, by primary key. A submission whose key has ended yields no row: the keys of an erased
+-- client end with it, so a client's submission reads nothing of erasures, which another session may lock. insertOwn reads erasures for
+-- what the service stores without a key: runs of schedules and jobs of operators. Neither
 -- does one whose lease of headroom has ended; the leases are locked in order of their ids.
 -- Parameters: @ids, @clients, @types, @work_kinds, @definitions, @params, @max_attempts, @auto_retries,
 --   @execution_times, @callbacks, @correlation_ids, @traceparents, @languages, @request_ids, @keys,
@@ -24,8 +26,9 @@ WITH {{leased}}, input AS MATERIALIZED (
     @keys::text[], @request_hashes::bytea[], @batches::uuid[], @created_times::timestamptz[], @api_keys::text[],
     @leases::uuid[]) WITH ORDINALITY
   AS i(job_id, client_id, type, work_kind, definition, params, max_attempts, auto_retry,
-    execution_at, callback, correlation_id, traceparent, language, request_id, key, request_hash, batch_id, created_time, api_key, lease, n)
-  WHERE {{mayStore}} AND {{isLeased}}
+    execution_at, callback, correlation_id, traceparent, language, request_id, key, request_hash, batch_id, created_time, api_key,
+      lease, n)
+  WHERE {{keyHolds}} AND (i.lease IS NULL OR i.lease IN (SELECT lease_id FROM leased))
 ), keys AS (
   INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, resource_id, state, created_at, expires_at)
   SELECT client_id, 'jobs', key, request_hash, job_id,
@@ -38,12 +41,13 @@ WITH {{leased}}, input AS MATERIALIZED (
 ), new AS (
   INSERT INTO jobs (job_id, client_id, batch_id, type, work_kind, definition, params, state, max_attempts, auto_retry,
     event_seq, event_tx, created_at, updated_at, execution_at, run_at, queued_at,
-    callback, correlation_id, traceparent, language, request_id{{scheduleMembers}})
+    callback, correlation_id, traceparent, language, request_id, schedule_id, scheduled_for)
   SELECT job_id, client_id, batch_id, type, work_kind, definition, params,
     CASE WHEN execution_at IS NULL THEN 'QUEUED' ELSE 'CREATED' END, max_attempts, auto_retry,
     CASE WHEN execution_at IS NULL THEN 2 ELSE 1 END, pg_current_xact_id(),
     at, at, execution_at, greatest(execution_at, at), CASE WHEN execution_at IS NULL THEN at END,
-    callback, correlation_id, traceparent, language, request_id{{scheduleValues}}
+    callback, correlation_id, traceparent, language, request_id,
+    (@schedules::uuid[])[n], (@scheduled_times::timestamptz[])[n]
   FROM input WHERE key IS NULL OR job_id IN (SELECT resource_id FROM keys)
   RETURNING job_id, state, created_at
 ), log AS (
@@ -56,14 +60,6 @@ WITH {{leased}}, input AS MATERIALIZED (
     ON e.seq = 1 OR i.execution_at IS NULL
 )
 SELECT job_id, state, created_at, pg_catalog.clock_timestamp() FROM new
-
--- fragment: mayStore
--- Guards the input i of clients, whose keys end with them: a submission reads nothing of erasures, which another session may lock.
-{{keyHolds}}
-
--- fragment: ownMayStore
--- Guards the input i where some of it is the service's own, without a key: runs of schedules and jobs of operators.
-CASE WHEN i.api_key IS NULL THEN (SELECT count(*) FROM erasures WHERE erasures.client_id = i.client_id) = 0 ELSE {{keyHolds}} END
 
 -- fragment: keyHolds
 -- Reports whether the API key that the row i of the input names has neither been revoked nor expired; null if there is none. Not an

@@ -2,10 +2,6 @@
 -- The pause p stops jobs j by their kind or client.
 p.mode = 'PAUSE' AND (p.scope = 'KIND' AND p.target = j.work_kind OR p.scope = 'CLIENT' AND p.target = j.client_id::text)
 
--- fragment: pausesWorker
--- The pause p stops all that the worker of i would claim.
-p.mode = 'PAUSE' AND p.scope = 'ALL' OR p.scope = 'WORKER' AND p.target = i.worker::text
-
 -- name: insertPause
 -- Adds a pause, unless there are too many. A pause with the same scope, target and mode stays as it is. Locks nothing but the
 -- new row.
@@ -38,7 +34,8 @@ DELETE FROM pauses WHERE pause_id = @id RETURNING {{pauseColumns}}
 -- Walks the index jobs_paused from a job on, and says of each whether it may go on. Locks nothing.
 -- Parameters: @after, @limit
 SELECT j.job_id, NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}}) FROM (
-  SELECT job_id, work_kind, client_id FROM jobs WHERE {{putAside}} AND job_id > @after ORDER BY job_id LIMIT @limit) j
+  SELECT job_id, work_kind, client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL
+    AND run_at >= {{pausedUntil}} AND run_at < {{throttledUntil}} AND job_id > @after ORDER BY job_id LIMIT @limit) j
 ORDER BY j.job_id
 
 -- name: resumeJobs
@@ -47,7 +44,8 @@ ORDER BY j.job_id
 -- of the task that was dropped may be taken still.
 -- Parameters: @ids
 WITH free AS MATERIALIZED (
-  SELECT job_id FROM jobs WHERE job_id = ANY (@ids::uuid[]) AND state = 'QUEUED' AND run_at >= {{pausedUntil}} AND run_at < {{throttledUntil}}
+  SELECT job_id FROM jobs WHERE job_id = ANY (@ids::uuid[]) AND state = 'QUEUED' AND run_at >= {{pausedUntil}}
+    AND run_at < {{throttledUntil}}
   ORDER BY job_id FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE jobs SET run_at = queued_at, dispatch = dispatch + 1 FROM free f WHERE jobs.job_id = f.job_id

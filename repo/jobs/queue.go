@@ -10,18 +10,12 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-var queueDueInTime = variant("queueDueInTime", "queueDue", "{{moment}}", dueMoment)
-
 // QueueDue moves at most limit jobs whose time has come from CREATED to
 // QUEUED, the earliest first, and answers with them: their identity, callback and
 // trace, the time that had come and that of the change, and of the definition what
 // the event tells, not more; nil of one that is missing or damaged. A time that
 // was missed is due at once (section 10).
 func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
-	text := statement("queueDue")
-	if s.db.Clock != nil {
-		text = queueDueInTime
-	}
 	return pg.QueryAs(ctx, s.db, "schedule", func(row pgx.CollectableRow) (j job.Job, err error) {
 		var told job.Definition
 		var readable bool
@@ -31,7 +25,7 @@ func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 			j.Definition = &told
 		}
 		return j, err
-	}, text, limit, pg.EventIDs(limit))
+	}, statement("queueDue"), limit, pg.EventIDs(limit))
 }
 
 // Waiting returns at most limit due jobs after the cursor that no worker has claimed, ordered by time. It leaves out jobs that were

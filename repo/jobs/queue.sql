@@ -15,7 +15,9 @@ WITH ready AS MATERIALIZED (
     correlation_id, callback, traceparent, event_data(work_kind, definition) AS data FROM jobs
   WHERE queued_at IS NULL AND finished_at IS NULL AND state = 'CREATED' AND execution_at <= now()
   ORDER BY execution_at, job_id LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED
-), {{stamped}}, changed AS (
+), stamped AS MATERIALIZED (
+  SELECT *, greatest(testbed_moment(execution_at), updated_at) AS at, greatest(pg_current_xact_id(), event_tx) AS tx FROM ready
+), changed AS (
   UPDATE jobs SET state = 'QUEUED', queued_at = s.at, updated_at = s.at, event_seq = s.event_seq + 1, event_tx = s.tx
   FROM stamped s WHERE jobs.job_id = s.job_id
 ), log AS (

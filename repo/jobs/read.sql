@@ -25,7 +25,8 @@ WHERE j.job_id = @job AND j.client_id = @client ORDER BY a.attempt
 -- Parameters: @job, @client, @attempt
 SELECT {{attemptColumns}}, r.duration_ms,
   (SELECT json_agg(json_build_object('ID', e.event_id, 'JobID', e.job_id, 'Seq', e.seq, 'Name', e.event_name, 'Prev', e.prev_state,
-    'Next', e.next_state, 'Attempt', e.attempt, 'At', to_char(e.occurred_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'Data', e.data) ORDER BY e.seq)
+    'Next', e.next_state, 'Attempt', e.attempt, 'At', to_char(e.occurred_at, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'Data', e.data)
+      ORDER BY e.seq)
     FROM events e WHERE e.job_id = r.job_id AND e.seq <= r.event_seq)
 FROM reports r JOIN jobs j ON j.job_id = r.job_id
 WHERE r.job_id = @job AND j.client_id = @client AND (@attempt = 0 OR r.attempt = @attempt) ORDER BY r.attempt DESC LIMIT 1

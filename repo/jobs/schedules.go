@@ -115,9 +115,7 @@ func (s *Store) insertRunsOf(ctx context.Context, db pg.Conn, jobs []job.Job) er
 	for i, j := range jobs {
 		items[i] = insertion{Submission: job.Submission{Job: j}, at: j.CreatedAt}
 	}
-	answers, err := s.insertWith(ctx, db, insertRuns, items,
-		pg.Column(jobs, func(j job.Job) pgtype.UUID { return pg.UUID(j.ScheduleID) }),
-		pg.Column(jobs, func(j job.Job) *time.Time { return j.ScheduledFor }))
+	answers, err := s.insertWith(ctx, db, insertOwn, items)
 	for _, a := range answers {
 		if err == nil {
 			err = a.Err
@@ -134,12 +132,6 @@ func (s *Store) InsertRun(ctx context.Context, j job.Job) error {
 	})
 }
 
-var dueSchedulesInTime = variant("dueSchedulesInTime", "dueSchedules", "{{jumped}}", jumpedTo)
-
-// jumpedTo is until when due times were jumped over by the clock of a test bed: to where it was moved last, or to now if
-// it does not run at the rate of Postgres' clock.
-const jumpedTo = `(SELECT CASE WHEN rate = 1 AND NOT frozen THEN service_at ELSE now() END FROM testbed_clock ORDER BY number DESC LIMIT 1)`
-
 // NextLook gives how long it is until a schedule is to be looked at; false if there is none.
 func (s *Store) NextLook(ctx context.Context) (wait time.Duration, any bool, err error) {
 	return pg.QueryFirst(ctx, s.db, pgx.RowTo[time.Duration], statement("nextLook"))
@@ -147,11 +139,7 @@ func (s *Store) NextLook(ctx context.Context) (wait time.Duration, any bool, err
 
 // DueSchedules gives at most limit schedules that are to be looked at, the earliest first.
 func (s *Store) DueSchedules(ctx context.Context, limit int) ([]job.DueSchedule, error) {
-	text := statement("dueSchedules")
-	if s.db.Clock != nil {
-		text = dueSchedulesInTime
-	}
-	return pg.QueryAs(ctx, s.db, "schedules", pgx.RowToStructByName[job.DueSchedule], text, limit)
+	return pg.QueryAs(ctx, s.db, "schedules", pgx.RowToStructByName[job.DueSchedule], statement("dueSchedules"), limit)
 }
 
 // AdvanceSchedules writes steps with their jobs in one commit, and says of which: a

@@ -22,7 +22,8 @@ RETURNING {{scheduleColumns}}
 -- Reads a schedule, found by primary key; with null for the client anybody's. Locks nothing. No row: there is none, or it is
 -- not the client's.
 -- Parameters: @schedule, @client
-SELECT {{scheduleColumns}} FROM schedules WHERE schedule_id = @schedule AND (@client::uuid IS NULL OR client_id IS NOT DISTINCT FROM @client)
+SELECT {{scheduleColumns}} FROM schedules WHERE schedule_id = @schedule AND (@client::uuid IS NULL OR client_id IS NOT DISTINCT
+  FROM @client)
 
 -- name: lockSchedule
 -- Reads a schedule as readSchedule does, locks it, and gives the time.
@@ -63,10 +64,14 @@ SELECT look_at - now() FROM schedules WHERE look_at IS NOT NULL ORDER BY look_at
 
 -- name: dueSchedules
 -- Reads the schedules that are to be looked at, in turns of their clients, each one's earliest first, of those that come first in the
--- index schedules_due. Whether an earlier run is not final is asked of the index jobs_schedule_open, where it matters. Locks nothing.
+-- index schedules_due. Whether an earlier run is not final is asked of the index jobs_schedule_open, where it matters.
+-- jumped is until when the clock of a test bed jumped over due times: to where it was moved last, or to now if it does not run at
+-- the rate of Postgres' clock; null if it was never moved. Locks nothing.
 -- Parameters: @limit
 SELECT now() AS now, overlap <> 'allow' AND EXISTS (
-  SELECT FROM jobs j WHERE j.schedule_id = schedules.schedule_id AND j.finished_at IS NULL) AS busy, {{jumped}} AS jumped, {{scheduleColumns}}
+  SELECT FROM jobs j WHERE j.schedule_id = schedules.schedule_id AND j.finished_at IS NULL) AS busy, (
+  SELECT CASE WHEN rate = 1 AND NOT frozen THEN service_at ELSE now() END FROM testbed_clock ORDER BY number DESC LIMIT 1) AS jumped,
+  {{scheduleColumns}}
 FROM (
   SELECT *, row_number() OVER (PARTITION BY client_id ORDER BY look_at) AS turn
   FROM (SELECT * FROM schedules WHERE look_at <= now() ORDER BY look_at LIMIT 10000) AS due

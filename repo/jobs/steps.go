@@ -69,18 +69,13 @@ const taskColumns = `jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at, coal
 
 var scanTask = pgx.RowToStructByName[job.Task]
 
-var emitEventInTime = variant("emitInTime", "emitEvent", "{{moment}}", emitMoment)
-
 // Emit adds event.emitted to the log of a running job. before is how many events
 // the attempt has emitted: an event whose answer was lost is not added again.
 // job.ErrStale: the claim is no longer current and nothing was written.
 func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error {
-	id, text := pg.EventIDs(1)[0], statement("emitEvent")
-	if s.db.Clock != nil {
-		text = emitEventInTime
-	}
+	id := pg.EventIDs(1)[0]
 	for {
-		rows, err := pg.QueryAs(ctx, s.db, "emit", pgx.RowTo[*bool], text,
+		rows, err := pg.QueryAs(ctx, s.db, "emit", pgx.RowTo[*bool], statement("emitEvent"),
 			pg.UUID(c.JobID), c.Attempt, c.Fence, before, id, emission{e.Name, e.Data}, e.At)
 		switch {
 		case err != nil:

@@ -1,19 +1,3 @@
--- fragment: stamped
--- Follows ready in a transition of jobs. Every transition has the same shape: input is the batch, as arrays; ready are
--- the rows that pass the guard, locked in job_id order; stamped is the same with the time of the event, taken after
--- the lock and never before the row's last change, so that an event log does not run backwards; and with the label of
--- the event, the later of this transaction and the label of the job's event before; changed is the guarded UPDATE; log
--- writes the events, numbered on from event_seq.
---
--- An item whose row is not in ready is an answer, not an error: the caller came too late, too early, or asked for what
--- is not its own.
---
--- Trigger: events_delivered on events writes the deliveries of each event, to the client's enabled webhooks and to the
--- job's callback, in the same transaction.
-stamped AS MATERIALIZED (
-  SELECT *, greatest({{moment}}, updated_at) AS at, greatest(pg_current_xact_id(), event_tx) AS tx FROM ready
-)
-
 -- fragment: throttled
 -- Jobs whose time is one that never comes: the predicate of the index jobs_throttled.
 worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL AND run_at >= {{throttledUntil}}
@@ -29,7 +13,9 @@ WITH input AS MATERIALIZED (
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.state = 'ASSIGNED' AND j.attempt = i.attempt AND j.fence = i.fence
   ORDER BY j.job_id FOR NO KEY UPDATE OF j
-), {{stamped}}, changed AS (
+), stamped AS MATERIALIZED (
+  SELECT *, greatest(clock_timestamp(), updated_at) AS at, greatest(pg_current_xact_id(), event_tx) AS tx FROM ready
+), changed AS (
   UPDATE jobs SET state = 'QUEUED', worker_id = NULL, assigned_at = NULL, run_at = s.at + s.wait, queued_at = s.at, updated_at = s.at,
     lease_expiries = lease_expiries + 1, dispatch = dispatch + 1,
     event_seq = s.event_seq + 1, event_tx = s.tx
@@ -56,7 +42,9 @@ WITH ready AS MATERIALIZED (
   FROM jobs j
   WHERE j.job_id = @job AND j.state = 'RUNNING' AND j.attempt = @attempt AND j.fence = @fence
   FOR NO KEY UPDATE OF j
-), {{stamped}}, seen AS MATERIALIZED (
+), stamped AS MATERIALIZED (
+  SELECT *, greatest(testbed_moment(due), updated_at) AS at, greatest(pg_current_xact_id(), event_tx) AS tx FROM ready
+), seen AS MATERIALIZED (
   SELECT (SELECT event_seq FROM jobs WHERE job_id = @job) AS seq,
     (SELECT count(*) FROM events WHERE job_id = @job AND attempt = @attempt AND event_name = 'event.emitted') AS emitted
 ), fresh AS MATERIALIZED (

@@ -25,7 +25,6 @@ var statement, variant = pg.Statements(files, map[string]string{
 	"steppedColumns": steppedColumns, "taskColumns": taskColumns,
 	"throttledUntil": "timestamptz '" + job.ThrottledUntil.Format(time.DateTime+"-07") + "'",
 	"pausedUntil":    "timestamptz '" + job.PausedUntil.Format(time.DateTime+"-07") + "'",
-	"jumped":         "NULL::timestamptz", "moment": "clock_timestamp()", "scheduleMembers": "", "scheduleValues": "",
 })
 
 // Store stores jobs.

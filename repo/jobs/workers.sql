@@ -23,7 +23,3 @@ WITH held AS MATERIALIZED (
   SELECT {{heldColumns}} FROM jobs WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM workers WHERE state <> 'ALIVE'))
 )
 SELECT * FROM held ORDER BY job_id LIMIT @limit
-
--- fragment: putAside
--- Jobs whose time is one that never comes: the predicate of the index jobs_paused.
-worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL AND run_at >= {{pausedUntil}} AND run_at < {{throttledUntil}}

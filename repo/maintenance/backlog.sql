@@ -35,8 +35,9 @@ FROM
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit) j) waiting,
   (SELECT count(*) FILTER (WHERE state = 'ASSIGNED') AS assigned, count(*) FILTER (WHERE state = 'RUNNING') AS running
     FROM (SELECT state FROM jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT @limit) j) held,
-  (SELECT count(*) AS n, coalesce(sum(concurrency), 0) AS slots FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.now()) alive,
-  (SELECT count(*) AS n FROM (SELECT FROM deliveries WHERE {{waiting}} LIMIT @limit) d) unsent,
+  (SELECT count(*) AS n, coalesce(sum(concurrency), 0) AS slots FROM workers WHERE state = 'ALIVE'
+    AND expires_at > pg_catalog.now()) alive,
+  (SELECT count(*) AS n FROM (SELECT FROM deliveries WHERE state = 'PENDING' AND claimed_until IS NULL LIMIT @limit) d) unsent,
   (SELECT count(*) AS n FROM (SELECT FROM deliveries WHERE claimed_until IS NOT NULL ORDER BY claimed_until LIMIT @limit) d) sending,
   (SELECT count(*) FILTER (WHERE disabled_reason <> 'OWNER') AS disabled
     FROM (SELECT disabled_reason FROM webhooks WHERE deleted_at IS NULL ORDER BY client_id, webhook_id LIMIT @limit) w) hooks

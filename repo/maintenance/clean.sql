@@ -38,10 +38,6 @@ WITH old AS MATERIALIZED (
 )
 DELETE FROM bulk_operations WHERE bulk_id = ANY (ARRAY(SELECT bulk_id FROM old))
 
--- fragment: isOld
--- Guards jobs to be removed. Those of a batch wait until it is complete: its outcome counts them.
-finished_at <= now() - @keep::interval AND {{notInOpenBatch}}
-
 -- name: cleanDeliveries
 -- Removes deliveries of old jobs, twenty for each job that may be removed at once: a job can have hundreds. Finds the
 -- jobs by the index jobs_ended.
@@ -52,7 +48,7 @@ finished_at <= now() - @keep::interval AND {{notInOpenBatch}}
 -- transaction has locked.
 -- Parameters: @keep, @limit
 WITH ended AS MATERIALIZED (
-  SELECT job_id FROM jobs WHERE {{isOld}} ORDER BY finished_at LIMIT @limit
+  SELECT job_id FROM jobs WHERE finished_at <= now() - @keep::interval AND {{notInOpenBatch}} ORDER BY finished_at LIMIT @limit
 ), old AS MATERIALIZED (
   SELECT d.delivery_id FROM ended CROSS JOIN LATERAL (
     SELECT delivery_id FROM deliveries WHERE job_id = ended.job_id ORDER BY job_id, delivery_id
@@ -66,7 +62,8 @@ DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM ol
 -- later.
 -- Parameters: @keep, @limit
 WITH oldest AS MATERIALIZED (
-  SELECT {{removed}} FROM jobs WHERE {{isOld}} ORDER BY finished_at LIMIT @limit FOR UPDATE SKIP LOCKED
+  SELECT jobs.job_id, jobs.client_id, jobs.state, jobs.attempt, jobs.run_at, jobs.started_at, jobs.finished_at FROM jobs
+    WHERE finished_at <= now() - @keep::interval AND {{notInOpenBatch}} ORDER BY finished_at LIMIT @limit FOR UPDATE SKIP LOCKED
 ), old AS MATERIALIZED (
   SELECT * FROM oldest WHERE NOT EXISTS (SELECT FROM deliveries WHERE deliveries.job_id = oldest.job_id OFFSET 0)
 ), {{removeOld}}

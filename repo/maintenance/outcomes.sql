@@ -5,7 +5,8 @@
 WITH waiting AS MATERIALIZED (
   SELECT job_id, attempt, finished_at FROM outcome_outbox WHERE published_at IS NULL ORDER BY finished_at, job_id LIMIT @limit
 ), found AS MATERIALIZED (
-  SELECT {{scenarioColumns}}, w.job_id, w.attempt, w.finished_at, j.created_at, coalesce(j.correlation_id, '') AS correlation_id, j.language,
+  SELECT {{scenarioColumns}}, w.job_id, w.attempt, w.finished_at, j.created_at, coalesce(j.correlation_id, '') AS correlation_id,
+    j.language,
     r.outcome, r.started_at, r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage,
       r.failure_detail
   FROM waiting w LEFT JOIN LATERAL (SELECT * FROM jobs WHERE job_id = w.job_id LIMIT 1) j ON true

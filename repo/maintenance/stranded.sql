@@ -36,7 +36,7 @@ ORDER BY run_at DESC, job_id DESC LIMIT 1
   SELECT d.delivery_id, d.wait FROM walk CROSS JOIN LATERAL (
     SELECT delivery_id, next_attempt_at - written_at AS wait FROM (
       SELECT delivery_id, client_id, endpoint_id, next_attempt_at, CASE attempts WHEN 0 THEN created_at ELSE tried_at END AS written_at
-      FROM deliveries WHERE client_id = walk.client_id AND endpoint_id = walk.endpoint_id AND {{waiting}}
+      FROM deliveries WHERE client_id = walk.client_id AND endpoint_id = walk.endpoint_id AND state = 'PENDING' AND claimed_until IS NULL
         AND deliveries.next_attempt_at > now() + interval '1 s') w
     WHERE written_at > now() + interval '1 s' AND next_attempt_at >= written_at AND next_attempt_at - written_at < written_at - now()
     ORDER BY client_id, endpoint_id, next_attempt_at LIMIT @limit) d

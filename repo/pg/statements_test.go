@@ -15,7 +15,7 @@ import (
 var standIns = []string{"{{owner}}", "", "{{value}}", "", "{{guard}}", "",
 	"{{candidates}}", "", "{{table}}", "jobs", "{{key}}", "job_id", "{{order}}", "", "{{within}}", "{{withinLimit}}",
 	"{{range}}", "job_id < @id AND webhook_id < @after AND @at AND @from_id", "{{source}}", "jobs",
-	"{{sort}}", "job_id", "{{placed}}", "created_at", "{{scheduleValues}}", "@schedules, @scheduled_times"}
+	"{{sort}}", "job_id", "{{placed}}", "created_at"}
 
 // readAll takes the statements of all folders. What they share with Go code is empty here.
 var readAll = sync.OnceFunc(func() {

@@ -1,8 +1,10 @@
 -- name: readClockMove
 -- Reads the latest move of the clock, by primary key, with the time of Postgres' own. Locks nothing. There is always a row; without
 -- a move its number is 0.
-SELECT coalesce(m.number, 0), coalesce(m.real_at, now.at), coalesce(m.service_at, now.at), coalesce(m.rate, 1), coalesce(m.frozen, false), now.at
-FROM (SELECT pg_catalog.clock_timestamp() AS at) AS now LEFT JOIN LATERAL (SELECT * FROM testbed_clock ORDER BY number DESC LIMIT 1) m ON true
+SELECT coalesce(m.number, 0), coalesce(m.real_at, now.at), coalesce(m.service_at, now.at), coalesce(m.rate, 1),
+  coalesce(m.frozen, false), now.at
+FROM (SELECT pg_catalog.clock_timestamp() AS at) AS now 
+  LEFT JOIN LATERAL (SELECT * FROM testbed_clock ORDER BY number DESC LIMIT 1) m ON true
 
 -- name: clockMoves
 -- Reads all moves of the clock that are kept, in their order. Locks nothing.

@@ -4,20 +4,18 @@
 UPDATE results SET expires_at = least(expires_at, clock_timestamp()) FROM jobs
 WHERE results.job_id = @job AND jobs.job_id = @job AND jobs.client_id = @client
 
--- fragment: scope
--- The session to which rules belong: nobody's for the client's own.
-coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000')
-
 -- name: removeFaults
 -- Removes the rules of a client's session, or the one with the given id, by primary key.
 -- Parameters: @client, @session, @rule
-DELETE FROM testbed_faults WHERE client_id = @client AND session_id = {{scope}} AND (@rule::uuid IS NULL OR rule_id = @rule)
+DELETE FROM testbed_faults WHERE client_id = @client
+  AND session_id = coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000') AND (@rule::uuid IS NULL OR rule_id = @rule)
 
 -- name: insertFaults
 -- Stores the rules of a client's session, which has none: the transaction has removed them and holds the lock of lockFaults.
 -- Parameters: @client, @session, @seed, @rules, @ids
 INSERT INTO testbed_faults (client_id, session_id, position, rule_id, operation, from_at, until_at, nth, rule, seed)
-SELECT @client, {{scope}}, position, id, rule->'match'->>'operation', (rule->'match'->>'from')::timestamptz,
+SELECT @client, coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000'), position, id, rule->'match'->>'operation',
+  (rule->'match'->>'from')::timestamptz,
   (rule->'match'->>'until')::timestamptz,
   CASE WHEN rule->'match'->'times' IS NULL AND rule->'match'->'for' IS NULL THEN (rule->'match'->>'nth')::bigint END, rule, @seed
 FROM unnest(@rules::json[], @ids::uuid[]) WITH ORDINALITY AS r(rule, id, position)
@@ -30,7 +28,8 @@ SELECT pg_advisory_xact_lock(hashtextextended('testbed faults ' || @client::text
 -- name: listFaults
 -- Lists the rules of a client's session in their order, along the primary key. Locks nothing.
 -- Parameters: @client, @session
-SELECT {{faultColumns}} FROM testbed_faults WHERE client_id = @client AND session_id = {{scope}} ORDER BY position
+SELECT {{faultColumns}} FROM testbed_faults WHERE client_id = @client
+  AND session_id = coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY position
 
 -- name: countFaults
 -- Counts a request, or an attempt to deliver, for the rules that are about it and may still apply, and gives those in their order:
@@ -60,7 +59,8 @@ SELECT {{faultColumns}}, session_id FROM counted AS testbed_faults ORDER BY posi
 -- Parameters: @client, @session, @position, @rule, @subject, @most, @lasting
 UPDATE testbed_faults SET applied = applied + 1, first_at = coalesce(first_at, clock_timestamp()),
   subject = CASE rule->'match'->>'same' WHEN 'true' THEN @subject END
-WHERE client_id = @client AND session_id = {{scope}} AND position = @position AND rule_id = @rule
+WHERE client_id = @client AND session_id = coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000')
+  AND position = @position AND rule_id = @rule
   AND (subject IS NULL OR subject = @subject)
   AND (@most = 0 OR applied < @most OR first_at > clock_timestamp() - @lasting::interval)
 
@@ -69,13 +69,10 @@ WHERE client_id = @client AND session_id = {{scope}} AND position = @position AN
 -- is waited for by the index testbed_sessions_open. No row, too: the client has so many open sessions.
 -- Parameters: @session, @client, @label, @profile, @seed, @rules, @most
 INSERT INTO testbed_sessions (session_id, client_id, label, profile, seed, rules, created_at)
-SELECT @session, @client, @label, @profile, @seed, @rules, clock_timestamp() WHERE {{mayOpen}}
+SELECT @session, @client, @label, @profile, @seed, @rules, clock_timestamp()
+WHERE (SELECT count(*) FROM testbed_sessions s WHERE s.client_id = @client AND s.ended_at IS NULL) < @most
 ON CONFLICT (client_id, label) WHERE ended_at IS NULL DO NOTHING
 RETURNING {{sessionColumns}}
-
--- fragment: mayOpen
--- Whether a client may have another open session; counts along testbed_sessions_open.
-(SELECT count(*) FROM testbed_sessions s WHERE s.client_id = @client AND s.ended_at IS NULL) < @most
 
 -- name: enterSession
 -- Finds the open session of a client with a label by testbed_sessions_open, and notes that a request belongs to it, unless that is
@@ -100,7 +97,8 @@ WITH main AS MATERIALIZED (
   SELECT profile, seed, rules FROM testbed_sessions WHERE client_id = @client AND label = '' AND ended_at IS NULL FOR SHARE
 ), opened AS (
   INSERT INTO testbed_sessions (session_id, client_id, label, profile, seed, rules, created_at)
-  SELECT @session::uuid, @client::uuid, @label, profile, seed, rules, clock_timestamp() FROM main WHERE {{mayOpen}}
+  SELECT @session::uuid, @client::uuid, @label, profile, seed, rules, clock_timestamp() FROM main
+  WHERE (SELECT count(*) FROM testbed_sessions s WHERE s.client_id = @client AND s.ended_at IS NULL) < @most
   ON CONFLICT (client_id, label) WHERE ended_at IS NULL DO NOTHING
   RETURNING client_id, session_id
 ), copied AS (
@@ -220,16 +218,18 @@ SELECT key_id, expires_at FROM api_keys WHERE client_id = @client AND expires_at
 -- name: sessionDeliveries
 -- Returns the attempts to deliver events of the jobs of a session, along deliveries_job. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
-SELECT {{sessionAttempt}} FROM (SELECT job_id AS subject {{jobsOfSession}}) j
+SELECT d.delivery_id, j.subject, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '')
+  FROM (SELECT job_id AS subject {{jobsOfSession}}) j
 CROSS JOIN LATERAL (SELECT delivery_id, event_name FROM deliveries WHERE deliveries.job_id = j.subject OFFSET 0) d
-{{sessionAttempts}}
+CROSS JOIN LATERAL (SELECT number, started_at, duration_ms, status, error FROM delivery_attempts
+  WHERE delivery_attempts.delivery_id = d.delivery_id OFFSET 0) a
 LIMIT @limit
 
 -- name: sessionGroupDeliveries
 -- Returns the attempts to deliver the ends of the batches and bulk operations of a session, which are made by requests as jobs are: their
 -- events along client_events_client, their deliveries along deliveries_once. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
-SELECT {{sessionAttempt}} FROM (
+SELECT d.delivery_id, j.subject, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '') FROM (
   SELECT event_id, coalesce(batch_id, (data->>'bulkId')::uuid) AS subject FROM client_events
   WHERE client_id = @client AND event_id >= @first AND event_name IN ('batch.completed', 'bulk.completed') OFFSET 0
 ) j
@@ -238,17 +238,9 @@ CROSS JOIN LATERAL (
   UNION ALL SELECT request_id, created_at FROM bulk_operations WHERE bulk_operations.bulk_id = j.subject OFFSET 0
 ) g
 CROSS JOIN LATERAL (SELECT delivery_id, event_name FROM deliveries WHERE deliveries.event_id = j.event_id AND url IS NULL OFFSET 0) d
-{{sessionAttempts}}
+CROSS JOIN LATERAL (SELECT number, started_at, duration_ms, status, error FROM delivery_attempts
+  WHERE delivery_attempts.delivery_id = d.delivery_id OFFSET 0) a
 WHERE g.created_at >= @since AND (@until::timestamptz IS NULL OR g.created_at <= @until)
   AND (SELECT r.session_id FROM testbed_requests r WHERE r.client_id = @client AND r.request_id = g.request_id)
     IS NOT DISTINCT FROM @session::uuid
 LIMIT @limit
-
--- fragment: sessionAttempts
--- The attempts of each delivery, along their primary key.
-CROSS JOIN LATERAL (SELECT number, started_at, duration_ms, status, error FROM delivery_attempts
-  WHERE delivery_attempts.delivery_id = d.delivery_id OFFSET 0) a
-
--- fragment: sessionAttempt
--- An attempt to deliver, of whichever event.
-d.delivery_id, j.subject, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '')
