@@ -229,19 +229,6 @@ func TestWatchKeysSurvivesQuietTimes(t *testing.T) {
 	require.Empty(t, w.connected, "it was never away")
 }
 
-func TestWatchKeysReconnects(t *testing.T) {
-	f := setup(t)
-	w := f.watch(repotest.OpenURL(t, f.url, func(c *repo.Config) { c.Timeout, c.ApplicationName = 2*time.Second, "watcher" }))
-	f.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'watcher'`)
-	require.False(t, receive(t, w.connected))
-	for !receive(t, w.connected) { // it may have tried in vain
-	}
-	c := f.newClient()
-	f.addKey(c.ID, "k")
-	f.changeKey(f.store, c.ID, "k", func(k *job.APIKey) { k.RevokedAt = &k.CreatedAt })
-	require.Equal(t, "k", receive(t, w.changed))
-}
-
 func (f *fixture) useKey(id string) (exists bool) {
 	exists = must(f.store.UseKey(f.ctx(), id))(f.t)
 	return exists

@@ -245,7 +245,7 @@ func requireCountsInIndexes(t *testing.T, f *fixture) {
 // Each migration looks for labels from the future, in a session without the store's settings.
 func requireLabelsByIndex(t *testing.T, f *fixture) {
 	searched := map[string]int{}
-	parsePlan(t, one[string](f, `EXPLAIN (FORMAT JSON) `+repo.Statements["anyLabelAhead"])).walk(func(node plan) {
+	parsePlan(t, one[string](f, `EXPLAIN (FORMAT JSON) `+repo.Statements["anyFutureLabel"])).walk(func(node plan) {
 		require.NotEqual(t, "Seq Scan", node.NodeType, node.Relation)
 		searched[node.Index]++
 	})

@@ -37,13 +37,16 @@ var Statements = func() map[string]string {
 	return all
 }()
 
-// Sources gives the code of all parts, without tests.
+// Sources gives the code of all parts, Go and SQL, without tests.
 func Sources() string {
 	var all strings.Builder
-	here, _ := filepath.Glob("*.go") // the patterns are right
-	below, _ := filepath.Glob("*/*.go")
-	for _, f := range append(here, below...) {
-		if strings.HasSuffix(f, "_test.go") || strings.HasPrefix(f, "repotest/") {
+	var files []string
+	for _, pattern := range []string{"*.go", "*/*.go", "*.sql", "*/*.sql"} {
+		found, _ := filepath.Glob(pattern) // the pattern is right
+		files = append(files, found...)
+	}
+	for _, f := range files {
+		if strings.HasSuffix(f, "_test.go") || strings.HasPrefix(f, "repotest/") || strings.HasPrefix(f, "testdata/") {
 			continue
 		}
 		text, err := os.ReadFile(f)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -113,11 +114,13 @@ func (f *fixture) expireWorker(id job.ID) {
 
 func (f *fixture) exec(sql string, args ...any) { must(f.db.Exec(f.ctx(), sql, args...))(f.t) }
 
-// script runs several statements.
+// script runs statements, each in a transaction of its own: feeds of all tests wait for the oldest one on the server.
 func (f *fixture) script(sql string) {
 	conn := must(f.db.Acquire(f.ctx()))(f.t)
 	defer conn.Release()
-	must(conn.Conn().PgConn().Exec(f.ctx(), sql).ReadAll())(f.t)
+	for statement := range strings.SplitAfterSeq(sql, ";\n") {
+		must(conn.Conn().PgConn().Exec(f.ctx(), statement).ReadAll())(f.t)
+	}
 }
 
 // one reads a single value.

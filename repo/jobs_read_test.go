@@ -57,14 +57,6 @@ func TestReportThatDoesNotExistYet(t *testing.T) {
 	require.Equal(t, job.CodeJobNotFound, codeOf(f.store.Report(f.ctx(), f.client, ended, 1)), "there is nothing to wait for")
 }
 
-func TestTimesAreUTC(t *testing.T) {
-	f := setup(t)
-	j := f.job(f.at(job.Failed))
-	for _, at := range []time.Time{j.CreatedAt, j.UpdatedAt, j.RunAt, *j.StartedAt, *j.FinishedAt} {
-		require.Equal(t, time.UTC, at.Location())
-	}
-}
-
 // Promise: patterns Retry API
 func TestAttempts(t *testing.T) {
 	f := setup(t)

@@ -17,21 +17,30 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
+// rules stores one rule for each match, with the effect, for the client without a label.
+func (f *fixture) rules(effect fault.Effect, matches ...fault.Match) (rules []fault.Counted) {
+	for n, m := range matches {
+		rules = append(rules, fault.Counted{Rule: fault.Rule{Match: m, Effect: effect}, ID: newID().String(), Position: n + 1})
+	}
+	require.NoError(f.t, f.store.ReplaceFaults(f.ctx(), of(f.client), 7, rules))
+	return rules
+}
+
+// counted counts a request for the rules of the client.
+func (f *fixture) counted(operation, subject string) []fault.Counted {
+	return must(f.store.CountFaults(f.ctx(), of(f.client), operation, subject))(f.t)
+}
+
+var unavailable = fault.Effect{Status: 503}
+
 // Requests that come together each get a number of their own, each rule counts what it is about, and a client has nothing of
 // another one.
 func TestFaultsAreCounted(t *testing.T) {
 	f := setup(t)
 	other := newID()
-	rule := func(n int, r fault.Rule) fault.Counted {
-		return fault.Counted{Rule: r, ID: newID().String(), Position: n}
-	}
-	rules := []fault.Counted{
-		rule(1, fault.Rule{Match: fault.Match{Operation: "submitJob", Every: 3}, Effect: fault.Effect{Status: 503}}),
-		rule(2, fault.Rule{Effect: fault.Effect{Delay: 5}}),
-		rule(3, fault.Rule{Match: fault.Match{Operation: "getJob"}, Effect: fault.Effect{Status: 429}}),
-	}
-	require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(f.client), 7, rules))
-	require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(other), 8, []fault.Counted{rule(1, fault.Rule{Effect: fault.Effect{Status: 500}})}))
+	rules := f.rules(unavailable, fault.Match{Operation: "submitJob", Every: 3}, fault.Match{}, fault.Match{Operation: "getJob"})
+	foreign := fault.Counted{Rule: fault.Rule{Effect: fault.Effect{Status: 500}}, ID: newID().String(), Position: 1}
+	require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(other), 8, []fault.Counted{foreign}))
 
 	const n = 40
 	found := make([][]fault.Counted, n)
@@ -42,8 +51,7 @@ func TestFaultsAreCounted(t *testing.T) {
 	numbers := map[int64]bool{}
 	for _, counted := range found {
 		require.Len(t, counted, 2)
-		require.Equal(t, rules[0].Rule, counted[0].Rule)
-		require.Equal(t, rules[0].ID, counted[0].ID)
+		require.Equal(t, []any{rules[0].Rule, rules[0].ID}, []any{counted[0].Rule, counted[0].ID})
 		numbers[counted[0].Seen] = true
 	}
 	require.Len(t, numbers, n)
@@ -66,8 +74,7 @@ func TestFaultsAreCounted(t *testing.T) {
 // However many requests of one client are counted at once, others find a connection.
 func TestCountingTakesOneConnectionOfAClient(t *testing.T) {
 	f := setup(t, patient)
-	rule := fault.Counted{Rule: fault.Rule{Effect: fault.Effect{Delay: 5}}, ID: newID().String(), Position: 1}
-	require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(f.client), 7, []fault.Counted{rule}))
+	f.rules(fault.Effect{Delay: 5}, fault.Match{})
 	unlock := f.lock(`SELECT FROM testbed_faults FOR UPDATE`)
 	var calls sync.WaitGroup
 	for range 2 * f.store.MaxConnections() {
@@ -84,34 +91,20 @@ func TestCountingTakesOneConnectionOfAClient(t *testing.T) {
 // A rule that can apply no more, or not to this request, is not written for it.
 func TestRulesThatCannotApplyAreNotCounted(t *testing.T) {
 	f := setup(t)
-	var rules []fault.Counted
 	past, future := fault.Time(time.Now().Add(-time.Hour)), fault.Time(time.Now().Add(time.Hour))
-	for n, m := range []fault.Match{{}, {Nth: 1}, {Operation: "getJob"}, {Until: &past}, {From: &future}} {
-		rules = append(rules, fault.Counted{
-			Rule: fault.Rule{Match: m, Effect: fault.Effect{Status: 503}}, ID: newID().String(), Position: n + 1,
-		})
-	}
-	require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(f.client), 7, rules))
-	require.Len(t, must(f.store.CountFaults(f.ctx(), of(f.client), "submitJob", ""))(t), 2)
-	require.Len(t, must(f.store.CountFaults(f.ctx(), of(f.client), "submitJob", ""))(t), 1)
-	var seen []int64
-	for _, c := range must(f.store.Faults(f.ctx(), of(f.client)))(t) {
-		seen = append(seen, c.Seen)
-	}
+	f.rules(unavailable, fault.Match{}, fault.Match{Nth: 1}, fault.Match{Operation: "getJob"}, fault.Match{Until: &past},
+		fault.Match{From: &future})
+	require.Len(t, f.counted("submitJob", ""), 2)
+	require.Len(t, f.counted("submitJob", ""), 1)
+	seen := each(must(f.store.Faults(f.ctx(), of(f.client)))(t), func(c fault.Counted) int64 { return c.Seen })
 	require.Equal(t, []int64{2, 1, 0, 0, 0}, seen)
 }
 
 // A rule with "same" is about the request that it has applied to first, and about those like it, of whichever come first at once.
 func TestRulesStayWithTheirSubject(t *testing.T) {
 	f := setup(t, patient)
-	rule := func(n int, m fault.Match) fault.Counted {
-		return fault.Counted{Rule: fault.Rule{Match: m, Effect: fault.Effect{Status: 503}}, ID: newID().String(), Position: n}
-	}
-	rules := []fault.Counted{rule(1, fault.Match{Nth: 2, Times: 3, Same: true}), rule(2, fault.Match{Nth: 1, Times: 3})}
-	require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(f.client), 7, rules))
-	count := func(subject string) []fault.Counted {
-		return must(f.store.CountFaults(f.ctx(), of(f.client), "getJob", subject))(t)
-	}
+	f.rules(unavailable, fault.Match{Nth: 2, Times: 3, Same: true}, fault.Match{Nth: 1, Times: 3})
+	count := func(subject string) []fault.Counted { return f.counted("getJob", subject) }
 	require.False(t, count("a")[0].Applies())
 	const n = 8
 	subject := func(i int) string { return string(rune('a' + i)) }
@@ -148,11 +141,10 @@ func TestWindowsAreNotExceeded(t *testing.T) {
 	for wanted, m := range map[int]fault.Match{
 		3: {Nth: 1, Times: 3}, 1: {Nth: 1, Times: 1, Same: true}, n: {Nth: 1, Times: 1, For: fault.Duration(time.Minute)},
 	} {
-		rule := fault.Counted{Rule: fault.Rule{Match: m, Effect: fault.Effect{Status: 503}}, ID: newID().String(), Position: 1}
-		require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(f.client), 7, []fault.Counted{rule}))
+		f.rules(unavailable, m)
 		found := make([]fault.Counted, n)
 		for i := range found {
-			found[i] = must(f.store.CountFaults(f.ctx(), of(f.client), "getJob", "a"))(t)[0]
+			found[i] = f.counted("getJob", "a")[0]
 			require.True(t, found[i].Applies())
 		}
 		var applied atomic.Int64

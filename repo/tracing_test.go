@@ -247,7 +247,4 @@ func TestStatementsAreNamedInOneWord(t *testing.T) {
 	} {
 		require.Equal(t, want, pg.Verb(statement), statement)
 	}
-	for name, statement := range repo.Statements {
-		require.Contains(t, []string{"SELECT", "INSERT", "UPDATE", "DELETE", "LOCK"}, pg.Verb(statement), name)
-	}
 }

@@ -1,5 +1,6 @@
 -- A database as it is after some days: 20,000 ended jobs with all that belongs to them, 1,000 that wait, 2,000 scheduled
 -- ones, 200 held. A large part belongs to one client, who is called busy in the tests.
+SET session_replication_role = replica; -- no triggers, which would take most of the time
 CREATE TEMP TABLE n AS SELECT i, uuid7(now() - i * interval '1 s') AS id, now() - i * interval '1 minute' AS at FROM generate_series(1,
 	20000) i;
 INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, max_attempts, auto_retry, event_seq,
@@ -92,4 +93,5 @@ SELECT client_id, session_id, m.i, '{}' FROM testbed_sessions CROSS JOIN n m WHE
 INSERT INTO testbed_requests (client_id, request_id, session_id)
 SELECT client_id, session_id::text || m.i, session_id FROM testbed_sessions CROSS JOIN n m WHERE ended_at IS NULL AND m.i <= 50;
 
+RESET session_replication_role;
 ANALYZE;
