@@ -201,7 +201,7 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 	if err != nil || version < schemaVersion() { // the tables are not all there
 		return err
 	}
-	if ahead, err := labelsAhead(ctx, db); err != nil || !ahead {
+	if future, err := futureLabels(ctx, db); err != nil || !future {
 		return err
 	}
 	tx, err := db.BeginTx(ctx, nil)
@@ -213,7 +213,7 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 	if _, err := tx.ExecContext(ctx, `LOCK TABLE jobs, client_events IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 		return err
 	}
-	if ahead, err := labelsAhead(ctx, tx); err != nil || !ahead { // another process was first
+	if future, err := futureLabels(ctx, tx); err != nil || !future { // another process was first
 		return err
 	}
 	for _, sql := range []string{
@@ -234,12 +234,12 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 	return nil
 }
 
-// labelsAhead reports whether an event has a label that no transaction of this
+// futureLabels reports whether an event has a label that no transaction of this
 // server can have given. It goes from client to client in the indexes
 // events_client and client_events_client and looks at the latest label of each:
 // with millions of jobs, all their rows are not read for this.
-func labelsAhead(ctx context.Context, db interface {
+func futureLabels(ctx context.Context, db interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}) (ahead bool, err error) {
-	return ahead, db.QueryRowContext(ctx, statement("anyLabelAhead")).Scan(&ahead)
+}) (future bool, err error) {
+	return future, db.QueryRowContext(ctx, statement("anyFutureLabel")).Scan(&future)
 }

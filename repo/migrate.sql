@@ -1,4 +1,4 @@
--- name: anyLabelAhead
+-- name: anyFutureLabel
 -- Reports whether an event has a label that no transaction of this server can have given. Goes from client to client
 -- in the indexes events_client and client_events_client and looks at the latest label of each: with millions of jobs,
 -- all their rows are not read for this. Locks nothing.

@@ -43,7 +43,7 @@ func (f *fixture) resumePaused() []job.ID {
 	return resumed
 }
 
-func TestPausedJobsArePutAside(t *testing.T) {
+func TestPausedJobsAreParked(t *testing.T) {
 	t.Parallel()
 	for _, scope := range []job.PauseScope{job.PauseClient, job.PauseKind} {
 		t.Run(string(scope), func(t *testing.T) {
@@ -55,14 +55,14 @@ func TestPausedJobsArePutAside(t *testing.T) {
 			target := map[job.PauseScope]string{job.PauseClient: f.client.String(), job.PauseKind: string(job.SuccessFast)}[scope]
 			p := f.stop(scope, target, job.ModePause)
 
-			for range 2 { // the second time it is aside already
+			for range 2 { // the second time it is parked already
 				require.Equal(t, job.NotClaimed{Paused: true}, f.refused(third))
 				require.Equal(t, job.NotClaimed{Paused: true}, f.refused(second))
 			}
-			aside := f.job(third)
-			require.Equal(t, job.PausedUntil, aside.RunAt)
-			require.Equal(t, before.EventSeq, aside.EventSeq, "no event: it is QUEUED as before")
-			require.Equal(t, job.WaitingPaused, aside.WaitingFor(time.Now(), 1))
+			parked := f.job(third)
+			require.Equal(t, job.PausedUntil, parked.RunAt)
+			require.Equal(t, before.EventSeq, parked.EventSeq, "no event: it is QUEUED as before")
+			require.Equal(t, job.WaitingPaused, parked.WaitingFor(time.Now(), 1))
 			f.assigned(other, 1)             // is not concerned
 			f.finish(success(f.start(held))) // nor is what was claimed before
 			require.Empty(t, f.resumePaused())
@@ -102,15 +102,15 @@ func TestWhatIsStoppedAsAWholeKeepsItsPlace(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A job whose time comes while it is CREATED is asked for again, and put aside once it is QUEUED: it is paused, or the workers hold
+// A job whose time comes while it is CREATED is asked for again, and parked once it is QUEUED: it is paused, or the workers hold
 // as many jobs of its client as they may.
-func TestCreatedJobsAreNotPutAside(t *testing.T) {
+func TestCreatedJobsAreNotParked(t *testing.T) {
 	f := setup(t, holding(1))
-	for reason, aside := range map[job.WaitingReason]job.NotClaimed{
+	for reason, parked := range map[job.WaitingReason]job.NotClaimed{
 		job.WaitingPaused: {Paused: true}, job.WaitingClientLimit: {Throttled: true},
 	} {
 		id := f.submit(deferred(time.Hour))
-		if aside.Paused {
+		if parked.Paused {
 			f.stop(job.PauseClient, f.client.String(), job.ModePause)
 		} else {
 			f.assigned(f.submit(), 1)
@@ -120,7 +120,7 @@ func TestCreatedJobsAreNotPutAside(t *testing.T) {
 		require.Equal(t, job.NotClaimed{StillWaiting: true, Wait: time.Second}, f.refused(id), reason)
 		require.Equal(t, before, f.all(id))
 		f.queueDue(10)
-		require.Equal(t, aside, f.refused(id), reason)
+		require.Equal(t, parked, f.refused(id), reason)
 		require.Equal(t, reason, f.job(id).WaitingFor(time.Now(), 1))
 		f.client = newID()
 	}

@@ -52,12 +52,12 @@ type eraseStep struct {
 //   - Then all is counted. If anything is left it begins again.
 var eraseSteps = []eraseStep{
 	{"stop", true, (*erasing).stop}, // the default of the column
-	{"settle", false, (*erasing).settled},
+	{"settle", false, (*erasing).mayGoOn},
 	{"schedules", true, limited("schedules", statement("eraseSchedules"))},
 	{"cancel", true, (*erasing).findUnfinished},
 	{"waiting_deliveries", true, (*erasing).waitingDeliveries},
 	{"jobs", true, (*erasing).jobs},
-	{"settle_jobs", false, (*erasing).settled},
+	{"settle_jobs", false, (*erasing).mayGoOn},
 	{"webhooks", true, (*erasing).webhooks},
 	{"batches", true, along("batches", eraseBatches)},
 	{"tombstones", true, along("tombstones", eraseTombstones)},
@@ -135,8 +135,9 @@ func (e *erasing) stop(ctx context.Context) (bool, error) {
 	return true, err
 }
 
-func (e *erasing) settled(ctx context.Context) (settled bool, err error) {
-	return settled, e.tx.QueryRow(ctx, statement("erasureSettled"), pg.UUID(e.Erasure.ID)).Scan(&settled)
+// mayGoOn waits for transactions that began before the step.
+func (e *erasing) mayGoOn(ctx context.Context) (may bool, err error) {
+	return may, e.tx.QueryRow(ctx, statement("erasureMayGoOn"), pg.UUID(e.Erasure.ID)).Scan(&may)
 }
 
 // erasedJob is a job as it was found.

@@ -12,7 +12,7 @@ UPDATE erasures SET finished_at = @finished_at, step = 'done', position = NULL, 
   remaining = @remaining, record = @record, record_sha256 = @sha256
 WHERE erasure_id = @erasure
 
--- name: erasureSettled
+-- name: erasureMayGoOn
 -- Reads whether all transactions have ended that were there when the step began, and all statements that may not have seen it: one
 -- that had not written yet had no transaction id, but a snapshot. Labels from before a restored dump can be ahead of all that there
 -- are: those transactions have ended too. Finds the erasure by primary key.

@@ -190,18 +190,18 @@ func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since 
 	}
 	type result struct {
 		job.Replay
-		ahead bool
+		future bool
 	}
 	r, found, err := pg.QueryFirst(ctx, s.db, func(row pgx.CollectableRow) (r result, err error) {
-		return r, row.Scan(&r.ahead, &r.Queued, &r.More, &r.Next.Tx, &r.Next.ID, &r.Next.Seq)
+		return r, row.Scan(&r.future, &r.Queued, &r.More, &r.Next.Tx, &r.Next.ID, &r.Next.Seq)
 	}, statement("replayEvents"), pg.UUID(client), pg.UUID(webhook), since, limit-failed, after.Tx, [16]byte(after.ID), after.Seq, maxReplayed)
 	switch {
 	case err != nil:
 		return job.Replay{Queued: failed}, err
 	case !found:
 		return job.Replay{Queued: failed}, s.whyNotSent(ctx, client, webhook)
-	case r.ahead:
-		return job.Replay{Queued: failed}, errAhead
+	case r.future:
+		return job.Replay{Queued: failed}, errFuturePosition
 	}
 	r.Queued += failed
 	if !r.More {

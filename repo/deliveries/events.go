@@ -91,9 +91,9 @@ func (s *Store) EventSeqs(ctx context.Context, jobs []job.ID) (map[job.ID]int, e
 	return pg.QueryByID(ctx, s.db, func(seq *int) []any { return []any{seq} }, statement("eventSeqs"), pg.Column(jobs, pg.UUID))
 }
 
-// errAhead is the answer to a position that this server has not come to: a
+// errFuturePosition is the answer to a position that this server has not come to: a
 // position of another server, or of this one before it was restored.
-var errAhead = job.Errorf(job.CodeMalformed, "This position is ahead of the server's: it is not one of this stream.")
+var errFuturePosition = job.Errorf(job.CodeMalformed, "This position is ahead of the server's: it is not one of this stream.")
 
 // ClientEvents reads events of a client that come after a position, in the order
 // of positions: at most limit of them, and no more than pageBytes allows.
@@ -103,13 +103,13 @@ var errAhead = job.Errorf(job.CodeMalformed, "This position is ahead of the serv
 // number or a later one, and so cannot add anything below it.
 func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
 	type line struct {
-		ahead, held, more bool
-		event             *job.Occurrence
-		batch             job.ID
+		future, held, more bool
+		event              *job.Occurrence
+		batch              job.ID
 	}
 	lines, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (l line, err error) {
 		var e eventScanner
-		err = pg.ScanRow(row, append([]any{&l.ahead, &l.held, &l.more, &e.Position.Tx, &e.Position.ID, &l.batch, &e.Webhook}, e.columns()...)...)
+		err = pg.ScanRow(row, append([]any{&l.future, &l.held, &l.more, &e.Position.Tx, &e.Position.ID, &l.batch, &e.Webhook}, e.columns()...)...)
 		e.Position.Seq = e.Seq
 		l.event = e.occurrence()
 		return l, err
@@ -117,8 +117,8 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 	switch {
 	case err != nil:
 		return job.Feed{}, err
-	case lines[0].ahead:
-		return job.Feed{}, errAhead
+	case lines[0].future:
+		return job.Feed{}, errFuturePosition
 	}
 	batches, err := s.endedBatches(ctx, pg.Column(lines, func(l line) job.ID { return l.batch }))
 	if err != nil {

@@ -27,7 +27,7 @@ func (s *Store) NewDeliveries(ctx context.Context, jobs, clients []job.ID) ([]jo
 // limit. Those that were not tried yet are left out while they are younger than minAge. It looks at so many endpoints with waiting
 // deliveries after the given one, and returns where to go on: the zero endpoint when there are no more. limit is more than
 // perEndpoint.
-func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, perEndpoint, limit int, minAge, ahead time.Duration) (
+func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, perEndpoint, limit int, minAge, soon time.Duration) (
 	due []job.DeliveryTask, last job.EndpointKey, err error,
 ) {
 	type seen struct {
@@ -39,7 +39,7 @@ func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, 
 	}
 	rows, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (r seen, err error) {
 		return r, pg.ScanRow(row, &r.Last, &r.Client, &r.At, &r.ID, &r.Due)
-	}, statement("dueDeliveries"), [16]byte(after.Client), [16]byte(after.Endpoint), look, perEndpoint, minAge, ahead, limit)
+	}, statement("dueDeliveries"), [16]byte(after.Client), [16]byte(after.Endpoint), look, perEndpoint, minAge, soon, limit)
 	if err != nil {
 		return nil, job.EndpointKey{}, err
 	}

@@ -169,15 +169,15 @@ SELECT s.delivery_id, s.number, s.webhook_id, s.failed IS NOT NULL AND NOT s.our
   (SELECT reason FROM judged j WHERE j.webhook_id = s.webhook_id) FROM stamped s
 
 -- name: dueDeliveries
--- Walks from endpoint to endpoint, and finds of each the first that wait and are due, or will be within @ahead. Those that
+-- Walks from endpoint to endpoint, and finds of each the first that wait and are due, or will be within @soon. Those that
 -- were not tried yet are left out for @min_age: their writer gives them to the queue. Reads the index deliveries_waiting;
 -- locks nothing. The last endpoint that it looks at is in the answer in any case, if there may be more.
--- Parameters: @after_client, @after_endpoint, @looked, @per_endpoint, @min_age, @ahead, @limit
+-- Parameters: @after_client, @after_endpoint, @looked, @per_endpoint, @min_age, @soon, @limit
 {{walkEndpoints}}
 SELECT walk.n = @looked, walk.client_id, walk.endpoint_id, delivery_id, d.next_attempt_at FROM walk LEFT JOIN LATERAL (
   SELECT delivery_id, next_attempt_at FROM deliveries
   WHERE client_id = walk.client_id AND endpoint_id = walk.endpoint_id AND state = 'PENDING' AND claimed_until IS NULL
-    AND next_attempt_at <= now() + @ahead::interval
+    AND next_attempt_at <= now() + @soon::interval
     AND (attempts > 0 OR next_attempt_at <= now() - @min_age::interval) AND {{endpointEnabled}}
   ORDER BY client_id, endpoint_id, next_attempt_at LIMIT @per_endpoint) d ON true
 WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit

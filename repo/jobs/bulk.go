@@ -276,8 +276,8 @@ func (s *Store) FinishBulk(ctx context.Context, id job.ID) (*job.Bulk, bool, err
 // override it does so whether their failures are retryable or not, and beyond their
 // attempts. All are one statement, of the transaction that ctx is of.
 func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, override bool) ([]job.Change, error) {
-	answers, err := s.retryBy(ctx, s.db.Conn(ctx), override, pg.Column(retries, func(r job.ItemRetry) retryRequest {
-		return retryRequest{client: r.Item.ClientID, id: r.Item.JobID, attempt: r.Item.Attempt, wait: r.Wait, lease: r.Lease}
+	answers, err := s.retryJobs(ctx, s.db.Conn(ctx), pg.Column(retries, func(r job.ItemRetry) retryRequest {
+		return retryRequest{client: r.Item.ClientID, id: r.Item.JobID, attempt: r.Item.Attempt, wait: r.Wait, lease: r.Lease, override: override}
 	}))
 	if err != nil {
 		return nil, s.db.Failed("bulk", err)

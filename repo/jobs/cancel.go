@@ -87,13 +87,14 @@ type retryRequest struct {
 	traceparent string
 	apiKey      string
 	lease       job.ID // of headroom
+	override    bool   // retry whatever the failure was, and beyond max_attempts
 }
 
 // Retry queues the attempt after the given failed one, to run after wait. If
 // the job is not FAILED at that attempt any more, it is left as it is. The new
 // attempt goes on from the given traceparent, or with "" from the one before.
 func (s *Store) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error) {
-	return s.retries.Do(ctx, retryRequest{client, id, attempt, wait, traceparent, job.KeyOf(ctx), job.LeaseOf(ctx)})
+	return s.retries.Do(ctx, retryRequest{client, id, attempt, wait, traceparent, job.KeyOf(ctx), job.LeaseOf(ctx), false})
 }
 
 // RetryAnyway is Retry whether the failure is retryable or not, and beyond the attempts that the job may have: they are one
@@ -101,22 +102,10 @@ func (s *Store) Retry(ctx context.Context, client, id job.ID, attempt int, wait 
 func (s *Store) RetryAnyway(
 	ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string,
 ) (job.Change, error) {
-	ctx, cancel := s.db.Bound(ctx)
-	defer cancel()
-	answers, err := s.retryBy(ctx, s.db.Conn(ctx), true, []retryRequest{{client, id, attempt, wait, traceparent, job.KeyOf(ctx),
-		job.LeaseOf(ctx)}})
-	if err != nil {
-		return job.Change{}, s.db.Failed("retry", err)
-	}
-	return answers[0].Value, answers[0].Err
+	return s.retries.Do(ctx, retryRequest{client, id, attempt, wait, traceparent, job.KeyOf(ctx), job.LeaseOf(ctx), true})
 }
 
 func (s *Store) retryJobs(ctx context.Context, db pg.Conn, requests []retryRequest) ([]pg.Answer[job.Change], error) {
-	return s.retryBy(ctx, db, false, requests)
-}
-
-// retryBy retries jobs. override lifts the guards on retryable and max_attempts.
-func (s *Store) retryBy(ctx context.Context, db pg.Conn, override bool, requests []retryRequest) ([]pg.Answer[job.Change], error) {
 	rows, err := db.Query(ctx, statement("retryJobs"),
 		pg.Column(requests, func(r retryRequest) pgtype.UUID { return pg.UUID(r.id) }),
 		pg.Column(requests, func(r retryRequest) pgtype.UUID { return pg.UUID(r.client) }),
@@ -124,7 +113,8 @@ func (s *Store) retryBy(ctx context.Context, db pg.Conn, override bool, requests
 		pg.Column(requests, func(r retryRequest) time.Duration { return r.wait }),
 		pg.Column(requests, func(r retryRequest) *string { return pg.Nullable(r.traceparent) }),
 		pg.Column(requests, func(r retryRequest) *string { return pg.Nullable(r.apiKey) }),
-		leaseColumn(requests, func(r retryRequest) job.ID { return r.lease }), override)
+		leaseColumn(requests, func(r retryRequest) job.ID { return r.lease }),
+		pg.Column(requests, func(r retryRequest) bool { return r.override }))
 	done, err := pg.CollectByID(rows, err, func(c *job.Change) []any { return []any{&c.Attempt, &c.UpdatedAt, &c.RunAt} })
 	if err != nil {
 		return nil, err

@@ -48,22 +48,23 @@ LIMIT @limit
 
 -- name: retryJobs
 -- Moves FAILED jobs with attempts left, whose failure is retryable, back to QUEUED. The failed attempt stays in its report.
--- @override lifts both conditions; then max_attempts grows with the attempt.
+-- override lifts both conditions; then max_attempts grows with the attempt.
 --
 -- Locks the job rows in job_id order, found by primary key. No row: the job is not FAILED at that attempt any more, or
 -- not the client's, or the API key that asks for it or the lease of headroom that it takes has ended. The leases are locked first.
 -- Trigger: events_delivered writes the deliveries.
--- Parameters: @ids, @clients, @attempts, @waits, @traceparents, @api_keys, @leases, @override
+-- Parameters: @ids, @clients, @attempts, @waits, @traceparents, @api_keys, @leases, @overrides
 WITH {{leased}}, input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @attempts::int[], @waits::interval[], @traceparents::text[],
-    @api_keys::text[], @leases::uuid[]) AS i(id, client, attempt, wait, traceparent, api_key, lease)
+    @api_keys::text[], @leases::uuid[], @overrides::boolean[])
+  AS i(id, client, attempt, wait, traceparent, api_key, lease, override)
   WHERE (i.api_key IS NULL OR {{keyHolds}}) AND (i.lease IS NULL OR i.lease IN (SELECT lease_id FROM leased))
 ), ready AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt + 1 AS number, j.updated_at, j.work_kind, j.definition, i.wait,
     i.traceparent
   FROM jobs j JOIN input i ON j.job_id = i.id
-  WHERE j.client_id = i.client AND j.state = 'FAILED' AND j.attempt = i.attempt AND (@override::boolean
-    OR j.attempt < j.max_attempts AND j.failure_retryable)
+  WHERE j.client_id = i.client AND j.state = 'FAILED' AND j.attempt = i.attempt
+    AND (i.override OR j.attempt < j.max_attempts AND j.failure_retryable)
   ORDER BY j.job_id FOR NO KEY UPDATE OF j
 ), stamped AS MATERIALIZED (
   SELECT *, greatest(clock_timestamp(), updated_at) AS at, greatest(pg_current_xact_id(), event_tx) AS tx FROM ready

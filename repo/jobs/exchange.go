@@ -39,8 +39,8 @@ type step struct {
 	finish    *job.Finish
 }
 
-// stepped is the answer to a step.
-type stepped struct {
+// stepAnswer is the answer to a step.
+type stepAnswer struct {
 	claim    *job.Claim     // nil: see not
 	not      job.NotClaimed // why there is no claim
 	started  time.Time
@@ -80,7 +80,7 @@ var errLocked = fmt.Errorf("the row is locked by another session: %w", context.D
 // step does one step, within an exchange that it may share. It waits for a row
 // that another session has locked up to the statement timeout, outside of any
 // transaction: nobody else waits with it.
-func (s *Store) step(ctx context.Context, st step) (stepped, error) {
+func (s *Store) step(ctx context.Context, st step) (stepAnswer, error) {
 	done, err := s.steps.Do(ctx, st)
 	if err != nil || !done.locked {
 		return done, err
@@ -89,12 +89,12 @@ func (s *Store) step(ctx context.Context, st step) (stepped, error) {
 	for wait := minLockedWait; ; wait = min(2*wait, maxLockedWait) {
 		left := time.Until(until)
 		if left <= 0 {
-			return stepped{}, s.db.Failed(st.operation.Name, errLocked)
+			return stepAnswer{}, s.db.Failed(st.operation.Name, errLocked)
 		}
 		select {
 		case <-time.After(min(wait, left)):
 		case <-ctx.Done():
-			return stepped{}, pg.Translate(ctx.Err())
+			return stepAnswer{}, pg.Translate(ctx.Err())
 		}
 		if done, err = s.steps.Do(ctx, st); err != nil || !done.locked {
 			return done, err
@@ -109,8 +109,8 @@ func (s *Store) step(ctx context.Context, st step) (stepped, error) {
 //
 // The statements skip rows that other sessions have locked. Why a step got no
 // row is looked up afterwards.
-func (s *Store) exchange(ctx context.Context, db pg.Conn, steps []step) ([]pg.Answer[stepped], error) {
-	var done map[job.ID]*steppedRow
+func (s *Store) exchange(ctx context.Context, db pg.Conn, steps []step) ([]pg.Answer[stepAnswer], error) {
+	var done map[job.ID]*stepRow
 	var resumed []job.Task
 	queries, err := s.exchangeQueries(steps, &done, &resumed)
 	if err == nil {
@@ -119,7 +119,7 @@ func (s *Store) exchange(ctx context.Context, db pg.Conn, steps []step) ([]pg.An
 	if err != nil {
 		return nil, err
 	}
-	answers := make([]pg.Answer[stepped], len(steps))
+	answers := make([]pg.Answer[stepAnswer], len(steps))
 	var left []int // steps without a row
 	for i, st := range steps {
 		a, row := &answers[i].Value, done[st.job]
@@ -141,7 +141,7 @@ func (s *Store) exchange(ctx context.Context, db pg.Conn, steps []step) ([]pg.An
 	return answers, nil
 }
 
-func (s *Store) exchangeQueries(steps []step, done *map[job.ID]*steppedRow, resumed *[]job.Task) ([]query, error) {
+func (s *Store) exchangeQueries(steps []step, done *map[job.ID]*stepRow, resumed *[]job.Task) ([]query, error) {
 	arguments, err := s.stepArguments(steps)
 	if err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func send(ctx context.Context, db pg.Conn, queries []query) error {
 // Answer was lost, or their guard does not hold. One whose guard does hold met a
 // locked row, or became possible a moment ago. The other steps of the exchange
 // are committed, whatever becomes of this look.
-func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[stepped], left []int) {
+func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[stepAnswer], left []int) {
 	ids, workers := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left))
 	var claims []claimRequest
 	for i, n := range left {
@@ -222,11 +222,11 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[s
 	}
 	err := send(ctx, s.db.Pool, queries)
 	if err == nil {
-		err = s.putAside(ctx, found)
+		err = s.parkPaused(ctx, found)
 	}
 	for _, n := range left {
 		st, a := steps[n], &answers[n]
-		*a = pg.Answer[stepped]{}
+		*a = pg.Answer[stepAnswer]{}
 		row, known := found[st.job]
 		switch {
 		case err != nil:
@@ -234,7 +234,7 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[s
 		case st.claim != nil:
 			a.Value = row.unclaimed(*st.claim, known, before[st.job])
 			if a.Value.locked && row.state == job.Created && s.maxHeld > 0 { // or it does not fit
-				a.Value = stepped{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
+				a.Value = stepAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
 			}
 		case st.start != nil && row.started(*st.start):
 			a.Value.started = *row.startedAt
@@ -247,8 +247,8 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[s
 	}
 }
 
-// putAside puts those of the jobs aside that a pause of their kind or client stops.
-func (s *Store) putAside(ctx context.Context, found map[job.ID]guarded) error {
+// parkPaused parks those of the jobs that a pause of their kind or client stops.
+func (s *Store) parkPaused(ctx context.Context, found map[job.ID]guarded) error {
 	var paused []pgtype.UUID
 	for id, g := range found {
 		if g.paused && g.state == job.Queued && g.wait == 0 {
@@ -258,7 +258,7 @@ func (s *Store) putAside(ctx context.Context, found map[job.ID]guarded) error {
 	if len(paused) == 0 {
 		return nil
 	}
-	_, err := s.db.Pool.Exec(ctx, statement("putJobsAside"), paused)
+	_, err := s.db.Pool.Exec(ctx, statement("parkJobs"), paused)
 	return err
 }
 
@@ -270,7 +270,7 @@ type guarded struct {
 	startedAt *time.Time
 	wait      time.Duration // until the job is due
 	throttled bool          // see job.ThrottledUntil
-	aside     bool          // see job.PausedUntil
+	parked    bool          // see job.PausedUntil
 	paused    bool          // by its kind or client
 	stopped   bool          // by a pause of everything, or of the worker
 	alive     bool          // the worker, see whyUnchanged
@@ -278,7 +278,7 @@ type guarded struct {
 
 func collectGuarded(rows pgx.Rows) (map[job.ID]guarded, error) {
 	return pg.CollectByID(rows, nil, func(g *guarded) []any {
-		return []any{&g.state, &g.attempt, &g.fence, &g.startedAt, &g.wait, &g.throttled, &g.aside, &g.paused, &g.stopped, &g.alive}
+		return []any{&g.state, &g.attempt, &g.fence, &g.startedAt, &g.wait, &g.throttled, &g.parked, &g.paused, &g.stopped, &g.alive}
 	})
 }
 
@@ -291,23 +291,23 @@ func (g guarded) holds(state job.State, c job.ClaimID) bool {
 func (g guarded) started(c job.ClaimID) bool { return g.holds(job.Running, c) && g.startedAt != nil }
 
 // unclaimed answers a claim that got no row.
-func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepped {
+func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepAnswer {
 	waits := known && g.attempt == r.attempt && g.state.Waiting()
 	switch {
 	case before != nil:
-		return stepped{claim: before}
+		return stepAnswer{claim: before}
 	case !known:
-		return stepped{not: job.NotClaimed{Unknown: true}}
+		return stepAnswer{not: job.NotClaimed{Unknown: true}}
 	case waits && g.throttled:
-		return stepped{not: job.NotClaimed{Throttled: true}}
-	case waits && (g.aside || g.paused && g.wait == 0 && g.state == job.Queued):
-		return stepped{not: job.NotClaimed{Paused: true}}
+		return stepAnswer{not: job.NotClaimed{Throttled: true}}
+	case waits && (g.parked || g.paused && g.wait == 0 && g.state == job.Queued):
+		return stepAnswer{not: job.NotClaimed{Paused: true}}
 	case waits && g.wait == 0 && g.stopped:
-		return stepped{not: job.NotClaimed{StillWaiting: true, Stopped: true}}
-	case waits && g.wait == 0 && g.paused: // it is put aside once it is QUEUED
-		return stepped{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
+		return stepAnswer{not: job.NotClaimed{StillWaiting: true, Stopped: true}}
+	case waits && g.wait == 0 && g.paused: // it is parked once it is QUEUED
+		return stepAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
 	case waits && g.wait == 0 && g.alive:
-		return stepped{locked: true}
+		return stepAnswer{locked: true}
 	}
-	return stepped{not: job.NotClaimed{StillWaiting: waits, Wait: g.wait, WorkerDead: !g.alive}}
+	return stepAnswer{not: job.NotClaimed{StillWaiting: waits, Wait: g.wait, WorkerDead: !g.alive}}
 }

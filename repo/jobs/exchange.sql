@@ -80,7 +80,7 @@ WITH input AS MATERIALIZED (
   FROM stamped s WHERE jobs.job_id = s.job_id
   RETURNING s.next, s.job_id, s.client_id, jobs.batch_id, jobs.work_kind, coalesce(jobs.traceparent, ''),
     s.at, (extract(epoch FROM s.at - s.started_at) * 1000)::bigint, s.at + s.retry_wait, s.prev = 'CREATED', jobs.fence,
-      jobs.queued_at, {{steppedColumns}}
+      jobs.queued_at, {{stepColumns}}
 ), report AS (
   INSERT INTO reports (job_id, attempt, outcome, started_at, finished_at, duration_ms, event_seq, worker_id,
     failure_reason, failure_code, failure_retryable, failure_retry_after, failure_stage, failure_detail)
@@ -190,8 +190,8 @@ WITH RECURSIVE clients AS (
 UPDATE jobs SET run_at = queued_at, dispatch = dispatch + 1 FROM chosen c WHERE jobs.job_id = c.job_id
 RETURNING {{taskColumns}}
 
--- name: putJobsAside
--- Puts QUEUED jobs aside that a pause stops: their time is one that never comes, until resumeJobs gives them back the old one.
+-- name: parkJobs
+-- Parks QUEUED jobs that a pause stops: their time is one that never comes, until resumeJobs gives them back the old one.
 -- Locks the jobs in job_id order, found by primary key, and skips those that another transaction has locked.
 -- Parameters: @ids
 WITH stopped AS MATERIALIZED (

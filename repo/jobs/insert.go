@@ -100,11 +100,6 @@ func (s *Store) insertJobs(ctx context.Context, db pg.Conn, subs []insertion) ([
 	if slices.ContainsFunc(subs, func(sub insertion) bool { return sub.apiKey == "" }) {
 		text = insertOwn
 	}
-	return s.insertWith(ctx, db, text, subs)
-}
-
-// insertWith sends insertJobs or insertOwn.
-func (s *Store) insertWith(ctx context.Context, db pg.Conn, text string, subs []insertion) ([]pg.Answer[job.Receipt], error) {
 	type sub = insertion
 	definitions, err := pg.JSONColumn(subs, func(x sub) (*job.Definition, bool) { return x.Job.Definition, true })
 	if err != nil {

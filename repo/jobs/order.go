@@ -79,11 +79,11 @@ func (o *order) take(n int) place {
 // stored learns from a flush that was answered: the greatest created_at that it
 // was to get, the greatest that it got, and Postgres' time in its statement.
 func (o *order) stored(wanted, got, server time.Time) {
-	stepped := o.service(server).Before(wanted)
-	o.clock.observe(server, time.Now(), stepped)
+	setBack := o.service(server).Before(wanted)
+	o.clock.observe(server, time.Now(), setBack)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if stepped { // otherwise all times would stay ahead until the clock is there again
+	if setBack { // otherwise all times would stay ahead until the clock is there again
 		o.last = time.Time{}
 	}
 	if got.After(o.last) {

@@ -51,14 +51,14 @@ func (s *Store) RemovePause(ctx context.Context, id job.ID) (job.Pause, error) {
 	return removed, err
 }
 
-// ResumePaused looks at the jobs after the given one that were put aside, at most limit, and makes those due that may go on. It
+// ResumePaused looks at the parked jobs after the given one, at most limit, and makes those due that may go on. It
 // answers with their tasks, and with the last job that it looked at; zero when it came to the end.
 func (s *Store) ResumePaused(ctx context.Context, after job.ID, limit int) (tasks []job.Task, last job.ID, err error) {
-	type aside struct {
+	type parkedJob struct {
 		ID     job.ID
 		MayRun bool // no pause stops it any more
 	}
-	looked, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[aside], statement("jobsAside"), [16]byte(after), limit)
+	looked, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[parkedJob], statement("parkedJobs"), [16]byte(after), limit)
 	if err != nil || len(looked) == 0 {
 		return nil, job.ID{}, err
 	}

@@ -30,7 +30,7 @@ SELECT {{pauseColumns}} FROM pauses ORDER BY created_at, pause_id
 -- Parameters: @id
 DELETE FROM pauses WHERE pause_id = @id RETURNING {{pauseColumns}}
 
--- name: jobsAside
+-- name: parkedJobs
 -- Walks the index jobs_paused from a job on, and says of each whether it may go on. Locks nothing.
 -- Parameters: @after, @limit
 SELECT j.job_id, NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}}) FROM (
@@ -39,7 +39,7 @@ SELECT j.job_id, NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}}) FROM (
 ORDER BY j.job_id
 
 -- name: resumeJobs
--- Gives jobs that were put aside their time back: that of queuing, so that they come before what was queued since. Locks the
+-- Gives parked jobs their time back: that of queuing, so that they come before what was queued since. Locks the
 -- jobs in job_id order, found by primary key, and skips those that another transaction has locked. dispatch is raised: the name
 -- of the task that was dropped may be taken still.
 -- Parameters: @ids

@@ -115,7 +115,7 @@ func (s *Store) insertRunsOf(ctx context.Context, db pg.Conn, jobs []job.Job) er
 	for i, j := range jobs {
 		items[i] = insertion{Submission: job.Submission{Job: j}, at: j.CreatedAt}
 	}
-	answers, err := s.insertWith(ctx, db, insertOwn, items)
+	answers, err := s.insertJobs(ctx, db, items)
 	for _, a := range answers {
 		if err == nil {
 			err = a.Err

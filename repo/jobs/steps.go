@@ -102,7 +102,7 @@ func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) 
 }
 
 // finished is the answer to the finish that the row belongs to.
-func (r *steppedRow) finished(f *job.Finish) job.Finished {
+func (r *stepRow) finished(f *job.Finish) job.Finished {
 	done := job.Finished{
 		ClaimID: f.ClaimID, ClientID: r.client, BatchID: r.batch,
 		State: f.State, WorkKind: r.kind, Duration: time.Duration(pg.Deref(r.ms)) * time.Millisecond,
@@ -184,8 +184,8 @@ func endColumns(ends []job.Finish) ([]any, error) {
 	}, nil
 }
 
-// steppedRow is what stepJobs answers with.
-type steppedRow struct {
+// stepRow is what stepJobs answers with.
+type stepRow struct {
 	id, client, batch job.ID
 	at                time.Time
 	claim             *job.Claim // of a claim
@@ -195,20 +195,20 @@ type steppedRow struct {
 	traceparent       string
 }
 
-// steppedColumns are jobColumns, with what a client sent only where a claim needs it.
-var steppedColumns = strings.NewReplacer(
+// stepColumns are jobColumns, with what a client sent only where a claim needs it.
+var stepColumns = strings.NewReplacer(
 	"jobs.definition", "CASE s.next WHEN 'ASSIGNED' THEN jobs.definition END",
 	"jobs.params", "CASE s.next WHEN 'ASSIGNED' THEN jobs.params END",
 ).Replace(jobColumns)
 
-func collectSteps(rows pgx.Rows) (map[job.ID]*steppedRow, error) {
+func collectSteps(rows pgx.Rows) (map[job.ID]*stepRow, error) {
 	all, err := pgx.CollectRows(rows, scanStep)
-	return pg.ByID(all, func(r *steppedRow) job.ID { return r.id }), err
+	return pg.ByID(all, func(r *stepRow) job.ID { return r.id }), err
 }
 
-// scanStep reads a row of stepJobs: steppedColumns only of a claim.
-func scanStep(row pgx.CollectableRow) (*steppedRow, error) {
-	var r steppedRow
+// scanStep reads a row of stepJobs: stepColumns only of a claim.
+func scanStep(row pgx.CollectableRow) (*stepRow, error) {
+	var r stepRow
 	var c job.Claim
 	leading := []any{
 		nil, &r.id, &r.client, &r.batch, &r.kind, &r.traceparent, &r.at, &r.ms, &r.retryAt,

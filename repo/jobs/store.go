@@ -22,7 +22,7 @@ var statement, variant = pg.Statements(files, map[string]string{
 	"attemptColumns": AttemptColumns, "batchColumns": batchColumns, "bulkColumns": bulkColumns, "bulkItemColumns": bulkItemColumns,
 	"bulkJobColumns": bulkJobColumns, "heldColumns": heldColumns, "jobColumns": jobColumns, "listColumns": listColumns,
 	"pauseColumns": pauseColumns, "scenarioColumns": scenarioColumns, "scheduleColumns": scheduleColumns,
-	"steppedColumns": steppedColumns, "taskColumns": taskColumns,
+	"stepColumns": stepColumns, "taskColumns": taskColumns,
 	"throttledUntil": "timestamptz '" + job.ThrottledUntil.Format(time.DateTime+"-07") + "'",
 	"pausedUntil":    "timestamptz '" + job.PausedUntil.Format(time.DateTime+"-07") + "'",
 })
@@ -38,7 +38,7 @@ type Store struct {
 	inserts *pg.Batcher[insertion, job.Receipt]
 	cancels *pg.Batcher[cancelRequest, job.Canceling]
 	retries *pg.Batcher[retryRequest, job.Change]
-	steps   *pg.Batcher[step, stepped]
+	steps   *pg.Batcher[step, stepAnswer]
 
 	batchSlots pg.Semaphore           // of transactions that insert batches
 	onceSlots  pg.Semaphore           // of transactions of Once

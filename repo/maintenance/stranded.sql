@@ -60,9 +60,9 @@ WITH far AS MATERIALIZED (
     LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED
 ), claims AS (
   UPDATE deliveries SET claimed_until = pg_catalog.now() + interval '6 min' WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM far))
-), ahead AS MATERIALIZED (
+), early AS MATERIALIZED (
   SELECT worker_id FROM workers WHERE state = 'ALIVE' AND heartbeat_at > pg_catalog.clock_timestamp() + interval '1 s'
   ORDER BY worker_id FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE workers SET heartbeat_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + (expires_at - heartbeat_at)
-WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM ahead))
+WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM early))

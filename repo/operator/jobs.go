@@ -48,10 +48,10 @@ func newJobRange(name, source, where, sort, placed string, start admin.Place) jo
 }
 
 var (
-	farPast  = time.Date(1, time.January, 1, 0, 0, 0, 0, time.UTC)
-	farAhead = time.Date(9999, time.January, 1, 0, 0, 0, 0, time.UTC)
-	newest   = admin.Place{At: farAhead, ID: pg.LastID}
-	soonest  = admin.Place{At: farPast}
+	farPast   = time.Date(1, time.January, 1, 0, 0, 0, 0, time.UTC)
+	farFuture = time.Date(9999, time.January, 1, 0, 0, 0, 0, time.UTC)
+	newest    = admin.Place{At: farFuture, ID: pg.LastID}
+	soonest   = admin.Place{At: farPast}
 
 	anyJobs    = newJobRange("anyJobs", "jobs", "job_id < @id AND job_id >= @from_id AND "+unplaced, "job_id DESC", "created_at", newest)
 	clientJobs = newJobRange("clientJobs", "jobs", ownersJobs("client_id", "@client"), "client_id DESC, job_id DESC", "created_at", newest)

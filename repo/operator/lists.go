@@ -61,7 +61,7 @@ func (a Admin) Queues(ctx context.Context, r admin.Range) (admin.Bounded[admin.Q
 
 // Failures groups failed jobs of the time from r.From, or the last 24 hours.
 func (a Admin) Failures(ctx context.Context, r admin.Range) (admin.Bounded[admin.FailureGroup], error) {
-	from, to := time.Now().Add(-24*time.Hour), farAhead
+	from, to := time.Now().Add(-24*time.Hour), farFuture
 	if r.From != nil {
 		from = *r.From
 	}

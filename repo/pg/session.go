@@ -59,16 +59,16 @@ var assumed = map[string]string{
 }
 
 // SetOnConnect gives sessions their settings with the first statement. Poolers
-// refuse most settings in the message that starts a session, or forget them. besides
-// are statements that follow.
-func SetOnConnect(c *pgconn.Config, settings map[string]string, besides ...string) {
+// refuse most settings in the message that starts a session, or forget them. The
+// statements follow.
+func SetOnConnect(c *pgconn.Config, settings map[string]string, statements ...string) {
 	all := maps.Clone(assumed)
 	maps.Copy(all, settings)
 	var set strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		fmt.Fprintf(&set, "SET %s = '%s';", name, all[name])
 	}
-	set.WriteString(strings.Join(besides, ""))
+	set.WriteString(strings.Join(statements, ""))
 	c.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		return conn.Exec(ctx, set.String()).Close()
 	}

@@ -17,10 +17,10 @@ const (
 	// moveInterval is how often a process of a test bed looks whether the clock was moved: all of them agree within that
 	// and the time of an answer.
 	moveInterval = 50 * time.Millisecond
-	// settleTime is by how much later a clock is frozen or slowed down than it was asked for: statements that are under
+	// slowdownDelay is by how much later a clock is frozen or slowed down than it was asked for: statements that are under
 	// way have the faster one, and what they write must not lie ahead of the new one.
-	settleTime = 200 * time.Millisecond
-	movesKept  = 10_000
+	slowdownDelay = 200 * time.Millisecond
+	movesKept     = 10_000
 )
 
 // FollowClockMoves keeps Config.Clock as Postgres has it, until ctx ends. Without an answer the latest one counts on.
@@ -66,9 +66,9 @@ func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 }
 
 // MoveClock moves the clock from the state that it has to the one that move makes of it, and gives that. Moves come one
-// after the other. settle is to be called when it is committed; then Config.Clock learns of it.
+// after the other. follow is to be called when it is committed; then Config.Clock learns of it.
 func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (testbed.ClockState, error)) (
-	moved testbed.ClockState, settle func(context.Context) (testbed.ClockState, error), err error,
+	moved testbed.ClockState, follow func(context.Context) (testbed.ClockState, error), err error,
 ) {
 	var before, after clockMove
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) (err error) {
@@ -126,8 +126,8 @@ func (m clockMove) to(wanted testbed.ClockState) (next clockMove, arguments []an
 		next.Rate = wanted.Rate
 	}
 	jump, wait := time.Time(wanted.Now).Sub(time.Time(m.state().Now)), time.Duration(0)
-	if jump < settleTime && next.Rate < m.effectiveRate() {
-		wait = settleTime
+	if jump < slowdownDelay && next.Rate < m.effectiveRate() {
+		wait = slowdownDelay
 	}
 	next.Number, next.Real = m.Number+1, m.server.Add(wait)
 	next.Time = m.At(next.Real).Add(jump)
