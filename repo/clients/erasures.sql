@@ -10,7 +10,8 @@ SELECT {{erasureColumns}} FROM erasures WHERE client_id = @client
 
 -- name: insertErasure
 -- Stores an erasure. From its commit on nothing new is stored for the client: what its keys ask for is refused with them, which
--- end in the same commit, and the rest by the trigger refuse_erased and insertOwn. A transaction that does the same is waited for. No row: the client is being erased, or was.
+-- end in the same commit, and the rest by the trigger refuse_erased and insertOwn. A transaction that does the same is waited for.
+-- No row: the client is being erased, or was.
 -- Parameters: @erasure, @client, @operator, @reason, @request_id
 INSERT INTO erasures (erasure_id, client_id, operator, reason, request_id, created_at)
 VALUES (@erasure, @client, @operator, @reason, @request_id, clock_timestamp()) ON CONFLICT (client_id) DO NOTHING

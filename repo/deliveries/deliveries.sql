@@ -40,8 +40,8 @@ state = 'PENDING', settled_at = NULL, resent_at = CASE state WHEN 'PENDING' THEN
 -- name: redeliver
 -- Makes one delivery due. Locks it, found by primary key. No row: no such delivery, or its webhook is disabled.
 -- Parameters: @delivery, @client, @webhook, @job
-UPDATE deliveries SET {{dueAgain}} WHERE {{ofOwner}} AND NOT EXISTS (SELECT FROM webhooks w
-  WHERE w.webhook_id = deliveries.webhook_id AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL))
+UPDATE deliveries SET {{dueAgain}} WHERE {{ofOwner}}
+  AND NOT EXISTS (SELECT FROM webhooks w WHERE w.webhook_id = deliveries.webhook_id AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL))
 RETURNING {{deliveryColumns}}
 
 -- name: redeliverFailed
@@ -50,8 +50,8 @@ RETURNING {{deliveryColumns}}
 -- Parameters: @client, @webhook, @since, @limit, @first_id
 WITH failed AS MATERIALIZED (
   SELECT delivery_id FROM deliveries WHERE webhook_id = @webhook AND state = 'FAILED' AND delivery_id >= @first_id
-    AND created_at >= @since AND EXISTS (SELECT FROM webhooks WHERE webhook_id = @webhook AND client_id = @client
-      AND deleted_at IS NULL AND disabled_at IS NULL)
+    AND created_at >= @since AND EXISTS (SELECT FROM webhooks
+      WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL AND disabled_at IS NULL)
   ORDER BY webhook_id, delivery_id LIMIT @limit FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE deliveries SET {{dueAgain}} WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM failed))

@@ -191,8 +191,8 @@ WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit
   SELECT d.delivery_id FROM walk CROSS JOIN LATERAL (
     SELECT webhook_id FROM webhooks WHERE webhook_id = walk.endpoint_id AND (deleted_at IS NOT NULL OR disabled_at IS NOT NULL) LIMIT 1) w
   CROSS JOIN LATERAL (
-    SELECT delivery_id FROM deliveries WHERE client_id = walk.client_id AND endpoint_id = walk.endpoint_id AND state = 'PENDING'
-      AND claimed_until IS NULL
+    SELECT delivery_id FROM deliveries WHERE client_id = walk.client_id AND endpoint_id = walk.endpoint_id
+      AND state = 'PENDING' AND claimed_until IS NULL
     ORDER BY client_id, endpoint_id, next_attempt_at LIMIT @limit) d
   LIMIT @limit
 ), locked AS MATERIALIZED (

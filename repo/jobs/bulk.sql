@@ -54,8 +54,8 @@ ORDER BY result, bulk_id, job_id LIMIT @limit
 -- the jobs of one batch, or the primary key for those of all clients. It looks at so many rows of the index, whether
 -- they match or not. owner, value and order name the first column of the index; for the primary key they are empty.
 looked AS MATERIALIZED (
-  SELECT job_id, client_id, batch_id, state, attempt, max_attempts, failure_retryable, event_seq, (@client::uuid IS NULL
-    OR client_id = @client) AND created_at <= @until
+  SELECT job_id, client_id, batch_id, state, attempt, max_attempts, failure_retryable, event_seq,
+    (@client::uuid IS NULL OR client_id = @client) AND created_at <= @until
     AND (@batch::uuid IS NULL OR batch_id = @batch) AND (@state::text IS NULL OR state = @state)
     AND (@type::text IS NULL OR type = @type) AND (@work_kind::text IS NULL OR work_kind = @work_kind)
     AND (@correlation_id::text IS NULL OR correlation_id = @correlation_id)

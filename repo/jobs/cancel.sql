@@ -6,8 +6,8 @@
 -- that asks for it has ended. Triggers: events_delivered writes the deliveries, reports_published the row of outcome_outbox.
 -- Parameters: @ids, @clients, @api_keys
 WITH input AS MATERIALIZED (
-  SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @api_keys::text[]) AS i(id, client, api_key) WHERE (i.api_key IS NULL
-    OR {{keyHolds}})
+  SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @api_keys::text[]) AS i(id, client, api_key)
+  WHERE i.api_key IS NULL OR {{keyHolds}}
 ), ready AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.batch_id, j.state, j.event_seq, j.event_tx, j.attempt, j.run_at, j.dispatch, j.started_at, j.updated_at,
     j.worker_id, j.work_kind, j.definition, j.request_id, coalesce(j.correlation_id, '') AS correlation_id,

@@ -1,4 +1,10 @@
 -- name: stepJobs
+-- Takes each job one step on, by the state that comes next: a claim to ASSIGNED, which raises the fence; a start from
+-- there to RUNNING; a finish to SUCCEEDED or FAILED, and with a retry wait on to QUEUED as the next attempt. A finish
+-- writes the report and the result too. Claims are of waiting, due jobs that no pause stops, of which there are few or none;
+-- one that is still CREATED passes through QUEUED.
+-- Starts and finishes are guarded by the lease. The worker of a claim or a start must be alive.
+--
 -- Every transition of jobs has the same shape, here and in cancelJobs, retryJobs, releaseJobs, queueDue and emitEvent: input is the
 -- batch, as arrays; ready are the rows that pass the guard, locked in job_id order; stamped adds the time of the event, taken after
 -- the lock and never before the row's last change, and the label of the event, the later of this transaction and the label of the
@@ -8,12 +14,6 @@
 -- testbed_moment is clock_timestamp(), unless the clock of a test bed was moved. Then the transition gets the time at which it was
 -- due: a claim at the job's time, a start at once, an end when the work ended. Only workers of a test bed send ended_at. Work is
 -- never recorded as shorter than it was: its worker may learn a moment after Postgres that the clock was slowed down.
---
--- Takes each job one step on, by the state that comes next: a claim to ASSIGNED, which raises the fence; a start from
--- there to RUNNING; a finish to SUCCEEDED or FAILED, and with a retry wait on to QUEUED as the next attempt. A finish
--- writes the report and the result too. Claims are of waiting, due jobs that no pause stops, of which there are few or none;
--- one that is still CREATED passes through QUEUED.
--- Starts and finishes are guarded by the lease. The worker of a claim or a start must be alive.
 --
 -- One statement for the three, since what a statement costs by itself is as much as forty rows: checks are parsed and
 -- indexes opened for each. A start changes no column that an index has, neither as a key nor in its condition, so that its
@@ -46,8 +46,8 @@ WITH input AS MATERIALIZED (
   FROM jobs j JOIN input i ON j.job_id = i.id
   WHERE j.attempt = i.number AND CASE i.next
       WHEN 'ASSIGNED' THEN j.state IN ('CREATED', 'QUEUED') AND j.run_at <= clock_timestamp()
-        AND NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}} OR p.mode = 'PAUSE' AND p.scope = 'ALL' OR p.scope = 'WORKER'
-          AND p.target = i.worker::text)
+        AND NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}}
+          OR p.mode = 'PAUSE' AND p.scope = 'ALL' OR p.scope = 'WORKER' AND p.target = i.worker::text)
       WHEN 'RUNNING' THEN j.state = 'ASSIGNED' AND j.fence = i.fence
       ELSE j.state = 'RUNNING' AND j.fence = i.fence END
     AND (i.next NOT IN ('ASSIGNED', 'RUNNING') OR EXISTS (SELECT FROM workers w

@@ -42,8 +42,8 @@ WHERE j.job_id = @job AND j.client_id = @client
 
 -- name: listJobs
 -- Lists jobs, the newest first, along an index (owner, job_id) backwards: jobs_client, or jobs_batch for the jobs of
--- one batch, or jobs_schedule for those of one schedule. Each row says whether it is wanted; the maxLooked-th row is answered even if it is not, to go on from
--- there. Locks nothing.
+-- one batch, or jobs_schedule for those of one schedule. Each row says whether it is wanted; the maxLooked-th row is answered
+-- even if it is not, to go on from there. Locks nothing.
 --
 -- The planner must not be free to gather all jobs of the owner and sort them, or to walk the primary key past other
 -- clients' jobs, however good that looks by what it knows of the tables. So the range is a comparison of rows, which

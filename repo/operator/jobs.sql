@@ -1,8 +1,8 @@
 -- fragment: wantedJob
 -- Guards jobs of all clients that match the filters of an operator.
 (@client::uuid IS NULL OR client_id = @client) AND (@batch::uuid IS NULL OR batch_id = @batch)
-  AND (@schedule::uuid IS NULL OR schedule_id = @schedule) AND (@state::text IS NULL OR state = @state) AND (@type::text IS NULL
-    OR type = @type)
+  AND (@schedule::uuid IS NULL OR schedule_id = @schedule) AND (@state::text IS NULL OR state = @state)
+  AND (@type::text IS NULL OR type = @type)
   AND (@work_kind::text IS NULL OR work_kind = @work_kind) AND (@correlation_id::text IS NULL OR correlation_id LIKE @correlation_id)
   AND (@failure_code::text IS NULL OR failure_code = @failure_code)
   AND (@created_after::timestamptz IS NULL OR created_at >= @created_after)

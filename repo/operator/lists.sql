@@ -13,8 +13,8 @@ deliveries.delivery_id, deliveries.client_id, deliveries.webhook_id, deliveries.
 SELECT to_json(r) FROM (
   SELECT worker_id, name, state, EXISTS (SELECT FROM pauses WHERE scope = 'WORKER' AND target = worker_id::text) AS drained,
     (state = 'ALIVE' AND expires_at > pg_catalog.now()
-      AND pg_catalog.now() - heartbeat_at >= (expires_at - heartbeat_at) / 2) AS silent, concurrency AS slots, started_at,
-        heartbeat_at, expires_at,
+      AND pg_catalog.now() - heartbeat_at >= (expires_at - heartbeat_at) / 2) AS silent,
+    concurrency AS slots, started_at, heartbeat_at, expires_at,
     (SELECT count(*) FROM jobs WHERE jobs.worker_id = workers.worker_id) AS held,
     (SELECT coalesce(json_agg(h), '[]') FROM (
       SELECT job_id, client_id, work_kind, state, attempt, assigned_at, started_at FROM jobs
@@ -50,8 +50,8 @@ SELECT to_json(r) FROM (
     WHERE finished_at >= @from AND finished_at < @to ORDER BY finished_at DESC LIMIT @looked
   ), grouped AS (
     SELECT failure_code AS code, work_kind, failure_detail AS detail, count(*) AS count, count(*) FILTER (WHERE again) AS retryable,
-      min(finished_at) AS first_at, max(finished_at) AS last_at, (array_agg(job_id
-        ORDER BY finished_at DESC, job_id DESC))[1] AS last_job_id
+      min(finished_at) AS first_at, max(finished_at) AS last_at,
+      (array_agg(job_id ORDER BY finished_at DESC, job_id DESC))[1] AS last_job_id
     FROM looked WHERE failure_code IS NOT NULL AND (@client::uuid IS NULL OR client_id = @client)
       AND (@work_kind::text IS NULL OR work_kind = @work_kind) AND (@failure_code::text IS NULL OR failure_code = @failure_code)
     GROUP BY failure_code, work_kind, failure_detail ORDER BY count(*) DESC, failure_code, work_kind, failure_detail LIMIT @groups
@@ -76,8 +76,8 @@ SELECT to_json(r) FROM (
     json_build_object('used', coalesce(h.n, 0)) AS active_jobs,
     json_build_object('used',
       CASE WHEN (SELECT count(*) FROM waiting) < @looked THEN coalesce(w.n, 0) + coalesce(h.n, 0) END) AS open_jobs,
-    json_build_object('used', (SELECT count(*) FROM webhooks WHERE webhooks.client_id = clients.client_id
-      AND deleted_at IS NULL)) AS webhooks
+    json_build_object('used',
+      (SELECT count(*) FROM webhooks WHERE webhooks.client_id = clients.client_id AND deleted_at IS NULL)) AS webhooks
   FROM clients LEFT JOIN waiting_of w USING (client_id) LEFT JOIN held_of h USING (client_id)
   WHERE clients.client_id < @after AND (@client::uuid IS NULL OR clients.client_id = @client)
     AND (@named::boolean IS NULL OR (name IS NOT NULL) = @named)
@@ -100,8 +100,8 @@ WITH looked AS (
   SELECT * FROM webhooks WHERE {{range}} ORDER BY {{sort}} LIMIT {{maxLooked}}
 ), judged AS (
   SELECT *, row_number() OVER (ORDER BY {{sort}}) AS nth, (deleted_at IS NULL AND (@webhook::uuid IS NULL OR webhook_id = @webhook)
-    AND (@client::uuid IS NULL OR client_id = @client) AND (@enabled::boolean IS NULL
-      OR (disabled_at IS NULL) = @enabled)) IS TRUE AS wanted
+    AND (@client::uuid IS NULL OR client_id = @client)
+    AND (@enabled::boolean IS NULL OR (disabled_at IS NULL) = @enabled)) IS TRUE AS wanted
   FROM looked
 )
 SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT
@@ -268,8 +268,8 @@ SELECT to_json(r) FROM (
   FROM maintenance_state,
     (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL LIMIT @most) j) created,
     (SELECT count(*) AS n, least(count(queued_at), @most) AS queued, count(*) FILTER (WHERE run_at <= now()) AS due,
-        min(run_at) FILTER (WHERE run_at <= now()) AS oldest, min(run_at) FILTER (WHERE run_at > now()
-          AND run_at < {{pausedUntil}}) AS next
+        min(run_at) FILTER (WHERE run_at <= now()) AS oldest,
+        min(run_at) FILTER (WHERE run_at > now() AND run_at < {{pausedUntil}}) AS next
       FROM (SELECT run_at, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL
         ORDER BY run_at, job_id LIMIT @most + 1) j) waiting,
     (SELECT count(*) FILTER (WHERE state = 'ASSIGNED') AS assigned, count(*) FILTER (WHERE state = 'RUNNING') AS running
