@@ -1,8 +1,8 @@
 // Package app holds what the use cases in its sub-packages share: the queue that
 // they publish to and enqueue in, metrics, spans, and the log line of a transition.
-// HTTP and workers go through the same use cases, so every rule stands once. What
-// they need of the world they declare as small interfaces: they know no database,
-// queue or HTTP.
+// HTTP and workers go through the same use cases, so every rule stands once. They
+// know no SQL, queue or HTTP: they write to a repo.Store, and declare small
+// interfaces for the rest.
 package app
 
 import (

@@ -6,44 +6,29 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
 
-// OnceStore keeps idempotency keys with what they were answered.
-type OnceStore interface {
-	// Once calls do, unless the key is known, and commits its writes with key and
-	// answer.
-	Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
-		answer job.Answer, replayed bool, err error)
-}
-
-// Idempotency does what requests with an idempotency key ask for, once for each
-// key. Submissions of jobs and batches have a quicker way of their own.
+// Idempotency runs the requests of an idempotency key once. Submissions of jobs and batches have a quicker way of their own.
 type Idempotency struct {
-	store OnceStore
-	hits  prometheus.Counter
+	Store *repo.Store
+	Hits  prometheus.Counter
 }
 
-// NewIdempotency makes it.
-func NewIdempotency(store OnceStore, m *Metrics) *Idempotency {
-	return &Idempotency{store, m.IdempotencyHits}
-}
-
-// Once calls do, whose use case writes with the context that it is given, and
-// commits that together with the key and the answer. Then it runs what the use
-// case left to AfterCommit. A key that is known gets its first answer, and
-// nothing is done.
+// Once calls do with a context in which a use case writes, and commits that together with the key and the answer. Then it runs
+// what the use case left to AfterCommit. For a known key it returns the first answer instead, and does nothing.
 func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
 	answer job.Answer, replayed bool, err error,
 ) {
 	err = Within(ctx, func(ctx context.Context) error {
-		answer, replayed, err = i.store.Once(ctx, key, do)
+		answer, replayed, err = i.Store.Once(ctx, key, do)
 		return err
 	})
 	if err != nil {
 		return job.Answer{}, false, err
 	}
 	if replayed {
-		i.hits.Inc()
+		i.Hits.Inc()
 	}
 	return answer, replayed, nil
 }

@@ -3,17 +3,15 @@
 package events
 
 import (
-	"context"
 	"log/slog"
 	"math"
-	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
 
 // Listener receives what other processes publish about the clients that it
@@ -25,33 +23,16 @@ type Listener interface {
 	Connected() bool // notifications come in now
 }
 
-// SweepStore knows how far histories have come.
-type SweepStore interface {
-	// EventSeqs gives the seq of each job's latest event; deleted jobs are
-	// missing.
-	EventSeqs(ctx context.Context, jobs []job.ID) (map[job.ID]int, error)
-	// LatestPositions gives the position of each client's latest event; clients
-	// without events are missing.
-	LatestPositions(ctx context.Context, clients []job.ID) (map[job.ID]job.Position, error)
-}
-
-// Bounds of the hub.
-const (
-	SweepInterval = time.Second // while no notifications come in
-	calmRounds    = 5           // intervals from one sweep to the next while it does
-	sweepChunk    = 1000        // histories in one query
-
-	// MaxConcurrentReads is how many watchers read storage at once. All of them want to
-	// when notifications come in again; others need connections too.
-	MaxConcurrentReads = 4
-)
+// MaxConcurrentReads limits how many watchers read storage at once. All of them want to
+// when notifications come in again; others need connections too.
+const MaxConcurrentReads = 4
 
 // Hub notifies the watchers of this process of new events. Notifications may be
 // lost on their way here. A sweep makes up for that: it asks storage, once
 // for all watchers, how far the watched histories have come, and notifies
 // those who have not seen that.
 type Hub struct {
-	store    SweepStore
+	store    *repo.Store
 	listener Listener
 	metrics  *app.Metrics
 	log      *slog.Logger
@@ -65,13 +46,11 @@ type Hub struct {
 type topic struct {
 	client, job job.ID
 	watchers    map[*watcher]struct{}
-	// seen is a position that each watcher has read up to, or been notified of
-	// since it has not: what comes after it, somebody may not know.
-	seen job.Position
+	seen        job.Position // every watcher has read up to here, or was notified since
 }
 
-// unread is the position of a topic that has not been read: its watchers are about
-// to, so there is nothing to notify them of.
+// unread is the position of a topic that has not been read. Its watchers are about to
+// read, so there is nothing to notify them of.
 var unread = job.Position{Tx: math.MaxUint64}
 
 type watcher struct {
@@ -80,21 +59,11 @@ type watcher struct {
 }
 
 // NewHub makes a hub; Run sweeps.
-func NewHub(store SweepStore, listener Listener, m *app.Metrics, log *slog.Logger) *Hub {
+func NewHub(store *repo.Store, listener Listener, m *app.Metrics, log *slog.Logger) *Hub {
 	return &Hub{
 		store: store, listener: listener, metrics: m, log: log,
 		reads: semaphore.NewWeighted(MaxConcurrentReads), clients: map[job.ID]map[job.ID]*topic{},
 	}
-}
-
-// inTurn reads storage for a watcher, as one of MaxConcurrentReads at most. An
-// error may mean that ctx ended before its turn.
-func inTurn[T any](ctx context.Context, h *Hub, read func() (T, error)) (answer T, err error) {
-	if err := h.reads.Acquire(ctx, 1); err != nil {
-		return answer, err
-	}
-	defer h.reads.Release(1)
-	return read()
 }
 
 // Watch receives the notifications of one job, or with the zero id of all of a client's jobs and
@@ -202,92 +171,4 @@ func merge(pending, n job.Notification) job.Notification {
 	}
 	n.Ended = n.Ended || pending.Ended
 	return n
-}
-
-// saw notes that somebody has read a history up to p and no further, so that
-// the next sweep notifies of what came later.
-func (h *Hub) saw(client, id job.ID, p job.Position) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if t := h.clients[client][id]; t != nil && p.Before(t.seen) {
-		t.seen = p
-	}
-}
-
-// Run sweeps until ctx ends.
-func (h *Hub) Run(ctx context.Context) {
-	failed := false
-	for round := 1; app.Sleep(ctx, SweepInterval); round++ {
-		if h.listener.Connected() && round%calmRounds != 0 && !failed {
-			continue
-		}
-		err := h.sweep(ctx)
-		failed = err != nil
-		if failed && ctx.Err() == nil {
-			h.log.WarnContext(ctx, "cannot look for missed events", "action", "watch", app.ErrorFields(err))
-		}
-	}
-}
-
-func (h *Hub) sweep(ctx context.Context) error {
-	jobs, feeds := h.watched()
-	for topics := range slices.Chunk(jobs, sweepChunk) {
-		ids := make([]job.ID, len(topics))
-		for i, t := range topics {
-			ids[i] = t.job
-		}
-		seqs, err := h.store.EventSeqs(ctx, ids)
-		if err != nil {
-			return err
-		}
-		h.compare(topics, func(t *topic) (job.Position, bool) {
-			seq, ok := seqs[t.job]
-			return job.Position{Seq: seq}, ok
-		})
-	}
-	for topics := range slices.Chunk(feeds, sweepChunk) {
-		ids := make([]job.ID, len(topics))
-		for i, t := range topics {
-			ids[i] = t.client
-		}
-		latest, err := h.store.LatestPositions(ctx, ids)
-		if err != nil {
-			return err
-		}
-		h.compare(topics, func(t *topic) (job.Position, bool) { return latest[t.client], true })
-	}
-	return nil
-}
-
-// watched lists what is watched: jobs, and all of a client's.
-func (h *Hub) watched() (jobs, feeds []*topic) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, topics := range h.clients {
-		for id, t := range topics {
-			if id.IsZero() {
-				feeds = append(feeds, t)
-			} else {
-				jobs = append(jobs, t)
-			}
-		}
-	}
-	return jobs, feeds
-}
-
-// compare notifies the watchers of topics that have come further than was seen,
-// or that are gone.
-func (h *Hub) compare(topics []*topic, latest func(*topic) (p job.Position, there bool)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, t := range topics {
-		p, there := latest(t)
-		missed := !there || t.seen.Before(p)
-		if there && (missed || t.seen == unread) {
-			t.seen = p
-		}
-		if missed {
-			h.notify(t, job.Notification{ClientID: t.client, JobID: t.job}, app.NotifiedBySweep)
-		}
-	}
 }

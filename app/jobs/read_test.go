@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app/apptest"
-	"github.com/forgerun/forgerun/app/events"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -128,7 +126,6 @@ func (w *worldJobs) receiveAll() {
 
 func TestAwait(t *testing.T) {
 	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
-		w.Background(w.hub.Run)
 		w.runner = apptest.Takes(10 * time.Second)
 		w.start()
 		task := w.Add()
@@ -154,7 +151,6 @@ func TestAwait(t *testing.T) {
 
 func TestAwaitEndsInTime(t *testing.T) {
 	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
-		w.Background(w.hub.Run)
 		task := w.Add(inState(job.Running))
 		began := time.Now()
 		answer := w.awaiting(s, 30*time.Second, task.JobID)
@@ -187,26 +183,6 @@ func TestAwaitMissesNothingBetweenReadingAndWaiting(t *testing.T) {
 	})
 }
 
-func TestAwaitWithoutNotifications(t *testing.T) {
-	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
-		w.listener.up.Store(false)
-		w.Background(w.hub.Run)
-		task := w.Add()
-		answer := w.awaiting(s, 30*time.Second, task.JobID)
-		began := time.Now()
-		w.Happens(task, job.Canceled)
-		w.ended(answer, job.Canceled)
-		require.LessOrEqual(t, time.Since(began), events.SweepInterval)
-
-		gone := w.Add()
-		answer = w.awaiting(s, 30*time.Second, gone.JobID)
-		require.NoError(t, s.Delete(context.Background(), apptest.ClientA, gone.JobID))
-		a := <-answer
-		require.Equal(t, job.CodeJobNotFound, job.CodeOf(a.err), "the store's own answer")
-		require.Nil(t, a.job)
-	})
-}
-
 func TestAwaitThroughTrouble(t *testing.T) {
 	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
 		task := w.Add()
@@ -223,44 +199,5 @@ func TestAwaitThroughTrouble(t *testing.T) {
 		w.ended(again(apptest.Hangs), job.Queued) // the time was up while it was read again
 		require.ErrorIs(t, (<-again(apptest.Fails(1, apptest.ErrStorage))).err, apptest.ErrStorage)
 		require.Zero(t, w.Sum("watchers"))
-	})
-}
-
-// All watchers want to read at once when notifications come in again.
-func TestFewWatchersReadAtOnce(t *testing.T) {
-	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
-		task := w.Add()
-		var mu sync.Mutex
-		reading, most := 0, 0
-		change := func(n int) {
-			mu.Lock()
-			defer mu.Unlock()
-			reading += n
-			most = max(most, reading)
-		}
-		slow := apptest.Hook{Before: func(context.Context) error {
-			change(1)
-			time.Sleep(time.Second)
-			change(-1)
-			return nil
-		}}
-		for _, operation := range []string{"Job", "Events", "ClientEvents"} {
-			w.Store.Hook(operation, slow)
-		}
-		var all sync.WaitGroup
-		for range 20 {
-			all.Go(func() { _, _ = w.reader.JobEvents(context.Background(), apptest.ClientA, task.JobID, 0, 10) })
-			all.Go(func() { _, _ = w.reader.ClientEvents(context.Background(), apptest.ClientA, job.Position{}, 10) })
-			all.Go(func() {
-				_, _ = s.Await(context.Background(), apptest.ClientA, task.JobID, func(*job.Job) bool { return true })
-			})
-		}
-		synctest.Wait()
-		hasty, cancel := context.WithTimeout(context.Background(), time.Second/2)
-		defer cancel()
-		require.ErrorIs(t, second(w.reader.JobEvents(hasty, apptest.ClientA, task.JobID, 0, 10)), context.DeadlineExceeded)
-		all.Wait()
-		require.Equal(t, events.MaxConcurrentReads, most)
-		require.Equal(t, 40, w.Store.Count("Events")+w.Store.Count("ClientEvents"))
 	})
 }

@@ -25,7 +25,6 @@ type worldJobs struct {
 	runner    apptest.RunnerFunc
 	listener  *connection
 	hub       *events.Hub
-	reader    *events.Reader
 	completer *batches.Completer
 	worker    *worker.Worker
 }
@@ -35,8 +34,7 @@ func newWorldJobs(t testing.TB) *worldJobs {
 	w.Store = newFakeStore(w.World.Store)
 	w.listener = &connection{}
 	w.listener.up.Store(true)
-	w.hub = events.NewHub(w.Store, w.listener, w.Metrics, w.Logger)
-	w.reader = events.NewReader(w.Store, w.hub)
+	w.hub = events.NewHub(nil, w.listener, w.Metrics, w.Logger)
 	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
 	w.worker = w.newWorker()
 	return w

@@ -1,55 +1,69 @@
 package overview
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
+	"crypto/sha256"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// fakeStore answers with what it was given.
-type fakeStore struct {
-	now     admin.Situation
-	buckets []admin.HistoryBucket
-	ends    map[time.Duration]admin.Ends
-	groups  []admin.FailureGroup
-	fails   string // what cannot be read
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-	window admin.Window
-	looked *time.Time // from when on failures were grouped
-}
-
-var errStorage = errors.New("storage is away")
-
-func (s *fakeStore) read(what string) error {
-	if s.fails == what {
-		return errStorage
+// The overview shows what is stored now, and reads how jobs failed once many of them did.
+func TestOverview(t *testing.T) {
+	t.Parallel()
+	store := repotest.OpenURL(t, repotest.URL(t))
+	leases, worker, client := store.NewLeases(), app.NewID(), app.NewID()
+	defer leases.Close()
+	require.NoError(t, leases.Register(t.Context(), worker, "w", 20, time.Hour))
+	lead, err := store.Lead(t.Context(), app.NewID(), time.Hour, 0)
+	require.NoError(t, err)
+	require.True(t, lead)
+	var ids []job.ID
+	began := time.Now()
+	for range fewestEnded + 2 {
+		j := job.Job{
+			ID: app.NewID(), ClientID: client, Type: job.Execute, WorkKind: job.FailImmediate, MaxAttempts: 1, Language: "en", RequestID: "r",
+			Definition: &job.Definition{WorkKind: job.FailImmediate, DurationMS: 1, PayloadSize: 1, ExpectedOutcome: "FAILED"},
+		}
+		_, err := store.InsertJob(t.Context(), job.Submission{Job: j, RequestHash: sha256.Sum256(j.ID[:])})
+		require.NoError(t, err)
+		ids = append(ids, j.ID)
 	}
-	return nil
-}
+	for i, id := range ids[1:] {
+		c, _, err := store.Claim(t.Context(), worker, id, 1)
+		require.NoError(t, err)
+		_, err = store.Start(t.Context(), c.ClaimID)
+		require.NoError(t, err)
+		if i == 0 {
+			continue // it stays RUNNING
+		}
+		failure := job.NewFailure(job.FailedImmediately, 1, job.Backoff{})
+		_, err = store.Finish(t.Context(), job.Finish{ClaimID: c.ClaimID, State: job.Failed, Failure: failure, Exhausted: true})
+		require.NoError(t, err)
+	}
+	const bucket = 10 * time.Second
+	for at := began.Truncate(bucket); at.Before(time.Now()); at = at.Add(bucket) {
+		require.NoError(t, store.WriteHistory(t.Context(), at))
+	}
+	o, err := Service{store}.Overview(t.Context(), admin.LastHour)
+	require.NoError(t, err)
+	require.Equal(t, map[job.State]int{job.Created: 0, job.Queued: 1, job.Assigned: 0, job.Running: 1}, o.States)
+	require.Equal(t, map[job.State]int{job.Succeeded: 0, job.Failed: fewestEnded, job.Canceled: 0}, o.Ended)
+	require.Equal(t, []int{1, 1, 60}, []int{o.Workers.Alive, o.Waiting.Due, o.History.StepSeconds})
+	require.Equal(t, []admin.Attention{{Code: "many_failures", Href: "#/failures",
+		Text: "100 % of the jobs that ended in the last 15 minutes failed: 5 of 5. Most often FAIL_IMMEDIATE with RFA_INTERNAL (5)."}},
+		o.Attention)
 
-func (s *fakeStore) Situation(context.Context) (admin.Situation, error) {
-	return s.now, s.read("situation")
-}
-
-func (s *fakeStore) History(_ context.Context, w admin.Window) ([]admin.HistoryBucket, error) {
-	s.window = w
-	return s.buckets, s.read("history")
-}
-
-func (s *fakeStore) Ends(_ context.Context, last time.Duration) (admin.Ends, error) {
-	return s.ends[last], s.read("ends of " + last.String())
-}
-
-func (s *fakeStore) Failures(_ context.Context, r admin.Range) (admin.Bounded[admin.FailureGroup], error) {
-	s.looked = r.From
-	return admin.Bounded[admin.FailureGroup]{Data: s.groups}, s.read("failures")
+	_, err = Service{store}.Overview(t.Context(), "2h")
+	require.Equal(t, job.CodeValidationFailed, job.CodeOf(err))
 }
 
 var now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
@@ -59,120 +73,74 @@ func ago(d time.Duration) *job.Time {
 	return &t
 }
 
-// sound is a service at which nobody needs to look.
-func sound() *fakeStore {
-	s := &fakeStore{ends: map[time.Duration]admin.Ends{
-		endsBack: {Succeeded: 900, Failed: 90, Canceled: 9}, recentBack: {Submitted: 90, Succeeded: 8, Failed: 2, Canceled: 5},
-	}}
-	s.now = admin.Situation{
-		AsOf: job.Time(now), Created: 1, Queued: 2, Assigned: 3, Running: 4,
-		Waiting:    admin.WaitingJobs{Count: admin.Count{Count: 3}, Due: 2, OldestRunAt: ago(time.Minute), NextRunAt: ago(-time.Minute)},
-		Workers:    admin.WorkerTotals{Alive: 2, Slots: 20, Held: 7},
-		Deliveries: admin.PendingDeliveries{Count: admin.Count{Count: 8}, FirstDueAt: ago(5 * time.Minute)},
-	}
-	s.buckets = []admin.HistoryBucket{{At: job.Time(now.Add(-time.Minute)), Submitted: 5}}
-	return s
-}
-
-func overviewOf(t *testing.T, s *fakeStore) *admin.Overview {
-	t.Helper()
-	o, err := Service{s}.Overview(t.Context(), admin.LastHour)
-	require.NoError(t, err)
-	return o
-}
-
-func TestOverviewOfASoundService(t *testing.T) {
-	t.Parallel()
-	s := sound()
-	encoded, err := json.Marshal(overviewOf(t, s))
-	require.NoError(t, err)
-	require.JSONEq(t, `{
-		"as_of": "2026-11-24T12:00:00.000000Z",
-		"states": {"CREATED": 1, "QUEUED": 2, "ASSIGNED": 3, "RUNNING": 4},
-		"ended": {"SUCCEEDED": 900, "FAILED": 90, "CANCELED": 9},
-		"waiting": {"count": 3, "more": false, "due": 2, "oldest_run_at": "2026-11-24T11:59:00.000000Z",
-			"next_run_at": "2026-11-24T12:01:00.000000Z"},
-		"workers": {"alive": 2, "slots": 20, "held": 7},
-		"deliveries": {"count": 8, "more": false, "first_due_at": "2026-11-24T11:55:00.000000Z"},
-		"history": {"step_seconds": 60, "buckets": [{"at": "2026-11-24T11:59:00.000000Z", "submitted": 5, "succeeded": 0, "failed": 0,
-			"canceled": 0, "retried": 0, "wait_ms_p50": null, "wait_ms_p99": null, "run_ms_p50": null, "run_ms_p99": null}]},
-		"attention": []
-	}`, string(encoded))
-	require.Equal(t, admin.LastHour, s.window)
-	require.Nil(t, s.looked, "failures are looked at one by one only if there are many")
+// signs is what attention goes by.
+type signs struct {
+	admin.Situation
+	recent   admin.Ends
+	failures []admin.FailureGroup
 }
 
 func TestWhatAsksForAttention(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(s *fakeStore)
-		want   []admin.Attention
+		change           func(s *signs)
+		code, href, text string // none: nothing asks for attention
 	}{
-		"no leader": {func(s *fakeStore) { s.now.LeaderGone = true }, []admin.Attention{{Code: NoLeader,
-			Text: "No process leads the maintenance: what is scheduled, lost or retried waits until one does.", Href: "#/system"}}},
-		"no worker, and jobs wait": {func(s *fakeStore) { s.now.Workers.Alive = 0 }, []admin.Attention{{Code: NoWorkers,
-			Text: "No worker is alive, and 2 jobs wait for one.", Href: "#/workers"}}},
-		"no worker, and no job is due": {func(s *fakeStore) { s.now.Workers.Alive, s.now.Waiting.Due = 0, 0 }, []admin.Attention{{
-			Code: NoWorkers, Text: "No worker is alive: nothing that is submitted runs.", Href: "#/workers"}}},
-		"a silent worker": {func(s *fakeStore) {
-			s.now.Silent = []admin.SilentWorker{{Name: "w1", Held: 1, HeartbeatAt: *ago(17 * time.Second), ExpiresAt: *ago(-13 * time.Second)}}
-		}, []admin.Attention{{Code: SilentWorker, Href: "#/workers",
-			Text: "Worker w1 has sent no heartbeat for 17 seconds, and holds 1 job: it is taken for dead in 13 seconds."}}},
-		"workers died": {func(s *fakeStore) { s.now.Died = 2 }, []admin.Attention{{Code: WorkersDied, Href: "#/workers?state=DEAD",
-			Text: "2 workers died in the last 15 minutes: the heartbeats ended without a shutdown."}}},
-		"lost workers": {func(s *fakeStore) { s.now.LostWorkers, s.now.LostJobs = 1, 3 }, []admin.Attention{{Code: LostWorkers,
-			Text: "1 worker without a lease still holds 3 jobs: the leader should have given them back.", Href: "#/workers"}}},
-		"a job waits": {func(s *fakeStore) { s.now.Waiting.OldestRunAt = ago(61 * time.Second) }, []admin.Attention{{Code: JobsLate,
-			Text: "2 jobs are due and wait for a worker; the one that waits longest could have run 61 seconds ago. " +
-				"In the last 15 minutes 90 were submitted, and 15 ended.", Href: "#/jobs?state=QUEUED"}}},
-		"many failures": {func(s *fakeStore) {
-			s.ends[recentBack] = admin.Ends{Succeeded: 7, Failed: 3}
-			s.groups = []admin.FailureGroup{{WorkKind: job.FailImmediate, Code: job.CodeInternal, Count: 2}, {Count: 1}}
-		}, []admin.Attention{{Code: ManyFailures, Text: "30 % of the jobs that ended in the last 15 minutes failed: 3 of 10. " +
-			"Most often FAIL_IMMEDIATE with RFA_INTERNAL (2).", Href: "#/failures"}}},
-		"many failures, retried meanwhile": {func(s *fakeStore) { s.ends[recentBack] = admin.Ends{Failed: 5} }, []admin.Attention{{
-			Code: ManyFailures, Text: "100 % of the jobs that ended in the last 15 minutes failed: 5 of 5.", Href: "#/failures"}}},
-		"few jobs say nothing": {func(s *fakeStore) { s.ends[recentBack] = admin.Ends{Failed: 4, Canceled: 100} }, nil},
-		"a failing webhook": {func(s *fakeStore) {
-			s.now.Failing = admin.WebhookTrouble{Count: 1, WebhookID: &job.ID{1}, Failures: 616, Since: ago(time.Hour)}
-		}, []admin.Attention{{Code: WebhooksFailing, Text: "1 webhook fails: 616 attempts in a row failed, the first of them 60 minutes ago.",
-			Href: "#/webhooks/01000000-0000-0000-0000-000000000000"}}},
-		"failing webhooks": {func(s *fakeStore) {
-			s.now.Failing = admin.WebhookTrouble{Count: 2, WebhookID: &job.ID{1}, Failures: 5, Since: ago(time.Second)}
-		}, []admin.Attention{{Code: WebhooksFailing, Href: "#/webhooks?enabled=true",
-			Text: "2 webhooks fail: 5 attempts in a row failed at one, the first of them 1 second ago."}}},
-		"disabled webhooks": {func(s *fakeStore) { s.now.Disabled.Count = 2 }, []admin.Attention{{Code: WebhooksDisabled,
-			Text: "2 webhooks are disabled by the service, because their receiver failed or is gone.", Href: "#/webhooks?enabled=false"}}},
-		"deliveries are not due": {func(s *fakeStore) { s.now.Deliveries.FirstDueAt = ago(-time.Hour) }, nil},
-		"deliveries": {func(s *fakeStore) { s.now.Deliveries.FirstDueAt = ago(3 * time.Hour) }, []admin.Attention{{Code: DeliveriesLate,
-			Text: "The delivery that waits longest was due 3 hours ago.", Href: "#/deliveries?state=PENDING"}}},
-		"throttled clients": {func(s *fakeStore) { s.now.Throttled = 1 }, []admin.Attention{{Code: ClientsThrottled,
-			Text: "1 client runs as many jobs as one client may: more of theirs wait until some end.", Href: "#/jobs?state=QUEUED"}}},
+		"a sound service": {func(*signs) {}, "", "", ""},
+		"no leader": {func(s *signs) { s.LeaderGone = true }, "no_leader", "#/system",
+			"No process leads the maintenance: what is scheduled, lost or retried waits until one does."},
+		"no worker, and jobs wait": {func(s *signs) { s.Workers.Alive = 0 }, "no_workers", "#/workers",
+			"No worker is alive, and 2 jobs wait for one."},
+		"no worker, and no job is due": {func(s *signs) { s.Workers.Alive, s.Waiting.Due = 0, 0 }, "no_workers", "#/workers",
+			"No worker is alive: nothing that is submitted runs."},
+		"a silent worker": {func(s *signs) {
+			s.Silent = []admin.SilentWorker{{Name: "w1", Held: 1, HeartbeatAt: *ago(17 * time.Second), ExpiresAt: *ago(-13 * time.Second)}}
+		}, "silent_worker", "#/workers", "Worker w1 has sent no heartbeat for 17 seconds, and holds 1 job: it is taken for dead in 13 seconds."},
+		"workers died": {func(s *signs) { s.Died = 2 }, "workers_died", "#/workers?state=DEAD",
+			"2 workers died in the last 15 minutes: the heartbeats ended without a shutdown."},
+		"lost workers": {func(s *signs) { s.LostWorkers, s.LostJobs = 1, 3 }, "lost_workers", "#/workers",
+			"1 worker without a lease still holds 3 jobs: the leader should have given them back."},
+		"a job waits": {func(s *signs) { s.Waiting.OldestRunAt = ago(61 * time.Second) }, "jobs_late", "#/jobs?state=QUEUED",
+			"2 jobs are due and wait for a worker; the one that waits longest could have run 61 seconds ago. " +
+				"In the last 15 minutes 90 were submitted, and 15 ended."},
+		"many failures": {func(s *signs) {
+			s.recent = admin.Ends{Succeeded: 7, Failed: 3}
+			s.failures = []admin.FailureGroup{{WorkKind: job.FailImmediate, Code: job.CodeInternal, Count: 2}, {Count: 1}}
+		}, "many_failures", "#/failures", "30 % of the jobs that ended in the last 15 minutes failed: 3 of 10. " +
+			"Most often FAIL_IMMEDIATE with RFA_INTERNAL (2)."},
+		"many failures, retried meanwhile": {func(s *signs) { s.recent = admin.Ends{Failed: 5} }, "many_failures", "#/failures",
+			"100 % of the jobs that ended in the last 15 minutes failed: 5 of 5."},
+		"few jobs say nothing": {func(s *signs) { s.recent = admin.Ends{Failed: 4, Canceled: 100} }, "", "", ""},
+		"a failing webhook": {func(s *signs) {
+			s.Failing = admin.WebhookTrouble{Count: 1, WebhookID: &job.ID{1}, Failures: 616, Since: ago(time.Hour)}
+		}, "webhooks_failing", "#/webhooks/01000000-0000-0000-0000-000000000000",
+			"1 webhook fails: 616 attempts in a row failed, the first of them 60 minutes ago."},
+		"failing webhooks": {func(s *signs) {
+			s.Failing = admin.WebhookTrouble{Count: 2, WebhookID: &job.ID{1}, Failures: 5, Since: ago(time.Second)}
+		}, "webhooks_failing", "#/webhooks?enabled=true",
+			"2 webhooks fail: 5 attempts in a row failed at one, the first of them 1 second ago."},
+		"disabled webhooks": {func(s *signs) { s.Disabled.Count = 2 }, "webhooks_disabled", "#/webhooks?enabled=false",
+			"2 webhooks are disabled by the service, because their receiver failed or is gone."},
+		"deliveries are not due": {func(s *signs) { s.Deliveries.FirstDueAt = ago(-time.Hour) }, "", "", ""},
+		"deliveries": {func(s *signs) { s.Deliveries.FirstDueAt = ago(3 * time.Hour) }, "deliveries_late", "#/deliveries?state=PENDING",
+			"The delivery that waits longest was due 3 hours ago."},
+		"throttled clients": {func(s *signs) { s.Throttled = 1 }, "clients_throttled", "#/jobs?state=QUEUED",
+			"1 client runs as many jobs as one client may: more of theirs wait until some end."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := sound()
-			c.change(s)
-			if c.want == nil {
-				c.want = []admin.Attention{}
+			s := signs{recent: admin.Ends{Submitted: 90, Succeeded: 8, Failed: 2, Canceled: 5}, Situation: admin.Situation{
+				AsOf:       job.Time(now),
+				Waiting:    admin.WaitingJobs{Due: 2, OldestRunAt: ago(time.Minute), NextRunAt: ago(-time.Minute)},
+				Workers:    admin.WorkerTotals{Alive: 2},
+				Deliveries: admin.PendingDeliveries{FirstDueAt: ago(5 * time.Minute)},
+			}}
+			c.change(&s)
+			want := []admin.Attention{}
+			if c.code != "" {
+				want = append(want, admin.Attention{Code: c.code, Href: c.href, Text: c.text})
 			}
-			require.Equal(t, c.want, overviewOf(t, s).Attention)
-			if len(c.want) > 0 && c.want[0].Code == ManyFailures {
-				require.Equal(t, now.Add(-recentBack), *s.looked)
-			}
+			require.Equal(t, want, attention(s.Situation, s.recent, s.failures))
 		})
 	}
-}
-
-func TestOverviewNeedsItsParts(t *testing.T) {
-	t.Parallel()
-	for _, part := range []string{"situation", "history", "ends of 24h0m0s", "ends of 15m0s", "failures"} {
-		s := sound()
-		s.ends[recentBack] = admin.Ends{Failed: 10}
-		s.fails = part
-		_, err := Service{s}.Overview(t.Context(), admin.LastDay)
-		require.ErrorIs(t, err, errStorage, part)
-	}
-	_, err := Service{sound()}.Overview(t.Context(), "2h")
-	require.Equal(t, job.CodeValidationFailed, job.CodeOf(err))
 }

@@ -18,27 +18,22 @@ type Sender interface {
 	SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault.Effect) job.Sent
 }
 
-// Deliveries sends what is delivered to clients, disturbed by their rules.
+// Deliveries sends what is delivered to clients, disturbed by the rules of their test bed.
 type Deliveries struct {
-	service *Service
-	sender  Sender
-	log     *slog.Logger
+	Bed    *Service
+	Sender Sender
+	Log    *slog.Logger
 }
 
-// NewDeliveries makes a sender that asks the rules of clients first.
-func NewDeliveries(s *Service, sender Sender, log *slog.Logger) *Deliveries {
-	return &Deliveries{s, sender, log}
-}
-
-// Send makes one attempt to deliver. What is sent besides is recorded in the session of the job, and nothing else comes of it: the
-// result is that of the delivery itself. Whatever cannot be asked or recorded does not happen.
+// Send makes one attempt to deliver, and returns how it ended. Extra requests are recorded in the session of the job and change
+// nothing else. A disturbance that cannot be looked up or recorded does not happen.
 func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
-	of, e, err := d.service.deliveryFault(ctx, &p)
+	of, e, err := d.Bed.deliveryFault(ctx, &p)
 	if err != nil {
 		d.failed(ctx, p, "cannot ask for the faults of a delivery", err)
 	}
 	if e == nil || err != nil {
-		return d.sender.Send(ctx, p)
+		return d.Sender.Send(ctx, p)
 	}
 	if e.Drop {
 		return d.drop(ctx, of, p, time.Duration(e.Delay))
@@ -47,18 +42,18 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 		app.Sleep(ctx, time.Duration(e.Delay))
 	}
 	if e.Tamper != "" {
-		d.besides(ctx, of, p, fault.Effect{Tamper: e.Tamper}, 1)
+		d.sendExtra(ctx, of, p, fault.Effect{Tamper: e.Tamper}, 1)
 	}
 	changed, began := *e, time.Now()
-	changed.Tamper, changed.Repeat = "", 0 // which come besides
-	sent := d.sender.SendChanged(ctx, p, changed)
+	changed.Tamper, changed.Repeat = "", 0 // sent as extra requests
+	sent := d.Sender.SendChanged(ctx, p, changed)
 	if changed != (fault.Effect{}) {
 		d.record(ctx, of, p, changed, began, sent)
 	}
 	if sent.Attempt.Error == "" {
-		d.besides(ctx, of, p, fault.Effect{Repeat: 1}, e.Repeat)
+		d.sendExtra(ctx, of, p, fault.Effect{Repeat: 1}, e.Repeat)
 		if e.Tamper != "" { // of what the client knows by now
-			d.besides(ctx, of, p, fault.Effect{Tamper: e.Tamper}, 1)
+			d.sendExtra(ctx, of, p, fault.Effect{Tamper: e.Tamper}, 1)
 		}
 	}
 	return sent
@@ -78,19 +73,19 @@ func (s *Service) deliveryFault(ctx context.Context, p *job.ClaimedDelivery) (te
 func (d *Deliveries) drop(ctx context.Context, of testbed.Scope, p job.ClaimedDelivery, again time.Duration) job.Sent {
 	began := time.Now()
 	if !d.record(ctx, of, p, fault.Effect{Drop: true, Delay: fault.Duration(again)}, began, job.Sent{}) {
-		return d.sender.Send(ctx, p)
+		return d.Sender.Send(ctx, p)
 	}
 	lost := job.DeliveryAttempt{StartedAt: began.UTC(), Duration: time.Since(began), Error: job.SendReset}
 	return job.Sent{Attempt: lost, RetryAfter: again}
 }
 
-// besides sends requests that are not the delivery, and records how they were answered.
-func (d *Deliveries) besides(ctx context.Context, of testbed.Scope, p job.ClaimedDelivery, e fault.Effect, times int) {
+// sendExtra sends requests that are not the delivery, and records their answers.
+func (d *Deliveries) sendExtra(ctx context.Context, of testbed.Scope, p job.ClaimedDelivery, e fault.Effect, times int) {
 	limited, cancel := context.WithTimeout(ctx, fault.ExtraTimeout)
 	defer cancel()
 	for range times {
 		began := time.Now()
-		sent := d.sender.SendChanged(limited, p, e)
+		sent := d.Sender.SendChanged(limited, p, e)
 		if limited.Err() != nil { // what was cut off here says nothing about the client
 			return
 		}
@@ -105,7 +100,7 @@ func (d *Deliveries) record(
 		Start: began, End: time.Now(), Method: "POST", Operation: fault.Delivery, Role: verdict.Delivery, Job: testbed.IDOf(p.JobID),
 		Status: sent.Attempt.Status, Fault: &e, Delivery: p.Delivery.ID.String(), Number: p.Attempts + 1, Event: p.EventName,
 	}
-	_, err := d.service.store.Record(ctx, of, &x)
+	_, err := d.Bed.store.Record(ctx, of, &x)
 	if err != nil {
 		d.failed(ctx, p, "cannot record a disturbed delivery", err)
 	}
@@ -113,6 +108,6 @@ func (d *Deliveries) record(
 }
 
 func (d *Deliveries) failed(ctx context.Context, p job.ClaimedDelivery, message string, err error) {
-	d.log.WarnContext(ctx, message, "action", "disturb_delivery", "client_id", p.ClientID.String(), "delivery_id", p.Delivery.ID.String(),
+	d.Log.WarnContext(ctx, message, "action", "disturb_delivery", "client_id", p.ClientID.String(), "delivery_id", p.Delivery.ID.String(),
 		app.ErrorFields(err))
 }

@@ -9,44 +9,24 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/repo"
 )
-
-// FixtureJobs are the use cases by which jobs get into their states: those of clients.
-type FixtureJobs interface {
-	Submit(ctx context.Context, r job.Request) (job.Receipt, error)
-	Cancel(ctx context.Context, client, id job.ID) (job.Change, error)
-	Delete(ctx context.Context, client, id job.ID) error
-	// RetryNow is a retry without the backoff.
-	RetryNow(ctx context.Context, client, id job.ID) (job.Change, error)
-	Await(ctx context.Context, client, id job.ID, done func(*job.Job) bool) (*job.Job, error)
-}
-
-// ResultStore keeps results.
-type ResultStore interface {
-	ExpireResult(ctx context.Context, client, id job.ID) error
-}
 
 const (
 	fixtureTime  = 8 * time.Second // for which a request waits for workers
-	fixtureAhead = 24 * time.Hour
+	fixtureDelay = 24 * time.Hour  // of deferred jobs
 	fixtureSteps = 100
 	fixtureRuns  = 10 * time.Minute // or nine tenths of the execution limit
 )
 
 // Fixtures makes jobs for tests. Nothing is made up: workers run each of them until it is in its state.
 type Fixtures struct {
-	jobs    FixtureJobs
-	results ResultStore
-	limit   time.Duration // of executions
-	clock   app.Clock
-}
-
-// NewFixtures makes the use case.
-func NewFixtures(jobs FixtureJobs, results ResultStore, limit time.Duration, clock app.Clock) *Fixtures {
-	return &Fixtures{jobs, results, limit, clock}
+	Jobs  *jobs.Service
+	Store *repo.Store
+	Limit time.Duration // of executions
 }
 
 // MakeFixtures makes jobs, and returns when each is in its state. The request is the one by which all of them are submitted. If it
@@ -56,7 +36,7 @@ func (f *Fixtures) MakeFixtures(ctx context.Context, r job.Request, wanted []tes
 	defer cancel()
 	made := make([]testbed.Made, len(wanted))
 	for i := range wanted {
-		receipt, err := f.jobs.Submit(ctx, f.request(r, &wanted[i], i))
+		receipt, err := f.Jobs.Submit(ctx, f.request(r, &wanted[i], i))
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +59,7 @@ func (f *Fixtures) request(r job.Request, wanted *testbed.Fixture, n int) job.Re
 	}
 	switch {
 	case wanted.State == testbed.FixtureRunning:
-		b.Duration, b.Steps, b.BeginAt = min(fixtureRuns, f.limit*9/10), fixtureSteps, float64(wanted.Progress)/fixtureSteps
+		b.Duration, b.Steps, b.BeginAt = min(fixtureRuns, f.Limit*9/10), fixtureSteps, float64(wanted.Progress)/fixtureSteps
 		params["duration"], params["steps"], params["begin_at"] = b.Duration.String(), b.Steps, b.BeginAt
 	case wanted.State.Fails():
 		attempts := make([]int, job.MaxPlannedAttempt)
@@ -95,7 +75,7 @@ func (f *Fixtures) request(r job.Request, wanted *testbed.Fixture, n int) job.Re
 	}
 	r.Type, r.WorkKind, r.Behavior = job.Execute, job.Custom, b
 	if wanted.State == testbed.FixtureScheduled || wanted.State == testbed.FixtureCanceled {
-		at := f.clock().Add(fixtureAhead)
+		at := f.Store.Now().Add(fixtureDelay)
 		r.Type, r.ExecutionAt = job.Deferred, &at
 	}
 	if wanted.CorrelationID != "" {
@@ -116,7 +96,7 @@ func (f *Fixtures) drive(ctx context.Context, client job.ID, m *testbed.Made, pr
 	switch {
 	case m.Fixture == testbed.FixtureScheduled:
 	case m.Fixture == testbed.FixtureCanceled:
-		_, err = f.jobs.Cancel(ctx, client, m.JobID)
+		_, err = f.Jobs.Cancel(ctx, client, m.JobID)
 		m.State = job.Canceled
 	case m.Fixture == testbed.FixtureRunning:
 		_, err = f.await(ctx, client, m, func(j *job.Job) bool {
@@ -127,10 +107,10 @@ func (f *Fixtures) drive(ctx context.Context, client job.ID, m *testbed.Made, pr
 	default:
 		_, err = f.await(ctx, client, m, func(j *job.Job) bool { return j.State.Final() })
 		if err == nil && m.Fixture == testbed.FixtureGone {
-			err = f.jobs.Delete(ctx, client, m.JobID)
+			err = f.Jobs.Delete(ctx, client, m.JobID)
 		}
 		if err == nil && m.Fixture == testbed.FixtureExpired {
-			err = f.results.ExpireResult(ctx, client, m.JobID)
+			err = f.Store.ExpireResult(ctx, client, m.JobID)
 		}
 	}
 	if m.Fixture == testbed.FixtureGone && job.CodeOf(err) == job.CodeJobGone {
@@ -147,14 +127,14 @@ func (f *Fixtures) exhaust(ctx context.Context, client job.ID, m *testbed.Made) 
 			return err
 		}
 		tried = j.Attempt
-		if _, err := f.jobs.RetryNow(ctx, client, m.JobID); err != nil {
+		if _, err := f.Jobs.RetryNow(ctx, client, m.JobID); err != nil {
 			return err
 		}
 	}
 }
 
 func (f *Fixtures) await(ctx context.Context, client job.ID, m *testbed.Made, done func(*job.Job) bool) (*job.Job, error) {
-	j, err := f.jobs.Await(ctx, client, m.JobID, done)
+	j, err := f.Jobs.Await(ctx, client, m.JobID, done)
 	switch {
 	case err != nil:
 		return nil, err

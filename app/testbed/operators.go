@@ -2,77 +2,65 @@ package testbed
 
 import (
 	"context"
-	"time"
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// OwnersStore reads what the clients of a test bed have, whosever it is.
-type OwnersStore interface {
-	OwnedSessions(ctx context.Context, client, after job.ID, limit int) ([]testbed.OwnedSession, job.ID, error) // the zero client: of all
-	OwnerOfSession(ctx context.Context, id job.ID) (owner job.ID, found bool, err error)
-	OwnedFaults(ctx context.Context, client job.ID, limit int) ([]testbed.OwnedRule, error)
-	NextDue(ctx context.Context) (*time.Time, error)
-}
-
-// Operators is what operators see of a test bed, and do to its clock.
+// Operators is what operators see of a test bed, whosever it is, and do to its clock. The store lists sessions and rules.
 type Operators struct {
-	OwnersStore
-	sessions *Service
-	clock    *Clock
-}
-
-// NewOperators makes the use cases.
-func NewOperators(store OwnersStore, sessions *Service, clock *Clock) *Operators {
-	return &Operators{store, sessions, clock}
+	*repo.Store
+	Bed  *Service
+	Time *Clock
 }
 
 // OwnedSession finds a session of any client.
 func (o *Operators) OwnedSession(ctx context.Context, id job.ID) (n testbed.OwnedSession, err error) {
-	if n.ClientID, err = o.ownerOf(ctx, id); err == nil {
-		n.Session, err = o.sessions.Session(ctx, n.ClientID, id)
-	}
+	n.ClientID, n.Session, err = forOwner(ctx, o, id, o.Bed.Session)
 	return n, err
 }
 
 // StartOwned starts a session of a client, with the faults of its profile.
 func (o *Operators) StartOwned(ctx context.Context, client job.ID, n verdict.Session) (testbed.OwnedSession, error) {
-	began, err := o.sessions.StartSession(ctx, client, n)
+	began, err := o.Bed.StartSession(ctx, client, n)
 	return testbed.OwnedSession{ClientID: client, Session: began}, err
 }
 
 // EndOwned ends a session of any client.
 func (o *Operators) EndOwned(ctx context.Context, id job.ID) (n testbed.OwnedSession, err error) {
-	if n.ClientID, err = o.ownerOf(ctx, id); err == nil {
-		n.Session, err = o.sessions.EndSession(ctx, n.ClientID, id)
-	}
+	n.ClientID, n.Session, err = forOwner(ctx, o, id, o.Bed.EndSession)
 	return n, err
 }
 
 // OwnedVerdict judges a session of any client so far.
 func (o *Operators) OwnedVerdict(ctx context.Context, id job.ID) (v testbed.OwnedVerdict, err error) {
-	if v.ClientID, err = o.ownerOf(ctx, id); err == nil {
-		v.Verdict, err = o.sessions.Verdict(ctx, v.ClientID, id)
-	}
+	v.ClientID, v.Verdict, err = forOwner(ctx, o, id, o.Bed.Verdict)
 	return v, err
 }
 
-func (o *Operators) ownerOf(ctx context.Context, id job.ID) (job.ID, error) {
+// forOwner calls do for the client that owns a session.
+func forOwner[T any](ctx context.Context, o *Operators, id job.ID, do func(ctx context.Context, client, id job.ID) (T, error)) (
+	owner job.ID, done T, err error,
+) {
 	owner, ok, err := o.OwnerOfSession(ctx, id)
-	return owner, found(ok, err)
+	if err := found(ok, err); err != nil {
+		return owner, done, err
+	}
+	done, err = do(ctx, owner, id)
+	return owner, done, err
 }
 
 // NextClock reads the clock, and when something becomes due next.
 func (o *Operators) NextClock(ctx context.Context) (testbed.NextClock, error) {
-	state, err := o.clock.ClockState(ctx)
+	state, err := o.Time.ClockState(ctx)
 	return o.withNext(ctx, state, err)
 }
 
 // MoveClock moves the clock as a client would.
 func (o *Operators) MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.NextClock, error) {
-	state, err := o.clock.MoveClock(ctx, m)
+	state, err := o.Time.MoveClock(ctx, m)
 	return o.withNext(ctx, state, err)
 }
 

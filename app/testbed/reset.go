@@ -5,18 +5,10 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
-
-// ResetStore removes what a client has, a part at a time.
-type ResetStore interface {
-	ResetStep(ctx context.Context, e *job.Erasure) (step job.ErasureStep, done bool, err error)
-}
-
-// Canceler cancels jobs, as their clients do.
-type Canceler interface {
-	Cancel(ctx context.Context, client, id job.ID) (job.Change, error)
-}
 
 // Tasks are the tasks of jobs and deliveries in the queue.
 type Tasks interface {
@@ -31,26 +23,21 @@ const (
 
 // Resetter removes what clients have.
 type Resetter struct {
-	store ResetStore
-	jobs  Canceler
-	tasks Tasks
-}
-
-// NewResetter makes the use case.
-func NewResetter(store ResetStore, jobs Canceler, tasks Tasks) *Resetter {
-	return &Resetter{store, jobs, tasks}
+	Store *repo.Store
+	Jobs  *jobs.Service
+	Tasks Tasks
 }
 
 // Reset removes all jobs of a client with what belongs to them, its batches, webhooks, bulk operations, rules, events and
-// idempotency keys, and gives the numbers of rows by table. What it has not done in its time a repetition does.
+// idempotency keys, and returns the numbers of rows by table. A repetition goes on with what it has not done in its time.
 func (s *Resetter) Reset(ctx context.Context, client job.ID) (map[string]int, error) {
 	e := &job.Erasure{ClientID: client, Removed: map[string]int{}, Remaining: map[string]int{}}
 	for began := time.Now(); time.Since(began) < resetTime; {
-		step, done, err := s.store.ResetStep(ctx, e)
+		step, done, err := s.Store.ResetStep(ctx, e)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.follow(ctx, client, step); err != nil {
+		if err := s.finishStep(ctx, client, step); err != nil {
 			return nil, err
 		}
 		if done {
@@ -63,16 +50,17 @@ func (s *Resetter) Reset(ctx context.Context, client job.ID) (map[string]int, er
 	return nil, job.Errorf(job.CodeStorageUnavailable, "Not all is removed yet; there is much. Send the request again.")
 }
 
-// follow tells others what a step has removed, and cancels jobs. One that is gone, or has ended, is as it should be.
-func (s *Resetter) follow(ctx context.Context, client job.ID, step job.ErasureStep) error {
+// finishStep takes the tasks of what a step has removed out of the queue, and cancels jobs that later steps remove. A job that is
+// gone, or has ended, needs no cancel.
+func (s *Resetter) finishStep(ctx context.Context, client job.ID, step job.ErasureStep) error {
 	app.AfterCommit(ctx, func() {
-		s.tasks.RemoveDeliveries(step.Deliveries...)
+		s.Tasks.RemoveDeliveries(step.Deliveries...)
 		for _, t := range step.Tasks {
-			s.tasks.Remove(t)
+			s.Tasks.Remove(t)
 		}
 	})
 	for _, id := range step.Unfinished {
-		_, err := s.jobs.Cancel(ctx, client, id)
+		_, err := s.Jobs.Cancel(ctx, client, id)
 		switch job.CodeOf(err) {
 		case job.CodeJobNotFound, job.CodeJobGone, job.CodeConflict:
 		default:

@@ -19,13 +19,13 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	if len(n.Rules) == 0 {
 		n.Rules = verdict.IDs()
 	}
-	began, ok, err := s.store.StartSession(ctx, client, n, verdict.MaxSessions)
+	began, ok, err := s.store.StartSession(ctx, client, n, s.most)
 	switch {
 	case err != nil:
 		return began, err
 	case !ok:
 		return began, job.Errorf(job.CodeConflict, "This client has a session with this label, or one without a label, that has not ended; "+
-			"or it has %d with any. List the sessions, and end one first.", verdict.MaxSessions)
+			"or it has %d with any. List the sessions, and end one first.", s.most)
 	case n.Profile != "":
 		of := testbed.Scope{Client: client}
 		if n.Label != "" {
@@ -36,22 +36,23 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	return began, err
 }
 
-// Enter gives the session to which a request with a label belongs, and the jobs that it makes: the open one with that label, which is
-// begun if one without is open. If neither is, the label has no effect. A request that makes no jobs is "".
+// Enter returns the session to which a request with a label belongs, and the jobs that it makes: the open one with that label, or a
+// new one if one without a label is open. If neither is, the label has no effect. A request that makes no jobs is "".
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	of := testbed.Scope{Client: client}
 	session, unlabelled, err := s.store.EnterSession(ctx, client, label, request)
-	if err == nil && session.IsZero() && unlabelled {
-		err = s.store.OpenLabelled(ctx, client, app.NewID(), label, verdict.MaxSessions)
-		if err == nil {
-			session, unlabelled, err = s.store.EnterSession(ctx, client, label, request)
-		}
-		if err == nil && session.IsZero() && unlabelled {
-			err = job.Errorf(job.CodeValidationFailed, "A session with this label cannot begin: %d of this client have not ended.",
-				verdict.MaxSessions)
-		}
+	if err != nil || !session.IsZero() || !unlabelled {
+		of.Session = session
+		return of, err
 	}
-	of.Session = session
+	if err := s.store.OpenLabelled(ctx, client, app.NewID(), label, s.most); err != nil {
+		return of, err
+	}
+	of.Session, unlabelled, err = s.store.EnterSession(ctx, client, label, request)
+	if err == nil && of.Session.IsZero() && unlabelled {
+		err = job.Errorf(job.CodeValidationFailed, "A session with this label cannot begin: %d of this client have not ended.",
+			s.most)
+	}
 	return of, err
 }
 
@@ -108,8 +109,8 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 	return v, nil
 }
 
-// Record records a request in its session, if that is open. That this fails is an error for clients alone that had one when this
-// process asked last: most have none, and nothing of theirs is missing.
+// Record records a request in its session, if that is open. Its failure is an error only if the client had a session at its last
+// request through this process: most clients have none, and miss nothing.
 func (s *Service) Record(ctx context.Context, of testbed.Scope, x *verdict.Exchange) error {
 	recorded, err := s.store.Record(ctx, of, x)
 	client := of.Client

@@ -10,49 +10,28 @@ import (
 	"github.com/forgerun/forgerun/internal/fair"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Store keeps the rules. Everything is read from it with each request, so that rules hold on all processes at once.
-type Store interface {
-	ReplaceFaults(ctx context.Context, of testbed.Scope, seed int64, rules []fault.Counted) error
-	RemoveFaults(ctx context.Context, of testbed.Scope, id job.ID) (int, error) // the zero id: all
-	Faults(ctx context.Context, of testbed.Scope) ([]fault.Counted, error)
-	CountFaults(ctx context.Context, of testbed.Scope, operation, subject string) ([]fault.Counted, error)
-	CountDelivery(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, []fault.Counted, error)
-	// FaultApplied counts that a rule applies. It reports false if the rule was removed since, or is about no such request any more.
-	FaultApplied(ctx context.Context, of testbed.Scope, c fault.Counted) (bool, error)
-
-	// StartSession begins a session unless the client has an open one with the label, or so many; it keeps no more.
-	StartSession(ctx context.Context, client job.ID, n verdict.Session, keep int) (verdict.Session, bool, error)
-	// EnterSession finds the open session with a label, and notes that a request is of it; also whether one without a label is open.
-	EnterSession(ctx context.Context, client job.ID, label, request string) (session job.ID, unlabelled bool, err error)
-	OpenLabelled(ctx context.Context, client, id job.ID, label string, keep int) error
-	EndSession(ctx context.Context, client, id job.ID) (verdict.Session, bool, error)
-	Session(ctx context.Context, client, id job.ID) (verdict.Session, bool, error)
-	Sessions(ctx context.Context, client job.ID, label *string) ([]verdict.Session, error) // nil: with any or none
-	Record(ctx context.Context, of testbed.Scope, x *verdict.Exchange) (recorded bool, err error)
-	OpenStreams(ctx context.Context, client job.ID, n verdict.Session) (int, error)
-	// Recorded gives what a session has recorded, in real time.
-	Recorded(ctx context.Context, client job.ID, n verdict.Session) (verdict.Record, error)
-}
-
 // verdictsAtOnce is how many sessions a process judges at a time, of each client one: each takes up to 200 MB of memory.
 const verdictsAtOnce = 2
 
-// Service is the use cases of a test bed.
+// Service is the use cases of a test bed. It reads rules and sessions from storage with each request, so that they hold in all
+// processes at once.
 type Service struct {
-	store Store
+	store *repo.Store
 	open  sync.Map // clients whose last request without a label through this process was recorded
 	turns *fair.Semaphore[job.ID]
 
+	most          int  // sessions of a client that are open
 	outcomeStream bool // clients may learn of ends from the outcome stream, where nothing is recorded
 }
 
 // New makes the use cases.
-func New(store Store, outcomeStream bool) *Service {
-	return &Service{store: store, turns: fair.New[job.ID](verdictsAtOnce), outcomeStream: outcomeStream}
+func New(store *repo.Store, outcomeStream bool) *Service {
+	return &Service{store: store, turns: fair.New[job.ID](verdictsAtOnce), most: verdict.MaxSessions, outcomeStream: outcomeStream}
 }
 
 // ReplaceFaults gives a client's session rules instead of those that it has, and after them those of a profile, and lists them.
@@ -75,7 +54,7 @@ func (s *Service) changeable(ctx context.Context, of testbed.Scope) error {
 	return err
 }
 
-// current is the session that something is about, the latest one of those without a label; the zero value if there is none.
+// current returns the session of a scope, or for a client the latest one without a label; the zero value if there is none.
 func (s *Service) current(ctx context.Context, of testbed.Scope) (verdict.Session, error) {
 	if !of.Session.IsZero() {
 		n, _, err := s.store.Session(ctx, of.Client, of.Session)
@@ -138,7 +117,7 @@ func (s *Service) Fault(ctx context.Context, of testbed.Scope, operation, subjec
 	return s.apply(ctx, of, rules)
 }
 
-// apply gives the effect of the first rule that applies, and counts that.
+// apply returns the effect of the first rule that applies, and counts that. Other processes may have used the rule up meanwhile.
 func (s *Service) apply(ctx context.Context, of testbed.Scope, rules []fault.Counted) (*fault.Effect, error) {
 	for _, r := range rules {
 		if !r.Applies() {

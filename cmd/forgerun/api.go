@@ -142,12 +142,12 @@ func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter
 	deps := handlers.Deps{
 		Deps: httpkit.Deps{
 			Clock: p.movable(), Real: p.clock.Real, Named: a.clients.Named, CursorKey: service.CursorKey,
-			Idempotency: app.NewIdempotency(p.store, p.metrics), Limiter: limiter,
+			Idempotency: &app.Idempotency{Store: p.store, Hits: p.metrics.IdempotencyHits}, Limiter: limiter,
 			Registrations: authlimit.NewRegistrations(authlimit.RegistrationRate, nil), Attempts: p.attempts,
 			Logger: p.log, Registry: p.registry, Tracer: p.tracer,
 		},
 		Bulk: bulk.New(p.store, p.store, nil, p.log), Schedules: p.newSchedules(service),
-		Jobs: service, Reader: service, Batches: service, Events: events.NewReader(p.store, hub), Clients: a.clients,
+		Jobs: service, Reader: service, Batches: service, Events: hub, Clients: a.clients,
 		Webhooks: webhooks, Proofs: webhooks, Deliveries: webhooks, Directory: p.newDirectory(), Health: p,
 		Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),
 		// Its metrics would have the same names.
@@ -155,8 +155,9 @@ func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter
 	}
 	if p.cfg.TestBed {
 		deps.Testbed = testbedCases{
-			p.testbed, testbed.NewResetter(p.store, service, p.queue),
-			testbed.NewFixtures(service, p.store, p.cfg.MaxRuntime, p.store.Now), testbed.NewClock(p.store, p.maintenance),
+			p.testbed, &testbed.Resetter{Store: p.store, Jobs: service, Tasks: p.queue},
+			&testbed.Fixtures{Jobs: service, Store: p.store, Limit: p.cfg.MaxRuntime},
+			&testbed.Clock{Store: p.store, Schedule: p.maintenance.Schedule},
 		}
 	}
 	return deps

@@ -20,7 +20,9 @@ import (
 func (p *process) newOperatorAPI() *operator.API {
 	var bed operator.Testbed
 	if p.cfg.TestBed {
-		bed = testbed.NewOperators(p.store, p.testbed, testbed.NewClock(p.store, p.maintenance))
+		bed = &testbed.Operators{
+			Store: p.store, Bed: p.testbed, Time: &testbed.Clock{Store: p.store, Schedule: p.maintenance.Schedule},
+		}
 	}
 	service := p.newJobs(jobs.Deps{})
 	return operator.New(operator.Config{
@@ -28,7 +30,7 @@ func (p *process) newOperatorAPI() *operator.API {
 		Limits:     operator.Limits{ClientRunning: p.cfg.ClientMaxRunning, ClientActive: p.cfg.ClientMaxActive},
 		MaxPayload: httpkit.MaxPayload, Catalogue: p.cfg.catalogue(),
 	}, operator.Deps{
-		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store.Admin()}, Bulk: bulk.New(p.store, p.store, nil, p.log),
+		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store}, Bulk: bulk.New(p.store, p.store, nil, p.log),
 		Schedules: p.newSchedules(service),
 		Erasures:  erasures.New(p.store, p.log), Pauses: pauses.New(p.store, p.log), Stopped: allPauses{p}.Now, Testbed: bed,
 		Audit: p.store.Admin(), Marker: p.store.Admin(),

@@ -110,7 +110,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 	var sends delivery.Sender = sender
 	limit := p.cfg.WebhookTimeout // of an attempt
 	if p.cfg.TestBed {
-		sends = testbed.NewDeliveries(p.testbed, sender, p.log)
+		sends = &testbed.Deliveries{Bed: p.testbed, Sender: sender, Log: p.log}
 		limit += fault.DeliveryExtra
 	}
 	rate := ratelimit.New(p.redis, ratelimit.Config{Of: "deliveries", PerMinute: p.cfg.WebhookClientRate, Wait: rateWait})

@@ -1,0 +1,86 @@
+package events
+
+import (
+	"context"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// JobEvents reads at most limit events of a job after the given seq.
+func (h *Hub) JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
+	log, err := inTurn(ctx, h, func() (job.Log, error) { return h.store.Events(ctx, client, id, after, limit) })
+	seen := log.Last
+	if err != nil {
+		seen = after // watchers are notified to try again
+	}
+	h.saw(client, id, job.Position{Seq: seen})
+	return log, err
+}
+
+// ClientEvents reads at most limit events of all of a client's jobs and batches
+// after the given position.
+func (h *Hub) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
+	feed, err := inTurn(ctx, h, func() (job.Feed, error) { return h.store.ClientEvents(ctx, client, after, limit) })
+	seen := after
+	if n := len(feed.Events); n > 0 {
+		seen = feed.Events[n-1].Position
+	}
+	// If there is more, the watcher reads on by itself.
+	if err != nil || !feed.More {
+		h.saw(client, job.ID{}, seen)
+	}
+	return feed, err
+}
+
+// FeedEnd is the position after everything that ClientEvents can give now.
+func (h *Hub) FeedEnd(ctx context.Context) (job.Position, error) {
+	return h.store.FeedEnd(ctx)
+}
+
+// Await reads a job, and again with each of its events, until done accepts it. When ctx ends
+// first, it returns the job as it was read last, and over is true: its progress may have gone
+// on without an event.
+func (h *Hub) Await(
+	ctx context.Context, client, id job.ID, read func(context.Context) (*job.Job, error), done func(*job.Job) bool,
+) (last *job.Job, over bool, err error) {
+	// Watched before it is read: no change falls between the two.
+	notified, stop := h.watch(client, id, false)
+	defer stop()
+	for {
+		j, err := inTurn(ctx, h, func() (*job.Job, error) { return read(ctx) })
+		switch {
+		case err == nil && done(j):
+			return j, false, nil
+		case err == nil:
+			last = j
+			h.saw(client, id, job.Position{Seq: j.EventSeq})
+		case last == nil || ctx.Err() == nil:
+			return nil, false, err
+		}
+		select {
+		case <-notified:
+		case <-ctx.Done():
+			return last, true, nil
+		}
+	}
+}
+
+// inTurn reads storage for a watcher, as one of MaxConcurrentReads at most. An
+// error may mean that ctx ended before its turn.
+func inTurn[T any](ctx context.Context, h *Hub, read func() (T, error)) (answer T, err error) {
+	if err := h.reads.Acquire(ctx, 1); err != nil {
+		return answer, err
+	}
+	defer h.reads.Release(1)
+	return read()
+}
+
+// saw notes that somebody has read a history up to p and no further, so that
+// the next sweep notifies of what came later.
+func (h *Hub) saw(client, id job.ID, p job.Position) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t := h.clients[client][id]; t != nil && p.Before(t.seen) {
+		t.seen = p
+	}
+}

@@ -1,0 +1,272 @@
+package events
+
+import (
+	"context"
+	"crypto/sha256"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
+
+// stored makes a hub on a database of its own.
+func stored(t *testing.T) *world {
+	t.Parallel()
+	return newWorld(t, repotest.OpenURL(t, repotest.URL(t)))
+}
+
+// add stores a waiting job.
+func (w *world) add() job.ID {
+	j := job.Job{
+		ID: app.NewID(), ClientID: apptest.ClientA, Type: job.Execute, WorkKind: job.SuccessFast, MaxAttempts: 1, Language: "en",
+		RequestID: "r", Definition: apptest.DefinitionOf(job.SuccessFast),
+	}
+	_, err := w.hub.store.InsertJob(w.T.Context(), job.Submission{Job: j, RequestHash: sha256.Sum256(j.ID[:])})
+	require.NoError(w.T, err)
+	return j.ID
+}
+
+// cancel changes a job without a notification.
+func (w *world) cancel(id job.ID) {
+	_, _, err := w.hub.store.Cancel(w.T.Context(), apptest.ClientA, id)
+	require.NoError(w.T, err)
+}
+
+// watch watches a job, or all of a client for the zero id.
+func (w *world) watch(id job.ID) <-chan job.Notification {
+	notifications, stop := w.hub.Watch(apptest.ClientA, id)
+	w.T.Cleanup(stop)
+	return notifications
+}
+
+// read reads a job's history as a stream does.
+func (w *world) read(id job.ID) job.Log {
+	log, err := w.hub.JobEvents(w.T.Context(), apptest.ClientA, id, 0, 100)
+	require.NoError(w.T, err)
+	return log
+}
+
+func (w *world) sweep() { require.NoError(w.T, w.hub.sweep(w.T.Context())) }
+
+func TestSweepMakesUpForLostNotifications(t *testing.T) {
+	w := stored(t)
+	changed, same, gone := w.add(), w.add(), w.add()
+	w.cancel(gone)
+	notifications, unchanged, deleted, feed := w.watch(changed), w.watch(same), w.watch(gone), w.watch(job.ID{})
+	for _, id := range []job.ID{changed, same, gone} {
+		w.read(id)
+	}
+	_, err := w.hub.ClientEvents(t.Context(), apptest.ClientA, job.Position{}, 100)
+	require.NoError(t, err)
+	for range 2 {
+		w.sweep()
+	}
+	w.requireQuiet(notifications, "nothing happened")
+	w.requireQuiet(feed, "nothing happened")
+
+	w.cancel(changed)
+	require.NoError(t, w.hub.store.Delete(t.Context(), apptest.ClientA, gone))
+	w.sweep()
+	require.Equal(t, job.Notification{ClientID: apptest.ClientA, JobID: changed}, w.requireHeard(notifications, "a lost notification"))
+	require.Equal(t, job.Notification{ClientID: apptest.ClientA}, w.requireHeard(feed, "a lost notification"))
+	w.requireHeard(deleted, "it is gone")
+	w.requireQuiet(unchanged, "no stampede")
+	require.Equal(t, 3.0, w.Metric(w.Metrics.Notifications.WithLabelValues("sweep")))
+
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, second(w.hub.JobEvents(canceled, apptest.ClientA, changed, 2, 10)))
+	w.sweep()
+	w.requireHeard(notifications, "whose reading failed, again")
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// Between a watcher's reading and the first sweep, notifications may be lost too; and a sweep may answer between a watcher's reading
+// and its report of it.
+func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
+	w := stored(t)
+	changed, same := w.add(), w.add()
+	first, second := w.watch(changed), w.watch(same)
+	w.read(changed)
+	w.read(same)
+	w.cancel(changed)
+	w.sweep()
+	w.requireHeard(first, "of the change")
+	w.requireQuiet(second, "no stampede")
+
+	late := w.add()
+	before := w.read(late) // unwatched: the hub does not learn of it
+	notifications := w.watch(late)
+	w.cancel(late)
+	w.sweep()
+	w.requireQuiet(notifications, "the sweep could not know")
+	w.hub.saw(apptest.ClientA, late, job.Position{Seq: before.Last})
+	w.sweep()
+	w.requireHeard(notifications, "what came after the reading")
+}
+
+// Sweeps are rare while notifications come in, and follow each other while storage is away.
+func TestSweepsFollowTheConnection(t *testing.T) {
+	closed := repotest.OpenURL(t, "postgres://127.0.0.1:1/none")
+	closed.Close()
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, closed)
+		w.watch(app.NewID())
+		require.False(t, w.hub.calm(calmRounds))
+		require.True(t, w.hub.calm(calmRounds+1))
+		w.Background(w.hub.Run)
+		apptest.Pass((calmRounds + 2) * SweepInterval)
+		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN", "msg": "cannot look for missed events"}), 3)
+		w.listener.up = false
+		require.False(t, w.hub.calm(calmRounds+1))
+	})
+}
+
+// waiting is a wait for a job to be final, of a watcher whose reads are scripted.
+type waiting struct {
+	*world
+	id    job.ID
+	reads int
+	read  func(context.Context) (*job.Job, error)
+	over  chan waited
+}
+
+type waited struct {
+	job  *job.Job
+	over bool
+	err  error
+}
+
+// await begins to wait, and lets it come to rest.
+func await(w *world, limit time.Duration, read func(context.Context) (*job.Job, error)) *waiting {
+	a := &waiting{world: w, id: app.NewID(), read: read, over: make(chan waited, 1)}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		j, over, err := w.hub.Await(ctx, apptest.ClientA, a.id, func(ctx context.Context) (*job.Job, error) {
+			a.reads++
+			return a.read(ctx)
+		}, func(j *job.Job) bool { return j.State.Final() })
+		a.over <- waited{j, over, err}
+	}()
+	synctest.Wait()
+	return a
+}
+
+// received gives the hub a notification about the job.
+func (a *waiting) received(n job.Notification) {
+	n.ClientID, n.JobID = apptest.ClientA, a.id
+	a.hub.Received(n)
+	synctest.Wait()
+}
+
+// is reads a job in a state.
+func is(s job.State) func(context.Context) (*job.Job, error) {
+	return func(context.Context) (*job.Job, error) { return &job.Job{State: s}, nil }
+}
+
+func TestAwait(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		a := await(w, time.Minute, is(job.Queued))
+		a.received(job.Notification{Attempt: 1, Progress: apptest.Percent(50)})
+		require.Equal(t, 1, a.reads, "progress is no reason to read")
+		a.received(job.Notification{})
+		require.Equal(t, 2, a.reads, "read again with each event")
+		a.read = is(job.Canceled)
+		a.received(job.Notification{})
+		require.Equal(t, waited{&job.Job{State: job.Canceled}, false, nil}, <-a.over)
+
+		a = await(w, time.Minute, is(job.Failed))
+		require.Equal(t, job.Failed, (<-a.over).job.State)
+		require.Equal(t, 1, a.reads, "what is done already")
+
+		began := time.Now()
+		require.Equal(t, waited{&job.Job{State: job.Running}, true, nil}, <-await(w, 30*time.Second, is(job.Running)).over)
+		require.Equal(t, 30*time.Second, time.Since(began))
+		require.Zero(t, w.Sum("watchers"))
+	})
+}
+
+// The change comes after the job was read and before anybody waits.
+func TestAwaitMissesNothingBetweenReadingAndWaiting(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		id, state := app.NewID(), job.Queued
+		j, over, err := w.hub.Await(t.Context(), apptest.ClientA, id, func(context.Context) (*job.Job, error) {
+			read := &job.Job{State: state}
+			state = job.Canceled
+			w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: id})
+			return read, nil
+		}, func(j *job.Job) bool { return j.State.Final() })
+		require.Equal(t, waited{&job.Job{State: job.Canceled}, false, nil}, waited{j, over, err})
+	})
+}
+
+func TestAwaitThroughTrouble(t *testing.T) {
+	hangs := func(ctx context.Context) (*job.Job, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		require.ErrorIs(t, (<-await(w, time.Second, hangs).over).err, context.DeadlineExceeded, "it was never read")
+		again := func(read func(context.Context) (*job.Job, error)) waited {
+			a := await(w, 10*time.Second, is(job.Queued))
+			a.read = read
+			a.received(job.Notification{})
+			return <-a.over
+		}
+		require.Equal(t, waited{&job.Job{State: job.Queued}, true, nil}, again(hangs), "the time was up while it was read again")
+		gone := job.Errorf(job.CodeJobNotFound, "gone")
+		require.Equal(t, waited{nil, false, gone}, again(func(context.Context) (*job.Job, error) { return nil, gone }), "the store's own answer")
+		require.Zero(t, w.Sum("watchers"))
+	})
+}
+
+// All watchers want to read at once when notifications come in again.
+func TestFewWatchersReadAtOnce(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		release := make(chan struct{})
+		var mu sync.Mutex
+		reading, read := 0, 0
+		for range 20 {
+			go inTurn(t.Context(), w.hub, func() (int, error) {
+				mu.Lock()
+				reading++
+				mu.Unlock()
+				<-release
+				mu.Lock()
+				read++
+				mu.Unlock()
+				return 0, nil
+			})
+		}
+		synctest.Wait()
+		require.Equal(t, MaxConcurrentReads, reading)
+		hasty, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, err := range []error{
+			second(w.hub.JobEvents(hasty, apptest.ClientA, app.NewID(), 0, 10)),
+			second(w.hub.ClientEvents(hasty, apptest.ClientA, job.Position{}, 10)),
+			(<-await(w, time.Second, is(job.Failed)).over).err,
+		} {
+			require.ErrorIs(t, err, context.DeadlineExceeded, "each read takes its turn")
+		}
+		close(release)
+		synctest.Wait()
+		require.Equal(t, 20, read)
+	})
+}
