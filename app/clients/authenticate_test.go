@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -35,16 +34,15 @@ func TestAuthenticate(t *testing.T) {
 		} {
 			require.Equal(t, want, k.code(bearer), "%q", bearer)
 		}
-		require.Equal(t, 3, k.fake.lookups, "what is not a key is not looked up")
 		caller, err := k.Authenticate(context.Background(), operatorToken)
 		require.NoError(t, err)
 		require.Equal(t, job.Caller{Admin: true, Operator: "admin"}, caller)
 
-		closed := newKeyWorld(t, func(c *Config) { c.Operators, c.OpenRegistration = operators.Tokens{}, false })
+		closed := k.elsewhere(func(c *Config) { c.Operators, c.OpenRegistration = operators.Tokens{}, false })
 		caller, err = closed.Authenticate(context.Background(), "")
 		require.Error(t, err, "no token is not an empty token")
 		require.Equal(t, anonymous, caller)
-		caller, err = newKeyWorld(t, func(c *Config) { c.Operators = operators.Tokens{} }).Authenticate(context.Background(), "")
+		caller, err = k.elsewhere(func(c *Config) { c.Operators = operators.Tokens{} }).Authenticate(context.Background(), "")
 		require.NoError(t, err, "anybody may register")
 		require.Equal(t, anonymous, caller)
 	})
@@ -52,65 +50,16 @@ func TestAuthenticate(t *testing.T) {
 
 func TestAKeyExpiresToTheInstant(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
-		k.Background(k.WatchKeys)
+		k.memory.connected(true)
 		key := k.newKey()
-		apptest.Pass(time.Until(key.ExpiresAt) - time.Nanosecond)
+		k.pass(key.ExpiresAt.Sub(k.store.Now()) - time.Microsecond)
 		require.Empty(t, k.code(key.Secret))
-		require.Empty(t, k.code(key.Secret))
-		require.Equal(t, 1, k.fake.lookups, "from memory")
-		apptest.Pass(time.Nanosecond)
+		require.Contains(t, k.memory.known, key.ID)
+		k.pass(time.Microsecond)
 		caller, err := k.Authenticate(context.Background(), key.Secret)
 		require.Equal(t, job.CodeTokenExpired, job.CodeOf(err))
 		require.Equal(t, key.ClientID, caller.ClientID, "for the log")
 	})
-}
-
-func TestKeysAreRememberedOnlyWhileChangesAreHeardOf(t *testing.T) {
-	withKeys(t, func(t *testing.T, k *keyWorld) {
-		key := k.newKey()
-		lookups := func(want int, why string) {
-			t.Helper()
-			require.Empty(t, k.code(key.Secret))
-			require.Equal(t, want, k.fake.lookups, why)
-		}
-		lookups(1, "")
-		lookups(2, "nobody watches yet")
-		stop := k.Background(k.WatchKeys)
-		lookups(3, "")
-		lookups(3, "remembered")
-		k.fake.changed(key.ID)
-		lookups(4, "forgotten on notice")
-		k.fake.connected(false)
-		lookups(5, "forgotten when the watch broke")
-		lookups(6, "and not remembered until it is back")
-		k.fake.connected(true)
-		lookups(7, "")
-		lookups(7, "")
-		stop()
-		synctest.Wait()
-		lookups(8, "")
-		lookups(9, "")
-	})
-}
-
-func TestAnOvertakenLookUpIsNotRemembered(t *testing.T) {
-	for name, overtake := range map[string]func(*keyWorld, job.IssuedKey){
-		"by a revocation":                  func(k *keyWorld, key job.IssuedKey) { require.NoError(k.t, k.revoke(admin, key.ClientID, key.ID)) },
-		"by a disconnected watch":          func(k *keyWorld, _ job.IssuedKey) { k.fake.connected(false) },
-		"by a watch that was disconnected": func(k *keyWorld, _ job.IssuedKey) { k.fake.connected(false); k.fake.connected(true) },
-	} {
-		apptest.Run(t, name, func(t *testing.T) {
-			k := newKeyWorld(t)
-			k.Background(k.WatchKeys)
-			key := k.newKey()
-			k.fake.onKey = func() {
-				k.fake.onKey = nil
-				overtake(k, key)
-			}
-			_ = k.code(key.Secret)
-			require.Empty(t, k.known)
-		})
-	}
 }
 
 // A wrong credential names a client by the public part of a key that exists.
@@ -121,27 +70,13 @@ func TestAWrongKeyNamesItsClient(t *testing.T) {
 		for _, named := range []string{key.Secret, public, public + "_wrong", key.Secret + "x", public + strings.Repeat("x", 200)} {
 			require.Equal(t, job.Caller{ClientID: key.ClientID, KeyID: key.ID}, k.Named(t.Context(), named), named)
 		}
-		lookups := k.fake.lookups
 		for _, none := range []string{"", "frk_", key.Secret[len(keyPrefix):], "frk_\xff\x0000000000_", operatorToken} {
 			require.Zero(t, k.Named(t.Context(), none), none)
 		}
-		require.Equal(t, lookups, k.fake.lookups, "what names no key is not looked up")
 		unknown, _ := newAPIKey()
 		require.Zero(t, k.Named(t.Context(), unknown))
-		k.fake.err = apptest.ErrStorage
+		k.store.Close()
 		require.Zero(t, k.Named(t.Context(), key.Secret))
-	})
-}
-
-func TestTheMemoryOfKeysIsBounded(t *testing.T) {
-	withKeys(t, func(t *testing.T, k *keyWorld) {
-		k.Background(k.WatchKeys)
-		for range maxRemembered {
-			k.known[randomBase62(keyIDLength)] = job.APIKey{}
-		}
-		key := k.newKey()
-		require.Empty(t, k.code(key.Secret))
-		require.Len(t, k.known, 1)
 	})
 }
 
@@ -163,6 +98,7 @@ func TestRevokedKeysArePublished(t *testing.T) {
 			return err
 		})
 		do("renew_key", func(ctx context.Context) (err error) {
+			k.pass(time.Microsecond)
 			renewed, err = k.RenewKey(ctx, callerOf(first), client)
 			return err
 		})
@@ -173,9 +109,45 @@ func TestRevokedKeysArePublished(t *testing.T) {
 			require.Equal(t, client.String(), span["forgerun.client_id"], action)
 			require.Equal(t, []any{nil, first.ID, renewed.ID, first.ID}[i], span["forgerun.key_id"], action)
 		}
-		require.Equal(t, hashAPIKey(renewed.Secret), k.fake.keys[0].SecretHash)
+		require.Equal(t, hashAPIKey(renewed.Secret), k.keys(client)[0].SecretHash)
 		require.NotContains(t, k.Log.String(), first.Secret[len(keyPrefix)+keyIDLength+1:])
 	})
+}
+
+// Keys are remembered while storage reports changes, up to a limit, and only if none came since the look-up began.
+func TestKeysAreRememberedOnlyWhileChangesAreHeardOf(t *testing.T) {
+	t.Parallel()
+	k, told := New(testKeys, nil, nil, nil), 0
+	stop := k.WatchKey("a", func() { told++ })
+	remembers := func(want bool, meanwhile func(), why string) {
+		t.Helper()
+		_, _, generation := k.memory.recall("a")
+		meanwhile()
+		k.memory.remember(job.APIKey{ID: "a"}, generation)
+		_, known, _ := k.memory.recall("a")
+		require.Equal(t, want, known, why)
+	}
+	nothing := func() {}
+	remembers(false, nothing, "nobody watches yet")
+	k.memory.connected(true)
+	remembers(true, nothing, "remembered")
+	k.memory.forget("b")
+	require.Len(t, k.memory.known, 1)
+	remembers(false, func() { k.memory.forget("a") }, "revoked since")
+	remembers(false, func() { k.memory.connected(false) }, "disconnected since")
+	remembers(false, nothing, "not until the watch is back")
+	k.memory.connected(true)
+	remembers(false, func() { k.memory.connected(false); k.memory.connected(true) }, "it was disconnected")
+	require.Equal(t, 4, told, "watchers look again after each change that there may have been")
+	stop()
+	k.memory.forget("a")
+	require.Equal(t, 4, told)
+
+	for range maxRemembered {
+		k.memory.known[randomBase62(keyIDLength)] = job.APIKey{}
+	}
+	remembers(true, nothing, "")
+	require.Len(t, k.memory.known, 1)
 }
 
 func TestAPIKeyFormat(t *testing.T) {

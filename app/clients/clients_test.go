@@ -2,6 +2,7 @@ package clients
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -9,9 +10,15 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
+
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
 const (
 	operatorToken = "the-operators-token"
@@ -30,28 +37,71 @@ var (
 	admin     = job.Caller{Admin: true}
 )
 
-// keyWorld is the use cases of clients and keys.
+// keyWorld is the use cases of clients and keys on a database with a frozen clock.
 type keyWorld struct {
 	*Service
 	*apptest.World
-	t    *testing.T
-	fake *fakeKeys
-}
-
-func newKeyWorld(t *testing.T, change ...func(*Config)) *keyWorld {
-	cfg := testKeys
-	for _, f := range change {
-		f(&cfg)
-	}
-	k := &keyWorld{t: t, World: apptest.NewWorld(t), fake: newFakeKeys()}
-	k.Service = New(cfg, k.fake, nil, k.Logger)
-	return k
+	t   *testing.T
+	url string
 }
 
 // withKeys runs a test of the use cases, with the usual configuration.
 func withKeys(t *testing.T, f func(t *testing.T, k *keyWorld)) {
 	t.Helper()
-	apptest.Bubble(t, func(t *testing.T) { f(t, newKeyWorld(t)) })
+	t.Parallel()
+	url := repotest.URL(t)
+	k := openKeys(t, url)
+	k.pass(time.Hour)
+	f(t, k)
+}
+
+// openKeys makes the use cases of one process.
+func openKeys(t *testing.T, url string, change ...func(*Config)) *keyWorld {
+	cfg := testKeys
+	for _, f := range change {
+		f(&cfg)
+	}
+	k := &keyWorld{t: t, url: url, World: apptest.NewWorld(t)}
+	store := repotest.OpenURL(t, url, func(c *repo.Config) { c.Clock = clock.New() })
+	_, err := store.ReadClockMove(t.Context())
+	require.NoError(t, err)
+	k.Service = New(cfg, store, store.Now, k.Logger)
+	return k
+}
+
+// pass lets time pass on the frozen clock.
+func (k *keyWorld) pass(d time.Duration) {
+	k.t.Helper()
+	_, finish, err := k.store.MoveClock(k.t.Context(), func(c testbed.ClockState) (testbed.ClockState, error) {
+		c.Now, c.Frozen = job.Time(time.Time(c.Now).Add(d)), true
+		return c, nil
+	})
+	require.NoError(k.t, err)
+	apptest.Must(finish(k.t.Context()))(k.t)
+}
+
+// elsewhere is another process on the same database.
+func (k *keyWorld) elsewhere(change ...func(*Config)) *keyWorld {
+	return openKeys(k.t, k.url, change...)
+}
+
+// cutOff is another process that remembers a key, and reaches storage no more.
+func (k *keyWorld) cutOff(key job.IssuedKey) *keyWorld {
+	other := k.elsewhere()
+	other.memory.connected(true)
+	require.NotNil(k.t, apptest.Must(other.find(k.t.Context(), key.ID))(k.t))
+	other.store.Close()
+	return other
+}
+
+// keys are all keys of a client, the newest first.
+func (k *keyWorld) keys(client job.ID) (keys []job.APIKey) {
+	k.t.Helper()
+	require.NoError(k.t, k.store.ChangeKeys(k.t.Context(), client, func(_ job.Client, _ time.Time, all []job.APIKey) (job.KeyChange, error) {
+		keys = all
+		return job.KeyChange{}, nil
+	}))
+	return keys
 }
 
 // second gives the error of a call that answers with a value, too.
@@ -83,6 +133,13 @@ func (k *keyWorld) refused(want job.Code, err error, why ...any) {
 	require.Equal(k.t, want, job.CodeOf(err), why...)
 }
 
+// storageFailed asserts that something failed for storage: whether the caller may do it is not known.
+func (k *keyWorld) storageFailed(err error) {
+	k.t.Helper()
+	require.Error(k.t, err)
+	require.Contains(k.t, job.CodeOf(err), "RFA_STORAGE")
+}
+
 // valid asserts that keys are good for authentication.
 func (k *keyWorld) valid(keys ...job.IssuedKey) {
 	k.t.Helper()
@@ -99,11 +156,19 @@ func (k *keyWorld) ended(want job.Code, keys ...job.IssuedKey) {
 	}
 }
 
+// create makes a key; then a microsecond passes, so that keys have an order.
 func (k *keyWorld) create(caller job.Caller, client job.ID, rotate bool) (job.IssuedKey, error) {
-	return k.CreateKey(context.Background(), caller, client, rotate, job.ScopeAll)
+	return k.scoped(caller, client, rotate, job.ScopeAll)
 }
 
+func (k *keyWorld) scoped(caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error) {
+	defer k.pass(time.Microsecond)
+	return k.CreateKey(context.Background(), caller, client, rotate, scope)
+}
+
+// renew is like create.
 func (k *keyWorld) renew(caller job.Caller, client job.ID) (job.IssuedKey, error) {
+	defer k.pass(time.Microsecond)
 	return k.RenewKey(context.Background(), caller, client)
 }
 
@@ -129,10 +194,9 @@ func TestCreateClient(t *testing.T) {
 		a := apptest.Must(k.CreateClient(context.Background(), anonymous))(t)
 		require.EqualValues(t, 4, a.ID[6]>>4, "a version 4 UUID")
 
-		closed := newKeyWorld(t, func(c *Config) { c.OpenRegistration = false })
+		closed := k.elsewhere(func(c *Config) { c.OpenRegistration = false })
 		k.refused(job.CodeInvalidCredentials, second(closed.CreateClient(context.Background(), anonymous)))
 		k.refused(job.CodeForbidden, second(closed.CreateClient(context.Background(), job.Caller{ClientID: apptest.ClientA})))
-		require.Empty(t, closed.fake.clients)
 		client := closed.newClient()
 		k.refused(job.CodeInvalidCredentials, second(closed.create(anonymous, client, false)))
 		closed.issue(closed.create(admin, client, false))
@@ -143,10 +207,10 @@ func TestCreateClient(t *testing.T) {
 func TestTheFirstKeyIsOpenOnceAndForAWhile(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		client := k.newClient()
-		k.refused(job.CodeInvalidCredentials, second(k.CreateKey(context.Background(), anonymous, client, false, job.ScopeRead)), "it may do all")
+		k.refused(job.CodeInvalidCredentials, second(k.scoped(anonymous, client, false, job.ScopeRead)), "it may do all")
 		key := k.issue(k.create(anonymous, client, false))
 		require.Equal(t, client, key.ClientID)
-		require.Equal(t, time.Now().Add(testKeys.TTL), key.ExpiresAt)
+		require.Equal(t, testKeys.TTL, key.ExpiresAt.Sub(key.CreatedAt))
 		caller := apptest.Must(k.Authenticate(context.Background(), key.Secret))(t)
 		require.Equal(t, callerOf(key), caller)
 		for _, rotate := range []bool{false, true} {
@@ -156,9 +220,9 @@ func TestTheFirstKeyIsOpenOnceAndForAWhile(t *testing.T) {
 		k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, client, false)), "not after a revocation either")
 
 		inTime, late := k.newClient(), k.newClient()
-		apptest.Pass(testKeys.RegistrationWindow)
+		k.pass(testKeys.RegistrationWindow)
 		k.issue(k.create(anonymous, inTime, false))
-		apptest.Pass(time.Nanosecond)
+		k.pass(time.Microsecond)
 		k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, late, false)), "the window is over")
 		k.issue(k.create(admin, late, false))
 		k.refused(job.CodeInvalidCredentials, second(k.create(anonymous, app.NewID(), false)), "which clients exist is nobody's business")
@@ -174,14 +238,14 @@ func TestAKeyThatEndedMeanwhileChangesNoKeys(t *testing.T) {
 		}
 		early, late := let(revoked), let(expired)
 		require.NoError(t, k.revoke(admin, revoked.ClientID, revoked.ID))
-		apptest.Pass(testKeys.TTL)
+		k.pass(testKeys.TTL)
 		for caller, code := range map[job.Caller]job.Code{early: job.CodeKeyDisabled, late: job.CodeTokenExpired} {
 			k.refused(code, second(k.create(caller, caller.ClientID, true)))
 			k.refused(code, second(k.create(caller, caller.ClientID, false)))
 			k.refused(code, second(k.renew(caller, caller.ClientID)))
 			k.refused(code, k.revoke(caller, caller.ClientID, caller.KeyID))
 		}
-		require.Len(t, k.fake.keys, 2)
+		require.Len(t, append(k.keys(revoked.ClientID), k.keys(expired.ClientID)...), 2)
 	})
 }
 
@@ -192,7 +256,7 @@ func TestRepeatedCreationGivesMetadataOnly(t *testing.T) {
 		again, err := k.create(callerOf(first), first.ClientID, false)
 		require.NoError(t, err)
 		require.Equal(t, job.IssuedKey{APIKey: first.APIKey}, again)
-		require.Len(t, k.fake.keys, 1)
+		require.Len(t, k.keys(first.ClientID), 1)
 
 		second := k.issue(k.create(callerOf(first), first.ClientID, true))
 		again = apptest.Must(k.create(admin, first.ClientID, false))(t)
@@ -209,31 +273,31 @@ func TestAReplacedKeyStaysValidForTheOverlap(t *testing.T) {
 			return k.renew(callerOf(old), old.ClientID)
 		},
 	} {
-		apptest.Run(t, name, func(t *testing.T) {
-			k := newKeyWorld(t)
-			k.Background(k.WatchKeys)
-			k.fake.changed = nil // the notices of changes come late
-			old := k.newKey()
-			k.valid(old)
-			key := k.issue(replace(k, old))
-			require.NotEqual(t, old.ID, key.ID)
-			apptest.Pass(testKeys.Overlap - time.Microsecond)
-			k.valid(old)
+		t.Run(name, func(t *testing.T) {
+			withKeys(t, func(t *testing.T, k *keyWorld) {
+				k.memory.connected(true) // and no notice of a change ever comes
+				old := k.newKey()
+				k.valid(old)
+				key := k.issue(replace(k, old))
+				require.NotEqual(t, old.ID, key.ID)
+				k.pass(testKeys.Overlap - 2*time.Microsecond)
+				k.valid(old)
 
-			lost := k.issue(replace(k, old)) // the first answer did not arrive: the old key still replaces
-			stored := apptest.Must(k.fake.Key(context.Background(), old.ID))(t)
-			require.Equal(t, key.ID, stored.ReplacedBy, "what took over first")
-			apptest.Pass(time.Microsecond)
-			k.ended(job.CodeTokenExpired, old) // its end does not move
-			k.valid(key, lost)
-			apptest.Pass(testKeys.Overlap)
-			k.ended(job.CodeTokenExpired, key)
-			k.valid(lost)
+				lost := k.issue(replace(k, old)) // the first answer did not arrive: the old key still replaces
+				stored := apptest.Must(k.store.Key(context.Background(), old.ID))(t)
+				require.Equal(t, key.ID, stored.ReplacedBy, "what took over first")
+				k.pass(time.Microsecond)
+				k.ended(job.CodeTokenExpired, old) // its end does not move
+				k.valid(key, lost)
+				k.pass(testKeys.Overlap)
+				k.ended(job.CodeTokenExpired, key)
+				k.valid(lost)
 
-			apptest.Pass(time.Until(lost.ExpiresAt) - time.Second)
-			k.issue(replace(k, lost))
-			apptest.Pass(time.Second)
-			k.ended(job.CodeTokenExpired, lost) // a replacement never lengthens a life
+				k.pass(lost.ExpiresAt.Sub(k.store.Now()) - time.Second)
+				k.issue(replace(k, lost))
+				k.pass(time.Second)
+				k.ended(job.CodeTokenExpired, lost) // a replacement never lengthens a life
+			})
 		})
 	}
 }
@@ -246,7 +310,7 @@ func TestRenewNeedsAKeyToRenew(t *testing.T) {
 		k.refused(job.CodeConflict, second(k.renew(admin, client)))
 		k.refused(job.CodeClientNotFound, second(k.renew(admin, app.NewID())), "a client that does not exist is not one without a key")
 		key := k.issue(k.create(admin, client, false))
-		apptest.Pass(testKeys.TTL)
+		k.pass(testKeys.TTL)
 		k.refused(job.CodeConflict, second(k.renew(admin, client)), "it has expired")
 		k.ended(job.CodeTokenExpired, key)
 	})
@@ -256,7 +320,7 @@ func TestRenewNeedsAKeyToRenew(t *testing.T) {
 // Promise: contract 15a
 func TestRevoke(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
-		k.Background(k.WatchKeys)
+		k.memory.connected(true) // and no notice of a change ever comes
 		key, other := k.newKey(), k.newKey()
 		k.valid(key)
 		k.refused(job.CodeInvalidCredentials, k.revoke(anonymous, key.ClientID, key.ID))
@@ -265,23 +329,15 @@ func TestRevoke(t *testing.T) {
 		k.refused(job.CodeClientNotFound, k.revoke(admin, app.NewID(), key.ID))
 		k.valid(key)
 
-		notify := k.fake.changed
-		k.fake.changed = func(string) {} // it is on its way: here none is needed
 		require.NoError(t, k.revoke(callerOf(key), key.ClientID, key.ID))
 		k.ended(job.CodeKeyDisabled, key)
-		at := *k.fake.keys[1].RevokedAt
-		apptest.Pass(time.Minute)
+		at := *k.keys(key.ClientID)[0].RevokedAt
+		k.pass(time.Minute)
 		require.NoError(t, k.revoke(admin, key.ClientID, key.ID), "again")
-		require.Equal(t, at, *k.fake.keys[1].RevokedAt)
+		require.Equal(t, at, *k.keys(key.ClientID)[0].RevokedAt)
 		require.Len(t, k.Log.Lines(t, map[string]any{"action": "revoke_key", "new": true}), 1)
 
-		k.valid(other)
-		k.fake.changed = notify
-		elsewhere := newKeyWorld(t)
-		elsewhere.store = k.fake
-		require.NoError(t, elsewhere.revoke(admin, other.ClientID, other.ID))
-		k.ended(job.CodeKeyDisabled, other) // it is heard of
-		apptest.Pass(testKeys.TTL)
+		k.pass(testKeys.TTL)
 		k.ended(job.CodeKeyDisabled, key) // revoked weighs more than expired
 	})
 }
@@ -299,9 +355,7 @@ func TestAClientHasAtMostTenValidKeys(t *testing.T) {
 		require.NoError(t, k.revoke(admin, client, keys[3].ID))
 		k.issue(k.renew(admin, client))
 
-		read := func() (job.IssuedKey, error) {
-			return k.CreateKey(context.Background(), admin, client, false, job.ScopeRead)
-		}
+		read := func() (job.IssuedKey, error) { return k.scoped(admin, client, false, job.ScopeRead) }
 		for range maxKeys {
 			k.issue(read())
 		}
@@ -323,20 +377,21 @@ func TestOtherClientsKeysDoNotExist(t *testing.T) {
 		} {
 			require.Equal(t, errNoClient, err, what)
 		}
-		require.Empty(t, k.fake.keys)
+		require.Empty(t, k.keys(client))
 	})
 }
 
 func TestKeyChangesReportStorageTrouble(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		key := k.newKey()
-		k.fake.err = apptest.ErrStorage
+		k.store.Close()
 		for _, err := range []error{
 			second(k.CreateClient(context.Background(), anonymous)),
-			second(k.create(admin, key.ClientID, true)), second(k.renew(admin, key.ClientID)), k.revoke(admin, key.ClientID, key.ID),
+			second(k.CreateKey(context.Background(), admin, key.ClientID, true, job.ScopeAll)),
+			second(k.RenewKey(context.Background(), admin, key.ClientID)), k.revoke(admin, key.ClientID, key.ID),
 			second(k.Authenticate(context.Background(), key.Secret)),
 		} {
-			require.ErrorIs(t, err, apptest.ErrStorage, "not 401: nobody knows")
+			k.storageFailed(err)
 		}
 	})
 }

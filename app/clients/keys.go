@@ -9,249 +9,73 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forgerun/forgerun/app"
-	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
-// keyring is what a rule decides by, under the lock of the client.
-type keyring struct {
-	client job.Client
-	now    time.Time
-	all    []job.APIKey // newest first
-	usable []job.APIKey // the current one first
-}
-
-// ofAll gives the keys that may do all. They follow one another; those with a
-// lesser scope stand beside them, replace none and are replaced by none.
-func ofAll(keys []job.APIKey) (all []job.APIKey) {
-	for _, key := range keys {
-		if key.Scope == job.ScopeAll {
-			all = append(all, key)
-		}
-	}
-	return all
-}
-
 // CreateKey makes a client's first key, or with rotate a new one that replaces
-// the current one. Otherwise, if there is a usable key, it answers with that
-// key's metadata and no secret: repeating the request is safe. A key with a lesser
+// the current one. Otherwise, if there is a usable key, it returns that key's
+// metadata and no secret: repeating the request is safe. A key with a lesser
 // scope than all is always a new one.
 func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error) {
-	by := job.KeyCreated
-	if rotate {
-		by = job.KeyRotated
-	}
 	if caller.Anonymous() && (scope != job.ScopeAll || !k.cfg.OpenRegistration) {
 		return job.IssuedKey{}, errNoCredentials
 	}
-	return k.change(ctx, "create_key", by, scope, caller, client, func(r keyring) (*job.APIKey, error) {
-		if caller.Anonymous() {
-			if len(r.all) > 0 || r.now.Sub(r.client.CreatedAt) > k.cfg.RegistrationWindow {
-				return nil, errNoCredentials
-			}
-			return nil, nil
+	wanted := job.APIKey{IssuedBy: job.KeyCreated, Scope: scope}
+	if rotate {
+		wanted.IssuedBy = job.KeyRotated
+	}
+	return k.issueKey(ctx, "create_key", caller, client, wanted, func(r keyring) (existing *job.APIKey, err error) {
+		switch {
+		case caller.Anonymous() && (len(r.keys) > 0 || r.now.Sub(r.client.CreatedAt) > k.cfg.RegistrationWindow):
+			return nil, errNoCredentials
+		case !caller.Anonymous() && !rotate && scope == job.ScopeAll && len(r.full) > 0:
+			current := slices.IndexFunc(r.full, func(key job.APIKey) bool { return key.ReplacedBy == "" })
+			return &r.full[max(0, current)], nil
 		}
-		if usable := ofAll(r.usable); len(usable) > 0 && !rotate && scope == job.ScopeAll {
-			return &usable[0], nil
-		}
-		return nil, superseded(caller, r.all)
+		return nil, r.superseded(caller.KeyID)
 	})
 }
 
 // RenewKey replaces the client's current key by a new one. The old one stays
-// valid for the overlap, so a lost answer can be made up for by renewing again;
-// and it can be renewed for RenewWindow after its end, see renewable.
+// valid for the overlap: if the response is lost, the client renews again. An
+// expired key can be renewed for RenewWindow after its end, see renewable.
 func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID) (job.IssuedKey, error) {
 	if caller.Expired && caller.ClientID != client {
 		return job.IssuedKey{}, errExpiredKey
 	}
-	return k.change(ctx, "renew_key", job.KeyRenewed, job.ScopeAll, caller, client, func(r keyring) (*job.APIKey, error) {
+	wanted := job.APIKey{IssuedBy: job.KeyRenewed, Scope: job.ScopeAll}
+	return k.issueKey(ctx, "renew_key", caller, client, wanted, func(r keyring) (*job.APIKey, error) {
 		switch {
 		case caller.Anonymous():
 			return nil, errNoCredentials
 		case caller.Expired:
-			return nil, k.renewable(caller.KeyID, r)
-		case len(ofAll(r.usable)) == 0:
+			return nil, r.renewable(caller.KeyID, k.cfg.RenewWindow)
+		case len(r.full) == 0:
 			return nil, job.Errorf(job.CodeConflict, "The client has no valid key to renew; create one instead.")
 		}
-		return nil, superseded(caller, r.all)
+		return nil, r.superseded(caller.KeyID)
 	})
-}
-
-// ended refuses a caller whose key has ended since the request began: a request that is kept pending must not make a key
-// that outlives the revocation. A key that had expired before is for the rule to judge.
-func ended(caller job.Caller, keys []job.APIKey, now time.Time) error {
-	if caller.KeyID == "" {
-		return nil
-	}
-	at := slices.IndexFunc(keys, func(key job.APIKey) bool { return key.ID == caller.KeyID })
-	switch {
-	case at < 0:
-		return errBadKey
-	case keys[at].RevokedAt != nil:
-		return errRevokedKey
-	case !caller.Expired && !now.Before(keys[at].ExpiresAt):
-		return errRenewable
-	}
-	return nil
-}
-
-// superseded refuses to let a replaced key change the keys of its client once a
-// newer one was used: who still holds it then may not be the owner. Until then it
-// can mend a lost answer.
-func superseded(caller job.Caller, all []job.APIKey) error {
-	at := slices.IndexFunc(all, func(key job.APIKey) bool { return key.ID == caller.KeyID })
-	if at < 0 || all[at].ReplacedBy == "" {
-		return nil
-	}
-	if slices.ContainsFunc(ofAll(all[:at]), func(newer job.APIKey) bool { return newer.UsedAt != nil }) {
-		return errReplacedKey
-	}
-	return nil
-}
-
-// renewable says why an expired key cannot be renewed; nil if it can be. Every
-// newer key of the client is a successor: one that a rotation made has ended all
-// older ones, and the first use of one shows that the client has it.
-func (k *Service) renewable(id string, r keyring) error {
-	at := slices.IndexFunc(r.all, func(key job.APIKey) bool { return key.ID == id })
-	if at < 0 {
-		return errBadKey // removed meanwhile
-	}
-	key, used := r.all[at], false
-	switch {
-	case key.RevokedAt != nil:
-		return errRevokedKey
-	case r.now.Sub(key.ExpiresAt) >= k.cfg.RenewWindow:
-		return errExpiredKey
-	}
-	for _, newer := range ofAll(r.all[:at]) {
-		if newer.IssuedBy == job.KeyRotated {
-			return errExpiredKey
-		}
-		used = used || newer.UsedAt != nil
-	}
-	if used {
-		return errSuperseded
-	}
-	return nil
-}
-
-// changeKeys changes keys under the lock of their client. This process uses none as it was after the commit; others are told.
-func (k *Service) changeKeys(ctx context.Context, client job.ID,
-	rule func(job.Client, time.Time, []job.APIKey) (job.KeyChange, error)) error {
-	var done job.KeyChange
-	err := k.store.ChangeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (change job.KeyChange, err error) {
-		change, err = rule(c, now, keys)
-		done = change
-		return change, err
-	})
-	if err == nil {
-		app.AfterCommit(ctx, func() {
-			for _, key := range done.Changed {
-				k.forget(key.ID)
-			}
-		})
-	}
-	return err
-}
-
-// change decides under the lock of the client: rule answers with the key to
-// hand out as it is, or nil to issue a new one in place of the usable ones.
-func (k *Service) change(ctx context.Context, action string, by job.KeyIssue, scope job.Scope, caller job.Caller, client job.ID,
-	rule func(keyring) (*job.APIKey, error)) (job.IssuedKey, error) {
-	if err := authorize(caller, client); err != nil {
-		return job.IssuedKey{}, err
-	}
-	var issued job.IssuedKey
-	err := k.changeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
-		switch {
-		case c.ID.IsZero() && caller.Anonymous():
-			return job.KeyChange{}, errNoCredentials // does not reveal which clients exist
-		case c.ID.IsZero():
-			return job.KeyChange{}, errNoClient
-		}
-		if err := ended(caller, keys, now); err != nil {
-			return job.KeyChange{}, err
-		}
-		ring := keyring{c, now, keys, usableKeys(keys, now)}
-		existing, err := rule(ring)
-		switch {
-		case err != nil:
-			return job.KeyChange{}, err
-		case existing != nil:
-			issued = job.IssuedKey{APIKey: *existing}
-			return job.KeyChange{}, nil
-		}
-		if n := len(ofAll(ring.usable)); scope == job.ScopeAll && n >= maxKeys || scope != job.ScopeAll && len(ring.usable)-n >= maxKeys {
-			return job.KeyChange{}, job.Errorf(job.CodeConflict, "The client has %d valid keys of this kind; revoke one first.", maxKeys)
-		}
-		var change job.KeyChange
-		issued, change = k.issue(ring, by, scope, caller)
-		return change, nil
-	})
-	if err != nil {
-		return job.IssuedKey{}, err
-	}
-	app.DescribeKey(trace.SpanFromContext(ctx), client, issued.ID)
-	k.logChange(ctx, "api key issued", action, client, slog.String("key_id", issued.ID), slog.Bool("new", issued.Secret != ""))
-	return issued, nil
-}
-
-// issue makes a new key that takes over from the usable ones: they stay valid
-// for the overlap at most.
-func (k *Service) issue(r keyring, by job.KeyIssue, scope job.Scope, caller job.Caller) (job.IssuedKey, job.KeyChange) {
-	secret, id := newAPIKey()
-	created := r.now.Truncate(time.Microsecond)
-	key := job.APIKey{
-		ID: id, ClientID: r.client.ID, SecretHash: hashAPIKey(secret), CreatedAt: created, ExpiresAt: created.Add(k.cfg.TTL), IssuedBy: by,
-		MadeBy: caller.KeyID, Scope: scope,
-	}
-	change := job.KeyChange{New: &key}
-	if scope != job.ScopeAll {
-		return job.IssuedKey{APIKey: key, Secret: secret}, change
-	}
-	for _, old := range ofAll(r.usable) {
-		if old.ReplacedBy != "" {
-			continue // its end is fixed already
-		}
-		old.ReplacedBy = id
-		if end := r.now.Add(k.cfg.Overlap); end.Before(old.ExpiresAt) {
-			old.ExpiresAt = end
-		}
-		change.Changed = append(change.Changed, old)
-	}
-	return job.IssuedKey{APIKey: key, Secret: secret}, change
 }
 
 // RevokeKey ends a key at once, and with it the keys that it made, since a thief
-// may have made them; the key that asks for it is spared, and what that one
-// made, unless it names itself. Revoking a revoked key changes nothing else.
+// may have made them. The key that asks for it is spared with what it made, unless
+// it names itself. Revoking a revoked key changes nothing else.
 func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error {
 	if caller.Anonymous() {
 		return errNoCredentials
 	}
-	if err := authorize(caller, client); err != nil {
-		return err
-	}
 	var revoked []job.APIKey
-	err := k.changeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
-		if c.ID.IsZero() {
-			return job.KeyChange{}, errNoClient
-		}
-		if err := ended(caller, keys, now); err != nil {
-			return job.KeyChange{}, err
-		}
-		if !slices.ContainsFunc(keys, func(key job.APIKey) bool { return key.ID == keyID }) {
+	err := k.changeKeys(ctx, caller, client, func(r keyring) (job.KeyChange, error) {
+		if key, _ := r.find(keyID); key == nil {
 			return job.KeyChange{}, job.Errorf(job.CodeRequestNotFound, "The client has no key with this id.")
 		}
-		if err := superseded(caller, keys); err != nil && caller.KeyID != keyID {
+		if err := r.superseded(caller.KeyID); err != nil && caller.KeyID != keyID {
 			return job.KeyChange{}, err
 		}
 		revoked = nil // storage may ask again
-		for _, key := range withMade(keys, keyID, caller.KeyID) {
+		for _, key := range withMade(r.keys, keyID, caller.KeyID) {
 			if key.RevokedAt == nil {
-				key.RevokedAt = &now
+				key.RevokedAt = &r.now
 				revoked = append(revoked, key)
 			}
 		}
@@ -280,12 +104,63 @@ func withMade(keys []job.APIKey, id, spared string) []job.APIKey {
 	return found
 }
 
-// logChange logs what was committed, with the request that asked for it.
-func (k *Service) logChange(ctx context.Context, message, action string, client job.ID, more ...slog.Attr) {
-	app.AfterCommit(ctx, func() {
-		attrs := []slog.Attr{
-			slog.String("action", action), slog.String("request_id", telemetry.RequestOf(ctx)), slog.String("client_id", client.String()),
+// issueKey makes a new key for a client, unless rule refuses or returns an existing key to answer with.
+func (k *Service) issueKey(ctx context.Context, action string, caller job.Caller, client job.ID, wanted job.APIKey,
+	rule func(keyring) (existing *job.APIKey, err error)) (job.IssuedKey, error) {
+	var issued job.IssuedKey
+	err := k.changeKeys(ctx, caller, client, func(r keyring) (job.KeyChange, error) {
+		existing, err := rule(r)
+		switch {
+		case err != nil:
+			return job.KeyChange{}, err
+		case existing != nil:
+			issued = job.IssuedKey{APIKey: *existing}
+			return job.KeyChange{}, nil
+		case wanted.Scope == job.ScopeAll && len(r.full) >= maxKeys || wanted.Scope != job.ScopeAll && r.scoped >= maxKeys:
+			return job.KeyChange{}, job.Errorf(job.CodeConflict, "The client has %d valid keys of this kind; revoke one first.", maxKeys)
 		}
-		k.log.LogAttrs(ctx, slog.LevelInfo, message, append(attrs, more...)...)
+		issued = job.IssuedKey{APIKey: wanted}
+		issued.Secret, issued.ID = newAPIKey()
+		issued.ClientID, issued.SecretHash, issued.MadeBy = client, hashAPIKey(issued.Secret), caller.KeyID
+		issued.CreatedAt = r.now.Truncate(time.Microsecond)
+		issued.ExpiresAt = issued.CreatedAt.Add(k.cfg.TTL)
+		return job.KeyChange{New: &issued.APIKey, Changed: r.replaced(issued.APIKey, k.cfg.Overlap)}, nil
 	})
+	if err != nil {
+		return job.IssuedKey{}, err
+	}
+	app.DescribeKey(trace.SpanFromContext(ctx), client, issued.ID)
+	k.logChange(ctx, "api key issued", action, client, slog.String("key_id", issued.ID), slog.Bool("new", issued.Secret != ""))
+	return issued, nil
+}
+
+// changeKeys has decide change a client's keys under the lock of the client. Other clients than the caller do not exist for it. After the
+// commit this process forgets the changed keys; storage tells the others.
+func (k *Service) changeKeys(ctx context.Context, caller job.Caller, client job.ID, decide func(keyring) (job.KeyChange, error)) error {
+	if !caller.Admin && !caller.Anonymous() && caller.ClientID != client {
+		return errNoClient
+	}
+	var done job.KeyChange
+	err := k.store.ChangeKeys(ctx, client, func(c job.Client, now time.Time, keys []job.APIKey) (change job.KeyChange, err error) {
+		r := newKeyring(c, now, keys)
+		switch {
+		case c.ID.IsZero() && caller.Anonymous():
+			return change, errNoCredentials // does not reveal which clients exist
+		case c.ID.IsZero():
+			return change, errNoClient
+		}
+		if err = r.ended(caller); err == nil {
+			change, err = decide(r)
+			done = change
+		}
+		return change, err
+	})
+	if err == nil {
+		app.AfterCommit(ctx, func() {
+			for _, key := range done.Changed {
+				k.memory.forget(key.ID)
+			}
+		})
+	}
+	return err
 }

@@ -2,7 +2,6 @@ package clients
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -26,7 +25,7 @@ func (k *keyWorld) present(key job.IssuedKey) (job.IssuedKey, error) {
 func (k *keyWorld) expired() job.IssuedKey {
 	key := k.newKey()
 	require.Empty(k.t, k.code(key.Secret), "it was used")
-	apptest.Pass(testKeys.TTL)
+	k.pass(testKeys.TTL)
 	require.Equal(k.t, job.CodeTokenExpired, k.code(key.Secret))
 	return key
 }
@@ -35,16 +34,16 @@ func (k *keyWorld) expired() job.IssuedKey {
 func TestAnExpiredKeyIsRenewedWithinTheWindow(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		key := k.expired()
-		apptest.Pass(testKeys.RenewWindow - time.Microsecond)
+		k.pass(testKeys.RenewWindow - 2*time.Microsecond)
 		next := k.issue(k.present(key))
 		k.ended(job.CodeTokenExpired, key) // for everything else it stays expired
 		k.valid(next)
 
 		late := k.expired()
-		apptest.Pass(testKeys.RenewWindow)
+		k.pass(testKeys.RenewWindow)
 		k.refused(job.CodeTokenExpired, second(k.present(late)))
 
-		off := newKeyWorld(t, func(c *Config) { c.RenewWindow = 0 })
+		off := k.elsewhere(func(c *Config) { c.RenewWindow = 0 })
 		k.refused(job.CodeTokenExpired, second(off.present(off.expired())))
 	})
 }
@@ -54,7 +53,7 @@ func TestALostAnswerIsMendedByAnotherRenewal(t *testing.T) {
 		key := k.expired()
 		lost := k.issue(k.present(key))
 		got := k.issue(k.present(key))
-		apptest.Pass(testKeys.Overlap)
+		k.pass(testKeys.Overlap)
 		k.ended(job.CodeTokenExpired, lost) // the one that nobody has ends with the overlap
 		k.valid(got)
 		for _, old := range []job.IssuedKey{key, lost} {
@@ -64,7 +63,7 @@ func TestALostAnswerIsMendedByAnotherRenewal(t *testing.T) {
 
 		replaced := k.newKey()
 		unseen := k.issue(k.present(replaced)) // before its end
-		apptest.Pass(testKeys.Overlap)
+		k.pass(testKeys.Overlap)
 		k.issue(k.present(replaced))
 		_ = unseen
 	})
@@ -74,7 +73,7 @@ func TestWhatARotationOrARevocationEndedIsNotRenewed(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		rotated := k.newKey()
 		k.issue(k.create(callerOf(rotated), rotated.ClientID, true))
-		apptest.Pass(testKeys.Overlap)
+		k.pass(testKeys.Overlap)
 		k.refused(job.CodeTokenExpired, second(k.present(rotated)))
 
 		older := k.expired()
@@ -92,37 +91,29 @@ func TestWhatARotationOrARevocationEndedIsNotRenewed(t *testing.T) {
 
 func TestAFirstUseIsWrittenOnceAndBeforeItCounts(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
-		defer k.Background(k.WatchKeys)()
 		key := k.newKey()
-		k.fake.useErr = apptest.ErrStorage
-		_, err := k.Authenticate(context.Background(), key.Secret)
-		require.ErrorIs(t, err, apptest.ErrStorage, "a use that nobody remembers is none")
-		k.fake.useErr = nil
+		k.storageFailed(second(k.cutOff(key).Authenticate(context.Background(), key.Secret))) // a use that nobody remembers is none
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() { _, _ = k.Authenticate(context.Background(), key.Secret) })
 		}
 		all.Wait()
-		written := k.fake.written
-		for range 10 {
-			k.valid(key)
-		}
-		require.NotNil(t, k.fake.keys[0].UsedAt)
-		require.Equal(t, written, k.fake.written, "later uses write nothing")
+		used := k.keys(key.ClientID)[0].UsedAt
+		require.NotNil(t, used)
+		k.cutOff(key).valid(key) // later uses write nothing
 	})
 }
 
 func TestAKeyIsRemovedBeforeItsFirstUse(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
-		defer k.Background(k.WatchKeys)()
-		key := k.newKey()
-		k.fake.useErr = apptest.ErrStorage // the process remembers the key, which is unused
-		require.ErrorIs(t, second(k.Authenticate(context.Background(), key.Secret)), apptest.ErrStorage)
-		k.fake.useErr, k.fake.keys = nil, nil
-		for range 2 {
-			k.ended(job.CodeInvalidCredentials, key)
-		}
-		require.Equal(t, 1, k.fake.written, "it is remembered no longer")
+		k.memory.connected(true)
+		key := job.IssuedKey{APIKey: job.APIKey{ExpiresAt: k.store.Now().Add(time.Hour)}}
+		key.Secret, key.ID = newAPIKey()
+		key.SecretHash = hashAPIKey(key.Secret)
+		_, _, generation := k.memory.recall(key.ID)
+		k.memory.remember(key.APIKey, generation)
+		k.ended(job.CodeInvalidCredentials, key)
+		require.Empty(t, k.memory.known, "it is remembered no longer")
 	})
 }
 
@@ -151,7 +142,6 @@ func TestAReplacedKeyChangesNothingOnceItsSuccessorWasUsed(t *testing.T) {
 
 func TestRevokeEndsWhatTheKeyMade(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
-		k.Background(k.WatchKeys)
 		leaked := k.newKey()
 		thiefs := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
 		deeper := k.issue(k.renew(callerOf(thiefs), leaked.ClientID))
@@ -172,7 +162,7 @@ func TestRevokeEndsWhatTheKeyMade(t *testing.T) {
 func TestKeysOfALesserScopeStandBeside(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		scoped := func(caller job.Caller, client job.ID, scope job.Scope) (job.IssuedKey, error) {
-			return k.CreateKey(context.Background(), caller, client, false, scope)
+			return k.scoped(caller, client, false, scope)
 		}
 		client := k.newClient()
 		require.Equal(t, job.CodeInvalidCredentials, job.CodeOf(second(scoped(anonymous, client, job.ScopeRead))), "the first key may do all")
@@ -184,118 +174,10 @@ func TestKeysOfALesserScopeStandBeside(t *testing.T) {
 
 		k.issue(k.renew(callerOf(all), client)) // lost: the use of a lesser key says nothing about it
 		newest := k.issue(k.renew(callerOf(all), client))
-		apptest.Pass(testKeys.Overlap)
+		k.pass(testKeys.Overlap)
 		k.ended(job.CodeTokenExpired, all)
 		k.valid(read, submit, newest) // they were not replaced
 		require.NoError(t, k.revoke(callerOf(newest), client, all.ID))
 		k.ended(job.CodeKeyDisabled, read) // the revoked key made it
 	})
-}
-
-// fakeKeys stores clients and keys, and tells of every change once somebody
-// watches.
-type fakeKeys struct {
-	mu      sync.Mutex
-	clients map[job.ID]job.Client
-	keys    []job.APIKey // newest first
-	lookups int
-	written int // calls of UseKey
-	useErr  error
-	err     error
-	onKey   func() // after a look-up, before its answer
-
-	changed   func(string)
-	connected func(bool)
-}
-
-func newFakeKeys() *fakeKeys { return &fakeKeys{clients: map[job.ID]job.Client{}} }
-
-func (f *fakeKeys) InsertClient(_ context.Context, id job.ID) (job.Client, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil {
-		return job.Client{}, f.err
-	}
-	f.clients[id] = job.Client{ID: id, CreatedAt: time.Now()}
-	return f.clients[id], nil
-}
-
-func (f *fakeKeys) NameClient(_ context.Context, id job.ID, _ string) (bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, exists := f.clients[id]
-	return exists, f.err
-}
-
-func (f *fakeKeys) Key(_ context.Context, id string) (*job.APIKey, error) {
-	f.mu.Lock()
-	f.lookups++
-	err, found, then := f.err, (*job.APIKey)(nil), f.onKey
-	for _, k := range f.keys {
-		if k.ID == id {
-			found = &k
-		}
-	}
-	f.mu.Unlock()
-	if then != nil {
-		then()
-	}
-	return found, err
-}
-
-func (f *fakeKeys) UseKey(_ context.Context, id string) (exists bool, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.useErr != nil {
-		return false, f.useErr
-	}
-	f.written++
-	for i := range f.keys {
-		if f.keys[i].ID != id {
-			continue
-		}
-		exists = true
-		if now := time.Now(); f.keys[i].UsedAt == nil {
-			f.keys[i].UsedAt = &now
-		}
-	}
-	return exists, nil
-}
-
-func (f *fakeKeys) ChangeKeys(_ context.Context, client job.ID,
-	decide func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error)) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil {
-		return f.err
-	}
-	var own []job.APIKey
-	for _, k := range f.keys {
-		if k.ClientID == client {
-			own = append(own, k)
-		}
-	}
-	change, err := decide(f.clients[client], time.Now(), own)
-	if err != nil {
-		return err
-	}
-	for _, k := range change.Changed {
-		f.keys[slices.IndexFunc(f.keys, func(old job.APIKey) bool { return old.ID == k.ID })] = k
-		if f.changed != nil {
-			f.changed(k.ID)
-		}
-	}
-	if change.New != nil {
-		f.keys = slices.Insert(f.keys, 0, *change.New)
-	}
-	return nil
-}
-
-func (f *fakeKeys) WatchKeys(ctx context.Context, changed func(string), connected func(bool)) {
-	f.mu.Lock()
-	f.changed, f.connected = changed, connected
-	f.mu.Unlock()
-	connected(true)
-	<-ctx.Done()
-	connected(false)
 }

@@ -58,7 +58,7 @@ var mayImport = []packageRule{
 	{"internal/stack", []string{"client"}},
 
 	{"app", []string{"job", "internal/telemetry", "repo"}},
-	{"app/clients", []string{"app", "job", "internal/operators", "internal/telemetry"}},
+	{"app/clients", []string{"app", "job", "internal/operators", "internal/telemetry", "repo", "internal/clock test", "job/testbed test"}},
 	{"app/events", []string{"app", "job", "repo"}},
 	{"app/batches", []string{"app", "job", "internal/telemetry"}},
 	{"app/overview", []string{"job", "job/admin", "repo", "app test"}},

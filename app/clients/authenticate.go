@@ -1,0 +1,107 @@
+package clients
+
+import (
+	"context"
+	"crypto/subtle"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+var (
+	errNoCredentials = job.Errorf(job.CodeInvalidCredentials, "This request needs an API key: Authorization: Bearer frk_...")
+	errBadKey        = job.Errorf(job.CodeInvalidCredentials, "The API key is not valid. Send it whole: Authorization: Bearer frk_...")
+	errExpiredKey    = job.Errorf(job.CodeTokenExpired, "The API key has expired, and cannot be renewed any more. Use a newer key of this "+
+		"client, or ask the operator for one.")
+	errRenewable = job.Errorf(job.CodeTokenExpired, "The API key has expired. Renew it: POST /v1/clients/{client_id}/keys/renew "+
+		"still takes it.")
+	errSuperseded = job.Errorf(job.CodeForbidden, "A newer key of this client has been used, so that the expired one cannot be renewed any "+
+		"more. Use the newer key, or ask the operator for one.")
+	errReplacedKey = job.Errorf(job.CodeForbidden, "This key was replaced, and a newer key of this client has been used, so that it cannot "+
+		"change keys any more. Use the newer key, or ask the operator.")
+	errReader = job.Errorf(job.CodeForbidden, "This is the token of an operator who may read only, which is for the admin address. "+
+		"Here it opens nothing.")
+	errRevokedKey = job.Errorf(job.CodeKeyDisabled, "The API key was revoked.")
+	errNoClient   = job.Errorf(job.CodeClientNotFound, "No client with this id was found.")
+	errAdminOnly  = job.Errorf(job.CodeForbidden, "Open registration is off on this server: only the operator may create clients.")
+)
+
+// Authenticate returns who presents the credentials (section 14). A caller without any
+// is anonymous while registration is open, and refused otherwise, before storage is
+// asked. The first use of a key is recorded before the key is accepted. With the error for
+// an expired key the caller is Expired: it may be renewed.
+func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
+	if bearer == "" {
+		if k.cfg.OpenRegistration {
+			return job.Caller{}, nil
+		}
+		return job.Caller{}, errNoCredentials
+	}
+	if operator, ok := k.cfg.Operators.Find(bearer); ok {
+		if operator.ReadOnly {
+			return job.Caller{}, errReader
+		}
+		return job.Caller{Admin: true, Operator: operator.Name}, nil
+	}
+	id, ok := parseAPIKey(bearer)
+	if !ok {
+		return job.Caller{}, errBadKey
+	}
+	key, err := k.find(ctx, id)
+	if err != nil {
+		return job.Caller{}, err
+	}
+	if key == nil || !sameSecret(hashAPIKey(bearer), key.SecretHash) {
+		return job.Caller{}, errBadKey
+	}
+	caller := job.Caller{ClientID: key.ClientID, KeyID: key.ID, Scope: key.Scope}
+	caller.Expired = key.RevokedAt == nil && !k.clock().Before(key.ExpiresAt)
+	switch {
+	case key.RevokedAt != nil:
+		return caller, errRevokedKey
+	case !caller.Expired:
+		return caller, k.use(ctx, key)
+	case k.clock().Sub(key.ExpiresAt) < k.cfg.RenewWindow:
+		return caller, errRenewable
+	}
+	return caller, errExpiredKey
+}
+
+// use records the first use of a key durably: from then on no older one can be renewed.
+// Later uses cost nothing. Keys of clients that were never used are removed some time.
+func (k *Service) use(ctx context.Context, key *job.APIKey) error {
+	if key.UsedAt != nil {
+		return nil
+	}
+	exists, err, _ := k.uses.Do(key.ID, func() (any, error) {
+		return k.store.UseKey(context.WithoutCancel(ctx), key.ID) // others wait for it too
+	})
+	switch {
+	case err != nil:
+		return err
+	case !exists.(bool):
+		k.memory.forget(key.ID)
+		return errBadKey
+	}
+	if known, ok, generation := k.memory.recall(key.ID); ok {
+		now := k.clock()
+		known.UsedAt = &now
+		k.memory.remember(known, generation)
+	}
+	return nil
+}
+
+func sameSecret(a, b [32]byte) bool { return subtle.ConstantTimeCompare(a[:], b[:]) == 1 }
+
+// Named returns the client and the id of the key that a credential names by its public part; zero if there is no such key. The
+// credential may be wrong: the answer is for the log only.
+func (k *Service) Named(ctx context.Context, credential string) job.Caller {
+	id, ok := publicPart(credential)
+	if !ok {
+		return job.Caller{}
+	}
+	key, err := k.find(ctx, id)
+	if err != nil || key == nil {
+		return job.Caller{}
+	}
+	return job.Caller{ClientID: key.ClientID, KeyID: key.ID}
+}

@@ -1,0 +1,108 @@
+package clients
+
+import (
+	"slices"
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// keyring is a client with its keys, under the lock of the client. Keys that may do all follow one another; those with
+// a lesser scope replace none and are replaced by none.
+type keyring struct {
+	client job.Client
+	now    time.Time
+	keys   []job.APIKey // newest first
+	full   []job.APIKey // those that authenticate now and may do all
+	scoped int          // how many with a lesser scope authenticate now
+}
+
+func newKeyring(c job.Client, now time.Time, keys []job.APIKey) keyring {
+	r := keyring{client: c, now: now, keys: keys}
+	for _, key := range keys {
+		switch {
+		case key.RevokedAt != nil || !now.Before(key.ExpiresAt):
+		case key.Scope == job.ScopeAll:
+			r.full = append(r.full, key)
+		default:
+			r.scoped++
+		}
+	}
+	return r
+}
+
+// find returns a key, nil if it is gone, and the newer ones that may do all.
+func (r keyring) find(id string) (key *job.APIKey, newer []job.APIKey) {
+	for i := range r.keys {
+		switch {
+		case r.keys[i].ID == id:
+			return &r.keys[i], newer
+		case r.keys[i].Scope == job.ScopeAll:
+			newer = append(newer, r.keys[i])
+		}
+	}
+	return nil, nil
+}
+
+func anyUsed(keys []job.APIKey) bool {
+	return slices.ContainsFunc(keys, func(key job.APIKey) bool { return key.UsedAt != nil })
+}
+
+// ended refuses a caller whose key has ended since the request began: a request that is kept pending must not make a key
+// that outlives the revocation. For a key that had expired before, renewable decides.
+func (r keyring) ended(caller job.Caller) error {
+	key, _ := r.find(caller.KeyID)
+	switch {
+	case caller.KeyID == "":
+	case key == nil:
+		return errBadKey
+	case key.RevokedAt != nil:
+		return errRevokedKey
+	case !caller.Expired && !r.now.Before(key.ExpiresAt):
+		return errRenewable
+	}
+	return nil
+}
+
+// superseded refuses to let a replaced key change keys once a newer one was used:
+// whoever still holds it then may not be the owner. Until then it can make up for a lost response.
+func (r keyring) superseded(id string) error {
+	if key, newer := r.find(id); key != nil && key.ReplacedBy != "" && anyUsed(newer) {
+		return errReplacedKey
+	}
+	return nil
+}
+
+// renewable returns why an expired key cannot be renewed; nil if it can be. Every
+// newer key of the client is a successor: a rotation has ended all older ones, and
+// the first use of a successor shows that the client has it.
+func (r keyring) renewable(id string, window time.Duration) error {
+	key, newer := r.find(id)
+	switch {
+	case r.now.Sub(key.ExpiresAt) >= window,
+		slices.ContainsFunc(newer, func(key job.APIKey) bool { return key.IssuedBy == job.KeyRotated }):
+		return errExpiredKey
+	case anyUsed(newer):
+		return errSuperseded
+	}
+	return nil
+}
+
+// replaced returns the keys that a new one takes over from, valid for the overlap at most. The end of a key that was replaced
+// before does not move.
+func (r keyring) replaced(by job.APIKey, overlap time.Duration) (changed []job.APIKey) {
+	if by.Scope != job.ScopeAll {
+		return nil
+	}
+	for _, old := range r.full {
+		if old.ReplacedBy != "" {
+			continue
+		}
+		old.ReplacedBy = by.ID
+		if end := r.now.Add(overlap); end.Before(old.ExpiresAt) {
+			old.ExpiresAt = end
+		}
+		changed = append(changed, old)
+	}
+	return changed
+}

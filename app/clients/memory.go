@@ -1,0 +1,103 @@
+package clients
+
+import (
+	"context"
+	"sync"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// maxRemembered limits the keys that a process remembers.
+const maxRemembered = 10_000
+
+// memory holds the keys that were looked up, while storage reports every change.
+type memory struct {
+	mu         sync.Mutex
+	watching   bool
+	generation uint64 // raised by every change
+	known      map[string]job.APIKey
+	watches    map[*func()]string // the key that each is about
+}
+
+func newMemory() memory {
+	return memory{known: map[string]job.APIKey{}, watches: map[*func()]string{}}
+}
+
+// WatchKeys keeps what this process remembers of keys true, until ctx ends.
+func (k *Service) WatchKeys(ctx context.Context) {
+	k.store.WatchKeys(ctx, k.memory.forget, k.memory.connected)
+}
+
+// WatchKey calls changed when a key may have changed, in whichever process, until stop is called. changed must not block.
+func (k *Service) WatchKey(id string, changed func()) (stop func()) {
+	m := &k.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watches[&changed] = id
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.watches, &changed)
+	}
+}
+
+func (m *memory) forget(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.generation++
+	delete(m.known, id)
+	for changed, of := range m.watches {
+		if of == id {
+			(*changed)()
+		}
+	}
+}
+
+// connected forgets all keys. Watched ones may have changed unnoticed; they are looked up when storage is back.
+func (m *memory) connected(up bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.generation++
+	m.watching = up
+	clear(m.known)
+	if !up {
+		return
+	}
+	for changed := range m.watches {
+		(*changed)()
+	}
+}
+
+// recall returns a remembered key, and the generation for remember.
+func (m *memory) recall(id string) (key job.APIKey, known bool, generation uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key, known = m.known[id]
+	return key, known, m.generation
+}
+
+// remember keeps a key that was looked up, unless keys changed since that generation.
+func (m *memory) remember(key job.APIKey, generation uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.watching || m.generation != generation {
+		return
+	}
+	if len(m.known) >= maxRemembered {
+		clear(m.known)
+	}
+	m.known[key.ID] = key
+}
+
+// find returns a key by its id, from memory or from storage; nil if there is none.
+func (k *Service) find(ctx context.Context, id string) (*job.APIKey, error) {
+	found, known, generation := k.memory.recall(id)
+	if known {
+		return &found, nil
+	}
+	key, err := k.store.Key(ctx, id)
+	if err == nil && key != nil {
+		k.memory.remember(*key, generation)
+	}
+	return key, err
+}
