@@ -2,55 +2,91 @@ package maintenance
 
 import (
 	"context"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
 )
 
 const (
 	leaderLease    = 5 * time.Second
 	leaderInterval = time.Second
+	backlogMemory  = time.Minute // how long the backlog is shown after a leadership that was not given up
 )
 
-// lead keeps trying to get or keep the lease. It is counted from before each
-// request, so this side gives up before storage does.
+// leader runs tasks while this process holds the leader's lease.
+type leader struct {
+	id job.ID
+	// elect takes or keeps the lease. It takes it from another holder when it has run out for at least vacant; a lease of 0 is free
+	// for everybody at once.
+	elect   func(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error)
+	resign  func(ctx context.Context, holder job.ID) error
+	metrics *app.Metrics
+	log     *slog.Logger
+	tasks   []*task
+
+	mu      sync.Mutex
+	until   time.Time     // zero while this process does not lead
+	lapse   *time.Timer   // ends the leadership in time, and later the showing of the backlog
+	leads   chan struct{} // closed while this process leads
+	elected chan struct{} // has the backlog counted at once
+}
+
+func newLeader(elect func(context.Context, job.ID, time.Duration, time.Duration) (bool, error),
+	resign func(context.Context, job.ID) error, m *app.Metrics, log *slog.Logger,
+) *leader {
+	return &leader{id: app.NewID(), elect: elect, resign: resign, metrics: m, log: log, leads: make(chan struct{}),
+		elected: make(chan struct{}, 1)}
+}
+
+// run works until ctx ends, then gives up the lease.
+func (l *leader) run(ctx context.Context) {
+	var loops sync.WaitGroup
+	loops.Go(func() { l.lead(ctx) })
+	for _, t := range l.tasks {
+		loops.Go(func() { l.repeat(ctx, t) })
+	}
+	loops.Wait()
+}
+
+// lead keeps trying to get or keep the lease. It is counted from before each request, so this side gives up before storage does.
 //
-// A process in which a vital task is blocked leaves the lease open: it goes on
-// with what works, and a process that is not blocked takes over at once. It takes the lease
-// itself only when it was free for a whole lease: part of the work done is
-// better than none.
-func (m *Maintenance) lead(ctx context.Context) {
+// A process in which a vital task is blocked leaves the lease open: it continues with what works, and a process that is not blocked
+// takes over at once. It takes the lease itself only when it was free for a whole lease: part of the work done is better than none.
+func (l *leader) lead(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := time.Now()
 		lease, vacant := leaderLease, time.Duration(0)
-		if m.watch(ctx, asked) {
+		if l.watch(ctx, asked) {
 			lease, vacant = 0, leaderLease
 		}
-		leads, err := m.deps.Store.Lead(ctx, m.id, lease, vacant)
+		leads, err := l.elect(ctx, l.id, lease, vacant)
 		if ctx.Err() == nil {
-			m.deps.Metrics.Round("leader", time.Since(asked), err)
+			l.metrics.Round("leader", time.Since(asked), err)
 		}
 		switch {
 		case err == nil:
-			m.setLeading(leads, asked)
+			l.setLeading(leads, asked)
 		case ctx.Err() == nil:
-			m.deps.Log.WarnContext(ctx, "leader election failed", "action", "lead", app.ErrorFields(err))
+			l.log.WarnContext(ctx, "leader election failed", "action", "lead", app.ErrorFields(err))
 		}
 		if !app.Sleep(ctx, leaderInterval) {
 			break
 		}
 	}
-	m.setLeading(false, time.Time{})
+	l.setLeading(false, time.Time{})
 	resigning, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaderInterval)
 	defer cancel()
-	if err := m.deps.Store.Resign(resigning, m.id); err != nil {
-		m.deps.Log.WarnContext(ctx, "cannot resign as leader; the lease will run out", "action", "resign", app.ErrorFields(err))
+	if err := l.resign(resigning, l.id); err != nil {
+		l.log.WarnContext(ctx, "cannot resign as leader; the lease will run out", "action", "resign", app.ErrorFields(err))
 	}
 }
 
 // watch notes which of the vital tasks are blocked, and reports whether any is.
-func (m *Maintenance) watch(ctx context.Context, now time.Time) (blocked bool) {
-	for _, t := range m.tasks {
+func (l *leader) watch(ctx context.Context, now time.Time) (blocked bool) {
+	for _, t := range l.tasks {
 		if !t.vital {
 			continue
 		}
@@ -59,77 +95,87 @@ func (m *Maintenance) watch(ctx context.Context, now time.Time) (blocked bool) {
 		if !changed {
 			continue
 		}
-		m.deps.Metrics.Blocked(t.name, is)
+		l.metrics.Blocked(t.name, is)
 		if is {
-			m.deps.Log.WarnContext(ctx, "a task of the leader does not get on here; another process may lead", "action", "lead", "task", t.name)
+			l.log.WarnContext(ctx, "a task of the leader does not get on here; another process may lead", "action", "lead", "task", t.name)
 		} else {
-			m.deps.Log.InfoContext(ctx, "a task of the leader gets on again", "action", "lead", "task", t.name)
+			l.log.InfoContext(ctx, "a task of the leader gets on again", "action", "lead", "task", t.name)
 		}
 	}
 	return blocked
 }
 
-// setLeading notes the answer to an election that was asked for at the given
-// moment.
-func (m *Maintenance) setLeading(leads bool, asked time.Time) {
+// leading reports whether this process may work as the leader now.
+func (l *leader) leading() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Now().Before(l.until)
+}
+
+// show shows the backlog while this process leads: afterwards another process shows its own.
+func (l *leader) show(b job.Backlog) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Now().Before(l.until) {
+		l.metrics.Counted(b)
+	}
+}
+
+// setLeading notes the answer to an election that was asked for at the given moment.
+func (l *leader) setLeading(leads bool, asked time.Time) {
 	until := asked.Add(leaderLease)
 	leads = leads && time.Now().Before(until) // an answer may come too late to be of use
 	if !leads {
 		until = time.Time{}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.leadUntil(until)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leadUntil(until)
 	if !leads {
-		m.deps.Metrics.ForgetBacklog()
+		l.metrics.ForgetBacklog()
 	}
 }
 
-// leadUntil notes until when this process leads; the zero time: it does not. The
-// caller holds the lock.
-func (m *Maintenance) leadUntil(until time.Time) {
-	leads, led := !until.IsZero(), !m.ledUntil.IsZero()
-	m.ledUntil = until
-	m.deps.Metrics.Leads(leads)
-	if m.lapse != nil {
-		m.lapse.Stop()
+// leadUntil notes until when this process leads; the zero time: it does not. The caller holds the lock.
+func (l *leader) leadUntil(until time.Time) {
+	leads, led := !until.IsZero(), !l.until.IsZero()
+	l.until = until
+	l.metrics.Leads(leads)
+	if l.lapse != nil {
+		l.lapse.Stop()
 	}
 	if leads {
-		m.lapse = time.AfterFunc(time.Until(until), m.lapsed)
+		l.lapse = time.AfterFunc(time.Until(until), l.lapsed)
 	}
 	if leads == led {
 		return
 	}
-	m.deps.Log.Info("leadership changed", "action", "lead", "leading", leads)
+	l.log.Info("leadership changed", "action", "lead", "leading", leads)
 	if !leads {
-		m.leads = make(chan struct{})
+		l.leads = make(chan struct{})
 		return
 	}
-	close(m.leads)
+	close(l.leads)
 	select {
-	case m.elected <- struct{}{}:
+	case l.elected <- struct{}{}:
 	default:
 	}
 }
 
-// lapsed ends a leadership that was not renewed in time, also while the
-// election's answer is still out. What was counted last is shown for a while
-// longer: there may be no other process to count anew.
-func (m *Maintenance) lapsed() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ledUntil.IsZero() || time.Now().Before(m.ledUntil) {
+// lapsed ends a leadership that was not renewed in time, even while the election has not answered. The last backlog is shown for a
+// while longer: there may be no other process to count it.
+func (l *leader) lapsed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.until.IsZero() || time.Now().Before(l.until) {
 		return
 	}
-	m.leadUntil(time.Time{})
-	m.lapse = time.AfterFunc(backlogMemory, m.forget)
-}
-
-// forget ends the showing of an old backlog.
-func (m *Maintenance) forget() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ledUntil.IsZero() {
-		m.deps.Metrics.ForgetBacklog()
-	}
+	l.leadUntil(time.Time{})
+	l.lapse = time.AfterFunc(backlogMemory, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.until.IsZero() {
+			l.metrics.ForgetBacklog()
+		}
+	})
 }

@@ -7,34 +7,11 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
-
-// OutboxStore keeps the outcomes that are to be published, and for a while those
-// that were.
-type OutboxStore interface {
-	UnpublishedOutcomes(ctx context.Context, limit int) ([]job.OutcomeMessage, error)
-	MarkPublished(ctx context.Context, messages []job.OutcomeMessage) error
-	RepublishOutcomes(ctx context.Context) (n int, err error)
-	// RemovePublished removes outcomes that were published for longer than minAge.
-	RemovePublished(ctx context.Context, minAge time.Duration) error
-}
-
-// OutcomeStream appends entries to a stream, in their order.
-type OutcomeStream interface {
-	// AppendOutcomes returns the ids of the entry before the new ones, "" for none, and of the last one.
-	AppendOutcomes(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) (before, last string, err error)
-	// LastOutcome returns the id of the stream's last entry, "" for none.
-	LastOutcome(ctx context.Context, stream string) (last string, err error)
-}
 
 // streamLength is about how many entries the stream keeps.
 const streamLength = 1_000_000
-
-// PublisherConfig of a Publisher.
-type PublisherConfig struct {
-	Stream    string // name of the stream
-	PublicURL string // base of problem types
-}
 
 const (
 	publisherBatch = 500
@@ -46,36 +23,35 @@ const (
 	unknownEntry = "unknown"
 )
 
-// Publisher appends the outcome document of every attempt to a stream, at least
-// once (section 8). An outcome is marked only after the stream has it, and stays in
-// storage until the stream is seen to have it a minute later.
+// publisher appends the outcome document of every attempt to a stream, at least once (section 8). An outcome is marked only after
+// the stream has it, and stays in storage until the stream is seen to have it a minute later.
 //
-// The outcomes in storage are appended again when the stream ends with another entry than
-// this process appended last: Redis was emptied, or has lost its latest writes, or
-// another process led meanwhile, which may have died before it noticed.
-type Publisher struct {
-	cfg     PublisherConfig
-	store   OutboxStore
-	stream  OutcomeStream
-	metrics *app.Metrics
-	log     *slog.Logger
+// The outcomes in storage are appended again if the stream does not end with the entry that this process appended last: Redis was
+// emptied, or lost its latest writes, or another process led in the meantime and may have died before it noticed.
+type publisher struct {
+	stream    string
+	publicURL string // base of problem types
+	store     *repo.Store
+	queue     Queue
+	metrics   *app.Metrics
+	log       *slog.Logger
 
-	// The leader's loop's own.
-	last     string               // the id of the entry that the stream should end with
-	appended []job.OutcomeMessage // the stream has them, and storage does not know
-	removed  time.Time            // when those published for long were removed last
+	// Used by the leader's loop only.
+	last     string               // id of the entry that the stream should end with
+	appended []job.OutcomeMessage // in the stream, not yet marked in storage
+	removed  time.Time            // when old ones were removed last
 }
 
-// NewPublisher makes a publisher; Maintenance runs it.
-func NewPublisher(cfg PublisherConfig, store OutboxStore, stream OutcomeStream, m *app.Metrics, log *slog.Logger) *Publisher {
-	return &Publisher{cfg: cfg, store: store, stream: stream, metrics: m, log: log, last: unknownEntry}
+func (m *Maintenance) newPublisher() *publisher {
+	return &publisher{stream: m.OutcomeStream, publicURL: m.PublicURL, store: m.Store, queue: m.Tasks, metrics: m.Metrics, log: m.Log,
+		last: unknownEntry}
 }
 
 // round publishes what waits, the oldest first, for as long as this process
 // leads.
-func (p *Publisher) round(ctx context.Context, leading func() bool) error {
+func (p *publisher) round(ctx context.Context, leading func() bool) error {
 	asked := time.Now()
-	last, err := p.stream.LastOutcome(ctx, p.cfg.Stream)
+	last, err := p.queue.LastOutcome(ctx, p.stream)
 	if err != nil {
 		return err
 	}
@@ -104,7 +80,7 @@ func (p *Publisher) round(ctx context.Context, leading func() bool) error {
 }
 
 // repair has the recent outcomes published again if the stream ends with another entry.
-func (p *Publisher) repair(ctx context.Context, last string) error {
+func (p *publisher) repair(ctx context.Context, last string) error {
 	if last == p.last {
 		return nil
 	}
@@ -122,7 +98,7 @@ func (p *Publisher) repair(ctx context.Context, last string) error {
 
 // remove removes what was published a minute before the stream was seen to have it.
 // While Redis is away everything stays, for repair.
-func (p *Publisher) remove(ctx context.Context, asked time.Time) error {
+func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	if asked.Sub(p.removed) < removalInterval {
 		return nil
 	}
@@ -135,8 +111,8 @@ func (p *Publisher) remove(ctx context.Context, asked time.Time) error {
 
 // publish appends outcomes. What cannot be rendered is left out for good: it must
 // not stop the others.
-func (p *Publisher) publish(ctx context.Context, messages []job.OutcomeMessage) error {
-	links := job.Links{PublicURL: p.cfg.PublicURL, Absolute: true, Language: job.Languages[0]} // readers of the stream negotiate nothing
+func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) error {
+	links := job.Links{PublicURL: p.publicURL, Absolute: true, Language: job.Languages[0]} // readers of the stream negotiate nothing
 	entries := make([]job.StreamEntry, 0, len(messages))
 	for _, m := range messages {
 		document := links.Document(m.Origin, m.Ended)
@@ -157,11 +133,11 @@ func (p *Publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 }
 
 // append appends entries. If others than expected come before them, the next round repairs the stream.
-func (p *Publisher) append(ctx context.Context, entries []job.StreamEntry) error {
+func (p *publisher) append(ctx context.Context, entries []job.StreamEntry) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	before, last, err := p.stream.AppendOutcomes(ctx, p.cfg.Stream, streamLength, entries)
+	before, last, err := p.queue.AppendOutcomes(ctx, p.stream, streamLength, entries)
 	if err != nil {
 		return err
 	}
@@ -174,7 +150,7 @@ func (p *Publisher) append(ctx context.Context, entries []job.StreamEntry) error
 
 // mark records what the stream has. Until that has worked nothing more
 // is published, so trouble there does not fill the stream with repetitions.
-func (p *Publisher) mark(ctx context.Context) error {
+func (p *publisher) mark(ctx context.Context) error {
 	if len(p.appended) == 0 {
 		return nil
 	}

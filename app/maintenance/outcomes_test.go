@@ -1,7 +1,6 @@
 package maintenance
 
 import (
-	"context"
 	"encoding/json"
 	"testing"
 	"time"
@@ -11,177 +10,174 @@ import (
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// addOutcome stores an outcome that waits to be published.
-func (w *worldMaint) addOutcome(failure *job.Failure) job.ID {
-	now, id, state := time.Now(), app.NewID(), job.Succeeded
+// ended runs a job to its end, with a failure or without one.
+func (w *world) ended(failure *job.Failure) job.ID {
+	ctx, id, worker := w.T.Context(), app.NewID(), app.NewID()
+	leases := w.store.NewLeases()
+	defer leases.Close()
+	require.NoError(w.T, leases.Register(ctx, worker, "w", 1, time.Hour))
+	apptest.Must(w.store.InsertJob(ctx, job.Submission{Job: job.Job{
+		ID: id, ClientID: apptest.ClientA, Type: job.Execute, WorkKind: job.SuccessFast, Definition: apptest.DefinitionOf(job.SuccessFast),
+		MaxAttempts: 1, Language: "de", CorrelationID: "<c>", RequestID: "request-1",
+	}}))(w.T)
+	claim, _, err := w.store.Claim(ctx, worker, id, 1)
+	require.NoError(w.T, err)
+	apptest.Must(w.store.Start(ctx, claim.ClaimID))(w.T)
+	end := job.Finish{ClaimID: claim.ClaimID, State: job.Succeeded, Result: apptest.GoodResult(*apptest.DefinitionOf(job.SuccessFast))}
 	if failure != nil {
-		state = job.Failed
+		end.State, end.Result, end.Failure = job.Failed, nil, failure
 	}
-	w.Store.Mu.Lock()
-	defer w.Store.Mu.Unlock()
-	w.Store.outbox = append(w.Store.outbox, &outboxRow{OutcomeMessage: job.OutcomeMessage{
-		JobID: id, Attempt: 1, Origin: job.Origin{JobID: id, CreatedAt: now, Language: "de", CorrelationID: "<c>",
-			Scenario: job.Scenario{WorkKind: job.SuccessFast, DurationMS: 1000, ExpectedOutcome: "SUCCEEDED"}},
-		Ended: job.Attempt{Number: 1, State: state, FinishedAt: &now, Failure: failure},
-	}})
+	apptest.Must(w.store.Finish(ctx, end))(w.T)
 	return id
 }
 
-func (w *worldMaint) unpublished() (n int) {
-	w.Store.Mu.Lock()
-	defer w.Store.Mu.Unlock()
-	for _, r := range w.Store.outbox {
-		if r.Published.IsZero() {
-			n++
-		}
-	}
-	return n
+// outcomes stores n outcomes that wait to be published.
+func (w *world) outcomes(n int) {
+	w.insert("jobs", n, repotest.Columns{"state": "'SUCCEEDED'", "outcome": "'SUCCESS'", "started_at": "now()", "finished_at": "now()"})
+	w.exec(`INSERT INTO outcome_outbox (job_id, attempt, finished_at) SELECT job_id, 1, finished_at FROM jobs
+		WHERE NOT EXISTS (SELECT FROM reports WHERE reports.job_id = jobs.job_id)`)
+	w.exec(`INSERT INTO reports (job_id, attempt, outcome, started_at, finished_at, duration_ms, event_seq)
+		SELECT job_id, 1, 'SUCCESS', started_at, finished_at, 0, 1 FROM jobs ON CONFLICT DO NOTHING`)
 }
 
+func (w *world) unpublished() int { return w.count("outcome_outbox WHERE published_at IS NULL") }
+
 // appended gives how often each job is in the stream.
-func (w *worldMaint) appended() map[string]int {
+func (w *world) appended() map[string]int {
 	times := map[string]int{}
-	w.Queue.Change(func() {
-		for _, e := range w.Queue.stream {
-			times[e.Key]++
-		}
-	})
+	for _, e := range w.queue.stream {
+		times[e.Key]++
+	}
 	return times
 }
 
 func TestOutcomesArePublishedAsTheDocumentsOfTheAPI(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldMaint) {
-		good, bad := w.addOutcome(nil), w.addOutcome(job.NewFailure(job.TimedOut, 1, apptest.Backoff))
-		w.lead()
-		apptest.Pass(2 * publisherInterval)
-		require.Len(t, w.Queue.stream, 2)
-		for i, want := range []struct {
-			id          job.ID
-			contentType string
-			language    string
-			status      job.Status
-		}{{good, "application/json", "", job.StatusCompleted}, {bad, "application/problem+json", "en", job.StatusTimedOut}} {
-			entry := w.Queue.stream[i]
-			require.Equal(t, []string{want.id.String(), want.contentType, want.language}, []string{entry.Key, entry.ContentType, entry.Language})
-			var d job.Document
-			require.NoError(t, json.Unmarshal(entry.Value, &d))
-			require.Equal(t, want.id, d.JobID)
-			require.Equal(t, want.status, d.JobStatus)
-			require.Equal(t, &job.Scenario{WorkKind: job.SuccessFast, DurationMS: 1000, ExpectedOutcome: "SUCCEEDED"}, d.Scenario)
-			require.Equal(t, want.language, d.Language)
-			require.Contains(t, string(entry.Value), `"correlationId":"<c>"`, "as it is, without the escapes of HTML")
-			require.NotContains(t, string(entry.Value), "\n")
-		}
-		require.Contains(t, string(w.Queue.stream[1].Value), `"type":"https://run.example/problems/`)
-		require.Contains(t, string(w.Queue.stream[1].Value), "The job ran longer than the execution limit.", "in English")
-		require.Zero(t, w.unpublished())
-		require.Equal(t, 2.0, w.Metric(w.Metrics.OutcomesPublished))
-		apptest.Pass(time.Minute)
-		require.Len(t, w.Queue.stream, 2, "once, as long as nothing goes wrong")
-	})
-}
-
-// publisher is one whose rounds a test takes by itself.
-func (w *worldMaint) publisher() *Publisher {
-	return NewPublisher(PublisherConfig{Stream: testStream}, w.Store, w.Queue, w.Metrics, w.Logger)
+	w := newWorld(t)
+	good, bad := w.ended(nil), w.ended(job.NewFailure(job.TimedOut, 1, apptest.Backoff))
+	require.NoError(t, w.round("outcomes"))
+	require.Len(t, w.queue.stream, 2)
+	definition := apptest.DefinitionOf(job.SuccessFast)
+	for i, want := range []struct {
+		id          job.ID
+		contentType string
+		language    string
+		status      job.Status
+	}{{good, "application/json", "", job.StatusCompleted}, {bad, "application/problem+json", "en", job.StatusTimedOut}} {
+		entry := w.queue.stream[i]
+		require.Equal(t, []string{want.id.String(), want.contentType, want.language}, []string{entry.Key, entry.ContentType, entry.Language})
+		var d job.Document
+		require.NoError(t, json.Unmarshal(entry.Value, &d))
+		require.Equal(t, want.id, d.JobID)
+		require.Equal(t, want.status, d.JobStatus)
+		require.Equal(t, definition.DurationMS, d.Scenario.DurationMS)
+		require.Equal(t, want.language, d.Language)
+		require.Contains(t, string(entry.Value), `"correlationId":"<c>"`, "without the escapes of HTML")
+		require.NotContains(t, string(entry.Value), "\n")
+	}
+	require.Contains(t, string(w.queue.stream[1].Value), `"type":"https://run.example/problems/`)
+	require.Contains(t, string(w.queue.stream[1].Value), "The job ran longer than the execution limit.", "in English")
+	require.Zero(t, w.unpublished())
+	require.Equal(t, 2.0, w.Metric(w.Metrics.OutcomesPublished))
+	require.NoError(t, w.round("outcomes"))
+	require.Len(t, w.queue.stream, 2, "once, as long as nothing goes wrong")
 }
 
 // A round has as many pages as it takes, and ends with the leadership.
 func TestOutcomesOfOneRoundAreManyPages(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldMaint) {
-		for range 3*publisherBatch + 1 {
-			w.addOutcome(nil)
-		}
-		rounds, p := 0, w.publisher()
-		require.NoError(t, p.round(context.Background(), func() bool { rounds++; return rounds <= 2 }))
-		require.Equal(t, 2*publisherBatch, len(w.Queue.stream))
-		require.NoError(t, p.round(context.Background(), always))
-		require.Equal(t, 3*publisherBatch+1, len(w.Queue.stream))
-		require.Zero(t, w.unpublished())
-	})
+	w := newWorld(t)
+	w.outcomes(3*publisherBatch + 1)
+	require.NoError(t, w.roundWhile("outcomes", times(2)))
+	require.Len(t, w.queue.stream, 2*publisherBatch)
+	require.NoError(t, w.round("outcomes"))
+	require.Len(t, w.queue.stream, 3*publisherBatch+1)
+	require.Zero(t, w.unpublished())
 }
 
 func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
-	storage := func(operation string, h apptest.Hook) func(*worldMaint) {
-		return func(w *worldMaint) { w.Store.Hook(operation, h) }
-	}
-	away, lost := apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)}, apptest.Hook{After: apptest.Fails(-1, apptest.ErrStorage)}
 	for name, c := range map[string]struct {
-		trouble func(*worldMaint)
-		during  int // appended while it lasts, -1 for as often as it is tried
+		trouble func(*world) (end func())
+		during  int // appended in three rounds while it lasts
+		after   int // and at the end
 	}{
-		"the stream is away": {func(w *worldMaint) { w.Queue.Change(func() { w.Queue.Err = apptest.ErrQueue }) }, 0},
-		"the stream's answer is lost": {func(w *worldMaint) {
-			w.Queue.Change(func() { w.Queue.Err, w.Queue.appendsLost = apptest.ErrQueue, true })
-		}, -1},
-		"storage is away":                {storage("UnpublishedOutcomes", away), 0},
-		"storage does not note it":       {storage("MarkPublished", away), 1}, // and not five times a second
-		"storage's answer to it is lost": {storage("MarkPublished", lost), 1},
+		"the stream is away": {func(w *world) func() {
+			w.queue.fail(apptest.ErrQueue)
+			return func() { w.queue.fail(nil) }
+		}, 0, 1},
+		"the stream's answers are lost": {func(w *world) func() {
+			w.queue.appendsLost = true
+			return func() { w.queue.appendsLost = false }
+		}, 3, 4},
+		"storage does not mark it": {func(w *world) func() {
+			return repotest.Refuse(w.T, w.url, "UPDATE ON outcome_outbox")
+		}, 1, 1},
 	} {
-		apptest.Run(t, name, func(t *testing.T) {
-			w := newWorldMaint(t)
-			id := w.addOutcome(nil)
-			c.trouble(w)
-			w.lead()
-			apptest.Pass(time.Minute)
-			require.NotZero(t, w.Metric(w.Metrics.MaintenanceErrors.WithLabelValues("outcomes")))
-			if c.during >= 0 {
-				require.Equal(t, c.during, w.appended()[id.String()])
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			require.NoError(t, w.round("outcomes")) // from here on it knows the stream
+			end := c.trouble(w)
+			w.outcomes(1)
+			for range 3 {
+				require.Error(t, w.round("outcomes"))
 			}
-			w.Queue.Change(func() { w.Queue.Err = nil })
-			w.Store.Hook("UnpublishedOutcomes", apptest.Hook{})
-			w.Store.Hook("MarkPublished", apptest.Hook{})
-			apptest.Pass(2 * publisherInterval)
-			require.NotZero(t, w.appended()[id.String()])
+			require.Len(t, w.queue.stream, c.during)
+			end()
+			require.NoError(t, w.round("outcomes"))
+			require.Len(t, w.queue.stream, c.after)
 			require.Zero(t, w.unpublished())
 		})
 	}
 }
 
-// The server takes with it what it was given last. It may be away for long.
+// When the stream's server dies, it may lose the latest entries. It may be away for long.
 func TestTheStreamIsRepairedWhenItsServerWasEmptied(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldMaint) {
-		w.lead()
-		old := w.addOutcome(nil)
-		apptest.Pass(publishedKept + removalInterval + time.Second)
-		require.Empty(t, w.Store.outbox, "it is kept for a while only")
-		recent := w.addOutcome(nil)
-		apptest.Pass(time.Second)
-		require.Equal(t, map[string]int{old.String(): 1, recent.String(): 1}, w.appended())
+	w := newWorld(t)
+	p := w.m.newPublisher()
+	w.outcomes(1)
+	require.NoError(t, p.round(t.Context(), always))
+	require.NoError(t, p.round(t.Context(), always))
+	require.Equal(t, 1, w.count("outcome_outbox"))
+	w.exec(`UPDATE outcome_outbox SET published_at = now() - interval '2 min'`)
+	p.removed = time.Time{}
+	require.NoError(t, p.round(t.Context(), always))
+	require.Zero(t, w.count("outcome_outbox"), "it is kept for a while only")
+	w.outcomes(1)
+	require.NoError(t, p.round(t.Context(), always))
+	require.Len(t, w.queue.stream, 2)
 
-		w.Store.Hook("RepublishOutcomes", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
-		w.Queue.Change(func() { w.Queue.Err = apptest.ErrQueue })
-		apptest.Pass(5 * time.Minute)
-		w.Queue.flush()
-		w.Queue.Change(func() { w.Queue.Err = nil })
-		apptest.Pass(5 * time.Second)
-		require.Equal(t, map[string]int{recent.String(): 1}, w.appended())
-		require.Zero(t, w.unpublished())
-	})
+	w.queue.stream = nil
+	w.exec(`UPDATE outcome_outbox SET published_at = now() - interval '2 min'`)
+	p.removed = time.Time{}
+	accept := repotest.Refuse(t, w.url, "UPDATE ON outcome_outbox")
+	require.Error(t, p.round(t.Context(), always))
+	accept()
+	require.NoError(t, p.round(t.Context(), always))
+	require.Len(t, w.queue.stream, 1, "the stream is repaired before anything is removed")
+	require.Zero(t, w.unpublished())
 }
 
-// Another leader may have died before it repaired the stream. And what the stream had when it was emptied is not noted as published
-// after, though something was appended to the new stream before anybody looked.
-func TestWhoLeadsNextRepairsTheStream(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldMaint) {
-		id := w.addOutcome(nil)
-		w.Store.outbox[0].Published = time.Now()
-		p := w.publisher()
-		w.Store.Hook("MarkPublished", apptest.Hook{Before: apptest.Fails(1, apptest.ErrStorage)})
-		require.Error(t, p.round(context.Background(), always))
-		require.Equal(t, map[string]int{id.String(): 1}, w.appended())
-		w.Queue.flush()
-		require.NoError(t, p.round(context.Background(), always))
-		require.Equal(t, map[string]int{id.String(): 1}, w.appended())
+// Another leader may have died before it repaired the stream. And entries that the stream lost are appended again, although something
+// was appended to the new stream before this process looked.
+func TestTheNextLeaderRepairsTheStream(t *testing.T) {
+	w := newWorld(t)
+	w.outcomes(1)
+	w.exec(`UPDATE outcome_outbox SET published_at = now()`)
+	p := w.m.newPublisher()
+	accept := repotest.Refuse(t, w.url, "UPDATE ON outcome_outbox FOR EACH ROW WHEN (NEW.published_at IS NOT NULL)")
+	require.Error(t, p.round(t.Context(), always))
+	require.Len(t, w.queue.stream, 1)
+	w.queue.stream = nil
+	accept()
+	require.NoError(t, p.round(t.Context(), always))
+	require.Len(t, w.queue.stream, 1)
 
-		next := w.addOutcome(nil)
-		w.Store.Hook("UnpublishedOutcomes", apptest.Hook{After: func(context.Context) error { w.Queue.flush(); return nil }})
-		require.NoError(t, p.round(context.Background(), always))
-		w.Store.Hook("UnpublishedOutcomes", apptest.Hook{})
-		require.NoError(t, p.round(context.Background(), always))
-		require.NotZero(t, w.appended()[id.String()])
-		require.NotZero(t, w.appended()[next.String()])
-	})
+	w.outcomes(1)
+	w.queue.emptied = true
+	require.NoError(t, p.round(t.Context(), always))
+	require.Len(t, w.queue.stream, 1)
+	require.NoError(t, p.round(t.Context(), always))
+	require.Len(t, w.appended(), 2)
+	require.Zero(t, w.unpublished())
 }

@@ -7,54 +7,36 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
-
-// PauseStore is what jobs that were put aside by a pause need of storage.
-type PauseStore interface {
-	Pauses(ctx context.Context) (job.Pauses, error)
-	// ResumePaused looks at the jobs after the given one that were put aside, at most limit, and makes those due that no pause
-	// stops any more. It answers with their tasks, and with where to go on; zero at the end.
-	ResumePaused(ctx context.Context, after job.ID, limit int) (tasks []job.Task, last job.ID, err error)
-}
 
 const (
 	pauseInterval = 500 * time.Millisecond
 	pauseBatch    = 1000
-	// pauseSettles is for how long after a change of the pauses jobs may still be put aside by a claim that saw what was before.
-	pauseSettles = 5 * time.Second
-	// pauseSweepEvery is how often all are looked at without a change, should one have been missed.
+	// pauseOverlap is how long after a change of the pauses a claim may still defer jobs by the earlier pauses.
+	pauseOverlap = 5 * time.Second
+	// pauseSweepEvery is how often all are looked at without a change, in case one was missed.
 	pauseSweepEvery = 30 * time.Second
 )
 
-// pauseSweep makes jobs due again that a pause stopped once it is over.
+// pauseSweep makes jobs due again when the pause that stopped them is over.
 type pauseSweep struct {
-	store PauseStore
-	relay *Relay
+	store *repo.Store
+	relay *relay
 
 	known          []job.ID // the pauses at the last look
 	changed, swept time.Time
 }
 
 func (s *pauseSweep) round(ctx context.Context, leading func() bool) error {
-	now, err := s.store.Pauses(ctx)
+	pauses, err := s.store.Pauses(ctx)
 	if err != nil {
 		return err
 	}
-	ids := make([]job.ID, len(now))
-	for i, p := range now {
-		ids[i] = p.ID
-	}
-	if !slices.Equal(ids, s.known) {
-		s.known, s.changed = ids, time.Now()
-	}
-	if time.Since(s.changed) > pauseSettles && time.Since(s.swept) < pauseSweepEvery {
+	now := time.Now()
+	if !s.due(pauses, now) {
 		return nil
 	}
-	return s.sweep(ctx, leading)
-}
-
-// sweep walks over all jobs that were put aside, and enqueues those that go on.
-func (s *pauseSweep) sweep(ctx context.Context, leading func() bool) error {
 	for after := (job.ID{}); leading(); {
 		tasks, last, err := s.store.ResumePaused(ctx, after, pauseBatch)
 		if err != nil {
@@ -64,10 +46,22 @@ func (s *pauseSweep) sweep(ctx context.Context, leading func() bool) error {
 			return err
 		}
 		if last.IsZero() {
-			s.swept = time.Now()
+			s.swept = now
 			return nil
 		}
 		after = last
 	}
 	return nil
+}
+
+// due reports whether paused jobs are to be looked at: after a change of the pauses, and now and then.
+func (s *pauseSweep) due(pauses job.Pauses, now time.Time) bool {
+	ids := make([]job.ID, len(pauses))
+	for i, p := range pauses {
+		ids[i] = p.ID
+	}
+	if !slices.Equal(ids, s.known) {
+		s.known, s.changed = ids, now
+	}
+	return now.Sub(s.changed) <= pauseOverlap || now.Sub(s.swept) >= pauseSweepEvery
 }

@@ -7,21 +7,8 @@ import (
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
-
-// RelayStore is what the relay needs of storage.
-type RelayStore interface {
-	// Waiting returns due jobs after the cursor that no worker has claimed, ordered by time, except those stored within age.
-	Waiting(ctx context.Context, after job.QueueCursor, age time.Duration, limit int) ([]job.Task, error)
-}
-
-// RelayQueue is what the relay needs of the queue. Each call waits for the answer.
-type RelayQueue interface {
-	// Ensure makes sure that each due job has a task that will run, and returns the number of jobs that had none.
-	Ensure(ctx context.Context, tasks []job.Task) (made int, err error)
-	// Mend removes what keeps the queue from working, such as a key of another type.
-	Mend(ctx context.Context) error
-}
 
 const (
 	relayBatch = 500
@@ -31,37 +18,28 @@ const (
 	furtherEvery = 10
 )
 
-// Relay enqueues jobs again whose tasks were lost. Postgres knows which jobs wait; Redis may lose any of their tasks.
+// relay enqueues jobs again whose tasks were lost. Postgres knows which jobs wait; Redis may lose any of their tasks.
 //
 // Each round checks the oldest due jobs that no worker has claimed. If none of them lacked a task, the round ends. A task that is
 // missing further back is found once its job is among the oldest, before the workers run out of work. If some lacked a task, Redis
 // may have been emptied, and the relay continues with the next batch at once. A deferred job is checked when its time has come.
 //
 // The oldest may be jobs of a kind that no worker can run now. So the relay also walks over those behind them, slowly.
-type Relay struct {
-	store   RelayStore
-	queue   RelayQueue
+type relay struct {
+	store   *repo.Store
+	queue   Queue
 	metrics *app.Metrics
-
-	Clock *clock.Clock // Postgres' clock, set before the first round; nil: the machine's
+	clock   *clock.Clock
 
 	rounds  int             // since the latest look further back
 	further job.QueueCursor // where the next one begins
 }
 
-// NewRelay returns a relay for Maintenance to run.
-func NewRelay(store RelayStore, queue RelayQueue, m *app.Metrics) *Relay {
-	return &Relay{store: store, queue: queue, metrics: m}
-}
-
-func (r *Relay) round(ctx context.Context, leading func() bool) error {
+func (r *relay) round(ctx context.Context, leading func() bool) error {
 	if err := r.queue.Mend(ctx); err != nil {
 		return err
 	}
-	age := relayMinAge
-	if r.Clock.Moved() { // jobs do not age while the clock is frozen
-		age = 0
-	}
+	age := r.minAge()
 	for after := (job.QueueCursor{}); leading(); {
 		tasks, err := r.store.Waiting(ctx, after, age, relayBatch)
 		if err != nil {
@@ -79,8 +57,16 @@ func (r *Relay) round(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
+// minAge is the age from which jobs are checked. They do not age while the clock is frozen.
+func (r *relay) minAge() time.Duration {
+	if r.clock.Moved() {
+		return 0
+	}
+	return relayMinAge
+}
+
 // lookFurther checks a batch behind the oldest jobs, every now and then the next one.
-func (r *Relay) lookFurther(ctx context.Context, oldest job.QueueCursor, age time.Duration) error {
+func (r *relay) lookFurther(ctx context.Context, oldest job.QueueCursor, age time.Duration) error {
 	if r.rounds++; r.rounds < furtherEvery {
 		return nil
 	}
@@ -100,7 +86,7 @@ func (r *Relay) lookFurther(ctx context.Context, oldest job.QueueCursor, age tim
 }
 
 // ensure gives the jobs tasks, and counts those that had none.
-func (r *Relay) ensure(ctx context.Context, tasks []job.Task, by string) (made int, err error) {
+func (r *relay) ensure(ctx context.Context, tasks []job.Task, by string) (made int, err error) {
 	if len(tasks) == 0 {
 		return 0, nil
 	}

@@ -31,11 +31,11 @@ func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 		due, more, err = m.queueDue(ctx, leading)
 		for _, batch := range due {
 			for i := range batch {
-				app.LogTransition(ctx, m.deps.Log, "schedule", &batch[i], job.Created, job.Queued)
-				m.deps.Metrics.Scheduled(ctx, &batch[i])
-				app.Publish(m.deps.Queue, &batch[i], app.NotificationOf(&batch[i]))
+				app.LogTransition(ctx, m.Log, "schedule", &batch[i], job.Created, job.Queued)
+				m.Metrics.Scheduled(ctx, &batch[i])
+				app.Publish(m.Queue, &batch[i], app.NotificationOf(&batch[i]))
 			}
-			m.deps.Metrics.Repaired.WithLabelValues("scheduler").Add(float64(len(batch)))
+			m.Metrics.Repaired.WithLabelValues("scheduler").Add(float64(len(batch)))
 		}
 		if err != nil {
 			return err
@@ -48,10 +48,8 @@ func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 // schedules that are due. It may run without being the leader.
 func (m *Maintenance) Schedule(ctx context.Context) error {
 	always := func() bool { return true }
-	if m.deps.Schedules != nil {
-		if err := m.deps.Schedules.Round(ctx, always); err != nil {
-			return err
-		}
+	if err := m.Schedules(ctx, always); err != nil {
+		return err
 	}
 	return m.schedule(ctx, always)
 }
@@ -61,7 +59,7 @@ func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due []
 	if !leading() {
 		return nil, false, nil
 	}
-	first, err := m.deps.Store.QueueDue(ctx, schedulerBatch)
+	first, err := m.Store.QueueDue(ctx, schedulerBatch)
 	due = append(due, first)
 	if err != nil || len(first) < schedulerBatch {
 		return due, false, err
@@ -74,7 +72,7 @@ func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due []
 				if !leading() {
 					return nil
 				}
-				batch, err := m.deps.Store.QueueDue(ctx, schedulerBatch)
+				batch, err := m.Store.QueueDue(ctx, schedulerBatch)
 				mu.Lock()
 				due = append(due, batch)
 				mu.Unlock()

@@ -13,13 +13,16 @@ import (
 // until the process lets others lead.
 const blockedAfter = 5 * time.Second
 
-// task is what the leader does again and again.
+// Round does one round of a task. It asks leading before each part of its work, and returns once that is false.
+type Round func(ctx context.Context, leading func() bool) error
+
+// task is a round that the leader repeats.
 type task struct {
 	name     string
 	interval time.Duration
 	wake     func() <-chan struct{} // its channel starts a round at once; nil for none
 	vital    bool                   // without it jobs or deliveries stop: who cannot do it should not lead
-	run      func(ctx context.Context, leading func() bool) error
+	run      Round
 
 	mu      sync.Mutex
 	sign    time.Time // when the round that is under way began, or got on last; zero between rounds
@@ -81,22 +84,22 @@ func since(then, now time.Time) time.Duration {
 
 // repeat runs a task at its interval while this process leads, and when the task is
 // woken. A vital one whose last round failed is tried on without the lead.
-func (m *Maintenance) repeat(ctx context.Context, t *task) {
-	for wake := t.waking(); m.awaitLead(ctx, t) && app.Rest(ctx, t.interval, wake); {
+func (l *leader) repeat(ctx context.Context, t *task) {
+	for wake := t.waking(); l.awaitLead(ctx, t) && app.Rest(ctx, t.interval, wake); {
 		wake = t.waking() // before the round: what happens during it starts the next one
-		if !m.Leading() && !t.tries() {
+		if !l.leading() && !t.tries() {
 			continue
 		}
 		began := time.Now()
 		t.gotOn()
-		err := t.run(ctx, m.leadingIn(t))
+		err := t.run(ctx, l.leadingIn(t))
 		if ctx.Err() != nil {
 			return
 		}
 		t.ended(err)
-		m.deps.Metrics.Round(t.name, time.Since(began), err)
+		l.metrics.Round(t.name, time.Since(began), err)
 		if err != nil {
-			m.deps.Log.WarnContext(ctx, "maintenance failed", "action", "maintain", "task", t.name, app.ErrorFields(err))
+			l.log.WarnContext(ctx, "maintenance failed", "action", "maintain", "task", t.name, app.ErrorFields(err))
 		}
 	}
 }
@@ -104,26 +107,26 @@ func (m *Maintenance) repeat(ctx context.Context, t *task) {
 // leadingIn is what a round asks before each part of its work. Later parts show
 // that it got on. Without the lead it is a trial of one part; all statements
 // are guarded, so that does no harm beside the leader's.
-func (m *Maintenance) leadingIn(t *task) func() bool {
+func (l *leader) leadingIn(t *task) func() bool {
 	var asked atomic.Bool
 	return func() bool {
 		if asked.Swap(true) {
 			t.gotOn()
-			return m.Leading()
+			return l.leading()
 		}
-		return m.Leading() || t.tries()
+		return l.leading() || t.tries()
 	}
 }
 
 // awaitLead waits until this process leads, or the task is to be tried: one that
 // has nothing to do is not woken several times a second. It reports whether ctx goes on.
-func (m *Maintenance) awaitLead(ctx context.Context, t *task) bool {
+func (l *leader) awaitLead(ctx context.Context, t *task) bool {
 	if t.tries() {
 		return ctx.Err() == nil
 	}
-	m.mu.Lock()
-	leads := m.leads
-	m.mu.Unlock()
+	l.mu.Lock()
+	leads := l.leads
+	l.mu.Unlock()
 	select {
 	case <-leads:
 	case <-ctx.Done():

@@ -1,218 +1,159 @@
 package maintenance
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"errors"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
-	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
-	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// worldMaint is everything around the maintenance.
-type worldMaint struct {
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
+
+const testStream = "outcomes"
+
+// world is the maintenance on a database of its own.
+type world struct {
 	*apptest.World
-	Store     *fakeStore
-	Queue     *fakeQueue
-	Clock     *fakeClock
-	History   *fakeHistory
-	completer *batches.Completer
+	url   string
+	store *repo.Store
+	queue *fakeQueue
+	m     *Maintenance
 }
 
-func newWorldMaint(t testing.TB) *worldMaint {
-	w := &worldMaint{World: apptest.NewWorld(t)}
-	w.Clock = &fakeClock{store: w.World.Store}
-	w.History = &fakeHistory{store: w.World.Store, written: map[time.Time]int{}}
-	w.Store, w.Queue = &fakeStore{Store: w.World.Store}, newFakeQueue(w.World.Queue)
-	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
+func newWorld(t *testing.T, change ...func(*Deps)) *world {
+	t.Parallel()
+	w := &world{World: apptest.NewWorld(t), url: repotest.URL(t)}
+	w.queue = &fakeQueue{Queue: w.World.Queue, tasks: map[job.ID]bool{}}
+	w.store = repotest.OpenURL(t, w.url, func(c *repo.Config) { c.OutcomeStream = true })
+	d := Deps{
+		Store: w.store, Queue: w.queue, Tasks: w.queue, Completer: batches.NewCompleter(w.store, w.queue, w.Metrics, w.Logger),
+		Backoff: apptest.Backoff, Clock: clock.New(), OutcomeStream: testStream, PublicURL: "https://run.example",
+		Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
+	}
+	for _, f := range change {
+		f(&d)
+	}
+	w.m = New(d)
 	return w
 }
 
-// bubble runs a test in a world of its own.
-func bubble(t *testing.T, f func(t *testing.T, w *worldMaint)) {
-	t.Helper()
-	apptest.Bubble(t, func(t *testing.T) { f(t, newWorldMaint(t)) })
+func always() bool { return true }
+
+// times is a lead that is lost after n parts of the work.
+func times(n int) func() bool { return func() bool { n--; return n >= 0 } }
+
+// round does one round of a task.
+func (w *world) round(name string) error { return w.roundWhile(name, always) }
+
+func (w *world) roundWhile(name string, leading func() bool) error {
+	tasks := w.m.leader.tasks
+	i := slices.IndexFunc(tasks, func(t *task) bool { return t.name == name })
+	return tasks[i].run(context.Background(), leading)
 }
 
-// lead runs maintenance until the test ends.
-func (w *worldMaint) lead() (m *Maintenance, stop func()) {
-	m = w.maintenance()
-	return m, w.Background(m.Run)
+func (w *world) insert(table string, n int, given repotest.Columns) {
+	repotest.Insert(w.T, w.url, table, n, given)
 }
 
-func (w *worldMaint) maintenance() *Maintenance {
-	relay := NewRelay(w.Store, w.Queue, w.Metrics)
-	relay.Clock = clock.New()
-	return New(Deps{
-		Store: w.Store, Claims: w.Store, Backlog: w.Store, Clock: w.Clock, History: w.History, Bulk: noBulk{},
-		Erasures: noBulk{}, Schedules: noBulk{}, Pauses: &asideStore{},
-		Queue:      w.Queue,
-		Relay:      relay,
-		Deliveries: delivery.NewRelay(w.Store, w.Queue, w.Metrics, w.Logger),
-		Publisher: NewPublisher(PublisherConfig{Stream: testStream, PublicURL: "https://run.example"}, w.Store, w.Queue,
-			w.Metrics, w.Logger),
-		Completer: w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
-	})
+func (w *world) exec(sql string, args ...any) { repotest.Exec(w.T, w.url, sql, args...) }
+
+func (w *world) count(what string) int { return repotest.Count(w.T, w.url, what) }
+
+func (w *world) repaired(by string) int { return int(w.Metric(w.Metrics.Repaired.WithLabelValues(by))) }
+
+func quoted(id job.ID) string { return `'` + id.String() + `'` }
+
+// fakeQueue has the tasks of jobs, and the stream of outcomes.
+type fakeQueue struct {
+	*apptest.Queue
+	tasks   map[job.ID]bool
+	ensured [][]job.ID // by each call, in order
+
+	stream      []job.StreamEntry
+	added       int  // entries that were ever appended
+	appendsLost bool // AppendOutcomes fails after the entries are there
+	emptied     bool // the stream loses its entries before the next ones
 }
 
-// otherLeads has another process lead for an hour.
-func (w *worldMaint) otherLeads() {
-	w.Store.Update(func() { w.Store.leader, w.Store.leaderUntil = app.NewID(), time.Now().Add(time.Hour) })
-}
-
-// noBulk has no bulk operation, no erasure and no schedule to do.
-type noBulk struct{}
-
-func (noBulk) Due() <-chan struct{} { return nil }
-
-func (noBulk) Round(context.Context, func() bool) error { return nil }
-
-// fakeStore adds to the shared store what the leader alone asks for.
-type fakeStore struct {
-	*apptest.Store
-	leader      job.ID
-	leaderUntil time.Time
-	outbox      []*outboxRow
-	backlog     job.Backlog
-	cleanings   int // how often Clean says that there is more
-}
-
-// outboxRow is an outcome that is or was to be published.
-type outboxRow struct {
-	job.OutcomeMessage
-	Published time.Time // zero while it is not
-}
-
-func (s *fakeStore) UnpublishedOutcomes(ctx context.Context, limit int) ([]job.OutcomeMessage, error) {
-	return apptest.Call(ctx, s.Store, "UnpublishedOutcomes", func() (messages []job.OutcomeMessage, err error) {
-		for _, r := range s.outbox {
-			if len(messages) < limit && r.Published.IsZero() {
-				messages = append(messages, r.OutcomeMessage)
+func (q *fakeQueue) Ensure(_ context.Context, tasks []job.Task) (made int, err error) {
+	q.Change(func() {
+		if err = q.Err; err != nil {
+			return
+		}
+		var ids []job.ID
+		for _, t := range tasks {
+			ids = append(ids, t.JobID)
+			if !q.tasks[t.JobID] {
+				q.tasks[t.JobID] = true
+				made++
 			}
 		}
-		return messages, nil
+		q.ensured = append(q.ensured, ids)
 	})
+	return made, err
 }
 
-func (s *fakeStore) MarkPublished(ctx context.Context, messages []job.OutcomeMessage) error {
-	return apptest.Do(ctx, s.Store, "MarkPublished", func() error {
-		marked := map[job.ID]int{}
-		for _, m := range messages {
-			marked[m.JobID] = m.Attempt
+func (q *fakeQueue) Mend(context.Context) (err error) {
+	q.Change(func() { err = q.Err })
+	return err
+}
+
+func (*fakeQueue) EnqueueDelivery(job.DeliveryTask) {}
+
+func (*fakeQueue) EnsureDeliveries(context.Context, []job.DeliveryTask) (int, error) { return 0, nil }
+
+func (*fakeQueue) RemoveDeliveries(...job.ID) {}
+
+func (q *fakeQueue) LastOutcome(context.Context, string) (last string, err error) {
+	q.Change(func() { last, err = q.last(), q.Err })
+	return last, err
+}
+
+// last returns the id of the stream's last entry.
+func (q *fakeQueue) last() string {
+	if len(q.stream) == 0 {
+		return ""
+	}
+	return strconv.Itoa(q.added)
+}
+
+func (q *fakeQueue) AppendOutcomes(_ context.Context, _ string, _ int64, entries []job.StreamEntry) (before, last string, err error) {
+	q.Change(func() {
+		if q.emptied {
+			q.stream, q.emptied = nil, false
 		}
-		for _, r := range s.outbox {
-			if r.Published.IsZero() && marked[r.JobID] == r.Attempt {
-				r.Published = time.Now()
-			}
+		if before, err = q.last(), q.Err; err != nil {
+			return
 		}
-		return nil
-	})
-}
-
-func (s *fakeStore) RepublishOutcomes(ctx context.Context) (int, error) {
-	return apptest.Call(ctx, s.Store, "RepublishOutcomes", func() (n int, err error) {
-		for _, r := range s.outbox {
-			if !r.Published.IsZero() {
-				n++
-			}
-			r.Published = time.Time{}
+		q.stream, q.added = append(q.stream, entries...), q.added+len(entries)
+		if last = q.last(); q.appendsLost {
+			err = apptest.ErrQueue
 		}
-		return n, nil
 	})
+	return before, last, err
 }
 
-func (s *fakeStore) RemovePublished(ctx context.Context, minAge time.Duration) error {
-	return apptest.Do(ctx, s.Store, "RemovePublished", func() error {
-		s.outbox = slices.DeleteFunc(s.outbox, func(r *outboxRow) bool {
-			return !r.Published.IsZero() && time.Since(r.Published) >= minAge
-		})
-		return nil
-	})
-}
+// fail makes all calls fail with the error; nil: none.
+func (q *fakeQueue) fail(err error) { q.Change(func() { q.Err = err }) }
 
-func (s *fakeStore) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
-	return apptest.Call(ctx, s.Store, "Backlog", func() (job.Backlog, error) {
-		if limit != 1_000_000 {
-			return job.Backlog{}, errors.New("another limit")
+// The metrics and alerts know which tasks are vital.
+func TestVitalTasks(t *testing.T) {
+	var vital []string
+	for _, task := range newWorld(t).m.leader.tasks {
+		if task.vital {
+			vital = append(vital, task.name)
 		}
-		return s.backlog, nil
-	})
-}
-
-func (s *fakeStore) Clean(ctx context.Context, _ int) (bool, error) {
-	return apptest.Call(ctx, s.Store, "Clean", func() (bool, error) {
-		s.cleanings--
-		return s.cleanings >= 0, nil
-	})
-}
-
-func (s *fakeStore) ReclaimDeliveries(ctx context.Context, _ int) (int, error) {
-	return apptest.Call(ctx, s.Store, "ReclaimDeliveries", func() (int, error) { return 0, nil })
-}
-
-func (s *fakeStore) FailOrphans(ctx context.Context, _, _ int) ([]job.ID, error) {
-	return apptest.Call(ctx, s.Store, "FailOrphans", func() ([]job.ID, error) { return nil, nil })
-}
-
-func (s *fakeStore) DueDeliveries(ctx context.Context, _ job.EndpointKey, _, _, _ int, _, _ time.Duration) (
-	due []job.DeliveryTask, last job.EndpointKey, err error,
-) {
-	return nil, last, apptest.Do(ctx, s.Store, "DueDeliveries", func() error { return nil })
-}
-
-func (s *fakeStore) Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error) {
-	return apptest.Call(ctx, s.Store, "Lead", func() (bool, error) {
-		if s.leader != holder && time.Now().Before(s.leaderUntil.Add(vacant)) {
-			return false, nil
-		}
-		s.leader, s.leaderUntil = holder, time.Now().Add(lease)
-		return true, nil
-	})
-}
-
-func (s *fakeStore) Resign(ctx context.Context, holder job.ID) error {
-	return apptest.Do(ctx, s.Store, "Resign", func() error {
-		if s.leader == holder {
-			s.leader, s.leaderUntil = job.ID{}, time.Time{}
-		}
-		return nil
-	})
-}
-
-func (s *fakeStore) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
-	return apptest.Call(ctx, s.Store, "QueueDue", func() (due []job.Job, err error) {
-		for _, r := range s.Rows {
-			if len(due) < limit && r.State == job.Created && !r.ExecutionAt.After(time.Now()) {
-				s.Move(r, job.Queued)
-				due = append(due, r.Job)
-			}
-		}
-		return due, nil
-	})
-}
-
-func (s *fakeStore) Waiting(ctx context.Context, after job.QueueCursor, age time.Duration, limit int) ([]job.Task, error) {
-	return apptest.Call(ctx, s.Store, "Waiting", func() (tasks []job.Task, err error) {
-		for _, r := range s.Rows {
-			due, old := !r.RunAt.After(time.Now()), !r.CreatedAt.After(time.Now().Add(-age))
-			if t := apptest.TaskOf(r); r.State.Waiting() && due && old && compare(t.Cursor(), after) > 0 {
-				tasks = append(tasks, t)
-			}
-		}
-		slices.SortFunc(tasks, func(a, b job.Task) int { return compare(a.Cursor(), b.Cursor()) })
-		return tasks[:min(limit, len(tasks))], nil
-	})
-}
-
-// compare orders jobs by their time, then by their id.
-func compare(a, b job.QueueCursor) int {
-	return cmp.Or(a.RunAt.Compare(b.RunAt), bytes.Compare(a.JobID[:], b.JobID[:]))
+	}
+	require.ElementsMatch(t, app.VitalTasks, vital)
 }

@@ -72,7 +72,7 @@ var mayImport = []packageRule{
 	{"app/pauses", []string{"app", "job"}},
 	{"app/erasures", []string{"app", "job", "internal/telemetry test", "app/... test"}},
 	{"app/maintenance", []string{
-		"app", "app/batches", "app/delivery", "app/rescue", "job", "internal/clock", "internal/telemetry", "app/... test",
+		"app", "app/batches", "app/delivery", "app/rescue", "job", "repo", "internal/clock", "internal/telemetry",
 	}},
 	{"app/apptest", []string{"app", "job", "internal/telemetry", "internal/testkit"}}, // for tests
 	{"handlers", []string{"handlers/httpkit", "handlers/views", "handlers/batches", "handlers/bulk", "handlers/clients", "handlers/events",

@@ -231,26 +231,15 @@ func (p *process) limited(l net.Listener, name string, total int) *conn.Listener
 // newMaintenance makes the repairs that one of all processes does.
 func (p *process) newMaintenance() *maintenance.Maintenance {
 	leaders := p.newLeadersJobs()
-	relay := maintenance.NewRelay(p.store, p.queue, p.metrics)
-	deliveries := delivery.NewRelay(p.store, p.queue, p.metrics, p.log)
-	relay.Clock, deliveries.Clock = p.due, p.due
-	d := maintenance.Deps{
-		Store: p.store, Claims: p.store, Backlog: p.store, Clock: p.store, History: p.store,
-		Throttle:  maintenance.Throttle{Store: p.store, Most: p.cfg.ClientMaxRunning},
-		Pauses:    p.store,
-		Bulk:      bulk.NewRunner(p.store, jobs.NewBulk(leaders, p.store), p.metrics, nil, p.log),
-		Erasures:  erasures.NewRunner(p.store, leaders, p.queue, nil, p.log),
-		Schedules: schedules.NewRunner(p.store, jobs.NewScheduled(leaders, p.store), p.metrics, p.log),
-		Queue:     p.notifier, Completer: p.completer, Backoff: p.cfg.Backoff,
+	due := schedules.NewRunner(p.store, jobs.NewScheduled(leaders, p.store), p.metrics, p.log)
+	return maintenance.New(maintenance.Deps{
+		Store: p.store, Queue: p.notifier, Tasks: p.queue, Completer: p.completer, Backoff: p.cfg.Backoff, Clock: p.due,
+		ClientMaxRunning: p.cfg.ClientMaxRunning, OutcomeStream: p.cfg.OutcomeStream, PublicURL: p.cfg.PublicURL,
+		Bulk:      bulk.NewRunner(p.store, jobs.NewBulk(leaders, p.store), p.metrics, nil, p.log).Round,
+		Erasures:  erasures.NewRunner(p.store, leaders, p.queue, nil, p.log).Round,
+		Schedules: due.Round, SchedulesDue: due.Due,
 		Metrics: p.metrics, Tracer: p.tracer, Log: p.log,
-		Relay: relay, Deliveries: deliveries,
-	}
-	if p.cfg.OutcomeStream != "" {
-		d.Publisher = maintenance.NewPublisher(maintenance.PublisherConfig{
-			Stream: p.cfg.OutcomeStream, PublicURL: p.cfg.PublicURL,
-		}, p.store, p.queue, p.metrics, p.log)
-	}
-	return maintenance.New(d)
+	})
 }
 
 // newLeadersJobs makes the use cases of clients by which bulk operations and erasures change

@@ -1,0 +1,339 @@
+package maintenance
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/job"
+)
+
+// election is a lease in memory, in virtual time. The rules of the lease itself are tested in repo.
+type election struct {
+	*apptest.World
+	mu      sync.Mutex
+	holder  job.ID
+	until   time.Time
+	before  func(context.Context) error // of each election; nil: nothing
+	after   func(context.Context) error // the answer is late or lost
+	resigns func(context.Context) error
+}
+
+func newElection(t *testing.T) *election { return &election{World: apptest.NewWorld(t)} }
+
+// electing runs a test of elections in virtual time.
+func electing(t *testing.T, f func(t *testing.T, e *election)) {
+	t.Helper()
+	apptest.Bubble(t, func(t *testing.T) { f(t, newElection(t)) })
+}
+
+func (e *election) set(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f()
+}
+
+func (e *election) elect(ctx context.Context, id job.ID, lease, vacant time.Duration) (leads bool, err error) {
+	var before, after func(context.Context) error
+	e.set(func() { before, after = e.before, e.after })
+	if err := call(ctx, before); err != nil {
+		return false, err
+	}
+	e.set(func() {
+		if leads = e.holder == id || !time.Now().Before(e.until.Add(vacant)); leads {
+			e.holder, e.until = id, time.Now().Add(lease)
+		}
+	})
+	return leads, call(ctx, after)
+}
+
+func (e *election) resign(ctx context.Context, id job.ID) error {
+	if err := call(ctx, e.resigns); err != nil {
+		return err
+	}
+	e.set(func() {
+		if e.holder == id {
+			e.holder, e.until = job.ID{}, time.Time{}
+		}
+	})
+	return nil
+}
+
+func call(ctx context.Context, f func(context.Context) error) error {
+	if f == nil {
+		return nil
+	}
+	return f(ctx)
+}
+
+// run runs a process with the given tasks until the test ends.
+func (e *election) run(tasks ...*task) (l *leader, stop func()) {
+	l = newLeader(e.elect, e.resign, e.Metrics, e.Logger)
+	l.tasks = tasks
+	return l, e.Background(l.run)
+}
+
+// vital is a task that works, or meets an obstacle while one is set.
+func vital(o *atomic.Pointer[func(context.Context) error]) *task {
+	return &task{name: "relay", interval: 500 * time.Millisecond, vital: true, run: func(ctx context.Context, leading func() bool) error {
+		if obstacle := o.Load(); obstacle != nil {
+			return (*obstacle)(ctx)
+		}
+		leading()
+		return nil
+	}}
+}
+
+// counting is a task that counts its rounds.
+func counting(name string, rounds *atomic.Int64) *task {
+	return &task{name: name, interval: time.Second, run: func(context.Context, func() bool) error { rounds.Add(1); return nil }}
+}
+
+func TestOnlyTheLeaderWorks(t *testing.T) {
+	electing(t, func(t *testing.T, e *election) {
+		var rounds atomic.Int64
+		e.holder, e.until = app.NewID(), time.Now().Add(time.Minute)
+		l := newLeader(e.elect, e.resign, e.Metrics, e.Logger)
+		work := counting("backlog", &rounds)
+		work.interval, work.wake = time.Hour, func() <-chan struct{} { return l.elected }
+		l.tasks = []*task{work}
+		e.Background(l.run)
+		apptest.Pass(30 * time.Second)
+		require.False(t, l.leading())
+		require.Zero(t, rounds.Load())
+		apptest.Pass(30*time.Second + leaderInterval)
+		require.True(t, l.leading())
+		require.EqualValues(t, 1, rounds.Load(), "a round that is woken begins at once")
+	})
+}
+
+func TestALeaderIsReplaced(t *testing.T) {
+	electing(t, func(t *testing.T, e *election) {
+		first, stop := e.run()
+		require.True(t, first.leading())
+		require.Equal(t, 1.0, e.Metric(e.Metrics.Leading))
+		stop()
+		require.False(t, first.leading())
+		require.Zero(t, e.Metric(e.Metrics.Leading))
+		second, stop := e.run()
+		require.True(t, second.leading(), "at once")
+
+		third, _ := e.run()
+		e.resigns = apptest.Fails(-1, apptest.ErrStorage)
+		began := time.Now()
+		stop() // like a process that dies
+		for !third.leading() {
+			apptest.Pass(100 * time.Millisecond)
+		}
+		require.LessOrEqual(t, time.Since(began), leaderLease+leaderInterval)
+	})
+}
+
+// A leader that cannot ask any more must stop before storage lets another one lead; a long round ends with the leadership.
+func TestALeaderStopsByItsOwnClock(t *testing.T) {
+	for name, before := range map[string]func(context.Context) error{
+		"cannot ask": apptest.Fails(-1, apptest.ErrStorage), "gets no answer": apptest.Hangs,
+	} {
+		apptest.Run(t, name, func(t *testing.T) {
+			e := newElection(t)
+			var parts atomic.Int64
+			l, _ := e.run(&task{name: "cleaner", interval: time.Second, run: func(ctx context.Context, leading func() bool) error {
+				for leading() && app.Sleep(ctx, 100*time.Millisecond) {
+					parts.Add(1)
+				}
+				return nil
+			}})
+			apptest.Pass(10 * time.Second)
+			require.Greater(t, parts.Load(), int64(80))
+			var until time.Time
+			e.set(func() { e.before, until = before, e.until })
+			apptest.Pass(time.Until(until))
+			require.False(t, l.leading())
+			ended := parts.Load()
+			apptest.Pass(time.Minute)
+			require.LessOrEqual(t, parts.Load(), ended+1)
+			require.Zero(t, e.Metric(e.Metrics.Leading))
+			require.Equal(t, name == "cannot ask", e.Metric(e.Metrics.MaintenanceErrors.WithLabelValues("leader")) > 0)
+			require.Len(t, e.Log.Lines(t, map[string]any{"msg": "leadership changed", "leading": false}), 1)
+		})
+	}
+}
+
+// A process that was paused while it asked finds an answer of long ago.
+func TestALateAnswerMakesNoLeader(t *testing.T) {
+	electing(t, func(t *testing.T, e *election) {
+		e.after = apptest.Slow(leaderLease + time.Second)
+		l, _ := e.run()
+		for range 50 {
+			require.False(t, l.leading())
+			require.Zero(t, e.Metric(e.Metrics.Leading))
+			apptest.Pass(300 * time.Millisecond)
+		}
+	})
+}
+
+func TestStoppingWhileStorageHangs(t *testing.T) {
+	for name, hang := range map[string]func(*election, *task){
+		"election": func(e *election, _ *task) { e.before = apptest.Hangs },
+		"resign":   func(e *election, _ *task) { e.resigns = apptest.Hangs },
+		"a round": func(_ *election, work *task) {
+			work.run = func(ctx context.Context, _ func() bool) error { return apptest.Hangs(ctx) }
+		},
+	} {
+		apptest.Run(t, name, func(t *testing.T) {
+			e := newElection(t)
+			work := counting("scheduler", &atomic.Int64{})
+			hang(e, work)
+			_, stop := e.run(work)
+			apptest.Pass(10 * time.Second)
+			began := time.Now()
+			stop()
+			require.LessOrEqual(t, time.Since(began), leaderInterval)
+		})
+	}
+}
+
+func TestALeaderThatCannotWorkIsReplaced(t *testing.T) {
+	for kind, obstacle := range map[string]func(context.Context) error{"fails": apptest.Fails(-1, apptest.ErrStorage), "hangs": apptest.Hangs} {
+		apptest.Run(t, kind, func(t *testing.T) {
+			e := newElection(t)
+			var ofFirst, ofSecond atomic.Pointer[func(context.Context) error]
+			first, _ := e.run(vital(&ofFirst))
+			second, _ := e.run(vital(&ofSecond))
+			apptest.Pass(10 * time.Second)
+			require.True(t, first.leading())
+			ofFirst.Store(&obstacle)
+			apptest.Pass(blockedAfter - time.Second)
+			require.True(t, first.leading())
+			apptest.Pass(4 * time.Second)
+			require.False(t, first.leading())
+			require.True(t, second.leading())
+			require.Equal(t, 1.0, e.Sum("maintenance_blocked"))
+			apptest.Pass(time.Minute)
+			require.True(t, second.leading())
+		})
+	}
+}
+
+// Once the obstacle is gone, a process can lead again.
+func TestAProcessFindsOutThatItCanLead(t *testing.T) {
+	electing(t, func(t *testing.T, e *election) {
+		var ofFirst, ofSecond atomic.Pointer[func(context.Context) error]
+		ofFirst.Store(new(apptest.Fails(-1, apptest.ErrStorage)))
+		first, _ := e.run(vital(&ofFirst))
+		second, stop := e.run(vital(&ofSecond))
+		apptest.Pass(blockedAfter + 3*time.Second)
+		require.True(t, second.leading())
+		ofFirst.Store(nil)
+		apptest.Pass(2 * time.Second)
+		require.Zero(t, e.Sum("maintenance_blocked"))
+		require.True(t, second.leading(), "the process does not ask the leader to step back")
+		stop()
+		apptest.Pass(2 * time.Second)
+		require.True(t, first.leading())
+	})
+}
+
+// Where no process can do all of it, one does what it can, without a pause.
+func TestSomebodyLeadsThoughAllAreBlocked(t *testing.T) {
+	electing(t, func(t *testing.T, e *election) {
+		var obstacle atomic.Pointer[func(context.Context) error]
+		var all []*leader
+		for range 3 {
+			l, _ := e.run(vital(&obstacle))
+			all = append(all, l)
+		}
+		apptest.Pass(time.Second)
+		obstacle.Store(new(apptest.Fails(-1, apptest.ErrStorage)))
+		for range 300 {
+			apptest.Pass(100 * time.Millisecond)
+			leading := 0
+			for _, l := range all {
+				if l.leading() {
+					leading++
+				}
+			}
+			require.Positive(t, leading)
+		}
+		changes := len(e.Log.Lines(t, map[string]any{"msg": "leadership changed"}))
+		apptest.Pass(time.Minute)
+		require.Len(t, e.Log.Lines(t, map[string]any{"msg": "leadership changed"}), changes, "it does not go round and round")
+	})
+}
+
+// A round that takes long is not one that hangs.
+func TestALongRoundIsNoObstacle(t *testing.T) {
+	electing(t, func(t *testing.T, e *election) {
+		long := &task{name: "scheduler", vital: true, run: func(ctx context.Context, leading func() bool) error {
+			for range 100 {
+				leading()
+				app.Sleep(ctx, time.Second)
+			}
+			return nil
+		}}
+		first, _ := e.run(long)
+		second, _ := e.run()
+		apptest.Pass(time.Minute)
+		require.True(t, first.leading())
+		require.False(t, second.leading())
+	})
+}
+
+func TestRoundsAreMeasured(t *testing.T) {
+	electing(t, func(t *testing.T, e *election) {
+		slow := &task{name: "cleaner", interval: 10 * time.Second, run: func(ctx context.Context, _ func() bool) error {
+			return apptest.Slow(3 * time.Second)(ctx)
+		}}
+		failing := &task{name: "rescuer", interval: time.Second, run: func(context.Context, func() bool) error { return apptest.ErrStorage }}
+		_, stop := e.run(slow, failing)
+		apptest.Pass(14 * time.Second)
+		stop()
+		require.Equal(t, 3.0, e.Sum("maintenance_round_seconds"))
+		require.InDelta(t, float64(time.Now().Unix()), e.Metric(e.Metrics.SucceededAt.WithLabelValues("cleaner")), 2)
+		require.Zero(t, e.Metric(e.Metrics.SucceededAt.WithLabelValues("rescuer")))
+		require.Equal(t, 14.0, e.Metric(e.Metrics.MaintenanceErrors.WithLabelValues("rescuer")), "a round that fails does not spin")
+		require.NotEmpty(t, e.Log.Lines(t, map[string]any{"msg": "maintenance failed", "task": "rescuer"}))
+	})
+}
+
+func TestTheBacklogEndsWithTheLeadership(t *testing.T) {
+	away := func(e *election) { e.set(func() { e.before = apptest.Fails(-1, apptest.ErrStorage) }) }
+	lost := func(e *election) {
+		e.set(func() { e.holder, e.until = app.NewID(), time.Now().Add(time.Hour) })
+		apptest.Pass(2 * leaderInterval)
+	}
+	for name, end := range map[string]func(e *election, l *leader, stop func()){
+		"resigned":                func(_ *election, _ *leader, stop func()) { stop() },
+		"lost to another process": func(e *election, _ *leader, _ func()) { lost(e) },
+		"storage is away for long": func(e *election, _ *leader, _ func()) {
+			away(e)
+			apptest.Pass(leaderLease)
+			require.Equal(e.T, 3.0, e.Sum("job_queue_depth"), "the last one is shown while no process can count")
+			apptest.Pass(backlogMemory)
+		},
+		"counted too late": func(e *election, l *leader, _ func()) {
+			lost(e)
+			l.show(job.Backlog{Jobs: map[job.State]int{job.Queued: 4}})
+		},
+	} {
+		apptest.Run(t, name, func(t *testing.T) {
+			e := newElection(t)
+			l, stop := e.run()
+			l.show(job.Backlog{Jobs: map[job.State]int{job.Queued: 3}})
+			require.Equal(t, 3.0, e.Sum("job_queue_depth"))
+			require.Equal(t, float64(time.Now().Unix()), e.Sum("backlog_timestamp_seconds"))
+			end(e, l, stop)
+			for range 2 {
+				require.Zero(t, e.Sum("job_queue_depth"))
+				require.Zero(t, e.Sum("backlog_timestamp_seconds"))
+				apptest.Pass(time.Minute)
+			}
+		})
+	}
+}

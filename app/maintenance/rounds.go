@@ -1,0 +1,129 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/batches"
+)
+
+const (
+	rescuerBatch    = 500
+	completerLook   = 10_000 // open batches that one round of the completer looks at
+	cleanerBatch    = 500
+	backlogLimit    = 1_000_000
+	historyInterval = 10 * time.Second
+
+	throttleInterval     = 250 * time.Millisecond
+	throttleIntervalIdle = 5 * time.Second // without a limit: there may have been one before
+	throttleBatch        = 1000
+)
+
+// rescue gives back the jobs of workers whose lease has ended.
+func (m *Maintenance) rescue(ctx context.Context, leading func() bool) error {
+	for leading() {
+		held, err := m.Store.Orphans(ctx, rescuerBatch)
+		if err != nil {
+			return err
+		}
+		if err := m.rescuer.GiveBack(ctx, held); err != nil || len(held) < rescuerBatch {
+			return err
+		}
+	}
+	return nil
+}
+
+// completeBatches ends batches whose last job ended in a process that died before it ended them. A round looks at a slice of the
+// open batches, the next one at those after it.
+func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) error {
+	ready, last, err := m.Store.ReadyBatches(ctx, m.completeAfter, completerLook)
+	if err != nil {
+		return err
+	}
+	for chunk := range slices.Chunk(ready, batches.ChunkSize) {
+		if !leading() {
+			return nil
+		}
+		n, err := m.Completer.Complete(ctx, chunk)
+		m.Metrics.Repaired.WithLabelValues("batch_completer").Add(float64(n))
+		if err != nil {
+			return err
+		}
+	}
+	m.completeAfter = last
+	return nil
+}
+
+// clean removes what is past its retention, in bounded batches. It rests for as long as each took: there may be millions, and
+// nothing waits for their end.
+func (m *Maintenance) clean(ctx context.Context, leading func() bool) error {
+	for leading() {
+		began := time.Now()
+		more, err := m.Store.Clean(ctx, cleanerBatch)
+		if err != nil || !more || !app.Sleep(ctx, time.Since(began)) {
+			return err
+		}
+	}
+	return nil
+}
+
+// countBacklog shows what there is to do in the whole system.
+func (m *Maintenance) countBacklog(ctx context.Context, _ func() bool) error {
+	backlog, err := m.Store.Backlog(ctx, backlogLimit)
+	if err == nil {
+		m.leader.show(backlog)
+	}
+	return err
+}
+
+// writeHistory writes the missing buckets of the history, the latest first. A bucket that takes too long ends the round, so that
+// a slow Postgres is asked for one such bucket per round; it is tried again after the younger ones.
+func (m *Maintenance) writeHistory(ctx context.Context, leading func() bool) error {
+	missing, err := m.Store.MissingHistory(ctx)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, at := range missing {
+		if !leading() {
+			return failed
+		}
+		if failed = m.Store.WriteHistory(ctx, at); failed != nil {
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		return failed
+	}
+	return errors.Join(failed, m.Store.RollUpHistory(ctx))
+}
+
+func (m *Maintenance) throttleInterval() time.Duration {
+	if m.ClientMaxRunning == 0 {
+		return throttleIntervalIdle
+	}
+	return throttleInterval
+}
+
+// resumeThrottled enqueues jobs that waited for others of their client, as many as the limit allows. Without a limit it enqueues
+// all: they wait because of an earlier limit.
+func (m *Maintenance) resumeThrottled(ctx context.Context, leading func() bool) error {
+	most := m.ClientMaxRunning
+	if most == 0 {
+		most = math.MaxInt32
+	}
+	for leading() {
+		tasks, err := m.Store.ResumeThrottled(ctx, most, throttleBatch)
+		if err != nil || len(tasks) == 0 {
+			return err
+		}
+		if _, err := m.relay.ensure(ctx, tasks, app.Resumed); err != nil || len(tasks) < throttleBatch {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package repotest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// Columns are values of a table's columns, in SQL.
+type Columns map[string]string
+
+// plain are the values of the rows that Insert writes, unless the test gives others.
+var plain = map[string]Columns{
+	"jobs": {
+		"job_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "type": "'EXECUTE'", "work_kind": "'SUCCESS_FAST'",
+		"definition": `'{"work_kind": "SUCCESS_FAST", "duration_ms": 1000, "expected_outcome": "SUCCEEDED"}'`,
+		"state":      "'QUEUED'", "max_attempts": "4", "auto_retry": "false", "event_seq": "2", "created_at": "now()", "updated_at": "now()",
+		"run_at": "now()", "queued_at": "now()", "language": "'en'", "request_id": "'request-1'",
+	},
+	"deliveries": {
+		"delivery_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "endpoint_id": "gen_random_uuid()", "job_id": "gen_random_uuid()",
+		"seq": "1", "event_id": "gen_random_uuid()", "event_name": "'x'", "created_at": "now()", "next_attempt_at": "now()", "url": "'https://receiver.example'",
+	},
+}
+
+// Insert writes n rows of a table. In the values, i is the number of the row, from 1.
+func Insert(t testing.TB, url, table string, n int, given Columns) {
+	t.Helper()
+	all := maps.Clone(plain[table])
+	maps.Copy(all, given)
+	names := slices.Sorted(maps.Keys(all))
+	values := make([]string, len(names))
+	for i, name := range names {
+		values[i] = all[name]
+	}
+	Exec(t, url, `INSERT INTO `+table+` (`+strings.Join(names, ", ")+`) SELECT `+strings.Join(values, ", ")+
+		` FROM generate_series(1, $1::int) i`, n)
+}
+
+// Exec runs a statement on a database, past the store.
+func Exec(t testing.TB, url, sql string, args ...any) {
+	t.Helper()
+	ctx, db := connect(t, url)
+	defer func() { _ = db.Close(ctx) }()
+	_, err := db.Exec(ctx, sql, args...)
+	require.NoError(t, err)
+}
+
+// All reads the only column of all rows of a query, past the store.
+func All[T any](t testing.TB, url, sql string, args ...any) []T {
+	t.Helper()
+	ctx, db := connect(t, url)
+	defer func() { _ = db.Close(ctx) }()
+	rows, err := db.Query(ctx, sql, args...)
+	require.NoError(t, err)
+	values, err := pgx.CollectRows(rows, pgx.RowTo[T])
+	require.NoError(t, err)
+	return values
+}
+
+// Count counts the rows of a table and a condition, such as "jobs WHERE state = 'QUEUED'".
+func Count(t testing.TB, url, what string) int {
+	t.Helper()
+	return All[int](t, url, `SELECT count(*) FROM `+what)[0]
+}
+
+// Refuse makes statements fail until accept is called, such as "UPDATE ON outcome_outbox".
+func Refuse(t testing.TB, url, what string) (accept func()) {
+	t.Helper()
+	Exec(t, url, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION $$refused by the test$$; END'`)
+	Exec(t, url, `CREATE TRIGGER refused BEFORE `+what+` EXECUTE FUNCTION refuse()`)
+	return func() {
+		t.Helper()
+		Exec(t, url, `DROP FUNCTION refuse CASCADE`)
+	}
+}
+
+func connect(t testing.TB, url string) (context.Context, *pgx.Conn) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+	t.Cleanup(cancel)
+	db, err := pgx.Connect(ctx, url)
+	require.NoError(t, err)
+	return ctx, db
+}
