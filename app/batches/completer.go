@@ -12,20 +12,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// CompletionStore ends batches.
-type CompletionStore interface {
-	// CompleteBatches ends those of the given batches that have no unfinished job
-	// and were not ended before, and answers which.
+// Store ends batches.
+type Store interface {
+	// CompleteBatches ends those of the given batches that have no unfinished job and were not ended before, and returns them.
 	CompleteBatches(ctx context.Context, ids []job.ID) ([]job.Batch, error)
-	// ReadyBatches looks at so many batches after the given one that were not
-	// ended, and finds those that have no unfinished job. last is where to go on,
-	// zero when there are no more.
-	ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error)
 }
 
 const (
-	// RestInterval is the time from one round to the next: each job of a batch that
-	// ends touches it, in vain but for the last one.
+	// RestInterval is the time between two rounds: each job of a batch touches it, and only the last one matters.
 	RestInterval = 50 * time.Millisecond
 	// ChunkSize is how many batches one statement completes.
 	ChunkSize = 100
@@ -33,10 +27,9 @@ const (
 	RetryInterval = time.Second
 )
 
-// Completer ends batches soon after their last job has ended. What it forgets
-// with its process, the maintenance finds.
+// Completer ends batches soon after their last job has ended. When its process dies, the maintenance ends them.
 type Completer struct {
-	Store   CompletionStore
+	store   Store
 	queue   app.Queue
 	metrics *app.Metrics
 	log     *slog.Logger
@@ -46,16 +39,15 @@ type Completer struct {
 	wake    chan struct{} // holds a token while something is touched
 }
 
-// NewCompleter makes a completer; Run completes.
-func NewCompleter(store CompletionStore, queue app.Queue, m *app.Metrics, log *slog.Logger) *Completer {
+// NewCompleter makes a completer. Run completes batches.
+func NewCompleter(store Store, queue app.Queue, m *app.Metrics, log *slog.Logger) *Completer {
 	return &Completer{
-		Store: store, queue: queue, metrics: m, log: log,
+		store: store, queue: queue, metrics: m, log: log,
 		touched: map[job.ID]struct{}{}, wake: make(chan struct{}, 1),
 	}
 }
 
-// Touch says that a batch may have come to its end. It does not wait; the zero
-// id is no batch.
+// Touch notes that a batch may have ended. It does not block; the zero id is no batch.
 func (s *Completer) Touch(batch job.ID) {
 	if !batch.IsZero() {
 		s.touch(batch)
@@ -74,8 +66,8 @@ func (s *Completer) touch(batches ...job.ID) {
 	}
 }
 
-// Run completes what is touched until ctx ends, the first at once: what gathers
-// while it rests shares a statement. What a failed statement was for is kept.
+// Run completes touched batches until ctx ends, the first at once; batches touched during a rest share a statement. Batches of a failed
+// statement are tried again.
 func (s *Completer) Run(ctx context.Context) {
 	for ; ; app.Sleep(ctx, RestInterval) {
 		select {
@@ -108,10 +100,10 @@ func (s *Completer) take() []job.ID {
 	return batches
 }
 
-// Complete ends those of the given batches that have come to their end, and
-// reports how many. Each is ended and published once, however many try.
+// Complete ends those of the given batches whose jobs have all ended, and returns how many. Each is ended and published once, however
+// many processes try.
 func (s *Completer) Complete(ctx context.Context, batches []job.ID) (int, error) {
-	completed, err := s.Store.CompleteBatches(ctx, batches)
+	completed, err := s.store.CompleteBatches(ctx, batches)
 	app.AfterCommit(ctx, func() {
 		for i := range completed {
 			s.publish(ctx, &completed[i])

@@ -12,32 +12,30 @@ import (
 )
 
 const (
-	// maxAhead is for how long the tasks that an endpoint has here are to keep it busy: asynq brings back those that were put off at
-	// whole seconds.
-	maxAhead = 2 * time.Second
-	// unknownRoom is how many tasks an endpoint has here before its first answer. They are sent one at a time.
+	// busyTime is how long the admitted tasks of an endpoint keep it busy: asynq brings deferred tasks back at whole seconds.
+	busyTime = 2 * time.Second
+	// unknownRoom is how many tasks of an endpoint are admitted before its first answer. They are sent one at a time.
 	unknownRoom = 4
-	// Bounds of how long a task is put off. The relay leaves tasks that come within this time alone.
+	// How long a task is put off. The relay ignores tasks that come within this time.
 	minBusy = time.Second
 	maxBusy = 30 * time.Second
-	// knownEndpoints is how many endpoints are remembered that have no task here.
+	// knownEndpoints is how many endpoints are remembered; then those without tasks are forgotten.
 	knownEndpoints = 10_000
-	// paceWeight is the part of an endpoint's pace that comes from its latest delivery: one of so many.
+	// The latest delivery counts as one of paceWeight parts of an endpoint's pace.
 	paceWeight = 16
-	// paceKnown is after how many deliveries the pace of an endpoint is known. Before, tasks are put off for a moment.
-	paceKnown = 64
-	soonAgain = 200 * time.Microsecond
+	// After paceKnown deliveries the pace of an endpoint is known. Before, tasks are put off for minSpacing.
+	paceKnown  = 64
+	minSpacing = 200 * time.Microsecond
 )
 
-// admission limits how many tasks of an endpoint and of a client are handled at once, so that those that wait for a slow receiver
-// leave handlers to the others. It puts off the tasks that are over the limit, and spreads their return over the time that sending
-// takes.
+// admission limits how many tasks of an endpoint and of a client are handled at once, so that tasks of a slow receiver do not take all
+// handlers. It puts off the tasks over the limit, and spreads their return over the time that sending takes.
 type admission struct {
 	handlers int // tasks at once
 	limit    int // sends at once to an endpoint that answers
 	active   prometheus.Gauge
 
-	mu        sync.Mutex // guards what follows, clients and endpoints too
+	mu        sync.Mutex // guards the fields below, and those of clients and endpoints
 	held      int
 	clients   map[job.ID]*clientTasks
 	endpoints map[job.EndpointKey]*endpointTasks
@@ -45,19 +43,19 @@ type admission struct {
 
 type clientTasks struct {
 	held int
-	rest time.Time // nothing is sent before
+	rest time.Time // end of the rest at the rate limit
 }
 
 // endpointTasks is what is known of an endpoint and its tasks.
 type endpointTasks struct {
 	client *clientTasks
-	turn   chan struct{} // holds a token while something is sent, unless the endpoint is known to answer
+	turn   chan struct{} // holds a token during a send, unless the endpoint is known to answer
 	held   int
 	since  time.Time // when the latest one was sent, or the first one came
 	health health
 	sent   int
-	pace   time.Duration // between the ends of two while there is enough to do, on average
-	next   time.Time     // when the latest task that was put off comes back
+	pace   time.Duration // average time between the ends of two sends while there is enough to do
+	next   time.Time     // when the latest deferred task comes back
 }
 
 // health is how the latest attempt to send ended.
@@ -110,10 +108,10 @@ func (a *admission) most(e *endpointTasks) int {
 	if e.pace == 0 {
 		return a.handlers
 	}
-	return max(2*a.limit, int(maxAhead/e.pace))
+	return max(2*a.limit, int(busyTime/e.pace))
 }
 
-// leave ends the handling of a task. took is how long it was, 0 if nothing was sent.
+// leave ends the handling of a task that took so long; 0 if nothing was sent.
 func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -140,14 +138,14 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	}
 }
 
-// spacing is how long after another one a task is to come back. It is a little less than sending takes: better some come in vain than
-// the endpoint waits for them. Before the first answer it grows with the wait for that.
+// spacing is the time between the returns of two tasks. It is a little less than sending takes: the endpoint must not wait for tasks.
+// Before the first answer it grows with the wait for that.
 func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	switch {
 	case e.health == unknown && e.held > 0:
 		return now.Sub(e.since) / paceWeight
 	case e.health == answering && e.sent < paceKnown:
-		return soonAgain
+		return minSpacing
 	}
 	return e.pace * 3 / 4
 }
@@ -157,7 +155,7 @@ func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration
 	if e.next.Before(now) {
 		e.next = now
 	}
-	e.next = e.next.Add(max(after, soonAgain))
+	e.next = e.next.Add(max(after, minSpacing))
 	wait := e.next.Sub(now)
 	if wait > maxBusy {
 		e.next = now.Add(maxBusy)
@@ -166,14 +164,17 @@ func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration
 	return max(wait, minBusy)
 }
 
-// update changes or reads what is known of an endpoint.
+// learn notes how the latest attempt to send to an endpoint ended.
+func (a *admission) learn(e *endpointTasks, h health) { a.update(func() { e.health = h }) }
+
+// update changes or reads an endpoint under the lock.
 func (a *admission) update(f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f()
 }
 
-// endpoint returns what is known of an endpoint, under the lock. When that is many, those without tasks are forgotten.
+// endpoint finds or adds an endpoint. The caller holds the lock. It forgets endpoints without tasks when it knows too many.
 func (a *admission) endpoint(at job.EndpointKey) *endpointTasks {
 	e := a.endpoints[at]
 	if e != nil {

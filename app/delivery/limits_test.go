@@ -3,202 +3,243 @@ package delivery
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
-// fakeRate lets so many attempts of each client pass in any minute.
-type fakeRate struct {
-	perMinute int
-
-	mu     sync.Mutex
-	passed map[job.ID][]time.Time
-	asked  int
+// An endpoint that hangs is sent one at a time, and the others are served as if it were not there.
+func TestAHangingEndpointDelaysNobodyElse(t *testing.T) {
+	var hangs job.ID
+	r := newReceivers(func(p job.ClaimedDelivery) bool { return p.Endpoint == hangs })
+	w := newWorld(t, r.send)
+	hangs = w.webhook(apptest.ClientA)
+	healthy := w.webhook(apptest.ClientA)
+	_, quit := w.handleAll(w.deliveries(60, apptest.ClientA, hangs))
+	w.eventually("it hangs", func() bool { return r.of(r.sending, hangs) == 1 })
+	wait, _ := w.handleAll(w.deliveries(60, apptest.ClientA, healthy))
+	wait()
+	require.Equal(t, []int{60, 0}, []int{r.of(r.answered, healthy), r.of(r.answered, hangs)})
+	require.Equal(t, 1, r.of(r.most, hangs))
+	require.LessOrEqual(t, r.of(r.most, healthy), 2, "a fifth of ten")
+	require.LessOrEqual(t, w.count("deliveries WHERE claimed_until IS NOT NULL"), unknownRoom, "what cannot be sent in time is not held")
+	quit()
 }
 
-func (f *fakeRate) Allow(_ context.Context, client job.ID) job.Allowance {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.asked++
-	now, passed := time.Now(), f.passed[client]
-	if len(passed) >= f.perMinute {
-		if free := passed[len(passed)-f.perMinute].Add(time.Minute); free.After(now) {
-			return job.Allowance{RetryAfter: free.Sub(now)}
-		}
+// A client with many endpoints that hang has at most its share. internal/fair tests how several such clients take turns.
+func TestAClientWhoseEndpointsHangGetsHalfOfTheSends(t *testing.T) {
+	r := newReceivers(func(p job.ClaimedDelivery) bool { return p.ClientID == apptest.ClientA })
+	w := newWorld(t, r.send)
+	var tasks []job.DeliveryTask
+	for range 10 {
+		tasks = append(tasks, w.deliveries(2, apptest.ClientA, w.webhook(apptest.ClientA))...)
 	}
-	f.passed[client] = append(passed, now)
-	return job.Allowance{OK: true}
+	_, quit := w.handleAll(tasks)
+	w.eventually("they hang", func() bool { return w.Metric(w.Metrics.Sends) == 5 })
+	healthy := w.webhook(apptest.ClientB)
+	wait, _ := w.handleAll(w.deliveries(10, apptest.ClientB, healthy))
+	wait()
+	require.Equal(t, 10, r.of(r.answered, healthy))
+	require.Equal(t, 5.0, w.Metric(w.Metrics.Sends), "half of ten")
+	quit()
 }
 
-func (w *worldDelivery) limit(perMinute int) *fakeRate {
-	rate := &fakeRate{perMinute: perMinute, passed: map[job.ID][]time.Time{}}
-	w.worker.cfg.Rate = rate
-	return rate
-}
-
-// fakeStorage has room for so many units.
-type fakeStorage struct{ room atomic.Int64 }
-
-func (f *fakeStorage) AllowUnits(_ context.Context, _ job.ID, units int) job.Allowance {
-	return job.Allowance{OK: f.room.Add(-int64(units)) >= 0}
-}
-
-// What receivers answer counts if it is large. Where there is no room for it, the attempt is recorded without it.
-func TestLargeAnswersCount(t *testing.T) {
-	const units = 2
-	large := strings.Repeat("x", job.MaxStoredBody)
-	send := func(context.Context, job.ClaimedDelivery) job.Sent {
-		return job.Sent{Attempt: job.DeliveryAttempt{StartedAt: time.Now(), Status: 200, Body: []byte(large)}}
+// A failing endpoint gets one delivery at a time, until it succeeds; a callback too, whose failures storage does not count.
+func TestAFailingEndpointGetsOneAtATime(t *testing.T) {
+	arrived, status := make(chan struct{}), make(chan int)
+	w := newWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+		arrived <- struct{}{}
+		return answers(<-status)(ctx, p)
+	})
+	tasks := w.deliveries(7, apptest.ClientA, w.webhook(apptest.ClientA))
+	ends := make(chan error)
+	begin := func() {
+		go func(task job.DeliveryTask) { ends <- w.handle(task) }(tasks[0])
+		tasks = tasks[1:]
+		<-arrived
 	}
-	sending(t, send, func(t *testing.T, w *worldDelivery) {
-		storage := &fakeStorage{}
-		storage.room.Store(units)
-		w.worker.cfg.Storage = storage
-		kept := 0
-		for range 5 {
-			d := w.Store.delivery(w.attempted())
-			require.Equal(t, job.DeliveryDelivered, d.State)
-			if a := d.Results[0].Sent.Attempt; !a.Truncated {
-				require.Len(t, a.Body, len(large))
-				kept++
-			}
-		}
-		require.Equal(t, units, kept)
-	})
+	end := func(s int) error {
+		status <- s
+		return <-ends
+	}
+	w.exec(`UPDATE webhooks SET consecutive_failures = 3, failing_since = now()`)
+	begin()
+	require.IsType(t, &job.TaskEarly{}, w.handle(tasks[0]))
+	require.NoError(t, end(200))
+	begin()
+	begin() // two at once: it answers
+	require.NoError(t, end(200))
+	require.IsType(t, &job.TaskFailed{}, end(500))
+	w.exec(`UPDATE webhooks SET consecutive_failures = 0, failing_since = NULL`)
+	begin()
+	require.IsType(t, &job.TaskEarly{}, w.handle(tasks[0]), "it was seen to fail here")
+	require.NoError(t, end(200))
 }
 
-// What is over a client's rate waits: it is not lost, no attempt is used up, and
-// other clients' deliveries go on. Storage is not asked again and again meanwhile.
-func TestDeliveriesOverTheRateWait(t *testing.T) {
-	sending(t, answers(200, 10*time.Millisecond), func(t *testing.T, w *worldDelivery) {
-		rate := w.limit(5)
-		w.working()
-		w.delivers(17, apptest.ClientA, endpointA)
-		apptest.Pass(30 * time.Second)
-		require.Len(t, w.sender.begun(), 5)
-		w.delivers(1, apptest.ClientB, endpointB)
-		apptest.Pass(time.Second)
-		require.Len(t, w.sender.begun(), 6, "of the other client at once")
-		w.Store.Update(func() {
-			for _, r := range w.Store.deliveries {
-				require.Equal(t, r.State == job.DeliveryDelivered, r.Attempts == 1, "no attempt is used up")
-				require.Nil(t, r.ClaimedUntil, "nothing is held meanwhile")
-			}
-		})
-		apptest.Pass(5 * time.Minute)
-		require.Len(t, w.sender.begun(), 18)
-		w.Store.Update(func() {
-			for _, r := range w.Store.deliveries {
-				require.Equal(t, []any{job.DeliveryDelivered, 1}, []any{r.State, r.Attempts})
-			}
-		})
-		require.Less(t, w.Store.Count("ClaimDelivery"), 45, "what comes while the client rests is not claimed")
-		require.Less(t, rate.asked, 45)
-	})
+// A client with many deliveries keeps no other client's waiting.
+func TestABacklogDelaysNoOtherClient(t *testing.T) {
+	r := newReceivers(func(p job.ClaimedDelivery) bool { return p.ClientID == apptest.ClientA })
+	w := newWorld(t, r.send)
+	var tasks []job.DeliveryTask
+	for range 10 {
+		tasks = append(tasks, w.deliveries(6, apptest.ClientA, w.webhook(apptest.ClientA))...)
+	}
+	_, quit := w.handleAll(tasks)
+	w.eventually("claims are used up", func() bool { return w.count("deliveries WHERE claimed_until IS NOT NULL") == claimShare*10/2 })
+	healthy := w.webhook(apptest.ClientB)
+	wait, _ := w.handleAll(w.deliveries(20, apptest.ClientB, healthy))
+	wait()
+	require.Equal(t, 20, r.of(r.answered, healthy))
+	require.LessOrEqual(t, w.count("deliveries WHERE claimed_until IS NOT NULL"), claimShare*10/2, "their data is in memory")
+	quit()
 }
 
-// Webhooks at one origin share what one endpoint may take, however their URLs are
-// written; those of another client, or at another port, do not.
-func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
+// Tasks that are put off come back in the time that sending takes: the endpoint is kept busy, and no task is handled again and again.
+func TestTasksThatArePutOffKeepTheEndpointBusy(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
-		var mu sync.Mutex
-		now, most := map[string]int{}, map[string]int{}
-		w := newWorldDelivery(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
-			at := receiverOf(p)
-			key := at.client.String() + at.origin
-			mu.Lock()
-			now[key]++
-			most[key] = max(most[key], now[key])
-			mu.Unlock()
-			defer func() {
-				mu.Lock()
-				defer mu.Unlock()
-				now[key]--
-			}()
-			return answers(200, 100*time.Millisecond)(ctx, p)
-		})
-		urls := []string{"http://one.example/a", "http://ONE.example:80/b", "HTTP://one.example/?c", "http://one.example:81/"}
-		for _, client := range []job.ID{apptest.ClientA, apptest.ClientB} {
-			for i, url := range urls {
-				endpoint := job.ID{client[0], client[15], 0xe, byte(i)}
-				for range 30 {
-					w.Store.deliver(client, endpoint, func(r *deliveryRow) { r.URL = url })
+		const tasks, sends, took = 1500, 2, 20 * time.Millisecond
+		a := newAdmission(HandlersOf(10), sends, telemetry.In(prometheus.NewRegistry()).Gauge("x", "y"))
+		slots := make(chan struct{}, sends)
+		var done, handled atomic.Int32
+		began := time.Now()
+		var all sync.WaitGroup
+		for range tasks {
+			all.Go(func() {
+				for {
+					handled.Add(1)
+					e, busy := a.enter(job.DeliveryTask{ID: app.NewID()})
+					if busy > 0 { // asynq brings it back at a whole second
+						time.Sleep(time.Until(time.Now().Add(busy).Truncate(time.Second)) + rand.N(time.Millisecond))
+						continue
+					}
+					began := time.Now()
+					slots <- struct{}{}
+					time.Sleep(took)
+					<-slots
+					a.learn(e, answering)
+					a.leave(e, time.Since(began))
+					done.Add(1)
+					return
 				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, tasks, done.Load())
+		require.Less(t, time.Since(began), 2*tasks*took/sends+10*time.Second)
+		require.Less(t, handled.Load(), int32(5*tasks))
+	})
+}
+
+// Webhooks at one origin share what one endpoint may take, however their URLs are written; those of another client, or at another
+// port, do not.
+func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
+	t.Parallel()
+	s, never := newSlots(10, 2), make(chan struct{})
+	given := make(chan struct{})
+	close(given)
+	var releases []func()
+	taken := func(client job.ID, url string) bool {
+		release := s.acquire(receiverOf(job.ClaimedDelivery{Delivery: job.Delivery{ClientID: client}, Target: job.Target{URL: url}}), never)
+		releases = append(releases, release)
+		return release != nil
+	}
+	for _, client := range []job.ID{apptest.ClientA, apptest.ClientB} {
+		require.True(t, taken(client, "http://one.example/a"))
+		require.True(t, taken(client, "http://ONE.example:80/b"))
+		at := receiverOf(job.ClaimedDelivery{Delivery: job.Delivery{ClientID: client}, Target: job.Target{URL: "HTTP://one.example/?c"}})
+		require.Nil(t, s.acquire(at, given))
+		require.True(t, taken(client, "http://one.example:81/"))
+	}
+	for _, release := range releases {
+		release()
+	}
+	require.Empty(t, s.receivers)
+}
+
+// Answers of receivers count if they are large. Where there is no room for one, the attempt is recorded without it.
+func TestLargeAnswersCount(t *testing.T) {
+	const room = 2
+	large := strings.Repeat("x", job.MaxStoredBody)
+	var used atomic.Int64
+	w := newWorld(t, func(context.Context, job.ClaimedDelivery) job.Sent {
+		return job.Sent{Attempt: job.DeliveryAttempt{StartedAt: time.Now(), Status: 200, Body: []byte(large)}}
+	}, func(c *WorkerConfig) {
+		c.Storage = func(_ context.Context, _ job.ID, units int) job.Allowance {
+			return job.Allowance{OK: used.Add(int64(units)) <= room}
+		}
+	})
+	kept := 0
+	for range 5 {
+		task := w.delivery()
+		require.NoError(t, w.handle(task))
+		if _, attempts := w.read(task); !attempts[0].Truncated {
+			require.Len(t, attempts[0].Body, len(large))
+			kept++
+		}
+	}
+	require.Equal(t, room, kept)
+}
+
+// Deliveries over a client's rate wait: no attempt is used up, and other clients' deliveries are sent. Storage and the rate are not
+// asked again and again in the meantime.
+func TestDeliveriesOverTheRateWait(t *testing.T) {
+	var left, asked atomic.Int64
+	left.Store(5)
+	w := newWorld(t, answers(200), func(c *WorkerConfig) {
+		c.Rate = func(_ context.Context, client job.ID) job.Allowance {
+			asked.Add(1)
+			if client == apptest.ClientB || left.Add(-1) >= 0 {
+				return job.Allowance{OK: true}
 			}
+			return job.Allowance{RetryAfter: time.Hour}
 		}
-		w.working()
-		apptest.Pass(10 * time.Minute)
-		require.Len(t, w.sender.begun(), 2*4*30)
-		require.Len(t, most, 4, "two origins of two clients")
-		for key, n := range most {
-			require.LessOrEqual(t, n, 2, key) // a fifth of ten
-		}
-		w.worker.sends.mu.Lock()
-		defer w.worker.sends.mu.Unlock()
-		require.Empty(t, w.worker.sends.receivers)
 	})
-}
-
-// fakeChallenge is receivers that answer as a function says; "" is that they want events.
-type fakeChallenge func(ctx context.Context, url string) string
-
-func (f fakeChallenge) Ask(ctx context.Context, url string) string { return f(ctx, url) }
-
-func newChallengedWorld(t *testing.T, f fakeChallenge) *webhookWorld {
-	return newWebhookWorld(t, func(d *WebhooksDeps) { d.Challenge = f })
-}
-
-func TestRegistrationNeedsAProof(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		var asked []string
-		h := newChallengedWorld(t, func(_ context.Context, url string) string { asked = append(asked, url); return "" })
-		_, err := h.Register(t.Context(), webhookRequest(func(r *job.WebhookRequest) { r.URL = "http://localhost/" }))
-		require.Equal(t, job.CodeValidationFailed, job.CodeOf(err), "a request that is refused anyhow needs none")
-		require.ErrorIs(t, second(h.Register(t.Context(), webhookRequest())), job.ErrUnproven)
-		require.Empty(t, h.w.Store.webhooks)
-		require.NoError(t, h.Prove(t.Context(), apptest.ClientA, webhookRequest().URL))
-		require.Equal(t, []string{webhookRequest().URL}, asked)
-		issued := h.registered(func(r *job.WebhookRequest) { r.Proven = true })
-		require.NotNil(t, issued.ProvenAt)
-
-		url, text := "https://other.example/", "mine"
-		require.NoError(t, second(h.Update(t.Context(), apptest.ClientA, issued.ID, job.WebhookPatch{Description: &text})), "what is not the URL")
-		for _, u := range []string{url, webhookRequest().URL} {
-			require.ErrorIs(t, second(h.Update(t.Context(), apptest.ClientA, issued.ID, job.WebhookPatch{URL: &u})), job.ErrUnproven)
+	tasks := w.deliveries(17, apptest.ClientA, w.webhook(apptest.ClientA))
+	for i, task := range tasks {
+		err := w.handle(task)
+		if i < 5 {
+			require.NoError(t, err)
+			continue
 		}
-		_, err = h.Update(t.Context(), apptest.ClientB, issued.ID, job.WebhookPatch{URL: &url})
-		require.Equal(t, job.CodeWebhookNotFound, job.CodeOf(err), "nobody is asked because of another client's webhook")
-		w := apptest.Must(h.Update(t.Context(), apptest.ClientA, issued.ID, job.WebhookPatch{URL: &url, Proven: true}))(t)
-		require.Equal(t, url, w.URL)
+		var early *job.TaskEarly
+		require.ErrorAs(t, err, &early)
+		require.GreaterOrEqual(t, early.Wait, minBusy)
+		w.requireUntouched(task)
+	}
+	require.EqualValues(t, 6, asked.Load(), "tasks that come while the client rests are not claimed")
+	require.NoError(t, w.handle(w.deliveries(1, apptest.ClientB, w.webhook(apptest.ClientB))[0]))
 
-		without := newWebhookWorld(t)
-		require.NoError(t, without.Prove(t.Context(), apptest.ClientA, "https://receiver.example/"))
-		require.Nil(t, without.registered().ProvenAt)
-	})
+	left.Store(12)
+	w.worker.admission.update(func() { w.worker.admission.clients[apptest.ClientA].rest = time.Time{} })
+	wait, _ := w.handleAll(tasks[5:])
+	wait()
+	require.Equal(t, 18, w.count("deliveries WHERE state = 'DELIVERED' AND attempts = 1"))
 }
 
-// However many receivers of a client hang, it has two questions under way, and another client's come at once. An answer that was cut off
-// is no refusal.
+// However many receivers of a client hang, it has two questions under way, and another client's are asked at once. An answer that was
+// cut off is no refusal.
 func TestProofsOfOneClientAreBounded(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		var busy, most atomic.Int32
-		h := newChallengedWorld(t, func(ctx context.Context, url string) string {
+		h := NewWebhooks(WebhooksDeps{Challenge: func(ctx context.Context, url string) string {
 			most.Store(max(most.Load(), busy.Add(1)))
 			defer busy.Add(-1)
 			if strings.Contains(url, "hangs") && !app.Sleep(ctx, 6*time.Second) {
 				return "It said nothing."
 			}
 			return ""
-		})
+		}})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		const clients = 20

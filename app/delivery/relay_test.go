@@ -1,145 +1,135 @@
 package delivery
 
 import (
-	"context"
+	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
+// insert stores n deliveries to an endpoint, in SQL.
+func (w *world) insert(n int, endpoint job.ID, given repotest.Columns) {
+	columns := repotest.Columns{"client_id": quoted(apptest.ClientA), "endpoint_id": quoted(endpoint), "webhook_id": quoted(endpoint), "url": "NULL"}
+	for name, value := range given {
+		columns[name] = value
+	}
+	repotest.Insert(w.T, w.url, "deliveries", n, columns)
+}
+
+func quoted(id job.ID) string { return `'` + id.String() + `'` }
+
 func TestDeliveriesOfDisabledWebhooksAreGivenUp(t *testing.T) {
-	sending(t, nil, func(t *testing.T, w *worldDelivery) {
-		w.Store.deliverMany(orphanBatch+1, apptest.ClientA, endpointA)
-		w.Store.endpointOf(endpointA).Disabled = &job.Disabled{}
-		led := 0
-		require.NoError(t, w.relay.FailOrphans(context.Background(), func() bool { led++; return led <= 1 }))
-		n, _ := w.Store.inState(job.DeliveryFailed)
-		require.Equal(t, orphanBatch, n, "no more than one statement without the lead")
-		require.NoError(t, w.relay.FailOrphans(context.Background(), steadyLead))
-		require.Equal(t, float64(orphanBatch+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("orphaned")))
-		require.Len(t, w.Queue.removed, orphanBatch+1, "their tasks go too")
-	})
+	w := newWorld(t, nil)
+	hook := w.webhook(apptest.ClientA)
+	w.insert(orphanBatch+1, hook, nil)
+	require.NoError(t, w.store.DeleteWebhook(t.Context(), apptest.ClientA, hook))
+	led := 0
+	require.NoError(t, w.relay.FailOrphans(t.Context(), func() bool { led++; return led <= 1 }))
+	require.Equal(t, orphanBatch, w.count("deliveries WHERE state = 'FAILED'"), "no more than one statement without the lead")
+	require.NoError(t, w.relay.FailOrphans(t.Context(), always))
+	require.Equal(t, float64(orphanBatch+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("orphaned")))
+	require.Equal(t, orphanBatch+1, w.queue.removed, "their tasks go too")
 }
 
-// What is due has a task again at once, however much there is; new deliveries get theirs from their writers; retries have theirs
-// before they are due. One look is about a part of the endpoints; the cursor stays while the queue is away.
+func TestClaimsOfDeadWorkersEnd(t *testing.T) {
+	w := newWorld(t, nil)
+	w.insert(reclaimBatch+1, w.webhook(apptest.ClientA), repotest.Columns{"claimed_until": "now() - interval '1 s'"})
+	require.NoError(t, w.relay.Round(t.Context(), always))
+	require.Zero(t, w.count("deliveries WHERE claimed_until IS NOT NULL"))
+	require.Equal(t, float64(reclaimBatch+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("reclaimed")))
+}
+
+// Due deliveries have tasks again at once, however many there are; new ones get theirs from their writers; retries have theirs before
+// they are due.
 func TestRelayMakesLostTasks(t *testing.T) {
-	sending(t, nil, func(t *testing.T, w *worldDelivery) {
-		pages := &paged{fakeStore: w.Store}
-		w.relay.store = pages
-		w.Store.deliverMany(mostDue, apptest.ClientA, endpointA)
-		for _, wait := range []time.Duration{dueAhead - time.Second, time.Hour} {
-			w.Store.deliver(apptest.ClientA, endpointB, func(r *deliveryRow) {
-				at := time.Now().Add(wait)
-				r.Attempts, r.NextAttemptAt = 1, &at
-			})
-		}
-		round := func(want error, tasks int) {
-			t.Helper()
-			require.ErrorIs(t, w.relay.Round(context.Background(), steadyLead), want)
-			require.Equal(t, tasks, w.Queue.waiting())
-		}
-		round(nil, 1)
-		apptest.Pass(dueMinAge)
-		round(nil, mostDue+1)
-		require.Equal(t, float64(mostDue+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("enqueued")))
-		w.Queue.flush()
-		w.Queue.Change(func() { w.Queue.Err = apptest.ErrQueue })
-		looks := len(pages.after)
-		round(apptest.ErrQueue, 0)
-		w.Queue.Change(func() { w.Queue.Err = nil })
-		round(nil, mostDue+1)
-		require.Equal(t, pages.after[looks], pages.after[looks+1])
-	})
+	w := newWorld(t, nil)
+	w.insert(mostDue, w.webhook(apptest.ClientA), repotest.Columns{"created_at": "now() - interval '1 h'", "next_attempt_at": "now() - interval '1 h'"})
+	retries := w.webhook(apptest.ClientA)
+	for _, wait := range []string{"1 s", "1 h"} {
+		w.insert(1, retries, repotest.Columns{"attempts": "1", "next_attempt_at": "now() + interval '" + wait + "'"})
+	}
+	round := func(want error, tasks int) {
+		t.Helper()
+		require.ErrorIs(t, w.relay.Round(t.Context(), always), want)
+		require.Equal(t, tasks, w.queue.waiting())
+	}
+	round(nil, mostDue+1)
+	require.Equal(t, float64(mostDue+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("enqueued")))
+	w.queue.flush()
+	w.relay.next = w.relay.next.Add(-restAtMost)
+	cursor := job.EndpointKey{Client: job.ID{1}}
+	w.relay.cursor = cursor
+	w.queue.Change(func() { w.queue.Err = apptest.ErrQueue })
+	round(apptest.ErrQueue, 0)
+	require.Equal(t, cursor, w.relay.cursor, "without the queue the walk does not go on")
+	w.queue.Change(func() { w.queue.Err = nil })
+	round(nil, mostDue+1)
 }
 
-// paged says after each look that there is more to look at.
-type paged struct {
-	*fakeStore
-	after []byte // which each look was to go on
+// A registration that a read has not seen is known all the same, until the next read. While storage fails, all stays as it was.
+func TestSubscribersAreRead(t *testing.T) {
+	w := newWorld(t, nil)
+	s := NewSubscribers(w.store, w.Logger)
+	hook := w.webhook(apptest.ClientA)
+	require.NoError(t, s.read(t.Context()))
+	require.Equal(t, 1, s.Webhooks(apptest.ClientA))
+	added := job.EndpointKey{Client: apptest.ClientB, Endpoint: app.NewID()}
+	s.Add(added)
+	s.Add(added) // it was enabled again
+	require.Equal(t, 1, s.Webhooks(apptest.ClientB))
+	s.replace(nil)
+	require.Equal(t, []int{0, 1}, []int{s.Webhooks(apptest.ClientA), s.Webhooks(apptest.ClientB)}, "that read began before the registration")
+	require.NoError(t, s.read(t.Context()))
+	require.Equal(t, []bool{true, false}, []bool{s.Has(apptest.ClientA), s.Has(apptest.ClientB)})
+	require.NoError(t, w.store.DeleteWebhook(t.Context(), apptest.ClientA, hook))
+	require.Error(t, s.read(ended()))
+	require.True(t, s.Has(apptest.ClientA))
+	require.NoError(t, s.read(t.Context()))
+	require.False(t, s.Has(apptest.ClientA))
 }
 
-func (s *paged) DueDeliveries(ctx context.Context, after job.EndpointKey, look, per, limit int, minAge, ahead time.Duration) (
-	[]job.DeliveryTask, job.EndpointKey, error,
-) {
-	s.after = append(s.after, after.Client[0])
-	due, _, err := s.fakeStore.DueDeliveries(ctx, after, look, per, limit, minAge, ahead)
-	return due, job.EndpointKey{Client: job.ID{after.Client[0] + 1}}, err
-}
-
-// A reading that began before a registration has not seen it; the next one knows better. While storage fails, all stays as it was.
-func TestSubscribersAreKnownWithinASecond(t *testing.T) {
-	sending(t, nil, func(t *testing.T, w *worldDelivery) {
-		subscribed, added := []job.EndpointKey{{Client: apptest.ClientA}}, job.EndpointKey{Client: apptest.ClientB, Endpoint: endpointB}
-		w.Store.subscribers = func() []job.EndpointKey { return subscribed }
-		s := NewSubscribers(w.Store, w.Logger)
-		answered := make(chan struct{})
-		w.Store.Hook("Subscribers", apptest.Hook{After: func(context.Context) error { <-answered; return nil }})
-		w.Background(s.Run)
-		s.Add(added)
-		s.Add(added) // it was enabled again
-		require.Equal(t, 1, s.Webhooks(apptest.ClientB))
-		close(answered)
-		synctest.Wait()
-		require.Equal(t, []int{1, 1}, []int{s.Webhooks(apptest.ClientA), s.Webhooks(apptest.ClientB)})
-		apptest.Pass(subscribersInterval)
-		require.False(t, s.Has(apptest.ClientB))
-		w.Store.Hook("Subscribers", apptest.Hook{Before: apptest.Fails(-1, apptest.ErrStorage)})
-		apptest.Pass(time.Minute)
-		require.True(t, s.Has(apptest.ClientA))
-		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN"}), 1, "not with each try")
-		subscribed = nil
-		w.Store.Hook("Subscribers", apptest.Hook{})
-		apptest.Pass(subscribersInterval)
-		require.False(t, s.Has(apptest.ClientA))
-	})
-}
-
-// Events of clients with webhooks, and of jobs with a callback, have their deliveries enqueued, each once, together and without the
-// writer waiting; while storage is away they are left to the relay.
+// Events of clients with webhooks, and of jobs with a callback, have their deliveries enqueued, each once and together, without the
+// writer waiting.
 func TestNewDeliveriesHaveTheirTasks(t *testing.T) {
-	sending(t, nil, func(t *testing.T, w *worldDelivery) {
-		s := NewSubscribers(w.Store, w.Logger)
-		n := NewNotifier(w.Queue, s, w.Store, w.Logger)
-		w.Background(n.Run)
-		s.Add(job.EndpointKey{Client: apptest.ClientA, Endpoint: endpointA})
-		written := func(client job.ID) job.Notification {
-			id := app.NewID()
-			w.Store.deliver(client, endpointA, func(r *deliveryRow) { r.JobID = id })
-			return job.Notification{ClientID: client, JobID: id}
-		}
-		a, b, c := written(apptest.ClientA), written(apptest.ClientB), written(apptest.ClientB)
+	w := newWorld(t, nil)
+	s := NewSubscribers(w.store, w.Logger)
+	n := NewNotifier(w.queue, s, w.store, w.Logger)
+	hook, foreign := w.webhook(apptest.ClientA, job.EventCreated), w.webhook(apptest.ClientB, job.EventCreated)
+	s.Add(job.EndpointKey{Client: apptest.ClientA, Endpoint: hook})
+	written := func(client job.ID) job.Notification {
+		id, _ := w.ofJob(func(j *job.Job) { j.ClientID = client })
+		return job.Notification{ClientID: client, JobID: id}
+	}
+	a, b, c := written(apptest.ClientA), written(apptest.ClientB), written(apptest.ClientB)
+	n.Publish(a)
+	n.Publish(b)
+	n.Deliver(c.ClientID, c.JobID)
+	require.NoError(t, n.feed(t.Context()))
+	require.Equal(t, []job.Notification{a, b}, w.queue.Notifications())
+	require.Equal(t, 2, w.queue.waiting(), "b's client is not known to have webhooks: the relay finds that")
+	w.queue.flush()
+	progress := a
+	progress.Progress = &job.Progress{Percentage: 1}
+	n.Publish(progress)
+	jobs, clients := n.gather()
+	require.Empty(t, slices.Concat(jobs, clients), "progress is not delivered")
+	for range 100 {
 		n.Publish(a)
-		n.Publish(b)
-		n.Deliver(c.ClientID, c.JobID)
-		apptest.Pass(feedPause)
-		require.Equal(t, []job.Notification{a, b}, w.Queue.Notifications())
-		require.Equal(t, 2, w.Queue.waiting())
-		looks := w.Store.Count("NewDeliveries")
-		w.Queue.flush()
-		progress := a
-		progress.Progress = &job.Progress{Percentage: 1}
-		n.Publish(progress)
-		apptest.Pass(feedPause)
-		require.Equal(t, looks, w.Store.Count("NewDeliveries"), "progress is delivered to nobody")
-		for range 100 {
-			n.Publish(a)
-		}
-		apptest.Pass(10 * feedPause)
-		require.LessOrEqual(t, w.Store.Count("NewDeliveries"), looks+2)
-		require.Zero(t, w.Queue.waiting(), "it was enqueued before")
-		w.Store.Hook("NewDeliveries", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
-		for range 3 {
-			n.Publish(written(apptest.ClientA))
-			apptest.Pass(feedPause)
-		}
-		require.Equal(t, 1, w.Queue.waiting())
-		require.Len(t, w.Log.Lines(t, map[string]any{"level": "WARN"}), 1)
-	})
+	}
+	jobs, _ = n.gather()
+	require.Equal(t, []job.ID{a.JobID}, jobs, "one look for all")
+	n.Publish(a)
+	n.Deliver(apptest.ClientB, job.ID{})
+	w.deliveries(1, apptest.ClientB, foreign)
+	require.NoError(t, n.feed(t.Context()))
+	require.Equal(t, 1, w.queue.waiting(), "the client's event; a's delivery was enqueued before")
+	n.Publish(written(apptest.ClientA))
+	require.Error(t, n.feed(ended()), "it is left to the relay")
+	require.NoError(t, n.feed(t.Context()))
+	require.Equal(t, 1, w.queue.waiting())
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// slots bounds how many receivers are spoken to at once: clients share the slots fairly, and one receiver of a client gets a part of
-// them. Who waits for a receiver has no slot. Clients do not share a receiver: many may use one, and none is to delay the others.
+// slots limits concurrent requests to receivers: clients share the slots fairly, and one receiver of a client gets a part of them. A
+// request that waits for its receiver holds no slot. A receiver that several clients use counts for each of them separately.
 type slots struct {
 	all   *fair.Semaphore[job.ID]
 	limit int // for one receiver
@@ -32,7 +32,7 @@ func newSlots(n, limit int) *slots {
 	return &slots{all: fair.New[job.ID](n), limit: limit, receivers: map[receiver]*turns{}}
 }
 
-// acquire waits for a slot until giveUp is closed, and returns how to give it back, nil without one.
+// acquire waits for a slot until giveUp is closed. release gives it back; it is nil without a slot.
 func (s *slots) acquire(at receiver, giveUp <-chan struct{}) (release func()) {
 	s.mu.Lock()
 	r := s.receivers[at]

@@ -8,24 +8,20 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
 
-// SubscriberStore lists the enabled webhooks of all clients.
-type SubscriberStore interface {
-	Subscribers(ctx context.Context) ([]job.EndpointKey, error)
-}
-
-// subscribersInterval is how often the subscribers are read again. What is missed in between, the relay finds in about the same time.
+// subscribersInterval is how often the subscribers are read again. The relay finds what is missed in about the same time.
 const subscribersInterval = time.Second
 
 // Subscribers knows the enabled webhooks of each client, as of a moment ago: what a submission costs depends on their number.
 type Subscribers struct {
-	store SubscriberStore
+	store *repo.Store
 	log   *slog.Logger
 
 	mu    sync.RWMutex
 	known subscriptions
-	added []job.EndpointKey // since the reading under way began: it may not have seen them
+	added []job.EndpointKey // since the current read began: it may not have seen them
 }
 
 type subscriptions map[job.ID]map[job.ID]struct{} // webhooks by client
@@ -38,7 +34,7 @@ func (s subscriptions) add(at job.EndpointKey) {
 }
 
 // NewSubscribers makes an empty set; Run fills it.
-func NewSubscribers(store SubscriberStore, log *slog.Logger) *Subscribers {
+func NewSubscribers(store *repo.Store, log *slog.Logger) *Subscribers {
 	return &Subscribers{store: store, log: log, known: subscriptions{}}
 }
 
@@ -52,7 +48,7 @@ func (s *Subscribers) Webhooks(client job.ID) int {
 	return len(s.known[client])
 }
 
-// Add says that a client's webhook is enabled now. It may be known already.
+// Add notes that a client's webhook was enabled. It may be known already.
 func (s *Subscribers) Add(at job.EndpointKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,11 +69,16 @@ func (s *Subscribers) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.replace(enabled)
+	return nil
+}
+
+// replace takes the result of a read, and adds what was enabled since it began.
+func (s *Subscribers) replace(enabled []job.EndpointKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = subscriptions{}
 	for _, at := range append(enabled, s.added...) {
 		s.known.add(at)
 	}
-	return nil
 }

@@ -9,43 +9,45 @@ import (
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
-
-// WebhookSecrets makes signing secrets.
-type WebhookSecrets interface {
-	New(webhook job.ID) (secret string, sealed []byte, err error)
-}
-
-// Challenge asks a receiver whether it wants events, and says what is missing in its answer, "" for nothing. It takes a bounded time.
-type Challenge interface {
-	Ask(ctx context.Context, url string) (wrong string)
-}
 
 // secretOverlap is how long a webhook's old secret signs beside the new one.
 const secretOverlap = 24 * time.Hour
 
-// WebhooksDeps is what Webhooks works with. Without Secrets (there is no master key) nothing is registered; without Targets URLs are not
-// looked at; without Challenge receivers are not asked whether they want events.
+// WebhooksDeps is what Webhooks works with.
 type WebhooksDeps struct {
-	Store       Store
-	Secrets     WebhookSecrets
-	Targets     app.Targets
-	Challenge   Challenge
-	Queue       Tasks
+	Store *repo.Store
+	// NewSecret makes a signing secret; nil: there is no master key, and no webhook can be registered.
+	NewSecret func(webhook job.ID) (secret string, sealed []byte, err error)
+	Targets   app.Targets
+	// Challenge asks a receiver whether it wants events, and returns what is wrong with its answer, "" for nothing. It takes a
+	// bounded time. nil: receivers are not asked.
+	Challenge   func(ctx context.Context, url string) (wrong string)
+	Queue       Queue
 	Subscribers *Subscribers
 	Clock       app.Clock // time.Now if nil
 	Log         *slog.Logger
 }
 
-// Webhooks is the use cases of subscriptions and of what is delivered to them (section 8).
-type Webhooks struct {
-	Reader // webhooks and deliveries are read as they are stored
-
-	deps   WebhooksDeps
-	proofs *slots // for questions to receivers
+// Reader reads webhooks and deliveries.
+type Reader interface {
+	Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error)
+	Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) // newest first
+	// Deliveries lists the deliveries of a webhook or a job.
+	Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error)
+	Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error)
 }
 
-// Bounds of how many receivers are asked at once by one process. What a receiver that hangs holds up is its client's own.
+// Webhooks is the use cases of subscriptions and of what is delivered to them (section 8).
+type Webhooks struct {
+	Reader // webhooks and deliveries as they are stored
+
+	deps   WebhooksDeps
+	proofs *slots // of questions to receivers
+}
+
+// Limits of how many receivers one process asks at once. A receiver that hangs delays its own client only.
 const (
 	proofsAtOnce       = 64
 	clientProofsAtOnce = 2
@@ -59,13 +61,13 @@ func NewWebhooks(d WebhooksDeps) *Webhooks {
 	return &Webhooks{Reader: d.Store, deps: d, proofs: newSlots(proofsAtOnce, clientProofsAtOnce)}
 }
 
-// errManyProofs is for those that did not get a slot before their request ended.
+// errManyProofs refuses requests that did not get a slot before they ended.
 var errManyProofs = &job.Error{
 	Code: job.CodeQueueFull, Detail: "Too many receivers are being asked whether they want events. Try again later.", RetryAfter: time.Second,
 }
 
-// Prove asks the receiver at a URL, which was checked before, whether it wants events. It takes some seconds, so nothing that others
-// wait for may be held meanwhile, and no transaction be open. What the receiver does not say is a violation of the URL.
+// Prove asks the receiver at a URL, which was checked before, whether it wants events. It takes some seconds: the caller must hold no
+// lock and no transaction. An answer with something missing is a violation of the URL.
 func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
 	if s.deps.Challenge == nil {
 		return nil
@@ -75,30 +77,30 @@ func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
 		return errManyProofs
 	}
 	defer release()
-	wrong := s.deps.Challenge.Ask(ctx, url)
+	wrong := s.deps.Challenge(ctx, url)
 	if err := ctx.Err(); err != nil || wrong == "" { // an answer that was cut off says nothing
 		return err
 	}
 	return job.Invalid(job.Violation{Pointer: "/url", Detail: wrong})
 }
 
-// errNoMasterKey is the answer to whatever needs a secret where none can be kept.
+// errNoMasterKey refuses requests that need a secret where none can be kept.
 var errNoMasterKey = job.Errorf(job.CodeConfigInvalid,
 	"Webhooks cannot be registered on this server: its operator must set FORGERUN_MASTER_KEY.")
 
-// Register makes a webhook and shows its secret. With job.ErrUnproven it asks for a proof, see Prove.
+// Register makes a webhook and returns its secret. It returns job.ErrUnproven if the receiver must be asked first, see Prove.
 func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.IssuedWebhook, error) {
 	if violations := s.checkRequest(r); len(violations) > 0 {
 		return job.IssuedWebhook{}, job.Request{Malformed: r.Malformed, Unlisted: r.Unlisted}.Refusal(violations)
 	}
-	if s.deps.Secrets == nil {
+	if s.deps.NewSecret == nil {
 		return job.IssuedWebhook{}, errNoMasterKey
 	}
 	if s.deps.Challenge != nil && !r.Proven {
 		return job.IssuedWebhook{}, job.ErrUnproven
 	}
 	id := app.NewID()
-	secret, sealed, err := s.deps.Secrets.New(id)
+	secret, sealed, err := s.deps.NewSecret(id)
 	if err != nil {
 		return job.IssuedWebhook{}, err
 	}
@@ -142,7 +144,7 @@ func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookP
 	return w, nil
 }
 
-// Unregister deletes a webhook: nothing is delivered to it any more.
+// Unregister deletes a webhook and stops its deliveries.
 func (s *Webhooks) Unregister(ctx context.Context, client, id job.ID) error {
 	if err := s.deps.Store.DeleteWebhook(ctx, client, id); err != nil {
 		return err
@@ -153,10 +155,10 @@ func (s *Webhooks) Unregister(ctx context.Context, client, id job.ID) error {
 
 // RotateSecret gives a webhook a new secret. For secretOverlap deliveries are signed with both, so that the receiver can change over.
 func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error) {
-	if s.deps.Secrets == nil {
+	if s.deps.NewSecret == nil {
 		return job.IssuedWebhook{}, errNoMasterKey
 	}
-	secret, sealed, err := s.deps.Secrets.New(id)
+	secret, sealed, err := s.deps.NewSecret(id)
 	if err != nil {
 		return job.IssuedWebhook{}, err
 	}
@@ -166,6 +168,61 @@ func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.Iss
 	}
 	app.AfterCommit(ctx, func() { s.logChange(ctx, "webhook secret rotated", "rotate_webhook_secret", client, id) })
 	return job.IssuedWebhook{Webhook: *w, Secret: secret}, nil
+}
+
+// replayBatch limits how many deliveries one request queues: some 25 ms of the database's time.
+const replayBatch = 500
+
+// Test sends an event to one webhook, so that its owner sees whether it arrives.
+func (s *Webhooks) Test(ctx context.Context, client, id job.ID) (*job.Delivery, error) {
+	d, err := s.deps.Store.TestWebhook(ctx, client, id)
+	if err != nil {
+		return nil, err
+	}
+	app.AfterCommit(ctx, func() {
+		s.deps.Queue.Publish(job.Notification{ClientID: client}) // it is an event of the client's stream as well
+		s.deps.Queue.EnqueueDelivery(taskOf(d))
+	})
+	return d, nil
+}
+
+func taskOf(d *job.Delivery) job.DeliveryTask {
+	return job.DeliveryTask{ID: d.ID, ClientID: d.ClientID, Endpoint: d.Endpoint}
+}
+
+// Redeliver sends a delivery once more, now. If it has a waiting task, the relay runs that.
+func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
+	d, err := s.deps.Store.Redeliver(ctx, client, owner, id)
+	if err != nil {
+		return nil, err
+	}
+	app.AfterCommit(ctx, func() { s.deps.Queue.EnqueueDelivery(taskOf(d)) })
+	return d, nil
+}
+
+// RedeliverFailed sends the deliveries again that failed for good since a moment.
+func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
+	if err := s.checkSince(since); err != nil {
+		return job.Replay{}, err
+	}
+	return s.deps.Store.RedeliverFailed(ctx, client, id, since, replayBatch)
+}
+
+// Replay sends the deliveries that failed for good since a moment, and the events since then that the webhook asks for and that have
+// no delivery to it. It continues after the position that an earlier call returned; the zero position is the start. Each call does one
+// step, so that each is limited like any request. Repeating a call makes nothing twice. The relay makes the tasks.
+func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
+	if err := s.checkSince(since); err != nil {
+		return job.Replay{}, err
+	}
+	return s.deps.Store.ReplayEvents(ctx, client, id, since, after, replayBatch)
+}
+
+func (s *Webhooks) checkSince(since time.Time) error {
+	if since.After(s.deps.Clock()) {
+		return job.Invalid(job.Violation{Pointer: "/since", Detail: "The time must not be in the future."})
+	}
+	return nil
 }
 
 // logChange logs a change, with the request that asked for it and without URL and secret: a URL may hold credentials of its own.

@@ -12,32 +12,31 @@ import (
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// webhookWorld is the use cases of webhooks with their surroundings.
-type webhookWorld struct {
+// webhooks are the use cases of webhooks on a database of their own.
+type webhooks struct {
 	*Webhooks
-	w *worldDelivery
+	*world
 }
 
-func newWebhookWorld(t *testing.T, change ...func(*WebhooksDeps)) *webhookWorld {
-	w := newWorldDelivery(t, nil)
-	h := &webhookWorld{w: w}
+func newWebhooks(t *testing.T, change ...func(*WebhooksDeps)) *webhooks {
+	w := newWorld(t, nil)
 	d := WebhooksDeps{
-		Store: w.Store, Secrets: fakeSecrets{}, Targets: apptest.NoLocals{},
-		Queue: w.Queue, Subscribers: NewSubscribers(w.Store, w.Logger), Log: w.Logger,
+		Store: w.store, NewSecret: newSecret, Targets: apptest.NoLocals{},
+		Queue: w.queue, Subscribers: NewSubscribers(w.store, w.Logger), Log: w.Logger,
 	}
 	for _, f := range change {
 		f(&d)
 	}
-	h.Webhooks = NewWebhooks(d)
-	return h
+	return &webhooks{NewWebhooks(d), w}
 }
 
-// registering runs a test of the use cases of webhooks.
-func registering(t *testing.T, f func(t *testing.T, h *webhookWorld)) {
-	t.Helper()
-	apptest.Bubble(t, func(t *testing.T) { f(t, newWebhookWorld(t)) })
+// newSecret seals by prefixing.
+func newSecret(webhook job.ID) (string, []byte, error) {
+	secret := "whsec_" + app.NewID().String()
+	return secret, []byte(webhook.String() + secret), nil
 }
 
 func webhookRequest(change ...func(*job.WebhookRequest)) job.WebhookRequest {
@@ -51,10 +50,14 @@ func webhookRequest(change ...func(*job.WebhookRequest)) job.WebhookRequest {
 	return r
 }
 
-func (h *webhookWorld) registered(change ...func(*job.WebhookRequest)) job.IssuedWebhook {
-	h.w.T.Helper()
-	issued := apptest.Must(h.Register(context.Background(), webhookRequest(change...)))(h.w.T)
-	return issued
+func (h *webhooks) registered(change ...func(*job.WebhookRequest)) job.IssuedWebhook {
+	h.T.Helper()
+	return apptest.Must(h.Register(context.Background(), webhookRequest(change...)))(h.T)
+}
+
+// all lists the client's webhooks.
+func (h *webhooks) all() []job.Webhook {
+	return apptest.Must(h.Webhooks.Webhooks(h.T.Context(), apptest.ClientA))(h.T)
 }
 
 func TestRegisterTellsEverythingThatIsWrong(t *testing.T) {
@@ -79,8 +82,8 @@ func TestRegisterTellsEverythingThatIsWrong(t *testing.T) {
 			r.Events, r.Description = []string{"*"}, strings.Repeat("ä", 256)
 		}, nil, ""},
 	} {
-		apptest.Run(t, name, func(t *testing.T) {
-			h := newWebhookWorld(t)
+		t.Run(name, func(t *testing.T) {
+			h := newWebhooks(t)
 			_, err := h.Register(context.Background(), webhookRequest(c.change))
 			if c.want == nil {
 				require.NoError(t, err)
@@ -88,7 +91,7 @@ func TestRegisterTellsEverythingThatIsWrong(t *testing.T) {
 			}
 			require.Equal(t, c.want, pointers(t, err))
 			require.Equal(t, c.code, job.CodeOf(err))
-			require.Empty(t, h.w.Store.webhooks)
+			require.Empty(t, h.all())
 		})
 	}
 }
@@ -106,78 +109,114 @@ func pointers(t *testing.T, err error) (list []string) {
 }
 
 func TestUpdateChecksWhatItChanges(t *testing.T) {
-	registering(t, func(t *testing.T, h *webhookWorld) {
-		id := h.registered().ID
-		bad, long, mode := "http://localhost", strings.Repeat("x", 257), job.ContentMode("")
-		_, err := h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{
-			URL: &bad, Events: []string{}, Description: &long, ContentMode: &mode,
-			Violations: []job.Violation{{Pointer: "/enabled", Detail: "Not a boolean."}},
-		})
-		require.Equal(t, []string{"/enabled", "/url", "/events", "/description", "/content_mode"}, pointers(t, err))
-		require.NoError(t, second(h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{})), "nothing is changed")
+	h := newWebhooks(t)
+	id := h.registered().ID
+	bad, long, mode := "http://localhost", strings.Repeat("x", 257), job.ContentMode("")
+	_, err := h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{
+		URL: &bad, Events: []string{}, Description: &long, ContentMode: &mode,
+		Violations: []job.Violation{{Pointer: "/enabled", Detail: "Not a boolean."}},
 	})
+	require.Equal(t, []string{"/enabled", "/url", "/events", "/description", "/content_mode"}, pointers(t, err))
+	require.NoError(t, second(h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{})), "nothing is changed")
 }
 
 func TestWithoutAMasterKeyTheOperatorIsCalledFor(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		h := newWebhookWorld(t, func(d *WebhooksDeps) { d.Secrets = nil })
-		_, registering := h.Register(context.Background(), webhookRequest())
-		_, rotating := h.RotateSecret(context.Background(), apptest.ClientA, app.NewID())
-		for _, err := range []error{registering, rotating} {
-			require.Equal(t, job.CodeConfigInvalid, job.CodeOf(err))
-			require.ErrorContains(t, err, "FORGERUN_MASTER_KEY")
-		}
-		_, err := h.Register(context.Background(), webhookRequest(func(r *job.WebhookRequest) { r.URL = "" }))
-		require.Equal(t, []string{"/url"}, pointers(t, err), "what the client can change comes first")
-	})
+	h := newWebhooks(t, func(d *WebhooksDeps) { d.NewSecret = nil })
+	_, registering := h.Register(context.Background(), webhookRequest())
+	_, rotating := h.RotateSecret(context.Background(), apptest.ClientA, app.NewID())
+	for _, err := range []error{registering, rotating} {
+		require.Equal(t, job.CodeConfigInvalid, job.CodeOf(err))
+		require.ErrorContains(t, err, "FORGERUN_MASTER_KEY")
+	}
+	_, err := h.Register(context.Background(), webhookRequest(func(r *job.WebhookRequest) { r.URL = "" }))
+	require.Equal(t, []string{"/url"}, pointers(t, err), "what the client can change comes first")
 }
 
 func TestRegisterWebhook(t *testing.T) {
-	registering(t, func(t *testing.T, h *webhookWorld) {
-		first := apptest.Must(h.Register(telemetry.WithRequest(t.Context(), "register_webhook"), webhookRequest()))(t)
-		require.True(t, strings.HasPrefix(first.Secret, "whsec_"))
-		require.Equal(t, job.ContentBinary, first.ContentMode)
-		stored := h.w.Store.webhooks[first.ID]
-		require.Equal(t, []any{apptest.ClientA, "https://receiver.example/secret-path", []string{"job.*", "batch.completed"}},
-			[]any{stored.ClientID, stored.URL, stored.Events})
-		require.Equal(t, first.ID.String()+first.Secret, string(stored.Secrets[0].Sealed))
-		require.True(t, h.deps.Subscribers.Has(apptest.ClientA), "at once")
+	h := newWebhooks(t)
+	first := apptest.Must(h.Register(telemetry.WithRequest(t.Context(), "register_webhook"), webhookRequest()))(t)
+	require.True(t, strings.HasPrefix(first.Secret, "whsec_"))
+	require.Equal(t, job.ContentBinary, first.ContentMode)
+	stored := h.all()[0]
+	require.Equal(t, []any{first.ID, "https://receiver.example/secret-path", []string{"job.*", "batch.completed"}},
+		[]any{stored.ID, stored.URL, stored.Events})
+	sealed := func() []string {
+		return repotest.All[string](t, h.url, `SELECT convert_from(secret, 'utf8') FROM webhooks`)
+	}
+	require.Equal(t, []string{first.ID.String() + first.Secret}, sealed())
+	require.True(t, h.deps.Subscribers.Has(apptest.ClientA), "at once")
 
-		second := apptest.Must(h.RotateSecret(telemetry.WithRequest(t.Context(), "rotate_webhook_secret"), apptest.ClientA, first.ID))(t)
-		require.NotEqual(t, first.Secret, second.Secret)
-		require.Equal(t, first.ID.String()+second.Secret, string(stored.Secrets[0].Sealed))
-		require.Equal(t, time.Now().Add(24*time.Hour), *stored.Secrets[1].Until, "the old one is kept for a day")
-		url := "https://other.example/secret-path"
-		_, err := h.Update(telemetry.WithRequest(t.Context(), "update_webhook"), apptest.ClientA, first.ID, job.WebhookPatch{URL: &url})
-		require.NoError(t, err)
-		require.NoError(t, h.Unregister(telemetry.WithRequest(t.Context(), "delete_webhook"), apptest.ClientA, first.ID))
-		for _, action := range []string{"register_webhook", "rotate_webhook_secret", "update_webhook", "delete_webhook"} {
-			require.Len(t, h.w.Log.Lines(t, map[string]any{"action": action, "request_id": action, "webhook_id": first.ID.String(),
-				"client_id": apptest.ClientA.String()}), 1, "%s: of its own request", action)
-		}
-		for _, secret := range []string{"example", "secret-path", first.Secret, second.Secret} {
-			require.NotContains(t, h.w.Log.String(), secret)
-		}
-	})
+	second := apptest.Must(h.RotateSecret(telemetry.WithRequest(t.Context(), "rotate_webhook_secret"), apptest.ClientA, first.ID))(t)
+	require.NotEqual(t, first.Secret, second.Secret)
+	require.Equal(t, []string{first.ID.String() + second.Secret}, sealed())
+	require.WithinDuration(t, time.Now().Add(24*time.Hour), *second.Secrets[1].Until, time.Hour, "the old one is kept for a day")
+	url := "https://other.example/secret-path"
+	_, err := h.Update(telemetry.WithRequest(t.Context(), "update_webhook"), apptest.ClientA, first.ID, job.WebhookPatch{URL: &url})
+	require.NoError(t, err)
+	require.NoError(t, h.Unregister(telemetry.WithRequest(t.Context(), "delete_webhook"), apptest.ClientA, first.ID))
+	for _, action := range []string{"register_webhook", "rotate_webhook_secret", "update_webhook", "delete_webhook"} {
+		require.Len(t, h.Log.Lines(t, map[string]any{"action": action, "request_id": action, "webhook_id": first.ID.String(),
+			"client_id": apptest.ClientA.String()}), 1, "%s: of its own request", action)
+	}
+	for _, secret := range []string{"example", "secret-path", first.Secret, second.Secret} {
+		require.NotContains(t, h.Log.String(), secret)
+	}
 }
 
 // A test and a redelivery have their task at once; a replay does one step in a request, and nothing of the future is sent again.
 func TestSendingAgain(t *testing.T) {
-	registering(t, func(t *testing.T, h *webhookWorld) {
-		id, ctx, from := job.ID{2}, context.Background(), job.Position{Tx: 7}
-		require.NoError(t, second(h.Test(ctx, apptest.ClientA, id)))
-		require.NoError(t, second(h.Redeliver(ctx, apptest.ClientA, job.DeliveryOwner{JobID: job.ID{1}}, id)))
-		require.Equal(t, 2, h.w.Queue.waiting())
-		replay := func(since time.Time) (job.Replay, error) { return h.Replay(ctx, apptest.ClientA, id, since, from) }
-		failed := func(since time.Time) (job.Replay, error) { return h.RedeliverFailed(ctx, apptest.ClientA, id, since) }
-		require.Equal(t, job.Replay{Queued: replayBatch, More: true, Next: from}, apptest.Must(replay(time.Now()))(t))
-		require.Equal(t, job.Replay{Queued: replayBatch}, apptest.Must(failed(time.Now()))(t))
-		for _, do := range []func(time.Time) (job.Replay, error){replay, failed} {
-			require.Equal(t, []string{"/since"}, pointers(t, second(do(time.Now().Add(time.Second)))))
-		}
-		h.deps.Clock = func() time.Time { return time.Now().Add(time.Hour) }
-		require.NoError(t, second(replay(time.Now().Add(time.Second))), "by the clock of the test bed it is past")
+	h := newWebhooks(t)
+	id, ctx := h.registered().ID, context.Background()
+	d := apptest.Must(h.Test(ctx, apptest.ClientA, id))(t)
+	require.Equal(t, 1, h.queue.waiting())
+	require.Len(t, h.queue.Notifications(), 1, "it is an event of the client's stream as well")
+	h.exec(`UPDATE deliveries SET state = 'FAILED', next_attempt_at = NULL, settled_at = now(), last_error = 'HTTP_5XX'`)
+	h.queue.flush()
+	require.NoError(t, second(h.Redeliver(ctx, apptest.ClientA, job.DeliveryOwner{WebhookID: id}, d.ID)))
+	require.Equal(t, 1, h.queue.waiting())
+
+	replay := func(since time.Time) (job.Replay, error) {
+		return h.Replay(ctx, apptest.ClientA, id, since, job.Position{})
+	}
+	failed := func(since time.Time) (job.Replay, error) { return h.RedeliverFailed(ctx, apptest.ClientA, id, since) }
+	for _, do := range []func(time.Time) (job.Replay, error){replay, failed} {
+		// Some of these random ids may look older than an hour.
+		h.insert(2*replayBatch, id, repotest.Columns{"state": "'FAILED'", "next_attempt_at": "NULL", "settled_at": "now()", "last_error": "'x'"})
+		require.Equal(t, replayBatch, apptest.Must(do(time.Now().Add(-time.Hour)))(t).Queued)
+		require.Equal(t, []string{"/since"}, pointers(t, second(do(time.Now().Add(time.Minute)))))
+	}
+	require.True(t, apptest.Must(replay(time.Now().Add(-time.Hour)))(t).More)
+	h.deps.Clock = func() time.Time { return time.Now().Add(time.Hour) }
+	require.NoError(t, second(replay(time.Now().Add(time.Minute))), "by the clock of the test bed it is past")
+}
+
+func TestRegistrationNeedsAProof(t *testing.T) {
+	var asked []string
+	h := newWebhooks(t, func(d *WebhooksDeps) {
+		d.Challenge = func(_ context.Context, url string) string { asked = append(asked, url); return "" }
 	})
+	_, err := h.Register(t.Context(), webhookRequest(func(r *job.WebhookRequest) { r.URL = "http://localhost/" }))
+	require.Equal(t, job.CodeValidationFailed, job.CodeOf(err), "a request that is refused anyway needs none")
+	require.ErrorIs(t, second(h.Register(t.Context(), webhookRequest())), job.ErrUnproven)
+	require.Empty(t, h.all())
+	require.NoError(t, h.Prove(t.Context(), apptest.ClientA, webhookRequest().URL))
+	require.Equal(t, []string{webhookRequest().URL}, asked)
+	issued := h.registered(func(r *job.WebhookRequest) { r.Proven = true })
+	require.NotNil(t, issued.ProvenAt)
+
+	url, text := "https://other.example/", "mine"
+	require.NoError(t, second(h.Update(t.Context(), apptest.ClientA, issued.ID, job.WebhookPatch{Description: &text})), "the URL stays")
+	for _, u := range []string{url, webhookRequest().URL} {
+		require.ErrorIs(t, second(h.Update(t.Context(), apptest.ClientA, issued.ID, job.WebhookPatch{URL: &u})), job.ErrUnproven)
+	}
+	_, err = h.Update(t.Context(), apptest.ClientB, issued.ID, job.WebhookPatch{URL: &url})
+	require.Equal(t, job.CodeWebhookNotFound, job.CodeOf(err), "no receiver is asked because of another client's webhook")
+	w := apptest.Must(h.Update(t.Context(), apptest.ClientA, issued.ID, job.WebhookPatch{URL: &url, Proven: true}))(t)
+	require.Equal(t, url, w.URL)
+
+	h.deps.Challenge = nil
+	require.NoError(t, h.Prove(t.Context(), apptest.ClientA, "https://receiver.example/"))
+	require.Nil(t, h.registered().ProvenAt)
 }
 
 // second gives the error of a call that answers with a value, too.

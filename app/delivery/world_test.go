@@ -1,251 +1,242 @@
 package delivery
 
 import (
-	"cmp"
 	"context"
-	"slices"
+	"errors"
+	"os"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// worldDelivery is everything around the delivery worker, and the worker.
-type worldDelivery struct {
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
+
+const testTimeout = 10 * time.Second
+
+var testPolicy = job.DeliveryPolicy{MaxRetries: 2, Backoff: job.Backoff{Base: 5 * time.Second, Max: time.Minute}}
+
+// world is the delivery worker and the relay on a database of their own.
+type world struct {
 	*apptest.World
-	Store  *fakeStore
-	Queue  *fakeQueue
-	sender *fakeSender
+	url    string
+	store  *repo.Store
+	queue  *fakeQueue
 	worker *Worker
 	relay  *Relay
 }
 
-func newWorldDelivery(t *testing.T, send func(context.Context, job.ClaimedDelivery) job.Sent) *worldDelivery {
-	base := apptest.NewWorld(t)
-	w := &worldDelivery{World: base, Store: newFakeStore(base.Store), Queue: newFakeQueue(base.Queue), sender: newFakeSender(send)}
-	w.worker = NewWorker(WorkerConfig{Concurrency: 10, Timeout: testTimeout, Policy: testDeliveryPolicy, Tracer: w.Tracer()},
-		w.Store, w.sender, w.Queue, w.Metrics, w.Logger)
-	t.Cleanup(func() { w.stop(time.Minute) })
-	w.relay = NewRelay(w.Store, w.Queue, w.Metrics, w.Logger)
+// send is a Sender.
+type send func(ctx context.Context, p job.ClaimedDelivery) job.Sent
+
+func (f send) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent { return f(ctx, p) }
+
+func newWorld(t *testing.T, sender send, change ...func(*WorkerConfig)) *world {
+	t.Parallel()
+	w := &world{World: apptest.NewWorld(t), url: repotest.URL(t)}
+	w.store, w.queue = repotest.OpenURL(t, w.url), &fakeQueue{Queue: w.World.Queue, tasks: map[job.ID]bool{}}
+	cfg := WorkerConfig{Concurrency: 10, Timeout: testTimeout, Policy: testPolicy, Tracer: w.Tracer()}
+	for _, f := range change {
+		f(&cfg)
+	}
+	w.worker = NewWorker(cfg, w.store, sender, w.queue, w.Metrics, w.Logger)
+	t.Cleanup(func() { w.worker.Stop(ended()) })
+	w.relay = NewRelay(w.store, w.queue, nil, w.Metrics, w.Logger)
 	return w
 }
 
-// sending runs a test in a world of its own, in which sends end as send says.
-func sending(t *testing.T, send func(context.Context, job.ClaimedDelivery) job.Sent, f func(t *testing.T, w *worldDelivery)) {
-	t.Helper()
-	apptest.Bubble(t, func(t *testing.T) { f(t, newWorldDelivery(t, send)) })
+// ended is a context that has ended.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
 
-// fakeStore adds deliveries and webhooks to the shared store.
-type fakeStore struct {
-	*apptest.Store
-	Reader
-	deliveries  []*deliveryRow
-	subscribers func() []job.EndpointKey
-	traceparent string // of all deliveries
-	webhooks    map[job.ID]*job.Webhook
+func always() bool { return true }
+
+// webhook stores a webhook of a client.
+func (w *world) webhook(client job.ID, events ...string) job.ID {
+	id := app.NewID()
+	apptest.Must(w.store.InsertWebhook(w.T.Context(), job.Webhook{
+		ID: id, ClientID: client, URL: "https://" + id.String() + ".example/secret?token=1", Events: append(events, job.EventBatchCompleted),
+		ContentMode: job.ContentBinary, Secrets: []job.SealedSecret{{Sealed: []byte("sealed")}},
+	}))(w.T)
+	return id
 }
 
-func newFakeStore(s *apptest.Store) *fakeStore {
-	return &fakeStore{Store: s, webhooks: map[job.ID]*job.Webhook{}}
-}
-
-type deliveryRow struct {
-	job.Delivery
-	Fence   int
-	Results []job.DeliveryResult // that were accepted
-}
-
-// endpointOf is the state of an endpoint; the zero one is a callback's.
-func (s *fakeStore) endpointOf(id job.ID) *job.Webhook {
-	if s.webhooks[id] == nil {
-		s.webhooks[id] = &job.Webhook{}
-	}
-	return s.webhooks[id]
-}
-
-// deliver stores a delivery that is due, and gives its id.
-func (s *fakeStore) deliver(client, endpoint job.ID, change ...func(*deliveryRow)) job.ID {
-	now := time.Now()
-	r := &deliveryRow{Delivery: job.Delivery{
-		ID: app.NewID(), ClientID: client, Endpoint: endpoint, WebhookID: endpoint, JobID: app.NewID(), Seq: 1, EventID: app.NewID(),
-		EventName: job.EventSucceeded, CreatedAt: now, State: job.DeliveryPending, NextAttemptAt: &now,
-	}}
-	for _, f := range change {
-		f(r)
-	}
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	s.deliveries = append(s.deliveries, r)
-	return r.ID
-}
-
-// deliverMany stores n deliveries.
-func (s *fakeStore) deliverMany(n int, client, endpoint job.ID) {
+// deliveries stores n deliveries to a webhook, and returns their tasks.
+func (w *world) deliveries(n int, client, webhook job.ID) (tasks []job.DeliveryTask) {
 	for range n {
-		s.deliver(client, endpoint)
+		tasks = append(tasks, taskOf(apptest.Must(w.store.TestWebhook(w.T.Context(), client, webhook))(w.T)))
+	}
+	return tasks
+}
+
+// delivery stores a delivery to a webhook of its own, and returns its task.
+func (w *world) delivery() job.DeliveryTask {
+	return w.deliveries(1, apptest.ClientA, w.webhook(apptest.ClientA))[0]
+}
+
+// ofJob stores a job, and returns the task of a delivery of its creation.
+func (w *world) ofJob(change func(*job.Job)) (job.ID, job.DeliveryTask) {
+	j := job.Job{ID: app.NewID(), ClientID: apptest.ClientA, Type: job.Execute, WorkKind: job.SuccessFast,
+		Definition: apptest.DefinitionOf(job.SuccessFast), MaxAttempts: 1, Language: "en", RequestID: "request-1"}
+	change(&j)
+	apptest.Must(w.store.InsertJob(w.T.Context(), job.Submission{Job: j}))(w.T)
+	tasks := apptest.Must(w.store.NewDeliveries(w.T.Context(), []job.ID{j.ID}, nil))(w.T)
+	require.NotEmpty(w.T, tasks)
+	return j.ID, tasks[0]
+}
+
+func (w *world) handle(t job.DeliveryTask) error { return w.worker.Handle(context.Background(), t) }
+
+// handleAll has tasks handled, as an asynq server does: those that are early come again, until quit is closed.
+func (w *world) handleAll(tasks []job.DeliveryTask) (wait, quit func()) {
+	var handling sync.WaitGroup
+	stop, once := make(chan struct{}), sync.Once{}
+	quit = func() { once.Do(func() { close(stop) }) }
+	w.T.Cleanup(quit)
+	for _, t := range tasks {
+		handling.Go(func() {
+			var early *job.TaskEarly
+			for errors.As(w.handle(t), &early) {
+				select {
+				case <-time.After(min(early.Wait, 20*time.Millisecond)):
+				case <-stop:
+					return
+				}
+			}
+		})
+	}
+	return handling.Wait, quit
+}
+
+// read reads a delivery and its attempts.
+func (w *world) read(t job.DeliveryTask) (*job.Delivery, []job.DeliveryAttempt) {
+	d, attempts, err := w.store.Delivery(w.T.Context(), t.ClientID, job.DeliveryOwner{WebhookID: t.Endpoint}, t.ID)
+	require.NoError(w.T, err)
+	return d, attempts
+}
+
+// requireUntouched asserts that a delivery waits as before: nothing was sent, and it is not claimed.
+func (w *world) requireUntouched(t job.DeliveryTask) {
+	w.T.Helper()
+	d, attempts := w.read(t)
+	require.Equal(w.T, []any{job.DeliveryPending, 0}, []any{d.State, len(attempts)})
+	require.Nil(w.T, d.ClaimedUntil)
+}
+
+func (w *world) exec(sql string, args ...any) { repotest.Exec(w.T, w.url, sql, args...) }
+
+func (w *world) count(what string) int { return repotest.Count(w.T, w.url, what) }
+
+func (w *world) eventually(what string, condition func() bool) {
+	testkit.Eventually(w.T, what, condition)
+}
+
+// answers is a receiver that answers with a status at once.
+func answers(status int) send {
+	return func(context.Context, job.ClaimedDelivery) job.Sent {
+		class := job.SendServerError
+		switch status {
+		case 200:
+			class = ""
+		case 410:
+			class = job.SendGone
+		}
+		return answer(class, status)
 	}
 }
 
-// delivery gives a copy of a row.
-func (s *fakeStore) delivery(id job.ID) deliveryRow {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	return *s.row(id)
+func answer(class job.SendError, status int) job.Sent {
+	return job.Sent{Attempt: job.DeliveryAttempt{StartedAt: time.Now(), Duration: 30 * time.Millisecond, Status: status, Error: class,
+		Body: []byte("an answer")}}
 }
 
-func (s *fakeStore) row(id job.ID) *deliveryRow {
-	for _, r := range s.deliveries {
-		if r.ID == id {
-			return r
+// receivers are receivers of which some hang until they are let go. It counts.
+type receivers struct {
+	hangs func(job.ClaimedDelivery) bool
+	goOn  chan struct{} // closed, the receivers that hang answer
+
+	mu              sync.Mutex
+	sending, most   map[job.ID]int // by endpoint
+	answered, begun map[job.ID]int
+}
+
+func newReceivers(hangs func(job.ClaimedDelivery) bool) *receivers {
+	return &receivers{hangs: hangs, goOn: make(chan struct{}), sending: map[job.ID]int{}, most: map[job.ID]int{},
+		answered: map[job.ID]int{}, begun: map[job.ID]int{}}
+}
+
+func (r *receivers) send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
+	r.change(func() {
+		r.begun[p.Endpoint]++
+		r.sending[p.Endpoint]++
+		r.most[p.Endpoint] = max(r.most[p.Endpoint], r.sending[p.Endpoint])
+	})
+	defer r.change(func() { r.sending[p.Endpoint]--; r.answered[p.Endpoint]++ })
+	if r.hangs(p) {
+		select {
+		case <-r.goOn:
+		case <-ctx.Done():
+			return answer(job.SendTimeout, 0)
 		}
 	}
-	return nil
+	return answer("", 200)
 }
 
-// inState counts the deliveries in a state, and those of them that are claimed.
-func (s *fakeStore) inState(state job.DeliveryState) (n, claimed int) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	for _, r := range s.deliveries {
-		if r.State == state {
-			n++
-			if r.ClaimedUntil != nil {
-				claimed++
+func (r *receivers) change(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+}
+
+func (r *receivers) of(counts map[job.ID]int, endpoint job.ID) (n int) {
+	r.change(func() { n = counts[endpoint] })
+	return n
+}
+
+// fakeQueue has the tasks of deliveries.
+type fakeQueue struct {
+	*apptest.Queue
+	tasks   map[job.ID]bool
+	removed int
+}
+
+func (q *fakeQueue) EnqueueDelivery(t job.DeliveryTask) {
+	_, _ = q.EnsureDeliveries(context.Background(), []job.DeliveryTask{t})
+}
+
+func (q *fakeQueue) EnsureDeliveries(_ context.Context, ts []job.DeliveryTask) (made int, err error) {
+	q.Change(func() {
+		if err = q.Err; err != nil {
+			return
+		}
+		for _, t := range ts {
+			if !q.tasks[t.ID] {
+				q.tasks[t.ID] = true
+				made++
 			}
 		}
-	}
-	return n, claimed
-}
-
-func (r *deliveryRow) due(age time.Duration) bool {
-	return r.State == job.DeliveryPending && r.ClaimedUntil == nil && !r.NextAttemptAt.After(time.Now().Add(-age))
-}
-
-func (s *fakeStore) ClaimDelivery(ctx context.Context, id job.ID, hold time.Duration) (
-	claimed *job.ClaimedDelivery, wait time.Duration, err error,
-) {
-	err = apptest.Do(ctx, s.Store, "ClaimDelivery", func() error {
-		r := s.row(id)
-		if r == nil || r.State != job.DeliveryPending || r.ClaimedUntil != nil || s.endpointOf(r.Endpoint).Disabled != nil {
-			return nil
-		}
-		if wait = time.Until(*r.NextAttemptAt); wait > 0 {
-			return nil
-		}
-		wait = 0
-		until := time.Now().Add(hold)
-		r.ClaimedUntil = &until
-		r.Fence++
-		url := cmp.Or(r.URL, "https://"+r.Endpoint.String()+".receiver.example/secret?token=1")
-		target := job.Target{URL: url, Failures: s.endpointOf(r.Endpoint).Failures}
-		claimed = &job.ClaimedDelivery{Delivery: r.Delivery, Fence: r.Fence, TraceParent: s.traceparent, Target: target}
-		return nil
 	})
-	if err != nil {
-		claimed = nil
-	}
-	return claimed, wait, err
+	return made, err
 }
 
-// DueDeliveries looks at all endpoints at once.
-func (s *fakeStore) DueDeliveries(ctx context.Context, _ job.EndpointKey, _, perEndpoint, _ int, minAge, ahead time.Duration) (
-	due []job.DeliveryTask, last job.EndpointKey, err error,
-) {
-	err = apptest.Do(ctx, s.Store, "DueDeliveries", func() error {
-		of := map[job.ID]int{}
-		for _, r := range s.deliveries {
-			if of[r.Endpoint] < perEndpoint && r.due(-ahead) && (r.Attempts > 0 || r.due(minAge)) && s.endpointOf(r.Endpoint).Disabled == nil {
-				of[r.Endpoint]++
-				due = append(due, job.DeliveryTask{ID: r.ID, ClientID: r.ClientID, Endpoint: r.Endpoint, At: *r.NextAttemptAt})
-			}
-		}
-		return nil
-	})
-	return due, last, err
+func (q *fakeQueue) RemoveDeliveries(ids ...job.ID) { q.Change(func() { q.removed += len(ids) }) }
+
+// waiting returns the number of tasks.
+func (q *fakeQueue) waiting() (n int) {
+	q.Change(func() { n = len(q.tasks) })
+	return n
 }
 
-// NewDeliveries finds those of jobs alone.
-func (s *fakeStore) NewDeliveries(ctx context.Context, jobs, _ []job.ID) ([]job.DeliveryTask, error) {
-	return apptest.Call(ctx, s.Store, "NewDeliveries", func() (found []job.DeliveryTask, err error) {
-		for _, r := range s.deliveries {
-			if slices.Contains(jobs, r.JobID) && r.Attempts == 0 && r.due(0) {
-				found = append(found, taskOf(&r.Delivery))
-			}
-		}
-		return found, nil
-	})
-}
-
-// claimedRow gives the row that a claim still holds.
-func (s *fakeStore) claimedRow(id job.ID, fence int) *deliveryRow {
-	r := s.row(id)
-	if r == nil || r.Fence != fence || r.ClaimedUntil == nil {
-		return nil
-	}
-	return r
-}
-
-func (s *fakeStore) RecordDelivery(ctx context.Context, d job.DeliveryResult) (job.Recorded, error) {
-	return apptest.Call(ctx, s.Store, "RecordDelivery", func() (job.Recorded, error) {
-		r := s.claimedRow(d.DeliveryID, d.Fence)
-		if r == nil {
-			return job.Recorded{}, job.ErrStale
-		}
-		r.Results = append(r.Results, d)
-		r.State, r.ClaimedUntil, r.NextAttemptAt = d.State, nil, nil
-		r.Attempts++
-		if d.State == job.DeliveryPending {
-			at := time.Now().Add(d.Wait)
-			r.NextAttemptAt = &at
-		}
-		e := s.endpointOf(r.Endpoint)
-		if d.Sent.Attempt.Error != job.SendInternal { // which is no try
-			r.Tries++
-			e.Failures++
-		}
-		if d.Sent.Attempt.Error == "" {
-			e.Failures = 0
-		}
-		if d.Disable != "" {
-			e.Disabled = &job.Disabled{At: time.Now(), Reason: d.Disable}
-		}
-		r.LastStatus, r.LastError = d.Sent.Attempt.Status, d.Sent.Attempt.Error
-		return job.Recorded{Number: r.Attempts, Disabled: d.Disable}, nil
-	})
-}
-
-func (s *fakeStore) ReleaseDelivery(ctx context.Context, id job.ID, fence int) error {
-	return apptest.Do(ctx, s.Store, "ReleaseDelivery", func() error {
-		if r := s.claimedRow(id, fence); r != nil {
-			r.ClaimedUntil = nil
-		}
-		return nil
-	})
-}
-
-func (s *fakeStore) ReclaimDeliveries(ctx context.Context, limit int) (int, error) {
-	return apptest.Call(ctx, s.Store, "ReclaimDeliveries", func() (n int, err error) {
-		for _, r := range s.deliveries {
-			if n < limit && r.ClaimedUntil != nil && r.ClaimedUntil.Before(time.Now()) {
-				r.ClaimedUntil = nil
-				n++
-			}
-		}
-		return n, nil
-	})
-}
-
-func (s *fakeStore) FailOrphans(ctx context.Context, _, limit int) ([]job.ID, error) {
-	return apptest.Call(ctx, s.Store, "FailOrphans", func() (failed []job.ID, err error) {
-		for _, r := range s.deliveries {
-			if len(failed) < limit && r.State == job.DeliveryPending && s.endpointOf(r.Endpoint).Disabled != nil {
-				r.State, r.LastError = job.DeliveryFailed, job.SendDisabled
-				failed = append(failed, r.ID)
-			}
-		}
-		return failed, nil
-	})
-}
+// flush loses all tasks.
+func (q *fakeQueue) flush() { q.Change(func() { clear(q.tasks) }) }

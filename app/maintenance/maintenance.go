@@ -20,7 +20,7 @@ import (
 
 // Queue has the tasks of jobs and deliveries, and the stream of outcomes. Calls with an error wait for the answer.
 type Queue interface {
-	delivery.RelayQueue
+	delivery.Queue
 	// Ensure makes sure that each due job has a task that will run, and returns the number of jobs that had none.
 	Ensure(ctx context.Context, tasks []job.Task) (made int, err error)
 	// Mend removes what keeps the queue from working, such as a key of another type.
@@ -98,8 +98,7 @@ func (m *Maintenance) Leading() bool { return m.leader.leading() }
 
 // tasks lists what this process does while it leads.
 func (m *Maintenance) tasks() []*task {
-	deliveries := delivery.NewRelay(m.Store, m.Tasks, m.Metrics, m.Log)
-	deliveries.Clock = m.Clock
+	deliveries := delivery.NewRelay(m.Store, m.Tasks, m.Clock, m.Metrics, m.Log)
 	pauses := &pauseSweep{store: m.Store, relay: m.relay}
 	all := []*task{
 		{name: "scheduler", interval: SchedulerInterval, vital: true, run: m.schedule},

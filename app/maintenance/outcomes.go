@@ -15,8 +15,7 @@ const streamLength = 1_000_000
 
 const (
 	publisherBatch = 500
-	// publishedKept is how long an outcome that was published stays while the
-	// stream's server lives: when it dies it may lose what it was given last.
+	// publishedKept is how long a published outcome is kept: when the stream's server dies, it may lose the latest entries.
 	publishedKept   = time.Minute
 	removalInterval = 10 * time.Second
 	// unknownEntry is not the id of an entry.
@@ -47,8 +46,7 @@ func (m *Maintenance) newPublisher() *publisher {
 		last: unknownEntry}
 }
 
-// round publishes what waits, the oldest first, for as long as this process
-// leads.
+// round publishes the waiting outcomes, the oldest first, while this process leads.
 func (p *publisher) round(ctx context.Context, leading func() bool) error {
 	asked := time.Now()
 	last, err := p.queue.LastOutcome(ctx, p.stream)
@@ -79,7 +77,7 @@ func (p *publisher) round(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// repair has the recent outcomes published again if the stream ends with another entry.
+// repair publishes the recent outcomes again if the stream ends with an unexpected entry.
 func (p *publisher) repair(ctx context.Context, last string) error {
 	if last == p.last {
 		return nil
@@ -96,8 +94,7 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	return nil
 }
 
-// remove removes what was published a minute before the stream was seen to have it.
-// While Redis is away everything stays, for repair.
+// remove removes outcomes that were published a minute before the stream was seen to have them. While Redis is away all are kept.
 func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	if asked.Sub(p.removed) < removalInterval {
 		return nil
@@ -109,8 +106,7 @@ func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	return nil
 }
 
-// publish appends outcomes. What cannot be rendered is left out for good: it must
-// not stop the others.
+// publish appends outcomes. One that cannot be rendered is dropped: it must not stop the others.
 func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) error {
 	links := job.Links{PublicURL: p.publicURL, Absolute: true, Language: job.Languages[0]} // readers of the stream negotiate nothing
 	entries := make([]job.StreamEntry, 0, len(messages))
@@ -124,32 +120,23 @@ func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 		}
 		entries = append(entries, job.StreamEntry{Key: m.JobID.String(), ContentType: mediaType, Language: document.Language, Value: body})
 	}
-	if err := p.append(ctx, entries); err != nil {
-		return err
+	if len(entries) > 0 {
+		before, last, err := p.queue.AppendOutcomes(ctx, p.stream, streamLength, entries)
+		if err != nil {
+			return err
+		}
+		if before != p.last { // another process appended, or the stream was emptied: the next round repairs it
+			last = unknownEntry
+		}
+		p.last = last
 	}
 	p.metrics.OutcomesPublished.Add(float64(len(entries)))
 	p.appended = messages
 	return nil
 }
 
-// append appends entries. If others than expected come before them, the next round repairs the stream.
-func (p *publisher) append(ctx context.Context, entries []job.StreamEntry) error {
-	if len(entries) == 0 {
-		return nil
-	}
-	before, last, err := p.queue.AppendOutcomes(ctx, p.stream, streamLength, entries)
-	if err != nil {
-		return err
-	}
-	if before != p.last {
-		last = unknownEntry
-	}
-	p.last = last
-	return nil
-}
-
-// mark records what the stream has. Until that has worked nothing more
-// is published, so trouble there does not fill the stream with repetitions.
+// mark records what the stream has. Nothing more is published until that has worked, so that trouble there does not fill the stream with
+// repetitions.
 func (p *publisher) mark(ctx context.Context) error {
 	if len(p.appended) == 0 {
 		return nil

@@ -3,6 +3,7 @@ package maintenance
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -10,20 +11,17 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Bounds of the scheduler.
 const (
 	schedulerBatch = 2000 // jobs that one statement queues: a tenth of a second of one connection
-	// schedulerLanes is how many statements queue jobs at the same time, when one
-	// is not enough: so many jobs a second as fit into the last moment before they
-	// are late, and connections and cores are left for those who submit.
+	// schedulerLanes is how many statements queue jobs at once when one is not enough: connections and cores must be left for
+	// submissions.
 	schedulerLanes = 2
-	// schedulerUnpublished is how many batches a lane queues before they are published: log lines and messages
-	// would delay what follows, and cost some hundred bytes of memory for each job until then.
+	// schedulerUnpublished is how many batches a lane queues before they are published: log lines and messages would delay the jobs
+	// behind them, and each unpublished job takes some hundred bytes of memory.
 	schedulerUnpublished = 25
 )
 
-// schedule queues all jobs whose time has come (section 10). It
-// publishes after the batches, so that notification cost cannot delay scheduling.
+// schedule queues all due jobs (section 10). It publishes them after queueing, so that notification cost cannot delay scheduling.
 func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 	for more := true; more; {
 		var due [][]job.Job
@@ -44,8 +42,8 @@ func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// Schedule queues all jobs whose time has come, but for those that another process is queueing, and submits those of
-// schedules that are due. It may run without being the leader.
+// Schedule submits the jobs of due schedules, and queues all due jobs, except those that another process is queueing. It may run
+// without the lead.
 func (m *Maintenance) Schedule(ctx context.Context) error {
 	always := func() bool { return true }
 	if err := m.Schedules(ctx, always); err != nil {
@@ -56,36 +54,34 @@ func (m *Maintenance) Schedule(ctx context.Context) error {
 
 // queueDue queues jobs, and returns them in batches, also when it fails. more reports whether some may be left.
 func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due [][]job.Job, more bool, err error) {
-	if !leading() {
-		return nil, false, nil
+	var mu sync.Mutex // guards due
+	queue := func() (full bool, err error) {
+		if !leading() {
+			return false, nil
+		}
+		batch, err := m.Store.QueueDue(ctx, schedulerBatch)
+		mu.Lock()
+		defer mu.Unlock()
+		due = append(due, batch)
+		return len(batch) == schedulerBatch, err
 	}
-	first, err := m.Store.QueueDue(ctx, schedulerBatch)
-	due = append(due, first)
-	if err != nil || len(first) < schedulerBatch {
+	if full, err := queue(); err != nil || !full {
 		return due, false, err
 	}
-	var mu sync.Mutex // of due and more
 	var lanes errgroup.Group
+	var busy atomic.Bool // a lane has not come to the end
 	for range schedulerLanes {
-		lanes.Go(func() error {
-			for range schedulerUnpublished {
-				if !leading() {
-					return nil
-				}
-				batch, err := m.Store.QueueDue(ctx, schedulerBatch)
-				mu.Lock()
-				due = append(due, batch)
-				mu.Unlock()
-				if err != nil || len(batch) < schedulerBatch {
-					return err
-				}
+		lanes.Go(func() (err error) {
+			full := true
+			for n := 0; n < schedulerUnpublished && full && err == nil; n++ {
+				full, err = queue()
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			more = true
-			return nil
+			if full {
+				busy.Store(true)
+			}
+			return err
 		})
 	}
 	err = lanes.Wait()
-	return due, more, err
+	return due, busy.Load(), err
 }

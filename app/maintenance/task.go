@@ -9,8 +9,7 @@ import (
 	"github.com/forgerun/forgerun/app"
 )
 
-// blockedAfter is for how long the rounds of a vital task fail, or one hangs,
-// until the process lets others lead.
+// blockedAfter is how long the rounds of a vital task may fail, or one may hang, until the process lets others lead.
 const blockedAfter = 5 * time.Second
 
 // Round does one round of a task. It asks leading before each part of its work, and returns once that is false.
@@ -21,13 +20,13 @@ type task struct {
 	name     string
 	interval time.Duration
 	wake     func() <-chan struct{} // its channel starts a round at once; nil for none
-	vital    bool                   // without it jobs or deliveries stop: who cannot do it should not lead
+	vital    bool                   // without it jobs or deliveries stop: a process that cannot do it should not lead
 	run      Round
 
 	mu      sync.Mutex
-	sign    time.Time // when the round that is under way began, or got on last; zero between rounds
-	failing time.Time // when that was of the first of the rounds that failed since one went well; zero if the last one did
-	blocked bool      // what judge found last
+	sign    time.Time // latest sign of life of the current round; zero between rounds
+	failing time.Time // the same of the first failed round since one succeeded; zero if the last one did
+	blocked bool      // at the latest look
 }
 
 func (t *task) waking() <-chan struct{} {
@@ -37,8 +36,8 @@ func (t *task) waking() <-chan struct{} {
 	return t.wake()
 }
 
-// gotOn notes that a round has begun, or done a part of its work.
-func (t *task) gotOn() {
+// alive notes that a round has begun, or done a part of its work.
+func (t *task) alive() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sign = time.Now()
@@ -56,8 +55,7 @@ func (t *task) ended(err error) {
 	t.sign = time.Time{}
 }
 
-// tries reports whether the task is to be tried although this process does not
-// lead: only so does it find out that it could.
+// tries reports whether the task is tried without the lead: that is how a process finds out that it could lead again.
 func (t *task) tries() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,30 +66,23 @@ func (t *task) tries() bool {
 func (t *task) judge(now time.Time) (blocked, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	blocked = since(t.failing, now) >= blockedAfter || since(t.sign, now) >= blockedAfter
+	over := func(begin time.Time) bool { return !begin.IsZero() && now.Sub(begin) >= blockedAfter }
+	blocked = over(t.failing) || over(t.sign)
 	changed = blocked != t.blocked
 	t.blocked = blocked
 	return blocked, changed
 }
 
-// since is 0 for the zero time.
-func since(then, now time.Time) time.Duration {
-	if then.IsZero() {
-		return 0
-	}
-	return now.Sub(then)
-}
-
-// repeat runs a task at its interval while this process leads, and when the task is
-// woken. A vital one whose last round failed is tried on without the lead.
+// repeat runs a task at its interval, and when it is woken, while this process leads. A vital task whose last round failed is tried
+// without the lead as well.
 func (l *leader) repeat(ctx context.Context, t *task) {
 	for wake := t.waking(); l.awaitLead(ctx, t) && app.Rest(ctx, t.interval, wake); {
-		wake = t.waking() // before the round: what happens during it starts the next one
+		wake = t.waking() // before the round: an event during it starts the next one
 		if !l.leading() && !t.tries() {
 			continue
 		}
 		began := time.Now()
-		t.gotOn()
+		t.alive()
 		err := t.run(ctx, l.leadingIn(t))
 		if ctx.Err() != nil {
 			return
@@ -104,22 +95,20 @@ func (l *leader) repeat(ctx context.Context, t *task) {
 	}
 }
 
-// leadingIn is what a round asks before each part of its work. Later parts show
-// that it got on. Without the lead it is a trial of one part; all statements
-// are guarded, so that does no harm beside the leader's.
+// leadingIn returns what a round asks before each part of its work. Each further part is a sign of life. Without the lead a round is a
+// trial of one part: all statements are guarded, so it does no harm.
 func (l *leader) leadingIn(t *task) func() bool {
 	var asked atomic.Bool
 	return func() bool {
 		if asked.Swap(true) {
-			t.gotOn()
+			t.alive()
 			return l.leading()
 		}
 		return l.leading() || t.tries()
 	}
 }
 
-// awaitLead waits until this process leads, or the task is to be tried: one that
-// has nothing to do is not woken several times a second. It reports whether ctx goes on.
+// awaitLead waits until this process leads, or the task is to be tried. It reports whether ctx is still open.
 func (l *leader) awaitLead(ctx context.Context, t *task) bool {
 	if t.tries() {
 		return ctx.Err() == nil

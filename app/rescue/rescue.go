@@ -17,15 +17,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Store is what giving jobs back needs of storage.
+// Store gives jobs back.
 type Store interface {
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 	Release(ctx context.Context, claims []job.ClaimID, waits []time.Duration) ([]job.Task, error)
 }
 
-// Rescuer gives back jobs whose holder is gone: claimed ones return to the
-// queue, running ones fail, retryable (section 14). It does not know which of
-// them have a callback, so it has deliveries of each looked for: rescues are rare.
+// Rescuer gives back jobs whose holder is gone: claimed ones return to the queue, running ones fail, retryable (section 14). It does not
+// know which of them have a callback, so it looks for deliveries of each: rescues are rare.
 type Rescuer struct {
 	Store     Store
 	Queue     app.Queue
@@ -34,14 +33,13 @@ type Rescuer struct {
 	Metrics   *app.Metrics
 	Tracer    trace.Tracer
 	Log       *slog.Logger
-	OfDead    bool // whether the holders' leases have ended; a living one may give back what it lost
+	OfDead    bool // the holders' leases have ended; otherwise a living worker gives back jobs that it lost
 }
 
 // rescueConcurrency lets the failures of one round share their statements.
 const rescueConcurrency = 64
 
-// GiveBack gives back what it can, logs what it cannot, and answers with the
-// first error.
+// GiveBack gives back the jobs that it can, logs the others, and returns the first error.
 func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
 	var group errgroup.Group
 	group.SetLimit(rescueConcurrency)
@@ -59,8 +57,7 @@ func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
 	return group.Wait()
 }
 
-// wait is nothing at first; a job that loses holder after holder backs off, so
-// that it cannot take down one worker after the other at full speed.
+// wait is 0 at first. A job that loses holder after holder backs off, so that it cannot crash one worker after the other at full speed.
 func (r *Rescuer) wait(h job.Held) time.Duration {
 	if h.LeaseExpiries == 0 {
 		return 0
@@ -87,8 +84,7 @@ func (r *Rescuer) requeue(ctx context.Context, claimed []job.Held) error {
 	return nil
 }
 
-// reportRequeued logs, counts and publishes what was committed, in a span of its
-// own: the statement was for many jobs.
+// reportRequeued logs, counts and publishes what was committed, in a span of its own: the statement was for many jobs.
 func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, began time.Time) {
 	ctx, span := r.begin(ctx, h, trace.WithTimestamp(began))
 	defer app.EndSpan(span, h.JobID, job.Queued, nil)
@@ -108,7 +104,7 @@ func (r *Rescuer) expired(s job.State) {
 	}
 }
 
-// begin begins the span of a rescue below whatever the job was traced by.
+// begin begins the span of a rescue below the job's span.
 func (r *Rescuer) begin(ctx context.Context, h job.Held, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	ctx, span := telemetry.Continue(ctx, r.Tracer, h.TraceParent, telemetry.SpanRescue, options...)
 	app.Describe(span, jobOf(h), h.Attempt)
@@ -154,18 +150,18 @@ func (r *Rescuer) reportFailed(ctx context.Context, h job.Held, f job.Finish, do
 	app.Enqueue(ctx, r.Queue, nextTask(h, f, *done.Next))
 }
 
-// nextTask is the task of an automatic retry, with what the queue shows of it.
+// nextTask is the task of an automatic retry, with what operators see of it in the queue.
 func nextTask(h job.Held, f job.Finish, t job.Task) job.Task {
 	t.ClientID, t.WorkKind, t.Reason = h.ClientID, h.WorkKind, f.Failure.Reason
 	return t
 }
 
-// transition writes the line of a change of a job that was held.
+// transition logs a transition of a job that was held.
 func (r *Rescuer) transition(ctx context.Context, action string, h job.Held, from, to job.State, more ...slog.Attr) {
 	app.LogTransition(ctx, r.Log, action, jobOf(h), from, to, append(more, slog.Int("attempt", h.Attempt))...)
 }
 
-// jobOf is what is known of a job that was held.
+// jobOf returns the known fields of a job that was held.
 func jobOf(h job.Held) *job.Job {
 	return &job.Job{ID: h.JobID, ClientID: h.ClientID, RequestID: h.RequestID, CorrelationID: h.CorrelationID, WorkKind: h.WorkKind}
 }

@@ -63,7 +63,7 @@ var mayImport = []packageRule{
 	{"app/batches", []string{"app", "job", "internal/telemetry"}},
 	{"app/overview", []string{"job", "job/admin", "repo", "app test"}},
 	{"app/rescue", []string{"app", "app/batches", "job", "internal/telemetry"}},
-	{"app/delivery", []string{"app", "job", "internal/clock", "internal/fair", "internal/telemetry"}},
+	{"app/delivery", []string{"app", "job", "repo", "internal/clock", "internal/fair", "internal/telemetry"}},
 	{"app/jobs", []string{"app", "app/batches", "app/events", "job", "internal/telemetry", "app/... test"}},
 	{"app/worker", []string{"app", "app/batches", "app/rescue", "job", "internal/clock", "internal/telemetry", "app/... test"}},
 	{"app/testbed", []string{"app", "app/jobs", "internal/fair", "job", "job/testbed", "repo", "verdict", "verdict/fault", "app/... test"}},

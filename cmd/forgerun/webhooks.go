@@ -38,10 +38,10 @@ func (p *process) origin() string {
 func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 	d := p.webhooksDeps()
 	if p.cfg.WebhookChallenge {
-		d.Challenge = webhook.NewChallenge(webhook.ChallengeConfig{Origin: p.origin(), Version: version, Guard: p.guard()})
+		d.Challenge = webhook.NewChallenge(webhook.ChallengeConfig{Origin: p.origin(), Version: version, Guard: p.guard()}).Ask
 	}
 	if vault, err := webhook.NewVault(p.cfg.MasterKey); err == nil {
-		d.Secrets = webhook.NewSecrets(vault)
+		d.NewSecret = webhook.NewSecrets(vault).New
 		keys := webhook.NewKeyring(vault, p.store)
 		check := p.loop("master key", func(ctx context.Context) {
 			if err := p.untilStorageAnswers(ctx, keys.Check); err != nil && ctx.Err() == nil {
@@ -115,7 +115,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 	}
 	rate := ratelimit.New(p.redis, ratelimit.Config{Of: "deliveries", PerMinute: p.cfg.WebhookClientRate, Wait: rateWait})
 	w := delivery.NewWorker(delivery.WorkerConfig{
-		Concurrency: p.cfg.WebhookConcurrency, Timeout: limit, Rate: rate, Storage: p.storage, Tracer: p.tracer,
+		Concurrency: p.cfg.WebhookConcurrency, Timeout: limit, Rate: rate.Allow, Storage: p.storage.AllowUnits, Tracer: p.tracer,
 		Clock: p.clock, Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},
 	}, p.store, sends, p.notifier, p.metrics, p.log)
 	fetching := consumer.NewDeliveries(p.redis, consumer.Config{

@@ -10,60 +10,58 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
 
-// FeedStore finds the deliveries of new events.
-type FeedStore interface {
-	// NewDeliveries finds deliveries that wait for their first attempt: those of jobs, and those of the clients' other events.
-	NewDeliveries(ctx context.Context, jobs, clients []job.ID) ([]job.DeliveryTask, error)
-}
-
-// Tasks is the queue as a Notifier needs it: best effort, non-blocking.
-type Tasks interface {
+// Queue has the tasks of jobs and deliveries. Calls without an error are best effort and do not block.
+type Queue interface {
 	Enqueue(t job.Task)
 	Remove(t job.Task)
 	SignalCancel(id job.ID)
 	Publish(n job.Notification)
 	EnqueueDelivery(t job.DeliveryTask)
+	// EnsureDeliveries makes sure that deliveries have tasks, and returns how many had none.
+	EnsureDeliveries(ctx context.Context, ts []job.DeliveryTask) (made int, err error)
+	RemoveDeliveries(ids ...job.ID)
 }
 
 const (
 	feedPause  = 5 * time.Millisecond // between two looks for new deliveries
-	maxFeed    = 4096                 // jobs and clients that one look is about; the relay finds what is left out
-	recentFeed = 16384                // deliveries that are remembered to have a task, twice as many at most
+	maxFeed    = 4096                 // jobs and clients of one look; the relay finds the others
+	recentFeed = 16384                // deliveries remembered to have a task, at most twice as many
 )
 
-// Notifier is the queue of processes that write events. Publishing an event of a client with webhooks, and Deliver, have the event's
-// deliveries looked for, and their tasks enqueued, by Run. All of it is best effort, and the relay repairs it.
+// Notifier is the queue of processes that write events. After Publish, for clients with webhooks, and Deliver, Run looks for the
+// deliveries of the event and enqueues their tasks. All of it is best effort, and the relay repairs it.
 type Notifier struct {
-	Tasks
+	Queue
 	subscribers *Subscribers
-	store       FeedStore
+	store       *repo.Store
 	log         *slog.Logger
 
 	mu            sync.Mutex
 	jobs, clients map[job.ID]struct{} // to look at
 	some          chan struct{}       // holds a token while there are any
 
-	recent, older map[job.ID]struct{} // deliveries that have a task; Run's own
+	recent, older map[job.ID]struct{} // deliveries that have a task; used by Run only
 }
 
 // NewNotifier makes a notifier on top of the queue.
-func NewNotifier(q Tasks, s *Subscribers, store FeedStore, log *slog.Logger) *Notifier {
-	n := &Notifier{Tasks: q, subscribers: s, store: store, log: log, some: make(chan struct{}, 1), recent: map[job.ID]struct{}{}}
+func NewNotifier(q Queue, s *Subscribers, store *repo.Store, log *slog.Logger) *Notifier {
+	n := &Notifier{Queue: q, subscribers: s, store: store, log: log, some: make(chan struct{}, 1), recent: map[job.ID]struct{}{}}
 	n.gather()
 	return n
 }
 
-// Publish notifies watchers, and has an event of a client with webhooks delivered. Progress is no event.
+// Publish notifies watchers, and delivers the event if the client has webhooks. Progress is no event.
 func (n *Notifier) Publish(event job.Notification) {
-	n.Tasks.Publish(event)
+	n.Queue.Publish(event)
 	if event.Progress == nil && n.subscribers.Has(event.ClientID) {
 		n.Deliver(event.ClientID, event.JobID)
 	}
 }
 
-// Deliver has the deliveries looked for that a job's events have, or with the zero job the client's other events.
+// Deliver makes Run look for deliveries of a job's events, or with the zero job of the client's other events.
 func (n *Notifier) Deliver(client, jobID job.ID) {
 	n.mu.Lock()
 	switch {
@@ -80,7 +78,7 @@ func (n *Notifier) Deliver(client, jobID job.ID) {
 	}
 }
 
-// gather takes what there is to look at.
+// gather takes the jobs and clients to look at.
 func (n *Notifier) gather() (jobs, clients []job.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

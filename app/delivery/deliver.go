@@ -1,0 +1,254 @@
+package delivery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+const (
+	recordTries = 6
+	recordPause = 100 * time.Millisecond // doubled each time
+	// How long the deliveries of a client rest at its rate limit: other processes give unused attempts back.
+	minRest = 100 * time.Millisecond
+	maxRest = 10 * time.Second
+)
+
+// errStopping ends the span of an attempt that is cut off.
+var errStopping = errors.New("the delivery worker is stopping")
+
+// Handle sends a delivery if it is due. It returns nil if it was delivered, a job.TaskFailed if not, with the wait for the next attempt;
+// job.ErrTaskStale if there is nothing to do; a job.TaskEarly if the task must come again later. The end of the context is no reason to
+// stop: see Stop.
+func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
+	if !w.begin() {
+		return &job.TaskEarly{Wait: minBusy}
+	}
+	defer w.running.Done()
+	e, busy := w.admission.enter(t)
+	if busy > 0 {
+		return &job.TaskEarly{Wait: busy}
+	}
+	began, took := time.Now(), time.Duration(0)
+	defer func() { w.admission.leave(e, took) }()
+	c, err := w.claim(e, t)
+	if err != nil {
+		return err
+	}
+	defer w.claimSlots.Release(t.ClientID)
+	sent, err := w.deliver(c)
+	if sent {
+		took = time.Since(began)
+	}
+	return err
+}
+
+// claimed is a claimed delivery.
+type claimed struct {
+	job.ClaimedDelivery
+	at    *endpointTasks
+	until time.Time // end of the claim by this process' clock, counted from before the request
+}
+
+// claim claims the delivery of a task, and waits for it if it is due within a moment. With a delivery the caller holds a claim slot.
+func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (claimed, error) {
+	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
+	defer cancel()
+	for {
+		if !w.claimSlots.Acquire(t.ClientID, waiting.Done()) {
+			return claimed{}, w.gaveUp(e)
+		}
+		asked := time.Now()
+		d, wait, err := w.store.ClaimDelivery(w.storing, t.ID, w.hold)
+		if d != nil && err == nil {
+			if d.Target.Failures > 0 {
+				w.admission.learn(e, failing)
+			}
+			return claimed{*d, e, asked.Add(w.hold)}, nil
+		}
+		w.claimSlots.Release(t.ClientID)
+		switch {
+		case err != nil:
+			w.log.WarnContext(w.storing, "cannot claim a delivery", "action", "deliver", "client_id", t.ClientID.String(),
+				"delivery_id", t.ID.String(), app.ErrorFields(err))
+			return claimed{}, err
+		case wait == 0:
+			return claimed{}, job.ErrTaskStale
+		}
+		if wait = w.cfg.Clock.Wait(wait); wait > maxNap || !app.Sleep(w.open, wait) {
+			return claimed{}, &job.TaskEarly{Wait: wait}
+		}
+	}
+}
+
+// deliver sends a claimed delivery and records the result, and reports whether it was sent. Without a result it gives the claim back.
+func (w *Worker) deliver(c claimed) (sent bool, err error) {
+	result, span, err := w.attempt(c)
+	if err != nil {
+		w.release(c)
+		return false, err
+	}
+	defer span.End()
+	switch result.Attempt.Error {
+	case "":
+		w.admission.learn(c.at, answering)
+	case job.SendInternal: // it says nothing about the endpoint
+	default:
+		w.admission.learn(c.at, failing)
+	}
+	return true, w.record(trace.ContextWithSpan(w.storing, span), c, result)
+}
+
+// attempt sends a delivery when it gets a send slot. The span that it returns with a result covers the recording too. An error says when
+// to try again; then there is nothing to record.
+func (w *Worker) attempt(c claimed) (job.Sent, trace.Span, error) {
+	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
+	defer cancel()
+	answers := false
+	w.admission.update(func() { answers = c.at.health == answering })
+	if !answers {
+		select {
+		case c.at.turn <- struct{}{}:
+			defer func() { <-c.at.turn }()
+		case <-waiting.Done():
+			return job.Sent{}, nil, w.gaveUp(c.at)
+		}
+	}
+	release := w.sends.acquire(receiverOf(c.ClaimedDelivery), waiting.Done())
+	if release == nil {
+		return job.Sent{}, nil, w.gaveUp(c.at)
+	}
+	defer release()
+	return w.sendInTime(c)
+}
+
+// receiverOf returns the receiver of a delivery.
+func receiverOf(p job.ClaimedDelivery) receiver {
+	return receiver{p.ClientID, cmp.Or(job.OriginOf(p.Target.URL), p.Endpoint.String())} // without an origin the sender refuses it
+}
+
+// gaveUp says when a task must come again that got no slot in time.
+func (w *Worker) gaveUp(e *endpointTasks) error {
+	early := &job.TaskEarly{}
+	if w.open.Err() == nil {
+		now := time.Now()
+		w.admission.update(func() { early.Wait = e.putOff(now, e.spacing(now)) })
+	}
+	return early
+}
+
+// sendInTime sends a delivery if its claim lasts long enough and its client may have an attempt now. It also fails if Stop cut the send
+// off.
+func (w *Worker) sendInTime(c claimed) (sent job.Sent, span trace.Span, err error) {
+	if w.open.Err() != nil || time.Until(c.until) < w.cfg.Timeout+sendMargin {
+		return job.Sent{}, nil, &job.TaskEarly{}
+	}
+	if w.cfg.Rate != nil {
+		if a := w.cfg.Rate(w.sending, c.ClientID); !a.OK {
+			w.admission.update(func() { c.at.client.rest = time.Now().Add(min(max(a.RetryAfter, minRest), maxRest)) })
+			return job.Sent{}, nil, &job.TaskEarly{Wait: max(minBusy, a.RetryAfter)}
+		}
+	}
+	ctx, cancel := context.WithTimeout(w.sending, w.cfg.Timeout+sendGrace)
+	defer cancel()
+	ctx, span = telemetry.Continue(ctx, w.cfg.Tracer, c.TraceParent, telemetry.SpanDeliver, trace.WithSpanKind(trace.SpanKindClient))
+	describeDelivery(span, c.ClaimedDelivery)
+	sent = w.send(ctx, c.ClaimedDelivery)
+	describeSent(span, sent.Attempt)
+	// A send that was cut off here did not fail there. It may have arrived: then it arrives twice.
+	if sent.Attempt.Error != "" && w.sending.Err() != nil {
+		telemetry.End(span, errStopping)
+		return job.Sent{}, nil, &job.TaskEarly{}
+	}
+	return sent, span, nil
+}
+
+// send calls the sender; a panic becomes a failed attempt.
+func (w *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent) {
+	w.metrics.Sends.Inc()
+	began := time.Now()
+	defer func() {
+		if cause := recover(); cause != nil {
+			w.log.ErrorContext(ctx, "sending a delivery crashed", append(aboutDelivery(p), "error_code", string(job.SendInternal),
+				"error_message", fmt.Sprintf("panic: %v\n%s", cause, debug.Stack()))...)
+			sent = job.Sent{Attempt: job.DeliveryAttempt{StartedAt: began, Duration: time.Since(began), Error: job.SendInternal}}
+		}
+		w.metrics.Sends.Dec()
+		w.metrics.Sent(ctx, p, sent.Attempt, time.Since(began))
+	}()
+	return w.sender.Send(ctx, p)
+}
+
+// record writes a result while the claim lasts, and returns the result of the task. A repeated write whose first answer was lost comes
+// back as stale. A delivery that cannot be recorded is sent again when its claim has ended.
+func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
+	if w.cfg.Clock.Moved() { // the attempt lies between events of the same clock
+		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
+	}
+	// The answer is left out if the client has no room for it today.
+	if weight := sent.Attempt.Weight(); weight > 0 && w.cfg.Storage != nil && !w.cfg.Storage(ctx, c.ClientID, weight).OK {
+		forgetAnswer(&sent.Attempt)
+	}
+	r := job.DeliveryResult{DeliveryID: c.Delivery.ID, Fence: c.Fence, Sent: sent}
+	r.State, r.Wait = w.cfg.Policy.Next(&c.Delivery, sent, rand.Float64())
+	if sent.Attempt.Error == job.SendGone && !c.WebhookID.IsZero() {
+		r.Disable = job.DisabledGone
+	}
+	for try := 0; ; {
+		recorded, err := w.store.RecordDelivery(ctx, r)
+		switch {
+		case err == nil:
+			w.reportRecorded(ctx, c.ClaimedDelivery, r, recorded)
+			return w.taskEnd(r)
+		case errors.Is(err, job.ErrStale):
+			w.metrics.FencedWrites.WithLabelValues("deliver").Inc()
+			w.log.InfoContext(ctx, "a late write changed nothing", append(aboutDelivery(c.ClaimedDelivery), "fence", c.Fence,
+				"status", sent.Attempt.Status, "error_code", string(sent.Attempt.Error))...)
+			return job.ErrTaskStale
+		case app.Refused(err) && (len(r.Sent.Attempt.Header) > 0 || len(r.Sent.Attempt.Body) > 0):
+			// Better an attempt without the answer than a delivery without an end.
+			forgetAnswer(&r.Sent.Attempt)
+			continue
+		}
+		wait := recordPause << try
+		if try++; try == recordTries || time.Until(c.until) < wait || !app.Sleep(ctx, wait) {
+			w.log.WarnContext(ctx, "an attempt to deliver is not recorded", append(aboutDelivery(c.ClaimedDelivery), "status", sent.Attempt.Status,
+				app.ErrorFields(err))...)
+			return err
+		}
+	}
+}
+
+// taskEnd is the result of the task of a recorded attempt.
+func (w *Worker) taskEnd(r job.DeliveryResult) error {
+	if r.State == job.DeliveryDelivered {
+		return nil
+	}
+	a := r.Sent.Attempt
+	failed := &job.TaskFailed{Text: string(a.Error) + ": " + cmp.Or(a.Reason, a.Error.Text())}
+	if r.State == job.DeliveryPending {
+		failed.Again = max(w.cfg.Clock.Wait(r.Wait), time.Millisecond)
+	}
+	return failed
+}
+
+func forgetAnswer(a *job.DeliveryAttempt) {
+	a.Header, a.Body, a.Truncated = nil, nil, a.Truncated || len(a.Body) > 0
+}
+
+// release gives a claim back. If that fails, the claim ends when its time is over.
+func (w *Worker) release(c claimed) {
+	if err := w.store.ReleaseDelivery(w.storing, c.ID, c.Fence); err != nil {
+		w.log.WarnContext(w.storing, "cannot give a delivery back", append(aboutDelivery(c.ClaimedDelivery), app.ErrorFields(err))...)
+	}
+}
