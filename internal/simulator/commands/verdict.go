@@ -47,8 +47,9 @@ command prints there goes to standard error.
 Profiles: %s
 
 Exit codes; the first that applies to any run:
-  1  FAILED: a rule that says must was broken, a duplicate was created, or something is
-     missing that --require or --complete ask for
+  1  FAILED: a rule that says must was broken and is not in the baseline, a duplicate was
+     created, something is missing that --require or --complete ask for, or an entry of
+     the baseline is stale
   2  NOTHING JUDGED: no request came, the target never answered, or no submission was
      recognised; or the command failed, or a file could not be written
   0  PASSED, or PASSED WITH WARNINGS: only rules that say should were broken
@@ -77,12 +78,15 @@ type verdictRun struct {
 	json            bool // on standard output, which the command does not get then
 	jsonFile        string
 	junit, html     string // files
-	shared          bool   // other users may read these files
-	unwritten       error  // why a session's page was not written
+	markdown        string // file
+	baselinePath    string
+	baseline        *summary.Baseline // nil: none
+	update          bool              // the baseline
+	shared          bool              // other users may read these files
+	unwritten       error             // why a session's page was not written
 	command         []string
 
-	failed bool         // the command did, in any run
-	first  shownSession // whose page is written
+	first shownSession // whose page is written
 }
 
 func (p Program) verdictCommand() *cobra.Command {
@@ -95,6 +99,7 @@ func (p Program) verdictCommand() *cobra.Command {
   forgerun verdict --profile flaky-network --seed 7 --html verdict.html -- pytest
   forgerun verdict --profiles all --seeds 3 --junit verdict.xml -- pytest -n 4
   forgerun verdict --require lost-answer,stream-resume --warn correlation-ids --profile failover -- npm test
+  forgerun verdict --baseline forgerun-baseline.yaml --profiles all -- pytest
   forgerun verdict --set FORGERUN_API_KEY_TTL=20s --advance 25h -- python3 nightly.py
   forgerun verdict --url http://127.0.0.1:8080 --key frk_... --faults faults.yaml -- npm test
   forgerun verdict --target http://127.0.0.1:3000 --profile flaky-network --url-env API_URL -- npm test`,
@@ -106,7 +111,7 @@ func (p Program) verdictCommand() *cobra.Command {
 			if v.command = args; len(args) == 0 {
 				return command.Usagef("there is no command to run: %[1]s [flags] -- COMMAND (%[1]s --help)", c.CommandPath())
 			}
-			if err := cmp.Or(v.check(c.Flags()), v.checkFiles()); err != nil {
+			if err := cmp.Or(v.check(c.Flags()), v.checkFiles(), v.readBaseline()); err != nil {
 				return command.Usagef("%w (%s --help)", err, c.CommandPath())
 			}
 			return command.Code(v.run(c.Context()))
@@ -163,6 +168,9 @@ func (v *verdictRun) ruleFlags() *pflag.FlagSet {
 	f.StringSliceVar(&v.policy.Require, "require", nil, "`ids` of rules that must have been tested and kept in one session at least, and\n"+
 		"broken in none, also if they say should")
 	f.StringSliceVar(&v.policy.Warn, "warn", nil, "`ids` of rules that may be broken: that is reported, and changes no exit code")
+	f.StringVar(&v.baselinePath, "baseline", "", "`file` with rules that the client is known to break: these do not fail;\n"+
+		"a new break does, and so does an entry whose rule is kept now")
+	f.BoolVar(&v.update, "update-baseline", false, "write what this run breaks to the baseline ("+baselineFile+" without --baseline)")
 	f.BoolVar(&v.policy.Strict, "strict", false, "fail also if a rule was broken that says should")
 	f.BoolVar(&v.policy.Complete, "complete", false, "fail unless every rule was tested, and every fault of the profiles\n"+
 		"happened, in one session at least")
@@ -175,6 +183,7 @@ func (v *verdictRun) fileFlags() *pflag.FlagSet {
 	f.StringVar(&v.junit, "junit", "", "`file` for the verdict as JUnit XML: a test suite for each session")
 	f.StringVar(&v.html, "html", "", "`file` for the verdict as a page; of several sessions it links a page of each, in a folder beside it")
 	f.StringVar(&v.jsonFile, "json-file", "", "`file` for the verdict as JSON")
+	f.StringVar(&v.markdown, "summary", "", "`file` for a summary in Markdown; in GitHub Actions the summary of the step gets it, too")
 	f.BoolVar(&v.shared, "shared-files", false, "let other users read these files (0644); otherwise only you can (0600)")
 	return f
 }

@@ -25,7 +25,7 @@ const (
 
 // checkFiles returns an error if a report cannot be written where it is to be.
 func (v *verdictRun) checkFiles() error {
-	for flag, path := range map[string]string{"json-file": v.jsonFile, "junit": v.junit, "html": v.html} {
+	for flag, path := range map[string]string{"json-file": v.jsonFile, "junit": v.junit, "html": v.html, "summary": v.markdown} {
 		info, err := os.Stat(path)
 		if path == "" || err == nil && !info.Mode().IsRegular() && !info.IsDir() { // opening a pipe waits for its reader
 			continue
@@ -39,6 +39,53 @@ func (v *verdictRun) checkFiles() error {
 		if missing != nil {
 			_ = os.Remove(path)
 		}
+	}
+	return nil
+}
+
+// baselineFile is where --update-baseline writes without --baseline.
+const baselineFile = "forgerun-baseline.yaml"
+
+// readBaseline reads the baseline, if there is to be one. One that is about to be written may be missing.
+func (v *verdictRun) readBaseline() (err error) {
+	path := v.baselinePath
+	if path == "" && v.update {
+		path = baselineFile
+	}
+	if path == "" {
+		return nil
+	}
+	if v.baseline, err = summary.ReadBaseline(path, v.update); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("--baseline: %w: write it with --update-baseline", err)
+	} else if err != nil {
+		return fmt.Errorf("--baseline: %w", err)
+	}
+	return nil
+}
+
+// updateBaseline writes the baseline, and says so.
+func (v *verdictRun) updateBaseline(shown *summary.Summary) error {
+	if err := shown.UpdateBaseline(); err != nil {
+		return fmt.Errorf("--update-baseline: %w", err)
+	}
+	path := shown.Baseline.Path
+	shown.Notes = append(shown.Notes, "What this client breaks is in "+path+" now: commit it, and run with --baseline "+path+".")
+	return nil
+}
+
+// tellActions adds the summary to that of the step, and annotations to its log, in GitHub Actions.
+func (v *verdictRun) tellActions(shown *summary.Summary) error {
+	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, sharedFile)
+		if err != nil {
+			return fmt.Errorf("GITHUB_STEP_SUMMARY: %w", err)
+		}
+		if err := cmp.Or(shown.Markdown(f), f.Close()); err != nil {
+			return fmt.Errorf("GITHUB_STEP_SUMMARY: %w", err)
+		}
+	}
+	if os.Getenv("GITHUB_ACTIONS") == "true" {
+		return shown.Annotations(v.Stderr) // standard output may be JSON
 	}
 	return nil
 }
@@ -126,7 +173,7 @@ func (v *verdictRun) write(shown *summary.Summary) error {
 	for _, file := range []struct {
 		path  string
 		write func(io.Writer) error
-	}{{v.jsonFile, shown.JSON}, {v.junit, shown.JUnit}, {index, v.index(shown)}} {
+	}{{v.jsonFile, shown.JSON}, {v.junit, shown.JUnit}, {v.markdown, shown.Markdown}, {index, v.index(shown)}} {
 		if file.path == "" {
 			continue
 		}
@@ -136,7 +183,7 @@ func (v *verdictRun) write(shown *summary.Summary) error {
 	if !v.json {
 		print = func(w io.Writer) error { return shown.Text(w, term.Of(w, os.Getenv)) }
 	}
-	return errors.Join(append(failed, print(v.Stdout))...)
+	return errors.Join(append(failed, print(v.Stdout), v.tellActions(shown))...)
 }
 
 // guessFile gets a description of an API of which no submission was recognised.

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
 // thumbnails is an API that follows no standard: POST answers 201 with an id, and GET shows a state. It takes no keys.
@@ -149,6 +151,29 @@ func TestCommandsFailureIsExplained(t *testing.T) {
 	code, stdout, _ = simulate(t, "verdict", "--target", thumbnails(t), "--api", api, "--profile", "none", "--", "sh", "-c", order+"; exit 3")
 	require.Equal(t, exitUnusable, code, stdout)
 	require.Contains(t, stdout, "Your command failed (exit status 3). ForgeRun had disturbed none of its 3 requests.\n")
+}
+
+// A baseline that a run wrote makes the same client pass, and fails once the client is right.
+func TestBaselineOfACommand(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "known.yaml")
+	wrong, right := testbedWith(t, "failed"), testbedWith(t, "passed")
+	judge := func(service *fakeTestbed, script string, flags ...string) (code int, stdout, stderr string) {
+		return simulate(t, append(append([]string{"verdict", "--url", service.url, "--baseline", path}, flags...), "--", "sh", "-c", script)...)
+	}
+	code, _, stderr := judge(wrong, "true")
+	require.Equal(t, command.WrongUsage, code)
+	require.Contains(t, stderr, "write it with --update-baseline")
+	code, stdout, _ := judge(wrong, "exit 3", "--update-baseline")
+	require.Equal(t, exitOK, code, stdout)
+	require.Contains(t, stdout, "What this client breaks is in "+path+" now")
+	code, stdout, _ = judge(wrong, "exit 3")
+	require.Equal(t, exitOK, code, stdout)
+	require.Contains(t, stdout, "\n KNOWN  backoff")
+	code, stdout, _ = judge(right, "true")
+	require.Equal(t, exitDifferent, code, stdout)
+	require.Contains(t, stdout, path+":5: backoff under none is not broken any more: delete this line.\n")
+	require.Contains(t, stdout, path+":4: command under default is not broken any more: delete this line.\n")
 }
 
 // Without a profile the command meets the default one. Under a profile that refuses something for good it may fail.

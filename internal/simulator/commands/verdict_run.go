@@ -109,7 +109,7 @@ func (v *verdictRun) run(ctx context.Context) int {
 
 // judge runs the command under all conditions, prints what its sessions have shown, and returns the exit code.
 func (v *verdictRun) judge(ctx context.Context) int {
-	shown := &summary.Summary{Policy: v.policy, Page: v.html}
+	shown := &summary.Summary{Policy: v.policy, Baseline: v.baseline, Page: v.html}
 	series := v.series()
 	var err error
 	for i, under := range series {
@@ -119,6 +119,9 @@ func (v *verdictRun) judge(ctx context.Context) int {
 		if err = v.once(ctx, under, shown); err != nil || ctx.Err() != nil {
 			break
 		}
+	}
+	if v.update && err == nil && ctx.Err() == nil && shown.Requests() > 0 {
+		err = v.updateBaseline(shown)
 	}
 	if shown.Requests() > 0 || len(shown.Sessions) > 0 && err == nil && ctx.Err() == nil {
 		err = errors.Join(err, v.writeGuess(shown), v.write(shown))
@@ -133,7 +136,7 @@ func (v *verdictRun) judge(ctx context.Context) int {
 		return exitDifferent
 	case shown.Failed():
 		return exitDifferent
-	case v.failed, shown.Verdict() == verdict.NothingJudged:
+	case shown.CommandFailed(), shown.Verdict() == verdict.NothingJudged:
 		return exitUnusable
 	}
 	return exitOK
@@ -158,8 +161,10 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 			v.unwritten = cmp.Or(v.unwritten, v.writePage(n, len(shown.Sessions)))
 		}
 	}
+	allowed := fault.Profile(under.profile).MayGiveUp()
+	shown.AddRun(cmp.Or(under.profile, v.faults), failed != nil && !interrupted, allowed)
 	if failed != nil && !interrupted {
-		by, allowed := v.faults, fault.Profile(under.profile).MayGiveUp()
+		by := v.faults
 		if under.profile != "" {
 			by = "the profile " + under.profile
 		}
@@ -167,7 +172,6 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 		if allowed {
 			note += " It may: this profile refuses something for good."
 		}
-		v.failed = v.failed || !allowed
 		shown.Notes = append(shown.Notes, note)
 	}
 	if requests == 0 && len(sessions) > 0 {

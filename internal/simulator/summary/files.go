@@ -19,8 +19,10 @@ func (s *Summary) JSON(w io.Writer) error {
 		Why      string             `json:"why"`
 		Notes    []string           `json:"notes"`
 		Missing  []string           `json:"missing"`
+		Stale    []string           `json:"stale"` // entries of the baseline
 		Sessions []verdict.Verdict  `json:"sessions"`
-	}{s.Verdict(), s.Why(), append([]string{}, s.Notes...), append([]string{}, s.Missing()...), []verdict.Verdict{}}
+	}{s.Verdict(), s.Why(), append([]string{}, s.Notes...), append([]string{}, s.Missing()...), append([]string{}, s.Stale()...),
+		[]verdict.Verdict{}}
 	for _, n := range s.Sessions {
 		document.Sessions = append(document.Sessions, n.Verdict)
 	}
@@ -38,7 +40,7 @@ func (s *Summary) JUnit(w io.Writer) error {
 		suite.Name = "forgerun verdict: " + n.Name()
 		suites = append(suites, suite)
 	}
-	if missing := slices.Concat(s.Notes, s.Missing()); len(missing) > 0 {
+	if missing := slices.Concat(s.Notes, s.Missing(), s.Stale()); len(missing) > 0 {
 		suite := junit.Suite{Name: "forgerun verdict: all sessions"}
 		for _, sentence := range missing {
 			suite.Cases = append(suite.Cases, junit.Case{Name: sentence, Class: "missing", Failure: &junit.Message{Message: sentence}})

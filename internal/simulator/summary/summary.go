@@ -40,31 +40,43 @@ type Session struct {
 // Summary is what the sessions of a command have shown, in the order in which they began.
 type Summary struct {
 	Policy   Policy
+	Baseline *Baseline // nil: none
 	Sessions []Session
 	Page     string   // the file that gets a page, if any
 	Notes    []string // what else the user should know, a sentence each: that the command itself failed
+	runs     []Run
 }
 
-// Add adds a session that was disturbed by a file of faults, a profile or nothing, judged by the policy.
+// Add adds a session that was disturbed by a file of faults, a profile or nothing, judged by the policy and the baseline.
 func (s *Summary) Add(disturbed string, v verdict.Verdict) {
+	n := Session{cmp.Or(string(v.Profile), disturbed, "none"), v}
+	s.judge(&n)
+	s.Sessions = append(s.Sessions, n)
+}
+
+// judge sets the statuses of the rules by the policy and the baseline, and the verdict of the session by these. A known break of a
+// rule that says must is a warning, whose level still is must.
+func (s *Summary) judge(n *Session) {
 	counts := map[verdict.Status]int{}
-	for i := range v.Results {
-		r := &v.Results[i]
+	for i := range n.Results {
+		r := &n.Results[i]
 		r.Level = s.Policy.level(r.Rule, r.Level)
 		r.Status = r.Status.At(r.Level)
+		if r.Status == verdict.Fail && s.Baseline.has(n.Disturbed, n.Label, r.Rule) {
+			r.Status = verdict.Warn
+		}
 		counts[r.Status]++
 	}
-	v.Counts = counts
+	n.Counts = counts
 	switch {
 	case counts[verdict.Fail] > 0:
-		v.Verdict = verdict.Failed
-	case v.Verdict == verdict.NothingJudged:
+		n.Verdict.Verdict = verdict.Failed
+	case n.Verdict.Verdict == verdict.NothingJudged:
 	case counts[verdict.Warn] > 0:
-		v.Verdict = verdict.Warned
+		n.Verdict.Verdict = verdict.Warned
 	default:
-		v.Verdict = verdict.Passed
+		n.Verdict.Verdict = verdict.Passed
 	}
-	s.Sessions = append(s.Sessions, Session{cmp.Or(string(v.Profile), disturbed, "none"), v})
 }
 
 // conclusions are in the order of what they come to together: that of all sessions is the last one among theirs.
@@ -185,8 +197,11 @@ func (s *Summary) Missing() (missing []string) {
 	return missing
 }
 
-// Failed reports whether the sessions come to a failure: a rule that says must was broken, or something is missing.
-func (s *Summary) Failed() bool { return s.Verdict() == verdict.Failed || len(s.Missing()) > 0 }
+// Failed reports whether the sessions come to a failure: a rule that says must was broken and that is not known, something is
+// missing, or the baseline has a stale entry.
+func (s *Summary) Failed() bool {
+	return s.Verdict() == verdict.Failed || len(s.Missing()) > 0 || len(s.Stale()) > 0
+}
 
 // unmet are the faults of profiles that came to be in no session.
 func (s *Summary) unmet() (faults []string) {

@@ -24,13 +24,34 @@ var texts = template.Must(template.New("session").Funcs(template.FuncMap{
 	"at":     func(t fault.Time) string { return time.Time(t).UTC().Format("15:04:05.000") },
 	"mark":   func(r verdict.Result) string { return marks[rank(r)].text },
 	"sorted": sorted, "untested": untested,
-	"table": table,
+	"table": table, "weight": weight,
 }).Parse(sessionText))
 
-// ranks are in the order of results: what matters most is read last, at the end of what was printed.
-var ranks = []verdict.Status{verdict.NotTested, verdict.OK, verdict.Warn, verdict.Fail}
+// rank is the order of results in text, and their index in marks. What matters most comes last, at the end of the output.
+func rank(r verdict.Result) int {
+	switch {
+	case r.Status == verdict.Fail:
+		return 4
+	case isKnown(r):
+		return 3
+	case r.Status == verdict.Warn:
+		return 2
+	case r.Status == verdict.OK:
+		return 1
+	}
+	return 0
+}
 
-func rank(r verdict.Result) int { return slices.Index(ranks, r.Status) }
+// isKnown reports whether the baseline has this break.
+func isKnown(r verdict.Result) bool { return r.Status == verdict.Warn && r.Level == verdict.Must }
+
+// weight says in a word how much a broken rule counts.
+func weight(r verdict.Result) string {
+	if isKnown(r) {
+		return "known"
+	}
+	return string(r.Level)
+}
 
 // sorted has the results of the rules that were tested.
 func sorted(results []verdict.Result) []verdict.Result {
@@ -61,7 +82,7 @@ func untested(results []verdict.Result) (all []reason) {
 var marks = []struct {
 	text  string
 	color term.Color
-}{{"  -   ", term.Plain}, {"  ok  ", term.Good}, {" WARN ", term.Warn}, {" FAIL ", term.Bad}}
+}{{"  -   ", term.Plain}, {"  ok  ", term.Good}, {" WARN ", term.Warn}, {" KNOWN", term.Warn}, {" FAIL ", term.Bad}}
 
 // Text writes what the sessions have shown, with the first evidence of the rules that were broken. Files have all of it. One session
 // alone has a table of its rules; several have one of the sessions.

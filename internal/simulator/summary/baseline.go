@@ -1,0 +1,210 @@
+package summary
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forgerun/forgerun/verdict"
+)
+
+// Baseline lists the rules that a client is known to break. A known break does not fail the verdict; a new one does, and so does an
+// entry whose rule the client keeps by now.
+type Baseline struct {
+	Path    string
+	entries []known
+}
+
+// known is one entry: a rule that is broken under a profile (or a file of faults, or "none"), in the session with a label.
+type known struct {
+	Profile string `yaml:"profile"`
+	Test    string `yaml:"test"` // label of the session; empty: the session without one
+	Rule    string `yaml:"rule"`
+	line    int
+}
+
+func (k known) String() string {
+	where := "under " + k.Profile
+	if k.Test != "" {
+		where += " in " + k.Test
+	}
+	return k.Rule + " " + where
+}
+
+// ReadBaseline reads a file that Update wrote. A file that does not exist is an empty baseline if it may be missing.
+func ReadBaseline(path string, mayBeMissing bool) (*Baseline, error) {
+	b := &Baseline{Path: path}
+	text, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist) && mayBeMissing:
+		return b, nil
+	case err != nil:
+		return nil, err
+	}
+	var file struct {
+		Known []yaml.Node `yaml:"known"`
+	}
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(&file); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, node := range file.Known {
+		entry, err := readKnown(&node)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, node.Line, err)
+		}
+		b.entries = append(b.entries, entry)
+	}
+	return b, nil
+}
+
+func readKnown(node *yaml.Node) (k known, err error) {
+	if err := node.Decode(&k); err != nil {
+		return k, err
+	}
+	for i := 0; i < len(node.Content); i += 2 {
+		if name := node.Content[i].Value; !slices.Contains([]string{"profile", "test", "rule"}, name) {
+			return k, fmt.Errorf("unknown member %q; an entry has profile, test and rule", name)
+		}
+	}
+	if k.Rule != commandRule && !slices.Contains(verdict.IDs(), k.Rule) {
+		return k, fmt.Errorf("there is no rule %q; there are %s, and %s for a command that fails",
+			k.Rule, strings.Join(verdict.IDs(), ", "), commandRule)
+	}
+	if k.Profile == "" {
+		return k, errors.New("profile is missing")
+	}
+	k.line = node.Line
+	return k, nil
+}
+
+// commandRule is what an entry names in place of a rule where the command itself is known to fail.
+const commandRule = "command"
+
+// Run is one run of the command.
+type Run struct {
+	Disturbed string // as in Session
+	Failed    bool   // by its exit code
+	MayFail   bool   // the profile refuses something for good
+}
+
+// AddRun adds a run of the command, after its sessions.
+func (s *Summary) AddRun(disturbed string, failed, mayFail bool) {
+	s.runs = append(s.runs, Run{cmp.Or(disturbed, "none"), failed, mayFail})
+}
+
+// CommandFailed reports whether the command failed in a run where it should not, and where that is not known.
+func (s *Summary) CommandFailed() bool {
+	return slices.ContainsFunc(s.runs, func(r Run) bool { return r.Failed && !r.MayFail && !s.Baseline.has(r.Disturbed, "", commandRule) })
+}
+
+// has reports whether a session is known to break a rule. A nil baseline knows nothing.
+func (b *Baseline) has(disturbed, label, rule string) bool {
+	return b != nil && slices.ContainsFunc(b.entries, func(k known) bool {
+		return k.Profile == disturbed && k.Test == label && k.Rule == rule
+	})
+}
+
+// outcomes are what the sessions of an entry have shown of its rule.
+func (s *Summary) outcomes(k known) (broken, kept bool) {
+	if k.Rule == commandRule {
+		for _, r := range s.runs {
+			if r.Disturbed == k.Profile {
+				broken, kept = broken || r.Failed, kept || !r.Failed
+			}
+		}
+		return broken, kept
+	}
+	for _, n := range s.Sessions {
+		if n.Disturbed != k.Profile || n.Label != k.Test {
+			continue
+		}
+		for _, r := range n.Results {
+			if r.Rule == k.Rule {
+				broken, kept = broken || r.Status.Broken(), kept || r.Status == verdict.OK
+			}
+		}
+	}
+	return broken, kept
+}
+
+// Stale says which entries of the baseline must be deleted, since the rule was tested and kept. An entry that was not tested stays.
+func (s *Summary) Stale() (stale []string) {
+	if s.Baseline == nil {
+		return nil
+	}
+	for _, k := range s.Baseline.entries {
+		if broken, kept := s.outcomes(k); kept && !broken {
+			stale = append(stale, fmt.Sprintf("%s:%d: %s is not broken any more: delete this line.", s.Baseline.Path, k.line, k))
+		}
+	}
+	return stale
+}
+
+// UpdateBaseline writes all breaks of these sessions to the file of the baseline, and judges the sessions by it. It keeps the entries
+// that these sessions did not test.
+func (s *Summary) UpdateBaseline() error {
+	b := &Baseline{Path: s.Baseline.Path}
+	for _, k := range s.Baseline.entries {
+		if broken, kept := s.outcomes(k); !broken && !kept {
+			b.entries = append(b.entries, k)
+		}
+	}
+	add := func(disturbed, label, rule string) {
+		if !b.has(disturbed, label, rule) {
+			b.entries = append(b.entries, known{Profile: disturbed, Test: label, Rule: rule})
+		}
+	}
+	for _, n := range s.Sessions {
+		for _, r := range n.Results {
+			if r.Status.Broken() && r.Level == verdict.Must {
+				add(n.Disturbed, n.Label, r.Rule)
+			}
+		}
+	}
+	for _, r := range s.runs {
+		if r.Failed && !r.MayFail {
+			add(r.Disturbed, "", commandRule)
+		}
+	}
+	slices.SortFunc(b.entries, func(x, y known) int {
+		return cmp.Or(cmp.Compare(x.Profile, y.Profile), cmp.Compare(x.Test, y.Test), cmp.Compare(x.Rule, y.Rule))
+	})
+	if err := os.WriteFile(b.Path, b.text(), 0o644); err != nil { //nolint:gosec // it is to be committed
+		return err
+	}
+	s.Baseline = b
+	for i := range s.Sessions {
+		s.judge(&s.Sessions[i])
+	}
+	return nil
+}
+
+// text has one entry on each line, so that a stale one is deleted with its line.
+func (b *Baseline) text() []byte {
+	text := bytes.NewBufferString("# Rules that this client is known to break (forgerun verdict --baseline).\n" +
+		"# Delete the line of a rule once the client keeps it.\nknown:")
+	if len(b.entries) == 0 {
+		text.WriteString(" []\n")
+		return text.Bytes()
+	}
+	text.WriteByte('\n')
+	for _, k := range b.entries {
+		fmt.Fprintf(text, "  - {profile: %s, ", quoted(k.Profile))
+		if k.Test != "" {
+			fmt.Fprintf(text, "test: %s, ", quoted(k.Test))
+		}
+		fmt.Fprintf(text, "rule: %s}\n", k.Rule)
+	}
+	return text.Bytes()
+}
+
+// quoted is a YAML scalar that fits on a line: JSON strings are YAML.
+func quoted(text string) string { return fmt.Sprintf("%q", text) }

@@ -1,0 +1,101 @@
+package summary
+
+import (
+	_ "embed"
+	"fmt"
+	"io"
+	"strings"
+	"text/template"
+
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/verdict"
+)
+
+//go:embed summary.md
+var markdownText string
+
+var markdownTemplate = template.Must(template.New("markdown").Funcs(template.FuncMap{
+	"mark": func(r verdict.Result) string { return strings.TrimSpace(marks[rank(r)].text) },
+	"text": markdown, "cell": func(text string) string { return strings.ReplaceAll(markdown(text), "|", `\|`) },
+	"evidence": evidence,
+}).Parse(markdownText))
+
+// Markdown writes the verdict for a page of a CI server: the broken rules in a table, and the first evidence of each.
+func (s *Summary) Markdown(w io.Writer) error { return markdownTemplate.Execute(w, s) }
+
+// Tested names the rules that were tested and kept in all sessions.
+func (s *Summary) Tested() string {
+	var rules []string
+	for _, r := range s.Results() {
+		if r.Status == verdict.OK {
+			rules = append(rules, r.Rule)
+		}
+	}
+	return strings.Join(rules, ", ")
+}
+
+// markdown escapes a line of text, which may come from a client or server, so that it stays text in Markdown and HTML.
+func markdown(text string) string {
+	var b strings.Builder
+	for _, r := range judge.Printable(text) {
+		switch {
+		case r == '<':
+			b.WriteString("&lt;")
+			continue
+		case r == '&':
+			b.WriteString("&amp;")
+			continue
+		case strings.ContainsRune("\\`*_[]#!@~", r):
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// maxEvidenceLine bounds a line of evidence: CI servers limit the size of a summary.
+const maxEvidenceLine = 400
+
+// evidence is a block of code with the requests that show a break. Its fence is longer than any in the text.
+func evidence(e verdict.Evidence) (string, error) {
+	var b strings.Builder
+	if err := texts.ExecuteTemplate(&b, "evidence", e); err != nil {
+		return "", err
+	}
+	var lines []string
+	for line := range strings.Lines(judge.PrintableLines(b.String())) {
+		if line = strings.TrimSpace(line); len(line) > maxEvidenceLine {
+			line = strings.ToValidUTF8(line[:maxEvidenceLine], "") + "..."
+		}
+		lines = append(lines, line)
+	}
+	text := strings.Join(lines, "\n")
+	fence := "```"
+	for strings.Contains(text, fence) {
+		fence += "`"
+	}
+	return fence + "text\n" + text + "\n" + fence + "\n", nil
+}
+
+// Annotations writes a workflow command of GitHub Actions for each broken rule, for each missing rule and for each stale entry.
+func (s *Summary) Annotations(w io.Writer) error {
+	var b strings.Builder
+	for _, r := range s.ByWeight() {
+		level := "error"
+		if r.Status == verdict.Warn {
+			level = "warning"
+		}
+		text := fmt.Sprintf("%s Broken in %s. %s", r.Title, r.In, r.Fix.Text)
+		fmt.Fprintf(&b, "::%s title=ForgeRun %s::%s\n", level, r.Rule, escapeCommand(text))
+	}
+	for _, sentence := range append(s.Missing(), s.Stale()...) {
+		fmt.Fprintf(&b, "::error title=ForgeRun::%s\n", escapeCommand(sentence))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// escapeCommand escapes the text of a workflow command, which ends with its line.
+func escapeCommand(text string) string {
+	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(judge.Printable(text))
+}
