@@ -1,5 +1,5 @@
-// Package pauses holds the use cases by which operators pause and resume work, and the Watch that tells a process which pauses hold.
-// Claims look at storage for themselves; the Watch is for what is asked without a statement.
+// Package pauses holds the use cases by which operators pause and resume work, and the Watch that knows the current pauses
+// without a statement. Claims read the pauses in their own statements.
 package pauses
 
 import (
@@ -10,30 +10,24 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
 
-// Store is what pauses need of storage.
-type Store interface {
-	AddPause(ctx context.Context, p job.Pause) (stored job.Pause, added bool, err error)
-	RemovePause(ctx context.Context, id job.ID) (job.Pause, error)
-	Pauses(ctx context.Context) (job.Pauses, error)
-}
-
-// Service is the use cases of operators.
+// Service pauses and resumes work for operators.
 type Service struct {
-	store Store
+	store *repo.Store
 	log   *slog.Logger
 }
 
-// New makes the use cases.
-func New(store Store, log *slog.Logger) *Service { return &Service{store, log} }
+// New makes a Service.
+func New(store *repo.Store, log *slog.Logger) *Service { return &Service{store, log} }
 
-// Pause stops what p says. What is stopped already stays as it is; added is false then.
+// Pause stores p. If there is such a pause already, it stays as it is and added is false.
 func (s *Service) Pause(ctx context.Context, p job.Pause) (stored job.Pause, added bool, err error) {
 	p.ID = app.NewID()
 	stored, added, err = s.store.AddPause(ctx, p)
 	if added {
-		s.say(ctx, "paused", "pause", stored)
+		s.logPause(ctx, "paused", "pause", stored)
 	}
 	return stored, added, err
 }
@@ -42,15 +36,15 @@ func (s *Service) Pause(ctx context.Context, p job.Pause) (stored job.Pause, add
 func (s *Service) Resume(ctx context.Context, id job.ID) error {
 	p, err := s.store.RemovePause(ctx, id)
 	if err == nil {
-		s.say(ctx, "resumed", "resume", p)
+		s.logPause(ctx, "resumed", "resume", p)
 	}
 	return err
 }
 
-// Pauses lists all, the oldest first.
+// Pauses lists all pauses, the oldest first.
 func (s *Service) Pauses(ctx context.Context) (job.Pauses, error) { return s.store.Pauses(ctx) }
 
-func (s *Service) say(ctx context.Context, message, action string, p job.Pause) {
+func (s *Service) logPause(ctx context.Context, message, action string, p job.Pause) {
 	s.log.InfoContext(ctx, message, "action", action, "pause_id", p.ID.String(), "scope", string(p.Scope), "target", p.Target,
 		"mode", string(p.Mode), "operator", p.Operator, "reason", p.Reason)
 }
@@ -58,22 +52,22 @@ func (s *Service) say(ctx context.Context, message, action string, p job.Pause) 
 // watchInterval bounds how late a process learns of a change.
 const watchInterval = 500 * time.Millisecond
 
-// Watch is what a process knows of the pauses. While storage does not answer it is what was known last: without storage nothing
-// is started or accepted anyway.
+// Watch reads the pauses again and again. While Postgres does not answer, it keeps the pauses that it read last: without
+// Postgres nothing is started or accepted anyway.
 type Watch struct {
-	store Store
+	store *repo.Store
 
 	mu    sync.Mutex
 	known job.Pauses
 
-	telling sync.Mutex // of who calls followers: one after the other, and the latest look last
-	follow  []func(job.Pauses)
+	calling   sync.Mutex // serialises the calls of followers, so that the latest pauses come last
+	followers []func(job.Pauses)
 }
 
-// NewWatch makes a watch; Run keeps it fresh.
-func NewWatch(store Store) *Watch { return &Watch{store: store} }
+// NewWatch makes a Watch; Run keeps it fresh.
+func NewWatch(store *repo.Store) *Watch { return &Watch{store: store} }
 
-// Now gives the pauses; a nil watch knows none.
+// Now returns the pauses that were read last; nil for a nil Watch.
 func (w *Watch) Now() job.Pauses {
 	if w == nil {
 		return nil
@@ -83,33 +77,32 @@ func (w *Watch) Now() job.Pauses {
 	return w.known
 }
 
-// Follow calls f with the pauses, now and after each look. Only the next look waits for f.
+// Follow calls f with the pauses, now and after each read. Only the next read waits for f.
 func (w *Watch) Follow(f func(job.Pauses)) {
-	w.telling.Lock()
-	defer w.telling.Unlock()
-	w.follow = append(w.follow, f)
+	w.calling.Lock()
+	defer w.calling.Unlock()
+	w.followers = append(w.followers, f)
 	f(w.Now())
 }
 
-// Run reads the pauses again and again until ctx ends.
+// Run reads the pauses until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
-	for {
-		if now, err := w.store.Pauses(ctx); err == nil {
-			w.learn(now)
-		}
-		if !app.Sleep(ctx, watchInterval) {
-			return
-		}
+	for w.read(ctx); app.Sleep(ctx, watchInterval); {
+		w.read(ctx)
 	}
 }
 
-func (w *Watch) learn(now job.Pauses) {
+func (w *Watch) read(ctx context.Context) {
+	now, err := w.store.Pauses(ctx)
+	if err != nil {
+		return
+	}
 	w.mu.Lock()
 	w.known = now
 	w.mu.Unlock()
-	w.telling.Lock()
-	defer w.telling.Unlock()
-	for _, f := range w.follow {
+	w.calling.Lock()
+	defer w.calling.Unlock()
+	for _, f := range w.followers {
 		f(now)
 	}
 }
