@@ -4,6 +4,7 @@ package batches
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -47,18 +48,17 @@ func NewCompleter(store Store, queue app.Queue, m *app.Metrics, log *slog.Logger
 	}
 }
 
-// Touch notes that a batch may have ended. It does not block; the zero id is no batch.
-func (s *Completer) Touch(batch job.ID) {
-	if !batch.IsZero() {
-		s.touch(batch)
-	}
-}
-
-func (s *Completer) touch(batches ...job.ID) {
+// Touch notes that batches may have ended. It does not block; the zero id is no batch.
+func (s *Completer) Touch(batches ...job.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range batches {
-		s.touched[id] = struct{}{}
+		if !id.IsZero() {
+			s.touched[id] = struct{}{}
+		}
+	}
+	if len(s.touched) == 0 {
+		return
 	}
 	select {
 	case s.wake <- struct{}{}:
@@ -77,7 +77,7 @@ func (s *Completer) Run(ctx context.Context) {
 		}
 		for batches := range slices.Chunk(s.take(), ChunkSize) {
 			if _, err := s.Complete(ctx, batches); err != nil {
-				s.touch(batches...)
+				s.Touch(batches...)
 				if ctx.Err() == nil {
 					s.log.WarnContext(ctx, "cannot complete batches", "action", "complete_batches", "batches", len(batches), app.ErrorFields(err))
 				}
@@ -92,12 +92,8 @@ func (s *Completer) Run(ctx context.Context) {
 func (s *Completer) take() []job.ID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	batches := make([]job.ID, 0, len(s.touched))
-	for id := range s.touched {
-		batches = append(batches, id)
-	}
-	clear(s.touched)
-	return batches
+	defer clear(s.touched)
+	return slices.Collect(maps.Keys(s.touched))
 }
 
 // Complete ends those of the given batches whose jobs have all ended, and returns how many. Each is ended and published once, however

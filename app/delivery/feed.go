@@ -56,7 +56,7 @@ func NewNotifier(q Queue, s *Subscribers, store *repo.Store, log *slog.Logger) *
 // Publish notifies watchers, and delivers the event if the client has webhooks. Progress is no event.
 func (n *Notifier) Publish(event job.Notification) {
 	n.Queue.Publish(event)
-	if event.Progress == nil && n.subscribers.Has(event.ClientID) {
+	if event.Progress == nil && n.subscribers.Webhooks(event.ClientID) > 0 {
 		n.Deliver(event.ClientID, event.JobID)
 	}
 }

@@ -38,9 +38,6 @@ func NewSubscribers(store *repo.Store, log *slog.Logger) *Subscribers {
 	return &Subscribers{store: store, log: log, known: subscriptions{}}
 }
 
-// Has reports whether a client is known to have an enabled webhook.
-func (s *Subscribers) Has(client job.ID) bool { return s.Webhooks(client) > 0 }
-
 // Webhooks returns how many enabled webhooks a client is known to have.
 func (s *Subscribers) Webhooks(client job.ID) int {
 	s.mu.RLock()

@@ -144,7 +144,7 @@ func TestRegisterWebhook(t *testing.T) {
 		return repotest.All[string](t, h.url, `SELECT convert_from(secret, 'utf8') FROM webhooks`)
 	}
 	require.Equal(t, []string{first.ID.String() + first.Secret}, sealed())
-	require.True(t, h.deps.Subscribers.Has(apptest.ClientA), "at once")
+	require.Equal(t, 1, h.deps.Subscribers.Webhooks(apptest.ClientA), "at once")
 
 	second := apptest.Must(h.RotateSecret(telemetry.WithRequest(t.Context(), "rotate_webhook_secret"), apptest.ClientA, first.ID))(t)
 	require.NotEqual(t, first.Secret, second.Secret)

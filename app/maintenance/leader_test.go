@@ -2,6 +2,7 @@ package maintenance
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,12 +21,27 @@ type election struct {
 	mu      sync.Mutex
 	holder  job.ID
 	until   time.Time
-	before  func(context.Context) error // of each election; nil: nothing
-	after   func(context.Context) error // the answer is late or lost
+	before  func(context.Context) error // of each election
+	after   func(context.Context) error // before its answer
 	resigns func(context.Context) error
 }
 
-func newElection(t *testing.T) *election { return &election{World: apptest.NewWorld(t)} }
+func newElection(t *testing.T) *election {
+	return &election{World: apptest.NewWorld(t), before: works, after: works, resigns: works}
+}
+
+func works(context.Context) error { return nil }
+
+func fails(context.Context) error { return errors.New("storage is away") }
+
+func hangs(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func takes(d time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error { app.Sleep(ctx, d); return ctx.Err() }
+}
 
 // electing runs a test of elections in virtual time.
 func electing(t *testing.T, f func(t *testing.T, e *election)) {
@@ -42,7 +58,7 @@ func (e *election) set(f func()) {
 func (e *election) elect(ctx context.Context, id job.ID, lease, vacant time.Duration) (leads bool, err error) {
 	var before, after func(context.Context) error
 	e.set(func() { before, after = e.before, e.after })
-	if err := call(ctx, before); err != nil {
+	if err := before(ctx); err != nil {
 		return false, err
 	}
 	e.set(func() {
@@ -50,26 +66,17 @@ func (e *election) elect(ctx context.Context, id job.ID, lease, vacant time.Dura
 			e.holder, e.until = id, time.Now().Add(lease)
 		}
 	})
-	return leads, call(ctx, after)
+	return leads, after(ctx)
 }
 
 func (e *election) resign(ctx context.Context, id job.ID) error {
-	if err := call(ctx, e.resigns); err != nil {
-		return err
-	}
+	err := e.resigns(ctx)
 	e.set(func() {
-		if e.holder == id {
+		if err == nil && e.holder == id {
 			e.holder, e.until = job.ID{}, time.Time{}
 		}
 	})
-	return nil
-}
-
-func call(ctx context.Context, f func(context.Context) error) error {
-	if f == nil {
-		return nil
-	}
-	return f(ctx)
+	return err
 }
 
 // run runs a process with the given tasks until the test ends.
@@ -79,14 +86,19 @@ func (e *election) run(tasks ...*task) (l *leader, stop func()) {
 	return l, e.Background(l.run)
 }
 
-// vital is a task that works, or meets an obstacle while one is set.
-func vital(o *atomic.Pointer[func(context.Context) error]) *task {
+// obstacle is what a vital task meets, if anything.
+type obstacle struct {
+	atomic.Pointer[func(context.Context) error]
+}
+
+func (o *obstacle) set(f func(context.Context) error) { o.Store(&f) }
+
+// vital is a task that works, or meets an obstacle.
+func vital(o *obstacle) *task {
+	o.set(works)
 	return &task{name: "relay", interval: 500 * time.Millisecond, vital: true, run: func(ctx context.Context, leading func() bool) error {
-		if obstacle := o.Load(); obstacle != nil {
-			return (*obstacle)(ctx)
-		}
 		leading()
-		return nil
+		return (*o.Load())(ctx)
 	}}
 }
 
@@ -125,7 +137,7 @@ func TestALeaderIsReplaced(t *testing.T) {
 		require.True(t, second.leading(), "at once")
 
 		third, _ := e.run()
-		e.resigns = apptest.Fails(-1, apptest.ErrStorage)
+		e.resigns = fails
 		began := time.Now()
 		stop() // like a process that dies
 		for !third.leading() {
@@ -138,7 +150,7 @@ func TestALeaderIsReplaced(t *testing.T) {
 // A leader that cannot ask any more must stop before storage lets another one lead; a long round ends with the leadership.
 func TestALeaderStopsByItsOwnClock(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
-		"cannot ask": apptest.Fails(-1, apptest.ErrStorage), "gets no answer": apptest.Hangs,
+		"cannot ask": fails, "gets no answer": hangs,
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
 			e := newElection(t)
@@ -168,7 +180,7 @@ func TestALeaderStopsByItsOwnClock(t *testing.T) {
 // A process that was paused while it asked finds an answer of long ago.
 func TestALateAnswerMakesNoLeader(t *testing.T) {
 	electing(t, func(t *testing.T, e *election) {
-		e.after = apptest.Slow(leaderLease + time.Second)
+		e.after = takes(leaderLease + time.Second)
 		l, _ := e.run()
 		for range 50 {
 			require.False(t, l.leading())
@@ -180,10 +192,10 @@ func TestALateAnswerMakesNoLeader(t *testing.T) {
 
 func TestStoppingWhileStorageHangs(t *testing.T) {
 	for name, hang := range map[string]func(*election, *task){
-		"election": func(e *election, _ *task) { e.before = apptest.Hangs },
-		"resign":   func(e *election, _ *task) { e.resigns = apptest.Hangs },
+		"election": func(e *election, _ *task) { e.before = hangs },
+		"resign":   func(e *election, _ *task) { e.resigns = hangs },
 		"a round": func(_ *election, work *task) {
-			work.run = func(ctx context.Context, _ func() bool) error { return apptest.Hangs(ctx) }
+			work.run = func(ctx context.Context, _ func() bool) error { return hangs(ctx) }
 		},
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
@@ -200,15 +212,15 @@ func TestStoppingWhileStorageHangs(t *testing.T) {
 }
 
 func TestALeaderThatCannotWorkIsReplaced(t *testing.T) {
-	for kind, obstacle := range map[string]func(context.Context) error{"fails": apptest.Fails(-1, apptest.ErrStorage), "hangs": apptest.Hangs} {
+	for kind, meets := range map[string]func(context.Context) error{"fails": fails, "hangs": hangs} {
 		apptest.Run(t, kind, func(t *testing.T) {
 			e := newElection(t)
-			var ofFirst, ofSecond atomic.Pointer[func(context.Context) error]
+			var ofFirst, ofSecond obstacle
 			first, _ := e.run(vital(&ofFirst))
 			second, _ := e.run(vital(&ofSecond))
 			apptest.Pass(10 * time.Second)
 			require.True(t, first.leading())
-			ofFirst.Store(&obstacle)
+			ofFirst.set(meets)
 			apptest.Pass(blockedAfter - time.Second)
 			require.True(t, first.leading())
 			apptest.Pass(4 * time.Second)
@@ -224,13 +236,13 @@ func TestALeaderThatCannotWorkIsReplaced(t *testing.T) {
 // Once the obstacle is gone, a process can lead again.
 func TestAProcessFindsOutThatItCanLead(t *testing.T) {
 	electing(t, func(t *testing.T, e *election) {
-		var ofFirst, ofSecond atomic.Pointer[func(context.Context) error]
-		ofFirst.Store(new(apptest.Fails(-1, apptest.ErrStorage)))
+		var ofFirst, ofSecond obstacle
 		first, _ := e.run(vital(&ofFirst))
+		ofFirst.set(fails)
 		second, stop := e.run(vital(&ofSecond))
 		apptest.Pass(blockedAfter + 3*time.Second)
 		require.True(t, second.leading())
-		ofFirst.Store(nil)
+		ofFirst.set(works)
 		apptest.Pass(2 * time.Second)
 		require.Zero(t, e.Sum("maintenance_blocked"))
 		require.True(t, second.leading(), "the process does not ask the leader to step back")
@@ -243,14 +255,14 @@ func TestAProcessFindsOutThatItCanLead(t *testing.T) {
 // Where no process can do all of it, one does what it can, without a pause.
 func TestSomebodyLeadsThoughAllAreBlocked(t *testing.T) {
 	electing(t, func(t *testing.T, e *election) {
-		var obstacle atomic.Pointer[func(context.Context) error]
+		var o obstacle
 		var all []*leader
 		for range 3 {
-			l, _ := e.run(vital(&obstacle))
+			l, _ := e.run(vital(&o))
 			all = append(all, l)
 		}
 		apptest.Pass(time.Second)
-		obstacle.Store(new(apptest.Fails(-1, apptest.ErrStorage)))
+		o.set(fails)
 		for range 300 {
 			apptest.Pass(100 * time.Millisecond)
 			leading := 0
@@ -288,9 +300,9 @@ func TestALongRoundIsNoObstacle(t *testing.T) {
 func TestRoundsAreMeasured(t *testing.T) {
 	electing(t, func(t *testing.T, e *election) {
 		slow := &task{name: "cleaner", interval: 10 * time.Second, run: func(ctx context.Context, _ func() bool) error {
-			return apptest.Slow(3 * time.Second)(ctx)
+			return takes(3 * time.Second)(ctx)
 		}}
-		failing := &task{name: "rescuer", interval: time.Second, run: func(context.Context, func() bool) error { return apptest.ErrStorage }}
+		failing := &task{name: "rescuer", interval: time.Second, run: func(ctx context.Context, _ func() bool) error { return fails(ctx) }}
 		_, stop := e.run(slow, failing)
 		apptest.Pass(14 * time.Second)
 		stop()
@@ -303,7 +315,7 @@ func TestRoundsAreMeasured(t *testing.T) {
 }
 
 func TestTheBacklogEndsWithTheLeadership(t *testing.T) {
-	away := func(e *election) { e.set(func() { e.before = apptest.Fails(-1, apptest.ErrStorage) }) }
+	away := func(e *election) { e.set(func() { e.before = fails }) }
 	lost := func(e *election) {
 		e.set(func() { e.holder, e.until = app.NewID(), time.Now().Add(time.Hour) })
 		apptest.Pass(2 * leaderInterval)

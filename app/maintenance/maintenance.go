@@ -5,6 +5,7 @@ package maintenance
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -93,18 +94,15 @@ func New(d Deps) *Maintenance {
 	return m
 }
 
-// Leading reports whether this process may work as the leader now.
-func (m *Maintenance) Leading() bool { return m.leader.leading() }
-
 // tasks lists what this process does while it leads.
 func (m *Maintenance) tasks() []*task {
 	deliveries := delivery.NewRelay(m.Store, m.Tasks, m.Clock, m.Metrics, m.Log)
 	pauses := &pauseSweep{store: m.Store, relay: m.relay}
 	all := []*task{
-		{name: "scheduler", interval: SchedulerInterval, vital: true, run: m.schedule},
-		{name: "relay", interval: relayInterval, vital: true, wake: m.Clock.Changed, run: m.relay.round},
-		{name: "rescuer", interval: RescuerInterval, vital: true, run: m.rescue},
-		{name: "deliveries", interval: deliveryInterval, vital: true, run: deliveries.Round},
+		{name: "scheduler", interval: SchedulerInterval, run: m.schedule},
+		{name: "relay", interval: relayInterval, wake: m.Clock.Changed, run: m.relay.round},
+		{name: "rescuer", interval: RescuerInterval, run: m.rescue},
+		{name: "deliveries", interval: deliveryInterval, run: deliveries.Round},
 		{name: "orphans", interval: orphanInterval, run: deliveries.FailOrphans},
 		{name: "batch_completer", interval: completerInterval, run: m.completeBatches},
 		{name: "cleaner", interval: cleanerInterval, run: m.clean},
@@ -119,6 +117,9 @@ func (m *Maintenance) tasks() []*task {
 	}
 	if m.OutcomeStream != "" {
 		all = append(all, &task{name: "outcomes", interval: publisherInterval, run: m.newPublisher().round})
+	}
+	for _, t := range all {
+		t.vital = slices.Contains(app.VitalTasks, t.name)
 	}
 	return all
 }

@@ -7,9 +7,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
-	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/internal/clock"
@@ -146,14 +143,3 @@ func (q *fakeQueue) AppendOutcomes(_ context.Context, _ string, _ int64, entries
 
 // fail makes all calls fail with the error; nil: none.
 func (q *fakeQueue) fail(err error) { q.Change(func() { q.Err = err }) }
-
-// The metrics and alerts know which tasks are vital.
-func TestVitalTasks(t *testing.T) {
-	var vital []string
-	for _, task := range newWorld(t).m.leader.tasks {
-		if task.vital {
-			vital = append(vital, task.name)
-		}
-	}
-	require.ElementsMatch(t, app.VitalTasks, vital)
-}

@@ -145,15 +145,10 @@ func (r *Rescuer) reportFailed(ctx context.Context, h job.Held, f job.Finish, do
 		r.Completer.Touch(done.BatchID)
 		return
 	}
-	h.Attempt = done.Next.Attempt
+	next := *done.Next
+	h.Attempt, next.ClientID, next.WorkKind, next.Reason = next.Attempt, h.ClientID, h.WorkKind, f.Failure.Reason
 	r.transition(ctx, "auto_retry", h, job.Failed, job.Queued)
-	app.Enqueue(ctx, r.Queue, nextTask(h, f, *done.Next))
-}
-
-// nextTask is the task of an automatic retry, with what operators see of it in the queue.
-func nextTask(h job.Held, f job.Finish, t job.Task) job.Task {
-	t.ClientID, t.WorkKind, t.Reason = h.ClientID, h.WorkKind, f.Failure.Reason
-	return t
+	app.Enqueue(ctx, r.Queue, next)
 }
 
 // transition logs a transition of a job that was held.
