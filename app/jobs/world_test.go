@@ -68,7 +68,10 @@ func (w *worldJobs) newWorker() *worker.Worker {
 		}
 		return apptest.GoodResult(d), nil
 	})
-	return worker.New(cfg, w.Store, w.Store, w.Queue, w.completer, run, w.Metrics, w.Logger)
+	return worker.New(cfg, worker.Deps{
+		Store: w.Store, Queue: w.Queue, Completer: w.completer, Runner: run, Metrics: w.Metrics, Log: w.Logger,
+		GiveBack: func(context.Context, []job.Held) error { return nil },
+	})
 }
 
 // start runs the worker until the test ends or stop is called.

@@ -64,9 +64,9 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 			return job.ID{}, nil, errors.Join(failed, err)
 		}
 		var not job.NotClaimed
-		claim, not, failed = w.store.Claim(own, worker, t.JobID, t.Attempt)
+		claim, not, failed = w.Store.Claim(own, worker, t.JobID, t.Attempt)
 		if failed != nil {
-			w.log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt,
+			w.Log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt,
 				app.ErrorFields(failed))
 			w.pauseClaims(ctx)
 			if job.CodeOf(failed) != job.CodeStorageUnavailable { // this job is what storage has trouble with
@@ -108,7 +108,7 @@ const soon = 50 * time.Millisecond
 
 // dropTask counts a task with which there is nothing to do.
 func (w *Worker) dropTask(reason string) error {
-	w.metrics.TasksDropped.WithLabelValues(reason).Inc()
+	w.Metrics.TasksDropped.WithLabelValues(reason).Inc()
 	return job.ErrTaskStale
 }
 

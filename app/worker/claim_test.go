@@ -31,9 +31,9 @@ func counting(t *testing.T, f func(t *testing.T, w *world, runs *atomic.Int64), 
 // ranOnce asserts that a job ran once to its end, and was told of once.
 func (w *world) ranOnce(task job.Task, runs *atomic.Int64) {
 	w.T.Helper()
-	w.Ended(task, job.Succeeded)
+	w.ended(task, job.Succeeded)
 	require.EqualValues(w.T, 1, runs.Load())
-	require.Equal(w.T, []job.State{job.Created, job.Queued, job.Assigned, job.Running, job.Succeeded}, w.Store.RowOf(task.JobID).History)
+	require.Equal(w.T, []job.State{job.Created, job.Queued, job.Assigned, job.Running, job.Succeeded}, w.store.row(task.JobID).history)
 	require.Equal(w.T, 1.0, w.Metric(w.Metrics.Running.WithLabelValues("SUCCESS_FAST")))
 	w.Logged(task, "assign", "QUEUED", "ASSIGNED")
 	w.Logged(task, "run", "ASSIGNED", "RUNNING")
@@ -46,18 +46,18 @@ func (w *world) ranOnce(task job.Task, runs *atomic.Int64) {
 
 func TestClaimAndStartAreRepeatedThroughStorageTrouble(t *testing.T) {
 	for operation, action := range map[string]string{"Claim": "assign", "Start": "start"} {
-		for name, h := range map[string]apptest.Hook{
-			"refused":      {Before: apptest.Fails(10, apptest.ErrStorage)},
-			"answers lost": {After: apptest.Fails(4, apptest.ErrStorage)},
+		for name, h := range map[string]hook{
+			"refused":      {before: fails(10, errStorage)},
+			"answers lost": {after: fails(4, errStorage)},
 		} {
 			t.Run(operation+" "+name, func(t *testing.T) {
 				counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
-					task := w.Add()
-					w.Store.Hook(operation, h)
+					task := w.store.add()
+					w.store.hook(operation, h)
 					require.NoError(t, w.handle(task))
 					w.ranOnce(task, runs)
 					lines := w.Log.Lines(t, map[string]any{"level": "WARN", "action": action, "job_id": task.JobID.String(), "attempt": 1.0})
-					require.Len(t, lines, w.Store.Count(operation)-1)
+					require.Len(t, lines, w.store.count(operation)-1)
 					require.Equal(t, "RFA_STORAGE_UNAVAILABLE", lines[0]["error_code"])
 
 					require.NoError(t, w.handle(task), "offered again, the task is used")
@@ -72,28 +72,28 @@ func TestClaimAndStartAreRepeatedThroughStorageTrouble(t *testing.T) {
 // The queue gives a task up whose claim had no answer, and offers it anew.
 func TestALostClaimIsAnsweredToTheNextTask(t *testing.T) {
 	counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
-		task := w.Add()
-		w.Store.Hook("Claim", apptest.Hook{After: apptest.Fails(-1, apptest.ErrStorage)})
+		task := w.store.add()
+		w.store.hook("Claim", hook{after: fails(-1, errStorage)})
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second/2)
 		defer cancel()
 		began := time.Now()
-		require.ErrorIs(t, w.worker.Handle(ctx, task), apptest.ErrStorage)
+		require.ErrorIs(t, w.worker.Handle(ctx, task), errStorage)
 		require.Equal(t, time.Second/2, time.Since(began))
-		require.Equal(t, job.Assigned, w.Store.RowOf(task.JobID).State, "without anybody who runs it")
+		require.Equal(t, job.Assigned, w.store.row(task.JobID).State, "without anybody who runs it")
 		require.Empty(t, w.worker.holding)
 
-		w.Store.Hook("Claim", apptest.Hook{})
+		w.store.hook("Claim", hook{})
 		require.NoError(t, w.handle(task))
 		w.ranOnce(task, runs)
 	})
 }
 
 func TestTasksOfOneJobRunItOnce(t *testing.T) {
-	for name, h := range map[string]apptest.Hook{"one after the other": {}, "claims at once": {After: apptest.Slow(time.Second / 2)}} {
+	for name, h := range map[string]hook{"one after the other": {}, "claims at once": {after: slow(time.Second / 2)}} {
 		t.Run(name, func(t *testing.T) {
 			counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
-				w.Store.Hook("Claim", h)
-				task := w.Add()
+				w.store.hook("Claim", h)
+				task := w.store.add()
 				again := task
 				again.Dispatch++
 				answers := []<-chan error{w.handling(task), w.handling(again), w.handling(task)}
@@ -103,7 +103,7 @@ func TestTasksOfOneJobRunItOnce(t *testing.T) {
 					require.NoError(t, <-answer)
 				}
 				w.ranOnce(task, runs)
-				require.Equal(t, 1, w.Store.Count("Claim"))
+				require.Equal(t, 1, w.store.count("Claim"))
 				require.Equal(t, 2.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
 			})
 		})
@@ -113,11 +113,11 @@ func TestTasksOfOneJobRunItOnce(t *testing.T) {
 // A claim whose answer is out is no lost one, for however many heartbeats.
 func TestASlowClaimIsNotGivenBack(t *testing.T) {
 	counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
-		w.Store.Hook("Claim", apptest.Hook{After: apptest.Slow(10 * time.Second)})
-		task := w.Add()
+		w.store.hook("Claim", hook{after: slow(10 * time.Second)})
+		task := w.store.add()
 		require.NoError(t, w.handle(task))
 		w.ranOnce(task, runs)
-		require.Zero(t, w.Store.Count("Release"))
+		require.Zero(t, w.store.count("GiveBack"))
 	}, func(c *Config) { c.Lease, c.Heartbeat = time.Minute, time.Second })
 }
 
@@ -125,19 +125,19 @@ func TestASlowClaimIsNotGivenBack(t *testing.T) {
 // has ended, the job is the rescuer's; one that nobody got is claimed anew.
 func TestALostClaimEndsWithTheLease(t *testing.T) {
 	for name, test := range map[string]struct {
-		h   apptest.Hook
+		h   hook
 		own bool // the job runs here in the end
 	}{
-		"answer lost": {h: apptest.Hook{After: apptest.Fails(3, apptest.ErrStorage)}},
-		"refused":     {h: apptest.Hook{Before: apptest.Fails(3, apptest.ErrStorage)}, own: true},
+		"answer lost": {h: hook{after: fails(3, errStorage)}},
+		"refused":     {h: hook{before: fails(3, errStorage)}, own: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 				first := w.identityNow()
-				task := w.Add()
-				w.Store.Hook("Claim", test.h)
+				task := w.store.add()
+				w.store.hook("Claim", test.h)
 				handled := w.handling(task)
-				w.Store.Expire()
+				w.store.expire()
 				w.worker.beatNow()
 				require.NoError(t, <-handled)
 				require.NotEqual(t, first, w.identityNow())
@@ -146,26 +146,11 @@ func TestALostClaimEndsWithTheLease(t *testing.T) {
 					return
 				}
 				require.Zero(t, runs.Load())
-				require.Equal(t, first, w.Store.RowOf(task.JobID).Worker)
-				w.rescued(task)
+				require.Equal(t, first, w.store.row(task.JobID).worker, "the rescuer finds it there")
+				require.Equal(t, job.Assigned, w.store.row(task.JobID).State)
 			})
 		})
 	}
-}
-
-// rescued asserts that a job that is ASSIGNED is given back by the rescuer, in the same attempt.
-func (w *world) rescued(task job.Task) {
-	w.T.Helper()
-	require.Equal(w.T, job.Assigned, w.Store.RowOf(task.JobID).State)
-	w.giveBack()
-	require.Equal(w.T, job.Queued, w.Store.RowOf(task.JobID).State)
-	require.Equal(w.T, 1, w.Store.RowOf(task.JobID).Attempt, "no attempt is used up")
-}
-
-// giveBack rescues what lost workers held.
-func (w *world) giveBack() {
-	w.T.Helper()
-	require.NoError(w.T, w.worker.rescuer.GiveBack(context.Background(), w.Orphans()))
 }
 
 // never is work that may not begin.
@@ -181,7 +166,7 @@ func (w *world) requireUnstarted(task job.Task, fenced float64) {
 	require.Equal(w.T, []job.Notification{apptest.Event(task)}, w.Queue.Notifications())
 	require.Equal(w.T, fenced, w.Metric(w.Metrics.FencedWrites.WithLabelValues("start")))
 	require.Zero(w.T, w.Metric(w.Metrics.Running.WithLabelValues("SUCCESS_FAST")))
-	require.Zero(w.T, w.Store.Count("Finish"))
+	require.Zero(w.T, w.store.count("Finish"))
 	require.Empty(w.T, w.worker.holding)
 }
 
@@ -202,19 +187,19 @@ func TestCancelBetweenClaimAndStart(t *testing.T) {
 			w := newWorld(t)
 			w.runner = w.never
 			w.start()
-			task := w.Add()
+			task := w.store.add()
 			cancel := func(context.Context) error {
-				w.Happens(task, job.Canceled)
+				w.happens(task, job.Canceled)
 				if test.signal {
 					w.worker.Canceled(task.JobID)
 				}
 				return nil
 			}
-			h := apptest.Hook{After: cancel}
+			h := hook{after: cancel}
 			if test.before {
-				h = apptest.Hook{Before: cancel}
+				h = hook{before: cancel}
 			}
-			w.Store.Hook(test.operation, h)
+			w.store.hook(test.operation, h)
 			require.NoError(t, w.handle(task), "there is nothing left for the queue to do")
 			w.requireUnstarted(task, test.fenced)
 		})
@@ -222,15 +207,15 @@ func TestCancelBetweenClaimAndStart(t *testing.T) {
 }
 
 func TestCancelDuringStorageTrouble(t *testing.T) {
-	for operation, h := range map[string]apptest.Hook{
-		"Claim": {After: apptest.Fails(5, apptest.ErrStorage)}, "Start": {Before: apptest.Fails(-1, apptest.ErrStorage)},
+	for operation, h := range map[string]hook{
+		"Claim": {after: fails(5, errStorage)}, "Start": {before: fails(-1, errStorage)},
 	} {
 		apptest.Run(t, operation, func(t *testing.T) {
 			w := newWorld(t)
 			w.runner = w.never
 			w.start()
-			task := w.Add()
-			w.Store.Hook(operation, h)
+			task := w.store.add()
+			w.store.hook(operation, h)
 			handled := w.handling(task)
 			w.cancel(task)
 			require.NoError(t, <-handled, "there is nothing left for the queue to do")
@@ -244,24 +229,18 @@ func TestCancelDuringStorageTrouble(t *testing.T) {
 }
 
 // The lease ends between claim and start, on Postgres' clock: the worker drops
-// the job, and the rescuer gives it back.
+// the job.
 func TestALeaseThatEndsBeforeTheStart(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.runner = w.never
 		w.start()
-		task := w.Add()
-		w.Store.Hook("Start", apptest.Hook{Before: func(context.Context) error {
-			w.Store.Expire()
+		task := w.store.add()
+		w.store.hook("Start", hook{before: func(context.Context) error {
+			w.store.expire()
 			return nil
 		}})
 		require.NoError(t, w.handle(task))
 		w.requireUnstarted(task, 1)
-		w.rescued(task)
-
-		w.Store.Hook("Start", apptest.Hook{})
-		w.runner = apptest.Takes(time.Second)
-		row := w.Store.RowOf(task.JobID)
-		require.NoError(t, w.handle(apptest.TaskOf(&row)))
-		w.Ended(task, job.Succeeded)
+		require.Equal(t, job.Assigned, w.store.row(task.JobID).State, "the rescuer gives it back")
 	})
 }

@@ -1,13 +1,11 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -30,7 +28,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 	held := w.hold(worker, c.ClaimID, lose, stop)
 	w.reportAssigned(ctx, worker, c)
 	if !held {
-		w.log.InfoContext(ctx, "a claimed job is not run", append(about(c, "run"), "worker_id", worker.String())...)
+		w.Log.InfoContext(ctx, "a claimed job is not run", append(about(c, "run"), "worker_id", worker.String())...)
 		return job.ErrTaskStale
 	}
 	defer w.drop(c.ClaimID)
@@ -49,76 +47,37 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 		return taskEnd(finish)
 	}
 	// Somebody else ended the attempt, or will. Its progress is known here alone.
-	w.queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
+	w.Queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
 	return nil
-}
-
-// taskEnd says how the task of an attempt ended.
-func taskEnd(f job.Finish) error {
-	if f.Failure == nil {
-		return nil
-	}
-	return &job.TaskFailed{Text: string(f.Failure.Code) + ": " + f.Failure.Detail}
 }
 
 // reportAssigned logs, counts and publishes what a claim has committed.
 func (w *Worker) reportAssigned(ctx context.Context, worker job.ID, c *job.Claim) {
 	attrs := []slog.Attr{slog.Int("attempt", c.Attempt), slog.String("worker_id", worker.String())}
 	if c.WasCreated {
-		app.LogTransition(ctx, w.log, "schedule", &c.Job, job.Created, job.Queued, attrs...)
+		app.LogTransition(ctx, w.Log, "schedule", &c.Job, job.Created, job.Queued, attrs...)
 	}
-	app.LogTransition(ctx, w.log, "assign", &c.Job, job.Queued, job.Assigned, attrs...)
-	app.Publish(w.queue, &c.Job, app.NotificationOf(&c.Job))
-	w.metrics.Claimed(ctx, c)
+	app.LogTransition(ctx, w.Log, "assign", &c.Job, job.Queued, job.Assigned, attrs...)
+	app.Publish(w.Queue, &c.Job, app.NotificationOf(&c.Job))
+	w.Metrics.Claimed(ctx, c)
 }
 
-// start moves the job to RUNNING, before its work begins, as often as it takes
-// while the claim is held, and reports whether it did. Without it the job is not
+// start moves the job to RUNNING, before its work begins, and reports whether it did. Without it the job is not
 // this worker's to run: it was canceled, or the lease has ended.
 func (w *Worker) start(ctx context.Context, c *job.Claim) bool {
-	for ctx.Err() == nil {
-		at, err := w.store.Start(ctx, c.ClaimID)
-		switch {
-		case err == nil:
-			c.Job.StartedAt = &at
-			w.reportStarted(ctx, c, at)
-			return true
-		case errors.Is(err, job.ErrStale):
-			w.fenced(ctx, c, "start")
-			return false
-		case !w.again(ctx, c, "start", err):
-			return false
-		}
-	}
-	return false
-}
-
-// reportStarted logs, counts and publishes what a start has committed.
-func (w *Worker) reportStarted(ctx context.Context, c *job.Claim, at time.Time) {
-	app.LogTransition(ctx, w.log, "run", &c.Job, job.Assigned, job.Running, slog.Int("attempt", c.Attempt))
-	app.Publish(w.queue, &c.Job, app.NotificationOf(&c.Job))
-	w.metrics.Started(ctx, c, at)
-}
-
-// again waits before a write is repeated, and reports whether it may be:
-// while the claim is held. A write whose answer was lost finds its own work
-// done and comes back as stale: harmless, because nothing is decided on it
-// that storage did not decide.
-func (w *Worker) again(ctx context.Context, c *job.Claim, operation string, err error) bool {
-	if ctx.Err() == nil {
-		w.log.WarnContext(ctx, "storage trouble while a job is held", append(about(c, operation), app.ErrorFields(err))...)
-		app.Sleep(ctx, w.pause())
-	}
-	if ctx.Err() != nil {
-		w.log.InfoContext(ctx, "a job is let go of", append(about(c, operation), "reason", context.Cause(ctx).Error())...)
+	var at time.Time
+	err := w.write(ctx, c, "start", nil, func() (err error) {
+		at, err = w.Store.Start(ctx, c.ClaimID)
+		return err
+	})
+	if err != nil {
 		return false
 	}
+	c.Job.StartedAt = &at
+	app.LogTransition(ctx, w.Log, "run", &c.Job, job.Assigned, job.Running, slog.Int("attempt", c.Attempt))
+	app.Publish(w.Queue, &c.Job, app.NotificationOf(&c.Job))
+	w.Metrics.Started(ctx, c, at)
 	return true
-}
-
-func (w *Worker) fenced(ctx context.Context, c *job.Claim, operation string) {
-	w.metrics.FencedWrites.WithLabelValues(operation).Inc()
-	w.log.InfoContext(ctx, "a late write changed nothing", append(about(c, operation), "fence", c.Fence)...)
 }
 
 // about names a held job in a log line (section 16).
@@ -144,7 +103,7 @@ func (w *Worker) work(ctx context.Context, c *job.Claim) (finish job.Finish, sta
 func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, ok bool) {
 	d := c.Job.Definition
 	if err := usable(d, c.Job.Type); err != nil {
-		w.log.ErrorContext(ctx, "job definition unusable", append(about(c, "run"), app.ErrorFields(err))...)
+		w.Log.ErrorContext(ctx, "job definition unusable", append(about(c, "run"), app.ErrorFields(err))...)
 		return w.failed(c, job.DefinitionInvalid), true
 	}
 	limited, timeline, cancel := w.limited(ctx, c)
@@ -160,7 +119,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 	case errors.Is(cause, errTimeLimit), errors.Is(err, errTimeLimit): // however it ended: the limit is hard (section 17)
 		return w.failed(c, job.TimedOut), true
 	case err == nil && !complete(result, d):
-		w.log.ErrorContext(ctx, "job output unusable", append(about(c, "finish"), app.ErrorFields(errIncomplete))...)
+		w.Log.ErrorContext(ctx, "job output unusable", append(about(c, "finish"), app.ErrorFields(errIncomplete))...)
 		return w.failed(c, job.OutputInvalid), true
 	case err == nil:
 		f := job.Finish{ClaimID: c.ClaimID, State: job.Succeeded, Result: result}
@@ -176,7 +135,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 	case errors.Is(err, job.ErrBadDefinition):
 		return w.failed(c, job.DefinitionInvalid), true
 	default:
-		w.log.ErrorContext(ctx, "job crashed", append(about(c, "finish"), app.ErrorFields(err))...)
+		w.Log.ErrorContext(ctx, "job crashed", append(about(c, "finish"), app.ErrorFields(err))...)
 		return w.failed(c, job.WorkPanicked), true
 	}
 }
@@ -211,27 +170,16 @@ func (w *Worker) run(ctx context.Context, c *job.Claim, timeline *timeline) (res
 	if timeline != nil {
 		on.Clock = timeline
 	}
-	return w.runner.Run(ctx, *c.Job.Definition, c.Attempt, on)
+	return w.Runner.Run(ctx, *c.Job.Definition, c.Attempt, on)
 }
 
-// emit records an event of the work's own, as often as it takes while the claim is
-// held, and tells those who wait for events.
+// emit records an event of the work's own, and notifies those who wait for events.
 func (w *Worker) emit(ctx context.Context, c *job.Claim, before int, e job.Emission) error {
-	for {
-		err := w.store.Emit(ctx, c.ClaimID, before, e)
-		switch {
-		case err == nil:
-			app.Publish(w.queue, &c.Job, app.NotificationOf(&c.Job))
-			return nil
-		case errors.Is(err, job.ErrStale):
-			w.fenced(ctx, c, "emit")
-			return err
-		case app.Refused(err):
-			return err
-		case !w.again(ctx, c, "emit", err):
-			return cmp.Or(context.Cause(ctx), err)
-		}
+	err := w.write(ctx, c, "emit", app.Refused, func() error { return w.Store.Emit(ctx, c.ClaimID, before, e) })
+	if err == nil {
+		app.Publish(w.Queue, &c.Job, app.NotificationOf(&c.Job))
 	}
+	return err
 }
 
 // reporter publishes how far an attempt has come: never backwards, and nothing
@@ -246,7 +194,7 @@ func (w *Worker) reporter(ctx context.Context, c *job.Claim) (report func(job.Pr
 			return
 		}
 		reached = p.Percentage
-		w.queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Progress: &p})
+		w.Queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Progress: &p})
 	}
 	return report, func() {
 		mu.Lock()
@@ -258,71 +206,4 @@ func (w *Worker) reporter(ctx context.Context, c *job.Claim) (report func(job.Pr
 // complete reports whether a result is what the definition promises.
 func complete(r *job.Result, d *job.Definition) bool {
 	return r != nil && r.MediaType != "" && len(r.Body) == d.PayloadSize && sha256.Sum256(r.Body) == r.SHA256
-}
-
-func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
-	held := job.Held{
-		ClaimID: c.ClaimID, WorkKind: c.Job.WorkKind, MaxAttempts: c.Job.MaxAttempts, AutoRetry: c.Job.AutoRetry,
-		Retry: c.Job.Definition.Policy(),
-	}
-	if p := plannedFailure(c); reason == job.CustomFailed && p != nil {
-		return held.FailAsPlanned(p, w.cfg.Backoff, rand.Float64())
-	}
-	return held.Fail(reason, w.cfg.Backoff, rand.Float64())
-}
-
-// plannedFailure is the failure that the request for a CUSTOM job plans for the attempt, nil for none.
-func plannedFailure(c *job.Claim) *job.PlannedFailure {
-	if c.Job.Definition == nil {
-		return nil
-	}
-	return c.Job.Definition.Behavior.FailureOf(c.Attempt)
-}
-
-// finish writes the outcome, as often as it takes while the claim is held, and
-// answers with nil if it did. A success that cannot be stored is a failure
-// (section 14): repeating it would keep the job RUNNING for good; f is then that
-// failure.
-func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err error) {
-	ctx, span := telemetry.Start(ctx, telemetry.SpanReport)
-	app.Describe(span, &c.Job, c.Attempt)
-	var state job.State // unknown unless it was written here
-	defer func() { app.EndSpan(span, c.JobID, state, err) }()
-	for {
-		done, err := w.store.Finish(ctx, *f)
-		switch {
-		case err == nil:
-			state = f.State
-			w.reportFinished(ctx, c, *f, done)
-			return nil
-		case errors.Is(err, job.ErrStale):
-			w.fenced(ctx, c, "finish")
-			return err
-		case f.State == job.Succeeded && app.Refused(err):
-			w.log.ErrorContext(ctx, "job outcome cannot be stored", append(about(c, "finish"), app.ErrorFields(err))...)
-			*f = w.failed(c, job.OutputInvalid)
-		case !w.again(ctx, c, "finish", err):
-			return err
-		}
-	}
-}
-
-// reportFinished logs, counts and publishes what was committed, and enqueues an
-// automatic retry.
-func (w *Worker) reportFinished(ctx context.Context, c *job.Claim, f job.Finish, done job.Finished) {
-	app.LogTransition(ctx, w.log, "finish", &c.Job, job.Running, f.State, append(app.FailureAttrs(f.Failure),
-		slog.Int("attempt", f.Attempt))...)
-	w.metrics.Finished(ctx, f, c.Job.WorkKind, done)
-	app.Publish(w.queue, &c.Job, done.Notification())
-	for _, t := range done.Resumed {
-		w.queue.Enqueue(t)
-	}
-	if done.Next != nil {
-		app.LogTransition(ctx, w.log, "auto_retry", &c.Job, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
-		next := *done.Next
-		next.ClientID, next.WorkKind, next.Reason = c.Job.ClientID, c.Job.WorkKind, f.Failure.Reason
-		app.Enqueue(ctx, w.queue, next)
-		return
-	}
-	w.completer.Touch(done.BatchID)
 }

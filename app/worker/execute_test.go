@@ -5,247 +5,341 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"os"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/app/batches"
+	"github.com/forgerun/forgerun/app/rescue"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/jobs"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-func TestExecuteSucceeds(t *testing.T) {
-	working(t, apptest.Takes(3*time.Second), func(t *testing.T, w *world) {
-		emission := &job.Emission{Name: "order.shipped", Data: json.RawMessage(`{"n":1}`)}
-		task := w.Add(func(r *apptest.Row) {
-			r.Type, r.CorrelationID, r.Definition.Emit = job.EmitEvent, "order-7", emission
-		})
-		require.NoError(t, w.handle(task))
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-		end := w.Ended(task, job.Succeeded)
-		require.Equal(t, apptest.GoodResult(*w.Store.RowOf(task.JobID).Definition), end.Result)
-		require.Nil(t, end.Failure)
-		require.Equal(t, emission, end.Emit, "the client's event")
-		require.False(t, end.Exhausted)
-		require.Equal(t, int64(1), end.Fence)
-		require.Equal(t, 1.0, w.Metric(w.Metrics.Running.WithLabelValues("SUCCESS_FAST")))
-		require.Equal(t, 1.0, w.Metric(w.Metrics.Succeeded.WithLabelValues("SUCCESS_FAST")))
-		w.Logged(task, "assign", "QUEUED", "ASSIGNED")
-		w.Logged(task, "run", "ASSIGNED", "RUNNING")
-		require.Equal(t, "order-7", w.Logged(task, "finish", "RUNNING", "SUCCEEDED")["correlation_id"])
+// site is a worker on a database of its own.
+type site struct {
+	*apptest.World
+	store   *repo.Store
+	leases  *jobs.Leases
+	rescuer *rescue.Rescuer
+	worker  *Worker
+	runner  apptest.RunnerFunc
+}
 
-		plain := w.Add()
-		require.NoError(t, w.handle(plain))
-		require.Nil(t, w.Ended(plain, job.Succeeded).Emit)
-		require.NotContains(t, w.Logged(plain, "finish", "RUNNING", "SUCCEEDED"), "correlation_id")
+func newSite(t *testing.T, limit time.Duration, change ...func(*repo.Config)) *site {
+	t.Parallel()
+	s := &site{World: apptest.NewWorld(t), store: repotest.OpenURL(t, repotest.URL(t), change...)}
+	s.leases = s.store.NewLeases()
+	t.Cleanup(s.leases.Close)
+	completer := batches.NewCompleter(s.store, s.Queue, s.Metrics, s.Logger)
+	s.rescuer = &rescue.Rescuer{
+		Store: s.store, Queue: s.Queue, Completer: completer, Backoff: apptest.Backoff, Metrics: s.Metrics, Log: s.Logger,
+	}
+	s.worker = New(Config{
+		Name: "test", Concurrency: 4, Lease: time.Hour, Heartbeat: time.Hour, Limit: limit, Backoff: apptest.Backoff,
+	}, Deps{
+		Store: struct {
+			*repo.Store
+			*jobs.Leases
+		}{s.store, s.leases},
+		Queue: s.Queue, Completer: completer, GiveBack: s.rescuer.GiveBack, Metrics: s.Metrics, Log: s.Logger,
+		Runner: apptest.RunnerFunc(func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
+			return s.runner(ctx, d, attempt)
+		}),
 	})
+	_, err := s.worker.register(t.Context())
+	require.NoError(t, err)
+	return s
+}
+
+// add submits a job, and returns the task of its first attempt.
+func (s *site) add(change ...func(*job.Job)) job.Task {
+	s.T.Helper()
+	j := job.Job{
+		ID: app.NewID(), ClientID: apptest.ClientA, Type: job.Execute, WorkKind: job.SuccessFast, MaxAttempts: 4, Language: "en",
+		RequestID: "request-1", Definition: apptest.DefinitionOf(job.SuccessFast),
+	}
+	for _, f := range change {
+		f(&j)
+	}
+	_, err := s.store.InsertJob(s.T.Context(), job.Submission{Job: j, RequestHash: sha256.Sum256(j.ID[:])})
+	require.NoError(s.T, err)
+	return job.Task{JobID: j.ID, Attempt: 1}
+}
+
+// run hands a task over, and returns its job as it is then.
+func (s *site) run(t job.Task) *job.Job {
+	s.T.Helper()
+	require.NoError(s.T, apptest.Trouble(s.worker.Handle(s.T.Context(), t)))
+	return s.job(t)
+}
+
+func (s *site) job(t job.Task) *job.Job {
+	s.T.Helper()
+	return apptest.Must(s.store.Job(s.T.Context(), apptest.ClientA, t.JobID))(s.T)
+}
+
+// failing is work that fails by the catalogue.
+func failing(reason job.Reason) apptest.RunnerFunc {
+	return apptest.Fixed(nil, errors.Join(errors.New("x"), apptest.Failure{Reason: reason}))
+}
+
+func retried(j *job.Job) { j.AutoRetry = true }
+
+func TestExecuteSucceeds(t *testing.T) {
+	s := newSite(t, time.Hour)
+	s.runner = func(_ context.Context, d job.Definition, _ int) (*job.Result, error) {
+		return apptest.GoodResult(d), nil
+	}
+	task := s.add(func(j *job.Job) {
+		j.Type, j.CorrelationID = job.EmitEvent, "order-7"
+		j.Definition.Emit = &job.Emission{Name: "order.shipped", Data: json.RawMessage(`{"n":1}`)}
+	})
+	require.Equal(t, job.Succeeded, s.run(task).State)
+	result := apptest.Must(s.store.Result(t.Context(), apptest.ClientA, task.JobID))(t)
+	require.Equal(t, apptest.GoodResult(*apptest.DefinitionOf(job.SuccessFast)).Body, result.Body)
+	log := apptest.Must(s.store.Events(t.Context(), apptest.ClientA, task.JobID, 0, 100))(t)
+	var names []string
+	for _, e := range log.Events {
+		names = append(names, e.Name)
+	}
+	require.Contains(t, names, "event.emitted", "the client's event")
+	s.Logged(task, "assign", "QUEUED", "ASSIGNED")
+	s.Logged(task, "run", "ASSIGNED", "RUNNING")
+	require.Equal(t, "order-7", s.Logged(task, "finish", "RUNNING", "SUCCEEDED")["correlation_id"])
+	require.Equal(t, []job.Notification{apptest.Event(task), apptest.Event(task), apptest.End(task)}, s.Queue.Notifications())
+	require.Equal(t, []float64{1, 1}, []float64{s.Sum("jobs_running_total"), s.Sum("jobs_succeeded_total")})
 }
 
 // Promise: contract 14e
 func TestExecuteFails(t *testing.T) {
+	s := newSite(t, time.Hour)
 	good := apptest.GoodResult(*apptest.DefinitionOf(job.SuccessFast))
-	altered := func(f func(*job.Result)) *job.Result {
+	altered := func(f func(*job.Result)) apptest.RunnerFunc {
 		r := *good
 		f(&r)
-		return &r
+		return apptest.Fixed(&r, nil)
 	}
-	never := func(context.Context, job.Definition, int) (*job.Result, error) { panic("must not run") }
-	tests := map[string]struct {
+	for name, test := range map[string]struct {
 		runner apptest.RunnerFunc
-		change func(*apptest.Row)
 		want   job.Reason
 	}{
-		"by the catalogue": {runner: apptest.Fixed(nil, errors.Join(errors.New("x"), apptest.Failure{Reason: job.FailedAgain})),
-			want: job.FailedAgain},
-		"panic": {runner: func(context.Context, job.Definition, int) (*job.Result, error) { panic("boom") },
-			want: job.WorkPanicked},
-		"unexpected error":          {runner: apptest.Fixed(nil, errors.New("no space left on device")), want: job.WorkPanicked},
-		"refused by the runner":     {runner: apptest.Fixed(nil, job.ErrBadDefinition), want: job.DefinitionInvalid},
-		"no definition":             {runner: never, change: func(r *apptest.Row) { r.Definition = nil }, want: job.DefinitionInvalid},
-		"damaged definition":        {runner: never, change: func(r *apptest.Row) { r.Definition.PayloadSize = 0 }, want: job.DefinitionInvalid},
-		"nothing to emit":           {runner: never, change: func(r *apptest.Row) { r.Type = job.EmitEvent }, want: job.DefinitionInvalid},
-		"no result":                 {runner: apptest.Fixed(nil, nil), want: job.OutputInvalid},
-		"result without media type": {runner: apptest.Fixed(altered(func(r *job.Result) { r.MediaType = "" }), nil), want: job.OutputInvalid},
-		"short result": {runner: apptest.Fixed(altered(func(r *job.Result) { r.Body = r.Body[1:]; r.SHA256 = sha256.Sum256(r.Body) }),
-			nil), want: job.OutputInvalid},
-		"result with a wrong digest": {runner: apptest.Fixed(altered(func(r *job.Result) { r.SHA256[0]++ }), nil), want: job.OutputInvalid},
-		"time limit":                 {runner: apptest.Takes(apptest.Limit + time.Second), want: job.TimedOut},
-		"result after the time limit": {runner: func(ctx context.Context, _ job.Definition, _ int) (*job.Result, error) {
-			<-ctx.Done()
-			return good, nil
-		}, want: job.TimedOut},
+		"by the catalogue": {failing(job.FailedAgain), job.FailedAgain},
+		"panic": {func(context.Context, job.Definition, int) (*job.Result, error) { panic("boom") },
+			job.WorkPanicked},
+		"unexpected error":          {apptest.Fixed(nil, errors.New("no space left on device")), job.WorkPanicked},
+		"refused by the runner":     {apptest.Fixed(nil, job.ErrBadDefinition), job.DefinitionInvalid},
+		"no result":                 {apptest.Fixed(nil, nil), job.OutputInvalid},
+		"result without media type": {altered(func(r *job.Result) { r.MediaType = "" }), job.OutputInvalid},
+		"short result": {altered(func(r *job.Result) { r.Body = r.Body[1:]; r.SHA256 = sha256.Sum256(r.Body) }),
+			job.OutputInvalid},
+		"result with a wrong digest":     {altered(func(r *job.Result) { r.SHA256[0]++ }), job.OutputInvalid},
+		"result that cannot be stored":   {altered(func(r *job.Result) { r.MediaType = "a\x00b" }), job.OutputInvalid},
+		"planned by a client's behavior": {failing(job.CustomFailed), job.CustomFailed},
+	} {
+		s.runner = test.runner
+		task := s.add()
+		var failed *job.TaskFailed
+		require.ErrorAs(t, s.worker.Handle(t.Context(), task), &failed, name)
+		want := job.NewFailure(test.want, 1, apptest.Backoff)
+		j := s.job(task)
+		require.Equal(t, job.Failed, j.State, name)
+		require.Equal(t, []any{want.Code, want.Reason, want.Detail}, []any{j.Failure.Code, j.Failure.Reason, j.Failure.Detail}, name)
+		require.Equal(t, string(want.Code)+": "+want.Detail, failed.Text, "the queue is told what was recorded")
+		line := s.Logged(task, "finish", "RUNNING", "FAILED")
+		require.Equal(t, []any{string(want.Code), want.Detail}, []any{line["error_code"], line["error_message"]}, name)
 	}
-	for name, test := range tests {
-		run(t, name, test.runner, func(t *testing.T, w *world) {
-			task := w.Add()
-			if test.change != nil {
-				w.Store.Change(task.JobID, test.change)
-			}
-			began := time.Now()
-			require.NoError(t, w.handle(task))
-			require.Equal(t, test.want == job.TimedOut, time.Since(began) == apptest.Limit, "the limit is kept")
+	require.Equal(t, 10.0, s.Sum("jobs_failed_total"))
+	require.Zero(t, s.Sum("jobs_succeeded_total")+s.Sum("job_retries_total"))
+}
 
-			end := w.Ended(task, job.Failed)
-			require.Equal(t, job.NewFailure(test.want, 1, apptest.Backoff), end.Failure)
-			require.Nil(t, end.Result)
-			require.Nil(t, end.RetryWait)
-			require.False(t, end.Exhausted)
-			require.Equal(t, 1.0, w.Metric(w.Metrics.Failed.WithLabelValues("SUCCESS_FAST", string(test.want.Spec().Code))))
-			require.Zero(t, w.Metric(w.Metrics.Succeeded.WithLabelValues("SUCCESS_FAST")))
-			lines := w.Log.Lines(t, map[string]any{"action": "finish", "next_state": "FAILED"})
-			require.Len(t, lines, 1)
-			require.Equal(t, string(test.want.Spec().Code), lines[0]["error_code"])
-			require.Equal(t, test.want.Spec().Detail, lines[0]["error_message"])
-		})
+// Nothing runs on defaults.
+func TestDamagedDefinitionsAreUnusable(t *testing.T) {
+	t.Parallel()
+	d := apptest.DefinitionOf(job.SuccessFast)
+	require.NoError(t, usable(d, job.Execute))
+	require.ErrorIs(t, usable(d, job.EmitEvent), job.ErrBadDefinition)
+	require.ErrorIs(t, usable(nil, job.Execute), job.ErrBadDefinition)
+	d.PayloadSize = 0
+	require.Error(t, usable(d, job.Execute))
+}
+
+// Promise: contract 14e
+func TestTheTimeLimitIsHard(t *testing.T) {
+	s := newSite(t, 20*time.Millisecond)
+	for _, result := range []*job.Result{nil, apptest.GoodResult(*apptest.DefinitionOf(job.SuccessFast))} {
+		s.runner = func(ctx context.Context, _ job.Definition, _ int) (*job.Result, error) {
+			<-ctx.Done()
+			if result == nil {
+				return nil, context.Cause(ctx)
+			}
+			return result, nil
+		}
+		require.Equal(t, job.TimedOut, s.run(s.add()).Failure.Reason, "also with a result that comes after it")
 	}
 }
 
 // Promise: patterns Retry API
 func TestAutomaticRetry(t *testing.T) {
-	for name, test := range map[string]struct {
-		reason           job.Reason
-		change           func(*apptest.Row)
-		retry, exhausted bool
-	}{
-		"after its backoff":                         {job.DependencyFailed, func(*apptest.Row) {}, true, false},
-		"not after the last attempt":                {job.FailedAgain, func(r *apptest.Row) { r.Attempt = r.MaxAttempts }, false, true},
-		"not after a failure that would come again": {job.FailedImmediately, func(*apptest.Row) {}, false, false},
-	} {
-		run(t, name, apptest.Fixed(nil, apptest.Failure{Reason: test.reason}), func(t *testing.T, w *world) {
-			task := w.Add(func(r *apptest.Row) { r.AutoRetry = true }, test.change)
-			require.NoError(t, w.handle(task))
-			last := w.Ended(task, job.Failed)
-			require.Equal(t, []bool{test.retry, test.exhausted}, []bool{last.RetryWait != nil, last.Exhausted})
-			require.Equal(t, []job.Notification{apptest.Event(task), apptest.Event(task), apptest.End(task)}, w.Queue.Notifications(),
-				"the retry is of the same commit")
-			if !test.retry {
-				require.Empty(t, w.Queue.Sent())
-				return
-			}
-			require.LessOrEqual(t, *last.RetryWait, apptest.Backoff.Ceiling(1))
-			next := w.Store.RowOf(task.JobID)
-			require.Equal(t, job.Queued, next.State)
-			require.Equal(t, []job.Task{{JobID: task.JobID, Attempt: 2, RunAt: next.RunAt}}, apptest.Named(w.Queue.Sent()))
-			require.Equal(t, 1.0, w.Metric(w.Metrics.Retried.WithLabelValues("auto")))
-			require.Equal(t, 2.0, w.Logged(task, "auto_retry", "FAILED", "QUEUED")["attempt"])
-		})
+	s := newSite(t, time.Hour)
+	s.runner = failing(job.DependencyFailed)
+	task := s.add(retried)
+	j := s.run(task)
+	require.Equal(t, []any{job.Queued, 2}, []any{j.State, j.Attempt})
+	require.LessOrEqual(t, j.RunAt.Sub(j.UpdatedAt), apptest.Backoff.Ceiling(1))
+	require.Equal(t, []job.Notification{apptest.Event(task), apptest.Event(task), apptest.End(task)}, s.Queue.Notifications(),
+		"the retry is of the same commit")
+	next := s.Queue.Sent()[0]
+	require.Equal(t, []any{task.JobID, 2, job.DependencyFailed, apptest.ClientA, job.SuccessFast},
+		[]any{next.JobID, next.Attempt, next.Reason, next.ClientID, next.WorkKind})
+	require.Equal(t, 2.0, s.Logged(task, "auto_retry", "FAILED", "QUEUED")["attempt"])
+	require.ErrorIs(t, s.worker.Handle(t.Context(), task), job.ErrTaskStale)
+	counted := func() []float64 {
+		n, _ := s.Executions(job.Failed)
+		return []float64{float64(n), s.Sum("jobs_failed_total"), s.Sum("job_retries_total"), s.Sum("jobs_queued_total"),
+			s.Sum("job_retry_outcomes_total")}
 	}
+	require.Equal(t, []float64{1, 1, 1, 1, 0}, counted())
+
+	require.Equal(t, job.Failed, s.run(s.add(retried, func(j *job.Job) { j.MaxAttempts = 1 })).State, "not after the last attempt")
+	s.runner = failing(job.FailedImmediately)
+	require.Equal(t, job.Failed, s.run(s.add(retried)).State, "not after a failure that would come again")
+	require.Len(t, s.Queue.Sent(), 1)
+	require.Equal(t, []float64{3, 3, 1, 1, 0}, counted())
 }
 
-// cancel is what the API does: the state first, then the signal.
-func (w *world) cancel(task job.Task) {
-	w.Happens(task, job.Canceled)
-	w.worker.Canceled(task.JobID)
-}
-
-// Promise: patterns Lifecycle States, Cancellation
-func TestCancelDuringRun(t *testing.T) {
-	for name, test := range map[string]struct {
-		cancel func(*world, job.Task)
-		within time.Duration
-	}{
-		"at once": {(*world).cancel, 0},
-		"without a signal, with the next heartbeat": {func(w *world, task job.Task) { w.Happens(task, job.Canceled) }, apptest.Heartbeat},
-	} {
-		run(t, name, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
-			task, other := w.Add(), w.Add()
-			handled, unharmed := w.handling(task), w.handling(other)
-			began := time.Now()
-			test.cancel(w, task)
-			require.NoError(t, <-handled)
-			require.LessOrEqual(t, time.Since(began), test.within)
-			require.Zero(t, w.Store.Count("Finish"), "it says nothing")
-			require.NoError(t, <-unharmed)
-			w.Ended(other, job.Succeeded)
-		})
-	}
-}
-
-// Promise: patterns Lifecycle States, Cancellation
-func TestCancelThatComesTooLate(t *testing.T) {
-	working(t, nil, func(t *testing.T, w *world) {
-		task := w.Add()
-		w.Store.Hook("Finish", apptest.Hook{After: func(ctx context.Context) error {
-			w.worker.Canceled(task.JobID) // of an attempt whose end stands
-			return ctx.Err()
-		}})
-		require.NoError(t, w.handle(task))
-		w.Ended(task, job.Succeeded)
-		require.Equal(t, 1.0, w.Metric(w.Metrics.Succeeded.WithLabelValues("SUCCESS_FAST")))
-		w.worker.Canceled(task.JobID)
-		w.worker.Canceled(app.NewID())
-	})
-}
-
-func TestFinishIsRepeatedThroughStorageTrouble(t *testing.T) {
-	working(t, nil, func(t *testing.T, w *world) {
-		task := w.Add()
-		w.Store.Hook("Finish", apptest.Hook{Before: apptest.Fails(20, apptest.ErrStorage)})
-		require.NoError(t, w.handle(task))
-		w.Ended(task, job.Succeeded)
-		require.Equal(t, 21, w.Store.Count("Finish"))
-
-		task = w.Add()
-		w.Store.Hook("Finish", apptest.Hook{After: apptest.Fails(1, apptest.ErrStorage)})
-		require.NoError(t, w.handle(task))
-		w.Ended(task, job.Succeeded)
-		require.Equal(t, 1.0, w.Metric(w.Metrics.FencedWrites.WithLabelValues("finish")), "an answer that is lost is written once")
-	})
+func TestPlannedFailureIsWritten(t *testing.T) {
+	s := newSite(t, time.Hour)
+	s.runner = failing(job.CustomFailed)
+	d := job.DefineCustom(job.Execute, &job.Behavior{Failures: []job.PlannedFailure{{Attempts: []int{1},
+		Problem: job.PlannedProblem{Detail: "planned", RetryAfter: 7}}}}, time.Now(), nil)
+	j := s.run(s.add(retried, func(j *job.Job) { j.WorkKind, j.Definition = job.Custom, &d }))
+	require.Equal(t, 7*time.Second, j.RunAt.Sub(j.UpdatedAt))
+	line := s.Log.Lines(t, map[string]any{"action": "finish"})[0]
+	require.Equal(t, "planned", line["error_message"])
 }
 
 func TestFinishAfterTheJobWasTakenAwaySaysNothing(t *testing.T) {
-	working(t, nil, func(t *testing.T, w *world) {
-		task := w.Add(func(r *apptest.Row) { r.AutoRetry = true })
-		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
-			w.Store.Change(task.JobID, func(r *apptest.Row) { // as the rescuer does
-				w.Store.Move(r, job.Failed)
-				w.Store.Requeue(r, 0)
-			})
-			return nil, apptest.Failure{Reason: job.DependencyFailed}
-		}
-		require.NoError(t, w.handle(task))
-		r := w.Store.RowOf(task.JobID)
-		require.Equal(t, job.Queued, r.State)
-		require.Equal(t, 2, r.Attempt)
-		require.Empty(t, r.Ends)
-		require.Empty(t, w.Queue.Sent())
-		require.Equal(t, 1.0, w.Metric(w.Metrics.FencedWrites.WithLabelValues("finish")))
-		require.Zero(t, w.Sum("jobs_failed_total"))
-	})
+	s := newSite(t, time.Hour)
+	task := s.add(retried)
+	s.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
+		held := apptest.Must(s.leases.Held(t.Context(), s.worker.id, apptest.Must(s.leases.Renew(t.Context(), s.worker.id, time.Hour))(t)))(t)
+		require.NoError(t, s.rescuer.GiveBack(t.Context(), held))
+		return nil, apptest.Failure{Reason: job.DependencyFailed}
+	}
+	j := s.run(task)
+	require.Equal(t, []any{job.Queued, 2}, []any{j.State, j.Attempt})
+	require.Len(t, s.Queue.Sent(), 1, "the rescuer's")
+	require.Equal(t, 1.0, s.Metric(s.Metrics.FencedWrites.WithLabelValues("finish")))
+	require.Equal(t, 1.0, s.Sum("jobs_failed_total"))
 }
 
-// Promise: contract 14e
-func TestAnOutcomeThatCannotBeStoredIsAFailure(t *testing.T) {
-	working(t, nil, func(t *testing.T, w *world) {
-		task := w.Add()
-		w.Store.Hook("Finish", apptest.Hook{Before: apptest.Fails(1, &job.Error{Code: job.CodeInternal,
-			Detail: "The data could not be stored."})})
-		began := time.Now()
-		require.NoError(t, w.handle(task))
-		require.Zero(t, time.Since(began))
-		require.Equal(t, job.OutputInvalid, w.Ended(task, job.Failed).Failure.Reason)
-		require.Equal(t, 1.0, w.Sum("jobs_failed_total"))
+// What storage says of a job that is not claimed decides what becomes of its task.
+func TestHandleDropsTasks(t *testing.T) {
+	s := newSite(t, time.Hour, func(c *repo.Config) { c.ClientMaxHeld = 1 })
+	s.runner = func(context.Context, job.Definition, int) (*job.Result, error) { panic("must not run") }
+	other := func(j *job.Job) { j.ClientID = apptest.ClientB }
+	held := s.add(other)
+	_, err := s.store.Start(t.Context(), s.claimedElsewhere(held))
+	require.NoError(t, err)
+	_, _, err = s.store.AddPause(t.Context(), job.Pause{
+		ID: app.NewID(), Scope: job.PauseKind, Target: string(job.FailImmediate), Mode: job.ModePause, Operator: "o", Reason: "r",
 	})
+	require.NoError(t, err)
+	earlier := s.add()
+	earlier.Attempt = 2
+	drops := 0.0
+	for _, c := range []struct {
+		name   string
+		task   job.Task
+		reason string
+	}{
+		{"of another attempt", earlier, "stale"},
+		{"of a job that is held by somebody", held, "stale"},
+		{"of an unknown job", job.Task{JobID: app.NewID(), Attempt: 1}, "unknown"},
+		{"of a throttled job", s.add(other), "client_limit"},
+		{"of a paused job", s.add(func(j *job.Job) {
+			j.WorkKind, j.Definition = job.FailImmediate, apptest.DefinitionOf(job.FailImmediate)
+		}), "paused"},
+	} {
+		before := s.Metric(s.Metrics.TasksDropped.WithLabelValues(c.reason))
+		require.ErrorIs(t, s.worker.Handle(t.Context(), c.task), job.ErrTaskStale, c.name)
+		require.Equal(t, before+1, s.Metric(s.Metrics.TasksDropped.WithLabelValues(c.reason)), c.name)
+		drops++
+	}
+	require.Equal(t, drops, s.Sum("tasks_dropped_total"))
+	require.Empty(t, s.Queue.Sent())
 }
 
-// A heartbeat that was asked for after an outcome was committed, and answered
-// before the outcome's writer was, misses the job for a good reason.
-func TestAHeartbeatInTheMiddleOfAFinishDoesNoHarm(t *testing.T) {
-	working(t, apptest.Takes(time.Second), func(t *testing.T, w *world) {
-		task := w.Add(func(r *apptest.Row) { r.AutoRetry = true })
-		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
-			time.Sleep(time.Second)
-			return nil, apptest.Failure{Reason: job.DependencyFailed}
+// claimedElsewhere has another worker claim a job.
+func (s *site) claimedElsewhere(t job.Task) job.ClaimID {
+	s.T.Helper()
+	other := app.NewID()
+	require.NoError(s.T, s.leases.Register(s.T.Context(), other, "other", 1, time.Hour))
+	c, _, err := s.store.Claim(s.T.Context(), other, t.JobID, t.Attempt)
+	require.NoError(s.T, err)
+	require.NotNil(s.T, c)
+	return c.ClaimID
+}
+
+// The queue keeps a task until its time, and what is stopped as a whole is offered again.
+func TestHandleLeavesAnEarlyTaskToTheQueue(t *testing.T) {
+	s := newSite(t, time.Hour)
+	var early *job.TaskEarly
+	deferred := s.add(func(j *job.Job) { j.Type, j.ExecutionAt = job.Deferred, new(time.Now().Add(time.Hour).UTC()) })
+	require.ErrorAs(t, s.worker.Handle(t.Context(), deferred), &early)
+	require.Greater(t, early.Wait, 50*time.Minute)
+	require.Equal(t, job.Created, s.job(deferred).State)
+
+	task := s.add()
+	_, _, err := s.store.AddPause(t.Context(), job.Pause{ID: app.NewID(), Scope: job.PauseAll, Mode: job.ModePause, Operator: "o", Reason: "r"})
+	require.NoError(t, err)
+	require.ErrorAs(t, s.worker.Handle(t.Context(), task), &early)
+	require.Equal(t, stoppedWait, early.Wait)
+	require.Empty(t, s.Queue.Sent())
+}
+
+// The rescuer requeues what was claimed, and fails what ran.
+func TestGiveBack(t *testing.T) {
+	s := newSite(t, time.Hour)
+	var held []job.ClaimID
+	hold := func(running bool, change ...func(*job.Job)) job.Task {
+		task := s.add(change...)
+		c, _, err := s.store.Claim(t.Context(), s.worker.id, task.JobID, 1)
+		require.NoError(t, err)
+		if held = append(held, c.ClaimID); running {
+			_, err = s.store.Start(t.Context(), c.ClaimID)
+			require.NoError(t, err)
 		}
-		w.Store.Hook("Finish", apptest.Hook{After: func(ctx context.Context) error {
-			app.Sleep(ctx, 2*apptest.Heartbeat)
-			return ctx.Err()
-		}})
-		require.NoError(t, w.handle(task))
-		require.Equal(t, 1.0, w.Sum("jobs_failed_total"))
-		require.Len(t, w.Queue.Sent(), 1)
-		synctest.Wait()
-	})
+		return task
+	}
+	once := func(j *job.Job) { j.MaxAttempts = 1 }
+	assigned, running, last, again := hold(false), hold(true), hold(true, retried, once), hold(true, retried)
+	jobs := apptest.Must(s.leases.Held(t.Context(), s.worker.id, held))(t)
+	for range 2 { // what went on meanwhile is left alone
+		require.NoError(t, s.rescuer.GiveBack(t.Context(), jobs))
+	}
+	for task, want := range map[job.Task][]any{assigned: {job.Queued, 1}, running: {job.Failed, 1}, last: {job.Failed, 1}, again: {job.Queued, 2}} {
+		j := s.job(task)
+		require.Equal(t, want, []any{j.State, j.Attempt})
+		require.Equal(t, want[0] == job.Failed, j.Failure != nil && j.Failure.Reason == job.WorkerLost)
+	}
+	require.Len(t, s.Queue.Sent(), 2)
+	require.ElementsMatch(t, []job.Notification{apptest.Event(assigned), apptest.End(running), apptest.End(last), apptest.End(again)},
+		s.Queue.Notifications())
+	require.ElementsMatch(t, []job.ID{assigned.JobID, running.JobID, last.JobID, again.JobID}, s.Queue.Delivered(), "they may have callbacks")
+	require.Equal(t, []float64{1, 3}, []float64{s.Metric(s.Metrics.Repaired.WithLabelValues("rescuer_requeued")),
+		s.Metric(s.Metrics.Repaired.WithLabelValues("rescuer_failed"))})
+	for action, n := range map[string]int{"requeue": 1, "fail": 3, "auto_retry": 1} {
+		require.Len(t, s.Log.Lines(t, map[string]any{"msg": "job transition", "action": action}), n)
+	}
+	s.store.Close()
+	require.Error(t, s.rescuer.GiveBack(t.Context(), jobs))
 }

@@ -16,130 +16,53 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// refusing has each claim answered with not, the zero one: as it comes.
-func (w *world) refusing(not job.NotClaimed) {
-	w.Store.Update(func() { w.Store.Refuse = func() job.NotClaimed { return not } })
-}
-
-// What storage says of a job that is not claimed decides what becomes of its task.
-func TestHandleDropsTasks(t *testing.T) {
-	for name, c := range map[string]struct {
-		make   func(w *world) job.Task
-		reason string
-	}{
-		"of an earlier attempt": {func(w *world) job.Task {
-			task := w.Add(func(r *apptest.Row) { r.Attempt = 2 })
-			task.Attempt = 1
-			return task
-		}, "stale"},
-		"of a job that is held by somebody": {func(w *world) job.Task {
-			return w.Add(func(r *apptest.Row) { r.State, r.Worker = job.Running, app.NewID() })
-		}, "stale"},
-		"of an unknown job": {func(*world) job.Task { return job.Task{JobID: app.NewID(), Attempt: 1} }, "unknown"},
-		"of a throttled job": {func(w *world) job.Task {
-			w.refusing(job.NotClaimed{Throttled: true})
-			return w.Add()
-		}, "client_limit"},
-		"of a paused job": {func(w *world) job.Task {
-			w.refusing(job.NotClaimed{Paused: true})
-			return w.Add()
-		}, "paused"},
-	} {
-		apptest.Run(t, name, func(t *testing.T) {
-			w := newWorld(t)
-			w.runner = w.never
-			w.start()
-			require.ErrorIs(t, w.worker.Handle(context.Background(), c.make(w)), job.ErrTaskStale)
-			require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues(c.reason)))
-			require.Equal(t, 1.0, w.Sum("tasks_dropped_total"))
-			require.Empty(t, w.Queue.Sent())
-		})
-	}
-}
-
-// The queue keeps a task until its time, and what is stopped as a whole is offered again.
-func TestHandleLeavesAnEarlyTaskToTheQueue(t *testing.T) {
-	working(t, nil, func(t *testing.T, w *world) {
-		task := w.Add(func(r *apptest.Row) { r.RunAt, r.Dispatch = time.Now().Add(10*time.Second), 3 })
-		task.Dispatch = 1 // an older task of the same attempt is as good
-		var early *job.TaskEarly
-		require.ErrorAs(t, w.worker.Handle(context.Background(), task), &early)
-		require.Equal(t, 10*time.Second, early.Wait)
-		require.Equal(t, job.Queued, w.Store.RowOf(task.JobID).State)
-		apptest.Pass(early.Wait)
-		w.refusing(job.NotClaimed{Stopped: true, StillWaiting: true})
-		require.ErrorAs(t, w.worker.Handle(context.Background(), task), &early)
-		require.Equal(t, time.Second, early.Wait)
-		w.refusing(job.NotClaimed{})
-		require.Empty(t, w.Queue.Sent())
-		require.NoError(t, w.handle(task))
-		w.Ended(task, job.Succeeded)
-	})
-}
-
-// What the queue is told of a task agrees with what was recorded.
-func TestHandleTellsHowItsTaskEnded(t *testing.T) {
-	working(t, apptest.Fixed(nil, apptest.Failure{Reason: job.DependencyFailed}), func(t *testing.T, w *world) {
-		task := w.Add(func(r *apptest.Row) { r.AutoRetry = true })
-		var failed *job.TaskFailed
-		require.ErrorAs(t, w.worker.Handle(context.Background(), task), &failed)
-		failure := job.NewFailure(job.DependencyFailed, 1, apptest.Backoff)
-		require.Equal(t, string(failure.Code)+": "+failure.Detail, failed.Text)
-		next := w.Queue.Sent()[0]
-		require.Equal(t, []any{job.DependencyFailed, 2}, []any{next.Reason, next.Attempt})
-		require.NotZero(t, next.ClientID)
-		require.NotEmpty(t, next.WorkKind)
-		require.ErrorIs(t, w.worker.Handle(context.Background(), task), job.ErrTaskStale)
-	})
-}
-
 func TestHandleClaimsAJobThatBecomesDueMeanwhile(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		almost := claimTries - 1 // that it is due
-		w.Store.Refuse = func() job.NotClaimed {
+		w.store.refuse = func() job.NotClaimed {
 			almost--
 			return job.NotClaimed{StillWaiting: almost >= 0}
 		}
-		task := w.Add()
+		task := w.store.add()
 		require.NoError(t, w.handle(task))
-		w.Ended(task, job.Succeeded)
+		w.ended(task, job.Succeeded)
 
 		almost = 100
-		require.ErrorIs(t, w.handle(w.Add()), errBusy, "not for ever")
-		require.Equal(t, 2*claimTries, w.Store.Count("Claim"))
+		require.ErrorIs(t, w.handle(w.store.add()), errBusy, "not for ever")
+		require.Equal(t, 2*claimTries, w.store.count("Claim"))
 	})
 }
 
 func TestHandleOnADeadWorkerFindsANewLeaseAtOnce(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		first := w.worker.id
-		w.Store.Expire()
+		w.store.expire()
 		began := time.Now()
-		task := w.Add()
+		task := w.store.add()
 		require.NoError(t, w.handle(task))
-		w.Ended(task, job.Succeeded)
+		w.ended(task, job.Succeeded)
 		require.Zero(t, time.Since(began), "without waiting for the next heartbeat")
 		require.NotEqual(t, first, w.worker.id)
 		require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
 
-		claims := w.Store.Count("Claim")
+		claims := w.store.count("Claim")
 		w.refusing(job.NotClaimed{StillWaiting: true, WorkerDead: true}) // the claim looked just before a renewal was committed
-		require.ErrorIs(t, w.handle(w.Add()), errBusy, "not for ever")
-		require.Equal(t, claims+claimTries, w.Store.Count("Claim"))
+		require.ErrorIs(t, w.handle(w.store.add()), errBusy, "not for ever")
+		require.Equal(t, claims+claimTries, w.store.count("Claim"))
 	})
 }
 
 func TestHandleEasesOffWithStorageTrouble(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.Store.Hook("Register", apptest.Hook{Before: apptest.Fails(3, apptest.ErrStorage)})
-		w.Store.Hook("Claim", apptest.Hook{Before: apptest.Fails(2*claimTries, apptest.ErrStorage)})
+		w.store.hook("Register", hook{before: fails(3, errStorage)})
+		w.store.hook("Claim", hook{before: fails(2*claimTries, errStorage)})
 		w.start()
 		began := time.Now()
-		task := w.Add()
+		task := w.store.add()
 		require.NoError(t, w.handle(task))
-		w.Ended(task, job.Succeeded)
+		w.ended(task, job.Succeeded)
 		require.Equal(t, (3+2*claimTries)*w.worker.pause(), time.Since(began), "a whole queue must not be churned through meanwhile")
-		require.Equal(t, 2*claimTries+1, w.Store.Count("Claim"))
+		require.Equal(t, 2*claimTries+1, w.store.count("Claim"))
 	})
 }
 
@@ -152,19 +75,19 @@ func TestHandleStopsWaitingWithTheQueue(t *testing.T) {
 			defer cancel()
 			return w.worker.Handle(ctx, task)
 		}
-		require.ErrorIs(t, impatient(w.Add()), context.DeadlineExceeded, "there is no lease")
+		require.ErrorIs(t, impatient(w.store.add()), context.DeadlineExceeded, "there is no lease")
 		w.start()
-		running := w.handling(w.Add())
-		require.ErrorIs(t, impatient(w.Add()), context.DeadlineExceeded, "there is no slot")
+		running := w.handling(w.store.add())
+		require.ErrorIs(t, impatient(w.store.add()), context.DeadlineExceeded, "there is no slot")
 		require.NoError(t, <-running)
 
-		task := w.Add()
-		w.Store.Hook("Claim", apptest.Hook{After: func(ctx context.Context) error {
+		task := w.store.add()
+		w.store.hook("Claim", hook{after: func(ctx context.Context) error {
 			app.Sleep(ctx, 2*time.Second)
 			return ctx.Err()
 		}})
 		require.NoError(t, impatient(task), "neither a claim nor a job is given up half-way")
-		w.Ended(task, job.Succeeded)
+		w.ended(task, job.Succeeded)
 	})
 }
 
@@ -176,7 +99,7 @@ func TestHandleRunsNoMoreJobsAtOnceThanItHasSlots(t *testing.T) {
 		answers := make([]<-chan error, 6)
 		began := time.Now()
 		for i := range answers {
-			answers[i] = w.handling(w.Add())
+			answers[i] = w.handling(w.store.add())
 		}
 		require.Equal(t, 2.0, w.Metric(w.Metrics.SlotsUsed))
 		for _, answer := range answers {
@@ -239,27 +162,27 @@ func TestWorkThatThisMachineCannotDoIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		disk := &fullDisk{kind: job.IOHeavy}
 		disk.full.Store(true)
-		w.worker.runner = disk
+		w.worker.Runner = disk
 		w.start()
 		w.Background(w.worker.ProbeRefused)
-		heavy := func(r *apptest.Row) { r.WorkKind, r.Definition = job.IOHeavy, apptest.DefinitionOf(job.IOHeavy) }
-		first := w.Add(heavy)
+		heavy := func(r *row) { r.WorkKind, r.Definition = job.IOHeavy, apptest.DefinitionOf(job.IOHeavy) }
+		first := w.store.add(heavy)
 		require.NoError(t, w.handle(first))
-		end := w.Store.RowOf(first.JobID)
+		end := w.store.row(first.JobID)
 		require.Equal(t, job.Failed, end.State)
 		require.Equal(t, []any{job.WorkerExhausted, true}, []any{end.Failure.Reason, end.Failure.Retryable})
 		require.Equal(t, []job.Kind{job.IOHeavy}, w.worker.Refused())
 		require.Equal(t, 1.0, w.Metric(w.Metrics.KindsRefused))
 
-		named, unnamed, other := w.Add(heavy), w.Add(heavy), w.Add()
+		named, unnamed, other := w.store.add(heavy), w.store.add(heavy), w.store.add()
 		named.WorkKind = job.IOHeavy
 		var early *job.TaskEarly
 		require.True(t, errors.As(w.worker.Handle(context.Background(), named), &early), "others may take it")
 		require.NoError(t, w.handle(unnamed))
-		row := w.Store.RowOf(unnamed.JobID)
+		row := w.store.row(unnamed.JobID)
 		require.Equal(t, []any{job.Queued, 1}, []any{row.State, row.Attempt}, "given back, in the same attempt")
 		require.NoError(t, w.handle(other))
-		require.Equal(t, job.Succeeded, w.Store.RowOf(other.JobID).State)
+		require.Equal(t, job.Succeeded, w.store.row(other.JobID).State)
 		require.Equal(t, 2, disk.ran)
 
 		apptest.Pass(time.Minute)
@@ -269,6 +192,6 @@ func TestWorkThatThisMachineCannotDoIsRefused(t *testing.T) {
 		require.Empty(t, w.worker.Refused())
 		require.Zero(t, w.Metric(w.Metrics.KindsRefused))
 		require.NoError(t, w.handle(named))
-		require.Equal(t, job.Succeeded, w.Store.RowOf(named.JobID).State)
+		require.Equal(t, job.Succeeded, w.store.row(named.JobID).State)
 	})
 }

@@ -29,7 +29,7 @@ func (w *Worker) Run(ctx context.Context) {
 			continue
 		}
 		if ctx.Err() == nil {
-			w.log.WarnContext(ctx, "cannot register the worker", "action", "register_worker", app.ErrorFields(err))
+			w.Log.WarnContext(ctx, "cannot register the worker", "action", "register_worker", app.ErrorFields(err))
 		}
 		if !app.Sleep(ctx, w.pause()) {
 			return
@@ -49,7 +49,7 @@ func (w *Worker) remaining(asked time.Time) time.Duration {
 
 func (w *Worker) register(ctx context.Context) (job.ID, error) {
 	id := app.NewID()
-	if err := w.leases.Register(ctx, id, w.cfg.Name, w.cfg.Concurrency, w.cfg.Lease); err != nil {
+	if err := w.Store.Register(ctx, id, w.cfg.Name, w.cfg.Concurrency, w.cfg.Lease); err != nil {
 		return job.ID{}, err
 	}
 	w.mu.Lock()
@@ -58,7 +58,7 @@ func (w *Worker) register(ctx context.Context) (job.ID, error) {
 	w.signalChange()
 	w.mu.Unlock()
 	w.suspects = nil
-	w.log.InfoContext(ctx, "worker registered", "action", "register_worker", "worker_id", id.String(), "concurrency", w.cfg.Concurrency)
+	w.Log.InfoContext(ctx, "worker registered", "action", "register_worker", "worker_id", id.String(), "concurrency", w.cfg.Concurrency)
 	return id, nil
 }
 
@@ -84,8 +84,8 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 	// jobs would wait for that in vain.
 	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
 	defer cancel()
-	if err := w.leases.Retire(retiring, id); err != nil {
-		w.log.WarnContext(ctx, "cannot retire the worker; its lease will run out", "action", "retire_worker", "worker_id", id.String(),
+	if err := w.Store.Retire(retiring, id); err != nil {
+		w.Log.WarnContext(ctx, "cannot retire the worker; its lease will run out", "action", "retire_worker", "worker_id", id.String(),
 			app.ErrorFields(err))
 	}
 }
@@ -96,13 +96,13 @@ func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 	wait := w.cfg.Heartbeat
 	for app.Rest(ctx, wait, w.trigger) {
 		asked := time.Now()
-		held, err := w.leases.Renew(ctx, id, w.cfg.Lease)
+		held, err := w.Store.Renew(ctx, id, w.cfg.Lease)
 		switch {
 		case errors.Is(err, job.ErrWorkerDead):
 			return err
 		case ctx.Err() != nil: // the loop ends
 		case err != nil:
-			w.log.WarnContext(ctx, "heartbeat failed", "action", "heartbeat", "worker_id", id.String(), app.ErrorFields(err))
+			w.Log.WarnContext(ctx, "heartbeat failed", "action", "heartbeat", "worker_id", id.String(), app.ErrorFields(err))
 			wait = w.pause()
 		default:
 			lapse.Reset(w.remaining(asked))
@@ -122,9 +122,9 @@ func (w *Worker) lose(id job.ID, err error) {
 		return // lost already
 	}
 	if err != nil {
-		w.log.Error("the worker lost its lease and stops its jobs", "action", "heartbeat", "worker_id", id.String(), "jobs", len(w.holding),
+		w.Log.Error("the worker lost its lease and stops its jobs", "action", "heartbeat", "worker_id", id.String(), "jobs", len(w.holding),
 			app.ErrorFields(err))
-		w.metrics.LeasesLost.Inc()
+		w.Metrics.LeasesLost.Inc()
 	}
 	w.id = job.ID{}
 	for _, h := range w.holding {
@@ -172,13 +172,13 @@ func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimI
 // giveBack gives back jobs that this worker holds by storage's account and does
 // not run: those that are ASSIGNED return to the queue, those that are RUNNING fail.
 func (w *Worker) giveBack(ctx context.Context, worker job.ID, lost []job.ClaimID) {
-	w.log.WarnContext(ctx, "giving back jobs that this worker does not run", "action", "requeue", "jobs", len(lost))
+	w.Log.WarnContext(ctx, "giving back jobs that this worker does not run", "action", "requeue", "jobs", len(lost))
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat/2) // the next beat must not wait for it
 	defer cancel()
-	held, err := w.leases.Held(ctx, worker, lost)
+	held, err := w.Store.Held(ctx, worker, lost)
 	if err != nil {
-		w.log.WarnContext(ctx, "cannot read the jobs to give back", "action", "requeue", "worker_id", worker.String(), app.ErrorFields(err))
+		w.Log.WarnContext(ctx, "cannot read the jobs to give back", "action", "requeue", "worker_id", worker.String(), app.ErrorFields(err))
 		return
 	}
-	_ = w.rescuer.GiveBack(ctx, held) // it has logged what failed; the next beat tries again
+	_ = w.GiveBack(ctx, held) // it has logged what failed; the next beat tries again
 }

@@ -12,19 +12,12 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// identityNow reads the worker's id.
-func (w *world) identityNow() job.ID {
-	w.worker.mu.Lock()
-	defer w.worker.mu.Unlock()
-	return w.worker.id
-}
-
 // holdsUnknowingly is a job that storage says the worker holds: its claim was
 // never answered.
-func (w *world) holdsUnknowingly(s job.State) func(*apptest.Row) {
-	return func(r *apptest.Row) {
+func (w *world) holdsUnknowingly(s job.State) func(*row) {
+	return func(r *row) {
 		began := time.Now()
-		r.State, r.Worker, r.Fence, r.StartedAt = s, w.identityNow(), 7, &began
+		r.State, r.worker, r.fence, r.StartedAt = s, w.identityNow(), 7, &began
 	}
 }
 
@@ -37,20 +30,20 @@ func TestTheLeaseIsKeptWithHeartbeats(t *testing.T) {
 		id := w.identityNow()
 		apptest.Pass(10*time.Minute + time.Second)
 		require.Equal(t, id, w.identityNow())
-		require.Equal(t, 120, w.Store.Count("Renew"))
-		require.Equal(t, 1, w.Store.Count("Register"))
+		require.Equal(t, 120, w.store.count("Renew"))
+		require.Equal(t, 1, w.store.count("Register"))
 		require.Zero(t, w.Metric(w.Metrics.LeasesLost))
 	})
 }
 
 func TestAFailedHeartbeatIsRepeatedSoon(t *testing.T) {
 	working(t, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
-		task := w.Add()
+		task := w.store.add()
 		running := w.handling(task)
-		w.Store.Hook("Renew", apptest.Hook{Before: apptest.Fails(15, apptest.ErrStorage)})
+		w.store.hook("Renew", hook{before: fails(15, errStorage)})
 		require.NoError(t, <-running)
-		w.Ended(task, job.Succeeded)
-		require.Equal(t, 1, w.Store.Count("Register"))
+		w.ended(task, job.Succeeded)
+		require.Equal(t, 1, w.store.count("Register"))
 	})
 }
 
@@ -59,22 +52,22 @@ func TestAFailedHeartbeatIsRepeatedSoon(t *testing.T) {
 func TestTheLeaseIsLostBeforeStorageCountsItOut(t *testing.T) {
 	stubborn := func(context.Context) error {
 		time.Sleep(3 * apptest.LeaseTime) // ignores its caller
-		return apptest.ErrStorage
+		return errStorage
 	}
 	renewals := 0
 	slowThenSilent := func(ctx context.Context) error {
 		if renewals++; renewals < 4 {
 			return nil
 		}
-		return apptest.Hangs(ctx)
+		return hangs(ctx)
 	}
-	for name, h := range map[string]apptest.Hook{
-		"slow, then hangs":          {Before: slowThenSilent, After: apptest.Slow(9 * time.Second)},
-		"fails":                     {Before: apptest.Fails(-1, apptest.ErrStorage)},
-		"hangs":                     {Before: apptest.Hangs},
-		"hangs and does not stop":   {Before: stubborn},
-		"answers are lost":          {After: apptest.Hangs},
-		"the answer comes too late": {After: apptest.Slow(apptest.LeaseTime)},
+	for name, h := range map[string]hook{
+		"slow, then hangs":          {before: slowThenSilent, after: slow(9 * time.Second)},
+		"fails":                     {before: fails(-1, errStorage)},
+		"hangs":                     {before: hangs},
+		"hangs and does not stop":   {before: stubborn},
+		"answers are lost":          {after: hangs},
+		"the answer comes too late": {after: slow(apptest.LeaseTime)},
 	} {
 		apptest.Run(t, name, func(t *testing.T) {
 			w := newWorld(t)
@@ -82,24 +75,24 @@ func TestTheLeaseIsLostBeforeStorageCountsItOut(t *testing.T) {
 			began := time.Now()
 			w.start()
 			first := w.identityNow()
-			task := w.Add()
+			task := w.store.add()
 			running := w.handling(task)
-			w.Store.Hook("Renew", h)
+			w.store.hook("Renew", h)
 			require.NoError(t, <-running)
 
 			require.GreaterOrEqual(t, time.Since(began), apptest.LeaseTime/2, "not at the first failure")
-			w.Store.Update(func() { require.True(t, time.Now().Before(w.Store.Workers[first].Expires)) })
+			w.store.update(func() { require.True(t, time.Now().Before(w.store.leases[first])) })
 			require.NotEqual(t, first, w.identityNow())
-			require.Zero(t, w.Store.Count("Finish"))
-			require.Equal(t, job.Running, w.Store.RowOf(task.JobID).State, "the rescuer decides")
+			require.Zero(t, w.store.count("Finish"))
+			require.Equal(t, job.Running, w.store.row(task.JobID).State, "the rescuer decides")
 			require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
 			require.Len(t, w.Log.Lines(t, map[string]any{"level": "ERROR", "jobs": 1.0}), 1)
 
-			w.Store.Hook("Renew", apptest.Hook{})
+			w.store.hook("Renew", hook{})
 			apptest.Pass(5 * apptest.LeaseTime)
 			require.True(t, w.worker.Alive())
 			require.NotEqual(t, first, w.identityNow())
-			require.True(t, w.Store.Workers[first].Retired, "storage may count the old lease on")
+			require.True(t, w.store.retired[first], "storage may count the old lease on")
 			require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
 		})
 	}
@@ -108,11 +101,11 @@ func TestTheLeaseIsLostBeforeStorageCountsItOut(t *testing.T) {
 func TestTheLeaseCountsFromBeforeTheRegistration(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.runner = apptest.Takes(time.Hour)
-		w.Store.Hook("Register", apptest.Hook{After: apptest.Slow(10 * time.Second)})
-		w.Store.Hook("Renew", apptest.Hook{Before: apptest.Hangs})
+		w.store.hook("Register", hook{after: slow(10 * time.Second)})
+		w.store.hook("Renew", hook{before: hangs})
 		began := time.Now()
 		w.start()
-		require.NoError(t, w.handle(w.Add()))
+		require.NoError(t, w.handle(w.store.add()))
 		require.Less(t, time.Since(began), apptest.LeaseTime)
 	})
 }
@@ -120,17 +113,17 @@ func TestTheLeaseCountsFromBeforeTheRegistration(t *testing.T) {
 func TestAWorkerThatStorageCallsDeadStopsEverything(t *testing.T) {
 	working(t, apptest.Takes(time.Hour), func(t *testing.T, w *world) {
 		first := w.identityNow()
-		a, b := w.handling(w.Add()), w.handling(w.Add())
-		w.Store.Expire()
+		a, b := w.handling(w.store.add()), w.handling(w.store.add())
+		w.store.expire()
 		began := time.Now()
 		require.NoError(t, <-a)
 		require.NoError(t, <-b)
 		require.LessOrEqual(t, time.Since(began), apptest.Heartbeat)
-		require.Zero(t, w.Store.Count("Finish"))
+		require.Zero(t, w.store.count("Finish"))
 		synctest.Wait()
 		require.NotEqual(t, first, w.identityNow())
 		require.True(t, w.worker.Alive())
-		require.False(t, w.Store.Workers[first].Retired, "it stays what it is: dead")
+		require.False(t, w.store.retired[first], "it stays what it is: dead")
 	})
 }
 
@@ -142,14 +135,14 @@ func TestJobsOfAnEarlierLeaseAreNotFinishedUnderTheNext(t *testing.T) {
 			return apptest.GoodResult(d), nil
 		}
 		w.start()
-		task := w.Add()
+		task := w.store.add()
 		running := w.handling(task)
-		w.Store.Expire()
+		w.store.expire()
 		apptest.Pass(2 * apptest.Heartbeat)
 		require.True(t, w.worker.Alive())
 		close(release)
 		require.NoError(t, <-running)
-		require.Zero(t, w.Store.Count("Finish"))
+		require.Zero(t, w.store.count("Finish"))
 	})
 }
 
@@ -157,33 +150,33 @@ func TestJobsOfAnEarlierLeaseAreNotFinishedUnderTheNext(t *testing.T) {
 func TestAClaimThatOutlivesItsLeaseIsNotRun(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		first := w.identityNow()
-		task := w.Add()
+		task := w.store.add()
 		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
 			t.Error("the rescuer's job ran")
 			return nil, nil
 		}
-		w.Store.Hook("Claim", apptest.Hook{After: func(context.Context) error {
-			w.Store.Expire()
+		w.store.hook("Claim", hook{after: func(context.Context) error {
+			w.store.expire()
 			time.Sleep(2 * apptest.Heartbeat)
 			return nil
 		}})
 		require.NoError(t, w.handle(task))
 		require.NotEqual(t, first, w.identityNow())
-		require.Zero(t, w.Store.Count("Finish"))
-		r := w.Store.RowOf(task.JobID)
+		require.Zero(t, w.store.count("Finish"))
+		r := w.store.row(task.JobID)
 		require.Equal(t, job.Assigned, r.State)
-		require.Zero(t, w.Store.Count("Start"))
+		require.Zero(t, w.store.count("Start"))
 		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "a claimed job is not run", "job_id": task.JobID.String()}), 1)
-		require.Equal(t, first, r.Worker, "the rescuer finds it there")
+		require.Equal(t, first, r.worker, "the rescuer finds it there")
 		require.Empty(t, w.worker.holding)
 	})
 }
 
 func TestAJobThatIsClaimedDuringAHeartbeatIsNotStopped(t *testing.T) {
 	working(t, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
-		task := w.Add()
+		task := w.store.add()
 		var running <-chan error
-		w.Store.Hook("Renew", apptest.Hook{After: func(context.Context) error {
+		w.store.hook("Renew", hook{after: func(context.Context) error {
 			if running == nil { // after storage looked, before its answer arrives
 				time.Sleep(time.Second)
 				answer := make(chan error, 1)
@@ -195,41 +188,38 @@ func TestAJobThatIsClaimedDuringAHeartbeatIsNotStopped(t *testing.T) {
 		}})
 		apptest.Pass(apptest.Heartbeat + 3*time.Second)
 		require.NoError(t, <-running)
-		w.Ended(task, job.Succeeded)
+		w.ended(task, job.Succeeded)
 	})
 }
 
 func TestJobsOfLostClaimsAreGivenBackOnTheSecondBeat(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
-		assigned := w.Add(w.holdsUnknowingly(job.Assigned))
-		running := w.Add(w.holdsUnknowingly(job.Running))
+		assigned := w.store.add(w.holdsUnknowingly(job.Assigned))
+		running := w.store.add(w.holdsUnknowingly(job.Running))
 		apptest.Pass(apptest.Heartbeat + time.Second)
-		require.Equal(t, job.Assigned, w.Store.RowOf(assigned.JobID).State, "on one beat its answer may be on the way")
-		require.Equal(t, job.Running, w.Store.RowOf(running.JobID).State)
+		require.Equal(t, job.Assigned, w.store.row(assigned.JobID).State, "on one beat its answer may be on the way")
+		require.Equal(t, job.Running, w.store.row(running.JobID).State)
 
 		apptest.Pass(apptest.Heartbeat)
-		require.Equal(t, job.Queued, w.Store.RowOf(assigned.JobID).State)
-		require.Equal(t, job.WorkerLost, w.Ended(running, job.Failed).Failure.Reason)
-		require.Len(t, w.Queue.Sent(), 1)
-		require.NoError(t, w.handle(w.Queue.Sent()[0]))
-		w.Ended(assigned, job.Succeeded)
+		require.Equal(t, job.Queued, w.store.row(assigned.JobID).State)
+		require.Equal(t, job.WorkerLost, w.ended(running, job.Failed).Failure.Reason)
+		require.NoError(t, w.handle(assigned))
+		w.ended(assigned, job.Succeeded)
 	})
 }
 
 func TestGivingBackIsRepeatedUntilStorageAgrees(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
-		task := w.Add(w.holdsUnknowingly(job.Assigned))
-		w.Store.Hook("Release", apptest.Hook{Before: apptest.Fails(2, apptest.ErrStorage)})
+		task := w.store.add(w.holdsUnknowingly(job.Assigned))
+		w.store.hook("GiveBack", hook{before: fails(2, errStorage)})
 		apptest.Pass(4*apptest.Heartbeat + time.Second)
-		require.Equal(t, job.Queued, w.Store.RowOf(task.JobID).State, "beats 2 and 3 failed, beat 4 did not")
-		require.Equal(t, 3, w.Store.Count("Release"))
+		require.Equal(t, job.Queued, w.store.row(task.JobID).State, "beats 2 and 3 failed, beat 4 did not")
+		require.Equal(t, 3, w.store.count("GiveBack"))
 
-		w.Store.Hook("Finish", apptest.Hook{Before: apptest.Hangs})
-		for range 200 {
-			w.Add(w.holdsUnknowingly(job.Running))
-		}
+		w.store.hook("GiveBack", hook{before: hangs})
+		w.store.add(w.holdsUnknowingly(job.Running))
 		apptest.Pass(5 * time.Minute)
-		require.Equal(t, 1, w.Store.Count("Register"), "it never costs the lease")
+		require.Equal(t, 1, w.store.count("Register"), "it never costs the lease")
 		require.Zero(t, w.Metric(w.Metrics.LeasesLost))
 	})
 }
@@ -239,14 +229,14 @@ func TestRunGivesTheLeaseUp(t *testing.T) {
 		w.runner = apptest.Takes(time.Hour)
 		stop := w.start()
 		id := w.identityNow()
-		running := w.handling(w.Add()) // without a drain
+		running := w.handling(w.store.add()) // without a drain
 		stop()
 		require.NoError(t, <-running)
-		require.Zero(t, w.Store.Count("Finish"), "the rescuer fails them")
-		require.True(t, w.Store.Workers[id].Retired)
+		require.Zero(t, w.store.count("Finish"), "the rescuer fails them")
+		require.True(t, w.store.retired[id])
 		require.False(t, w.worker.Alive())
 		require.Zero(t, w.Metric(w.Metrics.LeasesLost), "it was not lost")
-		require.ErrorIs(t, w.handle(w.Add()), errBusy)
+		require.ErrorIs(t, w.handle(w.store.add()), errBusy)
 		w.worker.Drain(context.Background())
 	})
 }
@@ -255,7 +245,7 @@ func TestRunEndsWhileStorageIsAway(t *testing.T) {
 	for _, operation := range []string{"Register", "Renew", "Retire"} {
 		apptest.Run(t, operation, func(t *testing.T) {
 			w := newWorld(t)
-			w.Store.Hook(operation, apptest.Hook{Before: apptest.Hangs})
+			w.store.hook(operation, hook{before: hangs})
 			stop := w.start()
 			apptest.Pass(apptest.Heartbeat + time.Second)
 			began := time.Now()

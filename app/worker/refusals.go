@@ -38,8 +38,8 @@ func (w *Worker) refuseKind(ctx context.Context, k job.Kind, err error) {
 		return
 	}
 	w.refused[k] = true
-	w.metrics.KindsRefused.Set(float64(len(w.refused)))
-	w.log.ErrorContext(ctx, "this machine lacks what jobs of a kind need; none is taken until that is mended", "action", "refuse",
+	w.Metrics.KindsRefused.Set(float64(len(w.refused)))
+	w.Log.ErrorContext(ctx, "this machine lacks what jobs of a kind need; none is taken until that is mended", "action", "refuse",
 		"work_kind", string(k), app.ErrorFields(err))
 }
 
@@ -48,15 +48,15 @@ func (w *Worker) allowKind(ctx context.Context, k job.Kind) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.refused, k)
-	w.metrics.KindsRefused.Set(float64(len(w.refused)))
-	w.log.InfoContext(ctx, "jobs of a kind are taken again", "action", "refuse", "work_kind", string(k))
+	w.Metrics.KindsRefused.Set(float64(len(w.refused)))
+	w.Log.InfoContext(ctx, "jobs of a kind are taken again", "action", "refuse", "work_kind", string(k))
 }
 
 // ProbeRefused tries again and again what this worker refuses, until ctx ends.
 func (w *Worker) ProbeRefused(ctx context.Context) {
 	for app.Sleep(ctx, probeInterval) {
 		for _, k := range w.Refused() {
-			if w.runner.Probe(ctx, k) == nil {
+			if w.Runner.Probe(ctx, k) == nil {
 				w.allowKind(ctx, k)
 			}
 		}

@@ -11,26 +11,20 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/batches"
-	"github.com/forgerun/forgerun/app/rescue"
 	"github.com/forgerun/forgerun/internal/clock"
 	"github.com/forgerun/forgerun/job"
 )
 
-// ClaimStore is what executing a job needs of storage.
-type ClaimStore interface {
+// Store is what a worker needs of repo.Store and its leases. Tests of leases have another one, on virtual time.
+type Store interface {
 	Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error)
 	Start(ctx context.Context, c job.ClaimID) (time.Time, error)
 	// Emit adds an event of the attempt's own, which has emitted so many before.
 	Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
-	Release(ctx context.Context, claims []job.ClaimID, waits []time.Duration) ([]job.Task, error)
-}
 
-// LeaseStore keeps a worker's lease.
-type LeaseStore interface {
 	Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error
-	// Renew answers with what storage says the worker holds, and Held with more
-	// about some of it.
+	// Renew returns what storage says the worker holds; Held returns more about some of it.
 	Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error)
 	Held(ctx context.Context, worker job.ID, claims []job.ClaimID) ([]job.Held, error)
 	Retire(ctx context.Context, worker job.ID) error
@@ -55,6 +49,18 @@ type Config struct {
 	Backoff     job.Backoff
 }
 
+// Deps are what a Worker works with.
+type Deps struct {
+	Store     Store
+	Queue     app.Queue
+	Completer *batches.Completer
+	// GiveBack requeues or fails jobs that this worker holds by storage's account and does not run. It logs what failed.
+	GiveBack func(ctx context.Context, held []job.Held) error
+	Runner   Runner
+	Metrics  *app.Metrics
+	Log      *slog.Logger
+}
+
 // Why a running job is stopped.
 var (
 	errTimeLimit = errors.New("the execution limit is over")
@@ -69,15 +75,8 @@ var errBusy = errors.New("the worker takes no jobs at the moment")
 // Worker executes jobs under one lease. Only the lease, the execution limit, a
 // cancel and shutdown stop the work; the queue's opinion does not.
 type Worker struct {
-	cfg       Config
-	store     ClaimStore
-	leases    LeaseStore
-	queue     app.Queue
-	runner    Runner
-	completer *batches.Completer
-	rescuer   *rescue.Rescuer
-	metrics   *app.Metrics
-	log       *slog.Logger
+	cfg Config
+	Deps
 
 	slots   chan struct{}
 	trigger chan struct{} // asks for a heartbeat at once
@@ -109,15 +108,11 @@ type holding struct {
 }
 
 // New makes a worker; Run gives it a lease.
-func New(cfg Config, store ClaimStore, leases LeaseStore, queue app.Queue, completer *batches.Completer, runner Runner, m *app.Metrics,
-	log *slog.Logger) *Worker {
-	m.Slots.Set(float64(cfg.Concurrency))
+func New(cfg Config, d Deps) *Worker {
+	d.Metrics.Slots.Set(float64(cfg.Concurrency))
 	return &Worker{
-		cfg: cfg, store: store, leases: leases, queue: queue, completer: completer, runner: runner, metrics: m, log: log,
-		rescuer: &rescue.Rescuer{Store: store, Queue: queue, Completer: completer, Backoff: cfg.Backoff, Metrics: m, Log: log},
-		slots:   make(chan struct{}, cfg.Concurrency), trigger: make(chan struct{}, 1),
-		busy: map[attempt]bool{}, holding: map[job.ClaimID]*holding{}, changed: make(chan struct{}),
-		refused: map[job.Kind]bool{},
+		cfg: cfg, Deps: d, slots: make(chan struct{}, cfg.Concurrency), trigger: make(chan struct{}, 1),
+		busy: map[attempt]bool{}, holding: map[job.ClaimID]*holding{}, changed: make(chan struct{}), refused: map[job.Kind]bool{},
 	}
 }
 
@@ -189,61 +184,6 @@ func (w *Worker) Canceled(id job.ID) {
 	}
 }
 
-// Drain stops claiming and waits for the running jobs until ctx ends; those
-// that are left are failed, retryable, and waited for. A claimed job that has not
-// started by then is given back. One whose failure cannot be written within
-// another lease is left to the rescuer. Heartbeats go on
-// meanwhile: Run must still be running. A second call waits as well.
-func (w *Worker) Drain(ctx context.Context) {
-	w.refuse(ctx)
-	grace := ctx.Done()
-	var bound <-chan time.Time
-	for {
-		w.mu.Lock()
-		id, busy, changed := w.id, len(w.busy), w.changed
-		w.mu.Unlock()
-		if busy == 0 {
-			return
-		}
-		select {
-		case <-changed:
-		case <-grace:
-			grace, bound = nil, time.After(w.cfg.Lease)
-			w.stopAll()
-		case <-bound:
-			w.log.ErrorContext(ctx, "jobs are left to the rescuer: they cannot be ended", "action", "drain", "jobs", busy)
-			w.lose(id, nil)
-			return
-		}
-	}
-}
-
-// WaitingMessage is logged when running jobs keep a worker from stopping, with how many they are and the grace that they have.
-const WaitingMessage = "waiting for running jobs"
-
-// refuse ends claiming for good.
-func (w *Worker) refuse(ctx context.Context) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.draining {
-		return
-	}
-	w.draining = true
-	w.signalChange()
-	if deadline, bounded := ctx.Deadline(); bounded && len(w.busy) > 0 {
-		w.log.InfoContext(ctx, WaitingMessage, "action", "drain", "jobs", len(w.busy), "grace_ms", time.Until(deadline).Milliseconds())
-	}
-}
-
-func (w *Worker) stopAll() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.over = true
-	for _, h := range w.holding {
-		h.stop(errShutdown)
-	}
-}
-
 // hold notes a claimed job; drop forgets it. It refuses when the lease under
 // which the job was claimed has ended since: the job is then the rescuer's. After
 // the grace of Drain the job is stopped at once.
@@ -254,7 +194,7 @@ func (w *Worker) hold(worker job.ID, claim job.ClaimID, lose, stop context.Cance
 		return false
 	}
 	w.holding[claim] = &holding{lose: lose, stop: stop, since: time.Now()}
-	w.metrics.SlotsUsed.Set(float64(len(w.holding)))
+	w.Metrics.SlotsUsed.Set(float64(len(w.holding)))
 	if w.over {
 		stop(errShutdown)
 	}
@@ -265,5 +205,5 @@ func (w *Worker) drop(claim job.ClaimID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.holding, claim)
-	w.metrics.SlotsUsed.Set(float64(len(w.holding)))
+	w.Metrics.SlotsUsed.Set(float64(len(w.holding)))
 }

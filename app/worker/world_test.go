@@ -5,23 +5,39 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/job"
 )
 
-// world is the use cases with everything around them.
+// world is a worker on virtual time with everything around it.
 type world struct {
 	*apptest.World
-	runner    apptest.RunnerFunc
-	completer *batches.Completer
-	worker    *Worker
+	store  *fakeStore
+	runner apptest.RunnerFunc // nil: the work succeeds at once
+	worker *Worker
 }
 
 func newWorld(t testing.TB, change ...func(*Config)) *world {
-	w := &world{World: apptest.NewWorld(t)}
-	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
-	w.worker = w.newWorker(change...)
+	w := &world{World: apptest.NewWorld(t), store: newFakeStore()}
+	cfg := Config{
+		Name: "test", Concurrency: 4, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: apptest.Limit, Backoff: apptest.Backoff,
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	run := apptest.RunnerFunc(func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
+		if w.runner != nil {
+			return w.runner(ctx, d, attempt)
+		}
+		return apptest.GoodResult(d), nil
+	})
+	w.worker = New(cfg, Deps{
+		Store: w.store, Queue: w.Queue, Completer: batches.NewCompleter(nil, w.Queue, w.Metrics, w.Logger), GiveBack: w.store.giveBack,
+		Runner: run, Metrics: w.Metrics, Log: w.Logger,
+	})
 	return w
 }
 
@@ -31,7 +47,7 @@ func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 	apptest.Bubble(t, func(t *testing.T) { f(t, newWorld(t)) })
 }
 
-// working runs a test with a worker that is started; without a runner its work succeeds at once.
+// working runs a test with a worker that is started.
 func working(t *testing.T, runner apptest.RunnerFunc, f func(t *testing.T, w *world)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, w *world) {
@@ -47,26 +63,10 @@ func run(t *testing.T, name string, runner apptest.RunnerFunc, f func(t *testing
 	t.Run(name, func(t *testing.T) { working(t, runner, f) })
 }
 
-func (w *world) newWorker(change ...func(*Config)) *Worker {
-	cfg := Config{
-		Name: "test", Concurrency: 4, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: apptest.Limit, Backoff: apptest.Backoff,
-	}
-	for _, f := range change {
-		f(&cfg)
-	}
-	run := apptest.RunnerFunc(func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
-		if w.runner != nil {
-			return w.runner(ctx, d, attempt)
-		}
-		return apptest.GoodResult(d), nil
-	})
-	return New(cfg, w.Store, w.Store, w.Queue, w.completer, run, w.Metrics, w.Logger)
-}
-
 // start runs the worker until the test ends or stop is called.
 func (w *world) start() (stop func()) { return w.Background(w.worker.Run) }
 
-// handle hands a task over, and gives what is wrong with the infrastructure.
+// handle hands a task over, and returns what is wrong with the infrastructure.
 func (w *world) handle(t job.Task) error {
 	return apptest.Trouble(w.worker.Handle(context.Background(), t))
 }
@@ -77,4 +77,36 @@ func (w *world) handling(t job.Task) <-chan error {
 	go func() { answer <- w.handle(t) }()
 	synctest.Wait()
 	return answer
+}
+
+// happens changes a job without a signal.
+func (w *world) happens(t job.Task, to job.State) {
+	w.store.update(func() { w.store.rows[t.JobID].move(to) })
+}
+
+// cancel is what the API does: the state first, then the signal.
+func (w *world) cancel(t job.Task) {
+	w.happens(t, job.Canceled)
+	w.worker.Canceled(t.JobID)
+}
+
+// ended asserts that a job's only end so far is the given one.
+func (w *world) ended(t job.Task, s job.State) job.Finish {
+	w.T.Helper()
+	r := w.store.row(t.JobID)
+	require.Len(w.T, r.ends, 1, "history %v", r.history)
+	require.Equal(w.T, s, r.ends[0].State)
+	return r.ends[0]
+}
+
+// identityNow reads the worker's id.
+func (w *world) identityNow() job.ID {
+	w.worker.mu.Lock()
+	defer w.worker.mu.Unlock()
+	return w.worker.id
+}
+
+// refusing has each claim answered with not, the zero one: as it comes.
+func (w *world) refusing(not job.NotClaimed) {
+	w.store.update(func() { w.store.refuse = func() job.NotClaimed { return not } })
 }

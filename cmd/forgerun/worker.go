@@ -5,20 +5,35 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/forgerun/forgerun/app/rescue"
 	"github.com/forgerun/forgerun/app/worker"
 	"github.com/forgerun/forgerun/internal/lifecycle"
 	"github.com/forgerun/forgerun/internal/work"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	repojobs "github.com/forgerun/forgerun/repo/jobs"
 	"github.com/forgerun/forgerun/tasks/consumer"
 )
+
+// workerStore is the store with the leases of a worker, which have a connection of their own.
+type workerStore struct {
+	*repo.Store
+	*repojobs.Leases
+}
 
 // startWorker takes up a lease and begins to fetch.
 func (p *process) startWorker(ctx context.Context) (failed <-chan error, err error) {
 	limit, leases := p.cfg.ExecutionLimit(), p.store.NewLeases()
+	rescuer := &rescue.Rescuer{
+		Store: p.store, Queue: p.notifier, Completer: p.completer, Backoff: p.cfg.Backoff, Metrics: p.metrics, Log: p.log,
+	}
 	w := worker.New(worker.Config{
 		Name: workerName(), Concurrency: p.cfg.WorkerConcurrency, Lease: p.cfg.LeaseTimeout, Heartbeat: p.cfg.heartbeat(),
 		Limit: limit, Backoff: p.cfg.Backoff, Clock: p.clock,
-	}, p.store, leases, p.notifier, p.completer, work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), p.metrics, p.log)
+	}, worker.Deps{
+		Store: workerStore{p.store, leases}, Queue: p.notifier, Completer: p.completer, GiveBack: rescuer.GiveBack,
+		Runner: work.New(work.Config{TimeScale: p.cfg.TimeScale, Limit: limit}), Metrics: p.metrics, Log: p.log,
+	})
 	p.worker.Store(w)
 	fetching := consumer.NewJobs(p.redis, p.consumer(p.cfg.WorkerConcurrency), w.Handle, w.Canceled)
 	return nil, p.parts.Start(ctx,

@@ -1,0 +1,61 @@
+package worker
+
+import (
+	"context"
+	"time"
+)
+
+// Drain stops claiming and waits for the running jobs until ctx ends; those
+// that are left are failed, retryable, and waited for. A claimed job that has not
+// started by then is given back. One whose failure cannot be written within
+// another lease is left to the rescuer. Heartbeats go on
+// meanwhile: Run must still be running. A second call waits as well.
+func (w *Worker) Drain(ctx context.Context) {
+	w.refuse(ctx)
+	grace := ctx.Done()
+	var bound <-chan time.Time
+	for {
+		w.mu.Lock()
+		id, busy, changed := w.id, len(w.busy), w.changed
+		w.mu.Unlock()
+		if busy == 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-grace:
+			grace, bound = nil, time.After(w.cfg.Lease)
+			w.stopAll()
+		case <-bound:
+			w.Log.ErrorContext(ctx, "jobs are left to the rescuer: they cannot be ended", "action", "drain", "jobs", busy)
+			w.lose(id, nil)
+			return
+		}
+	}
+}
+
+// WaitingMessage is logged when running jobs keep a worker from stopping, with how many they are and the grace that they have.
+const WaitingMessage = "waiting for running jobs"
+
+// refuse ends claiming for good.
+func (w *Worker) refuse(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.draining {
+		return
+	}
+	w.draining = true
+	w.signalChange()
+	if deadline, bounded := ctx.Deadline(); bounded && len(w.busy) > 0 {
+		w.Log.InfoContext(ctx, WaitingMessage, "action", "drain", "jobs", len(w.busy), "grace_ms", time.Until(deadline).Milliseconds())
+	}
+}
+
+func (w *Worker) stopAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	for _, h := range w.holding {
+		h.stop(errShutdown)
+	}
+}

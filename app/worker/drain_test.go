@@ -1,0 +1,131 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/job"
+)
+
+// draining drains in the background, with a grace; it lets it come to rest.
+func (w *world) draining(grace time.Duration) (drained func()) {
+	var running sync.WaitGroup
+	running.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		w.worker.Drain(ctx)
+	})
+	synctest.Wait()
+	return running.Wait
+}
+
+// What becomes of a job while the worker drains, and how long it takes until it has gone.
+func TestDrain(t *testing.T) {
+	away, lost := hook{before: fails(-1, errStorage)}, hook{after: fails(-1, errStorage)}
+	late := hook{after: slow(4 * time.Second)}
+	justInTime := func(ctx context.Context, d job.Definition, _ int) (*job.Result, error) {
+		<-ctx.Done()
+		return apptest.GoodResult(d), nil
+	}
+	for name, c := range map[string]struct {
+		runner apptest.RunnerFunc
+		hooks  map[string]hook
+		grace  time.Duration
+		took   time.Duration
+		want   job.State
+		err    error // of the task
+		reason job.Reason
+	}{
+		"it runs":                  {apptest.Takes(20 * time.Second), nil, 30 * time.Second, 20 * time.Second, job.Succeeded, nil, ""},
+		"it runs for too long":     {apptest.Takes(time.Hour), nil, 30 * time.Second, 30 * time.Second, job.Failed, nil, job.WorkerShutdown},
+		"it ends just in time":     {justInTime, nil, time.Second, time.Second, job.Succeeded, nil, ""},
+		"its claim is under way":   {apptest.Takes(5 * time.Second), map[string]hook{"Claim": late}, time.Minute, 9 * time.Second, job.Succeeded, nil, ""},
+		"its claim comes too late": {apptest.Takes(time.Hour), map[string]hook{"Claim": late}, time.Second, 4 * time.Second, job.Queued, nil, ""},
+		"its claim is refused":     {apptest.Takes(time.Hour), map[string]hook{"Claim": away}, 10 * time.Second, 0, job.Queued, errBusy, ""},
+		"its start is refused":     {apptest.Takes(time.Hour), map[string]hook{"Start": away}, time.Second, time.Second, job.Queued, nil, ""},
+		"its start has no answer":  {apptest.Takes(time.Hour), map[string]hook{"Start": lost}, time.Second, time.Second, job.Failed, nil, job.WorkerLost},
+		"its end is never taken": {apptest.Takes(time.Hour), map[string]hook{"Finish": away}, time.Second, time.Second + apptest.LeaseTime, job.Running,
+			nil, ""},
+	} {
+		apptest.Run(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			w.runner = c.runner
+			w.start()
+			task := w.store.add()
+			for operation, h := range c.hooks {
+				w.store.hook(operation, h)
+			}
+			handled := w.handling(task)
+			began := time.Now()
+			drained := w.draining(c.grace)
+			require.False(t, w.worker.Alive())
+			require.ErrorIs(t, w.handle(w.store.add()), errBusy)
+			drained()
+			require.ErrorIs(t, <-handled, c.err)
+			require.Equal(t, c.took, time.Since(began))
+			r := w.store.row(task.JobID)
+			require.Equal(t, []any{c.want, 1}, []any{r.State, r.Attempt}, "no attempt is used up")
+			require.Empty(t, w.worker.holding)
+			if c.reason != "" {
+				failure := r.ends[0].Failure
+				require.Equal(t, []any{c.reason, true}, []any{failure.Reason, failure.Retryable})
+			}
+		})
+	}
+}
+
+// With storage gone for good, or the lease, Drain ends with the lease.
+func TestDrainIsBoundedByTheLease(t *testing.T) {
+	working(t, apptest.Takes(time.Hour), func(t *testing.T, w *world) {
+		handled := w.handling(w.store.add())
+		for _, operation := range []string{"Finish", "Renew", "Register", "Retire"} {
+			w.store.hook(operation, hook{before: fails(-1, errStorage)})
+		}
+		began := time.Now()
+		w.draining(time.Second)()
+		require.Less(t, time.Since(began), apptest.LeaseTime)
+		require.NoError(t, <-handled)
+	})
+}
+
+func TestDrainSurvivesALostLease(t *testing.T) {
+	working(t, apptest.Takes(time.Hour), func(t *testing.T, w *world) {
+		handled := w.handling(w.store.add())
+		w.store.expire()
+		began := time.Now()
+		first, second := w.draining(time.Minute), w.draining(time.Minute)
+		first()
+		second()
+		require.LessOrEqual(t, time.Since(began), apptest.Heartbeat)
+		require.NoError(t, <-handled)
+		require.False(t, w.worker.Alive())
+	})
+}
+
+func TestDrainRefusesThoseThatWait(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		leaseless := w.handling(w.store.add())
+		w.worker.Drain(context.Background()) // before Run
+		require.ErrorIs(t, <-leaseless, errBusy)
+		stop := w.start()
+		require.ErrorIs(t, w.handle(w.store.add()), errBusy, "draining is for good")
+		stop()
+		w.worker.Drain(context.Background()) // after Run
+
+		w = newWorld(t, func(c *Config) { c.Concurrency = 1 })
+		w.runner = apptest.Takes(10 * time.Second)
+		w.start()
+		first, slotless := w.handling(w.store.add()), w.handling(w.store.add())
+		w.draining(time.Minute)()
+		require.NoError(t, <-first)
+		require.ErrorIs(t, <-slotless, errBusy)
+		require.Equal(t, 1, w.store.count("Claim"))
+		require.NotZero(t, w.store.count("Renew"), "heartbeats went on")
+	})
+}

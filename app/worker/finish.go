@@ -1,0 +1,109 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
+	held := job.Held{
+		ClaimID: c.ClaimID, WorkKind: c.Job.WorkKind, MaxAttempts: c.Job.MaxAttempts, AutoRetry: c.Job.AutoRetry,
+		Retry: c.Job.Definition.Policy(),
+	}
+	if p := plannedFailure(c); reason == job.CustomFailed && p != nil {
+		return held.FailAsPlanned(p, w.cfg.Backoff, rand.Float64())
+	}
+	return held.Fail(reason, w.cfg.Backoff, rand.Float64())
+}
+
+// plannedFailure is the failure that the request for a CUSTOM job plans for the attempt, nil for none.
+func plannedFailure(c *job.Claim) *job.PlannedFailure {
+	if c.Job.Definition == nil {
+		return nil
+	}
+	return c.Job.Definition.Behavior.FailureOf(c.Attempt)
+}
+
+// finish writes the outcome, and returns nil if it did. A success that cannot be stored is a failure
+// (section 14), since repeating it would keep the job RUNNING for good; f is then that failure.
+func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err error) {
+	ctx, span := telemetry.Start(ctx, telemetry.SpanReport)
+	app.Describe(span, &c.Job, c.Attempt)
+	var state job.State // unknown unless it was written here
+	defer func() { app.EndSpan(span, c.JobID, state, err) }()
+	unstorable := func(err error) bool { return f.State == job.Succeeded && app.Refused(err) }
+	for {
+		var done job.Finished
+		err := w.write(ctx, c, "finish", unstorable, func() (err error) {
+			done, err = w.Store.Finish(ctx, *f)
+			return err
+		})
+		switch {
+		case err == nil:
+			state = f.State
+			w.reportFinished(ctx, c, *f, done)
+			return nil
+		case !unstorable(err):
+			return err
+		}
+		w.Log.ErrorContext(ctx, "job outcome cannot be stored", append(about(c, "finish"), app.ErrorFields(err))...)
+		*f = w.failed(c, job.OutputInvalid)
+	}
+}
+
+// write repeats a write about a claim while the claim is held, unless giveUp finds that it will never succeed. A write whose
+// answer was lost finds its own work done and returns job.ErrStale. This is harmless: the worker decides nothing by it
+// that storage did not decide.
+func (w *Worker) write(ctx context.Context, c *job.Claim, operation string, giveUp func(error) bool, do func() error) (err error) {
+	for ctx.Err() == nil {
+		err = do()
+		switch {
+		case err == nil, giveUp != nil && giveUp(err):
+			return err
+		case errors.Is(err, job.ErrStale):
+			w.Metrics.FencedWrites.WithLabelValues(operation).Inc()
+			w.Log.InfoContext(ctx, "a late write changed nothing", append(about(c, operation), "fence", c.Fence)...)
+			return err
+		case ctx.Err() == nil:
+			w.Log.WarnContext(ctx, "storage trouble while a job is held", append(about(c, operation), app.ErrorFields(err))...)
+			app.Sleep(ctx, w.pause())
+		}
+	}
+	w.Log.InfoContext(ctx, "a job is let go of", append(about(c, operation), "reason", context.Cause(ctx).Error())...)
+	return cmp.Or(context.Cause(ctx), err)
+}
+
+// reportFinished logs, counts and publishes what was committed, and enqueues an
+// automatic retry.
+func (w *Worker) reportFinished(ctx context.Context, c *job.Claim, f job.Finish, done job.Finished) {
+	app.LogTransition(ctx, w.Log, "finish", &c.Job, job.Running, f.State, append(app.FailureAttrs(f.Failure),
+		slog.Int("attempt", f.Attempt))...)
+	w.Metrics.Finished(ctx, f, c.Job.WorkKind, done)
+	app.Publish(w.Queue, &c.Job, done.Notification())
+	for _, t := range done.Resumed {
+		w.Queue.Enqueue(t)
+	}
+	if done.Next != nil {
+		app.LogTransition(ctx, w.Log, "auto_retry", &c.Job, job.Failed, job.Queued, slog.Int("attempt", done.Next.Attempt))
+		next := *done.Next
+		next.ClientID, next.WorkKind, next.Reason = c.Job.ClientID, c.Job.WorkKind, f.Failure.Reason
+		app.Enqueue(ctx, w.Queue, next)
+		return
+	}
+	w.Completer.Touch(done.BatchID)
+}
+
+// taskEnd says how the task of an attempt ended.
+func taskEnd(f job.Finish) error {
+	if f.Failure == nil {
+		return nil
+	}
+	return &job.TaskFailed{Text: string(f.Failure.Code) + ": " + f.Failure.Detail}
+}

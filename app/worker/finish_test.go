@@ -1,0 +1,88 @@
+package worker
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Promise: patterns Lifecycle States, Cancellation
+func TestCancelDuringRun(t *testing.T) {
+	for name, test := range map[string]struct {
+		cancel func(*world, job.Task)
+		within time.Duration
+	}{
+		"at once": {(*world).cancel, 0},
+		"without a signal, with the next heartbeat": {func(w *world, task job.Task) { w.happens(task, job.Canceled) }, apptest.Heartbeat},
+	} {
+		run(t, name, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
+			task, other := w.store.add(), w.store.add()
+			handled, unharmed := w.handling(task), w.handling(other)
+			began := time.Now()
+			test.cancel(w, task)
+			require.NoError(t, <-handled)
+			require.LessOrEqual(t, time.Since(began), test.within)
+			require.Zero(t, w.store.count("Finish"), "it says nothing")
+			require.NoError(t, <-unharmed)
+			w.ended(other, job.Succeeded)
+		})
+	}
+}
+
+// Promise: patterns Lifecycle States, Cancellation
+func TestCancelThatComesTooLate(t *testing.T) {
+	working(t, nil, func(t *testing.T, w *world) {
+		task := w.store.add()
+		w.store.hook("Finish", hook{after: func(ctx context.Context) error {
+			w.worker.Canceled(task.JobID) // of an attempt whose end stands
+			return ctx.Err()
+		}})
+		require.NoError(t, w.handle(task))
+		w.ended(task, job.Succeeded)
+		require.Equal(t, 1.0, w.Metric(w.Metrics.Succeeded.WithLabelValues("SUCCESS_FAST")))
+		w.worker.Canceled(task.JobID)
+		w.worker.Canceled(app.NewID())
+	})
+}
+
+func TestFinishIsRepeatedThroughStorageTrouble(t *testing.T) {
+	working(t, nil, func(t *testing.T, w *world) {
+		task := w.store.add()
+		w.store.hook("Finish", hook{before: fails(20, errStorage)})
+		require.NoError(t, w.handle(task))
+		w.ended(task, job.Succeeded)
+		require.Equal(t, 21, w.store.count("Finish"))
+
+		task = w.store.add()
+		w.store.hook("Finish", hook{after: fails(1, errStorage)})
+		require.NoError(t, w.handle(task))
+		w.ended(task, job.Succeeded)
+		require.Equal(t, 1.0, w.Metric(w.Metrics.FencedWrites.WithLabelValues("finish")), "an answer that is lost is written once")
+	})
+}
+
+// A heartbeat that was asked for after an outcome was committed, and answered
+// before the outcome's writer was, misses the job for a good reason.
+func TestAHeartbeatInTheMiddleOfAFinishDoesNoHarm(t *testing.T) {
+	working(t, apptest.Takes(time.Second), func(t *testing.T, w *world) {
+		task := w.store.add()
+		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
+			time.Sleep(time.Second)
+			return nil, apptest.Failure{Reason: job.DependencyFailed}
+		}
+		w.store.hook("Finish", hook{after: func(ctx context.Context) error {
+			app.Sleep(ctx, 2*apptest.Heartbeat)
+			return ctx.Err()
+		}})
+		require.NoError(t, w.handle(task))
+		require.Equal(t, 1.0, w.Sum("jobs_failed_total"))
+		synctest.Wait()
+	})
+}
