@@ -1,7 +1,6 @@
 // Package bulk holds operations on many jobs: retry, cancel or delete all that match a
-// filter. The use cases begin, show and abort them; the Runner, in the process that leads
-// the maintenance, does them a part at a time, at a bounded rate. What is done to a job is
-// not decided here, but where single jobs are retried, canceled and deleted.
+// filter. The Service begins, shows and aborts them; the Runner, in the process that leads
+// the maintenance, does them a part at a time, at a bounded rate. app/jobs changes the jobs.
 package bulk
 
 import (
@@ -12,24 +11,8 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
-
-// Store is what the use cases need of storage. A zero client stands for anybody's
-// operations.
-type Store interface {
-	InsertBulk(ctx context.Context, b job.Bulk) (*job.Bulk, error)
-	Bulk(ctx context.Context, client, id job.ID) (*job.Bulk, error)
-	Bulks(ctx context.Context, client job.ID, q job.BulkQuery) (list []*job.Bulk, next job.ID, err error)
-	BulkItems(ctx context.Context, client, id job.ID, q job.BulkQuery) (items []job.BulkItem, next job.ID, err error)
-	AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, changed bool, err error)
-}
-
-// LookStore looks at the jobs that an operation would be about.
-type LookStore interface {
-	// CountBulk looks at so many jobs before the given one, from new to old.
-	CountBulk(ctx context.Context, client job.ID, f job.BulkFilter, before job.ID, look int) (job.BulkLook, error)
-	BulkJobs(ctx context.Context, ids []job.ID) ([]*job.Job, error)
-}
 
 // Bounds of a dry run: it looks at parts of the jobs until its time is over.
 const (
@@ -37,23 +20,16 @@ const (
 	lookTime   = 2 * time.Second
 )
 
-// Service is the use cases of bulk operations.
+// Service is the use cases of bulk operations. A zero client of an owner stands for the operations of all.
 type Service struct {
-	store Store
-	look  LookStore
-	clock app.Clock
+	store *repo.Store
 	log   *slog.Logger
 }
 
-// New makes the use cases; the clock is time.Now if nil.
-func New(store Store, look LookStore, clock app.Clock, log *slog.Logger) *Service {
-	if clock == nil {
-		clock = time.Now
-	}
-	return &Service{store, look, clock, log}
-}
+// New makes a Service.
+func New(store *repo.Store, log *slog.Logger) *Service { return &Service{store, log} }
 
-// Begin stores an operation, which the maintenance leader does.
+// Begin stores an operation. The maintenance leader does it.
 func (s *Service) Begin(ctx context.Context, r job.BulkRequest) (*job.Bulk, error) {
 	b, err := s.store.InsertBulk(ctx, job.Bulk{
 		ID: app.NewID(), Owner: r.Owner, Action: r.Action, Filter: r.Filter, Rate: r.Rate, Override: r.Override, RequestID: r.RequestID,
@@ -65,15 +41,14 @@ func (s *Service) Begin(ctx context.Context, r job.BulkRequest) (*job.Bulk, erro
 	return b, nil
 }
 
-// Count is a dry run: it counts the jobs that an operation would be about now, as far as
-// its bounds allow, and gives the newest ones.
+// Count is a dry run: it counts the jobs that match now, within its bounds, and returns the newest ones.
 func (s *Service) Count(ctx context.Context, r job.BulkRequest) (job.BulkCount, error) {
 	var c job.BulkCount
 	var first []job.ID
 	client := (&job.Bulk{Owner: r.Owner, Filter: r.Filter}).JobsOf()
-	began, before := s.clock(), job.ID{}
+	began, before := time.Now(), job.ID{}
 	for {
-		l, err := s.look.CountBulk(ctx, client, r.Filter, before, lookAtOnce)
+		l, err := s.store.CountBulk(ctx, client, r.Filter, before, lookAtOnce)
 		if err != nil {
 			return c, err
 		}
@@ -83,7 +58,7 @@ func (s *Service) Count(ctx context.Context, r job.BulkRequest) (job.BulkCount, 
 		if l.Looked < lookAtOnce {
 			break
 		}
-		if c.Count > job.MaxBulkItems || s.clock().Sub(began) > lookTime {
+		if c.Count > job.MaxBulkItems || time.Since(began) > lookTime {
 			c.More = true
 			break
 		}
@@ -91,10 +66,15 @@ func (s *Service) Count(ctx context.Context, r job.BulkRequest) (job.BulkCount, 
 	if c.Count > job.MaxBulkItems {
 		c.Count, c.Changes, c.More = job.MaxBulkItems, min(c.Changes, job.MaxBulkItems), true
 	}
-	slices.SortStableFunc(c.Left, func(a, b job.BulkReason) int { return b.Count - a.Count })
+	c.Left = mostFrequentFirst(c.Left)
 	var err error
-	c.Sample, err = s.look.BulkJobs(ctx, first[:min(len(first), job.BulkSample)])
+	c.Sample, err = s.store.BulkJobs(ctx, first[:min(len(first), job.BulkSample)])
 	return c, err
+}
+
+func mostFrequentFirst(reasons []job.BulkReason) []job.BulkReason {
+	slices.SortStableFunc(reasons, func(a, b job.BulkReason) int { return b.Count - a.Count })
+	return reasons
 }
 
 // tally adds jobs to the count: those that the operation would change, and the others by reason.
@@ -129,18 +109,18 @@ func (s *Service) Bulk(ctx context.Context, owner job.BulkOwner, id job.ID) (*jo
 	return s.store.Bulk(ctx, owner.ClientID, id)
 }
 
-// Bulks lists the owner's operations, the newest first, and says where to go on.
+// Bulks lists the owner's operations, the newest first, and returns where the list goes on.
 func (s *Service) Bulks(ctx context.Context, owner job.BulkOwner, q job.BulkQuery) ([]*job.Bulk, job.ID, error) {
 	return s.store.Bulks(ctx, owner.ClientID, q)
 }
 
-// Items lists the items of an operation of the owner, and says where to go on.
+// Items lists the items of an operation of the owner, and returns where the list goes on.
 func (s *Service) Items(ctx context.Context, owner job.BulkOwner, id job.ID, q job.BulkQuery) ([]job.BulkItem, job.ID, error) {
 	return s.store.BulkItems(ctx, owner.ClientID, id, q)
 }
 
-// Abort ends an operation of the owner where it is: what was done stays done. A repetition
-// gives the same answer; an operation that is done is a conflict.
+// Abort stops an operation of the owner; items that are done stay done. A repetition returns the same answer; an operation
+// that is done is a conflict.
 func (s *Service) Abort(ctx context.Context, owner job.BulkOwner, id job.ID) (*job.Bulk, error) {
 	b, changed, err := s.store.AbortBulk(ctx, owner.ClientID, id)
 	if err == nil && changed {

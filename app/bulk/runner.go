@@ -1,7 +1,6 @@
 package bulk
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -9,32 +8,12 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
 
-// WorkStore is what the Runner needs of storage.
-type WorkStore interface {
-	OpenBulks(ctx context.Context) ([]*job.Bulk, error)
-	// GatherBulk takes those of the next jobs that match as items; false if another
-	// process does.
-	GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*job.Bulk, bool, error)
-	// DoItems takes the next items after a job, and commits what do changes with the
-	// results that it gives.
-	DoItems(ctx context.Context, bulk, after job.ID, limit int, do func(context.Context, []job.BulkItem) ([]job.BulkItem, error)) (
-		items []job.BulkItem, err error)
-	// FinishBulk ends an operation whose items all have a result; false if there are others.
-	FinishBulk(ctx context.Context, id job.ID) (*job.Bulk, bool, error)
-}
-
-// Jobs changes jobs.
-type Jobs interface {
-	// DoItems does the action of an operation to items. Those that it gives have a result;
-	// for the others there is no room at the moment.
-	DoItems(ctx context.Context, operation *job.Bulk, items []job.BulkItem) ([]job.BulkItem, error)
-}
-
-// Bounds of the work beside others': each part is one short transaction, and the Runner
-// rests after it for as long as it took.
+// Each part is one short transaction. The Runner rests after it for as long as it took.
 const (
 	roundTime    = time.Second // operations that begin meanwhile have their turn in the next round
 	gatherAtOnce = 2000        // jobs that one statement looks at
@@ -43,69 +22,33 @@ const (
 	maxCatchUp   = time.Second     // of the rate, after a pause
 )
 
-// Runner does the operations, one part after the other. All that it knows of them is in
-// storage, but for their rates, their order, and where it saves itself to look again.
+// Runner does the operations, one part after the other. It is used by one goroutine.
 type Runner struct {
-	store   WorkStore
-	jobs    Jobs
+	store   *repo.Store
+	jobs    *jobs.Service
 	metrics *app.Metrics
 	log     *slog.Logger
-	clock   app.Clock
-
-	budget tokens // of all operations
-	work   map[job.ID]*work
-	parts  int // that were done
+	turns   turns
 }
 
-// work is what the Runner knows of an operation.
-type work struct {
-	budget tokens
-	after  job.ID // the item taken last; zero: from the first one on
-	turn   int    // the number of its last part
+// NewRunner makes a Runner.
+func NewRunner(store *repo.Store, jobs *jobs.Service, metrics *app.Metrics, log *slog.Logger) *Runner {
+	return &Runner{store: store, jobs: jobs, metrics: metrics, log: log}
 }
 
-// tokens are how many items may be done now.
-type tokens struct {
-	n  float64
-	at time.Time // when they were counted; zero at the beginning
-}
-
-// refill adds what has come up at a rate per second.
-func (t *tokens) refill(now time.Time, rate int) {
-	if t.at.IsZero() {
-		*t = tokens{1, now}
-		return
-	}
-	t.n = min(t.n+max(0, now.Sub(t.at)).Seconds()*float64(rate), maxCatchUp.Seconds()*float64(rate))
-	t.at = now
-}
-
-// NewRunner makes a runner; the clock is time.Now if nil. It is used by one goroutine.
-func NewRunner(store WorkStore, jobs Jobs, metrics *app.Metrics, clock app.Clock, log *slog.Logger) *Runner {
-	if clock == nil {
-		clock = time.Now
-	}
-	return &Runner{store: store, jobs: jobs, metrics: metrics, log: log, clock: clock, work: map[job.ID]*work{}}
-}
-
-// Round does parts of the open operations until their rates, that of all together, or its time are used up. The next part
-// is always of the owner whose last one is longest ago: the small operation of one waits for a part of each of the others,
-// however many operations they have. An operation that fails does not keep the others.
+// Round does parts of the open operations until their rates, the rate of all together, or its time are used up. An operation
+// that fails does not delay the others.
 func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	open, err := r.store.OpenBulks(ctx)
 	if err != nil {
 		return err
 	}
-	began := r.clock()
-	r.forget(open)
-	r.budget.refill(began, maxRate)
-	for _, b := range open {
-		r.work[b.ID].budget.refill(began, b.Rate)
-	}
+	began := time.Now()
+	r.turns.begin(open, began)
 	var errs []error
-	for len(open) > 0 && leading() && ctx.Err() == nil && r.clock().Sub(began) < roundTime {
-		n := r.next(open)
-		b, step := open[n], r.clock()
+	for len(open) > 0 && leading() && ctx.Err() == nil && time.Since(began) < roundTime {
+		n := r.turns.next(open)
+		b, part := open[n], time.Now()
 		after, err := r.advance(ctx, b)
 		if err != nil {
 			errs = append(errs, err)
@@ -116,49 +59,15 @@ func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 			continue
 		}
 		open[n] = after
-		app.Sleep(ctx, r.clock().Sub(step))
+		app.Sleep(ctx, time.Since(part))
 	}
 	return errors.Join(errs...)
 }
 
-// next is the place of the operation whose turn it is: of its owner's, the one whose last part is longest ago.
-func (r *Runner) next(open []*job.Bulk) int {
-	owners := map[job.BulkOwner]int{}
-	for _, b := range open {
-		owners[b.Owner] = max(owners[b.Owner], r.work[b.ID].turn)
-	}
-	first := 0
-	for n, b := range open {
-		if c := cmp.Compare(owners[b.Owner], owners[open[first].Owner]); c < 0 || c == 0 && r.work[b.ID].turn < r.work[open[first].ID].turn {
-			first = n
-		}
-	}
-	return first
-}
-
-// begin notes that a part of an operation is done now.
-func (r *Runner) begin(b *job.Bulk) {
-	r.parts++
-	r.work[b.ID].turn = r.parts
-}
-
-// forget drops what is known of operations that are not open any more.
-func (r *Runner) forget(open []*job.Bulk) {
-	known := r.work
-	r.work = make(map[job.ID]*work, len(open))
-	for _, b := range open {
-		w := known[b.ID]
-		if w == nil {
-			w = &work{}
-		}
-		r.work[b.ID] = w
-	}
-}
-
-// advance does the next part of an operation, and gives it as it is then; nil if nothing more can be done in this round.
+// advance does the next part of an operation and returns it as it is then; nil if nothing more can be done in this round.
 func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	if b.GatheredAt == nil {
-		r.begin(b)
+		r.turns.take(b)
 		next, ok, err := r.store.GatherBulk(ctx, b, gatherAtOnce, job.MaxBulkItems)
 		if err != nil || !ok {
 			return nil, err
@@ -180,22 +89,21 @@ func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	return nil, err
 }
 
-// doItems does as many items as one part has and the rates allow, and reports whether there may be more. Where there is no
-// room for any of a part, the next round goes on.
+// doItems does one part of the items, as far as the rates allow, and reports whether there may be more in this round. If
+// there is no room for any item of a part, the next round goes on.
 func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error) {
-	w := r.work[b.ID]
-	limit := min(itemsAtOnce, int(w.budget.n), int(r.budget.n))
+	w := r.turns.work[b.ID]
+	limit := min(itemsAtOnce, r.turns.allowed(b))
 	if limit < 1 {
 		return false, nil
 	}
-	r.begin(b)
+	r.turns.take(b)
 	taken, ended, err := r.part(ctx, b, w.after, limit)
-	w.budget.n -= float64(len(taken))
-	r.budget.n -= float64(len(taken))
+	r.turns.spend(b, len(taken))
 	switch {
 	case err != nil:
 		return false, err
-	case len(taken) < limit: // the next ones, if any, are those that were left
+	case len(taken) < limit: // at the end: the next round begins with the items that were left
 		w.after = job.ID{}
 		return false, nil
 	}
@@ -203,8 +111,8 @@ func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error
 	return ended > 0, nil
 }
 
-// part does some items in one transaction. If that fails, each of them gets one of its
-// own: a job that is locked or damaged must not keep the others.
+// part does some items in one transaction. If that fails, each item gets a transaction of its own, so that a locked or
+// damaged job does not block the others.
 func (r *Runner) part(ctx context.Context, b *job.Bulk, after job.ID, limit int) (taken []job.BulkItem, ended int, err error) {
 	taken, ended, err = r.commit(ctx, b, after, limit, r.jobs.DoItems)
 	if err == nil || len(taken) == 0 || ctx.Err() != nil || job.CodeOf(err) == job.CodeStorageUnavailable {
@@ -221,8 +129,8 @@ func (r *Runner) part(ctx context.Context, b *job.Bulk, after job.ID, limit int)
 	return taken, ended, nil
 }
 
-// single does the one item after a job. What storage will not take, however often it is
-// offered, is the item's result; one that fails otherwise has its turn later.
+// single does the item after a job. If storage will never accept the change, the item has failed; after another error it is
+// tried again later.
 func (r *Runner) single(ctx context.Context, b *job.Bulk, after job.ID) (ended int, err error) {
 	_, ended, err = r.commit(ctx, b, after, 1, r.jobs.DoItems)
 	if app.Refused(err) {

@@ -4,79 +4,107 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/app/batches"
+	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// parts is a store that notes whose parts are done, and in which every job that is looked at matches.
-type parts struct {
-	open  []*job.Bulk
-	clock time.Time
-	done  []string // the owner of each part
-}
+var errRollback = errors.New("roll back")
 
-func (p *parts) OpenBulks(context.Context) ([]*job.Bulk, error) { return slices.Clone(p.open), nil }
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-func (p *parts) GatherBulk(_ context.Context, b *job.Bulk, look, _ int) (*job.Bulk, bool, error) {
-	if b.Owner.Operator == "failing" {
-		return b, false, errors.New("failing")
-	}
-	b.Total += look
-	if b.Total >= 2*look {
-		b.GatheredAt = &p.clock
-	}
-	p.done = append(p.done, b.Owner.Operator)
-	return b, true, nil
-}
-
-func (p *parts) DoItems(ctx context.Context, id, _ job.ID, limit int, do func(context.Context, []job.BulkItem) ([]job.BulkItem, error),
-) ([]job.BulkItem, error) {
-	n := slices.IndexFunc(p.open, func(b *job.Bulk) bool { return b.ID == id })
-	p.done = append(p.done, p.open[n].Owner.Operator)
-	items := make([]job.BulkItem, limit)
-	_, err := do(ctx, items)
-	return items, err
-}
-
-func (p *parts) FinishBulk(context.Context, job.ID) (*job.Bulk, bool, error) { return nil, false, nil }
-
-// allOfThem are jobs that are changed whenever they are asked to.
-type allOfThem struct{}
-
-func (allOfThem) DoItems(_ context.Context, _ *job.Bulk, items []job.BulkItem) ([]job.BulkItem, error) {
-	return items, nil
-}
-
-// newRunner makes a runner of operations, which begin to gather.
-func newRunner(owners ...string) (*Runner, *parts) {
-	p := &parts{clock: time.Unix(1, 0)}
-	for _, owner := range owners {
-		p.open = append(p.open, &job.Bulk{ID: app.NewID(), Owner: job.BulkOwner{Operator: owner}, Action: job.BulkCancel, Rate: 1000})
-	}
-	clock := func() time.Time { return p.clock }
-	return NewRunner(p, allOfThem{}, app.NewMetrics(prometheus.NewRegistry()), clock, slog.New(slog.DiscardHandler)), p
-}
-
-func always() bool { return true }
-
-// However many operations others have, one more waits for one part of each other owner.
+// However many operations the others have, an owner waits for one part of each other owner. Together they keep to the rate.
 func TestOwnersAlternate(t *testing.T) {
 	t.Parallel()
-	r, p := newRunner("a", "a", "a", "a", "b", "failing", "b", "b", "c")
-	require.Error(t, r.Round(t.Context(), always), "of the failing one, and the others go on")
-	for range 3 {
-		for turn := range 2 {
-			require.ElementsMatch(t, []string{"a", "b", "c"}, p.done[3*turn:3*turn+3])
-		}
-		p.done, p.clock = nil, p.clock.Add(time.Minute)
-		require.Error(t, r.Round(t.Context(), always))
-		require.Len(t, p.done, maxRate/itemsAtOnce, "the rate of all together is used up")
+	var open []*job.Bulk
+	for _, owner := range []string{"a", "a", "a", "a", "b", "b", "b", "c"} {
+		open = append(open, &job.Bulk{ID: app.NewID(), Owner: job.BulkOwner{Operator: owner}, Rate: 1000})
 	}
+	var all turns
+	now := time.Unix(1, 0)
+	for range 3 {
+		all.begin(open, now)
+		var owners []string
+		for range 6 {
+			b := open[all.next(open)]
+			all.take(b)
+			owners = append(owners, b.Owner.Operator)
+		}
+		require.ElementsMatch(t, []string{"a", "b", "c"}, owners[:3])
+		require.ElementsMatch(t, []string{"a", "b", "c"}, owners[3:])
+
+		now = now.Add(time.Minute)
+		all.begin(open, now)
+		parts := 0
+		for ; all.allowed(open[all.next(open)]) >= itemsAtOnce; parts++ {
+			b := open[all.next(open)]
+			all.take(b)
+			all.spend(b, itemsAtOnce)
+		}
+		require.Equal(t, maxRate/itemsAtOnce, parts)
+	}
+}
+
+// A job that somebody else has locked, or an operation that fails, does not delay the others.
+func TestALockedJobDoesNotDelayOthers(t *testing.T) {
+	t.Parallel()
+	url, log, queue, metrics := repotest.URL(t), slog.New(slog.DiscardHandler), apptest.NewQueue(), app.NewMetrics(prometheus.NewRegistry())
+	clients := repotest.OpenURL(t, url)
+	leaders := repotest.OpenURL(t, url, func(c *repo.Config) { c.Timeout = 200 * time.Millisecond })
+	service := jobs.New(jobs.Config{Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}, MaxAttempts: 4},
+		jobs.Deps{Store: leaders, Queue: queue, Completer: batches.NewCompleter(leaders, queue, metrics, log), Metrics: metrics, Log: log})
+	operations, runner := New(leaders, log), NewRunner(leaders, service, metrics, log)
+	var ids []job.ID
+	for range 5 {
+		ids = append(ids, apptest.Must(service.Submit(t.Context(), job.Request{
+			ClientID: apptest.ClientA, RequestID: "r", ReceivedAt: time.Now(), Type: job.Execute, WorkKind: job.SuccessFast,
+		}))(t).JobID)
+	}
+	b := apptest.Must(operations.Begin(t.Context(), job.BulkRequest{
+		Owner: job.BulkOwner{ClientID: apptest.ClientA}, Action: job.BulkCancel, Rate: job.MaxBulkRate,
+	}))(t)
+	round := func() { _ = runner.Round(t.Context(), func() bool { return true }) }
+	states := func() (canceled int) {
+		for _, id := range ids {
+			if apptest.Must(clients.Job(t.Context(), apptest.ClientA, id))(t).State == job.Canceled {
+				canceled++
+			}
+		}
+		return canceled
+	}
+
+	held, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		key := job.RequestKey{ClientID: apptest.ClientA, Key: "k"}
+		_, _, _ = clients.Once(t.Context(), key, func(ctx context.Context) (job.Answer, error) {
+			_, _, err := clients.Cancel(ctx, apptest.ClientA, ids[2])
+			close(held)
+			<-release
+			return job.Answer{}, errors.Join(errRollback, err)
+		})
+	}()
+	<-held
+	testkit.Eventually(t, "the others are canceled", func() bool { round(); return states() == 4 })
+	close(release)
+	<-done
+	testkit.Eventually(t, "the operation is done", func() bool {
+		round()
+		return apptest.Must(operations.Bulk(t.Context(), job.BulkOwner{}, b.ID))(t).FinishedAt != nil
+	})
+	require.Equal(t, 5, states())
+	require.Equal(t, 5.0, testutil.ToFloat64(metrics.BulkItems.WithLabelValues(string(job.BulkCancel), string(job.ItemSucceeded))))
 }

@@ -1,7 +1,6 @@
-// Package erasures removes clients with all that belongs to them. The use cases begin and
-// show erasures; the Runner, in the process that leads the maintenance, does them a part at
-// a time. In which order what is removed is decided in storage, jobs are canceled where
-// single jobs are.
+// Package erasures removes clients with all that belongs to them. The Service begins and
+// shows erasures; the Runner, in the process that leads the maintenance, does them a part at
+// a time. The store decides in which order it removes rows; app/jobs cancels the jobs.
 package erasures
 
 import (
@@ -10,28 +9,22 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
 
-// Store is what the use cases need of storage.
-type Store interface {
-	// BeginErasure gives the erasure that is under way if there is one.
-	BeginErasure(ctx context.Context, id job.ID, r job.ErasureRequest) (e *job.Erasure, begun bool, err error)
-	Erasure(ctx context.Context, id job.ID) (*job.Erasure, error)
-	Erasures(ctx context.Context, after job.ID, limit int) (list []*job.Erasure, next job.ID, err error)
-}
-
-// Service is the use cases of erasures.
+// Service begins and shows erasures.
 type Service struct {
-	store Store
+	store *repo.Store
 	log   *slog.Logger
 }
 
-// New makes the use cases.
-func New(store Store, log *slog.Logger) *Service { return &Service{store, log} }
+// New makes a Service.
+func New(store *repo.Store, log *slog.Logger) *Service { return &Service{store, log} }
 
-// Begin stores the erasure of a client, which the maintenance leader does. A
-// repetition gives the erasure that is under way.
+// Begin stores the erasure of a client, which the maintenance leader does. A repetition
+// returns the erasure that is under way.
 func (s *Service) Begin(ctx context.Context, r job.ErasureRequest) (*job.Erasure, error) {
 	e, begun, err := s.store.BeginErasure(ctx, app.NewID(), r)
 	if err == nil && begun {
@@ -55,19 +48,7 @@ func logErasure(ctx context.Context, log *slog.Logger, message, action string, e
 		"operator", e.Operator)
 }
 
-// WorkStore is what the Runner needs of storage.
-type WorkStore interface {
-	OpenErasures(ctx context.Context) ([]*job.Erasure, error)
-	// EraseStep does the next part of an erasure. Its Erasure is nil if another process does.
-	EraseStep(ctx context.Context, id job.ID) (job.ErasureStep, error)
-}
-
-// Canceler cancels jobs, as their clients do.
-type Canceler interface {
-	Cancel(ctx context.Context, client, id job.ID) (job.Change, error)
-}
-
-// Tasks are the tasks of jobs and deliveries in the queue.
+// Tasks removes tasks from the queue.
 type Tasks interface {
 	Remove(t job.Task)
 	RemoveDeliveries(ids ...job.ID)
@@ -76,26 +57,20 @@ type Tasks interface {
 // roundTime bounds what one round does for one erasure, so that each has its turn.
 const roundTime = time.Second
 
-// Runner does the erasures, one part after the other. All that it knows of them is in
-// storage.
+// Runner does the erasures. It keeps no state of its own: another leader goes on where it stopped.
 type Runner struct {
-	store WorkStore
-	jobs  Canceler
+	store *repo.Store
+	jobs  *jobs.Service
 	tasks Tasks
-	clock app.Clock
 	log   *slog.Logger
 }
 
-// NewRunner makes a runner; the clock is time.Now if nil.
-func NewRunner(store WorkStore, jobs Canceler, tasks Tasks, clock app.Clock, log *slog.Logger) *Runner {
-	if clock == nil {
-		clock = time.Now
-	}
-	return &Runner{store, jobs, tasks, clock, log}
+// NewRunner makes a Runner.
+func NewRunner(store *repo.Store, jobs *jobs.Service, tasks Tasks, log *slog.Logger) *Runner {
+	return &Runner{store, jobs, tasks, log}
 }
 
-// Round does parts of each open erasure for a while. An erasure that fails does not keep
-// the others.
+// Round does parts of each open erasure for a while. An erasure that fails does not delay the others.
 func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	open, err := r.store.OpenErasures(ctx)
 	if err != nil {
@@ -117,10 +92,10 @@ func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	return failed
 }
 
-// advance does parts of an erasure, and rests after each for as long as it took.
+// advance does parts of an erasure. After each part it rests for as long as the part took.
 func (r *Runner) advance(ctx context.Context, leading func() bool, id job.ID) error {
-	for began := r.clock(); leading() && r.clock().Sub(began) < roundTime; {
-		part := r.clock()
+	for began := time.Now(); leading() && time.Since(began) < roundTime; {
+		part := time.Now()
 		step, err := r.store.EraseStep(ctx, id)
 		if err != nil || step.Erasure == nil {
 			return err
@@ -136,14 +111,14 @@ func (r *Runner) advance(ctx context.Context, leading func() bool, id job.ID) er
 			logErasure(ctx, r.log, "client erased", "finish_erasure", step.Erasure)
 			return nil
 		}
-		if !step.Progress || !app.Sleep(ctx, r.clock().Sub(part)) {
+		if !step.Progress || !app.Sleep(ctx, time.Since(part)) {
 			return nil
 		}
 	}
 	return nil
 }
 
-// cancel cancels jobs. One that is gone, or has ended, is as it should be.
+// cancel cancels the unfinished jobs. A job that is gone or has ended meanwhile is no error.
 func (r *Runner) cancel(ctx context.Context, step job.ErasureStep) error {
 	for _, id := range step.Unfinished {
 		_, err := r.jobs.Cancel(ctx, step.Erasure.ClientID, id)

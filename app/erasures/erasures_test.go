@@ -1,120 +1,95 @@
 package erasures_test
 
 import (
-	"context"
-	"errors"
 	"log/slog"
+	"os"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/app/erasures"
+	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// fake is a store with prepared steps, a canceler and a queue.
-type fake struct {
-	open     []*job.Erasure
-	steps    map[job.ID][]job.ErasureStep
-	failing  job.ID
-	refuse   error
-	canceled []job.ID
-	dropped  []job.ID
-	removed  []job.Task
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
+
+// removed records the tasks that are removed from the queue.
+type removed struct{ jobs []job.ID }
+
+func (r *removed) Remove(t job.Task)        { r.jobs = append(r.jobs, t.JobID) }
+func (*removed) RemoveDeliveries(...job.ID) {}
+
+type world struct {
+	t       *testing.T
+	store   *repo.Store
+	jobs    *jobs.Service
+	removed *removed
+	runner  *erasures.Runner
+	erasing *erasures.Service
 }
 
-func (f *fake) OpenErasures(context.Context) ([]*job.Erasure, error) { return f.open, nil }
-
-func (f *fake) EraseStep(_ context.Context, id job.ID) (s job.ErasureStep, err error) {
-	if id == f.failing {
-		return s, apptest.ErrStorage
-	}
-	if all := f.steps[id]; len(all) > 0 {
-		s, f.steps[id] = all[0], all[1:]
-	}
-	return s, nil
+func newWorld(t *testing.T) *world {
+	t.Parallel()
+	store, log := repotest.OpenURL(t, repotest.URL(t)), slog.New(slog.DiscardHandler)
+	queue, metrics := apptest.NewQueue(), app.NewMetrics(prometheus.NewRegistry())
+	catalogue := job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}
+	w := &world{t: t, store: store, removed: &removed{}, erasing: erasures.New(store, log)}
+	w.jobs = jobs.New(jobs.Config{Catalogue: catalogue, MaxAttempts: 4}, jobs.Deps{
+		Store: store, Queue: queue, Completer: batches.NewCompleter(store, queue, metrics, log), Metrics: metrics, Log: log,
+	})
+	w.runner = erasures.NewRunner(store, w.jobs, w.removed, log)
+	return w
 }
 
-func (f *fake) Cancel(_ context.Context, _, id job.ID) (job.Change, error) {
-	f.canceled = append(f.canceled, id)
-	return job.Change{}, f.refuse
+// client makes a client with a job that waits.
+func (w *world) client() (client, waiting job.ID) {
+	w.t.Helper()
+	client = app.NewID()
+	apptest.Must(w.store.InsertClient(w.t.Context(), client))(w.t)
+	receipt := apptest.Must(w.jobs.Submit(w.t.Context(), job.Request{
+		ClientID: client, RequestID: "r", ReceivedAt: time.Now(), Type: job.Execute, WorkKind: job.SuccessFast,
+	}))(w.t)
+	return client, receipt.JobID
 }
 
-func (f *fake) Remove(t job.Task) { f.removed = append(f.removed, t) }
+func (w *world) erase(client job.ID) *job.Erasure {
+	w.t.Helper()
+	return apptest.Must(w.erasing.Begin(w.t.Context(), job.ErasureRequest{ClientID: client, Operator: "ann"}))(w.t)
+}
 
-func (f *fake) RemoveDeliveries(ids ...job.ID) { f.dropped = append(f.dropped, ids...) }
+func (w *world) state(e *job.Erasure) job.ErasureState {
+	w.t.Helper()
+	return apptest.Must(w.erasing.Erasure(w.t.Context(), e.ID))(w.t).State()
+}
 
-func (f *fake) round(t *testing.T, leading func() bool) error {
-	t.Helper()
-	return erasures.NewRunner(f, f, f, nil, slog.New(slog.DiscardHandler)).Round(t.Context(), leading)
+// rounds runs rounds until an erasure is done. An erasure waits for every transaction of the server, also of other tests.
+func (w *world) rounds(e *job.Erasure) {
+	w.t.Helper()
+	testkit.Eventually(w.t, "the client is erased", func() bool {
+		_ = w.runner.Round(w.t.Context(), always)
+		return w.state(e) == job.ErasureDone
+	})
 }
 
 func always() bool { return true }
 
-func newFake(n int) *fake {
-	f := &fake{steps: map[job.ID][]job.ErasureStep{}}
-	for range n {
-		e := &job.Erasure{ID: app.NewID(), ClientID: app.NewID()}
-		f.open = append(f.open, e)
-	}
-	return f
-}
-
-func TestRunnerCancelsWhatStepsFindAndGoesOn(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		f := newFake(1)
-		e := f.open[0]
-		a, b, hook := app.NewID(), app.NewID(), app.NewID()
-		f.steps[e.ID] = []job.ErasureStep{
-			{Erasure: e, Progress: true, Deliveries: []job.ID{hook}},
-			{Erasure: e, Progress: true, Unfinished: []job.ID{a, b}},
-			{Erasure: e, Progress: true, Tasks: []job.Task{{JobID: a}}},
-			{Erasure: e}, // it must wait
-			{Erasure: e, Progress: true},
-		}
-		f.refuse = job.Errorf(job.CodeJobNotFound, "It is gone.")
-		require.NoError(t, f.round(t, always))
-		require.Equal(t, []job.ID{hook}, f.dropped)
-		require.Equal(t, []job.ID{a, b}, f.canceled)
-		require.Equal(t, []job.Task{{JobID: a}}, f.removed)
-		require.Len(t, f.steps[e.ID], 1, "the next round goes on")
-		require.NoError(t, f.round(t, always))
-		require.Empty(t, f.steps[e.ID])
-	})
-}
-
-func TestRunnerThatCannotCancelTriesAgainLater(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		f := newFake(1)
-		e := f.open[0]
-		step := job.ErasureStep{Erasure: e, Progress: true, Unfinished: []job.ID{app.NewID()}}
-		f.steps[e.ID] = []job.ErasureStep{step, step}
-		f.refuse = apptest.ErrStorage
-		require.ErrorIs(t, f.round(t, always), apptest.ErrStorage)
-		require.Len(t, f.steps[e.ID], 1)
-	})
-}
-
-func TestAnErasureThatFailsDoesNotKeepTheOthers(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		f := newFake(2)
-		f.failing = f.open[0].ID
-		f.steps[f.open[1].ID] = []job.ErasureStep{{Erasure: f.open[1], Progress: true}}
-		require.True(t, errors.Is(f.round(t, always), apptest.ErrStorage))
-		require.Empty(t, f.steps[f.open[1].ID])
-	})
-}
-
-func TestRunnerStopsWithTheLead(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		f := newFake(1)
-		e := f.open[0]
-		step := job.ErasureStep{Erasure: e, Progress: true}
-		f.steps[e.ID] = []job.ErasureStep{step, step, step}
-		asked := 0
-		require.NoError(t, f.round(t, func() bool { asked++; return asked <= 2 }))
-		require.Len(t, f.steps[e.ID], 2)
-	})
+func TestRunnerErasesAClient(t *testing.T) {
+	w := newWorld(t)
+	client, waiting := w.client()
+	e := w.erase(client)
+	require.NoError(t, w.runner.Round(t.Context(), func() bool { return false }))
+	require.Nil(t, apptest.Must(w.erasing.Erasure(t.Context(), e.ID))(t).StartedAt, "only the leader works")
+	w.rounds(e)
+	require.Contains(t, w.removed.jobs, waiting, "its task is removed from the queue")
+	_, err := w.store.Job(t.Context(), client, waiting)
+	require.Error(t, err)
 }

@@ -2,141 +2,116 @@ package jobs
 
 import (
 	"context"
-	"log/slog"
-	"slices"
-	"sync"
+	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/forgerun/forgerun/app"
-	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
 
-const (
-	// admissionWait is how long a submission should wait for storage at most.
-	admissionWait = time.Second
-	// admissionMemory is for how many of these times what was accepted counts. While many clients connect at once little
-	// is accepted for a few seconds; a bound that followed would have most of them refused, and they would
-	// come again at once: on a machine that is busy refusing, little is accepted.
-	admissionMemory = 10
-	// AdmissionFloor is how many jobs may wait however slow storage is: a burst is
-	// taken, and group commit always has enough to fill its statements.
-	AdmissionFloor = 4096
-	// BatchAdmissionFloor is the same of batches, of which few are stored at once.
-	BatchAdmissionFloor = 64
-	// refusalInterval is the time between two log lines of refusals.
-	refusalInterval = time.Second
-)
-
-// errTooManyWait costs nothing to make: under overload it is the usual answer.
-var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second,
-	Detail: "More submissions wait to be stored than the server can store in time. This one was not looked at; repeat it after Retry-After."}
-
-// Admission bounds how many submissions wait inside a process at once. It goes
-// by Little's law: what waits for a time is what comes in that time, so when no
-// more may wait than were accepted in the best of the last ten seconds, no request waits much longer
-// than a second. What is above is refused at once, which costs less than to store it,
-// instead of being answered when its client has given up.
-//
-// The bound follows what storage does: it falls to a floor while storage stands
-// still, and rises again with the first submissions that are accepted. It is not
-// changed by submissions that are not valid, however many there are.
+// Admission is what limits the submissions of clients.
 type Admission struct {
-	floor int
-	clock app.Clock
-	log   *slog.Logger
-
-	mu      sync.Mutex
-	waiting int
-	began   time.Time            // of the present interval of admissionWait
-	served  [admissionMemory]int // accepted in the present interval, and in those before it
-	refused int                  // since the last log line
-	logged  time.Time            // when that was
+	Pauses          func() job.Pauses // what operators have stopped, as this process knows it
+	Capacity        *Capacity
+	Storage         DailyStorage
+	ProvenCallbacks bool // a callback must lead to the origin of a proven webhook
 }
 
-// NewAdmission makes a bound, of floor at least. clock is time.Now if nil.
-func NewAdmission(floor int, clock app.Clock, registry prometheus.Registerer, log *slog.Logger) *Admission {
-	if clock == nil {
-		clock = time.Now
+// DailyStorage counts what the jobs of a client store in a day, in units of job.WeightUnit.
+type DailyStorage interface {
+	AllowUnits(ctx context.Context, client job.ID, units int) job.Allowance
+}
+
+// drainedRetry is the Retry-After of submissions that operators have stopped for an unknown time.
+const drainedRetry = 10 * time.Second
+
+// admit decides whether a client's jobs may be stored now: all of them or none. It asks in this order whether operators have
+// stopped such jobs, whether there is room for them, and whether the client may store that much today. The jobs get the lease
+// of their room, and the caller ends the reservation.
+func (s *Service) admit(ctx context.Context, client job.ID, jobs []job.Job) (*reservation, error) {
+	if s.Admission == nil {
+		return nil, nil
 	}
-	a := &Admission{floor: floor, clock: clock, log: log}
-	in := telemetry.In(registry)
-	in.GaugeFunc("submissions_waiting", "Submissions that are being stored or wait for it in this process.", func() float64 {
-		waiting, _ := a.look()
-		return float64(waiting)
-	})
-	in.GaugeFunc("submissions_waiting_limit", "Submissions that may wait in this process; what comes on top is refused.", func() float64 {
-		_, limit := a.look()
-		return float64(limit)
-	})
-	return a
+	pauses := s.Admission.Pauses()
+	for i := range jobs {
+		if p := pauses.Refuses(jobs[i].WorkKind, client); p != nil {
+			return nil, drained(p)
+		}
+	}
+	room, err := s.Admission.reserve(ctx, client, loadOf(jobs))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.allowStorage(ctx, client, jobs); err != nil {
+		room.end(ctx, false, nil)
+		return nil, err
+	}
+	for i := range jobs {
+		jobs[i].Lease = room.leased()
+	}
+	return room, nil
 }
 
-func (a *Admission) look() (waiting, limit int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.turn(a.clock())
-	return a.waiting, a.limit()
+// drained is the refusal of jobs that operators have stopped taking.
+func drained(p *job.Pause) error {
+	of := map[job.PauseScope]string{
+		job.PauseAll: "jobs", job.PauseKind: "jobs of the work kind " + p.Target, job.PauseClient: "jobs of this client",
+	}[p.Scope]
+	return &job.Error{Code: job.CodeQueueFull, RetryAfter: drainedRetry,
+		Detail: "The operator has stopped taking " + of + " for now. Nothing was accepted; what was accepted before is run."}
 }
 
-// Full refuses a submission whose body has not come yet, if too many wait.
-func (a *Admission) Full() error { return a.admit(0) }
+// reserve takes room in the limits of active and queued jobs; nil without an Admission.
+func (a *Admission) reserve(ctx context.Context, client job.ID, jobs job.Load) (*reservation, error) {
+	if a == nil {
+		return nil, nil
+	}
+	return a.Capacity.reserve(ctx, client, jobs)
+}
 
-// Enter admits a submission, or refuses it with an error. One that was admitted
-// must Leave.
-func (a *Admission) Enter() error { return a.admit(1) }
-
-func (a *Admission) admit(entering int) error {
-	a.mu.Lock()
-	now := a.clock()
-	a.turn(now)
-	limit := a.limit()
-	if a.waiting < limit {
-		a.waiting += entering
-		a.mu.Unlock()
+// allowStorage counts the weight of a client's jobs, or refuses them if there is no room for them today.
+func (s *Service) allowStorage(ctx context.Context, client job.ID, jobs []job.Job) error {
+	weight := 0
+	for i := range jobs {
+		weight += jobs[i].Weight(s.receivers(client, jobs[i].Callback))
+	}
+	if weight == 0 {
 		return nil
 	}
-	a.refused++
-	waiting, refused := a.waiting, 0
-	if now.Sub(a.logged) >= refusalInterval {
-		refused, a.refused, a.logged = a.refused, 0, now
+	a := s.Admission.Storage.AllowUnits(ctx, client, weight)
+	if a.OK {
+		return nil
 	}
-	a.mu.Unlock()
-	if refused > 0 {
-		a.log.LogAttrs(context.Background(), slog.LevelWarn, "submissions refused: too many wait",
-			slog.String("action", "admit"), slog.String("error_code", string(errTooManyWait.Code)),
-			slog.String("error_message", errTooManyWait.Detail),
-			slog.Int("refused", refused), slog.Int("waiting", waiting), slog.Int("limit", limit))
-	}
-	return errTooManyWait
+	return &job.Error{Code: job.CodeRateLimited, RetryAfter: a.RetryAfter, Detail: fmt.Sprintf(
+		"The jobs of this client may bring %d MiB a day, of params and results beyond 16 KiB and of events that they emit, each 16 KiB at "+
+			"least in each attempt, of deliveries to more than one receiver, 16 KiB for each two, and of what receivers answer. "+
+			"There is no room for the %d KiB of this submission. Nothing was accepted.",
+		a.Limit*job.WeightUnit>>20, weight*job.WeightUnit>>10)}
 }
 
-// Leave ends the wait of a submission that was admitted. accepted says whether
-// it is stored.
-func (a *Admission) Leave(accepted bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.turn(a.clock())
-	a.waiting--
-	if accepted {
-		a.served[0]++
+// receivers returns the number of receivers of a job's events.
+func (s *Service) receivers(client job.ID, callback string) int {
+	n := s.Receivers(client)
+	if callback != "" {
+		n++
 	}
+	return n
 }
 
-// limit is how many may wait now.
-func (a *Admission) limit() int { return max(a.floor, slices.Max(a.served[:])) }
-
-// turn begins a new interval when the present one is over.
-func (a *Admission) turn(now time.Time) {
-	passed := now.Sub(a.began)
-	if passed < admissionWait {
-		return
-	}
-	a.began = now
-	for range min(passed/admissionWait, admissionMemory) {
-		copy(a.served[1:], a.served[:])
-		a.served[0] = 0
-	}
+// Deliveries returns how many deliveries the events make that a job may emit, in all of its attempts.
+func (s *Service) Deliveries(r *job.Request) int {
+	return r.Emitted(s.cfg.MaxAttempts) * s.receivers(r.ClientID, r.Callback)
 }
+
+// loadOf returns the room that jobs take. A deferred job is active, but not yet queued.
+func loadOf(jobs []job.Job) (sum job.Load) {
+	for i := range jobs {
+		sum.Active++
+		if jobs[i].ExecutionAt == nil {
+			sum.Queued++
+		}
+	}
+	return sum
+}
+
+// oneQueued is the room that the next attempt of a job takes.
+var oneQueued = job.Load{Active: 1, Queued: 1}

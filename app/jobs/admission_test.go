@@ -1,167 +1,95 @@
 package jobs
 
 import (
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
-func newAdmission() (*Admission, *prometheus.Registry, *testkit.Output) {
-	log, registry := &testkit.Output{}, prometheus.NewRegistry()
-	return NewAdmission(AdmissionFloor, nil, registry, slog.New(slog.NewJSONHandler(log, nil))), registry, log
-}
-
-// enter sends in n submissions at once and gives how many were admitted.
-func enter(a *Admission, n int) (admitted int) {
-	for range n {
-		if a.Enter() == nil {
-			admitted++
-		}
+func TestDrainedSubmissionsAreRefused(t *testing.T) {
+	w := newWorld(t)
+	first := w.submit(w.Service, withKey("key"))
+	client := apptest.ClientA.String()
+	for _, p := range []job.Pause{
+		{Scope: job.PauseAll}, {Scope: job.PauseClient, Target: client}, {Scope: job.PauseKind, Target: string(job.SuccessFast)},
+	} {
+		p.Mode = job.ModeDrain
+		w.pauses = job.Pauses{p}
+		refusal := w.refused(w.Service)
+		require.Equal(t, job.CodeQueueFull, refusal.Code, "%+v", p)
+		require.Contains(t, refusal.Detail, "The operator has stopped taking")
+		_, _, err := w.SubmitBatch(t.Context(), newBatchRequest(newRequest(ofKind(job.RunsLong)), newRequest()))
+		require.Equal(t, job.CodeQueueFull, job.CodeOf(err), "%+v", p)
+		_, err = NewScheduled(w.Service).Trigger(t.Context(), app.NewID(), newRequest())
+		require.Equal(t, job.CodeQueueFull, job.CodeOf(err), "%+v", p)
+		require.Equal(t, first.JobID, w.submit(w.Service, withKey("key")).JobID, "it was accepted before")
 	}
-	return admitted
-}
-
-func leave(a *Admission, n int) {
-	for range n {
-		a.Leave(true)
+	for _, p := range []job.Pause{
+		{Scope: job.PauseAll, Mode: job.ModePause}, {Scope: job.PauseWorker, Target: client, Mode: job.ModeDrain},
+		{Scope: job.PauseKind, Target: string(job.FailImmediate), Mode: job.ModeDrain},
+	} {
+		w.pauses = job.Pauses{p}
+		w.submit(w.Service)
 	}
+	require.Equal(t, 4, w.active())
 }
 
-func TestAdmissionRefusesWhatIsAboveItsBound(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		a, registry, log := newAdmission()
-		for range 10_000 { // bodies that are not valid are answered quickly, and raise nothing
-			require.NoError(t, a.Enter())
-			a.Leave(false)
-		}
-		require.Empty(t, log.Lines(t, nil))
-		require.Equal(t, AdmissionFloor, enter(a, AdmissionFloor+1))
-		var refusal *job.Error
-		require.ErrorAs(t, a.Enter(), &refusal)
-		require.Equal(t, job.CodeQueueFull, refusal.Code)
-		require.Positive(t, refusal.RetryAfter)
-		leave(a, 1)
-		require.NoError(t, a.Enter(), "there is room again at once")
-		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP submissions_waiting Submissions that are being stored or wait for it in this process.
-# TYPE submissions_waiting gauge
-submissions_waiting 4096
-# HELP submissions_waiting_limit Submissions that may wait in this process; what comes on top is refused.
-# TYPE submissions_waiting_limit gauge
-submissions_waiting_limit 4096
-`)))
+// A submission that the daily storage refuses gives its room back.
+func TestFullDailyStorageRefuses(t *testing.T) {
+	w := newWorld(t)
+	large := func(r *job.Request) { r.Params = []byte(`{"a":"` + strings.Repeat("x", 64<<10) + `"}`) }
+	w.day.full = true
+	refusal := w.refused(w.Service, large)
+	require.Equal(t, job.CodeRateLimited, refusal.Code)
+	require.Equal(t, time.Hour, refusal.RetryAfter)
+	w.nothingDone()
+	require.Zero(t, w.Admission.Capacity.lease.used)
+	w.submit(w.Service)
+}
 
-		a, _, log = newAdmission()
-		for range 3 { // bursts, one after the other, whatever went before
-			require.Equal(t, AdmissionFloor, enter(a, AdmissionFloor))
-			leave(a, AdmissionFloor)
-		}
-		require.Empty(t, log.Lines(t, nil))
-		var group sync.WaitGroup
-		for range 10 {
-			group.Go(func() { leave(a, enter(a, 1000)) })
-		}
-		group.Wait()
-		waiting, _ := a.look()
-		require.Zero(t, waiting)
+func TestRefusalForLimitsTellsWhenToRetry(t *testing.T) {
+	w := newWorld(t)
+	w.limit(w.Service, oneClient(0, 0))
+	full := w.refused(w.Service, withKey("k"))
+	require.Equal(t, job.CodeQueueFull, full.Code)
+	require.Equal(t, capacityInterval, full.RetryAfter)
+	w.nothingDone()
+	w.limit(w.Service, oneClient(2, 1))
+	w.submit(w.Service)
+	require.Equal(t, job.CodeQueueFull, w.refused(w.Service).Code)
+	testkit.Eventually(t, "a job that is not queued yet is accepted", func() bool {
+		return second(w.Submit(t.Context(), newRequest(deferred(time.Hour)))) == nil
 	})
+	require.Equal(t, job.CodeQueueFull, w.refused(w.Service, deferred(time.Hour)).Code, "but it is active")
 }
 
-// fastStore takes submissions at a rate that can be changed.
-type fastStore struct {
-	admission *Admission
-	perTick   int
-	waiting   []time.Time // since when
-	longest   time.Duration
-}
-
-const serveTick = 5 * time.Millisecond
-
-// serve lets time pass while offered submissions come in each tick, and gives
-// how many were accepted and refused.
-func (s *fastStore) serve(d time.Duration, offered int) (accepted, refused int) {
-	for began := time.Now(); time.Since(began) < d; {
-		for range offered {
-			if s.admission.Enter() != nil {
-				refused++
-				continue
-			}
-			s.waiting = append(s.waiting, time.Now())
-		}
-		time.Sleep(serveTick)
-		n := min(s.perTick, len(s.waiting))
-		for _, since := range s.waiting[:n] {
-			s.longest = max(s.longest, time.Since(since))
-			s.admission.Leave(true)
-		}
-		s.waiting = s.waiting[n:]
-		accepted += n
+func TestOneClientCannotTakeAll(t *testing.T) {
+	w := newWorld(t)
+	other := w.service(0) // another process
+	w.limit(w.Service, shared(20, 5))
+	w.limit(other, shared(20, 5))
+	for range 5 {
+		w.submit(w.Service, deferred(time.Hour))
 	}
-	return accepted, refused
-}
+	full := w.refused(w.Service)
+	require.Equal(t, job.CodeQueueFull, full.Code)
+	require.Contains(t, full.Detail, "one client may have 5 jobs that are not final")
+	w.submit(w.Service, of(apptest.ClientB)) // there is room for others
 
-// Promise: patterns Queue Integration
-func TestAdmissionUnderOverload(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		a, _, _ := newAdmission()
-		s := &fastStore{admission: a, perTick: 40} // 8,000 a second
-		_, refused := s.serve(2*time.Second, 39)
-		require.Zero(t, refused, "below what storage takes nobody is refused")
+	require.NoError(t, w.Admission.Capacity.Renew(t.Context()))
+	require.NoError(t, other.Admission.Capacity.Renew(t.Context()))
+	_ = w.refused(other) // it knows what the first process accepted
+	w.submit(other, of(apptest.ClientB))
 
-		accepted, refused := s.serve(10*time.Second, 80) // twice of what it takes
-		require.GreaterOrEqual(t, accepted, 79_000, "storage is kept busy")
-		require.Greater(t, refused, 70_000)
-		require.Less(t, s.longest, 2*admissionWait, "the accepted ones wait for a bounded time")
-
-		s.serve(admissionWait, 0)
-		s.longest = 0
-		_, refused = s.serve(2*time.Second, 39)
-		require.Zero(t, refused, "when the load falls, everybody is welcome at once")
-		require.Less(t, s.longest, 2*serveTick)
-	})
-}
-
-// Many clients that connect at once leave little time for storing. If the bound followed, they would be refused, come again,
-// and leave even less.
-func TestAdmissionRemembersWhatStorageCanDo(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		a, _, _ := newAdmission()
-		s := &fastStore{admission: a, perTick: 80} // 16,000 a second
-		s.serve(2*time.Second, 75)
-		s.perTick = 10
-		_, refused := s.serve(5*time.Second, 20) // 10,000 wait in the end
-		require.Zero(t, refused)
-
-		_, refused = s.serve((admissionMemory-3)*time.Second, 10)
-		require.NotZero(t, refused, "in the end it is what storage takes")
-	})
-}
-
-func TestAdmissionWhileStorageStandsStill(t *testing.T) {
-	apptest.Bubble(t, func(t *testing.T) {
-		a, _, log := newAdmission()
-		s := &fastStore{admission: a, perTick: 80} // 16,000 a second
-		s.serve(time.Second, 75)
-		s.perTick = 0
-		_, refused := s.serve(3*time.Second, 75)
-		require.LessOrEqual(t, len(s.waiting), 80*int(admissionWait/serveTick), "no heap of waiters")
-		require.Greater(t, refused, 29_000)
-		lines := log.Lines(t, map[string]any{"level": "WARN", "action": "admit", "error_code": "RFA_EXEC_QUEUE_FULL"})
-		require.Contains(t, []int{2, 3, 4}, len(lines), "the log tells of it and is not full of it")
-
-		s.perTick = 80
-		s.serve(admissionWait, 75)
-		_, refused = s.serve(time.Second, 75)
-		require.Zero(t, refused, "as soon as storage goes on, so does the service")
-	})
+	w.limit(w.Service, Limits{Active: 20, Queued: 20, ClientActive: 9, ClientQueued: 1})
+	w.submit(w.Service)
+	require.Contains(t, w.refused(w.Service).Detail, "one client may have 1 jobs in QUEUED")
+	w.submit(w.Service, deferred(time.Hour)) // it is not queued yet
 }

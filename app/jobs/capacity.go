@@ -12,50 +12,42 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
-
-// HeadroomStore is the ledger of headroom, and counts what there is to do and who can do it.
-type HeadroomStore interface {
-	// RenewLease reports what was stored under a lease and grants it room; job.ErrLeaseEnded if others were given its room.
-	RenewLease(ctx context.Context, l job.Lease) (job.Headroom, error)
-	// CloseLease leaves a lease Keep until it expires.
-	CloseLease(ctx context.Context, l job.Lease) error
-	Load(ctx context.Context, limit int) (job.Counted, error)
-	// LoadByClient counts the jobs of each client that has more than few.
-	LoadByClient(ctx context.Context, limit, few int) (map[job.ID]job.Load, error)
-	LiveWorkers(ctx context.Context) (int, error)
-}
 
 const (
 	// capacityInterval is the time between two renewals of a lease.
 	capacityInterval = time.Second
-	// leaseExpiry is how long a lease lasts by Postgres' clock, and leaseUse how long this process uses it by its own: it stops
-	// before others may take the room. The row of the lease guards against a process that was paused in between.
+	// A lease lasts for leaseExpiry by Postgres' clock. The process uses it for leaseUse by its own clock: it stops before others
+	// may take the room. The row of the lease guards against a process that was paused in between.
 	leaseExpiry = 5 * time.Second
 	leaseUse    = 3 * time.Second
-	// fullPause is how long requests are refused without a look at the ledger after it had no room.
+	// fullPause is how long requests are refused without a renewal after the ledger had no room.
 	fullPause = 100 * time.Millisecond
 
-	// Counting a million jobs takes 0.1 s or more. The ledger's bound holds without a count, but only a count shows the
-	// room that jobs gave back.
-	countShare = 100     // a count rests for so many times as long as it took: 1 % of a core
+	// Counting a million jobs takes 0.1 s or more. The ledger's bound holds without a count, but only a count finds the
+	// room of jobs that have ended.
+	countShare = 100     // pause after a count, in times of its duration: 1 % of a core
 	nearShare  = 10      // the same while room is short
 	fewJobs    = 100_000 // quickly counted
 	maxRate    = 50_000  // jobs a second that all other processes together may accept
 )
 
-// Capacity keeps the number of active and of queued jobs below the configured limits (section 17). The limits of all jobs hold over all
+// Capacity keeps the number of active and of queued jobs below the limits (section 17). The limits of all jobs hold over all
 // processes: each stores jobs only under a lease of headroom, and the jobs and leases together never exceed the limits. The shares
-// of clients are exact within a process, and a second old or so for the jobs of others. Capacity also knows how many workers there are.
+// of clients are exact within a process; what other processes stored counts about a second later. Capacity also counts the
+// live workers.
 type Capacity struct {
 	limit   job.Load
-	store   HeadroomStore
+	store   *repo.Store
+	clock   app.Clock
 	log     *slog.Logger
 	process job.ID
 
 	mu        sync.Mutex
 	lease     *lease
 	need      job.Load  // largest request that waits for room
+	needed    job.Load  // the same when the last renewal was asked for
 	short     bool      // the last grant was less than wanted
 	again     time.Time // requests without room are refused before this
 	refusal   error     // their answer
@@ -67,7 +59,7 @@ type Capacity struct {
 	waiting  singleflight.Group // requests that wait for a renewal
 	renewing sync.Mutex         // guards the following
 
-	mine      job.Load      // what the latest count took for stored by this process, and not reported
+	mine      job.Load      // stored by this process and not reported when the latest count began
 	countedAt time.Time     // when the latest count began; zero before the first one
 	took      time.Duration // duration of that count
 	failed    bool
@@ -81,10 +73,10 @@ type clientLoad struct {
 	jobs   job.Load
 }
 
-// NewCapacity makes the limits; Run keeps a lease. Without Run a lease is taken with the first reservation, and ends when it is not used.
-func NewCapacity(limits Limits, store HeadroomStore, log *slog.Logger) *Capacity {
+// NewCapacity makes a Capacity; Run keeps its lease. Without Run, a reservation takes a lease, which ends when it is not used.
+func NewCapacity(limits Limits, store *repo.Store, log *slog.Logger) *Capacity {
 	return &Capacity{
-		limit: job.Load{Active: limits.Active, Queued: limits.Queued}, shares: newShares(limits), store: store, log: log,
+		limit: job.Load{Active: limits.Active, Queued: limits.Queued}, shares: newShares(limits), store: store, clock: time.Now, log: log,
 		process: app.NewID(), lease: newLease(), processes: 1, workers: unknownWorkers,
 	}
 }
@@ -94,37 +86,37 @@ var errFull = &job.Error{Code: job.CodeQueueFull, RetryAfter: capacityInterval,
 
 // reserve takes room for all jobs of a request of a client, or for none. It may wait for a renewal of the lease.
 func (c *Capacity) reserve(ctx context.Context, client job.ID, jobs job.Load) (*reservation, error) {
-	if c == nil {
-		return nil, nil
-	}
 	for {
-		c.mu.Lock()
-		if err := c.shares.refusal(client, jobs); err != nil {
-			c.mu.Unlock()
-			return nil, err
+		if r, err := c.take(clientLoad{client, jobs}); r != nil || err != nil {
+			return r, err
 		}
-		now := time.Now()
-		if c.lease.take(now, jobs) {
-			r := &reservation{c: c, lease: c.lease, clientLoad: clientLoad{client, jobs}}
-			c.shares.add(client, jobs, 1)
-			c.mu.Unlock()
-			return r, nil
-		}
-		if now.Before(c.again) {
-			err := c.refusal
-			c.mu.Unlock()
-			return nil, err
-		}
-		c.need = c.need.Max(jobs)
-		c.mu.Unlock()
 		renewed := c.waiting.DoChan("", func() (any, error) { return nil, c.renew(context.Background()) })
 		select {
-		case <-renewed: // an error refuses those that still find no room
+		case <-renewed: // after an error, take refuses
 		case <-ctx.Done():
 			return nil, &job.Error{Code: job.CodeTimeout, RetryAfter: capacityInterval, Cause: ctx.Err(),
 				Detail: "The request waited too long for room in the limits. Nothing was accepted."}
 		}
 	}
+}
+
+// take takes room of the lease. It returns nil if the lease must be renewed first, and an error if there is no room.
+func (c *Capacity) take(l clientLoad) (*reservation, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.shares.refusal(l.client, l.jobs); err != nil {
+		return nil, err
+	}
+	now := c.clock()
+	switch {
+	case c.lease.take(now, l.jobs):
+		c.shares.add(l.client, l.jobs, 1)
+		return &reservation{c: c, lease: c.lease, clientLoad: l}, nil
+	case now.Before(c.again):
+		return nil, c.refusal
+	}
+	c.need = c.need.Max(l.jobs)
+	return nil, nil
 }
 
 // Processes returns the number of processes that take submissions.
@@ -134,7 +126,7 @@ func (c *Capacity) Processes() int {
 	return c.processes
 }
 
-// liveWorkers is how many workers were alive a second ago or so.
+// liveWorkers returns the number of workers that were alive a second ago or so.
 func (c *Capacity) liveWorkers() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +140,7 @@ func (c *Capacity) Run(ctx context.Context) {
 	})
 	c.renewing.Lock()
 	defer c.renewing.Unlock()
-	_ = c.close(context.WithoutCancel(ctx)) // otherwise it expires
+	_ = c.close(context.WithoutCancel(ctx)) // if that fails, the lease expires
 }
 
 // Renew renews the lease, and counts if it is time to.
@@ -161,10 +153,10 @@ func (c *Capacity) renew(ctx context.Context) error {
 	c.renewing.Lock()
 	defer c.renewing.Unlock()
 	c.mu.Lock()
-	doubtful := c.lease.doubts > 0
+	unknown := c.lease.unknown > 0
 	c.mu.Unlock()
-	if doubtful {
-		_ = c.close(ctx) // otherwise it expires with all that it had
+	if unknown {
+		_ = c.close(ctx) // if that fails, the lease expires
 	}
 	counted, uncounted := c.count(ctx)
 	err := c.request(ctx, counted)
@@ -177,32 +169,40 @@ func (c *Capacity) renew(ctx context.Context) error {
 
 // request renews the lease in the ledger.
 func (c *Capacity) request(ctx context.Context, counted *job.Counted) error {
-	c.mu.Lock()
-	need := c.need
-	c.need = job.Load{}
-	l := c.lease
-	ask := l.ask(need)
-	c.mu.Unlock()
+	ask := c.ask()
 	ask.Process, ask.Limit, ask.Counted, ask.Expiry = c.process, c.limit, counted, leaseExpiry
-	began := time.Now()
-	h, err := c.store.RenewLease(ctx, ask)
+	sent := c.clock()
+	granted, err := c.store.RenewLease(ctx, ask)
+	c.answered(ask, sent, granted, err)
+	return err
+}
+
+func (c *Capacity) ask() job.Lease {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.needed, c.need = c.need, job.Load{}
+	return c.lease.ask(c.needed)
+}
+
+// answered takes the answer to a request for a renewal.
+func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
-		c.again, c.refusal = time.Now().Add(fullPause), err
-		return err
+		c.again, c.refusal = c.clock().Add(fullPause), err
+		return
 	}
-	l.granted(began, ask, h.Granted)
+	l := c.lease
+	l.granted(sent, ask, h.Granted)
 	c.processes, c.again, c.short = h.Processes, time.Time{}, !ask.Want.Within(h.Granted)
 	// A count during which this process stored jobs may have counted them twice. Then the next renewal tells.
-	sure := counted == nil || (ask.Stored == c.mine && l.used == job.Load{})
-	if sure && !l.used.Plus(need, 1).Within(l.size) {
-		c.again, c.refusal = time.Now().Add(max(fullPause, nearShare*c.took)), errFull
+	sure := ask.Counted == nil || (ask.Stored == c.mine && l.used == job.Load{})
+	if sure && !l.used.Plus(c.needed, 1).Within(l.size) {
+		c.again, c.refusal = c.clock().Add(max(fullPause, nearShare*c.took)), errFull
 	}
-	return nil
 }
 
-// close leaves the lease to the jobs whose end is not known, and begins a new one.
+// close leaves the lease to the jobs that may or may not be stored, and begins a new one.
 func (c *Capacity) close(ctx context.Context) error {
 	c.mu.Lock()
 	l := c.lease
@@ -225,39 +225,48 @@ func (c *Capacity) replaceLease() {
 
 // due reports whether it is time to count.
 func (c *Capacity) due(now time.Time) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	age := now.Sub(c.countedAt)
 	switch {
 	case age >= countShare*c.took:
 		return true
-	case c.failed: // as seldom, whatever it would have shown
+	case c.failed: // as seldom as if it had shown room
 		return false
 	default:
 		return age >= nearShare*c.took && (c.short || c.shares.mayBeFull(age))
 	}
 }
 
-// count counts the jobs, in all and by client if that may matter; nil if it is not time to or fails. The jobs that were accepted before the
-// count began are in it.
+// count counts the jobs, in all and by client if that may matter; nil if it is not time to.
 func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
-	began := time.Now()
-	if !c.due(began) {
+	began := c.clock()
+	before, due := c.beginCount(began)
+	if !due {
 		return nil, nil
 	}
-	c.mu.Lock()
-	before := len(c.accepted)
-	c.mine = c.lease.report.Plus(c.lease.stored, 1)
-	c.mu.Unlock()
 	limit := max(c.limit.Active, c.limit.Queued)
 	counted, err := c.store.Load(ctx, limit)
 	var byClient map[job.ID]job.Load
 	if err == nil && c.shares.mayMatter(counted.Jobs) {
 		byClient, err = c.store.LoadByClient(ctx, limit, c.shares.few)
 	}
+	return c.endCount(began, before, counted, byClient, err)
+}
+
+// beginCount reports whether it is time to count. The count will have the first before of c.accepted.
+func (c *Capacity) beginCount(now time.Time) (before int, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.countedAt, c.took, c.failed = began, time.Since(began), err != nil
+	c.mine = c.lease.report.Plus(c.lease.stored, 1)
+	return len(c.accepted), c.due(now)
+}
+
+// endCount takes a count that began at the given time.
+func (c *Capacity) endCount(
+	began time.Time, before int, counted job.Counted, byClient map[job.ID]job.Load, err error,
+) (*job.Counted, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.countedAt, c.took, c.failed = began, c.clock().Sub(began), err != nil
 	if err != nil {
 		return nil, err
 	}

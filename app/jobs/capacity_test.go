@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -9,188 +8,175 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
-// oneClient lets one client have all.
-func oneClient(active, queued int) Limits {
-	return Limits{Active: active, Queued: queued, ClientActive: active, ClientQueued: queued}
-}
-
-// shared gives each client a part of all.
-func shared(all, share int) Limits {
-	return Limits{Active: all, Queued: all, ClientActive: share, ClientQueued: share, ClientRate: 6000}
+// flood submits n jobs at once and returns how many were accepted and refused.
+func (w *world) flood(s *Service, n int) (accepted, refused int64) {
+	var yes, no atomic.Int64
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			switch _, err := s.Submit(w.T.Context(), newRequest()); {
+			case err == nil:
+				yes.Add(1)
+			case job.CodeOf(err) == job.CodeQueueFull:
+				no.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	return yes.Load(), no.Load()
 }
 
 // Promise: contract 17
 func TestLimitsAreExactWithinAProcess(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldJobs) {
-		const limit = 25
-		s := w.service(limit)
-		w.Background(s.deps.Capacity.Run)
-		var accepted, refused atomic.Int64
-		flood := func() {
-			var all sync.WaitGroup
-			for range 200 {
-				all.Go(func() {
-					_, err := s.Submit(context.Background(), newRequest())
-					switch {
-					case err == nil:
-						accepted.Add(1)
-					case job.CodeOf(err) == job.CodeQueueFull:
-						refused.Add(1)
-					}
-				})
-			}
-			all.Wait()
-		}
-		flood()
-		require.Equal(t, []int64{limit, 200 - limit}, []int64{accepted.Load(), refused.Load()})
-		for range 5 { // and however often it is counted
-			apptest.Pass(capacityInterval)
-			flood()
-			require.Len(t, w.Store.Rows, limit)
-		}
-
-		ended := 0
-		for id := range w.Store.Rows {
-			if ended++; ended <= 7 {
-				w.Store.Change(id, func(r *apptest.Row) { w.Store.Move(r, job.Canceled) })
-			}
-		}
-		apptest.Pass(capacityInterval)
-		flood()
-		require.Len(t, w.Store.Rows, limit+7)
+	w := newWorld(t)
+	const limit = 25
+	w.limit(w.Service, oneClient(limit, limit))
+	accepted, refused := w.flood(w.Service, 200)
+	require.Equal(t, []int64{limit, 200 - limit}, []int64{accepted, refused})
+	for range 3 { // and however often it is counted
+		require.NoError(t, w.Admission.Capacity.Renew(t.Context()))
+		w.flood(w.Service, 50)
+		require.Equal(t, limit, w.active())
+	}
+	canceled, _, err := w.CancelClient(t.Context(), apptest.ClientA)
+	require.NoError(t, err)
+	require.Equal(t, limit, canceled)
+	testkit.Eventually(t, "jobs that have ended give room", func() bool {
+		w.flood(w.Service, 50)
+		return w.active() == limit
 	})
 }
 
-// A job that is stored while storage counts may be in the count or not; it
-// must be counted here until a count that began later.
+// A job that is stored while storage counts may be in the count or not; it is counted here until a count that began later.
 func TestLimitsHoldWhileStorageCounts(t *testing.T) {
-	serving(t, func(t *testing.T, w *worldJobs, s *Service) {
-		w.Store.Hook("Load", apptest.Hook{Before: apptest.Slow(300 * time.Millisecond), After: apptest.Slow(300 * time.Millisecond)})
-		w.Store.Hook("InsertJob", apptest.Hook{Before: apptest.Slow(70 * time.Millisecond), After: apptest.Slow(70 * time.Millisecond)})
-		w.Background(s.deps.Capacity.Run)
+	w := newWorld(t)
+	c := w.Admission.Capacity
+	submitted := 0
+	submit := func() {
+		for range 2 {
+			if second(w.Submit(t.Context(), newRequest())) == nil {
+				submitted++
+			}
+		}
+		require.LessOrEqual(t, w.active(), 10)
+	}
+	for range 3 {
+		began := c.clock()
+		before, _ := c.beginCount(began)
+		submit()
+		counted := apptest.Must(w.store.Load(t.Context(), 1000))(t)
+		submit()
+		known := apptest.Must(c.endCount(began, before, counted, nil, nil))(t)
+		submit()
+		require.NoError(t, c.request(t.Context(), known))
+		submit()
+	}
+	testkit.Eventually(t, "all room is used", func() bool { submit(); return w.active() == 10 })
+	require.Equal(t, 10, submitted)
+}
+
+// Two processes never exceed the limit together, although answers of storage are lost and nobody knows what was stored.
+//
+// Promise: contract 17
+func TestTwoProcessesNeverExceedTheLimit(t *testing.T) {
+	w := newWorld(t)
+	const limit = 30
+	services := []*Service{w.service(limit), w.service(limit)}
+	unknown := &job.Error{Code: job.CodeStorageUnavailable}
+	for round := range 20 {
 		var all sync.WaitGroup
-		for range 200 {
-			all.Go(func() { _, _ = s.Submit(context.Background(), newRequest()) })
-			apptest.Pass(20 * time.Millisecond)
-			w.Store.Update(func() { require.LessOrEqual(t, len(w.Store.Rows), 10) })
+		for _, s := range services {
+			all.Go(func() {
+				for range 3 {
+					_, _ = s.Submit(t.Context(), newRequest())
+					_, _, _ = s.SubmitBatch(t.Context(), newBatchRequest(newRequests(2)...))
+				}
+				// A job is stored, but the answer is lost.
+				j, _, _ := s.define(newRequest(), time.Now(), nil)
+				jobs := []job.Job{j}
+				if room, err := s.admit(t.Context(), j.ClientID, jobs); err == nil {
+					_, _ = s.Store.InsertJob(t.Context(), job.Submission{Job: jobs[0]})
+					room.end(t.Context(), false, unknown)
+				}
+				// A renewal is done, but the answer is lost.
+				c := s.Admission.Capacity
+				c.renewing.Lock()
+				ask := c.ask()
+				ask.Process, ask.Limit, ask.Expiry = c.process, c.limit, leaseExpiry
+				_, err := s.Store.RenewLease(t.Context(), ask)
+				c.renewing.Unlock()
+				require.True(t, err == nil || job.CodeOf(err) == job.CodeStorageUnavailable)
+			})
 		}
 		all.Wait()
-		require.Len(t, w.Store.Rows, 10)
-		apptest.Pass(3 * time.Second)
-		require.Zero(t, s.deps.Capacity.lease.used, "all are in the count")
-		require.Equal(t, job.Load{Active: 10, Queued: 10}, w.Store.ledger.bound)
+		require.LessOrEqual(t, w.active(), limit)
+		if round%5 == 0 {
+			require.NoError(t, second(services[0].Store.CancelAll(t.Context(), apptest.ClientA,
+				apptest.Must(w.store.UnfinishedJobs(t.Context(), apptest.ClientA, 10))(t))))
+		}
+	}
+	testkit.Eventually(t, "no room is lost", func() bool {
+		for _, s := range services {
+			w.flood(s, 3)
+		}
+		require.LessOrEqual(t, w.active(), limit)
+		return w.active() == limit
 	})
 }
 
-func TestRefusalForLimitsTellsWhenToRetry(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldJobs) {
-		full := w.refused(w.service(0), withKey("k"))
-		require.Equal(t, job.CodeQueueFull, full.Code)
-		require.Equal(t, capacityInterval, full.RetryAfter)
-		w.nothingDone()
-
-		s := w.service(2)
-		s.deps.Capacity.limit.Queued = 1
-		w.submit(s)
-		require.Equal(t, job.CodeQueueFull, w.refused(s).Code)
-		w.submit(s, deferred(time.Hour)) // it is not queued yet
-		require.Equal(t, job.CodeQueueFull, w.refused(s, deferred(time.Hour)).Code, "but it is active")
-	})
-}
-
-func TestTheCountIsKeptWhileStorageIsAway(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldJobs) {
-		s := w.service(3)
-		w.Add()
-		stop := w.Background(s.deps.Capacity.Run)
-		w.Store.Hook("Load", apptest.Hook{Before: apptest.Fails(5, apptest.ErrStorage)})
-		w.submit(s)
-		w.submit(s)
-		apptest.Pass(3 * capacityInterval)
-		require.Equal(t, job.CodeQueueFull, w.refused(s).Code)
-		apptest.Pass(5 * capacityInterval)
-		require.Empty(t, s.deps.Capacity.accepted)
-		require.Equal(t, job.Load{Active: 3, Queued: 3}, w.Store.ledger.bound)
-
-		w.Store.Hook("Load", apptest.Hook{Before: apptest.Hangs})
-		apptest.Pass(capacityInterval)
-		stop() // at once, although storage hangs
-	})
-}
-
-func TestOneClientCannotTakeAll(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldJobs) {
-		s, other := w.service(0), w.service(0) // two processes
-		for _, p := range []*Service{s, other} {
-			p.deps.Capacity = NewCapacity(shared(20, 5), w.Store, w.Logger)
-			w.Background(p.deps.Capacity.Run)
-		}
-		for range 5 {
-			w.submit(s, deferred(time.Hour))
-		}
-		full := w.refused(s)
-		require.Equal(t, job.CodeQueueFull, full.Code)
-		require.Contains(t, full.Detail, "one client may have 5 jobs that are not final")
-		w.submit(s, of(apptest.ClientB)) // there is room for others
-
-		apptest.Pass(capacityInterval)
-		_ = w.refused(other) // what one process accepted, others know
-		w.submit(other, of(apptest.ClientB))
-		for range 3 {
-			apptest.Pass(capacityInterval)
-			_ = w.refused(s) // however often it is counted
-		}
-		for id := range w.Store.Rows {
-			w.Store.Change(id, func(r *apptest.Row) { w.Store.Move(r, job.Canceled) })
-		}
-		apptest.Pass(capacityInterval)
-		w.submit(s) // what has ended gives room
-		w.submit(other)
-
-		s.deps.Capacity = NewCapacity(Limits{Active: 20, Queued: 20, ClientActive: 5, ClientQueued: 4}, w.Store, w.Logger)
-		w.submit(s)
-		w.submit(s)
-		require.Contains(t, w.refused(s).Detail, "one client may have 4 jobs in QUEUED")
-		w.submit(s, deferred(time.Hour)) // it is not queued yet
-	})
-}
-
-// slowCount is a storage whose count takes its time.
-type slowCount struct {
+// simulation is a Capacity whose storage takes no new jobs, and whose counts take their time.
+type simulation struct {
+	*Capacity
+	now           time.Time
 	load          job.Load
 	has           int // jobs of the client
 	took          time.Duration
-	all, byClient atomic.Int64 // counts that were made
+	all, byClient int64 // counts that were made
 }
 
-func (s *slowCount) Load(ctx context.Context, _ int) (job.Counted, error) {
-	s.all.Add(1)
-	app.Sleep(ctx, s.took)
-	return job.Counted{Jobs: s.load}, nil
+// renew does what Renew does, without storage.
+func (s *simulation) renew() {
+	began := s.now
+	var counted *job.Counted
+	if before, due := s.beginCount(began); due {
+		s.all++
+		s.now = s.now.Add(s.took)
+		var byClient map[job.ID]job.Load
+		if s.shares.mayMatter(s.load) {
+			s.byClient++
+			s.now = s.now.Add(s.took)
+			byClient = map[job.ID]job.Load{apptest.ClientA: {Active: s.has, Queued: s.has}}
+		}
+		counted, _ = s.endCount(began, before, job.Counted{Jobs: s.load}, byClient, nil)
+	}
+	ask := s.ask()
+	ask.Counted = counted
+	s.answered(ask, s.now, job.Headroom{Granted: ask.Want.Max(ask.Keep).Min(s.limit.Plus(s.load, -1)), Processes: 1}, nil)
 }
 
-func (s *slowCount) RenewLease(_ context.Context, l job.Lease) (job.Headroom, error) {
-	return job.Headroom{Granted: l.Want.Max(l.Keep).Min(l.Limit.Plus(s.load, -1)), Processes: 1}, nil
+// submit takes room for a job, and stores it.
+func (s *simulation) submit(t *testing.T) {
+	for {
+		room, err := s.take(clientLoad{apptest.ClientA, oneQueued})
+		if room != nil {
+			room.end(t.Context(), true, nil)
+		}
+		if room != nil || err != nil {
+			return
+		}
+		s.renew()
+	}
 }
 
-func (s *slowCount) CloseLease(context.Context, job.Lease) error { return nil }
-
-func (s *slowCount) LoadByClient(ctx context.Context, _, _ int) (map[job.ID]job.Load, error) {
-	s.byClient.Add(1)
-	app.Sleep(ctx, s.took)
-	return map[job.ID]job.Load{apptest.ClientA: {Active: s.has, Queued: s.has}}, nil
-}
-
-func (s *slowCount) LiveWorkers(context.Context) (int, error) { return 1, nil }
-
-// A count of many jobs takes no more than a hundredth of the time, unless room is short. That by client is
-// made when a client may hold much, and often only while one that submits may have used up its share.
+// A count of many jobs takes no more than a hundredth of the time, unless room is short. A count by client is made
+// when a client may hold much, and often only while a client that submits may have used up its share.
 func TestCountsOfManyJobsAreFewUnlessTheyMatter(t *testing.T) {
+	t.Parallel()
 	const million, tenth, twentieth = 1_000_000, 100 * time.Millisecond, 50 * time.Millisecond
 	load := func(active, queued int) job.Load { return job.Load{Active: active, Queued: queued} }
 	share := shared(10*million, million/4)
@@ -214,96 +200,19 @@ func TestCountsOfManyJobsAreFewUnlessTheyMatter(t *testing.T) {
 		"at the end of a share":        {load(800_000, 800_000), 250_000, share, twentieth, 1, 60, 91},
 		"at its end, without requests": {load(800_000, 800_000), 250_000, share, twentieth, 0, 9, 11},
 	} {
-		apptest.Run(t, name, func(t *testing.T) {
-			w, store := newWorldJobs(t), &slowCount{load: c.load, has: c.has, took: c.took}
-			capacity := NewCapacity(c.limits, store, w.Logger)
-			w.Background(capacity.Run)
-			for range 100 {
-				for range c.accepted {
-					if room, err := capacity.reserve(t.Context(), apptest.ClientA, job.Load{Active: 1, Queued: 1}); err == nil {
-						room.end(t.Context(), true, nil)
-					}
-				}
-				apptest.Pass(time.Second)
+		s := &simulation{Capacity: NewCapacity(c.limits, nil, nil), now: time.Unix(1, 0), load: c.load, has: c.has, took: c.took}
+		s.clock = func() time.Time { return s.now }
+		for end := s.now.Add(100 * time.Second); s.now.Before(end); s.now = s.now.Add(capacityInterval) {
+			s.renew()
+			for range c.accepted {
+				s.submit(t)
 			}
-			counts := &store.all
-			if c.limits == share {
-				counts = &store.byClient
-			}
-			require.GreaterOrEqual(t, counts.Load(), c.min)
-			require.LessOrEqual(t, counts.Load(), c.max)
-		})
+		}
+		counts := s.all
+		if c.limits == share {
+			counts = s.byClient
+		}
+		require.GreaterOrEqual(t, counts, c.min, name)
+		require.LessOrEqual(t, counts, c.max, name)
 	}
-}
-
-// Two processes never exceed the limit together, although the answers of storage are lost and a process stands still.
-//
-// Promise: contract 17
-func TestTwoProcessesNeverExceedTheLimit(t *testing.T) {
-	bubble(t, func(t *testing.T, w *worldJobs) {
-		const limit = 30
-		one, two := w.service(limit), w.service(limit)
-		for _, s := range []*Service{one, two} {
-			w.Background(s.deps.Capacity.Run)
-		}
-		var unknown, lost atomic.Int64
-		w.Store.Hook("InsertJob", apptest.Hook{After: func(context.Context) error {
-			if unknown.Add(1)%7 == 0 {
-				return apptest.ErrStorage
-			}
-			return nil
-		}})
-		w.Store.Hook("RenewLease", apptest.Hook{After: func(context.Context) error {
-			if lost.Add(1)%5 == 0 {
-				return apptest.ErrStorage
-			}
-			return nil
-		}})
-		within := func() {
-			n := 0
-			w.Store.Update(func() {
-				for _, r := range w.Store.Rows {
-					if !r.State.Final() {
-						n++
-					}
-				}
-			})
-			require.LessOrEqual(t, n, limit)
-		}
-		for round := range 60 {
-			var all sync.WaitGroup
-			for _, s := range []*Service{one, two} {
-				all.Go(func() {
-					for range 3 {
-						_, _ = s.Submit(t.Context(), newRequest())
-						_, _, _ = s.SubmitBatch(t.Context(), newBatchRequest(newRequests(2)...))
-					}
-				})
-			}
-			all.Wait()
-			within()
-			if round%10 == 0 { // some end
-				for id := range w.Store.Rows {
-					w.Store.Change(id, func(r *apptest.Row) {
-						if !r.State.Final() {
-							w.Store.Move(r, job.Canceled)
-						}
-					})
-					if id[15]%2 == 0 {
-						break
-					}
-				}
-			}
-			apptest.Pass(300 * time.Millisecond)
-		}
-		w.Store.Hook("InsertJob", apptest.Hook{})
-		w.Store.Hook("RenewLease", apptest.Hook{})
-		apptest.Pass(leaseExpiry + 2*capacityInterval)
-		for i := range 10 * limit {
-			_, _ = []*Service{one, two}[i%2].Submit(t.Context(), newRequest())
-			apptest.Pass(fullPause)
-		}
-		within()
-		require.Equal(t, job.Load{Active: limit, Queued: limit}, w.Store.ledger.bound, "no room is lost")
-	})
 }

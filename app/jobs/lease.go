@@ -12,30 +12,31 @@ import (
 
 // lease is the headroom of this process. The caller holds the lock of Capacity.
 type lease struct {
-	id     job.ID
-	known  bool      // in the ledger
-	until  time.Time // by this process' clock
-	size   job.Load  // the ledger holds at least as much for this lease
-	used   job.Load  // reserved, and not in report
-	stored job.Load  // part of used that is stored
-	report job.Load  // stored, and to be reported to the ledger
-	demand job.Load  // reserved since the last renewal
-	doubts int       // reservations of which it is not known whether the jobs are stored
+	id      job.ID
+	known   bool      // the ledger has it
+	until   time.Time // by this process' clock
+	size    job.Load  // the ledger holds at least as much for this lease
+	used    job.Load  // reserved, and not in report
+	stored  job.Load  // part of used that is stored
+	report  job.Load  // stored, and to be reported to the ledger
+	demand  job.Load  // reserved since the last renewal
+	unknown int       // reservations whose jobs may or may not be stored
 }
 
 func newLease() *lease { return &lease{id: app.NewID()} }
 
 // take uses room of the lease if it has enough.
 func (l *lease) take(now time.Time, jobs job.Load) bool {
-	if used := l.used.Plus(jobs, 1); used.Within(l.size) && now.Before(l.until) {
-		l.used, l.demand = used, l.demand.Plus(jobs, 1)
-		return true
+	used := l.used.Plus(jobs, 1)
+	if !used.Within(l.size) || !now.Before(l.until) {
+		return false
 	}
-	return false
+	l.used, l.demand = used, l.demand.Plus(jobs, 1)
+	return true
 }
 
-// ask returns the request for a renewal, which wants twice of what the time since the last one took. Until the answer comes no
-// more is used than it keeps: that holds whether the request, or only its answer, is lost.
+// ask returns the request for a renewal, which wants twice the demand since the last one. Until the answer comes, the process uses
+// no more than it keeps: that holds whether the request is lost or only its answer.
 func (l *lease) ask(need job.Load) job.Lease {
 	l.used, l.size, l.report = l.used.Plus(l.stored, -1), l.size.Plus(l.stored, -1), l.report.Plus(l.stored, 1)
 	want := l.used.Plus(need, 1).Plus(l.demand, 2)
@@ -44,20 +45,20 @@ func (l *lease) ask(need job.Load) job.Lease {
 	return job.Lease{ID: l.id, New: !l.known, Keep: l.size, Stored: l.report, Need: l.used.Plus(need, 1), Want: want}
 }
 
-// granted takes the answer to a request that was sent at a time.
+// granted takes the answer to a request that was sent at the given time.
 func (l *lease) granted(sent time.Time, ask job.Lease, size job.Load) {
 	l.known, l.until, l.size = true, sent.Add(leaseUse), size
 	l.report = l.report.Plus(ask.Stored, -1)
 }
 
-// reservation is room that jobs of a client take.
+// reservation is the room that the jobs of a request take.
 type reservation struct {
 	clientLoad
 	c     *Capacity
 	lease *lease
 }
 
-// leased returns the lease under which the jobs are to be stored.
+// leased returns the lease under which the jobs are stored; the zero id for a nil reservation.
 func (r *reservation) leased() job.ID {
 	if r == nil {
 		return job.ID{}
@@ -65,8 +66,8 @@ func (r *reservation) leased() job.ID {
 	return r.lease.id
 }
 
-// end gives the room back unless the jobs were stored. err is the error of storage. If it does not tell whether they were stored, the
-// lease keeps the room until it expires. Within Once the commit stores the jobs.
+// end gives the room back unless the jobs are stored. err is the error of storage. If it does not tell whether they are stored, the
+// lease keeps the room until it expires. Within Once, the jobs are stored by the commit.
 func (r *reservation) end(ctx context.Context, stored bool, err error) {
 	if r == nil {
 		return
@@ -75,31 +76,31 @@ func (r *reservation) end(ctx context.Context, stored bool, err error) {
 	defer r.c.mu.Unlock()
 	switch {
 	case stored && app.WithinOnce(ctx):
-		r.lease.doubts++
+		r.lease.unknown++
 		app.AfterCommit(ctx, func() {
 			r.c.mu.Lock()
 			defer r.c.mu.Unlock()
-			r.lease.doubts--
-			r.settle()
+			r.lease.unknown--
+			r.countStored()
 		})
 	case stored:
-		r.settle()
+		r.countStored()
 	case err == nil || notStored(err):
 		r.lease.used = r.lease.used.Plus(r.jobs, -1)
 		r.c.shares.add(r.client, r.jobs, -1)
 	default:
-		r.lease.doubts++
-		r.c.accepted = append(r.c.accepted, r.clientLoad) // for the client, until the next count
+		r.lease.unknown++
+		r.c.accepted = append(r.c.accepted, r.clientLoad) // in the client's share, until the next count
 	}
 }
 
-// settle counts the jobs as stored. The caller holds the lock of Capacity.
-func (r *reservation) settle() {
+// countStored counts the jobs as stored. The caller holds the lock of Capacity.
+func (r *reservation) countStored() {
 	r.lease.stored = r.lease.stored.Plus(r.jobs, 1)
 	r.c.accepted = append(r.c.accepted, r.clientLoad)
 }
 
-// notStored reports whether an error says for sure that nothing was stored.
+// notStored reports whether an error means that nothing was stored.
 func notStored(err error) bool {
 	return errors.Is(err, job.ErrLeaseEnded) || job.CodeOf(err).Spec().Status < http.StatusInternalServerError
 }

@@ -2,111 +2,105 @@ package jobs
 
 import (
 	"context"
-	"slices"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
 )
 
-// RunStore stores the job of a run that is not of the timetable.
-type RunStore interface {
-	InsertRun(ctx context.Context, j job.Job) error
-}
-
 // Scheduled submits the jobs of schedules by the rules of single submissions: the same
-// checks, limits, tasks and metrics. Not for use by two goroutines.
+// checks, limits, tasks and metrics.
 type Scheduled struct {
 	s      *Service
-	store  RunStore
-	proven map[job.ID]origins // of the clients of this round
+	proven map[job.ID]origins // of the clients of this round; only the goroutine that calls Begin and Prepare uses it
 }
 
-// NewScheduled makes it of a Service that has a Capacity.
-func NewScheduled(s *Service, store RunStore) *Scheduled { return &Scheduled{s: s, store: store} }
+// NewScheduled makes a Scheduled.
+func NewScheduled(s *Service) *Scheduled { return &Scheduled{s: s} }
 
-// Check gives everything that is wrong with the request for the job of a schedule.
+// Check returns the violations of the request for the job of a schedule.
 func (x *Scheduled) Check(ctx context.Context, r job.Request) ([]job.Violation, error) {
 	if r.Type == job.Deferred {
 		return append(r.Violations, job.Violation{Pointer: "/type", Detail: "The schedule says when its jobs run: their type must be " +
 			"EXECUTE or EMIT_EVENT."}), nil
 	}
-	proven, err := x.s.provenOf(ctx, r.ClientID, r.Callback != "")
+	proven, err := x.s.provenOrigins(ctx, r.ClientID, r.Callback != "")
 	if err != nil {
 		return nil, err
 	}
-	now := x.s.cfg.Clock()
-	return slices.Concat(x.s.check(r, now), x.s.checkNow(r, now, proven)), nil
+	_, invalid, untimely := x.s.define(r, x.s.cfg.Clock(), proven)
+	return append(invalid, untimely...), nil
 }
 
-// Begin begins a round.
+// Run is the job of a run, with the room that it takes.
+type Run struct {
+	Job  job.Job
+	room *reservation
+}
+
+// Begin begins a round: it forgets which origins are proven.
 func (x *Scheduled) Begin() { x.proven = map[job.ID]origins{} }
 
-// Prepare makes the job of a run, which is to be stored by the caller, and takes room
-// for it. done says whether it was, with storage's error; an error is why it must not be.
-func (x *Scheduled) Prepare(ctx context.Context, schedule job.ID, r job.Request) (j job.Job, done func(stored bool, err error), err error) {
+// Prepare makes the job of a run and takes room for it. The caller stores the job and calls Finish.
+func (x *Scheduled) Prepare(ctx context.Context, schedule job.ID, r job.Request) (Run, error) {
 	proven, known := x.proven[r.ClientID]
 	if !known && r.Callback != "" {
-		if proven, err = x.s.provenOf(ctx, r.ClientID, true); err != nil {
-			return job.Job{}, nil, err
+		var err error
+		if proven, err = x.s.provenOrigins(ctx, r.ClientID, true); err != nil {
+			return Run{}, err
 		}
 		x.proven[r.ClientID] = proven
 	}
 	return x.prepare(ctx, schedule, r, proven)
 }
 
-func (x *Scheduled) prepare(
-	ctx context.Context, schedule job.ID, r job.Request, proven origins,
-) (j job.Job, done func(stored bool, err error), err error) {
+func (x *Scheduled) prepare(ctx context.Context, schedule job.ID, r job.Request, proven origins) (Run, error) {
 	if most := x.s.cfg.MaxAttempts; r.Retry != nil && r.Retry.MaxAttempts > most {
 		clamped := *r.Retry // the limit was lowered after the schedule was stored
 		clamped.MaxAttempts, r.Retry = most, &clamped
 	}
-	now := x.s.cfg.Clock()
-	violations := slices.Concat(x.s.check(r, now), x.s.checkNow(r, now, proven))
-	if len(violations) == 0 {
-		j, violations = x.s.define(r)
+	j, invalid, untimely := x.s.define(r, x.s.cfg.Clock(), proven)
+	if violations := append(invalid, untimely...); len(violations) > 0 {
+		return Run{}, r.Refusal(violations)
 	}
-	if len(violations) > 0 {
-		return job.Job{}, nil, r.Refusal(violations)
-	}
-	if refusal := x.s.drained(&j); refusal != nil {
-		return job.Job{}, nil, refusal
-	}
-	if err := x.s.weigh(ctx, r.ClientID, j); err != nil {
-		return job.Job{}, nil, err
-	}
-	room, err := x.s.deps.Capacity.reserve(ctx, r.ClientID, loadOf(nil))
-	if err != nil {
-		return job.Job{}, nil, err
-	}
-	j.ScheduleID, j.Lease = schedule, room.leased()
-	return j, func(stored bool, err error) { room.end(ctx, stored, err) }, nil
+	j.ScheduleID = schedule
+	jobs := []job.Job{j}
+	room, err := x.s.admit(ctx, r.ClientID, jobs)
+	return Run{jobs[0], room}, err
 }
 
-// Stored enqueues jobs that were stored, and publishes them.
-func (x *Scheduled) Stored(ctx context.Context, stored []job.Job) {
-	x.s.enqueueAll(ctx, stored)()
-	for i := range stored {
-		x.s.accepted(ctx, &stored[i], job.Queued)
-		app.Publish(x.s.deps.Queue, &stored[i], app.NotificationOf(&stored[i]))
+// Finish gives the room of runs back unless they are stored, and enqueues, counts and publishes the jobs that are. err is
+// the error of storage.
+func (x *Scheduled) Finish(ctx context.Context, runs []Run, stored bool, err error) {
+	for i := range runs {
+		runs[i].room.end(ctx, stored, err)
 	}
+	if !stored {
+		return
+	}
+	app.AfterCommit(ctx, func() {
+		for i := range runs {
+			j := &runs[i].Job
+			x.s.Queue.Enqueue(firstTask(ctx, j))
+			x.s.recordSubmitted(ctx, j, job.Queued)
+			app.Publish(x.s.Queue, j, app.NotificationOf(j))
+		}
+	})
 }
 
-// Trigger submits a job of a schedule that is not of its timetable.
+// Trigger submits a job of a schedule outside its timetable.
 func (x *Scheduled) Trigger(ctx context.Context, schedule job.ID, r job.Request) (*job.Job, error) {
-	proven, err := x.s.provenOf(ctx, r.ClientID, r.Callback != "")
+	proven, err := x.s.provenOrigins(ctx, r.ClientID, r.Callback != "")
 	if err != nil {
 		return nil, err
 	}
-	j, done, err := x.prepare(ctx, schedule, r, proven)
+	run, err := x.prepare(ctx, schedule, r, proven)
 	if err != nil {
 		return nil, err
 	}
-	err = x.store.InsertRun(ctx, j)
-	done(err == nil, err)
+	err = x.s.Store.InsertRun(ctx, run.Job)
+	x.Finish(ctx, []Run{run}, err == nil, err)
 	if err != nil {
 		return nil, err
 	}
-	app.AfterCommit(ctx, func() { x.Stored(ctx, []job.Job{j}) })
-	return &j, nil
+	return &run.Job, nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits are how many jobs there may be, in all and of one client. A client's
-// limit that is not below that of all is none.
+// Limits bound the jobs of all clients together and of each client. A client's limit that is not below the limit of all
+// has no effect.
 type Limits struct {
 	Active, Queued             int
 	ClientActive, ClientQueued int
@@ -17,20 +17,18 @@ type Limits struct {
 	ClientRate int
 }
 
-// shares is what each client holds of the limits. The caller holds the lock of
-// Capacity.
+// shares are the parts of the limits that the clients hold. The caller holds the lock of Capacity.
 //
-// To count by client costs more than to count in all, so it is done only when one
-// of them could hold much. Of large shares, clients that hold less than half of
-// one are not counted; that half is assumed of them until they hold it.
+// Counting by client costs more than counting all jobs, so it is done only when a client could hold much. Where shares are
+// large, a client that holds less than half of one is not counted; shares assumes that it holds half.
 type shares struct {
 	Limits
-	few int // what is assumed of clients that are not in counted, at most
+	few int // assumed of a client that is not in counted, at most
 
 	counted map[job.ID]job.Load // from storage
 	rest    job.Load            // a bound for each client that is not in counted
 	mine    map[job.ID]job.Load // reserved in this process and maybe not in counted
-	room    int                 // the least that a client had left that asked since the count began
+	room    int                 // the least room of a client that asked since the count began
 }
 
 func newShares(limits Limits) shares {
@@ -44,7 +42,7 @@ func newShares(limits Limits) shares {
 // none reports whether one client may hold as much as all.
 func (s *shares) none() bool { return s.ClientActive >= s.Active && s.ClientQueued >= s.Queued }
 
-// refusal says why there is no room for jobs of a client, nil if there is.
+// refusal returns nil if there is room for jobs of a client.
 func (s *shares) refusal(client job.ID, jobs job.Load) error {
 	if s.none() {
 		return nil
@@ -70,7 +68,7 @@ func errShare(what string, share int) error {
 		"This client's share is full: one client may have %d %s. Nothing was accepted. Wait until some have ended, or cancel some.", share, what)}
 }
 
-// add counts jobs that are reserved here, or with sign -1 not any more.
+// add counts jobs that are reserved here; with sign -1 it removes them.
 func (s *shares) add(client job.ID, jobs job.Load, sign int) {
 	if s.none() {
 		return
@@ -83,22 +81,20 @@ func (s *shares) add(client job.ID, jobs job.Load, sign int) {
 	s.mine[client] = sum
 }
 
-// mayMatter reports whether, with so many jobs in all, one client could hold more
-// than is assumed of each.
+// mayMatter reports whether a client could hold more than is assumed, with so many jobs in all.
 func (s *shares) mayMatter(total job.Load) bool { return !s.none() && total.Active > s.few }
 
-// counts takes a count by client, nil if it was not needed, of so many in all.
+// counts takes a count by client, nil if none was needed, and the number of all jobs.
 func (s *shares) counts(counted map[job.ID]job.Load, total job.Load) {
 	s.counted, s.room = counted, math.MaxInt
 	s.rest = job.Load{Active: min(total.Active, s.few), Queued: min(total.Queued, s.few)}
 }
 
-// mayBeFull reports whether a client that asked could since, at other processes,
-// have taken all that it had left, before the next look.
+// mayBeFull reports whether a client that asked could use up its room at other processes before the next count.
 func (s *shares) mayBeFull(age time.Duration) bool {
 	elsewhere := min(maxRate*(age+capacityInterval).Seconds(), float64(s.ClientRate)*(1+age.Minutes()))
 	return float64(s.room) <= elsewhere
 }
 
-// full reports whether there is no room for more; nothing always fits.
+// full reports whether more jobs exceed the limit; no jobs always fit.
 func full(there, more, limit int) bool { return more > 0 && there+more > limit }

@@ -3,163 +3,146 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
+	"os"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
-	"github.com/forgerun/forgerun/app/events"
-	"github.com/forgerun/forgerun/app/rescue"
-	"github.com/forgerun/forgerun/app/worker"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// worldJobs is the use cases of clients, and a worker, with everything around them.
-type worldJobs struct {
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
+
+// world is the use cases of clients on a database of their own, with room for ten jobs.
+type world struct {
 	*apptest.World
-	Store     *fakeStore
-	runner    apptest.RunnerFunc
-	listener  *connection
-	hub       *events.Hub
-	completer *batches.Completer
-	worker    *worker.Worker
+	*Service
+	url    string
+	store  *repo.Store // another one than that of the service
+	worker job.ID
+	pauses job.Pauses
+	day    daily
 }
 
-func newWorldJobs(t testing.TB) *worldJobs {
-	w := &worldJobs{World: apptest.NewWorld(t)}
-	w.Store = newFakeStore(w.World.Store)
-	w.listener = &connection{}
-	w.listener.up.Store(true)
-	w.hub = events.NewHub(nil, w.listener, w.Metrics, w.Logger)
-	w.completer = batches.NewCompleter(w.Store, w.Queue, w.Metrics, w.Logger)
-	w.worker = w.newWorker()
+func newWorld(t *testing.T, change ...func(*Config)) *world {
+	t.Helper()
+	t.Parallel()
+	w := &world{World: apptest.NewWorld(t), url: repotest.URL(t), worker: app.NewID()}
+	w.store = repotest.OpenURL(t, w.url)
+	w.Service = w.service(10, change...)
+	leases := w.store.NewLeases()
+	defer leases.Close()
+	require.NoError(t, leases.Register(t.Context(), w.worker, "w", 1, time.Hour))
 	return w
 }
 
-// bubble runs a test in a world of its own.
-func bubble(t *testing.T, f func(t *testing.T, w *worldJobs)) {
-	t.Helper()
-	apptest.Bubble(t, func(t *testing.T) { f(t, newWorldJobs(t)) })
-}
-
-// serving runs a test with a service that has room for ten jobs.
-func serving(t *testing.T, f func(t *testing.T, w *worldJobs, s *Service)) {
-	t.Helper()
-	bubble(t, func(t *testing.T, w *worldJobs) { f(t, w, w.service(10)) })
-}
-
-// run is serving as a subtest.
-func run(t *testing.T, name string, f func(t *testing.T, w *worldJobs, s *Service)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { serving(t, f) })
-}
-
-func (w *worldJobs) newWorker() *worker.Worker {
-	cfg := worker.Config{
-		Name: "test", Concurrency: 4, Lease: apptest.LeaseTime, Heartbeat: apptest.Heartbeat, Limit: apptest.Limit, Backoff: apptest.Backoff,
-	}
-	run := apptest.RunnerFunc(func(ctx context.Context, d job.Definition, attempt int) (*job.Result, error) {
-		if w.runner != nil {
-			return w.runner(ctx, d, attempt)
-		}
-		return apptest.GoodResult(d), nil
-	})
-	return worker.New(cfg, worker.Deps{
-		Store: w.Store, Queue: w.Queue, Completer: w.completer, Runner: run, Metrics: w.Metrics, Log: w.Logger,
-		GiveBack: func(context.Context, []job.Held) error { return nil },
-	})
-}
-
-// start runs the worker until the test ends or stop is called.
-func (w *worldJobs) start() (stop func()) { return w.Background(w.worker.Run) }
-
-// handle hands a task to the worker as the queue would.
-func (w *worldJobs) handle(t job.Task) error {
-	return apptest.Trouble(w.worker.Handle(context.Background(), t))
-}
-
-// handling hands a task over in the background; the channel gives the answer.
-func (w *worldJobs) handling(t job.Task) <-chan error {
-	answer := make(chan error, 1)
-	go func() { answer <- w.handle(t) }()
-	synctest.Wait()
-	return answer
-}
-
-// second gives the error of a call that answers with a value, too.
-func second[T any](_ T, err error) error { return err }
-
-// connection is a listener that is connected while it is up.
-type connection struct{ up atomic.Bool }
-
-func (*connection) Watch(job.ID)      {}
-func (*connection) Unwatch(job.ID)    {}
-func (c *connection) Connected() bool { return c.up.Load() }
-
-// giveBack rescues what lost workers held.
-func (w *worldJobs) giveBack() error {
-	r := &rescue.Rescuer{
-		Store: w.Store, Queue: w.Queue, Completer: w.completer, Backoff: apptest.Backoff, Metrics: w.Metrics, Tracer: w.Tracer(), Log: w.Logger,
-	}
-	return r.GiveBack(context.Background(), w.Orphans())
-}
-
-// service makes the use cases of clients; limit bounds active and queued jobs.
-func (w *worldJobs) service(limit int, change ...func(*Config)) *Service {
+// service makes the use cases of another process. limit bounds active and queued jobs.
+func (w *world) service(limit int, change ...func(*Config)) *Service {
 	cfg := Config{Catalogue: testCatalogue, MaxAttempts: 4, Backoff: apptest.Backoff}
 	for _, f := range change {
 		f(&cfg)
 	}
-	capacity := NewCapacity(oneClient(limit, limit), w.Store, w.Logger)
+	store := repotest.OpenURL(w.T, w.url)
 	return New(cfg, Deps{
-		Jobs: w.Store, Reader: w.Store, Batches: w.Store, Queue: w.Queue, Progress: w.Queue,
-		Capacity: capacity, Hub: w.hub, Completer: w.completer, Metrics: w.Metrics, Log: w.Logger,
+		Store: store, Queue: w.Queue, Targets: apptest.NoLocals{}, Receivers: func(job.ID) int { return 0 }, Progress: w.Queue.Progress,
+		Completer: batches.NewCompleter(store, w.Queue, w.World.Metrics, w.Logger), Metrics: w.World.Metrics, Log: w.Logger,
+		Admission: &Admission{
+			Pauses: func() job.Pauses { return w.pauses }, Capacity: NewCapacity(oneClient(limit, limit), store, w.Logger), Storage: &w.day,
+		},
 	})
 }
 
-// limit changes the limits of all jobs.
-func (s *Service) limit(jobs int) {
-	c := s.deps.Capacity
-	_ = c.close(context.Background())
-	c.limit, c.again = job.Load{Active: jobs, Queued: jobs}, time.Time{}
+// daily is the storage limit of a day: nothing is left if it is full.
+type daily struct{ full bool }
+
+func (d *daily) AllowUnits(context.Context, job.ID, int) job.Allowance {
+	return job.Allowance{OK: !d.full, Limit: 100, RetryAfter: time.Hour}
 }
 
-// held is the room that is used, or counted as used.
-func (w *worldJobs) held(s *Service) job.Load {
-	c := s.deps.Capacity
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return w.Store.ledger.bound.Plus(c.lease.used, 1)
+// oneClient lets one client have all.
+func oneClient(active, queued int) Limits {
+	return Limits{Active: active, Queued: queued, ClientActive: active, ClientQueued: queued}
+}
+
+// shared gives each client a part of all.
+func shared(all, share int) Limits {
+	return Limits{Active: all, Queued: all, ClientActive: share, ClientQueued: share, ClientRate: 6000}
+}
+
+// limit replaces the limits of a service.
+func (w *world) limit(s *Service, l Limits) {
+	require.NoError(w.T, s.Admission.Capacity.close(w.T.Context()))
+	s.Admission.Capacity = NewCapacity(l, s.Store, w.Logger)
 }
 
 // submit submits a job that must be accepted.
-func (w *worldJobs) submit(s *Service, change ...func(*job.Request)) job.Receipt {
+func (w *world) submit(s *Service, change ...func(*job.Request)) job.Receipt {
 	w.T.Helper()
-	receipt := apptest.Must(s.Submit(context.Background(), newRequest(change...)))(w.T)
-	return receipt
+	return apptest.Must(s.Submit(w.T.Context(), newRequest(change...)))(w.T)
 }
 
-// refused submits a job that must not be, and gives the refusal.
-func (w *worldJobs) refused(s *Service, change ...func(*job.Request)) *job.Error {
+// refused submits a job that must be refused.
+func (w *world) refused(s *Service, change ...func(*job.Request)) *job.Error {
 	w.T.Helper()
-	_, err := s.Submit(context.Background(), newRequest(change...))
+	_, err := s.Submit(w.T.Context(), newRequest(change...))
 	var refusal *job.Error
 	require.ErrorAs(w.T, err, &refusal)
 	return refusal
 }
 
-// nothingDone asserts that a refused submission left no trace.
-func (w *worldJobs) nothingDone() {
+// stored reads a job of ClientA.
+func (w *world) stored(id job.ID) *job.Job {
 	w.T.Helper()
-	require.Empty(w.T, w.Store.Rows)
+	return apptest.Must(w.store.Job(w.T.Context(), apptest.ClientA, id))(w.T)
+}
+
+// active counts the jobs that are not final.
+func (w *world) active() int {
+	w.T.Helper()
+	return apptest.Must(w.store.Load(w.T.Context(), 1_000_000))(w.T).Jobs.Active
+}
+
+// nothingDone asserts that a refused submission left no trace.
+func (w *world) nothingDone() {
+	w.T.Helper()
+	require.Zero(w.T, w.active())
 	require.Empty(w.T, w.Queue.Sent())
 	require.Empty(w.T, w.Queue.Notifications())
 	require.Zero(w.T, w.Sum("jobs_submitted_total")+w.Sum("jobs_queued_total"))
 	require.Empty(w.T, w.Log.Lines(w.T, map[string]any{"msg": "job transition"}))
+}
+
+// run brings a QUEUED job to RUNNING.
+func (w *world) run(id job.ID, attempt int) job.ClaimID {
+	w.T.Helper()
+	c, _, err := w.store.Claim(w.T.Context(), w.worker, id, attempt)
+	require.NoError(w.T, err)
+	require.NotNil(w.T, c)
+	apptest.Must(w.store.Start(w.T.Context(), c.ClaimID))(w.T)
+	return c.ClaimID
+}
+
+// fail has an attempt of a job fail.
+func (w *world) fail(id job.ID, attempt int, reason job.Reason) {
+	w.T.Helper()
+	c := w.run(id, attempt)
+	apptest.Must(w.store.Finish(w.T.Context(), job.Finish{
+		ClaimID: c, State: job.Failed, Failure: job.NewFailure(reason, attempt, apptest.Backoff),
+	}))(w.T)
+}
+
+// failed submits a job that has failed.
+func (w *world) failed(s *Service, change ...func(*job.Request)) job.ID {
+	w.T.Helper()
+	id := w.submit(s, change...).JobID
+	w.fail(id, 1, job.DependencyFailed)
+	return id
 }
 
 var testCatalogue = job.Catalogue{Types: job.Types, Kinds: job.Kinds(), FailProbability: 0.2, MaxRuntime: apptest.Limit}
@@ -167,7 +150,7 @@ var testCatalogue = job.Catalogue{Types: job.Types, Kinds: job.Kinds(), FailProb
 func newRequest(change ...func(*job.Request)) job.Request {
 	r := job.Request{
 		ClientID: apptest.ClientA, RequestID: "request-1", ReceivedAt: time.Now(), Type: job.Execute, WorkKind: job.SuccessFast,
-		Hash: [32]byte{1},
+		Language: "en", Hash: [32]byte{1},
 	}
 	for _, f := range change {
 		f(&r)
@@ -194,7 +177,7 @@ func newBatchRequest(items ...job.Request) job.BatchRequest {
 
 func deferred(d time.Duration) func(*job.Request) {
 	return func(r *job.Request) {
-		at := time.Now().Add(d)
+		at := time.Now().Add(d).UTC().Truncate(time.Microsecond)
 		r.Type, r.ExecutionAt = job.Deferred, &at
 	}
 }
@@ -203,7 +186,6 @@ func withKey(key string) func(*job.Request)   { return func(r *job.Request) { r.
 func calling(url string) func(*job.Request)   { return func(r *job.Request) { r.Callback = url } }
 func ofKind(kind job.Kind) func(*job.Request) { return func(r *job.Request) { r.WorkKind = kind } }
 func of(client job.ID) func(*job.Request)     { return func(r *job.Request) { r.ClientID = client } }
-func inState(s job.State) func(*apptest.Row)  { return func(r *apptest.Row) { r.State = s } }
 
 // flawed is a request in whose body something is wrong.
 func flawed(pointer string, malformed bool) func(*job.Request) {
@@ -212,10 +194,13 @@ func flawed(pointer string, malformed bool) func(*job.Request) {
 	}
 }
 
-// pointers gives what violations point at.
+// pointers returns the pointers of violations.
 func pointers(violations []job.Violation) (list []string) {
 	for _, v := range violations {
 		list = append(list, v.Pointer)
 	}
 	return list
 }
+
+// second returns the error of a call that returns a value, too.
+func second[T any](_ T, err error) error { return err }

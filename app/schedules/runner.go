@@ -7,57 +7,40 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
 
-// DueStore reads schedules that are due, and writes what became of them.
-type DueStore interface {
-	// NextLook gives how long it is until a schedule is to be looked at; false if there is none.
-	NextLook(ctx context.Context) (wait time.Duration, any bool, err error)
-	DueSchedules(ctx context.Context, limit int) ([]job.DueSchedule, error)
-	// AdvanceSchedules writes steps and their jobs in one commit, and says of which.
-	AdvanceSchedules(ctx context.Context, steps []job.ScheduleStep) (map[job.ID]bool, error)
-	DeferSchedules(ctx context.Context, due []job.DueSchedule, wait time.Duration) error
-}
-
-// Runs are the jobs of runs: see jobs.Scheduled.
-type Runs interface {
-	Begin()
-	Prepare(ctx context.Context, schedule job.ID, r job.Request) (j job.Job, done func(stored bool, err error), err error)
-	Stored(ctx context.Context, stored []job.Job)
-}
-
 const (
-	// schedulesAtOnce is how many schedules one transaction advances, and bytesAtOnce of how many bytes of their jobs it is full: it has
-	// them locked.
+	// One transaction, which locks its schedules, advances schedulesAtOnce of them with bytesAtOnce of jobs.
 	schedulesAtOnce = 100
 	bytesAtOnce     = 8 << 20
-	// deferWait is after how long a schedule is looked at again of which nothing could be written.
+	// deferWait is the pause of a schedule whose step could not be written.
 	deferWait = time.Minute
 )
 
 // Runner runs what is due, in the process that leads the maintenance.
 type Runner struct {
-	store   DueStore
-	runs    Runs
+	store   *repo.Store
+	runs    *jobs.Scheduled
 	metrics *app.Metrics
 	log     *slog.Logger
 	wake    chan struct{}
 
-	mu    sync.Mutex // of a round: a test bed's clock has some, too
+	mu    sync.Mutex // held for a round: a test bed's clock runs rounds, too
 	timer *time.Timer
 }
 
 // NewRunner makes a Runner.
-func NewRunner(store DueStore, runs Runs, m *app.Metrics, log *slog.Logger) *Runner {
+func NewRunner(store *repo.Store, runs *jobs.Scheduled, m *app.Metrics, log *slog.Logger) *Runner {
 	return &Runner{store: store, runs: runs, metrics: m, log: log, wake: make(chan struct{}, 1)}
 }
 
-// Due tells when the next round should begin, where that is sooner than the usual one.
+// Due delivers when the next round should begin sooner than usual.
 func (r *Runner) Due() <-chan struct{} { return r.wake }
 
-// Round runs all that is due, and has itself woken when the next schedule is. Without
-// schedules it is one look at an index.
+// Round runs everything that is due and sets a timer for the next due time. Without schedules it costs one index lookup.
 func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,7 +72,7 @@ func (r *Runner) wakeIn(wait time.Duration) {
 	})
 }
 
-// look advances the schedules that are due first, and reports whether there was one that could be.
+// look advances the schedules that are due first, and reports whether it could advance any.
 func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 	due, err := r.store.DueSchedules(ctx, schedulesAtOnce)
 	if err != nil || len(due) == 0 {
@@ -109,11 +92,10 @@ func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 	return n > 0, err
 }
 
-// part is what one transaction does.
+// part is the work of one transaction.
 type part struct {
 	steps      []*stepper
-	dones      [][]func(stored bool, err error) // of the jobs of each step
-	unreadable []job.DueSchedule                // whose timetable cannot be read
+	unreadable []job.DueSchedule // their timetables cannot be read
 	bytes      int
 }
 
@@ -124,14 +106,7 @@ func (r *Runner) prepare(ctx context.Context, due []job.DueSchedule) *part {
 		if p.bytes >= bytesAtOnce {
 			break
 		}
-		var dones []func(bool, error)
-		w, err := newStepper(s, func(at time.Time) (job.Job, error) {
-			j, done, err := r.runs.Prepare(ctx, s.ID, s.Request(at))
-			if err == nil {
-				dones = append(dones, done)
-			}
-			return j, err
-		})
+		w, err := newStepper(s, func(at time.Time) (jobs.Run, error) { return r.runs.Prepare(ctx, s.ID, s.Request(at)) })
 		if err != nil {
 			r.log.ErrorContext(ctx, "the timetable of a schedule cannot be read", "action", "schedules", "schedule_id", s.ID.String(),
 				app.ErrorFields(err))
@@ -139,12 +114,12 @@ func (r *Runner) prepare(ctx context.Context, due []job.DueSchedule) *part {
 			continue
 		}
 		w.do()
-		p.steps, p.dones, p.bytes = append(p.steps, w), append(p.dones, dones), p.bytes+len(w.step.Jobs)*bytesOf(&s.Schedule)
+		p.steps, p.bytes = append(p.steps, w), p.bytes+len(w.step.Jobs)*bytesOf(&s.Schedule)
 	}
 	return p
 }
 
-// commit writes a part, and tells of what was written. It gives the number of schedules that were advanced.
+// commit writes a part and returns the number of schedules that were advanced.
 func (r *Runner) commit(ctx context.Context, p *part) (n int, err error) {
 	if len(p.steps) == 0 {
 		return 0, nil
@@ -154,21 +129,19 @@ func (r *Runner) commit(ctx context.Context, p *part) (n int, err error) {
 		steps[i] = w.step
 	}
 	advanced, err := r.store.AdvanceSchedules(ctx, steps)
-	for i, w := range p.steps {
+	for _, w := range p.steps {
 		stored := advanced[w.step.ID]
-		for _, done := range p.dones[i] {
-			done(stored, err)
-		}
+		r.runs.Finish(ctx, w.runs, stored, err)
 		if stored {
 			n++
-			r.tell(ctx, w)
+			r.record(ctx, w)
 		}
 	}
 	return n, err
 }
 
-// tell counts and logs a step that was written.
-func (r *Runner) tell(ctx context.Context, w *stepper) {
+// record counts and logs a step that was written.
+func (r *Runner) record(ctx context.Context, w *stepper) {
 	before, now := w.s.ScheduleProgress, w.step.ScheduleProgress
 	missed := now.Missed - before.Missed
 	r.metrics.DueTimes.WithLabelValues(app.DueRun).Add(float64(len(w.step.Jobs)))
@@ -181,10 +154,10 @@ func (r *Runner) tell(ctx context.Context, w *stepper) {
 		r.log.WarnContext(ctx, "due times of a schedule were missed", "action", "schedules", "schedule_id", w.s.ID.String(),
 			"client_id", w.s.ClientID.String(), "missed", missed)
 	}
-	r.runs.Stored(ctx, w.step.Jobs)
 }
 
-// single advances schedules one by one: one that cannot be written must not keep the others. Its turn comes again.
+// single advances schedules one by one, so that a step that cannot be written does not block the others. It is tried again
+// later.
 func (r *Runner) single(ctx context.Context, due []job.DueSchedule) (advanced bool, err error) {
 	for _, s := range due {
 		one := []job.DueSchedule{s}
@@ -206,7 +179,7 @@ func (r *Runner) single(ctx context.Context, due []job.DueSchedule) (advanced bo
 	return true, nil
 }
 
-// unavailable reports whether storage could not answer, whatever it was asked.
+// unavailable reports whether storage does not answer at all.
 func unavailable(err error) bool {
 	code := job.CodeOf(err)
 	return code == job.CodeStorageUnavailable || code == job.CodeDBError

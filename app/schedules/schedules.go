@@ -1,7 +1,6 @@
-// Package schedules submits jobs by timetables. The use cases create, show, change
-// and trigger schedules; the Runner, in the process that leads the maintenance, submits
-// the jobs that are due. How a job is submitted is not decided here, but where single jobs
-// are.
+// Package schedules submits jobs by timetables. The Service creates, shows, changes and
+// triggers schedules; the Runner, in the process that leads the maintenance, submits the jobs
+// that are due, as app/jobs submits single jobs.
 package schedules
 
 import (
@@ -11,52 +10,39 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/internal/timetable"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
-
-// Reader reads schedules. A zero client stands for anybody's.
-type Reader interface {
-	Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error)
-	// Schedules lists schedules, the newest first, and says where to go on.
-	Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) (list []*job.Schedule, next job.ID, err error)
-}
-
-// Store is what the use cases need of storage.
-type Store interface {
-	Reader
-	// InsertSchedule calls begin with the time of creation in the schedule; it may have most schedules.
-	InsertSchedule(ctx context.Context, s job.Schedule, most int, begin func(*job.Schedule) error) (*job.Schedule, error)
-	// ChangeSchedule calls change with the schedule, which nothing else changes meanwhile.
-	ChangeSchedule(ctx context.Context, client, id job.ID, change func(s *job.Schedule, now time.Time) error) (*job.Schedule, error)
-	DeleteSchedule(ctx context.Context, client, id job.ID) error
-}
-
-// Submitter checks and submits jobs.
-type Submitter interface {
-	Check(ctx context.Context, r job.Request) ([]job.Violation, error)
-	Trigger(ctx context.Context, schedule job.ID, r job.Request) (*job.Job, error)
-}
 
 // Service is the use cases of schedules.
 type Service struct {
-	Reader // schedules are read as they are stored
-
-	store Store
-	jobs  Submitter // nil: nothing is created, changed or triggered
-	most  int       // schedules of a client
+	store *repo.Store
+	jobs  *jobs.Scheduled
+	most  int // schedules of a client
 	log   *slog.Logger
 }
 
-// New makes the use cases.
-func New(store Store, jobs Submitter, most int, log *slog.Logger) *Service {
-	return &Service{store, store, jobs, most, log}
+// New makes a Service.
+func New(store *repo.Store, jobs *jobs.Scheduled, most int, log *slog.Logger) *Service {
+	return &Service{store, jobs, most, log}
+}
+
+// Schedule reads a schedule of the client; the zero client stands for any.
+func (s *Service) Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error) {
+	return s.store.Schedule(ctx, client, id)
+}
+
+// Schedules lists the client's schedules, the newest first, and returns where the list goes on.
+func (s *Service) Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) ([]*job.Schedule, job.ID, error) {
+	return s.store.Schedules(ctx, client, q)
 }
 
 // Create stores a schedule.
 func (s *Service) Create(ctx context.Context, r job.ScheduleRequest) (*job.Schedule, error) {
 	violations := r.Violations
-	if len(violations) == 0 { // of what could not be read nothing can be said
+	if len(violations) == 0 { // the other checks need a request that could be read
 		found, err := s.checkJob(ctx, r.Job)
 		if err != nil {
 			return nil, err
@@ -76,7 +62,7 @@ func (s *Service) Create(ctx context.Context, r job.ScheduleRequest) (*job.Sched
 	return created, err
 }
 
-// checkJob gives what is wrong with the job of a schedule, with pointers into the request.
+// checkJob returns the violations of the job of a schedule, with pointers into the request.
 func (s *Service) checkJob(ctx context.Context, r job.Request) ([]job.Violation, error) {
 	violations, err := s.jobs.Check(ctx, r)
 	for i := range violations {
@@ -85,7 +71,7 @@ func (s *Service) checkJob(ctx context.Context, r job.Request) ([]job.Violation,
 	return violations, err
 }
 
-// checkTimes gives what is wrong with when a schedule is due.
+// checkTimes returns the violations of the timetable of a schedule.
 func checkTimes(s *job.Schedule) (violations []job.Violation) {
 	add := func(pointer, detail string) {
 		violations = append(violations, job.Violation{Pointer: pointer, Detail: detail})
@@ -110,8 +96,8 @@ func checkTimes(s *job.Schedule) (violations []job.Violation) {
 var errNever = job.Invalid(job.Violation{Pointer: "", Detail: "The schedule would never be due: no time matches cron in the next five " +
 	"years, or none between now and end_at."})
 
-// beginFrom makes a schedule due for the first time after a moment, or again after it was paused or changed. A due time
-// that has a job is not due again, though the clock was set back.
+// beginFrom sets the next due time of a schedule that is new, changed or resumed. A due time that has a job is not due
+// again, even if the clock was set back.
 func beginFrom(s *job.Schedule, now time.Time) error {
 	times, err := timetable.New(s.Timetable, s.Anchor())
 	if err != nil {
@@ -137,8 +123,7 @@ func beginFrom(s *job.Schedule, now time.Time) error {
 	return nil
 }
 
-// Change changes a schedule of the client. If when it is due is changed, due times count
-// from now on.
+// Change changes a schedule of the client. If the timetable changes, due times count from now on.
 func (s *Service) Change(ctx context.Context, client, id job.ID, p job.SchedulePatch) (*job.Schedule, error) {
 	violations := p.Violations
 	if p.Job != nil && len(violations) == 0 {
@@ -167,8 +152,7 @@ func (s *Service) Change(ctx context.Context, client, id job.ID, p job.ScheduleP
 	return changed, err
 }
 
-// SetPaused keeps a schedule from being due, or has it be due again from now on: what
-// passes meanwhile is not caught up. One that is so already stays as it is.
+// SetPaused pauses a schedule, or resumes it from now on: due times in between are not caught up.
 func (s *Service) SetPaused(ctx context.Context, client, id job.ID, paused bool) (*job.Schedule, error) {
 	changed, err := s.store.ChangeSchedule(ctx, client, id, func(sched *job.Schedule, now time.Time) error {
 		if sched.Paused == paused {

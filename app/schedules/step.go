@@ -4,49 +4,49 @@ import (
 	"hash/fnv"
 	"time"
 
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/internal/timetable"
 	"github.com/forgerun/forgerun/job"
 )
 
 const (
-	// runsAtOnce is how many runs of one schedule one step submits, of bytesOfStep bytes: others have their turn in between.
+	// One step submits runsAtOnce runs of a schedule, or bytesOfStep: other schedules have their turn in between.
 	runsAtOnce  = 100
 	bytesOfStep = 1 << 20
-	// ordinaryBytes is what a job takes beside its params.
+	// ordinaryBytes is the size of a job without its params.
 	ordinaryBytes = 4 << 10
-	// pendingInterval is how often it is looked whether the run that another one waits for has ended.
+	// pendingInterval is the time between two checks whether the earlier run, which a pending one waits for, has ended.
 	pendingInterval = time.Second
-	// retryInterval is how long a submission rests that was refused.
+	// retryInterval is the pause after a refused submission.
 	retryInterval = time.Second
-	// maxMissed is how many due times of one gap are counted: a gap may be years, with a due time in each second.
+	// maxMissed bounds the count of missed due times: a gap may be years, with a due time in each second.
 	maxMissed = 10_000
 )
 
-// submit makes the job of a run at its due time, or says why there is none.
-type submit func(due time.Time) (job.Job, error)
+// prepare makes the job of a run at its due time, or refuses it.
+type prepare func(due time.Time) (jobs.Run, error)
 
-// stepper decides what becomes of the due times of a schedule up to now. It walks them in
-// order; none is before its time, and each is given one of the ends that the counters have.
+// stepper decides about the due times of a schedule up to now, in their order. Each of them is run, missed, skipped or pending.
 type stepper struct {
-	s      job.DueSchedule
-	times  *timetable.Times
-	submit submit
-	step   job.ScheduleStep
-	late   []float64 // seconds by which runs were late
+	s       job.DueSchedule
+	times   *timetable.Times
+	prepare prepare
+	step    job.ScheduleStep
+	runs    []jobs.Run // of step.Jobs
+	late    []float64  // seconds by which runs were late
 }
 
-// newStepper makes the step of a schedule as it was read; an error is a timetable that
-// cannot be read.
-func newStepper(s job.DueSchedule, submit submit) (*stepper, error) {
+// newStepper makes the step of a schedule as it was read; it fails if the timetable cannot be read.
+func newStepper(s job.DueSchedule, prepare prepare) (*stepper, error) {
 	times, err := timetable.New(s.Timetable, s.Anchor())
 	if err != nil {
 		return nil, err
 	}
-	return &stepper{s: s, times: times, submit: submit,
+	return &stepper{s: s, times: times, prepare: prepare,
 		step: job.ScheduleStep{ID: s.ID, Version: s.Version, ScheduleProgress: s.ScheduleProgress}}, nil
 }
 
-// begin is when the run of a due time begins: the time and a jitter that is always the same of it.
+// begin returns when the run of a due time begins: the due time plus its jitter, which is always the same.
 func begin(s *job.Schedule, due time.Time) time.Time {
 	if s.Jitter < time.Millisecond {
 		return due
@@ -57,15 +57,15 @@ func begin(s *job.Schedule, due time.Time) time.Time {
 	return due.Add(time.Duration(h.Sum64()%uint64(s.Jitter.Milliseconds()+1)) * time.Millisecond)
 }
 
-// passed reports whether the run of a due time is to have begun.
+// passed reports whether the run of a due time should have begun.
 func (w *stepper) passed(due *time.Time) bool {
 	return due != nil && !begin(&w.s.Schedule, *due).After(w.s.Now)
 }
 
-// jumped reports whether the clock of a test bed has jumped over a due time: then it is on time.
+// jumped reports whether the clock of a test bed has jumped over a due time; such a due time is not late.
 func (w *stepper) jumped(due time.Time) bool { return w.s.Jumped != nil && !due.After(*w.s.Jumped) }
 
-// after is the due time after another one; nil if there is none.
+// after returns the next due time; nil if there is none.
 func (w *stepper) after(due time.Time) *time.Time {
 	next, ok := w.times.After(due)
 	if !ok {
@@ -80,7 +80,7 @@ func (w *stepper) do() {
 	if p.Pending != nil && !w.s.Busy {
 		w.runPending()
 	}
-	if p.Retrying { // it was tried until its next due time
+	if p.Retrying { // a refused run is tried until the next due time
 		if next := w.after(*p.DueAt); w.passed(next) {
 			p.Missed++
 			p.DueAt, p.Retrying = next, false
@@ -101,11 +101,10 @@ func (w *stepper) do() {
 	w.lookAgain(refused)
 }
 
-// bytesOf is about what a job of a schedule takes.
+// bytesOf returns the approximate size of a job of a schedule.
 func bytesOf(s *job.Schedule) int { return ordinaryBytes + len(s.Job.Params) }
 
-// catchUp passes the due times that were not looked at in time, and gives those that are run all the same. DueAt is the
-// one behind them.
+// catchUp moves DueAt past the due times that are late, and returns those of them that run all the same.
 func (w *stepper) catchUp() (chosen []time.Time) {
 	p := &w.step.ScheduleProgress
 	late := w.s.Now.Add(-job.ScheduleOnTime - w.s.Jitter - time.Nanosecond) // and all before
@@ -125,7 +124,7 @@ func (w *stepper) catchUp() (chosen []time.Time) {
 	return chosen
 }
 
-// due gives the next due time its end, and reports whether it must be tried again.
+// due decides about the next due time, and reports whether it was refused and must be tried again.
 func (w *stepper) due(chosen *[]time.Time) (refused bool) {
 	p := &w.step.ScheduleProgress
 	var due time.Time
@@ -162,19 +161,19 @@ func (w *stepper) runPending() {
 	}
 }
 
-// run submits the job of a due time; false if it was refused.
+// run makes the job of a due time; false if it was refused.
 func (w *stepper) run(due time.Time) bool {
 	p := &w.step.ScheduleProgress
-	j, err := w.submit(due)
+	run, err := w.prepare(due)
 	if err != nil {
 		p.LastError = job.NewScheduleError(due, err)
 		return false
 	}
-	began := begin(&w.s.Schedule, due)
+	began, j := begin(&w.s.Schedule, due), &run.Job
 	if j.ScheduledFor = &due; w.jumped(due) {
 		j.CreatedAt = began
 	}
-	w.step.Jobs = append(w.step.Jobs, j)
+	w.runs, w.step.Jobs = append(w.runs, run), append(w.step.Jobs, *j)
 	w.late = append(w.late, max(0, w.s.Now.Sub(began).Seconds()))
 	w.s.Busy = w.s.Overlap != job.OverlapAllow
 	p.Runs++
@@ -182,7 +181,7 @@ func (w *stepper) run(due time.Time) bool {
 	return true
 }
 
-// lookAgain says when the leader has something to do next.
+// lookAgain sets when the leader has something to do next.
 func (w *stepper) lookAgain(refused bool) {
 	p := &w.step.ScheduleProgress
 	p.LookAt = nil

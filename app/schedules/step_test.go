@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -37,13 +38,13 @@ func step(t *testing.T, s job.DueSchedule, at time.Duration, refuse ...error) (j
 	t.Helper()
 	s.Now = noon.Add(at)
 	var runs []float64
-	w, err := newStepper(s, func(due time.Time) (job.Job, error) {
+	w, err := newStepper(s, func(due time.Time) (jobs.Run, error) {
 		require.False(t, due.After(s.Now), "none is early")
 		if len(refuse) > 0 {
-			return job.Job{}, refuse[0]
+			return jobs.Run{}, refuse[0]
 		}
 		runs = append(runs, due.Sub(noon).Seconds())
-		return job.Job{ID: app.NewID()}, nil
+		return jobs.Run{Job: job.Job{ID: app.NewID()}}, nil
 	})
 	require.NoError(t, err)
 	w.do()

@@ -122,7 +122,7 @@ func (p *process) movable() func() time.Time {
 
 // newSchedules makes the use cases of schedules, whose jobs are submitted as those of requests are.
 func (p *process) newSchedules(service *jobs.Service) *schedules.Service {
-	return schedules.New(p.store, jobs.NewScheduled(service, p.store), p.cfg.ClientMaxSchedules, p.log)
+	return schedules.New(p.store, jobs.NewScheduled(service), p.cfg.ClientMaxSchedules, p.log)
 }
 
 // testbedCases are all use cases of a test bed.
@@ -135,9 +135,7 @@ type testbedCases struct {
 
 // serverDeps joins the use cases with what answers HTTP.
 func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter) handlers.Deps {
-	service := p.newJobs(jobs.Deps{
-		Proofs: p.proofs(), Capacity: p.capacity, Storage: p.storage, Pauses: allPauses{p}, Hub: hub,
-	})
+	service := p.newJobs(p.admission(allPauses{p}.Now), hub)
 	webhooks := p.newWebhooks(a.failed)
 	deps := handlers.Deps{
 		Deps: httpkit.Deps{
@@ -146,12 +144,12 @@ func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter
 			Registrations: authlimit.NewRegistrations(authlimit.RegistrationRate, nil), Attempts: p.attempts,
 			Logger: p.log, Registry: p.registry, Tracer: p.tracer,
 		},
-		Bulk: bulk.New(p.store, p.store, nil, p.log), Schedules: p.newSchedules(service),
+		Bulk: bulk.New(p.store, p.log), Schedules: p.newSchedules(service),
 		Jobs: service, Reader: service, Batches: service, Events: hub, Clients: a.clients,
 		Webhooks: webhooks, Proofs: webhooks, Deliveries: webhooks, Directory: p.newDirectory(), Health: p,
-		Admission: jobs.NewAdmission(jobs.AdmissionFloor, nil, p.registry, p.log),
+		Admission: jobs.NewBacklog(jobs.BacklogFloor, nil, p.registry, p.log),
 		// Its metrics would have the same names.
-		BatchAdmission: jobs.NewAdmission(jobs.BatchAdmissionFloor, nil, nil, p.log),
+		BatchAdmission: jobs.NewBacklog(jobs.BatchBacklogFloor, nil, nil, p.log),
 	}
 	if p.cfg.TestBed {
 		deps.Testbed = testbedCases{

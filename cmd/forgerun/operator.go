@@ -5,7 +5,6 @@ import (
 	"github.com/forgerun/forgerun/app/clients"
 	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/app/erasures"
-	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/app/overview"
 	"github.com/forgerun/forgerun/app/pauses"
 	"github.com/forgerun/forgerun/app/testbed"
@@ -24,13 +23,13 @@ func (p *process) newOperatorAPI() *operator.API {
 			Store: p.store, Bed: p.testbed, Time: &testbed.Clock{Store: p.store, Schedule: p.maintenance.Schedule},
 		}
 	}
-	service := p.newJobs(jobs.Deps{})
+	service := p.newJobs(nil, nil)
 	return operator.New(operator.Config{
 		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.requestTimeout(), Mask: p.cfg.MaskParams, TraceURL: p.cfg.TraceURL,
 		Limits:     operator.Limits{ClientRunning: p.cfg.ClientMaxRunning, ClientActive: p.cfg.ClientMaxActive},
 		MaxPayload: httpkit.MaxPayload, Catalogue: p.cfg.catalogue(),
 	}, operator.Deps{
-		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store}, Bulk: bulk.New(p.store, p.store, nil, p.log),
+		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store}, Bulk: bulk.New(p.store, p.log),
 		Schedules: p.newSchedules(service),
 		Erasures:  erasures.New(p.store, p.log), Pauses: pauses.New(p.store, p.log), Stopped: allPauses{p}.Now, Testbed: bed,
 		Audit: p.store.Admin(), Marker: p.store.Admin(),

@@ -17,6 +17,7 @@ import (
 	"github.com/forgerun/forgerun/app/bulk"
 	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/app/erasures"
+	"github.com/forgerun/forgerun/app/events"
 	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/app/maintenance"
 	"github.com/forgerun/forgerun/app/pauses"
@@ -231,12 +232,12 @@ func (p *process) limited(l net.Listener, name string, total int) *conn.Listener
 // newMaintenance makes the repairs that one of all processes does.
 func (p *process) newMaintenance() *maintenance.Maintenance {
 	leaders := p.newLeadersJobs()
-	due := schedules.NewRunner(p.store, jobs.NewScheduled(leaders, p.store), p.metrics, p.log)
+	due := schedules.NewRunner(p.store, jobs.NewScheduled(leaders), p.metrics, p.log)
 	return maintenance.New(maintenance.Deps{
 		Store: p.store, Queue: p.notifier, Tasks: p.queue, Completer: p.completer, Backoff: p.cfg.Backoff, Clock: p.due,
 		ClientMaxRunning: p.cfg.ClientMaxRunning, OutcomeStream: p.cfg.OutcomeStream, PublicURL: p.cfg.PublicURL,
-		Bulk:      bulk.NewRunner(p.store, jobs.NewBulk(leaders, p.store), p.metrics, nil, p.log).Round,
-		Erasures:  erasures.NewRunner(p.store, leaders, p.queue, nil, p.log).Round,
+		Bulk:      bulk.NewRunner(p.store, leaders, p.metrics, p.log).Round,
+		Erasures:  erasures.NewRunner(p.store, leaders, p.queue, p.log).Round,
 		Schedules: due.Round, SchedulesDue: due.Due,
 		Metrics: p.metrics, Tracer: p.tracer, Log: p.log,
 	})
@@ -245,22 +246,20 @@ func (p *process) newMaintenance() *maintenance.Maintenance {
 // newLeadersJobs makes the use cases of clients by which bulk operations and erasures change
 // jobs and schedules submit them, without those parts of them that only requests need.
 func (p *process) newLeadersJobs() *jobs.Service {
-	return p.newJobs(jobs.Deps{Proofs: p.proofs(), Capacity: p.capacity, Storage: p.storage, Pauses: p.pauses})
+	return p.newJobs(p.admission(p.pauses.Now), nil)
 }
 
-// newJobs makes the use cases of jobs, with what only some of their callers need.
-func (p *process) newJobs(some jobs.Deps) *jobs.Service {
-	some.Jobs, some.Reader, some.Batches, some.Queue, some.Progress = p.store, p.store, p.store, p.notifier, p.queue
-	some.Targets, some.Receivers, some.Completer, some.Metrics, some.Log = p.guard(), p.subscribers, p.completer, p.metrics, p.log
-	return jobs.New(p.cfg.jobs(p.store.Now), some)
+// newJobs makes the use cases of jobs. Without an admission they are for operators; without a hub no request waits.
+func (p *process) newJobs(admission *jobs.Admission, hub *events.Hub) *jobs.Service {
+	return jobs.New(p.cfg.jobs(p.store.Now), jobs.Deps{
+		Store: p.store, Queue: p.notifier, Targets: p.guard(), Receivers: p.subscribers.Webhooks, Progress: p.queue.Progress,
+		Completer: p.completer, Metrics: p.metrics, Log: p.log, Admission: admission, Hub: hub,
+	})
 }
 
-// proofs are those that callbacks need, nil if they need none.
-func (p *process) proofs() jobs.ProofStore {
-	if !p.cfg.WebhookChallenge {
-		return nil
-	}
-	return p.store
+// admission limits what clients submit; pauses tells what operators have stopped.
+func (p *process) admission(pauses func() job.Pauses) *jobs.Admission {
+	return &jobs.Admission{Pauses: pauses, Capacity: p.capacity, Storage: p.storage, ProvenCallbacks: p.cfg.WebhookChallenge}
 }
 
 // loop is a part that runs f. What it does last may wait for a statement.

@@ -41,8 +41,11 @@ func benchRunner(b *testing.B) (*schedules.Runner, *pgxpool.Pool) {
 	limits := jobs.Limits{Active: math.MaxInt32, Queued: math.MaxInt32, ClientActive: math.MaxInt32, ClientQueued: math.MaxInt32}
 	service := jobs.New(jobs.Config{
 		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}, MaxAttempts: 4,
-	}, jobs.Deps{Jobs: store, Queue: apptest.SilentQueue{}, Capacity: jobs.NewCapacity(limits, store, log), Metrics: metrics, Log: log})
-	return schedules.NewRunner(store, jobs.NewScheduled(service, store), metrics, log), db
+	}, jobs.Deps{
+		Store: store, Queue: apptest.SilentQueue{}, Metrics: metrics, Log: log, Receivers: func(job.ID) int { return 0 },
+		Admission: &jobs.Admission{Pauses: func() job.Pauses { return nil }, Capacity: jobs.NewCapacity(limits, store, log)},
+	})
+	return schedules.NewRunner(store, jobs.NewScheduled(service), metrics, log), db
 }
 
 // BenchmarkSchedulesDueAtOnce prints in how many seconds 10,000 schedules that are due at one moment have their jobs: two at most

@@ -1,0 +1,83 @@
+package bulk
+
+import (
+	"time"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// turns decides which operation has its turn, and how many items it may do.
+type turns struct {
+	budget tokens // of all operations
+	work   map[job.ID]*work
+	taken  int // turns so far
+}
+
+// work is the state of an open operation.
+type work struct {
+	budget tokens
+	after  job.ID // the item done last; zero: none
+	turn   int    // number of its last turn
+}
+
+// tokens are the items that may be done now.
+type tokens struct {
+	n  float64
+	at time.Time // of the last refill; zero at first
+}
+
+// refill adds the tokens since the last refill, at a rate per second.
+func (t *tokens) refill(now time.Time, rate int) {
+	if t.at.IsZero() {
+		*t = tokens{1, now}
+		return
+	}
+	t.n = min(t.n+max(0, now.Sub(t.at)).Seconds()*float64(rate), maxCatchUp.Seconds()*float64(rate))
+	t.at = now
+}
+
+// begin begins a round: it refills the budgets, and forgets operations that are not open any more.
+func (t *turns) begin(open []*job.Bulk, now time.Time) {
+	known := t.work
+	t.work = make(map[job.ID]*work, len(open))
+	t.budget.refill(now, maxRate)
+	for _, b := range open {
+		w := known[b.ID]
+		if w == nil {
+			w = &work{}
+		}
+		w.budget.refill(now, b.Rate)
+		t.work[b.ID] = w
+	}
+}
+
+// next returns the index of the operation whose turn it is. Owners alternate, however many operations each has, and so do
+// the operations of an owner.
+func (t *turns) next(open []*job.Bulk) (first int) {
+	owners := map[job.BulkOwner]int{}
+	for _, b := range open {
+		owners[b.Owner] = max(owners[b.Owner], t.work[b.ID].turn)
+	}
+	for n, b := range open {
+		owner, least := owners[b.Owner], owners[open[first].Owner]
+		if owner < least || owner == least && t.work[b.ID].turn < t.work[open[first].ID].turn {
+			first = n
+		}
+	}
+	return first
+}
+
+// take notes that an operation has its turn.
+func (t *turns) take(b *job.Bulk) {
+	t.taken++
+	t.work[b.ID].turn = t.taken
+}
+
+// allowed returns how many items an operation may do now.
+func (t *turns) allowed(b *job.Bulk) int { return int(min(t.budget.n, t.work[b.ID].budget.n)) }
+
+// spend counts items that were done.
+func (t *turns) spend(b *job.Bulk, items int) {
+	t.budget.n -= float64(items)
+	t.work[b.ID].budget.n -= float64(items)
+}

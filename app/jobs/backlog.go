@@ -1,0 +1,139 @@
+package jobs
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+const (
+	// backlogWait is how long a submission should wait for storage at most.
+	backlogWait = time.Second
+	// backlogMemory is the number of these intervals that count. While many clients connect at once, few submissions are
+	// accepted for a few seconds. A bound that followed at once would refuse most of them; they would come again, and a
+	// machine that is busy refusing accepts little.
+	backlogMemory = 10
+	// BacklogFloor is how many jobs may wait however slow storage is. It takes bursts, and group commit always fills its
+	// statements.
+	BacklogFloor = 4096
+	// BatchBacklogFloor is the same for batches, of which few are stored at once.
+	BatchBacklogFloor = 64
+	// refusalInterval is the time between two log lines of refusals.
+	refusalInterval = time.Second
+)
+
+// errTooManyWait costs nothing to make: under overload it is the usual answer.
+var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second,
+	Detail: "More submissions wait to be stored than the server can store in time. This one was not looked at; repeat it after Retry-After."}
+
+// Backlog bounds how many submissions wait inside a process at once. By Little's law, no request waits much longer than
+// a second if no more may wait than were accepted in the best of the last ten seconds. The others are refused at once,
+// which costs less than to store them, instead of being answered when their clients have given up.
+//
+// The bound falls to a floor while storage stands still, and rises again with the first submissions that are accepted.
+// Invalid submissions do not change it.
+type Backlog struct {
+	floor int
+	clock app.Clock
+	log   *slog.Logger
+
+	mu      sync.Mutex
+	waiting int
+	began   time.Time          // of the present interval of backlogWait
+	served  [backlogMemory]int // accepted in the present interval, and in those before it
+	refused int                // since the last log line
+	logged  time.Time          // when that was
+}
+
+// NewBacklog makes a bound of at least floor. clock is time.Now if nil.
+func NewBacklog(floor int, clock app.Clock, registry prometheus.Registerer, log *slog.Logger) *Backlog {
+	if clock == nil {
+		clock = time.Now
+	}
+	b := &Backlog{floor: floor, clock: clock, log: log}
+	in := telemetry.In(registry)
+	in.GaugeFunc("submissions_waiting", "Submissions that are being stored or wait for it in this process.", func() float64 {
+		waiting, _ := b.look()
+		return float64(waiting)
+	})
+	in.GaugeFunc("submissions_waiting_limit", "Submissions that may wait in this process; what comes on top is refused.", func() float64 {
+		_, limit := b.look()
+		return float64(limit)
+	})
+	return b
+}
+
+func (b *Backlog) look() (waiting, limit int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.turn(b.clock())
+	return b.waiting, b.limit()
+}
+
+// Full refuses a submission whose body has not come yet, if too many wait.
+func (b *Backlog) Full() error { return b.admit(0) }
+
+// Enter admits a submission, or refuses it with an error. One that was admitted
+// must Leave.
+func (b *Backlog) Enter() error { return b.admit(1) }
+
+func (b *Backlog) admit(entering int) error {
+	b.mu.Lock()
+	now := b.clock()
+	b.turn(now)
+	limit := b.limit()
+	if b.waiting < limit {
+		b.waiting += entering
+		b.mu.Unlock()
+		return nil
+	}
+	b.refused++
+	waiting, refused := b.waiting, 0
+	if now.Sub(b.logged) >= refusalInterval {
+		refused, b.refused, b.logged = b.refused, 0, now
+	}
+	b.mu.Unlock()
+	if refused > 0 {
+		b.log.LogAttrs(context.Background(), slog.LevelWarn, "submissions refused: too many wait",
+			slog.String("action", "admit"), slog.String("error_code", string(errTooManyWait.Code)),
+			slog.String("error_message", errTooManyWait.Detail),
+			slog.Int("refused", refused), slog.Int("waiting", waiting), slog.Int("limit", limit))
+	}
+	return errTooManyWait
+}
+
+// Leave ends the wait of a submission that was admitted. accepted says whether
+// it is stored.
+func (b *Backlog) Leave(accepted bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.turn(b.clock())
+	b.waiting--
+	if accepted {
+		b.served[0]++
+	}
+}
+
+// limit is how many may wait now.
+func (b *Backlog) limit() int { return max(b.floor, slices.Max(b.served[:])) }
+
+// turn begins a new interval when the present one is over.
+func (b *Backlog) turn(now time.Time) {
+	passed := now.Sub(b.began)
+	if passed < backlogWait {
+		return
+	}
+	b.began = now
+	for range min(passed/backlogWait, backlogMemory) {
+		copy(b.served[1:], b.served[:])
+		b.served[0] = 0
+	}
+}

@@ -1,0 +1,167 @@
+package jobs
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/internal/testkit"
+	"github.com/forgerun/forgerun/job"
+)
+
+func newBacklog() (*Backlog, *prometheus.Registry, *testkit.Output) {
+	log, registry := &testkit.Output{}, prometheus.NewRegistry()
+	return NewBacklog(BacklogFloor, nil, registry, slog.New(slog.NewJSONHandler(log, nil))), registry, log
+}
+
+// enter sends in n submissions at once and gives how many were admitted.
+func enter(a *Backlog, n int) (admitted int) {
+	for range n {
+		if a.Enter() == nil {
+			admitted++
+		}
+	}
+	return admitted
+}
+
+func leave(a *Backlog, n int) {
+	for range n {
+		a.Leave(true)
+	}
+}
+
+func TestBacklogRefusesWhatIsAboveItsBound(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		a, registry, log := newBacklog()
+		for range 10_000 { // bodies that are not valid are answered quickly, and raise nothing
+			require.NoError(t, a.Enter())
+			a.Leave(false)
+		}
+		require.Empty(t, log.Lines(t, nil))
+		require.Equal(t, BacklogFloor, enter(a, BacklogFloor+1))
+		var refusal *job.Error
+		require.ErrorAs(t, a.Enter(), &refusal)
+		require.Equal(t, job.CodeQueueFull, refusal.Code)
+		require.Positive(t, refusal.RetryAfter)
+		leave(a, 1)
+		require.NoError(t, a.Enter(), "there is room again at once")
+		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP submissions_waiting Submissions that are being stored or wait for it in this process.
+# TYPE submissions_waiting gauge
+submissions_waiting 4096
+# HELP submissions_waiting_limit Submissions that may wait in this process; what comes on top is refused.
+# TYPE submissions_waiting_limit gauge
+submissions_waiting_limit 4096
+`)))
+
+		a, _, log = newBacklog()
+		for range 3 { // bursts, one after the other, whatever went before
+			require.Equal(t, BacklogFloor, enter(a, BacklogFloor))
+			leave(a, BacklogFloor)
+		}
+		require.Empty(t, log.Lines(t, nil))
+		var group sync.WaitGroup
+		for range 10 {
+			group.Go(func() { leave(a, enter(a, 1000)) })
+		}
+		group.Wait()
+		waiting, _ := a.look()
+		require.Zero(t, waiting)
+	})
+}
+
+// fastStore takes submissions at a rate that can be changed.
+type fastStore struct {
+	admission *Backlog
+	perTick   int
+	waiting   []time.Time // since when
+	longest   time.Duration
+}
+
+const serveTick = 5 * time.Millisecond
+
+// serve lets time pass while offered submissions come in each tick, and gives
+// how many were accepted and refused.
+func (s *fastStore) serve(d time.Duration, offered int) (accepted, refused int) {
+	for began := time.Now(); time.Since(began) < d; {
+		for range offered {
+			if s.admission.Enter() != nil {
+				refused++
+				continue
+			}
+			s.waiting = append(s.waiting, time.Now())
+		}
+		time.Sleep(serveTick)
+		n := min(s.perTick, len(s.waiting))
+		for _, since := range s.waiting[:n] {
+			s.longest = max(s.longest, time.Since(since))
+			s.admission.Leave(true)
+		}
+		s.waiting = s.waiting[n:]
+		accepted += n
+	}
+	return accepted, refused
+}
+
+// Promise: patterns Queue Integration
+func TestBacklogUnderOverload(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		a, _, _ := newBacklog()
+		s := &fastStore{admission: a, perTick: 40} // 8,000 a second
+		_, refused := s.serve(2*time.Second, 39)
+		require.Zero(t, refused, "below what storage takes nobody is refused")
+
+		accepted, refused := s.serve(10*time.Second, 80) // twice of what it takes
+		require.GreaterOrEqual(t, accepted, 79_000, "storage is kept busy")
+		require.Greater(t, refused, 70_000)
+		require.Less(t, s.longest, 2*backlogWait, "the accepted ones wait for a bounded time")
+
+		s.serve(backlogWait, 0)
+		s.longest = 0
+		_, refused = s.serve(2*time.Second, 39)
+		require.Zero(t, refused, "when the load falls, everybody is welcome at once")
+		require.Less(t, s.longest, 2*serveTick)
+	})
+}
+
+// Many clients that connect at once leave little time for storing. If the bound followed, they would be refused, come again,
+// and leave even less.
+func TestBacklogRemembersWhatStorageCanDo(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		a, _, _ := newBacklog()
+		s := &fastStore{admission: a, perTick: 80} // 16,000 a second
+		s.serve(2*time.Second, 75)
+		s.perTick = 10
+		_, refused := s.serve(5*time.Second, 20) // 10,000 wait in the end
+		require.Zero(t, refused)
+
+		_, refused = s.serve((backlogMemory-3)*time.Second, 10)
+		require.NotZero(t, refused, "in the end it is what storage takes")
+	})
+}
+
+func TestBacklogWhileStorageStandsStill(t *testing.T) {
+	apptest.Bubble(t, func(t *testing.T) {
+		a, _, log := newBacklog()
+		s := &fastStore{admission: a, perTick: 80} // 16,000 a second
+		s.serve(time.Second, 75)
+		s.perTick = 0
+		_, refused := s.serve(3*time.Second, 75)
+		require.LessOrEqual(t, len(s.waiting), 80*int(backlogWait/serveTick), "no heap of waiters")
+		require.Greater(t, refused, 29_000)
+		lines := log.Lines(t, map[string]any{"level": "WARN", "action": "admit", "error_code": "RFA_EXEC_QUEUE_FULL"})
+		require.Contains(t, []int{2, 3, 4}, len(lines), "the log tells of it and is not full of it")
+
+		s.perTick = 80
+		s.serve(backlogWait, 75)
+		_, refused = s.serve(time.Second, 75)
+		require.Zero(t, refused, "as soon as storage goes on, so does the service")
+	})
+}

@@ -1,0 +1,61 @@
+package jobs
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// Cancel stops a job that is not final; a final job stays as it is (section 14).
+func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Change, err error) {
+	ctx, span := app.BeginSpan(ctx, telemetry.SpanCancel, client)
+	defer func() { app.EndSpan(span, id, change.State, err) }()
+	change, before, err := s.Store.Cancel(ctx, client, id)
+	if err != nil || before == nil {
+		return change, err
+	}
+	describe(ctx, span, before, change.Attempt)
+	telemetry.Link(span, before.TraceParent)
+	app.AfterCommit(ctx, func() { s.finishCancel(ctx, before, change) })
+	return change, nil
+}
+
+// canceledAtOnce bounds the jobs that CancelClient stops in one call, which takes some seconds.
+const canceledAtOnce = 1000
+
+// CancelClient stops jobs of a client that are not final. more says that there may be others.
+func (s *Service) CancelClient(ctx context.Context, client job.ID) (canceled int, more bool, err error) {
+	unfinished, err := s.Store.UnfinishedJobs(ctx, client, canceledAtOnce)
+	if err != nil {
+		return 0, false, err
+	}
+	canceled, err = s.cancelAll(ctx, client, unfinished)
+	return canceled, len(unfinished) == canceledAtOnce, err
+}
+
+// cancelAll cancels all jobs that it can, and returns their number and the first error.
+func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) (int, error) {
+	canceled, err := s.Store.CancelAll(ctx, client, jobs)
+	app.AfterCommit(ctx, func() {
+		for _, c := range canceled {
+			s.finishCancel(ctx, c.Before, c.Change)
+		}
+	})
+	return len(canceled), err
+}
+
+// finishCancel follows a committed cancel: it stops the worker or removes the task, counts, logs and publishes.
+func (s *Service) finishCancel(ctx context.Context, before *job.Job, change job.Change) {
+	if before.State.Held() {
+		s.Queue.SignalCancel(before.ID)
+	} else {
+		s.Queue.Remove(job.Task{JobID: before.ID, Attempt: change.Attempt, Dispatch: change.Dispatch})
+	}
+	s.Metrics.WasCanceled(ctx, before, change)
+	app.LogTransition(ctx, s.Log, "cancel", before, before.State, job.Canceled, slog.Int("attempt", change.Attempt))
+	app.Publish(s.Queue, before, job.Notification{ClientID: before.ClientID, JobID: before.ID, Attempt: change.Attempt, Ended: true})
+	s.Completer.Touch(before.BatchID)
+}

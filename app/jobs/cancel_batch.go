@@ -1,0 +1,51 @@
+package jobs
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/job"
+)
+
+const (
+	// cancelPart is how many jobs of a batch are canceled at a time, which takes some 35 ms: other requests come in between.
+	cancelPart = 75
+	// While another process completes a batch, its outcome is read so often.
+	outcomeTries = 20
+	outcomePause = 25 * time.Millisecond
+)
+
+// CancelBatch stops the jobs of a batch that are not final, and returns the batch with its outcome. A repetition does what
+// failed.
+func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
+	open, err := s.Store.OpenJobs(ctx, client, id)
+	if err != nil {
+		return nil, err
+	}
+	for part := range slices.Chunk(open, cancelPart) {
+		if _, err := s.cancelAll(ctx, client, part); err != nil {
+			return nil, err
+		}
+	}
+	return s.completed(ctx, client, id)
+}
+
+// completed reads a batch. If all of its jobs have ended but it has no outcome, it completes the batch, or waits a moment for
+// the process that does.
+func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch, error) {
+	for try := 0; ; try++ {
+		b, err := s.Store.Batch(ctx, client, id)
+		if err != nil || b.Outcome != nil || b.Unfinished() || try == outcomeTries {
+			return b, err
+		}
+		if try > 1 && !app.Sleep(ctx, outcomePause) { // another process completes it
+			return b, nil
+		}
+		if _, err := s.Completer.Complete(ctx, []job.ID{id}); err != nil {
+			s.Completer.Touch(id) // its jobs have ended all the same
+			return b, nil
+		}
+	}
+}

@@ -1,0 +1,28 @@
+package jobs
+
+import (
+	"context"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Delete removes a final job; deleting a job that is gone already is no error.
+func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
+	j, unknown := s.Store.Job(ctx, client, id)
+	if err := s.Store.Delete(ctx, client, id); err != nil {
+		return err
+	}
+	if unknown != nil {
+		j = &job.Job{ID: id, ClientID: client}
+	}
+	s.finishDelete(j)
+	return nil
+}
+
+// finishDelete removes what the queue keeps of a job, such as failed tasks, and wakes its watchers: a deletion has no event.
+func (s *Service) finishDelete(j *job.Job) {
+	for attempt := 1; attempt <= j.Attempt; attempt++ {
+		s.Queue.Remove(job.Task{JobID: j.ID, Attempt: attempt})
+	}
+	s.Queue.Publish(job.Notification{ClientID: j.ClientID, JobID: j.ID})
+}
