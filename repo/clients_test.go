@@ -144,9 +144,8 @@ func TestConcurrentChangesOfAClientsKeysTakeTurns(t *testing.T) {
 	stores := f.twoStores()
 	c := f.newClient()
 	const n = 30
-	errs := make([]error, n)
-	inParallel(n, func(i int) {
-		errs[i] = stores[i%2].ChangeKeys(f.ctx(), c.ID, func(_ job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
+	f.atOnce(n, func(i int) error {
+		return stores[i%2].ChangeKeys(f.ctx(), c.ID, func(_ job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
 			added := key(c.ID, fmt.Sprintf("k%02d", len(keys)), now) // one that saw the same keys would take the same id
 			change := job.KeyChange{New: &added}
 			if len(keys) > 0 {
@@ -156,7 +155,6 @@ func TestConcurrentChangesOfAClientsKeysTakeTurns(t *testing.T) {
 			return change, nil
 		})
 	})
-	require.NoError(t, errors.Join(errs...))
 	require.Equal(t, n, f.count("api_keys"))
 	require.Equal(t, n-1, one[int](f, `SELECT count(*)::int FROM api_keys k JOIN api_keys r ON r.key_id = k.replaced_by
 		WHERE r.key_id = 'k' || lpad((substr(k.key_id, 2)::int + 1)::text, 2, '0')`), "each replaced by its successor")

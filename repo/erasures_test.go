@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -176,22 +175,12 @@ func TestNothingNewForAnErasedClient(t *testing.T) {
 	client := newID()
 	f.fill(client, "1")
 	e := f.erase(client)
-	refused := func(err error, what string) { require.Equal(t, job.CodeClientNotFound, job.CodeOf(err), what) }
 	for _, when := range []string{"while it is erased", "afterwards"} {
-		_, err := f.store.InsertJob(f.ctx(), f.submission(keyed("k"+when), func(s *job.Submission) { s.Job.ClientID = client }))
-		refused(err, when)
+		for _, c := range f.additionsFor(client, "k"+when) {
+			require.Equal(t, job.CodeClientNotFound, codeOf(c.do(f.ctx())), "%s %s", c.name, when)
+		}
 		f.submit()
-		_, err = f.store.InsertBulk(f.ctx(), job.Bulk{ID: newID(), Owner: job.BulkOwner{ClientID: client}, Action: job.BulkCancel, Rate: 1})
-		refused(err, when)
-		_, err = f.store.InsertWebhook(f.ctx(), job.Webhook{
-			ID: newID(), ClientID: client, URL: "http://x.test", Events: []string{"*"}, ContentMode: "binary",
-			Secrets: []job.SealedSecret{{Sealed: []byte("s")}},
-		})
-		refused(err, when)
-		_, err = f.store.InsertSchedule(f.ctx(), job.Schedule{ID: newID(), ClientID: client, Overlap: job.OverlapSkip, CatchUp: job.CatchUpLast,
-			Timetable: job.Timetable{Interval: time.Minute}, CatchUpMax: 1}, 10, func(s *job.Schedule) error { s.Paused = true; return nil })
-		refused(err, when)
-		_, err = f.db.Exec(f.ctx(), `INSERT INTO api_keys (key_id, client_id, secret_hash, issued_by, created_at, expires_at)
+		_, err := f.db.Exec(f.ctx(), `INSERT INTO api_keys (key_id, client_id, secret_hash, issued_by, created_at, expires_at)
 			VALUES ('new', $1, sha256(''), 'CREATED', now(), now())`, client.String())
 		if when == "while it is erased" {
 			requireBroken(t, "client_not_erased", err)

@@ -162,8 +162,7 @@ func TestAStepWhoseCallerLeavesALockedRow(t *testing.T) {
 func TestAClaimMeetsItsOwnLostOne(t *testing.T) {
 	f := setup(t, patient)
 	id := f.submit()
-	tx := must(f.db.Begin(f.ctx()))(t)
-	defer func() { _ = tx.Rollback(context.Background()) }()
+	tx := f.begin()
 	must(tx.Exec(f.ctx(), repo.Statements["step"], f.stepArguments(job.Assigned, job.ClaimID{JobID: id, Attempt: 1})...))(t)
 	var c *job.Claim
 	claimed := begin(func() (err error) { c, _, err = f.store.Claim(f.ctx(), f.worker, id, 1); return err })

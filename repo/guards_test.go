@@ -296,11 +296,8 @@ func TestCancelAll(t *testing.T) {
 
 func TestFirstUseOfAKeyIsKept(t *testing.T) {
 	f := setup(t)
-	c := must(f.store.InsertClient(f.ctx(), newID()))(t)
-	f.exec(`INSERT INTO api_keys (key_id, client_id, secret_hash, issued_by, created_at, expires_at)
-		VALUES ('key', $1, sha256(''), 'CREATED', now(), now() + interval '1 day')`, c.ID.String())
-	k := must(f.store.Key(f.ctx(), "key"))(t)
-	require.Nil(t, k.UsedAt)
+	f.addKey(f.newClient().ID, "key")
+	require.Nil(t, must(f.store.Key(f.ctx(), "key"))(t).UsedAt)
 	f.useKey("key")
 	require.WithinDuration(t, time.Now(), *must(f.store.Key(f.ctx(), "key"))(t).UsedAt, testkit.Patience)
 	row := one[string](f, `SELECT xmin::text FROM api_keys`)

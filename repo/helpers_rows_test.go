@@ -109,11 +109,16 @@ func (f *fixture) all(id job.ID) string {
 // lock runs a locking statement in a transaction of its own and holds what it
 // locked until unlock, which may be called twice, or until the test ends.
 func (f *fixture) lock(sql string, args ...any) (unlock func()) {
-	tx := must(f.db.Begin(f.ctx()))(f.t)
-	unlock = sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
-	f.t.Cleanup(unlock)
+	tx := f.begin()
 	must(tx.Exec(f.ctx(), sql, args...))(f.t)
-	return unlock
+	return sync.OnceFunc(func() { _ = tx.Rollback(context.Background()) })
+}
+
+// begin begins a transaction, which ends with the test at the latest.
+func (f *fixture) begin() pgx.Tx {
+	tx := must(f.db.Begin(f.ctx()))(f.t)
+	f.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
 }
 
 // lockRow locks one job as a transition would.

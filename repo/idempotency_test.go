@@ -143,11 +143,13 @@ func TestSameKeyOtherRequestIsAConflict(t *testing.T) {
 // requireOneJob submits so many jobs with one key at once, through two processes, and requires that they are one.
 func (f *fixture) requireOneJob(n int) {
 	before, stores := f.countJobs(), f.twoStores()
-	receipts, errs := make([]job.Receipt, n), make([]error, n)
-	inParallel(n, func(i int) { receipts[i], errs[i] = stores[i%2].InsertJob(f.ctx(), f.submission(keyed("k"))) })
+	receipts := make([]job.Receipt, n)
+	f.atOnce(n, func(i int) (err error) {
+		receipts[i], err = stores[i%2].InsertJob(f.ctx(), f.submission(keyed("k")))
+		return err
+	})
 	made := 0
-	for i, r := range receipts {
-		require.NoError(f.t, errs[i])
+	for _, r := range receipts {
 		require.Equal(f.t, receipts[0].JobID, r.JobID)
 		require.Equal(f.t, receipts[0].CreatedAt, r.CreatedAt)
 		if !r.Replayed {
@@ -190,18 +192,15 @@ func TestKeysInOppositeOrders(t *testing.T) {
 	stores := f.twoStores()
 	const keys = 50
 	ids := make([][keys]job.ID, len(stores))
-	errs := make([]error, len(stores)*keys)
-	inParallel(len(errs), func(i int) {
+	f.atOnce(len(stores)*keys, func(i int) error {
 		s, key := i%2, i/2
 		if s == 1 {
 			key = keys - 1 - key
 		}
 		r, err := stores[s].InsertJob(f.ctx(), f.submission(keyed(string(rune('A'+key)))))
-		ids[s][key], errs[i] = r.JobID, err
+		ids[s][key] = r.JobID
+		return err
 	})
-	for _, err := range errs {
-		require.NoError(t, err)
-	}
 	require.Equal(t, ids[0], ids[1])
 	require.Equal(t, keys, f.countJobs())
 }

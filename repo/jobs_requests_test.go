@@ -117,9 +117,8 @@ func TestInsertJobOneBadRowFailsAlone(t *testing.T) {
 		require.ErrorAs(t, err, &e)
 		require.Equal(t, "The data could not be stored.", e.Detail, name)
 	}
-	require.Equal(t, good+2, one[int](f, `SELECT count(*)::int FROM jobs`))
-	require.Equal(t, 2*(good+2), one[int](f, `SELECT count(*)::int FROM events`))
-	require.Zero(t, one[int](f, `SELECT count(*)::int FROM idempotency_keys`), "a key without its job")
+	require.Equal(t, []int{good + 2, 2 * (good + 2)}, []int{f.countJobs(), f.count("events")})
+	require.Zero(t, f.count("idempotency_keys"), "a key without its job")
 	require.Equal(t, 3, f.awaitFlushed("insert", good+len(bad)+2))
 }
 
@@ -133,11 +132,7 @@ func TestCommitsAreHandedOverInOrder(t *testing.T) {
 	committed := func(s *job.Submission) { s.Committed = func(r job.Receipt) { handed <- r } }
 	unlock := f.lock(`INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at)
 		VALUES ($1, 'jobs', 'k', $2, $3, now(), now() + interval '1 h')`, f.client, make([]byte, 32), newID().String())
-	heldUp := make(chan error, 1)
-	go func() {
-		_, err := f.store.InsertJob(f.ctx(), f.submission(keyed("k"), committed))
-		heldUp <- err
-	}()
+	heldUp := begin(func() error { return errOf(f.store.InsertJob(f.ctx(), f.submission(keyed("k"), committed))) })
 	f.awaitBlocked(1)
 	second := must(f.store.InsertJob(f.ctx(), f.submission(committed)))(t)
 	require.Empty(t, handed, "the second waits for the first")
@@ -190,12 +185,8 @@ func TestDeleteRefusesJobsThatAreNotFinal(t *testing.T) {
 func TestDeleteOfAJobThatEndedAnewMeanwhile(t *testing.T) {
 	f := setup(t, patient)
 	id := f.at(job.Failed)
-	tx := must(f.db.Begin(f.ctx()))(t)
-	must(tx.Exec(f.ctx(), `UPDATE jobs SET event_seq = event_seq + 1 WHERE job_id = $1`, id.String()))(t)
-	must(tx.Exec(f.ctx(), `INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
-		SELECT job_id, client_id, event_seq, gen_random_uuid(), 'x', 1, now(), '{}' FROM jobs`))(t)
-	deleted := make(chan error)
-	go func() { deleted <- f.store.Delete(f.ctx(), f.client, id) }()
+	tx := f.anEvent(id)
+	deleted := begin(func() error { return f.store.Delete(f.ctx(), f.client, id) })
 	f.awaitBlocked(1)
 	require.NoError(t, tx.Commit(f.ctx()))
 	require.NoError(t, <-deleted)

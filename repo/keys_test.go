@@ -37,27 +37,15 @@ func (f *fixture) changesOf() []change {
 	final, failed, waiting := f.run(), f.run(), f.submit()
 	must(f.store.Finish(f.ctx(), success(final)))(f.t)
 	must(f.store.Finish(f.ctx(), failure(failed, job.FailedOnce)))(f.t)
-	hook := job.Webhook{ID: newID(), ClientID: f.client, URL: "http://x.test", Events: []string{"*"}, ContentMode: "binary",
-		Secrets: []job.SealedSecret{{Sealed: []byte("s")}}}
+	hook := f.hook("*")
 	must(f.store.InsertWebhook(f.ctx(), hook))(f.t)
 	rule := fault.Counted{ID: newID().String()}
-	return []change{
-		{"submission", func(ctx context.Context) error { return errOf(f.store.InsertJob(ctx, f.submission(keyed("a")))) }},
-		{"batch", func(ctx context.Context) error {
-			return errOf(f.store.InsertBatch(ctx, f.batch(2)))
-		}},
+	return append(f.additionsFor(f.client, "a"), []change{
+		{"batch", func(ctx context.Context) error { return errOf(f.store.InsertBatch(ctx, f.batch(2))) }},
 		{"cancel", func(ctx context.Context) error { return errOf(f.store.Cancel(ctx, f.client, waiting)) }},
 		{"cancel of many", func(ctx context.Context) error { return errOf(f.store.CancelAll(ctx, f.client, []job.ID{waiting})) }},
 		{"retry", func(ctx context.Context) error { return errOf(f.store.Retry(ctx, f.client, failed.JobID, 1, 0, "")) }},
 		{"delete", func(ctx context.Context) error { return f.store.Delete(ctx, f.client, final.JobID) }},
-		{"bulk operation", func(ctx context.Context) error {
-			return errOf(f.store.InsertBulk(ctx, job.Bulk{ID: newID(), Owner: job.BulkOwner{ClientID: f.client}, Action: job.BulkCancel, Rate: 1}))
-		}},
-		{"new webhook", func(ctx context.Context) error {
-			added := hook
-			added.ID = newID()
-			return errOf(f.store.InsertWebhook(ctx, added))
-		}},
 		{"change of a webhook", func(ctx context.Context) error {
 			return errOf(f.store.UpdateWebhook(ctx, f.client, hook.ID, job.WebhookPatch{Description: new("d")}))
 		}},
@@ -69,11 +57,6 @@ func (f *fixture) changesOf() []change {
 			return errOf(f.store.ReplayEvents(ctx, f.client, hook.ID, time.Now().Add(-time.Hour), job.Position{}, 10))
 		}},
 		{"removal of a webhook", func(ctx context.Context) error { return f.store.DeleteWebhook(ctx, f.client, hook.ID) }},
-		{"schedule", func(ctx context.Context) error {
-			return errOf(f.store.InsertSchedule(ctx, job.Schedule{
-				ID: newID(), ClientID: f.client, Overlap: job.OverlapSkip, CatchUp: job.CatchUpLast,
-				Timetable: job.Timetable{Interval: time.Minute}, CatchUpMax: 1}, 10, func(s *job.Schedule) error { s.Paused = true; return nil }))
-		}},
 		{"rules of a test bed", func(ctx context.Context) error {
 			return f.store.ReplaceFaults(ctx, of(f.client), 1, []fault.Counted{rule})
 		}},
@@ -84,6 +67,26 @@ func (f *fixture) changesOf() []change {
 			return errOf(f.store.Once(ctx, job.RequestKey{ClientID: f.client, Scope: "test", Key: "k"}, func(context.Context) (job.Answer, error) {
 				return job.Answer{Status: 200}, nil
 			}))
+		}},
+	}...)
+}
+
+// additionsFor gives the additions for a client that need nothing else of it.
+func (f *fixture) additionsFor(client job.ID, key string) []change {
+	hook := f.hook("*")
+	hook.ClientID = client
+	return []change{
+		{"submission", func(ctx context.Context) error {
+			return errOf(f.store.InsertJob(ctx, f.submission(keyed(key), ofClient(client))))
+		}},
+		{"bulk operation", func(ctx context.Context) error {
+			return errOf(f.store.InsertBulk(ctx, job.Bulk{ID: newID(), Owner: job.BulkOwner{ClientID: client}, Action: job.BulkCancel, Rate: 1}))
+		}},
+		{"webhook", func(ctx context.Context) error { return errOf(f.store.InsertWebhook(ctx, hook)) }},
+		{"schedule", func(ctx context.Context) error {
+			return errOf(f.store.InsertSchedule(ctx, job.Schedule{
+				ID: newID(), ClientID: client, Overlap: job.OverlapSkip, CatchUp: job.CatchUpLast,
+				Timetable: job.Timetable{Interval: time.Minute}, CatchUpMax: 1}, 10, func(s *job.Schedule) error { s.Paused = true; return nil }))
 		}},
 	}
 }
@@ -131,17 +134,15 @@ func TestAnEndedKeyFailsAlone(t *testing.T) {
 func TestAChangeWaitsForTheRevocationOfItsKey(t *testing.T) {
 	f := setup(t, patient)
 	f.keys("k")
-	tx := must(f.db.Begin(f.ctx()))(t)
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	tx := f.begin()
 	must(tx.Exec(f.ctx(), `UPDATE api_keys SET revoked_at = clock_timestamp()`))(t)
-	done := make(chan error, 1)
-	go func() {
-		done <- f.store.ReplaceFaults(job.WithKey(context.Background(), "k"), of(f.client), 1, []fault.Counted{{ID: newID().String()}})
-	}()
+	done := begin(func() error {
+		return f.store.ReplaceFaults(job.WithKey(context.Background(), "k"), of(f.client), 1, []fault.Counted{{ID: newID().String()}})
+	})
 	f.awaitBlocked(1)
 	require.NoError(t, tx.Commit(f.ctx()))
 	require.Equal(t, job.CodeKeyDisabled, codeOf(<-done))
-	require.Zero(t, one[int](f, `SELECT count(*)::int FROM testbed_faults`))
+	require.Zero(t, f.count("testbed_faults"))
 }
 
 // Submissions of clients do not look at erasures, which another session may have locked for long.
