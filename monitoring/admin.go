@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
-	"net/netip"
-	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -19,49 +17,35 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"golang.org/x/sync/singleflight"
 
-	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/operators"
-	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// Admin is the admin listener: metrics and health for machines; console, API,
+// Admin is what the admin listener has besides the operator API: metrics and health for machines; console,
 // dashboards and profiles for operators.
 type Admin struct {
 	Registry *prometheus.Registry
 	// Ready reports whether the process can work, and a value to show.
 	Ready func(ctx context.Context) (ok bool, report any)
-	// Operators have tokens for what is not for machines: as a bearer token, or as the
-	// password of basic authentication so that a browser can use it. None:
-	// no guard; the listener must then be on loopback.
-	Operators operators.Tokens
-	// Ended are the sessions of operators that were logged out of.
-	Ended operators.Ended
+	// Guard knows operators, whom all is for that is not for machines.
+	Guard operators.Guard
 	// Hosts says whether requests for a host are answered: nil for any, and
 	// without a token for those of this machine.
 	Hosts func(string) bool
 	// Dashboard is mounted at DashboardPath; nil for none.
 	Dashboard http.Handler
-	// API is mounted at APIPath, guarded by itself; nil for none.
-	API func(operators.Guard) http.Handler
 	// Docs is the page of the operator's API; nil for none.
 	Docs http.Handler
 	// Console is the operator's page at / and its files below ConsolePath; nil for none.
 	Console http.Handler
-	// Attempts slows failed authentications: nil for one of its own.
-	Attempts *authlimit.Limiter
-	// Source gives the address that a request comes from: nil for that of the
-	// connection.
-	Source func(*http.Request) netip.Addr
-	// Log gets failed authentications: nil for none.
+	// Log gets failed scrapes.
 	Log *slog.Logger
 }
 
-// Where the queue dashboard, the operator API, the console's files and the page about this process are mounted.
+// Where the queue dashboard, the console's files and the page about this process are mounted.
 const (
 	DashboardPath = "/asynqmon"
 	ConsolePath   = "/console/"
 	processPath   = "/process"
-	APIPath       = "/admin/v1/"
 )
 
 //go:embed admin.html
@@ -69,17 +53,7 @@ var adminPage []byte
 
 // Handler gives the routes of the listener.
 func (a Admin) Handler() http.Handler {
-	if a.Log == nil {
-		a.Log = slog.New(slog.DiscardHandler)
-	}
-	if a.Attempts == nil {
-		a.Attempts = authlimit.New(nil, telemetry.In(nil))
-	}
-	if a.Source == nil {
-		a.Source = remote
-	}
-	guard := operators.Guard{Tokens: a.Operators, Ended: a.Ended, Log: a.Log, Attempts: a.Attempts, Source: a.Source}
-	mux := http.NewServeMux()
+	guard, mux := a.Guard, http.NewServeMux()
 	mux.Handle("GET /metrics", a.metrics())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
@@ -89,9 +63,6 @@ func (a Admin) Handler() http.Handler {
 		"": pprof.Index, "profile": pprof.Profile, "trace": pprof.Trace, "symbol": pprof.Symbol, "cmdline": pprof.Cmdline,
 	} {
 		mux.Handle("GET /debug/pprof/"+path, only(guard, limitProfile(profile)))
-	}
-	if a.API != nil {
-		mux.Handle(APIPath, a.API(guard))
 	}
 	if a.Dashboard != nil {
 		mux.Handle(DashboardPath+"/", only(guard, a.Dashboard))
@@ -114,21 +85,15 @@ func (a Admin) Handler() http.Handler {
 	return secured(a.meant(renewing(guard, exact(mux))))
 }
 
-// exact finds nothing at a path that ServeMux would redirect from, such as //metrics. Below the API its own problem says so.
+// exact finds nothing at a path that ServeMux would redirect from, such as //metrics.
 func exact(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		escaped := r.URL.EscapedPath()
-		clean := escaped == "/" || (path.Clean(escaped) == strings.TrimSuffix(escaped, "/") && escaped != "//")
-		switch inAPI := strings.HasPrefix(escaped+"/", APIPath); {
-		case clean && escaped+"/" != APIPath:
+		if escaped == "/" || (path.Clean(escaped) == strings.TrimSuffix(escaped, "/") && escaped != "//") {
 			mux.ServeHTTP(w, r)
-		case inAPI:
-			root := r.Clone(r.Context())
-			root.URL = &url.URL{Path: APIPath}
-			mux.ServeHTTP(w, root)
-		default:
-			http.NotFound(w, r)
+			return
 		}
+		http.NotFound(w, r)
 	})
 }
 
@@ -185,13 +150,9 @@ func limitProfile(next http.Handler) http.Handler {
 const policy = "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; " +
 	"img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// secured keeps pages out of caches and frames. The API's answers are no pages, and have the headers of its document.
+// secured keeps pages out of caches and frames.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, APIPath) {
-			next.ServeHTTP(w, r)
-			return
-		}
 		header := w.Header()
 		header.Set("Cache-Control", "no-store")
 		header.Set("Content-Security-Policy", policy)

@@ -3,7 +3,6 @@ package monitoring
 import (
 	"fmt"
 	"net/http"
-	"net/netip"
 
 	"github.com/forgerun/forgerun/internal/localhosts"
 	"github.com/forgerun/forgerun/internal/operators"
@@ -31,7 +30,7 @@ func only(guard operators.Guard, next http.Handler) http.Handler {
 // checked by the operators' guard.
 func (a Admin) meant(next http.Handler) http.Handler {
 	hosts := a.Hosts
-	if hosts == nil && a.Operators.None() {
+	if hosts == nil && a.Guard.Tokens.None() {
 		hosts = localhosts.Only("")
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,10 +44,4 @@ func (a Admin) meant(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		}
 	})
-}
-
-// remote is the address at the other end of the connection.
-func remote(r *http.Request) netip.Addr {
-	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
-	return addr.Addr().Unmap()
 }

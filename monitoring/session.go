@@ -59,7 +59,9 @@ func answer(w http.ResponseWriter, s operators.Session, refusal *operators.Refus
 func renewing(guard operators.Guard, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/logout" {
-			guard.Renew(w, r)
+			if cookie := guard.Renew(r); cookie != "" {
+				w.Header().Add("Set-Cookie", cookie)
+			}
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -46,14 +46,12 @@ func loggedIn(t *testing.T, h http.Handler, token string) (withCookie func(*http
 	return func(r *http.Request) { r.AddCookie(cookies[0]) }, s
 }
 
-// echo answers with the name of the operator, as the API and the dashboard would know it.
+// echo answers with the name of the operator, as the dashboard would know it.
 func echo(a Admin) http.Handler {
-	a.API = func(g operators.Guard) http.Handler {
-		return only(g, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			operator, _ := g.Check(r)
-			_, _ = w.Write([]byte(operator.Name))
-		}))
-	}
+	a.Dashboard = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		operator, _ := a.Guard.Check(r)
+		_, _ = w.Write([]byte(operator.Name))
+	})
 	return a.Handler()
 }
 
@@ -68,13 +66,13 @@ func TestLogin(t *testing.T) {
 	var again sessionAnswer
 	require.NoError(t, json.Unmarshal(get(h, "/session", cookie).Body.Bytes(), &again))
 	require.Equal(t, s.CSRFToken, again.CSRFToken)
-	for _, path := range append(guarded[:6:6], APIPath+"jobs") {
+	for _, path := range append(guarded[:6:6], DashboardPath+"/jobs") {
 		require.Equal(t, http.StatusOK, get(h, path, cookie).Code, path)
 	}
-	require.Equal(t, "admin", get(h, APIPath+"jobs", cookie).Body.String())
+	require.Equal(t, "admin", get(h, DashboardPath+"/jobs", cookie).Body.String())
 	another := echo(newAdmin(adminToken, true))
-	require.Equal(t, http.StatusOK, get(another, APIPath+"jobs", cookie).Code, "each process takes it")
-	require.Equal(t, http.StatusUnauthorized, get(echo(newAdmin("another-operators-token", true)), APIPath+"jobs", cookie).Code)
+	require.Equal(t, http.StatusOK, get(another, DashboardPath+"/jobs", cookie).Code, "each process takes it")
+	require.Equal(t, http.StatusUnauthorized, get(echo(newAdmin("another-operators-token", true)), DashboardPath+"/jobs", cookie).Code)
 
 	for body, status := range map[string]int{
 		"": http.StatusUnauthorized, "wrong": http.StatusUnauthorized, "frk_x_y": http.StatusUnauthorized,
@@ -93,21 +91,21 @@ func TestLogout(t *testing.T) {
 	t.Parallel()
 	a := newAdmin(adminToken, true)
 	ended := &logouts{}
-	a.Ended = ended
+	a.Guard.Ended = ended
 	h := echo(a)
 	cookie, _ := loggedIn(t, h, adminToken)
 	other, _ := loggedIn(t, h, adminToken)
 	out := ask(h, http.MethodPost, "/logout", cookie)
 	require.Equal(t, http.StatusNoContent, out.Code)
 	require.Negative(t, out.Result().Cookies()[0].MaxAge)
-	for _, path := range append(guarded[:6:6], APIPath+"jobs", "/session") {
+	for _, path := range append(guarded[:6:6], DashboardPath+"/jobs", "/session") {
 		require.Equal(t, http.StatusUnauthorized, get(h, path, cookie).Code, path)
 		require.Equal(t, http.StatusOK, get(h, path, other).Code, path)
 	}
 	ended.away.Store(true)
-	require.Equal(t, http.StatusServiceUnavailable, get(h, APIPath+"jobs", other).Code)
+	require.Equal(t, http.StatusServiceUnavailable, get(h, DashboardPath+"/jobs", other).Code)
 	require.NotEmpty(t, get(h, "/session", other).Header().Get("Retry-After"))
-	require.Equal(t, http.StatusOK, get(h, APIPath+"jobs", bearer).Code)
+	require.Equal(t, http.StatusOK, get(h, DashboardPath+"/jobs", bearer).Code)
 	out = ask(h, http.MethodPost, "/logout", other)
 	require.Equal(t, http.StatusServiceUnavailable, out.Code)
 	require.Negative(t, out.Result().Cookies()[0].MaxAge)
@@ -123,22 +121,22 @@ func TestSessionChangesNeedTheCSRFToken(t *testing.T) {
 		for header, status := range map[string]int{
 			"": http.StatusForbidden, "x": http.StatusForbidden, other.CSRFToken: http.StatusForbidden, s.CSRFToken: http.StatusOK,
 		} {
-			w := ask(h, method, APIPath+"jobs", func(r *http.Request) {
+			w := ask(h, method, DashboardPath+"/jobs", func(r *http.Request) {
 				cookie(r)
 				r.Header.Set("Content-Type", "application/json")
 				r.Header.Set(operators.CSRFHeader, header)
 			})
 			require.Equal(t, status, w.Code, "%s with %q", method, header)
 		}
-		require.Equal(t, http.StatusOK, ask(h, method, APIPath+"jobs", func(r *http.Request) {
+		require.Equal(t, http.StatusOK, ask(h, method, DashboardPath+"/jobs", func(r *http.Request) {
 			cookie(r)
 			bearer(r)
 		}).Code, "a bearer token needs none")
-		require.Equal(t, http.StatusOK, ask(h, method, APIPath+"jobs", func(r *http.Request) { r.SetBasicAuth("x", adminToken) }).Code)
+		require.Equal(t, http.StatusOK, ask(h, method, DashboardPath+"/jobs", func(r *http.Request) { r.SetBasicAuth("x", adminToken) }).Code)
 	}
 	reader, s := loggedIn(t, h, readToken)
 	require.True(t, s.ReadOnly)
-	w := ask(h, http.MethodPost, APIPath+"jobs", func(r *http.Request) {
+	w := ask(h, http.MethodPost, DashboardPath+"/jobs", func(r *http.Request) {
 		reader(r)
 		r.Header.Set(operators.CSRFHeader, s.CSRFToken)
 	})
@@ -157,10 +155,10 @@ func TestFormsOfOtherPagesChangeNothing(t *testing.T) {
 		}
 		for name, token := range map[string]string{"guarded": adminToken, "open": ""} {
 			h := echo(newAdmin(token, true))
-			w := ask(h, http.MethodPost, APIPath+"jobs", func(r *http.Request) { basic(r); from(r) })
+			w := ask(h, http.MethodPost, DashboardPath+"/jobs", func(r *http.Request) { basic(r); from(r) })
 			require.Equal(t, http.StatusForbidden, w.Code, "%s with %q", name, form)
 			for header, value := range map[string]string{"Content-Type": "application/json; charset=utf-8", operators.CSRFHeader: "x"} {
-				w := ask(h, http.MethodPost, APIPath+"jobs", func(r *http.Request) { basic(r); from(r); r.Header.Set(header, value) })
+				w := ask(h, http.MethodPost, DashboardPath+"/jobs", func(r *http.Request) { basic(r); from(r); r.Header.Set(header, value) })
 				require.Equal(t, http.StatusOK, w.Code, "%s with %s", name, header)
 			}
 		}
@@ -175,7 +173,7 @@ func TestFormsOfOtherPagesChangeNothing(t *testing.T) {
 
 func TestSessionIsRenewedByUse(t *testing.T) {
 	t.Parallel()
-	tokens := newAdmin(adminToken, true).Operators
+	tokens := newAdmin(adminToken, true).Guard.Tokens
 	now := time.Now()
 	guard := operators.Guard{Tokens: tokens, Now: func() time.Time { return now }}
 	s, ok := tokens.NewSession(adminToken, now)
@@ -197,7 +195,7 @@ func TestLoginIsLimited(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	a := newAdmin(adminToken, true)
-	a.Log = slog.New(slog.NewTextHandler(&out, nil))
+	a.Guard.Log = slog.New(slog.NewTextHandler(&out, nil))
 	h := a.Handler()
 	first := login(h, "a-guess", nil)
 	require.Equal(t, http.StatusUnauthorized, first.Code)

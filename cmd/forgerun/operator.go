@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net/http"
+
 	"github.com/forgerun/forgerun/app/bulk"
 	"github.com/forgerun/forgerun/app/clients"
 	"github.com/forgerun/forgerun/app/delivery"
@@ -10,33 +12,34 @@ import (
 	"github.com/forgerun/forgerun/app/testbed"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/operator"
+	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/job"
 )
 
 // newOperatorAPI makes the operator API, which every role has: it reads from Postgres, so that each process answers alike, and
 // changes what it is asked to as clients' requests do. What operators submit and retry is not refused for the limits of
-// clients, which only processes with the API count.
-func (p *process) newOperatorAPI() *operator.API {
+// clients, which only processes with the API count. Pages are of the other paths of its listener.
+func (p *process) newOperatorAPI(guard operators.Guard, pages http.Handler) *operator.API {
 	var bed operator.Testbed
 	if p.cfg.TestBed {
 		bed = &testbed.Operators{
 			Store: p.store, Bed: p.testbed, Time: &testbed.Clock{Store: p.store, Schedule: p.maintenance.Schedule},
 		}
 	}
-	service := p.newJobs(nil, nil)
+	service, webhooks := p.newJobs(nil, nil), delivery.NewWebhooks(p.webhooksDeps())
 	return operator.New(operator.Config{
 		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.requestTimeout(), Mask: p.cfg.MaskParams, TraceURL: p.cfg.TraceURL,
+		Hosts:      p.hosts(p.cfg.AdminAddr, !p.cfg.Operators().None()),
 		Limits:     operator.Limits{ClientRunning: p.cfg.ClientMaxRunning, ClientActive: p.cfg.ClientMaxActive},
 		MaxPayload: httpkit.MaxPayload, Catalogue: p.cfg.catalogue(),
 	}, operator.Deps{
-		Reader: p.store.Admin(), Overview: overview.Service{Store: p.store}, Bulk: bulk.New(p.store, p.log),
-		Schedules: p.newSchedules(service),
-		Erasures:  erasures.New(p.store, p.log), Pauses: pauses.New(p.store, p.log), Stopped: allPauses{p}.Now, Testbed: bed,
-		Audit: p.store.Admin(), Marker: p.store.Admin(),
-		Progress: p.queue, CursorKey: p.store.CursorKey, Log: p.log,
-		Jobs:     service,
-		Webhooks: delivery.NewWebhooks(p.webhooksDeps()),
-		Clients:  clients.New(p.cfg.clients(), p.store, nil, p.log),
+		Guard: guard, Pages: pages,
+		Store: p.store.Admin(), Overview: overview.Service{Store: p.store}.Overview, Bulk: bulk.New(p.store, p.log),
+		Schedules: p.newSchedules(service), Webhooks: webhooks, Deliveries: webhooks,
+		Erasures: erasures.New(p.store, p.log), Pauses: pauses.New(p.store, p.log), Stopped: allPauses{p}.Now, Testbed: bed,
+		Progress: p.queue.Progress, CursorKey: p.store.CursorKey, Log: p.log,
+		Jobs:    service,
+		Clients: clients.New(p.cfg.clients(), p.store, nil, p.log),
 	})
 }
 

@@ -112,21 +112,17 @@ func (p *process) adminPart() lifecycle.Part {
 	if p.cfg.AdminAddr == "" {
 		return lifecycle.Part{}
 	}
-	api := p.newOperatorAPI()
-	pages := monitoring.Admin{
-		Registry: p.registry, Log: p.log, Operators: p.cfg.Operators(), Ended: p.store.Admin(),
+	guard := operators.Guard{
+		Tokens: p.cfg.Operators(), Ended: p.store.Admin(), Log: p.log, Attempts: p.attempts, Source: p.source,
+	}
+	server := p.newOperatorAPI(guard, monitoring.Admin{
+		Registry: p.registry, Log: p.log, Guard: guard,
 		Dashboard: queue.DashboardHandler(p.redis, monitoring.DashboardPath),
 		Ready:     func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
-		API:       api.Handler,
 		Console:   console.Handler(),
 		Docs:      docs.OperatorPage("admin/v1/openapi.yaml"),
-		Attempts:  p.attempts, Source: p.source, Hosts: p.hosts(p.cfg.AdminAddr, !p.cfg.Operators().None()),
-	}
-	server := &http.Server{
-		Handler:     conn.UnderWay(pages.Handler(), operators.Guard{Tokens: p.cfg.Operators()}.Known),
-		ConnContext: conn.InContext, ReadHeaderTimeout: closeGrace, IdleTimeout: time.Minute,
-		WriteTimeout: 2 * time.Minute, // profiles take up to one
-	}
+		Hosts:     p.hosts(p.cfg.AdminAddr, !p.cfg.Operators().None()),
+	}.Handler())
 	start := func(context.Context) error {
 		bound, err := net.Listen("tcp", p.cfg.AdminAddr)
 		if err != nil && p.cfg.AdminAddrUnset && p.role != "api" {
@@ -140,7 +136,7 @@ func (p *process) adminPart() lifecycle.Part {
 		l := p.limited(bound, "admin", conn.ForAdmin())
 		p.adminAddr = localhosts.Reachable(l.Addr())
 		go func() {
-			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			if err := server.Serve(l); err != nil {
 				p.log.Error("admin listener failed", "action", "serve_admin", errorFields(err))
 			}
 		}()
@@ -148,10 +144,7 @@ func (p *process) adminPart() lifecycle.Part {
 		return nil
 	}
 	stop := func(ctx context.Context) error {
-		api.Close()
-		if server.Shutdown(ctx) != nil {
-			_ = server.Close() // an operator can take a profile or load a dashboard again
-		}
+		_ = server.Shutdown(ctx) // an operator can take a profile or load a dashboard again
 		return nil
 	}
 	return lifecycle.Part{Name: "admin listener", Start: start, Stop: stop, Grace: closeGrace}

@@ -3,7 +3,6 @@ package events
 
 import (
 	"context"
-	"net"
 	"slices"
 
 	"github.com/gofiber/fiber/v2"
@@ -195,22 +194,17 @@ func startAt(r *httpkit.Request, from source, st *stream.Stream) (err error) {
 	return err
 }
 
-// hijack takes the connection from fasthttp: it sends no answer of its own, and
-// forgets the connection and the request.
+// hijack runs the stream on the connection.
 func (s *API) hijack(r *httpkit.Request, c *conn.Conn, st *stream.Stream) {
-	st.Conn, st.Accepted, r.Streams = c, c, true
+	st.Conn, st.Accepted = c, c
 	if s.Interceptor != nil {
 		st.Conn = s.Interceptor.Stream(r, c)
 	}
-	r.Response().Header.SetConnectionClose()
-	st.Head = append(append([]byte(nil), r.Response().Header.Header()...), st.Head...)
 	for _, value := range r.Request().Header.PeekAll(fiber.HeaderAuthorization) {
 		st.Authorization = append(st.Authorization, append([]byte(nil), value...))
 	}
-	c.OnClose.Store(&st.Release) // until the stream runs, the connection may fail in fasthttp's hands
-	r.Context().HijackSetNoResponse(true)
-	r.Context().Hijack(func(net.Conn) {
-		c.OnClose.Store(nil)
-		go s.Engine.Run(st) // returning lets fasthttp's own buffers go
+	r.Hijack(c, &st.Release, func(head []byte) {
+		st.Head = append(head, st.Head...)
+		s.Engine.Run(st)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -12,6 +13,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/problem"
+	"github.com/forgerun/forgerun/internal/localhosts"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -20,6 +22,48 @@ const authorizationForm = "Send your API key once, as Authorization: Bearer frk_
 
 // MaxTokenBytes is far above the length of any key or token.
 const MaxTokenBytes = 512
+
+// Callers decides who may ask.
+type Callers interface {
+	// Admit sets the caller of a request, of any route, or refuses it.
+	Admit(r *Request) error
+	// Refused is told of requests that Admit refused for who asks.
+	Refused(r *Request, p *problem.Document)
+	// Again refuses a request whose caller may do less by now than when it began.
+	Again(r *Request) error
+}
+
+// keyHolders are the Callers of the client API: clients with their keys, and operators with their tokens.
+type keyHolders struct{ *Kit }
+
+// Admit implements Callers.
+func (s keyHolders) Admit(r *Request) error {
+	if err := s.checkPage(r); err != nil || r.Route.Access == Public {
+		return err
+	}
+	err := s.authenticate(r)
+	s.startSpan(r)
+	if err != nil {
+		return err
+	}
+	if err := s.limitRegistrations(r); err != nil {
+		return err
+	}
+	return s.limit(r)
+}
+
+// checkPage refuses a change without a key that a page of a foreign origin sent: browsers send such requests without asking
+// first. With a key the browser has asked (CORS).
+func (s *Kit) checkPage(r *Request) error {
+	origin := r.Get(fiber.HeaderOrigin)
+	own := s.Origins.Allows(origin) || origin != "" && strings.HasPrefix(s.PublicURL+"/", origin+"/")
+	safe := slices.Contains([]string{fiber.MethodGet, fiber.MethodHead, fiber.MethodOptions}, r.Method())
+	if own || safe || len(r.Request().Header.Peek(fiber.HeaderAuthorization)) > 0 ||
+		!localhosts.FromOtherPage(r.Method(), string(r.Request().Header.Host()), func(name string) string { return r.Get(name) }) {
+		return nil
+	}
+	return job.Errorf(job.CodeForbidden, "A page of another origin sent this request without a key. Set FORGERUN_CORS_ORIGINS to allow it.")
+}
 
 // authenticate finds out who asks, and refuses who may not use the route.
 func (s *Kit) authenticate(r *Request) error {
@@ -96,8 +140,8 @@ func (s *Kit) limitRegistrations(r *Request) error {
 	return err
 }
 
-// authenticateAgain refuses a request whose key has ended, or may do less, since the request began.
-func (s *Kit) authenticateAgain(r *Request) error {
+// Again implements Callers.
+func (s keyHolders) Again(r *Request) error {
 	if r.Caller.KeyID == "" {
 		return nil
 	}
@@ -142,10 +186,10 @@ func (s *Kit) addrOf(r *Request) netip.Addr {
 // authCodes are those of failed authentication and authorisation.
 var authCodes = []job.Code{job.CodeInvalidCredentials, job.CodeTokenExpired, job.CodeForbidden, job.CodeKeyDisabled}
 
-// logRefusal counts and logs a failed authentication or authorisation. Of many
+// Refused counts and logs a failed authentication or authorisation. Of many
 // it logs a few, which tell how many were left out; of those the access log
 // tells nothing either.
-func (s *Kit) logRefusal(r *Request, p *problem.Document) {
+func (s keyHolders) Refused(r *Request, p *problem.Document) {
 	if r.refused != slowed { // those are counted where it is decided
 		s.metrics.authFailures.WithLabelValues(string(p.Code)).Inc()
 	}

@@ -125,7 +125,7 @@ func (r *Request) haveBody(body []byte) {
 // Resume gives the request its whole time again, after a wait, unless its key has ended meanwhile.
 func (r *Request) Resume() error {
 	r.startTime()
-	return r.Kit.authenticateAgain(r)
+	return r.Kit.Callers.Again(r)
 }
 
 // receiveBody reads the body as it arrives.
@@ -199,18 +199,20 @@ func (r *Request) DropBody() {
 // again; after a large one it closes.
 func (r *Request) endBody() {
 	r.DropBody()
-	in := &r.incoming
-	if in.whole || r.Request().BodyStream() == nil {
+	r.incoming.end(r.Context())
+}
+
+func (in *incoming) end(c *fasthttp.RequestCtx) {
+	if in.whole || c.Request.BodyStream() == nil {
 		return
 	}
-	c := r.Context().Conn()
-	declared := r.Request().Header.ContentLength()
+	declared := c.Request.Header.ContentLength()
 	if declared >= 0 && declared-in.read <= unwantedSmall {
-		_ = c.SetReadDeadline(time.Now().Add(unwantedTime))
+		_ = c.Conn().SetReadDeadline(time.Now().Add(unwantedTime))
 		return
 	}
-	r.Response().SetConnectionClose()
-	if served, ok := c.(*conn.Conn); ok {
+	c.Response.SetConnectionClose()
+	if served, ok := c.Conn().(*conn.Conn); ok {
 		served.DrainOnClose(unwantedBytes, unwantedTime)
 	}
 }

@@ -26,7 +26,7 @@ func (r *Request) Has(name string) bool { return len(r.Request().Header.PeekAll(
 func shownBy(routes []Route) map[string]*Route {
 	reads, shown := map[string]*Route{}, map[string]*Route{}
 	for i, rt := range routes {
-		if rt.Method == Get && rt.ofClient() {
+		if rt.Method == Get && (rt.ofClient() || rt.Access == OperatorToken) {
 			reads[rt.Path] = &routes[i]
 		}
 	}

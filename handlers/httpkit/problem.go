@@ -33,10 +33,10 @@ func (s *Kit) sendProblem(r *Request, err error) {
 		s.logFailure(r, &p, err)
 		r.Span.SetStatus(codes.Error, header.Clip(err.Error()))
 	case r.refused == slowed || slices.Contains(authCodes, p.Code):
-		s.logRefusal(r, &p)
+		s.Callers.Refused(r, &p)
 	}
 	switch {
-	case p.Status == fiber.StatusUnauthorized:
+	case p.Status == fiber.StatusUnauthorized && len(r.Response().Header.Peek(fiber.HeaderWWWAuthenticate)) == 0:
 		r.Set(fiber.HeaderWWWAuthenticate, "Bearer")
 	case problem.Waits(p.Code, p.Status):
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(max(1, problem.Seconds(p.RetryAfter))))
@@ -47,6 +47,9 @@ func (s *Kit) sendProblem(r *Request, err error) {
 	}
 	_ = r.SendAs(p.Status, ProblemMedia, &p) // strings and numbers: cannot fail
 }
+
+// StatusOf returns the status with which an error is answered.
+func (r *Request) StatusOf(err error) int { return r.Kit.problemOf(r, err).Status }
 
 func (s *Kit) problemOf(r *Request, err error) problem.Document {
 	p := problem.Of(s.Links, s.refusalOf(r, err))
@@ -72,8 +75,8 @@ func (s *Kit) refusalOf(r *Request, err error) *job.Error {
 		return job.Errorf(job.CodeMethodNotAllowed, "This resource does not have that method. It has %s.",
 			r.Response().Header.Peek(fiber.HeaderAllow))
 	case errors.As(err, &routing) && routing.Code == fiber.StatusNotFound:
-		return job.Errorf(job.CodeRequestNotFound, "Nothing is at this path.%s All paths are described at %s/docs.",
-			s.nearPath(r.Path()), s.PublicURL)
+		return job.Errorf(job.CodeRequestNotFound, "Nothing is at this path.%s All paths are described at %s.",
+			s.nearPath(r.Path()), s.DocsURL)
 	// Whatever a use case made of its context's end, the reason is known here.
 	case errors.Is(r.Ctx.Err(), context.DeadlineExceeded):
 		return job.Errorf(job.CodeTimeout, "The request took longer than this server allows. "+

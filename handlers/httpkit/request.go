@@ -1,11 +1,13 @@
 package httpkit
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"iter"
 	"log/slog"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/problem"
@@ -120,7 +123,7 @@ func (r *Request) PathID() job.ID { return r.IDOf("id") }
 // IDOf gives the id that is the named parameter of the path.
 func (r *Request) IDOf(name string) job.ID {
 	id, err := job.ParseID(r.Params(name))
-	if err != nil {
+	if err != nil || id.IsZero() { // which stands for none, or for all
 		return UnknownID
 	}
 	return id
@@ -180,6 +183,20 @@ func (r *Request) SendAs(status int, media string, v any) error {
 	r.Status(status)
 	r.Set(fiber.HeaderContentType, media)
 	return nil
+}
+
+// Hijack takes the connection from fasthttp, which sends no answer of its own and forgets the request. run is called with the head of
+// the answer, and closes the connection. If it fails before that, release is called.
+func (r *Request) Hijack(c *conn.Conn, release *func(), run func(head []byte)) {
+	r.Streams = true
+	r.Response().Header.SetConnectionClose()
+	head := bytes.Clone(r.Response().Header.Header())
+	c.OnClose.Store(release)
+	r.Context().HijackSetNoResponse(true)
+	r.Context().Hijack(func(net.Conn) {
+		c.OnClose.Store(nil)
+		go run(head) // returning lets fasthttp's own buffers go
+	})
 }
 
 // Respond renders what a use case gives, and passes its error on.

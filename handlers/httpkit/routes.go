@@ -25,7 +25,7 @@ const (
 	Renewal                     // as Account, or a client's key that expired not long ago
 	ClientKey                   // a client's key
 	ExpiredKey                  // a client's key, which may have expired: see Route.takesExpired
-	OperatorToken               // the operator's token
+	OperatorToken               // the operator's token; all routes of the operator API
 )
 
 // Handler answers a request.
@@ -174,9 +174,14 @@ func (s *Kit) nearPath(path string) string {
 	for _, sent := range []string{path, "/v1" + path} {
 		segments := strings.Split(sent, "/")
 		for _, rt := range s.paths {
-			if isNear(segments, rt) {
-				return " Did you mean " + s.Links.At(strings.Join(rt, "/")) + "?"
+			if !isNear(segments, rt) {
+				continue
 			}
+			near := strings.Join(rt, "/")
+			if s.Pages.Handler == nil { // the public URL is that of this listener
+				near = s.Links.At(near)
+			}
+			return " Did you mean " + near + "?"
 		}
 	}
 	return ""

@@ -1,13 +1,11 @@
 package httpkit
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/header"
 	"github.com/forgerun/forgerun/handlers/problem"
-	"github.com/forgerun/forgerun/internal/localhosts"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
 )
@@ -71,7 +68,7 @@ func (s *Kit) run(r *Request, handle Handler) (err error) {
 			err = panicked{v, debug.Stack()}
 		}
 	}()
-	if err := cmp.Or(s.checkHost(r), s.checkPage(r)); err != nil {
+	if err := s.checkHost(r); err != nil {
 		return err
 	}
 	if err := s.admit(r); err != nil {
@@ -122,19 +119,6 @@ func (s *Kit) checkHost(r *Request) error {
 	return nil
 }
 
-// checkPage refuses a change without a key that a page of a foreign origin sent: browsers send such requests without asking
-// first. With a key the browser has asked (CORS).
-func (s *Kit) checkPage(r *Request) error {
-	origin := r.Get(fiber.HeaderOrigin)
-	own := s.Origins.Allows(origin) || origin != "" && strings.HasPrefix(s.PublicURL+"/", origin+"/")
-	safe := slices.Contains([]string{fiber.MethodGet, fiber.MethodHead, fiber.MethodOptions}, r.Method())
-	if own || safe || len(r.Request().Header.Peek(fiber.HeaderAuthorization)) > 0 ||
-		!localhosts.FromOtherPage(r.Method(), string(r.Request().Header.Host()), func(name string) string { return r.Get(name) }) {
-		return nil
-	}
-	return job.Errorf(job.CodeForbidden, "A page of another origin sent this request without a key. Set FORGERUN_CORS_ORIGINS to allow it.")
-}
-
 // startTime gives the request its whole time, a second time after it has waited
 // at its own wish.
 func (r *Request) startTime() {
@@ -146,18 +130,10 @@ func (r *Request) startTime() {
 
 // admit is what a request must pass before its route sees it.
 func (s *Kit) admit(r *Request) error {
-	if r.Route.Access == Public {
+	if r.Route == unreadableRoute {
 		return nil
 	}
-	err := s.authenticate(r)
-	s.startSpan(r)
-	if err != nil {
-		return err
-	}
-	if err := s.limitRegistrations(r); err != nil {
-		return err
-	}
-	if err := s.limit(r); err != nil {
+	if err := s.Callers.Admit(r); err != nil || r.Route.Access == Public {
 		return err
 	}
 	if err := r.CheckAccept(r.Route.Produces...); err != nil {
@@ -167,7 +143,7 @@ func (s *Kit) admit(r *Request) error {
 }
 
 func (s *Kit) logAccess(r *Request, took time.Duration) {
-	// Admission and logRefusal log those together.
+	// Admission and Refused log those together.
 	if r.refused == overloaded || r.refused == unlogged || !s.Logger.Enabled(r.Ctx, slog.LevelInfo) {
 		return
 	}

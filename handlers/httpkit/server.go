@@ -36,6 +36,7 @@ const MaxPayload = 256 << 10
 // Config holds the limits of the HTTP side. A zero field means its default.
 type Config struct {
 	PublicURL          string            // below which all addresses are, no slash at the end
+	DocsURL            string            // where all paths are described (PublicURL + "/docs")
 	MaxBodyBytes       int               // larger bodies: 413 (1 MiB)
 	MaxBodiesBytes     int               // memory for bodies above 4 KiB that are under way: 503 (256 MiB)
 	Hosts              func(string) bool // whether requests for a host are answered, else 421; nil: any
@@ -60,6 +61,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	c.DocsURL = cmp.Or(c.DocsURL, c.PublicURL+"/docs")
 	c.MaxBodyBytes = cmp.Or(c.MaxBodyBytes, 1<<20)
 	c.MaxBodiesBytes = cmp.Or(c.MaxBodiesBytes, 256<<20)
 	c.StorageConnections = cmp.Or(c.StorageConnections, 20)
@@ -98,6 +100,9 @@ type Interceptor interface {
 // Deps is what all requests need. All are required unless they say otherwise.
 type Deps struct {
 	Keys Keys
+	// Callers decides who may ask; nil: holders of keys.
+	Callers Callers
+	Pages   Pages
 	// Idempotency of all requests but submissions of jobs and batches.
 	Idempotency   Idempotency
 	Limiter       Limiter
@@ -158,6 +163,9 @@ func New(cfg Config, deps Deps) *Kit {
 		deps.Registrations = authlimit.NewRegistrations(0, deps.Clock)
 	}
 	s := &Kit{Config: cfg.withDefaults(), Deps: deps, Links: job.Links{PublicURL: cfg.PublicURL}}
+	if s.Callers == nil {
+		s.Callers = keyHolders{s}
+	}
 	s.bodies, s.Slots = newBodyMemory(s.MaxBodiesBytes), newStorageSlots(s.StorageConnections)
 	s.Waits = stream.NewLimiter(s.MaxStreams, s.MaxStreamsPerClient)
 	s.base, s.cancel = context.WithCancel(context.Background())
@@ -294,8 +302,11 @@ func isUnreserved(b byte) bool {
 // underWay keeps the connection from being closed as an idle one while its
 // request is answered, and for good if it becomes a stream.
 func (s *Kit) underWay(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
+	if s.Pages.has(c.URI().PathOriginal()) {
+		handle = s.answerPage
+	}
 	served, ok := c.Conn().(*conn.Conn)
-	if !ok {
+	if !ok || !s.Pages.keeps(c) {
 		handle(c)
 		return
 	}

@@ -1,27 +1,34 @@
 // Package operator is the operator API, /admin/v1 on the admin listener of every process: jobs of all clients and what
-// became of them, workers, queues, failures, clients, webhooks, deliveries, batches and the service as a whole.
+// became of them, workers, queues, failures, clients, webhooks, deliveries, batches and the service as a whole. What is not special to
+// operators is that of the client API, package httpkit.
 package operator
 
 import (
 	"context"
 	_ "embed"
 	"log/slog"
-	"maps"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/app/erasures"
+	"github.com/forgerun/forgerun/app/pauses"
+	"github.com/forgerun/forgerun/handlers/bulk"
 	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/query"
+	"github.com/forgerun/forgerun/handlers/schedules"
+	"github.com/forgerun/forgerun/handlers/webhooks"
+	"github.com/forgerun/forgerun/internal/localhosts"
 	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
 )
 
-// Reader reads what belongs to all clients.
-type Reader interface {
+// Store reads what belongs to all clients, and keeps what operators did.
+type Store interface {
 	Jobs(ctx context.Context, q admin.JobQuery) (admin.JobPage, error)
 	Count(ctx context.Context, q admin.JobQuery) (admin.Count, error)
 	Job(ctx context.Context, id job.ID) (*admin.Job, error)
@@ -40,11 +47,12 @@ type Reader interface {
 	BulkLeft(ctx context.Context, bulk job.ID) ([]job.BulkReason, error) // why items of a bulk operation were not changed
 	Find(ctx context.Context, id job.ID) ([]admin.Found, error)          // whose id it is
 	System(ctx context.Context) (*admin.System, error)
-}
+	Mark(ctx context.Context) (string, error) // which changes whenever something has happened
 
-// ProgressReader knows how far running attempts have come; nil if that is not known.
-type ProgressReader interface {
-	Progress(ctx context.Context, id job.ID, attempt int) *job.Progress
+	// Begin stores the beginning of an action. An action whose beginning cannot be stored is not done.
+	Begin(ctx context.Context, e admin.AuditEntry) error
+	End(ctx context.Context, id job.ID, status int, target string) error
+	Audit(ctx context.Context, q admin.AuditQuery) (admin.Page[admin.AuditEntry], error)
 }
 
 // Limits are shown beside what clients and the service use of them; 0 for no limit.
@@ -59,9 +67,10 @@ const TraceIDMark = "{trace_id}"
 type Config struct {
 	PublicURL string // where the pages of problem types are
 	Version   string
-	Timeout   time.Duration // of one request
-	Mask      Mask          // hides values in what is read
-	TraceURL  string        // of traces, with TraceIDMark; "": none is shown
+	Timeout   time.Duration     // of one request
+	Hosts     func(string) bool // whether requests for a host are answered; nil: any
+	Mask      Mask              // hides values in what is read
+	TraceURL  string            // of traces, with TraceIDMark; "": none is shown
 	Limits    Limits
 
 	MaxPayload int // bytes of the params of a job
@@ -70,22 +79,24 @@ type Config struct {
 
 // Deps is what the API works with.
 type Deps struct {
-	Reader    Reader
-	Overview  Overviewer
-	Bulk      BulkOperations
-	Schedules Schedules
-	Progress  ProgressReader
-	Jobs      Jobs
-	Webhooks  Webhooks
-	Clients   Clients
-	Erasures  Erasures
-	Pauses    Pauses
-	Stopped   func() job.Pauses // in Postgres or by pausing the queue in Redis; nil: not known
-	Testbed   Testbed           // nil: this is none
-	Audit     Auditor
-	Marker    Marker
-	CursorKey query.Cursors
-	Log       *slog.Logger
+	Guard      operators.Guard
+	Pages      http.Handler // of the listener's other paths
+	Store      Store
+	Jobs       Jobs
+	Clients    Clients
+	Webhooks   webhooks.Webhooks
+	Deliveries webhooks.Deliveries
+	Bulk       bulk.Bulk
+	Schedules  schedules.Schedules // a zero client stands for all
+	Erasures   *erasures.Service
+	Pauses     *pauses.Service
+	Testbed    Testbed // nil: this is none
+	CursorKey  query.Cursors
+	Log        *slog.Logger
+
+	Overview func(ctx context.Context, w admin.Window) (*admin.Overview, error)
+	Progress func(ctx context.Context, id job.ID, attempt int) *job.Progress // of a running attempt; nil if it is not known
+	Stopped  func() job.Pauses                                               // in Postgres or by pausing the queue in Redis; nil: not known
 }
 
 //go:embed openapi.yaml
@@ -97,123 +108,79 @@ func Document() []byte { return document }
 // bodies are the schemas of what operators send.
 var bodies = decode.NewSchemas(Document)
 
-// API answers requests of operators.
+// API answers requests of operators, and serves the admin listener.
 type API struct {
-	cfg   Config
-	deps  Deps
-	links job.Links // of problem types
-	live  *live
-	shown map[string]*route // see shownBy
+	*httpkit.Kit
+	cfg  Config
+	deps Deps
+	live *live
 }
 
-// New makes the API.
+// Times of the admin listener's connections.
+const (
+	readTimeout  = 10 * time.Second
+	writeTimeout = 2 * time.Minute
+	idleTimeout  = time.Minute
+)
+
+// New makes the API; nothing runs before Serve.
 func New(cfg Config, deps Deps) *API {
-	deps.Reader = masked{deps.Reader, cfg.Mask}
-	a := &API{cfg: cfg, deps: deps, links: job.Links{PublicURL: cfg.PublicURL}, live: newLive(deps.Marker, deps.Log)}
-	a.shown = shownBy(a.routes())
+	deps.Store = masked{deps.Store, cfg.Mask}
+	a := &API{cfg: cfg, deps: deps, live: newLive(deps.Store.Mark, deps.Log)}
+	a.Kit = httpkit.New(httpkit.Config{
+		PublicURL: cfg.PublicURL, DocsURL: prefix + "openapi.yaml", Hosts: cfg.Hosts, RequestTimeout: cfg.Timeout,
+		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		MaxPayloadBytes: cfg.MaxPayload, TestBed: cfg.Catalogue.TestBed,
+	}, httpkit.Deps{
+		Callers: gate{deps.Guard}, Pages: httpkit.Pages{Handler: deps.Pages, Prefix: prefix, Known: deps.Guard.Known},
+		CursorKey: deps.CursorKey, Logger: slog.New(failures{deps.Log.Handler()}),
+	})
+	a.Slots = httpkit.StorageSlots{} // operators need none
+	a.Register(a.Routes())
 	return a
 }
 
-// Handler gives the API, which serves whom the guard knows.
-func (a *API) Handler(guard operators.Guard) http.Handler {
-	mux := http.NewServeMux()
-	byPath := map[string][]route{}
-	for _, rt := range a.routes() {
-		byPath[rt.path] = append(byPath[rt.path], rt)
-	}
-	for path, routes := range byPath {
-		mux.Handle(path, a.serve(guard, routes))
-	}
-	mux.Handle(prefix, a.serve(guard, nil))
-	return mux
+// failures logs what failed: what operators do is in the audit log, and what they read is not logged.
+type failures struct{ slog.Handler }
+
+func (f failures) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && f.Handler.Enabled(ctx, level)
 }
 
-// choose gives the route for a method. HEAD is as GET, without the body.
-func choose(routes []route, method string) *route {
-	if !slices.Contains(methods, method) {
-		return refusing(route{}, problem.StatusError{
-			Status: http.StatusNotImplemented, Cause: job.Errorf(job.CodeMethodNotAllowed, problem.UnknownMethod),
-		})
+// gate admits operators.
+type gate struct{ guard operators.Guard }
+
+// Admit implements httpkit.Callers.
+func (g gate) Admit(r *httpkit.Request) error {
+	head := r.Head()
+	if head.Header.Get("Sec-Fetch-Site") != "" && localhosts.FromOtherPage(head.Method, head.Host, head.Header.Get) {
+		return job.Errorf(job.CodeForbidden, "A page of another site or port sent this request. Open the address by itself.")
 	}
-	if method == http.MethodHead {
-		method = http.MethodGet
+	if cookie := g.guard.Renew(head); cookie != "" {
+		r.Response().Header.Add(fiber.HeaderSetCookie, cookie)
 	}
-	var allowed []string
-	for i, rt := range routes {
-		if rt.method == method {
-			return &routes[i]
-		}
-		if allowed = append(allowed, rt.method); rt.method == http.MethodGet {
-			allowed = append(allowed, http.MethodHead)
-		}
+	operator, refusal := g.guard.Check(head)
+	if refusal == nil {
+		r.Caller = job.Caller{Admin: true, Operator: operator.Name}
+		return nil
 	}
-	if allowed == nil {
-		return refusing(route{}, job.Errorf(job.CodeRequestNotFound,
-			"Nothing is at this path. All paths are described in /admin/v1/openapi.yaml."))
+	if refusal.Challenge != "" {
+		r.Set(fiber.HeaderWWWAuthenticate, refusal.Challenge)
 	}
-	names := strings.Join(allowed, ", ")
-	return refusing(route{path: routes[0].path, allow: names},
-		job.Errorf(job.CodeMethodNotAllowed, "This resource does not have that method. It has %s.", names))
+	code := job.CodeInvalidCredentials
+	switch refusal.Status {
+	case fiber.StatusForbidden:
+		code = job.CodeForbidden
+	case fiber.StatusTooManyRequests:
+		code = job.CodeRateLimited
+	case fiber.StatusServiceUnavailable:
+		code = job.CodeStorageUnavailable
+	}
+	return &job.Error{Code: code, Detail: refusal.Detail, RetryAfter: refusal.RetryAfter}
 }
 
-// methods are those of HTTP itself. No resource has others.
-var methods = []string{
-	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect,
-	http.MethodOptions, http.MethodTrace,
-}
+// Refused implements httpkit.Callers; the guard has counted and logged it.
+func (gate) Refused(*httpkit.Request, *problem.Document) {}
 
-func refusing(rt route, err error) *route {
-	rt.handle = func(*call) (answer, error) { return answer{}, err }
-	return &rt
-}
-
-// serve is the way of every request: who asks, whether the query is well formed, the answer or the problem.
-func (a *API) serve(guard operators.Guard, routes []route) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rt, ctx := choose(routes, r.Method), r.Context()
-		if rt.stream == nil {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, a.cfg.Timeout)
-			defer cancel()
-		}
-		c := &call{Request: r.WithContext(ctx), api: a, route: rt, requestID: requestID(r)}
-		header := w.Header()
-		header.Set("X-Request-Id", c.requestID)
-		header.Set("X-Content-Type-Options", "nosniff")
-		header.Set("Cache-Control", "no-store")
-		operator, refusal := guard.Check(r)
-		if refusal != nil {
-			refusal.Header(header)
-			a.sendProblem(w, c, refused(refusal))
-			return
-		}
-		c.operator = operator
-		c.ended = func() bool {
-			_, refusal := guard.Check(r)
-			return refusal != nil && refusal.Status == http.StatusUnauthorized
-		}
-		if rt.stream != nil && r.Method == http.MethodGet {
-			err := c.checkQuery()
-			if err == nil {
-				err = rt.stream(w, c)
-			}
-			if err != nil {
-				a.sendProblem(w, c, err)
-			}
-			return
-		}
-		answer, err := c.answer()
-		if err != nil {
-			a.sendProblem(w, c, err)
-			return
-		}
-		maps.Copy(header, answer.header)
-		if answer.mime != "" {
-			header.Set("Content-Type", answer.mime)
-		}
-		w.WriteHeader(answer.status)
-		if r.Method != http.MethodHead {
-			_, _ = w.Write(answer.body) // the connection is lost
-		}
-	})
-}
+// Again implements httpkit.Callers: a change by a session that ends while its body arrives is still made.
+func (gate) Again(*httpkit.Request) error { return nil }

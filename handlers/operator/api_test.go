@@ -140,7 +140,10 @@ func TestPathsAndMethods(t *testing.T) {
 		require.Empty(t, r.Header.Get("Allow"))
 	}
 	require.Equal(t, http.StatusNotImplemented, w.send(changeToken, "get", "/admin/v1/jobs", "").StatusCode)
-	require.Equal(t, http.StatusNotFound, w.get("/admin/v1/nothing").StatusCode)
+	for _, path := range []string{"nothing", "nothing/..", "nothing//jobs", "nothing/./jobs", "nothing/../jobs"} {
+		require.Equal(t, http.StatusNotFound, w.get("/admin/v1/"+path).StatusCode)
+		require.Equal(t, http.StatusUnauthorized, w.send("", "GET", "/admin/v1/"+path, "").StatusCode)
+	}
 	require.Equal(t, http.StatusNotFound, w.get("/admin/v1/jobs/x").StatusCode)
 	require.Equal(t, http.StatusNotFound, w.get("/admin/v1/jobs/00000000-0000-0000-0000-000000000000").StatusCode)
 	require.Equal(t, http.StatusOK, w.send(readToken, "HEAD", "/admin/v1/jobs", "").StatusCode)

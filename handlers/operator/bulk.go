@@ -1,23 +1,13 @@
 package operator
 
 import (
-	"context"
-	"net/http"
+	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
 	"github.com/forgerun/forgerun/job/view"
 )
-
-// BulkOperations is operations on many jobs. Operators see and abort those of clients, too.
-type BulkOperations interface {
-	Begin(ctx context.Context, r job.BulkRequest) (*job.Bulk, error)
-	Count(ctx context.Context, r job.BulkRequest) (job.BulkCount, error)
-	Bulk(ctx context.Context, owner job.BulkOwner, id job.ID) (*job.Bulk, error)
-	Bulks(ctx context.Context, owner job.BulkOwner, q job.BulkQuery) ([]*job.Bulk, job.ID, error)
-	Items(ctx context.Context, owner job.BulkOwner, id job.ID, q job.BulkQuery) ([]job.BulkItem, job.ID, error)
-	Abort(ctx context.Context, owner job.BulkOwner, id job.ID) (*job.Bulk, error)
-}
 
 // bulkFilterView is a filter in the names of the list of jobs.
 type bulkFilterView struct {
@@ -62,51 +52,52 @@ func bulkCountViewOf(n job.BulkCount) view.BulkCount[admin.JobSummary] {
 	return view.BulkCountOf(n, admin.SummaryOf)
 }
 
-func (c *call) bulkOwner() job.BulkOwner { return job.BulkOwner{Operator: c.operator.Name} }
+func bulkOwner(r *httpkit.Request) job.BulkOwner { return job.BulkOwner{Operator: r.Caller.Operator} }
 
 // bulkDetail is what the audit log keeps of an operation.
-func bulkDetail(_ *call, r job.BulkRequest) any {
+func bulkDetail(_ *httpkit.Request, asked job.BulkRequest) any {
 	return map[string]any{
-		"action": r.Action, "filter": bulkFilterViewOf(r.Filter), "dry_run": r.DryRun, "rate": r.Rate, "override": r.Override,
+		"action": asked.Action, "filter": bulkFilterViewOf(asked.Filter), "dry_run": asked.DryRun, "rate": asked.Rate,
+		"override": asked.Override,
 	}
 }
 
 // beginBulk begins an operation, or as a dry run counts what it would be about.
-func (a *API) beginBulk(c *call, r job.BulkRequest) (answer, error) {
-	r.Owner, r.RequestID = c.bulkOwner(), c.requestID
-	if r.DryRun {
-		return render(http.StatusOK, bulkCountViewOf)(a.deps.Bulk.Count(c.Context(), r))
+func (a *API) beginBulk(r *httpkit.Request, asked job.BulkRequest) error {
+	asked.Owner, asked.RequestID = bulkOwner(r), r.ID
+	if asked.DryRun {
+		return httpkit.Respond(r, fiber.StatusOK, bulkCountViewOf)(a.deps.Bulk.Count(r.Ctx, asked))
 	}
-	b, err := a.deps.Bulk.Begin(c.Context(), r)
+	b, err := a.deps.Bulk.Begin(r.Ctx, asked)
 	if err != nil {
-		return answer{}, err
+		return err
 	}
-	c.made = b.ID.String()
-	return answer{status: http.StatusAccepted, value: view.BulkReceiptOf(b)}, nil
+	r.Made = b.ID
+	return r.JSON(fiber.StatusAccepted, view.BulkReceiptOf(b))
 }
 
-func (a *API) listBulks(c *call) (answer, error) {
-	return paged(c, bulkViewOf, func(after job.ID, limit int) ([]*job.Bulk, job.ID, error) {
-		return a.deps.Bulk.Bulks(c.Context(), c.bulkOwner(), job.BulkQuery{After: after, Limit: limit})
+func (a *API) listBulks(r *httpkit.Request) error {
+	return paged(r, bulkViewOf, func(after job.ID, limit int) ([]*job.Bulk, job.ID, error) {
+		return a.deps.Bulk.Bulks(r.Ctx, bulkOwner(r), job.BulkQuery{After: after, Limit: limit})
 	})
 }
 
-func (a *API) listBulkItems(c *call) (answer, error) {
-	return paged(c, view.BulkItemOf, func(after job.ID, limit int) ([]job.BulkItem, job.ID, error) {
-		q := job.BulkQuery{After: after, Limit: limit, Result: job.BulkResult(c.param("result"))}
-		return a.deps.Bulk.Items(c.Context(), c.bulkOwner(), c.subject, q)
+func (a *API) listBulkItems(r *httpkit.Request) error {
+	return paged(r, view.BulkItemOf, func(after job.ID, limit int) ([]job.BulkItem, job.ID, error) {
+		q := job.BulkQuery{After: after, Limit: limit, Result: job.BulkResult(r.Query("result"))}
+		return a.deps.Bulk.Items(r.Ctx, bulkOwner(r), r.PathID(), q)
 	})
 }
 
-func (a *API) getBulk(c *call) (answer, error) {
-	b, err := a.deps.Bulk.Bulk(c.Context(), c.bulkOwner(), c.subject)
+func (a *API) getBulk(r *httpkit.Request) error {
+	b, err := a.deps.Bulk.Bulk(r.Ctx, bulkOwner(r), r.PathID())
 	if err != nil {
-		return answer{}, err
+		return err
 	}
-	left, err := a.deps.Reader.BulkLeft(c.Context(), c.subject)
-	return ok(bulkDetailView{bulkViewOf(b), left}, err)
+	left, err := a.deps.Store.BulkLeft(r.Ctx, r.PathID())
+	return ok(r, bulkDetailView{bulkViewOf(b), left}, err)
 }
 
-func (a *API) abortBulk(c *call) (answer, error) {
-	return render(http.StatusOK, bulkViewOf)(a.deps.Bulk.Abort(c.Context(), c.bulkOwner(), c.subject))
+func (a *API) abortBulk(r *httpkit.Request) error {
+	return httpkit.Respond(r, fiber.StatusOK, bulkViewOf)(a.deps.Bulk.Abort(r.Ctx, bulkOwner(r), r.PathID()))
 }

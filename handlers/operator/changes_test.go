@@ -154,7 +154,7 @@ func (f schedules) Schedule(_ context.Context, client, id job.ID) (*job.Schedule
 	if !client.IsZero() {
 		panic("operators see those of all clients")
 	}
-	return aSchedule(id, false), f.s.err
+	return aSchedule(id, false), f.s.find(id)
 }
 
 func (f schedules) Schedules(_ context.Context, client job.ID, _ job.ScheduleQuery) ([]*job.Schedule, job.ID, error) {
@@ -163,12 +163,19 @@ func (f schedules) Schedules(_ context.Context, client job.ID, _ job.ScheduleQue
 	return []*job.Schedule{listed}, anID, f.s.err
 }
 
+func (schedules) Change(context.Context, job.ID, job.ID, job.SchedulePatch) (*job.Schedule, error) {
+	panic("operators change none")
+}
+
 func (f schedules) SetPaused(_ context.Context, client, id job.ID, paused bool) (*job.Schedule, error) {
 	if !client.IsZero() {
 		panic("operators pause those of all clients")
 	}
+	if err := f.s.find(id); err != nil {
+		return nil, err
+	}
 	f.s.done = append(f.s.done, "pause schedule")
-	return aSchedule(id, paused), f.s.err
+	return aSchedule(id, paused), nil
 }
 
 func (f schedules) Create(_ context.Context, r job.ScheduleRequest) (*job.Schedule, error) {
@@ -190,8 +197,11 @@ func (f schedules) Trigger(_ context.Context, client, id job.ID, now time.Time, 
 	if !client.IsZero() {
 		panic("operators trigger those of all clients")
 	}
+	if err := f.s.find(id); err != nil {
+		return nil, err
+	}
 	f.s.done = append(f.s.done, "trigger schedule")
-	return &job.Job{ID: id, CreatedAt: now}, f.s.err
+	return &job.Job{ID: id, CreatedAt: now}, nil
 }
 
 // Operators create, trigger and delete schedules of clients, and each change is in the audit log.

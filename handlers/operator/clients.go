@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"net/http"
+
+	"github.com/gofiber/fiber/v2"
 
 	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
 	"github.com/forgerun/forgerun/job/view"
@@ -20,19 +22,9 @@ type Clients interface {
 	RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error
 }
 
-// Erasures removes clients with all that belongs to them.
-type Erasures interface {
-	Begin(ctx context.Context, r job.ErasureRequest) (*job.Erasure, error)
-	Erasure(ctx context.Context, id job.ID) (*job.Erasure, error)
-	Erasures(ctx context.Context, after job.ID, limit int) ([]*job.Erasure, job.ID, error)
-}
-
-// caller is the operator, for use cases that decide by who asks.
-func (c *call) caller() job.Caller { return job.Caller{Admin: true, Operator: c.operator.Name} }
-
 // clients lists clients with the limits that they have.
 func (a *API) clients(ctx context.Context, r admin.Range) (admin.Page[admin.Client], error) {
-	page, err := a.deps.Reader.Clients(ctx, r)
+	page, err := a.deps.Store.Clients(ctx, r)
 	for i := range page.Data {
 		a.limit(&page.Data[i])
 	}
@@ -44,33 +36,33 @@ func (a *API) limit(c *admin.Client) {
 	c.Webhooks.Limit = view.OrNull(job.MaxWebhooks)
 }
 
-func (a *API) getClient(c *call) (answer, error) {
-	client, err := a.deps.Reader.Client(c.Context(), c.subject)
+func (a *API) getClient(r *httpkit.Request) error {
+	client, err := a.deps.Store.Client(r.Ctx, r.PathID())
 	if err != nil {
-		return answer{}, err
+		return err
 	}
 	a.limit(&client.Client)
-	return ok(client, nil)
+	return ok(r, client, nil)
 }
 
-func (a *API) createClient(c *call) (answer, error) {
-	client, err := a.deps.Clients.CreateClient(c.Context(), c.caller())
+func (a *API) createClient(r *httpkit.Request) error {
+	client, err := a.deps.Clients.CreateClient(r.Ctx, r.Caller)
 	if err != nil {
-		return answer{}, err
+		return err
 	}
-	c.made = client.ID.String()
-	return answer{status: http.StatusCreated, value: struct {
+	r.Made = client.ID
+	return r.JSON(fiber.StatusCreated, struct {
 		ClientID  job.ID   `json:"client_id"`
 		CreatedAt job.Time `json:"created_at"`
-	}{client.ID, job.Time(client.CreatedAt)}}, nil
+	}{client.ID, job.Time(client.CreatedAt)})
 }
 
 // nameClient sets the name that operators see, and answers with the client.
-func (a *API) nameClient(c *call, name string) (answer, error) {
-	if err := a.deps.Clients.NameClient(c.Context(), c.subject, name); err != nil {
-		return answer{}, err
+func (a *API) nameClient(r *httpkit.Request, name string) error {
+	if err := a.deps.Clients.NameClient(r.Ctx, r.PathID(), name); err != nil {
+		return err
 	}
-	return a.getClient(c)
+	return a.getClient(r)
 }
 
 type keyView struct {
@@ -86,12 +78,12 @@ func keyViewOf(k job.IssuedKey) keyView {
 
 // createKey makes a key beside those that the client has; with rotate it replaces the one that may do all. The secret is in
 // this answer only.
-func (a *API) createKey(c *call, asked decode.Key) (answer, error) {
-	return render(http.StatusCreated, keyViewOf)(a.deps.Clients.CreateKey(c.Context(), c.caller(), c.subject, asked.Rotate, asked.Scope))
+func (a *API) createKey(r *httpkit.Request, asked decode.Key) error {
+	return httpkit.Respond(r, fiber.StatusCreated, keyViewOf)(a.deps.Clients.CreateKey(r.Ctx, r.Caller, r.PathID(), asked.Rotate, asked.Scope))
 }
 
-func (a *API) revokeKey(c *call) (answer, error) {
-	return answer{status: http.StatusNoContent}, a.deps.Clients.RevokeKey(c.Context(), c.caller(), c.subject, c.PathValue("key_id"))
+func (a *API) revokeKey(r *httpkit.Request) error {
+	return a.deps.Clients.RevokeKey(r.Ctx, r.Caller, r.PathID(), r.Params("key_id"))
 }
 
 type erasureView struct {
@@ -128,41 +120,36 @@ func erasureViewOf(e *job.Erasure) erasureView {
 }
 
 // erasureDetail is what the audit log keeps of the request.
-func erasureDetail(c *call, asked decode.Erasing) any {
-	return map[string]any{"confirmed": asked.Confirm.String() == c.PathValue("id"), "reason": asked.Reason}
+func erasureDetail(r *httpkit.Request, asked decode.Erasing) any {
+	return map[string]any{"confirmed": asked.Confirm.String() == r.Params("id"), "reason": asked.Reason}
 }
 
 // eraseClient begins the erasure of a client.
-func (a *API) eraseClient(c *call, asked decode.Erasing) (answer, error) {
-	if asked.Confirm != c.subject {
-		return answer{}, job.Invalid(job.Violation{Pointer: "/confirm",
+func (a *API) eraseClient(r *httpkit.Request, asked decode.Erasing) error {
+	if asked.Confirm != r.PathID() {
+		return job.Invalid(job.Violation{Pointer: "/confirm",
 			Detail: "This must be the id of the client, as in the path: all that belongs to it is removed for good."})
 	}
-	e, err := a.deps.Erasures.Begin(c.Context(), job.ErasureRequest{
-		ClientID: c.subject, Operator: c.operator.Name, Reason: asked.Reason, RequestID: c.requestID,
+	e, err := a.deps.Erasures.Begin(r.Ctx, job.ErasureRequest{
+		ClientID: r.PathID(), Operator: r.Caller.Operator, Reason: asked.Reason, RequestID: r.ID,
 	})
 	if err != nil {
-		return answer{}, err
+		return err
 	}
-	return answer{status: http.StatusAccepted, header: http.Header{"Location": {prefix + "erasures/" + e.ID.String()}}, value: struct {
+	r.Set(fiber.HeaderLocation, prefix+"erasures/"+e.ID.String())
+	return r.JSON(fiber.StatusAccepted, struct {
 		ErasureID job.ID           `json:"erasure_id"`
 		ClientID  job.ID           `json:"client_id"`
 		State     job.ErasureState `json:"state"`
-	}{e.ID, e.ClientID, e.State()}}, nil
+	}{e.ID, e.ClientID, e.State()})
 }
 
-// verbatim has the text of records be what has the hash.
-func verbatim(a answer, err error) (answer, error) {
-	a.verbatim = true
-	return a, err
+func (a *API) getErasure(r *httpkit.Request) error {
+	return httpkit.Respond(r, fiber.StatusOK, erasureViewOf)(a.deps.Erasures.Erasure(r.Ctx, r.PathID()))
 }
 
-func (a *API) getErasure(c *call) (answer, error) {
-	return verbatim(render(http.StatusOK, erasureViewOf)(a.deps.Erasures.Erasure(c.Context(), c.subject)))
-}
-
-func (a *API) listErasures(c *call) (answer, error) {
-	return verbatim(paged(c, erasureViewOf, func(after job.ID, limit int) ([]*job.Erasure, job.ID, error) {
-		return a.deps.Erasures.Erasures(c.Context(), after, limit)
-	}))
+func (a *API) listErasures(r *httpkit.Request) error {
+	return paged(r, erasureViewOf, func(after job.ID, limit int) ([]*job.Erasure, job.ID, error) {
+		return a.deps.Erasures.Erasures(r.Ctx, after, limit)
+	})
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/handlers/webhooks"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
 	"github.com/forgerun/forgerun/job/view"
@@ -45,6 +47,16 @@ type store struct {
 }
 
 func (*store) Mark(context.Context) (string, error) { return "1", nil }
+
+// missing is the error of an id that none has.
+func missing(id job.ID) error {
+	if httpkit.Known(id) {
+		return nil
+	}
+	return job.Errorf(job.CodeRequestNotFound, "Nothing with this id was found.")
+}
+
+func (s *store) find(id job.ID) error { return cmp.Or(missing(id), s.err) }
 
 func (s *store) nextID() (id job.ID) {
 	if len(s.nexts) > 0 {
@@ -87,17 +99,17 @@ func (s *store) Count(_ context.Context, q admin.JobQuery) (admin.Count, error) 
 	return admin.Count{Count: 3}, s.err
 }
 
-func (s *store) Job(context.Context, job.ID) (*admin.Job, error) {
+func (s *store) Job(_ context.Context, id job.ID) (*admin.Job, error) {
 	j := s.job
 	j.JobSummary, j.RunAt = summary, now
 	j.RequestID, j.AttemptsLog, j.Events, j.Deliveries = "r", []admin.Attempt{}, append([]admin.Event{}, j.Events...), []admin.Delivery{}
 	if s.url != "" {
 		j.Callback, j.Deliveries = new(s.url), []admin.Delivery{s.delivery()}
 	}
-	return &j, s.err
+	return &j, s.find(id)
 }
 
-func (s *store) OwnerOf(context.Context, job.ID) (job.ID, error) { return anID, s.err }
+func (s *store) OwnerOf(_ context.Context, id job.ID) (job.ID, error) { return anID, s.find(id) }
 
 func (s *store) Workers(_ context.Context, r admin.Range) (admin.Page[admin.Worker], error) {
 	return page(s, r, worker)
@@ -117,15 +129,17 @@ func (s *store) Clients(_ context.Context, r admin.Range) (admin.Page[admin.Clie
 	return page(s, r, client)
 }
 
-func (s *store) Client(context.Context, job.ID) (*admin.ClientDetail, error) {
-	return &admin.ClientDetail{Client: client, Keys: []admin.Key{}}, s.err
+func (s *store) Client(_ context.Context, id job.ID) (*admin.ClientDetail, error) {
+	return &admin.ClientDetail{Client: client, Keys: []admin.Key{}}, s.find(id)
 }
 
 func (s *store) Webhooks(_ context.Context, r admin.Range) (admin.Page[admin.Webhook], error) {
 	return page(s, r, s.hook())
 }
 
-func (s *store) Webhook(context.Context, job.ID) (*admin.Webhook, error) { return new(s.hook()), s.err }
+func (s *store) Webhook(_ context.Context, id job.ID) (*admin.Webhook, error) {
+	return new(s.hook()), s.find(id)
+}
 
 func (s *store) hook() admin.Webhook {
 	w := hook
@@ -145,18 +159,18 @@ func (s *store) Deliveries(_ context.Context, r admin.Range) (admin.Page[admin.D
 	return page(s, r, s.delivery())
 }
 
-func (s *store) Delivery(context.Context, job.ID) (*admin.LoggedDelivery, error) {
-	return &admin.LoggedDelivery{Delivery: s.delivery(), AttemptsLog: append([]admin.DeliveryAttempt{}, s.attempts...)}, s.err
+func (s *store) Delivery(_ context.Context, id job.ID) (*admin.LoggedDelivery, error) {
+	return &admin.LoggedDelivery{Delivery: s.delivery(), AttemptsLog: append([]admin.DeliveryAttempt{}, s.attempts...)}, s.find(id)
 }
 
 func (s *store) Batches(_ context.Context, r admin.Range) (admin.Page[admin.Batch], error) {
 	return page(s, r, admin.Batch{BatchID: anID, ClientID: anID, CreatedAt: now})
 }
 
-func (s *store) Batch(context.Context, job.ID) (*admin.Batch, error) {
+func (s *store) Batch(_ context.Context, id job.ID) (*admin.Batch, error) {
 	return &admin.Batch{BatchID: anID, ClientID: anID, CreatedAt: now, Counts: map[string]int{
 		"created": 0, "queued": 0, "assigned": 0, "running": 0, "succeeded": 0, "failed": 0, "canceled": 0, "refused": 0,
-	}}, s.err
+	}}, s.find(id)
 }
 
 func (s *store) System(context.Context) (*admin.System, error) {
@@ -218,16 +232,30 @@ func (s *store) Result(context.Context, job.ID, job.ID) (*job.StoredResult, erro
 	return &job.StoredResult{Result: job.Result{MediaType: "text/html", Body: []byte("<b>")}}, s.err
 }
 
-func (s *store) Update(_ context.Context, _, _ job.ID, p job.WebhookPatch) (*job.Webhook, error) {
-	return nil, s.did(map[bool]string{true: "enable", false: "disable"}[*p.Enabled])
+// hooks and deliveries are the use cases of which operators need some.
+type (
+	webhookCases  = webhooks.Webhooks
+	deliveryCases = webhooks.Deliveries
+	hooks         struct {
+		webhookCases
+		s *store
+	}
+	deliveries struct {
+		deliveryCases
+		s *store
+	}
+)
+
+func (h hooks) Update(_ context.Context, _, _ job.ID, p job.WebhookPatch) (*job.Webhook, error) {
+	return nil, h.s.did(map[bool]string{true: "enable", false: "disable"}[*p.Enabled])
 }
 
-func (s *store) Test(context.Context, job.ID, job.ID) (*job.Delivery, error) {
-	return &job.Delivery{ID: anID}, s.did("test")
+func (d deliveries) Test(context.Context, job.ID, job.ID) (*job.Delivery, error) {
+	return &job.Delivery{ID: anID}, d.s.did("test")
 }
 
-func (s *store) Redeliver(context.Context, job.ID, job.DeliveryOwner, job.ID) (*job.Delivery, error) {
-	return &job.Delivery{ID: anID}, s.did("redeliver")
+func (d deliveries) Redeliver(context.Context, job.ID, job.DeliveryOwner, job.ID) (*job.Delivery, error) {
+	return &job.Delivery{ID: anID}, d.s.did("redeliver")
 }
 
 // clients are the use cases of clients, one of whose names is that of a list.
@@ -237,15 +265,17 @@ func (c clients) CreateClient(_ context.Context, by job.Caller) (job.Client, err
 	return job.Client{ID: anID, CreatedAt: nowAt}, c.did("create client by " + by.Operator)
 }
 
-func (c clients) NameClient(context.Context, job.ID, string) error { return c.did("name client") }
-
-func (c clients) CreateKey(_ context.Context, by job.Caller, _ job.ID, _ bool, scope job.Scope) (job.IssuedKey, error) {
-	key := job.APIKey{ID: "k", Scope: scope, ExpiresAt: nowAt}
-	return job.IssuedKey{APIKey: key, Secret: "frk_k_s"}, c.did("create key by " + by.Operator)
+func (c clients) NameClient(_ context.Context, id job.ID, _ string) error {
+	return cmp.Or(missing(id), c.did("name client"))
 }
 
-func (c clients) RevokeKey(_ context.Context, by job.Caller, _ job.ID, key string) error {
-	return c.did("revoke " + key + " by " + by.Operator)
+func (c clients) CreateKey(_ context.Context, by job.Caller, id job.ID, _ bool, scope job.Scope) (job.IssuedKey, error) {
+	key := job.APIKey{ID: "k", Scope: scope, ExpiresAt: nowAt}
+	return job.IssuedKey{APIKey: key, Secret: "frk_k_s"}, cmp.Or(missing(id), c.did("create key by "+by.Operator))
+}
+
+func (c clients) RevokeKey(_ context.Context, by job.Caller, id job.ID, key string) error {
+	return cmp.Or(missing(id), c.did("revoke "+key+" by "+by.Operator))
 }
 
 func (s *store) Begin(_ context.Context, e admin.AuditEntry) error {
@@ -288,8 +318,8 @@ func (b bulks) Count(_ context.Context, r job.BulkRequest) (job.BulkCount, error
 	}}}, b.err
 }
 
-func (b bulks) Bulk(context.Context, job.BulkOwner, job.ID) (*job.Bulk, error) {
-	return bulkOperation(), b.err
+func (b bulks) Bulk(_ context.Context, _ job.BulkOwner, id job.ID) (*job.Bulk, error) {
+	return bulkOperation(), b.find(id)
 }
 
 func (b bulks) Bulks(_ context.Context, _ job.BulkOwner, q job.BulkQuery) ([]*job.Bulk, job.ID, error) {
@@ -297,36 +327,39 @@ func (b bulks) Bulks(_ context.Context, _ job.BulkOwner, q job.BulkQuery) ([]*jo
 	return []*job.Bulk{bulkOperation()}, b.nextID(), b.err
 }
 
-func (b bulks) Items(_ context.Context, _ job.BulkOwner, _ job.ID, q job.BulkQuery) ([]job.BulkItem, job.ID, error) {
+func (b bulks) Items(_ context.Context, _ job.BulkOwner, id job.ID, q job.BulkQuery) ([]job.BulkItem, job.ID, error) {
 	b.bulkQuery = q
-	return []job.BulkItem{{JobID: anID, Result: job.ItemSkipped, Detail: "It has ended.", At: &nowAt}}, b.nextID(), b.err
+	return []job.BulkItem{{JobID: anID, Result: job.ItemSkipped, Detail: "It has ended.", At: &nowAt}}, b.nextID(), b.find(id)
 }
 
-func (b bulks) Abort(_ context.Context, o job.BulkOwner, _ job.ID) (*job.Bulk, error) {
-	return bulkOperation(), b.did("abort by " + o.Operator)
+func (b bulks) Abort(_ context.Context, o job.BulkOwner, id job.ID) (*job.Bulk, error) {
+	return bulkOperation(), cmp.Or(missing(id), b.did("abort by "+o.Operator))
 }
 
-// pauses are pauses, whose list is named like their type.
-type pauses struct{ *store }
+// pauseStore and erasureStore are what the use cases of these keep.
+type (
+	pauseStore   struct{ *store }
+	erasureStore struct{ *store }
+)
 
-func (p pauses) Pause(_ context.Context, asked job.Pause) (job.Pause, bool, error) {
+func (p pauseStore) AddPause(_ context.Context, asked job.Pause) (job.Pause, bool, error) {
+	asked.ID = job.ID{}
 	added := !slices.ContainsFunc(p.paused, func(one job.Pause) bool { return one.Scope == asked.Scope && one.Target == asked.Target })
 	p.paused = append(p.paused, asked)
 	asked.ID, asked.CreatedAt = anID, nowAt
 	return asked, added, p.did("pause by " + asked.Operator)
 }
 
-func (p pauses) Resume(_ context.Context, id job.ID) error { return p.did("resume " + id.String()) }
+func (p pauseStore) RemovePause(_ context.Context, id job.ID) (job.Pause, error) {
+	return job.Pause{}, cmp.Or(missing(id), p.did("resume "+id.String()))
+}
 
-func (p pauses) Pauses(context.Context) (job.Pauses, error) {
+func (p pauseStore) Pauses(context.Context) (job.Pauses, error) {
 	return job.Pauses{
 		{ID: anID, Scope: job.PauseAll, Mode: job.ModePause, Operator: "ann", Reason: "a release", CreatedAt: nowAt},
 		{ID: anID, Scope: job.PauseKind, Target: "SUCCESS_FAST", Mode: job.ModeDrain, Operator: "ann", Reason: "r", CreatedAt: nowAt},
 	}, p.err
 }
-
-// erasures are erasures, one of whose names is that of another list.
-type erasures struct{ *store }
 
 func anErasure(done bool) *job.Erasure {
 	e := &job.Erasure{
@@ -339,16 +372,16 @@ func anErasure(done bool) *job.Erasure {
 	return e
 }
 
-func (e erasures) Begin(_ context.Context, r job.ErasureRequest) (*job.Erasure, error) {
+func (e erasureStore) BeginErasure(_ context.Context, _ job.ID, r job.ErasureRequest) (*job.Erasure, bool, error) {
 	e.erasure = r
-	return anErasure(false), e.did("erase by " + r.Operator)
+	return anErasure(false), true, e.did("erase by " + r.Operator)
 }
 
-func (e erasures) Erasure(context.Context, job.ID) (*job.Erasure, error) {
-	return anErasure(true), e.err
+func (e erasureStore) Erasure(_ context.Context, id job.ID) (*job.Erasure, error) {
+	return anErasure(true), e.find(id)
 }
 
-func (e erasures) Erasures(_ context.Context, after job.ID, limit int) ([]*job.Erasure, job.ID, error) {
+func (e erasureStore) Erasures(_ context.Context, after job.ID, limit int) ([]*job.Erasure, job.ID, error) {
 	e.erasuresAfter, e.erasuresLimit = after, limit
 	return []*job.Erasure{anErasure(false), anErasure(true)}, e.nextID(), e.err
 }

@@ -4,12 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"net/http"
 	"strings"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
+
 	"github.com/forgerun/forgerun/handlers/decode"
-	"github.com/forgerun/forgerun/handlers/header"
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
@@ -26,12 +27,12 @@ type Jobs interface {
 	Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error)
 }
 
-func (c *call) jobQuery() admin.JobQuery {
+func queryOf(r *httpkit.Request) admin.JobQuery {
 	return admin.JobQuery{
-		ClientID: query.IDOf(c.param("client_id")), BatchID: query.IDOf(c.param("batch_id")),
-		ScheduleID: query.IDOf(c.param("schedule_id")), State: job.State(c.param("state")),
-		Type: job.Type(c.param("type")), WorkKind: job.Kind(c.param("kind")), CorrelationID: c.param("correlation_id"),
-		FailureCode: job.Code(c.param("failure_code")), From: query.TimeOf(c.param("from")), To: query.TimeOf(c.param("to")), Limit: c.limit(),
+		ClientID: query.IDOf(r.Query("client_id")), BatchID: query.IDOf(r.Query("batch_id")),
+		ScheduleID: query.IDOf(r.Query("schedule_id")), State: job.State(r.Query("state")),
+		Type: job.Type(r.Query("type")), WorkKind: job.Kind(r.Query("kind")), CorrelationID: r.Query("correlation_id"),
+		FailureCode: job.Code(r.Query("failure_code")), From: query.TimeOf(r.Query("from")), To: query.TimeOf(r.Query("to")), Limit: r.PageSize(query.DefaultLimit),
 	}
 }
 
@@ -47,36 +48,45 @@ func placeOf(position []byte) admin.Place {
 }
 
 // listJobs answers with jobs of all clients.
-func (a *API) listJobs(c *call) (answer, error) {
-	q := c.jobQuery()
-	if cursor := c.param("cursor"); cursor != "" {
-		position, err := a.deps.CursorKey.Open(c.Context(), job.ID{}, c.scope(), cursor, placeBytes)
+func (a *API) listJobs(r *httpkit.Request) error {
+	q := queryOf(r)
+	if cursor := r.Query("cursor"); cursor != "" {
+		position, err := a.deps.CursorKey.Open(r.Ctx, job.ID{}, scope(r), cursor, placeBytes)
 		if err != nil {
-			return answer{}, err
+			return err
 		}
 		q.After = placeOf(position)
 	}
-	page, err := a.deps.Reader.Jobs(c.Context(), q)
+	page, err := a.deps.Store.Jobs(r.Ctx, q)
 	if err != nil {
-		return answer{}, err
+		return err
 	}
 	for i := range page.Jobs {
-		a.addProgress(c.Context(), &page.Jobs[i])
+		a.addProgress(r.Ctx, &page.Jobs[i])
 	}
-	return goOn(c, query.ListOf(page.Jobs, q.Limit, asIs), page.Next.IsZero(), bytesOf(page.Next))
+	list := query.ListOf(page.Jobs, q.Limit, httpkit.As)
+	if !page.Next.IsZero() {
+		next, err := a.deps.CursorKey.Seal(r.Ctx, job.ID{}, scope(r), bytesOf(page.Next))
+		if err != nil {
+			return err
+		}
+		list.Page.NextCursor = &next
+	}
+	return r.JSON(fiber.StatusOK, list)
 }
 
-func (a *API) countJobs(c *call) (answer, error) {
-	return ok(a.deps.Reader.Count(c.Context(), c.jobQuery()))
+func (a *API) countJobs(r *httpkit.Request) error {
+	v, err := a.deps.Store.Count(r.Ctx, queryOf(r))
+	return ok(r, v, err)
 }
 
 // getJob answers with a job and its story.
-func (a *API) getJob(c *call) (answer, error) {
-	j, err := a.deps.Reader.Job(c.Context(), c.subject)
+func (a *API) getJob(r *httpkit.Request) error {
+	j, err := a.deps.Store.Job(r.Ctx, r.PathID())
 	if err != nil {
-		return answer{}, err
+		return err
 	}
-	a.addProgress(c.Context(), &j.JobSummary)
+	a.addProgress(r.Ctx, &j.JobSummary)
 	if w := j.Waiting; w != nil && a.deps.Stopped != nil {
 		w.Reason = a.deps.Stopped().Reason(w.Reason, j.WorkKind, j.ClientID)
 		w.Detail = w.Reason.Text()
@@ -84,76 +94,72 @@ func (a *API) getJob(c *call) (answer, error) {
 	if j.TraceID != nil && a.cfg.TraceURL != "" {
 		j.TraceURL = new(strings.ReplaceAll(a.cfg.TraceURL, TraceIDMark, *j.TraceID))
 	}
-	return ok(j, nil)
+	return ok(r, j, nil)
 }
 
 // addProgress says how far a running job has come, if that is known.
 func (a *API) addProgress(ctx context.Context, j *admin.JobSummary) {
 	if j.State == job.Running {
-		j.Progress = view.ProgressOf(a.deps.Progress.Progress(ctx, j.JobID, j.Attempt))
+		j.Progress = view.ProgressOf(a.deps.Progress(ctx, j.JobID, j.Attempt))
 	}
 }
 
 // owned does something to the job that the path names, on behalf of the client whose it is.
-func owned[T any](c *call, do func(ctx context.Context, client, id job.ID) (T, error)) (v T, err error) {
-	client, err := c.api.deps.Reader.OwnerOf(c.Context(), c.subject)
+func owned[T any](a *API, r *httpkit.Request, do func(ctx context.Context, client, id job.ID) (T, error)) (v T, err error) {
+	client, err := a.deps.Store.OwnerOf(r.Ctx, r.PathID())
 	if err != nil {
 		return v, err
 	}
-	return do(c.Context(), client, c.subject)
+	return do(r.Ctx, client, r.PathID())
 }
 
-func (a *API) cancelJob(c *call) (answer, error) {
-	return render(http.StatusOK, view.RetriedOf)(owned(c, a.deps.Jobs.Cancel))
+func (a *API) cancelJob(r *httpkit.Request) error {
+	return httpkit.Respond(r, fiber.StatusOK, view.RetriedOf)(owned(a, r, a.deps.Jobs.Cancel))
 }
 
-func (a *API) retryJob(c *call, override bool) (answer, error) {
+func (a *API) retryJob(r *httpkit.Request, override bool) error {
 	retry := a.deps.Jobs.Retry
 	if override {
 		retry = a.deps.Jobs.RetryAnyway
 	}
-	return render(http.StatusAccepted, view.RetriedOf)(owned(c, retry))
+	return httpkit.Respond(r, fiber.StatusAccepted, view.RetriedOf)(owned(a, r, retry))
 }
 
 // retryDetail is what the audit log keeps of a retry.
-func retryDetail(_ *call, override bool) any { return map[string]bool{"override": override} }
+func retryDetail(_ *httpkit.Request, override bool) any { return map[string]bool{"override": override} }
 
-func (a *API) deleteJob(c *call) (answer, error) {
-	_, err := owned(c, func(ctx context.Context, client, id job.ID) (none struct{}, err error) {
+func (a *API) deleteJob(r *httpkit.Request) error {
+	_, err := owned(a, r, func(ctx context.Context, client, id job.ID) (none struct{}, err error) {
 		return none, a.deps.Jobs.Delete(ctx, client, id)
 	})
-	return answer{status: http.StatusNoContent}, err
-}
-
-func (a *API) decodeLimits() decode.Limits {
-	return decode.Limits{MaxPayload: a.cfg.MaxPayload, TestBed: a.cfg.Catalogue.TestBed}
+	return err
 }
 
 // submitJob submits a job in the name of a client, in the form of the public API.
-func (a *API) submitJob(c *call, asked decode.ForClient) (answer, error) {
-	key, err := header.Key(c.Header["Idempotency-Key"]...)
+func (a *API) submitJob(r *httpkit.Request, asked decode.ForClient) error {
+	key, err := r.IdempotencyKey()
 	if err != nil {
-		return answer{}, err
+		return err
 	}
-	if _, err := a.deps.Reader.Client(c.Context(), asked.ClientID); err != nil {
-		return answer{}, err
+	if _, err := a.deps.Store.Client(r.Ctx, asked.ClientID); err != nil {
+		return err
 	}
-	request, err := decode.Job(asked.Request, key, a.decodeLimits())
+	request, err := decode.Job(asked.Request, key, a.DecodeLimits())
 	if err != nil {
-		return answer{}, within("/job", err)
+		return within("/job", err)
 	}
-	request.ClientID, request.RequestID, request.ReceivedAt = asked.ClientID, c.requestID, time.Now()
+	request.ClientID, request.RequestID, request.ReceivedAt = asked.ClientID, r.ID, time.Now()
 	if request.Language == "" {
 		request.Language = job.Languages[0]
 	}
-	receipt, err := a.deps.Jobs.Submit(c.Context(), request)
+	receipt, err := a.deps.Jobs.Submit(r.Ctx, request)
 	if err != nil {
-		return answer{}, within("/job", err)
+		return within("/job", err)
 	}
-	c.made = receipt.JobID.String()
-	return answer{status: http.StatusAccepted, value: view.Receipt{
+	r.Made = receipt.JobID
+	return r.JSON(fiber.StatusAccepted, view.Receipt{
 		JobID: receipt.JobID, State: receipt.State, CreatedAt: job.Time(receipt.CreatedAt), Warnings: pointInto("/job", request.Warnings),
-	}}, nil
+	})
 }
 
 // within points into the part of a body that was refused.
@@ -181,13 +187,61 @@ func pointInto(member string, violations []job.Violation) []job.Violation {
 
 // getResult answers with the body that a job produced, to be saved. Its type, which clients choose, is not sent: of this origin
 // nothing of theirs is shown as a page or runs as a script.
-func (a *API) getResult(c *call) (answer, error) {
-	result, err := owned(c, a.deps.Jobs.Result)
+func (a *API) getResult(r *httpkit.Request) error {
+	result, err := owned(a, r, a.deps.Jobs.Result)
 	if err != nil {
-		return answer{}, err
+		return err
 	}
-	return answer{
-		status: http.StatusOK, mime: "application/octet-stream", body: result.Body,
-		header: http.Header{"Content-Disposition": {`attachment; filename="` + c.subject.String() + `"`}},
-	}, nil
+	r.Set(fiber.HeaderContentType, fiber.MIMEOctetStream)
+	r.Set(fiber.HeaderContentDisposition, `attachment; filename="`+r.PathID().String()+`"`)
+	return r.Send(result.Body)
+}
+
+// enableWebhook switches a webhook on or off, and answers with it.
+func (a *API) enableWebhook(enabled bool) httpkit.Handler {
+	return func(r *httpkit.Request) error {
+		webhook, err := a.deps.Store.Webhook(r.Ctx, r.PathID())
+		if err != nil {
+			return err
+		}
+		if _, err := a.deps.Webhooks.Update(r.Ctx, webhook.ClientID, r.PathID(), job.WebhookPatch{Enabled: &enabled}); err != nil {
+			return err
+		}
+		webhook, err = a.deps.Store.Webhook(r.Ctx, r.PathID())
+		return ok(r, webhook, err)
+	}
+}
+
+func (a *API) testWebhook(r *httpkit.Request) error {
+	webhook, err := a.deps.Store.Webhook(r.Ctx, r.PathID())
+	if err != nil {
+		return err
+	}
+	return a.accepted(r)(a.deps.Deliveries.Test(r.Ctx, webhook.ClientID, r.PathID()))
+}
+
+func (a *API) redeliver(r *httpkit.Request) error {
+	d, err := a.deps.Store.Delivery(r.Ctx, r.PathID())
+	if err != nil {
+		return err
+	}
+	var owner job.DeliveryOwner
+	switch {
+	case d.WebhookID != nil:
+		owner.WebhookID = *d.WebhookID
+	case d.JobID != nil:
+		owner.JobID = *d.JobID
+	}
+	return a.accepted(r)(a.deps.Deliveries.Redeliver(r.Ctx, d.ClientID, owner, r.PathID()))
+}
+
+// accepted answers with a delivery that is on its way.
+func (a *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
+	return func(sent *job.Delivery, err error) error {
+		if err != nil {
+			return err
+		}
+		r.Made = sent.ID
+		return httpkit.Respond(r, fiber.StatusAccepted, httpkit.As[*admin.LoggedDelivery])(a.deps.Store.Delivery(r.Ctx, sent.ID))
+	}
 }

@@ -2,19 +2,16 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"net/http"
 	"sync"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/forgerun/forgerun/handlers/conn"
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/job"
 )
-
-// Marker gives a mark that changes whenever something has happened.
-type Marker interface {
-	Mark(ctx context.Context) (string, error)
-}
 
 const (
 	maxLive    = 100              // streams of one process
@@ -28,17 +25,16 @@ const (
 // live notifies listeners that something has happened: it asks storage once for all of them, and not at all while
 // there are none. Each page then reads what it shows.
 type live struct {
-	marker Marker
-	log    *slog.Logger
+	mark func(context.Context) (string, error) // changes whenever something has happened
+	log  *slog.Logger
 
 	mu        sync.Mutex
 	listeners map[chan struct{}]bool
 	end       context.CancelFunc // of the loop; nil while there are no listeners
-	closed    chan struct{}
 }
 
-func newLive(m Marker, log *slog.Logger) *live {
-	return &live{marker: m, log: log, listeners: map[chan struct{}]bool{}, closed: make(chan struct{})}
+func newLive(mark func(context.Context) (string, error), log *slog.Logger) *live {
+	return &live{mark: mark, log: log, listeners: map[chan struct{}]bool{}}
 }
 
 // listen gives a channel with at most one entry: something has happened since the last was taken.
@@ -69,22 +65,11 @@ func (l *live) leave(changed chan struct{}) {
 	}
 }
 
-// close ends all streams.
-func (l *live) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case <-l.closed:
-	default:
-		close(l.closed)
-	}
-}
-
 func (l *live) run(ctx context.Context) {
 	last, failed := "", false
 	for {
 		began := time.Now()
-		mark, err := l.marker.Mark(ctx)
+		mark, err := l.mark(ctx)
 		took := time.Since(began)
 		switch {
 		case ctx.Err() != nil:
@@ -118,43 +103,62 @@ func (l *live) notify() {
 }
 
 // stream answers with events until the listener leaves or the process stops: changed and beat, with empty data.
-func (a *API) stream(w http.ResponseWriter, c *call) error {
+func (a *API) stream(r *httpkit.Request) error {
+	r.Set(fiber.HeaderContentType, httpkit.EventStream)
+	c, ok := r.Context().Conn().(*conn.Conn)
+	if r.Method() == fiber.MethodHead {
+		return nil
+	}
 	changed, leave, err := a.live.listen()
 	if err != nil {
 		return err
 	}
-	defer leave()
-	controller := http.NewResponseController(w)
-	send := func(text string) bool {
-		deadline := controller.SetWriteDeadline(time.Now().Add(writeLimit))
-		if deadline != nil && !errors.Is(deadline, http.ErrNotSupported) {
-			return false
+	release, err := a.Waits.Acquire(job.ID{})
+	end := sync.OnceFunc(func() {
+		leave()
+		if release != nil {
+			release()
 		}
-		_, err := w.Write([]byte(text))
-		return err == nil && controller.Flush() == nil
+	})
+	if err != nil || !ok {
+		end()
+		return err
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // of proxies
-	w.WriteHeader(http.StatusOK)
+	r.Set("X-Accel-Buffering", "no") // of proxies
+	head := r.Head().WithContext(a.Waits.Context())
+	r.Hijack(c, &end, func(top []byte) {
+		defer end()
+		defer func() { _ = c.Close() }()
+		a.follow(c, top, changed, func() bool {
+			_, refusal := a.deps.Guard.Check(head)
+			return refusal != nil && refusal.Status == fiber.StatusUnauthorized
+		})
+	})
+	return nil
+}
+
+func (a *API) follow(c *conn.Conn, top []byte, changed <-chan struct{}, refused func() bool) {
+	ctx, gone := context.WithCancel(a.Waits.Context())
+	defer gone()
+	defer c.WhenGone(gone)()
+	send := func(text string) bool {
+		_ = c.SetWriteDeadline(time.Now().Add(writeLimit))
+		_, err := c.Write([]byte(text))
+		return err == nil
+	}
 	beat, check := time.NewTicker(beatEvery), time.NewTicker(checkEvery)
 	defer beat.Stop()
 	defer check.Stop()
-	for ok := send("retry: 3000\n\n"); ok; {
+	for ok := send(string(top) + "retry: 3000\n\n"); ok; {
 		select {
 		case <-changed:
 			ok = send("event: changed\ndata: {}\n\n")
 		case <-beat.C:
 			ok = send("event: beat\ndata: {}\n\n")
 		case <-check.C:
-			ok = !c.ended()
-		case <-c.Context().Done():
-			return nil
-		case <-a.live.closed:
-			return nil
+			ok = !refused()
+		case <-ctx.Done():
+			return
 		}
 	}
-	return nil
 }
-
-// Close ends streams, which would keep a process from stopping.
-func (a *API) Close() { a.live.close() }

@@ -3,8 +3,8 @@ package operator_test
 import (
 	"bufio"
 	"context"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,12 +13,34 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
+// serve serves until the test ends, and gives the address.
+func (w *world) serve() string {
+	w.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(w.t, err)
+	served := make(chan error, 1)
+	go func() { served <- w.api.Serve(l) }()
+	w.t.Cleanup(func() {
+		w.stop()
+		require.NoError(w.t, <-served)
+	})
+	return "http://" + l.Addr().String()
+}
+
+// stop may come twice.
+func (w *world) stop() {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+	defer cancel()
+	require.NoError(w.t, w.api.Shutdown(ctx))
+}
+
 // stream opens a stream and gives its lines; the channel is closed at its end.
-func (w *world) stream(server *httptest.Server) <-chan string {
+func (w *world) stream(url string) <-chan string {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), testkit.Patience)
 	w.t.Cleanup(cancel)
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/admin/v1/live", http.NoBody)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/admin/v1/live", http.NoBody)
 	require.NoError(w.t, err)
 	r.Header.Set("Authorization", "Bearer "+readToken)
 	response, err := http.DefaultClient.Do(r)
@@ -40,9 +62,7 @@ func (w *world) stream(server *httptest.Server) <-chan string {
 func TestLive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	server := httptest.NewServer(w.handler)
-	t.Cleanup(server.Close)
-	lines := w.stream(server)
+	lines := w.stream(w.serve())
 	for _, event := range []string{"changed", "beat"} {
 		for line := ""; line != "event: "+event; {
 			var open bool
@@ -50,8 +70,8 @@ func TestLive(t *testing.T) {
 			require.True(t, open, "the stream has ended")
 		}
 	}
-	w.api.Close()
-	w.api.Close()
+	w.stop()
+	w.stop()
 	for range lines { // to its end
 	}
 }
@@ -65,11 +85,9 @@ func TestLiveIsForOperatorsAndBounded(t *testing.T) {
 	require.Equal(t, http.StatusMethodNotAllowed, w.post("/admin/v1/live", "").StatusCode)
 	require.Equal(t, http.StatusOK, w.send(readToken, "HEAD", "/admin/v1/live", "").StatusCode)
 
-	server := httptest.NewServer(w.handler)
-	t.Cleanup(server.Close)
-	t.Cleanup(w.api.Close)
+	url := w.serve()
 	for range 100 {
-		w.stream(server)
+		w.stream(url)
 	}
 	refused := w.get("/admin/v1/live")
 	require.Equal(t, http.StatusServiceUnavailable, refused.StatusCode)

@@ -33,7 +33,7 @@ func TestStorageIsAskedForAllWhoListen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &marker{}
 		m.text.Store("1")
-		l := newLive(m, slog.New(slog.DiscardHandler))
+		l := newLive(m.Mark, slog.New(slog.DiscardHandler))
 		one, leaveOne, err := l.listen()
 		require.NoError(t, err)
 		two, leaveTwo, err := l.listen()

@@ -23,16 +23,16 @@ import (
 // stands for any characters, in either case.
 type Mask []string
 
-// masked is a Reader that hides them in all that it reads.
+// masked is a Store that hides them in all that it reads.
 type masked struct {
-	Reader
+	Store
 	mask Mask
 }
 
 // Job hides them in what the client of a job has sent with it: params, the event to emit and behavior in the definition, the data of
 // events, which have both, and the address of the callback.
 func (r masked) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
-	j, err := r.Reader.Job(ctx, id)
+	j, err := r.Store.Job(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (r masked) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
 }
 
 func (r masked) Webhooks(ctx context.Context, q admin.Range) (admin.Page[admin.Webhook], error) {
-	page, err := r.Reader.Webhooks(ctx, q)
+	page, err := r.Store.Webhooks(ctx, q)
 	for i := range page.Data {
 		r.mask.hideIn(&page.Data[i].URL)
 	}
@@ -56,7 +56,7 @@ func (r masked) Webhooks(ctx context.Context, q admin.Range) (admin.Page[admin.W
 }
 
 func (r masked) Webhook(ctx context.Context, id job.ID) (*admin.Webhook, error) {
-	w, err := r.Reader.Webhook(ctx, id)
+	w, err := r.Store.Webhook(ctx, id)
 	if err == nil {
 		r.mask.hideIn(&w.URL)
 	}
@@ -64,7 +64,7 @@ func (r masked) Webhook(ctx context.Context, id job.ID) (*admin.Webhook, error) 
 }
 
 func (r masked) Deliveries(ctx context.Context, q admin.Range) (admin.Page[admin.Delivery], error) {
-	page, err := r.Reader.Deliveries(ctx, q)
+	page, err := r.Store.Deliveries(ctx, q)
 	for i := range page.Data {
 		r.mask.hideIn(page.Data[i].URL)
 	}
@@ -73,7 +73,7 @@ func (r masked) Deliveries(ctx context.Context, q admin.Range) (admin.Page[admin
 
 // Delivery hides them in what receivers have answered, too. Of an answer that is no JSON it shows all, or nothing if it may name one.
 func (r masked) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, error) {
-	d, err := r.Reader.Delivery(ctx, id)
+	d, err := r.Store.Delivery(ctx, id)
 	if err != nil {
 		return nil, err
 	}

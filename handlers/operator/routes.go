@@ -1,33 +1,24 @@
 package operator
 
 import (
-	"net/http"
+	"bytes"
+	"context"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/uuid"
+
 	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/job/admin"
 )
-
-// route is one operation.
-type route struct {
-	method, path string
-	query        []query.Parameter
-	handle       func(*call) (answer, error)
-
-	// stream answers GET instead of handle, which answers HEAD.
-	stream func(http.ResponseWriter, *call) error
-
-	// Of a change: what is kept of it.
-	action, target string
-	body           bool                     // whether it has one
-	detail         func(*call) (any, error) // nil for none; it is asked before the action begins
-
-	allow string // of none: the methods that there are at the path
-}
 
 // prefix is what all paths begin with.
 const prefix = "/admin/v1/"
@@ -48,6 +39,7 @@ var (
 	}, timeQuery)
 	enabledQuery   = query.Choice("enabled", []string{"true", "false"})
 	namedQuery     = query.Choice("named", []string{"true", "false"})
+	windowQuery    = query.Choice("window", []admin.Window{admin.LastQuarterHour, admin.LastHour, admin.LastDay})
 	workerStates   = []string{"ALIVE", "DEAD", "STOPPED"}
 	deliveryStates = []job.DeliveryState{job.DeliveryPending, job.DeliveryDelivered, job.DeliveryFailed}
 )
@@ -77,116 +69,251 @@ func codes() []job.Code {
 	return all
 }
 
-// withBody is a change whose request has a body. detail gives what is kept of it; it is nil for nothing.
-func withBody[T any](path, action, target string, read func(body []byte) (T, error), detail func(*call, T) any,
-	handle func(*call, T) (answer, error)) route {
-	r := post(path, action, target, func(c *call) (answer, error) {
-		asked, err := read(c.body)
-		if err != nil {
-			return answer{}, err
-		}
-		return handle(c, asked)
-	})
-	r.body = true
-	if detail != nil {
-		r.detail = func(c *call) (any, error) {
-			asked, err := read(c.body)
-			return detail(c, asked), err
-		}
-	}
-	return r
-}
-
-func get(path string, handle func(*call) (answer, error), parameters ...query.Parameter) route {
-	return route{method: http.MethodGet, path: prefix + path, query: parameters, handle: handle}
-}
-
-func post(path, action, target string, handle func(*call) (answer, error)) route {
-	return route{method: http.MethodPost, path: prefix + path, handle: handle, action: action, target: target}
-}
-
-func remove(path, action, target string, handle func(*call) (answer, error)) route {
-	return route{method: http.MethodDelete, path: prefix + path, handle: handle, action: action, target: target}
-}
-
 func withPage(parameters ...query.Parameter) []query.Parameter {
 	return append(parameters, query.Page...)
 }
 
-func (a *API) routes() []route {
-	return slices.Concat(a.readingRoutes(), a.changingRoutes(), a.testbedRoutes())
+// Routes are those of the API.
+func (a *API) Routes() []httpkit.Route {
+	routes := slices.Concat(a.readingRoutes(), a.changingRoutes(), a.testbedRoutes())
+	for i, rt := range routes {
+		if !strings.HasPrefix(rt.Path, prefix+"erasures") { // whose records must be as they were hashed
+			routes[i].Handle = escaped(rt.Handle)
+		}
+	}
+	return routes
 }
 
-func (a *API) readingRoutes() []route {
-	r := a.deps.Reader
-	return []route{
+func (a *API) readingRoutes() []httpkit.Route {
+	s := a.deps.Store
+	return []httpkit.Route{
 		get("jobs", a.listJobs, withPage(jobQuery...)...),
 		get("jobs/count", a.countJobs, jobQuery...),
-		get("jobs/{id}", a.getJob),
-		get("workers", list(r.Workers), withPage(query.Choice("state", workerStates))...),
-		get("queues", bounded(r.Queues), clientQuery, kindQuery),
-		get("failures", bounded(r.Failures), append([]query.Parameter{clientQuery, kindQuery, codeQuery("code")}, timeQuery...)...),
+		get("jobs/:id", a.getJob),
+		get("jobs/:id/result", a.getResult),
+		get("workers", list(s.Workers), withPage(query.Choice("state", workerStates))...),
+		get("queues", bounded(s.Queues), clientQuery, kindQuery),
+		get("failures", bounded(s.Failures), append([]query.Parameter{clientQuery, kindQuery, codeQuery("code")}, timeQuery...)...),
 		get("clients", list(a.clients), withPage(namedQuery)...),
-		get("clients/{id}", a.getClient),
-		get("webhooks", list(r.Webhooks), withPage(clientQuery, enabledQuery)...),
-		get("webhooks/{id}", one(r.Webhook)),
-		get("deliveries", list(r.Deliveries), withPage(append([]query.Parameter{
+		get("clients/:id", a.getClient),
+		get("webhooks", list(s.Webhooks), withPage(clientQuery, enabledQuery)...),
+		get("webhooks/:id", one(s.Webhook)),
+		get("deliveries", list(s.Deliveries), withPage(append([]query.Parameter{
 			clientQuery, webhookQuery, query.ID("job_id", "a job"), query.Choice("state", deliveryStates),
 			query.Choice("event_name", job.SubscribableEvents),
 		}, timeQuery...)...)...),
-		get("deliveries/{id}", one(r.Delivery)),
-		get("batches", list(r.Batches), withPage(append([]query.Parameter{clientQuery}, timeQuery...)...)...),
-		get("batches/{id}", one(r.Batch)),
+		get("deliveries/:id", one(s.Delivery)),
+		get("batches", list(s.Batches), withPage(append([]query.Parameter{clientQuery}, timeQuery...)...)...),
+		get("batches/:id", one(s.Batch)),
+		get("bulk", a.listBulks, withPage()...),
+		get("bulk/:id", a.getBulk),
+		get("bulk/:id/items", a.listBulkItems, withPage(query.Choice("result", job.BulkResults))...),
+		get("schedules", a.listSchedules, withPage(clientQuery)...),
+		get("schedules/:id", a.getSchedule),
+		get("pauses", a.listPauses),
+		get("erasures", a.listErasures, withPage()...),
+		get("erasures/:id", a.getErasure),
 		get("find", a.find, query.ID("id", "something")),
 		get("system", a.getSystem),
 		get("overview", a.getOverview, windowQuery),
-		get("openapi.yaml", func(*call) (answer, error) {
-			return answer{status: http.StatusOK, mime: "application/yaml", body: Document()}, nil
-		}),
 		get("audit", a.listAudit, withPage(append([]query.Parameter{
 			text("operator"), query.Choice("action", actions), text("target_id"),
 		}, timeQuery...)...)...),
 		get("catalogue", a.getCatalogue),
-		{
-			method: http.MethodGet, path: prefix + "live", stream: a.stream,
-			handle: func(*call) (answer, error) { return answer{status: http.StatusOK, mime: "text/event-stream"}, nil },
-		},
-		get("jobs/{id}/result", a.getResult),
+		get("live", a.stream),
+		get("openapi.yaml", func(r *httpkit.Request) error {
+			r.Set(fiber.HeaderContentType, "application/yaml")
+			return r.Send(Document())
+		}),
 	}
 }
 
-// changingRoutes are those of changes, and of the operations that changes begin.
-func (a *API) changingRoutes() []route {
-	return []route{
-		withBody("jobs", "submit_job", "job", bodies.ForClientOf("Submission", "job"), nil, a.submitJob),
-		post("jobs/{id}/cancel", "cancel_job", "job", a.cancelJob),
-		withBody("jobs/{id}/retry", "retry_job", "job", bodies.Override, retryDetail, a.retryJob),
-		remove("jobs/{id}", "delete_job", "job", a.deleteJob),
-		get("bulk", a.listBulks, withPage()...),
-		get("bulk/{id}", a.getBulk),
-		get("bulk/{id}/items", a.listBulkItems, withPage(query.Choice("result", job.BulkResults))...),
-		withBody("bulk", "begin_bulk", "bulk", bodies.Bulk, bulkDetail, a.beginBulk),
-		post("bulk/{id}/abort", "abort_bulk", "bulk", a.abortBulk),
-		get("schedules", a.listSchedules, withPage(clientQuery)...),
-		withBody("schedules", "create_schedule", "schedule", bodies.ForClientOf("ScheduleSubmission", "schedule"), nil, a.createSchedule),
-		get("schedules/{id}", a.getSchedule),
-		remove("schedules/{id}", "delete_schedule", "schedule", a.deleteSchedule),
-		post("schedules/{id}/trigger", "trigger_schedule", "schedule", a.triggerSchedule),
-		post("schedules/{id}/pause", "pause_schedule", "schedule", a.pauseSchedule(true)),
-		post("schedules/{id}/resume", "resume_schedule", "schedule", a.pauseSchedule(false)),
-		post("webhooks/{id}/enable", "enable_webhook", "webhook", a.enableWebhook(true)),
-		post("webhooks/{id}/disable", "disable_webhook", "webhook", a.enableWebhook(false)),
-		post("webhooks/{id}/test", "test_webhook", "webhook", a.testWebhook),
-		post("deliveries/{id}/redeliver", "redeliver", "delivery", a.redeliver),
-		post("clients", "create_client", "client", a.createClient),
-		withBody("clients/{id}/name", "name_client", "client", bodies.ClientName, nil, a.nameClient),
-		withBody("clients/{id}/keys", "create_key", "client", decode.CreateKey, nil, a.createKey),
-		remove("clients/{id}/keys/{key_id}", "revoke_key", "client", a.revokeKey),
-		withBody("clients/{id}/erase", "erase_client", "client", bodies.Erasure, erasureDetail, a.eraseClient),
-		get("pauses", a.listPauses),
-		withBody("pauses", "pause", "pause", bodies.Pause, pauseDetail, a.pause),
-		remove("pauses/{id}", "resume", "pause", a.resume),
-		get("erasures", a.listErasures, withPage()...),
-		get("erasures/{id}", a.getErasure),
+func (a *API) changingRoutes() []httpkit.Route {
+	return []httpkit.Route{
+		withBody(a, "jobs", "submit_job", "job", bodies.ForClientOf("Submission", "job"), nil, a.submitJob),
+		a.post("jobs/:id/cancel", "cancel_job", "job", a.cancelJob),
+		withBody(a, "jobs/:id/retry", "retry_job", "job", bodies.Override, retryDetail, a.retryJob),
+		a.remove("jobs/:id", "delete_job", "job", a.deleteJob),
+		withBody(a, "bulk", "begin_bulk", "bulk", bodies.Bulk, bulkDetail, a.beginBulk),
+		a.post("bulk/:id/abort", "abort_bulk", "bulk", a.abortBulk),
+		withBody(a, "schedules", "create_schedule", "schedule", bodies.ForClientOf("ScheduleSubmission", "schedule"), nil, a.createSchedule),
+		a.remove("schedules/:id", "delete_schedule", "schedule", a.deleteSchedule),
+		a.post("schedules/:id/trigger", "trigger_schedule", "schedule", a.triggerSchedule),
+		a.post("schedules/:id/pause", "pause_schedule", "schedule", a.pauseSchedule(true)),
+		a.post("schedules/:id/resume", "resume_schedule", "schedule", a.pauseSchedule(false)),
+		a.post("webhooks/:id/enable", "enable_webhook", "webhook", a.enableWebhook(true)),
+		a.post("webhooks/:id/disable", "disable_webhook", "webhook", a.enableWebhook(false)),
+		a.post("webhooks/:id/test", "test_webhook", "webhook", a.testWebhook),
+		a.post("deliveries/:id/redeliver", "redeliver", "delivery", a.redeliver),
+		a.post("clients", "create_client", "client", a.createClient),
+		withBody(a, "clients/:id/name", "name_client", "client", bodies.ClientName, nil, a.nameClient),
+		withBody(a, "clients/:id/keys", "create_key", "client", decode.CreateKey, nil, a.createKey),
+		a.remove("clients/:id/keys/:key_id", "revoke_key", "client", a.revokeKey),
+		withBody(a, "clients/:id/erase", "erase_client", "client", bodies.Erasure, erasureDetail, a.eraseClient),
+		withBody(a, "pauses", "pause", "pause", bodies.Pause, pauseDetail, a.pause),
+		a.remove("pauses/:id", "resume", "pause", a.resume),
 	}
+}
+
+func get(path string, handle httpkit.Handler, parameters ...query.Parameter) httpkit.Route {
+	return httpkit.Route{
+		Method: httpkit.Get, Path: prefix + path, Access: httpkit.OperatorToken, Action: path, Success: fiber.StatusOK, Handle: handle,
+		Query: parameters,
+	}
+}
+
+func change(method, path, action string, handle httpkit.Handler) httpkit.Route {
+	return httpkit.Route{Method: method, Path: prefix + path, Access: httpkit.OperatorToken, Action: action, Handle: handle}
+}
+
+// post is a change whose request has no body.
+func (a *API) post(path, action, target string, handle httpkit.Handler) httpkit.Route {
+	return change(httpkit.Post, path, action, httpkit.NoBody(a.audited(target, nil, handle)))
+}
+
+// remove is a change that is answered with nothing.
+func (a *API) remove(path, action, target string, do func(*httpkit.Request) error) httpkit.Route {
+	return change(httpkit.Delete, path, action, httpkit.NoBody(a.audited(target, nil, func(r *httpkit.Request) error {
+		r.Status(fiber.StatusNoContent)
+		return do(r)
+	})))
+}
+
+// withBody is a change whose request has a body. detail gives what the audit log keeps of it; it is nil for nothing.
+func withBody[T any](a *API, path, action, target string, read func(body []byte) (T, error), detail func(*httpkit.Request, T) any,
+	handle func(*httpkit.Request, T) error) httpkit.Route {
+	asked := func(r *httpkit.Request) (T, error) { return httpkit.Decoded(r, true, read) }
+	var kept func(*httpkit.Request) (any, error)
+	if detail != nil {
+		kept = func(r *httpkit.Request) (any, error) {
+			v, err := asked(r)
+			return detail(r, v), err
+		}
+	}
+	do := a.audited(target, kept, func(r *httpkit.Request) error {
+		v, err := asked(r)
+		if err != nil {
+			return err
+		}
+		return handle(r, v)
+	})
+	return change(httpkit.Post, path, action, func(r *httpkit.Request) error {
+		if _, err := r.JSONBody(true); err != nil {
+			return err
+		}
+		return do(r)
+	})
+}
+
+// endTimeout bounds the completion of an entry, which outlives the request.
+const endTimeout = 5 * time.Second
+
+// audited does an action between the two halves of its entry. What panics leaves the entry open.
+func (a *API) audited(target string, detail func(*httpkit.Request) (any, error), do httpkit.Handler) httpkit.Handler {
+	return func(r *httpkit.Request) error {
+		entry := admin.AuditEntry{
+			AuditID: job.ID(uuid.Must(uuid.NewV7())), Operator: r.Caller.Operator, Action: r.Route.Action, TargetType: target, RequestID: r.ID,
+			Detail: json.RawMessage("{}"),
+		}
+		if id := r.Params("id"); isText(id) {
+			entry.TargetID = &id
+		}
+		if detail != nil {
+			v, err := detail(r)
+			if err != nil {
+				return err
+			}
+			if entry.Detail, err = json.Marshal(v); err != nil {
+				return err
+			}
+		}
+		if err := a.deps.Store.Begin(r.Ctx, entry); err != nil {
+			return err
+		}
+		err := do(r)
+		status, made := r.Response().StatusCode(), ""
+		if err != nil {
+			status = r.StatusOf(err)
+		}
+		if !r.Made.IsZero() {
+			made = r.Made.String()
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Ctx), endTimeout)
+		defer cancel()
+		if failed := a.deps.Store.End(ctx, entry.AuditID, status, made); failed != nil { // the entry stays open: it was perhaps done
+			a.deps.Log.ErrorContext(ctx, "audit entry has no end", "action", entry.Action, "request_id", r.ID, "error_message", failed.Error())
+		}
+		return err
+	}
+}
+
+// escaped keeps the JSON of an answer from being read as HTML.
+func escaped(handle httpkit.Handler) httpkit.Handler {
+	return func(r *httpkit.Request) error {
+		err := handle(r)
+		if err == nil && string(r.Response().Header.ContentType()) == fiber.MIMEApplicationJSON {
+			var body bytes.Buffer
+			json.HTMLEscape(&body, r.Response().Body())
+			r.Response().SetBodyRaw(body.Bytes())
+		}
+		return err
+	}
+}
+
+// ok answers with a value as it is.
+func ok[T any](r *httpkit.Request, v T, err error) error {
+	return httpkit.Respond(r, fiber.StatusOK, httpkit.As[T])(v, err)
+}
+
+// one answers with what the path names.
+func one[T any](read func(context.Context, job.ID) (T, error)) httpkit.Handler {
+	return func(r *httpkit.Request) error {
+		v, err := read(r.Ctx, r.PathID())
+		return ok(r, v, err)
+	}
+}
+
+// bounded answers with a list that has no cursor.
+func bounded[T any](read func(context.Context, admin.Range) (admin.Bounded[T], error)) httpkit.Handler {
+	return func(r *httpkit.Request) error {
+		v, err := read(r.Ctx, narrowed(r))
+		return ok(r, v, err)
+	}
+}
+
+// list answers with a page of a list that is sorted by ids.
+func list[T any](read func(context.Context, admin.Range) (admin.Page[T], error)) httpkit.Handler {
+	return func(r *httpkit.Request) error {
+		return paged(r, httpkit.As[T], func(after job.ID, _ int) ([]T, job.ID, error) {
+			asked := narrowed(r)
+			asked.After = after
+			page, err := read(r.Ctx, asked)
+			return page.Data, page.Next, err
+		})
+	}
+}
+
+// narrowed gives what the query narrows a list down to.
+func narrowed(r *httpkit.Request) admin.Range {
+	return admin.Range{
+		ClientID: query.IDOf(r.Query("client_id")), WebhookID: query.IDOf(r.Query("webhook_id")), JobID: query.IDOf(r.Query("job_id")),
+		WorkKind: job.Kind(r.Query("kind")), Code: job.Code(r.Query("code")), State: r.Query("state"), EventName: r.Query("event_name"),
+		From: query.TimeOf(r.Query("from")), To: query.TimeOf(r.Query("to")), Limit: r.PageSize(query.DefaultLimit),
+		Enabled: yesOrNo(r.Query("enabled")), Named: yesOrNo(r.Query("named")),
+	}
+}
+
+// yesOrNo is nil for what was not said.
+func yesOrNo(text string) *bool {
+	if text == "" {
+		return nil
+	}
+	return new(text == "true")
+}
+
+// scope names the list and its filters, for its cursors. They belong to no client: no cursor of the public API is one here.
+func scope(r *httpkit.Request) string { return r.Path() + "?" + r.Filters() }
+
+func paged[T, V any](r *httpkit.Request, view func(T) V, read func(after job.ID, limit int) ([]T, job.ID, error)) error {
+	return httpkit.Paged(r, scope(r), view, read)
 }

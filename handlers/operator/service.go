@@ -2,14 +2,14 @@ package operator
 
 import (
 	"cmp"
-	"context"
-	"net/http"
 	"sync"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
@@ -17,31 +17,25 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Overviewer makes overviews of the service.
-type Overviewer interface {
-	Overview(ctx context.Context, w admin.Window) (*admin.Overview, error)
-}
-
-var windowQuery = query.Choice("window", []admin.Window{admin.LastQuarterHour, admin.LastHour, admin.LastDay})
-
 // getOverview answers with what an operator looks at first.
-func (a *API) getOverview(c *call) (answer, error) {
-	return ok(a.deps.Overview.Overview(c.Context(), cmp.Or(admin.Window(c.param("window")), admin.LastQuarterHour)))
+func (a *API) getOverview(r *httpkit.Request) error {
+	v, err := a.deps.Overview(r.Ctx, cmp.Or(admin.Window(r.Query("window")), admin.LastQuarterHour))
+	return ok(r, v, err)
 }
 
-func (a *API) getSystem(c *call) (answer, error) {
-	system, err := a.deps.Reader.System(c.Context())
+func (a *API) getSystem(r *httpkit.Request) error {
+	system, err := a.deps.Store.System(r.Ctx)
 	if err != nil {
-		return answer{}, err
+		return err
 	}
 	system.Version, system.TestBed = a.cfg.Version, a.deps.Testbed != nil
-	return ok(system, nil)
+	return ok(r, system, nil)
 }
 
 // find answers with what has an id.
-func (a *API) find(c *call) (answer, error) {
-	found, err := a.deps.Reader.Find(c.Context(), query.IDOf(c.param("id")))
-	return ok(map[string][]admin.Found{"data": found}, err)
+func (a *API) find(r *httpkit.Request) error {
+	found, err := a.deps.Store.Find(r.Ctx, query.IDOf(r.Query("id")))
+	return ok(r, map[string][]admin.Found{"data": found}, err)
 }
 
 type catalogueView struct {
@@ -77,7 +71,7 @@ var kindDescriptions = sync.OnceValue(func() map[job.Kind]string {
 })
 
 // getCatalogue answers with what jobs can do on this server.
-func (a *API) getCatalogue(*call) (answer, error) {
+func (a *API) getCatalogue(r *httpkit.Request) error {
 	v := catalogueView{Types: a.cfg.Catalogue.Types, Profiles: []fault.Profile{}}
 	if a.deps.Testbed != nil {
 		v.Profiles = fault.Profiles
@@ -86,14 +80,18 @@ func (a *API) getCatalogue(*call) (answer, error) {
 		spec, _ := job.SpecOf(kind, a.cfg.Catalogue.MaxRuntime)
 		v.Kinds = append(v.Kinds, kindView{kind, kindDescriptions()[kind], spec.ShouldFail, spec.DurationMS, spec.Expected})
 	}
-	return ok(v, nil)
+	return ok(r, v, nil)
 }
 
-// Pauses stops and resumes jobs.
-type Pauses interface {
-	Pause(ctx context.Context, p job.Pause) (stored job.Pause, added bool, err error)
-	Resume(ctx context.Context, id job.ID) error
-	Pauses(ctx context.Context) (job.Pauses, error)
+// listAudit answers with what operators did.
+func (a *API) listAudit(r *httpkit.Request) error {
+	return paged(r, httpkit.As, func(after job.ID, limit int) ([]admin.AuditEntry, job.ID, error) {
+		page, err := a.deps.Store.Audit(r.Ctx, admin.AuditQuery{
+			Operator: r.Query("operator"), Action: r.Query("action"), TargetID: r.Query("target_id"),
+			From: query.TimeOf(r.Query("from")), To: query.TimeOf(r.Query("to")), After: after, Limit: limit,
+		})
+		return page.Data, page.Next, err
+	})
 }
 
 type pauseView struct {
@@ -111,51 +109,41 @@ func pauseViewOf(p job.Pause) pauseView {
 }
 
 // pauseDetail is what the audit log keeps of the request.
-func pauseDetail(_ *call, p job.Pause) any {
+func pauseDetail(_ *httpkit.Request, p job.Pause) any {
 	return map[string]any{"scope": p.Scope, "target": p.Target, "mode": p.Mode, "reason": p.Reason}
 }
 
 // pause stops something.
-func (a *API) pause(c *call, asked job.Pause) (answer, error) {
+func (a *API) pause(r *httpkit.Request, asked job.Pause) error {
 	if asked.Scope == job.PauseClient {
-		if _, err := a.deps.Reader.Client(c.Context(), query.IDOf(asked.Target)); err != nil {
-			return answer{}, err
+		if _, err := a.deps.Store.Client(r.Ctx, query.IDOf(asked.Target)); err != nil {
+			return err
 		}
 	}
-	asked.Operator = c.operator.Name
-	p, added, err := a.deps.Pauses.Pause(c.Context(), asked)
+	asked.Operator = r.Caller.Operator
+	p, added, err := a.deps.Pauses.Pause(r.Ctx, asked)
 	if err != nil {
-		return answer{}, err
+		return err
 	}
-	c.made = p.ID.String()
-	status := http.StatusOK
+	r.Made = p.ID
+	status := fiber.StatusOK
 	if added {
-		status = http.StatusCreated
+		status = fiber.StatusCreated
 	}
-	return answer{status: status, value: pauseViewOf(p)}, nil
+	return r.JSON(status, pauseViewOf(p))
 }
 
 // resume ends a pause.
-func (a *API) resume(c *call) (answer, error) {
-	return answer{status: http.StatusNoContent}, a.deps.Pauses.Resume(c.Context(), c.subject)
+func (a *API) resume(r *httpkit.Request) error {
+	return a.deps.Pauses.Resume(r.Ctx, r.PathID())
 }
 
-func (a *API) listPauses(c *call) (answer, error) {
-	return render(http.StatusOK, func(all job.Pauses) any {
+func (a *API) listPauses(r *httpkit.Request) error {
+	return httpkit.Respond(r, fiber.StatusOK, func(all job.Pauses) any {
 		return struct {
 			Data []pauseView `json:"data"`
 		}{query.ListOf(all, 0, pauseViewOf).Data}
-	})(a.deps.Pauses.Pauses(c.Context()))
-}
-
-// Schedules are the use cases of schedules; a zero client stands for all.
-type Schedules interface {
-	Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error)
-	Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) ([]*job.Schedule, job.ID, error)
-	Create(ctx context.Context, r job.ScheduleRequest) (*job.Schedule, error)
-	Delete(ctx context.Context, client, id job.ID) error
-	SetPaused(ctx context.Context, client, id job.ID, paused bool) (*job.Schedule, error)
-	Trigger(ctx context.Context, client, id job.ID, now time.Time, requestID string) (*job.Job, error)
+	})(a.deps.Pauses.Pauses(r.Ctx))
 }
 
 // scheduleView is a schedule without what its client sends with the jobs.
@@ -170,53 +158,53 @@ func scheduleViewOf(s *job.Schedule) scheduleView {
 	return scheduleView{view.ScheduleOf(s), s.ClientID, s.Job.Type, view.OrNull(s.Job.WorkKind)}
 }
 
-func (a *API) listSchedules(c *call) (answer, error) {
-	return paged(c, scheduleViewOf, func(after job.ID, limit int) ([]*job.Schedule, job.ID, error) {
-		return a.deps.Schedules.Schedules(c.Context(), query.IDOf(c.param("client_id")), job.ScheduleQuery{After: after, Limit: limit})
+func (a *API) listSchedules(r *httpkit.Request) error {
+	return paged(r, scheduleViewOf, func(after job.ID, limit int) ([]*job.Schedule, job.ID, error) {
+		return a.deps.Schedules.Schedules(r.Ctx, query.IDOf(r.Query("client_id")), job.ScheduleQuery{After: after, Limit: limit})
 	})
 }
 
-func (a *API) getSchedule(c *call) (answer, error) {
-	return render(http.StatusOK, scheduleViewOf)(a.deps.Schedules.Schedule(c.Context(), job.ID{}, c.subject))
+func (a *API) getSchedule(r *httpkit.Request) error {
+	return httpkit.Respond(r, fiber.StatusOK, scheduleViewOf)(a.deps.Schedules.Schedule(r.Ctx, job.ID{}, r.PathID()))
 }
 
 // createSchedule creates a schedule in the name of a client, in the form of the public API.
-func (a *API) createSchedule(c *call, asked decode.ForClient) (answer, error) {
-	if _, err := a.deps.Reader.Client(c.Context(), asked.ClientID); err != nil {
-		return answer{}, err
+func (a *API) createSchedule(r *httpkit.Request, asked decode.ForClient) error {
+	if _, err := a.deps.Store.Client(r.Ctx, asked.ClientID); err != nil {
+		return err
 	}
-	request, err := decode.Schedule(asked.Request, a.decodeLimits())
+	request, err := decode.Schedule(asked.Request, a.DecodeLimits())
 	if err != nil {
-		return answer{}, within("/schedule", err)
+		return within("/schedule", err)
 	}
 	request.Job.ClientID, request.Schedule.ClientID = asked.ClientID, asked.ClientID
-	request.Schedule.RequestID, request.Schedule.Language = c.requestID, job.Languages[0]
-	created, err := a.deps.Schedules.Create(c.Context(), request)
+	request.Schedule.RequestID, request.Schedule.Language = r.ID, job.Languages[0]
+	created, err := a.deps.Schedules.Create(r.Ctx, request)
 	if err != nil {
-		return answer{}, within("/schedule", err)
+		return within("/schedule", err)
 	}
-	c.made = created.ID.String()
-	return answer{status: http.StatusCreated, value: scheduleViewOf(created)}, nil
+	r.Made = created.ID
+	return r.JSON(fiber.StatusCreated, scheduleViewOf(created))
 }
 
-func (a *API) deleteSchedule(c *call) (answer, error) {
-	s, err := a.deps.Schedules.Schedule(c.Context(), job.ID{}, c.subject)
+func (a *API) deleteSchedule(r *httpkit.Request) error {
+	s, err := a.deps.Schedules.Schedule(r.Ctx, job.ID{}, r.PathID())
 	if err != nil {
-		return answer{}, err
+		return err
 	}
-	return answer{status: http.StatusNoContent}, a.deps.Schedules.Delete(c.Context(), s.ClientID, c.subject)
+	return a.deps.Schedules.Delete(r.Ctx, s.ClientID, r.PathID())
 }
 
 // triggerSchedule submits a job of the schedule now.
-func (a *API) triggerSchedule(c *call) (answer, error) {
-	return render(http.StatusAccepted, func(j *job.Job) view.Receipt {
+func (a *API) triggerSchedule(r *httpkit.Request) error {
+	return httpkit.Respond(r, fiber.StatusAccepted, func(j *job.Job) view.Receipt {
 		return view.Receipt{JobID: j.ID, State: job.Queued, CreatedAt: job.Time(j.CreatedAt)}
-	})(a.deps.Schedules.Trigger(c.Context(), job.ID{}, c.subject, time.Now(), c.requestID))
+	})(a.deps.Schedules.Trigger(r.Ctx, job.ID{}, r.PathID(), time.Now(), r.ID))
 }
 
 // pauseSchedule pauses a schedule of any client, or resumes it.
-func (a *API) pauseSchedule(paused bool) func(*call) (answer, error) {
-	return func(c *call) (answer, error) {
-		return render(http.StatusOK, scheduleViewOf)(a.deps.Schedules.SetPaused(c.Context(), job.ID{}, c.subject, paused))
+func (a *API) pauseSchedule(paused bool) httpkit.Handler {
+	return func(r *httpkit.Request) error {
+		return httpkit.Respond(r, fiber.StatusOK, scheduleViewOf)(a.deps.Schedules.SetPaused(r.Ctx, job.ID{}, r.PathID(), paused))
 	}
 }

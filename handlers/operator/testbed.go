@@ -1,12 +1,13 @@
 package operator
 
 import (
-	"bytes"
 	"context"
 	"io"
-	"net/http"
+
+	"github.com/gofiber/fiber/v2"
 
 	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
@@ -17,62 +18,62 @@ import (
 
 // Testbed is what operators see of a test bed, and do to its sessions and its clock.
 type Testbed interface {
-	Sessions
-	OwnedFaults(ctx context.Context, client job.ID, limit int) ([]testbed.OwnedRule, error)
-	NextClock(ctx context.Context) (testbed.NextClock, error)
-	MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.NextClock, error)
-}
-
-// Sessions are those of all clients.
-type Sessions interface {
 	OwnedSessions(ctx context.Context, client, after job.ID, limit int) ([]testbed.OwnedSession, job.ID, error)
 	OwnedSession(ctx context.Context, id job.ID) (testbed.OwnedSession, error)
 	OwnedVerdict(ctx context.Context, id job.ID) (testbed.OwnedVerdict, error)
 	StartOwned(ctx context.Context, client job.ID, n verdict.Session) (testbed.OwnedSession, error)
 	EndOwned(ctx context.Context, id job.ID) (testbed.OwnedSession, error)
+	OwnedFaults(ctx context.Context, client job.ID, limit int) ([]testbed.OwnedRule, error)
+	NextClock(ctx context.Context) (testbed.NextClock, error)
+	MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.NextClock, error)
 }
 
 // maxRules is how many rules of faults are told.
 const maxRules = 1000
 
 // testbedRoutes are those that only a test bed has.
-func (a *API) testbedRoutes() []route {
+func (a *API) testbedRoutes() []httpkit.Route {
 	bed := a.deps.Testbed
 	if bed == nil {
 		return nil
 	}
-	return []route{
+	return []httpkit.Route{
 		get("testbed/sessions", a.listSessions, withPage(clientQuery)...),
-		get("testbed/sessions/{id}", one(bed.OwnedSession)),
-		withBody("testbed/sessions", "start_session", "session", bodies.ForClientOf("SessionSubmission", "session"), nil, a.startSession),
-		post("testbed/sessions/{id}/end", "end_session", "session", one(bed.EndOwned)),
-		get("testbed/sessions/{id}/verdict", one(a.verdict)),
-		get("testbed/sessions/{id}/verdict.html", a.written("text/html", report.HTML)), // the page names its encoding
-		get("testbed/sessions/{id}/journal", a.written(report.JournalType, report.Journal)),
+		get("testbed/sessions/:id", one(bed.OwnedSession)),
+		withBody(a, "testbed/sessions", "start_session", "session", bodies.ForClientOf("SessionSubmission", "session"), nil, a.startSession),
+		a.post("testbed/sessions/:id/end", "end_session", "session", one(bed.EndOwned)),
+		get("testbed/sessions/:id/verdict", one(a.verdict)),
+		get("testbed/sessions/:id/verdict.html", a.written("text/html", report.HTML)), // the page names its encoding
+		get("testbed/sessions/:id/journal", a.written(report.JournalType, report.Journal)),
 		get("testbed/faults", bounded(a.faults), clientQuery),
-		get("testbed/clock", func(c *call) (answer, error) { return ok(bed.NextClock(c.Context())) }),
-		withBody("testbed/clock", "move_clock", "clock", decode.ClockMove, clockDetail, a.moveClock),
+		get("testbed/clock", func(r *httpkit.Request) error {
+			next, err := bed.NextClock(r.Ctx)
+			return ok(r, next, err)
+		}),
+		withBody(a, "testbed/clock", "move_clock", "clock", decode.ClockMove, clockDetail, a.moveClock),
 	}
 }
 
-func (a *API) listSessions(c *call) (answer, error) {
-	return paged(c, asIs[testbed.OwnedSession], func(after job.ID, limit int) ([]testbed.OwnedSession, job.ID, error) {
-		return a.deps.Testbed.OwnedSessions(c.Context(), query.IDOf(c.param("client_id")), after, limit)
+func (a *API) listSessions(r *httpkit.Request) error {
+	return paged(r, httpkit.As[testbed.OwnedSession], func(after job.ID, limit int) ([]testbed.OwnedSession, job.ID, error) {
+		return a.deps.Testbed.OwnedSessions(r.Ctx, query.IDOf(r.Query("client_id")), after, limit)
 	})
 }
 
 // startSession starts a session in the name of a client, in the form of the public API.
-func (a *API) startSession(c *call, asked decode.ForClient) (answer, error) {
-	if _, err := a.deps.Reader.Client(c.Context(), asked.ClientID); err != nil {
-		return answer{}, err
+func (a *API) startSession(r *httpkit.Request, asked decode.ForClient) error {
+	if _, err := a.deps.Store.Client(r.Ctx, asked.ClientID); err != nil {
+		return err
 	}
 	n, err := decode.Session(asked.Request, verdict.IDs())
 	if err != nil {
-		return answer{}, within("/session", err)
+		return within("/session", err)
 	}
-	began, err := a.deps.Testbed.StartOwned(c.Context(), asked.ClientID, n)
-	c.made = began.ID
-	return render(http.StatusCreated, asIs[testbed.OwnedSession])(began, err)
+	began, err := a.deps.Testbed.StartOwned(r.Ctx, asked.ClientID, n)
+	if err == nil {
+		r.Made, err = job.ParseID(began.ID)
+	}
+	return httpkit.Respond(r, fiber.StatusCreated, httpkit.As[testbed.OwnedSession])(began, err)
 }
 
 // verdict hides values in the addresses that the client has asked for.
@@ -83,15 +84,14 @@ func (a *API) verdict(ctx context.Context, id job.ID) (testbed.OwnedVerdict, err
 }
 
 // written answers with a verdict in a form that clients get, too.
-func (a *API) written(mime string, write func(io.Writer, *verdict.Verdict) error) func(*call) (answer, error) {
-	return func(c *call) (answer, error) {
-		v, err := a.verdict(c.Context(), c.subject)
+func (a *API) written(mime string, write func(io.Writer, *verdict.Verdict) error) httpkit.Handler {
+	return func(r *httpkit.Request) error {
+		v, err := a.verdict(r.Ctx, r.PathID())
 		if err != nil {
-			return answer{}, err
+			return err
 		}
-		var text bytes.Buffer
-		err = write(&text, &v.Verdict)
-		return answer{status: http.StatusOK, mime: mime, body: text.Bytes()}, err
+		r.Set(fiber.HeaderContentType, mime)
+		return write(r.Response().BodyWriter(), &v.Verdict)
 	}
 }
 
@@ -104,7 +104,7 @@ func (a *API) faults(ctx context.Context, r admin.Range) (all admin.Bounded[test
 }
 
 // clockDetail is what the audit log keeps of the request.
-func clockDetail(_ *call, m testbed.ClockMove) any {
+func clockDetail(_ *httpkit.Request, m testbed.ClockMove) any {
 	detail := map[string]any{}
 	switch {
 	case m.Advance != nil:
@@ -119,6 +119,7 @@ func clockDetail(_ *call, m testbed.ClockMove) any {
 	return detail
 }
 
-func (a *API) moveClock(c *call, m testbed.ClockMove) (answer, error) {
-	return ok(a.deps.Testbed.MoveClock(c.Context(), m))
+func (a *API) moveClock(r *httpkit.Request, m testbed.ClockMove) error {
+	v, err := a.deps.Testbed.MoveClock(r.Ctx, m)
+	return ok(r, v, err)
 }

@@ -26,8 +26,8 @@ func (b testbeds) OwnedSessions(_ context.Context, client, after job.ID, limit i
 	return []testbed.OwnedSession{{ClientID: anID, Session: aSession()}}, b.nextID(), b.err
 }
 
-func (b testbeds) OwnedSession(context.Context, job.ID) (testbed.OwnedSession, error) {
-	return testbed.OwnedSession{ClientID: anID, Session: aSession()}, b.err
+func (b testbeds) OwnedSession(_ context.Context, id job.ID) (testbed.OwnedSession, error) {
+	return testbed.OwnedSession{ClientID: anID, Session: aSession()}, b.find(id)
 }
 
 func (b testbeds) StartOwned(_ context.Context, client job.ID, n verdict.Session) (testbed.OwnedSession, error) {
@@ -36,9 +36,12 @@ func (b testbeds) StartOwned(_ context.Context, client job.ID, n verdict.Session
 	return testbed.OwnedSession{ClientID: client, Session: n}, b.err
 }
 
-func (b testbeds) EndOwned(context.Context, job.ID) (testbed.OwnedSession, error) {
+func (b testbeds) EndOwned(_ context.Context, id job.ID) (testbed.OwnedSession, error) {
+	if err := b.find(id); err != nil {
+		return testbed.OwnedSession{}, err
+	}
 	b.done = append(b.done, "end session")
-	return testbed.OwnedSession{ClientID: anID, Session: aSession()}, b.err
+	return testbed.OwnedSession{ClientID: anID, Session: aSession()}, nil
 }
 
 // Operators start a session of a client with a profile, and end it.
@@ -56,12 +59,12 @@ func TestOperatorsStartSessions(t *testing.T) {
 	require.Contains(t, w.get("/admin/v1/catalogue").text, `"profiles":["default","flaky-network","overloaded"`)
 }
 
-func (b testbeds) OwnedVerdict(context.Context, job.ID) (testbed.OwnedVerdict, error) {
+func (b testbeds) OwnedVerdict(_ context.Context, id job.ID) (testbed.OwnedVerdict, error) {
 	log := &verdict.Log{}
 	log.Add(&verdict.Exchange{
 		Start: nowAt, End: nowAt, Method: "GET", Path: "/v1/jobs", Query: "password=planted&a=<b>", KeyInURL: true, Status: 400,
 	})
-	return testbed.OwnedVerdict{ClientID: anID, Verdict: verdict.Of(&verdict.Record{Session: aSession(), Log: log, Now: nowAt})}, b.err
+	return testbed.OwnedVerdict{ClientID: anID, Verdict: verdict.Of(&verdict.Record{Session: aSession(), Log: log, Now: nowAt})}, b.find(id)
 }
 
 func (b testbeds) OwnedFaults(_ context.Context, client job.ID, limit int) ([]testbed.OwnedRule, error) {

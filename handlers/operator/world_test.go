@@ -3,6 +3,7 @@ package operator_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/app/erasures"
+	"github.com/forgerun/forgerun/app/pauses"
 	"github.com/forgerun/forgerun/handlers/apitest"
 	"github.com/forgerun/forgerun/handlers/operator"
 	"github.com/forgerun/forgerun/internal/authlimit"
@@ -30,7 +33,6 @@ const (
 // world is an API with a store that the test fills.
 type world struct {
 	t       *testing.T
-	handler http.Handler
 	api     *operator.API
 	store   *store
 	checked *apitest.Document
@@ -48,19 +50,19 @@ func newWorld(t *testing.T, change ...func(*operator.Config, *operator.Deps)) *w
 		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute},
 	}
 	deps := operator.Deps{
-		Reader: s, Progress: s, Jobs: s, Webhooks: s, Clients: clients{s}, Audit: s, Overview: s, Marker: s, Bulk: bulks{s},
-		Erasures: erasures{s}, Pauses: pauses{s}, Schedules: schedules{s}, Testbed: testbeds{s},
+		Store: s, Progress: s.Progress, Jobs: s, Webhooks: hooks{s: s}, Deliveries: deliveries{s: s}, Clients: clients{s},
+		Overview: s.Overview, Bulk: bulks{s}, Schedules: schedules{s}, Testbed: testbeds{s},
+		Erasures: erasures.New(erasureStore{s}, slog.New(slog.DiscardHandler)), Pauses: pauses.New(pauseStore{s}, slog.New(slog.DiscardHandler)),
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("key"), nil }, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(&cfg, &deps)
 	}
-	api := operator.New(cfg, deps)
-	guard := operators.Guard{
+	deps.Guard = operators.Guard{
 		Tokens: tokens, Attempts: authlimit.New(nil, telemetry.In(nil)), Log: deps.Log,
 		Source: func(*http.Request) netip.Addr { return netip.MustParseAddr("192.0.2.1") },
 	}
-	return &world{t, api.Handler(guard), api, s, apitest.New(t, operator.Document())}
+	return &world{t, operator.New(cfg, deps), s, apitest.New(t, operator.Document())}
 }
 
 type reply struct {
@@ -100,13 +102,15 @@ func (w *world) send(token, method, target, body string, headers ...string) repl
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	recorder := httptest.NewRecorder()
-	w.handler.ServeHTTP(recorder, r)
-	res := recorder.Result()
+	res, err := w.api.Test(r)
+	require.NoError(w.t, err)
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(res.Body)
+	require.NoError(w.t, err)
 	if !strings.HasPrefix(target, "/admin/v1/nothing") {
-		w.checked.Check(w.t, r, res, recorder.Body.Bytes())
+		w.checked.Check(w.t, r, res, answer)
 	}
-	return reply{res, recorder.Body.String()}
+	return reply{res, string(answer)}
 }
 
 func (w *world) get(target string) reply { return w.send(readToken, "GET", target, "") }

@@ -31,7 +31,7 @@ type Refusal struct {
 	Detail     string
 	RetryAfter time.Duration // of 429
 
-	challenge string // of 401
+	Challenge string // of 401, for WWW-Authenticate
 }
 
 // Challenge asks who is refused for want of a token to present one. A browser that opens a page shows a dialog.
@@ -92,10 +92,10 @@ func (g Guard) find(r *http.Request, given string) (Operator, *Refusal) {
 	if given != "" {
 		g.Attempts.Failed(source, given)
 	}
-	reason, refusal := reasonOf(given), &Refusal{Status: http.StatusUnauthorized, challenge: Challenge,
+	reason, refusal := reasonOf(given), &Refusal{Status: http.StatusUnauthorized, Challenge: Challenge,
 		Detail: "This page needs the admin token, as a bearer token or as the password."}
 	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" && mode != "navigate" || r.Header.Get(CSRFHeader) != "" {
-		refusal.challenge = pageChallenge
+		refusal.Challenge = pageChallenge
 	}
 	if _, err := r.Cookie(SessionCookie); err == nil && given == "" {
 		reason, refusal.Detail = "session ended", "The session has ended: log in again."
@@ -181,7 +181,7 @@ func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 		return openSession, nil
 	}
 	if _, refusal := g.find(r, token); refusal != nil {
-		refusal.challenge = pageChallenge
+		refusal.Challenge = pageChallenge
 		return Session{}, refusal
 	}
 	s, _ := g.Tokens.NewSession(token, g.now())
@@ -219,20 +219,21 @@ func (g Guard) Logout(r *http.Request) *Refusal {
 	return nil
 }
 
-// Renew sends the browser its session anew, at most once a minute.
-func (g Guard) Renew(w http.ResponseWriter, r *http.Request) {
+// Renew returns the cookie of the session anew, at most once a minute; "" for none.
+func (g Guard) Renew(r *http.Request) string {
 	if s, ok := g.session(r); ok {
 		if renewed, due := s.Renewed(g.now()); due {
-			renewed.SetCookie(w, r)
+			return cookie(r, renewed.Cookie(), int(SessionLength.Seconds())).String()
 		}
 	}
+	return ""
 }
 
 // Header sets the headers that belong to a refusal.
 func (f *Refusal) Header(h http.Header) {
 	switch f.Status {
 	case http.StatusUnauthorized:
-		h.Set("WWW-Authenticate", f.challenge)
+		h.Set("WWW-Authenticate", f.Challenge)
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		h.Set("Retry-After", strconv.Itoa(int((f.RetryAfter+time.Second-1)/time.Second)))
 	}

@@ -128,15 +128,15 @@ func (s Session) Renewed(now time.Time) (Session, bool) {
 
 // SetCookie sends the session to the browser that made a request.
 func (s Session) SetCookie(w http.ResponseWriter, r *http.Request) {
-	setCookie(w, r, s.Cookie(), int(SessionLength.Seconds()))
+	http.SetCookie(w, cookie(r, s.Cookie(), int(SessionLength.Seconds())))
 }
 
 // ClearCookie has the browser forget its session.
-func ClearCookie(w http.ResponseWriter, r *http.Request) { setCookie(w, r, "", -1) }
+func ClearCookie(w http.ResponseWriter, r *http.Request) { http.SetCookie(w, cookie(r, "", -1)) }
 
-func setCookie(w http.ResponseWriter, r *http.Request, value string, maxAge int) {
-	http.SetCookie(w, &http.Cookie{ //nolint:gosec // without TLS, as on loopback, a browser would not send a secure one back
+func cookie(r *http.Request, value string, maxAge int) *http.Cookie {
+	return &http.Cookie{ //nolint:gosec // without TLS, as on loopback, a browser would not send a secure one back
 		Name: SessionCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
-	})
+	}
 }

@@ -1,0 +1,127 @@
+package httpkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/forgerun/forgerun/handlers/conn"
+)
+
+// Pages share the listener with the API. Fiber's adaptor for net/http is not used: it reads bodies of any size before the handler
+// decides who asks, and its requests point into memory that is reused when they end.
+type Pages struct {
+	Handler http.Handler // of all paths but those of the API; nil: there are no pages
+	Prefix  string       // of the API's paths
+	// Known reports whether the connection of a request is kept open when room is needed for others; nil: each is.
+	Known func(*http.Request) bool
+}
+
+// has reports whether a path is that of a page.
+func (p *Pages) has(path []byte) bool {
+	return p.Handler != nil && !strings.HasPrefix(string(path)+"/", p.Prefix)
+}
+
+// keeps reports whether a request's connection is kept open while it is answered.
+func (p *Pages) keeps(c *fasthttp.RequestCtx) bool { return p.Known == nil || p.Known(headOf(c)) }
+
+// Head returns the request without its body, as net/http has it. It may outlive the request.
+func (r *Request) Head() *http.Request {
+	head := headOf(r.Context())
+	head.Pattern = strings.Join(r.Route.Segments(), "/")
+	head.SetPathValue("id", r.Params("id"))
+	return head.WithContext(r.Ctx)
+}
+
+func headOf(c *fasthttp.RequestCtx) *http.Request {
+	head := &http.Request{
+		Method: string(c.Method()), RequestURI: string(c.RequestURI()), Host: string(c.Host()), RemoteAddr: c.RemoteAddr().String(),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody,
+	}
+	for name, value := range c.Request.Header.All() {
+		head.Header.Add(string(name), string(value))
+	}
+	var err error
+	if head.URL, err = url.ParseRequestURI(head.RequestURI); err != nil {
+		head.URL = &url.URL{Path: string(c.Path())}
+	}
+	return head
+}
+
+// answerPage has the pages answer. Their answers are sent once they are whole.
+func (s *Kit) answerPage(c *fasthttp.RequestCtx) {
+	ctx, cancel := context.WithCancel(s.base)
+	defer cancel()
+	head, body, w := headOf(c).WithContext(ctx), incoming{}, &pageWriter{c: c, header: http.Header{}}
+	defer body.end(c)
+	defer func() {
+		if v := recover(); v != nil {
+			s.Logger.ErrorContext(ctx, "page failed", slog.String("path", head.URL.Path), slog.String("error_message", fmt.Sprint(v)),
+				slog.String("stack", string(debug.Stack())))
+			c.Response.Reset()
+			c.SetStatusCode(http.StatusInternalServerError)
+		}
+	}()
+	served, _ := c.Conn().(*conn.Conn)
+	switch stream := c.Request.BodyStream(); {
+	case stream != nil:
+		head.ContentLength = int64(max(-1, c.Request.Header.ContentLength()))
+		head.Body = io.NopCloser(http.MaxBytesReader(nil, io.NopCloser(&noted{stream, &body}), int64(s.MaxBodyBytes)))
+	case served != nil:
+		defer served.WhenGone(cancel)()
+	}
+	s.Pages.Handler.ServeHTTP(w, head)
+	w.WriteHeader(http.StatusOK)
+}
+
+// noted notes how much of a body was read.
+type noted struct {
+	io.Reader
+	body *incoming
+}
+
+func (n *noted) Read(b []byte) (read int, err error) {
+	read, err = n.Reader.Read(b)
+	n.body.read += read
+	n.body.whole = n.body.whole || errors.Is(err, io.EOF)
+	return read, err
+}
+
+// pageWriter makes the answer of net/http one of fasthttp.
+type pageWriter struct {
+	c      *fasthttp.RequestCtx
+	header http.Header
+	begun  bool
+}
+
+func (w *pageWriter) Header() http.Header { return w.header }
+
+func (w *pageWriter) WriteHeader(status int) {
+	if w.begun {
+		return
+	}
+	w.begun = true
+	w.c.SetStatusCode(status)
+	w.c.Response.Header.SetNoDefaultContentType(true)
+	for name, values := range w.header {
+		for _, value := range values {
+			w.c.Response.Header.Add(name, value)
+		}
+	}
+}
+
+func (w *pageWriter) Write(b []byte) (int, error) {
+	if !w.begun && w.header.Get("Content-Type") == "" {
+		w.header.Set("Content-Type", http.DetectContentType(b))
+	}
+	w.WriteHeader(http.StatusOK)
+	return w.c.Write(b)
+}
