@@ -36,8 +36,9 @@ func (p *Pages) keeps(c *fasthttp.RequestCtx) bool { return p.Known == nil || p.
 // Head returns the request without its body, as net/http has it. It may outlive the request.
 func (r *Request) Head() *http.Request {
 	head := headOf(r.Context())
-	head.Pattern = strings.Join(r.Route.Segments(), "/")
-	head.SetPathValue("id", r.Params("id"))
+	if head.Pattern = strings.Join(r.Route.Segments(), "/"); strings.Contains(head.Pattern, "{id}") {
+		head.SetPathValue("id", r.Params("id"))
+	}
 	return head.WithContext(r.Ctx)
 }
 

@@ -1,5 +1,6 @@
-// Package httpkit is what all resources of the client API have in common: the table of routes, authentication, limits, negotiation,
-// conditions, idempotency, paging, and the only place where errors become problem documents (RFC 9457). It knows no resource.
+// Package httpkit is what all resources of the client API and of the operator API have in common: the table of routes, limits,
+// negotiation, conditions, idempotency, paging, and the only place where errors become problem documents (RFC 9457). It also admits
+// clients by their keys. It knows no resource.
 package httpkit
 
 import (

@@ -126,7 +126,7 @@ func erasureDetail(r *httpkit.Request, asked decode.Erasing) any {
 
 // eraseClient begins the erasure of a client.
 func (a *API) eraseClient(r *httpkit.Request, asked decode.Erasing) error {
-	if asked.Confirm != r.PathID() {
+	if asked.Confirm != r.PathID() && httpkit.Known(r.PathID()) {
 		return job.Invalid(job.Violation{Pointer: "/confirm",
 			Detail: "This must be the id of the client, as in the path: all that belongs to it is removed for good."})
 	}

@@ -3,11 +3,9 @@ package operator_test
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/forgerun/forgerun/handlers/httpkit"
-	"github.com/forgerun/forgerun/handlers/webhooks"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
 	"github.com/forgerun/forgerun/job/view"
@@ -232,32 +230,6 @@ func (s *store) Result(context.Context, job.ID, job.ID) (*job.StoredResult, erro
 	return &job.StoredResult{Result: job.Result{MediaType: "text/html", Body: []byte("<b>")}}, s.err
 }
 
-// hooks and deliveries are the use cases of which operators need some.
-type (
-	webhookCases  = webhooks.Webhooks
-	deliveryCases = webhooks.Deliveries
-	hooks         struct {
-		webhookCases
-		s *store
-	}
-	deliveries struct {
-		deliveryCases
-		s *store
-	}
-)
-
-func (h hooks) Update(_ context.Context, _, _ job.ID, p job.WebhookPatch) (*job.Webhook, error) {
-	return nil, h.s.did(map[bool]string{true: "enable", false: "disable"}[*p.Enabled])
-}
-
-func (d deliveries) Test(context.Context, job.ID, job.ID) (*job.Delivery, error) {
-	return &job.Delivery{ID: anID}, d.s.did("test")
-}
-
-func (d deliveries) Redeliver(context.Context, job.ID, job.DeliveryOwner, job.ID) (*job.Delivery, error) {
-	return &job.Delivery{ID: anID}, d.s.did("redeliver")
-}
-
 // clients are the use cases of clients, one of whose names is that of a list.
 type clients struct{ *store }
 
@@ -334,54 +306,4 @@ func (b bulks) Items(_ context.Context, _ job.BulkOwner, id job.ID, q job.BulkQu
 
 func (b bulks) Abort(_ context.Context, o job.BulkOwner, id job.ID) (*job.Bulk, error) {
 	return bulkOperation(), cmp.Or(missing(id), b.did("abort by "+o.Operator))
-}
-
-// pauseStore and erasureStore are what the use cases of these keep.
-type (
-	pauseStore   struct{ *store }
-	erasureStore struct{ *store }
-)
-
-func (p pauseStore) AddPause(_ context.Context, asked job.Pause) (job.Pause, bool, error) {
-	asked.ID = job.ID{}
-	added := !slices.ContainsFunc(p.paused, func(one job.Pause) bool { return one.Scope == asked.Scope && one.Target == asked.Target })
-	p.paused = append(p.paused, asked)
-	asked.ID, asked.CreatedAt = anID, nowAt
-	return asked, added, p.did("pause by " + asked.Operator)
-}
-
-func (p pauseStore) RemovePause(_ context.Context, id job.ID) (job.Pause, error) {
-	return job.Pause{}, cmp.Or(missing(id), p.did("resume "+id.String()))
-}
-
-func (p pauseStore) Pauses(context.Context) (job.Pauses, error) {
-	return job.Pauses{
-		{ID: anID, Scope: job.PauseAll, Mode: job.ModePause, Operator: "ann", Reason: "a release", CreatedAt: nowAt},
-		{ID: anID, Scope: job.PauseKind, Target: "SUCCESS_FAST", Mode: job.ModeDrain, Operator: "ann", Reason: "r", CreatedAt: nowAt},
-	}, p.err
-}
-
-func anErasure(done bool) *job.Erasure {
-	e := &job.Erasure{
-		ID: anID, ClientID: anID, Operator: "ann", Reason: "<a> & \"ü\"", RequestID: "r", CreatedAt: nowAt, StartedAt: &nowAt, Step: "jobs",
-		Removed: map[string]int{"jobs": 3}, Remaining: map[string]int{},
-	}
-	if done {
-		_ = e.Finish(nowAt)
-	}
-	return e
-}
-
-func (e erasureStore) BeginErasure(_ context.Context, _ job.ID, r job.ErasureRequest) (*job.Erasure, bool, error) {
-	e.erasure = r
-	return anErasure(false), true, e.did("erase by " + r.Operator)
-}
-
-func (e erasureStore) Erasure(_ context.Context, id job.ID) (*job.Erasure, error) {
-	return anErasure(true), e.find(id)
-}
-
-func (e erasureStore) Erasures(_ context.Context, after job.ID, limit int) ([]*job.Erasure, job.ID, error) {
-	e.erasuresAfter, e.erasuresLimit = after, limit
-	return []*job.Erasure{anErasure(false), anErasure(true)}, e.nextID(), e.err
 }

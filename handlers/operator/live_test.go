@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/testkit"
-	"github.com/forgerun/forgerun/job"
 )
 
 // serve serves until the test ends, and gives the address.
@@ -106,9 +105,4 @@ func TestGetOverview(t *testing.T) {
 			"history": {"step_seconds": `+step+`, "buckets": []}, "attention": []}`,
 			w.get("/admin/v1/overview"+query).text)
 	}
-	for _, query := range []string{"?window=2h", "?window=", "?window=1h&window=1h", "?since=1h"} {
-		require.Equal(t, http.StatusBadRequest, w.get("/admin/v1/overview"+query).StatusCode, query)
-	}
-	w.store.err = job.Errorf(job.CodeStorageUnavailable, "It is away.")
-	require.Equal(t, http.StatusServiceUnavailable, w.get("/admin/v1/overview").StatusCode)
 }

@@ -1,0 +1,111 @@
+package operator_test
+
+import (
+	"cmp"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/operator"
+)
+
+type operation struct{ method, path string }
+
+// documented lists the operations of the API's document, with ids in their paths.
+func documented(t *testing.T) (all []operation) {
+	t.Helper()
+	var d struct {
+		Paths map[string]map[string]any `yaml:"paths"`
+	}
+	require.NoError(t, yaml.Unmarshal(operator.Document(), &d))
+	for path, item := range d.Paths {
+		for method := range item {
+			if path == "/admin/v1/live" { // which does not end: see TestLive
+				continue
+			}
+			all = append(all, operation{strings.ToUpper(method), regexp.MustCompile(`\{\w+\}`).ReplaceAllString(path, anID.String())})
+		}
+	}
+	require.Greater(t, len(all), 20)
+	return all
+}
+
+func (o operation) body() string {
+	switch {
+	case o.method+o.path == "POST/admin/v1/bulk":
+		return `{"action":"retry","filter":{"state":"FAILED"}}`
+	case o.method+o.path == "POST/admin/v1/pauses":
+		return `{"scope":"ALL","reason":"a release"}`
+	case strings.HasSuffix(o.path, "/name"):
+		return `{"name":"Billing"}`
+	case o.method+o.path == "POST/admin/v1/testbed/clock":
+		return `{"advance":"1h"}`
+	case strings.HasSuffix(o.path, "/erase"):
+		return `{"confirm":"` + anID.String() + `"}`
+	case o.path == "/admin/v1/jobs":
+		return `{"client_id":"` + anID.String() + `","job":{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}}`
+	case o.path == "/admin/v1/schedules":
+		return `{"client_id":"` + anID.String() + `","schedule":{"interval":"1h","job":{"type":"EXECUTE"}}}`
+	case o.path == "/admin/v1/testbed/sessions":
+		return `{"client_id":"` + anID.String() + `","session":{}}`
+	}
+	return ""
+}
+
+// A condition that does not hold keeps every change from being made, and from the audit log.
+func TestConditionsOnChanges(t *testing.T) {
+	t.Parallel()
+	for _, o := range documented(t) {
+		if o.method == "GET" {
+			continue
+		}
+		w := newWorld(t)
+		for _, header := range [][]string{{"If-Match", `"bogus"`}, {"If-None-Match", "*"}} {
+			r := w.send(changeToken, o.method, o.path, o.body(), header...)
+			require.Equal(t, 412, r.StatusCode, "%s %v: %s", o, header, r.text)
+			require.Equal(t, 403, w.send(readToken, o.method, o.path, o.body(), header...).StatusCode, o)
+		}
+		require.Empty(t, w.store.done, o)
+		require.Empty(t, w.store.entries, o)
+		r := w.send(changeToken, o.method, o.path, o.body(), "If-Match", "*")
+		require.Less(t, r.StatusCode, 300, "%s: %s", o, r.text)
+	}
+}
+
+// finer are the values of which a sentence of the document says more than their schemas can.
+var finer = regexp.MustCompile(`^cursor$|^/(job|schedule|target|confirm)$|^/filter/all$`)
+
+// TestRequestsAreAsDocumented sends values at the edges of what the document allows for each parameter and member: what it allows
+// is not refused, and what it does not is, with its place.
+func TestRequestsAreAsDocumented(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := func(string, string) string { return anID.String() }
+	requests := apitest.Requests(t, operator.Document(), true, ids)
+	require.Greater(t, len(requests), 500)
+	for _, r := range requests {
+		var headers []string
+		for name, values := range r.Header {
+			headers = append(headers, name, values[0])
+		}
+		a := w.send(changeToken, r.Method, r.Path, r.Body, headers...)
+		r.Allowed = r.Allowed || r.In == "path" && r.At != "id" // the fake has every key
+		assert.Empty(t, r.Problem(a.StatusCode, a.text, func(r *apitest.Request) bool { return finer.MatchString(r.At) }))
+	}
+}
+
+// Every operation answers whatever may be wrong with a request as the document says: send checks each answer.
+func TestOddRequestsHaveDocumentedAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, o := range documented(t) {
+		for _, odd := range apitest.Odd {
+			w.send(changeToken, o.method, o.path+"?"+odd.Query, cmp.Or(odd.Body, o.body()), odd.Header...)
+		}
+	}
+}
