@@ -139,14 +139,11 @@ func TestABatchIsAcceptedAsAWholeOrNot(t *testing.T) {
 	_, _, err = w.SubmitBatch(t.Context(), newBatchRequest(newRequest()))
 	require.Equal(t, job.CodeQueueFull, job.CodeOf(err))
 
-	w.Catalogue(job.PayloadInvalid)
+	w.cfg.Catalogue.Kinds = []job.Kind{job.PayloadInvalid}
 	b := w.submitBatch(w.Service, newBatchRequest(newRequest(), newRequest(ofKind(""))))
 	require.Equal(t, "/jobs/1/work_kind", b.Items[1].Refusal.Violations[0].Pointer, "nothing to draw from")
 	require.Equal(t, 2, b.Refused(), "there is room for a batch without jobs")
 }
-
-// Catalogue leaves some work kinds only.
-func (w *world) Catalogue(kinds ...job.Kind) { w.cfg.Catalogue.Kinds = kinds }
 
 func TestSubmitBatchReplays(t *testing.T) {
 	now := time.Now()

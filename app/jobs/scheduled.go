@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"slices"
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
@@ -28,7 +29,7 @@ func (x *Scheduled) Check(ctx context.Context, r job.Request) ([]job.Violation, 
 		return nil, err
 	}
 	_, invalid, untimely := x.s.define(r, x.s.cfg.Clock(), proven)
-	return append(invalid, untimely...), nil
+	return slices.Concat(invalid, untimely), nil
 }
 
 // Run is the job of a run, with the room that it takes.
@@ -59,7 +60,7 @@ func (x *Scheduled) prepare(ctx context.Context, schedule job.ID, r job.Request,
 		clamped.MaxAttempts, r.Retry = most, &clamped
 	}
 	j, invalid, untimely := x.s.define(r, x.s.cfg.Clock(), proven)
-	if violations := append(invalid, untimely...); len(violations) > 0 {
+	if violations := slices.Concat(invalid, untimely); len(violations) > 0 {
 		return Run{}, r.Refusal(violations)
 	}
 	j.ScheduleID = schedule

@@ -81,7 +81,7 @@ func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubm
 		item, answer := itemRequest(r, i), &sub.Batch.Items[i]
 		answer.ItemID = r.Items[i].ItemID
 		j, invalid, untimely := s.define(item, now, proven)
-		violations := append(invalid, untimely...)
+		violations := slices.Concat(invalid, untimely)
 		whole.Malformed = whole.Malformed || item.Malformed
 		switch {
 		case len(all) > job.MaxViolations: // enough to refuse the batch
