@@ -98,7 +98,7 @@ var mayImport = []packageRule{
 	{"handlers/decode", []string{"handlers/api", "handlers/docs", "internal/timetable", "job", "job/testbed", "verdict", "verdict/fault"}},
 	{"handlers/disturb", []string{"handlers/stream", "job/testbed", "verdict", "verdict/fault", "verdict/wire"}},
 	{"handlers/docs", []string{"handlers/problem", "job"}},
-	{"handlers/operator", append(resource, "app/erasures", "app/pauses", "handlers/bulk", "handlers/conn", "handlers/problem",
+	{"handlers/operator", append(resource, "handlers/bulk", "handlers/conn", "handlers/problem",
 		"handlers/schedules", "handlers/webhooks", "internal/localhosts", "internal/operators", "job/admin", "job/testbed", "verdict",
 		"verdict/fault", "verdict/report", "internal/authlimit test", "internal/telemetry test")},
 	{"handlers/problem", []string{"job", "job/view"}},

@@ -12,8 +12,6 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/forgerun/forgerun/app/erasures"
-	"github.com/forgerun/forgerun/app/pauses"
 	"github.com/forgerun/forgerun/handlers/bulk"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
@@ -88,8 +86,8 @@ type Deps struct {
 	Deliveries webhooks.Deliveries
 	Bulk       bulk.Bulk
 	Schedules  schedules.Schedules // a zero client stands for all
-	Erasures   *erasures.Service
-	Pauses     *pauses.Service
+	Erasures   Erasures
+	Pauses     Pauses
 	Testbed    Testbed // nil: this is none
 	CursorKey  query.Cursors
 	Log        *slog.Logger

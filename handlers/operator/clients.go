@@ -22,6 +22,13 @@ type Clients interface {
 	RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error
 }
 
+// Erasures removes clients with all that belongs to them.
+type Erasures interface {
+	Begin(ctx context.Context, r job.ErasureRequest) (*job.Erasure, error)
+	Erasure(ctx context.Context, id job.ID) (*job.Erasure, error)
+	Erasures(ctx context.Context, after job.ID, limit int) ([]*job.Erasure, job.ID, error)
+}
+
 // clients lists clients with the limits that they have.
 func (a *API) clients(ctx context.Context, r admin.Range) (admin.Page[admin.Client], error) {
 	page, err := a.deps.Store.Clients(ctx, r)

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"cmp"
+	"context"
 	"sync"
 	"time"
 
@@ -92,6 +93,13 @@ func (a *API) listAudit(r *httpkit.Request) error {
 		})
 		return page.Data, page.Next, err
 	})
+}
+
+// Pauses stops and resumes jobs.
+type Pauses interface {
+	Pause(ctx context.Context, p job.Pause) (stored job.Pause, added bool, err error)
+	Resume(ctx context.Context, id job.ID) error
+	Pauses(ctx context.Context) (job.Pauses, error)
 }
 
 type pauseView struct {

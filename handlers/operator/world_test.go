@@ -16,8 +16,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/app/erasures"
-	"github.com/forgerun/forgerun/app/pauses"
 	"github.com/forgerun/forgerun/handlers/apitest"
 	"github.com/forgerun/forgerun/handlers/operator"
 	"github.com/forgerun/forgerun/handlers/webhooks"
@@ -55,7 +53,7 @@ func newWorld(t *testing.T, change ...func(*operator.Config, *operator.Deps)) *w
 	deps := operator.Deps{
 		Store: s, Progress: s.Progress, Jobs: s, Webhooks: hooks{s: s}, Deliveries: deliveries{s: s}, Clients: clients{s},
 		Overview: s.Overview, Bulk: bulks{s}, Schedules: schedules{s}, Testbed: testbeds{s},
-		Erasures: erasures.New(erasureStore{s}, slog.New(slog.DiscardHandler)), Pauses: pauses.New(pauseStore{s}, slog.New(slog.DiscardHandler)),
+		Erasures: erasures{s}, Pauses: pauses{s},
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("key"), nil }, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
@@ -159,25 +157,24 @@ func (d deliveries) Redeliver(context.Context, job.ID, job.DeliveryOwner, job.ID
 	return &job.Delivery{ID: anID}, d.s.did("redeliver")
 }
 
-// pauseStore and erasureStore are what the use cases of these keep.
+// pauses and erasures are use cases, some of whose names are those of others.
 type (
-	pauseStore   struct{ *store }
-	erasureStore struct{ *store }
+	pauses   struct{ *store }
+	erasures struct{ *store }
 )
 
-func (p pauseStore) AddPause(_ context.Context, asked job.Pause) (job.Pause, bool, error) {
-	asked.ID = job.ID{}
+func (p pauses) Pause(_ context.Context, asked job.Pause) (job.Pause, bool, error) {
 	added := !slices.ContainsFunc(p.paused, func(one job.Pause) bool { return one.Scope == asked.Scope && one.Target == asked.Target })
 	p.paused = append(p.paused, asked)
 	asked.ID, asked.CreatedAt = anID, nowAt
 	return asked, added, p.did("pause by " + asked.Operator)
 }
 
-func (p pauseStore) RemovePause(_ context.Context, id job.ID) (job.Pause, error) {
-	return job.Pause{}, cmp.Or(missing(id), p.did("resume "+id.String()))
+func (p pauses) Resume(_ context.Context, id job.ID) error {
+	return cmp.Or(missing(id), p.did("resume "+id.String()))
 }
 
-func (p pauseStore) Pauses(context.Context) (job.Pauses, error) {
+func (p pauses) Pauses(context.Context) (job.Pauses, error) {
 	return job.Pauses{
 		{ID: anID, Scope: job.PauseAll, Mode: job.ModePause, Operator: "ann", Reason: "a release", CreatedAt: nowAt},
 		{ID: anID, Scope: job.PauseKind, Target: "SUCCESS_FAST", Mode: job.ModeDrain, Operator: "ann", Reason: "r", CreatedAt: nowAt},
@@ -195,19 +192,19 @@ func anErasure(done bool) *job.Erasure {
 	return e
 }
 
-func (e erasureStore) BeginErasure(_ context.Context, _ job.ID, r job.ErasureRequest) (*job.Erasure, bool, error) {
+func (e erasures) Begin(_ context.Context, r job.ErasureRequest) (*job.Erasure, error) {
 	if err := missing(r.ClientID); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	e.erasure = r
-	return anErasure(false), true, e.did("erase by " + r.Operator)
+	return anErasure(false), e.did("erase by " + r.Operator)
 }
 
-func (e erasureStore) Erasure(_ context.Context, id job.ID) (*job.Erasure, error) {
+func (e erasures) Erasure(_ context.Context, id job.ID) (*job.Erasure, error) {
 	return anErasure(true), e.find(id)
 }
 
-func (e erasureStore) Erasures(_ context.Context, after job.ID, limit int) ([]*job.Erasure, job.ID, error) {
+func (e erasures) Erasures(_ context.Context, after job.ID, limit int) ([]*job.Erasure, job.ID, error) {
 	e.erasuresAfter, e.erasuresLimit = after, limit
 	return []*job.Erasure{anErasure(false), anErasure(true)}, e.nextID(), e.err
 }
