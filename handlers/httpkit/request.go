@@ -123,7 +123,7 @@ func (r *Request) PathID() job.ID { return r.IDOf("id") }
 // IDOf gives the id that is the named parameter of the path.
 func (r *Request) IDOf(name string) job.ID {
 	id, err := job.ParseID(r.Params(name))
-	if err != nil || id.IsZero() { // which stands for none, or for all
+	if err != nil {
 		return UnknownID
 	}
 	return id
