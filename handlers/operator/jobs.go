@@ -32,7 +32,8 @@ func queryOf(r *httpkit.Request) admin.JobQuery {
 		ClientID: query.IDOf(r.Query("client_id")), BatchID: query.IDOf(r.Query("batch_id")),
 		ScheduleID: query.IDOf(r.Query("schedule_id")), State: job.State(r.Query("state")),
 		Type: job.Type(r.Query("type")), WorkKind: job.Kind(r.Query("kind")), CorrelationID: r.Query("correlation_id"),
-		FailureCode: job.Code(r.Query("failure_code")), From: query.TimeOf(r.Query("from")), To: query.TimeOf(r.Query("to")), Limit: r.PageSize(query.DefaultLimit),
+		FailureCode: job.Code(r.Query("failure_code")), From: query.TimeOf(r.Query("from")), To: query.TimeOf(r.Query("to")),
+		Limit: r.PageSize(query.DefaultLimit),
 	}
 }
 
