@@ -19,7 +19,7 @@ import (
 func Batch(body []byte, key string, limits Limits) (job.BatchRequest, error) {
 	r := newReader(public, body, limits)
 	defer r.done()
-	r.other, r.wrong = "jobs", []string{"jobs"} // each item is read alone
+	r.wrong = []string{"jobs"} // each item is read alone
 	var sent struct {
 		IdempotencyKey *string `json:"idempotency_key"`
 	}

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/forgerun/forgerun/job"
@@ -79,65 +79,41 @@ func (r *reader) checkResult(at string, p *job.PlannedResult) {
 	if p.Size != nil && p.Body != nil {
 		r.malformedAt(at, "A result has a size or a body, not both.")
 	}
+	if n := len(value(p.Body)); n > job.MaxResultBytes {
+		r.invalidAt(at+"/body", fmt.Sprintf("A result may have at most %d bytes and this has %d.", job.MaxResultBytes, n))
+	}
 }
 
-// extensionName is the name of a member that a problem may have besides its own. fixedMembers belong to the job, or are
-// another spelling of a planned one.
-var (
-	extensionName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{2,63}$`)
-
-	fixedMembers = map[string]string{
-		"instance": "", "jobId": "", "jobStatus": "", "submittedAt": "", "completedAt": "", "correlationId": "", "attempt": "",
-		"scenario": "", "language": "", "results": "",
-		"processingStage": "stage", "retry_after": "retryAfter",
-	}
-)
-
 // plannedProblem reads a problem that its schema has checked. Its extension members are the client's own.
-func (r *reader) plannedProblem(at string, sent []byte) (p job.PlannedProblem) {
-	own, _ := get(r.schemas.all["PlannedProblem"], "properties").(map[string]any)
-	var known, more []byte
-	count := 0
-	for name, value := range members(sent) {
-		if name == "retryAfter" {
-			_ = json.Unmarshal(value, &p.RetryAfter)
-			continue
-		}
-		to := &more
-		if own[name] != nil {
-			to = &known
-		} else if wrong := wrongExtension(name); wrong != "" {
-			r.malformedAt(pointer(at, name), wrong)
-			continue
-		} else {
-			count++
-		}
-		*to, _ = jsontext.AppendQuote(append(*to, ','), name)
-		*to = append(append(*to, ':'), value...)
+func (r *reader) plannedProblem(at string, text []byte) job.PlannedProblem {
+	var sent struct {
+		Type       string         `json:"type"`
+		Title      string         `json:"title"`
+		Status     int            `json:"status"`
+		Detail     string         `json:"detail"`
+		Code       job.Code       `json:"code"`
+		Retryable  *bool          `json:"retryable"`
+		RetryAfter int            `json:"retryAfter"`
+		Stage      job.Stage      `json:"stage"`
+		Extensions jsontext.Value `json:",embed"`
 	}
-	if len(known) > 0 {
-		known[0] = '{'
-		_ = json.Unmarshal(append(known, '}'), &p)
+	_ = jsonv2.Unmarshal(text, &sent, jsonv2.WithUnmarshalers(r.types)) // the schema has checked it
+	var more []byte
+	count := 0
+	for name, value := range members(sent.Extensions) {
+		count++
+		more, _ = jsontext.AppendQuote(append(more, ','), name)
+		more = append(append(more, ':'), value...)
 	}
 	if count > job.MaxExtensions || len(more) > job.MaxExtensionBytes {
 		r.invalidAt(at, fmt.Sprintf("A problem may have at most %d extension members, and of at most %d bytes in all.",
 			job.MaxExtensions, job.MaxExtensionBytes))
-	} else if count > 0 {
+		more = nil
+	}
+	if more != nil {
 		more[0] = '{'
 		more = append(more, '}')
-		p.Extensions = more
 	}
-	return p
-}
-
-func wrongExtension(name string) string {
-	switch other, fixed := fixedMembers[name]; {
-	case fixed && other != "":
-		return "This member is called " + other + " here."
-	case fixed:
-		return "This member is the job's own, and cannot be planned."
-	case !extensionName.MatchString(name):
-		return "The name of an extension member must be a letter and 2 to 63 letters, digits and '_' (RFC 9457, section 3.2)."
-	}
-	return ""
+	return job.PlannedProblem{Type: sent.Type, Title: sent.Title, Status: sent.Status, Detail: sent.Detail, Code: sent.Code,
+		Retryable: sent.Retryable, RetryAfter: sent.RetryAfter, Stage: sent.Stage, Extensions: more}
 }

@@ -2,7 +2,6 @@ package decode
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -106,8 +105,7 @@ func TestDecodeBoundsMembers(t *testing.T) {
 // the decoder do more than the body's length justifies. It is not parallel,
 // because it looks at what the process allocates.
 func TestFaultsCostLittle(t *testing.T) {
-	public.schema("JobRequest")
-	public.schema("BatchItemRequest")
+	public.named()
 	name, faults := strings.Repeat("n", 50_000), many(5_000, "1e999")
 	var members strings.Builder
 	for i := range 5_000 {
@@ -204,15 +202,6 @@ func TestClockMove(t *testing.T) {
 	}
 }
 
-// operators are the schemas of the operator API.
-var operators = NewSchemas(func() []byte {
-	document, err := os.ReadFile("../operator/openapi.yaml")
-	if err != nil {
-		panic(err)
-	}
-	return document
-})
-
 // seeds gives the bodies of a table that are not endless.
 func seeds(tables map[job.Code]map[string]string) (bodies []string) {
 	for _, table := range tables {
@@ -269,8 +258,8 @@ func FuzzDecode(f *testing.F) {
 				return [32]byte{}, p.Violations, err
 			},
 			only(func(body []byte) error { _, _, err := Since(body); return err }),
-			only(func(body []byte) error { _, err := operators.ForClientOf("Submission", "job")(body); return err }),
-			only(func(body []byte) error { _, err := operators.Pause(body); return err }),
+			only(func(body []byte) error { _, err := Operator.ForClientOf("Submission", "job")(body); return err }),
+			only(func(body []byte) error { _, err := Operator.Pause(body); return err }),
 		} {
 			hash, violations, err := read(body)
 			if err != nil {

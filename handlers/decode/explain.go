@@ -2,59 +2,76 @@ package decode
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/forgerun/forgerun/job"
 )
 
-// finding is a mistake that a schema found.
+// finding is a mistake that a schema found. Its sentence is made if it is listed.
 type finding struct {
-	path   []string
-	isForm bool
-	detail func() string // called for findings that are listed
+	of       *schema
+	path     []string
+	place    int // of the outermost member
+	isForm   bool
+	sentence func(path []string) string
 }
 
-// check records what a schema finds wrong with a value: in the order of its members, and what is missing last.
-func (r *reader) check(schema string, tree any) {
-	err, wrong := errors.AsType[*jsonschema.ValidationError](r.schemas.schema(schema).Validate(tree))
-	if !wrong {
+// find notes a mistake in the value at the path, or in a member that it does not have.
+func (r *reader) find(of *schema, isForm bool, sentence func(path []string) string, missing ...string) {
+	if len(r.found) >= maxFound {
+		r.more++
 		return
 	}
-	found := r.collect(nil, err)
-	place := map[string]int{}
-	for i, m := range r.outer {
-		place[m.name] = i - len(r.outer)
+	f := finding{of: of, place: r.place, isForm: isForm, sentence: sentence}
+	for _, s := range r.path {
+		if s.index >= 0 {
+			s.name = strconv.Itoa(s.index)
+		}
+		f.path = append(f.path, s.name)
 	}
-	slices.SortFunc(found, func(a, b finding) int {
+	f.path = append(f.path, missing...)
+	r.found = append(r.found, f)
+}
+
+// settle records what was found: in the order of the outermost members, and below them by name.
+func (r *reader) settle() {
+	slices.SortStableFunc(r.found, func(a, b finding) int {
 		if len(a.path) == 0 || len(b.path) == 0 {
 			return len(a.path) - len(b.path)
 		}
-		return cmp.Or(place[a.path[0]]-place[b.path[0]], slices.CompareFunc(a.path, b.path, natural))
+		return cmp.Or(a.place-b.place, slices.CompareFunc(a.path, b.path, natural))
 	})
-	seen := map[string]bool{}
-	for _, f := range found {
+	var seen map[string]bool
+	for _, f := range r.found {
 		list := &r.values
 		if f.isForm {
 			list = &r.form
+		}
+		if len(f.path) > 0 && !slices.Contains(r.wrong, f.path[0]) {
+			r.wrong = append(r.wrong, f.path[0])
 		}
 		if len(*list) >= r.limit {
 			r.more++
 			continue
 		}
-		if len(f.path) > 0 && !slices.Contains(r.wrong, f.path[0]) {
-			r.wrong = append(r.wrong, f.path[0])
-		}
 		if at := pointer(r.base, f.path...); !seen[at] {
+			if seen == nil {
+				seen = map[string]bool{}
+			}
 			seen[at] = true
-			r.record(list, at, f.detail())
+			detail := f.of.Refusal
+			if detail == "" {
+				detail = f.sentence(f.path)
+			}
+			r.record(list, at, detail)
 		}
 	}
 }
@@ -62,79 +79,70 @@ func (r *reader) check(schema string, tree any) {
 // natural compares names, and indexes as numbers.
 func natural(a, b string) int { return cmp.Or(len(a)-len(b), cmp.Compare(a, b)) }
 
-// collect appends what an error of the validator says.
-func (r *reader) collect(found []finding, e *jsonschema.ValidationError) []finding {
-	switch e.ErrorKind.(type) {
-	case *kind.Schema, *kind.Group, *kind.Reference, *kind.AllOf, *kind.AnyOf, *kind.OneOf:
-		for _, cause := range e.Causes {
-			found = r.collect(found, cause)
+// checkMembers looks for what an object lacks.
+func (r *reader) checkMembers(s *schema, seen uint64, count int) {
+	for _, name := range s.Required {
+		if seen&(1<<s.Properties[name].index) == 0 {
+			r.find(&schema{}, true, func([]string) string { return "This member is required." }, name)
 		}
-		return found
 	}
-	if len(found) >= maxFound {
-		r.more++
-		return found
+	if count < s.MinProperties {
+		r.find(s, true, func([]string) string {
+			return "The object must have at least one of " + strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", ") + "."
+		})
 	}
-	at, of := r.schemas.at(e.SchemaURL)
-	f := finding{path: e.InstanceLocation, detail: func() string { return r.sentence(of, e) }}
-	below := func(name string, detail func() string) {
-		if len(found) >= maxFound {
-			r.more++
-			return
-		}
-		found = append(found, finding{append(slices.Clip(e.InstanceLocation), name), true, detail})
-	}
-	switch k := e.ErrorKind.(type) {
-	case *kind.AdditionalProperties:
-		for _, name := range k.Properties {
-			below(name, func() string { return r.unknown(of, name) })
-		}
-		return found
-	case *kind.Required:
-		for _, name := range k.Missing {
-			below(name, func() string { return "This member is required." })
-		}
-		return found
-	case *kind.Type:
-		f.isForm = (at != "FaultEffect.tls" || k.Got != "string") && (k.Got != "number" || !slices.Contains(k.Want, "integer"))
-		if isNull(of) && of["description"] == nil {
-			return found // another alternative says what is wrong
-		}
-	case *kind.MinProperties:
-		if f.isForm = true; !strings.HasSuffix(at, "Patch") {
-			return found // the checks of cross-members say more
-		}
-	case *kind.MinItems, *kind.MaxItems:
-		f.isForm = formLists[at+fmt.Sprintf("%T", k)[len("*kind"):]]
-	}
-	return append(found, f)
 }
 
-// at returns the schema that a URL points to, and its name, such as JobRequest.type.
-func (s *Schemas) at(url string) (name string, of map[string]any) {
-	names := strings.Split(strings.TrimPrefix(url, schemasAt), "/")
-	var schema any = s.all
-	for i, name := range names {
-		if list, ok := schema.([]any); ok {
-			i, _ := strconv.Atoi(name)
-			schema = list[i]
-		} else {
-			schema = get(schema, name)
-		}
-		if name == "properties" && i > 0 {
-			names[i] = "."
-		}
+// checkName refuses a member that is not a property. The path leads to it.
+func (r *reader) checkName(s *schema, name string) {
+	switch {
+	case !s.Open:
+		r.find(s, true, func([]string) string { return r.unknown(s, name) })
+	case s.names != nil && !s.names.MatchString(name):
+		r.find(s, true, func([]string) string {
+			return "The name of an extension member must be a letter and 2 to 63 letters, digits and '_' (RFC 9457, section 3.2)."
+		})
 	}
-	of, _ = schema.(map[string]any)
-	return strings.Join(names, ""), of
+}
+
+func (r *reader) checkCount(s *schema, count int) {
+	switch {
+	case count < s.MinItems:
+		r.find(s, s.Malformed == "minItems", s.valueSentence)
+	case s.MaxItems > 0 && count > s.MaxItems:
+		r.find(s, s.Malformed == "maxItems", s.valueSentence)
+	}
+}
+
+func (r *reader) checkText(s *schema, raw []byte) {
+	text := string(unquoted(raw))
+	switch f := &s.form; {
+	case s.Enum != nil:
+		if !slices.Contains(s.Enum, text) {
+			r.find(s, false, func(path []string) string { return r.noSuch(s, path, text) })
+		}
+	case f.wrong != nil:
+		if wrong := f.wrong(text); wrong != "" {
+			r.find(s, false, func([]string) string { return wrong })
+		}
+	case f.fits != nil && !f.fits(text), len(text) < s.MinLength, s.MaxLength > 0 && utf8.RuneCountInString(text) > s.MaxLength:
+		r.find(s, false, s.valueSentence)
+	}
+}
+
+func (r *reader) checkNumber(s *schema, raw []byte) {
+	n, _ := strconv.ParseFloat(string(raw), 64)
+	if s.Minimum != nil && n < *s.Minimum || s.Maximum != nil && n > *s.Maximum ||
+		s.ExclusiveMinimum != nil && n <= *s.ExclusiveMinimum || s.isInteger && n != math.Trunc(n) {
+		r.find(s, false, s.valueSentence)
+	}
 }
 
 // unknown says that an object does not have a member of that name.
-func (r *reader) unknown(of map[string]any, name string) string {
-	properties, _ := of["properties"].(map[string]any)
+func (r *reader) unknown(s *schema, name string) string {
 	var known []string
-	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		if get(properties[name], note) != hidden {
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		if kinds := s.Properties[name].kinds; kinds != "" && kinds != "n" {
 			known = append(known, name)
 		}
 	}
@@ -144,48 +152,28 @@ func (r *reader) unknown(of map[string]any, name string) string {
 	return "This member is not known." + suggest(r, name, known) + " The object may have " + strings.Join(known, ", ") + "."
 }
 
-// sentence says what a value must be.
-func (r *reader) sentence(of map[string]any, e *jsonschema.ValidationError) string {
-	switch k := e.ErrorKind.(type) {
-	case *kind.Type:
-		want := typeNames[k.Want[0]]
-		if k.Want[0] == "null" && len(k.Want) > 1 {
-			want = typeNames[k.Want[1]]
-		}
-		switch {
-		case len(e.InstanceLocation) == 0 && r.base == "":
+var typeNames = map[string]string{"string": "a string", "object": "an object", "array": "an array", "boolean": "true or false",
+	"integer": "a whole number", "number": "a number"}
+
+// wrongType says what kind of value there must be.
+func (r *reader) wrongType(s *schema, got jsontext.Kind) {
+	r.find(s, true, func(path []string) string {
+		if len(path) == 0 && r.base == "" {
 			return "The body must be a JSON object."
-		case isNull(of):
-			return get(of, "description").(string)
-		case k.Got == "null" && len(e.InstanceLocation) > 0:
-			return "This must be " + want + ", and not null. Leave the member out instead."
-		case k.Got != "number" || !slices.Contains(k.Want, "integer"):
-			return "This must be " + want + "."
 		}
-	case *kind.Enum:
-		return r.noSuch(of, e.InstanceLocation, k)
-	case *kind.Format:
-		return k.Err.Error()
-	case *kind.MinProperties:
-		return "The object must have at least one of " + strings.Join(slices.Sorted(maps.Keys(of["properties"].(map[string]any))), ", ") + "."
-	case *kind.Pattern:
-		if check := patterns[k.Want]; check.wrong != nil {
-			return check.wrong(k.Got)
+		instead := "."
+		if got == 'n' {
+			instead = ", and not null. Leave the member out instead."
 		}
-	}
-	return valueSentence(of)
+		return "This must be " + typeNames[s.Type[0]] + instead
+	})
 }
 
-var typeNames = map[string]string{"string": "a string", "object": "an object", "array": "an array", "boolean": "true or false",
-	"integer": "a whole number", "number": "a number", "null": "null"}
-
 // noSuch says which values there are.
-func (r *reader) noSuch(of map[string]any, path []string, k *kind.Enum) string {
-	var known []string
-	for _, value := range k.Want {
-		if value != nil && (value != string(job.Custom) || r.limits.TestBed) {
-			known = append(known, fmt.Sprint(value))
-		}
+func (r *reader) noSuch(s *schema, path []string, got string) string {
+	known := s.Enum
+	if !r.limits.TestBed {
+		known = slices.DeleteFunc(slices.Clone(known), func(v string) bool { return v == string(job.Custom) })
 	}
 	what, isElement := "value", false
 	for _, name := range slices.Backward(path) {
@@ -197,9 +185,7 @@ func (r *reader) noSuch(of map[string]any, path []string, k *kind.Enum) string {
 		}
 		isElement = true
 	}
-	got, _ := k.Got.(string)
-	noteOf, _ := of[note].(string)
-	return "There is no such " + what + "." + suggest(r, got, known) + " It must be " + OneOf(known) + noteOf + "."
+	return "There is no such " + what + "." + suggest(r, got, known) + " It must be " + OneOf(known) + s.Note + "."
 }
 
 // suggest is DidYouMean, for so many wrong names of a body.
@@ -211,34 +197,26 @@ func suggest(r *reader, text string, known []string) string {
 	return DidYouMean(text, known)
 }
 
-// bounds says from what to what a number goes.
-func bounds(of map[string]any) string {
-	switch {
-	case of["exclusiveMinimum"] != nil:
-		return fmt.Sprintf(" above %v, up to %v.", of["exclusiveMinimum"], of["maximum"])
-	case of["maximum"] == nil:
-		return fmt.Sprintf(" of at least %v.", of["minimum"])
-	}
-	return fmt.Sprintf(" from %v to %v.", of["minimum"], of["maximum"])
-}
-
 // valueSentence says what a schema allows.
-func valueSentence(of map[string]any) string {
-	types := fmt.Sprint(of["type"])
+func (s *schema) valueSentence([]string) string {
 	switch {
-	case strings.Contains(types, "integer"):
-		return "This must be a whole number" + bounds(of)
-	case strings.Contains(types, "number"):
-		return "This must be a number" + bounds(of)
-	case of["maxItems"] != nil:
-		return fmt.Sprintf("This must have %v to %v elements.", cmp.Or(of["minItems"], any("0")), of["maxItems"])
+	case s.Items != nil || s.MaxItems > 0:
+		return fmt.Sprintf("This must have %d to %d elements.", s.MinItems, s.MaxItems)
+	case s.allows('0'):
+		sentence := "This must be a number"
+		if s.isInteger {
+			sentence = "This must be a whole number"
+		}
+		plain := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+		switch {
+		case s.ExclusiveMinimum != nil:
+			return sentence + " above " + plain(*s.ExclusiveMinimum) + ", up to " + plain(*s.Maximum) + "."
+		case s.Maximum == nil:
+			return sentence + " of at least " + plain(*s.Minimum) + "."
+		}
+		return sentence + " from " + plain(*s.Minimum) + " to " + plain(*s.Maximum) + "."
+	case s.MinLength == 0:
+		return fmt.Sprintf("This must have at most %d %s.", s.MaxLength, cmp.Or(s.form.characters, "characters"))
 	}
-	characters := "characters"
-	if pattern, ok := of["pattern"].(string); ok {
-		characters = cmp.Or(patterns[pattern].characters, "characters that match "+pattern)
-	}
-	if of["minLength"] == nil {
-		return fmt.Sprintf("This must have at most %v %s.", of["maxLength"], characters)
-	}
-	return fmt.Sprintf("This must be %v to %v %s.", of["minLength"], of["maxLength"], characters)
+	return fmt.Sprintf("This must be %d to %d %s.", s.MinLength, s.MaxLength, cmp.Or(s.form.characters, "characters"))
 }

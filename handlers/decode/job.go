@@ -36,7 +36,8 @@ func (r *reader) job(sent *api.JobRequestMembers) job.Request {
 	}
 	if req.WorkKind == job.Custom && !r.limits.TestBed {
 		req.WorkKind = ""
-		r.invalidAt(r.base+"/work_kind", "There is no such work kind. It must be "+OneOf(job.Kinds())+kindNote+".")
+		kinds := r.schemas.named()["JobRequest"].Properties["work_kind"]
+		r.invalidAt(r.base+"/work_kind", r.noSuch(kinds, []string{"work_kind"}, ""))
 	}
 	if len(req.Params) > 0 {
 		r.work(&req)

@@ -20,7 +20,6 @@ func (s *Schemas) ForClientOf(schema, name string) func(body []byte) (ForClient,
 	return func(body []byte) (ForClient, error) {
 		r := newReader(s, body, Limits{})
 		defer r.done()
-		r.other = name
 		var sent map[string]json.RawMessage
 		r.document(schema, &sent)
 		asked := ForClient{Request: sent[name]}

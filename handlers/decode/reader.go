@@ -4,13 +4,11 @@ package decode
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -27,7 +25,6 @@ const (
 	maxAllMembers   = 50_000
 	maxElements     = 50_000 // of all arrays
 	maxOuter        = 64     // more than any object has that is not refused
-	maxChecked      = 1001   // elements of an array that schemas check; no list may be longer
 	maxFound        = 2000   // findings that are put in order; more are counted
 	minExponent     = -324   // of the least float64; databases may refuse smaller numbers
 	maxPointerBytes = 256
@@ -53,23 +50,25 @@ type Limits struct {
 	TestBed    bool // CUSTOM is a work kind
 }
 
-// reader reads a JSON text strictly. It refuses duplicate names, invalid UTF-8, NUL characters, trailing data, deep
-// nesting and monstrous numbers. Its work is bounded by the length of the text.
+// reader reads a JSON text strictly, and checks it by a schema on the way. It refuses duplicate names, invalid UTF-8, NUL
+// characters, trailing data, deep nesting and monstrous numbers. Its work is bounded by the length of the text.
 type reader struct {
 	findings
 	schemas *Schemas
 	limits  Limits
 	base    string // pointer to the value that is read, within the whole body
-	other   string // a member of the outermost object that is read elsewhere
 	json    *jsontext.Decoder
 	input   bytes.Buffer // read by json
 	body    []byte
-	outer   []member // of the outermost object
-	wrong   []string // names of outer members with findings
-	named   int      // members so far
-	listed  int      // elements so far
-	guess   int      // suggestions left
-	err     error    // ends the reading
+	outer   []member  // of the outermost object
+	path    []step    // to the value that a schema checks
+	found   []finding // by schemas
+	place   int       // of the outermost member that is read
+	wrong   []string  // names of outer members with findings
+	named   int       // members so far
+	listed  int       // elements so far
+	guess   int       // suggestions left
+	err     error     // ends the reading
 	types   *jsonv2.Unmarshalers
 }
 
@@ -77,6 +76,12 @@ type reader struct {
 type member struct {
 	name  string
 	value []byte
+}
+
+// step leads to a member of an object, or to an element of an array.
+type step struct {
+	name  string
+	index int // -1: a member
 }
 
 var readers = sync.Pool{New: func() any {
@@ -95,8 +100,15 @@ func newReader(s *Schemas, body []byte, limits Limits) *reader {
 
 func (r *reader) reset(body []byte) {
 	clear(r.outer)
-	*r = reader{json: r.json, types: r.types, outer: r.outer[:0], body: body, input: *bytes.NewBuffer(body)}
-	r.json.Reset(&r.input)
+	clear(r.found)
+	*r = reader{json: r.json, types: r.types, outer: r.outer[:0], path: r.path[:0], found: r.found[:0], body: body}
+	r.begin(body)
+}
+
+// begin has the decoder read a text.
+func (r *reader) begin(text []byte, options ...jsontext.Options) {
+	r.input = *bytes.NewBuffer(text)
+	r.json.Reset(&r.input, options...)
 }
 
 // done drops the body, which belongs to the caller.
@@ -118,7 +130,7 @@ func (s *Schemas) read(schema string, body []byte, v any, checks ...func(r *read
 
 // document reads the whole body, which must satisfy a schema, into v. Members of the body with findings are left out.
 func (r *reader) document(schema string, v any) {
-	tree := r.value(false, true)
+	r.value(r.schemas.named()[schema])
 	if r.err == nil {
 		if _, err := r.json.ReadToken(); !errors.Is(err, io.EOF) {
 			r.fail("", "The body must be one JSON value; something follows it.")
@@ -127,12 +139,13 @@ func (r *reader) document(schema string, v any) {
 	if r.err != nil {
 		return
 	}
-	r.check(schema, tree)
 	text := r.body
-	if len(r.wrong) > 0 {
+	if r.settle(); len(r.wrong) > 0 {
 		text = r.without(r.wrong)
 	}
-	if err := jsonv2.Unmarshal(text, v, jsonv2.WithUnmarshalers(r.types), jsonv2.MatchCaseInsensitiveNames(true)); err != nil && r.fine() {
+	r.begin(text, jsontext.AllowDuplicateNames(true)) // there are none
+	err := jsonv2.UnmarshalDecode(r.json, v, jsonv2.WithUnmarshalers(r.types), jsonv2.MatchCaseInsensitiveNames(true))
+	if err != nil && r.fine() {
 		r.malformedAt(r.base, "The values cannot be read: "+job.PlainText(err.Error(), maxPointerBytes)+".")
 	}
 }
@@ -149,97 +162,108 @@ func (r *reader) without(names []string) []byte {
 	return append(bytes.TrimSuffix(text, []byte{','}), '}')
 }
 
-// value reads any value. If a schema is to check it, it returns the value for the validator, else an empty one of its type.
-func (r *reader) value(skip, outer bool) any {
-	switch r.json.PeekKind() {
-	case '{':
-		return r.object(skip, outer)
-	case '[':
-		return r.array(skip)
+// value reads a value, which must satisfy a schema if there is one.
+func (r *reader) value(s *schema) {
+	kind := r.json.PeekKind()
+	if s != nil && !s.allows(kind) {
+		r.wrongType(s, kind)
+		s = nil
+	}
+	if kind == '{' && (s == nil || !s.Raw) {
+		r.object(s)
+		return
+	}
+	if kind == '[' && (s == nil || !s.Raw) {
+		r.array(s)
+		return
 	}
 	raw := r.scalar()
 	switch {
 	case r.err != nil:
-	case raw[0] == '"' && hasNUL(raw):
+	case kind == '"' && hasNUL(raw):
 		r.fail(r.here(), nulRefused)
-	case raw[0] == '"' && skip:
-		return ""
-	case raw[0] == '"':
-		return string(unquoted(raw))
-	case raw[0] == 't', raw[0] == 'f':
-		return raw[0] == 't'
-	case raw[0] == 'n':
-	case !isBounded(raw):
+	case kind == '0' && !isBounded(raw):
 		r.fail(r.here(), numberRefused)
-	case skip:
-		return json.Number("0")
-	default:
-		return json.Number(raw)
+	case s == nil:
+	case kind == '"':
+		r.checkText(s, raw)
+	case kind == '0':
+		r.checkNumber(s, raw)
 	}
-	return nil
 }
 
-var emptyObject, emptyArray = map[string]any{}, []any{}
-
-func (r *reader) object(skip, outer bool) map[string]any {
-	all := emptyObject
-	if !skip {
-		all = map[string]any{}
-	}
+// object reads an object. A schema names its members; the outermost object keeps them as sent.
+func (r *reader) object(s *schema) {
+	outer := r.json.StackDepth() == 0
 	r.token()
-	for count := 1; r.err == nil && r.json.PeekKind() != '}'; count++ {
+	var seen uint64 // properties
+	count := 0
+	for r.err == nil && r.json.PeekKind() != '}' {
 		raw := r.scalar()
-		if r.err != nil {
-			break
-		}
-		name := string(unquoted(raw))
-		switch r.named++; {
-		case strings.Contains(name, "\x00"):
+		count++
+		r.named++
+		switch {
+		case r.err != nil:
+			return
+		case hasNUL(raw):
 			r.fail(r.here(), nulRefused)
 		case count > maxMembers:
 			r.fail(r.here(), tooManyMembers)
 		case r.named > maxAllMembers:
 			r.fail(r.here(), tooManyInAll)
-		}
-		from := r.json.InputOffset()
-		var v any
-		if outer && name == r.other {
-			v = r.elsewhere()
-		} else {
-			v = r.value(skip || name == "params" || name == "data", false)
-		}
-		if outer && r.err == nil && len(r.outer) < maxOuter {
-			r.outer = append(r.outer, member{name, bytes.TrimLeft(r.body[from:r.json.InputOffset()], ": \t\r\n")})
-		}
-		if !skip {
-			all[name] = v
+		case s == nil:
+			r.value(nil)
+		default:
+			seen |= r.member(s, unquoted(raw), outer)
 		}
 	}
-	r.token()
-	return all
+	if r.token(); r.err == nil && s != nil {
+		r.checkMembers(s, seen, count)
+	}
 }
 
-// elsewhere skips a value. It returns an empty one of its type.
-func (r *reader) elsewhere() any {
-	kind := r.json.PeekKind()
-	r.scalar()
-	return map[jsontext.Kind]any{'{': emptyObject, '[': emptyArray, '"': "", 't': true, 'f': false, '0': json.Number("0")}[kind]
+// member reads a member of an object with a schema. It returns the property's bit.
+func (r *reader) member(s *schema, text []byte, outer bool) (bit uint64) {
+	p := s.Properties[string(text)]
+	at := step{index: -1}
+	if p != nil {
+		at.name, bit = p.name, 1<<p.index
+	} else {
+		at.name = string(text)
+	}
+	r.path = append(r.path, at)
+	if p == nil {
+		r.checkName(s, at.name)
+	}
+	from := r.json.InputOffset()
+	r.value(p)
+	r.path = r.path[:len(r.path)-1]
+	if outer && r.err == nil {
+		if r.place++; len(r.outer) < maxOuter {
+			r.outer = append(r.outer, member{at.name, bytes.TrimLeft(r.body[from:r.json.InputOffset()], ": \t\r\n")})
+		}
+	}
+	return bit
 }
 
-func (r *reader) array(skip bool) []any {
-	all := emptyArray
-	r.token()
-	for i := 0; r.err == nil && r.json.PeekKind() != ']'; i++ {
-		v := r.value(skip || i >= maxChecked, false)
+func (r *reader) array(s *schema) {
+	var items *schema
+	if s != nil {
+		items = s.Items
+	}
+	count := 0
+	r.path = append(r.path, step{})
+	for r.token(); r.err == nil && r.json.PeekKind() != ']'; count++ {
+		r.path[len(r.path)-1].index = count
+		r.value(items)
 		if r.listed++; r.listed > maxElements && r.err == nil {
 			r.fail(r.here(), tooManyElements)
 		}
-		if !skip && i < maxChecked {
-			all = append(all, v)
-		}
 	}
-	r.token()
-	return all
+	r.path = r.path[:len(r.path)-1]
+	if r.token(); r.err == nil && s != nil {
+		r.checkCount(s, count)
+	}
 }
 
 // token reads the start or end of an object or array.
@@ -272,6 +296,7 @@ func (r *reader) here() string { return shorten(jsontext.Pointer(r.base) + r.jso
 // fail ends the reading, unless it has ended.
 func (r *reader) fail(at, detail string) {
 	if r.err == nil {
+		r.found, r.more = nil, 0
 		r.malformedAt(at, detail)
 		r.err = errRefused
 	}

@@ -1,224 +1,103 @@
 package decode
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
+	_ "embed" // the schemas
+	"encoding/json"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
-	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Schemas are the schemas of an OpenAPI document, which bodies must satisfy.
-type Schemas struct {
-	load     func() *Schemas // itself, after it has read the document
-	all      map[string]any  // by name
-	compiled sync.Map        // *jsonschema.Schema by name
-	mu       sync.Mutex      // guards compiler
-	compiler *jsonschema.Compiler
+//go:generate go run -C ../../tools ./apitypes ../handlers/decode/requests.yaml
+
+var (
+	//go:embed client.json
+	clientSchemas []byte
+	//go:embed operator.json
+	operatorSchemas []byte
+
+	public = load(clientSchemas)
+	// Operator reads the bodies of the operator API.
+	Operator = load(operatorSchemas)
+)
+
+// Schemas are the schemas of an API's request bodies, by name.
+type Schemas struct{ named func() map[string]*schema }
+
+// load returns schemas that are parsed when the first one is needed.
+func load(text []byte) *Schemas {
+	return &Schemas{sync.OnceValue(func() (all map[string]*schema) {
+		if err := json.Unmarshal(text, &all); err != nil {
+			panic(err) // tests read it
+		}
+		for _, s := range all {
+			s.prepare("", 0)
+		}
+		return all
+	})}
 }
 
-// public are the schemas of the client API.
-var public = NewSchemas(func() []byte { return docs.OpenAPI })
+// schema has the keywords of JSON Schema that request bodies need, and those of requests.yaml.
+type schema struct {
+	Type             []string
+	Enum             []string
+	Properties       map[string]*schema
+	Required         []string
+	Open             bool `json:"additionalProperties"`
+	Items            *schema
+	MinProperties    int
+	MinItems         int
+	MaxItems         int
+	MinLength        int
+	MaxLength        int
+	Minimum          *float64
+	Maximum          *float64
+	ExclusiveMinimum *float64
+	Format           string
+	Pattern          string
+	Shortest         string `json:"x-minimum"` // of durations
+	Longest          string `json:"x-maximum"`
+	Step             string `json:"x-step"`
+	Note             string `json:"x-note"`
+	Refusal          string `json:"x-refusal"`
+	Raw              bool   `json:"x-raw"`
+	Malformed        string `json:"x-malformed"`
+	Names            string `json:"x-names"`
 
-const schemasAt = "file:///openapi.json#/components/schemas/"
-
-// NewSchemas returns the schemas of a document, which is read when a schema is needed first. Documents that are not valid
-// panic then: they are embedded.
-func NewSchemas(document func() []byte) *Schemas {
-	s := &Schemas{}
-	s.load = sync.OnceValue(func() *Schemas {
-		s.parse(docs.AsJSON(document()))
-		return s
-	})
-	return s
+	name      string // of the member
+	index     int    // of the member in its object
+	kinds     string // of jsontext
+	isInteger bool
+	form      form
+	names     *regexp.Regexp // of members that are not properties
 }
 
-func (s *Schemas) parse(document []byte) {
-	root, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
-	if err != nil {
-		panic(err)
-	}
-	s.all, _ = get(get(root, "components"), "schemas").(map[string]any)
-	s.compiler = jsonschema.NewCompiler()
-	for _, schema := range s.all {
-		s.combine(schema)
-	}
-	s.amend()
-	for name, schema := range s.all {
-		s.all[name] = s.simplify(schema)
-	}
-	s.compiler.AssertFormat()
-	s.compiler.UseRegexpEngine(compilePattern)
-	for name, check := range formats {
-		s.compiler.RegisterFormat(&jsonschema.Format{Name: name, Validate: func(v any) error {
-			if text, ok := v.(string); !ok || check(text) == "" {
-				return nil
-			}
-			return errors.New(check(v.(string)))
-		}})
-	}
-	at, _, _ := strings.Cut(schemasAt, "#")
-	if err := s.compiler.AddResource(at, root); err != nil {
-		panic(err)
-	}
-}
+// kindsOf are the first characters of values, by type.
+var kindsOf = map[string]string{"string": `"`, "object": "{", "array": "[", "boolean": "tf", "integer": "0", "number": "0", "null": "n"}
 
-// get returns a member of a JSON object, nil if there is none.
-func get(of any, name string) any {
-	object, _ := of.(map[string]any)
-	return object[name]
-}
-
-// schema returns a compiled schema.
-func (s *Schemas) schema(name string) *jsonschema.Schema {
-	if c, ok := s.compiled.Load(name); ok {
-		return c.(*jsonschema.Schema)
+func (s *schema) prepare(name string, index int) {
+	s.name, s.index, s.isInteger = name, index, slices.Contains(s.Type, "integer")
+	for _, t := range s.Type {
+		s.kinds += kindsOf[t]
 	}
-	s.load()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.compiler.MustCompile(schemasAt + name)
-	s.compiled.Store(name, c)
-	return c
-}
-
-// combine makes one object schema of the parts of a composed one, as the generator of types does. Validation is faster then,
-// and its findings say which member is wrong and not which part.
-func (s *Schemas) combine(schema any) {
-	of, ok := schema.(map[string]any)
-	keyword := "allOf"
-	if !ok || of["unevaluatedProperties"] != false {
-		if keyword = "oneOf"; !ok || !isObjects(of[keyword]) {
-			return
-		}
+	if s.Type == nil {
+		s.kinds = strings.Join(slices.Collect(maps.Values(kindsOf)), "")
 	}
-	properties, required := map[string]any{}, []any{}
-	for _, part := range of[keyword].([]any) {
-		if ref, ok := get(part, "$ref").(string); ok {
-			part = s.referred(ref)
-		}
-		for name, property := range get(part, "properties").(map[string]any) {
-			if value := get(property, "const"); value != nil { // the members' owner tells which belong together
-				values, _ := get(properties[name], "enum").([]any)
-				property = map[string]any{"type": "string", "enum": append(values, value)}
-			}
-			properties[name] = property
-		}
-		if more, ok := get(part, "required").([]any); ok && keyword == "allOf" {
-			required = append(required, more...)
-		}
+	if s.Names != "" {
+		s.names = regexp.MustCompile(s.Names)
 	}
-	if keyword == "oneOf" { // null stands for a member of another form
-		for name, property := range properties {
-			properties[name] = map[string]any{"oneOf": []any{property, map[string]any{"type": "null"}}}
-		}
+	s.form = s.textForm()
+	for i, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		s.Properties[name].prepare(name, i)
 	}
-	delete(of, keyword)
-	delete(of, "unevaluatedProperties")
-	maps.Copy(of, map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false})
-}
-
-// isObjects reports whether all alternatives are objects.
-func isObjects(alternatives any) bool {
-	all, ok := alternatives.([]any)
-	return ok && !slices.ContainsFunc(all, func(of any) bool { return get(of, "type") != "object" })
-}
-
-// amend changes what only Go can check, or checks otherwise.
-func (s *Schemas) amend() {
-	for at, change := range amended {
-		name, member, ok := strings.Cut(at, ".")
-		properties, _ := get(s.all[name], "properties").(map[string]any)
-		if !ok {
-			properties, member = s.all, name
-		}
-		if s.all[name] == nil {
-			continue // it is in the other document
-		}
-		of, _ := properties[member].(map[string]any)
-		of = maps.Clone(of)
-		if of == nil {
-			of = map[string]any{}
-		}
-		maps.Copy(of, change)
-		maps.DeleteFunc(of, func(_ string, value any) bool { return value == nil })
-		properties[member] = of
+	if s.Items != nil {
+		s.Items.prepare("", 0)
 	}
 }
 
-// simplify puts the schemas of texts in the place of references to them, with null as one of their types: the fewer schemas a
-// value has, the faster it is validated. A format says all that a text must satisfy.
-func (s *Schemas) simplify(schema any) any {
-	switch of := schema.(type) {
-	case []any:
-		of = slices.Clone(of) // combined schemas share parts
-		for i, part := range of {
-			of[i] = s.simplify(part)
-		}
-		return of
-	case map[string]any:
-		if ref, ok := of["$ref"].(string); ok {
-			if target := s.referred(ref); strings.Contains(fmt.Sprint(target["type"]), "string") {
-				return s.simplify(target)
-			}
-			return of
-		}
-		of = maps.Clone(of)
-		for name, part := range of {
-			if name != "enum" {
-				of[name] = s.simplify(part)
-			}
-		}
-		for _, keyword := range []string{"allOf", "oneOf", "anyOf"} {
-			of = alternatives(of, keyword)
-		}
-		if name, ok := of["format"].(string); ok && formats[name] != nil {
-			for _, keyword := range []string{"pattern", "minLength", "maxLength"} {
-				delete(of, keyword)
-			}
-		}
-		return of
-	}
-	return schema
-}
-
-// alternatives puts the only alternative to null in the place of both.
-func alternatives(of map[string]any, keyword string) map[string]any {
-	all, _ := of[keyword].([]any)
-	parts := slices.DeleteFunc(slices.Clone(all), isNull)
-	isNullable := len(parts) < len(all)
-	if !isNullable && (keyword != "allOf" || len(parts) != 1) {
-		return of
-	}
-	delete(of, keyword)
-	if len(parts) > 1 || get(parts[0], "$ref") != nil {
-		if isNullable {
-			keyword, parts = "anyOf", append(parts, map[string]any{"type": "null"})
-		}
-		of[keyword] = parts
-		return of
-	}
-	one := parts[0].(map[string]any)
-	if single, ok := one["type"].(string); ok && isNullable {
-		one["type"] = []any{single, "null"}
-		if values, ok := one["enum"].([]any); ok {
-			one["enum"] = append(slices.Clone(values), nil)
-		}
-	}
-	maps.Copy(one, of)
-	return one
-}
-
-// referred returns the schema of a reference.
-func (s *Schemas) referred(ref string) map[string]any {
-	of, _ := s.all[ref[strings.LastIndex(ref, "/")+1:]].(map[string]any)
-	return of
-}
-
-func isNull(schema any) bool { return get(schema, "type") == "null" }
+// allows reports whether a value of this kind has one of the types.
+func (s *schema) allows(kind jsontext.Kind) bool { return strings.IndexByte(s.kinds, byte(kind)) >= 0 }

@@ -103,8 +103,8 @@ var document []byte
 // Document is the API's OpenAPI document.
 func Document() []byte { return document }
 
-// bodies are the schemas of what operators send.
-var bodies = decode.NewSchemas(Document)
+// bodies reads what operators send.
+var bodies = decode.Operator
 
 // API answers requests of operators, and serves the admin listener.
 type API struct {

@@ -42,6 +42,9 @@ type options struct {
 	Methods       map[string]method `yaml:"methods"`
 	MethodsOutput string            `yaml:"methods-output"`
 
+	// Requests are the files of the schemas of request bodies. With them, nothing else is made.
+	Requests []requests `yaml:"requests"`
+
 	schemas, paths map[string]any
 }
 
@@ -60,6 +63,14 @@ func generate(config string) error {
 	var o options
 	if err := yaml.Unmarshal(text, &o); err != nil {
 		return err
+	}
+	for _, q := range o.Requests {
+		if err := q.write(filepath.Dir(config)); err != nil {
+			return err
+		}
+	}
+	if o.Requests != nil {
+		return nil
 	}
 	document, err := o.load(filepath.Join(filepath.Dir(config), o.Document))
 	if err != nil {

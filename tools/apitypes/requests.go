@@ -1,0 +1,174 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// requests name the schemas of request bodies in one document, and the file that gets them.
+type requests struct {
+	Document string   `yaml:"document"`
+	Output   string   `yaml:"output"`
+	Schemas  []string `yaml:"schemas"`
+	// Changes replace keywords of schemas, such as WorkKind, and of their members, such as Job.params. null drops a keyword.
+	Changes map[string]map[string]any `yaml:"changes"`
+}
+
+// write writes the schemas as JSON, each without references and with null as one of its types.
+func (q *requests) write(folder string) error {
+	text, err := os.ReadFile(filepath.Join(folder, q.Document))
+	if err != nil {
+		return err
+	}
+	var root struct {
+		Components struct{ Schemas map[string]any }
+	}
+	if err := yaml.Unmarshal(text, &root); err != nil {
+		return err
+	}
+	all := root.Components.Schemas
+	q.change(all)
+	for _, schema := range all {
+		combine(all, schema)
+	}
+	q.change(all) // members that combining brought
+	wanted := map[string]any{}
+	for _, name := range q.Schemas {
+		if wanted[name], err = plain(all, all[name]); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	out, err := json.MarshalIndent(wanted, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, q.Output), append(out, '\n'), 0o644)
+}
+
+func (q *requests) change(all map[string]any) {
+	for at, keywords := range q.Changes {
+		properties, name := all, at
+		if of, member, ok := strings.Cut(at, "."); ok {
+			properties, name = object(object(all[of])["properties"]), member
+		}
+		if properties == nil {
+			continue
+		}
+		schema := maps.Clone(object(properties[name])) // another schema may share the member
+		if schema == nil {
+			schema = map[string]any{}
+		}
+		maps.Copy(schema, keywords)
+		maps.DeleteFunc(schema, func(_ string, v any) bool { return v == nil })
+		properties[name] = schema
+	}
+}
+
+// combine makes one object schema of the parts of a composed one, so that findings name the member that is wrong.
+func combine(all map[string]any, schema any) {
+	of, keyword := object(schema), "allOf"
+	if of["unevaluatedProperties"] != false {
+		keyword = "oneOf"
+		isOther := func(part any) bool { return object(part)["type"] != "object" }
+		if parts := list(of[keyword]); len(parts) == 0 || slices.ContainsFunc(parts, isOther) {
+			return
+		}
+	}
+	properties, required := map[string]any{}, []any{}
+	for _, part := range list(of[keyword]) {
+		of := object(part)
+		if name, ok := reference(of); ok {
+			of = object(all[name])
+		}
+		for name, property := range object(of["properties"]) {
+			if value := object(property)["const"]; value != nil { // the code checks which members go with it
+				property = map[string]any{"type": "string", "enum": append(list(object(properties[name])["enum"]), value)}
+			}
+			properties[name] = property
+		}
+		if keyword == "allOf" {
+			required = append(required, list(of["required"])...)
+		}
+	}
+	if keyword == "oneOf" { // null stands for a member of another form
+		for name, property := range properties {
+			properties[name] = map[string]any{"oneOf": []any{property, map[string]any{"type": "null"}}}
+		}
+	}
+	delete(of, keyword)
+	maps.Copy(of, map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+}
+
+// kept are the keywords that are copied.
+var kept = []string{
+	"type", "required", "additionalProperties", "minProperties", "minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum",
+	"exclusiveMinimum", "pattern", "format", "x-note", "x-refusal", "x-raw", "x-malformed", "x-minimum", "x-maximum", "x-step", "x-names",
+}
+
+// plain returns a copy of a schema in which the schemas it refers to take the place of the references.
+func plain(all map[string]any, schema any) (out map[string]any, err error) {
+	of, out := object(schema), map[string]any{}
+	if name, ok := reference(of); ok {
+		return plain(all, all[name])
+	}
+	orNull := false
+	for _, keyword := range []string{"allOf", "oneOf", "anyOf"} {
+		given := list(of[keyword])
+		parts := slices.DeleteFunc(slices.Clone(given), func(part any) bool { return object(part)["type"] == "null" })
+		orNull = orNull || len(parts) < len(given)
+		switch {
+		case len(parts) > 1:
+			return nil, fmt.Errorf("%s has %d schemas; change it to one", keyword, len(parts))
+		case len(parts) == 1:
+			if out, err = plain(all, parts[0]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, keyword := range kept {
+		if value := of[keyword]; value != nil {
+			out[keyword] = value
+		}
+	}
+	if name, ok := out["type"].(string); ok {
+		out["type"] = []any{name}
+	}
+	if types := list(out["type"]); orNull && !slices.Contains(types, any("null")) {
+		out["type"] = append(slices.Clone(types), "null")
+	}
+	if values := list(of["enum"]); values != nil {
+		out["enum"] = slices.DeleteFunc(slices.Clone(values), func(v any) bool { return v == nil })
+	}
+	if items := of["items"]; items != nil {
+		if out["items"], err = plain(all, items); err != nil {
+			return nil, err
+		}
+	}
+	if properties := object(of["properties"]); properties != nil {
+		members := map[string]any{}
+		for name, member := range properties {
+			if members[name], err = plain(all, member); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		out["properties"] = members
+	}
+	return out, nil
+}
+
+func object(of any) map[string]any {
+	o, _ := of.(map[string]any)
+	return o
+}
+
+func list(of any) []any {
+	l, _ := of.([]any)
+	return l
+}
