@@ -84,8 +84,8 @@ func (s *schema) prepare(name string, index int) {
 	for _, t := range s.Type {
 		s.kinds += kindsOf[t]
 	}
-	if s.Type == nil {
-		s.kinds = strings.Join(slices.Collect(maps.Values(kindsOf)), "")
+	if s.Type == nil { // any value
+		s.kinds, s.Open = strings.Join(slices.Collect(maps.Values(kindsOf)), ""), true
 	}
 	if s.Names != "" {
 		s.names = regexp.MustCompile(s.Names)
