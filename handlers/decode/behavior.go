@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 
@@ -61,14 +60,11 @@ func ignoredParams(params []byte, used string) (warnings []job.Violation) {
 // members iterates over an object that was checked.
 func members(object []byte) func(yield func(name string, value []byte) bool) {
 	return func(yield func(name string, value []byte) bool) {
-		d := jsontext.NewDecoder(bytes.NewBuffer(object))
-		for _, err := d.ReadToken(); err == nil && d.PeekKind() == '"'; {
-			var name jsontext.Token
-			if name, err = d.ReadToken(); err != nil {
-				return
-			}
-			text := name.String()
-			if v, err := d.ReadValue(); err != nil || !yield(text, v) {
+		r := newReader(nil, object, Limits{})
+		defer r.done()
+		for r.token(); r.err == nil && r.json.PeekKind() == '"'; {
+			name := string(unquoted(r.scalar()))
+			if value := r.scalar(); r.err != nil || !yield(name, value) {
 				return
 			}
 		}

@@ -2,6 +2,9 @@ package decode
 
 import (
 	"cmp"
+	"encoding/json"
+	"slices"
+	"time"
 
 	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/job"
@@ -31,4 +34,104 @@ func RevokeKey(body []byte) (keyID string, err error) {
 	var sent api.RevokeRequest
 	err = public.read("RevokeRequest", body, &sent)
 	return sent.KeyID, err
+}
+
+// Webhook reads the body of a request for a webhook. key is the Idempotency-Key header. The error is for a body that cannot
+// be read to its end. Other mistakes are left in the request's Violations, so that the use case can add its own.
+func Webhook(body []byte, key string) (req job.WebhookRequest, err error) {
+	r := newReader(public, body, Limits{})
+	defer r.done()
+	var sent api.WebhookRequest
+	if r.document("WebhookRequest", &sent); r.err != nil {
+		return req, r.result()
+	}
+	req = job.WebhookRequest{URL: sent.URL, Events: unique(sent.Events), Description: value(sent.Description),
+		ContentMode: sent.ContentMode}
+	req.IdempotencyKey, req.Hash = r.keyed(key, sent.IdempotencyKey)
+	req.Violations, req.Unlisted, req.Malformed = r.request()
+	return req, nil
+}
+
+// WebhookPatch reads the body of a change of a webhook: a JSON merge patch (RFC 7396). A webhook has no member that could be
+// removed, so null is refused. Errors and Violations are as of Webhook.
+func WebhookPatch(body []byte) (p job.WebhookPatch, err error) {
+	r := newReader(public, body, Limits{})
+	defer r.done()
+	var sent api.WebhookPatch
+	if r.document("WebhookPatch", &sent); r.err != nil {
+		return p, r.result()
+	}
+	p = job.WebhookPatch{URL: sent.URL, Events: unique(sent.Events), Description: sent.Description,
+		ContentMode: sent.ContentMode, Enabled: sent.Enabled}
+	p.Violations, p.Unlisted, p.Malformed = r.request()
+	return p, nil
+}
+
+// unique drops names that come again.
+func unique(names []string) (once []string) {
+	for _, name := range names {
+		if !slices.Contains(once, name) {
+			once = append(once, name)
+		}
+	}
+	return once
+}
+
+// Since reads the body that says from when on deliveries are meant, and with a cursor where to go on; it is nil if there is
+// none.
+func Since(body []byte) (since time.Time, cursor *string, err error) {
+	var sent api.SinceRequest
+	err = public.read("SinceRequest", body, &sent)
+	return time.Time(sent.Since), sent.Cursor, err
+}
+
+// Bulk reads the body of a client's request for a bulk operation.
+func Bulk(body []byte) (job.BulkRequest, error) {
+	return public.bulk(body, func(filter []byte) (f job.BulkFilter) {
+		_ = json.Unmarshal(filter, &f) // the schema has checked it
+		return f
+	})
+}
+
+// Bulk reads the body of an operator's request for a bulk operation. Its filter has the names of the operator API's lists.
+func (s *Schemas) Bulk(body []byte) (job.BulkRequest, error) {
+	return s.bulk(body, func(filter []byte) job.BulkFilter {
+		var sent struct {
+			job.BulkFilter
+			Kind     job.Kind
+			From, To *job.Time
+		}
+		_ = json.Unmarshal(filter, &sent) // the schema has checked it
+		sent.WorkKind, sent.CreatedAfter, sent.CreatedBefore = sent.Kind, sent.From, sent.To
+		return sent.BulkFilter
+	})
+}
+
+func (s *Schemas) bulk(body []byte, filter func([]byte) job.BulkFilter) (job.BulkRequest, error) {
+	sent := struct {
+		job.BulkRequest
+		Filter json.RawMessage
+		DryRun bool `json:"dry_run"`
+		Rate   *int
+	}{}
+	q := job.BulkRequest{Rate: job.DefaultBulkRate}
+	err := s.read("BulkRequest", body, &sent, func(r *reader) {
+		q.Action, q.DryRun, q.Override = sent.Action, sent.DryRun, sent.Override
+		if sent.Rate != nil {
+			q.Rate = *sent.Rate
+		}
+		if sent.Filter != nil {
+			q.Filter = filter(sent.Filter)
+		}
+		rest := q.Filter
+		switch rest.All = false; {
+		case q.Filter.All && rest.Names():
+			r.invalidAt("/filter/all", "All jobs are meant or those that match other members; leave one of both out.")
+		case r.fine() && !q.Filter.Names():
+			r.invalidAt("/filter", "The filter must name at least one member. To mean all of your jobs, send {\"all\": true}.")
+		case r.fine() && q.Override && q.Action != job.BulkRetry:
+			r.invalidAt("/override", "Only a retry can override.")
+		}
+	})
+	return q, err
 }

@@ -1,8 +1,14 @@
 package decode
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -83,4 +89,213 @@ func shorten(at jsontext.Pointer) string {
 		at = at.Parent()
 	}
 	return string(at)
+}
+
+// finding is a mistake that a schema found. Its sentence is made if it is listed.
+type finding struct {
+	of       *schema
+	path     []string
+	place    int // of the outermost member
+	isForm   bool
+	sentence func(path []string) string
+}
+
+// find notes a mistake in the value at the path, or in a member that it does not have.
+func (r *reader) find(of *schema, isForm bool, sentence func(path []string) string, missing ...string) {
+	if len(r.found) >= maxFound {
+		r.more++
+		return
+	}
+	f := finding{of: of, place: r.place, isForm: isForm, sentence: sentence}
+	for _, s := range r.path {
+		if s.index >= 0 {
+			s.name = strconv.Itoa(s.index)
+		}
+		f.path = append(f.path, s.name)
+	}
+	f.path = append(f.path, missing...)
+	r.found = append(r.found, f)
+}
+
+// settle records what was found: in the order of the outermost members, and below them by name.
+func (r *reader) settle() {
+	slices.SortStableFunc(r.found, func(a, b finding) int {
+		if len(a.path) == 0 || len(b.path) == 0 {
+			return len(a.path) - len(b.path)
+		}
+		return cmp.Or(a.place-b.place, slices.CompareFunc(a.path, b.path, natural))
+	})
+	var seen map[string]bool
+	for _, f := range r.found {
+		list := &r.values
+		if f.isForm {
+			list = &r.form
+		}
+		if len(f.path) > 0 && !slices.Contains(r.wrong, f.path[0]) {
+			r.wrong = append(r.wrong, f.path[0])
+		}
+		if len(*list) >= r.limit {
+			r.more++
+			continue
+		}
+		if at := pointer(r.base, f.path...); !seen[at] {
+			if seen == nil {
+				seen = map[string]bool{}
+			}
+			seen[at] = true
+			detail := f.of.Refusal
+			if detail == "" {
+				detail = f.sentence(f.path)
+			}
+			r.record(list, at, detail)
+		}
+	}
+}
+
+// natural compares names, and indexes as numbers.
+func natural(a, b string) int { return cmp.Or(len(a)-len(b), cmp.Compare(a, b)) }
+
+// absent stands for the schema of a member that is missing.
+var absent = &schema{}
+
+// checkMembers looks for what an object lacks.
+func (r *reader) checkMembers(s *schema, seen uint64, count int) {
+	for _, name := range s.Required {
+		if seen&(1<<s.Properties[name].index) == 0 {
+			r.find(absent, true, func([]string) string { return "This member is required." }, name)
+		}
+	}
+	if count < s.MinProperties {
+		r.find(s, true, func([]string) string {
+			return "The object must have at least one of " + strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", ") + "."
+		})
+	}
+}
+
+// checkName refuses a member that is not a property. The path leads to it.
+func (r *reader) checkName(s *schema, name string) {
+	switch {
+	case !s.Open:
+		r.find(s, true, func([]string) string { return r.unknown(s, name) })
+	case s.names != nil && !s.names.MatchString(name):
+		r.find(s, true, func([]string) string {
+			return "The name of an extension member must be a letter and 2 to 63 letters, digits and '_' (RFC 9457, section 3.2)."
+		})
+	}
+}
+
+func (r *reader) checkCount(s *schema, count int) {
+	switch {
+	case count < s.MinItems:
+		r.find(s, s.Malformed == "minItems", s.valueSentence)
+	case s.MaxItems > 0 && count > s.MaxItems:
+		r.find(s, s.Malformed == "maxItems", s.valueSentence)
+	}
+}
+
+func (r *reader) checkText(s *schema, raw []byte) {
+	text := string(unquoted(raw))
+	switch f := &s.form; {
+	case s.Enum != nil:
+		if !slices.Contains(s.Enum, text) {
+			r.find(s, false, func(path []string) string { return r.noSuch(s, path, text) })
+		}
+	case f.wrong != nil:
+		if wrong := f.wrong(text); wrong != "" {
+			r.find(s, false, func([]string) string { return wrong })
+		}
+	case f.fits != nil && !f.fits(text), len(text) < s.MinLength, s.MaxLength > 0 && utf8.RuneCountInString(text) > s.MaxLength:
+		r.find(s, false, s.valueSentence)
+	}
+}
+
+func (r *reader) checkNumber(s *schema, raw []byte) {
+	n, _ := strconv.ParseFloat(string(raw), 64)
+	if s.Minimum != nil && n < *s.Minimum || s.Maximum != nil && n > *s.Maximum ||
+		s.ExclusiveMinimum != nil && n <= *s.ExclusiveMinimum || s.isInteger && n != math.Trunc(n) {
+		r.find(s, false, s.valueSentence)
+	}
+}
+
+// unknown says that an object does not have a member of that name.
+func (r *reader) unknown(s *schema, name string) string {
+	var known []string
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		if kinds := s.Properties[name].kinds; kinds != "" && kinds != "n" {
+			known = append(known, name)
+		}
+	}
+	if len(known) == 0 {
+		return "This member is not known; the object must be empty."
+	}
+	return "This member is not known." + suggest(r, name, known) + " The object may have " + strings.Join(known, ", ") + "."
+}
+
+var typeNames = map[string]string{"string": "a string", "object": "an object", "array": "an array", "boolean": "true or false",
+	"integer": "a whole number", "number": "a number"}
+
+// wrongType says what kind of value there must be.
+func (r *reader) wrongType(s *schema, got jsontext.Kind) {
+	r.find(s, true, func(path []string) string {
+		if len(path) == 0 && r.base == "" {
+			return "The body must be a JSON object."
+		}
+		instead := "."
+		if got == 'n' {
+			instead = ", and not null. Leave the member out instead."
+		}
+		return "This must be " + typeNames[s.Type[0]] + instead
+	})
+}
+
+// noSuch says which values there are.
+func (r *reader) noSuch(s *schema, path []string, got string) string {
+	known := s.Enum
+	if !r.limits.TestBed {
+		known = slices.DeleteFunc(slices.Clone(known), func(v string) bool { return v == string(job.Custom) })
+	}
+	what, isElement := "value", false
+	for _, name := range slices.Backward(path) {
+		if _, err := strconv.Atoi(name); err != nil {
+			if what = strings.ReplaceAll(name, "_", " "); isElement {
+				what = strings.TrimSuffix(what, "s")
+			}
+			break
+		}
+		isElement = true
+	}
+	return "There is no such " + what + "." + suggest(r, got, known) + " It must be " + OneOf(known) + s.Note + "."
+}
+
+// suggest is DidYouMean, for so many wrong names of a body.
+func suggest(r *reader, text string, known []string) string {
+	if r.guess == 0 || len(text) > maxGuessBytes {
+		return ""
+	}
+	r.guess--
+	return DidYouMean(text, known)
+}
+
+// valueSentence says what a schema allows.
+func (s *schema) valueSentence([]string) string {
+	switch {
+	case s.Items != nil || s.MaxItems > 0:
+		return fmt.Sprintf("This must have %d to %d elements.", s.MinItems, s.MaxItems)
+	case s.allows('0'):
+		sentence := "This must be a number"
+		if s.isInteger {
+			sentence = "This must be a whole number"
+		}
+		plain := func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
+		switch {
+		case s.ExclusiveMinimum != nil:
+			return sentence + " above " + plain(*s.ExclusiveMinimum) + ", up to " + plain(*s.Maximum) + "."
+		case s.Maximum == nil:
+			return sentence + " of at least " + plain(*s.Minimum) + "."
+		}
+		return sentence + " from " + plain(*s.Minimum) + " to " + plain(*s.Maximum) + "."
+	case s.MinLength == 0:
+		return fmt.Sprintf("This must have at most %d %s.", s.MaxLength, cmp.Or(s.form.characters, "characters"))
+	}
+	return fmt.Sprintf("This must be %d to %d %s.", s.MinLength, s.MaxLength, cmp.Or(s.form.characters, "characters"))
 }

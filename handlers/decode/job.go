@@ -1,7 +1,11 @@
 package decode
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/forgerun/forgerun/handlers/api"
@@ -86,6 +90,154 @@ func (r *reader) retry(sent *api.RetryPolicy) *job.RetryPolicy {
 	case p.Strategy == job.Exponential && p.Delays[0] > p.Delays[1]:
 		r.invalidAt(r.base+"/retry/backoff",
 			fmt.Sprintf("The base must not be longer than the max, and %s is longer than %s.", p.Delays[0], p.Delays[1]))
+	}
+	return p
+}
+
+// Batch reads the body of a request for many jobs. key is the Idempotency-Key header. The error refuses the whole batch. What
+// is wrong with an item is left in the Violations of its Request, with pointers into the item. All items together have at
+// most job.MaxViolations; the others are counted.
+func Batch(body []byte, key string, limits Limits) (job.BatchRequest, error) {
+	r := newReader(public, body, limits)
+	defer r.done()
+	r.wrong = []string{"jobs"} // each item is read alone
+	var sent struct {
+		IdempotencyKey *string `json:"idempotency_key"`
+	}
+	r.document("BatchRequest", &sent)
+	b := &batchReader{reader: r, ids: map[string]bool{}}
+	for i, item := range r.items[:min(len(r.items), job.MaxBatchItems)] {
+		if b.err == nil {
+			b.readItem(i, item)
+		}
+	}
+	if n := len(r.items); r.items != nil && (n == 0 || n > job.MaxBatchItems && b.err == nil) {
+		b.malformedAt("/jobs", fmt.Sprintf("A batch has 1 to %d jobs.", job.MaxBatchItems))
+	}
+	b.req.IdempotencyKey, b.req.Hash = r.keyed(key, sent.IdempotencyKey)
+	return b.req, r.result()
+}
+
+// batchReader reads the items of a batch.
+type batchReader struct {
+	*reader
+	req      job.BatchRequest
+	ids      map[string]bool // item ids so far
+	reported int             // violations of items so far
+}
+
+func (b *batchReader) readItem(i int, item []byte) {
+	at := "/jobs/" + strconv.Itoa(i)
+	if item[0] != '{' {
+		b.malformedAt(at, "This must be an object.")
+		return
+	}
+	r := newReader(public, item, b.limits)
+	defer r.done()
+	r.base, r.limit, r.guess, r.named, r.listed = at, job.MaxViolations-b.reported, b.guess, b.named, b.listed
+	var sent struct {
+		api.JobRequestMembers
+		ItemID *string `json:"item_id"`
+	}
+	r.document("BatchItemRequest", &sent)
+	if b.guess, b.named, b.listed = r.guess, r.named, r.listed; b.named > maxAllMembers || b.listed > maxElements {
+		b.add(&r.findings)
+		b.err = r.err
+		return
+	}
+	req := r.job(&sent.JobRequestMembers)
+	req.Violations = r.all()
+	req.Violations = req.Violations[:min(r.limit, len(req.Violations))]
+	req.Malformed = len(r.form) > 0
+	b.req.Unlisted += r.count() - len(req.Violations)
+	b.reported += len(req.Violations)
+	for n := range req.Violations {
+		req.Violations[n].Pointer = strings.TrimPrefix(req.Violations[n].Pointer, at)
+	}
+	id := cmp.Or(value(sent.ItemID), strconv.Itoa(i))
+	if b.ids[id] {
+		if sent.ItemID != nil {
+			at += "/item_id"
+		}
+		b.malformedAt(at, "An item before has the same id. An item without one has its index, from 0, as its id.")
+	}
+	b.ids[id] = true
+	b.req.Items = append(b.req.Items, job.ItemRequest{ItemID: id, Request: req})
+}
+
+// sentSchedule has the members of a schedule and of a change of one.
+type sentSchedule struct {
+	api.SchedulePatch
+	Paused bool `json:"paused"`
+}
+
+// Schedule reads the body of a request for a schedule. The error is for a body that cannot be read to its end. Other mistakes
+// are left in the request's Violations.
+func Schedule(body []byte, limits Limits) (job.ScheduleRequest, error) {
+	r := newReader(public, body, limits)
+	defer r.done()
+	var sent sentSchedule
+	if r.document("ScheduleRequest", &sent); r.err != nil {
+		return job.ScheduleRequest{}, r.result()
+	}
+	p := r.schedule(&sent)
+	req := job.ScheduleRequest{Schedule: job.Schedule{Overlap: job.OverlapAllow, CatchUp: job.CatchUpNone,
+		CatchUpMax: job.DefaultCatchUp, Paused: sent.Paused}}
+	p.Apply(&req.Schedule)
+	if p.Job != nil {
+		req.Job, req.Warnings = *p.Job, p.Job.Warnings
+	}
+	req.Violations, req.Unlisted, req.Malformed = r.request()
+	return req, nil
+}
+
+// SchedulePatch reads the body of a change of a schedule: a JSON merge patch (RFC 7396), in which null removes what a
+// schedule need not have.
+func SchedulePatch(body []byte, limits Limits) (p job.SchedulePatch, err error) {
+	r := newReader(public, body, limits)
+	defer r.done()
+	var sent sentSchedule
+	if r.document("SchedulePatch", &sent); r.err != nil {
+		return p, r.result()
+	}
+	p = r.schedule(&sent)
+	removed(r, "name", &p.Name)
+	removed(r, "cron", &p.Cron)
+	removed(r, "time_zone", &p.TimeZone)
+	removed(r, "interval", &p.Interval)
+	removed(r, "jitter", &p.Jitter)
+	removed(r, "start_at", &p.StartAt)
+	removed(r, "end_at", &p.EndAt)
+	p.Times = p.Cron != nil || p.TimeZone != nil || p.Interval != nil || p.Jitter != nil || p.StartAt != nil || p.EndAt != nil
+	p.Violations, p.Unlisted, p.Malformed = r.request()
+	return p, nil
+}
+
+// removed sets a member that the body has, but without a value.
+func removed[T any](r *reader, name string, to **T) {
+	if *to == nil && slices.ContainsFunc(r.outer, func(m member) bool { return m.name == name }) {
+		*to = new(T)
+	}
+}
+
+// schedule returns what the body says about a schedule.
+func (r *reader) schedule(sent *sentSchedule) job.SchedulePatch {
+	p := job.SchedulePatch{Name: sent.Name, Cron: sent.Cron, TimeZone: sent.TimeZone, Interval: sent.Interval,
+		Jitter: sent.Jitter, Overlap: sent.Overlap, CatchUp: sent.CatchUp, CatchUpMax: sent.CatchUpMax}
+	if at := (*time.Time)(sent.StartAt); at != nil {
+		p.StartAt = &at
+	}
+	if at := (*time.Time)(sent.EndAt); at != nil {
+		p.EndAt = &at
+	}
+	if sent.Job != nil {
+		r.base = "/job"
+		req := r.job(sent.Job)
+		r.base = ""
+		for i := range req.Warnings {
+			req.Warnings[i].Pointer = "/job" + req.Warnings[i].Pointer
+		}
+		p.Job = &req
 	}
 	return p
 }

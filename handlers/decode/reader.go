@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"sync"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -61,6 +60,7 @@ type reader struct {
 	input   bytes.Buffer // read by json
 	body    []byte
 	outer   []member  // of the outermost object
+	items   [][]byte  // of an array that is not checked
 	path    []step    // to the value that a schema checks
 	found   []finding // by schemas
 	place   int       // of the outermost member that is read
@@ -84,15 +84,15 @@ type step struct {
 	index int // -1: a member
 }
 
-var readers = sync.Pool{New: func() any {
-	r := &reader{json: new(jsontext.Decoder)}
-	r.types = r.unmarshalers()
-	return r
-}}
+var readers sync.Pool
 
 // newReader returns a reader of a body. done makes it free for the next body.
 func newReader(s *Schemas, body []byte, limits Limits) *reader {
-	r := readers.Get().(*reader)
+	r, _ := readers.Get().(*reader)
+	if r == nil {
+		r = &reader{json: new(jsontext.Decoder)}
+		r.types = r.unmarshalers()
+	}
 	r.reset(body)
 	r.schemas, r.limits, r.guess, r.limit = s, limits, maxGuesses, job.MaxViolations
 	return r
@@ -141,7 +141,7 @@ func (r *reader) document(schema string, v any) {
 	}
 	text := r.body
 	if r.settle(); len(r.wrong) > 0 {
-		text = r.without(r.wrong)
+		text = r.without(r.wrong...)
 	}
 	r.begin(text, jsontext.AllowDuplicateNames(true)) // there are none
 	err := jsonv2.UnmarshalDecode(r.json, v, jsonv2.WithUnmarshalers(r.types), jsonv2.MatchCaseInsensitiveNames(true))
@@ -150,9 +150,12 @@ func (r *reader) document(schema string, v any) {
 	}
 }
 
-// without writes the outermost object again without some members.
-func (r *reader) without(names []string) []byte {
-	text := []byte{'{'}
+// without returns a copy of the outermost object, without some members.
+func (r *reader) without(names ...string) []byte {
+	if !slices.ContainsFunc(r.outer, func(m member) bool { return slices.Contains(names, m.name) }) {
+		return bytes.Clone(r.body)
+	}
+	text := append(make([]byte, 0, len(r.body)), '{')
 	for _, m := range r.outer {
 		if !slices.Contains(names, m.name) {
 			text, _ = jsontext.AppendQuote(text, m.name)
@@ -169,12 +172,16 @@ func (r *reader) value(s *schema) {
 		r.wrongType(s, kind)
 		s = nil
 	}
-	if kind == '{' && (s == nil || !s.Raw) {
-		r.object(s)
+	isRaw := s != nil && s.Raw
+	switch {
+	case kind == '[' && isRaw:
+		r.elements()
 		return
-	}
-	if kind == '[' && (s == nil || !s.Raw) {
+	case kind == '[':
 		r.array(s)
+		return
+	case kind == '{' && !isRaw:
+		r.object(s)
 		return
 	}
 	raw := r.scalar()
@@ -246,6 +253,17 @@ func (r *reader) member(s *schema, text []byte, outer bool) (bit uint64) {
 	return bit
 }
 
+// elements keeps the elements of an array for other readers.
+func (r *reader) elements() {
+	r.items = [][]byte{}
+	for r.token(); r.err == nil && r.json.PeekKind() != ']'; {
+		if item := r.scalar(); len(r.items) <= job.MaxBatchItems {
+			r.items = append(r.items, item)
+		}
+	}
+	r.token()
+}
+
 func (r *reader) array(s *schema) {
 	var items *schema
 	if s != nil {
@@ -315,34 +333,4 @@ func (r *reader) stop(err error) {
 	default:
 		r.fail("", "The JSON text cannot be read.")
 	}
-}
-
-// unquoted returns the text of a JSON string, without a copy if possible.
-func unquoted(raw []byte) []byte {
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return raw[1 : len(raw)-1]
-	}
-	text, _ := jsontext.AppendUnquote(nil, raw) // valid: the decoder has read it
-	return text
-}
-
-// hasNUL reports whether a JSON string has an escaped NUL; JSON allows no other. Storage refuses it in text.
-func hasNUL(raw []byte) bool {
-	return bytes.Contains(raw, []byte(`\u0000`)) && bytes.IndexByte(unquoted(raw), 0) >= 0
-}
-
-// isBounded reports whether float64 can hold a number, at least nearly; then the database can.
-func isBounded(raw []byte) bool {
-	if len(raw) > maxNumberBytes {
-		return false
-	}
-	e := bytes.IndexAny(raw, "eE")
-	if e < 0 {
-		return true
-	}
-	if exponent, err := strconv.Atoi(string(raw[e+1:])); err != nil || exponent < minExponent {
-		return false
-	}
-	_, err := strconv.ParseFloat(string(raw), 64)
-	return err == nil
 }

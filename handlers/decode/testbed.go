@@ -2,10 +2,14 @@ package decode
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/job"
@@ -115,4 +119,101 @@ func (r *reader) fixture(at string, sent *sentFixture) testbed.Fixture {
 		r.invalidAt(at+"/problem/retryAfter", "Only a failure that is retryable has a retryAfter.")
 	}
 	return f
+}
+
+// Faults is a decoded request for a client's rules. With a profile, its rules come after the others.
+type Faults struct {
+	Profile fault.Profile
+	Seed    int64
+	Rules   []fault.Rule
+}
+
+// FaultRules reads the body of a request for rules: an array of them, or an object with a profile, a seed and rules.
+// Operations are those that a rule may name.
+func FaultRules(body []byte, operations []string) (Faults, error) {
+	r := newReader(public, body, Limits{})
+	defer r.done()
+	f := Faults{Seed: 1}
+	var sent struct {
+		Profile fault.Profile
+		Seed    *int64
+		Rules   []json.RawMessage
+	}
+	at := "/rules"
+	if r.json.PeekKind() == '[' {
+		at = ""
+		r.document("FaultRules", &sent.Rules)
+	} else {
+		r.document("FaultProfile", &sent)
+	}
+	if f.Profile = sent.Profile; sent.Seed != nil {
+		f.Seed = *sent.Seed
+	}
+	operations = append(slices.Clip(operations), fault.Delivery)
+	for i, text := range sent.Rules {
+		f.Rules = append(f.Rules, r.faultRule(at+"/"+strconv.Itoa(i), text, operations))
+	}
+	return f, r.result()
+}
+
+// Fault reads the one effect that a header asks for.
+func Fault(header []byte) (fault.Effect, error) {
+	var rule fault.Rule
+	err := public.read("FaultEffect", header, &rule.Effect, func(r *reader) {
+		if r.fine() {
+			r.checkRule("", "", &rule)
+		}
+	})
+	return rule.Effect, err
+}
+
+// faultRule reads a rule that its schema has checked.
+func (r *reader) faultRule(at string, text []byte, operations []string) (rule fault.Rule) {
+	_ = jsonv2.Unmarshal(text, &rule, jsonv2.WithUnmarshalers(r.types)) // the schema has checked it
+	switch m := &rule.Match; {
+	case len(text) > fault.MaxRuleBytes:
+		r.malformedAt(at, fmt.Sprintf("A rule may take %d bytes at most.", fault.MaxRuleBytes))
+	case m.Operation != "" && !slices.Contains(operations, m.Operation):
+		r.invalidAt(at+"/match/operation",
+			"There is no such operation."+suggest(r, m.Operation, operations)+" It must be "+OneOf(operations)+".")
+	case m.From != nil && m.Until != nil && !time.Time(*m.From).Before(time.Time(*m.Until)):
+		r.invalidAt(at+"/match/until", "This must be after from.")
+	default:
+		r.checkRule(at, at+"/effect", &rule)
+	}
+	return rule
+}
+
+// checkRule refuses what contradicts itself, and what is not for the operation.
+func (r *reader) checkRule(at, effect string, rule *fault.Rule) {
+	e := &rule.Effect
+	_, known := testbed.CodeOf(e.Status)
+	isDelivery := rule.Match.Operation == fault.Delivery
+	answers := e.Status != 0 || e.Code != "" || e.HTML || e.Moved != 0
+	wrong, _ := errors.AsType[*fault.Wrong](rule.Check())
+	switch {
+	case isDelivery && !e.ForDeliveries() && *e != fault.Effect{}:
+		r.invalidAt(effect, "For deliveries there are drop, repeat, tamper, rotated_secret, padding, delay, extensions and job_status.")
+	case wrong != nil:
+		pointer := wrong.Pointer
+		if below, ok := strings.CutPrefix(pointer, "/effect"); ok {
+			at, pointer = effect, below
+		}
+		r.invalidAt(at+pointer, strings.ToUpper(wrong.Detail[:1])+wrong.Detail[1:]+".")
+	case e.Drop && (*e != fault.Effect{Drop: true, Delay: e.Delay}):
+		r.invalidAt(effect+"/drop", "A delivery that is not sent has no other effect than delay.")
+	case isDelivery && !e.Drop && time.Duration(e.Delay) > fault.MaxDeliveryDelay:
+		r.invalidAt(effect+"/delay", "A delivery may wait "+fault.MaxDeliveryDelay.String()+" at most. With drop it may be longer.")
+	case isDelivery:
+	case e.Status != 0 && e.Code != "" && e.Status != job.Code(e.Code).Spec().Status:
+		r.invalidAt(effect+"/status", "The code has another status; leave one of both out.")
+	case e.Status != 0 && !e.HTML && !known:
+		r.invalidAt(effect+"/status", "The contract has no error with this status. With html it may be any from 400 to 599.")
+	case e.HTML && e.Code != "":
+		r.invalidAt(effect+"/html", "A proxy's page has no code; leave one of both out.")
+	case e.Moved != 0 && (e.Status != 0 || e.Code != "" || e.HTML):
+		r.invalidAt(effect+"/moved", "A redirection has its own status; leave one of both out.")
+	case e.Unanswered() && (answers || e.SlowBytes > 0 || e.RetryAfter != nil || e.RetryAfterAs != ""):
+		r.invalidAt(effect+"/close", "A request that is not answered has no such answer.")
+	}
 }

@@ -1,0 +1,244 @@
+package decode
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"mime"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/forgerun/forgerun/internal/timetable"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/verdict"
+)
+
+// check says what is wrong with a text, "" if nothing.
+type check func(text string) string
+
+// unless makes a check of texts that must satisfy valid.
+func unless(valid func(string) bool, wrong string) check {
+	return func(text string) string {
+		if valid(text) {
+			return ""
+		}
+		return wrong
+	}
+}
+
+// form is what a text must be. wrong says what is wrong with it; without wrong, the text has so many of certain characters.
+type form struct {
+	wrong      check
+	fits       func(string) bool
+	characters string
+}
+
+// forms are those of formats and of patterns.
+var forms = map[string]form{
+	"date-time": {wrong: unless(func(s string) bool { _, err := job.ParseTime(s); return err == nil }, "This must be "+TimeForm+".")},
+	"uuid": {wrong: unless(func(s string) bool { id, err := job.ParseID(s); return err == nil && !id.IsZero() },
+		"This must be an id, such as 0190a1b2-c3d4-7000-8000-000000000b01.")},
+	"uri":        {wrong: unless(validType, "This must be a URI, such as https://example.com/problems/out-of-stock.")},
+	"media-type": {wrong: unless(validMedia, "This must be a media type of at most 127 characters, such as text/plain; charset=utf-8.")},
+	"cron": {wrong: unless(func(s string) bool { _, err := timetable.ParseCron(s); return err == nil },
+		"This must be a cron expression of five fields (minute, hour, day of the month, month, day of the week), or six with seconds "+
+			`before them, such as "30 4 * * MON-FRI". The time zone is a member of its own, and names such as @daily are not known.`)},
+	"time-zone": {wrong: unless(func(s string) bool { _, err := timetable.Zone(s); return err == nil && s != "" },
+		"This must be a time zone of the IANA database, such as Europe/Berlin or UTC.")},
+	`^[!-~]([ -~]{0,198}[!-~])?$`:                            {wrong: unless(verdict.ValidLabel, labelForm)},
+	`^[Hh][Tt][Tt][Pp][Ss]?://[^\s\\#/?@]+([/?][^\s\\#]*)?$`: {wrong: checkURL},
+	"^[A-Za-z0-9._-]+$":                                      {fits: func(s string) bool { return isWord(s, math.MaxInt) }, characters: strings.TrimSuffix(wordForm, ".")},
+	"^[!-~]+$":                                               {fits: func(s string) bool { return isASCII(s, '!') }, characters: "visible ASCII characters"},
+	"^[ -~]+$":                                               {fits: func(s string) bool { return isASCII(s, ' ') }, characters: "printable ASCII characters"},
+	`^[^\x00-\x1f\x7f-\x9f]*$`:                               {fits: func(s string) bool { return isLine(s, math.MaxInt) }, characters: "characters in one line"},
+}
+
+// form returns what the texts of a schema must be.
+func (s *schema) textForm() form {
+	if s.Longest != "" {
+		return form{wrong: s.duration()}
+	}
+	name := cmp.Or(s.Format, s.Pattern)
+	if f, known := forms[name]; known || name == "" {
+		return f
+	}
+	panic("no check of texts for " + name) // tests read all schemas
+}
+
+// duration returns a check of durations as Go writes them.
+func (s *schema) duration() check {
+	const maxText = 64 // characters
+	least, _ := time.ParseDuration(cmp.Or(s.Shortest, "0s"))
+	most, _ := time.ParseDuration(s.Longest)
+	step, _ := time.ParseDuration(cmp.Or(s.Step, "1ns"))
+	steps := map[bool]string{true: "in whole milliseconds "}[step == time.Millisecond]
+	return unless(func(s string) bool {
+		d, err := time.ParseDuration(s)
+		return err == nil && utf8.RuneCountInString(s) <= maxText && least <= d && d <= most && d%step == 0
+	}, fmt.Sprintf(`This must be a duration %sfrom "%s" to "%s", such as "200ms", "1.5s" or "1m30s".`, steps, cmp.Or(s.Shortest, "0s"),
+		s.Longest))
+}
+
+const maxKeyBytes = 255
+
+// MaxCorrelationBytes is the length of a correlation id (draft section 9.2).
+const MaxCorrelationBytes = 256
+
+// What values must be, in words.
+const (
+	KeyForm         = "1 to 255 visible ASCII characters."
+	TimeForm        = "a time in RFC 3339 in UTC, such as 2030-01-31T12:00:00Z"
+	CorrelationForm = "1 to 256 " + wordForm
+	wordForm        = "characters of A-Z, a-z, 0-9, '.', '-' and '_'."
+)
+
+// ValidKey reports whether an idempotency key has KeyForm.
+func ValidKey(key string) bool {
+	return 0 < len(key) && len(key) <= maxKeyBytes && isASCII(key, '!')
+}
+
+// isASCII reports whether s has printable ASCII only, from a character on.
+func isASCII(s string, from byte) bool {
+	for i := range len(s) {
+		if s[i] < from || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// ValidCorrelation reports whether s is a correlation id.
+func ValidCorrelation(s string) bool { return isWord(s, MaxCorrelationBytes) }
+
+// isWord reports whether s has 1 to limit characters, as wordForm names them.
+func isWord(s string, limit int) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return 0 < len(s) && len(s) <= limit
+}
+
+// isLine reports whether s has at most so many characters, none of which breaks a line or is invisible.
+func isLine(s string, most int) bool {
+	const replaced = 3 // bytes of U+FFFD, so that nothing is cut
+	return utf8.RuneCountInString(s) <= most && job.PlainText(s, replaced*len(s)) == s
+}
+
+// OneOf lists the values that are allowed.
+func OneOf[T ~string](values []T) string {
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = string(v)
+	}
+	return "one of " + strings.Join(all, ", ")
+}
+
+func validType(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && u.IsAbs() && isLine(s, job.MaxPlannedText) && !strings.ContainsFunc(s, unicode.IsSpace)
+}
+
+func validMedia(s string) bool {
+	const most = 127
+	media, _, err := mime.ParseMediaType(s)
+	return err == nil && len(s) <= most && isASCII(s, ' ') && strings.Count(media, "/") == 1 && !strings.HasPrefix(media, "/") &&
+		!strings.HasSuffix(media, "/") && !strings.Contains(media, "*")
+}
+
+// checkURL says what is wrong with the URL of a callback or webhook, "" for nothing. Which
+// addresses may be called is checked when they are dialled.
+func checkURL(text string) string {
+	const most = 2048
+	if n := utf8.RuneCountInString(text); n > most {
+		return fmt.Sprintf("The URL may have at most %d characters and has %d.", most, n)
+	}
+	if strings.ContainsFunc(text, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) || c == '\\' }) {
+		return "The URL must not have spaces, control characters or backslashes."
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return "This must be an absolute URL, such as https://example.com/done."
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "The URL must be absolute and begin with http:// or https://, such as https://example.com/done."
+	case u.Hostname() == "" || !validPort(u):
+		return "The URL must have a host, and may have a port from 1 to 65535."
+	case u.User != nil:
+		return "The URL must not have a user or password."
+	case strings.Contains(text, "#"):
+		return "The URL must not have a fragment."
+	case brokenEscape.MatchString(text):
+		return "A % in the URL must be followed by two hexadecimal digits; write %25 for the sign itself."
+	}
+	return ""
+}
+
+// brokenEscape is a % that begins no percent-encoding (RFC 3986, section 2.1).
+var brokenEscape = regexp.MustCompile(`%([^0-9A-Fa-f]|.?$|[0-9A-Fa-f][^0-9A-Fa-f])`)
+
+func validPort(u *url.URL) bool {
+	if u.Port() == "" {
+		return !strings.HasSuffix(u.Host, ":")
+	}
+	port, err := strconv.Atoi(u.Port())
+	return err == nil && 0 < port && port < 65_536
+}
+
+// maxGuessBytes bounds the names for which a suggestion is looked for: no name of the API is longer.
+const maxGuessBytes = 40
+
+// Nearest returns the known name that was probably meant, "" if none is near. Case does not count, and - counts as _.
+func Nearest[T ~string](text string, known []T) (nearest T) {
+	if text == "" || len(text) > maxGuessBytes {
+		return nearest
+	}
+	fold := func(s string) string { return strings.ReplaceAll(strings.ToLower(s), "-", "_") }
+	least := 1 + min(3, (len(text)+1)/3) // edits, one more than may be
+	for _, name := range known {
+		if n := distance(fold(text), fold(string(name)), least); n < least {
+			nearest, least = name, n
+		}
+	}
+	return nearest
+}
+
+// DidYouMean asks for the nearest name, after a space; it is empty if there is none.
+func DidYouMean[T ~string](text string, known []T) string {
+	if name := Nearest(text, known); name != "" {
+		return " Did you mean " + string(name) + "?"
+	}
+	return ""
+}
+
+// distance counts the bytes to insert, delete, replace or swap with their neighbour that make b of a. Names whose lengths
+// differ too much have the distance limit.
+func distance(a, b string, limit int) int {
+	if len(a)-len(b) >= limit || len(b)-len(a) >= limit || max(len(a), len(b)) > maxGuessBytes {
+		return limit
+	}
+	var edits [maxGuessBytes + 1][maxGuessBytes + 1]int8 // for the first i and j bytes
+	for i := range int8(len(a) + 1) {
+		for j := range int8(len(b) + 1) {
+			if edits[i][j] = max(i, j); min(i, j) == 0 {
+				continue
+			}
+			edits[i][j] = 1 + min(edits[i-1][j], edits[i][j-1], edits[i-1][j-1])
+			if a[i-1] == b[j-1] {
+				edits[i][j] = min(edits[i][j], edits[i-1][j-1])
+			}
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				edits[i][j] = min(edits[i][j], 1+edits[i-2][j-2])
+			}
+		}
+	}
+	return int(edits[len(a)][len(b)])
+}

@@ -1,0 +1,134 @@
+package decode
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// unmarshalers read what the types of requests have, and JSON of the client's own within its limit.
+func (r *reader) unmarshalers() *jsonv2.Unmarshalers {
+	return jsonv2.JoinUnmarshalers(
+		jsonv2.UnmarshalFromFunc(whole[int]), jsonv2.UnmarshalFromFunc(whole[int64]),
+		jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v *time.Duration) error {
+			raw, err := d.ReadValue()
+			if err == nil && raw.Kind() == '"' {
+				*v, err = time.ParseDuration(string(unquoted(raw)))
+			}
+			return err
+		}),
+		jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v *json.RawMessage) error {
+			raw, err := d.ReadValue()
+			switch {
+			case err != nil || raw.Kind() == 'n':
+			case r.limits.MaxPayload > 0 && len(raw) > r.limits.MaxPayload:
+				r.invalidAt(r.base+string(d.StackPointer()),
+					fmt.Sprintf("This may have at most %d bytes and has %d.", r.limits.MaxPayload, len(raw)))
+			default:
+				*v = json.RawMessage(raw.Clone())
+			}
+			return err
+		}),
+		jsonv2.UnmarshalFromFunc(func(d *jsontext.Decoder, v *job.PlannedProblem) error {
+			raw, err := d.ReadValue()
+			if err == nil && raw.Kind() == '{' {
+				*v = r.plannedProblem(r.base+string(d.StackPointer()), raw)
+			}
+			return err
+		}),
+	)
+}
+
+// whole reads integers, also in forms such as 1.0 and 1e2.
+func whole[T int | int64](d *jsontext.Decoder, v *T) error {
+	raw, err := d.ReadValue()
+	if err != nil || raw.Kind() == 'n' {
+		return err
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err == nil {
+		*v = T(n)
+		return nil
+	}
+	f, err := strconv.ParseFloat(string(raw), 64)
+	*v = T(f)
+	return err
+}
+
+// keyName is the name of the idempotency key, which is not part of the canonical form.
+const keyName = "idempotency_key"
+
+// keyed returns the idempotency key, from the body or the header, and the hash of the body's other members if there is a
+// key: the SHA-256 of their canonical form.
+func (r *reader) keyed(header string, sent *string) (key string, hash [32]byte) {
+	if sent != nil && header != "" && *sent != header {
+		r.invalidAt("/"+keyName, "This must be the key of the Idempotency-Key header, or be left out.")
+	}
+	if key = cmp.Or(value(sent), header); key != "" && r.fine() { // else it is refused, whatever the key
+		hash = sha256.Sum256(canonical(r.without(keyName)))
+	}
+	return key, hash
+}
+
+// orEmpty returns {} for a body that may be missing.
+func orEmpty(body []byte) []byte {
+	if len(body) == 0 {
+		return []byte("{}")
+	}
+	return body
+}
+
+// Canonical returns a copy of a body in canonical form: members sorted, white space and string escapes normalised, numbers as
+// they were written. It is {} for an empty body, and the body itself if that is not JSON or far too long to be accepted.
+func Canonical(body []byte) []byte {
+	body = bytes.Clone(orEmpty(body))
+	if len(body) > maxCanonical {
+		return body
+	}
+	return canonical(body)
+}
+
+// canonical changes a text.
+func canonical(text jsontext.Value) []byte {
+	_ = text.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
+	return text
+}
+
+// unquoted returns the text of a JSON string, without a copy if possible.
+func unquoted(raw []byte) []byte {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return raw[1 : len(raw)-1]
+	}
+	text, _ := jsontext.AppendUnquote(nil, raw) // valid: the decoder has read it
+	return text
+}
+
+// hasNUL reports whether a JSON string has an escaped NUL; JSON allows no other. Storage refuses it in text.
+func hasNUL(raw []byte) bool {
+	return bytes.Contains(raw, []byte(`\u0000`)) && bytes.IndexByte(unquoted(raw), 0) >= 0
+}
+
+// isBounded reports whether float64 can hold a number, at least nearly; then the database can.
+func isBounded(raw []byte) bool {
+	if len(raw) > maxNumberBytes {
+		return false
+	}
+	e := bytes.IndexAny(raw, "eE")
+	if e < 0 {
+		return true
+	}
+	if exponent, err := strconv.Atoi(string(raw[e+1:])); err != nil || exponent < minExponent {
+		return false
+	}
+	_, err := strconv.ParseFloat(string(raw), 64)
+	return err == nil
+}
