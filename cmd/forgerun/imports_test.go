@@ -95,7 +95,7 @@ var mayImport = []packageRule{
 	{"handlers/api", []string{"job", "job/view"}},
 	{"handlers/conn", []string{"internal/telemetry"}},
 	{"handlers/cors", []string{"internal/localhosts", "handlers/docs test"}},
-	{"handlers/decode", []string{"handlers/api", "handlers/docs", "internal/timetable", "job", "job/testbed", "verdict", "verdict/fault"}},
+	{"handlers/decode", []string{"handlers/api", "internal/timetable", "job", "job/testbed", "verdict", "verdict/fault"}},
 	{"handlers/disturb", []string{"handlers/stream", "job/testbed", "verdict", "verdict/fault", "verdict/wire"}},
 	{"handlers/docs", []string{"handlers/problem", "job"}},
 	{"handlers/operator", append(resource, "handlers/bulk", "handlers/conn", "handlers/problem",
@@ -206,7 +206,7 @@ var onlyIn = []struct {
 	{"github.com/chromedp", []string{"internal/testkit/browser", "internal/simulator/report test", "cmd/... test"}},
 	{"github.com/ulikunitz/xz", []string{"internal/stack"}},
 	{"github.com/compose-spec", []string{"monitoring test"}},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "handlers/decode", "verdict/api test", "handlers test", "job test",
+	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "verdict/api test", "handlers test", "job test",
 		"webhook test", "internal/simulator/scenario", "cmd/... test"}},
 }
 

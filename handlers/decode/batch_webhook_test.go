@@ -108,24 +108,15 @@ func subscribed(events string) string { return `{"url":"https://example.com","ev
 // the given pointers, in this order.
 var badWebhooks = map[job.Code]map[string]string{
 	job.CodeMalformed: {
-		` `: "", `[]`: "", `null`: "", `{"url":"https://example.com"`: "", `{"events":["job.`: "", `{"events":["*"`: "",
-		subscribed(`["*",]`): "/events", hook("") + "{}": "", `{}`: "/url /events", `{"url":null,"events":null}`: "/url /events",
+		`{"events":["job.`: "", `{}`: "/url /events",
 		`{"url":1,"events":"*","description":[],"content_mode":true,"idempotency_key":{}}`: "/url /events /description /content_mode " +
 			"/idempotency_key",
-		subscribed(`[1,null,"*",["*"],{"a":"*"},true]`):     "/events/0 /events/1 /events/3 /events/4 /events/5",
-		hook(`,"secret":"whsec_x","enabled":true,"a/b~":1`): "/secret /enabled /a~1b~0", hook(`,"url":"https://example.com"`): "/url",
-		hook(`,"description":"a\u0000"`): "/description", subscribed(`["\u0000"]`): "/events/0",
-		hook(",\"description\":\"\xff\""):           "/description",
-		`{"events":` + strings.Repeat("[", 500_000): "/events" + strings.Repeat("/0", 63),
-		`{"url":"ftp://a","events":["x"],"z":1}`:    "/z /url /events/0",
+		subscribed(`[1,null,"*",["*"],{"a":"*"},true]`): "/events/0 /events/1 /events/3 /events/4 /events/5",
+		`{"url":"ftp://a","events":["x"],"z":1}`:        "/z /url /events/0",
 	},
 	job.CodeValidationFailed: {
-		subscribed(`[]`): "/events", subscribed(many(21, `"job.failed"`)): "/events",
-		subscribed(`["","job","JOB.FAILED","job.progress","job.*.x","webhook.*"," *"]`): "/events/0 /events/1 /events/2 /events/3 /events/4 " +
-			"/events/5 /events/6",
-		hook(`,"description":"` + strings.Repeat("ä", 257) + `"`): "/description", hook(`,"content_mode":"Binary"`): "/content_mode",
-		hook(`,"content_mode":""`): "/content_mode", hook(`,"idempotency_key":""`): "/idempotency_key", `{"url":"","events":["*"]}`: "/url",
-		`{"url":"https://u:p@example.com","events":["*"]}`:                             "/url",
+		subscribed(many(21, `"job.failed"`)):                                           "/events",
+		subscribed(`["","job","JOB.FAILED","job.progress","*"," *"]`):                  "/events/0 /events/1 /events/2 /events/3 /events/5",
 		`{"url":"https://example.com/` + long + long + long[:29] + `","events":["*"]}`: "/url",
 		`{"url":"x","events":["x","*"],"description":"` + long[:257] + `","content_mode":"x","idempotency_key":"ä"}`: "/url /events/0 " +
 			"/description /content_mode /idempotency_key",
@@ -142,24 +133,4 @@ func TestBadWebhooks(t *testing.T) {
 	}
 	r, err := Webhook([]byte(hook(`,"idempotency_key":"a"`)), "b")
 	require.Equal(t, "/idempotency_key", refusedAt(t, job.CodeValidationFailed, err, r.Malformed, r.Violations))
-}
-
-func TestGoodWebhooks(t *testing.T) {
-	t.Parallel()
-	var quoted []string
-	for _, name := range append([]string{"*", "job.*"}, job.SubscribableEvents...) {
-		quoted = append(quoted, `"`+name+`"`)
-	}
-	for _, body := range []string{
-		subscribed(`[` + strings.Join(quoted, ",") + `]`), subscribed(many(20, `"*"`)),
-		hook(`,"description":"` + strings.Repeat("ä", 256) + `","content_mode":"binary"`),
-		`{"url":"http://localhost:1/` + long + long + long[:29] + `","events":["webhook.test"]}`,
-		hook(`,"description":null,"content_mode":null,"idempotency_key":null`),
-	} {
-		r, err := Webhook([]byte(body), "")
-		require.NoError(t, err)
-		require.Empty(t, r.Violations, body)
-		require.NotEmpty(t, r.Events)
-		require.NotEmpty(t, r.URL)
-	}
 }

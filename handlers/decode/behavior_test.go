@@ -51,50 +51,22 @@ func TestBehaviorIsRead(t *testing.T) {
 
 func TestBadBehaviors(t *testing.T) {
 	t.Parallel()
-	const max = "9007199254740992"
 	for text, at := range map[string]string{
-		`1`: "", `[]`: "", `{"x":1}`: "/x", `{"Duration":"1s"}`: "/Duration",
-		`{"seed":-1}`: "/seed", `{"seed":` + max + `}`: "/seed", `{"seed":1.5}`: "/seed", `{"seed":"1"}`: "/seed",
-		`{"duration":1}`: "/duration", `{"duration":"1"}`: "/duration", `{"duration":"-1s"}`: "/duration", `{"duration":"25h"}`: "/duration",
-		`{"duration":""}`: "/duration", `{"duration":"1 s"}`: "/duration", `{"jitter":"1d"}`: "/jitter",
-		`{"duration":"` + strings.Repeat("0", 63) + `1s"}`: "/duration",
-		`{"steps":0}`: "/steps", `{"steps":101}`: "/steps", `{"cpu":1.1}`: "/cpu", `{"cpu":-0.1}`: "/cpu", `{"cpu":"1"}`: "/cpu",
-		`{"memory_bytes":67108865}`: "/memory_bytes", `{"memory_bytes":-1}`: "/memory_bytes", `{"io_bytes":41943041}`: "/io_bytes",
-		`{"failures":{}}`: "/failures", `{"failures":[1]}`: "/failures/0", `{"failures":[{}]}`: "/failures/0/attempts",
-		`{"failures":[{"attempts":[]}]}`: "/failures/0/attempts", `{"failures":[{"attempts":1}]}`: "/failures/0/attempts",
-		`{"failures":[{"attempts":[0]}]}`: "/failures/0/attempts/0", `{"failures":[{"attempts":[1,102]}]}`: "/failures/0/attempts/1",
-		`{"failures":[{"attempts":[1],"after":"x"}]}`: "/failures/0/after", `{"failures":[{"attempts":[1],"when":"x"}]}`: "/failures/0/when",
-		`{"failures":[` + strings.Repeat(`{"attempts":[1]},`, 16) + `{"attempts":[1]}]}`: "/failures",
-		problemOf(`"type":"x"`): problemAt + "/type", problemOf(`"type":"http://a b"`): problemAt + "/type",
-		problemOf(`"title":""`): problemAt + "/title", problemOf(`"title":"a\nb"`): problemAt + "/title",
-		problemOf(`"detail":"\n"`):                                problemAt + "/detail",
-		problemOf(`"detail":"` + strings.Repeat("x", 1001) + `"`): problemAt + "/detail",
-		problemOf(`"status":399`):                                 problemAt + "/status", problemOf(`"status":600`): problemAt + "/status",
-		problemOf(`"code":"RFA_X"`): problemAt + "/code", problemOf(`"code":"RFA_JOB_NOT_FOUND"`): problemAt + "/code",
-		problemOf(`"retryable":"yes"`): problemAt + "/retryable", problemOf(`"retryAfter":0`): problemAt + "/retryAfter",
-		problemOf(`"retryAfter":86401`): problemAt + "/retryAfter", problemOf(`"retry_after":1`): problemAt + "/retry_after",
-		problemOf(`"stage":"lunch"`): problemAt + "/stage", problemOf(`"processingStage":"storage"`): problemAt + "/processingStage",
-		problemOf(`"jobId":"x"`): problemAt + "/jobId", problemOf(`"instance":"/x"`): problemAt + "/instance",
+		`[]`: "", `{"x":1}`: "/x", `{"Duration":"1s"}`: "/Duration", `{"seed":9007199254740992}`: "/seed", `{"seed":1.5}`: "/seed",
+		`{"duration":"1"}`: "/duration", `{"duration":"25h"}`: "/duration", `{"duration":"1 s"}`: "/duration", `{"jitter":"1d"}`: "/jitter",
+		`{"duration":"` + strings.Repeat("0", 63) + `1s"}`: "/duration", `{"failures":[{"attempts":[]}]}`: "/failures/0/attempts",
+		`{"failures":[{"attempts":[1,102]}]}`: "/failures/0/attempts/1", problemOf(`"type":"http://a b"`): problemAt + "/type",
+		problemOf(`"detail":"\n"`): problemAt + "/detail", problemOf(`"code":"RFA_JOB_NOT_FOUND"`): problemAt + "/code",
+		problemOf(`"retry_after":1`): problemAt + "/retry_after", problemOf(`"processingStage":"storage"`): problemAt + "/processingStage",
+		problemOf(`"jobId":null`): problemAt + "/jobId", problemOf(`"instance":"/x"`): problemAt + "/instance",
 		problemOf(`"a":1`): problemAt + "/a", problemOf(`"a b c":1`): problemAt + "/a b c", problemOf(`"":1`): problemAt + "/",
-		problemOf(`"text":"` + strings.Repeat("x", 2048) + `"`): problemAt,
-		problemOf(manyMembers(21)):                              problemAt,
-		`{"result":1}`:                                          "/result", `{"result":{"size":0}}`: "/result/size",
-		`{"result":{"size":262145}}`:      "/result/size",
-		`{"result":{"size":1,"body":""}}`: "/result", `{"result":{"body":{}}}`: "/result/body", `{"result":{"type":"x"}}`: "/result/type",
-		`{"result":{"body":"` + strings.Repeat("x", 256<<10+1) + `"}}`: "/result/body",
-		`{"result":{"media_type":"text"}}`:                             "/result/media_type",
-		`{"result":{"media_type":"*/*"}}`:                              "/result/media_type",
-		`{"result":{"media_type":"a/b\r\nX: y"}}`:                      "/result/media_type", `{"result":{"media_type":"text/plain;"}}`: "",
-		`{"emit":[{}]}`: "/emit/0/name", `{"emit":[{"name":""}]}`: "/emit/0/name", `{"emit":[{"name":"a b"}]}`: "/emit/0/name",
-		`{"emit":[{"name":"a","after":1}]}`: "/emit/0/after", `{"emit":[{"name":"a","at":1}]}`: "/emit/0/at",
-		`{"emit":[` + strings.Repeat(`{"name":"a"},`, 100) + `{"name":"a"}]}`: "/emit",
+		problemOf(`"text":"` + strings.Repeat("x", 2048) + `"`): problemAt, problemOf(manyMembers(21)): problemAt,
+		`{"result":{"size":1,"body":""}}`: "/result", `{"result":{"body":"` + strings.Repeat("ä", 128<<10+1) + `"}}`: "/result/body",
+		`{"result":{"media_type":"text"}}`: "/result/media_type", `{"result":{"media_type":"*/*"}}`: "/result/media_type",
+		`{"result":{"media_type":"a/b\r\nX: y"}}`: "/result/media_type",
 	} {
 		r, err := Job([]byte(customBody(text)), "", testBed)
 		require.NoError(t, err)
-		if text == `{"result":{"media_type":"text/plain;"}}` { // is fine
-			require.Empty(t, r.Violations)
-			continue
-		}
 		require.Len(t, r.Violations, 1, "%.200s", text)
 		require.Equal(t, "/params/behavior"+at, r.Violations[0].Pointer, "%.200s", text)
 		require.NotEmpty(t, r.Violations[0].Detail)
