@@ -102,6 +102,9 @@ type finding struct {
 
 // find notes a mistake in the value at the path, or in a member that it does not have.
 func (r *reader) find(of *schema, isForm bool, sentence func(path []string) string, missing ...string) {
+	if len(r.path) > 0 && (len(r.wrong) == 0 || r.wrong[len(r.wrong)-1] != r.path[0].name) {
+		r.wrong = append(r.wrong, r.path[0].name)
+	}
 	if len(r.found) >= maxFound {
 		r.more++
 		return
@@ -130,9 +133,6 @@ func (r *reader) settle() {
 		list := &r.values
 		if f.isForm {
 			list = &r.form
-		}
-		if len(f.path) > 0 && !slices.Contains(r.wrong, f.path[0]) {
-			r.wrong = append(r.wrong, f.path[0])
 		}
 		if len(*list) >= r.limit {
 			r.more++

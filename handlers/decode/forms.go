@@ -50,15 +50,18 @@ var forms = map[string]form{
 			`before them, such as "30 4 * * MON-FRI". The time zone is a member of its own, and names such as @daily are not known.`)},
 	"time-zone": {wrong: unless(func(s string) bool { _, err := timetable.Zone(s); return err == nil && s != "" },
 		"This must be a time zone of the IANA database, such as Europe/Berlin or UTC.")},
+	// The patterns of labels and URLs say less than the checks.
 	`^[!-~]([ -~]{0,198}[!-~])?$`:                            {wrong: unless(verdict.ValidLabel, labelForm)},
 	`^[Hh][Tt][Tt][Pp][Ss]?://[^\s\\#/?@]+([/?][^\s\\#]*)?$`: {wrong: checkURL},
-	"^[A-Za-z0-9._-]+$":                                      {fits: func(s string) bool { return isWord(s, math.MaxInt) }, characters: strings.TrimSuffix(wordForm, ".")},
-	"^[!-~]+$":                                               {fits: func(s string) bool { return isASCII(s, '!') }, characters: "visible ASCII characters"},
-	"^[ -~]+$":                                               {fits: func(s string) bool { return isASCII(s, ' ') }, characters: "printable ASCII characters"},
-	`^[^\x00-\x1f\x7f-\x9f]*$`:                               {fits: func(s string) bool { return isLine(s, math.MaxInt) }, characters: "characters in one line"},
+	// The patterns of characters are in words, too.
+	"^[A-Za-z0-9._-]+$": {fits: func(s string) bool { return isWord(s, math.MaxInt) }, characters: strings.TrimSuffix(wordForm, ".")},
+	"^[!-~]+$":          {fits: func(s string) bool { return isASCII(s, '!') }, characters: "visible ASCII characters"},
+	"^[ -~]+$":          {fits: func(s string) bool { return isASCII(s, ' ') }, characters: "printable ASCII characters"},
+	`^[^\x00-\x1f\x7f-\x9f]*$`: {fits: func(s string) bool { return isLine(s, math.MaxInt) },
+		characters: "characters in one line"},
 }
 
-// form returns what the texts of a schema must be.
+// textForm returns what the texts of a schema must be.
 func (s *schema) textForm() form {
 	if s.Longest != "" {
 		return form{wrong: s.duration()}
