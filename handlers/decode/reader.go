@@ -139,8 +139,12 @@ func (r *reader) document(schema string, v any) {
 	if r.err != nil {
 		return
 	}
+	r.settle()
 	text := r.body
-	if r.settle(); len(r.wrong) > 0 {
+	switch {
+	case len(r.wrong) > 0 && len(r.outer) == 0: // elements of an array
+		return
+	case len(r.wrong) > 0:
 		text = r.without(r.wrong...)
 	}
 	r.begin(text, jsontext.AllowDuplicateNames(true)) // there are none
@@ -257,8 +261,9 @@ func (r *reader) member(s *schema, text []byte, outer bool) (bit uint64) {
 func (r *reader) elements() {
 	r.items = [][]byte{}
 	for r.token(); r.err == nil && r.json.PeekKind() != ']'; {
-		if item := r.scalar(); len(r.items) <= job.MaxBatchItems {
-			r.items = append(r.items, item)
+		n := len(r.scalar())
+		if end := int(r.json.InputOffset()); len(r.items) <= job.MaxBatchItems {
+			r.items = append(r.items, r.body[end-n:end])
 		}
 	}
 	r.token()
