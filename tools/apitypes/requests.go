@@ -39,17 +39,20 @@ func (q *requests) write(folder string) error {
 		combine(all, schema)
 	}
 	q.change(all) // members that combining brought
-	wanted := map[string]any{}
-	for _, name := range q.Schemas {
-		if wanted[name], err = plain(all, all[name]); err != nil {
+	slices.Sort(q.Schemas)
+	lines := make([]string, len(q.Schemas))
+	for i, name := range q.Schemas {
+		schema, err := plain(all, all[name])
+		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
+		line, err := json.Marshal(schema)
+		if err != nil {
+			return err
+		}
+		lines[i] = fmt.Sprintf("%q: %s", name, line)
 	}
-	out, err := json.MarshalIndent(wanted, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(folder, q.Output), append(out, '\n'), 0o644)
+	return os.WriteFile(filepath.Join(folder, q.Output), []byte("{\n"+strings.Join(lines, ",\n")+"\n}\n"), 0o644)
 }
 
 func (q *requests) change(all map[string]any) {
