@@ -290,6 +290,8 @@ func (s *schema) valueSentence([]string) string {
 		switch {
 		case s.ExclusiveMinimum != nil:
 			return sentence + " above " + plain(*s.ExclusiveMinimum) + ", up to " + plain(*s.Maximum) + "."
+		case s.Minimum == nil:
+			return sentence + "."
 		case s.Maximum == nil:
 			return sentence + " of at least " + plain(*s.Minimum) + "."
 		}
