@@ -72,7 +72,7 @@ func TestLockedTable(t *testing.T) {
 // A row that somebody has locked costs its own caller a lock timeout. The
 // callers whose items share its flush wait with it once, and go on.
 func TestLockedRowSplitsOut(t *testing.T) {
-	f := setup(t, impatient)
+	f := setup(t, func(c *repo.Config) { c.Timeout = 10 * time.Second }) // both flushers must wait at the same moment
 	ids := f.submitted(30)
 	locked := []job.ID{ids[0], ids[1], ids[15]}
 	unlock := f.lock(`SELECT FROM jobs WHERE job_id = ANY($1) FOR UPDATE`, each(locked, job.ID.String))
