@@ -11,13 +11,8 @@ import (
 
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
-
-// Store ends batches.
-type Store interface {
-	// CompleteBatches ends those of the given batches that have no unfinished job and were not ended before, and returns them.
-	CompleteBatches(ctx context.Context, ids []job.ID) ([]job.Batch, error)
-}
 
 const (
 	// RestInterval is the time between two rounds: each job of a batch touches it, and only the last one matters.
@@ -30,7 +25,7 @@ const (
 
 // Completer ends batches soon after their last job has ended. When its process dies, the maintenance ends them.
 type Completer struct {
-	store   Store
+	store   *repo.Store
 	queue   app.Queue
 	metrics *app.Metrics
 	log     *slog.Logger
@@ -41,7 +36,7 @@ type Completer struct {
 }
 
 // NewCompleter makes a completer. Run completes batches.
-func NewCompleter(store Store, queue app.Queue, m *app.Metrics, log *slog.Logger) *Completer {
+func NewCompleter(store *repo.Store, queue app.Queue, m *app.Metrics, log *slog.Logger) *Completer {
 	return &Completer{
 		store: store, queue: queue, metrics: m, log: log,
 		touched: map[job.ID]struct{}{}, wake: make(chan struct{}, 1),

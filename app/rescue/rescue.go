@@ -15,18 +15,13 @@ import (
 	"github.com/forgerun/forgerun/app/batches"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
 )
-
-// Store gives jobs back.
-type Store interface {
-	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
-	Release(ctx context.Context, claims []job.ClaimID, waits []time.Duration) ([]job.Task, error)
-}
 
 // Rescuer gives back jobs whose holder is gone: claimed ones return to the queue, running ones fail, retryable (section 14). It does not
 // know which of them have a callback, so it looks for deliveries of each: rescues are rare.
 type Rescuer struct {
-	Store     Store
+	Store     *repo.Store
 	Queue     app.Queue
 	Completer *batches.Completer
 	Backoff   job.Backoff
