@@ -25,6 +25,8 @@ func (w *world) draining(grace time.Duration) (drained func()) {
 	return running.Wait
 }
 
+func hooked(operation string, h hook) map[string]hook { return map[string]hook{operation: h} }
+
 // What becomes of a job while the worker drains, and how long it takes until it has gone.
 func TestDrain(t *testing.T) {
 	away, lost := hook{before: fails(-1, errStorage)}, hook{after: fails(-1, errStorage)}
@@ -45,12 +47,12 @@ func TestDrain(t *testing.T) {
 		"it runs":                  {apptest.Takes(20 * time.Second), nil, 30 * time.Second, 20 * time.Second, job.Succeeded, nil, ""},
 		"it runs for too long":     {apptest.Takes(time.Hour), nil, 30 * time.Second, 30 * time.Second, job.Failed, nil, job.WorkerShutdown},
 		"it ends just in time":     {justInTime, nil, time.Second, time.Second, job.Succeeded, nil, ""},
-		"its claim is under way":   {apptest.Takes(5 * time.Second), map[string]hook{"Claim": late}, time.Minute, 9 * time.Second, job.Succeeded, nil, ""},
-		"its claim comes too late": {apptest.Takes(time.Hour), map[string]hook{"Claim": late}, time.Second, 4 * time.Second, job.Queued, nil, ""},
-		"its claim is refused":     {apptest.Takes(time.Hour), map[string]hook{"Claim": away}, 10 * time.Second, 0, job.Queued, errBusy, ""},
-		"its start is refused":     {apptest.Takes(time.Hour), map[string]hook{"Start": away}, time.Second, time.Second, job.Queued, nil, ""},
-		"its start has no answer":  {apptest.Takes(time.Hour), map[string]hook{"Start": lost}, time.Second, time.Second, job.Failed, nil, job.WorkerLost},
-		"its end is never taken": {apptest.Takes(time.Hour), map[string]hook{"Finish": away}, time.Second, time.Second + apptest.LeaseTime, job.Running,
+		"its claim is under way":   {apptest.Takes(5 * time.Second), hooked("Claim", late), time.Minute, 9 * time.Second, job.Succeeded, nil, ""},
+		"its claim comes too late": {apptest.Takes(time.Hour), hooked("Claim", late), time.Second, 4 * time.Second, job.Queued, nil, ""},
+		"its claim is refused":     {apptest.Takes(time.Hour), hooked("Claim", away), 10 * time.Second, 0, job.Queued, errBusy, ""},
+		"its start is refused":     {apptest.Takes(time.Hour), hooked("Start", away), time.Second, time.Second, job.Queued, nil, ""},
+		"its start has no answer":  {apptest.Takes(time.Hour), hooked("Start", lost), time.Second, time.Second, job.Failed, nil, job.WorkerLost},
+		"its end is never taken": {apptest.Takes(time.Hour), hooked("Finish", away), time.Second, time.Second + apptest.LeaseTime, job.Running,
 			nil, ""},
 	} {
 		apptest.Run(t, name, func(t *testing.T) {

@@ -299,7 +299,8 @@ func TestHandleLeavesAnEarlyTaskToTheQueue(t *testing.T) {
 	require.Equal(t, job.Created, s.job(deferred).State)
 
 	task := s.add()
-	_, _, err := s.store.AddPause(t.Context(), job.Pause{ID: app.NewID(), Scope: job.PauseAll, Mode: job.ModePause, Operator: "o", Reason: "r"})
+	all := job.Pause{ID: app.NewID(), Scope: job.PauseAll, Mode: job.ModePause, Operator: "o", Reason: "r"}
+	_, _, err := s.store.AddPause(t.Context(), all)
 	require.NoError(t, err)
 	require.ErrorAs(t, s.worker.Handle(t.Context(), task), &early)
 	require.Equal(t, stoppedWait, early.Wait)
@@ -326,7 +327,9 @@ func TestGiveBack(t *testing.T) {
 	for range 2 { // what went on meanwhile is left alone
 		require.NoError(t, s.rescuer.GiveBack(t.Context(), jobs))
 	}
-	for task, want := range map[job.Task][]any{assigned: {job.Queued, 1}, running: {job.Failed, 1}, last: {job.Failed, 1}, again: {job.Queued, 2}} {
+	for task, want := range map[job.Task][]any{
+		assigned: {job.Queued, 1}, running: {job.Failed, 1}, last: {job.Failed, 1}, again: {job.Queued, 2},
+	} {
 		j := s.job(task)
 		require.Equal(t, want, []any{j.State, j.Attempt})
 		require.Equal(t, want[0] == job.Failed, j.Failure != nil && j.Failure.Reason == job.WorkerLost)

@@ -65,8 +65,10 @@ var mayImport = []packageRule{
 	{"app/rescue", []string{"app", "app/batches", "job", "repo", "internal/telemetry"}},
 	{"app/delivery", []string{"app", "job", "repo", "internal/clock", "internal/fair", "internal/telemetry"}},
 	{"app/jobs", []string{"app", "app/batches", "app/events", "job", "internal/telemetry", "repo", "app/... test"}},
-	{"app/worker", []string{"app", "app/batches", "job", "internal/clock", "internal/telemetry", "repo test", "repo/jobs test", "app/... test"}},
-	{"app/testbed", []string{"app", "app/jobs", "internal/fair", "job", "job/testbed", "repo", "verdict", "verdict/fault", "app/... test"}},
+	{"app/worker", []string{
+		"app", "app/batches", "job", "internal/clock", "internal/telemetry", "repo test", "repo/jobs test", "app/... test",
+	}},
+	{"app/testbed", []string{"app", "app/jobs", "internal/fair", "job", "job/testbed", "repo", "verdict", "verdict/fault", "internal/clock test"}},
 	{"app/schedules", []string{"app", "app/jobs", "internal/timetable", "job", "repo", "app/... test"}},
 	{"app/bulk", []string{"app", "app/jobs", "job", "repo", "app/... test"}},
 	{"app/pauses", []string{"app", "job", "repo"}},
