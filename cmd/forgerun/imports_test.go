@@ -194,7 +194,6 @@ var onlyIn = []struct {
 	{"github.com/alicebob/miniredis", []string{"tasks/redistest", "tasks/... test"}},
 	{"github.com/gofiber/fiber", []string{"handlers/..."}},
 	{"github.com/valyala/fasthttp", []string{"handlers/...", "handlers/conn test", "handlers/disturb", "internal/bench/..."}},
-	{"github.com/pb33f", []string{"handlers/apitest"}},
 	{"github.com/dunglas/httpsfv", []string{"webhook", "client", "handlers/header", "cmd/..."}},
 	{"github.com/go-jose", []string{"webhook"}},
 	{"code.dny.dev/ssrf", []string{"webhook"}},
@@ -245,7 +244,7 @@ func TestImportRulesHold(t *testing.T) {
 
 // notShipped are libraries for tests, which nothing that the program imports may link into it.
 var notShipped = []string{"github.com/alicebob/miniredis", "github.com/yuin/gopher-lua", "github.com/stretchr/testify",
-	"github.com/creack/pty", "github.com/chromedp", "github.com/pb33f", module + "/internal/testkit", module + "/repo/repotest",
+	"github.com/creack/pty", "github.com/chromedp", module + "/internal/testkit", module + "/repo/repotest",
 	module + "/tasks/redistest"}
 
 func TestProgramLinksNoLibraryOfTests(t *testing.T) {

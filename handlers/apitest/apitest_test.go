@@ -78,7 +78,7 @@ func TestFindsUndocumented(t *testing.T) {
 		{200, header("X-Id", id), "", "the body is empty"},
 		{200, header("X-Id", id), thing + "{}", "cannot be decoded"},
 		{200, header("X-Id", id, "Etag", `"1"`), thing, "Etag is not documented"},
-		{200, header(), thing, "'X-Id' was not found"},
+		{200, header(), thing, "X-Id is missing"},
 		{200, header("X-Id", "1"), thing, "not valid uuid"},
 		{200, header("X-Id", id, "Content-Type", "text/json"), thing, `"text/json" is not documented`},
 	} {
@@ -90,7 +90,7 @@ func TestFindsUndocumented(t *testing.T) {
 		body, wrong string
 	}{
 		{header("Ce-Type", "thing.made", "Digest", "d"), thing, ""},
-		{header("Ce-Type", "thing.made"), thing, "'Digest' is missing"},
+		{header("Ce-Type", "thing.made"), thing, "Digest is missing"},
 		{header("Ce-Type", "thing.made", "Digest", "d"), unknown, "size"},
 		{header("Ce-Type", "thing.made", "Digest", "d", "X-Own", "1"), thing, "X-Own is not documented"},
 		{header("Ce-Type", "thing.lost", "Digest", "d"), thing, "thing.lost"},

@@ -7,14 +7,12 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/pb33f/libopenapi"
-	"github.com/pb33f/libopenapi-validator/config"
-	liberrors "github.com/pb33f/libopenapi-validator/errors"
-	"github.com/pb33f/libopenapi/datamodel/high/v3"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 )
@@ -37,10 +35,8 @@ func NewStreams(t testing.TB, text []byte) *Streams { return &Streams{parseOnce(
 // document is a parsed document.
 type document struct {
 	root     object
-	mu       sync.Mutex // protects the rest
+	mu       sync.Mutex // protects compiler
 	compiler *jsonschema.Compiler
-	model    *v3.Document  // of OpenAPI; the library builds it when it is read
-	options  config.Option // with one cache of compiled schemas
 }
 
 const (
@@ -74,22 +70,10 @@ func parseDocument(text []byte) (*document, error) {
 	}
 	root, err := jsonschema.UnmarshalJSON(bytes.NewReader(plain))
 	d.compiler.AssertFormat()
-	if err = errors.Join(err, json.Unmarshal(plain, &d.root), d.compiler.AddResource(home, root)); err != nil || d.root["openapi"] == nil {
-		return d, err
-	}
-	of, err := libopenapi.NewDocument(plain)
-	if err != nil {
-		return nil, err
-	}
-	built, err := of.BuildV3Model()
-	if err != nil {
-		return nil, err
-	}
-	d.model, d.options = &built.Model, config.WithExistingOpts(config.NewValidationOptions(config.WithFormatAssertions()))
-	return d, nil
+	return d, errors.Join(err, json.Unmarshal(plain, &d.root), d.compiler.AddResource(home, root))
 }
 
-// simplify writes out what the library and Requests need not know.
+// simplify writes out what Verify and Requests need not know.
 func (d *document) simplify() {
 	d.moveRefs(d.root)
 	paths := as[object](d.root["paths"])
@@ -103,7 +87,7 @@ func (d *document) simplify() {
 	}
 }
 
-// moveRefs moves each $ref with siblings into allOf, because the library ignores the siblings. It replaces those to parameters and
+// moveRefs moves each $ref with siblings into allOf, because flat ignores the siblings. It replaces those to parameters and
 // bodies of requests, and returns the new value.
 func (d *document) moveRefs(value any) any {
 	switch value := value.(type) {
@@ -143,14 +127,50 @@ func (d *document) schema(pointer string) *jsonschema.Schema {
 	return d.compiler.MustCompile(home + pointer)
 }
 
-// joined returns the findings of the library as one error.
-func joined(_ bool, found []*liberrors.ValidationError) error {
-	var all []error
-	for _, one := range found {
-		all = append(all, errors.New(one.Message+": "+one.Reason))
-		for _, cause := range one.SchemaValidationErrors {
-			all = append(all, errors.New(cause.FieldPath+": "+cause.Reason))
-		}
+// place is an object of the document, and the JSON Pointer to it.
+type place struct {
+	pointer string
+	object  object
+}
+
+// child returns a member of an object, or what the member refers to.
+func (d *document) child(of place, name string) place {
+	member := as[object](of.object[name])
+	if ref := as[string](member["$ref"]); ref != "" {
+		return place{ref, as[object](d.find(ref))}
 	}
-	return errors.Join(all...)
+	return place{of.pointer + "/" + escape(name), member}
+}
+
+// operation returns a method of a path, or of a webhook.
+func (d *document) operation(of, name, method string) place {
+	return d.child(d.child(d.child(place{"#", d.root}, of), name), method)
+}
+
+// checkBody checks a body in JSON against the schema of a media type.
+func (d *document) checkBody(kind place, body []byte) error {
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("the body cannot be decoded: %w", err)
+	}
+	return d.schema(kind.pointer + "/schema").Validate(value)
+}
+
+// checkHeader checks a header against the header or parameter that describes it.
+func (d *document) checkHeader(of place, name string, h http.Header) error {
+	lines := h.Values(name)
+	if len(lines) == 0 {
+		if of.object["required"] == true {
+			return fmt.Errorf("the header %s is missing", name)
+		}
+		return nil
+	}
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(parse(d.flat(of.object["schema"]), strings.Join(lines, ", "))))
+	if err == nil {
+		err = d.schema(of.pointer + "/schema").Validate(value)
+	}
+	if err != nil {
+		return fmt.Errorf("the header %s is wrong: %w", name, err)
+	}
+	return nil
 }
