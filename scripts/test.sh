@@ -3,10 +3,10 @@
 #
 #   scripts/test.sh [FLAG...]    flags of go test, for all packages: -tags slow, -run NAME
 #
-# Package tests run with the race detector; end-to-end tests run the programs as they are shipped, or with the race
-# detector where FORGERUN_TEST_RACE=1. A test that fails is run once more by itself, unless more than five failed, a data
-# race or a panic was seen, or an invariant of the rows was broken; if it passes then, the run passes and names the test as
-# flaky. The end of the output has the slowest tests, the flaky ones and the totals.
+# The packages of the service run with the race detector; the other packages, and the programs that end-to-end tests run,
+# only where FORGERUN_TEST_RACE=1. All packages share one Postgres server. A test that fails is run once more by itself,
+# unless more than five failed, a data race or a panic was seen, or an invariant of the rows was broken; if it passes then,
+# the run passes and names the test as flaky. The end of the output has the slowest tests, the flaky ones and the totals.
 #
 # It also calls itself, through gotestsum, as "scripts/test.sh events DIR [FLAG...]".
 set -euo pipefail
@@ -15,8 +15,10 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 GO=${GO:-go}
 
-# The packages whose tests are about whole programs. They mostly wait for processes.
-end_to_end=(./cmd/... ./internal/simulator/trial)
+# The packages that always have the race detector.
+raced=(./app/... ./handlers/... ./repo/... ./tasks/... ./verdict/... ./webhook)
+# The tests of whole programs: the race detector would only slow down those that start the programs.
+programs=(./cmd/... ./internal/simulator/trial)
 
 main() {
   if [ "${1:-}" = events ]; then
@@ -24,14 +26,25 @@ main() {
     print_events "$@"
     return
   fi
+  if [ -z "${FORGERUN_TEST_POSTGRES:-}" ]; then
+    "$GO" build -o bin/ ./internal/testkit/servers
+    exec bin/servers "$0" "$@"
+  fi
   local result=0
   dir=$(mktemp -d)
   trap 'rm -rf "$dir"' EXIT
+  build_programs
   gotestsum --format pkgname-and-test-fails --format-icons text --hide-summary output --jsonfile "$dir/timing.json" \
     --rerun-fails=1 --rerun-fails-max-failures=5 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race \
     --rerun-fails-report "$dir/repeated" --raw-command -- "$0" events "$dir" "$@" || result=$?
   summary
   return "$result"
+}
+
+# build_programs builds what tests start, as internal/testkit would for each package.
+build_programs() {
+  export FORGERUN_TEST_PROGRAMS=$dir/programs
+  "$GO" build -buildvcs=false -ldflags="-s -w" ${FORGERUN_TEST_RACE:+-race} -o "$FORGERUN_TEST_PROGRAMS/" ./cmd/forgerun
 }
 
 gotestsum() { "$GO" tool -modfile=tools/go.mod gotestsum "$@"; }
@@ -46,10 +59,10 @@ print_events() {
     repeated=("${*: -2:1}")
     set -- "${@:1:$#-2}"
     ! may_not_be_repeated || return 1
-    if is_end_to_end "$last"; then
-      "$GO" test -json -count=1 "$@" "${repeated[@]}" "$last"
+    if raced_packages | grep -qxF "$last"; then
+      test_raced -count=1 "$@" "${repeated[@]}" "$last"
     else
-      CGO_ENABLED=1 "$GO" test -json -race -count=1 "$@" "${repeated[@]}" "$last"
+      "$GO" test -json -count=1 "$@" "${repeated[@]}" "$last"
     fi
     return
   fi
@@ -58,36 +71,34 @@ print_events() {
 
 print_all_events() {
   local result=0 packages
-  packages=$("$GO" list ./... | grep -vxFf <("$GO" list "${end_to_end[@]}"))
-  # shellcheck disable=SC2046,SC2086 # lists of words
-  CGO_ENABLED=1 "$GO" test -json -race $(one_at_a_time) -parallel "$(parallel)" -timeout 30m "$@" $packages || result=1
-  # shellcheck disable=SC2046
-  "$GO" test -json $(one_at_a_time) -timeout 90m "$@" "${end_to_end[@]}" || result=1
+  packages=$("$GO" list ./... | grep -vxFf <(raced_packages))
+  # shellcheck disable=SC2046 # a list of words
+  test_raced -parallel "$(parallel)" "$@" $(raced_packages) || result=1
+  # shellcheck disable=SC2086 # a list of words
+  "$GO" test -json -parallel "$(parallel)" -timeout 90m "$@" $packages || result=1
   return "$result"
 }
 
-# may_not_be_repeated: what breaks a promise once has broken it.
-may_not_be_repeated() { grep -qE 'INVARIANT |data race or panic' "$dir/events.json"; }
+test_raced() { CGO_ENABLED=1 "$GO" test -json -race -timeout 30m "$@"; }
 
-is_end_to_end() { "$GO" list "${end_to_end[@]}" | grep -qxF "$1"; }
-
-# one_at_a_time: the tests of one package after the other, since each keeps the machine busy by itself, with servers and
-# processes that are killed, paused and timed. Where there is flock, the next package is built meanwhile. (The lock is on the
-# Makefile: go itself locks go.mod.) The time limit counts from when a test was built, not from its turn.
-one_at_a_time() {
-  if command -v flock >/dev/null; then
-    echo "-p 2 -exec=$root/scripts/in-turn.sh"
+raced_packages() {
+  if [ "${FORGERUN_TEST_RACE:-}" = 1 ]; then
+    "$GO" list ./... | grep -vxFf <("$GO" list "${programs[@]}")
   else
-    echo "-p 1"
+    "$GO" list "${raced[@]}"
   fi
 }
 
-# parallel is how many tests of one package run at once: most wait for servers, half of the time of two cores.
+# parallel is how many tests of one package run at once, beside those of as many packages as there are cores: most wait for
+# servers, half of the time of two cores.
 parallel() {
   local n
   n=$(nproc 2>/dev/null || echo 2)
   echo $((n + (n + 1) / 2))
 }
+
+# may_not_be_repeated: what breaks a promise once has broken it.
+may_not_be_repeated() { grep -qE 'INVARIANT |data race or panic' "$dir/events.json"; }
 
 summary() {
   if [ -s "$dir/timing.json" ]; then

@@ -135,6 +135,7 @@ var mayImport = []packageRule{
 	{"repo/repotest", []string{"job", "repo", "internal/stack"}},
 	{"internal/testkit", nil}, // for tests
 	{"internal/testkit/browser", nil},
+	{"internal/testkit/servers", []string{"internal/stack", "repo/repotest"}},
 
 	// The outside world: what knows the service through HTTP, and through its rows
 	// where it is asked to, and never through its code.

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"math"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -84,17 +86,16 @@ func (p *Postgres) create(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := p.writePassword(); err != nil {
-		return err
-	}
 	dir, err := os.MkdirTemp(p.home.dir, initdbPrefix)
 	if err != nil {
 		return err
 	}
-	if err := p.home.user.give(dir); err != nil {
-		return err
+	if p.o.Cluster != "" {
+		dir, err = p.copyCluster(ctx, dir)
+	} else if err = p.home.user.give(dir); err == nil {
+		err = errors.Join(p.writePassword(), p.initdb(ctx, dir))
 	}
-	if err := p.initdb(ctx, dir); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := os.Rename(dir, p.home.dataDir()); err != nil {
@@ -103,12 +104,23 @@ func (p *Postgres) create(ctx context.Context) error {
 	return syncPath(p.home.dir)
 }
 
+// copyCluster copies the data of o.Cluster into dir, with owners and modes, and returns where it is.
+func (p *Postgres) copyCluster(ctx context.Context, dir string) (string, error) {
+	from := &home{dir: p.o.Cluster}
+	for file, to := range map[string]string{from.path(passwordName): p.home.dir, from.dataDir(): dir} {
+		if out, err := exec.CommandContext(ctx, "cp", "-a", file, to).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("copying %s: %w: %s", file, err, out)
+		}
+	}
+	return filepath.Join(dir, dataName), p.readPassword()
+}
+
 // initdb makes a cluster with its database. It sets UTF-8 and the order of code points: what a query returns must not depend
 // on the machine's language.
 func (p *Postgres) initdb(ctx context.Context, dir string) error {
 	args := []string{
 		"--pgdata=" + dir, "--username=" + roleName, "--pwfile=" + p.home.path(passwordName),
-		"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C",
+		"--auth=" + cmp.Or(p.o.Auth, "scram-sha-256"), "--encoding=UTF8", "--locale=C",
 	}
 	if runtime.GOOS == "linux" { // elsewhere C.UTF-8 need not exist
 		args = append(args, "--lc-ctype=C.UTF-8")

@@ -31,6 +31,7 @@ func TestPostgresFailedStartShowsTheLogAndCanBeRepeated(t *testing.T) {
 	require.NoError(t, first.Stop())
 	second := newPostgres(t, ServerOptions{Dir: dir})
 	require.Equal(t, "yes", query(t, second.URL(), "SELECT value FROM kept"))
+	require.Equal(t, "scram-sha-256", query(t, second.URL(), "SELECT string_agg(DISTINCT auth_method, ', ') FROM pg_hba_file_rules"))
 }
 
 func TestPostgresConfiguration(t *testing.T) {

@@ -37,6 +37,10 @@ type ServerOptions struct {
 	Dir string
 	// Programs is a folder with the server's programs, for when the machine has none that will do; "" for none.
 	Programs string
+	// Cluster is the folder of a stopped Postgres server. A new server gets a copy of its data instead of an empty cluster.
+	Cluster string
+	// Auth is how a new cluster of Postgres asks for the password, as initdb names it; "" for scram-sha-256.
+	Auth string
 	// Settings are configuration parameters of Postgres, or directives of Redis with one value. They are given on the
 	// command line, so ALTER SYSTEM cannot change them. Postgres' fsync and synchronous_commit are on unless set here.
 	Settings map[string]string
@@ -98,6 +102,9 @@ func (o ServerOptions) newServer(ctx context.Context, name, path string, death s
 
 // Port returns the TCP port on 127.0.0.1. It stays the same over Stop and Start.
 func (s *server) Port() int { return s.port }
+
+// Dir returns the server's folder, without symbolic links.
+func (s *server) Dir() string { return s.home.dir }
 
 // PID returns the id of the server's main process, 0 when it does not run.
 func (s *server) PID() int {

@@ -28,14 +28,15 @@ func patience() time.Duration {
 	return d
 }
 
-// Eventually polls for a condition that announces itself by no event.
+// Eventually polls for a condition that announces itself by no event: every 5 ms at first, and every 100 ms in the end, since
+// many tests that wait for a database would keep it busy.
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(Patience)
-	for !condition() {
+	for pause := 5 * time.Millisecond; !condition(); pause = min(pause*5/4, 100*time.Millisecond) {
 		if time.Now().After(deadline) {
 			require.FailNow(t, "did not happen within "+Patience.String()+": "+what)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }

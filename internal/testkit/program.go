@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// raceVariable makes Program build with the race detector.
-const raceVariable = "FORGERUN_TEST_RACE"
+const (
+	programsVariable = "FORGERUN_TEST_PROGRAMS" // a folder in which the programs are built already
+	raceVariable     = "FORGERUN_TEST_RACE"     // makes Program build with the race detector
+)
 
 var programs struct {
 	mu    sync.Mutex
@@ -24,6 +26,9 @@ var programs struct {
 // race detector. The package's TestMain calls RemovePrograms at its end.
 func Program(t testing.TB, name string) string {
 	t.Helper()
+	if dir := os.Getenv(programsVariable); dir != "" {
+		return filepath.Join(dir, name)
+	}
 	programs.mu.Lock()
 	defer programs.mu.Unlock()
 	if programs.dir == "" {

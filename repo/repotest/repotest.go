@@ -1,12 +1,13 @@
 // Package repotest gives every test a Postgres database of its own: a clone of
-// a template that has the newest schema, on one server per test binary.
+// a template that has the newest schema.
 //
-// The server is private, started when the first test asks for a database and
-// removed at the end. A package that uses this one hands its TestMain to Main:
+// "make test" starts one server for all packages: Shared. Without it a test
+// binary starts one when the first test asks for a database, and removes it at
+// the end. A package that uses this one hands its TestMain to Main:
 //
 //	func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 //
-// The private server writes nothing to disk on purpose. A test that crashes
+// Either server writes nothing to disk on purpose. A test that crashes
 // its server, or measures it, takes one of its own: Server.
 package repotest
 
@@ -29,7 +30,7 @@ import (
 // for the server to be initialised.
 const setupTimeout = 90 * time.Second
 
-// shared is the one server of the test binary.
+// shared is the server of the test binary.
 var shared server
 
 // Main runs the tests, then stops and removes the server. It returns the exit
@@ -57,7 +58,7 @@ func URL(t testing.TB) string {
 		defer cancel()
 		require.NoError(t, shared.drop(ctx, name))
 	})
-	return shared.servers.Postgres.URLOf(name)
+	return shared.urlOf(name)
 }
 
 // OpenURL opens a store on a given database, as another process would, and
@@ -92,9 +93,12 @@ func Server(t testing.TB, environment ...string) *stack.Postgres {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
 	defer cancel()
-	servers, err := stack.Temp(ctx, &stack.ServerOptions{Env: environment}, nil)
+	cluster := os.Getenv(clusterVariable)
+	servers, err := stack.Temp(ctx, &stack.ServerOptions{Env: environment, Cluster: cluster}, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, servers.Close()) })
-	require.NoError(t, repo.Migrate(ctx, servers.Postgres.URL(), -1))
+	if cluster == "" {
+		require.NoError(t, repo.Migrate(ctx, servers.Postgres.URL(), -1))
+	}
 	return servers.Postgres
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net/url"
+	"os"
 	"strings"
 	"sync"
 
@@ -14,25 +16,62 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// unsafeButQuick are the settings of the private server: its data is not needed
+// Variables of the environment that tell the packages of one run what Shared made for them.
+const (
+	templateVariable = "FORGERUN_TEST_POSTGRES" // URL of the template database
+	clusterVariable  = "FORGERUN_TEST_CLUSTER"  // folder of a stopped server with the newest schema
+)
+
+// unsafeButQuick are the settings of the shared server: its data is not needed
 // after the tests, and autovacuum would only disturb them.
 var unsafeButQuick = map[string]string{
-	"max_connections": "600", "shared_buffers": "128MB",
+	"max_connections": "1000", "shared_buffers": "128MB",
 	"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off",
 	"wal_level": "minimal", "max_wal_senders": "0",
-	"checkpoint_timeout": "1h", "max_wal_size": "4GB", "autovacuum": "off",
+	"checkpoint_timeout": "1h", "max_wal_size": "4GB", "autovacuum": "off", "jit": "off",
 }
 
-// server is the server of a test binary. Its database "forgerun" is the template: a database with connections
+// Shared starts a server for all packages of a run. They find it by the variables that it returns.
+func Shared(ctx context.Context) (variables []string, stop func() error, err error) {
+	made, err := migrated(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err = made.Postgres.Stop(); err != nil {
+		return nil, nil, errors.Join(err, made.Close())
+	}
+	shared, err := stack.Temp(ctx, &stack.ServerOptions{Settings: unsafeButQuick, Cluster: made.Postgres.Dir()}, nil)
+	if err != nil {
+		return nil, nil, errors.Join(err, made.Close())
+	}
+	variables = []string{templateVariable + "=" + shared.Postgres.URL(), clusterVariable + "=" + made.Postgres.Dir()}
+	return variables, func() error { return errors.Join(shared.Close(), made.Close()) }, nil
+}
+
+// migrated starts a server whose database "forgerun" has the newest schema.
+func migrated(ctx context.Context) (*stack.Servers, error) {
+	// Tests connect thousands of times, and for SCRAM both sides hash a password 4096 times.
+	servers, err := stack.Temp(ctx, &stack.ServerOptions{Settings: unsafeButQuick, Auth: "md5"}, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err = repo.Migrate(ctx, servers.Postgres.URL(), -1); err != nil {
+		return nil, errors.Join(err, servers.Close())
+	}
+	return servers, nil
+}
+
+// server is the server that a test binary uses. Its database "forgerun" is the template: a database with connections
 // cannot be copied, so there are none once it has its schema.
 type server struct {
 	open bool // Main is in charge of it
 
-	once    sync.Once
-	err     error
-	servers *stack.Servers
-	admin   *pgxpool.Pool // connected to another database
-	copying string        // of CREATE DATABASE
+	once     sync.Once
+	err      error
+	servers  *stack.Servers // nil if the server is shared
+	template *url.URL
+	admin    *pgxpool.Pool // connected to another database
+	copying  string        // of CREATE DATABASE
 }
 
 // start does not follow a test's context: the server outlives the test that
@@ -50,13 +89,17 @@ func (s *server) doStart(ctx context.Context) (err error) {
 	if !s.open {
 		return errors.New("repotest: TestMain must call repotest.Main")
 	}
-	if s.servers, err = stack.Temp(ctx, &stack.ServerOptions{Settings: unsafeButQuick}, nil); err != nil {
+	template := os.Getenv(templateVariable)
+	if template == "" {
+		if s.servers, err = migrated(ctx); err != nil {
+			return err
+		}
+		template = s.servers.Postgres.URL()
+	}
+	if s.template, err = url.Parse(template); err != nil {
 		return err
 	}
-	if err = repo.Migrate(ctx, s.servers.Postgres.URL(), -1); err != nil {
-		return err
-	}
-	if s.admin, err = pgxpool.New(ctx, s.servers.Postgres.URLOf("postgres")); err != nil {
+	if s.admin, err = pgxpool.New(ctx, s.urlOf("postgres")); err != nil {
 		return err
 	}
 	// To copy the files takes a third of the time where that needs no write to disk. Before version 15 there is no choice.
@@ -72,6 +115,13 @@ func (s *server) stop() error {
 		return s.servers.Close()
 	}
 	return nil
+}
+
+// urlOf returns the URL of a database of the server.
+func (s *server) urlOf(database string) string {
+	u := *s.template
+	u.Path = "/" + database
+	return u.String()
 }
 
 // clone makes a database from the template and returns its name.

@@ -1,0 +1,54 @@
+// Command servers runs a command beside a Postgres server that the tests of all packages share (see repotest.Shared), and
+// removes the server when the command has ended.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/forgerun/forgerun/internal/stack"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: servers COMMAND [ARGUMENT...]")
+		os.Exit(2)
+	}
+	err := run(os.Args[1], os.Args[2:]...)
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		os.Exit(max(exit.ExitCode(), 1)) // the command said why
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "servers:", err)
+		os.Exit(1)
+	}
+}
+
+// run passes signals on to the command and all that it started: what the user interrupts ends, and then the server.
+func run(name string, args ...string) (err error) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	variables, stop, err := repotest.Shared(context.Background())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	c := exec.CommandContext(context.Background(), name, args...)
+	c.Stdout, c.Stderr, c.Env = os.Stdout, os.Stderr, append(os.Environ(), variables...)
+	stack.OwnGroup(c)
+	if err := c.Start(); err != nil {
+		return err
+	}
+	go func() {
+		for s := range signals {
+			_ = stack.SignalGroup(c.Process.Pid, s.(syscall.Signal)) //nolint:errcheck // the system's signals are of this type
+		}
+	}()
+	return c.Wait()
+}
