@@ -47,7 +47,9 @@ func run(name string, args ...string) (err error) {
 	}
 	go func() {
 		for s := range signals {
-			_ = stack.SignalGroup(c.Process.Pid, s.(syscall.Signal)) //nolint:errcheck // the system's signals are of this type
+			if s, ok := s.(syscall.Signal); ok {
+				_ = stack.SignalGroup(c.Process.Pid, s)
+			}
 		}
 	}()
 	return c.Wait()
