@@ -69,7 +69,7 @@ func ok(body string) reply { return reply{status: http.StatusOK, kind: jsonType,
 
 // anything is an answer that each call takes, if it asks for the ids in it.
 var anything = ok(`{"job_id":"j","batch_id":"b","bulk_id":"u","schedule_id":"s","webhook_id":"w","delivery_id":"d","client_id":"c",
-	"key_id":"k",
+	"key_id":"k","session_id":"s",
 	"state":"QUEUED","status":"ok","revoked":true,"deleted":true,"data":[],"keys":[]}`)
 
 func problem(status int, code string) reply {

@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,26 +14,17 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-func TestNewRefusesWhatCannotWork(t *testing.T) {
+func TestNew(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]client.Config{
-		"no scheme":        {URL: "localhost:8080"},
-		"other scheme":     {URL: "ftp://example.com"},
-		"no host":          {URL: "http://"},
-		"user":             {URL: "http://me:secret@example.com"},
-		"query":            {URL: "http://example.com?x=1"},
-		"malformed":        {URL: "http://[::1"},
-		"key with newline": {URL: "http://example.com", Key: "a\nb"},
-		"negative tries":   {URL: "http://example.com", MaxTries: -1},
+		"no scheme": {URL: "localhost:8080"}, "other scheme": {URL: "ftp://example.com"}, "no host": {URL: "http://"},
+		"user": {URL: "http://me:secret@example.com"}, "query": {URL: "http://example.com?x=1"}, "malformed": {URL: "http://[::1"},
+		"key with newline": {URL: "http://example.com", Key: "a\nb"}, "negative tries": {URL: "http://example.com", MaxTries: -1},
 	} {
 		_, err := client.New(cfg)
 		require.Error(t, err, name)
 		require.NotContains(t, err.Error(), "secret", name)
 	}
-}
-
-func TestBaseAddress(t *testing.T) {
-	t.Parallel()
 	for suffix, want := range map[string]string{"": "/v1/jobs/j", "/": "/v1/jobs/j", "/v1": "/v1/jobs/j", "/v1/": "/v1/jobs/j",
 		"/behind/proxy": "/behind/proxy/v1/jobs/j"} {
 		s := serve(t, anything)
@@ -63,57 +53,41 @@ func TestIDsAreOpaque(t *testing.T) {
 func TestWhatIsRepeated(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	calls := map[string]func(c *client.Client) error{
-		"Submit":        func(c *client.Client) error { _, err := c.Submit(ctx, client.JobRequest{Type: "EXECUTE"}); return err },
-		"SubmitBatch":   func(c *client.Client) error { _, err := c.SubmitBatch(ctx, []client.JobRequest{{}}); return err },
-		"CreateWebhook": func(c *client.Client) error { return second(c.CreateWebhook(ctx, client.WebhookRequest{})) },
-		"Job":           func(c *client.Client) error { _, err := c.Job(ctx, "j"); return err },
-		"Cancel":        func(c *client.Client) error { _, err := c.Cancel(ctx, "j"); return err },
-		"Retry":         func(c *client.Client) error { _, err := c.Retry(ctx, "j"); return err },
-		"Delete":        func(c *client.Client) error { return c.Delete(ctx, "j") },
-		"RevokeKey":     func(c *client.Client) error { return c.RevokeKey(ctx, "c", "k") },
-		"CreateKey":     func(c *client.Client) error { _, err := c.CreateKey(ctx, "c", false); return err },
-		"RenewKey":      func(c *client.Client) error { _, err := c.RenewKey(ctx, "c"); return err },
-		"CreateOne":     func(c *client.Client) error { _, err := c.CreateClient(ctx); return err },
-		"Rotate":        func(c *client.Client) error { _, err := c.RotateSecret(ctx, "w"); return err },
-		"TestHook":      func(c *client.Client) error { _, err := c.TestWebhook(ctx, "w"); return err },
-		"Redelivery":    func(c *client.Client) error { _, err := c.Redeliver(ctx, "w", "d"); return err },
-	}
-	once := map[string]bool{"CreateKey": true, "RenewKey": true, "Rotate": true}
-	answers := map[string]struct {
-		reply reply
-		again bool
-	}{
-		"no answer":          {reply{cut: true}, true},
-		"429":                {problem(429, "RFA_REQUEST_RATE_LIMITED"), true},
-		"502 of a proxy":     {reply{status: 502, kind: "text/html", body: "<html>"}, true},
-		"503":                {problem(503, "RFA_STORAGE_UNAVAILABLE"), true},
-		"503, misconfigured": {problem(503, "RFA_CONFIG_INVALID"), false},
-		"504":                {problem(504, "RFA_EXEC_TIMEOUT"), true},
-		"500":                {problem(500, "RFA_INTERNAL"), false},
-		"400":                {problem(400, "RFA_JOB_VALIDATION_FAILED"), false},
-		"409":                {problem(409, "RFA_JOB_CONFLICT"), false},
-	}
-	for callName, call := range calls {
-		for answerName, answer := range answers {
-			t.Run(callName+"/"+answerName, func(t *testing.T) {
-				t.Parallel()
-				s := serve(t, answer.reply, anything)
-				err := call(s.c)
-				again := answer.again && !once[callName]
-				if again {
-					require.NoError(t, err)
-					sent := s.requests()
-					require.Len(t, sent, 2)
-					key := sent[0].header.Get("Idempotency-Key")
-					require.Equal(t, []string{key, sent[0].body}, []string{sent[1].header.Get("Idempotency-Key"), sent[1].body})
-					require.True(t, len(key) >= 32 || callName != "Submit" && callName != "Retry", "it says that it is the same request")
-					require.Len(t, s.clock.slept(), 1, "not at once")
-				} else {
-					require.Error(t, err)
-					require.Len(t, s.requests(), 1)
-				}
-			})
+	once := map[string]bool{"CreateKey": true, "Rotate": true}
+	for callName, call := range map[string]func(c *client.Client) error{
+		"Submit":    func(c *client.Client) error { return second(c.Submit(ctx, client.JobRequest{Type: "EXECUTE"})) },
+		"Job":       func(c *client.Client) error { return second(c.Job(ctx, "j")) },
+		"Retry":     func(c *client.Client) error { return second(c.Retry(ctx, "j")) },
+		"Delete":    func(c *client.Client) error { return c.Delete(ctx, "j") },
+		"RevokeKey": func(c *client.Client) error { return c.RevokeKey(ctx, "c", "k") },
+		"CreateKey": func(c *client.Client) error { return second(c.CreateKey(ctx, "c", false)) },
+		"Rotate":    func(c *client.Client) error { return second(c.RotateSecret(ctx, "w")) },
+	} {
+		for answerName, answer := range map[string]struct {
+			reply reply
+			again bool
+		}{
+			"no answer": {reply{cut: true}, true}, "429": {problem(429, "RFA_REQUEST_RATE_LIMITED"), true},
+			"502 of a proxy": {reply{status: 502, kind: "text/html", body: "<html>"}, true},
+			"503":            {problem(503, "RFA_STORAGE_UNAVAILABLE"), true}, "504": {problem(504, "RFA_EXEC_TIMEOUT"), true},
+			"503, misconfigured": {problem(503, "RFA_CONFIG_INVALID"), false}, "500": {problem(500, "RFA_INTERNAL"), false},
+			"400": {problem(400, "RFA_JOB_VALIDATION_FAILED"), false}, "409": {problem(409, "RFA_JOB_CONFLICT"), false},
+			"not yet": {problem(404, "RFA_JOB_NOT_FINISHED").with("Retry-After", "7"), false},
+		} {
+			s := serve(t, answer.reply, anything)
+			err := call(s.c)
+			if !answer.again || once[callName] {
+				require.Error(t, err, callName+answerName)
+				require.Len(t, s.requests(), 1, callName+answerName)
+				continue
+			}
+			require.NoError(t, err, callName+answerName)
+			sent := s.requests()
+			require.Len(t, sent, 2, callName+answerName)
+			key := sent[0].header.Get("Idempotency-Key")
+			require.Equal(t, []string{key, sent[0].body}, []string{sent[1].header.Get("Idempotency-Key"), sent[1].body})
+			require.True(t, len(key) >= 32 || callName != "Submit" && callName != "Retry", "it says that it is the same request")
+			require.Len(t, s.clock.slept(), 1, "not at once")
 		}
 	}
 }
@@ -130,12 +104,13 @@ func TestRetryAfterOfARequest(t *testing.T) {
 		require.Equal(t, []time.Duration{want}, s.clock.slept(), value)
 		require.Zero(t, job.RetryAfter, "it was not about the job")
 	}
-	s := serve(t, problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", "3600"))
-	_, err := s.c.Job(t.Context(), "j")
-	var p *client.Problem
-	require.ErrorAs(t, err, &p)
-	require.Equal(t, time.Hour, p.RetryAfter)
-	require.Len(t, s.requests(), 1, "beyond the cap the caller decides")
+	for _, value := range []string{"3600", "99999999999", "99999999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT"} {
+		s := serve(t, problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", value))
+		var p *client.Problem
+		require.ErrorAs(t, second(s.c.Job(t.Context(), "j")), &p)
+		require.GreaterOrEqual(t, p.RetryAfter, time.Hour, value)
+		require.Len(t, s.requests(), 1, "beyond the limit the caller decides")
+	}
 }
 
 func TestTriesAreBoundedAndSpread(t *testing.T) {
@@ -156,35 +131,31 @@ func TestTriesAreBoundedAndSpread(t *testing.T) {
 	require.Len(t, s.requests(), 2)
 }
 
-func TestNoRepetitionBeyondTheDeadline(t *testing.T) {
+func TestContexts(t *testing.T) {
 	t.Parallel()
-	s := serve(t, problem(503, "RFA_STORAGE_UNAVAILABLE").with("Retry-After", "30"))
+	busy := problem(503, "RFA_STORAGE_UNAVAILABLE").with("Retry-After", "30")
+	s := serve(t, busy)
 	ctx, cancel := context.WithDeadline(t.Context(), s.clock.Now().Add(10*time.Second))
-	defer cancel()
-	_, err := s.c.Job(ctx, "j")
 	var p *client.Problem
-	require.ErrorAs(t, err, &p, "it says more than that the time is over")
+	require.ErrorAs(t, second(s.c.Job(ctx, "j")), &p, "it says more than that the time is over")
 	require.Empty(t, s.clock.slept())
-}
-
-func TestAnEndedContext(t *testing.T) {
-	t.Parallel()
-	s := serve(t, anything)
-	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, second(s.c.Submit(ctx, client.JobRequest{})), context.Canceled)
-	require.Empty(t, s.requests())
+	require.Len(t, s.requests(), 1)
 
-	reached := make(chan struct{})
+	ctx, cancel = context.WithCancel(t.Context())
+	sleep := func(ctx context.Context, _ time.Duration) error { cancel(); return ctx.Err() }
+	_, err := must(client.New(client.Config{URL: s.url, Sleep: sleep}))(t).Job(ctx, "j")
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorAs(t, err, &p, "and why it waited")
+
+	ctx, cancel = context.WithCancel(t.Context())
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		close(reached)
+		cancel()
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	c := must(client.New(client.Config{URL: server.URL}))(t)
-	ctx, cancel = context.WithCancel(t.Context())
-	go func() { <-reached; cancel() }()
-	_, err := c.Cancel(ctx, "j")
+	_, err = must(client.New(client.Config{URL: server.URL}))(t).Cancel(ctx, "j")
 	var lost *client.NoAnswerError
 	require.ErrorAs(t, err, &lost, "the effect is not known")
 	require.ErrorIs(t, err, context.Canceled)
@@ -215,13 +186,11 @@ func TestProblem(t *testing.T) {
 	s := serve(t, reply{status: 400, kind: problemType + "; charset=utf-8", header: map[string]string{"X-Request-Id": "r1"},
 		body: `{"type":"https://x/p","title":"Bad\u001b[31m","detail":"two","instance":"urn:uuid:1","code":"RFA_X",
 			"violations":[{"pointer":"/type","detail":"no"},{"parameter":"limit","detail":"too much"}],"expired_at":"2030-01-01T00:00:00Z"}`})
-	_, err := s.c.Job(t.Context(), "j")
+	err := second(s.c.Job(t.Context(), "j"))
 	var p *client.Problem
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, []client.Violation{{Pointer: "/type", Detail: "no"}, {Parameter: "limit", Detail: "too much"}}, p.Violations)
-	require.Equal(t, "r1", p.RequestID)
-	require.Equal(t, "urn:uuid:1", p.Instance)
-	require.Equal(t, 2030, p.ExpiredAt.Year())
+	require.Equal(t, []any{"r1", "urn:uuid:1", 2030}, []any{p.RequestID, p.Instance, p.ExpiredAt.Year()})
 	require.Contains(t, err.Error(), ": RFA_X")
 	require.Contains(t, err.Error(), "/type no")
 	require.NotContains(t, err.Error(), "\x1b", "an answer cannot colour the terminal")
@@ -229,34 +198,17 @@ func TestProblem(t *testing.T) {
 	// A member of the wrong type is absent (RFC 9457, section 3.1).
 	s = serve(t, reply{status: 400, kind: problemType, body: `{"title":7,"detail":"kept","violations":{}}`})
 	require.ErrorAs(t, second(s.c.Job(t.Context(), "j")), &p)
-	require.Equal(t, "kept", p.Detail)
-	require.Empty(t, p.Title)
-	require.False(t, p.Retryable())
+	require.Equal(t, []any{"kept", "", false}, []any{p.Detail, p.Title, p.Retryable()})
+	for _, r := range []reply{{status: 404, kind: "text/html", body: "<html>"}, {status: 400, kind: problemType, body: `[]`}} {
+		var unexpected *client.UnexpectedError
+		require.ErrorAs(t, second(serve(t, r).c.Job(t.Context(), "j")), &unexpected)
+		require.Equal(t, r.status, unexpected.Status)
+	}
 
 	s = serveWith(t, client.Config{MaxTries: 1}, problem(503, "RFA_STORAGE_UNAVAILABLE"), problem(503, "RFA_CONFIG_INVALID"))
 	for _, retryable := range []bool{true, false} {
 		require.ErrorAs(t, second(s.c.Job(t.Context(), "j")), &p)
 		require.Equal(t, retryable, p.Retryable(), p.Code)
-	}
-}
-
-func TestAnswersThatAreNotForgeRuns(t *testing.T) {
-	t.Parallel()
-	for name, r := range map[string]reply{
-		"a page":     {status: 404, kind: "text/html", body: "<html>"},
-		"not JSON":   {status: 200, kind: jsonType, body: `{"job_id":`},
-		"not a job":  {status: 200, kind: jsonType, body: `[]`},
-		"a redirect": {status: 308, header: map[string]string{"Location": "https://elsewhere.example/"}},
-		"too large":  {status: 200, kind: jsonType, body: strings.Repeat(" ", 8<<20) + `{}`},
-		"an array":   {status: 400, kind: problemType, body: `[]`},
-	} {
-		s := serve(t, r)
-		_, err := s.c.Job(t.Context(), "j")
-		var unexpected *client.UnexpectedError
-		require.ErrorAs(t, err, &unexpected, name)
-		require.Equal(t, r.status, unexpected.Status, name)
-		require.LessOrEqual(t, len(unexpected.Body), 1024)
-		require.Len(t, s.requests(), 1, name)
 	}
 }
 
@@ -316,18 +268,12 @@ func TestRefusalsThatPass(t *testing.T) {
 	}
 }
 
-func TestACutBodyIsNoAnswer(t *testing.T) {
+func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	s := serve(t, ok(`{"job_id":`).with("Content-Length", "1000"), ok(`{"job_id":"j"}`))
-	job := must(s.c.Job(t.Context(), "j"))(t)
-	require.Equal(t, "j", job.JobID)
-	require.Len(t, s.requests(), 2)
-}
-
-func TestADeletionWhoseAnswerWasLost(t *testing.T) {
-	t.Parallel()
-	s := serve(t, reply{cut: true}, problem(404, "RFA_WEBHOOK_NOT_FOUND"))
-	require.NoError(t, s.c.DeleteWebhook(t.Context(), "w"))
+	require.Equal(t, "j", must(s.c.Job(t.Context(), "j"))(t).JobID, "a body that was cut off is no answer")
+	s = serve(t, reply{cut: true}, problem(404, "RFA_WEBHOOK_NOT_FOUND"))
+	require.NoError(t, s.c.DeleteWebhook(t.Context(), "w"), "the first request deleted it")
 	s = serve(t, problem(404, "RFA_WEBHOOK_NOT_FOUND"))
 	require.Error(t, s.c.DeleteWebhook(t.Context(), "w"), "there never was one")
 }
@@ -336,30 +282,33 @@ func TestHeadersAndKeys(t *testing.T) {
 	t.Parallel()
 	s := serve(t, anything)
 	ctx := t.Context()
-	_, err := s.c.Submit(ctx, client.JobRequest{Type: "DEFERRED", ExecutionAt: s.clock.Now(), Params: map[string]int{"a": 1},
+	require.NoError(t, second(s.c.Submit(ctx, client.JobRequest{Type: "DEFERRED", ExecutionAt: s.clock.Now(), Params: map[string]int{"a": 1},
 		CorrelationID: "body"},
-		client.CorrelationID("c-1"), client.Header("traceparent", "00-x"), client.PreferWait(90*time.Second))
-	require.NoError(t, err)
+		client.CorrelationID("c-1"), client.Header("traceparent", "00-x"), client.PreferWait(90*time.Second))))
 	got := s.requests()[0]
 	require.JSONEq(t, `{"type":"DEFERRED","execution_at":"2030-01-31T12:00:00Z","params":{"a":1},"correlation_id":"body"}`, got.body)
 	for name, want := range map[string]string{
 		"Authorization": "Bearer frk_id_secret", "Content-Type": jsonType, "Accept": jsonType, "User-Agent": "forgerun-go",
-		"X-Correlation-Id": "c-1", "Traceparent": "00-x", "Prefer": "wait=30", "Accept-Encoding": "identity",
+		"X-Correlation-Id": "c-1", "Traceparent": "00-x", "Prefer": "wait=30", "Accept-Encoding": "identity", "ForgeRun-Session": "",
 	} {
 		require.Equal(t, want, got.header.Get(name), name)
 	}
-	require.NoError(t, second(s.c.WithKey("other").Job(ctx, "j")))
-	require.NoError(t, second(s.c.WithKey("").Job(ctx, "j")))
-	require.Equal(t, "Bearer other", s.requests()[1].header.Get("Authorization"))
-	require.Empty(t, s.requests()[2].header.Get("Authorization"))
-	require.NoError(t, second(s.c.WithSession("a test").Job(ctx, "j")))
-	require.Equal(t, "a test", s.requests()[3].header.Get("ForgeRun-Session"))
-	require.Empty(t, got.header.Get("ForgeRun-Session"))
-	require.Error(t, second(s.c.WithSession("a\r\nX: y").Job(ctx, "j")))
+	bad := s.c.WithKey("frk_id_secret\n")
+	for i, c := range []*client.Client{bad.WithKey("other"), s.c.WithKey(""), s.c.WithSession("a test")} {
+		require.NoError(t, second(c.Job(ctx, "j")))
+		h := s.requests()[i+1].header
+		require.Equal(t, [][]string{{"Bearer other", ""}, {"", ""}, {"Bearer frk_id_secret", "a test"}}[i],
+			[]string{h.Get("Authorization"), h.Get("ForgeRun-Session")})
+	}
 
+	// Mistakes of the program are told at once, not after five tries.
+	require.ErrorContains(t, second(bad.Job(ctx, "j")), "the key has characters")
+	require.ErrorContains(t, second(watch(ctx, bad, client.StreamOptions{JobID: "j"})), "the key has characters")
+	require.Error(t, second(s.c.WithSession("a\r\nX: y").Job(ctx, "j")))
 	for name, option := range map[string]client.Option{
 		"header injection": client.CorrelationID("a\r\nX: y"), "authorization": client.Header("authorization", "x"),
-		"empty key": client.IdempotencyKey(""),
+		"empty key": client.IdempotencyKey(""), "a space": client.Header("bad name", "x"), "no name": client.Header("", "x"),
+		"not ASCII": client.Header("n\u00e4me", "x"),
 	} {
 		require.Error(t, second(s.c.Submit(ctx, client.JobRequest{}, option)), name)
 	}
