@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +94,17 @@ func (d delivery) changed(change func(d *delivery)) delivery {
 	d.body = bytes.Clone(d.body)
 	change(&d)
 	return d
+}
+
+// with sets a header; "-" removes it, and "+x" adds a line.
+func (d delivery) with(name, value string) delivery {
+	return d.changed(func(d *delivery) {
+		if more, adds := strings.CutPrefix(value, "+"); adds {
+			d.header.Add(name, more)
+		} else if d.header.Set(name, value); value == "-" {
+			d.header.Del(name)
+		}
+	})
 }
 
 func TestParseDelivery(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,53 +38,31 @@ func TestStreamOfAJob(t *testing.T) {
 	t.Parallel()
 	s := serve(t, stream("retry: 1500\n\n"+event("1", "job-created")+"event: job-progress\ndata: {}\n\n"+event("2", "job-succeeded")), atEnd)
 	var connected []string
-	ids, err := watch(t.Context(), s.c, client.StreamOptions{JobID: "j", OnConnect: func(id string) { connected = append(connected, id) }})
-	require.NoError(t, err)
-	require.Equal(t, []string{"1", "", "2"}, ids)
-	require.Equal(t, []string{""}, connected)
+	o := client.StreamOptions{JobID: "j", LastEventID: "0", OnConnect: func(id string) { connected = append(connected, id) }}
+	require.Equal(t, []string{"1", "", "2"}, must(watch(t.Context(), s.c, o))(t))
+	require.Equal(t, []string{"0"}, connected)
 	require.Empty(t, s.clock.slept(), "after the last event the end is asked for at once")
 	got := s.requests()
-	require.Equal(t, "/v1/jobs/j/events", got[0].path)
-	require.Equal(t, "text/event-stream", got[0].header.Get("Accept"))
-	require.Empty(t, got[0].header.Get("Last-Event-Id"))
-	require.Equal(t, "2", got[1].header.Get("Last-Event-Id"))
+	require.Equal(t, []string{"/v1/jobs/j/events", "text/event-stream", "0", "2"}, []string{
+		got[0].path, got[0].header.Get("Accept"), got[0].header.Get("Last-Event-Id"), got[1].header.Get("Last-Event-Id")})
+	require.Error(t, second(watch(t.Context(), s.c, client.StreamOptions{LastEventID: "a\nb"})))
+	require.Len(t, s.requests(), 2)
 }
 
 // Each message comes once, wherever the connection is cut: after the end of a frame it is resumed after that one, before it after the one
 // before.
 func TestStreamIsResumedExactly(t *testing.T) {
 	t.Parallel()
-	const n = 6
-	var frames []string
-	for i := range n {
-		name := "job-running"
-		if i == n-1 {
-			name = "job-succeeded"
-		}
-		frames = append(frames, event(strconv.Itoa(i+1), name))
-	}
+	frames := []string{event("1", "job-created"), event("2", "job-running"), event("3", "job-succeeded")}
 	whole := strings.Join(frames, "")
 	for cut := range len(whole) {
-		var connections atomic.Int32
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			after, _ := strconv.Atoi(r.Header.Get("Last-Event-ID"))
-			if after == n {
-				w.WriteHeader(http.StatusNoContent)
-				return
-			}
-			w.Header().Set("Content-Type", "text/event-stream")
-			rest := strings.Join(frames[after:], "")
-			if connections.Add(1) == 1 {
-				rest = rest[:cut]
-			}
-			_, _ = w.Write([]byte(rest))
-		}))
-		clock := newClock()
-		c := must(client.New(client.Config{URL: server.URL, Now: clock.Now, Sleep: clock.Sleep, HTTP: server.Client()}))(t)
-		ids, err := watch(t.Context(), c, client.StreamOptions{JobID: "j"})
-		server.Close()
-		require.NoError(t, err)
-		require.Equal(t, []string{"1", "2", "3", "4", "5", "6"}, ids, "cut at %d", cut)
+		s := serve(t, stream(whole[:cut]), stream(strings.Join(frames[strings.Count(whole[:cut], "\n\n"):], "")), atEnd)
+		if cut == len(whole)-1 {
+			s.replies[1] = stream(frames[2])
+		}
+		require.Equal(t, []string{"1", "2", "3"}, must(watch(t.Context(), s.c, client.StreamOptions{JobID: "j"}))(t), "cut at %d", cut)
+		last := strings.Count(whole[:cut], "\n\n")
+		require.Equal(t, strings.Trim(strconv.Itoa(last), "0"), s.requests()[1].header.Get("Last-Event-Id"))
 	}
 }
 
@@ -106,23 +83,11 @@ func TestStreamOfAClientKnowsItsPosition(t *testing.T) {
 	}
 }
 
-func TestStreamBegunAfterAnEvent(t *testing.T) {
-	t.Parallel()
-	s := serve(t, atEnd)
-	ids := must(watch(t.Context(), s.c, client.StreamOptions{JobID: "j", LastEventID: "7"}))(t)
-	require.Empty(t, ids)
-	require.Equal(t, "7", s.requests()[0].header.Get("Last-Event-Id"))
-	require.Error(t, second(watch(t.Context(), s.c, client.StreamOptions{LastEventID: "a\nb"})))
-	require.Len(t, s.requests(), 1)
-}
-
 func TestWhatEndsAStream(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]reply{
-		"400": problem(400, "RFA_REQUEST_MALFORMED"), "401": problem(401, "RFA_AUTH_TOKEN_EXPIRED"),
-		"403": problem(403, "RFA_AUTH_API_KEY_DISABLED"),
-		"404": problem(404, "RFA_JOB_NOT_FOUND"), "410": problem(410, "RFA_JOB_GONE"), "misconfigured": problem(503, "RFA_CONFIG_INVALID"),
-		"a page": {status: 200, kind: "text/html"}, "a list": ok(`{"data":[]}`),
+		"400": problem(400, "RFA_REQUEST_MALFORMED"), "401": problem(401, "RFA_AUTH_TOKEN_EXPIRED"), "410": problem(410, "RFA_JOB_GONE"),
+		"misconfigured": problem(503, "RFA_CONFIG_INVALID"), "a page": {status: 200, kind: "text/html"}, "a list": ok(`{"data":[]}`),
 		"a line without an end": stream("data: " + strings.Repeat("a", 3<<20)), "not UTF-8": stream("data: \xff\n\n"),
 	} {
 		s := serve(t, stream(event("1", "job-created")), r)
@@ -131,6 +96,10 @@ func TestWhatEndsAStream(t *testing.T) {
 		require.Equal(t, []string{"1"}, ids, name)
 		require.Len(t, s.requests(), 2, name)
 	}
+	s := serveWith(t, client.Config{MaxTries: 3}, reply{cut: true})
+	var lost *client.NoAnswerError
+	require.ErrorAs(t, second(watch(t.Context(), s.c, client.StreamOptions{})), &lost)
+	require.Len(t, s.requests(), 3, "a service that never answers is given up")
 }
 
 func TestWhatDoesNotEndAStream(t *testing.T) {
@@ -138,23 +107,12 @@ func TestWhatDoesNotEndAStream(t *testing.T) {
 	// On a connection that is used again net/http would repeat a GET by itself.
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	s := serveWith(t, client.Config{HTTP: fresh}, stream("retry: 1\n\n"), reply{cut: true}, problem(500, "RFA_INTERNAL"),
-		reply{status: 502, kind: "text/html"},
-		problem(503, "RFA_STORAGE_UNAVAILABLE"), problem(504, "RFA_EXEC_TIMEOUT"), reply{cut: true}, reply{cut: true}, reply{cut: true},
+		reply{status: 502, kind: "text/html"}, problem(503, "RFA_STORAGE_UNAVAILABLE"), reply{cut: true},
 		problem(429, "RFA_REQUEST_RATE_LIMITED").with("Retry-After", "77"), stream("retry: 3600000\n\n"), atEnd)
 	require.NoError(t, second(watch(t.Context(), s.c, client.StreamOptions{JobID: "j"})))
 	ms := time.Millisecond
-	require.Equal(t, []time.Duration{
-		100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 6400 * ms, 12800 * ms, 25600 * ms, 77 * time.Second, 30 * time.Second,
-	}, s.clock.slept(), "retry is honoured from 0.1 to 30 s, doubled while no connection lasts, and Retry-After if it is longer")
-}
-
-func TestAServiceThatNeverAnswersIsGivenUp(t *testing.T) {
-	t.Parallel()
-	s := serveWith(t, client.Config{MaxTries: 3}, reply{cut: true})
-	_, err := watch(t.Context(), s.c, client.StreamOptions{})
-	var lost *client.NoAnswerError
-	require.ErrorAs(t, err, &lost)
-	require.Len(t, s.requests(), 3)
+	require.Equal(t, []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 77 * time.Second, 30 * time.Second},
+		s.clock.slept(), "retry is honoured from 0.1 to 30 s, doubled while no connection lasts, and Retry-After if it is longer")
 }
 
 func TestStreamEndsWithItsContext(t *testing.T) {
@@ -181,20 +139,16 @@ func TestStreamEndsWithItsContext(t *testing.T) {
 
 func TestMessages(t *testing.T) {
 	t.Parallel()
-	m := client.Message{Name: "job-running", Data: []byte(`{"event_id":"e","seq":4,"event_name":"job.running","job_id":null,"new":1}`)}
-	e := must(m.Event())(t)
-	require.Equal(t, 4, e.Seq)
-	require.Error(t, second(m.Outcome()))
-	m = client.Message{Name: "job-failed", Data: []byte(`{"jobStatus":"FAILED","retryable":true}`)}
-	o := must(m.Outcome())(t)
-	require.True(t, o.Retryable())
-	require.Error(t, second(m.Event()))
-	_, err := client.Message{Name: "job-running", Data: []byte(`{`)}.Event()
-	require.Error(t, err)
-	m = client.Message{Name: "job-progress", Data: []byte(`{"job_id":"j","attempt":1,"progress":{"percentage":40}}`)}
-	progress := must(m.Progress())(t)
-	require.Equal(t, 40, progress.Percentage)
-	require.Error(t, second(client.Message{Name: "job-running", Data: []byte(`{}`)}.Progress()))
+	running := client.Message{Name: "job-running", Data: []byte(`{"event_id":"e","seq":4,"event_name":"job.running","job_id":null,"new":1}`)}
+	ended := client.Message{Name: "job-failed", Data: []byte(`{"jobStatus":"FAILED","retryable":true}`)}
+	moved := client.Message{Name: "job-progress", Data: []byte(`{"job_id":"j","attempt":1,"progress":{"percentage":40}}`)}
+	require.Equal(t, 4, must(running.Event())(t).Seq)
+	require.True(t, must(ended.Outcome())(t).Retryable())
+	require.Equal(t, 40, must(moved.Progress())(t).Percentage)
+	for _, err := range []error{second(running.Outcome()), second(ended.Event()), second(running.Progress()),
+		second(client.Message{Name: "job-running", Data: []byte(`{`)}.Event())} {
+		require.Error(t, err)
+	}
 }
 
 // A service that ends each connection after an event costs one connection at once, then as any other failure.

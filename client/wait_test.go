@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -42,10 +43,7 @@ func TestDraft_6_10_ResubmissionHasANewKey(t *testing.T) {
 // Promise: clients 6.10, 9.4
 func TestDraft_9_4_AtMostFiveSubmissions(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
-	for range 10 {
-		s.replies = append(s.replies, acceptedReply(), failed(0))
-	}
+	s := serve(t, slices.Repeat([]reply{acceptedReply(), failed(0)}, 10)...)
 	ended := must(s.c.Run(t.Context(), client.JobRequest{Type: client.Execute}))(t)
 	require.Equal(t, client.Failed, ended.State)
 	require.Len(t, s.requests(), 2*client.MaxSubmissions)
@@ -84,36 +82,26 @@ func TestWait(t *testing.T) {
 	t.Parallel()
 	unchanged := reply{status: 304, header: map[string]string{"ETag": `W/"1"`}}
 	s := serve(t,
-		job("QUEUED", "").with("Retry-After", "20").with("ETag", `W/"1"`), unchanged,
-		job("PAUSED", "").with("ETag", `W/"2"`),
-		job("RUNNING", "").with("Retry-After", "1").with("ETag", `W/"3"`),
-		job("SUCCEEDED", "").with("ETag", `W/"4"`))
-	ended := must(s.c.Wait(t.Context(), "j1"))(t)
-	require.Equal(t, client.Succeeded, ended.State)
-	require.Equal(t, `W/"4"`, ended.ETag)
+		job("QUEUED", "").with("Retry-After", "20").with("ETag", `W/"1"`), unchanged, job("PAUSED", "").with("ETag", `W/"2"`),
+		job("RUNNING", "").with("Retry-After", "1").with("ETag", `W/"3"`), job("SUCCEEDED", "").with("ETag", `W/"4"`))
+	ended := must(s.c.Wait(t.Context(), "j1", client.IfNoneMatch("a tag of the caller's")))(t)
+	require.Equal(t, []string{client.Succeeded, `W/"4"`}, []string{ended.State, ended.ETag})
 	slept := s.clock.slept()
 	require.Equal(t, []time.Duration{20 * time.Second, 20 * time.Second}, slept[:2], "as advised, also by the answer before a 304")
 	require.Equal(t, time.Second, slept[3])
-	var tags []string
-	for _, r := range s.requests() {
-		tags = append(tags, r.header.Get("If-None-Match"))
-		require.Empty(t, r.header.Get("Prefer"))
+	for i, tag := range []string{"", `W/"1"`, `W/"1"`, `W/"2"`, `W/"3"`} {
+		h := s.requests()[i].header
+		require.Equal(t, []string{tag, ""}, []string{h.Get("If-None-Match"), h.Get("Prefer")})
 	}
-	require.Equal(t, []string{"", `W/"1"`, `W/"1"`, `W/"2"`, `W/"3"`}, tags)
 }
 
 func TestWaitBatch(t *testing.T) {
 	t.Parallel()
-	batch := func(status string) reply {
-		return reply{status: 200, kind: jsonType, body: `{"batch_id":"b1","status":"` + status + `"}`}
-	}
-	s := serve(t, batch("PROCESSING").with("Retry-After", "20").with("ETag", `W/"1"`),
-		reply{status: 304, header: map[string]string{"ETag": `W/"1"`}}, reply{cut: true}, batch("COMPLETED_WITH_ERRORS"))
+	s := serve(t, ok(`{"batch_id":"b1","status":"PROCESSING"}`).with("Retry-After", "20").with("ETag", `W/"1"`), reply{status: 304},
+		reply{cut: true}, ok(`{"batch_id":"b1","status":"COMPLETED_WITH_ERRORS"}`), problem(404, "RFA_BATCH_NOT_FOUND"))
 	require.Equal(t, "COMPLETED_WITH_ERRORS", must(s.c.WaitBatch(t.Context(), "b1"))(t).Status)
 	require.Equal(t, []time.Duration{20 * time.Second, 20 * time.Second}, s.clock.slept()[:2])
 	require.Equal(t, `W/"1"`, s.requests()[3].header.Get("If-None-Match"))
-
-	s = serve(t, problem(404, "RFA_BATCH_NOT_FOUND"))
 	require.Error(t, second(s.c.WaitBatch(t.Context(), "b1")))
 }
 
@@ -155,14 +143,6 @@ func TestWaitWithPreferWait(t *testing.T) {
 		require.Equal(t, "wait=20", r.header.Get("Prefer"))
 		require.Empty(t, r.header.Get("If-None-Match"), "mere progress is not waited for")
 	}
-}
-
-// A tag of the caller's would say for ever that nothing has changed.
-func TestWaitHasTagsOfItsOwn(t *testing.T) {
-	t.Parallel()
-	s := serve(t, job("SUCCEEDED", ""))
-	require.NoError(t, second(s.c.Wait(t.Context(), "j1", client.IfNoneMatch(`W/"final"`))))
-	require.Empty(t, s.requests()[0].header.Get("If-None-Match"))
 }
 
 func TestRunTellsTheJobWhoseEndIsNotKnown(t *testing.T) {
