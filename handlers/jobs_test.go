@@ -74,108 +74,6 @@ func failedAttempts(context.Context, job.ID, job.ID) (job.Origin, []job.Attempt,
 
 const jobSelf = "/v1/jobs/01890000-0000-7000-8000-000000000001"
 
-const failureDocument = `{
-	"type": "https://forgerun.example/problems/failed-once", "title": "Job fehlgeschlagen, ein neuer Versuch hilft", "status": 504,
-	"detail": "Eine vorübergehende Störung hat diesen Versuch beendet.", "code": "RFA_DEPENDENCY_TIMEOUT",
-	"instance": "` + jobSelf + `/attempts/2", "jobId": "01890000-0000-7000-8000-000000000001", "jobStatus": "FAILED", "attempt": 2,
-	"submittedAt": "2030-01-31T12:00:00.123456Z", "completedAt": "2030-01-31T12:00:04.123456Z",
-	"retryable": true, "retryAfter": 2, "processingStage": "processing", "correlationId": "corr-1",
-	"scenario": {"workKind": "RETRY_ON_FAIL"}, "language": "de"}`
-
-// jobLinks are the links that every job has.
-const jobLinks = `"self": "` + jobSelf + `", "events": "` + jobSelf + `/events", "attempts": "` + jobSelf + `/attempts",
-	"deliveries": "` + jobSelf + `/deliveries"`
-
-// Promise: contract 14h
-// Promise: patterns Job Resource Model
-// Promise: patterns Results
-func TestGetSucceededJob(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.jobs.job = finishedJob
-	a := w.send("GET", jobSelf, "")
-	require.Equal(t, 200, a.StatusCode)
-	for name, value := range map[string]string{
-		"Content-Type": "application/json", "Cache-Control": "no-store", "ETag": `W/"5"`, "Retry-After": "", "Vary": "Accept",
-		"Content-Language": "", "Link": "<" + jobSelf + `/result>; rel="https://forgerun.example/rels/job-result"`,
-	} {
-		require.Equal(t, value, a.Header.Get(name), name)
-	}
-	require.Contains(t, a.text, `"<&>"`, "params are as they were sent")
-	require.JSONEq(t, `{
-		"job_id": "01890000-0000-7000-8000-000000000001", "type": "EXECUTE", "work_kind": "SUCCESS_FAST",
-		"state": "SUCCEEDED", "outcome": "SUCCESS", "created_at": "2030-01-31T12:00:00.123456Z", "execution_at": null,
-		"updated_at": "2030-01-31T12:00:02.123456Z", "started_at": "2030-01-31T12:00:01.123456Z",
-		"finished_at": "2030-01-31T12:00:02.123456Z", "canceled_at": null, "estimated_completion": null, "expires_at": null,
-		"attempt": 1, "attempts": 1, "max_attempts": 4, "can_retry": false, "auto_retry": false, "batch_id": null,
-		"callback": null, "correlation_id": null, "params": {"a": "<&>"},
-		"definition": {"work_kind": "SUCCESS_FAST", "duration_ms": 1000, "should_fail": false, "payload_size": 4096,
-			"expected_outcome": "SUCCEEDED"},
-		"result": {"state": "AVAILABLE", "media_type": "text/plain", "size_bytes": 4096, "expires_at": "2030-01-31T13:00:00.123456Z",
-			"checksum": {"algorithm": "sha256", "value": "01ab000000000000000000000000000000000000000000000000000000000000"},
-			"download_url": "`+jobSelf+`/result"},
-		"links": {`+jobLinks+`, "report": "`+jobSelf+`/report", "result": "`+jobSelf+`/result"}
-	}`, a.text)
-	for tag, status := range map[string]int{
-		`W/"5"`: 304, `"5"`: 304, `*`: 304, `"1", W/"5"`: 304, `W/"5" , "x"`: 304,
-		`W/"4"`: 200, `5`: 200, `"55"`: 200, ``: 200, `w/"5"`: 200,
-	} {
-		a := w.send("GET", jobSelf, "", "If-None-Match", tag)
-		require.Equal(t, status, a.StatusCode, tag)
-		require.Equal(t, `W/"5"`, a.Header.Get("ETag"))
-		require.Equal(t, status == 304, a.text == "")
-	}
-}
-
-// Promise: patterns Job Resource Model
-func TestGetFailedJob(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.jobs.job = failedJob
-	a := w.send("GET", jobSelf, "")
-	require.Equal(t, "2", a.Header.Get("Retry-After"), "as retryAfter")
-	require.Equal(t, "de", a.Header.Get("Content-Language"))
-	require.Empty(t, a.Header.Get("Link"))
-	require.JSONEq(t, `{
-		"job_id": "01890000-0000-7000-8000-000000000001", "type": "DEFERRED", "work_kind": "RETRY_ON_FAIL",
-		"state": "FAILED", "outcome": "FAILED", "created_at": "2030-01-31T12:00:00.123456Z", "execution_at": "2030-01-31T12:00:01.123456Z",
-		"updated_at": "2030-01-31T12:00:04.123456Z", "started_at": "2030-01-31T12:00:02.123456Z",
-		"finished_at": "2030-01-31T12:00:04.123456Z", "canceled_at": null, "estimated_completion": null, "expires_at": null,
-		"attempt": 2, "attempts": 2, "max_attempts": 4, "can_retry": true, "auto_retry": true, "batch_id": null,
-		"callback": "https://example.com/cb", "correlation_id": "corr-1", "params": null, "definition": null,
-		"failure": `+failureDocument+`,
-		"links": {`+jobLinks+`, "retry": "`+jobSelf+`/retry", "report": "`+jobSelf+`/report"}
-	}`, a.text)
-}
-
-// Promise: contract 8b
-func TestGetJobInEveryState(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for _, state := range job.States {
-		w.jobs.job = func(ctx context.Context, client, id job.ID) (*job.Job, error) {
-			j, err := failedJob(ctx, client, id)
-			j.State, j.Outcome, j.Attempt = state, job.OutcomeOf(state), 1
-			if state != job.Failed {
-				j.Failure = nil
-			}
-			return j, err
-		}
-		a := w.send("GET", jobSelf, "")
-		var v struct {
-			Outcome    *string            `json:"outcome"`
-			CanceledAt *string            `json:"canceled_at"`
-			Failure    map[string]any     `json:"failure"`
-			Links      map[string]*string `json:"links"`
-		}
-		a.json(t, &v)
-		final, failed := state.Final(), state == job.Failed
-		require.Equal(t, []bool{final, state == job.Canceled, failed, !final, final, failed, !final || failed}, []bool{v.Outcome != nil,
-			v.CanceledAt != nil, v.Failure != nil, v.Links["cancel"] != nil, v.Links["report"] != nil, v.Links["retry"] != nil,
-			a.Header.Get("Retry-After") != ""}, state)
-	}
-}
-
 // Promise: patterns Polling
 func TestRetryAfterOfAJob(t *testing.T) {
 	t.Parallel()
@@ -199,23 +97,38 @@ func TestRetryAfterOfAJob(t *testing.T) {
 
 // Promise: contract 8b
 // Promise: patterns Retry API
-func TestCancelAndRetry(t *testing.T) {
+func TestChangesOfAJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	var asked []job.ID
+	var err error
 	w.jobs.change = func(_ context.Context, client, id job.ID) (job.Change, error) {
-		require.Equal(t, []job.ID{clientA, jobID}, []job.ID{client, id})
-		return job.Change{JobID: id, State: job.Queued, Attempt: 3, UpdatedAt: now, Changed: true}, nil
+		asked = []job.ID{client, id}
+		return job.Change{JobID: id, State: job.Queued, Attempt: 3, UpdatedAt: now, Changed: true}, err
 	}
-	for path, more := range map[string]string{jobSelf + "/cancel": "", jobSelf + "/retry": `, "attempt": 3`} {
+	w.jobs.remove = func(_ context.Context, client, id job.ID) (struct{}, error) {
+		asked = []job.ID{client, id}
+		return struct{}{}, err
+	}
+	for _, change := range []struct {
+		method, path, answer string
+		status               int
+	}{
+		{"POST", jobSelf + "/cancel", `"changed":true}`, 200}, {"POST", jobSelf + "/retry", `"changed":true,"attempt":3}`, 200},
+		{"DELETE", jobSelf, "", 204},
+	} {
 		for _, body := range []string{"", "{}", " { } \n"} {
-			a := w.send("POST", path, body)
-			require.Equal(t, 200, a.StatusCode)
-			require.JSONEq(t, `{"job_id": "01890000-0000-7000-8000-000000000001", "state": "QUEUED",
-				"updated_at": "2030-01-31T12:00:00.123456Z", "changed": true`+more+`}`, a.text)
+			asked, err = nil, nil
+			a := w.send(change.method, change.path, body)
+			require.Equal(t, change.status, a.StatusCode)
+			require.Contains(t, a.text, change.answer)
+			require.Equal(t, []job.ID{clientA, jobID}, asked)
 		}
-		for _, body := range []string{`{"a":1}`, `[]`, `null`, `1`, `{`, `{}{}`, ` `, "\x00"} {
-			w.send("POST", path, body).requireProblem(t, job.CodeMalformed)
+		for _, body := range []string{`{"a":1}`, `[]`, `null`, `{`, `{}{}`, ` `, "\x00"} {
+			w.send(change.method, change.path, body).requireProblem(t, job.CodeMalformed)
 		}
+		err = job.Errorf(job.CodeConflict, "The job cannot be changed.")
+		w.send(change.method, change.path, "").requireProblem(t, job.CodeConflict)
 	}
 }
 
@@ -223,28 +136,7 @@ func TestCancelAndRetry(t *testing.T) {
 func TestReport(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.jobs.job, w.jobs.report = finishedJob, finishedReport
-	a := w.send("GET", jobSelf+"/report", "")
-	require.Equal(t, 200, a.StatusCode)
-	event := func(seq, name, states, data string) string {
-		return `{"event_id": "00000000-0000-4000-8000-00000000000b", "seq": ` + seq + `, "job_id": "01890000-0000-7000-8000-000000000001",
-			"event_name": "` + name + `", ` + states + `, "attempt": 1, "timestamp": "2030-01-31T12:00:00.123456Z", "data": ` + data + `}`
-	}
-	require.JSONEq(t, `{
-		"job_id": "01890000-0000-7000-8000-000000000001", "attempt": 1, "outcome": "SUCCESS",
-		"started_at": "2030-01-31T12:00:01.123456Z", "finished_at": "2030-01-31T12:00:02.123456Z", "duration_ms": 1234,
-		"events": [`+event("1", "job.created", `"prev_state": null, "next_state": "CREATED"`, `{"work_kind": "SUCCESS_FAST"}`)+`,
-			`+event("2", "job.queued", `"prev_state": "CREATED", "next_state": "QUEUED"`, `{}`)+`,
-			`+event("3", "event.emitted", `"prev_state": null, "next_state": null`, `{"name": "a"}`)+`]}`, a.text)
-
-	w.jobs.job, w.jobs.report = failedJob, failedReport
-	a = w.send("GET", jobSelf+"/report", "")
-	require.JSONEq(t, `{
-		"job_id": "01890000-0000-7000-8000-000000000001", "attempt": 2, "outcome": "FAILED", "events": [],
-		"started_at": "2030-01-31T12:00:02.123456Z", "finished_at": "2030-01-31T12:00:04.123456Z", "duration_ms": 2000,
-		"failure": `+failureDocument+`}`, a.text)
-	require.Equal(t, "2", a.Header.Get("Retry-After"), "as its retryAfter")
-	require.Equal(t, "de", a.Header.Get("Content-Language"))
+	w.jobs.job = failedJob
 	var asked int
 	w.jobs.report = func(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
 		asked = attempt
@@ -260,68 +152,118 @@ func TestReport(t *testing.T) {
 		w.send("GET", jobSelf+"/report?attempt="+n, "").requireProblem(t, job.CodeMalformed)
 		w.send("GET", jobSelf+"/attempts/"+n, "").requireProblem(t, job.CodeRequestNotFound)
 	}
-}
-
-// Promise: draft 6.1, 10.3
-func TestAttemptDocument(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
 	w.jobs.attempts = failedAttempts
-	a := w.send("GET", jobSelf+"/attempts/2", "", "Accept", "application/json")
-	require.Equal(t, 200, a.StatusCode)
-	require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
-	require.JSONEq(t, failureDocument, a.text)
-	require.Equal(t, "2", a.Header.Get("Retry-After"), "as retryAfter")
-	require.Equal(t, "de", a.Header.Get("Content-Language"))
-
-	a = w.send("GET", jobSelf+"/attempts/3", "", "Accept", "application/problem+json")
-	require.Equal(t, "application/json", a.Header.Get("Content-Type"))
-	require.JSONEq(t, `{
-		"instance": "`+jobSelf+`/attempts/3", "jobId": "01890000-0000-7000-8000-000000000001",
-		"jobStatus": "PROCESSING", "submittedAt": "2030-01-31T12:00:00.123456Z", "correlationId": "corr-1", "attempt": 3,
-		"scenario": {"workKind": "RETRY_ON_FAIL"}}`, a.text)
 	w.send("GET", jobSelf+"/attempts/4", "").requireProblem(t, job.CodeJobNotFound)
-
-	w.jobs.attempts = finishedAttempts
-	a = w.send("GET", jobSelf+"/attempts/1", "")
-	require.Equal(t, "application/json", a.Header.Get("Content-Type"))
-	require.Empty(t, a.Header.Get("Retry-After"))
-	require.JSONEq(t, `{
-		"instance": "`+jobSelf+`/attempts/1", "jobId": "01890000-0000-7000-8000-000000000001",
-		"jobStatus": "COMPLETED", "submittedAt": "2030-01-31T12:00:00.123456Z", "completedAt": "2030-01-31T12:00:02.123456Z", "attempt": 1,
-		"scenario": {"workKind": "SUCCESS_FAST", "durationMs": 1000, "expectedOutcome": "SUCCEEDED"}}`, a.text)
 }
 
 func TestClients(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a := w.send("POST", "/v1/clients", "", "Authorization", "-")
-	require.Equal(t, 201, a.StatusCode)
-	require.JSONEq(t, `{"client_id": "00000000-0000-4000-8000-00000000000a"}`, a.text)
+	require.Equal(t, 201, w.send("POST", "/v1/clients", "", "Authorization", "-").StatusCode)
 	require.True(t, w.clients.caller.Anonymous())
-
-	const key = `"key_id": "abc", "scope": "all", "created_at": "2030-01-31T12:00:00.123456Z", "expires_at": "2030-01-31T13:00:00.123456Z"}`
 	keys := "/v1/clients/" + clientB.String() + "/keys"
 	for body, rotate := range map[string]bool{"": false, "{}": false, `{"rotate":true}`: true, `{"rotate":null}`: false} {
-		a = w.send("POST", keys, body)
+		a := w.send("POST", keys, body)
 		require.Equal(t, 201, a.StatusCode)
-		require.JSONEq(t, `{"api_key": "frk_secret", `+key, a.text)
 		require.Equal(t, rotate, w.clients.rotate)
 		require.Equal(t, []job.ID{clientA, clientB}, []job.ID{w.clients.caller.ClientID, w.clients.client})
 		require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
 	}
-	a = w.send("POST", keys+"/renew", "{}")
-	require.Equal(t, 200, a.StatusCode)
-	require.JSONEq(t, `{"api_key": null, `+key, a.text)
-
-	a = w.send("POST", keys+"/revoke", `{"key_id":"a\u0062c"}`, "Authorization", "Bearer "+adminKey)
-	require.Equal(t, 200, a.StatusCode)
-	require.JSONEq(t, `{"revoked": true}`, a.text)
+	require.Equal(t, 200, w.send("POST", keys+"/revoke", `{"key_id":"a\u0062c"}`, "Authorization", "Bearer "+adminKey).StatusCode)
 	require.Equal(t, "abc", w.clients.keyID)
 	require.True(t, w.clients.caller.Admin)
-
 	w.clients.err = job.Errorf(job.CodeForbidden, "Open registration is off.")
 	for path, body := range map[string]string{"/v1/clients": "", keys: "", keys + "/renew": "", keys + "/revoke": `{"key_id":"abc"}`} {
 		w.send("POST", path, body).requireProblem(t, job.CodeForbidden)
 	}
+}
+
+// openBatch has a running job and a refused item.
+func openBatch(context.Context, job.ID, job.ID) (*job.Batch, error) {
+	return &job.Batch{
+		ID: batchID, ClientID: clientA, CreatedAt: now, Language: "de",
+		Items: []job.BatchItem{
+			{ItemID: "0", JobID: jobID, State: job.Queued},
+			{ItemID: "b", Refusal: &job.Refusal{
+				Code: job.CodeValidationFailed, Detail: "The item has invalid values.",
+				Violations: []job.Violation{{Pointer: "/jobs/1/type", Detail: "No."}},
+			}},
+		},
+		Counts: map[job.State]int{job.Running: 1},
+	}, nil
+}
+
+// failedBatch is openBatch, ended with a failure.
+func failedBatch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
+	b, err := openBatch(ctx, client, id)
+	b.Counts, b.CorrelationID = map[job.State]int{job.Failed: 1}, "corr-1"
+	b.Outcome = &job.BatchOutcome{
+		Status: job.StatusFailed, CompletedAt: *at(9), Failed: 2,
+		Failures: []job.ItemFailure{
+			{ItemID: "0", JobID: jobID, Status: job.StatusTimedOut, Reason: job.TimedOut, Detail: "In English.", Retryable: true,
+				Stage: job.StageProcessing},
+			{ItemID: "b", Status: job.StatusFailed, Detail: "The item has invalid values.", Stage: job.StageValidation},
+		},
+	}
+	return b, err
+}
+
+const batchSelf = "/v1/batches/01890000-0000-7000-8000-0000000000ba"
+
+func TestSubmitBatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.batches.submit = func(ctx context.Context, r job.BatchRequest) (*job.Batch, bool, error) {
+		b, err := openBatch(ctx, clientA, batchID)
+		return b, r.IdempotencyKey == "again", err
+	}
+	a := w.send("POST", "/v1/jobs/batch",
+		`{"jobs":[{"type":"EXECUTE","correlation_id":"own"},{"item_id":"b","type":"NOPE"}],"idempotency_key":"k"}`,
+		"Accept-Language", "de", "Prefer", "respond-async, wait=5")
+	require.Equal(t, 202, a.StatusCode)
+	require.JSONEq(t, `{"batch_id": "01890000-0000-7000-8000-0000000000ba", "created_at": "2030-01-31T12:00:00.123456Z", "jobs": [
+		{"item_id": "0", "job_id": "01890000-0000-7000-8000-000000000001", "state": "QUEUED"},
+		{"item_id": "b", "failure": {"type": "https://forgerun.example/problems/validation-failed", "title": "Validation failed", "status": 400,
+			"detail": "The item has invalid values.", "instance": "`+batchSelf+`#/jobs/1", "code": "RFA_JOB_VALIDATION_FAILED",
+			"violations": [{"pointer": "/jobs/1/type", "detail": "No."}], "retryable": false, "processingStage": "validation"}}
+	]}`, a.text)
+	require.Equal(t, "respond-async", a.Header.Get("Preference-Applied"), "a batch is not waited for")
+	require.Empty(t, a.Header.Get("Idempotency-Replayed"))
+	require.Contains(t, w.log.String(), `"batch_id":"`+batchID.String()+`"`)
+	got := w.batches.got
+	require.NotZero(t, got.Hash)
+	of := []any{clientA, a.Header.Get("X-Request-Id"), now, "de"}
+	require.Equal(t, append([]any{"k", ""}, of...),
+		[]any{got.IdempotencyKey, got.CorrelationID, got.ClientID, got.RequestID, got.ReceivedAt, got.Language})
+	require.Len(t, got.Items, 2)
+	for _, item := range got.Items {
+		require.Equal(t, of, []any{item.Request.ClientID, item.Request.RequestID, item.Request.ReceivedAt, item.Request.Language})
+	}
+	require.Equal(t, []string{"own", "/type"}, []string{got.Items[0].Request.CorrelationID, got.Items[1].Request.Violations[0].Pointer})
+
+	a = w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE","correlation_id":"own"}]}`, "Idempotency-Key", "again", "Traceparent",
+		traceparent)
+	require.Equal(t, "true", a.Header.Get("Idempotency-Replayed"))
+	got = w.batches.got
+	require.Equal(t, []string{clientTrace, clientTrace, traceparent}, // headers win
+		[]string{got.CorrelationID, got.Items[0].Request.CorrelationID, got.Items[0].Request.TraceParent})
+}
+
+func TestItemsOfABatchCountForTheRateLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(_ *Config, d *Deps) { d.Limiter = fakeLimiter{answer: allowed, maxItems: 2} })
+	require.Equal(t, 202, w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE"},{"type":"NOPE"}]}`).StatusCode)
+	w.batches.got = job.BatchRequest{}
+	a := w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE"},{"type":"EXECUTE"},{"type":"EXECUTE"}]}`)
+	a.requireProblem(t, job.CodeRateLimited)
+	require.Equal(t, "90", a.Header.Get("Retry-After"))
+	require.Empty(t, w.batches.got.Items)
+
+	w.jobs.deliveries = 2
+	w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE"},{"type":"EXECUTE"}]}`).requireProblem(t, job.CodeRateLimited)
+	require.Equal(t, 202, w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`).StatusCode)
+	w.jobs.deliveries = 3
+	a = w.send("POST", "/v1/jobs", `{"type":"EXECUTE"}`)
+	a.requireProblem(t, job.CodeRateLimited)
+	require.Contains(t, a.text, "this one as 3")
 }

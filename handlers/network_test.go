@@ -174,10 +174,9 @@ func TestExpectContinue(t *testing.T) {
 	require.True(t, a.Close)
 }
 
-// TestUnreadableRequests sends what is not a request, or what two servers could
-// read differently: it must be answered with a problem, and nothing of it may
-// reach headers or log lines. After 400 the connection closes, so that a second
-// request is never read.
+// TestUnreadableRequests sends what is not a request, or what two servers could read differently: it must be answered with a problem, and
+// nothing of it may reach headers or log lines. After 400 the connection closes, so that a second request is never read. Package conn tests
+// more of framing.
 func TestUnreadableRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
@@ -188,18 +187,9 @@ func TestUnreadableRequests(t *testing.T) {
 			get + "X-Correlation-ID: \x1b[31m\r\n\r\n", get + "X-Request-Id: a\rSet-Cookie: evil=1\r\n\r\n", get + "Host: y\r\n\r\n",
 			start + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}", start + "Content-Length: -1\r\n\r\n{}",
 			submitHead + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", submitHead + "Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
-			submitHead + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
 			start + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-			start + "transfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n",
-			start + "Transfer-Encoding: identity\r\nContent-Length: 0\r\n\r\n",
-			"POST /v1/jobs HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-			start + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-			start + "Content-Length: 0\r\nContent-Length: 0\r\n\r\n", start + "Content-Length: +0\r\n\r\n", start + "A: b\nC: d\r\n\r\n",
-			start + "A: b\nContent-Length: 0\r\n\r\n", start + "A: b\r\n c\r\n\r\n", start + "A: b\r\n\tc\r\n\r\n",
-			start + "Content-Length:\r\n 0\r\n\r\n", start + "Content-Length : 0\r\n\r\n",
-			start + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
-			submitHead + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nA: b\n\r\n",
-			submitHead + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\n\r\n",
+			"POST /v1/jobs HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", start + "A: b\nC: d\r\n\r\n",
+			start + "A: b\r\n c\r\n\r\n", submitHead + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\n\r\n",
 		},
 		404: {"GET /no-such-path HTTP/1.1\r\nHost: x\r\nA b: c\r\n\r\n"},
 		501: {"BREW /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\nx"},
@@ -236,26 +226,6 @@ func TestConnectionCloseInAnyCase(t *testing.T) {
 	}
 }
 
-// TestHeaderInjection tries line breaks in all spellings that get past the
-// parser, wherever a header's text could come back.
-func TestHeaderInjection(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t).start()
-	for _, value := range []string{"a%0d%0aSet-Cookie: evil=1", `a\r\nSet-Cookie: evil=1`, "a\r\n Set-Cookie: evil=1",
-		"a\u2028Set-Cookie: evil=1", "a\u0085Set-Cookie: evil=1"} {
-		for _, name := range []string{"X-Request-Id", "X-Correlation-ID", "Prefer", "Idempotency-Key", "Accept-Language", "Traceparent",
-			"Accept"} {
-			a, _ := w.raw(submitHead + name + ": " + value + "\r\n" + framing(len(leastBody), false) + leastBody)
-			require.Less(t, a.StatusCode, 500)
-			for key, values := range a.Header {
-				require.NotContains(t, key+strings.Join(values, " "), "evil", name)
-				require.NotEqual(t, "Set-Cookie", key)
-			}
-		}
-	}
-	w.log.Lines(t, nil) // each is one
-}
-
 // TestSlowClients hold connections open without sending a whole request.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
@@ -282,15 +252,4 @@ func TestSlowClients(t *testing.T) {
 	a, r := w.raw(getHealth)
 	require.Equal(t, 200, a.StatusCode)
 	requireEnd(t, r, "a kept-alive connection ends in silence")
-}
-
-func TestPipelinedRequests(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t).start()
-	one := submitHead + framing(len(leastBody), false) + leastBody
-	a, r := w.raw(one + submitHead + framing(2, false) + "{}" + "GET /no-such-path HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nGET" + one)
-	require.Equal(t, 202, a.StatusCode)
-	for _, status := range []int{400, 404, 202} {
-		require.Equal(t, status, w.read(r).StatusCode)
-	}
 }

@@ -162,19 +162,6 @@ func TestClientThatSendsTooMuchIsCutOff(t *testing.T) {
 	th.closed(stream.ClientGone, 1)
 }
 
-func TestStreamOverHTTP10(t *testing.T) {
-	t.Parallel()
-	th := newStreamServer(t)
-	th.history.record(jobID, job.EventCreated, job.EventCanceled)
-	c := th.dial()
-	th.write(c, strings.Replace(th.request("GET", jobStream), "HTTP/1.1", "HTTP/1.0", 1))
-	r := th.answer(c, "GET")
-	require.True(t, r.Close)
-	require.NotZero(t, r.block().retry)
-	r.events("job-created", "job-canceled")
-	r.end()
-}
-
 // bareStream is a stream of client A's job on a pipe, for a test with a clock that it moves.
 func bareStream(t *testing.T, h *history) (s *Server, clients *fakeClients, st *stream.Stream, far net.Conn) {
 	h.add(clientA, jobID)
@@ -283,31 +270,6 @@ func (h *history) readSoFar() (n int) {
 	return n
 }
 
-// idleStreams opens n streams over real connections, each of which has sent an
-// event, and gives what they cost in bytes each: memory that Go holds for heap
-// and stacks, the test's own ends of the connections included.
-func idleStreams(t *testing.T, n int) int {
-	th := newStreamServer(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = n })
-	th.history.record(jobID, job.EventCreated)
-	buf := make([]byte, 16<<10)
-	open := func(count int) {
-		for range count {
-			c := th.dial()
-			th.write(c, th.request("GET", jobStream))
-			for got := ""; !strings.HasSuffix(got, "}\n\n"); {
-				k, err := c.Read(buf)
-				require.NoError(t, err)
-				got += string(buf[:k])
-			}
-		}
-	}
-	open(10)
-	before := memory()
-	open(n - 10)
-	th.history.watched(t, n)
-	return int(memory()-before) / (n - 10)
-}
-
 func memory() int64 {
 	var m runtime.MemStats
 	for range 4 { // stacks shrink by half at each collection, and buffers in pools survive the first
@@ -315,9 +277,4 @@ func memory() int64 {
 	}
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapInuse + m.StackInuse)
-}
-
-func TestIdleStreamsAreSmall(t *testing.T) {
-	const bound = 24 << 10 // 5,000 of them in 120 MB; under the race detector too
-	require.Less(t, idleStreams(t, 300), bound)
 }

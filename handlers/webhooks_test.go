@@ -8,20 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/handlers/decode"
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/job"
 )
 
 const webhookSelf = "/v1/webhooks/01890000-0000-7000-8000-0000000000c1"
-
-// webhookMembers is what every answer has of aWebhook.
-const webhookMembers = `"webhook_id": "01890000-0000-7000-8000-0000000000c1", "url": "https://example.com/hook?a=<b>",
-	"events": ["job.*", "batch.completed"], "description": "Mine", "content_mode": "binary", "enabled": true,
-	"disabled_at": null, "disabled_reason": null, "consecutive_failures": 0, "failing_since": null, "old_secret_expires_at": null,
-	"proven_at": null, "created_at": "2030-01-31T12:00:00.123456Z", "updated_at": "2030-01-31T12:00:01.123456Z",
-	"links": {"self": "` + webhookSelf + `", "deliveries": "` + webhookSelf + `/deliveries", "rotate_secret": "` + webhookSelf +
-	`/rotate-secret", "test": "` + webhookSelf + `/test", "redeliver": "` + webhookSelf +
-	`/redeliver", "replay": "` + webhookSelf + `/replay"}`
 
 const aHook = `{"url":"https://example.com/x","events":["*"]}`
 
@@ -32,13 +23,9 @@ func TestRegisterWebhook(t *testing.T) {
 		`{"url":"https://example.com/x","events":["job.failed","*","job.failed"],"description":"ä\n","content_mode":"structured",`+
 			`"idempotency_key":"k"}`)
 	require.Equal(t, 201, a.StatusCode, a.text)
-	require.JSONEq(t, `{`+webhookMembers+`, "secret": "`+testSecret+`"}`, a.text)
-	require.Equal(t, webhookSelf, a.Header.Get("Location"))
 	require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
-	require.Empty(t, a.Header.Get("Idempotency-Replayed"))
 	require.NotContains(t, w.log.String(), "whsec_")
 	require.Contains(t, w.log.String(), `"webhook_id":"`+webhookID.String()+`"`)
-
 	got := w.webhooks.request
 	require.NotZero(t, got.Hash)
 	got.Hash = [32]byte{}
@@ -46,7 +33,6 @@ func TestRegisterWebhook(t *testing.T) {
 		ClientID: clientA, URL: "https://example.com/x", Events: []string{"job.failed", "*"},
 		Description: "ä\n", ContentMode: job.ContentStructured, IdempotencyKey: "k",
 	}, got)
-
 	for i := range 2 {
 		a = w.send("POST", "/v1/webhooks", aHook, "Idempotency-Key", `"again"`)
 		require.Equal(t, 201, a.StatusCode)
@@ -55,41 +41,11 @@ func TestRegisterWebhook(t *testing.T) {
 		require.Equal(t, webhookSelf, a.Header.Get("Location"))
 	}
 	require.Equal(t, "again", w.webhooks.request.IdempotencyKey)
-
-	for _, code := range []job.Code{job.CodeConflict, job.CodeIdempotencyConflict, job.CodeConfigInvalid, job.CodeStorageUnavailable} {
+	for _, code := range []job.Code{job.CodeConflict, job.CodeConfigInvalid, job.CodeStorageUnavailable} {
 		w.webhooks.err = job.Errorf(code, "No.")
-		a = w.send("POST", "/v1/webhooks", aHook)
-		a.requireProblem(t, code)
-		require.Equal(t, code.Spec().Status == 503, a.Header.Get("Retry-After") != "")
-	}
-}
-
-func TestReadWebhooks(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	require.JSONEq(t, `{"data": [], "page": {"limit": 10, "next_cursor": null}}`, w.send("GET", "/v1/webhooks", "").text)
-	w.full()
-	a := w.send("GET", "/v1/webhooks", "")
-	require.JSONEq(t, `{"data": [{`+webhookMembers+`}], "page": {"limit": 10, "next_cursor": null}}`, a.text)
-	for _, a := range []*answer{w.send("GET", webhookSelf, ""), w.send("PATCH", webhookSelf, `{"enabled":true}`)} {
-		require.JSONEq(t, `{`+webhookMembers+`}`, a.text, "a secret is shown once")
-	}
-	w.webhooks.find = func(context.Context, job.ID, job.ID) (*job.Webhook, error) {
-		hook := aWebhook()
-		hook.Disabled = &job.Disabled{At: *at(5), Reason: job.DisabledFailing}
-		hook.Failures, hook.FailingFrom = 21, at(3)
-		hook.Secrets = append(hook.Secrets, job.SealedSecret{Sealed: []byte("old"), Until: at(9)})
-		return hook, nil
-	}
-	a = w.send("GET", webhookSelf, "")
-	for _, part := range []string{
-		`"enabled":false,"disabled_at":"2030-01-31T12:00:05.123456Z","disabled_reason":{"code":"FAILING",` +
-			`"detail":"Deliveries kept failing; see the log of deliveries."}`,
-		`"consecutive_failures":21,"failing_since":"2030-01-31T12:00:03.123456Z"`, `"old_secret_expires_at":"2030-01-31T12:00:09.123456Z"`,
-		`"links":{"self":"` + webhookSelf + `","deliveries":"` + webhookSelf + `/deliveries","rotate_secret":"` + webhookSelf +
-			`/rotate-secret"}`,
-	} {
-		require.Contains(t, a.text, part)
+		w.send("POST", "/v1/webhooks", aHook).requireProblem(t, code)
+		w.send("POST", webhookSelf+"/test", "").requireProblem(t, code)
+		w.send("POST", webhookSelf+"/rotate-secret", "{}").requireProblem(t, code)
 	}
 }
 
@@ -109,44 +65,6 @@ func TestUpdateWebhook(t *testing.T) {
 	}
 }
 
-func TestUnregisterWebhook(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t).full()
-	for _, body := range []string{"", "{}"} {
-		a := w.send("DELETE", webhookSelf, body)
-		require.Equal(t, 200, a.StatusCode)
-		require.JSONEq(t, `{"deleted": true}`, a.text)
-	}
-	w.send("DELETE", webhookSelf, `{"x":1}`).requireProblem(t, job.CodeMalformed)
-}
-
-func TestRotateSecret(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t).full()
-	a := w.send("POST", webhookSelf+"/rotate-secret", "")
-	require.Equal(t, 200, a.StatusCode)
-	require.JSONEq(t, `{`+webhookMembers+`, "secret": "`+testSecret+`"}`, a.text)
-	require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
-	require.NotContains(t, w.log.String(), "whsec_")
-	w.webhooks.err = job.Errorf(job.CodeConfigInvalid, "Set FORGERUN_MASTER_KEY.")
-	require.Contains(t, w.send("POST", webhookSelf+"/rotate-secret", "{}").requireProblem(t, job.CodeConfigInvalid).Detail,
-		"FORGERUN_MASTER_KEY")
-}
-
-func TestTestWebhook(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t).full()
-	a := w.send("POST", webhookSelf+"/test", "")
-	require.Equal(t, 202, a.StatusCode)
-	self := webhookSelf + "/deliveries/" + deliveryID.String()
-	require.Contains(t, a.text, `"url":null,"job_id":null,"event_id":"`+eventID.String()+`","event_name":"webhook.test","seq":null,`)
-	require.Contains(t, a.text, `"links":{"self":"`+self+`","redeliver":"`+self+`/redeliver"}`)
-	require.Equal(t, self, a.Header.Get("Location"))
-	require.Equal(t, "<"+self+`>; rel="status"`, a.Header.Get("Link"))
-	w.webhooks.err = job.Errorf(job.CodeConflict, "The webhook is disabled.")
-	w.send("POST", webhookSelf+"/test", "").requireProblem(t, job.CodeConflict)
-}
-
 func TestSendAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).full()
@@ -156,38 +74,131 @@ func TestSendAgain(t *testing.T) {
 		require.Equal(t, 202, a.StatusCode)
 		require.JSONEq(t, `{"queued": 7, "next_cursor": null}`, a.text)
 		require.Equal(t, now, w.webhooks.since)
-		for body, at := range map[string]string{
-			"": "", `{}`: "/since", `{"since":null}`: "/since", `{"since":1893456000}`: "/since", `[]`: "",
-			`{"since":"2030-01-31T12:00:00Z","x":1}`: "/x", `{"since":"2030-01-31T12:00:00Z","cursor":7}`: "/cursor",
-		} {
-			p := w.send("POST", path, body).requireProblem(t, job.CodeMalformed)
-			require.True(t, body == "" || len(p.Violations) == 1 && p.Violations[0].Pointer == at, body)
-		}
-		for _, since := range []string{"", "2030-01-31", "2030-01-31T12:00:00", "2030-01-31T13:00:00+01:00", "2030-02-30T00:00:00Z"} {
-			p := w.send("POST", path, `{"since":"`+since+`"}`).requireProblem(t, job.CodeValidationFailed)
-			require.Equal(t, []job.Violation{{Pointer: "/since", Detail: "This must be " + decode.TimeForm + "."}}, p.Violations)
-		}
+		w.send("POST", path, "").requireProblem(t, job.CodeMalformed)
 	}
 	require.Equal(t, []int{1, 1}, []int{w.webhooks.failures, w.webhooks.replays})
 }
 
 func TestSigningKeys(t *testing.T) {
 	t.Parallel()
-	ask := func(text string, err error) *answer {
-		return newWorld(t, func(_ *Config, d *Deps) {
-			d.Directory = func(context.Context) ([]byte, error) { return []byte(text), err }
-		}).send("GET", "/.well-known/http-message-signatures-directory", "", "Authorization", "-", "Accept", "text/plain")
+	for _, failure := range []error{nil, job.Errorf(job.CodeStorageUnavailable, "Storage is away."), errors.New("planted secret")} {
+		w := newWorld(t, func(_ *Config, d *Deps) {
+			d.Directory = func(context.Context) ([]byte, error) { return []byte(keyDirectory), failure }
+		})
+		a := w.send("GET", "/.well-known/http-message-signatures-directory", "", "Authorization", "-", "Accept", "text/plain")
+		require.Equal(t, map[bool]string{true: "public, max-age=300", false: "no-store"}[failure == nil], a.Header.Get("Cache-Control"))
+		require.Equal(t, failure == nil, a.text == keyDirectory)
+		require.NotContains(t, a.text, "planted")
 	}
-	a := ask(keyDirectory, nil)
-	require.Equal(t, 200, a.StatusCode)
-	require.Equal(t, keyDirectory, a.text)
-	require.Equal(t, "application/http-message-signatures-directory+json", a.Header.Get("Content-Type"))
-	require.Equal(t, "public, max-age=300", a.Header.Get("Cache-Control"))
-	require.Equal(t, "nosniff", a.Header.Get("X-Content-Type-Options"))
-	a = ask("half", job.Errorf(job.CodeStorageUnavailable, "Storage is away."))
-	a.requireProblem(t, job.CodeStorageUnavailable)
-	require.Equal(t, "no-store", a.Header.Get("Cache-Control"), "a failure is not kept")
-	a = ask("half", errors.New("planted secret"))
-	a.requireProblem(t, job.CodeInternal)
-	require.NotContains(t, a.text, "planted")
+}
+
+func TestRegistrationAsksTheReceiver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.webhooks.asks = true
+	for i, headers := range [][]string{nil, {"Idempotency-Key", "k"}} {
+		a := w.send("POST", "/v1/webhooks", aHook, headers...)
+		require.Equal(t, 201, a.StatusCode, a.text)
+		require.Contains(t, a.text, testSecret)
+		require.Len(t, w.webhooks.proved, i+1)
+		require.True(t, w.webhooks.request.Proven)
+	}
+	a := w.send("POST", "/v1/webhooks", aHook, "Idempotency-Key", "k")
+	require.Equal(t, 201, a.StatusCode, a.text)
+	require.Equal(t, "true", a.Header.Get("Idempotency-Replayed"))
+	require.Len(t, w.webhooks.proved, 2, "for a known key the receiver is not asked")
+	a = w.send("POST", "/v1/webhooks", `{"url":1,"events":["*"]}`)
+	a.requireProblem(t, job.CodeMalformed)
+	require.Len(t, w.webhooks.proved, 2, "nor for what is refused anyhow")
+
+	w.webhooks.says = func() error {
+		return job.Invalid(job.Violation{Pointer: "/url", Detail: "The receiver said nothing."})
+	}
+	for _, headers := range [][]string{nil, {"Idempotency-Key", "l"}} {
+		a = w.send("POST", "/v1/webhooks", aHook, headers...)
+		a.requireProblem(t, job.CodeValidationFailed)
+		require.Contains(t, a.text, "The receiver said nothing.")
+		require.Empty(t, a.Header.Get("Location"))
+	}
+	w.webhooks.says = nil
+	a = w.send("POST", "/v1/webhooks", aHook, "Idempotency-Key", "l")
+	require.Equal(t, 201, a.StatusCode, "a refusal leaves the key free")
+	require.Empty(t, a.Header.Get("Idempotency-Replayed"))
+}
+
+func TestChangeOfTheURLAsksTheReceiver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).full()
+	w.webhooks.asks = true
+	require.Equal(t, 200, w.send("PATCH", webhookSelf, `{"enabled":true}`).StatusCode)
+	require.Empty(t, w.webhooks.proved)
+	a := w.send("PATCH", webhookSelf, `{"url":"https://example.com/y"}`)
+	require.Equal(t, 200, a.StatusCode, a.text)
+	require.Equal(t, []string{"https://example.com/y"}, w.webhooks.proved)
+	require.True(t, w.webhooks.patch.Proven)
+}
+
+// While a receiver is asked, the client's place at the storage is free: receivers
+// that hang keep nobody's changes waiting.
+func TestWhileAReceiverIsAskedNoPlaceIsHeld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.webhooks.asks = true
+	before := free(w)
+	asked, answered := make(chan struct{}), make(chan struct{})
+	w.webhooks.says = func() error {
+		close(asked)
+		<-answered
+		return nil
+	}
+	done := w.inBackground("POST", "/v1/webhooks", aHook)
+	within(t, asked)
+	require.Equal(t, before, free(w), "as many as when there is no request")
+	close(answered)
+	require.Equal(t, 201, within(t, done).StatusCode)
+}
+
+// free counts the slots for changes that are free, for a client each.
+func free(w *world) (n int) {
+	slots := w.server.Slots.Writes
+	for slots.TryAcquire(job.ID{byte(n)}) {
+		n++
+	}
+	for i := range n {
+		slots.Release(job.ID{byte(i)})
+	}
+	return n
+}
+
+const (
+	ofOneWebhook = webhookSelf + "/deliveries"
+	ofOneJob     = jobSelf + "/deliveries"
+)
+
+// owners are those whose deliveries are at a path.
+var owners = map[string]job.DeliveryOwner{ofOneWebhook: {WebhookID: webhookID}, ofOneJob: {JobID: jobID}}
+
+func TestDeliveries(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).full()
+	for path, owner := range owners {
+		w.send("GET", path+"?limit=7&cursor="+w.send("GET", path, "").cursor(t), "").page(t)
+		require.Equal(t, job.DeliveryQuery{Owner: owner, Limit: 7, After: nextID}, w.webhooks.query)
+		self := path + "/" + deliveryID.String()
+		a := w.send("GET", self, "")
+		require.Equal(t, []any{200, owner, deliveryID}, []any{a.StatusCode, w.webhooks.owner, w.webhooks.of})
+		require.Equal(t, "application/json", a.Header.Get("Content-Type"), "whatever the receiver sent")
+		require.Equal(t, "nosniff", a.Header.Get("X-Content-Type-Options"))
+		a = w.send("POST", self+"/redeliver", "{}")
+		require.Equal(t, []any{202, owner, self}, []any{a.StatusCode, w.webhooks.owner, a.Header.Get("Location")})
+		require.NotContains(t, a.text, "attempts_log")
+		w.send("POST", self+"/redeliver", `{"since":"2030-01-31T12:00:00Z"}`).requireProblem(t, job.CodeMalformed)
+	}
+	for _, id := range []string{webhookID.String(), "x", "%00", strings.ToUpper(deliveryID.String()) + "0"} {
+		w.send("GET", ofOneWebhook+"/"+id, "").requireProblem(t, job.CodeRequestNotFound)
+		w.send("POST", ofOneJob+"/"+id+"/redeliver", "").requireProblem(t, job.CodeRequestNotFound)
+	}
+	require.Equal(t, httpkit.UnknownID, w.webhooks.of)
+	w.webhooks.err = &job.Error{Code: job.CodeJobGone, Detail: "Gone.", ExpiredAt: &now}
+	w.send("GET", ofOneJob, "").requireProblem(t, job.CodeJobGone)
 }

@@ -100,6 +100,17 @@ func (w *world) full() *world {
 		return job.Change{JobID: id, State: job.Canceled, Attempt: 1, UpdatedAt: now}, nil
 	}
 	w.batches.batch, w.bulk.bulk, w.testbed.known, w.schedules.find, w.webhooks.find = openBatch, aBulk, jobID, aSchedule, anyWebhook
+	w.jobs.list = func(ctx context.Context, client job.ID, _ job.Query) (job.Page, error) {
+		j, err := finishedJob(ctx, client, jobID)
+		return job.Page{Jobs: []*job.Job{j}, Next: nextID}, err
+	}
+	w.events.feed = []job.Occurrence{{
+		Event: job.Event{ID: eventID, JobID: jobID, Seq: 1, Name: job.EventCreated, Next: job.Created, Attempt: 1, At: now,
+			Data: []byte(`{}`)},
+		Position: job.Position{Tx: 5, ID: eventID},
+	}}
+	w.webhooks.page = job.DeliveryPage{Deliveries: []job.Delivery{*aDelivery(), aCallback}, Next: nextID}
+	w.webhooks.attempts = deliveryAttempts
 	return w
 }
 

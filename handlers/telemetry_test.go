@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -16,8 +17,112 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
+
+// series are the values in a registry by name and label values; of histograms
+// the number of observations.
+func series(t testing.TB, registry prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			key := f.GetName()
+			for _, l := range m.GetLabel() {
+				key += " " + l.GetValue()
+			}
+			got[key] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return got
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	zero := series(t, w.registry)
+	w.submit("")
+	w.submit("")
+	w.send("POST", "/v1/jobs", `{}`)
+	w.send("GET", "/a", "")
+	w.send("BREW", "/b", "")
+	got := series(t, w.registry)
+	for name, n := range zero {
+		if got[name] == n {
+			delete(got, name)
+		}
+	}
+	require.Equal(t, map[string]float64{
+		"http_requests_total 202 POST /v1/jobs":       2,
+		"http_requests_total 400 POST /v1/jobs":       1,
+		"http_requests_total 404 GET unmatched":       1,
+		"http_requests_total 501 OTHER unmatched":     1,
+		"http_request_duration_seconds 2xx /v1/jobs":  2,
+		"http_request_duration_seconds 4xx /v1/jobs":  1,
+		"http_request_duration_seconds 4xx unmatched": 1,
+		"http_request_duration_seconds 5xx unmatched": 1,
+	}, got)
+}
+
+func TestRequestsInFlight(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	inFlight := func() float64 { return series(t, w.registry)["http_requests_in_flight"] }
+	for _, end := range []func(){func() {}, func() { panic("planted") }} {
+		w.jobs.submit = func(context.Context, job.Request) (job.Receipt, error) {
+			require.Equal(t, 1.0, inFlight())
+			end()
+			return job.Receipt{JobID: jobID, State: job.Queued, CreatedAt: now}, nil
+		}
+		w.submit("")
+		require.Zero(t, inFlight())
+	}
+	th := newStreamServer(t)
+	th.open(clientStream)
+	testkit.Eventually(t, "an open stream is not in flight", func() bool { return series(t, th.registry)["http_requests_in_flight"] == 0 })
+}
+
+func TestAuthenticationFailuresAreCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for header, code := range map[string]job.Code{
+		"-": job.CodeInvalidCredentials, "Bearer expired": job.CodeTokenExpired, "Bearer revoked": job.CodeKeyDisabled,
+		"Bearer " + adminKey: job.CodeForbidden,
+	} {
+		w.send("GET", jobSelf, "", "Authorization", header).requireProblem(t, code)
+		require.Equal(t, 1.0, series(t, w.registry)["auth_failures_total "+string(code)])
+	}
+	w.clients.err = job.Errorf(job.CodeForbidden, "Registration is closed.")
+	w.send("POST", "/v1/clients", "", "Authorization", "-").requireProblem(t, job.CodeForbidden)
+	require.Equal(t, 2.0, series(t, w.registry)["auth_failures_total "+string(job.CodeForbidden)], "a refusal of a use case counts as well")
+	before := w.log.String()
+	w.clients.down = job.Errorf(job.CodeStorageUnavailable, "Storage cannot be reached.")
+	w.send("GET", jobSelf, "").requireProblem(t, job.CodeStorageUnavailable)
+	require.NotContains(t, w.log.String()[len(before):], "authentication failed", "it is not the client's fault")
+}
+
+func TestDurationsHaveExemplars(t *testing.T) {
+	t.Parallel()
+	with, _ := traced(t)
+	w := newWorld(t, with)
+	w.submit("", "Traceparent", traceparent)
+	families, err := w.registry.Gather()
+	require.NoError(t, err)
+	var ids []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, b := range m.GetHistogram().GetBucket() {
+				if e := b.GetExemplar(); e != nil {
+					ids = append(ids, f.GetName()+" "+e.GetLabel()[0].GetName()+" "+e.GetLabel()[0].GetValue())
+				}
+			}
+		}
+	}
+	require.Equal(t, []string{"http_request_duration_seconds trace_id " + clientTrace}, ids)
+}
 
 const (
 	clientTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -55,6 +160,14 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
 	w := newWorld(t, with).full()
+	made := map[string]string{ // by what makes a thing, as by what is below the path
+		"POST /v1/jobs": "job_id", "POST /v1/jobs/batch": "batch_id", "POST /v1/bulk": "bulk_id", "POST /v1/schedules": "schedule_id",
+		"POST /v1/webhooks": "webhook_id", "POST /v1/clients/:id/keys": "key_id", "POST /v1/clients/:id/keys/renew": "key_id",
+		"POST /v1/clients/:id/keys/revoke": "key_id", "/v1/jobs/:id": "job_id", "/v1/batches/:id": "batch_id", "/v1/bulk/:id": "bulk_id",
+		"/v1/schedules/:id": "schedule_id", "/v1/webhooks/:id": "webhook_id",
+	}
+	values := map[string]string{"job_id": jobID.String(), "batch_id": batchID.String(), "bulk_id": bulkID.String(),
+		"schedule_id": scheduleID.String(), "webhook_id": webhookID.String(), "key_id": "abc"}
 	for _, rt := range w.server.Routes {
 		a := w.try(rt, "Traceparent", traceparent)
 		if rt.Access == httpkit.Public {
@@ -62,33 +175,16 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 			continue
 		}
 		s := one(t, spans())
-		require.Equal(t, rt.Method+" "+rt.Path, s.Name)
-		require.Equal(t, trace.SpanKindServer, s.SpanKind)
-		require.Equal(t, codes.Unset, s.Status.Code)
-		require.Equal(t, clientTrace, s.SpanContext.TraceID().String())
-		require.Equal(t, clientSpan, s.Parent.SpanID().String())
-		require.True(t, s.Parent.IsRemote())
+		require.Equal(t, []any{rt.Method + " " + rt.Path, trace.SpanKindServer, codes.Unset, clientTrace, clientSpan, true}, []any{s.Name, s.SpanKind,
+			s.Status.Code, s.SpanContext.TraceID().String(), s.Parent.SpanID().String(), s.Parent.IsRemote()})
 		want := map[string]string{
 			"http.request.method": rt.Method, "http.route": rt.Path, "forgerun.client_id": clientA.String(),
 			"http.response.status_code": attribute.IntValue(rt.Success).String(), "forgerun.request_id": a.Header.Get("X-Request-Id"),
 		}
-		switch {
-		case rt.Path == "/v1/jobs/batch", strings.HasPrefix(rt.Path, "/v1/batches"):
-			want["forgerun.batch_id"] = batchID.String()
-		case rt.Path == "/v1/jobs" && rt.Method == "POST", strings.HasPrefix(rt.Path, "/v1/jobs/"),
-			strings.HasSuffix(rt.Path, "/trigger"):
-			want["forgerun.job_id"] = jobID.String()
-		case rt.Path == "/v1/bulk" && rt.Method == "POST", strings.HasPrefix(rt.Path, "/v1/bulk/"):
-			want["forgerun.bulk_id"] = bulkID.String()
-		}
-		if rt.Path == "/v1/schedules" && rt.Method == "POST" || strings.HasPrefix(rt.Path, "/v1/schedules/") {
-			want["forgerun.schedule_id"] = scheduleID.String()
-		}
-		switch {
-		case rt.Path == "/v1/webhooks" && rt.Method == "POST", strings.HasPrefix(rt.Path, "/v1/webhooks/"):
-			want["forgerun.webhook_id"] = webhookID.String()
-		case strings.Contains(rt.Path, "/keys"):
-			want["forgerun.key_id"] = "abc"
+		for of, name := range made {
+			if s.Name == of || strings.HasPrefix(rt.Path, of) || name == "job_id" && strings.HasSuffix(rt.Path, "/trigger") {
+				want["forgerun."+name] = values[name]
+			}
 		}
 		require.Equal(t, want, attributesOf(s), rt.Path)
 	}
@@ -96,14 +192,9 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 	w.send("PUT", "/v1/jobs", "", "Traceparent", traceparent)
 	require.Empty(t, spans(), "only the routes are traced")
 
-	w.send("HEAD", jobSelf, "")
-	require.Equal(t, "HEAD /v1/jobs/:id", one(t, spans()).Name)
-
 	// Who is meant by a call to keys is said also where the caller is the operator.
-	for path, body := range map[string]string{
-		"/v1/clients": "", clientPath("/keys"): `{"rotate":true}`, clientPath("/keys/renew"): "", clientPath("/keys/revoke"): `{"key_id":"abc"}`,
-	} {
-		w.send("POST", path, body, "Authorization", "Bearer "+adminKey)
+	for _, path := range []string{"/v1/clients", clientPath("/keys"), clientPath("/keys/renew")} {
+		w.send("POST", path, "", "Authorization", "Bearer "+adminKey)
 		require.Equal(t, clientA.String(), attributesOf(one(t, spans()))["forgerun.client_id"], path)
 	}
 	w.clients.err = job.Errorf(job.CodeForbidden, "No.")
@@ -186,23 +277,6 @@ func TestFailuresInSpans(t *testing.T) {
 		require.Equal(t, string(test.code), got["error.type"])
 		require.NotContains(t, s.Status.Description, "goroutine", "stacks are for the log")
 	}
-}
-
-// The key is looked at before a wait and after it.
-func TestTheSpanSurvivesAWait(t *testing.T) {
-	t.Parallel()
-	with, spans := traced(t)
-	w := newWorld(t, with)
-	var heard []trace.SpanContext
-	w.clients.seen = func(ctx context.Context, _ string) { heard = append(heard, trace.SpanContextFromContext(ctx)) }
-	waitFor(w, job.Succeeded)
-	require.Equal(t, 200, w.submit("", "Prefer", "wait=5", "Traceparent", traceparent).StatusCode)
-	s := one(t, spans())
-	require.GreaterOrEqual(t, len(heard), 2)
-	require.False(t, heard[0].IsValid(), "who it is decides whether the span goes on from the client's")
-	require.Equal(t, s.SpanContext.SpanID(), heard[len(heard)-1].SpanID())
-	require.Len(t, s.Events, 2)
-	require.Equal(t, []string{"wait", "waited"}, []string{s.Events[0].Name, s.Events[1].Name})
 }
 
 // Whoever is not known does not decide what is recorded.

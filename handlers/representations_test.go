@@ -5,13 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/views"
 	"github.com/forgerun/forgerun/job"
 )
@@ -19,8 +20,8 @@ import (
 // Promise: draft 3.1
 func TestDraftView(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.jobs.job = failedJob
+	w := newWorld(t).full()
+	w.jobs.job, w.batches.batch = failedJob, failedBatch
 	const document, plain = "application/problem+json", "application/json"
 	for accept, want := range map[string]string{
 		"-": plain, "*/*": plain, "application/problem+json": document, "application/problem+json, application/json": plain,
@@ -28,23 +29,12 @@ func TestDraftView(t *testing.T) {
 		"application/problem+json;q=0.1, */*;q=0.5": plain, "application/json;q=0, application/*": document,
 		"text/html, application/problem+json;q=0.2, application/json;q=0.1999": plain, // equal in thousandths
 	} {
-		a := w.send("GET", jobSelf, "", "Accept", accept)
-		require.Equal(t, 200, a.StatusCode)
-		require.Equal(t, want, a.Header.Get("Content-Type"), accept)
-		require.Equal(t, "Accept", a.Header.Get("Vary"))
-		require.Equal(t, "2", a.Header.Get("Retry-After"))
-		require.Equal(t, "de", a.Header.Get("Content-Language"))
-		if want == document {
-			require.JSONEq(t, failureDocument, a.text)
-			require.Equal(t, `W/"9-document"`, a.Header.Get("ETag"))
+		for path, member := range map[string]string{jobSelf: `"job_id"`, batchSelf: `"batch_id"`} {
+			a := w.send("GET", path, "", "Accept", accept)
+			require.Equal(t, want, a.Header.Get("Content-Type"), accept)
+			require.NotEqual(t, want == document, strings.Contains(a.text, member), "never both spellings in one object")
 		}
 	}
-	w.jobs.job = finishedJob
-	a := w.send("GET", jobSelf, "", "Accept", document)
-	require.Equal(t, plain, a.Header.Get("Content-Type"), "nothing failed")
-	require.Empty(t, a.Header.Get("Content-Language"))
-	require.Contains(t, a.text, `"jobStatus":"COMPLETED"`)
-	require.NotContains(t, a.text, "job_id", "never both spellings in one object")
 }
 
 func TestJobTags(t *testing.T) {
@@ -81,48 +71,6 @@ func (w *world) changed(change func(*job.Job)) {
 		change(j)
 		return j, err
 	}
-}
-
-func TestWaitingProgressAndEstimates(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, func(c *Config, _ *Deps) { c.TimeScale, c.RetentionJobs = 2, time.Hour })
-	show := func(change func(*job.Job)) string {
-		w.changed(change)
-		return w.send("GET", jobSelf, "").text
-	}
-	text := show(func(j *job.Job) {
-		j.State, j.FinishedAt, j.Waiting, j.BatchID = job.Created, nil, job.WaitingScheduled, batchID
-	})
-	require.Contains(t, text, `"waiting":{"reason":"SCHEDULED","until":"2030-01-31T12:00:00.123456Z"}`)
-	require.Contains(t, text, `"estimated_completion":"2030-01-31T12:00:02.123456Z"`)
-	require.Contains(t, text, `"expires_at":null`)
-	require.Contains(t, text, `"batch_id":"`+batchID.String()+`"`)
-	require.Contains(t, text, `"batch":"`+batchSelf+`"`)
-	require.NotContains(t, text, `"progress"`)
-	require.NotContains(t, text, `"result"`)
-
-	progress := &job.Progress{Percentage: 40, Phase: "render", StepsCompleted: 2, StepsTotal: 5, ItemsProcessed: 4, ItemsTotal: 10,
-		UpdatedAt: now.In(time.FixedZone("x", 3600))}
-	text = show(func(j *job.Job) { j.State, j.FinishedAt, j.Progress = job.Running, nil, progress })
-	require.Contains(t, text,
-		`"progress":{"percentage":40,"phase":"render","steps_completed":2,"steps_total":5,"items_processed":4,"items_total":10,`+
-			`"updated_at":"2030-01-31T12:00:00.123456Z"}`)
-	require.Contains(t, text, `"estimated_completion":"2030-01-31T12:00:03.123456Z"`)
-	require.NotContains(t, text, `"waiting"`)
-
-	text = show(func(j *job.Job) { j.Progress, j.Waiting = progress, job.WaitingQueue })
-	require.NotContains(t, text, `"progress"`, "of an attempt that has ended")
-	require.NotContains(t, text, `"waiting"`)
-	require.Contains(t, text, `"expires_at":"2030-01-31T13:00:02.123456Z"`)
-
-	text = show(func(j *job.Job) { j.Result.ExpiresAt = now })
-	require.Contains(t, text, `"result":{"state":"EXPIRED","expired_at":"2030-01-31T12:00:00.123456Z"}`)
-	require.NotContains(t, text, "/result")
-	require.Empty(t, w.send("GET", jobSelf, "").Header.Get("Link"))
-	text = show(func(j *job.Job) { j.Result.Removed = true })
-	require.Contains(t, text, `"state":"EXPIRED"`)
-	text = show(func(j *job.Job) { j.Result = nil })
-	require.NotContains(t, text, `"result":`)
 }
 
 const resultText = "0123456789"
@@ -183,17 +131,14 @@ func TestRangesOfAResult(t *testing.T) {
 		status             int
 		text, contentRange string
 	}{
-		"bytes=2-4": {206, "234", "bytes 2-4/10"}, "bytes=7-99": {206, "789", "bytes 7-9/10"}, "bytes=0-": {206, resultText, "bytes 0-9/10"},
-		"bytes=10-": {416, "", "bytes */10"}, "bytes=0-1,3-4": {200, resultText, ""}, "items=1-2": {200, resultText, ""},
+		"bytes=2-4": {206, "234", "bytes 2-4/10"}, "bytes=7-99": {206, "789", "bytes 7-9/10"},
+		"bytes=10-": {416, "", "bytes */10"}, "bytes=0-1,3-4": {200, resultText, ""},
 	} {
 		a := w.send("GET", views.ResultPath(jobID), "", "Range", header)
 		require.Equal(t, test.status, a.StatusCode, header)
 		require.Equal(t, test.contentRange, a.Header.Get("Content-Range"), header)
 		if test.status == 416 {
-			p := a.problem(t)
-			require.Equal(t, job.CodeMalformed, p.Code)
-			require.Contains(t, p.Detail, "some of the result's 10 bytes")
-			require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
+			require.Contains(t, a.problem(t).Detail, "some of the result's 10 bytes")
 			continue
 		}
 		require.Equal(t, test.text, a.text, header)
@@ -203,12 +148,9 @@ func TestRangesOfAResult(t *testing.T) {
 	w.jobs.result = func(context.Context, job.ID, job.ID) (*job.StoredResult, error) {
 		return &job.StoredResult{Result: job.Result{MediaType: "text/plain", SHA256: sha256.Sum256(nil)}, ExpiresAt: now.Add(-time.Second)}, nil
 	}
-	for _, header := range []string{"", "bytes=0-", "bytes=-1", "bytes=-0"} {
+	for _, header := range []string{"", "bytes=0-", "bytes=-0"} {
 		a := w.send("GET", views.ResultPath(jobID), "", "Range", header)
-		require.Equal(t, 200, a.StatusCode, "no range of nothing")
-		require.Empty(t, a.text)
-		require.Equal(t, digestOf(""), a.Header.Get("Content-Digest"))
-		require.Equal(t, "private, max-age=0", a.Header.Get("Cache-Control"))
+		require.Equal(t, []any{200, "", "private, max-age=0"}, []any{a.StatusCode, a.text, a.Header.Get("Cache-Control")}, "no range of nothing")
 	}
 }
 
@@ -242,36 +184,87 @@ func TestConditionsOnAResult(t *testing.T) {
 	}
 }
 
-func TestGoneJobsTellSinceWhen(t *testing.T) {
+// A condition that does not hold keeps every change from being made, and no other request from being answered as ever.
+func TestConditionsOnChanges(t *testing.T) {
 	t.Parallel()
-	since := now.Add(-time.Hour)
-	gone := job.Errorf(job.CodeJobGone, "The job was deleted.")
-	gone.ExpiredAt = &since
-	w := newWorld(t)
-	w.jobs.job = func(context.Context, job.ID, job.ID) (*job.Job, error) { return nil, fmt.Errorf("wrapped: %w", gone) }
-	a := w.send("GET", jobSelf, "")
-	a.requireProblem(t, job.CodeJobGone)
-	require.Contains(t, a.text, `"expired_at":"2030-01-31T11:00:00.123456Z"`)
-	gone.ExpiredAt = nil
-	require.NotContains(t, w.send("GET", jobSelf, "").text, "expired_at")
+	const date = "Thu, 31 Jan 2000 12:01:30 GMT" // before everything
+	shown := newWorld(t).server.Shown
+	for _, rt := range newWorld(t).server.Routes {
+		if rt.Method == httpkit.Get {
+			continue
+		}
+		t.Run(rt.Method+" "+rt.Path, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t).full()
+			there, tag := shown[rt.Path] != nil, ""
+			if there && !strings.HasSuffix(shown[rt.Path].Path, "/faults/:id") {
+				tag = w.send(httpkit.Get, examplePath(*shown[rt.Path]), "").Header.Get("ETag")
+			}
+			held := map[bool]int{true: rt.Success, false: 412}
+			for _, test := range []struct {
+				name, value string
+				status      int
+			}{
+				{"If-Match", "*", held[there]}, {"If-Match", `"bogus"`, 412}, {"If-Match", "bogus", 412}, {"If-Match", `"a", *, "b"`, 412},
+				{"If-Match", ",", 412}, {"If-Match", "", 412}, {"If-None-Match", "", rt.Success}, {"If-Match", `"bogus", ` + tag, 412},
+				{"If-Match", strings.TrimPrefix(tag, "W/") + ",", 412},
+				{"If-None-Match", "*", held[!there]}, {"If-None-Match", `"bogus"`, rt.Success}, {"If-None-Match", tag + " , x", held[tag == ""]},
+				{"If-None-Match", `"a", *`, rt.Success}, {"If-Unmodified-Since", date, rt.Success}, {"If-Modified-Since", date, rt.Success},
+			} {
+				a := w.try(rt, test.name, test.value)
+				require.Equal(t, test.status, a.StatusCode, "%s: %s: %s", test.name, test.value, a.text)
+				if test.status == 412 {
+					require.Equal(t, job.CodeMalformed, a.problem(t).Code)
+					require.Empty(t, a.Header.Get("ETag"))
+				}
+			}
+			require.Equal(t, 412, w.try(rt, "If-Match", "*", "If-None-Match", "*", "Prefer", "wait=1").StatusCode, "both must hold")
+		})
+	}
 }
 
-func TestDelete(t *testing.T) {
+// What is refused for its condition has no effect, and is refused before its body is looked at, but after all else.
+func TestConditionsComeLastAndBeforeTheWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var client, id job.ID
-	var err error
-	w.jobs.remove = func(_ context.Context, c, i job.ID) (struct{}, error) { client, id = c, i; return struct{}{}, err }
-	for _, body := range []string{"", "{}"} {
-		a := w.send("DELETE", jobSelf, body)
-		require.Equal(t, 204, a.StatusCode)
-		require.Empty(t, a.text)
-		require.Empty(t, a.Header.Get("Content-Type"))
-		require.Equal(t, []job.ID{clientA, jobID}, []job.ID{client, id})
+	done := 0
+	w.jobs.job, w.lookups.strict = finishedJob, true
+	w.jobs.remove = func(context.Context, job.ID, job.ID) (struct{}, error) { done++; return struct{}{}, nil }
+	a := w.send("DELETE", jobSelf, "", "If-Match", `W/"9"`)
+	require.Equal(t, 412, a.StatusCode)
+	require.Contains(t, a.problem(t).Detail, "no strong entity tag")
+	require.Equal(t, 412, w.send("DELETE", jobSelf, "not JSON", "If-Match", `"9"`).StatusCode)
+	w.send("DELETE", jobSelf, "", "If-Match", `"9"`, "Authorization", "-").requireProblem(t, job.CodeInvalidCredentials)
+	w.send("DELETE", jobSelf, "", "If-Match", `"9"`, "Authorization", "Bearer read").requireProblem(t, job.CodeForbidden)
+	w.send("DELETE", jobSelf, "", "If-Match", `"9"`, "Accept", "text/csv").requireProblem(t, job.CodeNotAcceptable)
+	w.send("DELETE", jobSelf+"?x=1", "", "If-Match", `"9"`).requireProblem(t, job.CodeMalformed)
+	w.send("DELETE", views.JobPath(webhookID), "", "If-Match", `"9"`).requireProblem(t, job.CodeJobNotFound)
+	w.send("PUT", jobSelf, "", "If-Match", `"9"`).requireProblem(t, job.CodeMethodNotAllowed)
+	require.Zero(t, done)
+	require.Equal(t, 204, w.send("DELETE", jobSelf, "", "If-Match", "*").StatusCode)
+	require.Equal(t, 1, done)
+	w.jobs.job = nil
+	require.Equal(t, 204, w.send("DELETE", jobSelf, "", "If-Match", "*").StatusCode, "it was done already")
+}
+
+// GET has the same conditions: what it would answer must have one of the tags.
+func TestIfMatchOfGet(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).full()
+	for _, rt := range w.server.Routes {
+		if rt.Method != httpkit.Get {
+			continue
+		}
+		path := examplePath(rt)
+		tag := w.send(httpkit.Get, path, "").Header.Get("ETag")
+		for _, method := range []string{httpkit.Get, "HEAD"} {
+			require.Equal(t, 200, w.send(method, path, "", "If-Match", "*").StatusCode, path)
+			require.Equal(t, 412, w.send(method, path, "", "If-Match", `"x"`).StatusCode, path)
+			named := w.send(method, path, "", "If-Match", `"x",`+tag)
+			require.Equal(t, map[bool]int{true: 200, false: 412}[strings.HasPrefix(tag, `"`)], named.StatusCode, path)
+			if named.StatusCode == 412 {
+				require.Empty(t, named.Header.Get("ETag"))
+			}
+		}
 	}
-	w.send("DELETE", jobSelf, `{"a":1}`).requireProblem(t, job.CodeMalformed)
-	w.send("DELETE", views.JobPath(job.ID{}), "")
-	require.Zero(t, id)
-	err = job.Errorf(job.CodeConflict, "The job is RUNNING; cancel it first.")
-	w.send("DELETE", jobSelf, "").requireProblem(t, job.CodeConflict)
 }

@@ -1,139 +1,41 @@
-package handlers
+package docs_test
 
 import (
-	"maps"
+	"context"
 	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
+	"github.com/forgerun/forgerun/handlers"
 	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/events"
 	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/handlers/jobs"
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/stream"
+	"github.com/forgerun/forgerun/handlers/testbed"
 	"github.com/forgerun/forgerun/job"
 )
 
-// tree is an object of a document.
-type tree map[string]any
-
-// openAPI and asyncAPI read a document, once.
-var (
-	openAPI  = sync.OnceValue(func() tree { return treeOf(docs.OpenAPI) })
-	asyncAPI = sync.OnceValue(func() tree { return treeOf(docs.AsyncAPI()) })
+// What the server is made of, but for what it does.
+type (
+	noJobs struct {
+		jobs.Jobs
+		jobs.Reader
+	}
+	noEvents struct{ events.Events }
+	noBed    struct{ testbed.Testbed }
 )
 
-func treeOf(text []byte) tree {
-	var root map[string]any
-	if err := yaml.Unmarshal(text, &root); err != nil {
-		panic(err)
-	}
-	return root
-}
+func (noJobs) CancelClient(context.Context, job.ID) (int, bool, error) { return 0, false, nil }
 
-// in gives the object that member names lead to; nil if there is none.
-func (o tree) in(names ...string) tree {
-	for _, name := range names {
-		members, _ := o[name].(map[string]any)
-		if members == nil {
-			members, _ = o[name].(tree)
-		}
-		o = members
-	}
-	return o
-}
-
-func (o tree) names() []string { return slices.Sorted(maps.Keys(o)) }
-
-func (o tree) texts(name string) []string {
-	list, _ := o[name].([]any)
-	texts := make([]string, len(list))
-	for i, v := range list {
-		texts[i], _ = v.(string)
-	}
-	return texts
-}
-
-// follow gives what a $ref leads to, or o itself.
-func (o tree) follow(root tree) tree {
-	for ref, ok := o["$ref"].(string); ok; ref, ok = o["$ref"].(string) {
-		o = root.in(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
-	}
-	return o
-}
-
-// each calls visit with every object below a value, and where it is.
-func each(value any, at string, visit func(at string, o tree)) {
-	switch v := value.(type) {
-	case tree:
-		each(map[string]any(v), at, visit)
-	case map[string]any:
-		visit(at, v)
-		for name, member := range v {
-			each(member, at+"/"+name, visit)
-		}
-	case []any:
-		for _, entry := range v {
-			each(entry, at+"/*", visit)
-		}
-	}
-}
-
-// TestSchemasSuitGenerators: references lead to something, and what may be shared is used. Programs that make types of
-// schemas ignore members beside a $ref, cannot follow one into the middle of a schema, cannot read booleans as schemas, and take an
-// object of which nothing is said for one without members.
-func TestSchemasSuitGenerators(t *testing.T) {
-	t.Parallel()
-	for name, root := range map[string]tree{"openapi": openAPI(), "asyncapi": asyncAPI()} {
-		used := map[string]bool{}
-		each(root, "", func(at string, o tree) {
-			if ref, ok := o["$ref"].(string); ok {
-				used[ref] = true
-				require.NotNil(t, o.follow(root), "%s: %s at %s", name, ref, at)
-				require.Len(t, o, 1, "%s: say it with allOf: %s", name, at)
-				require.False(t, strings.Contains(ref, "/schemas/") && strings.Count(ref, "/") != 3, "%s: %s at %s", name, ref, at)
-			}
-			for member, schema := range o.in("properties") { // write {} or {not: {}} instead
-				require.NotContains(t, []any{true, false}, schema, "%s: the schema of %s at %s is a boolean", name, member, at)
-			}
-			if (o["type"] == "object" || slices.Contains(o.texts("type"), "object")) && o["properties"] == nil {
-				require.Contains(t, o, "additionalProperties", "%s: %s", name, at)
-			}
-		})
-		for _, kind := range []string{"parameters", "requestBodies", "headers", "responses", "messages", "messageTraits"} {
-			for _, component := range root.in("components", kind).names() {
-				require.True(t, used["#/components/"+kind+"/"+component], "%s: %s %s is not used", name, kind, component)
-			}
-		}
-	}
-}
-
-// TestTextsOfDocumentsAreWhole: within braces a text without quotes ends at its first comma, and what follows is a member
-// without a value. A " #" ends any text without quotes: it is then not a sentence.
-func TestTextsOfDocumentsAreWhole(t *testing.T) {
-	t.Parallel()
-	for name, root := range map[string]tree{"openapi": openAPI(), "asyncapi": asyncAPI()} {
-		sentences := 0
-		each(root, "", func(at string, o tree) {
-			if strings.Contains(at, "/example") {
-				return
-			}
-			for member, value := range o {
-				require.NotNil(t, value, "%s: %s/%s has no value", name, at, member)
-				if said, ok := value.(string); ok && (member == "description" || strings.HasSuffix(at, "/x-enumDescriptions")) {
-					require.Regexp(t, `[.!?]\s*$`, said, "%s: %s: not a whole sentence", name, at)
-					sentences++
-				}
-			}
-		})
-		require.Greater(t, sentences, 50, name)
-	}
+func routes() []httpkit.Route {
+	return handlers.New(handlers.Config{}, handlers.Deps{Jobs: noJobs{}, Reader: noJobs{}, Events: noEvents{}, Testbed: noBed{}}).Routes
 }
 
 var fiberParameter = regexp.MustCompile(`:(\w+)`)
@@ -154,7 +56,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	}
 	var served []string
 	ids := map[string]bool{}
-	for _, rt := range newWorld(t).server.Routes {
+	for _, rt := range routes() {
 		path := fiberParameter.ReplaceAllString(rt.Path, "{$1}")
 		if short := strings.TrimSuffix(path, "/"); root.in("paths", short)["x-also-at"] == path {
 			continue
@@ -287,30 +189,15 @@ var eventNames = []string{
 	job.EventBatchCompleted, job.EventBulkCompleted, job.EventWebhookDisabled, job.EventWebhookTest,
 }
 
+// TestStreamsAreDocumented: each event that can be sent is a message of the document, and no other frame is.
 func TestStreamsAreDocumented(t *testing.T) {
 	t.Parallel()
-	root := asyncAPI()
-	var frames []string
+	frames := []string{stream.ProgressEvent, stream.PositionEvent}
 	for _, name := range eventNames {
 		frames = append(frames, stream.EventName(name))
 	}
-	frames = append(frames, stream.ProgressEvent, stream.PositionEvent)
-	var messages []string
-	for _, name := range root.in("components", "messages").names() {
-		if name != "outcome" && !strings.HasPrefix(name, "delivered-") {
-			messages = append(messages, name)
-		}
-	}
+	messages := slices.DeleteFunc(asyncAPI().in("components", "messages").names(), func(name string) bool {
+		return name == "outcome" || strings.HasPrefix(name, "delivered-")
+	})
 	require.ElementsMatch(t, frames, messages)
-	for name, message := range root.in("components", "messages") {
-		require.Equal(t, name, message.(map[string]any)["name"])
-	}
-	require.ElementsMatch(t, without(frames, stream.PositionEvent, "batch-completed", "bulk-completed", "webhook-disabled", "webhook-test"),
-		root.in("channels", "jobEvents", "messages").names())
-	require.ElementsMatch(t, without(frames, stream.ProgressEvent), root.in("channels", "clientEvents", "messages").names())
-
-	for _, name := range []string{"jobEvents", "clientEvents"} {
-		address, _ := root.in("channels", name)["address"].(string)
-		require.NotNil(t, openAPI().in("paths", address, "get"), address)
-	}
 }
