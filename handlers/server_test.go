@@ -82,9 +82,8 @@ func TestShutdownEndsWhatTakesTooLong(t *testing.T) {
 	within(t, answers).requireProblem(t, job.CodeStorageUnavailable)
 }
 
-// TestClientsDoNotMix keeps every request that the use cases get, while many
-// clients send at once over few connections, and sees afterwards that each is
-// still what its client sent: Fiber's strings would have changed by then.
+// TestClientsDoNotMix keeps every request that the use cases get, while many clients send at once over few connections, and sees
+// afterwards that each is still what its client sent: Fiber's strings would have changed by then.
 func TestClientsDoNotMix(t *testing.T) {
 	t.Parallel()
 	const senders, each = 16, 60
@@ -106,28 +105,27 @@ func TestClientsDoNotMix(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 8}, Timeout: testkit.Patience}
 	defer client.CloseIdleConnections()
 	var wg sync.WaitGroup
+	send := func(mark string) {
+		r, _ := http.NewRequest("POST", w.url+"/v1/jobs", strings.NewReader(strings.ReplaceAll(`{"type":"EMIT_EVENT","callback":"http://#.example",`+
+			`"params":{"m":"#"},"idempotency_key":"k#","event":{"name":"e#","data":"#"}}`, "#", mark)))
+		id := "00000000-0000-4000-8000-" + mark
+		r.Header = http.Header{"Authorization": {"Bearer " + goodKey + mark}, "Content-Type": {"application/json"}, "X-Request-Id": {id},
+			"X-Correlation-Id": {"c" + mark}}
+		res, err := client.Do(r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		text, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if res.Header.Get("X-Request-Id") != id || !strings.Contains(string(text), id) || res.Header.Get("Location") != "/v1/jobs/"+id {
+			t.Errorf("sent %s, got %s %s", id, res.Header, text)
+		}
+	}
 	for sender := range senders {
 		wg.Go(func() {
 			for n := range each {
-				mark := fmt.Sprintf("%06d%06d", sender, n)
-				body := strings.ReplaceAll(`{"type":"EMIT_EVENT","callback":"http://#.example","params":{"m":"#"},"idempotency_key":"k#",`+
-					`"event":{"name":"e#","data":"#"}}`, "#", mark)
-				r, _ := http.NewRequest("POST", w.url+"/v1/jobs", strings.NewReader(body))
-				id := "00000000-0000-4000-8000-" + mark
-				r.Header = http.Header{
-					"Authorization": {"Bearer " + goodKey + mark}, "Content-Type": {"application/json"},
-					"X-Request-Id": {id}, "X-Correlation-Id": {"c" + mark},
-				}
-				res, err := client.Do(r)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				text, _ := io.ReadAll(res.Body)
-				_ = res.Body.Close()
-				if res.Header.Get("X-Request-Id") != id || !strings.Contains(string(text), id) || res.Header.Get("Location") != "/v1/jobs/"+id {
-					t.Errorf("sent %s, got %s %s", id, res.Header, text)
-				}
+				send(fmt.Sprintf("%06d%06d", sender, n))
 			}
 		})
 	}
@@ -145,16 +143,19 @@ func TestClientsDoNotMix(t *testing.T) {
 // shortBody is a usual submission.
 const shortBody = `{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL"}`
 
-// A caller that is not known is answered before its body has come: it would
-// otherwise hold memory and a connection for as long as it likes.
-func TestNobodysBodyIsNotAwaited(t *testing.T) {
+// A caller that is not known, and what is refused for the load of the service, is answered before the body has come: it would otherwise
+// hold memory and a connection for as long as the caller likes.
+func TestRefusedBodiesAreNotAwaited(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).start()
+	w := newWorld(t, func(_ *Config, d *Deps) { d.Admission = &fakeAdmission{full: true} }).start()
 	unknownKeyHead := strings.Replace(submitHead, goodKey, "nobody's", 1)
-	for _, head := range []string{unknownKeyHead + framing(1<<20, false), "POST /v1/jobs HTTP/1.1\r\nHost: x\r\n" + framing(0, true)} {
-		a, _ := w.raw(head + "1")
-		a.requireProblem(t, job.CodeInvalidCredentials)
-		require.True(t, a.Close)
+	for head, code := range map[string]job.Code{
+		unknownKeyHead + framing(1<<20, false):                               job.CodeInvalidCredentials,
+		"POST /v1/jobs HTTP/1.1\r\nHost: x\r\n" + framing(0, true) + "1\r\n": job.CodeInvalidCredentials, submitHead + framing(1<<20, false): job.CodeQueueFull,
+	} {
+		a, _ := w.raw(head + "{")
+		a.requireProblem(t, code)
+		require.True(t, a.Close || code == job.CodeQueueFull)
 	}
 	c := w.dial()
 	r := bufio.NewReader(c)
@@ -162,16 +163,6 @@ func TestNobodysBodyIsNotAwaited(t *testing.T) {
 		w.write(c, unknownKeyHead+framing(len(shortBody), false)+shortBody)
 		w.read(r).requireProblem(t, job.CodeInvalidCredentials)
 	}
-}
-
-// What is refused for its client's rate or for the load of the service is
-// refused before its body.
-func TestRefusedBodyIsNotAwaited(t *testing.T) {
-	t.Parallel()
-	full := &fakeAdmission{full: true}
-	w := newWorld(t, func(_ *Config, d *Deps) { d.Admission = full }).start()
-	a, _ := w.raw(submitHead + framing(1<<20, false) + "{")
-	a.requireProblem(t, job.CodeQueueFull)
 }
 
 // Memory is taken for what has arrived, not for what was announced, and all

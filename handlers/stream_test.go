@@ -93,7 +93,6 @@ func TestStreamOfAnEndedJob(t *testing.T) {
 func TestClientStream(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	disabled := `{"webhookId":"` + webhookID.String() + `","reason":"GONE","text":"Gone.","disabledAt":"2030-01-31T12:00:00.123456Z"}`
 	th.history.record(jobID, job.EventCreated)
 	r := th.ask("GET", clientStream)
 	start := r.block()
@@ -110,34 +109,26 @@ func TestClientStream(t *testing.T) {
 			Event: job.Event{ID: foreignID, Name: job.EventBatchCompleted, At: now, Data: json.RawMessage(`{}`)}, Batch: batch,
 			Position: job.Position{Tx: uint64(100 + len(th.history.events)), ID: foreignID},
 		}, job.Occurrence{
-			Event:    job.Event{ID: eventID, Name: job.EventWebhookDisabled, At: now, Data: json.RawMessage(disabled)},
+			Event: job.Event{ID: eventID, Name: job.EventWebhookDisabled, At: now, Data: json.RawMessage(`{"webhookId":"` + webhookID.String() +
+				`","reason":"GONE","text":"Gone.","disabledAt":"2030-01-31T12:00:00.123456Z"}`)},
 			Position: job.Position{Tx: uint64(101 + len(th.history.events)), ID: eventID}, Webhook: webhookID,
 		})
 	})
 	th.history.record(secondID, job.EventQueued)
 	all := []string{"job-created", "job-queued", "job-canceled", "batch-completed", "webhook-disabled", "job-queued"}
 	blocks := r.events(all...)
-	require.Contains(t, blocks[0].data, secondID.String())
-	require.Contains(t, blocks[2].data, `"jobStatus":"CANCELLED"`)
-	require.Contains(t, blocks[3].data, `"instance":"/v1/batches/`)
-
-	// An event of a webhook is of no job, in a list as well.
+	for i, part := range map[int]string{0: secondID.String(), 2: `"jobStatus":"CANCELLED"`, 3: `"instance":"/v1/batches/`,
+		4: `"seq":null,"job_id":null,"webhook_id":"` + webhookID.String()} {
+		require.Contains(t, blocks[i].data, part)
+	}
 	listed, err := json.Marshal(th.list(clientStream).Data[5])
 	require.NoError(t, err)
-	for _, text := range []string{blocks[4].data, string(listed)} {
-		require.JSONEq(t, `{"event_id": "01890000-0000-7000-8000-0000000000e1", "seq": null, "job_id": null,
-			"webhook_id": "01890000-0000-7000-8000-0000000000c1", "event_name": "webhook.disabled", "prev_state": null, "next_state": null,
-			"attempt": null, "timestamp": "2030-01-31T12:00:00.123456Z", "data": `+disabled+"}", text)
-	}
+	require.JSONEq(t, blocks[4].data, string(listed))
 
-	// Cut off before the first event, it gets all of them by the first id.
-	again := th.open(clientStream, "Last-Event-ID", start.id)
-	require.Equal(t, blocks, again.events(all...))
-	// The id is also the cursor of the list, and the other way round.
-	byCursor := th.open(clientStream + "?cursor=" + blocks[2].id)
-	require.Equal(t, blocks[3:], byCursor.events(all[3:]...))
-	both := th.open(clientStream+"?cursor="+start.id, "Last-Event-ID", blocks[3].id)
-	require.Equal(t, blocks[4:], both.events(all[4:]...))
+	// Cut off before the first event, it gets all of them by the first id, which is also the cursor of the list.
+	require.Equal(t, blocks, th.open(clientStream, "Last-Event-ID", start.id).events(all...))
+	require.Equal(t, blocks[3:], th.open(clientStream+"?cursor="+blocks[2].id).events(all[3:]...))
+	require.Equal(t, blocks[4:], th.open(clientStream+"?cursor="+start.id, "Last-Event-ID", blocks[3].id).events(all[4:]...))
 }
 
 // What is committed, but may still be preceded by something, comes when it can.

@@ -12,13 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers"
+	"github.com/forgerun/forgerun/handlers/clients"
 	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/events"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/jobs"
 	"github.com/forgerun/forgerun/handlers/query"
+	"github.com/forgerun/forgerun/handlers/schedules"
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/handlers/testbed"
+	"github.com/forgerun/forgerun/handlers/webhooks"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -28,14 +31,20 @@ type (
 		jobs.Jobs
 		jobs.Reader
 	}
-	noEvents struct{ events.Events }
-	noBed    struct{ testbed.Testbed }
+	noEvents    struct{ events.Events }
+	noClients   struct{ clients.Clients }
+	ofSchedules = schedules.Schedules // an embedded field must not have the name of a method
+	ofWebhooks  = webhooks.Webhooks
+	noSchedules struct{ ofSchedules }
+	noWebhooks  struct{ ofWebhooks }
+	noBed       struct{ testbed.Testbed }
 )
 
 func (noJobs) CancelClient(context.Context, job.ID) (int, bool, error) { return 0, false, nil }
 
 func routes() []httpkit.Route {
-	return handlers.New(handlers.Config{}, handlers.Deps{Jobs: noJobs{}, Reader: noJobs{}, Events: noEvents{}, Testbed: noBed{}}).Routes
+	return handlers.New(handlers.Config{}, handlers.Deps{Jobs: noJobs{}, Reader: noJobs{}, Events: noEvents{}, Clients: noClients{},
+		Schedules: noSchedules{}, Webhooks: noWebhooks{}, Testbed: noBed{}}).Routes
 }
 
 var fiberParameter = regexp.MustCompile(`:(\w+)`)

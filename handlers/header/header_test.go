@@ -1,7 +1,6 @@
 package header
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -86,45 +85,6 @@ func TestRanges(t *testing.T) {
 		require.True(t, ok, ignored)
 		require.Nil(t, part, ignored)
 	}
-}
-
-func FuzzRange(f *testing.F) {
-	for _, seed := range []string{"bytes=0-1", "bytes=-1", "bytes=5-", "bytes=0-0,1-1", "bytes=9999999999999999999-", "bytes=", "", "x=1-2",
-		"bytes=,1-2"} {
-		f.Add(seed, 10)
-	}
-	f.Fuzz(func(t *testing.T, header string, size int) {
-		if size < 0 {
-			return
-		}
-		part, ok := ParseRange(header, size)
-		if part == nil {
-			return
-		}
-		require.True(t, ok)
-		require.LessOrEqual(t, 0, part.First)
-		require.LessOrEqual(t, part.First, part.Last)
-		require.Less(t, part.Last, size)
-		again, ok := ParseRange(fmt.Sprintf("bytes=%d-%d", part.First, part.Last), size)
-		require.True(t, ok)
-		require.Equal(t, part, again)
-	})
-}
-
-func FuzzPrefer(f *testing.F) {
-	for _, seed := range []string{"", "wait=5", `wait="5", x`, `a="b\"c";d=e, wait=6`, `"`, ",;=", "wait=5;x=\""} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, header string) {
-		limit, ok := ParsePrefer(header).Wait()
-		require.LessOrEqual(t, limit, MaxWait)
-		require.GreaterOrEqual(t, limit, time.Duration(0))
-		_, first := ParsePrefer("wait=7," + header).Wait()
-		require.True(t, first)
-		if ok {
-			require.Contains(t, strings.ToLower(header), "wait")
-		}
-	})
 }
 
 const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
