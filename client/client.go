@@ -23,7 +23,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -211,98 +210,37 @@ func withoutUser(address string) string {
 	return u.String()
 }
 
-// An Option changes one call.
-type Option func(*settings)
-
-type settings struct {
-	header http.Header
-	wait   time.Duration
-	err    error
-}
-
-func (s *settings) set(name, value string) {
-	if !fieldName(name) {
-		s.err = fmt.Errorf("client: %q cannot be the name of a header", name)
-		return
+// CreateClient makes a client and gives its id. A request whose answer is lost is sent again with the same idempotency key, so that there
+// is one client.
+func (c *Client) CreateClient(ctx context.Context, options ...Option) (clientID string, err error) {
+	created, err := fetch[CreatedClient](ctx, c, post(options, "clients").keyed())
+	if err != nil {
+		return "", err
 	}
-	if !fieldValue(value) {
-		s.err = fmt.Errorf("client: the value of %s has characters that a header cannot have", name)
-		return
+	return created.ClientID, nil
+}
+
+// String names the key, and does not show it.
+func (k Key) String() string { return "API key " + k.KeyID }
+
+// Format writes String for every verb.
+func (k Key) Format(f fmt.State, _ rune) { format(f, k) }
+
+// LogValue is String.
+func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
+
+// CreateKey makes the first key of a client or, with rotate, a further one. Without rotate a client that has a key gets its data with no
+// APIKey. It is not repeated, since only one answer has the key.
+func (c *Client) CreateKey(ctx context.Context, clientID string, rotate bool, options ...Option) (*Key, error) {
+	return fetch[Key](ctx, c, post(options, "clients", clientID, "keys").with(KeyRequest{Rotate: rotate}).once())
+}
+
+// RevokeKey ends a key at once. Safe to repeat.
+func (c *Client) RevokeKey(ctx context.Context, clientID, keyID string, options ...Option) error {
+	r := post(options, "clients", clientID, "keys", "revoke").with(map[string]string{"key_id": keyID})
+	a, err := c.send(ctx, r)
+	if err != nil {
+		return err
 	}
-	if s.header == nil {
-		s.header = make(http.Header, 2)
-	}
-	s.header.Set(name, value)
-}
-
-func gather(options []Option) settings {
-	var s settings
-	for _, option := range options {
-		option(&s)
-	}
-	return s
-}
-
-// IdempotencyKey sends this key with a request that creates or changes, in place of a random one if there is one: 1 to 255 visible ASCII
-// characters, at least 32 without credentials. A program that stores it can repeat the request after a crash of its own: the answer is
-// the first one, and Replayed, without secrets.
-func IdempotencyKey(key string) Option {
-	return func(s *settings) {
-		if key == "" {
-			s.err = errors.New("client: the idempotency key is empty")
-			return
-		}
-		s.set("Idempotency-Key", key)
-	}
-}
-
-// CorrelationID sends X-Correlation-ID, which goes before the one of the request's body.
-func CorrelationID(id string) Option {
-	return func(s *settings) { s.set("X-Correlation-Id", id) }
-}
-
-// Header sends a header with the request: traceparent or Accept-Language, for example. Authorization cannot be set: see WithKey.
-func Header(name, value string) Option {
-	return func(s *settings) {
-		if http.CanonicalHeaderKey(name) == "Authorization" {
-			s.err = errors.New("client: the key is set with Config.Key or WithKey")
-			return
-		}
-		s.set(name, value)
-	}
-}
-
-// MaxWait is the longest time for which the service holds an answer back.
-const MaxWait = 30 * time.Second
-
-// PreferWait asks the service to hold its answer back until the state changes, for up to d: whole seconds, at most MaxWait.
-func PreferWait(d time.Duration) Option {
-	return func(s *settings) {
-		s.wait = min(d, MaxWait).Truncate(time.Second)
-		if s.wait > 0 {
-			s.set("Prefer", "wait="+strconv.Itoa(int(s.wait/time.Second)))
-		}
-	}
-}
-
-// IfNoneMatch asks for the answer only if its entity tag is another one: otherwise the error is ErrNotModified.
-func IfNoneMatch(etag string) Option {
-	return func(s *settings) {
-		if etag != "" {
-			s.set("If-None-Match", etag)
-		}
-	}
-}
-
-const tokenChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~"
-
-// fieldName reports whether text can be the name of a header (RFC 9110, section
-// 5.6.2).
-func fieldName(text string) bool {
-	return text != "" && strings.Trim(text, tokenChars) == ""
-}
-
-// fieldValue reports whether text can stand in a header without changing it.
-func fieldValue(text string) bool {
-	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
+	return r.confirmed(a, "revoked")
 }
