@@ -99,7 +99,7 @@ var mayImport = []packageRule{
 	{"handlers/cors", []string{"internal/localhosts", "handlers/docs test"}},
 	{"handlers/decode", []string{"handlers/api", "internal/timetable", "job", "job/testbed", "verdict", "verdict/fault"}},
 	{"handlers/disturb", []string{"handlers/stream", "job/testbed", "verdict", "verdict/fault", "verdict/wire"}},
-	{"handlers/docs", []string{"handlers/problem", "job"}},
+	{"handlers/docs", []string{"handlers/problem", "job", "handlers/... test"}},
 	{"handlers/operator", append(resource, "handlers/bulk", "handlers/conn", "handlers/problem",
 		"handlers/schedules", "handlers/webhooks", "internal/localhosts", "internal/operators", "job/admin", "job/testbed", "verdict",
 		"verdict/fault", "verdict/report", "internal/authlimit test", "internal/telemetry test")},
@@ -208,7 +208,7 @@ var onlyIn = []struct {
 	{"github.com/chromedp", []string{"internal/testkit/browser", "internal/simulator/report test", "cmd/... test"}},
 	{"github.com/ulikunitz/xz", []string{"internal/stack"}},
 	{"github.com/compose-spec", []string{"monitoring test"}},
-	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "verdict/api test", "handlers test", "job test",
+	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "verdict/api test", "handlers/docs test", "job test",
 		"webhook test", "internal/simulator/scenario", "cmd/... test"}},
 }
 
