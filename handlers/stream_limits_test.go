@@ -278,3 +278,28 @@ func memory() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapInuse + m.StackInuse)
 }
+
+// TestIdleStreamsAreSmall opens streams over real connections, each of which has sent an event, and measures the memory that Go holds for
+// heap and stacks, the test's own ends of the connections included.
+func TestIdleStreamsAreSmall(t *testing.T) {
+	const n, bound = 300, 24 << 10 // 5,000 of them in 120 MB; under the race detector too
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = n })
+	th.history.record(jobID, job.EventCreated)
+	buf := make([]byte, 16<<10)
+	open := func(count int) {
+		for range count {
+			c := th.dial()
+			th.write(c, th.request("GET", jobStream))
+			for got := ""; !strings.HasSuffix(got, "}\n\n"); {
+				k, err := c.Read(buf)
+				require.NoError(t, err)
+				got += string(buf[:k])
+			}
+		}
+	}
+	open(10)
+	before := memory()
+	open(n - 10)
+	th.history.watched(t, n)
+	require.Less(t, int(memory()-before)/(n-10), bound)
+}
