@@ -145,7 +145,8 @@ func TestBelowAPath(t *testing.T) {
 			}
 		}
 	}
-	for path, says := range map[string]string{"/openapi.yaml": "url: /forge", "/openapi.json": `"/forge"`, "/asyncapi.yaml": "pathname: /forge",
+	for path, says := range map[string]string{
+		"/openapi.yaml": "url: /forge", "/openapi.json": `"/forge"`, "/asyncapi.yaml": "pathname: /forge",
 		"/asyncapi.json": `"pathname": "/forge"`} {
 		require.Contains(t, w.send("GET", path, "").text, says, path)
 	}
@@ -223,7 +224,7 @@ func TestAnswersForPages(t *testing.T) {
 			}
 			require.Equal(t, want, []string{a.Header.Get("Access-Control-Allow-Origin"), a.Header.Get("Access-Control-Expose-Headers")}, c.path)
 			a = open.send(http.MethodGet, "/healthz", "", "Origin", origin)
-			require.Equal(t, []string{"*", ""}, []string{a.Header.Get("Access-Control-Allow-Origin"), a.Header.Get("Vary")}, "it is the same for all")
+			require.Equal(t, []string{"*", ""}, []string{a.Header.Get("Access-Control-Allow-Origin"), a.Header.Get("Vary")})
 		}
 	}
 }

@@ -248,7 +248,8 @@ func TestWrongPathsGetTheRightOnes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for path, want := range map[string]string{
-		"/v1/job": "Did you mean /v1/jobs?", "/V1/Jobs": "Did you mean /v1/jobs?", jobSelf + "/attempt/1": "Did you mean /v1/jobs/{id}/attempts/{n}?",
+		"/v1/job": "Did you mean /v1/jobs?", "/V1/Jobs": "Did you mean /v1/jobs?",
+		jobSelf + "/attempt/1":        "Did you mean /v1/jobs/{id}/attempts/{n}?",
 		"/v1/jobs/a%0d%0a%1b/reports": "Did you mean /v1/jobs/{id}/report?", "/healtz": "Did you mean /healthz?", "/v1/nothing": "",
 		"/" + strings.Repeat("a/", 20): "", "/v1/" + strings.Repeat("jobs", 100): "",
 	} {

@@ -106,8 +106,9 @@ func TestClientsDoNotMix(t *testing.T) {
 	defer client.CloseIdleConnections()
 	var wg sync.WaitGroup
 	send := func(mark string) {
-		r, _ := http.NewRequest("POST", w.url+"/v1/jobs", strings.NewReader(strings.ReplaceAll(`{"type":"EMIT_EVENT","callback":"http://#.example",`+
-			`"params":{"m":"#"},"idempotency_key":"k#","event":{"name":"e#","data":"#"}}`, "#", mark)))
+		body := strings.ReplaceAll(`{"type":"EMIT_EVENT","callback":"http://#.example","params":{"m":"#"},"idempotency_key":"k#",`+
+			`"event":{"name":"e#","data":"#"}}`, "#", mark)
+		r, _ := http.NewRequest("POST", w.url+"/v1/jobs", strings.NewReader(body))
 		id := "00000000-0000-4000-8000-" + mark
 		r.Header = http.Header{"Authorization": {"Bearer " + goodKey + mark}, "Content-Type": {"application/json"}, "X-Request-Id": {id},
 			"X-Correlation-Id": {"c" + mark}}
@@ -151,7 +152,8 @@ func TestRefusedBodiesAreNotAwaited(t *testing.T) {
 	unknownKeyHead := strings.Replace(submitHead, goodKey, "nobody's", 1)
 	for head, code := range map[string]job.Code{
 		unknownKeyHead + framing(1<<20, false):                               job.CodeInvalidCredentials,
-		"POST /v1/jobs HTTP/1.1\r\nHost: x\r\n" + framing(0, true) + "1\r\n": job.CodeInvalidCredentials, submitHead + framing(1<<20, false): job.CodeQueueFull,
+		"POST /v1/jobs HTTP/1.1\r\nHost: x\r\n" + framing(0, true) + "1\r\n": job.CodeInvalidCredentials,
+		submitHead + framing(1<<20, false):                                   job.CodeQueueFull,
 	} {
 		a, _ := w.raw(head + "{")
 		a.requireProblem(t, code)

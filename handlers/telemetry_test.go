@@ -175,8 +175,8 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 			continue
 		}
 		s := one(t, spans())
-		require.Equal(t, []any{rt.Method + " " + rt.Path, trace.SpanKindServer, codes.Unset, clientTrace, clientSpan, true}, []any{s.Name, s.SpanKind,
-			s.Status.Code, s.SpanContext.TraceID().String(), s.Parent.SpanID().String(), s.Parent.IsRemote()})
+		require.Equal(t, []any{rt.Method + " " + rt.Path, trace.SpanKindServer, codes.Unset, clientTrace, clientSpan, true}, []any{
+			s.Name, s.SpanKind, s.Status.Code, s.SpanContext.TraceID().String(), s.Parent.SpanID().String(), s.Parent.IsRemote()})
 		want := map[string]string{
 			"http.request.method": rt.Method, "http.route": rt.Path, "forgerun.client_id": clientA.String(),
 			"http.response.status_code": attribute.IntValue(rt.Success).String(), "forgerun.request_id": a.Header.Get("X-Request-Id"),

@@ -331,38 +331,3 @@ func TestWaitOnAConnectionThatGoesOn(t *testing.T) {
 		require.Equal(t, 200, w.read(in).StatusCode)
 	}
 }
-
-// A key that is revoked while its client waits does not read any more. What was
-// accepted before is acknowledged all the same.
-func TestKeyIsCheckedAfterAWait(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	statefulJob(w, job.Running)
-	meanwhile := func(do func()) {
-		w.clients.change(func() { w.clients.gone = nil })
-		w.jobs.await = func(ctx context.Context, _ func(*job.Job) bool) (*job.Job, error) {
-			do()
-			return finishedJob(ctx, clientA, jobID)
-		}
-	}
-	meanwhile(func() { w.clients.revoke(goodKey) })
-	w.send("GET", jobSelf, "", "Prefer", "wait=5").requireProblem(t, job.CodeKeyDisabled)
-	meanwhile(func() { w.clients.revoke(goodKey) })
-	a := w.submit("", "Prefer", "wait=5")
-	require.Equal(t, 202, a.StatusCode)
-	require.Contains(t, a.text, `"state":"QUEUED"`)
-	waits := 0
-	w.clients.change(func() { w.clients.gone = nil })
-	w.jobs.await = func(ctx context.Context, _ func(*job.Job) bool) (*job.Job, error) {
-		if waits++; waits == 2 {
-			w.clients.revoke(goodKey)
-		}
-		w.clients.tell() // at first of a renewal
-		<-ctx.Done()
-		return finishedJob(context.Background(), clientA, jobID)
-	}
-	w.send("GET", jobSelf, "", "Prefer", "wait=60").requireProblem(t, job.CodeKeyDisabled)
-	require.Equal(t, 2, waits, "a key that is still good goes on waiting, one that is not ends the wait at once")
-	meanwhile(func() { w.clients.change(func() { w.clients.down = job.Errorf(job.CodeStorageUnavailable, "away") }) })
-	require.Equal(t, 200, w.send("GET", jobSelf, "", "Prefer", "wait=5").StatusCode, "nothing is known against it")
-}
