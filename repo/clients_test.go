@@ -38,8 +38,8 @@ func (f *fixture) addKey(client job.ID, id string) job.APIKey {
 	return added
 }
 
-func (f *fixture) changeKey(s *repo.Store, client job.ID, id string, change func(k *job.APIKey)) {
-	require.NoError(f.t, s.ChangeKeys(f.ctx(), client, func(_ job.Client, _ time.Time, keys []job.APIKey) (job.KeyChange, error) {
+func (f *fixture) changeKey(client job.ID, id string, change func(k *job.APIKey)) {
+	require.NoError(f.t, f.store.ChangeKeys(f.ctx(), client, func(_ job.Client, _ time.Time, keys []job.APIKey) (job.KeyChange, error) {
 		for _, k := range keys {
 			if k.ID == id {
 				change(&k)
@@ -89,7 +89,7 @@ func TestKeysAreStoredAndRead(t *testing.T) {
 	require.Empty(t, cmp.Diff(&first, got))
 
 	revoked := first.CreatedAt.Add(time.Minute)
-	f.changeKey(f.store, c.ID, "k1", func(k *job.APIKey) {
+	f.changeKey(c.ID, "k1", func(k *job.APIKey) {
 		k.RevokedAt, k.ReplacedBy, k.ExpiresAt = &revoked, "k2", revoked.Add(time.Second)
 	})
 	require.NoError(t, f.store.ChangeKeys(f.ctx(), c.ID, func(got job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
@@ -181,6 +181,14 @@ func (f *fixture) watch(s *repo.Store) watch {
 	return w
 }
 
+// requireTold revokes a key: the watch tells of it.
+func (f *fixture) requireTold(w watch) {
+	c := f.newClient()
+	f.addKey(c.ID, "k")
+	f.changeKey(c.ID, "k", func(k *job.APIKey) { k.RevokedAt = &k.CreatedAt })
+	require.Equal(f.t, "k", receive(f.t, w.changed))
+}
+
 func receive[T any](t testing.TB, c <-chan T) T {
 	select {
 	case v := <-c:
@@ -201,9 +209,9 @@ func TestWatchKeysTellsOfChanges(t *testing.T) {
 		taken := key(c.ID, "new", now)
 		return job.KeyChange{New: &taken, Changed: keys}, nil // rolled back
 	})
-	f.changeKey(f.store, c.ID, "other", func(k *job.APIKey) { k.ReplacedBy = "new" })
+	f.changeKey(c.ID, "other", func(k *job.APIKey) { k.ReplacedBy = "new" })
 	require.Equal(t, "other", receive(t, w.changed))
-	f.changeKey(f.store, c.ID, "new", func(k *job.APIKey) { k.RevokedAt = &k.CreatedAt })
+	f.changeKey(c.ID, "new", func(k *job.APIKey) { k.RevokedAt = &k.CreatedAt })
 	require.Equal(t, "new", receive(t, w.changed))
 	require.Empty(t, w.changed)
 	require.Empty(t, w.connected)
@@ -220,10 +228,7 @@ func TestWatchKeysSurvivesQuietTimes(t *testing.T) {
 		f.await(`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'watcher'
 			AND query = '-- ping' AND state_change > $1)`, asked)
 	}
-	c := f.newClient()
-	f.addKey(c.ID, "k")
-	f.changeKey(f.store, c.ID, "k", func(k *job.APIKey) { k.RevokedAt = &k.CreatedAt })
-	require.Equal(t, "k", receive(t, w.changed))
+	f.requireTold(w)
 	require.Empty(t, w.connected, "it was never away")
 }
 

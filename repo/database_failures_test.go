@@ -217,10 +217,7 @@ func TestPostgresCrash(t *testing.T) {
 	require.False(t, receive(t, w.connected))
 	for !receive(t, w.connected) { // it may have tried in vain
 	}
-	c := f.newClient()
-	f.addKey(c.ID, "k")
-	f.changeKey(f.store, c.ID, "k", func(k *job.APIKey) { k.RevokedAt = &k.CreatedAt })
-	require.Equal(t, "k", receive(t, w.changed), "changes are told of again")
+	f.requireTold(w)
 	for _, id := range l.jobs {
 		if j := f.job(id); l.ended[id] {
 			require.Equal(t, job.Succeeded, j.State, "an acknowledged end")

@@ -143,8 +143,7 @@ func TestFeedKeepsAJobsOrderUnderContention(t *testing.T) {
 	require.Len(t, r.readAll(1), 2)
 
 	numbered := func() pgx.Tx {
-		tx := must(f.db.Begin(f.ctx()))(t)
-		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+		tx := f.begin()
 		must(tx.Exec(f.ctx(), `SELECT pg_current_xact_id()`))(t)
 		return tx
 	}

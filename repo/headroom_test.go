@@ -1,11 +1,9 @@
 package repo_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/job"
@@ -80,18 +78,14 @@ func TestAnEndedLeaseStoresNothing(t *testing.T) {
 	f.submit(under(a)) // nobody has taken its room
 	require.Equal(t, 0, f.renew(&b), "all of it may be used")
 	require.Equal(t, 20, one[int](f, `SELECT active::int FROM headroom`))
-	_, err := f.store.InsertJob(f.ctx(), f.submission(under(a)))
-	require.ErrorIs(t, err, job.ErrLeaseEnded)
+	require.ErrorIs(t, errOf(f.store.InsertJob(f.ctx(), f.submission(under(a)))), job.ErrLeaseEnded)
 	sub := f.submission(under(a))
-	_, _, err = f.store.InsertBatch(f.ctx(), job.BatchSubmission{
+	require.ErrorIs(t, errOf(f.store.InsertBatch(f.ctx(), job.BatchSubmission{
 		Batch: job.Batch{ID: newID(), ClientID: f.client, Items: []job.BatchItem{}, Language: "en"}, Jobs: []job.Job{sub.Job},
-	})
-	require.ErrorIs(t, err, job.ErrLeaseEnded)
-	_, err = f.store.Retry(job.WithLease(f.ctx(), a.ID), f.client, failed, 1, 0, "")
-	require.ErrorIs(t, err, job.ErrLeaseEnded)
-	require.Equal(t, 2, one[int](f, `SELECT count(*)::int FROM jobs WHERE finished_at IS NULL`))
-	_, err = f.store.RenewLease(f.ctx(), a)
-	require.ErrorIs(t, err, job.ErrLeaseEnded, "it does not come back")
+	})), job.ErrLeaseEnded)
+	require.ErrorIs(t, errOf(f.store.Retry(job.WithLease(f.ctx(), a.ID), f.client, failed, 1, 0, "")), job.ErrLeaseEnded)
+	require.Equal(t, 2, f.count("jobs WHERE finished_at IS NULL"))
+	require.ErrorIs(t, errOf(f.store.RenewLease(f.ctx(), a)), job.ErrLeaseEnded, "it does not come back")
 }
 
 // A statement that has begun under a lease may store its jobs: until it ends nobody takes the room.
@@ -99,13 +93,8 @@ func TestALeaseInUseDoesNotEnd(t *testing.T) {
 	f := setup(t)
 	a, b := asked(func(l *job.Lease) { l.Want = loadOf(10) }), asked()
 	require.Equal(t, 10, f.renew(&a))
-	tx := must(f.db.Begin(f.ctx()))(t)
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	use := func(tx pgx.Tx) {
-		_, err := tx.Exec(f.ctx(), `SELECT FROM headroom_leases WHERE lease_id = $1 FOR KEY SHARE`, [16]byte(a.ID))
-		require.NoError(t, err)
-	}
-	use(tx)
+	tx := f.begin()
+	must(tx.Exec(f.ctx(), `SELECT FROM headroom_leases WHERE lease_id = $1 FOR KEY SHARE`, [16]byte(a.ID)))(t)
 	require.Equal(t, 10, f.renew(&a), "a renewal waits for no statement")
 	f.exec(`UPDATE headroom_leases SET expires_at = now() - interval '1 s' WHERE lease_id = $1`, [16]byte(a.ID))
 	require.Equal(t, 5, f.renew(&b))

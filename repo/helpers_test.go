@@ -337,14 +337,6 @@ func walk[T any, At comparable](f *fixture, read func(at At) (page []T, next At)
 	}
 }
 
-// each gives something of each element.
-func each[T, R any](all []T, of func(T) R) (found []R) {
-	for _, v := range all {
-		found = append(found, of(v))
-	}
-	return found
-}
-
 // inParallel calls f for 0 to n-1 at once, and waits.
 func inParallel(n int, f func(i int)) {
 	var calls sync.WaitGroup

@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,27 +17,6 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
-
-// insertAll submits jobs at once and gives the errors in their order.
-func (f *fixture) insertAll(ctx context.Context, subs []job.Submission) (wait func() []error) {
-	errs := make([]error, len(subs))
-	var calls sync.WaitGroup
-	for i, sub := range subs {
-		calls.Go(func() { _, errs[i] = f.store.InsertJob(ctx, sub) })
-	}
-	return func() []error {
-		calls.Wait()
-		return errs
-	}
-}
-
-func (f *fixture) submissions(n int, opts ...func(*job.Submission)) []job.Submission {
-	subs := make([]job.Submission, n)
-	for i := range subs {
-		subs[i] = f.submission(opts...)
-	}
-	return subs
-}
 
 // What a job takes counts towards the bound of a flush.
 func TestInsertsAreBoundedInBytes(t *testing.T) {
@@ -59,9 +36,11 @@ func TestInsertsAreBoundedInBytes(t *testing.T) {
 func TestCloseFlushesWhatWaits(t *testing.T) {
 	f := setup(t, patient)
 	release := f.occupyInserts()
-	subs := f.submissions(50)
-	wait := f.insertAll(f.ctx(), subs)
-	f.awaitQueued("insert", len(subs))
+	waiting := make([]<-chan error, 50)
+	for i := range waiting {
+		waiting[i] = begin(func() error { return errOf(f.store.InsertJob(f.ctx(), f.submission())) })
+	}
+	f.awaitQueued("insert", len(waiting))
 	closed := make(chan struct{})
 	go func() { f.store.Close(); close(closed) }()
 	testkit.Eventually(t, "it comes about", func() bool { // it takes no more
@@ -71,9 +50,11 @@ func TestCloseFlushesWhatWaits(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "shutting down")
 	})
 	release()
-	require.NoError(t, errors.Join(wait()...))
+	for _, inserted := range waiting {
+		require.NoError(t, <-inserted)
+	}
 	<-closed
-	require.Equal(t, len(subs)+pg.Flushers, f.countJobs())
+	require.Equal(t, len(waiting)+pg.Flushers, f.countJobs())
 	f.store.Close()
 }
 
@@ -81,9 +62,6 @@ func TestCloseFlushesWhatWaits(t *testing.T) {
 func (f *fixture) expireKeys() { f.exec(`UPDATE idempotency_keys SET expires_at = clock_timestamp()`) }
 
 func (f *fixture) countJobs() int { return f.count("jobs") }
-
-// anotherRequest has the key of a submission and another content.
-func anotherRequest(s *job.Submission) { s.RequestHash = sha256.Sum256([]byte("another request")) }
 
 // twoStores are the fixture's store and that of another process.
 func (f *fixture) twoStores() []*repo.Store {
@@ -117,7 +95,8 @@ func TestSameKeyOtherRequestIsAConflict(t *testing.T) {
 	f := setup(t)
 	first := f.submit(keyed("k"))
 	before := f.all(first)
-	other := f.submission(keyed("k"), anotherRequest)
+	other := f.submission(keyed("k"))
+	other.RequestHash = sha256.Sum256([]byte("another request"))
 	_, err := f.store.InsertJob(f.ctx(), other)
 	require.Equal(t, job.CodeIdempotencyConflict, job.CodeOf(err))
 	_, err = f.store.FindReceipt(f.ctx(), f.client, "k", other.RequestHash)

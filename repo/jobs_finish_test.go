@@ -40,7 +40,7 @@ func TestEmitWhileItRuns(t *testing.T) {
 
 // anEvent adds an event to a job in a transaction that stays open.
 func (f *fixture) anEvent(id job.ID) pgx.Tx {
-	tx := must(f.db.Begin(f.ctx()))(f.t)
+	tx := f.begin()
 	must(tx.Exec(f.ctx(), `UPDATE jobs SET event_seq = event_seq + 1 WHERE job_id = $1`, id.String()))(f.t)
 	must(tx.Exec(f.ctx(), `INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
 		SELECT job_id, client_id, event_seq, gen_random_uuid(), 'event.emitted', 1, now(), '{}' FROM jobs WHERE job_id = $1`, id.String()))(f.t)

@@ -116,18 +116,14 @@ func TestAnEndedKeyFailsAlone(t *testing.T) {
 	f := setup(t)
 	f.keys("valid", "revoked")
 	f.revoke("revoked")
-	answers := make(chan string, 30)
-	for n := range cap(answers) {
+	inParallel(30, func(n int) {
 		id := []string{"valid", "revoked", ""}[n%3]
-		sub := f.submission(keyed(fmt.Sprint(n)))
-		go func() {
-			answers <- fmt.Sprint(id, " ", codeOf(f.store.InsertJob(job.WithKey(context.Background(), id), sub)))
-		}()
-	}
-	for range cap(answers) {
-		require.Contains(t, []string{"valid ", "revoked " + string(job.CodeKeyDisabled), " "}, <-answers)
-	}
-	require.Equal(t, 20, one[int](f, `SELECT count(*)::int FROM jobs`))
+		code := codeOf(f.store.InsertJob(job.WithKey(f.ctx(), id), f.submission(keyed(fmt.Sprint(n)))))
+		if want := map[string]job.Code{"revoked": job.CodeKeyDisabled}[id]; code != want {
+			t.Errorf("a key that is %q: %s", id, code)
+		}
+	})
+	require.Equal(t, 20, f.countJobs())
 }
 
 // A change waits for a revocation that is under way, and then it is refused.

@@ -184,7 +184,7 @@ func TestRepublishWaits(t *testing.T) {
 	f := setup(t)
 	f.exec(`INSERT INTO outcome_outbox SELECT gen_random_uuid(), 1, now(), now() - interval '1 hour' FROM generate_series(1, 5000)`)
 	f.exec(`INSERT INTO outcome_outbox SELECT gen_random_uuid(), 2, now(), now()`)
-	tx := must(f.db.Begin(f.ctx()))(t)
+	tx := f.begin()
 	must(tx.Exec(f.ctx(), `DELETE FROM outcome_outbox WHERE attempt = 1`))(t)
 	var n int
 	done := begin(func() (err error) { n, err = f.store.RepublishOutcomes(f.ctx()); return err })

@@ -100,40 +100,11 @@ func (s *Store) insertJobs(ctx context.Context, db pg.Conn, subs []insertion) ([
 	if slices.ContainsFunc(subs, func(sub insertion) bool { return sub.apiKey == "" }) {
 		text = insertOwn
 	}
-	type sub = insertion
-	definitions, err := pg.JSONColumn(subs, func(x sub) (*job.Definition, bool) { return x.Job.Definition, true })
+	arguments, err := insertArguments(subs)
 	if err != nil {
 		return nil, err
 	}
-	var schedules []pgtype.UUID
-	var scheduledTimes []*time.Time
-	if slices.ContainsFunc(subs, func(x sub) bool { return !x.Job.ScheduleID.IsZero() }) {
-		schedules = pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.ScheduleID) })
-		scheduledTimes = pg.Column(subs, func(x sub) *time.Time { return x.Job.ScheduledFor })
-	}
-	rows, err := db.Query(ctx, text,
-		pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.ID) }),
-		pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.ClientID) }),
-		pg.Column(subs, func(x sub) string { return string(x.Job.Type) }),
-		pg.Column(subs, func(x sub) string { return string(x.Job.WorkKind) }),
-		definitions,
-		pg.Column(subs, func(x sub) []byte { return x.Job.Params }),
-		pg.Column(subs, func(x sub) int { return x.Job.MaxAttempts }),
-		pg.Column(subs, func(x sub) bool { return x.Job.AutoRetry }),
-		pg.Column(subs, func(x sub) *time.Time { return x.Job.ExecutionAt }),
-		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.Job.Callback) }),
-		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.Job.CorrelationID) }),
-		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.Job.TraceParent) }),
-		pg.Column(subs, func(x sub) string { return x.Job.Language }),
-		pg.Column(subs, func(x sub) string { return x.Job.RequestID }),
-		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.IdempotencyKey) }),
-		pg.Column(subs, func(x sub) []byte { return x.RequestHash[:] }),
-		pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.BatchID) }),
-		pg.Column(subs, func(x sub) *time.Time { return pg.Nullable(x.at) }),
-		idempotencyWindow, pg.EventIDs(2*len(subs)),
-		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.apiKey) }),
-		leaseColumn(subs, func(x sub) job.ID { return x.Job.Lease }),
-		schedules, scheduledTimes)
+	rows, err := db.Query(ctx, text, arguments...)
 	type stored struct {
 		job.Receipt
 		server time.Time // Postgres' clock in the statement
@@ -156,6 +127,45 @@ func (s *Store) insertJobs(ctx context.Context, db pg.Conn, subs []insertion) ([
 		answers[i].Value = receipt.Receipt
 	}
 	return answers, nil
+}
+
+// insertArguments are the parameters of insertJobs.
+func insertArguments(subs []insertion) ([]any, error) {
+	type sub = insertion
+	definitions, err := pg.JSONColumn(subs, func(x sub) (*job.Definition, bool) { return x.Job.Definition, true })
+	if err != nil {
+		return nil, err
+	}
+	var schedules []pgtype.UUID
+	var scheduledTimes []*time.Time
+	if slices.ContainsFunc(subs, func(x sub) bool { return !x.Job.ScheduleID.IsZero() }) {
+		schedules = pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.ScheduleID) })
+		scheduledTimes = pg.Column(subs, func(x sub) *time.Time { return x.Job.ScheduledFor })
+	}
+	return []any{
+		pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.ID) }),
+		pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.ClientID) }),
+		pg.Column(subs, func(x sub) string { return string(x.Job.Type) }),
+		pg.Column(subs, func(x sub) string { return string(x.Job.WorkKind) }),
+		definitions,
+		pg.Column(subs, func(x sub) []byte { return x.Job.Params }),
+		pg.Column(subs, func(x sub) int { return x.Job.MaxAttempts }),
+		pg.Column(subs, func(x sub) bool { return x.Job.AutoRetry }),
+		pg.Column(subs, func(x sub) *time.Time { return x.Job.ExecutionAt }),
+		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.Job.Callback) }),
+		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.Job.CorrelationID) }),
+		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.Job.TraceParent) }),
+		pg.Column(subs, func(x sub) string { return x.Job.Language }),
+		pg.Column(subs, func(x sub) string { return x.Job.RequestID }),
+		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.IdempotencyKey) }),
+		pg.Column(subs, func(x sub) []byte { return x.RequestHash[:] }),
+		pg.Column(subs, func(x sub) pgtype.UUID { return pg.UUID(x.Job.BatchID) }),
+		pg.Column(subs, func(x sub) *time.Time { return pg.Nullable(x.at) }),
+		idempotencyWindow, pg.EventIDs(2 * len(subs)),
+		pg.Column(subs, func(x sub) *string { return pg.Nullable(x.apiKey) }),
+		leaseColumn(subs, func(x sub) job.ID { return x.Job.Lease }),
+		schedules, scheduledTimes,
+	}, nil
 }
 
 // unstored answers a submission that was refused, or whose idempotency key was taken.
