@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/pb33f/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
