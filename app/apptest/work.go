@@ -76,22 +76,6 @@ func (f Failure) Error() string { return string(f.Reason) }
 // FailureReason says why the attempt fails.
 func (f Failure) FailureReason() job.Reason { return f.Reason }
 
-// HeldByTheDead makes a row that of a worker that does not exist any more.
-func HeldByTheDead(s job.State, change ...func(*Row)) func(*Row) {
-	return func(r *Row) {
-		began := time.Now()
-		r.State, r.Worker, r.Fence, r.StartedAt = s, app.NewID(), 3, &began
-		for _, f := range change {
-			f(r)
-		}
-	}
-}
-
-// FailedJob makes a row that of a failed job.
-func FailedJob(r *Row) {
-	r.State, r.Failure = job.Failed, job.NewFailure(job.DependencyFailed, 1, Backoff)
-}
-
 // NoLocals is a Targets that refuses what has the word local in it.
 type NoLocals struct{}
 

@@ -1,5 +1,5 @@
-// Package apptest has the fakes that the tests of several packages below app
-// share: the rows of jobs, the queue, and a world with metrics, spans and a log.
+// Package apptest has what the tests of several packages below app share: a queue that records its calls, values, and a world with
+// metrics, spans and a log.
 // What one package's tests need alone is in that package.
 package apptest
 
@@ -27,7 +27,6 @@ import (
 // World is everything around the use cases, in memory.
 type World struct {
 	T        testing.TB
-	Store    *Store
 	Queue    *Queue
 	Registry *prometheus.Registry
 	Metrics  *app.Metrics
@@ -39,7 +38,7 @@ type World struct {
 
 // NewWorld makes an empty world.
 func NewWorld(t testing.TB) *World {
-	w := &World{T: t, Store: NewStore(), Queue: NewQueue(), Registry: prometheus.NewRegistry(), Log: &testkit.Output{}}
+	w := &World{T: t, Queue: NewQueue(), Registry: prometheus.NewRegistry(), Log: &testkit.Output{}}
 	w.Metrics = app.NewMetrics(w.Registry)
 	w.spans = tracetest.NewInMemoryExporter()
 	w.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))
@@ -94,49 +93,6 @@ func (w *World) Background(loop func(context.Context)) (stop func()) {
 	w.T.Cleanup(stop)
 	synctest.Wait()
 	return stop
-}
-
-// Add stores a waiting job that is due, and gives its task.
-func (w *World) Add(change ...func(*Row)) job.Task {
-	now := time.Now()
-	r := &Row{Job: job.Job{
-		ID: app.NewID(), ClientID: ClientA, Type: job.Execute, WorkKind: job.SuccessFast, Definition: DefinitionOf(job.SuccessFast),
-		State: job.Queued, Attempt: 1, MaxAttempts: 4, CreatedAt: now, UpdatedAt: now, RunAt: now, RequestID: "request-1",
-	}, QueuedAt: now, History: []job.State{job.Created, job.Queued}}
-	for _, f := range change {
-		f(r)
-	}
-	w.Store.Update(func() { w.Store.Rows[r.ID] = r })
-	return TaskOf(r)
-}
-
-// AddDeferred stores a CREATED job that is due after d.
-func (w *World) AddDeferred(d time.Duration) job.Task {
-	return w.Add(func(r *Row) {
-		at := time.Now().Add(d)
-		r.Type, r.State, r.ExecutionAt, r.RunAt, r.History = job.Deferred, job.Created, &at, at, []job.State{job.Created}
-	})
-}
-
-// Happens changes a job without a notification.
-func (w *World) Happens(t job.Task, to job.State) {
-	w.Store.Change(t.JobID, func(r *Row) { w.Store.Move(r, to) })
-}
-
-// Orphans gives what is held by workers whose lease has ended.
-func (w *World) Orphans() []job.Held {
-	held, err := w.Store.Orphans(context.Background(), 1000)
-	require.NoError(w.T, err)
-	return held
-}
-
-// Ended asserts that a job's only end so far is the given one.
-func (w *World) Ended(t job.Task, s job.State) job.Finish {
-	w.T.Helper()
-	r := w.Store.RowOf(t.JobID)
-	require.Len(w.T, r.Ends, 1, "history %v", r.History)
-	require.Equal(w.T, s, r.Ends[0].State)
-	return r.Ends[0]
 }
 
 // Metric reads one counter or gauge.
