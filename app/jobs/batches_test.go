@@ -16,6 +16,11 @@ func (w *world) submitBatch(s *Service, r job.BatchRequest) *job.Batch {
 	b, replayed, err := s.SubmitBatch(w.T.Context(), r)
 	require.NoError(w.T, err)
 	require.False(w.T, replayed)
+	for _, item := range b.Items {
+		if item.Refusal == nil {
+			w.enqueued(item.JobID)
+		}
+	}
 	return b
 }
 

@@ -103,6 +103,7 @@ func TestTraceOfAJobsLife(t *testing.T) {
 	w.Service.Log = slog.New(apptest.TracingHandler{Handler: slog.NewJSONHandler(w.World.Log, nil)})
 	var id job.ID
 	w.Traced(func(ctx context.Context) { id = apptest.Must(w.Submit(ctx, newRequest(withKey("k"))))(t).JobID })
+	w.enqueued(id)
 	w.fail(id, 1, job.DependencyFailed)
 	retry := w.Traced(func(ctx context.Context) { require.NoError(t, second(w.Retry(ctx, apptest.ClientA, id))) })
 	w.Traced(func(ctx context.Context) {

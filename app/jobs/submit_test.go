@@ -109,6 +109,7 @@ func TestSubmitReplays(t *testing.T) {
 	w.limit(w.Service, oneClient(1, 1))
 	r := newRequest(deferred(time.Hour), withKey("k"))
 	first := apptest.Must(w.Submit(t.Context(), r))(t)
+	w.enqueued(first.JobID)
 	sent := len(w.Queue.Sent())
 	w.Queue.Notifications()
 	for _, step := range []struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/forgerun/forgerun/app"
 	"github.com/forgerun/forgerun/app/apptest"
 	"github.com/forgerun/forgerun/app/batches"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
@@ -84,7 +86,17 @@ func (w *world) limit(s *Service, l Limits) {
 // submit submits a job that must be accepted.
 func (w *world) submit(s *Service, change ...func(*job.Request)) job.Receipt {
 	w.T.Helper()
-	return apptest.Must(s.Submit(w.T.Context(), newRequest(change...)))(w.T)
+	receipt := apptest.Must(s.Submit(w.T.Context(), newRequest(change...)))(w.T)
+	w.enqueued(receipt.JobID)
+	return receipt
+}
+
+// enqueued waits until a job has a task: the store tells of a commit just after it has answered.
+func (w *world) enqueued(id job.ID) {
+	w.T.Helper()
+	testkit.Eventually(w.T, "the job has a task", func() bool {
+		return slices.ContainsFunc(w.Queue.Sent(), func(t job.Task) bool { return t.JobID == id })
+	})
 }
 
 // refused submits a job that must be refused.
