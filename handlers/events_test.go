@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -176,4 +177,26 @@ func TestNoProgress(t *testing.T) {
 	th.history.progress(secondID, 1, 10)
 	th.history.record(secondID, job.EventCanceled)
 	all.events(slices.Concat(allFrames, []string{"job-succeeded"}, allFrames, []string{"job-canceled"})...)
+}
+
+// The last progress may be sent while the end of the attempt is being read.
+func TestLastProgressComesBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	var ending atomic.Bool
+	th := newStreamServer(t)
+	th.history.beforeRead = func() {
+		if ending.Swap(false) {
+			th.history.progress(jobID, 1, 90)
+			th.history.change(func() { th.history.append(jobID, job.EventCanceled) })
+		}
+	}
+	r := th.begun()
+	th.history.progress(jobID, 1, 20)
+	require.Equal(t, 20, r.next().percentage(t))
+	ending.Store(true)
+	th.history.record(jobID, job.EventEmitted)
+	r.events("event-emitted")
+	require.Equal(t, 90, r.next().percentage(t))
+	r.events("job-canceled")
+	r.end()
 }

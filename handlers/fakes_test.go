@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -17,9 +18,9 @@ type fakeClients struct {
 	seen func(context.Context, string) // of each Authenticate, if set
 
 	mu     sync.Mutex
-	down   error               // of Authenticate, if set
-	gone   map[string]struct{} // the credentials that were revoked
-	told   sync.Map            // who watches keys
+	down   error             // of Authenticate, if set
+	gone   map[string]string // what credentials have become: revoked or expired
+	told   sync.Map          // who watches keys
 	caller job.Caller
 	client job.ID
 	rotate bool
@@ -27,7 +28,9 @@ type fakeClients struct {
 }
 
 // revoke makes a key one that was revoked.
-func (f *fakeClients) revoke(key string) { f.change(func() { f.gone = map[string]struct{}{key: {}} }) }
+func (f *fakeClients) revoke(key string) {
+	f.change(func() { f.gone = map[string]string{key: "revoked"} })
+}
 
 func (f *fakeClients) WatchKey(_ string, changed func()) (stop func()) {
 	f.told.Store(&changed, nil)
@@ -57,9 +60,7 @@ func (f *fakeClients) Authenticate(ctx context.Context, bearer string) (job.Call
 	if f.down != nil {
 		return job.Caller{}, f.down
 	}
-	if _, gone := f.gone[bearer]; gone {
-		bearer = "revoked"
-	}
+	bearer = cmp.Or(f.gone[bearer], bearer)
 	switch {
 	case len(bearer) > httpkit.MaxTokenBytes:
 		return job.Caller{}, errors.New("nobody should look at this")

@@ -226,6 +226,37 @@ func TestConnectionCloseInAnyCase(t *testing.T) {
 	}
 }
 
+// TestHeaderInjection tries line breaks in all spellings that get past the parser, wherever a client's text could come back: each request
+// gets one answer, which has no header of the client's.
+func TestHeaderInjection(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).start()
+	requireClean := func(text, evil string) {
+		a, r := w.raw(text)
+		require.Less(t, a.StatusCode, 500, text)
+		require.NotContains(t, a.Header, "Set-Cookie", text)
+		if evil != "" {
+			require.NotContains(t, fmt.Sprint(a.Header), evil, text)
+		}
+		requireEnd(t, r, text)
+	}
+	for _, value := range []string{"a%0d%0aSet-Cookie: evil=1", `a\r\nSet-Cookie: evil=1`, "a\r\n Set-Cookie: evil=1",
+		"a\u2028Set-Cookie: evil=1", "a\u0085Set-Cookie: evil=1"} {
+		for _, name := range []string{"X-Request-Id", "X-Correlation-ID", "Idempotency-Key", headerSession, "Prefer", "Accept", "Accept-Language",
+			"Traceparent"} {
+			requireClean(submitHead+"Connection: close\r\n"+name+": "+value+"\r\n"+framing(len(leastBody), false)+leastBody, "evil")
+		}
+	}
+	for _, line := range []string{"%0d%0aSet-Cookie:evil=1", "%0D%0A%0D%0AHTTP/1.1%20200%20OK", "%E2%80%A8Set-Cookie:evil=1"} {
+		for _, path := range []string{"/" + line, "/v1/jobs/" + line, "/v1/jobs?cursor=" + line, "/v1/jobs?correlation_id=" + line} {
+			for _, fault := range []string{"", `{"moved":308}`} { // Location has the path, as it came
+				requireClean(w.request("GET", path, "Accept", "", headerFault, fault, "Connection", "close"), "")
+			}
+		}
+	}
+	w.log.Lines(t, nil) // each is one
+}
+
 // TestSlowClients hold connections open without sending a whole request.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
@@ -283,5 +314,16 @@ func TestPathsThatMeanTheSame(t *testing.T) {
 		}
 		require.Equal(t, 200, res.StatusCode, path)
 		require.Equal(t, w.send("GET", same, "").text, string(text), path)
+	}
+}
+
+func TestPipelinedRequests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).start()
+	one := submitHead + framing(len(leastBody), false) + leastBody
+	a, r := w.raw(one + submitHead + framing(2, false) + "{}" + "GET /no-such-path HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nGET" + one)
+	require.Equal(t, 202, a.StatusCode)
+	for _, status := range []int{400, 404, 202} {
+		require.Equal(t, status, w.read(r).StatusCode)
 	}
 }

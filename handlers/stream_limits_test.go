@@ -153,6 +153,20 @@ func TestStreamInAPipeline(t *testing.T) {
 	require.True(t, err == nil || errors.Is(err, syscall.ECONNRESET), err)
 }
 
+func TestStreamOverHTTP10(t *testing.T) {
+	t.Parallel()
+	th := newStreamServer(t)
+	th.history.record(jobID, job.EventCreated, job.EventCanceled)
+	c := th.dial()
+	th.write(c, strings.Replace(th.request("GET", jobStream), "HTTP/1.1", "HTTP/1.0", 1))
+	r := th.answer(c, "GET")
+	require.True(t, r.Close)
+	require.Empty(t, r.TransferEncoding, "HTTP/1.0 knows no chunks")
+	require.NotZero(t, r.block().retry)
+	r.events("job-created", "job-canceled")
+	r.end()
+}
+
 func TestClientThatSendsTooMuchIsCutOff(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)

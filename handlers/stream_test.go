@@ -204,6 +204,22 @@ func TestRevokedKeyEndsTheStream(t *testing.T) {
 	require.Contains(t, th.ended(), `"job_id":"`+jobID.String()+`"`)
 }
 
+// Who is told that a key has changed does not wait for a heartbeat.
+func TestStreamEndsWithTheNoticeOfItsKey(t *testing.T) {
+	t.Parallel()
+	for became, code := range map[string]job.Code{"revoked": job.CodeKeyDisabled, "expired": job.CodeTokenExpired} {
+		th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = time.Hour })
+		r := th.open(clientStream)
+		th.clients.tell()
+		require.True(t, r.block().comment, "the key is still good")
+		th.clients.change(func() { th.clients.gone = map[string]string{goodKey: became} })
+		th.clients.tell()
+		r.end()
+		th.closed(stream.Unauthorized, 1)
+		require.Contains(t, th.ended(), `"error_code":"`+string(code)+`"`)
+	}
+}
+
 // Storage may know of a revocation before the notification comes. The reads of the key end its streams then.
 func TestARefusedReadEndsTheStream(t *testing.T) {
 	t.Parallel()
@@ -258,4 +274,23 @@ func TestNothingIsLostBeforeTheWatch(t *testing.T) {
 	th.history.beforeWatch = func() { th.history.record(jobID, job.EventCreated) }
 	th.open(jobStream).events("job-created")
 	th.open(clientStream).events("job-created")
+}
+
+func TestStreamNegotiation(t *testing.T) {
+	t.Parallel()
+	th := newStreamServer(t)
+	th.history.record(jobID, job.EventCreated)
+	const list, events = "application/json", "text/event-stream"
+	for accept, media := range map[string]string{
+		events: events, "application/json;q=0.5, text/*": events, "": list, "*/*": list, "text/event-stream, */*": list,
+		"text/event-stream;q=0.5, application/json": list, "text/event-stream;q=0, */*": list,
+	} {
+		for _, method := range []string{"GET", "HEAD"} {
+			r := th.ask(method, jobStream, "Accept", accept)
+			require.Equal(t, 200, r.StatusCode, accept)
+			require.Equal(t, media, r.Header.Get("Content-Type"), "%s %s", method, accept)
+			require.Equal(t, "Accept", r.Header.Get("Vary"))
+			_ = r.conn.Close()
+		}
+	}
 }

@@ -94,9 +94,9 @@ func TestPathsAndMethods(t *testing.T) {
 		require.Empty(t, r.Header.Get("Allow"))
 	}
 	require.Equal(t, http.StatusNotImplemented, w.send(changeToken, "get", "/admin/v1/jobs", "").StatusCode)
-	for _, path := range []string{"nothing", "nothing/..", "nothing//jobs", "nothing/./jobs", "nothing/../jobs"} {
-		require.Equal(t, http.StatusNotFound, w.get("/admin/v1/"+path).StatusCode)
-		require.Equal(t, http.StatusUnauthorized, w.send("", "GET", "/admin/v1/"+path, "").StatusCode)
+	for _, path := range nowhere { // none is another one's alias
+		require.Equal(t, http.StatusNotFound, w.get(path).StatusCode, path)
+		require.Equal(t, http.StatusUnauthorized, w.send("", "GET", path, "").StatusCode, path)
 	}
 	require.Equal(t, http.StatusNotFound, w.get("/admin/v1/jobs/x").StatusCode)
 	require.Equal(t, http.StatusNotFound, w.get("/admin/v1/jobs/00000000-0000-0000-0000-000000000000").StatusCode)

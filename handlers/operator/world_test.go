@@ -90,6 +90,12 @@ func (r reply) cursor(t *testing.T) string {
 	return p.Page.NextCursor
 }
 
+// nowhere are paths below the API's that the document does not have.
+var nowhere = []string{
+	"/admin/v1", "/admin/v1/", "/admin/v1//jobs", "/admin/v1/./jobs", "/admin/v1/jobs/", "/admin/v1/jobs/../jobs", "/admin/v1/nothing",
+	"/admin/v1/nothing/..", "/admin/v1/nothing//jobs", "/admin/v1/nothing/./jobs", "/admin/v1/nothing/../jobs",
+}
+
 // send asks, as who has the token, and holds the answer against the API's document.
 func (w *world) send(token, method, target, body string, headers ...string) reply {
 	w.t.Helper()
@@ -108,7 +114,7 @@ func (w *world) send(token, method, target, body string, headers ...string) repl
 	defer func() { _ = res.Body.Close() }()
 	answer, err := io.ReadAll(res.Body)
 	require.NoError(w.t, err)
-	if !strings.HasPrefix(target, "/admin/v1/nothing") {
+	if !slices.Contains(nowhere, target) {
 		w.checked.Check(w.t, r, res, answer)
 	}
 	return reply{res, string(answer)}
