@@ -206,7 +206,7 @@ func TestOtherClientsKeysDoNotExist(t *testing.T) {
 }
 
 func TestKeyChangesReportStorageTrouble(t *testing.T) {
-	withKeys(t, func(t *testing.T, k *keyWorld) {
+	withKeys(t, func(_ *testing.T, k *keyWorld) {
 		key := k.newKey()
 		k.store.Close()
 		for _, err := range []error{

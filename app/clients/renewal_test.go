@@ -32,7 +32,7 @@ func (k *keyWorld) expired() job.IssuedKey {
 
 // Promise: contract 14, 15
 func TestAnExpiredKeyIsRenewedWithinTheWindow(t *testing.T) {
-	withKeys(t, func(t *testing.T, k *keyWorld) {
+	withKeys(t, func(_ *testing.T, k *keyWorld) {
 		key := k.expired()
 		k.pass(testKeys.RenewWindow - 2*time.Microsecond)
 		next := k.issue(k.present(key))

@@ -14,7 +14,9 @@ import (
 
 // insert stores n deliveries to an endpoint, in SQL.
 func (w *world) insert(n int, endpoint job.ID, given repotest.Columns) {
-	columns := repotest.Columns{"client_id": quoted(apptest.ClientA), "endpoint_id": quoted(endpoint), "webhook_id": quoted(endpoint), "url": "NULL"}
+	columns := repotest.Columns{
+		"client_id": quoted(apptest.ClientA), "endpoint_id": quoted(endpoint), "webhook_id": quoted(endpoint), "url": "NULL",
+	}
 	for name, value := range given {
 		columns[name] = value
 	}
@@ -48,7 +50,8 @@ func TestClaimsOfDeadWorkersEnd(t *testing.T) {
 // they are due.
 func TestRelayMakesLostTasks(t *testing.T) {
 	w := newWorld(t, nil)
-	w.insert(mostDue, w.webhook(apptest.ClientA), repotest.Columns{"created_at": "now() - interval '1 h'", "next_attempt_at": "now() - interval '1 h'"})
+	const before = "now() - interval '1 h'"
+	w.insert(mostDue, w.webhook(apptest.ClientA), repotest.Columns{"created_at": before, "next_attempt_at": before})
 	retries := w.webhook(apptest.ClientA)
 	for _, wait := range []string{"1 s", "1 h"} {
 		w.insert(1, retries, repotest.Columns{"attempts": "1", "next_attempt_at": "now() + interval '" + wait + "'"})

@@ -243,16 +243,18 @@ func TestFewWatchersReadAtOnce(t *testing.T) {
 		var mu sync.Mutex
 		reading, read := 0, 0
 		for range 20 {
-			go inTurn(t.Context(), w.hub, func() (int, error) {
-				mu.Lock()
-				reading++
-				mu.Unlock()
-				<-release
-				mu.Lock()
-				read++
-				mu.Unlock()
-				return 0, nil
-			})
+			go func() {
+				_, _ = inTurn(t.Context(), w.hub, func() (int, error) {
+					mu.Lock()
+					reading++
+					mu.Unlock()
+					<-release
+					mu.Lock()
+					read++
+					mu.Unlock()
+					return 0, nil
+				})
+			}()
 		}
 		synctest.Wait()
 		require.Equal(t, MaxConcurrentReads, reading)

@@ -18,7 +18,8 @@ import (
 func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.Batch, replayed bool, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanBatch, r.ClientID)
 	defer func() { endBatchSpan(span, r.RequestID, b, err) }()
-	proven, err := s.provenOrigins(ctx, r.ClientID, slices.ContainsFunc(r.Items, func(i job.ItemRequest) bool { return i.Request.Callback != "" }))
+	calls := slices.ContainsFunc(r.Items, func(i job.ItemRequest) bool { return i.Request.Callback != "" })
+	proven, err := s.provenOrigins(ctx, r.ClientID, calls)
 	if err != nil {
 		return nil, false, err
 	}

@@ -231,7 +231,8 @@ func TestCallbacksNeedAProvenOrigin(t *testing.T) {
 		require.Equal(t, []string{"/callback"}, pointers(invalid.Violations), url)
 		require.Contains(t, invalid.Violations[0].Detail, "Register a webhook there first")
 	}
-	b, _, err := w.SubmitBatch(t.Context(), newBatchRequest(newRequest(calling("https://receiver.example/")), newRequest(calling("https://b.example/"))))
+	b, _, err := w.SubmitBatch(t.Context(), newBatchRequest(
+		newRequest(calling("https://receiver.example/")), newRequest(calling("https://b.example/"))))
 	require.NoError(t, err)
 	require.Nil(t, b.Items[0].Refusal)
 	require.Equal(t, "/jobs/1/callback", b.Items[1].Refusal.Violations[0].Pointer)

@@ -83,7 +83,8 @@ func action(t *testing.T, variables map[string]string) (code int, output string,
 	require.NoError(t, err)
 	c := exec.Command(script)
 	c.Dir = dir
-	c.Env = append(os.Environ(), "RUNNER_TEMP="+dir, "GITHUB_ACTIONS=true", "GITHUB_STEP_SUMMARY="+dir+"/summary.md", "GITHUB_OUTPUT="+dir+"/output")
+	c.Env = append(os.Environ(), "RUNNER_TEMP="+dir, "GITHUB_ACTIONS=true", "GITHUB_STEP_SUMMARY="+dir+"/summary.md",
+		"GITHUB_OUTPUT="+dir+"/output")
 	for name, value := range variables {
 		c.Env = append(c.Env, name+"="+value)
 	}

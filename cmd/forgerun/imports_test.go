@@ -68,7 +68,9 @@ var mayImport = []packageRule{
 	{"app/worker", []string{
 		"app", "app/batches", "job", "internal/clock", "internal/telemetry", "repo test", "repo/jobs test", "app/... test",
 	}},
-	{"app/testbed", []string{"app", "app/jobs", "internal/fair", "job", "job/testbed", "repo", "verdict", "verdict/fault", "internal/clock test"}},
+	{"app/testbed", []string{
+		"app", "app/jobs", "internal/fair", "job", "job/testbed", "repo", "verdict", "verdict/fault", "internal/clock test",
+	}},
 	{"app/schedules", []string{"app", "app/jobs", "internal/timetable", "job", "repo", "app/... test"}},
 	{"app/bulk", []string{"app", "app/jobs", "job", "repo", "app/... test"}},
 	{"app/pauses", []string{"app", "job", "repo"}},

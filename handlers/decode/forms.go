@@ -228,9 +228,9 @@ func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit || max(len(a), len(b)) > maxGuessBytes {
 		return limit
 	}
-	var edits [maxGuessBytes + 1][maxGuessBytes + 1]int8 // for the first i and j bytes
-	for i := range int8(len(a) + 1) {
-		for j := range int8(len(b) + 1) {
+	edits := make([][maxGuessBytes + 1]int, len(a)+1) // for the first i and j bytes
+	for i := 0; i <= len(a); i++ {
+		for j := 0; j <= len(b); j++ {
 			if edits[i][j] = max(i, j); min(i, j) == 0 {
 				continue
 			}
@@ -243,5 +243,5 @@ func distance(a, b string, limit int) int {
 			}
 		}
 	}
-	return int(edits[len(a)][len(b)])
+	return edits[len(a)][len(b)]
 }

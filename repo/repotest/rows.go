@@ -24,7 +24,8 @@ var plain = map[string]Columns{
 	},
 	"deliveries": {
 		"delivery_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "endpoint_id": "gen_random_uuid()", "job_id": "gen_random_uuid()",
-		"seq": "1", "event_id": "gen_random_uuid()", "event_name": "'x'", "created_at": "now()", "next_attempt_at": "now()", "url": "'https://receiver.example'",
+		"seq": "1", "event_id": "gen_random_uuid()", "event_name": "'x'", "created_at": "now()", "next_attempt_at": "now()",
+		"url": "'https://receiver.example'",
 	},
 }
 

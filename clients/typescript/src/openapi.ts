@@ -603,6 +603,7 @@ export interface components {
         /** @description What a CUSTOM job produces, with one of `size` and `body`; 1 KiB of JSON without them. */
         PlannedResult: {
             /**
+             * Format: media-type
              * @description The media type of the bytes; application/json without it.
              * @example text/plain
              */
@@ -1431,12 +1432,14 @@ export interface components {
             /** @description A line of the client's own. */
             name?: string | null;
             /**
+             * Format: cron
              * @description When it is due: minute, hour, day of the month, month and day of the week, with seconds before them if there are six fields, as
              *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either will do. Instead of `interval`.
              * @example 30 4 * * MON-FRI
              */
             cron?: string | null;
             /**
+             * Format: time-zone
              * @description The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice.
              * @example Europe/Berlin
              */
@@ -1467,12 +1470,14 @@ export interface components {
             /** @description A line of the client's own. */
             name?: string | null;
             /**
+             * Format: cron
              * @description When it is due: minute, hour, day of the month, month and day of the week, with seconds before them if there are six fields, as
              *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either will do. Instead of `interval`.
              * @example 30 4 * * MON-FRI
              */
             cron?: string | null;
             /**
+             * Format: time-zone
              * @description The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice.
              * @example Europe/Berlin
              */

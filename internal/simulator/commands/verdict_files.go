@@ -76,7 +76,7 @@ func (v *verdictRun) updateBaseline(shown *summary.Summary) error {
 // tellActions adds the summary to that of the step, and annotations to its log, in GitHub Actions.
 func (v *verdictRun) tellActions(shown *summary.Summary) error {
 	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, sharedFile)
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, sharedFile) //nolint:gosec // the runner's file
 		if err != nil {
 			return fmt.Errorf("GITHUB_STEP_SUMMARY: %w", err)
 		}

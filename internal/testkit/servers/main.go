@@ -39,7 +39,7 @@ func run(name string, args ...string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	c := exec.CommandContext(context.Background(), name, args...)
+	c := exec.CommandContext(context.Background(), name, args...) //nolint:gosec // what the caller asks to run
 	c.Stdout, c.Stderr, c.Env = os.Stdout, os.Stderr, append(os.Environ(), variables...)
 	stack.OwnGroup(c)
 	if err := c.Start(); err != nil {
