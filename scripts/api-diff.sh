@@ -60,7 +60,7 @@ prove() {
   edit removed-path 's|^  /v1/bulk/{id}/abort:|  /v1/bulk/{id}/stop:|'
   edit removed-member 's|^            waiting: {|            waits_for: {|'
   edit removed-parameter 's|name: created_after|name: created_since|'
-  edit new-kind 's|^\( *\)- SCHEDULED_ON_TIME$|&\n\1- SCHEDULED_NEVER|'
+  edit new-kind 's|enum: \[SUCCESS_FAST, SUCCESS_NORMAL|enum: [NEW_KIND, SUCCESS_FAST, SUCCESS_NORMAL|'
   edit new-rule 's|enum: \[retry-after, list-polling|enum: [retry-after, new-rule, list-polling|'
   edit new-path 's|^paths:|paths:\n  /v1/new:\n    get:\n      operationId: getNew\n      responses:\n        "204": {description: Nothing.}|'
   for name in removed-path removed-member removed-parameter; do
