@@ -1,14 +1,18 @@
 package jobs
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 func (w *world) submitBatch(s *Service, r job.BatchRequest) *job.Batch {
@@ -217,4 +221,51 @@ func TestCancelBatch(t *testing.T) {
 	require.NoError(t, err)
 	answer := apptest.Must(w.CancelBatch(t.Context(), apptest.ClientA, other.ID))(t)
 	require.Equal(t, job.StatusCancelled, answer.Outcome.Status)
+}
+
+// If jobs cannot be canceled, the client has to ask again; a batch that cannot be completed is completed later.
+func TestCancelBatchThroughTrouble(t *testing.T) {
+	w := newWorld(t)
+	b := w.submitBatch(w.Service, newBatchRequest(newRequests(3)...))
+	cancel := func() (*job.Batch, error) { return w.CancelBatch(t.Context(), apptest.ClientA, b.ID) }
+	accept := repotest.Refuse(t, w.url, "UPDATE ON jobs")
+	require.Error(t, second(cancel()))
+	accept()
+	accept = repotest.Refuse(t, w.url, "UPDATE ON batches")
+	answer := apptest.Must(cancel())(t)
+	require.Equal(t, 3, answer.Counts[job.Canceled], "its jobs are canceled all the same")
+	require.Nil(t, answer.Outcome)
+
+	var completing sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	completing.Go(func() { w.Completer.Run(ctx) })
+	testkit.Eventually(t, "it is tried", func() bool {
+		return len(w.Log.Lines(t, map[string]any{"level": "WARN", "msg": "cannot complete batches"})) > 0
+	})
+	accept()
+	completed := map[string]any{"msg": "batch completed", "batch_id": b.ID.String(), "status": "CANCELLED"}
+	testkit.Eventually(t, "it is tried again", func() bool { return len(w.Log.Lines(t, completed)) == 1 })
+	stop()
+	completing.Wait()
+	require.Equal(t, job.StatusCancelled, apptest.Must(cancel())(t).Outcome.Status)
+	w.Service.Store.Close()
+	require.Error(t, second(cancel()))
+}
+
+// While another process completes a batch, its client waits a moment only, and the batch is completed once.
+func TestCancelBatchWhileAnotherProcessCompletesIt(t *testing.T) {
+	w := newWorld(t)
+	b := w.submitBatch(w.Service, newBatchRequest(newRequest()))
+	apptest.Must(w.Cancel(t.Context(), apptest.ClientA, b.Items[0].JobID))(t)
+	key := job.RequestKey{ClientID: apptest.ClientA, Key: "k"}
+	_, _, err := w.store.Once(t.Context(), key, func(ctx context.Context) (job.Answer, error) {
+		completed := apptest.Must(w.store.CompleteBatches(ctx, []job.ID{b.ID}))(t)
+		require.Len(t, completed, 1)
+		answer := apptest.Must(w.CancelBatch(t.Context(), apptest.ClientA, b.ID))(t) // before the commit
+		require.Nil(t, answer.Outcome)
+		return job.Answer{Status: 200, Body: []byte("{}")}, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, job.StatusCancelled, apptest.Must(w.CancelBatch(t.Context(), apptest.ClientA, b.ID))(t).Outcome.Status)
+	require.Zero(t, w.Sum("batches_completed_total"), "the other process counts it")
 }
