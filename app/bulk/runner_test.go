@@ -73,10 +73,16 @@ func TestALockedJobDoesNotDelayOthers(t *testing.T) {
 			ClientID: apptest.ClientA, RequestID: "r", ReceivedAt: time.Now(), Type: job.Execute, WorkKind: job.SuccessFast,
 		}))(t).JobID)
 	}
-	b := apptest.Must(operations.Begin(t.Context(), job.BulkRequest{
-		Owner: job.BulkOwner{ClientID: apptest.ClientA}, Action: job.BulkCancel, Rate: job.MaxBulkRate,
-	}))(t)
-	round := func() { _ = runner.Round(t.Context(), func() bool { return true }) }
+	begin := func(client job.ID) *job.Bulk {
+		r := job.BulkRequest{Owner: job.BulkOwner{ClientID: client}, Action: job.BulkCancel, Rate: job.MaxBulkRate}
+		return apptest.Must(operations.Begin(t.Context(), r))(t)
+	}
+	failing, b := begin(apptest.ClientB), begin(apptest.ClientA)
+	repotest.Refuse(t, url, "UPDATE ON bulk_operations FOR EACH ROW WHEN (NEW.bulk_id = '"+failing.ID.String()+"')")
+	round := func() error { return runner.Round(t.Context(), func() bool { return true }) }
+	read := func(b *job.Bulk) *job.Bulk {
+		return apptest.Must(operations.Bulk(t.Context(), job.BulkOwner{}, b.ID))(t)
+	}
 	states := func() (canceled int) {
 		for _, id := range ids {
 			if apptest.Must(clients.Job(t.Context(), apptest.ClientA, id))(t).State == job.Canceled {
@@ -85,6 +91,10 @@ func TestALockedJobDoesNotDelayOthers(t *testing.T) {
 		}
 		return canceled
 	}
+
+	require.Error(t, round())
+	require.Nil(t, read(failing).GatheredAt)
+	require.NotNil(t, read(b).GatheredAt, "its turn comes after the failing one")
 
 	held, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -98,12 +108,12 @@ func TestALockedJobDoesNotDelayOthers(t *testing.T) {
 		})
 	}()
 	<-held
-	testkit.Eventually(t, "the others are canceled", func() bool { round(); return states() == 4 })
+	testkit.Eventually(t, "the others are canceled", func() bool { _ = round(); return states() == 4 })
 	close(release)
 	<-done
 	testkit.Eventually(t, "the operation is done", func() bool {
-		round()
-		return apptest.Must(operations.Bulk(t.Context(), job.BulkOwner{}, b.ID))(t).FinishedAt != nil
+		_ = round()
+		return read(b).FinishedAt != nil
 	})
 	require.Equal(t, 5, states())
 	require.Equal(t, 5.0, testutil.ToFloat64(metrics.BulkItems.WithLabelValues(string(job.BulkCancel), string(job.ItemSucceeded))))

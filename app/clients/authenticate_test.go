@@ -37,6 +37,11 @@ func TestAuthenticate(t *testing.T) {
 		caller, err := k.Authenticate(context.Background(), operatorToken)
 		require.NoError(t, err)
 		require.Equal(t, job.Caller{Admin: true, Operator: "admin"}, caller)
+		offline := k.elsewhere()
+		offline.store.Close()
+		for bearer, known := range map[string]bool{"nonsense": true, operatorToken + "x": true, operatorToken: true, unknown: false} {
+			require.Equal(t, known, offline.code(bearer) == k.code(bearer), "%q: what is not a key is not looked up", bearer)
+		}
 
 		closed := k.elsewhere(func(c *Config) { c.Operators, c.OpenRegistration = operators.Tokens{}, false })
 		caller, err = closed.Authenticate(context.Background(), "")

@@ -30,6 +30,7 @@ func (*removed) RemoveDeliveries(...job.ID) {}
 
 type world struct {
 	t       *testing.T
+	url     string
 	store   *repo.Store
 	jobs    *jobs.Service
 	removed *removed
@@ -39,10 +40,11 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Parallel()
-	store, log := repotest.OpenURL(t, repotest.URL(t)), slog.New(slog.DiscardHandler)
+	url, log := repotest.URL(t), slog.New(slog.DiscardHandler)
+	store := repotest.OpenURL(t, url)
 	queue, metrics := apptest.NewQueue(), app.NewMetrics(prometheus.NewRegistry())
 	catalogue := job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute}
-	w := &world{t: t, store: store, removed: &removed{}, erasing: erasures.New(store, log)}
+	w := &world{t: t, url: url, store: store, removed: &removed{}, erasing: erasures.New(store, log)}
 	w.jobs = jobs.New(jobs.Config{Catalogue: catalogue, MaxAttempts: 4}, jobs.Deps{
 		Store: store, Queue: queue, Completer: batches.NewCompleter(store, queue, metrics, log), Metrics: metrics, Log: log,
 	})
@@ -92,4 +94,33 @@ func TestRunnerErasesAClient(t *testing.T) {
 	require.Contains(t, w.removed.jobs, waiting, "its task is removed from the queue")
 	_, err := w.store.Job(t.Context(), client, waiting)
 	require.Error(t, err)
+}
+
+// An erasure that cannot cancel a job does not delay the others, and is tried again.
+func TestAnErasureThatFailsDoesNotDelayOthers(t *testing.T) {
+	w := newWorld(t)
+	client, waiting := w.client()
+	failing := w.erase(client)
+	accept := repotest.Refuse(t, w.url, "UPDATE ON jobs FOR EACH ROW WHEN (NEW.job_id = '"+waiting.String()+"')")
+	testkit.Eventually(t, "the job cannot be canceled", func() bool { return w.runner.Round(t.Context(), always) != nil })
+	client, _ = w.client()
+	later := w.erase(client)
+	testkit.Eventually(t, "the other client is erased", func() bool {
+		require.Error(t, w.runner.Round(t.Context(), always))
+		return w.state(later) == job.ErasureDone
+	})
+	require.NotEqual(t, job.ErasureDone, w.state(failing))
+	accept()
+	w.rounds(failing)
+}
+
+// The lead may be lost between two parts of an erasure.
+func TestRunnerStopsWithTheLead(t *testing.T) {
+	w := newWorld(t)
+	client, _ := w.client()
+	w.erase(client)
+	repotest.Exec(t, w.url, `UPDATE erasures SET step = 'batches'`)
+	asked := 0
+	require.NoError(t, w.runner.Round(t.Context(), func() bool { asked++; return asked <= 3 }))
+	require.Equal(t, []string{"bulk_items"}, repotest.All[string](t, w.url, `SELECT step FROM erasures`), "two parts: batches and tombstones")
 }

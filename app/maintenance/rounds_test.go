@@ -73,12 +73,17 @@ func TestNotificationsOfQueuedJobsDespiteAFailure(t *testing.T) {
 	require.Equal(t, []int{queued, queued}, []int{w.repaired("scheduler"), len(w.queue.Notifications())})
 }
 
-func TestJobsOfDeadWorkersAreGivenBack(t *testing.T) {
-	w := newWorld(t)
+// heldByTheDead returns the columns of ASSIGNED jobs of a worker whose lease has ended.
+func (w *world) heldByTheDead() repotest.Columns {
 	dead := app.NewID()
 	w.exec(`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES ($1, 'w', 1, 'ALIVE', now() - interval '1 min')`,
 		dead.String())
-	held := repotest.Columns{"state": "'ASSIGNED'", "worker_id": quoted(dead), "assigned_at": "now()", "fence": "1"}
+	return repotest.Columns{"state": "'ASSIGNED'", "worker_id": quoted(dead), "assigned_at": "now()", "fence": "1"}
+}
+
+func TestJobsOfDeadWorkersAreGivenBack(t *testing.T) {
+	w := newWorld(t)
+	held := w.heldByTheDead()
 	w.insert("jobs", rescuerBatch, held)
 	held["state"], held["started_at"] = "'RUNNING'", "now()"
 	w.insert("jobs", rescuerBatch, held)
@@ -86,6 +91,34 @@ func TestJobsOfDeadWorkersAreGivenBack(t *testing.T) {
 	require.Zero(t, w.count("jobs WHERE worker_id IS NOT NULL"), "in one round, however many")
 	for _, state := range []job.State{job.Assigned, job.Running} {
 		require.EqualValues(t, rescuerBatch, w.Metric(w.Metrics.LeasesExpired.WithLabelValues(string(state))))
+	}
+}
+
+// A job that loses worker after worker waits longer each time. Jobs that cannot be given back do not delay the others.
+func TestGivingBackBacksOffAndGoesOn(t *testing.T) {
+	for refused, want := range map[string][]int{
+		"INSERT ON reports": {3, 0, 0, 2},
+		"UPDATE ON jobs FOR EACH ROW WHEN (OLD.state = 'ASSIGNED')": {0, 2, 3, 0},
+	} {
+		t.Run(refused, func(t *testing.T) {
+			w := newWorld(t)
+			held := w.heldByTheDead()
+			held["lease_expiries"] = "i - 1"
+			w.insert("jobs", 3, held)
+			held["state"], held["started_at"] = "'RUNNING'", "now()"
+			w.insert("jobs", 2, held)
+			accept := repotest.Refuse(t, w.url, refused)
+			require.Error(t, w.round("rescuer"))
+			var states []int
+			for _, state := range []string{"QUEUED", "FAILED", "ASSIGNED", "RUNNING"} {
+				states = append(states, w.count("jobs WHERE state = '"+state+"'"))
+			}
+			require.Equal(t, want, states)
+			accept()
+			require.NoError(t, w.round("rescuer"))
+			require.Equal(t, []float64{0, 1, 2}, repotest.All[float64](t, w.url,
+				`SELECT extract(epoch FROM run_at - queued_at)::float8 FROM jobs WHERE state = 'QUEUED' ORDER BY lease_expiries`))
+		})
 	}
 }
 
