@@ -291,7 +291,7 @@ func durationOf(t *testing.T, profile string) time.Duration {
 		if text = text[n:]; number == durationNanos {
 			nanos, n := protowire.ConsumeVarint(text)
 			require.NoError(t, protowire.ParseError(n))
-			return time.Duration(nanos) //nolint:gosec // a minute
+			return time.Duration(nanos)
 		}
 		n = protowire.ConsumeFieldValue(number, kind, text)
 		require.NoError(t, protowire.ParseError(n))
