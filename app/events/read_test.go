@@ -63,14 +63,16 @@ func TestSweepMakesUpForLostNotifications(t *testing.T) {
 	w := stored(t)
 	changed, same, gone := w.add(), w.add(), w.add()
 	w.cancel(gone)
+	testkit.Eventually(t, "the feed can be read to its end: transactions of other tests hold it back", func() bool {
+		feed, err := w.hub.store.ClientEvents(t.Context(), apptest.ClientA, job.Position{}, 100)
+		return err == nil && !feed.Held
+	})
 	notifications, unchanged, deleted, feed := w.watch(changed), w.watch(same), w.watch(gone), w.watch(job.ID{})
 	for _, id := range []job.ID{changed, same, gone} {
 		w.read(id)
 	}
-	testkit.Eventually(t, "the feed is read to its end: transactions of other tests hold it back", func() bool {
-		feed, err := w.hub.ClientEvents(t.Context(), apptest.ClientA, job.Position{}, 100)
-		return err == nil && !feed.Held
-	})
+	_, err := w.hub.ClientEvents(t.Context(), apptest.ClientA, job.Position{}, 100)
+	require.NoError(t, err)
 	for range 2 {
 		w.sweep()
 	}
