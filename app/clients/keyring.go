@@ -64,8 +64,8 @@ func (r keyring) ended(caller job.Caller) error {
 	return nil
 }
 
-// superseded refuses to let a replaced key change keys once a newer one was used:
-// whoever still holds it then may not be the owner. Until then it can make up for a lost response.
+// superseded refuses key changes by a replaced key once a newer key was used: the old key may be stolen. Until then the
+// owner may need it, since the response with the new key can be lost.
 func (r keyring) superseded(id string) error {
 	if key, newer := r.find(id); key != nil && key.ReplacedBy != "" && anyUsed(newer) {
 		return errReplacedKey

@@ -92,7 +92,7 @@ func TestWhatARotationOrARevocationEndedIsNotRenewed(t *testing.T) {
 func TestAFirstUseIsWrittenOnceAndBeforeItCounts(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		key := k.newKey()
-		k.storageFailed(second(k.cutOff(key).Authenticate(context.Background(), key.Secret))) // a use that nobody remembers is none
+		k.storageFailed(second(k.cutOff(key).Authenticate(context.Background(), key.Secret))) // the use was not stored
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() { _, _ = k.Authenticate(context.Background(), key.Secret) })

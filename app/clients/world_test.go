@@ -103,7 +103,7 @@ func (k *keyWorld) keys(client job.ID) (keys []job.APIKey) {
 	return keys
 }
 
-// second gives the error of a call that answers with a value, too.
+// second returns the error of a call that also returns a value.
 func second[T any](_ T, err error) error { return err }
 
 func (k *keyWorld) newClient() job.ID {

@@ -246,7 +246,7 @@ func forgetAnswer(a *job.DeliveryAttempt) {
 	a.Header, a.Body, a.Truncated = nil, nil, a.Truncated || len(a.Body) > 0
 }
 
-// release gives a claim back. If that fails, the claim ends when its time is over.
+// release returns a claim. If that fails, the claim expires.
 func (w *Worker) release(c claimed) {
 	if err := w.store.ReleaseDelivery(w.storing, c.ID, c.Fence); err != nil {
 		w.log.WarnContext(w.storing, "cannot give a delivery back", append(aboutDelivery(c.ClaimedDelivery), app.ErrorFields(err))...)

@@ -219,5 +219,5 @@ func TestRegistrationNeedsAProof(t *testing.T) {
 	require.Nil(t, h.registered().ProvenAt)
 }
 
-// second gives the error of a call that answers with a value, too.
+// second returns the error of a call that also returns a value.
 func second[T any](_ T, err error) error { return err }

@@ -169,7 +169,7 @@ func await(w *world, limit time.Duration, read func(context.Context) (*job.Job, 
 	return a
 }
 
-// received gives the hub a notification about the job.
+// received passes a notification about the job to the hub.
 func (a *waiting) received(n job.Notification) {
 	n.ClientID, n.JobID = apptest.ClientA, a.id
 	a.hub.Received(n)

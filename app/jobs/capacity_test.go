@@ -80,7 +80,7 @@ func TestLimitsHoldWhileStorageCounts(t *testing.T) {
 	require.Equal(t, 10, submitted)
 }
 
-// Two processes never exceed the limit together, although answers of storage are lost and nobody knows what was stored.
+// Two processes never exceed the limit together, even if they lose responses of the store.
 //
 // Promise: contract 17
 func TestTwoProcessesNeverExceedTheLimit(t *testing.T) {

@@ -340,8 +340,7 @@ func readError(err error) error {
 	return job.Errorf(job.CodeMalformed, "The request is not valid HTTP.")
 }
 
-// expect refuses a body that is declared as too large, instead of sending 100
-// Continue.
+// expect refuses a body that is declared as too large, instead of sending 100 Continue.
 func (s *Kit) expect(fctx *fasthttp.RequestCtx) int {
 	if fctx.Request.Header.ContentLength() <= s.MaxBodyBytes {
 		return fasthttp.StatusContinue
