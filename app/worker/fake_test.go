@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forgerun/forgerun/app"
@@ -91,12 +92,12 @@ func slow(d time.Duration) func(context.Context) error {
 }
 
 // fails is a hook that fails n times, or always for a negative n.
-func fails(n int, err error) func(context.Context) error {
+func fails(n int64, err error) func(context.Context) error {
+	var calls atomic.Int64 // workers call it at the same time
 	return func(context.Context) error {
-		if n == 0 {
+		if n >= 0 && calls.Add(1) > n {
 			return nil
 		}
-		n--
 		return err
 	}
 }
