@@ -8,11 +8,12 @@ home=${RUNNER_TEMP:?}/forgerun
 out=$RUNNER_TEMP/forgerun-verdict
 
 main() {
-  local version flags=(--profiles "${PROFILES:-default}" --seeds "${SEEDS:-1}") result=0 more=()
+  local version flags=(--seeds "${SEEDS:-1}") result=0 more=()
   version=$(find_version)
   fetch "$version"
   mkdir -p "$out"
   if [ -n "${TARGET:-}" ]; then flags+=(--target "$TARGET"); else install_stores; fi
+  [ -z "${PROFILES:-}" ] || flags+=(--profiles "$PROFILES")
   [ -z "${API:-}" ] || flags+=(--api "$API")
   [ -z "${BASELINE:-}" ] || flags+=(--baseline "$BASELINE")
   read -ra more <<<"${FLAGS:-}"

@@ -10,7 +10,7 @@
 #                           and dashboards, Chromium, which opens the pages, and
 #                           Node with the packages of tools/documents, which check
 #                           the API's documents, of clients/typescript and of
-#                           tools/site, which builds the site of docs, and of examples/jest,
+#                           tools/site, which builds the site of docs, and of examples/javascript,
 #                           Python with mypy and httpx for clients/python, pytest-xdist for
 #                           examples/python, and PgBouncer. Without them, tests that need
 #                           them are skipped. Ubuntu has no package of
@@ -44,7 +44,7 @@ prepare() {
   if [ "$1" = ci ]; then
     install_node_packages tools/documents
     install_node_packages clients/typescript
-    install_node_packages examples/jest
+    install_node_packages examples/javascript
   fi
   if [ "$1" = site ] || [ "$1" = ci ]; then install_node_packages tools/site; fi
 }

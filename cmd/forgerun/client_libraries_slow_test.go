@@ -30,13 +30,6 @@ func compileTypeScript(t *testing.T) string {
 	return dir
 }
 
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	content, err := os.ReadFile(from)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(to, content, 0o600))
-}
-
 // serviceFor starts a service with webhooks, and gives where it is and a key.
 func serviceFor(t *testing.T) []string {
 	t.Helper()
@@ -93,20 +86,6 @@ func unpackTypeScript(t *testing.T, compiled, installed string) {
 	require.NoDirExists(t, filepath.Join(installed, "test"))
 }
 
-// pythonWith is the first Python that has all these modules.
-func pythonWith(t *testing.T, modules, packages string) string {
-	t.Helper()
-	requirePython(t)
-	for _, program := range []string{"python3", "/usr/bin/python3"} { // the second one if another one comes first
-		if exec.CommandContext(t.Context(), program, "-c", "import "+modules).Run() == nil {
-			return program
-		}
-	}
-	require.Empty(t, os.Getenv("CI"), "scripts/setup.sh ci installs %s", packages)
-	t.Skip("Python has no " + packages)
-	return ""
-}
-
 // TestPythonLibrary runs the library's tests, those against a real service too, without and with httpx, checks its annotations, builds a
 // wheel, and uses it as pip installs it, without an index.
 func TestPythonLibrary(t *testing.T) {
@@ -149,11 +128,8 @@ func buildWheel(t *testing.T, program string) string {
 	require.NoError(t, os.CopyFS(source, os.DirFS(python)))
 	build := "import setuptools.build_meta as b, sys; d = sys.argv[1]; b.build_sdist(d); b.build_wheel(d)"
 	runIn(t, source, nil, program, "-c", build, dist)
-	built, err := filepath.Glob(filepath.Join(dist, "forgerun-*"))
-	require.NoError(t, err)
-	require.Len(t, built, 2)
-	wheel, sdist := built[0], built[1]
-	require.Regexp(t, `/forgerun-[0-9.]+-py3-none-any\.whl$`, wheel)
+	wheel, sdist := glob(t, dist+"/*.whl"), glob(t, dist+"/*.tar.gz")
+	require.Regexp(t, `/forgerun_client-[0-9.]+-py3-none-any\.whl$`, wheel)
 	for file, list := range map[string][]string{wheel: {program, "-m", "zipfile", "--list", wheel}, sdist: {"tar", "-tzf", sdist}} {
 		names := runIn(t, dist, nil, list...)
 		for _, name := range []string{"forgerun/py.typed", "forgerun/schemas.py", "forgerun/webhooks.py", "LICENSE"} {

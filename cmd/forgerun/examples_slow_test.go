@@ -21,8 +21,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-const examples = "../../examples"
-
 // example is how to run a client in one language, and its naive twin.
 type example struct {
 	right, naive []string

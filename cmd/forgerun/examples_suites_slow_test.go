@@ -66,37 +66,26 @@ func requireVerdicts(t *testing.T, file, said string) {
 	require.Len(t, shown.Sessions, sum, said)
 }
 
-// pytestSuite takes the Python that has pytest.
 func pytestSuite(t *testing.T) []string {
 	t.Helper()
-	for _, program := range []string{"python3", "/usr/bin/python3"} {
-		if exec.CommandContext(t.Context(), program, "-c", "import pytest, xdist").Run() == nil {
-			library, err := filepath.Abs(filepath.Join(python, "src"))
-			require.NoError(t, err)
-			return []string{
-				"env", "-C", filepath.Join(examples, "python", "suite"), "PYTHONPATH=" + library, "PYTHONDONTWRITEBYTECODE=1",
-				program, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "4",
-			}
-		}
+	library, err := filepath.Abs(filepath.Join(python, "src"))
+	require.NoError(t, err)
+	plugin, err := filepath.Abs("../../packages/python")
+	require.NoError(t, err)
+	return []string{
+		"env", "-C", filepath.Join(examples, "python", "suite"), "PYTHONPATH=" + library + ":" + plugin, "PYTHONDONTWRITEBYTECODE=1",
+		pythonWith(t, "pytest, xdist", "pytest and pytest-xdist"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_forgerun", "-n", "4",
 	}
-	require.Empty(t, os.Getenv("CI"), "scripts/setup.sh ci installs pytest and pytest-xdist")
-	t.Skip("Python has no pytest and pytest-xdist")
-	return nil
 }
 
 // jestSuite has several files with the same tests: the tests of a file follow one another.
 func jestSuite(t *testing.T) []string {
 	t.Helper()
-	source, dir := filepath.Join(examples, "jest"), t.TempDir()
-	requireNodePackages(t, source)
-	for _, name := range []string{"package.json", "session.js"} {
-		copyFile(t, filepath.Join(source, name), filepath.Join(dir, name))
-	}
+	dir := nodeModules(t, packages(t))
 	for n := range 4 {
-		copyFile(t, filepath.Join(source, "orders.test.js"), filepath.Join(dir, "orders"+strconv.Itoa(n)+".test.js"))
+		copyFile(t, filepath.Join(examples, "javascript", "orders.test.js"), filepath.Join(dir, "orders"+strconv.Itoa(n)+".test.js"))
 	}
-	jest, err := filepath.Abs(filepath.Join(source, "node_modules", "jest", "bin", "jest.js"))
-	require.NoError(t, err)
+	jest := filepath.Join(dir, "node_modules", "jest", "bin", "jest.js")
 	return []string{"env", "-C", dir, "node", jest, "--maxWorkers", "4", "--no-cache"}
 }
 

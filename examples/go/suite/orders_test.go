@@ -1,26 +1,28 @@
-// Package suite has tests of right and of wrong clients. All pass; which clients are wrong says the verdict of each.
+// Package suite has tests of right and of wrong clients. The bodies of all pass; forgeruntest fails those whose client is wrong.
 //
-//	forgerun verdict --junit verdict.xml -- go test -count 1 -parallel 4 ./examples/go/suite
+//	FORGERUN_URL=http://127.0.0.1:8080 go test -count 1 -parallel 4 ./examples/go/suite
+//	forgerun verdict --junit verdict.xml -- go test -count 1 ./examples/go/suite    (then all pass, and the verdict tells)
 package suite
 
 import (
 	"crypto/rand"
 	"net/http"
-	"os"
 	"strconv"
 	"testing"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/forgeruntest"
 )
 
 // each runs a test several times in parallel.
-func each(t *testing.T, test func(t *testing.T, c *client.Client)) {
+func each(t *testing.T, test func(t *testing.T, s *forgeruntest.Service, c *client.Client)) {
 	t.Helper()
 	t.Parallel()
 	for n := range 3 {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			t.Parallel()
-			test(t, newClient(t))
+			s := forgeruntest.Start(t, forgeruntest.Options{})
+			test(t, s, newClient(t, s))
 		})
 	}
 }
@@ -32,7 +34,7 @@ func submit(t *testing.T, c *client.Client, key, kind string) (*client.Accepted,
 }
 
 func TestRight(t *testing.T) {
-	each(t, func(t *testing.T, c *client.Client) {
+	each(t, func(t *testing.T, _ *forgeruntest.Service, c *client.Client) {
 		accepted, err := submit(t, c, rand.Text(), client.KindSuccessFast)
 		if err != nil {
 			t.Fatal(err)
@@ -44,7 +46,7 @@ func TestRight(t *testing.T) {
 }
 
 func TestOneKeyForTwoOrders(t *testing.T) { // breaks same-body
-	each(t, func(t *testing.T, c *client.Client) {
+	each(t, func(t *testing.T, _ *forgeruntest.Service, c *client.Client) {
 		key := rand.Text()
 		if _, err := submit(t, c, key, client.KindSuccessFast); err != nil {
 			t.Fatal(err)
@@ -56,13 +58,13 @@ func TestOneKeyForTwoOrders(t *testing.T) { // breaks same-body
 }
 
 func TestKeyInTheURL(t *testing.T) { // breaks no-key-in-url
-	each(t, func(t *testing.T, _ *client.Client) {
-		address := os.Getenv("FORGERUN_URL") + "/v1/jobs?api_key=" + os.Getenv("FORGERUN_API_KEY")
+	each(t, func(t *testing.T, s *forgeruntest.Service, _ *client.Client) {
+		address := s.URL + "/v1/jobs?api_key=" + s.Key
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := labelled(t.Name()).RoundTrip(r)
+		answer, err := s.Transport(nil).RoundTrip(r)
 		if err != nil {
 			t.Fatal(err)
 		}

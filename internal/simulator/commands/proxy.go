@@ -241,6 +241,7 @@ func (v *verdictRun) serve(ctx context.Context) int {
 	if host, port, err := net.SplitHostPort(v.listen); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
 		_, _ = fmt.Fprintf(v.Stdout, "From another machine or container: its name, with port %s or the one that is mapped to it\n", port)
 	}
+	_, _ = fmt.Fprintf(v.Stdout, "While a fault refuses connections, sessions are at %s/v1/testbed/sessions\n", p.control)
 	if p.hook != "" {
 		_, _ = fmt.Fprintf(v.Stdout, "%s is before %s, for webhooks\n", p.hook, redact.URL(v.webhook))
 	}

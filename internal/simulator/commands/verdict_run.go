@@ -232,7 +232,7 @@ func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err er
 		defer cancel()
 	}
 	command := exec.CommandContext(ctx, v.command[0], v.command[1:]...)
-	command.Env = append(os.Environ(), "FORGERUN_URL="+v.url, "FORGERUN_API_KEY="+as.key)
+	command.Env = append(os.Environ(), "FORGERUN_URL="+v.url, "FORGERUN_API_KEY="+as.key, "FORGERUN_SESSION="+as.session)
 	if as.id != "" {
 		command.Env = append(command.Env, "FORGERUN_CLIENT_ID="+as.id)
 	}

@@ -26,7 +26,7 @@ Sleep = Callable[[float], Awaitable[None]]
 def transport(origin: str, sleep: Sleep, use_httpx: bool | None) -> Transport:
     """The best one that there is, or that which was asked for."""
     if use_httpx and not HAS_HTTPX:
-        raise RuntimeError("the package httpx is not installed: pip install forgerun[httpx]")
+        raise RuntimeError("the package httpx is not installed: pip install forgerun-client[httpx]")
     if HAS_HTTPX and use_httpx is not False:
         return OverHttpx(origin, sleep)
     return InThreads(origin, sleep)

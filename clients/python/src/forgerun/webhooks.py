@@ -1,7 +1,7 @@
 """Verifies webhook deliveries and callbacks, as docs/reference/webhooks.md of ForgeRun describes.
 
 With the secret of a webhook (Standard Webhooks) the standard library is enough. With the published keys (RFC 9421, ed25519) the
-package cryptography is needed: ``pip install forgerun[keys]``.
+package cryptography is needed: ``pip install forgerun-client[keys]``.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def _ed25519() -> Any:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     except ImportError:
         raise RuntimeError(
-            "verifying with published keys needs the package cryptography, since Python has no ed25519: pip install forgerun[keys];"
+            "verifying with published keys needs the package cryptography, since Python has no ed25519: pip install forgerun-client[keys];"
             " with the secret of a webhook nothing is needed"
         ) from None
     return Ed25519PublicKey

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+)
+
+const examples = "../../examples"
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(to, content, 0o600))
+}
+
+// pythonWith is the first Python that has all these modules.
+func pythonWith(t *testing.T, modules, packages string) string {
+	t.Helper()
+	requirePython(t)
+	for _, program := range []string{"python3", "/usr/bin/python3"} { // the second one if another one comes first
+		if exec.CommandContext(t.Context(), program, "-c", "import "+modules).Run() == nil {
+			return program
+		}
+	}
+	require.Empty(t, os.Getenv("CI"), "scripts/setup.sh ci installs %s", packages)
+	t.Skip("Python has no " + packages)
+	return ""
+}
+
+// packages packs the program under test for npm and Python, and returns the folder of the packages.
+func packages(t *testing.T) string {
+	t.Helper()
+	dist, out := t.TempDir(), t.TempDir()
+	folder := filepath.Join(dist, "forgerun_"+runtime.GOOS+"_"+runtime.GOARCH)
+	require.NoError(t, os.Mkdir(folder, 0o755))
+	require.NoError(t, os.Symlink(testkit.Program(t, "forgerun"), filepath.Join(folder, "forgerun")))
+	runIn(t, ".", nil, "python3", "../../packages/build.py", dist, out, "v9.8.7-next")
+	return out
+}
+
+// tryIn runs a command in a folder, with further variables, and returns what it printed.
+func tryIn(t *testing.T, dir string, variables []string, name string, arguments ...string) (string, error) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), name, arguments...)
+	c.Dir, c.Env = dir, append(os.Environ(), variables...)
+	text, err := c.CombinedOutput()
+	return string(text), err
+}
+
+func glob(t *testing.T, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	require.Len(t, found, 1, pattern)
+	return found[0]
+}
+
+// venv makes an environment of the Python that has pytest, with the wheel, and returns the folder of its programs.
+func venv(t *testing.T, out string) string {
+	t.Helper()
+	dir := t.TempDir()
+	runIn(t, ".", nil, pythonWith(t, "pytest, xdist, venv, ensurepip", "pytest, pytest-xdist and venv"), "-m", "venv", "--system-site-packages", dir)
+	bin := filepath.Join(dir, "bin")
+	runIn(t, ".", nil, filepath.Join(bin, "pip"), "install", "-q", "--no-index", "--disable-pip-version-check", glob(t, out+"/*.whl"))
+	return bin
+}
+
+// orderServer takes orders, which an idempotency key names, and ends each by the second read. A busy one is never shown.
+func orderServer(t *testing.T) string {
+	t.Helper()
+	var orders atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.Method == http.MethodPost:
+			w.Header().Set("Location", fmt.Sprintf("/orders/%d", orders.Add(1)))
+			w.WriteHeader(http.StatusAccepted)
+			_, _ = io.WriteString(w, `{"status":"running"}`)
+		case r.URL.Query().Has("busy"):
+			w.Header().Set("Retry-After", "30")
+			w.WriteHeader(http.StatusTooManyRequests)
+		default:
+			_, _ = io.WriteString(w, `{"status":"succeeded"}`)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// A suite has three tests whose client is right and two whose is wrong: exactly these fail, with the rule and the standard, by each
+// plugin, also in several workers at once. What the packages bring is all that they need.
+func TestPluginsFailTheTestsOfWrongClients(t *testing.T) {
+	t.Parallel()
+	out, target := packages(t), orderServer(t)
+	here, err := filepath.Abs("testdata/plugins")
+	require.NoError(t, err)
+	node := nodeModules(t, out)
+	for _, name := range []string{"right.test.js", "wrong.test.js"} {
+		copyFile(t, filepath.Join(here, name), filepath.Join(node, name))
+	}
+	for name, command := range map[string][]string{
+		"pytest": {filepath.Join(venv(t, out), "python"), "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "-rA", here, "--forgerun-profile", "none"},
+		"jest":   {"node", node + "/node_modules/jest/bin/jest.js", "--rootDir", node, "--maxWorkers", "2", "--verbose"},
+		"vitest": {"node", node + "/node_modules/vitest/vitest.mjs", "run", "--root", node, "--reporter", "verbose"},
+		"go":     {"go", "test", "-count=1", "-v", "-tags", "plugins", "./testdata/plugins"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := "."
+			if strings.Contains("jest vitest", name) {
+				dir = node
+			}
+			text, err := tryIn(t, dir, []string{"FORGERUN_TARGET=" + target, "FORGERUN_PROFILE=none", "FORGERUN_STRICT=1", "PYTHONDONTWRITEBYTECODE=1"},
+				command[0], command[1:]...)
+			require.IsType(t, &exec.ExitError{}, err, text)
+			for _, test := range []struct{ pattern, result string }{
+				{`(?i)(PASSED|--- PASS|✓|√).*right.?(1|one)`, "passed"}, {`(?i)(PASSED|--- PASS|✓|√).*right.?(2|two)`, "passed"},
+				{`(?i)(PASSED|--- PASS|✓|√).*right.?(3|three)`, "passed"},
+				{`(?i)(FAILED|--- FAIL|✕|×).*one.?key.?for.?two`, "failed"}, {`(?i)(FAILED|--- FAIL|✕|×).*no.?pause`, "failed"},
+			} {
+				require.Regexp(t, test.pattern, text)
+			}
+			require.Len(t, regexp.MustCompile(`same-body: `).FindAllString(text, -1), len(regexp.MustCompile(`backoff: `).FindAllString(text, -1)), text)
+			require.Contains(t, text, "rfc-editor.org/rfc/rfc9110", "the standard")
+			require.Contains(t, text, "POST /orders, answer: 202", "the evidence")
+		})
+	}
+}
+
+// nodeModules makes a folder with Jest, Vitest, their configuration, and the packages of npm.
+func nodeModules(t *testing.T, out string) string {
+	t.Helper()
+	dir, source := t.TempDir(), filepath.Join(examples, "javascript")
+	requireNodePackages(t, source)
+	modules, err := filepath.Abs(filepath.Join(source, "node_modules"))
+	require.NoError(t, err)
+	installed, err := os.ReadDir(modules)
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "node_modules"), 0o755))
+	for _, m := range installed {
+		require.NoError(t, os.Symlink(filepath.Join(modules, m.Name()), filepath.Join(dir, "node_modules", m.Name())))
+	}
+	for _, name := range []string{"package.json", "vitest.config.mjs"} {
+		copyFile(t, filepath.Join(source, name), filepath.Join(dir, name))
+	}
+	for archive, to := range map[string]string{"forgerun-9*.tgz": "forgerun", "forgerun-*-*64-*.tgz": "@forgerun/" + npmPlatform()} {
+		to = filepath.Join(dir, "node_modules", to)
+		require.NoError(t, os.MkdirAll(to, 0o755))
+		runIn(t, ".", nil, "tar", "-xzf", glob(t, filepath.Join(out, archive)), "-C", to, "--strip-components=1")
+	}
+	return dir
+}
+
+func npmPlatform() string {
+	return runtime.GOOS + "-" + map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
+}
+
+// From an empty folder, Node with the packages of npm, and Python with the wheel, judge the client of another API.
+func TestPackagesRunTheProgram(t *testing.T) {
+	t.Parallel()
+	out, target := packages(t), impatientTarget(t)
+	verdict := []string{"verdict", "--target", target, "--profile", "none", "--", "sh", "-c", actionCommand}
+	t.Run("npx", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		runIn(t, dir, nil, "npm", "install", "--offline", "--no-audit", "--no-fund", glob(t, out+"/forgerun-9*.tgz"), glob(t, out+"/forgerun-*-*64-*.tgz"))
+		text, err := tryIn(t, dir, nil, "npx", append([]string{"--offline", "forgerun"}, verdict...)...)
+		requireBackoff(t, text, err)
+	})
+	t.Run("pip", func(t *testing.T) {
+		t.Parallel()
+		text, err := tryIn(t, t.TempDir(), nil, filepath.Join(venv(t, out), "forgerun"), verdict...)
+		requireBackoff(t, text, err)
+	})
+}
+
+func requireBackoff(t *testing.T, text string, err error) {
+	t.Helper()
+	failed := &exec.ExitError{}
+	require.ErrorAs(t, err, &failed, text)
+	require.Equal(t, 1, failed.ExitCode(), text)
+	require.Contains(t, text, "FAIL")
+	require.Contains(t, text, "backoff")
+}
