@@ -174,7 +174,7 @@ func npmPlatform() string {
 func TestPackagesRunTheProgram(t *testing.T) {
 	t.Parallel()
 	out, target := packages(t), impatientTarget(t)
-	verdict := []string{"verdict", "--target", target, "--profile", "none", "--", "sh", "-c", actionCommand}
+	verdict := []string{"verdict", "--target", target, "--profile", "none", "--strict", "--", "sh", "-c", actionCommand}
 	t.Run("npx", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
