@@ -23,9 +23,6 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
 #   docker run --rm -p 8080:8080 -p 8081:8081 forgerun-dev
 # It prints a client id, an API key and the operator's token. With "-v forgerun:/data" they stay the
 # same over restarts, and so do the jobs. Not for production: one process, one Postgres, no TLS.
-# Before a server of another API, which runs on the host (neither store nor key is needed):
-#   docker run --rm --add-host host.docker.internal:host-gateway -p 9000:9000 forgerun-dev \
-#     proxy --listen 0.0.0.0:9000 --target http://host.docker.internal:3000
 FROM debian:bookworm-slim AS dev
 ARG DEBIAN_FRONTEND=noninteractive
 # No cluster and no service: the program runs both servers itself, as its children. Packages are those of the day of the
@@ -45,7 +42,7 @@ ENV FORGERUN_HTTP_ADDR=0.0.0.0:8080 \
     FORGERUN_ADMIN_ADDR=0.0.0.0:8081 \
     FORGERUN_PUBLIC_URL=http://127.0.0.1:8080 \
     FORGERUN_DATA_DIR=/data
-EXPOSE 8080 8081 9000
+EXPOSE 8080 8081
 WORKDIR /data
 VOLUME /data
 USER forgerun:forgerun
@@ -54,6 +51,9 @@ HEALTHCHECK --interval=5s --timeout=3s --start-period=60s --retries=3 CMD ["/usr
 ENTRYPOINT ["/usr/local/bin/forgerun"]
 CMD ["dev"]
 
+# The program alone. It is also the small image to judge clients of any API with, such as those of a server on the host:
+#   docker run --rm --add-host host.docker.internal:host-gateway -p 9000:9000 forgerun \
+#     proxy --listen 0.0.0.0:9000 --target http://host.docker.internal:3000
 FROM gcr.io/distroless/static-debian12:nonroot AS roles
 ARG VERSION=dev
 LABEL org.opencontainers.image.title="ForgeRun" \
@@ -67,7 +67,7 @@ COPY --from=build /out/forgerun /usr/local/bin/
 # publish it, set FORGERUN_ADMIN_ADDR and FORGERUN_ADMIN_TOKEN.
 ENV FORGERUN_HTTP_ADDR=0.0.0.0:8080 \
     FORGERUN_ADMIN_ADDR=127.0.0.1:8081
-EXPOSE 8080
+EXPOSE 8080 9000
 # "nonroot" of the image, by its number: a kubelet that is asked for runAsNonRoot takes no name.
 USER 65532:65532
 HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --retries=3 CMD ["/usr/local/bin/forgerun", "healthcheck"]
