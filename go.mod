@@ -54,7 +54,10 @@ require (
 	google.golang.org/grpc v1.84.0
 	google.golang.org/protobuf v1.36.12
 	gopkg.in/natefinch/lumberjack.v2 v2.2.1
+	software.sslmate.com/src/go-pkcs12 v0.7.0
 )
+
+require golang.org/x/crypto v0.58.0 // indirect
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect

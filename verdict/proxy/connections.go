@@ -31,7 +31,7 @@ func (p *Proxy) Server() *http.Server {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			ours := &connection{Conn: c, below: below(c), number: connections.Add(1)}
 			open.Store(c, ours)
-			return context.WithValue(ctx, connKey{}, ours)
+			return context.WithValue(tunnelled(ctx, c), connKey{}, ours)
 		},
 		ConnState: func(c net.Conn, state http.ConnState) {
 			switch state {
@@ -58,7 +58,12 @@ func (p *Proxy) Listen(address string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.socket, p.open = socket, beyondLoopback(socket)
+	p.open = beyondLoopback(socket)
+	if p.forwards != nil { // connections are not refused: those to other hosts would be, too
+		go func() { _ = p.server.Serve(p.forwards) }() // until Shutdown or Close
+		return wire.Watched{Listener: socket}, nil
+	}
+	p.socket = socket
 	socket.Changed = func(open bool) { p.server.SetKeepAlivesEnabled(open) }
 	if p.tls != nil {
 		return tls.NewListener(wire.Watched{Listener: socket}, p.tls.config()), nil
@@ -89,13 +94,18 @@ func (c *connection) end() {
 
 type connKey struct{}
 
-// below returns the connection below TLS.
+// below returns the connection below TLS and a tunnel.
 func below(c net.Conn) *wire.Conn {
-	if secured, ok := c.(*tls.Conn); ok {
-		c = secured.NetConn()
+	for {
+		if ours, ok := c.(*wire.Conn); ok {
+			return ours
+		}
+		above, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return nil
+		}
+		c = above.NetConn()
 	}
-	ours, _ := c.(*wire.Conn)
-	return ours
 }
 
 // fault gives what is to be done to a request: what an earlier one has left on its connection, or what the rules say.

@@ -25,7 +25,9 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 			out.Header[name] = all
 		}
 	}
-	pr.SetXForwarded() // it adds to X-Forwarded-For
+	if p.forwards == nil {
+		pr.SetXForwarded() // it adds to X-Forwarded-For
+	}
 	for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if all, ok := in.Header[name]; ok {
 			out.Header[name] = all

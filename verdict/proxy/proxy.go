@@ -48,6 +48,7 @@ type Proxy struct {
 	hosts    func(host string) bool
 	open     bool // other machines may reach the listener, by any name
 	moves    moves
+	forwards *forwarder // nil: it stands in the place of the target
 }
 
 // New makes a proxy before a target.
@@ -85,7 +86,8 @@ func (b *buffers) Put(buffer []byte) { b.pool.Put(&buffer) }
 // ServeHTTP answers a request.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case !p.open && p.misdirected(w, r):
+	case !p.open && !p.named(r) && p.misdirected(w, r):
+	case p.forwarded(w, r):
 	case r.Method == http.MethodConnect:
 		writeProblem(w, http.StatusMethodNotAllowed, "This proxy is before one server: call it as that server.")
 	case strings.HasPrefix(r.URL.Path, Prefix):

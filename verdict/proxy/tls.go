@@ -24,56 +24,85 @@ type secure struct {
 	certs map[fault.TLS]*tls.Config // "": nothing is wrong
 }
 
-// UseTLS has the proxy listen with TLS, as localhost and as another host, and gives in PEM the certificate authority that clients must
-// trust. Its key is in memory alone.
-func (p *Proxy) UseTLS(host string) (authority []byte, err error) {
+// authority signs certificates. Its key is in memory alone.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+	der  []byte
+}
+
+func newAuthority() (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	ca := &x509.Certificate{
+	cert := &x509.Certificate{
 		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: "ForgeRun proxy"},
 		NotBefore: now.Add(-30 * day), NotAfter: now.Add(365 * day),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	return &authority{key, cert, der}, err
+}
+
+func (a *authority) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.der})
+}
+
+// sign returns how to listen as some hosts, until a time.
+func (a *authority) sign(until time.Time, hosts ...string) (*tls.Config, error) {
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
 		return nil, err
 	}
-	s := &secure{certs: map[fault.TLS]*tls.Config{}}
-	for n, wrong := range []fault.TLS{"", fault.TLSExpired, fault.TLSWrongHost} {
-		leaf := &x509.Certificate{
-			SerialNumber: big.NewInt(now.UnixNano() + int64(n) + 1), Subject: pkix.Name{CommonName: "ForgeRun proxy, listening"},
-			NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
-			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-			DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-		}
+	leaf := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "ForgeRun proxy, listening"}, NotBefore: a.cert.NotBefore, NotAfter: until,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, host := range hosts {
 		if ip := net.ParseIP(host); ip != nil {
 			leaf.IPAddresses = append(leaf.IPAddresses, ip)
 		} else if host != "" {
 			leaf.DNSNames = append(leaf.DNSNames, host)
 		}
-		switch wrong {
-		case fault.TLSExpired:
-			leaf.NotAfter = now.Add(-day)
-		case fault.TLSWrongHost:
-			leaf.DNSNames, leaf.IPAddresses = []string{"another-host.invalid"}, nil
-		}
-		signed, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), key)
-		if err != nil {
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, leaf, a.cert, a.key.Public(), a.key)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		Certificates: []tls.Certificate{{Certificate: [][]byte{signed}, PrivateKey: a.key}},
+	}, nil
+}
+
+// UseTLS has the proxy listen with TLS, as localhost and as another host, and gives in PEM the certificate authority that clients must
+// trust.
+func (p *Proxy) UseTLS(host string) ([]byte, error) {
+	ca, err := newAuthority()
+	if err != nil {
+		return nil, err
+	}
+	s := &secure{certs: map[fault.TLS]*tls.Config{}}
+	ours := []string{"localhost", "127.0.0.1", "::1", host}
+	for wrong, leaf := range map[fault.TLS]struct {
+		until time.Time
+		hosts []string
+	}{
+		"":                 {ca.cert.NotAfter, ours},
+		fault.TLSExpired:   {time.Now().Add(-day), ours},
+		fault.TLSWrongHost: {ca.cert.NotAfter, []string{"another-host.invalid"}},
+	} {
+		if s.certs[wrong], err = ca.sign(leaf.until, leaf.hosts...); err != nil {
 			return nil, err
-		}
-		s.certs[wrong] = &tls.Config{
-			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
-			Certificates: []tls.Certificate{{Certificate: [][]byte{signed}, PrivateKey: key}},
 		}
 	}
 	s.certs[fault.TLSHandshake] = s.certs[""].Clone()
 	s.certs[fault.TLSHandshake].MaxVersion = tls.VersionTLS12
 	s.certs[fault.TLSHandshake].CipherSuites = []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256} // for which the key is none
 	p.tls = s
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+	return ca.pem(), nil
 }
 
 // config is that of the listener: each connection has the one that is its turn.

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -54,13 +55,15 @@ const (
 // runningProxy is a proxy that listens.
 type runningProxy struct {
 	url, control, hook string
-	rules              []string // that are judged unless others are asked for
+	rules              []string    // that are judged unless others are asked for
+	via                *forwarding // nil: clients are given its address
 	stop               func()
 }
 
 // proxied is what a proxy is put before.
 type proxied struct {
 	listen, target            string
+	forward                   bool   // clients ask for the target itself, and their environment leads them through the proxy
 	tls                       string // file for the certificate that clients must trust; empty: without TLS
 	api, openAPI              string
 	hosts                     []string // names besides this machine's own by which it may be asked
@@ -70,6 +73,8 @@ type proxied struct {
 // flags are those of all commands with a proxy.
 func (o *proxied) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.target, "target", "", "`address` of a server of any API, to put a proxy before")
+	f.BoolVar(&o.forward, "forward", false, "be a forward proxy, for clients whose base address cannot be changed: they find it by\n"+
+		"HTTP_PROXY and HTTPS_PROXY, and trust it by SSL_CERT_FILE and the like; other hosts pass untouched")
 	f.StringVar(&o.api, "api", "", apiFlag)
 	f.StringVar(&o.openAPI, "openapi", "", "`file` with the OpenAPI document of the API: it tells what submits, reads and streams")
 	f.StringVar(&o.tls, "tls", "", "`file` to write a certificate authority to; the proxy listens with TLS, and clients must trust that one")
@@ -129,6 +134,15 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 			return nil, fmt.Errorf("--tls: %w", err)
 		}
 	}
+	var ca []byte
+	if o.forward {
+		if o.tls != "" {
+			return nil, errors.New("--forward makes certificates for the target's host by itself: it does not go with --tls")
+		}
+		if ca, err = before.Forward(); err != nil {
+			return nil, fmt.Errorf("--forward: %w", err)
+		}
+	}
 	p = &runningProxy{rules: description.RuleIDs()}
 	var all servers
 	p.stop = all.stop
@@ -142,6 +156,13 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 		return nil, err
 	}
 	p.control = "http://" + p.control + strings.TrimSuffix(proxy.Prefix, "/")
+	if o.forward {
+		if p.via, err = newForwarding(p.url, ca); err != nil {
+			p.stop()
+			return nil, fmt.Errorf("--forward: %w", err)
+		}
+		p.url, p.stop = strings.TrimSuffix(o.target, "/"), func() { all.stop(); _ = p.via.close() }
+	}
 	if o.webhook == "" {
 		return p, nil
 	}
@@ -207,6 +228,7 @@ func (p Program) proxyCommand() *cobra.Command {
 		Use: "proxy --target URL", Short: "Disturb and judge clients of any HTTP API, before your own server", Long: proxyHelp,
 		Args: command.Exactly(0),
 		Example: `  forgerun proxy --target http://127.0.0.1:3000
+  forgerun proxy --target https://api.example.com --forward --profile overloaded
   forgerun proxy --target https://api.example.com --listen 127.0.0.1:9001 --api azure --profile overloaded`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if schema {
@@ -237,7 +259,12 @@ func (v *verdictRun) serve(ctx context.Context) int {
 	}
 	defer p.stop()
 	v.url, v.control = p.url, p.control
-	_, _ = fmt.Fprintf(v.Stdout, "%s is before %s; sessions: %[1]s%[3]sv1/testbed/sessions\n", p.url, redact.URL(v.target), proxy.Prefix)
+	if p.via != nil {
+		_, _ = fmt.Fprintf(v.Stdout, "%s is a forward proxy, and judges what is asked of %s. In the shell of your client:\n\n%s\n", p.via.proxy,
+			redact.URL(v.target), p.via.exports())
+	} else {
+		_, _ = fmt.Fprintf(v.Stdout, "%s is before %s; sessions: %[1]s%[3]sv1/testbed/sessions\n", p.url, redact.URL(v.target), proxy.Prefix)
+	}
 	if host, port, err := net.SplitHostPort(v.listen); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
 		_, _ = fmt.Fprintf(v.Stdout, "From another machine or container: its name, with port %s or the one that is mapped to it\n", port)
 	}

@@ -63,7 +63,8 @@ type verdictRun struct {
 	urlNames        []string // variables that get the url too
 	control         string   // where sessions are; empty: at the url
 	hook            string   // where the target is to send webhooks
-	binary, fetch   string   // fetch: from where a service of its own gets a missing Postgres
+	via             *forwarding
+	binary, fetch   string // fetch: from where a service of its own gets a missing Postgres
 	scale           float64
 	settings        []string
 	profile         string
@@ -102,7 +103,8 @@ func (p Program) verdictCommand() *cobra.Command {
   forgerun verdict --baseline forgerun-baseline.yaml --profiles all -- pytest
   forgerun verdict --set FORGERUN_API_KEY_TTL=20s --advance 25h -- python3 nightly.py
   forgerun verdict --url http://127.0.0.1:8080 --key frk_... --faults faults.yaml -- npm test
-  forgerun verdict --target http://127.0.0.1:3000 --profile flaky-network --url-env API_URL -- npm test`,
+  forgerun verdict --target http://127.0.0.1:3000 --profile flaky-network --url-env API_URL -- npm test
+  forgerun verdict --target https://api.example.com --forward -- python3 nightly.py`,
 		RunE: func(c *cobra.Command, args []string) error {
 			at := c.ArgsLenAtDash()
 			if at > 0 || at < 0 && len(args) > 0 {
@@ -200,6 +202,7 @@ func (v *verdictRun) check(f *pflag.FlagSet) error {
 	}{
 		{v.target != "" && v.url != "", "--target is for other APIs, --url is for a running ForgeRun"},
 		{v.target == "" && v.api != "", "--api describes the API of --target"},
+		{v.target == "" && v.forward, "--forward is a proxy before --target"},
 		{f.Changed("key") && v.url == "", "--key is of a client of the service at --url"},
 		{len(v.settings) > 0 && !own, "--set is about a service of its own, and goes neither with --url nor with --target"},
 		{v.fetch != "" && !own, "--fetch is about a service of its own, and goes neither with --url nor with --target"},

@@ -79,7 +79,7 @@ func (v *verdictRun) run(ctx context.Context) int {
 			return v.Unusable(err)
 		}
 		defer p.stop()
-		v.url, v.control, v.hook, all = p.url, p.control, p.hook, p.rules
+		v.url, v.control, v.hook, v.via, all = p.url, p.control, p.hook, p.via, p.rules
 	}
 	if len(v.skip) > 0 { // otherwise the service knows which
 		v.rules = v.judgedRules(all)
@@ -235,6 +235,9 @@ func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err er
 	command.Env = append(os.Environ(), "FORGERUN_URL="+v.url, "FORGERUN_API_KEY="+as.key, "FORGERUN_SESSION="+as.session)
 	if as.id != "" {
 		command.Env = append(command.Env, "FORGERUN_CLIENT_ID="+as.id)
+	}
+	if v.via != nil {
+		command.Env = append(command.Env, v.via.environment()...)
 	}
 	if v.hook != "" {
 		command.Env = append(command.Env, "FORGERUN_WEBHOOK_URL="+v.hook)

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+)
+
+// Clients whose addresses are fixed are judged behind a forward proxy that they find by their environment alone, with TLS and without.
+// What they ask of another host passes untouched, and is in no verdict.
+func TestForwardProxyByEnvironmentAlone(t *testing.T) {
+	t.Parallel()
+	content := make([]byte, 1<<20)
+	_, _ = rand.Read(content)
+	sum := fmt.Sprintf("%x", sha256.Sum256(content))
+	target := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", "/orders/1")
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, `{"status":"running"}`)
+	}
+	other := func(w http.ResponseWriter, r *http.Request) {
+		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "Via"} {
+			if len(r.Header[name]) > 0 {
+				t.Errorf("the other host was sent %s", name)
+			}
+		}
+		_, _ = w.Write(content)
+	}
+	start := func(handler http.HandlerFunc, serve func(http.Handler) *httptest.Server) *httptest.Server {
+		s := serve(handler)
+		t.Cleanup(s.Close)
+		return s
+	}
+	secured := start(target, httptest.NewTLSServer)
+	trusted := filepath.Join(t.TempDir(), "roots.pem")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secured.Certificate().Raw})
+	require.NoError(t, os.WriteFile(trusted, certificate, 0o600))
+	for scheme, servers := range map[string][2]string{
+		"https": {secured.URL, start(other, httptest.NewTLSServer).URL},
+		"http":  {start(target, httptest.NewServer).URL, start(other, httptest.NewServer).URL},
+	} {
+		for name, command := range forwardClients(t) {
+			t.Run(scheme+" "+name, func(t *testing.T) {
+				t.Parallel()
+				file := filepath.Join(t.TempDir(), "verdict.json")
+				text, err := tryIn(t, "testdata/forward", []string{"SSL_CERT_FILE=" + trusted}, testkit.Program(t, "forgerun"),
+					append([]string{
+						"verdict", "--target", servers[0], "--forward", "--profile", "none", "--rules", "no-key-in-url", "--json-file", file, "--",
+					}, append(command, servers[0], servers[1])...)...)
+				require.NoError(t, err, text)
+				require.Contains(t, text, sum)
+				var shown struct {
+					Sessions []struct{ Exchanges int }
+				}
+				require.NoError(t, json.Unmarshal([]byte(readText(t, file)), &shown))
+				require.Len(t, shown.Sessions, 1, text)
+				require.Equal(t, 1, shown.Sessions[0].Exchanges, text)
+			})
+		}
+	}
+}
+
+// forwardClients are those of this machine. Node takes a proxy from its environment since 22.21, and Go never for this machine.
+func forwardClients(t *testing.T) map[string][]string {
+	t.Helper()
+	clients := map[string][]string{
+		"curl":   {"sh", "-c", `curl -sf -d '{}' "$0/orders" >&2 && curl -sf "$1" | sha256sum`},
+		"urllib": {"python3", "client.py"},
+	}
+	runs := func(name string, arguments ...string) bool {
+		return exec.CommandContext(t.Context(), name, arguments...).Run() == nil
+	}
+	for _, python := range []string{"python3", "/usr/bin/python3"} {
+		if runs(python, "-c", "import requests") {
+			clients["requests"] = []string{python, "requests_client.py"}
+		}
+	}
+	if runs("node", "-e", "const [a, b] = process.versions.node.split('.'); process.exit(a >= 24 || (a == 22 && b >= 21) ? 0 : 1)") {
+		clients["node"] = []string{"node", "client.mjs"}
+	}
+	if runs("sh", "-c", "java --list-modules | grep -q jdk.compiler") {
+		clients["java"] = []string{"java", "Client.java"}
+	}
+	return clients
+}

@@ -1,0 +1,102 @@
+package commands
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"software.sslmate.com/src/go-pkcs12"
+)
+
+// trustPassword is that of the trust store for Java, which has no secrets.
+const trustPassword = "changeit"
+
+// rootFiles are where systems keep the certificates that they trust.
+var rootFiles = []string{
+	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
+}
+
+// forwarding is a forward proxy, as the programs that are to use it are told by their environment.
+type forwarding struct {
+	proxy string // its address
+	dir   string // of the files with certificates
+}
+
+// newForwarding writes the certificates that programs are to trust: those of this machine, and the proxy's authority.
+func newForwarding(proxy string, authority []byte) (f *forwarding, err error) {
+	f = &forwarding{proxy: proxy}
+	if f.dir, err = os.MkdirTemp("", "forgerun-ca-"); err != nil {
+		return nil, err
+	}
+	all := slices.Concat(systemRoots(os.Getenv("SSL_CERT_FILE")), []byte("\n"), authority)
+	store, err := trustStore(all)
+	for name, content := range map[string][]byte{"ca.pem": authority, "all.pem": all, "all.p12": store} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(f.dir, name), content, 0o644))
+	}
+	if err != nil {
+		_ = f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// systemRoots reads what this machine trusts, from a file of the user's if there is one.
+func systemRoots(own string) []byte {
+	for _, file := range append([]string{own}, rootFiles...) {
+		if text, err := os.ReadFile(file); err == nil {
+			return text
+		}
+	}
+	return nil // programs then trust only the proxy
+}
+
+// trustStore has certificates in the form that Java takes.
+func trustStore(bundle []byte) ([]byte, error) {
+	var all []*x509.Certificate
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil { // a system may trust one that Go cannot read
+			all = append(all, cert)
+		}
+	}
+	return pkcs12.Modern.EncodeTrustStore(all, trustPassword)
+}
+
+// environment has programs ask the proxy, and trust it: those of curl, Python, Go, Node (22.21, 24 and later), Ruby, Java and AWS.
+func (f *forwarding) environment() (variables []string) {
+	all := filepath.Join(f.dir, "all.pem")
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
+		variables = append(variables, name+"="+f.proxy, strings.ToLower(name)+"="+f.proxy)
+	}
+	for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE"} {
+		variables = append(variables, name+"="+all)
+	}
+	at, _ := url.Parse(f.proxy)
+	host, port, _ := net.SplitHostPort(at.Host)
+	java := os.Getenv("JAVA_TOOL_OPTIONS")
+	for _, scheme := range []string{"http", "https"} {
+		java += " -D" + scheme + ".proxyHost=" + host + " -D" + scheme + ".proxyPort=" + port
+	}
+	java += " -Dhttp.nonProxyHosts= -Djavax.net.ssl.trustStore=" + filepath.Join(f.dir, "all.p12") +
+		" -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=" + trustPassword
+	return append(variables, "NO_PROXY=", "no_proxy=", "NODE_USE_ENV_PROXY=1",
+		"NODE_EXTRA_CA_CERTS="+filepath.Join(f.dir, "ca.pem"), "JAVA_TOOL_OPTIONS="+strings.TrimSpace(java))
+}
+
+// exports are the same for a shell that a person has opened.
+func (f *forwarding) exports() string {
+	var b bytes.Buffer
+	for _, variable := range f.environment() {
+		name, value, _ := strings.Cut(variable, "=")
+		b.WriteString("export " + name + "='" + value + "'\n")
+	}
+	return b.String()
+}
+
+func (f *forwarding) close() error { return os.RemoveAll(f.dir) }

@@ -1,0 +1,195 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"time"
+)
+
+const dialTimeout = 10 * time.Second // to a host that is not judged
+
+// forwarder is what a forward proxy (RFC 9110, section 3.7) has besides: clients name the host of each request, and only requests for
+// the target are looked into.
+type forwarder struct {
+	ca     *authority
+	opened chan net.Conn // connections of clients that asked for the target by CONNECT
+	done   chan struct{}
+	once   sync.Once
+	others httputil.ReverseProxy // for requests without TLS to other hosts
+}
+
+type openedKey struct{}
+
+// Forward makes it a forward proxy, for clients whose base address cannot be changed, and returns in PEM the certificate authority
+// that they must trust. Its key is in memory alone. It must be called before Server.
+func (p *Proxy) Forward() ([]byte, error) {
+	ca, err := newAuthority()
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DisableCompression, transport.Proxy = true, nil
+	p.forwards = &forwarder{
+		ca: ca, opened: make(chan net.Conn), done: make(chan struct{}),
+		others: httputil.ReverseProxy{
+			Transport: transport, BufferPool: &buffers{}, FlushInterval: flushInterval, ErrorLog: p.forward.ErrorLog,
+			Rewrite: func(pr *httputil.ProxyRequest) {
+				for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+					if all, ok := pr.In.Header[name]; ok {
+						pr.Out.Header[name] = all
+					}
+				}
+			},
+			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+				writeProblem(w, http.StatusBadGateway, "The host "+r.URL.Host+" did not answer.")
+			},
+		},
+	}
+	return ca.pem(), nil
+}
+
+// forwarded serves what only a forward proxy is asked for, and reports whether it was that.
+func (p *Proxy) forwarded(w http.ResponseWriter, r *http.Request) bool {
+	switch {
+	case p.forwards == nil:
+		return false
+	case r.Method == http.MethodConnect:
+		p.connect(w, r)
+		return true
+	case r.URL.Host == "" || origin(r.URL) == origin(p.target):
+		return false
+	}
+	p.forwards.others.ServeHTTP(w, r)
+	return true
+}
+
+// named reports whether a client of a forward proxy has named the host itself: no web page can have it do that.
+func (p *Proxy) named(r *http.Request) bool {
+	return p.forwards != nil && (r.URL.Host != "" || r.Method == http.MethodConnect || r.Context().Value(openedKey{}) != nil)
+}
+
+// connect opens a tunnel. The one to the target ends here, with a certificate for that host; others are passed through.
+func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
+	secured := origin(&url.URL{Scheme: "https", Host: r.Host}) == origin(p.target)
+	ours := secured || origin(&url.URL{Scheme: "http", Host: r.Host}) == origin(p.target)
+	var beyond net.Conn
+	if !ours {
+		dialer := net.Dialer{Timeout: dialTimeout}
+		var err error
+		if beyond, err = dialer.DialContext(r.Context(), "tcp", r.Host); err != nil {
+			writeProblem(w, http.StatusBadGateway, "The host "+r.Host+" cannot be reached.")
+			return
+		}
+	}
+	client, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		if beyond != nil {
+			_ = beyond.Close()
+		}
+		writeProblem(w, http.StatusHTTPVersionNotSupported, "Ask for a tunnel by HTTP/1.1.")
+		return
+	}
+	_ = client.SetDeadline(time.Time{}) // of the request's header
+	if _, err := io.WriteString(client, "HTTP/1.1 200 Connection Established\r\n\r\n"); err != nil {
+		_ = client.Close()
+		if beyond != nil {
+			_ = beyond.Close()
+		}
+		return
+	}
+	client = &begun{client, io.MultiReader(io.LimitReader(buffered, int64(buffered.Reader.Buffered())), client)}
+	switch {
+	case secured:
+		ca := p.forwards.ca
+		config, err := ca.sign(ca.cert.NotAfter, p.target.Hostname())
+		if err != nil {
+			p.log.Error("no certificate for the target", "error", err)
+			_ = client.Close()
+			return
+		}
+		p.forwards.serve(tls.Server(client, config))
+	case ours:
+		p.forwards.serve(client)
+	default:
+		passThrough(client, beyond)
+	}
+}
+
+// begun is a connection of which something was read already.
+type begun struct {
+	net.Conn
+	read io.Reader
+}
+
+func (b *begun) Read(p []byte) (int, error) { return b.read.Read(p) }
+
+// NetConn returns the connection below.
+func (b *begun) NetConn() net.Conn { return b.Conn }
+
+// CloseWrite ends this side.
+func (b *begun) CloseWrite() error { return closeWrite(b.Conn) }
+
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Close()
+}
+
+// passThrough copies in both directions until both sides have ended.
+func passThrough(client, beyond net.Conn) {
+	defer func() { _, _ = client.Close(), beyond.Close() }()
+	var both sync.WaitGroup
+	for _, way := range []struct{ to, from net.Conn }{{beyond, client}, {client, beyond}} {
+		both.Go(func() {
+			_, _ = io.Copy(way.to, way.from)
+			_ = closeWrite(way.to)
+		})
+	}
+	both.Wait()
+}
+
+// serve hands a connection to the server of the proxy.
+func (f *forwarder) serve(c net.Conn) {
+	select {
+	case f.opened <- c:
+	case <-f.done:
+		_ = c.Close()
+	}
+}
+
+// Accept, Close and Addr make it the listener of connections that were asked for by CONNECT.
+func (f *forwarder) Accept() (net.Conn, error) {
+	select {
+	case c := <-f.opened:
+		return c, nil
+	case <-f.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends the listener.
+func (f *forwarder) Close() error {
+	f.once.Do(func() { close(f.done) })
+	return nil
+}
+
+// Addr is of no port.
+func (f *forwarder) Addr() net.Addr { return &net.TCPAddr{} }
+
+// tunnelled marks the requests of connections that came by CONNECT.
+func tunnelled(ctx context.Context, c net.Conn) context.Context {
+	if secured, ok := c.(*tls.Conn); ok {
+		c = secured.NetConn()
+	}
+	if _, ok := c.(*begun); ok {
+		return context.WithValue(ctx, openedKey{}, true)
+	}
+	return ctx
+}
