@@ -144,7 +144,7 @@ var mayImport = []packageRule{
 	// where it is asked to, and never through its code.
 	{"client", []string{"job test"}},
 	{"examples/other-apis/judge", []string{"examples/other-apis/apis", "verdict"}},
-	{"examples/...", []string{"client", "examples/other-apis/apis"}},
+	{"examples/...", []string{"client", "examples/other-apis/apis", "forgeruntest test"}},
 	{"clients/python/generate", []string{"handlers/docs"}},
 	{"internal/simulator/scenario", nil},
 	{"internal/simulator/history", []string{"client"}},
