@@ -25,7 +25,7 @@ func TestExampleSuitesAreJudgedTestByTest(t *testing.T) {
 			command, file := suite(t), filepath.Join(t.TempDir(), "v.json")
 			var out, errors bytes.Buffer
 			code := run(t.Context(), append([]string{
-				"verdict", "--url", api.url, "--key", s.newUser(api).key, "--skip", "outcome-learned", "--json-file", file, "--",
+				"verdict", "--profile", "none", "--url", api.url, "--key", s.newUser(api).key, "--skip", "outcome-learned", "--json-file", file, "--",
 			}, command...), func(string) string { return "" }, nil, &out, &errors)
 			require.Equal(t, 1, code, out.String()+errors.String())
 			requireVerdicts(t, file, out.String())

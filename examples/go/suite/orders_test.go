@@ -1,7 +1,7 @@
 // Package suite has tests of right and of wrong clients. The bodies of all pass; forgeruntest fails those whose client is wrong.
 //
-//	FORGERUN_URL=http://127.0.0.1:8080 go test -count 1 -parallel 4 ./examples/go/suite
-//	forgerun verdict --junit verdict.xml -- go test -count 1 ./examples/go/suite    (then all pass, and the verdict tells)
+//	FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_PROFILE=none go test -count 1 -parallel 4 ./examples/go/suite
+//	forgerun verdict --profile none -- go test -count 1 ./examples/go/suite    (then all pass, and the verdict tells)
 package suite
 
 import (

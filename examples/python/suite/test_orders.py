@@ -1,7 +1,7 @@
 """Tests of right and of wrong clients. The bodies of all pass; the plugin fails those whose client is wrong.
 
-    FORGERUN_URL=http://127.0.0.1:8080 pytest -n 4 examples/python/suite
-    forgerun verdict --junit verdict.xml -- pytest -n 4 examples/python/suite    (then all pass, and the verdict tells)
+    FORGERUN_URL=http://127.0.0.1:8080 pytest --forgerun-profile none -n 4 examples/python/suite
+    forgerun verdict --profile none -- pytest -n 4 examples/python/suite    (then all pass, and the verdict tells)
 """
 
 import json
