@@ -13,10 +13,7 @@ import (
 
 func TestReadyMadeScenarios(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []string{
-		"autoscale", "burst", "cancel-storm", "duplicate-storm", "moved-clock", "overload", "retry-limits", "scheduled-wave", "schedules",
-		"slow-consumers", "soak", "steady", "tenants", "tour", "webhook-chaos",
-	}, scenario.Names())
+	require.Equal(t, []string{"autoscale", "burst", "mixed", "moved-clock", "soak", "steady", "tour"}, scenario.Names())
 	for _, name := range scenario.Names() {
 		text, err := scenario.Text(name)
 		require.NoError(t, err)

@@ -52,7 +52,7 @@ func TestLoad(t *testing.T) {
 
 	_, err = scenario.Load("stedy")
 	require.ErrorContains(t, err, `no scenario "stedy": there is neither such a file nor a ready-made one. `+
-		`Ready-made: autoscale, burst, cancel-storm,`)
+		`Ready-made: autoscale, burst, mixed,`)
 	_, err = scenario.Load("no/such/file.yaml")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = scenario.Load(t.TempDir())
