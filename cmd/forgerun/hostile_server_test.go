@@ -162,7 +162,6 @@ var attacked = map[string][]string{
 	"keys create": {"x"}, "keys renew": {"x"}, "keys list": {"x"}, "keys revoke": {"x", "refused404"}, "open": {"--print"},
 	"verdict": {"--url", "URL", "--", "true"}, "proxy": {"--target", "http://" + steering}, "demo": {"--" + steering},
 	"simulate run":       {"--url", "URL", "steady", "--jobs", "1", "--duration", "1s"},
-	"simulate tour":      {"--url", "URL", "--kinds", "SUCCESS_FAST"},
 	"simulate scenarios": {steering}, "healthcheck": {"--url", "URL/" + "refused404"}, "doctor": {"api"}, "config": {"api"},
 	"dev": {steering}, "api": {steering}, "worker": {steering}, "deliverer": {steering}, "migrate": {steering}, "version": {steering},
 	"rotate-signing-key": {steering}, "man": {}, "help": {steering},

@@ -159,7 +159,6 @@ var mayImport = []packageRule{
 		"client", "internal/simulator/history", "internal/simulator/receiver", "internal/simulator/report",
 		"internal/simulator/scenario", "internal/simulator/servicetime",
 	}},
-	{"internal/simulator/tour", []string{"client", "internal/simulator/..."}},
 	{"internal/simulator/trial", []string{"client", "internal/simulator/...", "internal/stack"}},
 
 	// The command line of those who use and operate the service, an outside client too.

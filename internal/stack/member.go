@@ -148,6 +148,8 @@ func (p *Process) endedBy(s syscall.Signal) bool {
 
 // launch runs the process on addresses that are free now.
 func (m *member) launch() (*Role, error) {
+	m.stack.starts.RLock()
+	defer m.stack.starts.RUnlock()
 	api := ""
 	if m.role == "api" {
 		api = strings.TrimPrefix(m.stack.url, "http://")

@@ -32,6 +32,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/forgerun/forgerun/client"
@@ -58,6 +59,7 @@ type Stack struct {
 	serverFault *semaphore.Weighted
 	next        atomic.Uint64 // which api process gets the next connection
 	close       func() error
+	starts      sync.RWMutex // Restart holds it while no process may start
 
 	mu         sync.Mutex
 	closed     bool
@@ -232,6 +234,29 @@ func (s *Stack) begin(ctx context.Context) (context.Context, func(), error) {
 		cancel(nil)
 		s.ops.Done()
 	}, nil
+}
+
+// Restart stops all processes but the servers, starts them again when until has passed, and returns once all are ready. down is
+// when the last one had stopped, up when they were started.
+func (s *Stack) Restart(ctx context.Context, until time.Time) (down, up time.Time, err error) {
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return down, up, err
+	}
+	defer done()
+	s.starts.Lock()
+	var stops errgroup.Group
+	for _, m := range s.members() {
+		if r := m.living(); r != nil {
+			stops.Go(func() error { return r.Stop(s.env.stopPatience()) })
+		}
+	}
+	err = stops.Wait()
+	down = time.Now()
+	Sleep(ctx, time.Until(until))
+	up = time.Now()
+	s.starts.Unlock()
+	return down, up, errors.Join(err, awaitReady(ctx, s.members()))
 }
 
 // Heal returns once every process is ready and the clock runs as usual. Faults that are over have been undone, and others undo

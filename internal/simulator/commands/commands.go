@@ -1,4 +1,4 @@
-// Package commands is the command line of the simulator: it plays scenarios, tours the work kinds and judges clients. It is an outside
+// Package commands is the command line of the simulator: it plays scenarios and judges clients. It is an outside
 // client of ForgeRun: it knows the service through HTTP alone and carries its own copy of the work-kind catalogue, so that what it says
 // about the service is a judgement and not an echo.
 package commands
@@ -53,10 +53,10 @@ func (p Program) Simulator() *cobra.Command {
 		Long: "Plays scenarios against a service, scales its workers, breaks things, and judges whether every promise was kept.\n" + exitCodes,
 		Example: "  forgerun simulate run steady\n" +
 			"  forgerun simulate run soak --duration 2m --workers 1..4 --chaos kill=10s,flush=30s,cut=1s\n" +
-			"  forgerun simulate tour --url http://127.0.0.1:8080",
+			"  forgerun simulate run tour --url http://127.0.0.1:8080",
 	}
 	command.Group(c)
-	c.AddCommand(unbroken(p.runCommand(), p.tourCommand(), p.scenariosCommand())...)
+	c.AddCommand(unbroken(p.runCommand(), p.scenariosCommand())...)
 	return c
 }
 

@@ -70,8 +70,7 @@ func TestHelp(t *testing.T) {
 		args, want []string
 	}{
 		{[]string{"--help"}, []string{"Examples:", "forgerun simulate run steady", "Exit codes:"}},
-		{[]string{"tour", "--help"}, []string{"simulate tour --url URL", "15m", "-time-scale-hint number", "-receiver-addr address", "1m0s"}},
-		{[]string{"run", "--help"}, []string{"  redis-pause "}},
+		{[]string{"run", "--help"}, []string{"  redis-pause ", "-time-scale-hint number", "-receiver-addr address", "3s)"}},
 	} {
 		code, stdout, stderr := simulate(t, c.args...)
 		require.Equal(t, exitOK, code, c.args)
@@ -106,17 +105,15 @@ func TestBadUse(t *testing.T) {
 	require.NoError(t, os.WriteFile(bad, []byte("jobs: 5\narrival: {open: [{rate: 5/s}]}\nmix:\n  - kind: SUCCES_FAST\n"), 0o600))
 	usable := serve(t, http.StatusCreated, "application/json", `{"client_id":"c","api_key":"k","key_id":"i"}`)
 	for line, want := range map[string]string{
-		"toor":                      `there is no command "forgerun simulate toor": did you mean tour?`,
-		"tour --speed 9":            "unknown flag: --speed (forgerun simulate tour --help)",
-		"tour":                      `"" is not the address of a service: give --url such as http://127.0.0.1:8080`,
-		"tour --url localhost:8080": `"localhost:8080" is not the address of a service`,
-		"tour --url http://x/?a=b":  "is not the address of a service",
-		"tour --url http://x --time-scale-hint a":                          "must be a number from 0 to 1000",
-		"tour --url http://x --time-scale-hint NaN":                        "must be a number from 0 to 1000",
-		"tour --url http://x --timeout 0s":                                 "--timeout and --webhook-patience must be above 0",
-		"tour --url http://x --webhook-patience 0s":                        "--timeout and --webhook-patience must be above 0",
-		"tour --receiver-addr no --url " + usable:                          "choose another --receiver-addr",
-		"tour --receiver-url x --url " + usable:                            "give --receiver-url such as",
+		"rum":                           `there is no command "forgerun simulate rum": did you mean run?`,
+		"run tour --speed 9":            "unknown flag: --speed (forgerun simulate run --help)",
+		"run tour --url localhost:8080": `"localhost:8080" is not the address of a service`,
+		"run tour --url http://x/?a=b":  "is not the address of a service",
+		"run tour --url http://x --time-scale-hint a":                      "must be a number from 0 to 1000",
+		"run tour --url http://x --time-scale-hint NaN":                    "must be a number from 0 to 1000",
+		"run tour --drain -1s":                                             "must not be negative",
+		"run tour --receiver-addr no --url " + usable:                      "choose another --receiver-addr",
+		"run tour --receiver-url x --url " + usable:                        "give --receiver-url such as",
 		"demo now":                                                         `forgerun demo does not know "now"`,
 		"demo --forgerun /none":                                            "there is no forgerun program at /none",
 		"scenarios nothing":                                                `there is no ready-made scenario "nothing", only `,
@@ -187,7 +184,7 @@ func TestUnusableServices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			args := []string{"tour", "--url", c.url}
+			args := []string{"run", "tour", "--out", t.TempDir(), "--url", c.url}
 			if c.key != "" {
 				args = append(args, "--key", c.key)
 			}

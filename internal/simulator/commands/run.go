@@ -1,12 +1,14 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +31,9 @@ and stops it at the end: then it can also scale the workers while traffic runs
 service; given --database-url, the judge reads the rows as well, and given
 --redis-url too, --workers starts worker processes for that service. With
 --admin-url for the admin listener of each process, it also compares the metrics.
+The service must be able to call this machine's receiver of webhooks: on loopback
+that takes FORGERUN_WEBHOOK_ALLOW_PRIVATE at the service, elsewhere --receiver-addr
+and --receiver-url. What has not ended there is canceled at the end.
 
 Everything about a run is in the folder --out: report.html, report.json,
 junit.xml, and, where something was wrong, the history and the logs.
@@ -42,8 +47,14 @@ type runFlags struct {
 	workers, chaos string
 	seed           uint64
 	duration       time.Duration
+	drain          time.Duration
 	jobs           int64
 }
+
+const (
+	defaultLease  = 3 * time.Second
+	defaultSample = 2000
+)
 
 // runCommand plays a scenario.
 func (p Program) runCommand() *cobra.Command {
@@ -54,6 +65,7 @@ func (p Program) runCommand() *cobra.Command {
 		Example: `  forgerun simulate run steady
   forgerun simulate run soak --duration 2m --workers 1..4 --chaos kill=10s,stop=20s,cut=1s
   forgerun simulate run moved-clock --chaos clock=1s
+  forgerun simulate run tour --url http://127.0.0.1:8080 --key frk_... --time-scale-hint 0.02
   forgerun simulate run ./mine.yaml --url http://127.0.0.1:8080 --key frk_... --database-url postgres://...`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -88,8 +100,18 @@ func (f *runFlags) play(ctx context.Context, p Program, typed string) int {
 }
 
 func (f *runFlags) declare(fs *pflag.FlagSet) {
-	serviceFlags(fs, &f.Options)
-	fs.Lookup("url").Usage += "; without it, one is started"
+	fs.StringVar(&f.URL, "url", "", "base `URL` of a running service; without it, one is started")
+	fs.StringVar(&f.Key, "key", "", "API `key` for that; without it, clients are registered")
+	fs.StringVar(&f.ReceiverAddr, "receiver-addr", anyPort, "`address` on which to receive webhooks")
+	fs.StringVar(&f.ReceiverURL, "receiver-url", "", "base `URL` at which the service reaches that (default: the address itself)")
+	fs.Func("time-scale-hint", "FORGERUN_TIME_SCALE of the service at --url, a `number`, if known", func(text string) error {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(n >= 0 && n <= 1000) {
+			return errors.New("must be a number from 0 to 1000")
+		}
+		f.TimeScale = &n
+		return nil
+	})
 	fs.StringVar(&f.DatabaseURL, "database-url", "", "Postgres `URL` of the service at --url, for the judge")
 	fs.StringVar(&f.RedisURL, "redis-url", "", "Redis `URL` of the service at --url, for the judge and for --workers")
 	fs.StringArrayVar(&f.AdminURLs, "admin-url", nil,
@@ -100,9 +122,11 @@ func (f *runFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.chaos, "chaos", "", "`faults` such as kill=30s,stop=60s (see above), or none")
 	fs.Uint64Var(&f.seed, "seed", 0, "`number` that decides every request and fault (default: the scenario's)")
 	fs.DurationVar(&f.duration, "duration", 0, "how long to submit, in place of the scenario's `time`")
+	fs.DurationVar(&f.drain, "drain", 0, "how long jobs may take to end after the last submission, and then their deliveries, in place of "+
+		"the scenario's `time`")
 	fs.Int64Var(&f.jobs, "jobs", 0, "how many requests to send, in place of the scenario's `number`")
-	fs.DurationVar(&f.Lease, "lease", 3*time.Second, "lease `time` of the workers that are started")
-	fs.IntVar(&f.Sample, "sample", 2000, "`number` of jobs whose reports and deliveries are read over HTTP; lists and rows tell of all")
+	fs.DurationVar(&f.Lease, "lease", defaultLease, "lease `time` of the workers that are started")
+	fs.IntVar(&f.Sample, "sample", defaultSample, "`number` of jobs whose reports and deliveries are read over HTTP; lists and rows tell of all")
 	fs.BoolVar(&f.Keep, "keep", false, "keep the history and the logs of a run without violations too")
 }
 
@@ -122,9 +146,10 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 	if f.seed != 0 {
 		s.Seed = f.seed
 	}
-	if f.duration < 0 || f.jobs < 0 || f.Sample < 0 || f.Lease < time.Second {
-		return errors.New("--duration, --jobs and --sample must not be negative, and --lease must be at least 1s")
+	if f.duration < 0 || f.drain < 0 || f.jobs < 0 || f.Sample < 0 || f.Lease < time.Second {
+		return errors.New("--duration, --drain, --jobs and --sample must not be negative, and --lease must be at least 1s")
 	}
+	s.Drain = cmp.Or(f.drain, s.Drain)
 	if f.duration > 0 {
 		// Steps keep their length: workers that start every moment would leave no time for jobs.
 		if steps := strings.Split(s.Service.Workers, ","); f.duration < s.Duration {

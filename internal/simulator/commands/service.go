@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/forgerun/forgerun/internal/simulator/load"
-	"github.com/forgerun/forgerun/internal/simulator/tour"
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
@@ -124,23 +122,6 @@ func (s *service) stop() error {
 		return fmt.Errorf("forgerun dev: %w", err)
 	}
 	return nil
-}
-
-// restart is the outage of a demo: down now, back when until has passed.
-func (s *service) restart(ctx context.Context, until time.Time) (times tour.OutageTimes, err error) {
-	if err := s.stop(); err != nil {
-		return times, err
-	}
-	times.Down = time.Now()
-	if err := load.Sleep(ctx, time.Until(until)); err != nil {
-		return times, err
-	}
-	times.Restarted = time.Now()
-	if err := s.start(ctx); err != nil {
-		return times, fmt.Errorf("the service did not come back: %w", err)
-	}
-	times.Ready = time.Now()
-	return times, nil
 }
 
 // showLog writes the end of the child's log.

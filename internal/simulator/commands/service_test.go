@@ -9,56 +9,100 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/internal/simulator/tour"
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// TestServiceOfOurOwn starts a real service, again after an outage, and plays tours and a verdict against it.
+// tour has kinds that end alike on a machine of any speed.
+const tour = `
+jobs: 13
+drain: 1m
+arrival: {closed: {clients: 13}}
+pick: in_turn
+mix:
+  - {kinds: [SUCCESS_FAST, PAYLOAD_LARGE], expect: SUCCEEDED}
+  - {kind: FAIL_IMMEDIATE, expect: FAILED}
+  - {kind: CANCEL_BEFORE_START, type: DEFERRED, ahead: 4s, cancel: {in: CREATED}, expect: "CANCELED, never ran"}
+  - {kind: RETRY_ON_FAIL, retry: {max: 1}, expect: "FAILED, then SUCCEEDED"}
+  - {kind: RETRY_LIMIT_REACHED, retry: {max: 20}, expect: "FAILED, no retry left"}
+  - {kind: DUPLICATE_SUBMIT_SAME_KEY, duplicate: {copies: 1}, expect: SUCCEEDED}
+  - {kind: DUPLICATE_SUBMIT_DIFFERENT_KEY, duplicate: {copies: 1, key: different}, expect: SUCCEEDED}
+  - {kind: WEBHOOK_SUCCESS, callback: fine, expect: "SUCCEEDED, delivered"}
+  - {kind: WEBHOOK_5XX, callback: unavailable, expect: "SUCCEEDED, delivered on retry"}
+  - {kind: WEBHOOK_RETRIES_EXHAUSTED, callback: broken, expect: "SUCCEEDED, delivery FAILED"}
+  - {kind: SCHEDULED_FAR_FUTURE, type: DEFERRED, ahead: 720h, cancel: {in: CREATED}, expect: "CANCELED, never ran"}
+  - {kind: PAYLOAD_INVALID, expect: REJECTED}
+receivers:
+  - {name: everything}
+  - {name: fine, callback: true}
+  - {name: unavailable, callback: true, answers: [{status: 503, first: 1}]}
+  - {name: broken, callback: true, answers: [{status: 500}]}
+readers: {poll: 100%}
+`
+
+// only is a scenario with one of the tour's entries.
+func only(entry string) string {
+	head, rest, _ := strings.Cut(tour, "mix:\n")
+	_, receivers, _ := strings.Cut(rest, "receivers:")
+	return strings.NewReplacer("jobs: 13", "jobs: 1", "clients: 13", "clients: 1").Replace(head) + "mix: [" + entry + "]\nreceivers:" + receivers
+}
+
+// TestServiceOfOurOwn starts a real service, and plays scenarios and a verdict against it.
 func TestServiceOfOurOwn(t *testing.T) {
 	t.Parallel()
-	d := &demo{binary: testkit.Program(t, "forgerun"), environ: os.Environ()}
-	s, err := d.service()
+	s, err := newService(testkit.Program(t, "forgerun"), os.Environ(), 0.02, "FORGERUN_RETRY_BACKOFF_BASE=200ms",
+		"FORGERUN_RETRY_BACKOFF_MAX=1s", "FORGERUN_WEBHOOK_MAX_RETRIES=3", "FORGERUN_WEBHOOK_BACKOFF_BASE=200ms", "FORGERUN_WEBHOOK_BACKOFF_MAX=1s")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.stop(); _ = os.RemoveAll(s.dir) })
 	require.NoError(t, s.start(t.Context()))
 	address, pid := s.url, s.child.PID()
-	until := time.Now().Add(100 * time.Millisecond)
-	times, err := s.restart(t.Context(), until)
-	require.NoError(t, err)
-	require.Equal(t, address, s.url)
-	require.NotEqual(t, pid, s.child.PID())
-	require.False(t, times.Restarted.Before(until))
-	require.True(t, times.Down.Before(times.Restarted) && times.Restarted.Before(times.Ready))
-	pid = s.child.PID()
 
-	t.Run("is toured", func(t *testing.T) {
-		for name, play := range map[string]func(*testing.T, tour.Options){
-			"as it should be": tourOfAGoodService, "with an answer that is wrong": tourOfAWrongAnswer, "for too short a time": tourWithoutTime,
-			"without a way to the receiver": tourWithoutAReceiver, "until it is interrupted": tourInterrupted,
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	wrong := through(t, address, http.MethodGet, func(_ *http.Request, body []byte) []byte {
+		return bytes.Replace(body, []byte(`"max_attempts":4`), []byte(`"max_attempts":0`), 1)
+	})
+	t.Run("is used", func(t *testing.T) {
+		for name, c := range map[string]struct {
+			text string
+			args []string
+			code int
+			want []string
+		}{
+			"as it should be": {tour, []string{"--url", address + "/v1"}, exitOK, []string{
+				`\n13 of 13 work kinds as expected\n`, `RETRY_ON_FAIL +FAILED, then SUCCEEDED +FAILED, then SUCCEEDED +1 +2 +\d+ ms +yes`,
+				`DUPLICATE_SUBMIT_DIFFERENT_KEY +SUCCEEDED +SUCCEEDED +2 `, `PAYLOAD_INVALID +REJECTED +REJECTED +0 .* yes`,
+			}},
+			"with an answer that is wrong": {only("{kind: SUCCESS_FAST, expect: SUCCEEDED}"), []string{"--url", wrong}, exitDifferent, []string{
+				`\n0 of 1 work kinds as expected\n`, `SUCCESS_FAST: .*max_attempts 0`,
+			}},
+			"without a way to the receiver": {only("{kind: WEBHOOK_5XX, callback: unavailable, expect: \"SUCCEEDED, delivered on retry\"}"),
+				[]string{"--url", address, "--receiver-url", gone.URL}, exitDifferent,
+				[]string{`failed with CONNECTION_FAILED: the service must reach the receiver .*--receiver-url`}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				c, err := client.New(client.Config{URL: address})
-				require.NoError(t, err)
-				id, err := c.CreateClient(t.Context())
-				require.NoError(t, err)
-				key, err := c.CreateKey(t.Context(), id, false)
-				require.NoError(t, err)
-				o := d.options(s)
-				o.URL, o.Key, o.Outage, o.Timeout, o.Patience = address+"/v1", key.APIKey, nil, testkit.Patience, testkit.Patience
-				play(t, o)
-				requireNothingLeft(t, address, key.APIKey)
+				key := newKey(t, address)
+				code, stdout, stderr := simulate(t, append([]string{"run", write(t, c.text), "--key", key, "--out", t.TempDir()}, c.args...)...)
+				require.Equal(t, c.code, code, stdout+stderr)
+				for _, want := range c.want {
+					require.Regexp(t, want, stdout)
+				}
+				requireNothingLeft(t, address, key)
 			})
 		}
+		t.Run("until it is interrupted", func(t *testing.T) {
+			t.Parallel()
+			interruptedRun(t, address)
+		})
 		t.Run("by a verdict", func(t *testing.T) {
 			t.Parallel()
 			asks := []string{"sh", "-c", `echo "at $FORGERUN_URL"; exec "$0" jobs submit SUCCESS_FAST --wait`, testkit.Program(t, "forgerun")}
@@ -80,33 +124,43 @@ func TestServiceOfOurOwn(t *testing.T) {
 	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "it has ended and was waited for")
 }
 
-// played plays a tour and gives what the shell would show.
-func played(ctx context.Context, o tour.Options) (code int, stdout, stderr string) {
-	out, progress := &testkit.Output{}, &testkit.Output{}
-	o.Stdout, o.Stderr = out, progress
-	code = Program{Stdout: out, Stderr: progress}.playTour(ctx, o)
-	return code, out.String(), progress.String()
+func write(t *testing.T, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "own.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
 }
 
-// tourOfAGoodService has kinds that are judged alike on a machine of any speed.
-func tourOfAGoodService(t *testing.T, o tour.Options) {
-	o.Kinds = []string{
-		"SUCCESS_FAST", "FAIL_IMMEDIATE", "CANCEL_BEFORE_START", "RETRY_ON_FAIL", "RETRY_LIMIT_REACHED", "DUPLICATE_SUBMIT_SAME_KEY",
-		"DUPLICATE_SUBMIT_DIFFERENT_KEY", "WEBHOOK_SUCCESS", "WEBHOOK_5XX", "WEBHOOK_RETRIES_EXHAUSTED", "SCHEDULED_FAR_FUTURE",
-		"PAYLOAD_LARGE", "PAYLOAD_INVALID",
-	}
-	code, stdout, stderr := played(t.Context(), o)
-	require.Equal(t, exitOK, code, stdout+stderr)
-	require.Contains(t, stdout, "\nAll 13 kinds behaved as the catalogue says, in ")
-	for _, row := range []string{
-		`^KIND +EXPECTED +GOT +ATTEMPTS +DURATION +OK`, `SUCCESS_FAST +SUCCEEDED +SUCCEEDED +1 +\S+ +yes`,
-		`RETRY_ON_FAIL +FAILED, then SUCCEEDED +FAILED, then SUCCEEDED +2 +\S+ +yes`,
-		`RETRY_LIMIT_REACHED +FAILED, no retry left +FAILED, no retry left +4 +\S+ +yes`,
-		`WEBHOOK_RETRIES_EXHAUSTED +SUCCEEDED, delivery FAILED +SUCCEEDED, delivery FAILED +1 +\S+ +yes`,
-		`CANCEL_BEFORE_START +CANCELED +CANCELED +1 +0s +yes`, `PAYLOAD_INVALID +REJECTED +REJECTED +- +- +yes`,
-	} {
-		require.Regexp(t, row, stdout)
-	}
+func newKey(t *testing.T, address string) string {
+	t.Helper()
+	c, err := client.New(client.Config{URL: address})
+	require.NoError(t, err)
+	id, err := c.CreateClient(t.Context())
+	require.NoError(t, err)
+	key, err := c.CreateKey(t.Context(), id, false)
+	require.NoError(t, err)
+	return key.APIKey
+}
+
+// A run that is interrupted while a submission is on its way leaves no job of it either.
+func interruptedRun(t *testing.T, address string) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	defer close(over)
+	slow := through(t, address, http.MethodPost, func(r *http.Request, body []byte) []byte {
+		if strings.HasSuffix(r.URL.Path, "/jobs") {
+			interrupt()
+			<-over // nobody waits for this answer any longer
+		}
+		return body
+	})
+	key := newKey(t, address)
+	code, stdout, stderr := simulateIn(ctx, "run", write(t, only("{kind: SCHEDULED_FAR_FUTURE, type: DEFERRED, ahead: 720h}")),
+		"--url", slow, "--key", key, "--out", t.TempDir())
+	require.Equal(t, exitInterrupted, code, stdout)
+	require.Contains(t, stderr, "interrupted")
+	require.Empty(t, stdout)
+	requireNothingLeft(t, address, key)
 }
 
 // through gives the address of a proxy that lets a function see, and change, the answers to a method about jobs.
@@ -129,55 +183,6 @@ func through(t *testing.T, service, method string, see func(r *http.Request, bod
 	server := httptest.NewServer(proxy)
 	t.Cleanup(server.Close)
 	return server.URL
-}
-
-func tourOfAWrongAnswer(t *testing.T, o tour.Options) {
-	o.Kinds, o.URL = []string{"SUCCESS_FAST", "PAYLOAD_INVALID"}, through(t, o.URL, http.MethodGet, func(_ *http.Request, body []byte) []byte {
-		return bytes.Replace(body, []byte(`"max_attempts":4`), []byte(`"max_attempts":0`), 1)
-	})
-	code, stdout, stderr := played(t.Context(), o)
-	require.Equal(t, exitDifferent, code, stdout+stderr)
-	require.Contains(t, stdout, "\n1 of 2 kinds differ: SUCCESS_FAST.\n")
-	require.Contains(t, stdout, "max_attempts 0")
-}
-
-// What the tour has no time for is a difference, and what it leaves unfinished is canceled.
-func tourWithoutTime(t *testing.T, o tour.Options) {
-	o.Kinds, o.Timeout = []string{"SCHEDULED_ON_TIME"}, 2*time.Second
-	code, stdout, stderr := played(t.Context(), o)
-	require.Equal(t, exitDifferent, code, stdout+stderr)
-	require.Contains(t, stdout, "not finished within 2s; last seen ")
-}
-
-// Nothing is wrong with a service that cannot call the receiver, but nothing is judged either, and how to change that is said.
-func tourWithoutAReceiver(t *testing.T, o tour.Options) {
-	gone := httptest.NewServer(nil)
-	gone.Close()
-	o.Kinds, o.ReceiverURL = []string{"WEBHOOK_5XX", "SUCCESS_FAST"}, gone.URL
-	code, stdout, stderr := played(t.Context(), o)
-	require.Equal(t, exitDifferent, code, stdout+stderr)
-	require.Contains(t, stdout, "1 of 2 kinds could not be judged: WEBHOOK_5XX.")
-	require.Contains(t, stdout, "the service cannot deliver to the receiver at "+gone.URL+" (CONNECTION_FAILED): set FORGERUN_WEBHOOK_")
-	require.Contains(t, stdout, "--receiver-url")
-	require.Regexp(t, `SUCCESS_FAST .*yes`, stdout)
-}
-
-// A tour that is interrupted while a submission is on its way leaves no job of it either.
-func tourInterrupted(t *testing.T, o tour.Options) {
-	ctx, interrupt := context.WithCancel(t.Context())
-	over := make(chan struct{})
-	defer close(over)
-	o.Kinds, o.URL = []string{"SCHEDULED_FAR_FUTURE"}, through(t, o.URL, http.MethodPost, func(r *http.Request, body []byte) []byte {
-		if strings.HasSuffix(r.URL.Path, "/jobs") {
-			interrupt()
-			<-over // nobody waits for this answer any longer
-		}
-		return body
-	})
-	code, stdout, stderr := played(ctx, o)
-	require.Equal(t, exitInterrupted, code, stdout)
-	require.Contains(t, stderr, "interrupted")
-	require.Empty(t, stdout)
 }
 
 // requireNothingLeft checks that the client's jobs have ended and its webhooks are gone.

@@ -49,13 +49,6 @@ func TestRunSoakWithAClockThatJumps(t *testing.T) {
 	require.Len(t, moves, 3, "it jumped, stood still and ran at another rate: %v", moves)
 }
 
-// TestDemoOfAllKinds is the demo as users play it, with the restart across a job's due time.
-func TestDemoOfAllKinds(t *testing.T) {
-	d, stdout, stderr := newDemo(t, testkit.Program(t, "forgerun"))
-	require.Equal(t, exitOK, d.run(t.Context()), stdout.String()+stderr.String())
-	require.Contains(t, stdout.String(), "All 31 kinds behaved as the catalogue says")
-}
-
 const crashingLoad = `
 duration: 10s
 drain: 5s

@@ -57,10 +57,10 @@ const (
 
 // clients makes a quick client for the load, and one that retries as the library does.
 func (e *Engine) clients() (quick, slow *client.Client, err error) {
-	e.transport = http.DefaultTransport.(*http.Transport).Clone()
-	e.transport.MaxIdleConnsPerHost, e.transport.MaxConnsPerHost = connections, connections
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost, transport.MaxConnsPerHost = connections, connections
 	quick, err = client.New(client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 1, Timeout: e.timeout,
-		HTTP: &http.Client{Transport: locating{e.transport}}})
+		HTTP: &http.Client{Transport: locating{transport}}})
 	if err != nil {
 		return nil, nil, err
 	}

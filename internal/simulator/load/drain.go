@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -19,8 +20,7 @@ const (
 )
 
 // Drain waits, at most the scenario's drain time for each, until all accepted jobs
-// have ended, but for those scheduled for later, and then for their deliveries;
-// without Options.Pending only for those to webhooks, not those to callbacks.
+// have ended, but for those scheduled for later, and then for their deliveries.
 // It returns the number of jobs that have not ended, and what the service says of the first ones.
 func (e *Engine) Drain(ctx context.Context) (unfinished int, which []string, pending int64) {
 	limit := time.Now().Add(e.o.Scenario.Drain)
@@ -85,8 +85,24 @@ func (e *Engine) askOn(ctx context.Context) {
 	}
 }
 
-// pending counts pending deliveries, or else the webhooks that have one or cannot
-// be asked; -1 without a receiver.
+// callbacks are jobs whose deliveries are asked for, the first ones of a run.
+type callbacks struct {
+	mu   sync.Mutex
+	jobs []*ticket
+}
+
+const mostCallbacks = 1000
+
+func (c *callbacks) add(t *ticket) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.jobs) < mostCallbacks {
+		c.jobs = append(c.jobs, t)
+	}
+}
+
+// pending counts pending deliveries, or else the webhooks and jobs that have one or
+// cannot be asked; -1 without a receiver.
 func (e *Engine) pending(ctx context.Context) int64 {
 	if e.o.Receiver == nil {
 		return -1
@@ -96,15 +112,20 @@ func (e *Engine) pending(ctx context.Context) int64 {
 			return n
 		}
 	}
-	n := int64(0)
+	n, filter := int64(0), client.DeliveryFilter{State: "PENDING", PageSize: 1}
+	count := func(deliveries iter.Seq2[client.Delivery, error]) {
+		for range deliveries { // an error counts too
+			n++
+			break
+		}
+	}
 	for _, a := range e.accounts {
 		for _, w := range a.Webhooks {
-			for _, err := range a.Client.Deliveries(ctx, w.ID, client.DeliveryFilter{State: "PENDING", PageSize: 1}) {
-				_ = err // who cannot be asked may have one too
-				n++
-				break
-			}
+			count(a.Client.Deliveries(ctx, w.ID, filter))
 		}
+	}
+	for _, t := range e.callbacks.jobs {
+		count(e.accounts[t.tenant].Client.JobDeliveries(ctx, t.job, filter))
 	}
 	return n
 }

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,10 +55,10 @@ const inFlight = 2048
 type Engine struct {
 	o         Options
 	accounts  []*account
+	callbacks callbacks
 	schedules []*client.Schedule // of each account as many, in their order
 	jobs      *jobs
 	clock     serviceClock
-	transport *http.Transport // of the load
 	timeout   time.Duration   // of one of its requests
 	awaitEnd  bool            // closed loop: the next request comes after the job's end
 
@@ -158,19 +157,9 @@ func (e *Engine) runClosed(ctx context.Context, plan *scenario.Plan, c scenario.
 	clients.Wait()
 }
 
-// Play sends one more intent after Run, and in a closed loop gives the state in which
-// its first job ended, "" for none.
-func (e *Engine) Play(ctx context.Context, in scenario.Intent) (state string) {
-	return e.play(ctx, in, time.Now())[0].end
-}
-
-// Reconnect closes the idle connections, of which a service that was restarted knows
-// nothing.
-func (e *Engine) Reconnect() { e.transport.CloseIdleConnections() }
-
 // play sends an intent and begins to follow its jobs; in a closed loop it waits
 // for their end.
-func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Time) []*ticket {
+func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Time) {
 	e.raise(in.N + int64(in.Tickets) - 1)
 	list := e.send(ctx, in, intended.UTC())
 	var here sync.WaitGroup
@@ -192,7 +181,6 @@ func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Tim
 	if e.awaitEnd {
 		here.Wait()
 	}
-	return list
 }
 
 func (e *Engine) raise(number int64) {

@@ -49,11 +49,11 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	if !e.awaitEnd && !in.Polled {
 		return
 	}
-	t.end = e.await(ctx, t, isFinal)
-	if t.end == client.Canceled && e.o.Recheck > 0 {
+	end := e.await(ctx, t, isFinal)
+	if end == client.Canceled && e.o.Recheck > 0 {
 		e.cancelAgain(ctx, t)
 	}
-	if in.Polled && t.end != "" { // a stream may have been quicker than the polls
+	if in.Polled && end != "" { // a stream may have been quicker than the polls
 		etag := ""
 		e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
 	}

@@ -36,7 +36,6 @@ type ticket struct {
 	request  client.JobRequest
 	intended time.Time
 	hold     bool   // its job is followed
-	end      string // state in which that found the job at last, "" before
 
 	mu   sync.Mutex // copies are sent at the same time
 	fact history.Submission
@@ -267,6 +266,9 @@ func (e *Engine) note(t *ticket, try history.Answer, batch string) {
 		return
 	}
 	t.job = try.Job
+	if t.request.Callback != "" {
+		e.callbacks.add(t)
+	}
 	e.jobs.accepted(try.Job, try.State, t.hold, func(j *job) {
 		j.ticket, j.tenant, j.intended, j.autoRetry = t.number, t.tenant, t.intended, t.request.AutoRetry
 		j.waits = t.request.ExecutionAt

@@ -26,6 +26,9 @@ func shown(a Answer) int {
 func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 	var sum scenario.Share
 	for _, a := range answers {
+		if try <= a.First {
+			return a
+		}
 		sum += a.Share
 	}
 	if len(answers) == 0 {

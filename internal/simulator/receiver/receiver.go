@@ -25,9 +25,6 @@ type Options struct {
 	Seed    uint64
 	Names   map[string][]Answer // the receivers of each tenant; without answers each try gets 204
 	History interface{ Add(history.Fact) }
-	// Choose says how a try is answered that is not refused, counted from 1, of a
-	// message about the ticket. nil: Names are drawn from.
-	Choose func(name string, ticket int64, try int) Answer
 	// Delivered is called for each try that is not refused: whether it was answered with 2xx.
 	Delivered func(ok bool)
 	// Keys finds a published key of the service: client.Directory.Key. Without it

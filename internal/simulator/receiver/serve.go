@@ -52,13 +52,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case forbidden != "":
 		r.refuse(w, m, forbidden)
 	default:
-		var a Answer
-		if try := r.tries.add(m.id()); r.options.Choose != nil {
-			a = r.options.Choose(to.name, m.ticket(), try)
-		} else {
-			a = draw(r.options.Names[to.name], r.options.Seed, m.subject(), try)
-		}
-		r.answer(w, req, m, a, "")
+		r.answer(w, req, m, draw(r.options.Names[to.name], r.options.Seed, m.subject(), r.tries.add(m.id())), "")
 	}
 }
 

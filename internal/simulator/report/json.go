@@ -34,7 +34,7 @@ func documentOf(run Run) document {
 	}
 	d.Started = run.Started.UTC().Round(time.Millisecond)
 	d.Stages, d.Faults, d.Kinds = list(run.Stages), list(run.Faults), list(run.Kinds)
-	d.Expectations, d.Notes = list(run.Expectations), list(run.Notes)
+	d.Expectations, d.Notes, d.WorkKinds = list(run.Expectations), list(run.Notes), list(run.WorkKinds)
 	if v := run.Verdict; v != nil {
 		d.Verdict = &verdict{*v, v.Results()}
 		d.Verdict.Violations = list(v.Violations)

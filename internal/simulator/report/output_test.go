@@ -212,6 +212,7 @@ func TestJSON(t *testing.T) {
 		require.ElementsMatch(t, []string{ // others rely on them
 			"version", "outcome", "headline", "sentence", "scenario", "description", "scenario_text", "seed", "command", "service", "machine",
 			"started_at", "duration_ms", "totals", "latency_ms", "expectations", "verdict", "fault_kinds", "stages", "notes", "series", "faults",
+			"work_kinds",
 		}, slices.Collect(maps.Keys(members)), name)
 		var d struct {
 			Outcome    Outcome

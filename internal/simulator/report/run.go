@@ -27,6 +27,7 @@ type Run struct {
 	Faults  []Fault       `json:"faults"`      // the first 2,000
 	Kinds   []FaultKind   `json:"fault_kinds"` // of all of them, by name
 
+	WorkKinds    []WorkKind     `json:"work_kinds"` // of scenarios that expect something of them
 	Verdict      *judge.Verdict `json:"-"` // nil: the run was not judged
 	Expectations []Expectation  `json:"expectations"`
 	Notes        []string       `json:"notes"` // what a reader must know, such as what could not be asked
@@ -40,6 +41,30 @@ type Expectation struct {
 	OK   bool   `json:"ok"`
 	// Evidence: the run proves nothing if this expectation is not met.
 	Evidence bool `json:"-"`
+}
+
+// WorkKind compares what was seen of a work kind's jobs with what the scenario expects.
+type WorkKind struct {
+	Kind       string   `json:"kind"`
+	Expected   string   `json:"expected"`
+	Got        string   `json:"got"`
+	Jobs       int      `json:"jobs"`
+	Attempts   int      `json:"attempts"`    // of the last job
+	DurationMS int      `json:"duration_ms"` // of its last attempt
+	Findings   []string `json:"findings"`    // what else was wrong
+}
+
+// OK reports whether everything was as expected.
+func (k WorkKind) OK() bool { return k.Got == k.Expected && len(k.Findings) == 0 }
+
+// KindsMet counts the work kinds that were as expected.
+func (run Run) KindsMet() (met int) {
+	for _, k := range run.WorkKinds {
+		if k.OK() {
+			met++
+		}
+	}
+	return met
 }
 
 // Numbers are the totals of a run, or of what there is of it.

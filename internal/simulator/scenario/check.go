@@ -41,6 +41,8 @@ func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	rest, without := Share(1), -1
 	for i, a := range r.Answers {
 		switch {
+		case a.First > 0:
+			r.Answers[i].Share = 0
 		case a.Share >= 0:
 			rest -= a.Share
 		case without < 0:

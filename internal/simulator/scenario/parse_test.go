@@ -43,18 +43,18 @@ arrival:
     - {for: 5s, burst: 2}
 pick: weighted
 mix:
-  - {kind: FAIL_IMMEDIATE, weight: 0.5, retry: {max: 3, share: 12.5%}, auto_retry: true, params_bytes: 10, callback: cb}
+  - {kind: FAIL_IMMEDIATE, weight: 0.5, retry: {max: 3, share: 12.5%}, auto_retry: true, params_bytes: 10, callback: cb, expect: FAILED}
   - {kinds: [SCHEDULED_ON_TIME, RUNS_LONG], type: DEFERRED, ahead: 5s..20s, cancel: {in: CREATED, after: 1s, share: 0.25}}
   - {kind: SUCCESS_FAST, duplicate: {copies: 2, key: different, at_once: true, share: 1}}
   - {kind: SUCCESS_FAST, duplicate: {}, retry: {}, cancel: {in: QUEUED}, batch: 20}
   - {type: EMIT_EVENT}
 receivers:
-  - {name: cb, callback: true, answers: [{hang: true, share: 10%}, {status: 503}, {reset: true, after: 1s, share: 20%}]}
+  - {name: cb, callback: true, answers: [{hang: true, share: 10%}, {status: 429, first: 2}, {status: 503}, {reset: true, after: 1s, share: 20%}]}
   - {name: some, events: [job.succeeded, "*"], answers: [{status: 500, share: 5%}]}
   - {name: all}
 readers: {streams: 2, slow: 1, slow_pause: 3s, poll: 50%}
 schedules: {count: 3, every: 2s}
-service: {workers: 1..4, concurrency: 7, time_scale: 0,
+service: {workers: 1..4, down: 5s..8s, concurrency: 7, time_scale: 0,
   env: {FORGERUN_MAX_RETRIES: 3, FORGERUN_DB_TIMEOUT: 2s, FORGERUN_WEBHOOK_ALLOW_PRIVATE: true}}
 chaos: kill=30s,redis-pause=1m30s
 expect: {accepted: 75%, refused: 5%, submit_p99: 200ms, finish_p99: 10s}
@@ -75,7 +75,7 @@ expect: {accepted: 75%, refused: 5%, submit_p99: 200ms, finish_p99: 10s}
 		Mix: []scenario.Work{
 			{
 				Kinds: []string{"FAIL_IMMEDIATE"}, Weight: 0.5, Type: scenario.Execute, Retry: &scenario.Retry{Max: 3, Share: 0.125},
-				AutoRetry: true, ParamsBytes: 10, Callback: "cb",
+				AutoRetry: true, ParamsBytes: 10, Callback: "cb", Expect: "FAILED",
 			},
 			{
 				Kinds: []string{"SCHEDULED_ON_TIME", "RUNS_LONG"}, Weight: 1, Type: scenario.Deferred,
@@ -95,7 +95,7 @@ expect: {accepted: 75%, refused: 5%, submit_p99: 200ms, finish_p99: 10s}
 		},
 		Receivers: []scenario.Receiver{
 			{Name: "cb", Callback: true, Answers: []scenario.Answer{
-				{Hang: true, Share: 0.1}, {Status: 503, Share: 0.7}, {Reset: true, After: time.Second, Share: 0.2},
+				{Hang: true, Share: 0.1}, {Status: 429, First: 2}, {Status: 503, Share: 0.7}, {Reset: true, After: time.Second, Share: 0.2},
 			}},
 			{Name: "some", Events: []string{"job.succeeded", "*"}, Answers: []scenario.Answer{
 				{Status: 500, Share: 0.05}, {Status: 200, Share: 0.95},
@@ -104,7 +104,7 @@ expect: {accepted: 75%, refused: 5%, submit_p99: 200ms, finish_p99: 10s}
 		},
 		Readers:   scenario.Readers{Streams: 2, Slow: 1, SlowPause: 3 * time.Second, Poll: 0.5},
 		Schedules: scenario.Schedules{Count: 3, Every: 2 * time.Second},
-		Service: scenario.Service{Workers: "1..4", Concurrency: 7, TimeScale: &scale, Env: map[string]string{
+		Service: scenario.Service{Workers: "1..4", Concurrency: 7, Down: scenario.Range{Min: 5 * time.Second, Max: 8 * time.Second}, TimeScale: &scale, Env: map[string]string{
 			"FORGERUN_MAX_RETRIES": "3", "FORGERUN_DB_TIMEOUT": "2s", "FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true",
 		}},
 		Chaos:  "kill=30s,redis-pause=1m30s",

@@ -92,6 +92,7 @@ type Work struct {
 	Batch       int    // items of one request; 0: a job by itself, not a batch
 	Callback    string // name of a receiver with Callback; "" none
 	ParamsBytes int    `yaml:"params_bytes"` // size of the job's params; 0: none
+	Expect      string // what must be seen of each job; "": anything
 }
 
 // Cancel is a client that cancels its job some time after it saw it in a state.
@@ -130,6 +131,7 @@ type Answer struct {
 	Hang   bool
 	Reset  bool
 	Share  Share // 0 to 1
+	First  int   // the first so many tries of a delivery get this answer; it has no share then
 }
 
 // Readers says how the clients learn what becomes of their jobs.
@@ -150,6 +152,7 @@ type Schedules struct {
 type Service struct {
 	Workers     string            // processes: "2", "1..4" (ramp) or "1,4,2" (steps)
 	Concurrency int               // jobs at once in each of them
+	Down        Range             // all processes are stopped from Min to Max after the start; zero: never
 	TimeScale   *float64          `yaml:"time_scale"` // multiplies the catalogue's durations; nil: not said
 	Env         map[string]string // further FORGERUN_ settings
 }

@@ -27,11 +27,9 @@ func (t *Trial) Drive(ctx context.Context) error {
 		defer context.AfterFunc(ctx, func() { _ = t.stack.Close() })()
 		beside.Go(func() { t.scale(disturbing) })
 		beside.Go(func() { t.disturb(disturbing) })
+		beside.Go(func() { t.restart(disturbing, began) })
 	}
 	err := t.engine.Run(loading)
-	if err == nil && t.o.Then != nil {
-		err = t.o.Then(loading, t.engine)
-	}
 	calm()
 	beside.Wait()
 	if err != nil {
@@ -106,6 +104,23 @@ func (t *Trial) progress(began time.Time) float64 {
 		share = max(share, float64(t.engine.Tickets())/float64(n))
 	}
 	return min(share, 1)
+}
+
+// restart stops all processes for a while, as the scenario's service.down says.
+func (t *Trial) restart(ctx context.Context, began time.Time) {
+	down := t.o.Scenario.Service.Down
+	if down.Max == 0 || load.Sleep(ctx, time.Until(began.Add(down.Min))) != nil {
+		return
+	}
+	t.mu.Lock()
+	t.harmed = true
+	t.mu.Unlock()
+	var err error
+	if t.outage.down, t.outage.restarted, err = t.stack.Restart(ctx, began.Add(down.Max)); err != nil && ctx.Err() == nil {
+		t.note("restarting the service: %v", err)
+	}
+	t.outage.ready = time.Now()
+	t.recorder.Fault("restart", "all processes", t.outage.down, t.outage.ready, 1)
 }
 
 // disturb does the faults of the scenario until ctx ends.

@@ -27,6 +27,22 @@ func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 			Name: "recovery", Want: "every process ready within " + patience.String() + " of the last fault", Got: t.unhealed.Error(),
 		})
 	}
+	var err error
+	if a.WorkKinds, err = t.workKinds(verdict); err != nil {
+		a.Notes = append(a.Notes, fmt.Sprintf("the work kinds could not be compared: %v", err))
+	}
+	if t.expectsKinds() {
+		met := a.KindsMet()
+		got := strconv.Itoa(met)
+		for _, k := range a.WorkKinds {
+			if !k.OK() {
+				got += ", not " + k.Kind
+			}
+		}
+		a.Expectations = append(a.Expectations, report.Expectation{
+			Name: "work kinds as expected", Want: strconv.Itoa(len(a.WorkKinds)), Got: got, OK: err == nil && met == len(a.WorkKinds),
+		})
+	}
 	a.Machine = map[string]string{
 		"System": runtime.GOOS + "/" + runtime.GOARCH, "Processors": strconv.Itoa(runtime.NumCPU()), "Program": t.o.Program,
 	}

@@ -66,7 +66,7 @@ func (t *Trial) listen() error {
 		return err
 	}
 	t.receiver, err = webhooks.Listen(t.o.ReceiverAddr, t.o.ReceiverURL, webhooks.Options{
-		Seed: t.o.Scenario.Seed, Names: names, History: t.facts, Delivered: t.recorder.Delivered, Choose: t.o.Choose,
+		Seed: t.o.Scenario.Seed, Names: names, History: t.facts, Delivered: t.recorder.Delivered,
 		Keys: c.Directory().Key,
 	})
 	if err != nil {

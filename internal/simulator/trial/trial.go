@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
@@ -46,18 +47,6 @@ type Options struct {
 	Lease        time.Duration // of workers that are started
 
 	ReceiverAddr, ReceiverURL string
-	// Choose says how receivers answer, and Then plays more when the plan has been
-	// played; both may be nil. Recheck is load's.
-	Choose  func(name string, ticket int64, try int) scenario.Answer
-	Then    func(context.Context, *load.Engine) error
-	Recheck time.Duration
-
-	// DeliveryTries is how many the service at URL makes, 0: not known; Overdue by
-	// how much one may be late.
-	DeliveryTries int
-	Overdue       time.Duration
-	DeliveryLogs  bool // each delivery of the sample is read by itself, with its tries
-
 	Sample         int    // jobs whose reports are read over HTTP
 	Out            string // folder of the report
 	Keep           bool   // the history and the logs of a run without violations too
@@ -84,12 +73,11 @@ type Trial struct {
 
 	mu       sync.Mutex
 	notes    []string // for the report
-	harmed   bool     // by faults
+	harmed   bool     // by faults, or a restart
+	outage   outage   // of the scenario's service.down
 	drained  bool     // all jobs ended before the streams were closed
 	unhealed error    // the service did not come back after the faults
 	shrunk   bool     // a worker was stopped, and with it what it had counted is gone
-
-	missing map[judge.Source]string
 }
 
 // New makes a trial.
@@ -105,6 +93,7 @@ func New(o Options) *Trial {
 // error means that nothing was judged: then nothing is left but the logs.
 func (t *Trial) Run(ctx context.Context) (outcome report.Outcome, err error) {
 	account, err := t.playAndJudge(ctx)
+	t.leave(ctx)
 	if closing := t.Close(); closing != nil {
 		account.Expectations = append(account.Expectations, report.Expectation{
 			Name: "shutdown", Want: "every process ends as it should", Got: closing.Error(),
@@ -132,7 +121,7 @@ func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
 	if err := t.Prepare(ctx); err != nil {
 		return report.Run{}, err
 	}
-	live := t.Live()
+	live := report.StartLive(t.o.Stderr, t.recorder, nil)
 	defer live.Stop()
 	if err := t.Drive(ctx); err != nil {
 		return report.Run{}, err
@@ -143,25 +132,6 @@ func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
 		return report.Run{}, err
 	}
 	return t.Summarize(numbers, verdict), nil
-}
-
-// Live shows the trial while it goes on.
-func (t *Trial) Live() *report.Live {
-	return report.StartLive(t.o.Stderr, t.recorder, nil)
-}
-
-// Accounts are the tenants that Prepare has registered.
-func (t *Trial) Accounts() []history.Account {
-	if t.engine == nil {
-		return nil
-	}
-	return t.engine.Accounts()
-}
-
-// Owns reports whether a correlation id is that of a job of the trial.
-func (t *Trial) Owns(correlationID string) bool {
-	_, ours := judge.TicketOf(t.id, correlationID)
-	return ours
 }
 
 // patience bounds how long our own processes may take to get ready.
@@ -195,10 +165,14 @@ func (t *Trial) Prepare(ctx context.Context) error {
 	if err := t.listen(); err != nil {
 		return err
 	}
-	t.engine, err = load.New(load.Options{
+	o := load.Options{
 		URL: t.url, Key: t.o.Key, Run: t.id, Scenario: t.o.Scenario,
-		History: t.facts, Recorder: t.recorder, Receiver: t.receiver, Pending: t.pending(), Recheck: t.o.Recheck,
-	})
+		History: t.facts, Recorder: t.recorder, Receiver: t.receiver, Pending: t.pending(),
+	}
+	if t.expectsKinds() {
+		o.Recheck = time.Second
+	}
+	t.engine, err = load.New(o)
 	if err != nil {
 		return err
 	}
@@ -235,8 +209,36 @@ func (t *Trial) DatabaseURL() string { return t.o.DatabaseURL }
 // Dir is where the processes that were started keep their files; "" for none.
 func (t *Trial) Dir() string { return t.dir }
 
-// Missing says why the judge could not read a source.
-func (t *Trial) Missing() map[judge.Source]string { return t.missing }
+// leaveLimit bounds how long leave may take.
+const leaveLimit = 10 * time.Second
+
+// leave deletes the webhooks at a service that is not ours, and cancels the jobs that have not ended.
+func (t *Trial) leave(ctx context.Context) {
+	if t.o.URL == "" || t.engine == nil {
+		return
+	}
+	t.quit()
+	if ctx.Err() != nil {
+		_ = load.Sleep(context.WithoutCancel(ctx), time.Second) // what was on its way is in the list then
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
+	defer cancel()
+	for _, a := range t.engine.Accounts() {
+		for _, w := range a.Webhooks {
+			_ = a.Client.DeleteWebhook(ctx, w.ID)
+		}
+		for _, state := range []string{client.Created, client.Queued, client.Assigned, client.Running} {
+			for j, err := range a.Client.Jobs(ctx, client.JobFilter{State: state, CreatedAfter: t.began.Add(-time.Minute), PageSize: 100}) {
+				if err != nil {
+					break
+				}
+				if _, ours := judge.TicketOf(t.id, j.CorrelationID); ours {
+					_, _ = a.Client.Cancel(ctx, j.JobID) // it may have ended meanwhile
+				}
+			}
+		}
+	}
+}
 
 // quit ends the streams and the receiver.
 func (t *Trial) quit() {

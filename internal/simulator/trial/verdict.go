@@ -27,7 +27,7 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	if err := t.facts.Close(); err != nil {
 		return nil, fmt.Errorf("the history could not be written: %w", err)
 	}
-	run.Collected, t.missing = collected, collected.Missing
+	run.Collected = collected
 	for source, why := range collected.Missing {
 		t.note("the %s could not be read: %s", source, why)
 	}
@@ -38,11 +38,14 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	return judge.Judge(ctx, facts, run)
 }
 
+// overdue is how late an attempt to deliver may be while nothing is broken.
+const overdue = 10 * time.Second
+
 // judgement is whom the judge asks, and what it knows of the run.
 func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	config := collect.Config{
 		Run: t.id, DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
-		SampleReports: t.o.Sample, DeliveryLogs: t.o.DeliveryLogs, Seed: t.o.Scenario.Seed,
+		SampleReports: t.o.Sample, DeliveryLogs: t.expectsKinds(), Seed: t.o.Scenario.Seed,
 		Stage: func(judge.Source) { t.asked.Add(1) },
 	}
 	if t.o.Key != "" {
@@ -51,7 +54,9 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	run := judge.RunContext{
 		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.o.TimeScale,
 		Chaos: t.o.Scenario.Chaos != "", Moves: t.engine.ClockMoves(), Killed: t.harmed || t.shrunk,
-		DeliveryTries: t.o.DeliveryTries, DeliveryOverdue: t.o.Overdue,
+	}
+	if t.expectsKinds() && !t.harmed && !run.Chaos {
+		run.DeliveryOverdue = overdue
 	}
 	for _, admin := range t.o.AdminURLs {
 		config.MetricsURLs = append(config.MetricsURLs, strings.TrimRight(admin, "/")+"/metrics")

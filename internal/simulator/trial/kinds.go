@@ -1,0 +1,206 @@
+package trial
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/report"
+)
+
+const (
+	punctual = 2 * time.Second // how late a scheduled job may be queued
+	recovery = 5 * time.Second // the same after the service was down at its time
+)
+
+// outage is when all processes were stopped, about to be started, and ready again.
+type outage struct{ down, restarted, ready time.Time }
+
+// expectsKinds reports whether the scenario says what must be seen of its work kinds.
+func (t *Trial) expectsKinds() bool {
+	for _, w := range t.o.Scenario.Mix {
+		if w.Expect != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// workKinds compares what was seen of each work kind with what the scenario expects. The judge's violations are listed
+// with the kind that they are about.
+func (t *Trial) workKinds(verdict *judge.Verdict) ([]report.WorkKind, error) {
+	if !t.expectsKinds() {
+		return nil, nil
+	}
+	facts, err := history.Open(filepath.Join(t.o.Out, HistoryFolder))
+	if err != nil {
+		return nil, err
+	}
+	stories := map[string][]*story{} // by kind
+	for bucket := 0; bucket <= history.Loose; bucket++ {
+		jobs, err := facts.Jobs(bucket)
+		if err != nil {
+			return nil, err
+		}
+		for _, about := range jobs {
+			for _, f := range about {
+				if f.Kind == history.Submitted {
+					stories[f.Submission.WorkKind] = append(stories[f.Submission.WorkKind], newStory(f, about))
+				}
+			}
+		}
+	}
+	var rows []report.WorkKind
+	for _, w := range t.o.Scenario.Mix {
+		for _, kind := range w.Kinds {
+			listed := slices.ContainsFunc(rows, func(r report.WorkKind) bool { return r.Kind == kind })
+			if w.Expect != "" && !listed {
+				rows = append(rows, t.workKind(kind, w.Expect, stories[kind], verdict.Violations))
+			}
+		}
+	}
+	return rows, nil
+}
+
+func (t *Trial) workKind(kind, expected string, stories []*story, violations []judge.Violation) report.WorkKind {
+	r := report.WorkKind{Kind: kind, Expected: expected, Got: "nothing"}
+	slices.SortFunc(stories, func(a, b *story) int { return cmp.Compare(a.ticket, b.ticket) })
+	if judged := slices.DeleteFunc(slices.Clone(stories), (*story).overtaken); len(judged) > 0 {
+		stories = judged
+	}
+	for _, s := range stories {
+		if s.job != "" {
+			r.Jobs++
+		}
+		if got := s.outcome(); r.Got == "nothing" || r.Got == expected {
+			r.Got, r.Attempts = got, s.shown.Attempt
+			if s.report != nil {
+				r.DurationMS = s.report.DurationMS
+			}
+		}
+		if why := s.late(t.outage); why != "" {
+			r.Findings = append(r.Findings, why)
+		}
+		for _, v := range violations {
+			about := v.Job != "" && v.Job == s.job || v.Ticket != 0 && v.Ticket == s.ticket
+			if about && !slices.Contains(r.Findings, v.What) { // the same may be found in several places
+				r.Findings = append(r.Findings, v.What)
+			}
+		}
+		if s.delivery != nil && s.delivery.Error != "" && !r.OK() {
+			r.Findings = append(r.Findings, fmt.Sprintf("the last attempt to deliver failed with %s: the service must reach the receiver "+
+				"(FORGERUN_WEBHOOK_ALLOW_PRIVATE for a private address, --receiver-addr, --receiver-url)", s.delivery.Error))
+		}
+	}
+	return r
+}
+
+// story is what the facts say of one submission and its job.
+type story struct {
+	ticket   int64
+	job      string // "" if none was accepted
+	answer   history.Answer
+	due      time.Time
+	shown    history.Job // as it was seen last
+	canceled bool        // the client's cancel was obeyed
+	refused  string      // the client's last action that was refused
+	retried  bool
+	report   *history.Report   // of the last attempt
+	delivery *history.Delivery // of the job's end to its callback
+}
+
+func newStory(submitted history.Fact, facts []history.Fact) *story {
+	s := &story{ticket: submitted.Ticket, job: submitted.Job, due: submitted.Submission.ExecutionAt}
+	for _, try := range submitted.Submission.Tries {
+		s.answer = try
+	}
+	if s.job == "" {
+		return s
+	}
+	for _, f := range facts {
+		switch {
+		case f.Kind == history.Acted && f.Action.Status == http.StatusConflict:
+			s.refused = f.Action.Verb
+		case f.Kind == history.Acted && f.Action.Status == http.StatusOK:
+			s.refused = ""
+			s.retried = s.retried || f.Action.Verb == "retry"
+			s.canceled = s.canceled || f.Action.Verb == "cancel"
+		case f.Kind == history.ListedJob, f.Kind == history.Looked && f.Shown.State != "":
+			failure := s.shown.Failure // lists do not show it
+			if s.shown = *f.Shown; s.shown.Failure == nil && s.shown.State == client.Failed {
+				s.shown.Failure = failure
+			}
+		case f.Kind == history.APIReport && f.Report != nil && (s.report == nil || f.Report.Attempt >= s.report.Attempt):
+			s.report = f.Report
+		case f.Kind == history.APIDelivery && f.Delivery.Webhook == "" && f.Delivery.EventName == "job.succeeded":
+			s.delivery = f.Delivery
+		}
+	}
+	return s
+}
+
+// overtaken reports whether the job ended before the client's cancel arrived.
+func (s *story) overtaken() bool { return s.refused == "cancel" && !s.canceled }
+
+// outcome is what became of the job, in the words of the scenarios' member expect.
+func (s *story) outcome() string {
+	state, failure := s.shown.State, s.shown.Failure
+	switch {
+	case s.job == "" && s.answer.Status == http.StatusBadRequest && s.answer.Code == "RFA_JOB_VALIDATION_FAILED":
+		return "REJECTED"
+	case s.job == "":
+		return fmt.Sprintf("%d %s", s.answer.Status, s.answer.Code)
+	case s.refused == "retry" && state == client.Failed:
+		return "FAILED, no retry left"
+	case s.retried:
+		return "FAILED, then " + state
+	case state == client.Canceled && s.entered(client.Running).IsZero():
+		return "CANCELED, never ran"
+	case state == client.Canceled:
+		return "CANCELED, while it ran"
+	case failure != nil && failure.JobStatus == "TIMED_OUT":
+		return "FAILED, timed out"
+	case failure != nil && failure.Retryable():
+		return "FAILED, retryable"
+	case s.delivery == nil || state != client.Succeeded:
+		return state
+	case s.delivery.State == "DELIVERED" && s.delivery.Attempts > 1:
+		return "SUCCEEDED, delivered on retry"
+	case s.delivery.State == "DELIVERED":
+		return "SUCCEEDED, delivered"
+	}
+	return "SUCCEEDED, delivery " + s.delivery.State
+}
+
+// late says why a scheduled job was queued at a wrong time, "" if it was not.
+func (s *story) late(o outage) string {
+	queued := s.entered(client.Queued)
+	switch {
+	case s.due.IsZero() || queued.IsZero():
+	case o.down.Before(s.due) && s.due.Before(o.restarted) && queued.Before(o.restarted):
+		return fmt.Sprintf("it was queued %s before the service was started again", o.restarted.Sub(queued))
+	case o.down.Before(s.due) && s.due.Before(o.ready) && queued.Sub(o.ready) > recovery:
+		return fmt.Sprintf("it was queued %s after the service was back, allowed are %s", queued.Sub(o.ready), recovery)
+	case !(o.down.Before(s.due) && s.due.Before(o.ready)) && queued.Sub(s.due) > punctual:
+		return fmt.Sprintf("it was queued %s after its time, allowed are %s", queued.Sub(s.due), punctual)
+	}
+	return ""
+}
+
+// entered is when the job first came into the state, by its report.
+func (s *story) entered(state string) time.Time {
+	if s.report != nil {
+		for _, e := range s.report.Events {
+			if e.Next == state {
+				return e.At
+			}
+		}
+	}
+	return time.Time{}
+}
