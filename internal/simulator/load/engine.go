@@ -59,8 +59,8 @@ type Engine struct {
 	schedules []*client.Schedule // of each account as many, in their order
 	jobs      *jobs
 	clock     serviceClock
-	timeout   time.Duration   // of one of its requests
-	awaitEnd  bool            // closed loop: the next request comes after the job's end
+	timeout   time.Duration // of one of its requests
+	awaitEnd  bool          // closed loop: the next request comes after the job's end
 
 	background sync.WaitGroup // streams
 	stop       context.CancelFunc

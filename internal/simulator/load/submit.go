@@ -35,7 +35,7 @@ type ticket struct {
 	tenant   int
 	request  client.JobRequest
 	intended time.Time
-	hold     bool   // its job is followed
+	hold     bool // its job is followed
 
 	mu   sync.Mutex // copies are sent at the same time
 	fact history.Submission

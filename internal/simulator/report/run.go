@@ -28,7 +28,7 @@ type Run struct {
 	Kinds   []FaultKind   `json:"fault_kinds"` // of all of them, by name
 
 	WorkKinds    []WorkKind     `json:"work_kinds"` // of scenarios that expect something of them
-	Verdict      *judge.Verdict `json:"-"` // nil: the run was not judged
+	Verdict      *judge.Verdict `json:"-"`          // nil: the run was not judged
 	Expectations []Expectation  `json:"expectations"`
 	Notes        []string       `json:"notes"` // what a reader must know, such as what could not be asked
 }

@@ -11,28 +11,33 @@ import (
 
 // check reports what the schema cannot express, and completes what depends on more than one member.
 func (p *parser) check(s *Scenario) {
-	if c := s.Arrival.Closed; c != nil && c.Clients > 0 && c.Clients < s.Tenants {
-		p.also(p.at("tenants").node, "with %d tenants there must be at least as many clients, not %d", s.Tenants, c.Clients)
+	if c := s.Arrival.Closed; c != nil && c.Clients < s.Tenants {
+		p.wrong(p.node("tenants"), "with %d tenants there must be at least as many clients, not %d", s.Tenants, c.Clients)
 	}
 	var callbacks, taken []string
 	for i := range s.Receivers {
 		r, at := &s.Receivers[i], []string{"receivers", strconv.Itoa(i)}
-		if r.Name != "" && slices.Contains(taken, r.Name) {
-			p.also(p.at(append(at, "name")...).node, "the name %q is taken: each receiver needs one of its own", r.Name)
+		if slices.Contains(taken, r.Name) {
+			p.wrong(p.node(append(at, "name")...), "the name %q is taken: each receiver needs one of its own", r.Name)
 		}
 		taken = append(taken, r.Name)
 		switch {
-		case r.Callback && r.Name != "":
+		case r.Callback:
 			callbacks = append(callbacks, r.Name)
-		case !r.Callback && len(r.Events) == 0:
+		case len(r.Events) == 0:
 			r.Events = []string{"*"}
 		}
-		p.answers(r, p.at(append(at, "answers")...).node)
+		p.answers(r, p.node(append(at, "answers")...))
 	}
 	for i, w := range s.Mix {
-		p.callback(p.at("mix", strconv.Itoa(i), "callback").node, w.Callback, callbacks)
+		p.callback(p.node("mix", strconv.Itoa(i), "callback"), w.Callback, callbacks)
 	}
 	p.phases(s)
+}
+
+func (p *parser) node(path ...string) *yaml.Node {
+	_, node := p.at(path...)
+	return node
 }
 
 // answers completes an endpoint's answers. One may leave its share out and gets the rest, which is otherwise 200 at
@@ -48,12 +53,12 @@ func (p *parser) answers(r *Receiver, list *yaml.Node) {
 		case without < 0:
 			without = i
 		default:
-			p.also(list.Content[i], "only one answer may leave its share out, and line %d did", list.Content[without].Line)
+			p.wrong(list.Content[i], "only one answer may leave its share out, and line %d did", list.Content[without].Line)
 		}
 	}
 	switch {
 	case rest < -1e-9:
-		p.also(list.Content[0], "the shares of the answers add up to %.4g%%, which must be 100%% at most", 100*(1-rest))
+		p.wrong(list.Content[0], "the shares of the answers add up to %.4g%%, which must be 100%% at most", 100*(1-rest))
 	case without >= 0:
 		r.Answers[without].Share = max(rest, 0)
 	case rest > 1e-9:
@@ -66,9 +71,9 @@ func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	switch {
 	case name == "" || slices.Contains(allowed, name):
 	case len(allowed) == 0:
-		p.also(at, "callback needs a receiver of that name with callback: true, and there is none in receivers")
+		p.wrong(at, "callback needs a receiver of that name with callback: true, and there is none in receivers")
 	default:
-		p.also(at, "callback must name a receiver with callback: true (%s), not %s", strings.Join(allowed, ", "), shown(at))
+		p.wrong(at, "callback must name a receiver with callback: true (%s), not %s", strings.Join(allowed, ", "), shown(at))
 	}
 }
 
@@ -82,7 +87,7 @@ func (p *parser) phases(s *Scenario) {
 		phase.Every = cmp.Or(phase.Every, phase.For)
 		sends = sends || phase.Burst > 0 || phase.hasRate()
 	}
-	if !sends && len(p.found) == 0 {
-		p.also(p.at("arrival", "open").node, "no phase sends anything: one needs a rate above 0 or a burst")
+	if !sends {
+		p.wrong(p.node("arrival", "open"), "no phase sends anything: one needs a rate above 0 or a burst")
 	}
 }

@@ -9,10 +9,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decoding fills in defaults. It also sees values that the schema has refused, and
-// takes what it can of them. The elements of lists return no error for those: the
-// library would drop the element, and later ones would be at another index.
-
 // defaults is a scenario before its file is read.
 func defaults(file string) *Scenario {
 	return &Scenario{
@@ -23,9 +19,9 @@ func defaults(file string) *Scenario {
 }
 
 // UnmarshalYAML reads a duration, or two with dots between them.
-func (r *Range) UnmarshalYAML(n *yaml.Node) error {
-	*r, _ = parseRange(n.Value)
-	return nil
+func (r *Range) UnmarshalYAML(n *yaml.Node) (err error) {
+	*r, err = parseRange(n.Value)
+	return err
 }
 
 func parseRange(text string) (r Range, err error) {
@@ -40,16 +36,15 @@ func parseRange(text string) (r Range, err error) {
 	return r, err
 }
 
-// UnmarshalYAML reads a number or a percentage. What is neither is no share.
+// UnmarshalYAML reads a number or a percentage.
 func (s *Share) UnmarshalYAML(n *yaml.Node) error {
-	v := float(n, strings.TrimSuffix(n.Value, "%"))
-	if strings.HasSuffix(n.Value, "%") {
+	number, percent := strings.CutSuffix(n.Value, "%")
+	v, err := strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64)
+	if percent {
 		v /= 100
 	}
-	if *s = Share(v); v < 0 || v > 1 {
-		*s = 0
-	}
-	return nil
+	*s = Share(v)
+	return err
 }
 
 // rate is a number per second, 5/s or 300/m.
@@ -57,20 +52,12 @@ type rate float64
 
 func (r *rate) UnmarshalYAML(n *yaml.Node) error {
 	number, unit, _ := strings.Cut(n.Value, "/")
-	v := float(n, number)
+	v, err := strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64)
 	if unit == "m" {
 		v /= 60
 	}
 	*r = rate(v)
-	return nil
-}
-
-// float is the number of a node, or else of the text before its unit.
-func float(n *yaml.Node, text string) (v float64) {
-	if n.Decode(&v) != nil {
-		v, _ = strconv.ParseFloat(text, 64)
-	}
-	return v
+	return err
 }
 
 // UnmarshalYAML reads a phase: a rate that does not change is a ramp too.
@@ -82,7 +69,9 @@ func (p *Phase) UnmarshalYAML(n *yaml.Node) error {
 		From, To rate
 		Arrivals string
 	}{plain: (*plain)(p)}
-	_ = n.Decode(&v)
+	if err := n.Decode(&v); err != nil {
+		return err
+	}
 	p.From, p.To = float64(v.Rate+v.From), float64(v.Rate+v.To)
 	p.Poisson = v.Arrivals == "poisson"
 	return nil
@@ -103,38 +92,47 @@ func (l *kindList) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// UnmarshalYAML reads an entry of the mix. A client that cancels, retries or duplicates does it with each job, once,
-// unless the file says otherwise.
+// UnmarshalYAML reads an entry of the mix.
 func (w *Work) UnmarshalYAML(n *yaml.Node) error {
 	type plain Work
-	*w = Work{
-		Weight: 1, Type: Execute, Cancel: &Cancel{Share: 1}, Retry: &Retry{Share: 1, Max: 1},
-		Duplicate: &Duplicate{Share: 1, Copies: 1, Key: SameKey},
-	}
+	*w = Work{Weight: 1, Type: Execute}
 	v := struct {
 		*plain      `yaml:",inline"`
 		Kind, Kinds kindList
 	}{plain: (*plain)(w)}
-	_ = n.Decode(&v)
+	err := n.Decode(&v)
 	w.Kinds = slices.Concat(v.Kind, v.Kinds)
-	given := memberNames(n)
-	if !slices.Contains(given, "cancel") {
-		w.Cancel = nil
-	}
-	if !slices.Contains(given, "retry") {
-		w.Retry = nil
-	}
-	if !slices.Contains(given, "duplicate") {
-		w.Duplicate = nil
-	}
-	return nil
+	return err
+}
+
+// UnmarshalYAML reads what a client does with each job, unless the file gives a share.
+func (c *Cancel) UnmarshalYAML(n *yaml.Node) error {
+	type plain Cancel
+	c.Share = 1
+	return n.Decode((*plain)(c))
+}
+
+// UnmarshalYAML is like that of Cancel.
+func (r *Retry) UnmarshalYAML(n *yaml.Node) error {
+	type plain Retry
+	*r = Retry{Share: 1, Max: 1}
+	return n.Decode((*plain)(r))
+}
+
+// UnmarshalYAML is like that of Cancel.
+func (d *Duplicate) UnmarshalYAML(n *yaml.Node) error {
+	type plain Duplicate
+	*d = Duplicate{Share: 1, Copies: 1, Key: SameKey}
+	return n.Decode((*plain)(d))
 }
 
 // UnmarshalYAML reads an answer. One without a share gets -1, which parser.answers completes.
 func (a *Answer) UnmarshalYAML(n *yaml.Node) error {
 	type plain Answer
 	*a = Answer{Share: -1}
-	_ = n.Decode((*plain)(a))
+	if err := n.Decode((*plain)(a)); err != nil {
+		return err
+	}
 	if a.Status == 0 && !a.Hang && !a.Reset {
 		a.Status = 200
 	}

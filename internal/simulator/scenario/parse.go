@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,173 +12,197 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
-// mostEntries bounds the members of a mapping and the elements of a list.
-const mostEntries = 100
+// maxMistakes is how many mistakes of a file are reported.
+const maxMistakes = 20
 
-// Parse reads a scenario; file is named in its mistakes, and the default name comes from it. The error for a bad one
-// is an *InvalidError.
+// Parse reads a scenario; file is named in its mistakes, and the default name comes from it. The error has a line for each
+// mistake: its place, what is wrong, and what is allowed.
 func Parse(file string, text []byte) (*Scenario, error) {
 	p := &parser{file: file}
 	s := defaults(file)
-	if p.root = p.document(text); p.root != nil {
-		p.scenario(s)
-	}
 	s.Text = string(text)
-	if err := invalid(p.found); err != nil {
-		return nil, err
+	if p.read(text) && p.validate() {
+		if err := p.root.Decode(s); err != nil {
+			p.wrong(p.root, "%v", err)
+		}
+		p.check(s)
 	}
-	return s, nil
+	return s, p.err()
 }
 
 // parser collects what is wrong with a file, so that all of it is reported at once.
 type parser struct {
 	file  string
 	root  *yaml.Node
-	found []Mistake
+	value any // the same for the validator
+	found []mistake
+}
+
+type mistake struct {
+	line, column int
+	what         string
 }
 
 func (p *parser) wrong(at *yaml.Node, format string, args ...any) {
-	p.found = append(p.found, Mistake{p.file, max(at.Line, 1), max(at.Column, 1), fmt.Sprintf(format, args...)})
+	p.found = append(p.found, mistake{max(at.Line, 1), max(at.Column, 1), fmt.Sprintf(format, args...)})
 }
 
-// also reports a mistake where there is none yet.
-func (p *parser) also(at *yaml.Node, format string, args ...any) {
-	if !slices.ContainsFunc(p.found, func(m Mistake) bool { return m.Line == at.Line && m.Column == at.Column }) {
-		p.wrong(at, format, args...)
+// err has the mistakes in the file's order; nil if there are none.
+func (p *parser) err() error {
+	slices.SortStableFunc(p.found, func(a, b mistake) int { return cmp.Or(a.line-b.line, a.column-b.column) })
+	p.found = slices.Compact(p.found)
+	var errs []error
+	for _, m := range p.found[:min(len(p.found), maxMistakes)] {
+		errs = append(errs, fmt.Errorf("%s:%d:%d: %s", p.file, m.line, m.column, m.what))
 	}
+	if more := len(p.found) - maxMistakes; more > 0 {
+		errs = append(errs, fmt.Errorf("and %d mistakes more", more))
+	}
+	return errors.Join(errs...)
 }
 
-// scenario validates and decodes the file. The checks beyond the schema are made on a bad file too, unless it has what
-// would be decoded to something else.
-func (p *parser) scenario(s *Scenario) {
-	value := p.value(p.root)
-	plain := len(p.found) == 0
-	var mistakes *jsonschema.ValidationError
-	if errors.As(compiled().Validate(value), &mistakes) {
-		if p.explain(mistakes); len(p.found) == 0 {
-			p.wrong(p.root, "%v", mistakes) // no keyword of the schema is without a message today
-		}
-	}
-	if plain {
-		if err := p.root.Decode(s); err != nil && len(p.found) == 0 {
-			p.wrong(p.root, "%v", err)
-		}
-		p.check(s)
-	}
-}
+var yamlError = regexp.MustCompile(`^yaml: (?:unmarshal errors:\s*)?(?:line ([0-9]+)(?:, column ([0-9]+))?: )?((?s).*)$`)
 
-// value is a node as the validator wants it. It reports what YAML knows and a scenario has no use for: the library would
-// resolve aliases and merge keys, and refuse repeated members without a place.
-func (p *parser) value(n *yaml.Node) any {
-	if len(n.Content) > 2*mostEntries {
-		p.wrong(n, "there are more than %d entries", mostEntries)
-		return nil
-	}
-	switch n.Kind {
-	case yaml.MappingNode:
-		members := map[string]any{}
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			key, value := n.Content[i], n.Content[i+1]
-			switch _, twice := members[key.Value]; {
-			case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge":
-				p.wrong(key, "names of members must be plain text, not %s", shown(key))
-				continue
-			case twice:
-				p.wrong(key, "%q is there twice", key.Value)
-			case value.ShortTag() == "!!null":
-				p.wrong(key, "%s has no value: give one, or leave the member out", key.Value)
-			}
-			members[key.Value] = p.value(value)
-		}
-		return members
-	case yaml.SequenceNode:
-		elements := []any{}
-		for _, e := range n.Content {
-			elements = append(elements, p.value(e))
-			if e.Kind != n.Content[0].Kind {
-				p.wrong(e, "the elements of a list must be alike, not %s after %s", shown(e), shown(n.Content[0]))
-			}
-		}
-		return elements
-	case yaml.AliasNode:
-		p.wrong(n, "aliases (*%s) are not allowed: write the value itself", n.Value)
-		return nil
-	}
-	var v any
-	if n.Decode(&v) != nil {
-		return nil
-	}
-	return v
-}
-
-// place is where in the file something is.
-type place struct {
-	name string // of the nearest member above, or of the whole
-	node *yaml.Node
-}
-
-// at follows a path of members and indexes as far as the file has it.
-func (p *parser) at(path ...string) place {
-	here := place{name: "a scenario", node: p.root}
-	for _, token := range path {
-		key, value := child(here.node, token)
-		if value == nil {
-			break
-		}
-		if here.node = value; key != nil {
-			here.name = key.Value
-		}
-	}
-	return here
-}
-
-// memberNames names the members of a mapping.
-func memberNames(n *yaml.Node) (names []string) {
-	for i := 0; i < len(n.Content); i += 2 {
-		names = append(names, n.Content[i].Value)
-	}
-	return names
-}
-
-// document is the root of the file's only document, or nil after a mistake.
-func (p *parser) document(text []byte) *yaml.Node {
+// read reads the file's only document and reports whether it could.
+func (p *parser) read(text []byte) bool {
 	start := &yaml.Node{Line: 1, Column: 1}
 	if len(text) > maxFile {
 		p.wrong(start, "the file is too large: a scenario has at most %d bytes", maxFile)
-		return nil
+		return false
 	}
 	reader := yaml.NewDecoder(bytes.NewReader(text))
 	var document, second yaml.Node
 	err := reader.Decode(&document)
 	if errors.Is(err, io.EOF) || err == nil && (len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null") {
 		p.wrong(start, "the file is empty: a scenario needs at least duration or jobs, arrival and mix")
-		return nil
+		return false
+	}
+	if err == nil {
+		p.root = document.Content[0]
+		if large := tooLarge(p.root); large != nil { // the library would take minutes to look for members that are there twice
+			p.wrong(large, "there are more than %d entries", mostEntries)
+			return false
+		}
+		err = p.root.Decode(&p.value)
 	}
 	if err == nil {
 		if err = reader.Decode(&second); errors.Is(err, io.EOF) {
-			return document.Content[0]
+			return true
 		}
 	}
-	if err != nil {
-		p.notYAML(err)
+	if err != nil { // the library has the place as text only
+		parts := yamlError.FindStringSubmatch(err.Error())
+		if parts == nil {
+			parts = []string{"", "", "", err.Error()}
+		}
+		start.Line, _ = strconv.Atoi(parts[1])
+		start.Column, _ = strconv.Atoi(parts[2])
+		p.wrong(start, "not YAML: %s", shortened(strings.TrimSpace(parts[3])))
 	} else {
 		p.wrong(&second, "a second document starts here: a file has one scenario")
+	}
+	return false
+}
+
+// mostEntries bounds the members of a mapping and the elements of a list.
+const mostEntries = 100
+
+// tooLarge finds a mapping or a list with too many entries; nil if there is none.
+func tooLarge(n *yaml.Node) *yaml.Node {
+	if len(n.Content) > 2*mostEntries {
+		return n
+	}
+	for _, child := range n.Content {
+		if large := tooLarge(child); large != nil {
+			return large
+		}
 	}
 	return nil
 }
 
-var yamlError = regexp.MustCompile(`^yaml: (?:line ([0-9]+)(?:, column ([0-9]+))?: )?((?s).*)$`)
-
-// notYAML takes the place out of the library's error, which has it as text only.
-func (p *parser) notYAML(err error) {
-	at, what := &yaml.Node{}, err.Error()
-	if parts := yamlError.FindStringSubmatch(what); parts != nil {
-		at.Line, _ = strconv.Atoi(parts[1])
-		at.Column, _ = strconv.Atoi(parts[2])
-		what = parts[3]
+// validate compares the file with the schema and reports whether it has no mistake.
+func (p *parser) validate() bool {
+	err := compiled().Validate(p.value)
+	if invalid, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
+		p.explain(invalid)
+	} else if err != nil {
+		p.wrong(p.root, "%v", err)
 	}
-	p.wrong(at, "not YAML: %s", strings.TrimSpace(what))
+	return len(p.found) == 0
 }
+
+var english = message.NewPrinter(language.English)
+
+// explain reports the mistakes that the validator found: in the words of the schema, or else in its own. Those name a JSON
+// pointer; here it is the line and its text.
+func (p *parser) explain(e *jsonschema.ValidationError) {
+	name, at := p.at(e.InstanceLocation...)
+	k := keywordsAt(e.SchemaURL)
+	switch cause := e.ErrorKind.(type) {
+	case *kind.AdditionalProperties:
+		for _, unknown := range cause.Properties[:min(len(cause.Properties), maxMistakes)] {
+			if key, _ := child(at, unknown); key != nil { // else an alias has it
+				known := strings.Join(memberNames(&k.Properties), ", ")
+				p.wrong(key, "unknown member %s; allowed in %s: %s", shown(key), cmp.Or(k.Title, name), known)
+			}
+		}
+		return
+	case *kind.Enum:
+		p.wrong(at, "%s must be one of %s, not %s", name, strings.Join(k.Enum, ", "), shown(at))
+		return
+	}
+	switch {
+	case strings.HasPrefix(k.ErrorMessage, "must "):
+		p.wrong(at, "%s %s, not %s", name, k.ErrorMessage, shown(at))
+	case k.ErrorMessage != "":
+		p.wrong(at, "%s", k.ErrorMessage)
+	case len(e.Causes) > 0:
+		for _, cause := range e.Causes {
+			p.explain(cause)
+		}
+	default:
+		p.wrong(at, "%s: %s", cmp.Or(k.Title, name), e.ErrorKind.LocalizedString(english))
+	}
+}
+
+// at follows a path of members and indexes as far as the file has it. name is that of the nearest member.
+func (p *parser) at(path ...string) (name string, node *yaml.Node) {
+	name, node = "a scenario", p.root
+	for _, token := range path {
+		key, value := child(node, token)
+		if value == nil {
+			break
+		}
+		if node = value; key != nil {
+			name = key.Value
+		}
+	}
+	return name, node
+}
+
+// memberNames names the members of a mapping.
+func memberNames(n *yaml.Node) (names []string) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		names = append(names, n.Content[i].Value)
+	}
+	return names
+}
+
+// shown is a node as a mistake quotes it: short, whatever the file has.
+func shown(n *yaml.Node) string {
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		return map[yaml.Kind]string{yaml.MappingNode: "a mapping", yaml.SequenceNode: "a list", yaml.AliasNode: "an alias"}[n.Kind]
+	case n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0:
+		return fmt.Sprintf("the text %.40q", n.Value)
+	}
+	return fmt.Sprintf("%.40q", n.Value)
+}
+
+func shortened(text string) string { return text[:min(len(text), 200)] }

@@ -47,10 +47,10 @@ type Options struct {
 	Lease        time.Duration // of workers that are started
 
 	ReceiverAddr, ReceiverURL string
-	Sample         int    // jobs whose reports are read over HTTP
-	Out            string // folder of the report
-	Keep           bool   // the history and the logs of a run without violations too
-	Stdout, Stderr io.Writer
+	Sample                    int    // jobs whose reports are read over HTTP
+	Out                       string // folder of the report
+	Keep                      bool   // the history and the logs of a run without violations too
+	Stdout, Stderr            io.Writer
 }
 
 // Trial is one playing of a scenario. Its methods are called once each, in the
