@@ -65,14 +65,19 @@ function drawStages(u) {
   ctx.font = 11 * devicePixelRatio + "px system-ui, sans-serif";
   ctx.textAlign = "left";
   ctx.textBaseline = "top";
+  const labels = []; // stages that begin close together share one
   for (const stage of run.stages.slice(1)) {
-    const x = u.valToPos(stage.at_ms / 1000, "x", true), name = printable(stage.name).slice(0, 16);
+    const x = u.valToPos(stage.at_ms / 1000, "x", true), name = printable(stage.name).slice(0, 16), before = labels.at(-1);
     if (x > bbox.left + bbox.width) continue;
     ctx.beginPath();
     ctx.moveTo(x, bbox.top);
     ctx.lineTo(x, bbox.top + bbox.height);
     ctx.stroke();
-    if (x + ctx.measureText(name).width < bbox.left + bbox.width) ctx.fillText(name, x + 4, bbox.top + 2);
+    if (before && x < before.x + ctx.measureText(before.text).width + 8) before.text += ", " + name;
+    else labels.push({x, text: name});
+  }
+  for (const {x, text} of labels) {
+    if (x + ctx.measureText(text).width + 4 < bbox.left + bbox.width) ctx.fillText(text, x + 4, bbox.top + 2);
   }
   ctx.restore();
 }
