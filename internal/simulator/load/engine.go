@@ -35,9 +35,6 @@ type Options struct {
 	Recorder *report.Recorder
 	// Receiver gets the webhooks; nil when the scenario has none.
 	Receiver *receiver.Receiver
-	// Patience is how long a submission, cancel or retry is repeated whose effect
-	// is unknown. 0: 60 s.
-	Patience time.Duration
 	// Pending counts the pending deliveries, if that is known without
 	// asking each webhook for its own. May be nil.
 	Pending func(context.Context) (int64, error)
@@ -45,6 +42,9 @@ type Options struct {
 	// is canceled once more and polled. 0: never.
 	Recheck time.Duration
 }
+
+// patience is how long a submission, cancel or retry is repeated whose effect is unknown.
+const patience = time.Minute
 
 // inFlight bounds the submissions under way. When all are taken the generator waits,
 // which latencies show: they count from the intended time.
@@ -71,7 +71,6 @@ type Engine struct {
 
 // New makes an engine.
 func New(o Options) (*Engine, error) {
-	o.Patience = cmp.Or(o.Patience, time.Minute)
 	if o.Key != "" && o.Scenario.Tenants > 1 {
 		return nil, errors.New("a scenario of several tenants registers them itself: leave --key out, or set its tenants to 1")
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/report"
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
-	"github.com/forgerun/forgerun/internal/testkit"
 )
 
 // script says how submissions are answered, from the first: 0 loses the answer; what
@@ -77,22 +76,32 @@ type played struct {
 	tries    map[int64]string // statuses, by ticket
 }
 
-func play(t *testing.T, url, text string) played {
+// start makes an engine that is ready to run. Its history is closed by close.
+func start(t *testing.T, url, text string) (e *Engine, recorder *report.Recorder, dir string, close func()) {
 	t.Helper()
-	s, err := scenario.Parse("test.yaml", []byte(text+"\nreaders: {streams: 0}\n"))
+	s, err := scenario.Parse("test.yaml", []byte(text))
 	require.NoError(t, err)
-	dir := t.TempDir()
+	s.Readers.Streams, dir, recorder = 0, t.TempDir(), report.NewRecorder(time.Now())
 	facts, err := history.Create(dir)
 	require.NoError(t, err)
-	p := played{recorder: report.NewRecorder(time.Now()), facts: map[history.Kind][]history.Fact{}, tries: map[int64]string{}}
-	p.engine, err = New(Options{URL: url, Run: "run", Scenario: s, History: facts, Recorder: p.recorder, Patience: testkit.Patience})
+	e, err = New(Options{URL: url, Run: "run", Scenario: s, History: facts, Recorder: recorder})
 	require.NoError(t, err)
-	require.NoError(t, p.engine.Prepare(t.Context()))
-	require.NoError(t, p.engine.Run(t.Context()))
-	unfinished, _, _ := p.engine.Drain(t.Context())
+	e.timeout = time.Hour // no answer is waited for in vain
+	require.NoError(t, e.Prepare(t.Context()))
+	return e, recorder, dir, func() {
+		e.Close()
+		require.NoError(t, facts.Close())
+	}
+}
+
+func play(t *testing.T, url, text string) played {
+	t.Helper()
+	e, recorder, dir, end := start(t, url, text)
+	p := played{engine: e, recorder: recorder, facts: map[history.Kind][]history.Fact{}, tries: map[int64]string{}}
+	require.NoError(t, e.Run(t.Context()))
+	unfinished, _, _ := e.Drain(t.Context())
 	require.Zero(t, unfinished)
-	p.engine.Close()
-	require.NoError(t, facts.Close())
+	end()
 	r, err := history.Open(dir)
 	require.NoError(t, err)
 	for b := range history.Buckets + 1 {
@@ -237,23 +246,14 @@ func TestAnInterruptedRunEndsAtOnce(t *testing.T) {
 		<-over
 	})
 	t.Cleanup(func() { close(over) })
-	s, err := scenario.Parse("test.yaml", []byte("duration: 1h\narrival: {open: [{rate: 100/s}]}\nmix: [{kind: SUCCESS_FAST}]\n"+
-		"readers: {streams: 0, poll: 100%}\n"))
-	require.NoError(t, err)
-	facts, err := history.Create(t.TempDir())
-	require.NoError(t, err)
-	e, err := New(Options{URL: url, Run: "run", Scenario: s, History: facts, Recorder: report.NewRecorder(time.Now())})
-	require.NoError(t, err)
-	e.timeout = time.Hour
-	require.NoError(t, e.Prepare(t.Context()))
+	e, _, _, end := start(t, url, "duration: 1h\narrival: {open: [{rate: 100/s}]}\nmix: [{kind: SUCCESS_FAST}]\nreaders: {poll: 100%}")
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-asked
 		cancel()
 	}()
 	require.ErrorIs(t, e.Run(ctx), context.Canceled)
-	e.Close()
-	require.NoError(t, facts.Close())
+	end()
 }
 
 // What has not ended is named, with its state and why it waits.
@@ -272,19 +272,11 @@ func TestDrainNamesWhatHasNotEnded(t *testing.T) {
 		service.ServeHTTP(w, r)
 	}))
 	t.Cleanup(stuck.Close)
-	s, err := scenario.Parse("test.yaml",
-		[]byte("jobs: 7\narrival: {open: [{rate: 100/s}]}\nmix: [{kind: SUCCESS_FAST}]\nreaders: {streams: 0}"))
-	require.NoError(t, err)
-	s.Drain = time.Millisecond
-	facts, err := history.Create(t.TempDir())
-	require.NoError(t, err)
-	e, err := New(Options{URL: stuck.URL, Run: "run", Scenario: s, History: facts, Recorder: report.NewRecorder(time.Now())})
-	require.NoError(t, err)
-	require.NoError(t, e.Prepare(t.Context()))
+	e, _, _, end := start(t, stuck.URL, "jobs: 7\narrival: {open: [{rate: 100/s}]}\nmix: [{kind: SUCCESS_FAST}]")
+	e.o.Scenario.Drain = time.Millisecond
 	require.NoError(t, e.Run(t.Context()))
 	unfinished, which, _ := e.Drain(t.Context())
-	e.Close()
-	require.NoError(t, facts.Close())
+	end()
 	require.Equal(t, 7, unfinished)
 	require.Len(t, which, 5)
 	require.Equal(t, "job-"+keys()[0]+" (QUEUED, attempt 1, waiting: NO_WORKERS)", which[0])

@@ -17,13 +17,13 @@ const farPatience = 10 * time.Second
 // it at its end, or when the scenario's drain time after its own time is over.
 func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	defer e.jobs.release(t.job)
-	patience := e.o.Scenario.Drain
-	if in.Ahead < patience {
-		patience += in.Ahead
+	limit := e.o.Scenario.Drain
+	if in.Ahead < limit {
+		limit += in.Ahead
 	} else {
-		patience = min(patience, in.Cancel.After+farPatience)
+		limit = min(limit, in.Cancel.After+farPatience)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if in.Polled {
 		done := make(chan struct{})
@@ -119,7 +119,7 @@ func (e *Engine) act(
 			e.jobs.saw(t.job, update{state: a.State, attempt: max(a.Attempt, 1), at: action.Answered})
 			return a
 		}
-		if !mayPass(action.Status) && action.Status != 0 || time.Since(began) > e.o.Patience || Sleep(ctx, backoff) != nil {
+		if !mayPass(action.Status) && action.Status != 0 || time.Since(began) > patience || Sleep(ctx, backoff) != nil {
 			return nil
 		}
 	}

@@ -203,7 +203,7 @@ func (e *Engine) insist(
 		wait := time.Duration(rand.Int64N(int64(backoff)))
 		again := try.Unknown() && try.Code != codeQueueFull || unknown && !try.Accepted() && mayPass(try.Status)
 		unknown = unknown || try.Unknown() && try.Code != codeQueueFull
-		if !again || ctx.Err() != nil || time.Since(began)+wait > e.o.Patience || Sleep(ctx, wait) != nil {
+		if !again || ctx.Err() != nil || time.Since(began)+wait > patience || Sleep(ctx, wait) != nil {
 			e.record(try.Answered.Sub(intended), list, each)
 			return
 		}

@@ -98,7 +98,7 @@ func TestPageInABrowser(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "report.html")
 		require.NoError(t, os.WriteFile(file, []byte(written(t, WriteHTML, run)), 0o600))
 		address := (&url.URL{Scheme: "file", Path: file}).String()
-		for _, width := range []int64{400, 1200} {
+		for _, width := range []int64{390, 1200} {
 			require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(width, 900), chromedp.Navigate(address), chromedp.WaitReady("main")))
 			seen, err := chromedp.Run(ctx, chromedp.Evaluate[view](lookAround, chromedp.EvalAwaitPromise))
 			require.NoError(t, err, name)

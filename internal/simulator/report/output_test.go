@@ -96,17 +96,6 @@ func TestOutputsHoldNoControlCharacters(t *testing.T) {
 	}
 }
 
-func TestEveryWriteErrorIsTold(t *testing.T) {
-	t.Parallel()
-	for name, write := range writers {
-		require.ErrorIs(t, write(brokenWriter{}, Run{}), io.ErrClosedPipe, name)
-	}
-}
-
-type brokenWriter struct{}
-
-func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
-
 func TestSummaryBeginsWithTheVerdict(t *testing.T) {
 	t.Parallel()
 	run := sampleRun(time.Minute, 20, 30)
