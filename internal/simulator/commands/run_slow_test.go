@@ -85,7 +85,7 @@ chaos: kill=700ms,flush=700ms,cut=300ms
 `
 
 // TestRunUnderFaults is the whole thing for a moment: load of several tenants, workers that come and go, a fault of each
-// class, and the judge. The soaks do it for longer, and with webhooks (soak_test.go): what a killed process had on its way to
+// class, and the judge. The soaks do it for longer, and with webhooks: what a killed process had on its way to
 // receivers is sent again when its claims have ended.
 func TestRunUnderFaults(t *testing.T) {
 	t.Parallel()

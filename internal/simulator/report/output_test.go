@@ -62,6 +62,7 @@ func hostileRun() Run {
 	run.Service, run.Machine = map[string]string{hostile: hostile}, map[string]string{hostile: hostile}
 	run.Expectations = []Expectation{{hostile, hostile, hostile, true, false}, {hostile, hostile, hostile, false, false}}
 	run.Notes = []string{hostile}
+	run.WorkKinds = []WorkKind{{Kind: "SUCCESS_FAST", Expected: "SUCCEEDED", Got: hostile, Findings: []string{hostile}}}
 	run.Verdict = violatedVerdict(2)
 	first := &run.Verdict.Violations[0]
 	*first = judge.Violation{Invariant: first.Invariant, Job: hostile, What: hostile, History: first.History}
@@ -105,6 +106,7 @@ func TestSummaryBeginsWithTheVerdict(t *testing.T) {
 	for i := 1; i < len(order); i++ {
 		require.Less(t, strings.Index(text, order[i-1]), strings.Index(text, order[i]), "%s before %s", order[i-1], order[i])
 	}
+	require.Regexp(t, `WEBHOOK_5XX +SUCCEEDED, delivered on retry +SUCCEEDED, delivery FAILED +0 .* NO\nWEBHOOK_5XX: one\nWEBHOOK_5XX: two\n\n1 of 2`, text)
 	run.Verdict = violatedVerdict(1000)
 	text = written(t, WriteSummary, run)
 	require.Contains(t, text, "VIOLATIONS")

@@ -69,6 +69,10 @@ func described(run Run) Run {
 	run.Expectations = []Expectation{
 		{"submit p99", "at most 200 ms", "61.2 ms", true, false}, {"refused", "at most 2 %", "0.41 %", true, false},
 	}
+	run.WorkKinds = []WorkKind{
+		{Kind: "DUPLICATE_SUBMIT_DIFFERENT_KEY", Expected: "SUCCEEDED", Got: "SUCCEEDED", Jobs: 2, Attempts: 1, DurationMS: 2000},
+		{Kind: "WEBHOOK_5XX", Expected: "SUCCEEDED, delivered on retry", Got: "SUCCEEDED, delivery FAILED", Findings: []string{"one", "two"}},
+	}
 	run.Verdict = goodVerdict()
 	return run
 }
