@@ -15,9 +15,9 @@ import (
 // userAgent names the simulator to the service.
 const userAgent = "forgerun-simulator"
 
-// ServiceURL checks the address of a service, with or without /v1 at its end, and
+// serviceURL checks the address of a service, with or without /v1 at its end, and
 // returns it without.
-func ServiceURL(address string) (string, error) {
+func serviceURL(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return "", fmt.Errorf("%q is not the address of a service: give --url such as http://127.0.0.1:8080", address)
@@ -27,9 +27,9 @@ func ServiceURL(address string) (string, error) {
 }
 
 // Connect checks with one try that the service takes the key, by asking for a job that does not exist, or without a key that
-// it lets a client register. It returns the address as ServiceURL does; its error is one sentence that says what to look at.
+// it lets a client register. It returns the address without /v1; its error is one sentence that says what to look at.
 func Connect(ctx context.Context, address, key string) (string, error) {
-	address, err := ServiceURL(address)
+	address, err := serviceURL(address)
 	if err != nil {
 		return "", err
 	}

@@ -105,24 +105,22 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 // lost is repeated, which may begin one more attempt; all of it is written down.
 func (e *Engine) act(
 	ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error),
-) *client.Changed {
-	began := time.Now()
-	for backoff := firstBackoff; ; backoff = min(2*backoff, longestBackoff) {
+) (changed *client.Changed) {
+	repeat(ctx, func() (done bool) {
 		sent := time.Now()
 		a, err := do(ctx, t.job)
 		action := answerOf(sent, err)
 		if action.Verb = verb; err == nil {
 			action.Job, action.State, action.Attempt, action.RequestID, action.UpdatedAt = a.JobID, a.State, a.Attempt, a.RequestID, a.UpdatedAt
+			changed = a
 		}
 		e.o.History.Add(history.Fact{At: action.Answered, Kind: history.Acted, Tenant: t.tenant, Ticket: t.number, Job: t.job, Action: &action})
 		if err == nil {
 			e.jobs.saw(t.job, update{state: a.State, attempt: max(a.Attempt, 1), at: action.Answered})
-			return a
 		}
-		if !mayPass(action.Status) && action.Status != 0 || time.Since(began) > patience || Sleep(ctx, backoff) != nil {
-			return nil
-		}
-	}
+		return err == nil || !mayPass(action.Status) && action.Status != 0
+	})
+	return changed
 }
 
 const (

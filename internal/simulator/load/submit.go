@@ -196,15 +196,25 @@ func answerOf(sent time.Time, err error) history.Answer {
 func (e *Engine) insist(
 	ctx context.Context, intended time.Time, list []*ticket, send func(context.Context) (history.Answer, []history.Answer),
 ) {
-	began := time.Now()
+	var try history.Answer
+	var each []history.Answer
 	unknown := false
-	for backoff := firstBackoff; ; backoff = min(2*backoff, longestBackoff) {
-		try, each := send(ctx)
+	repeat(ctx, func() (done bool) {
+		try, each = send(ctx)
+		open := try.Unknown() && try.Code != codeQueueFull
+		again := open || unknown && !try.Accepted() && mayPass(try.Status)
+		unknown = unknown || open
+		return !again
+	})
+	e.record(try.Answered.Sub(intended), list, each)
+}
+
+// repeat calls fn until it is done, with growing pauses, while patience lasts.
+func repeat(ctx context.Context, fn func() (done bool)) {
+	began := time.Now()
+	for backoff := firstBackoff; !fn(); backoff = min(2*backoff, longestBackoff) {
 		wait := time.Duration(rand.Int64N(int64(backoff)))
-		again := try.Unknown() && try.Code != codeQueueFull || unknown && !try.Accepted() && mayPass(try.Status)
-		unknown = unknown || try.Unknown() && try.Code != codeQueueFull
-		if !again || ctx.Err() != nil || time.Since(began)+wait > patience || Sleep(ctx, wait) != nil {
-			e.record(try.Answered.Sub(intended), list, each)
+		if ctx.Err() != nil || time.Since(began)+wait > patience || Sleep(ctx, wait) != nil {
 			return
 		}
 	}
