@@ -46,18 +46,16 @@ const (
 type Recorder struct {
 	clock func() time.Time
 
-	mu       sync.Mutex // held for some 100 ns a call: cheaper than shards at the rates meant here
-	now      counts
-	line     timeline
-	submit   *hdrhistogram.Histogram
-	finish   *hdrhistogram.Histogram
-	stages   []Stage
-	share    func() float64 // of the last stage
-	turned   chan struct{}  // a stage began
-	faults   []Fault
-	kinds    map[string]FaultKind
-	codes    map[string]int64
-	injected int64
+	mu     sync.Mutex // held for some 100 ns a call: cheaper than shards at the rates meant here
+	now    Numbers    // without the latencies
+	line   timeline
+	submit *hdrhistogram.Histogram
+	finish *hdrhistogram.Histogram
+	stages []Stage
+	share  func() float64 // of the last stage
+	turned chan struct{}  // a stage began
+	faults []Fault
+	kinds  map[string]FaultKind
 }
 
 // Stage is a part of the run, such as the load or the drain.
@@ -93,15 +91,15 @@ func NewRecorder(start time.Time) *Recorder { return newRecorder(start, time.Now
 
 func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 	r := &Recorder{
-		clock: clock, now: counts{}, line: timeline{start: start, step: firstStep}, kinds: map[string]FaultKind{}, codes: map[string]int64{},
-		turned: make(chan struct{}, 1),
+		clock: clock, line: timeline{start: start, step: firstStep}, kinds: map[string]FaultKind{}, turned: make(chan struct{}, 1),
 		submit: newHistogram(), finish: newHistogram(),
-	}
-	for _, class := range []string{Accepted, Refused, Failed, Unanswered} {
-		r.now[key{answers, class}] = 0
+		now: Numbers{
+			Answers:  map[string]int64{Accepted: 0, Refused: 0, Failed: 0, Unanswered: 0},
+			Finished: map[string]int64{}, States: map[string]int64{}, NotAccepted: map[string]int64{},
+		},
 	}
 	for _, state := range states {
-		r.now[key{jobs, state}] = 0
+		r.now.States[state] = 0
 	}
 	return r
 }
@@ -116,7 +114,7 @@ func (r *Recorder) note(change func()) {
 
 // Sent counts the submissions of one request: n is 1, or the number of items in a batch.
 func (r *Recorder) Sent(n int) {
-	r.note(func() { r.now[key{group: arrivals}] += int64(n) })
+	r.note(func() { r.now.Arrivals += int64(n) })
 }
 
 // Answered counts the outcome of each submission in one request, by class. took begins at the intended send time, so it
@@ -124,7 +122,7 @@ func (r *Recorder) Sent(n int) {
 func (r *Recorder) Answered(took time.Duration, classes ...string) {
 	r.note(func() {
 		for _, class := range classes {
-			r.now[key{answers, class}]++
+			r.now.Answers[class]++
 		}
 		r.line.open.submit = recorded(r.line.open.submit, took)
 		_ = r.submit.RecordValue(clamped(took)) // within its limits
@@ -135,16 +133,16 @@ func (r *Recorder) Answered(took time.Duration, classes ...string) {
 func (r *Recorder) NotAccepted(code string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, known := r.codes[code]; !known && len(r.codes) >= maxCodes {
+	if _, known := r.now.NotAccepted[code]; !known && len(r.now.NotAccepted) >= maxCodes {
 		code = otherState
 	}
-	r.codes[code]++
+	r.now.NotAccepted[code]++
 }
 
 // Finished notes that a job's final state was learned, so long after its submission was to be sent.
 func (r *Recorder) Finished(took time.Duration, state string) {
 	r.note(func() {
-		r.now[key{finished, known(state)}]++
+		r.now.Finished[known(state)]++
 		r.line.open.finish = recorded(r.line.open.finish, took)
 		_ = r.finish.RecordValue(clamped(took)) // within its limits
 	})
@@ -161,21 +159,27 @@ func recorded(h *hdrhistogram.PackedHistogram, took time.Duration) *hdrhistogram
 // Moved notes that a job was seen in another state; from is "" for a new job.
 func (r *Recorder) Moved(from, to string) {
 	r.note(func() {
-		r.now[key{jobs, known(to)}]++
+		r.now.States[known(to)]++
 		if from != "" {
-			r.now[key{jobs, known(from)}]--
+			r.now.States[known(from)]--
 		}
 	})
 }
 
 // Delivered notes a webhook message that the receiver got, and whether it answered with success.
 func (r *Recorder) Delivered(ok bool) {
-	r.note(func() { r.now[key{group: map[bool]string{true: taken, false: notTaken}[ok]}]++ })
+	r.note(func() {
+		if ok {
+			r.now.Deliveries.Taken++
+		} else {
+			r.now.Deliveries.NotTaken++
+		}
+	})
 }
 
 // Workers notes how many worker processes there are from now on.
 func (r *Recorder) Workers(n int) {
-	r.note(func() { r.now[key{group: workers}] = int64(n) })
+	r.note(func() { r.now.Workers = int64(n) })
 }
 
 // Fault notes a disturbance, once it is over. count is how many connections it hit, or 1.
@@ -185,7 +189,7 @@ func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
 	defer r.mu.Unlock()
 	all := r.kinds[kind]
 	r.kinds[kind] = FaultKind{kind, all.Times + 1, all.Count + int64(f.Count), all.DurationMS + f.DurationMS}
-	r.injected += int64(f.Count)
+	r.now.Faults += int64(f.Count)
 	if len(r.faults) < maxFaults {
 		r.faults = append(r.faults, f)
 	}
@@ -241,15 +245,13 @@ func (r *Recorder) Run() Run {
 	kinds := slices.SortedFunc(maps.Values(r.kinds), func(a, b FaultKind) int { return strings.Compare(a.Kind, b.Kind) })
 	return Run{
 		Started: r.line.start, Took: max(now.Sub(r.line.start), 0), Numbers: r.numbers(),
-		Series: r.line.series(r.now), Stages: slices.Clone(r.stages), Faults: slices.Clone(r.faults), Kinds: kinds,
+		Series: r.line.series(), Stages: slices.Clone(r.stages), Faults: slices.Clone(r.faults), Kinds: kinds,
 	}
 }
 
 // numbers needs the lock.
 func (r *Recorder) numbers() Numbers {
-	return Numbers{
-		Arrivals: r.now[key{group: arrivals}], Answers: r.now.of(answers), Finished: r.now.of(finished), States: r.now.of(jobs),
-		Workers: r.now[key{group: workers}], Deliveries: Deliveries{r.now[key{group: taken}], r.now[key{group: notTaken}]},
-		Submit: latencyOf(r.submit), Finish: latencyOf(r.finish), Faults: r.injected, NotAccepted: maps.Clone(r.codes),
-	}
+	n := r.now.clone()
+	n.Submit, n.Finish = latencyOf(r.submit), latencyOf(r.finish)
+	return n
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -80,6 +81,13 @@ type Numbers struct {
 	Workers     int64            `json:"-"`
 	Submit      Latency          `json:"-"`
 	Finish      Latency          `json:"-"`
+}
+
+// clone does not change with n.
+func (n Numbers) clone() Numbers {
+	n.Answers, n.Finished = maps.Clone(n.Answers), maps.Clone(n.Finished)
+	n.States, n.NotAccepted = maps.Clone(n.States), maps.Clone(n.NotAccepted)
+	return n
 }
 
 // Deliveries are webhook messages: those that the receiver answered with success, and those that it did not.

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"maps"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -13,36 +12,9 @@ const (
 	maxPoints = 600
 )
 
-// The groups of what is counted from the start on, and of jobs and workers, of which there are so many now.
-const (
-	arrivals = "arrivals"
-	taken    = "taken"     // deliveries that the receiver answered with success
-	notTaken = "not taken" // and those that it did not
-	answers  = "answers"   // by class
-	finished = "finished"  // by final state
-	jobs     = "jobs"      // by state, now
-	workers  = "workers"   // now
-)
-
-// counts are numbers of things, by group and name.
-type counts map[key]int64
-
-type key struct{ group, name string }
-
-// of gives the names of a group with their numbers.
-func (c counts) of(group string) map[string]int64 {
-	numbers := map[string]int64{}
-	for k, n := range c {
-		if k.group == group {
-			numbers[k.name] = n
-		}
-	}
-	return numbers
-}
-
 // point is a step of the run.
 type point struct {
-	counts         counts // at its end
+	Numbers        // at its end
 	submit, finish *hdrhistogram.PackedHistogram
 }
 
@@ -55,7 +27,7 @@ type timeline struct {
 }
 
 // advance ends the steps that are over.
-func (l *timeline) advance(now time.Time, numbers counts) {
+func (l *timeline) advance(now time.Time, numbers Numbers) {
 	for !now.Before(l.start.Add(time.Duration(len(l.points)+1) * l.step)) {
 		l.end(numbers)
 		if len(l.points) == maxPoints {
@@ -64,8 +36,8 @@ func (l *timeline) advance(now time.Time, numbers counts) {
 	}
 }
 
-func (l *timeline) end(numbers counts) {
-	l.open.counts = maps.Clone(numbers)
+func (l *timeline) end(numbers Numbers) {
+	l.open.Numbers = numbers.clone()
 	l.points = append(l.points, l.open)
 	l.open = point{}
 }
@@ -75,7 +47,7 @@ func (l *timeline) halve() {
 	half := l.points[:0]
 	for i := 0; i < len(l.points); i += 2 {
 		a, b := l.points[i], l.points[i+1]
-		half = append(half, point{b.counts, merged(a.submit, b.submit), merged(a.finish, b.finish)})
+		half = append(half, point{b.Numbers, merged(a.submit, b.submit), merged(a.finish, b.finish)})
 	}
 	clear(l.points[len(half):]) // lets go of their histograms
 	l.points, l.step = half, 2*l.step
@@ -92,41 +64,47 @@ func merged(a, b *hdrhistogram.PackedHistogram) *hdrhistogram.PackedHistogram {
 	return a
 }
 
-// series gives the numbers of all points, up to the last ones.
-func (l *timeline) series(last counts) Series {
-	held := func(k key) []int64 { return column(l.points, func(i int) int64 { return l.points[i].counts[k] }) }
-	counted := func(k key) []int64 {
-		values := held(k)
+// series gives the numbers of all points.
+func (l *timeline) series() Series {
+	last := l.points[len(l.points)-1]
+	held := func(value func(point) int64) []int64 { return column(l.points, value) }
+	counted := func(value func(point) int64) []int64 {
+		values := held(value)
 		for i := len(values) - 1; i > 0; i-- {
 			values[i] -= values[i-1]
 		}
 		return values
 	}
-	named := func(group string, values func(key) []int64) map[string][]int64 {
+	named := func(of func(point) map[string]int64, values func(func(point) int64) []int64) map[string][]int64 {
 		lines := map[string][]int64{}
-		for name := range last.of(group) {
-			lines[name] = values(key{group, name})
+		for name := range of(last) {
+			lines[name] = values(func(p point) int64 { return of(p)[name] })
 		}
 		return lines
 	}
 	submit := func(percentile float64) []*float64 {
-		return column(l.points, func(i int) *float64 { return percentileOf(l.points[i].submit, percentile) })
+		return column(l.points, func(p point) *float64 { return percentileOf(p.submit, percentile) })
 	}
 	finish := func(percentile float64) []*float64 {
-		return column(l.points, func(i int) *float64 { return percentileOf(l.points[i].finish, percentile) })
+		return column(l.points, func(p point) *float64 { return percentileOf(p.finish, percentile) })
 	}
 	return Series{
-		StepMS: ms(l.step), Arrivals: counted(key{group: arrivals}), Taken: counted(key{group: taken}), NotTaken: counted(key{group: notTaken}),
-		Workers: held(key{group: workers}), States: named(jobs, held), Answers: named(answers, counted), Finished: named(finished, counted),
+		StepMS: ms(l.step), Arrivals: counted(func(p point) int64 { return p.Arrivals }),
+		Taken:     counted(func(p point) int64 { return p.Deliveries.Taken }),
+		NotTaken:  counted(func(p point) int64 { return p.Deliveries.NotTaken }),
+		Workers:   held(func(p point) int64 { return p.Workers }),
+		States:    named(func(p point) map[string]int64 { return p.States }, held),
+		Answers:   named(func(p point) map[string]int64 { return p.Answers }, counted),
+		Finished:  named(func(p point) map[string]int64 { return p.Finished }, counted),
 		SubmitP50: submit(50), SubmitP99: submit(99), FinishP50: finish(50), FinishP99: finish(99),
 	}
 }
 
 // column has a value for each point.
-func column[T any](points []point, value func(i int) T) []T {
+func column[T any](points []point, value func(point) T) []T {
 	list := make([]T, len(points))
-	for i := range points {
-		list[i] = value(i)
+	for i, p := range points {
+		list[i] = value(p)
 	}
 	return list
 }
