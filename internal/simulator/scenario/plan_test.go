@@ -85,7 +85,11 @@ func TestChangedShareLeavesTheRestOfThePlan(t *testing.T) {
 	require.Greater(t, canceled, 100)
 }
 
-// The sum of (seen-expected)²/expected over the choices follows the chi-square
+func distance(seen, expected float64) float64 {
+	return (seen - expected) * (seen - expected) / expected
+}
+
+// The sum of the distances over the choices follows the chi-square
 // distribution. The seed is fixed, so the bound cannot be missed by chance, and a
 // wrong weight misses it by far.
 func TestWeightsAreKept(t *testing.T) {
@@ -111,20 +115,18 @@ func TestWeightsAreKept(t *testing.T) {
 			polled++
 		}
 	}
-	total := 0.0
+	total, chi := 0.0, 0.0
 	for _, w := range s.Mix {
 		total += w.Weight
 	}
-	chi := 0.0
 	for m := range s.Mix {
-		expected := n * s.Mix[m].Weight / total
-		chi += (works[&s.Mix[m]] - expected) * (works[&s.Mix[m]] - expected) / expected
+		chi += distance(works[&s.Mix[m]], n*s.Mix[m].Weight/total)
 	}
 	require.Less(t, chi, 24.3, "7 degrees of freedom, one in a thousand")
 	require.Len(t, tenants, 5)
 	chi = 0
 	for _, seen := range tenants {
-		chi += (seen - n/5) * (seen - n/5) / (n / 5)
+		chi += distance(seen, n/5)
 	}
 	require.Less(t, chi, 18.5, "4 degrees of freedom, one in a thousand")
 	require.Len(t, kinds, 2)
