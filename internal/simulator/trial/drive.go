@@ -80,9 +80,9 @@ func (t *Trial) scale(ctx context.Context) {
 	t.recorder.Workers(t.stack.Workers())
 	for {
 		if n := t.workers.At(t.progress(began)); n != t.stack.Workers() {
-			t.mu.Lock()
-			t.shrunk = t.shrunk || n < t.stack.Workers()
-			t.mu.Unlock()
+			if n < t.stack.Workers() {
+				t.disturbed.Store(true)
+			}
 			if err := t.stack.Scale(ctx, n); err != nil && ctx.Err() == nil {
 				t.note("scaling to %d workers: %v", n, err)
 			}
@@ -112,9 +112,7 @@ func (t *Trial) restart(ctx context.Context, began time.Time) {
 	if down.Max == 0 || load.Sleep(ctx, time.Until(began.Add(down.Min))) != nil {
 		return
 	}
-	t.mu.Lock()
-	t.harmed = true
-	t.mu.Unlock()
+	t.disturbed.Store(true)
 	var err error
 	if t.outage.down, t.outage.restarted, err = t.stack.Restart(ctx, began.Add(down.Max)); err != nil && ctx.Err() == nil {
 		t.note("restarting the service: %v", err)
@@ -126,9 +124,7 @@ func (t *Trial) restart(ctx context.Context, began time.Time) {
 // disturb does the faults of the scenario until ctx ends.
 func (t *Trial) disturb(ctx context.Context) {
 	err := t.chaos.Run(ctx, t.stack, t.o.Scenario.Seed, func(f stack.Fault) {
-		t.mu.Lock()
-		t.harmed = true
-		t.mu.Unlock()
+		t.disturbed.Store(true)
 		if f.Err != nil { // it may not have done anything: it does not count
 			t.note("fault %s on %s: %v", f.Kind, f.Target, f.Err)
 			return

@@ -47,10 +47,11 @@ type Options struct {
 	Lease        time.Duration // of workers that are started
 
 	ReceiverAddr, ReceiverURL string
-	Sample                    int    // jobs whose reports are read over HTTP
-	Out                       string // folder of the report
-	Keep                      bool   // the history and the logs of a run without violations too
-	Stdout, Stderr            io.Writer
+
+	Sample         int    // jobs whose reports are read over HTTP
+	Out            string // folder of the report
+	Keep           bool   // the history and the logs of a run without violations too
+	Stdout, Stderr io.Writer
 }
 
 // Trial is one playing of a scenario. Its methods are called once each, in the
@@ -70,14 +71,14 @@ type Trial struct {
 	chaos    stack.Chaos
 	workers  stack.Schedule
 	asked    atomic.Int64 // sources of the judge
+	// disturbed: processes were stopped, and what they had counted is gone, or other faults were injected.
+	disturbed atomic.Bool
 
 	mu       sync.Mutex
 	notes    []string // for the report
-	harmed   bool     // by faults, or a restart
 	outage   outage   // of the scenario's service.down
 	drained  bool     // all jobs ended before the streams were closed
 	unhealed error    // the service did not come back after the faults
-	shrunk   bool     // a worker was stopped, and with it what it had counted is gone
 }
 
 // New makes a trial.

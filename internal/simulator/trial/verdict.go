@@ -53,9 +53,9 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	}
 	run := judge.RunContext{
 		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.o.TimeScale,
-		Chaos: t.o.Scenario.Chaos != "", Moves: t.engine.ClockMoves(), Killed: t.harmed || t.shrunk,
+		Chaos: t.o.Scenario.Chaos != "", Moves: t.engine.ClockMoves(), Killed: t.disturbed.Load(),
 	}
-	if t.expectsKinds() && !t.harmed && !run.Chaos {
+	if t.expectsKinds() && !run.Killed && !run.Chaos {
 		run.DeliveryOverdue = overdue
 	}
 	for _, admin := range t.o.AdminURLs {
@@ -63,7 +63,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	}
 	if t.stack != nil {
 		config.MetricsURLs = append(config.MetricsURLs, t.stack.MetricsURLs()...)
-		run.Counters = !t.harmed && !t.shrunk && t.o.URL == ""
+		run.Counters = !run.Killed && t.o.URL == ""
 		config.Counters = run.Counters
 	}
 	if t.o.URL == "" { // as we configured it
