@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -113,19 +114,20 @@ func (e *Engine) pending(ctx context.Context) int64 {
 		}
 	}
 	n, filter := int64(0), client.DeliveryFilter{State: "PENDING", PageSize: 1}
-	count := func(deliveries iter.Seq2[client.Delivery, error]) {
+	none := func(deliveries iter.Seq2[client.Delivery, error]) bool {
 		for range deliveries { // an error counts too
 			n++
-			break
+			return false
 		}
+		return true
 	}
 	for _, a := range e.accounts {
 		for _, w := range a.Webhooks {
-			count(a.Client.Deliveries(ctx, w.ID, filter))
+			none(a.Client.Deliveries(ctx, w.ID, filter))
 		}
 	}
-	for _, t := range e.callbacks.jobs {
-		count(e.accounts[t.tenant].Client.JobDeliveries(ctx, t.job, filter))
-	}
+	e.callbacks.jobs = slices.DeleteFunc(e.callbacks.jobs, func(t *ticket) bool { // they have ended
+		return none(e.accounts[t.tenant].Client.JobDeliveries(ctx, t.job, filter))
+	})
 	return n
 }

@@ -103,7 +103,7 @@ func (p *parser) read(text []byte) bool {
 		}
 		start.Line, _ = strconv.Atoi(parts[1])
 		start.Column, _ = strconv.Atoi(parts[2])
-		p.wrong(start, "not YAML: %s", shortened(strings.TrimSpace(parts[3])))
+		p.wrong(start, "not YAML: %.200s", strings.TrimSpace(parts[3]))
 	} else {
 		p.wrong(&second, "a second document starts here: a file has one scenario")
 	}
@@ -204,5 +204,3 @@ func shown(n *yaml.Node) string {
 	}
 	return fmt.Sprintf("%.40q", n.Value)
 }
-
-func shortened(text string) string { return text[:min(len(text), 200)] }
