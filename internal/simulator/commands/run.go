@@ -126,7 +126,7 @@ func (f *runFlags) declare(fs *pflag.FlagSet) {
 		"the scenario's `time`")
 	fs.Int64Var(&f.jobs, "jobs", 0, "how many requests to send, in place of the scenario's `number`")
 	fs.DurationVar(&f.Lease, "lease", defaultLease, "lease `time` of the workers that are started")
-	fs.IntVar(&f.Sample, "sample", defaultSample, "`number` of jobs whose reports and deliveries are read over HTTP; lists and rows tell of all")
+	fs.IntVar(&f.Sample, "sample", defaultSample, "`number` of jobs whose reports and deliveries are read over HTTP, besides lists and rows")
 	fs.BoolVar(&f.Keep, "keep", false, "keep the history and the logs of a run without violations too")
 }
 

@@ -106,7 +106,8 @@ func TestSummaryBeginsWithTheVerdict(t *testing.T) {
 	for i := 1; i < len(order); i++ {
 		require.Less(t, strings.Index(text, order[i-1]), strings.Index(text, order[i]), "%s before %s", order[i-1], order[i])
 	}
-	require.Regexp(t, `WEBHOOK_5XX +SUCCEEDED, delivered on retry +SUCCEEDED, delivery FAILED +0 .* NO\nWEBHOOK_5XX: one\nWEBHOOK_5XX: two\n\n1 of 2`, text)
+	require.Regexp(t, `WEBHOOK_5XX +SUCCEEDED, delivered on retry +SUCCEEDED, delivery FAILED +0 .* NO\n`+
+		`WEBHOOK_5XX: one\nWEBHOOK_5XX: two\n\n1 of 2`, text)
 	run.Verdict = violatedVerdict(1000)
 	text = written(t, WriteSummary, run)
 	require.Contains(t, text, "VIOLATIONS")

@@ -47,7 +47,8 @@ mix:
   - {kind: SUCCESS_FAST, duplicate: {}, retry: {}, cancel: {in: QUEUED}, batch: 20}
   - {type: EMIT_EVENT}
 receivers:
-  - {name: cb, callback: true, answers: [{hang: true, share: 10%}, {status: 429, first: 2}, {status: 503}, {reset: true, after: 1s, share: 20%}]}
+  - {name: cb, callback: true, answers: [{hang: true, share: 10%}, {status: 429, first: 2}, {status: 503},
+      {reset: true, after: 1s, share: 20%}]}
   - {name: some, events: [job.succeeded, "*"], answers: [{status: 500, share: 5%}]}
   - {name: all}
 readers: {streams: 2, slow: 1, slow_pause: 3s, poll: 50%}
@@ -60,6 +61,7 @@ expect: {accepted: 75%, refused: 5%, submit_p99: 200ms, finish_p99: 10s}
 	got, err := scenario.Parse("some/my wave.yaml", []byte(text))
 	require.NoError(t, err)
 	scale, refused := 0.0, scenario.Share(0.05)
+	down := scenario.Range{Min: 5 * time.Second, Max: 8 * time.Second}
 	require.Equal(t, &scenario.Scenario{
 		Text: text, Name: "my-wave", Description: "Two lines\nof text.\n", Seed: 1<<64 - 1,
 		Duration: 90 * time.Second, Jobs: 1000, Drain: 2 * time.Hour, Tenants: 3,
@@ -102,7 +104,7 @@ expect: {accepted: 75%, refused: 5%, submit_p99: 200ms, finish_p99: 10s}
 		},
 		Readers:   scenario.Readers{Streams: 2, Slow: 1, SlowPause: 3 * time.Second, Poll: 0.5},
 		Schedules: scenario.Schedules{Count: 3, Every: 2 * time.Second},
-		Service: scenario.Service{Workers: "1..4", Concurrency: 7, Down: scenario.Range{Min: 5 * time.Second, Max: 8 * time.Second}, TimeScale: &scale, Env: map[string]string{
+		Service: scenario.Service{Workers: "1..4", Concurrency: 7, TimeScale: &scale, Down: down, Env: map[string]string{
 			"FORGERUN_MAX_RETRIES": "3", "FORGERUN_DB_TIMEOUT": "2s", "FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true",
 		}},
 		Chaos:  "kill=30s,redis-pause=1m30s",
