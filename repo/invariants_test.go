@@ -205,7 +205,7 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 		}
 	}
 	f.completeBatches()
-	f.exec(`DELETE FROM idempotency_keys WHERE resource_id IN (SELECT job_id FROM tombstones)`) // which outlive their jobs
+	f.exec(`UPDATE jobs SET finished_at = finished_at + interval '31 days' WHERE finished_at < created_at`) // undoes what maintain did
 	require.Equal(t, len(c.batches), f.count(`batches WHERE succeeded + failed + canceled = $1`, chaosBatch))
 	f.checkInvariants()
 	require.Zero(t, f.count(`events e FULL JOIN (SELECT * FROM deliveries WHERE webhook_id = $1) d USING (event_id)
@@ -218,6 +218,5 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 
 // checkInvariants reads the whole database and checks what must hold after anything.
 func (f *fixture) checkInvariants() {
-	_, wrong := must2(repotest.Violations(f.ctx(), f.db))(f.t)
-	require.Empty(f.t, wrong)
+	require.Empty(f.t, must(repotest.Violations(f.ctx(), f.db))(f.t))
 }

@@ -135,7 +135,8 @@ var mayImport = []packageRule{
 	{"repo/operator", []string{"job", "job/admin", "repo/deliveries", "repo/jobs", "repo/pg"}},
 	{"repo/testbed", []string{"job", "job/testbed", "verdict", "verdict/fault", "internal/clock", "repo/pg"}},
 	{"internal/doctor", []string{"repo", "tasks/queue"}}, // judges what both found out about their servers
-	{"repo/repotest", []string{"job", "repo", "internal/stack"}},
+	{"internal/invariants", nil}, // queries over the rows, for tests of the service and the simulator's judge
+	{"repo/repotest", []string{"repo", "internal/invariants", "internal/stack"}},
 	{"internal/testkit", nil}, // for tests
 	{"internal/testkit/browser", nil},
 	{"internal/testkit/servers", []string{"internal/stack", "repo/repotest"}},
@@ -151,7 +152,7 @@ var mayImport = []packageRule{
 	{"internal/simulator/servicetime", nil},
 	{"internal/simulator/judge", []string{"client", "internal/simulator/history", "internal/simulator/servicetime"}},
 	{"internal/simulator/judge/collect", []string{"client", "internal/simulator/history",
-		"internal/simulator/judge", "internal/simulator/servicetime"}},
+		"internal/simulator/judge", "internal/simulator/servicetime", "internal/invariants"}},
 	{"internal/simulator/receiver", []string{"client", "internal/simulator/history", "internal/simulator/scenario"}},
 	{"internal/simulator/report", []string{"internal/cli/term", "internal/junit", "internal/simulator/history test",
 		"internal/simulator/judge", "verdict/report"}},
@@ -188,7 +189,7 @@ var onlyIn = []struct {
 	library string // import path; those below it too
 	pkgs    []string
 }{
-	{"github.com/jackc/pgx", []string{"repo/...", "internal/stack test", "internal/simulator/judge/collect",
+	{"github.com/jackc/pgx", []string{"repo/...", "internal/invariants", "internal/stack test", "internal/simulator/judge/collect",
 		"internal/simulator/commands test", "internal/simulator/trial test", "internal/bench/...", "cmd/... test"}},
 	{"github.com/pressly/goose", []string{"repo", "repo/repotest"}},
 	{"github.com/hibiken", []string{"tasks/...", "cmd/... test"}},

@@ -5,8 +5,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
@@ -15,23 +17,39 @@ import (
 func (s *stack) checkInvariants() {
 	s.t.Helper()
 	s.awaitCount("no job is held", 0, `SELECT count(*) FROM jobs WHERE state IN ('ASSIGNED', 'RUNNING')`)
-	jobs, wrong := s.violations()
+	wrong, err := repotest.Violations(s.ctx(), s.db)
+	require.NoError(s.t, err)
+	jobs := s.jobRows()
 	for _, w := range append(wrong, s.requestViolations(jobs)...) {
 		s.t.Error(w)
 	}
 	s.checkTasks(jobs)
 }
 
-func (s *stack) violations() (jobs map[string]*repotest.Job, wrong []string) {
+// jobRow is what requests and tasks are compared with.
+type jobRow struct {
+	ID, RequestID, BatchID, ScheduleID string
+	State                              job.State
+	Attempt                            int
+}
+
+func (s *stack) jobRows() map[string]*jobRow {
 	s.t.Helper()
-	jobs, wrong, err := repotest.Violations(s.ctx(), s.db)
+	rows, err := s.db.Query(s.ctx(), `SELECT job_id::text, request_id, coalesce(batch_id::text, ''), coalesce(schedule_id::text, ''),
+		state, attempt FROM jobs`)
 	require.NoError(s.t, err)
-	return jobs, wrong
+	all, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByPos[jobRow])
+	require.NoError(s.t, err)
+	jobs := map[string]*jobRow{}
+	for _, j := range all {
+		jobs[j.ID] = j
+	}
+	return jobs
 }
 
 // requestViolations: every accepted request has its job, and every job its one
 // request.
-func (s *stack) requestViolations(jobs map[string]*repotest.Job) (wrong []string) {
+func (s *stack) requestViolations(jobs map[string]*jobRow) (wrong []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id := range s.accepted {
@@ -55,7 +73,7 @@ func (s *stack) requestViolations(jobs map[string]*repotest.Job) (wrong []string
 // checkTasks waits until Redis holds no task without a job that waits for it, but
 // for those of attempts that failed, which are kept in the archive. Tasks that a
 // killed worker took stay active for a minute or two; they only must have a job.
-func (s *stack) checkTasks(jobs map[string]*repotest.Job) {
+func (s *stack) checkTasks(jobs map[string]*jobRow) {
 	s.t.Helper()
 	if !s.workerRuns() {
 		return

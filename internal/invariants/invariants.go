@@ -1,0 +1,61 @@
+// Package invariants finds rows of the service that contradict each other. The tests of the service and the simulator's judge ask
+// the same queries: invariants.sql.
+package invariants
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"regexp"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed invariants.sql
+var file string
+
+// Rule is a query of invariants.sql.
+type Rule struct{ Invariant, Name, query string }
+
+var rule = regexp.MustCompile(`(?m)^-- ([a-z]+): (.+)\n((?s).+?);$`)
+
+// Rules are all of them, in the order of the file.
+var Rules = func() (all []Rule) {
+	for _, m := range rule.FindAllStringSubmatch(file, -1) {
+		all = append(all, Rule{m[1], m[2], m[3]})
+	}
+	return all
+}()
+
+// Finding is a row that breaks a rule.
+type Finding struct {
+	Rule
+	Job    string // "" for a rule that is not about jobs
+	Detail string
+}
+
+// String is the finding in one sentence.
+func (f Finding) String() string { return f.Name + ": " + f.Detail }
+
+// Find calls found with each row that breaks a rule. The parameters are described in invariants.sql.
+func Find(ctx context.Context, tx pgx.Tx, parameters pgx.NamedArgs, found func(Finding)) error {
+	for _, r := range Rules {
+		rows, _ := tx.Query(ctx, r.query, parameters) // ForEachRow returns its error
+		var job, detail *string
+		_, err := pgx.ForEachRow(rows, []any{&job, &detail}, func() error {
+			f := Finding{Rule: r}
+			if job != nil {
+				f.Job = *job
+			}
+			if detail != nil {
+				f.Detail = *detail
+			}
+			found(f)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("checking that never %s: %w", r.Name, err)
+		}
+	}
+	return nil
+}
