@@ -181,7 +181,8 @@ var mayImport = []packageRule{
 // testsMayImport is what test files may import of ours besides: real servers
 // and databases, and the check of answers. An adapter's test needs no other
 // adapter; what takes two of them is tested in cmd/forgerun, end to end.
-var testsMayImport = []string{"internal/stack", "internal/testkit/...", "repo/repotest", "handlers/apitest", "app/apptest"}
+var testsMayImport = []string{"internal/invariants", "internal/stack", "internal/testkit/...", "repo/repotest",
+	"handlers/apitest", "app/apptest"}
 
 // onlyIn says which packages may see a library at all, tests included: no type
 // of it leaves them.

@@ -48,8 +48,8 @@ const (
 	StoredJob     Kind = "stored job"      // table jobs
 	StoredEvent   Kind = "stored event"    // table events
 	StoredReport  Kind = "stored report"   // table reports
-	StoredTry     Kind = "stored try"      // table delivery_attempts
 	StoredDeliver Kind = "stored delivery" // table deliveries
+	Contradiction Kind = "contradiction"   // rows that break an invariant: Note has its key and what is wrong
 	QueuedTask    Kind = "queued task"     // a task in Redis
 )
 
@@ -216,11 +216,12 @@ type Delivery struct {
 	EventID   string    `json:"event_id"`
 	EventName string    `json:"event_name"`
 	Seq       int       `json:"seq"`
-	State     string    `json:"state"`    // PENDING, DELIVERED, FAILED
-	Attempts  int       `json:"attempts"` // as the service counts them
-	Status    int       `json:"status"`   // what was answered; 0: nothing
-	Error     string    `json:"error"`    // code, as the service reports it
-	Tried     time.Time `json:"tried"`
+	State     string    `json:"state"`      // PENDING, DELIVERED, FAILED
+	Attempts  int       `json:"attempts"`   // as the service counts them
+	Status    int       `json:"status"`     // what was answered; 0: nothing
+	Error     string    `json:"error"`      // code, as the service reports it
+	Accepted  int       `json:"accepted"`   // rows: attempts that were answered with 2xx
+	Uncounted int       `json:"uncounted"`  // rows: attempts that failed within the service, which the limit does not count
 	Next      time.Time `json:"next"`       // when a PENDING one is to be tried next
 	Body      string    `json:"body"`       // digest of the bytes
 	JobStatus string    `json:"job_status"` // of the body, as it came

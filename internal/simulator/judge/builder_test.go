@@ -40,6 +40,7 @@ func newWorld() *world {
 		Streams: []Stream{{Tenant: 0, Whole: true}, {Tenant: 1, Whole: true}},
 		Collected: Collected{
 			Asked:   map[Source]bool{Lists: true, Reports: true, Rows: true, Queue: true, Metrics: true},
+			Rules:   []string{fenced},
 			Missing: map[Source]string{},
 		},
 	}
@@ -183,6 +184,9 @@ func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
 	if last := answers[len(answers)-1]; last >= 300 {
 		d.State, d.Status, d.Error = "FAILED", last, "HTTP_5XX"
 	}
+	for _, status := range answers {
+		d.Accepted += count(isSuccess(status))
+	}
 	stored := t.fact(history.StoredDeliver)
 	stored.At, stored.Delivery, stored.Ticket = t.w.end(), &d, 0
 	told, shown := stored, d
@@ -192,14 +196,10 @@ func (t *tale) deliver(e history.Event, hook, url string, answers ...int) {
 	for n, status := range answers {
 		shown.Log = append(shown.Log, client.DeliveryAttempt{Number: n + 1, Status: status, DurationMS: 20})
 		at := t.now.Add(time.Duration(n+1) * 100 * time.Millisecond)
-		tried, got := d, d
-		tried.State, tried.Attempts, tried.Status, tried.Tried = "", n+1, status, at
+		got := d
 		got.State, got.Error, got.Attempts, got.Status, got.Body, got.After = "", "", 0, status, "digest of "+e.ID, 10*time.Millisecond
 		got.JobStatus, got.Emitted, got.Scenario, got.WorkKind = statusOf(e.Name, t.code), e.Emitted, e.Scenario, e.WorkKind
-		f := t.fact(history.StoredTry)
-		f.At, f.Delivery = t.w.end(), &tried
-		t.w.add(f)
-		f = t.fact(history.Received)
+		f := t.fact(history.Received)
 		f.At, f.Delivery = at, &got
 		t.w.add(f)
 	}

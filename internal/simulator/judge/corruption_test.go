@@ -31,7 +31,6 @@ var jobCorruptions = []corruption{
 	}, false},
 	{"the rows have the job, and the API does not list it", accepted, plainJob, func(w *world) { w.drop(w.find(listed, plainJob)) }, true},
 	{"the API lists the job, and the rows do not have it", accepted, plainJob, func(w *world) { w.drop(w.find(storedJob, plainJob)) }, false},
-	{"the rows have the job twice", accepted, plainJob, func(w *world) { w.add(*w.find(storedJob, plainJob)) }, true},
 	{"the job has ticket 1, which was never sent", accepted, plainJob, func(w *world) { w.drop(w.find(submitted, plainJob)) }, true},
 	{`the job has correlation id "other.1", which was never sent`, accepted, plainJob, correlated("other.1"), true},
 	{`the job has correlation id "run1.99", which was never sent`, accepted, plainJob, correlated("run1.99"), true},
@@ -45,10 +44,6 @@ var jobCorruptions = []corruption{
 	{"the job was sent with params of digest", accepted, plainJob, func(w *world) { w.row(plainJob).ParamsDigest = "0123456789abcdef" }, true},
 	{"the job was sent with auto_retry false", accepted, plainJob, func(w *world) { w.row(plainJob).AutoRetry = true }, false},
 	{"the job was sent with batch", accepted, plainJob, func(w *world) { w.sub(plainJob).Batch = "batch-9" }, true},
-	{"there are events or reports of a job that is not there", accepted, unansweredJob, func(w *world) {
-		w.dropAll(kindOf(storedJob, unansweredJob))
-		w.dropAll(kindOf(listed, unansweredJob))
-	}, false},
 
 	{"the job is RUNNING though all should have ended", ended, plainJob, func(w *world) {
 		w.told(plainJob, func(j *history.Job) { j.State, j.Outcome, j.FinishedAt, j.ResultAttempt = running, "", time.Time{}, 0 })
@@ -57,59 +52,27 @@ var jobCorruptions = []corruption{
 		at := w.end().Add(-second)
 		w.row(waitingJob).RunAt = at
 	}, true},
-	{"a worker holds the job", ended, plainJob, func(w *world) { w.row(plainJob).Held = true }, true},
+	{"final: a rule is broken by rows", fenced, plainJob, func(w *world) {
+		f := w.fact(history.Contradiction, plainJob)
+		f.Note = "fence: final: a rule is broken by rows"
+		w.add(f)
+	}, true},
+	{`finished_at (none)`, ended, plainJob, func(w *world) { w.row(plainJob).FinishedAt = time.Time{} }, false},
 	{`the job is SUCCEEDED with outcome "FAILED"`, ended, plainJob, func(w *world) { w.row(plainJob).Outcome = "FAILED" }, false},
-	{"the job is SUCCEEDED with finished_at (none)", ended, plainJob, func(w *world) { w.row(plainJob).FinishedAt = time.Time{} }, false},
-	{"the job is SUCCEEDED without a result", ended, plainJob, func(w *world) { w.row(plainJob).ResultAttempt = 0 }, true},
-	{"the job is FAILED and has a result", ended, othersJob, func(w *world) { w.row(othersJob).ResultAttempt = 1 }, true},
-	{"attempt 1 ended and has no report", ended, retriedJob, func(w *world) { w.drop(w.find(storedReport, retriedJob)) }, false},
-	{"attempt 2 has a report, and did not end", ended, plainJob, func(w *world) { w.again(storedReport, plainJob).Report.Attempt = 2 }, false},
-	{"attempt 1 has two reports", ended, plainJob, func(w *world) { w.again(storedReport, plainJob) }, true},
-	{"its report says CANCELED", ended, plainJob, func(w *world) { w.report(plainJob).Outcome = "CANCELED" }, false},
-	{`its report has failure "RFA_INTERNAL"`, ended, plainJob, func(w *world) { w.report(plainJob).Failure = codeInternal }, false},
-	{"its report ends at 9", ended, plainJob, func(w *world) { w.report(plainJob).EventSeq = 9 }, true},
-	{"attempt 1 has 2 terminal events", ended, plainJob, func(w *world) {
-		e := w.again(storedEvent, plainJob, named("job.succeeded")).Event
-		e.Seq, e.ID = e.Seq+1, "another"
-	}, false},
-	{"attempt 1 ended as CANCELED and another one followed", ended, retriedJob, func(w *world) {
-		w.event(retriedJob, "job.failed").Next = canceled
-	}, false},
 	{"0 events say that the retries are exhausted", ended, exhaustedJob, func(w *world) {
 		w.dropAll(func(f *history.Fact) bool { return f.Job == jobName(exhaustedJob) && named(nameExhausted)(f) })
 	}, false},
-	{"2 open batches", ended, 0, func(w *world) { w.run.Collected.Inconsistencies[0].Count = 2 }, true},
 
 	{"event 2 (job.queued) came 1ms before execution_at", early, deferredJob, func(w *world) {
 		at := w.row(deferredJob).ExecutionAt.Add(time.Millisecond)
 		w.told(deferredJob, func(j *history.Job) { j.ExecutionAt = at })
 		w.sub(deferredJob).ExecutionAt = at
 	}, true},
-	{"the report of attempt 1 says that it started at 03:04:05", early, deferredJob, func(w *world) {
-		w.report(deferredJob).StartedAt = w.start
-	}, false},
 	{"the job started at 03:04:05.000000Z, before execution_at", early, deferredJob, func(w *world) {
 		w.told(deferredJob, func(j *history.Job) { j.StartedAt = w.start })
 	}, false},
 
-	{"the job was claimed 2 times, its fence is 1", fenced, lostJob, func(w *world) { w.row(lostJob).Fence-- }, true},
-	{"1 leases expired, the job counts 0", fenced, lostJob, func(w *world) { w.row(lostJob).LeaseExpiries = 0 }, true},
-	{"the report of attempt 1 has started_at", fenced, plainJob, func(w *world) {
-		w.reports(plainJob, func(r *history.Report) {
-			at := r.StartedAt.Add(-second)
-			r.StartedAt, r.FinishedAt = at, r.FinishedAt.Add(-second)
-		})
-	}, true},
-	{"the report of attempt 1 has finished_at", fenced, plainJob, func(w *world) {
-		w.reports(plainJob, func(r *history.Report) { r.FinishedAt, r.DurationMS = r.FinishedAt.Add(second), r.DurationMS+1000 })
-	}, true},
-	{"the job has started_at 03:04:05.000000Z, its last claim", fenced, plainJob, func(w *world) {
-		w.told(plainJob, func(j *history.Job) { j.StartedAt = w.start })
-	}, true},
-	{"the result is of attempt 1, the job is at attempt 2", fenced, retriedJob, func(w *world) { w.row(retriedJob).ResultAttempt = 1 }, true},
-
 	{"ticket 1 has more than one job", keyed, plainJob, func(w *world) { twin(w, plainJob) }, false},
-	{"2 idempotency keys lead to the job", keyed, plainJob, func(w *world) { w.row(plainJob).Keys = 2 }, true},
 	{"the job's idempotency key is not kept", keyed, plainJob, func(w *world) { w.row(plainJob).Keys = 0 }, true},
 	{"2 tries with one key were each answered as the one that made the job", keyed, repeatedJob, func(w *world) {
 		w.sub(repeatedJob).Tries[1].Replayed = false
@@ -155,12 +118,6 @@ var jobCorruptions = []corruption{
 		task.State, task.Attempt = "pending", 2
 	}, true},
 
-	{"attempt 1 took 1.03s, its report says 1.037s", timed, plainJob, func(w *world) {
-		w.reports(plainJob, func(r *history.Report) { r.DurationMS += 7 })
-	}, true},
-	{"attempt 1 finished before it started", timed, plainJob, func(w *world) {
-		w.reports(plainJob, func(r *history.Report) { r.FinishedAt = w.start })
-	}, false},
 	{"attempt 1 ended as SUCCESS after 1.03s, its work takes 1.975s", timed, plainJob, func(w *world) {
 		scale := 2.0
 		w.run.TimeScale = &scale
@@ -232,40 +189,6 @@ func TestCorruptionsAreCaught(t *testing.T) {
 
 // logCorruptions spoil the log of events, and what streams show of it.
 var logCorruptions = []corruption{
-	{"event 3 (job.running) leaves", logged, plainJob, func(w *world) {
-		a, b := w.event(plainJob, "job.assigned"), w.event(plainJob, "job.running")
-		a.Seq, b.Seq = b.Seq, a.Seq
-	}, false},
-	{"event 3 (job.running) has seq 4", logged, plainJob, func(w *world) {
-		w.drop(w.find(storedEvent, plainJob, named("job.assigned")))
-	}, false},
-	{`goes from "QUEUED" to "CREATED", which is not allowed`, logged, plainJob, func(w *world) {
-		w.event(plainJob, "job.assigned").Next = created
-	}, false},
-	{`goes from "ASSIGNED" to "QUEUED", which has another name`, logged, lostJob, func(w *world) {
-		w.event(lostJob, nameLeaseExpired).Name = "job.queued"
-	}, false},
-	{"is no transition, and goes from", logged, exhaustedJob, func(w *world) {
-		w.event(exhaustedJob, nameExhausted).Next = failed
-	}, false},
-	{"event 3 (job.assigned) is earlier than the one before", logged, plainJob, func(w *world) {
-		e := w.event(plainJob, "job.assigned")
-		e.At = e.At.Add(-time.Minute)
-	}, false},
-	{"event 9 (job.succeeded) is of attempt 1, not of 2", logged, retriedJob, func(w *world) {
-		w.event(retriedJob, "job.succeeded").Attempt = 1
-	}, false},
-	{"has an id that is not its own", logged, plainJob, func(w *world) {
-		w.event(plainJob, "job.assigned").ID = w.event(plainJob, "job.running").ID
-	}, false},
-	{"the job has no events", logged, plainJob, func(w *world) { w.dropAll(kindOf(storedEvent, plainJob)) }, false},
-	{"the job is FAILED, but its log ends in SUCCEEDED", logged, plainJob, func(w *world) {
-		w.told(plainJob, func(j *history.Job) { j.State, j.Outcome, j.ResultAttempt = failed, "FAILED", 0 })
-	}, false},
-	{"the job is at attempt 2, but its log at 1", logged, plainJob, func(w *world) {
-		w.told(plainJob, func(j *history.Job) { j.Attempt = 2 })
-	}, false},
-	{"event_seq is 9 with 5 events", logged, plainJob, func(w *world) { w.row(plainJob).EventSeq = 9 }, true},
 	{`is "simulated 1", which the client did not ask for`, logged, emittingJob, func(w *world) {
 		w.event(emittingJob, nameEmitted).Emitted = "simulated 1"
 	}, false},

@@ -126,16 +126,10 @@ type Collected struct {
 
 	// Webhooks says, by id, when a webhook was disabled, changed or deleted: from
 	// then on it need not get each event.
-	Webhooks        map[string]time.Time
-	Moves           servicetime.Moves // of the service's clock, as the rows have them
-	Inconsistencies []Inconsistency   // what RowRules found
-	Measured        []Measure         // metrics with what the rows say of the same
-}
-
-// Inconsistency counts the rows that a RowRule found.
-type Inconsistency struct {
-	Invariant, What string
-	Count           int64
+	Webhooks map[string]time.Time
+	Moves    servicetime.Moves // of the service's clock, as the rows have them
+	Rules    []string          // invariants of the queries over rows; their findings are facts
+	Measured []Measure         // metrics with what the rows say of the same
 }
 
 // Measure is a metric, of all processes, and the number of rows that it must equal.
@@ -164,7 +158,6 @@ type jobFacts struct {
 	logComplete bool                     // log goes to the end of the job
 	events      map[string]history.Event // of log, by id
 	steps       []history.Event          // the transitions of log: the job is in the state from one to the next
-	ends        map[int]history.Event    // the steps that ended an attempt, by attempt
 
 	reports  map[int]*history.Report // by attempt, of the rows, else of the API
 	attempts []int                   // that have a report, in order
@@ -174,13 +167,12 @@ type jobFacts struct {
 // broke off nothing is used: half of what it says would be misleading.
 var sourceOf = map[history.Kind]Source{
 	history.ListedJob: Lists, history.APIReport: Reports, history.APIDelivery: Reports, history.QueuedTask: Queue,
-	history.StoredJob: Rows, history.StoredEvent: Rows, history.StoredReport: Rows, history.StoredDeliver: Rows, history.StoredTry: Rows,
+	history.StoredJob: Rows, history.StoredEvent: Rows, history.StoredReport: Rows, history.StoredDeliver: Rows, history.Contradiction: Rows,
 }
 
 func newJobFacts(id string, facts []history.Fact, run *RunContext) *jobFacts {
 	j := &jobFacts{
 		id: id, facts: facts, tenant: -1, byKind: map[history.Kind][]*history.Fact{}, reports: map[int]*history.Report{},
-		ends: map[int]history.Event{},
 	}
 	for i := range facts {
 		f := &facts[i]
@@ -197,9 +189,6 @@ func newJobFacts(id string, facts []history.Fact, run *RunContext) *jobFacts {
 		j.events[e.ID] = e
 		if e.Next != "" {
 			j.steps = append(j.steps, e)
-		}
-		if final(e.Next) {
-			j.ends[e.Attempt] = e
 		}
 	}
 	return j

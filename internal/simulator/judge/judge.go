@@ -1,11 +1,8 @@
-// Package judge says whether a run of the simulator saw anything that must never
-// happen: Judge compares all facts of each job with the invariants. Package
-// collect adds what the API, the rows, the queue and the metrics say at the end.
+// Package judge decides whether a run of the simulator saw anything that must never happen. Judge compares all facts about each job:
+// what clients were told, and what package collect read from the API, the rows, the queue and the metrics at the end.
 //
-// It knows the service by its contract alone: states, transitions and the
-// catalogue of work kinds are its own copies, so that a mistake of the service is
-// not taken over. What could not be read is reported as not checked; it never
-// passes silently.
+// It knows the service by its contract alone: states, transitions and the catalogue of work kinds are its own copies, so that it does
+// not repeat a mistake of the service. What could not be read is reported as not checked; it never passes silently.
 package judge
 
 import (
@@ -14,19 +11,20 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Invariant is one thing that must hold after anything.
+// Invariant is something that must always hold.
 type Invariant struct {
 	Key, Title string
-	sources    []Source // that it needs at the end: without one, it is checked in part or not at all
+	sources    []Source // read at the end; without one of them, the invariant is checked in part or not at all
 }
 
-// Keys of the invariants.
+// Keys of the invariants. Queries over rows (package invariants) use them too.
 const (
 	accepted  = "accepted"
 	ended     = "final"
@@ -66,14 +64,13 @@ var Invariants = []Invariant{
 	{scheduled, "Each due time of a schedule has one job, none early, and no other time has one", []Source{Lists, Rows}},
 }
 
-// Reader gives facts as history.Reader does.
+// Reader reads facts, as history.Reader does.
 type Reader interface {
 	Jobs(bucket int) (map[string][]history.Fact, error)
 	Each(bucket int, fn func(history.Fact) error) error
 }
 
-// Judge checks the history against all invariants, bucket by bucket, so that its
-// memory grows by one byte a ticket. Its error is the reader's or the context's.
+// Judge checks the history bucket by bucket: its memory grows by one byte a ticket. It only fails if the reader or the context does.
 func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 	run.latestSeen = run.moves().Latest(moveLag)
 	run.across = &across{tickets: make([]byte, max(run.Tickets, 0)+1), schedules: map[string]*scheduleRuns{}}
@@ -92,7 +89,9 @@ func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 			if err != nil {
 				return fmt.Errorf("bucket %d of the history: %w", bucket, err)
 			}
-			b.checkJobs(jobs)
+			for _, subject := range slices.Sorted(maps.Keys(jobs)) {
+				b.checkSubject(jobs[subject])
+			}
 			return nil
 		})
 	}
@@ -100,13 +99,10 @@ func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 		return nil, err
 	}
 	b.check(&jobFacts{}, (*checker).checkSchedules, (*checker).checkMetrics)
-	if run.complete(Queue) && run.complete(Rows) {
-		b.verdict.Checked[tasked]++ // an empty queue counts as checked
-	}
 	return b.finish(), nil
 }
 
-// check holds facts against rules.
+// check checks facts by rules.
 func (b *verdictBuilder) check(j *jobFacts, rules ...func(*checker)) {
 	c := &checker{jobFacts: j, run: b.run, looked: map[string]int64{}}
 	for _, rule := range rules {
@@ -115,8 +111,7 @@ func (b *verdictBuilder) check(j *jobFacts, rules ...func(*checker)) {
 	b.add(c.violations, c.looked, j.facts)
 }
 
-// checkLoose checks one of the facts without a subject. They are not held in
-// memory: there are as many as the run has refused submissions.
+// checkLoose checks one of the facts without a subject. There are as many as the run has refused submissions, so none is kept.
 func (b *verdictBuilder) checkLoose(f history.Fact) error {
 	b.verdict.Facts++
 	if f.Submission != nil {
@@ -125,68 +120,88 @@ func (b *verdictBuilder) checkLoose(f history.Fact) error {
 	if f.Schedule != nil {
 		b.run.across.schedules[f.Schedule.ID] = &scheduleRuns{Schedule: *f.Schedule, tenant: f.Tenant, jobs: map[int64]int{}}
 	}
-	b.check(&jobFacts{facts: []history.Fact{f}, ticket: f.Ticket}, func(c *checker) {
-		switch {
-		case f.Submission != nil: // ended without a job
+	j := &jobFacts{facts: []history.Fact{f}, ticket: f.Ticket, byKind: map[history.Kind][]*history.Fact{f.Kind: {&f}}}
+	b.check(j, (*checker).checkFindings, func(c *checker) {
+		if f.Submission != nil { // ended without a job
 			c.checkRefusals(f.Submission)
-		case f.Kind == history.Forbidden:
-			c.forbidden(&f)
-		case f.Kind == history.QueuedTask:
-			c.look(tasked)
+		}
+		if f.Kind == history.QueuedTask {
 			c.must(f.Note == "", tasked, "task %s: %s", f.Task.ID, f.Note)
 		}
 	})
 	return nil
 }
 
-// checkJobs checks some jobs, and events of no job.
-func (b *verdictBuilder) checkJobs(jobs map[string][]history.Fact) {
-	for _, subject := range slices.Sorted(maps.Keys(jobs)) {
-		facts := jobs[subject]
-		j := newJobFacts(facts[0].Job, facts, b.run)
-		b.check(j, (*checker).checkOwners, (*checker).checkOutsiders)
-		switch {
-		case j.isJob():
-			b.check(j, rules...)
-		case j.id == "":
-			b.check(j, (*checker).checkClientEvent)
-		}
-		b.mu.Lock()
-		b.verdict.Facts += int64(len(facts))
-		b.verdict.Jobs += int64(count(j.job != nil))
-		b.mu.Unlock()
+// checkSubject checks a job, or an event without a job.
+func (b *verdictBuilder) checkSubject(facts []history.Fact) {
+	j := newJobFacts(facts[0].Job, facts, b.run)
+	b.check(j, (*checker).checkFindings, (*checker).checkOwners, (*checker).checkOutsiders)
+	switch {
+	case len(j.byKind[history.Submitted]) > 0 || j.job != nil || len(j.byKind[history.QueuedTask]) > 0:
+		b.check(j, rules...)
+	case j.id == "":
+		b.check(j, (*checker).checkClientEvent)
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.verdict.Facts += int64(len(facts))
+	b.verdict.Jobs += int64(count(j.job != nil))
 }
 
-// checker checks one job, or what else is looked at together.
+// checker checks one job.
 type checker struct {
 	*jobFacts
 	run *RunContext
 
-	looked     map[string]int64 // how often each invariant was checked
+	looked     map[string]int64 // checks of each invariant
 	violations []Violation
 }
 
 // rules are the checks of a job that is the run's.
 var rules = []func(*checker){
-	(*checker).checkTicket, (*checker).checkExistence, (*checker).checkKey, (*checker).checkLog, (*checker).checkEnd, (*checker).checkReports,
-	(*checker).checkAPIReports, (*checker).checkRetries, (*checker).checkEarly, (*checker).checkFence, (*checker).checkDurations,
-	(*checker).checkCatalogue, (*checker).checkLimit, (*checker).checkAnswers, (*checker).checkLists, (*checker).checkStreams,
-	(*checker).checkDeliveries, (*checker).checkReceived, (*checker).checkDeliveryLogs, (*checker).checkTasks,
+	(*checker).checkTicket, (*checker).checkExistence, (*checker).checkKey, (*checker).checkEnd, (*checker).checkAPIReports,
+	(*checker).checkRetries, (*checker).checkEarly, (*checker).checkDurations, (*checker).checkCatalogue, (*checker).checkLimit,
+	(*checker).checkTries, (*checker).checkPolls, (*checker).checkActions, (*checker).checkOrder, (*checker).checkLists,
+	(*checker).checkStreams, (*checker).checkDeliveries, (*checker).checkReceived, (*checker).checkDeliveryLogs, (*checker).checkTasks,
 }
 
-// isJob reports whether the facts are about a job: a batch's may be kept under its id.
-func (j *jobFacts) isJob() bool {
-	return len(j.byKind[history.Submitted]) > 0 || j.job != nil || len(j.log) > 0 || len(j.byKind[history.StoredReport]) > 0 ||
-		len(j.byKind[history.QueuedTask]) > 0
-}
-
-// look counts that an invariant was checked.
-func (c *checker) look(invariant string) { c.looked[invariant]++ }
-
-// must notes a violation unless ok. The text begins with what is wrong.
+// must counts a check, and adds a violation unless ok. The text begins with what is wrong.
 func (c *checker) must(ok bool, invariant, format string, args ...any) {
+	c.looked[invariant]++
 	if !ok {
 		c.violations = append(c.violations, Violation{Invariant: invariant, Job: c.id, Ticket: c.ticket, What: fmt.Sprintf(format, args...)})
 	}
+}
+
+// checkFindings reports what the simulator itself found: rows that break an invariant, and what no client may see.
+func (c *checker) checkFindings() {
+	for _, f := range c.byKind[history.Contradiction] {
+		invariant, what, _ := strings.Cut(f.Note, ": ")
+		c.must(false, invariant, "%s", what)
+	}
+	for _, f := range c.byKind[history.Forbidden] {
+		c.must(false, foreign, "tenant %d saw what no client may: %s", f.Tenant, f.Note)
+	}
+}
+
+// checkMetrics compares metrics with rows, and counts the checks that found nothing to look at.
+func (c *checker) checkMetrics() {
+	for _, m := range c.run.Collected.Measured {
+		if !m.Counter || c.run.Counters {
+			c.must(m.Metric == m.Rows, measured, "%s is %v, the rows say %v", m.Name, m.Metric, m.Rows)
+		}
+	}
+	if c.run.complete(Rows) {
+		for _, invariant := range c.run.Collected.Rules {
+			c.looked[invariant]++
+		}
+		c.looked[tasked] += int64(count(c.run.complete(Queue)))
+	}
+}
+
+func count(ok bool) int {
+	if ok {
+		return 1
+	}
+	return 0
 }

@@ -190,17 +190,17 @@ func (w *world) theSchedule() *history.Schedule {
 
 // scheduleCorruptions spoil the schedule of the sound world.
 var scheduleCorruptions = []corruption{
-	{"0 jobs stand for 03:04:23.000000Z of schedule schedule-1, not one", scheduled, 0, func(w *world) {
+	{"0 jobs are for 03:04:23.000000Z of schedule schedule-1, not one", scheduled, 0, func(w *world) {
 		s := w.theSchedule()
 		s.EndAt = s.EndAt.Add(s.Interval)
 	}, true},
-	{"2 jobs stand for 03:04:22.000000Z of schedule schedule-1, not one", scheduled, 0, func(w *world) {
+	{"2 jobs are for 03:04:22.000000Z of schedule schedule-1, not one", scheduled, 0, func(w *world) {
 		w.runOf("schedule-1", failingJob, w.theSchedule().EndAt)
 	}, true},
-	{"the job stands for 03:04:21.999000Z, which is no due time of its schedule", scheduled, failingJob, func(w *world) {
+	{"the job is for 03:04:21.999000Z, which is no due time of its schedule", scheduled, failingJob, func(w *world) {
 		w.runOf("schedule-1", failingJob, w.theSchedule().EndAt.Add(-time.Millisecond))
 	}, true},
-	{"the job stands for 03:04:23.000000Z, which is no due time of its schedule", scheduled, failingJob, func(w *world) {
+	{"the job is for 03:04:23.000000Z, which is no due time of its schedule", scheduled, failingJob, func(w *world) {
 		w.runOf("schedule-1", failingJob, w.theSchedule().EndAt.Add(w.theSchedule().Interval))
 	}, false},
 	{"was created before, at 03:04:22.000000Z", scheduled, emittingJob, func(w *world) {

@@ -26,11 +26,9 @@ const longestRequest = 30 * time.Second
 
 func (o *observation) asked() time.Time { return cmp.Or(o.sent, o.at.Add(-longestRequest)) }
 
-// checkAnswers: each answer shows a state that the job had between request and
-// answer, and none that is older than an answer from before its request.
-func (c *checker) checkAnswers() {
-	c.checkTries()
-	c.checkActions()
+// checkOrder: each answer shows a state that the job had between request and answer, and none that is older than an answer from
+// before its request.
+func (c *checker) checkOrder() {
 	if !c.logComplete || len(c.steps) == 0 {
 		return
 	}
@@ -38,9 +36,9 @@ func (c *checker) checkAnswers() {
 	slices.SortStableFunc(all, func(a, b *observation) int { return a.at.Compare(b.at) })
 	var matched []*observation
 	for _, o := range all {
-		c.look(answered)
-		if !c.match(o) {
-			c.must(false, answered, "%s shows %s (attempt %d), which the job was not at that time", o.what, o.state, o.attempt)
+		seen := c.match(o)
+		c.must(seen, answered, "%s shows %s (attempt %d), which the job was not at that time", o.what, o.state, o.attempt)
+		if !seen {
 			continue
 		}
 		for _, before := range matched {
@@ -123,7 +121,6 @@ func isRefusal(status int) bool {
 
 // checkRefusals: valid requests are refused only for now, invalid ones always.
 func (c *checker) checkRefusals(s *history.Submission) {
-	c.look(answered)
 	for _, t := range s.Tries {
 		c.checkReceipt(s, t)
 		switch {
@@ -143,43 +140,38 @@ func (c *checker) valid(s *history.Submission, t history.Answer) bool {
 	return s.WorkKind != payloadInvalid && ahead(t.Sent) && ahead(t.Answered)
 }
 
-// checkTries: all tries of a ticket, and all polls, show one job, made at one time.
+// checkTries: all tries of a ticket show one job, made at one time.
 func (c *checker) checkTries() {
-	var madeAt time.Time
-	if c.job != nil {
-		madeAt = c.job.CreatedAt
-	}
-	same := func(what string, at time.Time) {
-		c.must(at.IsZero() || madeAt.IsZero() || at.Equal(madeAt), answered,
-			"%s shows created_at %s, the job has %s", what, clock(at), clock(madeAt))
-	}
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission == nil {
 			continue
 		}
 		c.checkRefusals(f.Submission)
 		for _, t := range f.Submission.Tries {
-			if !t.Accepted() {
-				continue
+			if t.Accepted() {
+				c.must(t.Job == c.id, answered, "a repetition of the request was answered with job %s", t.Job)
+				c.must(t.Job != c.id || c.madeAt(t.CreatedAt), answered, "a try shows created_at %s", clock(t.CreatedAt))
 			}
-			c.must(t.Job == c.id, answered, "a repetition of the request was answered with job %s", t.Job)
-			if madeAt = cmp.Or(madeAt, t.CreatedAt); t.Job == c.id {
-				same("a try", t.CreatedAt)
-			}
-		}
-	}
-	for _, f := range c.byKind[history.Looked] {
-		if j := f.Shown; j != nil && f.Tenant == c.tenant {
-			c.must(j.State != "", answered, "the owner's poll was refused: %s", f.Note)
-			same("a poll", j.CreatedAt)
-			c.must(j.Outcome == outcomes[j.State], answered, "a poll shows %s with outcome %q", j.State, j.Outcome)
-			c.checkPoll(j)
 		}
 	}
 }
 
-// checkActions: a cancel that is answered leaves the job ended, a retry that is
-// refused found one that has no attempt to come, and no job is canceled unasked.
+// madeAt reports whether an answer shows the job's created_at, or none.
+func (c *checker) madeAt(at time.Time) bool {
+	made := time.Time{}
+	for _, f := range c.byKind[history.Submitted] {
+		for _, t := range deref(f.Submission).Tries {
+			made = cmp.Or(made, t.CreatedAt)
+		}
+	}
+	if c.job != nil {
+		made = c.job.CreatedAt
+	}
+	return at.IsZero() || made.IsZero() || at.Equal(made)
+}
+
+// checkActions: a cancel that is answered leaves the job ended, a retry that is refused found one that has no attempt to come, and no
+// job is canceled unasked.
 func (c *checker) checkActions() {
 	j, asked := c.job, false
 	for _, f := range c.byKind[history.Acted] {
@@ -187,23 +179,20 @@ func (c *checker) checkActions() {
 		if a == nil || f.Tenant != c.tenant {
 			continue
 		}
-		c.look(answered)
-		c.must(a.Job == "" || a.Job == c.id, answered, "the answer to %s is about job %s", a.Verb, a.Job)
 		refused, done := isRefusal(a.Status), a.Status == http.StatusOK
+		c.must(a.Job == "" || a.Job == c.id, answered, "the answer to %s is about job %s", a.Verb, a.Job)
 		c.must(!done || a.Error == "", answered, "the answer to %s cannot be read: %s", a.Verb, a.Error)
 		c.must(!done || a.Error != "" || !a.UpdatedAt.IsZero(), answered, "the answer to %s has no updated_at", a.Verb)
-		if a.Verb == "cancel" {
-			asked = true
-			c.must(!refused, answered, "the cancel was refused with %d %s", a.Status, a.Code)
-			c.must(!done || final(a.State), answered, "the job is %s after its cancel was answered", a.State)
-			if j != nil && done && a.State == canceled {
-				c.must(j.State == canceled, answered, "the cancel was answered with CANCELED, and the job is %s", j.State)
-			}
+		if a.Verb != "cancel" {
+			c.must(!refused || a.Status == http.StatusConflict && c.mayRefuseRetry(f), answered,
+				"the %s was refused with %d %s, though the job could be retried", a.Verb, a.Status, a.Code)
 			continue
 		}
-		c.must(!refused || a.Status == http.StatusConflict, answered, "the %s was refused with %d %s", a.Verb, a.Status, a.Code)
-		c.must(a.Status != http.StatusConflict || c.mayRefuseRetry(f), answered,
-			"the retry was refused with %s, though the job could be retried", a.Code)
+		asked = true
+		c.must(!refused, answered, "the cancel was refused with %d %s", a.Status, a.Code)
+		c.must(!done || final(a.State), answered, "the job is %s after its cancel was answered", a.State)
+		c.must(!done || a.State != canceled || j == nil || j.State == canceled, answered,
+			"the cancel was answered with CANCELED, and the job is %s", deref(j).State)
 	}
 	c.must(j == nil || j.State != canceled || asked || c.submission == nil, answered, "the job is CANCELED, and no cancel was sent")
 }
@@ -228,12 +217,8 @@ func (c *checker) mayRefuseRetry(f *history.Fact) bool {
 // checkLists: the list has the job once, and as the rows have it.
 func (c *checker) checkLists() {
 	listed := c.byKind[history.ListedJob]
-	if len(listed) == 0 {
-		return
-	}
-	c.look(answered)
-	c.must(len(listed) == 1, answered, "the list of jobs has the job %d times", len(listed))
 	for _, f := range listed {
+		c.must(len(listed) == 1, answered, "the list of jobs has the job %d times", len(listed))
 		a, b := f.Shown, c.row
 		if b == nil || a == nil || a.State != b.State || a.Attempt != b.Attempt {
 			continue // it moved meanwhile; checkAnswers checks whether it ever was so

@@ -64,7 +64,6 @@ func (c *checker) checkCatalogue() {
 		c.must(c.kind == "", expected, "a job has work kind %s, of which there is none", c.kind)
 		return
 	}
-	c.look(expected)
 	if c.row != nil {
 		c.checkDefinition(kind, c.row)
 	}
@@ -103,7 +102,6 @@ func (c *checker) checkLimit() {
 	if c.job == nil || c.job.MaxAttempts == 0 {
 		return
 	}
-	c.look(expected)
 	limit, allowed := c.job.MaxAttempts, c.run.MaxAttempts
 	c.must(allowed == 0 || limit == allowed, expected, "the job has max_attempts %d, the service allows %d", limit, allowed)
 	highest := c.job.Attempt

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"time"
@@ -10,39 +11,26 @@ import (
 
 // Codes of errors of deliveries that are no answer of a receiver.
 const (
-	sendInternal = "INTERNAL" // on the service's side
 	sendDisabled = "WEBHOOK_DISABLED"
 	sendDeleted  = "WEBHOOK_DELETED"
 )
 
-// checkDeliveries: each event has one delivery to each of its subscribers; one that
-// is DELIVERED was answered with 2xx, and none is forgotten.
+// checkDeliveries: each event has one delivery to each of its subscribers, one that is DELIVERED was answered with 2xx, and none is
+// forgotten.
 func (c *checker) checkDeliveries() {
 	facts, ok := c.knownDeliveries()
 	if !ok || c.run.complete(Rows) && c.row == nil {
 		return
-	}
-	callback := ""
-	if c.submission != nil {
-		callback = c.submission.Callback
-	}
-	subscriber := slices.ContainsFunc(c.run.Webhooks, func(w history.Webhook) bool { return w.Tenant == c.tenant })
-	if len(facts) > 0 || callback != "" || subscriber {
-		c.look(delivered)
 	}
 	c.checkShownDeliveries()
 	type pair struct{ event, target string }
 	made := map[pair]int{}
 	for _, f := range facts {
 		d := f.Delivery
-		e, known := c.events[d.EventID]
-		c.must(known || !c.logComplete, delivered, "delivery %s is of event %s, which the job does not have", d.ID, d.EventID)
-		c.must(!known || e.Name == d.EventName && e.Seq == d.Seq, delivered,
-			"delivery %s shows event %d (%s) as %d (%s)", d.ID, e.Seq, e.Name, d.Seq, d.EventName)
-		to := pair{d.EventID, d.Webhook}
-		if d.Webhook == "" {
-			to.target = d.URL
-		}
+		e := c.events[d.EventID]
+		c.must(!c.logComplete || e.Name == d.EventName && e.Seq == d.Seq, delivered,
+			"delivery %s is of event %d (%s), which the job does not have", d.ID, d.Seq, d.EventName)
+		to := pair{d.EventID, cmp.Or(d.Webhook, d.URL)}
 		made[to]++
 		c.must(made[to] < 2, delivered, "event %d (%s) has two deliveries to %s", d.Seq, d.EventName, to.target)
 		c.checkDelivery(f)
@@ -50,6 +38,7 @@ func (c *checker) checkDeliveries() {
 	if !c.logComplete {
 		return
 	}
+	callback := deref(c.submission).Callback
 	for _, e := range c.log {
 		for _, w := range c.run.Webhooks {
 			changed, ok := c.run.Collected.Webhooks[w.ID]
@@ -91,43 +80,26 @@ func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	return c.byKind[history.APIDelivery], len(c.byKind[history.APIReport]) > 0 // both are read together
 }
 
-// attempts counts the attempts of a delivery.
-type attempts struct {
-	recorded, recorded2xx int // as stored
-	internal              int // of recorded, those that count against no limit
-	received2xx, gone     int // what the receiver answered: 2xx, 410
-}
-
-// checkDelivery: its state, as it was at the end, agrees with what was sent and answered.
+// checkDelivery: its state, as it was at the end, agrees with what the receiver answered.
 func (c *checker) checkDelivery(f *history.Fact) {
-	d, stored := f.Delivery, f.Kind == history.StoredDeliver
+	d := f.Delivery
 	must := func(ok bool, format string, args ...any) {
 		c.must(ok, delivered, "delivery %s "+format, append([]any{d.ID}, args...)...)
 	}
-	var a attempts
-	for _, try := range slices.Concat(c.byKind[history.StoredTry], c.byKind[history.Received]) {
-		kind, try := try.Kind, try.Delivery
-		ok := count(try.Status >= 200 && try.Status < 300)
-		switch {
-		case try.ID != d.ID:
-		case kind == history.StoredTry:
-			a.recorded++
-			a.recorded2xx += ok
-			a.internal += count(try.Error == sendInternal)
-		default:
-			a.received2xx += ok
-			a.gone += count(try.Status == http.StatusGone)
+	accepted, gone := 0, false
+	for _, got := range c.byKind[history.Received] {
+		if got.Delivery.ID == d.ID {
+			accepted += count(isSuccess(got.Delivery.Status))
+			gone = gone || got.Delivery.Status == http.StatusGone
 		}
 	}
-	must(!stored || a.recorded == d.Attempts, "counts %d attempts, %d are recorded", d.Attempts, a.recorded)
-	must(a.received2xx >= a.recorded2xx, "has %d answers with 2xx on record, the receiver gave %d", a.recorded2xx, a.received2xx)
+	must(accepted >= d.Accepted, "has %d answers with 2xx on record, the receiver gave %d", d.Accepted, accepted)
 	switch d.State {
 	case "DELIVERED":
-		must(a.received2xx > 0, "is DELIVERED, but its receiver never answered with 2xx")
-		must(!stored || a.recorded2xx > 0, "is DELIVERED without an attempt that was answered with 2xx")
+		must(accepted > 0, "is DELIVERED, but its receiver never answered with 2xx")
 	case "FAILED":
-		must(a.recorded2xx == 0, "is FAILED, and %d of its attempts were answered with 2xx", a.recorded2xx)
-		must(c.mayHaveFailed(f, a), "is FAILED (%s, last status %d) after %d attempts of %d (0: unknown)",
+		must(d.Accepted == 0, "is FAILED, and %d of its attempts were answered with 2xx", d.Accepted)
+		must(c.mayHaveFailed(f, gone), "is FAILED (%s, last status %d) after %d attempts of %d (0: unknown)",
 			d.Error, d.Status, d.Attempts, c.run.DeliveryTries)
 	case "PENDING":
 		must(d.Next.After(c.run.serviceTime(c.run.asOf(f).Add(-c.run.DeliveryOverdue))),
@@ -137,28 +109,23 @@ func (c *checker) checkDelivery(f *history.Fact) {
 	}
 }
 
+func isSuccess(status int) bool { return status >= 200 && status < 300 }
+
 // mayHaveFailed: all attempts were made, or the receiver is gone, or its webhook is.
-func (c *checker) mayHaveFailed(f *history.Fact, a attempts) bool {
+func (c *checker) mayHaveFailed(f *history.Fact, gone bool) bool {
 	d, tries := f.Delivery, c.run.DeliveryTries
 	switch {
 	case d.Status == http.StatusGone:
-		return a.gone > 0
+		return gone
 	case d.Error == sendDisabled || d.Error == sendDeleted:
 		_, changed := c.run.Collected.Webhooks[d.Webhook]
 		return d.Webhook != "" && (changed || c.run.webhook(f) == nil || !c.run.complete(Rows))
 	case tries == 0:
 		return d.Attempts >= 2
 	case f.Kind == history.StoredDeliver:
-		return d.Attempts-a.internal == tries
+		return d.Attempts-d.Uncounted == tries
 	}
 	return d.Attempts >= tries
-}
-
-func count(ok bool) int {
-	if ok {
-		return 1
-	}
-	return 0
 }
 
 // checkReceived: what came is of an event that the job has and that has happened, with what is to be said of it.
@@ -219,7 +186,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 	}
 	must(len(seen) >= d.Attempts-lost && (len(seen) <= d.Attempts || !settled),
 		"the service counts %d tries, the receiver saw %d", d.Attempts, len(seen))
-	accepted := slices.IndexFunc(seen, func(s *history.Delivery) bool { return s.Status >= 200 && s.Status < 300 })
+	accepted := slices.IndexFunc(seen, func(s *history.Delivery) bool { return isSuccess(s.Status) })
 	must(accepted < 0 || accepted == len(seen)-1, "it was sent again after the receiver had accepted it")
 	if accepted >= 0 && !d.SettledAt.IsZero() && len(c.run.moves()) == 0 { // by a clock that stood still it took no time
 		took := d.SettledAt.Sub(d.CreatedAt)
@@ -243,7 +210,6 @@ func (c *checker) checkClientEvent() {
 	made := map[string]bool{} // webhooks
 	for _, f := range c.byKind[history.StoredDeliver] {
 		d := f.Delivery
-		c.look(delivered)
 		c.must(!made[d.Webhook], delivered, "event %s (%s) has two deliveries to webhook %s", d.EventID, d.EventName, d.Webhook)
 		made[d.Webhook] = true
 		c.checkDelivery(f)
@@ -265,12 +231,9 @@ func (c *checker) checkMessages(deliveries []*history.Fact, known bool) {
 	}
 	for _, f := range c.byKind[history.Received] {
 		d := f.Delivery
-		c.look(received)
-		if before := first[d.ID]; before == nil {
-			first[d.ID] = d
-		} else {
-			c.must(d.Body == before.Body && d.EventID == before.EventID, received, "delivery %s came again with other bytes", d.ID)
-		}
+		before := cmp.Or(first[d.ID], d)
+		first[d.ID] = before
+		c.must(d.Body == before.Body && d.EventID == before.EventID, received, "delivery %s came again with other bytes", d.ID)
 		c.must(made[d.ID] || !known, received, "delivery %s came, and there is none of that id", d.ID)
 	}
 }

@@ -25,20 +25,27 @@ func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 	}
 }
 
-// checkPoll: a poll shows the job that was asked for, as its kind defines it, with
-// the document that belongs to its state.
-func (c *checker) checkPoll(shown *history.Job) {
-	if shown.State == "" {
-		return
+// checkPolls: a poll shows the owner the job as it was asked for and as its kind defines it, with the document of its state.
+func (c *checker) checkPolls() {
+	for _, f := range c.byKind[history.Looked] {
+		if f.Shown != nil && f.Tenant == c.tenant {
+			c.must(f.Shown.State != "", answered, "the owner's poll was refused: %s", f.Note)
+			if f.Shown.State != "" {
+				c.checkPoll(f.Shown)
+			}
+		}
 	}
-	c.look(answered)
+}
+
+func (c *checker) checkPoll(shown *history.Job) {
 	if s := c.submission; s != nil {
 		same := shown.Type == s.Type && (s.WorkKind == "" || shown.WorkKind == s.WorkKind) && sameTime(shown.ExecutionAt, s.ExecutionAt)
 		c.must(same, answered, "a poll shows %s of kind %s with execution_at %s, asked for was %s of kind %s with %s",
 			shown.Type, shown.WorkKind, clock(shown.ExecutionAt), s.Type, s.WorkKind, clock(s.ExecutionAt))
 	}
-	ordered := !shown.CreatedAt.IsZero() && !shown.UpdatedAt.Before(shown.CreatedAt)
-	c.must(ordered, answered, "a poll shows created_at and updated_at not at all or in the wrong order")
+	c.must(shown.Outcome == outcomes[shown.State], answered, "a poll shows %s with outcome %q", shown.State, shown.Outcome)
+	c.must(c.madeAt(shown.CreatedAt) && !shown.CreatedAt.IsZero() && !shown.UpdatedAt.Before(shown.CreatedAt), answered,
+		"a poll shows created_at %s and updated_at %s", clock(shown.CreatedAt), clock(shown.UpdatedAt))
 	c.must(inUTC(shown.CreatedAt) && inUTC(shown.UpdatedAt), answered, "a poll shows a time that is not in UTC")
 	c.must(shown.Attempt <= shown.MaxAttempts, answered, "a poll shows max_attempts %d at attempt %d", shown.MaxAttempts, shown.Attempt)
 	c.checkFailureDocument(shown)
@@ -99,57 +106,56 @@ const (
 	resultGone = "410 RFA_RESULT_GONE"
 )
 
-// checkAPIReports: the API shows each report as it is stored, of this job and with
-// the result.
+// checkAPIReports: the API shows each report as it is stored, of this job and with the result.
 func (c *checker) checkAPIReports() {
 	for _, f := range c.byKind[history.APIReport] {
-		c.look(answered)
 		r := f.Report
+		c.must(r != nil, answered, "the API shows no report: %s", f.Note)
 		if r == nil {
-			c.must(false, answered, "the API shows no report: %s", f.Note)
 			continue
 		}
 		expired := r.ResultError == resultGone && c.run.latest(c.run.asOf(c.source)).Sub(r.FinishedAt) >= resultKept
 		c.must(r.ResultError == "" || expired, answered, "the API does not give the result: %s", r.ResultError)
 		c.must(r.Job == c.id, answered, "the report of attempt %d is of job %q", r.Attempt, r.Job)
-		c.must(!r.FinishedAt.IsZero(), answered, "the report of attempt %d lacks finished_at", r.Attempt)
-		c.must(len(r.Events) > 0, answered, "the report of attempt %d has no events", r.Attempt)
 		s := c.reports[r.Attempt]
-		c.must(c.row == nil || s != nil && r.Outcome == s.Outcome && sameTime(r.StartedAt, s.StartedAt) &&
-			r.FinishedAt.Equal(s.FinishedAt) && r.DurationMS == s.DurationMS && r.Failure == s.Failure, answered,
+		c.must(c.row == nil || s != nil && r.Outcome == s.Outcome && sameTime(r.StartedAt, s.StartedAt) && r.FinishedAt.Equal(s.FinishedAt) &&
+			r.DurationMS == s.DurationMS && r.Failure == s.Failure && len(r.Events) == s.EventSeq, answered,
 			"the API shows another report of attempt %d than is stored", r.Attempt)
 		c.checkAPIEvents(r)
 	}
 }
 
-// checkAPIEvents: a report's events are the beginning of the job's log, and say
-// what the catalogue says of the kind; started_at is the start of the attempt, which
-// checkFence looks at where there are rows.
+// checkAPIEvents: a report's events are the log from its beginning to the end of the attempt.
 func (c *checker) checkAPIEvents(r *history.Report) {
-	var start time.Time
-	agree := c.logComplete
+	var was history.Event // and Next is the job's state
+	var start, end time.Time
+	attempt := 1
 	for i, e := range r.Events {
+		must := func(ok bool, invariant, format string, args ...any) {
+			c.must(ok, invariant, "event %d (%s) of the report of attempt %d "+format, append([]any{i + 1, e.Name, r.Attempt}, args...)...)
+		}
+		attempt += count(e.Name == nameRetried)
+		must(e.Seq == i+1 && e.Attempt == attempt && !e.At.Before(was.At), logged, "is out of order: seq %d of attempt %d", e.Seq, e.Attempt)
+		must(e.Job == c.id, answered, "is of job %q", e.Job)
+		must(!c.logComplete || i < len(c.log) && sameEvent(e, c.log[i]), answered, "is not in the log there")
+		if was.At = e.At; e.Name == nameEmitted {
+			continue
+		}
+		wrong := c.wrongScenario(e.Scenario)
+		must(wrong == "", expected, "has %s", wrong)
+		if e.Name == nameExhausted {
+			continue
+		}
+		must(e.Prev == was.Next && e.Name == eventName(e.Prev, e.Next), logged, "leads from %q to %q, and the job was %q",
+			e.Prev, e.Next, was.Next)
+		was.Next, end = e.Next, e.At
 		if e.Next == running && e.Attempt == r.Attempt {
 			start = e.At
 		}
-		c.must(e.Job == c.id, answered, "event %d (%s) is of job %q", i+1, e.Name, e.Job)
-		if e.Name != nameEmitted {
-			wrong := c.wrongScenario(e.Scenario)
-			c.must(wrong == "", expected, "event %d (%s) has %s", i+1, e.Name, wrong)
-		}
-		if agree && (i >= len(c.log) || !sameEvent(e, c.log[i])) {
-			agree = false
-			c.must(false, answered, "the report of attempt %d shows %s with seq %d as event %d, which the log does not have there",
-				r.Attempt, e.Name, e.Seq, i+1)
-		}
 	}
-	c.must(r.StartedAt.Equal(start) || c.row != nil, answered,
-		"the report of attempt %d has started_at %s, its events have the start %s", r.Attempt, clock(r.StartedAt), clock(start))
-	if end, ok := c.ends[r.Attempt]; c.logComplete {
-		c.look(answered)
-		c.must(!ok || len(r.Events) >= end.Seq, answered, "the report of attempt %d has %d events, the attempt ended with event %d",
-			r.Attempt, len(r.Events), end.Seq)
-	}
+	c.must(attempt == r.Attempt && outcomes[was.Next] == r.Outcome && r.StartedAt.Equal(start) && r.FinishedAt.Equal(end), ended,
+		"the report of attempt %d is of %s from %s to %s, its events end with %s of attempt %d from %s to %s", r.Attempt, r.Outcome,
+		clock(r.StartedAt), clock(r.FinishedAt), was.Next, attempt, clock(start), clock(end))
 }
 
 // sameEvent compares what both the API and the rows say of an event.

@@ -19,7 +19,6 @@ func (c *checker) checkStreams() {
 			}
 		}
 		if s.Whole || len(events) > 0 {
-			c.look(streamed)
 			c.checkStream(s, events)
 		}
 	}

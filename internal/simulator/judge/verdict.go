@@ -213,8 +213,6 @@ func when(f *history.Fact) time.Time {
 		return f.Event.At
 	case f.Kind == history.StoredReport && f.Report != nil:
 		return f.Report.FinishedAt
-	case f.Kind == history.StoredTry && f.Delivery != nil:
-		return f.Delivery.Tried
 	case f.Submission != nil && len(f.Submission.Tries) > 0:
 		return f.Submission.Tries[0].Sent
 	case f.Action != nil:

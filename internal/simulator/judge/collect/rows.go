@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/forgerun/forgerun/internal/invariants"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/internal/simulator/servicetime"
@@ -51,12 +52,11 @@ SELECT r.job_id AS of_job, j.client_id AS of_client, r.attempt, r.outcome, r.sta
 FROM reports r JOIN jobs j USING (job_id) WHERE ` + ofRun},
 	{"deliveries", history.StoredDeliver, "delivery", `
 SELECT d.job_id AS of_job, d.client_id AS of_client, d.delivery_id AS id, d.webhook_id AS webhook, d.url, d.event_id, d.event_name, d.seq,
-  d.state, d.attempts, d.last_status AS status, d.last_error AS error, d.next_attempt_at AS next
-FROM deliveries d LEFT JOIN jobs j USING (job_id) WHERE d.client_id = ANY (@clients::uuid[]) OR ` + ofRun},
-	{"delivery_attempts", history.StoredTry, "delivery", `
-SELECT d.job_id AS of_job, d.client_id AS of_client, d.delivery_id AS id, d.webhook_id AS webhook, d.event_id, d.event_name, d.seq,
-  a.number AS attempts, a.status, a.error, a.started_at AS tried
-FROM delivery_attempts a JOIN deliveries d USING (delivery_id) LEFT JOIN jobs j USING (job_id)
+  d.state, d.attempts, d.last_status AS status, d.last_error AS error, d.next_attempt_at AS next, a.accepted, a.uncounted
+FROM deliveries d LEFT JOIN jobs j USING (job_id) LEFT JOIN (
+    SELECT delivery_id, count(*) FILTER (WHERE status BETWEEN 200 AND 299) AS accepted,
+      count(*) FILTER (WHERE error = 'INTERNAL') AS uncounted
+    FROM delivery_attempts GROUP BY delivery_id) a USING (delivery_id)
 WHERE d.client_id = ANY (@clients::uuid[]) OR ` + ofRun},
 }
 
@@ -89,7 +89,7 @@ func (c *collector) rows(ctx context.Context) error {
 			if _, err := pgx.ForEachRow(rows, []any{&id, &since}, note); err != nil {
 				return fmt.Errorf("table webhooks: %w", err)
 			}
-			return c.countInconsistencies(ctx, tx)
+			return c.contradictions(ctx, tx)
 		})
 	})
 }
@@ -132,19 +132,16 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, kind history.Kind,
 	return rows.Err()
 }
 
-// countInconsistencies counts the rows that must not be there.
-func (c *collector) countInconsistencies(ctx context.Context, tx pgx.Tx) error {
+// contradictions adds a fact for each row that breaks an invariant.
+func (c *collector) contradictions(ctx context.Context, tx pgx.Tx) error {
+	for _, rule := range invariants.Rules {
+		c.found.Rules = append(c.found.Rules, rule.Invariant)
+	}
 	moves := c.found.Moves
-	times := pgx.NamedArgs{
-		"minute_ago": moves.At(c.asOf.Add(-time.Minute)),
-		"minute":     moves.Most(time.Minute / 2), "ten_minutes": moves.Most(5 * time.Minute),
-	}
-	for _, rule := range judge.RowRules {
-		found := judge.Inconsistency{Invariant: rule.Invariant, What: rule.What}
-		if err := tx.QueryRow(ctx, rule.SQL, times).Scan(&found.Count); err != nil {
-			return fmt.Errorf("counting %s: %w", rule.What, err)
-		}
-		c.found.Inconsistencies = append(c.found.Inconsistencies, found)
-	}
-	return nil
+	return invariants.Find(ctx, tx, pgx.NamedArgs{
+		"now": moves.At(c.asOf), "settled": moves.At(c.asOf.Add(-time.Minute)), "recent": 5 * time.Second,
+		"skew": moves.Most(time.Minute / 2), "follow": moves.Most(5 * time.Minute),
+	}, func(f invariants.Finding) {
+		c.add(history.Fact{Kind: history.Contradiction, Job: f.Job, Note: f.Invariant + ": " + f.String()})
+	})
 }
