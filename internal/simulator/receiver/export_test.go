@@ -1,9 +1,8 @@
 package receiver
 
-// Held is how many messages have been counted and are not forgotten: a test can
-// wait for their arrival.
+// Held is the number of messages that have come: a test can wait for them.
 func (r *Receiver) Held() int {
-	r.tries.mu.Lock()
-	defer r.tries.mu.Unlock()
-	return len(r.tries.latest)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.tries)
 }

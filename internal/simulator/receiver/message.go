@@ -2,9 +2,11 @@ package receiver
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// message is one try, as it was received.
+// message is one try to deliver, as it was received.
 type message struct {
 	at     time.Time
 	to     address
@@ -31,10 +33,39 @@ type message struct {
 	data    client.Outcome // of the job or the batch
 }
 
-func (m *message) id() string { return m.header.Get("Webhook-Id") }
+// verify reads the message and returns why it must not be accepted, "" if it may be. An error means that nobody knows without the
+// published keys.
+func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, err error) {
+	id, secret := r.registered(ctx, m.to)
+	m.webhook = id
+	if err := m.read(); err != nil { // the history has what it claims to be
+		return fmt.Sprintf("a message that cannot be read: %s", clip(err.Error())), nil
+	}
+	check := func(v client.Verifier) error {
+		_, err := v.Verify(&http.Request{Method: m.method, Header: m.header, Body: io.NopCloser(bytes.NewReader(m.body))})
+		return err
+	}
+	if id != "" {
+		if err := check(client.Verifier{Secret: secret}); err != nil {
+			return fmt.Sprintf("a message that the webhook's secret has not signed: %s", clip(err.Error())), nil
+		}
+	}
+	if r.options.Keys != nil {
+		switch err := check(client.Verifier{Keys: r.options.Keys, URL: m.url}); {
+		case errors.Is(err, client.ErrSignature):
+			return fmt.Sprintf("a message that no published key has signed: %s", clip(err.Error())), nil
+		case err != nil:
+			return "", fmt.Errorf("not verified: %w", err)
+		}
+	}
+	// The judge checks whose job it is. Here, body and subject must agree.
+	if id := m.subjectID("jobs/") + m.subjectID("batches/"); id != m.data.JobID {
+		return fmt.Sprintf("a message of job %s with the subject %s", orNone(m.data.JobID), orNone(m.event.Subject)), nil
+	}
+	return "", nil
+}
 
-// read takes the event out of the message. A member that is missing is left
-// empty.
+// read takes the event out of the message. Members that are missing stay empty.
 func (m *message) read() error {
 	event, err := client.ParseDelivery(m.header, m.body)
 	if err != nil {
@@ -44,21 +75,15 @@ func (m *message) read() error {
 	return json.Unmarshal(event.Data, &m.data)
 }
 
-// request is the message as a Verifier takes it.
-func (m *message) request() *http.Request {
-	return &http.Request{Method: m.method, Header: m.header, Body: io.NopCloser(bytes.NewReader(m.body))}
-}
+func (m *message) id() string { return m.header.Get("Webhook-Id") }
 
-// subjectID gives the id in a subject of that kind, "" in one of another.
-func (m *message) subjectID(kind string) string {
-	if id, ok := strings.CutPrefix(m.event.Subject, kind); ok {
+// subjectID returns the id in a subject with the prefix, "" for another subject.
+func (m *message) subjectID(prefix string) string {
+	if id, ok := strings.CutPrefix(m.event.Subject, prefix); ok {
 		return id
 	}
 	return ""
 }
-
-// job is the id of the job that the message is about, "" for none.
-func (m *message) job() string { return clip(m.subjectID("jobs/")) }
 
 // ticket is the number in a correlation id of the form {run}.{n}, 0 in another.
 func (m *message) ticket() int64 {
@@ -70,8 +95,7 @@ func (m *message) ticket() int64 {
 	return int64(n)
 }
 
-// subject names the message for the drawing of answers: the same in another run
-// with the same seed, which ids are not.
+// subject names the message for draw. Another run with the same seed has the same names, but other ids.
 func (m *message) subject() string {
 	if n := m.ticket(); n > 0 {
 		return fmt.Sprintf("%s/%d/%s/%d", m.to.name, n, m.event.Name, m.event.Sequence)
@@ -79,15 +103,14 @@ func (m *message) subject() string {
 	return m.id()
 }
 
-// fact is what the history keeps of a message that is answered with a status, 0
-// for nothing.
+// fact is what the history keeps of a message that is answered with a status, 0 for nothing.
 func (m *message) fact(kind history.Kind, status int, note string) history.Fact {
 	e := m.event
 	scenario := history.ScenarioOf(m.data.Scenario)
 	scenario.WorkKind, scenario.ExpectedOutcome = clip(scenario.WorkKind), clip(scenario.ExpectedOutcome)
 	digest := sha256.Sum256(m.body)
 	return history.Fact{
-		At: m.at, Kind: kind, Tenant: m.to.tenant, Ticket: m.ticket(), Job: m.job(), Note: note,
+		At: m.at, Kind: kind, Tenant: m.to.tenant, Ticket: m.ticket(), Job: clip(m.subjectID("jobs/")), Note: note,
 		Delivery: &history.Delivery{
 			ID: clip(m.id()), Webhook: m.webhook, Receiver: m.to.name, URL: m.url,
 			EventID: clip(e.EventID), EventName: clip(e.Name), Seq: e.Sequence, Status: status, Body: hex.EncodeToString(digest[:]),
@@ -96,7 +119,7 @@ func (m *message) fact(kind history.Kind, status int, note string) history.Fact 
 	}
 }
 
-// clip bounds what is kept of text from outside.
+// clip bounds text from outside.
 func clip(s string) string {
 	if len(s) > 200 {
 		return s[:200] + "..."

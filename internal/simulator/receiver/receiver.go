@@ -1,6 +1,5 @@
-// Package receiver plays the webhook receivers of a run of the simulator: it
-// verifies each message, writes down that it came, and answers it as well or as
-// badly as the scenario wants. What was sent is judged elsewhere.
+// Package receiver plays the webhook receivers of a run of the simulator. It verifies each message, adds it to the history, and answers
+// it as well or as badly as the scenario wants. The judge decides about what was sent.
 package receiver
 
 import (
@@ -19,16 +18,14 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Options are what a Receiver needs to know. Only Names and History must be
-// given.
+// Options configure a Receiver. Only Names and History are required.
 type Options struct {
 	Seed    uint64
-	Names   map[string][]Answer // the receivers of each tenant; without answers each try gets 204
+	Names   map[string][]Answer // receivers of each tenant; one without answers always says 204
 	History interface{ Add(history.Fact) }
-	// Delivered is called for each try that is not refused: whether it was answered with 2xx.
+	// Delivered is called for each message that is not refused: whether it was answered with 2xx.
 	Delivered func(ok bool)
-	// Keys finds a published key of the service: client.Directory.Key. Without it
-	// only the signatures under webhooks' secrets are verified.
+	// Keys finds a published key of the service, as client.Directory.Key does. nil: only secrets of webhooks are verified.
 	Keys func(keyID string) (ed25519.PublicKey, error)
 }
 
@@ -37,15 +34,14 @@ type Receiver struct {
 	options  Options
 	listener net.Listener
 	server   *http.Server
-	tries    tries
-	closed   context.Context // ended by Close: answers are not held any longer
+	closed   context.Context // ends with Close, which releases answers that are held
 	close    context.CancelFunc
 
-	mu       sync.Mutex
-	active   sync.WaitGroup    // messages being answered; grows only while not closed
-	bases    map[string]string // of the public addresses, no slash at the end; "": of receivers without one of their own
-	webhooks map[address]webhook
-	pending  map[address]bool // its registration is not answered yet
+	mu         sync.Mutex
+	active     sync.WaitGroup    // messages being answered; grows only while not closed
+	bases      map[string]string // public base URLs by receiver, without a slash at the end; "": of all others
+	webhooks   map[address]*webhook
+	tries, old map[string]int // by message id; old are the messages before the latest 100,000
 }
 
 // address is a receiver of a tenant.
@@ -55,21 +51,21 @@ type address struct {
 }
 
 // webhook is what was registered for an address.
-type webhook struct{ id, secret string }
+type webhook struct {
+	id, secret string
+	known      chan struct{} // closed when the registration was answered
+}
 
-// Bounds of requests.
 const (
-	maxBodyBytes   = 4 << 20
-	maxHeaderBytes = 64 << 10
-	readTimeout    = 30 * time.Second // of a request; an answer may take any time
-	idleTimeout    = 2 * time.Minute  // of a connection between requests
-
-	registrationLimit = 5 * time.Second // how long a message waits for the registration of its address
-	registrationPause = 5 * time.Millisecond
+	maxBodyBytes      = 4 << 20
+	maxHeaderBytes    = 64 << 10
+	readTimeout       = 30 * time.Second // of a request; an answer may take any time
+	idleTimeout       = 2 * time.Minute
+	registrationLimit = 5 * time.Second // longest wait of a message for the registration of its address
+	rememberedTries   = 100_000
 )
 
-// Listen starts a receiver at addr, such as 127.0.0.1:0. The service reaches it
-// at publicURL, or with "" at the address itself.
+// Listen starts a receiver at addr, such as 127.0.0.1:0. The service reaches it at publicURL; "" stands for the address itself.
 func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -82,14 +78,12 @@ func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 		}
 		publicURL = "http://" + listener.Addr().String()
 	}
-	r := &Receiver{options: o, listener: listener, webhooks: map[address]webhook{}, pending: map[address]bool{}, bases: map[string]string{}}
+	r := &Receiver{options: o, listener: listener, webhooks: map[address]*webhook{}, bases: map[string]string{}, tries: map[string]int{}}
 	if err := r.SetURL("", publicURL); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	r.closed, r.close = context.WithCancel(context.Background())
-	r.server = &http.Server{
-		Handler: r, ReadHeaderTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-	}
+	r.server = &http.Server{Handler: r, ReadHeaderTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
 	go func() { _ = r.server.Serve(listener) }() // until Close
 	return r, nil
 }
@@ -97,9 +91,8 @@ func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 // Addr is where it listens: host and port.
 func (r *Receiver) Addr() string { return r.listener.Addr().String() }
 
-// Open gives the receiver of that name an address of its own, at a free port of
-// the same host, and returns its base URL: failures at one host and port may make a
-// service hold back all that it sends there.
+// Open gives the named receiver a free port of its own on the same host, and returns its base URL: a service may hold back all that it
+// sends to a host and port where messages fail.
 func (r *Receiver) Open(name string) (baseURL string, err error) {
 	host, _, err := net.SplitHostPort(r.Addr())
 	if err != nil {
@@ -114,8 +107,7 @@ func (r *Receiver) Open(name string) (baseURL string, err error) {
 	return baseURL, r.SetURL(name, baseURL)
 }
 
-// SetURL changes the base of a receiver's address, such as to a proxy's, before it is
-// registered; "" stands for the receivers without a base of their own.
+// SetURL changes the base URL of a receiver before it is registered, such as to a proxy's; "" stands for all without their own.
 func (r *Receiver) SetURL(name, baseURL string) error {
 	u, err := url.Parse(baseURL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
@@ -138,39 +130,49 @@ func (r *Receiver) URL(tenant int, name string) string {
 	return base + "/" + strconv.Itoa(tenant) + "/" + url.PathEscape(name)
 }
 
-// Register calls create, which registers the address of the tenant's receiver at the
-// service. From then on, signatures under the secret are verified. A service may send
-// to the address before its answer is here: such a message waits for the answer.
-func (r *Receiver) Register(tenant int, name string, create func(url string) (webhookID, secret string, err error)) error {
-	at := address{tenant, name}
+// Register calls create, which registers the address of the tenant's receiver at the service. The service may send to the address
+// before it answers the registration: such a message waits for the answer.
+func (r *Receiver) Register(tenant int, name string, create func(url string) (webhookID, secret string, err error)) (err error) {
+	w := &webhook{known: make(chan struct{})}
+	defer close(w.known)
 	r.mu.Lock()
-	r.pending[at] = true
+	r.webhooks[address{tenant, name}] = w
 	r.mu.Unlock()
-	id, secret, err := create(r.URL(tenant, name))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err == nil {
-		r.webhooks[at] = webhook{id, secret}
-	}
-	delete(r.pending, at)
+	w.id, w.secret, err = create(r.URL(tenant, name))
 	return err
 }
 
-// registered gives what is registered at the address, "" for nothing. It waits for the answer to a registration, but not for
-// long: a service that waits for this answer would never give its own.
-func (r *Receiver) registered(ctx context.Context, at address) webhook {
-	for deadline := time.Now().Add(registrationLimit); ; {
-		r.mu.Lock()
-		w, waits := r.webhooks[at], r.pending[at]
-		r.mu.Unlock()
-		if !waits || time.Now().After(deadline) || r.hold(ctx, registrationPause) != "" {
-			return w
-		}
+// registered returns the id and secret of the webhook at an address, "" for none. It does not wait for long: a service that waits for
+// the answer to its message would never answer the registration.
+func (r *Receiver) registered(ctx context.Context, at address) (id, secret string) {
+	r.mu.Lock()
+	w := r.webhooks[at]
+	r.mu.Unlock()
+	if w == nil {
+		return "", ""
 	}
+	select {
+	case <-w.known:
+		return w.id, w.secret
+	case <-time.After(registrationLimit):
+	case <-ctx.Done():
+	case <-r.closed.Done():
+	}
+	return "", ""
 }
 
-// Close ends the server and all answers that are held, and waits until what
-// came is written to the history. It may come twice.
+// count counts a try of a message and returns its number, from 1.
+func (r *Receiver) count(id string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.tries) == rememberedTries {
+		r.tries, r.old = map[string]int{}, r.tries
+	}
+	r.tries[id] = 1 + max(r.tries[id], r.old[id])
+	return r.tries[id]
+}
+
+// Close ends the server and all answers that are held, and waits until every message is in the history. It may be called twice.
 func (r *Receiver) Close() {
 	r.mu.Lock()
 	r.close()

@@ -1,8 +1,12 @@
 package receiver
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -12,9 +16,13 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// ServeHTTP receives one try.
+// Answer is what a receiver does with a message. Without a status it says 204.
+type Answer = scenario.Answer
+
+// ServeHTTP receives one message.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	if r.closed.Err() != nil {
@@ -39,25 +47,25 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	var err error
 	m.body, err = io.ReadAll(http.MaxBytesReader(w, req.Body, maxBodyBytes))
 	_ = conn.SetReadDeadline(time.Time{}) // the answer may take longer
-	if err != nil {
-		if _, tooLong := errors.AsType[*http.MaxBytesError](err); tooLong {
-			r.refuse(w, m, "a message of more than 4 MiB")
-			return
-		}
+	if _, tooLong := errors.AsType[*http.MaxBytesError](err); err != nil && !tooLong {
 		panic(http.ErrAbortHandler) // the sender gave up, or was cut off
 	}
-	switch forbidden, err := r.verify(req.Context(), &m); {
+	forbidden := "a message of more than 4 MiB"
+	if err == nil {
+		forbidden, err = r.verify(req.Context(), &m)
+	}
+	switch {
+	case forbidden != "":
+		r.options.History.Add(m.fact(history.Forbidden, http.StatusForbidden, forbidden))
+		w.WriteHeader(http.StatusForbidden)
 	case err != nil:
 		r.answer(w, req, m, Answer{Status: http.StatusServiceUnavailable}, err.Error())
-	case forbidden != "":
-		r.refuse(w, m, forbidden)
 	default:
-		r.answer(w, req, m, draw(r.options.Names[to.name], r.options.Seed, m.subject(), r.tries.add(m.id())), "")
+		r.answer(w, req, m, draw(r.options.Names[to.name], r.options.Seed, m.subject(), r.count(m.id())), "")
 	}
 }
 
-// consent answers the handshake of "HTTP 1.1 Web Hooks for Event Delivery"
-// (section 4): every origin may send, at any rate. It is no message.
+// consent answers the handshake of "HTTP 1.1 Web Hooks for Event Delivery" (section 4): every origin may send, at any rate.
 func consent(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Allow", "POST, OPTIONS")
 	if origin := req.Header.Get("WebHook-Request-Origin"); origin != "" {
@@ -67,8 +75,7 @@ func consent(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// find gives the receiver at an address. A proxy in front may have cut off the
-// path of the public URL, or not: the last two segments count.
+// find returns the receiver at an address. A proxy may have cut off the path of the public URL, so the last two segments count.
 func (r *Receiver) find(u *url.URL) (address, bool) {
 	segments := strings.Split(u.EscapedPath(), "/")
 	if len(segments) < 3 {
@@ -81,9 +88,34 @@ func (r *Receiver) find(u *url.URL) (address, bool) {
 	return address{tenant, name}, err == nil && wrong == nil && tenant >= 0 && known
 }
 
-// answer gives a message its answer, which is in the history before the sender has it.
+// draw picks an answer by its arguments alone: a run with the same seed gets the same answers.
+func draw(answers []Answer, seed uint64, subject string, try int) Answer {
+	var sum scenario.Share
+	for _, a := range answers {
+		if try <= a.First {
+			return a
+		}
+		sum += a.Share
+	}
+	if len(answers) == 0 {
+		return Answer{}
+	}
+	hash := sha256.Sum256(fmt.Appendf(nil, "%d/%d/%s", seed, try, subject))
+	at := sum * scenario.Share(binary.BigEndian.Uint64(hash[:])>>11) / (1 << 53) // from 0 to below sum
+	for _, a := range answers {
+		if at -= a.Share; at < 0 {
+			return a
+		}
+	}
+	return answers[len(answers)-1] // rounding, or no shares
+}
+
+// answer answers a message. The history has the answer before the sender does.
 func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a Answer, note string) {
-	status := shown(a)
+	status := cmp.Or(a.Status, http.StatusNoContent)
+	if a.Hang || a.Reset {
+		status = 0 // the sender sees nothing
+	}
 	if why := r.hold(req.Context(), a.After); why != "" {
 		status, note = 0, why
 	}
@@ -106,15 +138,9 @@ func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a
 	}
 }
 
-// refuse keeps a message that must not be sent.
-func (r *Receiver) refuse(w http.ResponseWriter, m message, what string) {
-	r.options.History.Add(m.fact(history.Forbidden, http.StatusForbidden, what))
-	w.WriteHeader(http.StatusForbidden)
-}
-
 const forever = 1<<63 - 1
 
-// hold waits for d, and says why if the answer is of no use any more.
+// hold waits for d, and returns the reason if nobody waits for the answer any more.
 func (r *Receiver) hold(ctx context.Context, d time.Duration) (over string) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -132,7 +158,7 @@ func (r *Receiver) hold(ctx context.Context, d time.Duration) (over string) {
 	return ""
 }
 
-// reset ends the connection so that the sender gets a TCP reset.
+// reset ends the connection with a TCP reset.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
