@@ -35,9 +35,8 @@ var jobCorruptions = []corruption{
 	{`the job has correlation id "other.1", which was never sent`, accepted, plainJob, correlated("other.1"), true},
 	{`the job has correlation id "run1.99", which was never sent`, accepted, plainJob, correlated("run1.99"), true},
 	{"the answer to ticket 1 shows the job of ticket 19", accepted, plainJob, correlated("run1.19"), true},
-	{"ticket 16 was refused, and its job exists", accepted, unansweredJob, func(w *world) {
-		w.sub(unansweredJob).Tries[0].Status = 429
-	}, true},
+	{"ticket 16 was refused, and its job exists", accepted, unansweredJob,
+		func(w *world) { w.sub(unansweredJob).Tries[0].Status = 429 }, true},
 	{"a job of type DEFERRED was asked for", accepted, plainJob, func(w *world) { w.sub(plainJob).Type = "DEFERRED" }, true},
 	{"work kind CPU_BURST was asked for", accepted, plainJob, func(w *world) { w.sub(plainJob).WorkKind = "CPU_BURST" }, true},
 	{"execution_at 03:04:05.000000Z was asked for", accepted, plainJob, func(w *world) { w.sub(plainJob).ExecutionAt = w.start }, false},
@@ -68,21 +67,18 @@ var jobCorruptions = []corruption{
 		w.told(deferredJob, func(j *history.Job) { j.ExecutionAt = at })
 		w.sub(deferredJob).ExecutionAt = at
 	}, true},
-	{"the job started at 03:04:05.000000Z, before execution_at", early, deferredJob, func(w *world) {
-		w.told(deferredJob, func(j *history.Job) { j.StartedAt = w.start })
-	}, false},
+	{"the job started at 03:04:05.000000Z, before execution_at", early, deferredJob,
+		func(w *world) { w.told(deferredJob, func(j *history.Job) { j.StartedAt = w.start }) }, false},
 
 	{"ticket 1 has more than one job", keyed, plainJob, func(w *world) { twin(w, plainJob) }, false},
 	{"the job's idempotency key is not kept", keyed, plainJob, func(w *world) { w.row(plainJob).Keys = 0 }, true},
-	{"2 tries with one key were each answered as the one that made the job", keyed, repeatedJob, func(w *world) {
-		w.sub(repeatedJob).Tries[1].Replayed = false
-	}, true},
+	{"2 tries with one key were each answered as the one that made the job", keyed, repeatedJob,
+		func(w *world) { w.sub(repeatedJob).Tries[1].Replayed = false }, true},
 
 	{"a stream of tenant 0 shows the job of tenant 1", foreign, othersJob, func(w *world) { w.again(streams, othersJob).Tenant = 0 }, true},
 	{"a list of tenant 0 shows the job of tenant 1", foreign, othersJob, func(w *world) { w.again(listed, othersJob).Tenant = 0 }, false},
-	{"an answer to a submission of tenant 0 shows the job of tenant 1", foreign, othersJob, func(w *world) {
-		w.again(submitted, plainJob).Job = jobName(othersJob)
-	}, false},
+	{"an answer to a submission of tenant 0 shows the job of tenant 1", foreign, othersJob,
+		func(w *world) { w.again(submitted, plainJob).Job = jobName(othersJob) }, false},
 	{"a delivery of tenant 0 shows the job of tenant 1", foreign, othersJob, func(w *world) { w.find(came, othersJob).Tenant = 0 }, true},
 	{"goes to a webhook of tenant 1, the job is of tenant 0", foreign, plainJob, func(w *world) {
 		w.change(plainJob, func(f *history.Fact) { f.Delivery.Webhook = "hook-1" }, of(storedDelivery, toldDelivery), named("job.succeeded"))
@@ -91,12 +87,12 @@ var jobCorruptions = []corruption{
 		w.add(history.Fact{Kind: history.Acted, At: w.end(), Job: jobName(othersJob), Tenant: 0, Action: &history.Answer{Verb: "cancel",
 			Status: 200, State: failed, Sent: w.end()}})
 	}, true},
-	{"a stream of tenant 0 shows a job that was never submitted", foreign, 99, func(w *world) {
-		w.again(streams, plainJob).Job = jobName(99)
-	}, true},
-	{"tenant 0 saw what no client may: a delivery that nobody signed", foreign, 0, func(w *world) {
-		w.add(history.Fact{At: w.start, Kind: history.Forbidden, Note: "a delivery that nobody signed"})
-	}, true},
+	{"a stream of tenant 0 shows a job that was never submitted", foreign, 99,
+		func(w *world) { w.again(streams, plainJob).Job = jobName(99) }, true},
+	{"tenant 0 saw what no client may: a delivery that nobody signed", foreign, 0,
+		func(w *world) {
+			w.add(history.Fact{At: w.start, Kind: history.Forbidden, Note: "a delivery that nobody signed"})
+		}, true},
 	{"and was answered 200", foreign, plainJob, intruder(200), true},
 	{"and was answered 410", foreign, plainJob, intruder(410), true},
 
@@ -131,9 +127,8 @@ var jobCorruptions = []corruption{
 	}, false},
 
 	{"attempt 1 of FAIL_IMMEDIATE succeeded", expected, plainJob, func(w *world) { rename(w, plainJob, "FAIL_IMMEDIATE") }, false},
-	{"attempt 1 of PAYLOAD_SMALL failed with RFA_INTERNAL", expected, othersJob, func(w *world) {
-		rename(w, othersJob, "PAYLOAD_SMALL")
-	}, false},
+	{"attempt 1 of PAYLOAD_SMALL failed with RFA_INTERNAL", expected, othersJob,
+		func(w *world) { rename(w, othersJob, "PAYLOAD_SMALL") }, false},
 	{"attempt 1 of FAIL_IMMEDIATE failed with RFA_EXEC_WORKER_UNAVAILABLE", expected, othersJob, failedWith(othersJob, codeWorkerLost), false},
 	{"attempt 1 of FAIL_IMMEDIATE failed with RFA_EXEC_TIMEOUT", expected, othersJob, failedWith(othersJob, codeTimeout), false},
 	{"attempt 1 of FAIL_IMMEDIATE failed with RFA_DEPENDENCY_TIMEOUT", expected, othersJob, failedWith(othersJob, codeDependency), false},
@@ -146,9 +141,8 @@ var jobCorruptions = []corruption{
 	{"definition.should_fail is true", expected, plainJob, func(w *world) { w.row(plainJob).Definition.ShouldFail = true }, true},
 	{"a job has work kind PAYLOAD_INVALID", expected, plainJob, func(w *world) { rename(w, plainJob, payloadInvalid) }, false},
 	{"PAYLOAD_INVALID was accepted as job job-0001", expected, plainJob, func(w *world) { rename(w, plainJob, payloadInvalid) }, false},
-	{"the job has max_attempts 1, the service allows 4", expected, emittingJob, func(w *world) {
-		w.told(emittingJob, func(j *history.Job) { j.MaxAttempts = 1 })
-	}, false},
+	{"the job has max_attempts 1, the service allows 4", expected, emittingJob,
+		func(w *world) { w.told(emittingJob, func(j *history.Job) { j.MaxAttempts = 1 }) }, false},
 	{"the job came to attempt 4 of at most 3", expected, exhaustedJob, func(w *world) {
 		w.run.MaxAttempts = 0
 		w.told(exhaustedJob, func(j *history.Job) { j.MaxAttempts = 3 })
@@ -189,25 +183,20 @@ func TestCorruptionsAreCaught(t *testing.T) {
 
 // logCorruptions spoil the log of events, and what streams show of it.
 var logCorruptions = []corruption{
-	{`is "simulated 1", which the client did not ask for`, logged, emittingJob, func(w *world) {
-		w.event(emittingJob, nameEmitted).Emitted = "simulated 1"
-	}, false},
+	{`is "simulated 1", which the client did not ask for`, logged, emittingJob,
+		func(w *world) { w.event(emittingJob, nameEmitted).Emitted = "simulated 1" }, false},
 	{`is "simulated 17", which the client did not ask for`, logged, emittingJob, func(w *world) { w.typed(emittingJob, "EXECUTE") }, false},
 	{"0 events are the client's own, expected 1", logged, plainJob, func(w *world) { w.typed(plainJob, emitEvent) }, false},
 
-	{"event 4 (job.running) came, and not event 3 before it", streamed, plainJob, func(w *world) {
-		w.drop(w.find(streams, plainJob, named("job.assigned")))
-	}, true},
-	{"event 6 (job.retried) came, and not event 5 before it", streamed, retriedJob, func(w *world) {
-		w.drop(w.find(streams, retriedJob, named("job.failed")))
-	}, true},
-	{"the stream ends before event 5 of 5", streamed, plainJob, func(w *world) {
-		w.drop(w.find(streams, plainJob, named("job.succeeded")))
-	}, true},
+	{"event 4 (job.running) came, and not event 3 before it", streamed, plainJob,
+		func(w *world) { w.drop(w.find(streams, plainJob, named("job.assigned"))) }, true},
+	{"event 6 (job.retried) came, and not event 5 before it", streamed, retriedJob,
+		func(w *world) { w.drop(w.find(streams, retriedJob, named("job.failed"))) }, true},
+	{"the stream ends before event 5 of 5", streamed, plainJob,
+		func(w *world) { w.drop(w.find(streams, plainJob, named("job.succeeded"))) }, true},
 	{"event 3 (job.assigned) came again", streamed, plainJob, func(w *world) { w.again(streams, plainJob, named("job.assigned")) }, true},
-	{"job.succeeded came as event 6, the log has only 5", streamed, plainJob, func(w *world) {
-		w.again(streams, plainJob, named("job.succeeded"))
-	}, true},
+	{"job.succeeded came as event 6, the log has only 5", streamed, plainJob,
+		func(w *world) { w.again(streams, plainJob, named("job.succeeded")) }, true},
 	{"job.running came without a seq", streamed, plainJob, func(w *world) { w.onStream(plainJob, "job.running").Seq = 0 }, true},
 	{"event 4 (job.running) came 1.98s before it happened", streamed, plainJob, func(w *world) {
 		f := w.find(streams, plainJob, named("job.running"))
@@ -217,13 +206,10 @@ var logCorruptions = []corruption{
 		e := w.onStream(plainJob, "job.succeeded")
 		e.Name, e.Status = "job-failed", "FAILED"
 	}, true},
-	{`event 5 (event.emitted) is "simulated"`, streamed, emittingJob, func(w *world) {
-		w.onStream(emittingJob, nameEmitted).Emitted = "simulated"
-	}, true},
-	{`job.succeeded of attempt 1 has expected outcome "FAILED"`, streamed, plainJob, func(w *world) {
-		w.onStream(plainJob, "job.succeeded").ExpectedOutcome = failed
-	}, true},
-	{"job.failed of attempt 1 has jobStatus FAILED", streamed, timedOutJob, func(w *world) {
-		w.onStream(timedOutJob, "job.failed").Status = "FAILED"
-	}, true},
+	{`event 5 (event.emitted) is "simulated"`, streamed, emittingJob,
+		func(w *world) { w.onStream(emittingJob, nameEmitted).Emitted = "simulated" }, true},
+	{`job.succeeded of attempt 1 has expected outcome "FAILED"`, streamed, plainJob,
+		func(w *world) { w.onStream(plainJob, "job.succeeded").ExpectedOutcome = failed }, true},
+	{"job.failed of attempt 1 has jobStatus FAILED", streamed, timedOutJob,
+		func(w *world) { w.onStream(timedOutJob, "job.failed").Status = "FAILED" }, true},
 }

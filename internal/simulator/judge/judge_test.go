@@ -168,9 +168,7 @@ func TestFaultsExcuse(t *testing.T) {
 		}},
 		"a stream that broke off": {func(w *world) {
 			w.drop(w.find(history.Streamed, plainJob))
-		}, func(run *RunContext) {
-			run.Streams[0].Whole = false
-		}},
+		}, func(run *RunContext) { run.Streams[0].Whole = false }},
 	}
 	for name, test := range tests {
 		w := soundWorld()

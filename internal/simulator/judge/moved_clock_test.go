@@ -118,12 +118,14 @@ func TestSpoiltByAMovedClock(t *testing.T) {
 			due := w.start.Add(jumpAt + jumpBy/2)
 			w.find(storedJob, waitingJob).Shown.RunAt = due
 		}},
-		{"an event on the stream before the clock showed its time", streamed, func(w *world) {
-			w.find(history.Streamed, deferredJob, named("job.queued")).At = w.start.Add(jumpAt / 2)
-		}},
-		{"a delivery before the clock showed its time", received, func(w *world) {
-			w.find(history.Received, deferredJob, named("job.queued")).At = w.start.Add(jumpAt / 2)
-		}},
+		{"an event on the stream before the clock showed its time", streamed,
+			func(w *world) {
+				w.find(history.Streamed, deferredJob, named("job.queued")).At = w.start.Add(jumpAt / 2)
+			}},
+		{"a delivery before the clock showed its time", received,
+			func(w *world) {
+				w.find(history.Received, deferredJob, named("job.queued")).At = w.start.Add(jumpAt / 2)
+			}},
 		{"an answer that is older than what was streamed", answered, func(w *world) {
 			f := w.find(history.Looked, polledJob)
 			last := w.find(history.Streamed, polledJob, named("job.succeeded")).At
@@ -135,9 +137,10 @@ func TestSpoiltByAMovedClock(t *testing.T) {
 			s.WorkKind, s.ExecutionAt = "SCHEDULED_ON_TIME", at
 			s.Tries[0].Sent, s.Tries[0].Answered = w.start.Add(jumpAt+second), w.start.Add(jumpAt+second)
 		}},
-		{"a delivery that waits past its time", delivered, func(w *world) {
-			last(func(d *history.Delivery) { d.State, d.Next = "PENDING", w.end().Add(-second) })(w)
-		}},
+		{"a delivery that waits past its time", delivered,
+			func(w *world) {
+				last(func(d *history.Delivery) { d.State, d.Next = "PENDING", w.end().Add(-second) })(w)
+			}},
 	} {
 		w := soundWorld().jumps()
 		c.spoil(w)
@@ -194,15 +197,12 @@ var scheduleCorruptions = []corruption{
 		s := w.theSchedule()
 		s.EndAt = s.EndAt.Add(s.Interval)
 	}, true},
-	{"2 jobs are for 03:04:22.000000Z of schedule schedule-1, not one", scheduled, 0, func(w *world) {
-		w.runOf("schedule-1", failingJob, w.theSchedule().EndAt)
-	}, true},
-	{"the job is for 03:04:21.999000Z, which is no due time of its schedule", scheduled, failingJob, func(w *world) {
-		w.runOf("schedule-1", failingJob, w.theSchedule().EndAt.Add(-time.Millisecond))
-	}, true},
-	{"the job is for 03:04:23.000000Z, which is no due time of its schedule", scheduled, failingJob, func(w *world) {
-		w.runOf("schedule-1", failingJob, w.theSchedule().EndAt.Add(w.theSchedule().Interval))
-	}, false},
+	{"2 jobs are for 03:04:22.000000Z of schedule schedule-1, not one", scheduled, 0,
+		func(w *world) { w.runOf("schedule-1", failingJob, w.theSchedule().EndAt) }, true},
+	{"the job is for 03:04:21.999000Z, which is no due time of its schedule", scheduled, failingJob,
+		func(w *world) { w.runOf("schedule-1", failingJob, w.theSchedule().EndAt.Add(-time.Millisecond)) }, true},
+	{"the job is for 03:04:23.000000Z, which is no due time of its schedule", scheduled, failingJob,
+		func(w *world) { w.runOf("schedule-1", failingJob, w.theSchedule().EndAt.Add(w.theSchedule().Interval)) }, false},
 	{"was created before, at 03:04:22.000000Z", scheduled, emittingJob, func(w *world) {
 		due := w.theSchedule().EndAt.Add(time.Second)
 		*w.theSchedule() = history.Schedule{ID: "schedule-1", Interval: time.Second, CreatedAt: due.Add(-time.Second), EndAt: due}
@@ -213,9 +213,8 @@ var scheduleCorruptions = []corruption{
 			w.find(kind, failingJob).Shown.ScheduleID = "schedule-1"
 		}
 	}, true},
-	{"the job is a run of schedule schedule-2, which was never created", accepted, failingJob, func(w *world) {
-		w.runOf("schedule-2", failingJob, w.start)
-	}, true},
+	{"the job is a run of schedule schedule-2, which was never created", accepted, failingJob,
+		func(w *world) { w.runOf("schedule-2", failingJob, w.start) }, true},
 	{"the job is a run of a schedule of tenant 0", foreign, othersJob, func(w *world) {
 		w.runOf("schedule-1", othersJob, w.theSchedule().EndAt)
 		w.runOf("", emittingJob, w.start)

@@ -1,13 +1,14 @@
-// Package collect asks, when a run of the simulator is over, what the API, the
-// rows, the queue and the metrics say. It adds the answers to the history as
-// facts, for package judge to compare.
+// Package collect reads what the API, the rows, the queue and the metrics say at the end of a run of the simulator, and adds it to the
+// history as facts, for package judge to compare.
 package collect
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Config says whom to ask. What is not given is reported as not asked for.
+// Config says what to read. A source that is not given is reported as not asked for.
 type Config struct {
 	Run      string
 	Since    time.Time // of the first submission; zero: lists are read to their end
@@ -24,35 +25,32 @@ type Config struct {
 
 	DatabaseURL, RedisURL string
 	MetricsURLs           []string // of all processes of the service
-
-	// Counters, and not only gauges, are comparable with the rows; see judge.RunContext.
-	Counters bool
+	Counters              bool     // counters are comparable with the rows, as gauges always are; see judge.RunContext
 
 	SampleReports int    // jobs whose reports, results and deliveries are read over HTTP
 	DeliveryLogs  bool   // each delivery of the sample is read by itself, with its tries
-	Seed          uint64 // draws the sample
+	Seed          uint64 // of the sample
 
 	MaxWait time.Duration      // for the queue to drain, and metrics to follow the rows; 0: 15 s
-	Stage   func(judge.Source) // is called before a source is read; may be nil
+	Stage   func(judge.Source) // called before a source is read; may be nil
 }
 
 // foreignTenant is the tenant of rows whose client is none of the run's.
 const foreignTenant = math.MaxInt32
 
-// collector is one Run under way.
+// collector is one call of Run.
 type collector struct {
 	Config
 	out   interface{ Add(history.Fact) }
 	found judge.Collected
 
-	asOf        time.Time      // the rows are as of then, by Postgres' clock
+	asOf        time.Time      // of the rows, by Postgres' clock
 	tenants     map[string]int // by client id
 	clientIDs   []string       // made by the run: all that they have is the run's
-	otherTenant int            // the tenant of every other client id
+	otherTenant int            // of every other client
 }
 
-// Run reads all sources and adds what they say to the history. Collected has the
-// sources that failed; the error is only ever the context's.
+// Run reads all sources and adds what they say to the history. Collected has the sources that failed; the error is the context's.
 func Run(ctx context.Context, config Config, out interface{ Add(history.Fact) }) (judge.Collected, error) {
 	c := &collector{Config: config, out: out, tenants: map[string]int{}, clientIDs: []string{}, otherTenant: foreignTenant}
 	c.MaxWait = cmp.Or(config.MaxWait, 15*time.Second)
@@ -118,4 +116,37 @@ func connected(ctx context.Context, databaseURL string, do func(*pgx.Conn) error
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	return do(conn)
+}
+
+// CheckStores tries to read the stores, before a run; "" stands for none.
+func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if databaseURL != "" {
+		if _, err := PendingDeliveries(ctx, databaseURL, nil, time.Now()); err != nil {
+			return fmt.Errorf("the database cannot be read: %s", strings.Join(strings.Fields(err.Error()), " ")) // on one line
+		}
+	}
+	if redisURL == "" {
+		return nil
+	}
+	rdb, err := openRedis(redisURL)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rdb.Close() }()
+	if err := rdb.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("the Redis server does not answer: %w", err)
+	}
+	return nil
+}
+
+// PendingDeliveries counts the pending deliveries of the clients or, without clients, all those since the given time: the end of a run
+// waits for them.
+func PendingDeliveries(ctx context.Context, databaseURL string, clientIDs []string, since time.Time) (n int64, err error) {
+	err = connected(ctx, databaseURL, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'
+			AND CASE WHEN cardinality($1::uuid[]) > 0 THEN client_id = ANY ($1) ELSE created_at >= $2 END`, clientIDs, since).Scan(&n)
+	})
+	return n, err
 }

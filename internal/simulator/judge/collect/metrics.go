@@ -39,12 +39,10 @@ var countedRows = []struct {
 	{false, "deliveries WHERE state = 'PENDING'", [][2]string{{"webhook_deliveries_pending", "true"}}},
 }
 
-// statisticsTime is the gauge that is set once a process has counted the backlog:
-// before, the gauges of the backlog mean nothing.
+// statisticsTime is set once a process has counted the backlog: before, the gauges of the backlog mean nothing.
 const statisticsTime = "backlog_timestamp_seconds"
 
-// metrics scrapes until the metrics agree with the rows, at most for MaxWait, since
-// they follow commits. Rows that change meanwhile cannot be compared.
+// metrics scrapes until the metrics agree with the rows, at most for MaxWait, since they follow commits.
 func (c *collector) metrics(ctx context.Context) error {
 	return connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
 		measures, err := c.countRows(ctx, conn)
@@ -52,16 +50,21 @@ func (c *collector) metrics(ctx context.Context) error {
 			return err
 		}
 		counted := false
-		err = c.poll(ctx, time.Second, func() (bool, error) {
-			totals, err := c.scrapeAll(ctx)
+		err = c.poll(ctx, time.Second, func() (agree bool, err error) {
+			totals := map[string]float64{}
+			for _, url := range c.MetricsURLs {
+				if err := scrape(ctx, url, totals); err != nil {
+					return false, fmt.Errorf("metrics of %s: %w", judge.RedactURL(url), err)
+				}
+			}
 			counted = totals[statisticsTime] > 0
-			agree := counted
+			agree = counted
 			for i := range measures {
 				m := &measures[i]
 				m.Metric = totals[m.Name]
 				agree = agree && m.Metric == m.Rows
 			}
-			return agree, err
+			return agree, nil
 		})
 		if err != nil {
 			return err
@@ -109,18 +112,7 @@ const scrapeBytes = 16 << 20
 
 var scraper = &http.Client{Timeout: 10 * time.Second}
 
-// scrapeAll adds up the metrics of all processes, by name and by name{label="value"}.
-func (c *collector) scrapeAll(ctx context.Context) (map[string]float64, error) {
-	totals := map[string]float64{}
-	for _, url := range c.MetricsURLs {
-		if err := scrape(ctx, url, totals); err != nil {
-			return nil, fmt.Errorf("metrics of %s: %w", judge.RedactURL(url), err)
-		}
-	}
-	return totals, nil
-}
-
-// scrape adds a process's metrics to the totals; of histograms, the observations.
+// scrape adds a process's metrics to the totals, by name and by name{label="value"}; of histograms, the number of observations.
 func scrape(ctx context.Context, url string, totals map[string]float64) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -13,18 +13,18 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/servicetime"
 )
 
-// ofRun selects the run's jobs j: all of the clients that it made (@clients), and those
-// whose correlation id is one of its tickets' (@tickets).
+// ofRun selects the run's jobs j: those of the clients that it made (@clients), and those with the correlation id of a ticket
+// (@tickets).
 const ofRun = `(j.client_id = ANY (@clients::uuid[]) OR starts_with(j.correlation_id, @tickets))`
 
-// Since when a changed webhook may lack events: its end if that was the last
-// change, else its beginning, less a margin for late commits.
+// selectWebhooks says since when a changed webhook may lack events: since its end if that was the last change, else since its
+// beginning, less a margin for late commits.
 const selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
 FROM webhooks WHERE updated_at > created_at`
 
-// tables select the run's rows, each with the id of its job and of its client, and with the members of the fact. They read a
-// whole table in whatever order is quickest; bodies of results and deliveries are not touched. @now is the service's time.
+// tables select the run's rows, each with the ids of its job and its client, and with the members of the fact. They do not touch the
+// bodies of results and deliveries. @now is the service's time.
 var tables = []struct {
 	name   string
 	kind   history.Kind
@@ -64,11 +64,13 @@ WHERE d.client_id = ANY (@clients::uuid[]) OR ` + ofRun},
 func (c *collector) rows(ctx context.Context) error {
 	return connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
 		options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-		return pgx.BeginTxFunc(ctx, conn, options, func(tx pgx.Tx) error {
-			if err := tx.QueryRow(ctx, `SELECT now()`).Scan(&c.asOf); err != nil {
+		return pgx.BeginTxFunc(ctx, conn, options, func(tx pgx.Tx) (err error) {
+			if err = tx.QueryRow(ctx, `SELECT now()`).Scan(&c.asOf); err != nil {
 				return err
 			}
-			if err := c.readMoves(ctx, tx); err != nil {
+			moves, _ := tx.Query(ctx, `SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END
+				FROM testbed_clock ORDER BY number`) // CollectRows returns its error
+			if c.found.Moves, err = pgx.CollectRows(moves, pgx.RowToStructByPos[servicetime.Move]); err != nil {
 				return fmt.Errorf("table testbed_clock: %w", err)
 			}
 			for _, t := range tables {
@@ -76,31 +78,22 @@ func (c *collector) rows(ctx context.Context) error {
 					return fmt.Errorf("table %s: %w", t.name, err)
 				}
 			}
-			rows, _ := tx.Query(ctx, selectWebhooks) // the next lines return its error
+			webhooks, _ := tx.Query(ctx, selectWebhooks) // ForEachRow returns its error
 			var id string
 			var since time.Time
-			note := func() error {
-				c.found.Webhooks[id] = since
-				if len(c.found.Moves) > 0 { // what happened before may have the time at which it was due
-					c.found.Webhooks[id] = time.Time{}
+			_, err = pgx.ForEachRow(webhooks, []any{&id, &since}, func() error {
+				if len(c.found.Moves) > 0 { // an event may have a time that the clock jumped over
+					since = time.Time{}
 				}
+				c.found.Webhooks[id] = since
 				return nil
-			}
-			if _, err := pgx.ForEachRow(rows, []any{&id, &since}, note); err != nil {
+			})
+			if err != nil {
 				return fmt.Errorf("table webhooks: %w", err)
 			}
 			return c.contradictions(ctx, tx)
 		})
 	})
-}
-
-// readMoves reads how the service's clock was moved.
-func (c *collector) readMoves(ctx context.Context, tx pgx.Tx) error {
-	rows, _ := tx.Query(ctx, `SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END
-		FROM testbed_clock ORDER BY number`) // the next line returns its error
-	moves, err := pgx.CollectRows(rows, pgx.RowToStructByPos[servicetime.Move])
-	c.found.Moves = moves
-	return err
 }
 
 // readTable adds a fact for each of the run's rows, row by row.
