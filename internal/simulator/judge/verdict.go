@@ -15,10 +15,9 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Of each invariant's violations a verdict lists this many, and the first of them with the history of the job.
 const (
-	maxViolations = 100
-	maxHistories  = 10
+	maxViolations = 100 // of each invariant that a verdict lists
+	maxHistories  = 10  // of these with the history of the job
 )
 
 // Verdict is the outcome of a judgement.
@@ -27,18 +26,15 @@ type Verdict struct {
 	Tickets int64 `json:"tickets"`
 	Facts   int64 `json:"facts"`
 
-	// Checked says how often each invariant was checked, Skipped why one was not,
-	// or only in part.
-	Checked map[string]int64  `json:"-"`
-	Skipped map[string]string `json:"-"`
+	Checked map[string]int64  `json:"-"` // number of checks, by invariant
+	Skipped map[string]string `json:"-"` // why an invariant was not checked, or only in part
 
-	// Violations are the first of each invariant.
-	Violations     []Violation      `json:"violations"`
+	Violations     []Violation      `json:"violations"` // the first of each invariant
 	ViolationCount int64            `json:"violation_count"`
-	ByInvariant    map[string]int64 `json:"-"` // unlisted violations too
+	ByInvariant    map[string]int64 `json:"-"` // number of violations, unlisted ones too
 }
 
-// What may have become of an invariant.
+// Results of an invariant.
 const (
 	Held     = "held"
 	Violated = "VIOLATED"
@@ -73,7 +69,7 @@ func (v *Verdict) Results() (all []Result) {
 // OK reports whether nothing was found. What was not checked is in Skipped.
 func (v *Verdict) OK() bool { return v.ViolationCount == 0 }
 
-// verdictBuilder gathers what several goroutines find.
+// verdictBuilder collects what several goroutines find.
 type verdictBuilder struct {
 	run *RunContext
 
@@ -82,21 +78,21 @@ type verdictBuilder struct {
 }
 
 func newVerdictBuilder(run *RunContext) *verdictBuilder {
-	return &verdictBuilder{
-		run:     run,
-		verdict: Verdict{Tickets: run.Tickets, Checked: map[string]int64{}, Skipped: map[string]string{}, ByInvariant: map[string]int64{}},
-	}
+	none := func() map[string]int64 { return map[string]int64{} }
+	return &verdictBuilder{run: run, verdict: Verdict{
+		Tickets: run.Tickets, Checked: none(), Skipped: map[string]string{}, ByInvariant: none(),
+	}}
 }
 
-// add takes what was found about one job; facts are its history.
+// add adds what was found about one job; facts are its history.
 func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, facts []history.Fact) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for invariant, n := range looked {
 		b.verdict.Checked[invariant] += n
 	}
+	b.verdict.ViolationCount += int64(len(violations))
 	for _, v := range violations {
-		b.verdict.ViolationCount++
 		b.verdict.ByInvariant[v.Invariant]++
 		n := b.verdict.ByInvariant[v.Invariant]
 		if n <= maxHistories {
@@ -123,14 +119,12 @@ func (b *verdictBuilder) finish() *Verdict {
 	return &b.verdict
 }
 
-// skipped says why an invariant was not checked, or not with everything.
+// skipped returns why an invariant was not checked, or only in part.
 func (run *RunContext) skipped(invariant Invariant, checked int64) string {
 	var missing []string
 	for _, source := range invariant.sources {
-		if why, ok := run.Collected.Missing[source]; ok {
-			missing = append(missing, string(source)+": "+why)
-		} else if !run.Collected.Asked[source] {
-			missing = append(missing, string(source)+": not asked for")
+		if !run.complete(source) {
+			missing = append(missing, string(source)+": "+cmp.Or(run.Collected.Missing[source], "not asked for"))
 		}
 	}
 	counted := slices.ContainsFunc(run.Collected.Measured, func(m Measure) bool { return m.Counter })
@@ -138,26 +132,27 @@ func (run *RunContext) skipped(invariant Invariant, checked int64) string {
 		missing = append(missing, "counters: processes ended during the run, or began after the first row")
 	}
 	switch why := strings.Join(missing, "; "); {
-	case checked > 0 && why != "":
-		return "checked in part, without " + why
-	case checked > 0:
+	case why == "" && checked > 0:
 		return ""
-	case why != "":
+	case why == "":
+		return "not checked: there was nothing of the kind in this run"
+	case checked > 0:
+		return "checked in part, without " + why
+	default:
 		return "not checked: " + why
 	}
-	return "not checked: there was nothing of the kind in this run"
 }
 
-// Violation is one thing that must not be, with all that is known of the job.
+// Violation is something that must not be, with all that is known of the job.
 type Violation struct {
 	Invariant string // key of Invariants
-	Job       string // "" where it is about none
-	Ticket    int64  // 0 where it is not known
+	Job       string // "" if it is not about a job
+	Ticket    int64  // 0 if unknown
 	What      string
 	History   []history.Fact // in order of time; nil when there are too many violations
 }
 
-// String is the violation on one line, and then its history, a fact a line, without secrets.
+// String is the headline and then the history, a fact a line, without secrets.
 func (v Violation) String() string {
 	text := v.Headline() + "\n"
 	for _, fact := range v.Facts() {
@@ -189,7 +184,7 @@ func (v Violation) MarshalJSON() ([]byte, error) {
 	}{Printable(v.Invariant), Printable(v.What), Printable(v.Job), v.Ticket, v.Facts()})
 }
 
-// Facts are those of its history, a line each, without secrets.
+// Facts is the history, a fact a line, without secrets.
 func (v Violation) Facts() (lines []string) {
 	for _, f := range v.History {
 		lines = append(lines, when(&f).UTC().Format("15:04:05.000000")+"  "+Printable(line(f)))
@@ -197,7 +192,7 @@ func (v Violation) Facts() (lines []string) {
 	return lines
 }
 
-// inOrder sorts a copy of facts by the time of what they say.
+// inOrder returns a copy of the facts in the order in which they happened.
 func inOrder(facts []history.Fact) []history.Fact {
 	sorted := slices.Clone(facts)
 	slices.SortStableFunc(sorted, func(a, b history.Fact) int {
@@ -206,13 +201,13 @@ func inOrder(facts []history.Fact) []history.Fact {
 	return sorted
 }
 
-// when is the time of what a fact says: for what was stored, when it happened.
+// when returns the time at which a fact happened.
 func when(f *history.Fact) time.Time {
 	switch {
-	case f.Kind == history.StoredEvent && f.Event != nil:
-		return f.Event.At
-	case f.Kind == history.StoredReport && f.Report != nil:
-		return f.Report.FinishedAt
+	case f.Kind == history.StoredEvent:
+		return deref(f.Event).At
+	case f.Kind == history.StoredReport:
+		return deref(f.Report).FinishedAt
 	case f.Submission != nil && len(f.Submission.Tries) > 0:
 		return f.Submission.Tries[0].Sent
 	case f.Action != nil:
@@ -224,14 +219,12 @@ func when(f *history.Fact) time.Time {
 // line is a fact as the history has it, without what may be secret.
 func line(f history.Fact) string {
 	if f.Submission != nil {
-		sent := *f.Submission
-		sent.Key, sent.Callback = "", RedactURL(sent.Callback)
-		f.Submission = &sent
+		f.Submission = new(*f.Submission)
+		f.Submission.Key, f.Submission.Callback = "", RedactURL(f.Submission.Callback)
 	}
 	if f.Delivery != nil {
-		d := *f.Delivery
-		d.URL = RedactURL(d.URL)
-		f.Delivery = &d
+		f.Delivery = new(*f.Delivery)
+		f.Delivery.URL = RedactURL(f.Delivery.URL)
 	}
 	return f.String()
 }
