@@ -35,15 +35,18 @@ func (c *checker) checkExistence() {
 	if s == nil {
 		return
 	}
-	c.must(s.Type == j.Type, accepted, "a job of type %s was asked for, this one is %s", s.Type, j.Type)
-	c.must(s.WorkKind == "" || s.WorkKind == j.WorkKind, accepted, "work kind %s was asked for, the job has %s", s.WorkKind, j.WorkKind)
-	c.must(sameTime(s.ExecutionAt, j.ExecutionAt), accepted, "execution_at %s was asked for, the job has %s",
-		clock(s.ExecutionAt), clock(j.ExecutionAt))
-	if r := c.row; r != nil {
-		c.must(s.Params == r.ParamsDigest, accepted, "the job was sent with params of digest %q, and has %q", s.Params, r.ParamsDigest)
-		c.must(s.AutoRetry == r.AutoRetry, accepted, "the job was sent with auto_retry %t, and has %t", s.AutoRetry, r.AutoRetry)
+	same := func(what string, sent, stored any) {
+		c.must(sent == stored, accepted, "the job was sent with %s %v, and has %v", what, sent, stored)
 	}
-	c.must(s.Batch == j.BatchID, accepted, "the job was sent with batch %q and belongs to batch %q", s.Batch, j.BatchID)
+	same("type", s.Type, j.Type)
+	same("work kind", cmp.Or(s.WorkKind, j.WorkKind), j.WorkKind)
+	same("batch", s.Batch, j.BatchID)
+	c.must(sameTime(s.ExecutionAt, j.ExecutionAt), accepted, "the job was sent with execution_at %s, and has %s", clock(s.ExecutionAt),
+		clock(j.ExecutionAt))
+	if r := c.row; r != nil {
+		same("params of digest", s.Params, r.ParamsDigest)
+		same("auto_retry", s.AutoRetry, r.AutoRetry)
+	}
 }
 
 // checkKey: the tries of a ticket have one key, so they made one job, and the key is kept.
@@ -76,14 +79,14 @@ func clock(t time.Time) string {
 	return t.UTC().Format("15:04:05.000000Z")
 }
 
-// exposures are the facts that show something of a job to a tenant.
+// exposures are the facts that show a job to a tenant.
 var exposures = map[history.Kind]string{
 	history.Submitted: "an answer to a submission", history.Looked: "a poll", history.ListedJob: "a list", history.APIReport: "a report",
 	history.APIDelivery: "a list of deliveries", history.Streamed: "a stream", history.Received: "a delivery",
 	history.StoredDeliver: "a stored delivery", history.StoredJob: "a row", history.StoredEvent: "a stored event",
 }
 
-// exposure says how a fact shows something of a job; "": it does not.
+// exposure returns how a fact shows a job; "": it does not.
 func exposure(f *history.Fact) string {
 	switch {
 	case f.Kind == history.Looked && (f.Shown == nil || f.Shown.State == ""), f.Kind == history.APIReport && f.Report == nil,
@@ -122,8 +125,7 @@ func (c *checker) checkOwners() {
 	}
 }
 
-// checkOutsiders: to a tenant who asks for another's job, it does not exist, and
-// never did (410).
+// checkOutsiders: a tenant who asks for another's job is told that it does not exist, and not that it did (410).
 func (c *checker) checkOutsiders() {
 	for _, f := range c.byKind[history.Intruded] {
 		a := f.Action

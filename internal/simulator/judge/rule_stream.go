@@ -2,8 +2,7 @@ package judge
 
 import "github.com/forgerun/forgerun/internal/simulator/history"
 
-// checkStreams: on each stream that its tenant read from first to last, each event
-// of the job's log is there once, in order; on others, none is there twice.
+// checkStreams: a stream that was read from first to last has each event of the job's log once, in order. Others have none twice.
 func (c *checker) checkStreams() {
 	if c.tenant < 0 {
 		return
@@ -24,8 +23,7 @@ func (c *checker) checkStreams() {
 	}
 }
 
-// checkStream follows one stream. The end of an attempt has no seq there: it
-// stands for the one that is next.
+// checkStream follows one stream. It shows the end of an attempt without a seq, which is the next one.
 func (c *checker) checkStream(s Stream, events []*history.Fact) {
 	next := count(s.Whole) // 0: unknown
 	type end struct {
