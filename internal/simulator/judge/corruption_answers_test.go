@@ -36,18 +36,14 @@ var answerCorruptions = []corruption{
 
 	{"the answer to cancel is about job x", answered, canceledJob, acted(canceledJob, func(a *history.Answer) { a.Job = "x" }), true},
 	{"the answer to cancel cannot be read: odd", answered, canceledJob, acted(canceledJob, func(a *history.Answer) { a.Error = "odd" }), true},
-	{"the answer to cancel has no updated_at", answered, canceledJob, acted(canceledJob, func(a *history.Answer) {
-		a.UpdatedAt = time.Time{}
-	}), true},
-	{"the cancel was answered with CANCELED, and the job is SUCCEEDED", answered, polledJob, acted(polledJob, func(a *history.Answer) {
-		a.State = canceled
-	}), true},
-	{"the job is RUNNING after its cancel was answered", answered, canceledJob, acted(canceledJob, func(a *history.Answer) {
-		a.State = running
-	}), true},
-	{"the cancel was refused with 404 RFA_JOB_NOT_FOUND", answered, canceledJob, acted(canceledJob, func(a *history.Answer) {
-		a.Status, a.Code, a.State = 404, "RFA_JOB_NOT_FOUND", ""
-	}), true},
+	{"the answer to cancel has no updated_at", answered, canceledJob,
+		acted(canceledJob, func(a *history.Answer) { a.UpdatedAt = time.Time{} }), true},
+	{"the cancel was answered with CANCELED, and the job is SUCCEEDED", answered, polledJob,
+		acted(polledJob, func(a *history.Answer) { a.State = canceled }), true},
+	{"the job is RUNNING after its cancel was answered", answered, canceledJob,
+		acted(canceledJob, func(a *history.Answer) { a.State = running }), true},
+	{"the cancel was refused with 404 RFA_JOB_NOT_FOUND", answered, canceledJob,
+		acted(canceledJob, func(a *history.Answer) { a.Status, a.Code, a.State = 404, "RFA_JOB_NOT_FOUND", "" }), true},
 	{"the job is CANCELED, and no cancel was sent", answered, canceledJob,
 		func(w *world) { w.drop(w.find(history.Acted, canceledJob)) }, true},
 	{"the answer to retry shows QUEUED (attempt 5)", answered, exhaustedJob, func(w *world) {
@@ -55,9 +51,8 @@ var answerCorruptions = []corruption{
 		a.Status, a.State, a.Attempt = 200, queued, 5
 	}, true},
 	{"the retry was refused with 403", answered, retriedJob, acted(retriedJob, func(a *history.Answer) { a.Status = 403 }), true},
-	{"though the job could be retried", answered, retriedJob, acted(retriedJob, func(a *history.Answer) {
-		a.Status, a.Code = 409, "RFA_JOB_CONFLICT"
-	}), true},
+	{"though the job could be retried", answered, retriedJob,
+		acted(retriedJob, func(a *history.Answer) { a.Status, a.Code = 409, "RFA_JOB_CONFLICT" }), true},
 
 	{"a poll shows ASSIGNED, but a poll before it had shown RUNNING already", answered, polledJob, func(w *world) {
 		a, b := w.poll(polledJob, queued), w.poll(polledJob, running)
@@ -73,38 +68,29 @@ var answerCorruptions = []corruption{
 	{"of kind CPU_BURST with execution_at (none)", answered, polledJob, polled(func(j *history.Job) { j.WorkKind = "CPU_BURST" }), false},
 	{"a poll shows created_at 00:00:00", answered, polledJob, polled(func(j *history.Job) { j.CreatedAt = time.Unix(0, 0).UTC() }), true},
 	{"and updated_at 00:00:00", answered, polledJob, polled(func(j *history.Job) { j.UpdatedAt = time.Unix(0, 0).UTC() }), true},
-	{"a poll shows a time that is not in UTC", answered, polledJob, polled(func(j *history.Job) {
-		j.UpdatedAt = j.UpdatedAt.In(time.FixedZone("", 3600))
-	}), true},
+	{"a poll shows a time that is not in UTC", answered, polledJob,
+		polled(func(j *history.Job) { j.UpdatedAt = j.UpdatedAt.In(time.FixedZone("", 3600)) }), true},
 	{"a poll shows max_attempts 0 at attempt 1", answered, polledJob, polled(func(j *history.Job) { j.MaxAttempts = 0 }), true},
 	{"the result has no checksum", answered, polledJob, polled(func(j *history.Job) { j.Result.Checksum.Value = "" }), true},
 	{"result.size_bytes is 1, expected 4096", expected, polledJob, polled(func(j *history.Job) { j.Result.SizeBytes = 1 }), true},
-	{"definition.duration_ms is 1, the catalogue has 1000", expected, polledJob, polled(func(j *history.Job) {
-		j.Definition.DurationMS = 1
-	}), true},
+	{"definition.duration_ms is 1, the catalogue has 1000", expected, polledJob,
+		polled(func(j *history.Job) { j.Definition.DurationMS = 1 }), true},
 	{"definition.should_fail is true", expected, polledJob, polled(func(j *history.Job) { j.Definition.ShouldFail = true }), true},
-	{"definition.payload_size is 7, the catalogue has 4096", expected, polledJob, polled(func(j *history.Job) {
-		j.Definition.PayloadSize = 7
-	}), true},
+	{"definition.payload_size is 7, the catalogue has 4096", expected, polledJob,
+		polled(func(j *history.Job) { j.Definition.PayloadSize = 7 }), true},
 	{"the SUCCEEDED job carries a failure", answered, polledJob, polled(func(j *history.Job) { j.Failure = &client.Outcome{} }), true},
 
 	{"the failed job carries no failure", answered, othersJob, func(w *world) { w.poll(othersJob, failed).Failure = nil }, true},
 	{`failure.jobId is "x"`, answered, othersJob, document(othersJob, func(d *client.Outcome) { d.JobID = "x" }), true},
-	{`failure.jobStatus is "FAILED" with the code RFA_EXEC_TIMEOUT`, answered, timedOutJob, document(timedOutJob, func(d *client.Outcome) {
-		d.JobStatus = "FAILED"
-	}), true},
-	{"failure.retryable is true, expected false", answered, othersJob, document(othersJob, func(d *client.Outcome) {
-		*d = *documentOf(d.JobID, d.Code, true)
-	}), true},
-	{"failure.retryable is false, expected true", answered, timedOutJob, document(timedOutJob, func(d *client.Outcome) {
-		*d = *documentOf(d.JobID, d.Code, false)
-	}), true},
-	{"without a retryAfter from 1", answered, timedOutJob, document(timedOutJob, func(d *client.Outcome) {
-		d.RetryAfter = nil
-	}), true},
-	{"failure.code is E_OOPS, the report of the attempt has", answered, othersJob, document(othersJob, func(d *client.Outcome) {
-		d.Code = "E_OOPS"
-	}), true},
+	{`failure.jobStatus is "FAILED" with the code RFA_EXEC_TIMEOUT`, answered, timedOutJob,
+		document(timedOutJob, func(d *client.Outcome) { d.JobStatus = "FAILED" }), true},
+	{"failure.retryable is true, expected false", answered, othersJob,
+		document(othersJob, func(d *client.Outcome) { *d = *documentOf(d.JobID, d.Code, true) }), true},
+	{"failure.retryable is false, expected true", answered, timedOutJob,
+		document(timedOutJob, func(d *client.Outcome) { *d = *documentOf(d.JobID, d.Code, false) }), true},
+	{"without a retryAfter from 1", answered, timedOutJob, document(timedOutJob, func(d *client.Outcome) { d.RetryAfter = nil }), true},
+	{"failure.code is E_OOPS, the report of the attempt has", answered, othersJob,
+		document(othersJob, func(d *client.Outcome) { d.Code = "E_OOPS" }), true},
 
 	{"the list of jobs has the job 2 times", answered, plainJob, func(w *world) { w.again(listed, plainJob) }, true},
 	{"the list of jobs shows the job differently", answered, plainJob,
@@ -187,9 +173,10 @@ var deliveryCorruptions = []corruption{
 		func(w *world) {
 			w.change(0, func(f *history.Fact) { f.Delivery.Status = 503 }, of(came), named("batch.completed"))
 		}, true},
-	{"delivery batch-delivery came, and there is none of that id", received, 0, func(w *world) {
-		w.dropAll(func(f *history.Fact) bool { return f.Kind == storedDelivery && named("batch.completed")(f) })
-	}, true},
+	{"delivery batch-delivery came, and there is none of that id", received, 0,
+		func(w *world) {
+			w.dropAll(func(f *history.Fact) bool { return f.Kind == storedDelivery && named("batch.completed")(f) })
+		}, true},
 
 	{"is PENDING, and was due at 04:04:04.000000Z", delivered, failingJob, func(w *world) {
 		last(func(d *history.Delivery) { d.State, d.Next, d.SettledAt = "PENDING", w.end().Add(-second), time.Time{} })(w)
@@ -215,18 +202,14 @@ var deliveryCorruptions = []corruption{
 	{"it is DELIVERED with settled_at (none)", delivered, plainJob, logged1(func(d *history.Delivery) { d.SettledAt = time.Time{} }), true},
 	{"it has 1 attempts and a log of 0", delivered, plainJob, logged1(func(d *history.Delivery) { d.Log = nil }), true},
 	{"entry 1 of the log of tries has number 2", delivered, plainJob, logged1(func(d *history.Delivery) { d.Log[0].Number = 2 }), true},
-	{"try 1 is logged with status 200, the receiver answered 204", delivered, plainJob, logged1(func(d *history.Delivery) {
-		d.Log[0].Status = 200
-	}), true},
-	{"try 1 is logged with 0s, the receiver took 10ms", delivered, plainJob, logged1(func(d *history.Delivery) {
-		d.Log[0].DurationMS = 0
-	}), true},
-	{"try 1 was given up after 20ms, the receiver answers after 10ms", delivered, plainJob, logged1(func(d *history.Delivery) {
-		d.Log[0].Status = 0
-	}), true},
-	{"it was settled 0s after its event, before the receiver answered", delivered, plainJob, logged1(func(d *history.Delivery) {
-		d.SettledAt = d.CreatedAt
-	}), true},
+	{"try 1 is logged with status 200, the receiver answered 204", delivered, plainJob,
+		logged1(func(d *history.Delivery) { d.Log[0].Status = 200 }), true},
+	{"try 1 is logged with 0s, the receiver took 10ms", delivered, plainJob,
+		logged1(func(d *history.Delivery) { d.Log[0].DurationMS = 0 }), true},
+	{"try 1 was given up after 20ms, the receiver answers after 10ms", delivered, plainJob,
+		logged1(func(d *history.Delivery) { d.Log[0].Status = 0 }), true},
+	{"it was settled 0s after its event, before the receiver answered", delivered, plainJob,
+		logged1(func(d *history.Delivery) { d.SettledAt = d.CreatedAt }), true},
 	{"the service counts 1 tries, the receiver saw 2", delivered, plainJob,
 		func(w *world) { w.again(came, plainJob, named("job.succeeded")) }, true},
 	{"it was sent again after the receiver had accepted it", delivered, calledJob,
@@ -235,9 +218,10 @@ var deliveryCorruptions = []corruption{
 		func(w *world) { w.drop(w.find(toldDelivery, plainJob)) }, true},
 	{"differently than it is stored", answered, plainJob, logged1(func(d *history.Delivery) { d.Webhook = "hook-9" }), true},
 
-	{"came again with other bytes", received, calledJob, func(w *world) {
-		w.find(came, calledJob, func(f *history.Fact) bool { return f.Delivery.Status == 200 }).Delivery.Body = "other"
-	}, true},
+	{"came again with other bytes", received, calledJob,
+		func(w *world) {
+			w.find(came, calledJob, func(f *history.Fact) bool { return f.Delivery.Status == 200 }).Delivery.Body = "other"
+		}, true},
 	{"brought event nobody's as 1 (job.created), which the job does not have", received, plainJob,
 		func(w *world) { w.got("job.created").EventID = "nobody's" }, true},
 	{"came, and there is none of that id", received, plainJob, func(w *world) { w.got("job.created").ID = "nobody's" }, false},

@@ -39,7 +39,7 @@ var jobCorruptions = []corruption{
 		func(w *world) { w.sub(unansweredJob).Tries[0].Status = 429 }, true},
 	{"the job was sent with type DEFERRED", accepted, plainJob, func(w *world) { w.sub(plainJob).Type = "DEFERRED" }, true},
 	{"the job was sent with work kind CPU_BURST", accepted, plainJob, func(w *world) { w.sub(plainJob).WorkKind = "CPU_BURST" }, true},
-	{"the job was sent with execution_at 03:04:05.000000Z", accepted, plainJob, func(w *world) { w.sub(plainJob).ExecutionAt = w.start }, false},
+	{"was sent with execution_at 03:04:05.000000Z", accepted, plainJob, func(w *world) { w.sub(plainJob).ExecutionAt = w.start }, false},
 	{"the job was sent with params of digest", accepted, plainJob, func(w *world) { w.row(plainJob).ParamsDigest = "0123456789abcdef" }, true},
 	{"the job was sent with auto_retry false", accepted, plainJob, func(w *world) { w.row(plainJob).AutoRetry = true }, false},
 	{"the job was sent with batch", accepted, plainJob, func(w *world) { w.sub(plainJob).Batch = "batch-9" }, true},
@@ -58,9 +58,10 @@ var jobCorruptions = []corruption{
 	}, true},
 	{`finished_at (none)`, ended, plainJob, func(w *world) { w.row(plainJob).FinishedAt = time.Time{} }, false},
 	{`the job is SUCCEEDED with outcome "FAILED"`, ended, plainJob, func(w *world) { w.row(plainJob).Outcome = "FAILED" }, false},
-	{"0 events say that the retries are exhausted", ended, exhaustedJob, func(w *world) {
-		w.dropAll(func(f *history.Fact) bool { return f.Job == jobName(exhaustedJob) && named(nameExhausted)(f) })
-	}, false},
+	{"0 events say that the retries are exhausted", ended, exhaustedJob,
+		func(w *world) {
+			w.dropAll(func(f *history.Fact) bool { return f.Job == jobName(exhaustedJob) && named(nameExhausted)(f) })
+		}, false},
 
 	{"event 2 (job.queued) came 1ms before execution_at", early, deferredJob, func(w *world) {
 		at := w.row(deferredJob).ExecutionAt.Add(time.Millisecond)
