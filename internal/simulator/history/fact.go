@@ -1,10 +1,8 @@
-// Package history keeps what was seen of a run of the simulator: every request
-// and answer, every event of a stream, every delivery to a webhook, and at the
-// end what the API and the rows say. Nothing is judged here.
+// Package history keeps what was seen of a run of the simulator: every request and answer, every event of a stream, every delivery to a
+// webhook, and at the end what the API and the rows say. Package judge decides about it.
 //
-// Facts are lines of JSON in a folder, spread over files by the job (or the event of no job) they are
-// about, so that a run of a million jobs is written with little memory, and
-// later read back one file at a time with all facts of a job together.
+// Facts are lines of JSON. A folder has them in files by job, or by event without a job. So a run of a million jobs is written with
+// little memory, and read back one file at a time with all facts of a job together.
 package history
 
 import (
@@ -15,29 +13,19 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// Kind says what a fact is about, and with that who saw it.
+// Kind says what a fact is about and who saw it.
 type Kind string
 
-// What the client saw while the run went on.
+// What the client saw during the run.
 const (
-	// Submitted is one ticket: its request and all tries to hand it in.
-	Submitted Kind = "submitted"
-	// Acted is a cancel or a retry and its answer.
-	Acted Kind = "acted"
-	// Intruded is what another tenant was answered that asked for the job: Action,
-	// with the verbs get, cancel, retry, report, events, result and delete.
-	Intruded Kind = "intruded"
-	// Looked is the job as a poll showed it.
-	Looked Kind = "looked"
-	// Streamed is an event on the client's stream.
-	Streamed Kind = "streamed"
-	// Received is a delivery, as it came to the receiver.
-	Received Kind = "received"
-	// Scheduled is a schedule that was created.
-	Scheduled Kind = "scheduled"
-	// Forbidden is what must never be seen, such as another client's event or a
-	// delivery without a valid signature. Note says what.
-	Forbidden Kind = "forbidden"
+	Submitted Kind = "submitted" // a ticket: its request and all tries to hand it in
+	Acted     Kind = "acted"     // a cancel or a retry and its answer
+	Intruded  Kind = "intruded"  // the answer to another tenant that asked for the job
+	Looked    Kind = "looked"    // the job as a poll showed it
+	Streamed  Kind = "streamed"  // an event on the client's stream
+	Received  Kind = "received"  // a delivery, as it came to the receiver
+	Scheduled Kind = "scheduled" // a schedule that was created
+	Forbidden Kind = "forbidden" // what must never be seen, such as a delivery without a valid signature: Note says what
 )
 
 // What the API, the rows and Redis said at the end.
@@ -53,17 +41,15 @@ const (
 	QueuedTask    Kind = "queued task"     // a task in Redis
 )
 
-// Fact is one thing that was seen. Which members it has follows from its Kind.
+// Fact is something that was seen. Its Kind decides which members it has.
 type Fact struct {
-	Job string `json:"job"` // "" where there is none
+	Job  string    `json:"job"`  // "" for none
+	At   time.Time `json:"at"`   // by the simulator's clock; for an answer, when it had come
+	Sent time.Time `json:"sent"` // when a poll or list was asked for; for a row, as of when, by Postgres' clock
 
-	At time.Time `json:"at"` // by the simulator's clock; of an answer, when it had come
-	// Of Looked and ListedJob: when it was asked for; of StoredJob and StoredDeliver:
-	// as of when, by Postgres' clock; zero where not known.
-	Sent   time.Time `json:"sent"`
-	Kind   Kind      `json:"kind"`
-	Tenant int       `json:"tenant"` // whose credentials, stream or webhook it was; from 0
-	Ticket int64     `json:"ticket"` // from 1; 0 where it is not known
+	Kind   Kind  `json:"kind"`
+	Tenant int   `json:"tenant"` // of the credentials, stream or webhook; from 0
+	Ticket int64 `json:"ticket"` // from 1; 0: unknown
 
 	Submission *Submission `json:"submission"`
 	Action     *Answer     `json:"action"`
@@ -76,7 +62,7 @@ type Fact struct {
 	Note       string      `json:"note"`
 }
 
-// Subject is what the fact is kept with: its job, or of a delivery without one its event; "" for none.
+// Subject is the job of the fact, or the event of a delivery without a job; "" for none. Facts with one subject are kept together.
 func (f *Fact) Subject() string {
 	if f.Job == "" && f.Delivery != nil {
 		return f.Delivery.EventID
@@ -84,7 +70,7 @@ func (f *Fact) Subject() string {
 	return f.Job
 }
 
-// Schedule is one by interval, whose due times are from its creation to its end, an interval after the other.
+// Schedule has a due time after each interval, from its creation to its end.
 type Schedule struct {
 	ID        string        `json:"id"`
 	Interval  time.Duration `json:"interval"`
@@ -92,7 +78,7 @@ type Schedule struct {
 	EndAt     time.Time     `json:"end_at"`
 }
 
-// Submission is what a ticket asked for, and its requests.
+// Submission is the request of a ticket, and the tries to hand it in.
 type Submission struct {
 	Key         string    `json:"key"` // idempotency key, the same on every try
 	Type        string    `json:"type"`
@@ -106,7 +92,7 @@ type Submission struct {
 	Tries       []Answer  `json:"tries"`
 }
 
-// Answer is one request and what it was answered. Status 0: no complete answer came, and it may have been obeyed.
+// Answer is a request and its answer. Status 0: no complete answer came, and the service may have done what was asked.
 type Answer struct {
 	Verb      string    `json:"verb"` // of an action: cancel, retry
 	Sent      time.Time `json:"sent"`
@@ -127,11 +113,10 @@ type Answer struct {
 // Accepted reports whether a submission was answered with a job.
 func (a Answer) Accepted() bool { return (a.Status == 202 || a.Status == 200) && a.Job != "" }
 
-// Unknown reports whether the service may have done what it was asked for all
-// the same: no answer came, or one that leaves it open.
+// Unknown reports whether the answer leaves open what the service did.
 func (a Answer) Unknown() bool { return a.Status == 0 || a.Status >= 500 }
 
-// Job is a job as the API or the rows have it, without what may be large or secret. What they do not have is zero.
+// Job is a job as the API or the rows have it, without what may be large or secret.
 type Job struct {
 	client.Job
 
@@ -152,8 +137,7 @@ func JobOf(j client.Job) *Job {
 	return &Job{Job: j}
 }
 
-// ParamsDigest stands for the params of a job: 16 hexadecimal digits of the
-// SHA-256 of their JSON as it was sent, "" if there are none.
+// ParamsDigest is the beginning of the SHA-256 of a job's params, as JSON, in hexadecimal digits; "" without params.
 func ParamsDigest(params []byte) string {
 	if len(params) == 0 {
 		return ""
@@ -162,8 +146,7 @@ func ParamsDigest(params []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Event is an entry of a job's log. A stream shows the end of an attempt as its
-// outcome document, which has no Seq and no states.
+// Event is an entry of a job's log. A stream shows the end of an attempt as an outcome document, without Seq and states.
 type Event struct {
 	ID       string    `json:"id"`
 	StreamID string    `json:"stream_id"`
@@ -176,20 +159,19 @@ type Event struct {
 	Status   string    `json:"status"`  // jobStatus of an outcome document
 	Emitted  string    `json:"emitted"` // of event.emitted: name and data, a space between
 
-	Scenario // of rows the kind only
+	Job string `json:"job"` // in a report of the API, the job that the event names
 
-	// Of reports only: the id of the job that the event names.
-	Job string `json:"job"`
+	Scenario // of rows the kind only
 }
 
-// Scenario is what an event says of its job's work kind. Members that are missing are zero.
+// Scenario is what an event says of its job's work kind.
 type Scenario struct {
 	WorkKind        string `json:"work_kind"`
 	DurationMS      int    `json:"duration_ms"`
 	ExpectedOutcome string `json:"expected_outcome"`
 }
 
-// Report is the account of one finished attempt.
+// Report is about one finished attempt.
 type Report struct {
 	Attempt    int       `json:"attempt"`
 	Outcome    string    `json:"outcome"`
@@ -198,16 +180,15 @@ type Report struct {
 	DurationMS int       `json:"duration_ms"`
 	Failure    string    `json:"failure"`   // its code
 	EventSeq   int       `json:"event_seq"` // rows: the last event that it covers
-	Events     []Event   `json:"events"`    // API
 
-	// Of the API only: the job it names, and the result of the attempt, where it was
-	// read.
-	Job         string `json:"job"`
-	ResultSize  *int   `json:"result_size"`  // bytes, after they were verified
-	ResultError string `json:"result_error"` // why there are none
+	// API only.
+	Events      []Event `json:"events"`
+	Job         string  `json:"job"`
+	ResultSize  *int    `json:"result_size"`  // bytes of the attempt's result, after its hash was verified
+	ResultError string  `json:"result_error"` // why there are none
 }
 
-// Delivery is one webhook message: as it came in one try, or as the service reports it.
+// Delivery is a webhook message as it came in one try, or as the service reports it.
 type Delivery struct {
 	ID        string    `json:"id"`
 	Webhook   string    `json:"webhook"` // id; "" for a callback
@@ -227,16 +208,15 @@ type Delivery struct {
 	JobStatus string    `json:"job_status"` // of the body, as it came
 	Emitted   string    `json:"emitted"`    // of event.emitted: as in Event
 
-	// Of Received: what the body and the attribute workkind say, and how late the
-	// receiver answers.
+	// Received only.
 	Scenario Scenario      `json:"scenario"`
-	WorkKind string        `json:"work_kind"`
-	After    time.Duration `json:"after"`
+	WorkKind string        `json:"work_kind"` // attribute workkind
+	After    time.Duration `json:"after"`     // how late the receiver answers
 
-	// Of the API only. Log is there if the delivery was read by itself.
+	// API only.
 	CreatedAt time.Time                `json:"created_at"`
 	SettledAt time.Time                `json:"settled_at"`
-	HasLog    bool                     `json:"has_log"`
+	HasLog    bool                     `json:"has_log"` // it was read by itself
 	Log       []client.DeliveryAttempt `json:"log"`
 }
 

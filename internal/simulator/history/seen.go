@@ -6,8 +6,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// EventOf keeps an event of a log. Its error is about the client's own event that it should carry. What it lacks of
-// the scenario is judged as such.
+// EventOf keeps an event of a log. It fails if the event does not carry the client's own event as it should.
 func EventOf(e *client.Event) (kept *Event, err error) {
 	kept = &Event{ID: e.EventID, Seq: e.Seq, Name: e.EventName, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp}
 	if e.JobID != "" {

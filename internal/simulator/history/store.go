@@ -59,7 +59,7 @@ func bucketPath(dir string, i int) string {
 	return filepath.Join(dir, fmt.Sprintf("facts-%03d.jsonl", i))
 }
 
-// bucketOf spreads jobs evenly, whatever their ids look like.
+// bucketOf spreads jobs evenly.
 func bucketOf(job string) int {
 	if job == "" {
 		return Loose
@@ -69,7 +69,7 @@ func bucketOf(job string) int {
 	return int(h.Sum32() % Buckets)
 }
 
-// Add keeps the fact. Err and Close return an error of the disk.
+// Add keeps the fact. Err and Close return errors of the disk.
 func (w *Writer) Add(f Fact) {
 	b := &w.buckets[bucketOf(f.Subject())]
 	b.mu.Lock()
@@ -133,7 +133,7 @@ func (b *bucket) close() (err error) {
 // Reader reads a history that has been closed.
 type Reader struct{ dir string }
 
-// Open gives the history in dir.
+// Open opens the history in dir.
 func Open(dir string) (*Reader, error) {
 	if _, err := os.Stat(bucketPath(dir, 0)); err != nil {
 		return nil, fmt.Errorf("no history in %s: %w", dir, err)
@@ -141,8 +141,7 @@ func Open(dir string) (*Reader, error) {
 	return &Reader{dir: dir}, nil
 }
 
-// Jobs gives the bucket's facts by their subject: all facts of a job, or of an event of no job, in the order in which they
-// were added.
+// Jobs returns the bucket's facts by subject, in the order in which they were added.
 func (r *Reader) Jobs(bucket int) (map[string][]Fact, error) {
 	jobs := map[string][]Fact{}
 	return jobs, r.Each(bucket, func(f Fact) error {
@@ -151,7 +150,7 @@ func (r *Reader) Jobs(bucket int) (map[string][]Fact, error) {
 	})
 }
 
-// Each calls fn with one fact of the bucket after the other, until it returns an error.
+// Each calls fn with the facts of the bucket until it returns an error.
 func (r *Reader) Each(bucket int, fn func(Fact) error) error {
 	file, err := os.Open(bucketPath(r.dir, bucket))
 	if err != nil {
