@@ -17,11 +17,11 @@ type observation struct {
 	attempt  int       // 0: unknown
 	updated  time.Time // by the service's clock; zero: unknown
 	replay   bool      // repeats what the first answer said
-	first    int       // the first and the last step that fit it; set by match
+	first    int       // first and last step that fit it; set by match
 	last     int
 }
 
-// longestRequest is what a request may take whose beginning is unknown.
+// longestRequest bounds a request with an unknown beginning.
 const longestRequest = 30 * time.Second
 
 func (o *observation) asked() time.Time { return cmp.Or(o.sent, o.at.Add(-longestRequest)) }
@@ -71,8 +71,8 @@ func (c *checker) match(o *observation) bool {
 	return found
 }
 
-// happenedBefore: the step had happened when the simulator's clock showed at. What a moved clock passed over happens
-// later than its time says: then it had happened if it was seen.
+// happenedBefore reports whether the step had happened when the simulator's clock showed at. What a moved clock passed over happens
+// later than its time says: then it counts as soon as somebody saw it.
 func (c *checker) happenedBefore(step history.Event, at time.Time) bool {
 	if real, known := c.run.moves().Since(step.At); known {
 		return real.Before(at.Add(-clockSlack))

@@ -107,8 +107,7 @@ func (c *checker) checkLimit() {
 	c.must(c.job.Attempt <= limit, expected, "the job came to attempt %d of at most %d", c.job.Attempt, limit)
 }
 
-// checkRetries: a job that was sent with auto_retry is queued again with each
-// failure that advises it, while attempts are left.
+// checkRetries: a job with auto_retry is queued again after each failure that advises it, while attempts are left.
 func (c *checker) checkRetries() {
 	if c.submission == nil || !c.submission.AutoRetry || c.job == nil || c.job.MaxAttempts == 0 || !c.logComplete {
 		return

@@ -8,8 +8,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkReceipt: the answer to a submission has the job, its address, its time
-// and a state in which a job begins; a refusal has no job.
+// checkReceipt: the answer to a submission has the job, its address, its time and a state in which a job begins; a refusal has no job.
 func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 	switch {
 	case t.Status >= 400:
@@ -82,8 +81,7 @@ func deref[T any](p *T) (v T) {
 	return v
 }
 
-// checkFailureDocument: a failed job carries the document of its failure, of the
-// same code as the report of the attempt, and no other job does.
+// checkFailureDocument: a failed job carries the document of its failure, with the code of the report. No other job carries one.
 func (c *checker) checkFailureDocument(shown *history.Job) {
 	d := shown.Failure
 	if shown.State != failed || d == nil {
@@ -165,7 +163,7 @@ func sameEvent(a, b history.Event) bool {
 	return at && a == b
 }
 
-// expectedOutcome is the final state of the first attempt by the catalogue.
+// expectedOutcome is the final state of a first attempt.
 func expectedOutcome(kind string) string {
 	switch {
 	case catalogue[kind].fails > 0:
@@ -176,8 +174,7 @@ func expectedOutcome(kind string) string {
 	return succeeded
 }
 
-// wrongScenario says what of a scenario is missing, or not as the catalogue
-// has it for the job's kind; "" for nothing.
+// wrongScenario returns what a scenario lacks or has otherwise than the catalogue; "" if it is right.
 func (c *checker) wrongScenario(shown history.Scenario) string {
 	kind, known := catalogue[c.kind]
 	want := int(kind.duration.Milliseconds())

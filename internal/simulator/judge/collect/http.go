@@ -24,14 +24,14 @@ const (
 	parallelSample = 8
 )
 
-// sampledJob is a job whose reports are to be read.
+// sampledJob is a job whose reports are read.
 type sampledJob struct {
 	account history.Account
 	*client.Job
-	order uint64 // its place, which the seed decides
+	order uint64 // drawn by the seed
 }
 
-// lists reads each account's list of jobs, and draws the sample by the seed.
+// lists reads each account's list of jobs, and draws the sample.
 func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 	var mu sync.Mutex
 	var sample []sampledJob
@@ -50,9 +50,8 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 				}
 				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Shown: history.JobOf(j)})
 				if c.SampleReports > 0 && ours {
-					one := sampledJob{a, &j, rand.NewPCG(c.Seed, uint64(ticket)).Uint64()}
 					mu.Lock()
-					sample = c.draw(append(sample, one), 2*c.SampleReports)
+					sample = c.draw(append(sample, sampledJob{a, &j, rand.NewPCG(c.Seed, uint64(ticket)).Uint64()}), 2*c.SampleReports)
 					mu.Unlock()
 				}
 			}
@@ -63,7 +62,7 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 	return c.draw(sample, c.SampleReports), err
 }
 
-// draw keeps the first SampleReports jobs when there are more than most.
+// draw keeps the first SampleReports jobs if there are more than most.
 func (c *collector) draw(all []sampledJob, most int) []sampledJob {
 	if len(all) <= most {
 		return all
@@ -72,7 +71,7 @@ func (c *collector) draw(all []sampledJob, most int) []sampledJob {
 	return all[:min(len(all), c.SampleReports)]
 }
 
-// reports reads every report of the sample, its results and its deliveries.
+// reports reads the reports, the result and the deliveries of each job of the sample.
 func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
 	if _, missing := c.found.Missing[judge.Lists]; missing && len(sample) == 0 {
 		return errors.New("no job is known without its list")
@@ -86,28 +85,37 @@ func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
 					return err
 				}
 			}
-			for d, err := range s.account.Client.JobDeliveries(ctx, s.JobID, client.DeliveryFilter{PageSize: pageSize}) {
-				if err != nil {
-					return fmt.Errorf("deliveries of job %s: %w", s.JobID, err)
-				}
-				if c.DeliveryLogs {
-					read, err := s.account.Client.JobDelivery(ctx, s.JobID, d.DeliveryID)
-					if err != nil {
-						return fmt.Errorf("delivery %s of job %s: %w", d.DeliveryID, s.JobID, err)
-					}
-					d = *read
-				}
-				f := history.Fact{Kind: history.APIDelivery, Tenant: s.account.Tenant, Job: s.JobID, Delivery: delivery(&d)}
-				f.Delivery.HasLog = c.DeliveryLogs
-				c.add(f)
-			}
-			return nil
+			return c.deliveries(ctx, s)
 		})
 	}
 	return group.Wait()
 }
 
-// report adds a report, and with that of the last attempt the result.
+func (c *collector) deliveries(ctx context.Context, s sampledJob) error {
+	for d, err := range s.account.Client.JobDeliveries(ctx, s.JobID, client.DeliveryFilter{PageSize: pageSize}) {
+		if err == nil && c.DeliveryLogs {
+			var read *client.Delivery
+			if read, err = s.account.Client.JobDelivery(ctx, s.JobID, d.DeliveryID); err == nil {
+				d = *read
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("deliveries of job %s: %w", s.JobID, err)
+		}
+		kept := &history.Delivery{
+			ID: d.DeliveryID, Webhook: d.WebhookID, URL: d.URL, EventID: d.EventID, EventName: d.EventName, Seq: d.Seq,
+			State: d.State, Attempts: d.Attempts, Status: d.LastStatus, Next: d.NextAttemptAt,
+			CreatedAt: d.CreatedAt, SettledAt: d.SettledAt, Log: d.AttemptsLog, HasLog: c.DeliveryLogs,
+		}
+		if d.LastError != nil {
+			kept.Error = d.LastError.Code
+		}
+		c.add(history.Fact{Kind: history.APIDelivery, Tenant: s.account.Tenant, Job: s.JobID, Delivery: kept})
+	}
+	return nil
+}
+
+// report reads the report of an attempt, and for the last attempt the result.
 func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error {
 	f := history.Fact{Kind: history.APIReport, Tenant: s.account.Tenant, Job: s.JobID}
 	r, err := s.account.Client.Report(ctx, s.JobID, attempt)
@@ -119,16 +127,27 @@ func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error
 	if err != nil {
 		return fmt.Errorf("report of job %s: %w", s.JobID, err)
 	}
-	f.Report = report(r)
+	f.Report = &history.Report{
+		Job: r.JobID, Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
+	}
+	if r.Failure != nil {
+		f.Report.Failure = r.Failure.Code
+	}
+	for _, e := range r.Events {
+		h, err := history.EventOf(&e)
+		if h.Job = e.JobID; err != nil {
+			h.Emitted = err.Error()
+		}
+		f.Report.Events = append(f.Report.Events, *h)
+	}
 	if s.State == client.Succeeded && attempt == s.Attempt {
-		// That the result is refused, or differs from its digest, is a fact; no answer is an error.
+		// A result that is refused, or has another digest, is a fact. No answer is an error.
 		result, err := s.account.Client.Result(ctx, s.JobID)
 		problem, refused := errors.AsType[*client.Problem](err)
 		unexpected, damaged := errors.AsType[*client.UnexpectedError](err)
 		switch {
 		case err == nil:
-			size := len(result.Data)
-			f.Report.ResultSize = &size
+			f.Report.ResultSize = new(len(result.Data))
 		case refused && problem.Status < 500 && problem.Status != http.StatusTooManyRequests:
 			f.Report.ResultError = fmt.Sprintf("%d %s", problem.Status, problem.Code)
 		case damaged && unexpected.Status < 400:
@@ -139,34 +158,4 @@ func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error
 	}
 	c.add(f)
 	return nil
-}
-
-func report(r *client.Report) *history.Report {
-	out := &history.Report{
-		Job:     r.JobID,
-		Attempt: r.Attempt, Outcome: r.Outcome, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, DurationMS: r.DurationMS,
-	}
-	if r.Failure != nil {
-		out.Failure = r.Failure.Code
-	}
-	for _, e := range r.Events {
-		h, err := history.EventOf(&e)
-		if h.Job = e.JobID; err != nil {
-			h.Emitted = err.Error()
-		}
-		out.Events = append(out.Events, *h)
-	}
-	return out
-}
-
-func delivery(d *client.Delivery) *history.Delivery {
-	out := &history.Delivery{
-		ID: d.DeliveryID, Webhook: d.WebhookID, URL: d.URL, EventID: d.EventID, EventName: d.EventName, Seq: d.Seq,
-		State: d.State, Attempts: d.Attempts, Status: d.LastStatus, Next: d.NextAttemptAt,
-		CreatedAt: d.CreatedAt, SettledAt: d.SettledAt, Log: d.AttemptsLog,
-	}
-	if d.LastError != nil {
-		out.Error = d.LastError.Code
-	}
-	return out
 }
