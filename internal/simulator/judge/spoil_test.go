@@ -64,10 +64,6 @@ func named(name string) func(*history.Fact) bool {
 	}
 }
 
-func kindOf(k history.Kind, job int) func(*history.Fact) bool {
-	return func(f *history.Fact) bool { return f.Kind == k && f.Job == jobName(job) }
-}
-
 // again adds a copy of the fact that find gives.
 func (w *world) again(k history.Kind, job int, tests ...func(*history.Fact) bool) *history.Fact {
 	f := *w.find(k, job, tests...)
@@ -108,7 +104,6 @@ func of(kinds ...history.Kind) func(*history.Fact) bool {
 // What the rows, the client, the streams and the API have of a job.
 func (w *world) row(job int) *history.Job        { return w.find(storedJob, job).Shown }
 func (w *world) sub(job int) *history.Submission { return w.find(submitted, job).Submission }
-func (w *world) report(job int) *history.Report  { return w.find(storedReport, job).Report }
 func (w *world) shown(job int) *history.Report   { return w.find(toldReport, job).Report }
 
 func (w *world) event(job int, name string) *history.Event {

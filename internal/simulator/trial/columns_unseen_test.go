@@ -10,7 +10,7 @@ var unseenColumns = []struct {
 	{"Constraints of the table, or of another column, refuse every other value", []string{
 		"deliveries.state", "deliveries.next_attempt_at", "deliveries.last_error", "events.seq", "events.next_state", "jobs.type",
 		"jobs.state", "jobs.outcome", "jobs.worker_id", "reports.outcome", "results.size", "results.body", "workers.state",
-		"webhooks.content_mode", "maintenance_state.only_row", "history.width",
+		"webhooks.content_mode", "maintenance_state.only_row", "headroom.only_row", "history.width",
 	}},
 	{"No row of such a run has a value: nothing is traced, revoked, deleted, disabled or proven, and nothing waits at its end", []string{
 		"api_keys.revoked_at", "api_keys.replaced_by", "api_keys.issued_by", "api_keys.made_by", "batches.correlation_id",
@@ -43,7 +43,9 @@ var unseenColumns = []struct {
 		"client_events.event_id", "client_events.tx", "events.tx",
 	}},
 	{"The service's own account of work that is under way, which ends with the run", []string{
-		"deliveries.resent_at", "deliveries.dispatch", "events.called_back", "jobs.dispatch", "jobs.run_at",
+		"headroom.active", "headroom.queued", "headroom.reported_active", "headroom.reported_queued",
+		"headroom_leases.lease_id", "headroom_leases.process_id", "headroom_leases.active", "headroom_leases.queued",
+		"headroom_leases.expires_at", "deliveries.resent_at", "deliveries.dispatch", "events.called_back", "jobs.dispatch", "jobs.run_at",
 		"maintenance_state.leader_id", "maintenance_state.leader_expires_at", "maintenance_state.cursor_key",
 		"webhooks.consecutive_failures", "workers.worker_id", "workers.name", "workers.concurrency",
 		"workers.started_at", "workers.heartbeat_at", "workers.expires_at",
