@@ -135,7 +135,7 @@ func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
 			return
 		}
 		c.note(errOf(c.f.db.Exec(ctx, `UPDATE jobs SET finished_at = finished_at - interval '31 days'
-			WHERE finished_at IS NOT NULL AND job_id = (SELECT job_id FROM jobs ORDER BY random() LIMIT 1)`)))
+			WHERE finished_at > created_at AND job_id = (SELECT job_id FROM jobs ORDER BY random() LIMIT 1)`)))
 		c.note(errOf(s.Clean(ctx, 3)))
 	case 0:
 		c.note(errOf(s.QueueDue(ctx, 5)))

@@ -130,7 +130,7 @@ SELECT job_id, format('a result of %s bytes', size) FROM results WHERE sha256(bo
 
 -- key: an idempotency key stands for nothing
 SELECT NULL::uuid, format('key %s of client %s', key, client_id) FROM idempotency_keys k
-WHERE (resource_id IS NOT NULL OR answer_status NOT BETWEEN 200 AND 299)
+WHERE (resource_id IS NOT NULL AND endpoint IN ('jobs', 'batch', 'webhooks') OR answer_status NOT BETWEEN 200 AND 299)
   AND NOT EXISTS (SELECT FROM jobs WHERE job_id = k.resource_id) AND NOT EXISTS (SELECT FROM batches WHERE batch_id = k.resource_id)
   AND NOT EXISTS (SELECT FROM webhooks WHERE webhook_id = k.resource_id)
   AND NOT EXISTS (SELECT FROM tombstones WHERE job_id = k.resource_id);
