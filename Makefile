@@ -144,7 +144,7 @@ generated: ## What follows from code is in step with it: generated files, the ta
 	$(GO) test -count=1 -run '$(DOC_TESTS)' ./cmd/forgerun ./internal/simulator/scenario
 
 .PHONY: api-diff
-api-diff: ## The API document breaks no client of the last release; and a document that does is noticed
+api-diff: ## Compare the API document with the last release tag, and check that breaking changes are noticed
 	@GO="$(GO)" scripts/api-diff.sh
 	@GO="$(GO)" scripts/api-diff.sh --prove
 
@@ -183,7 +183,7 @@ release: release-tools
 	@PATH="$(RELEASE_TOOLS):$$PATH" goreleaser release --clean $(ARGS)
 
 .PHONY: release-check
-release-check: ## What can be told of a release in seconds: its text, its API document, the definitions' files
+release-check: ## Check the changelog of the last version
 	@scripts/release-check.sh
 
 .PHONY: release-trial
