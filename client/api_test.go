@@ -5,7 +5,9 @@ import (
 	"crypto/sha512"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"iter"
+	"net/http"
 	"os"
 	"reflect"
 	"regexp"
@@ -243,3 +245,18 @@ func TestASuccessHasToBeOne(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// Do repeats a read after Retry-After, and sends a change once.
+func TestDoRepeatsOnlyReads(t *testing.T) {
+	t.Parallel()
+	busy := problem(503, "RFA_STORAGE_UNAVAILABLE").with("Retry-After", "1")
+	s := serve(t, busy, ok(`{"ok":true}`), busy)
+	answer, err := s.c.Do(t.Context(), http.MethodGet, "/admin/v1/system", nil, nil)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"ok":true}`, string(answer))
+	_, err = s.c.Do(t.Context(), http.MethodPost, "/admin/v1/jobs/x/retry", nil, nil)
+	problem, refused := errors.AsType[*client.Problem](err)
+	require.True(t, refused)
+	require.Equal(t, time.Second, problem.RetryAfter)
+	require.Len(t, s.requests(), 3)
+}

@@ -16,7 +16,7 @@ import (
 
 func operatorsCommands(sh *shell) {
 	t := sh.t
-	failed := strings.TrimSpace(sh.ok("jobs", "submit", "FAIL_AFTER_RETRYABLE", "-o", "name"))
+	failed := sh.id("jobs", "submit", "FAIL_AFTER_RETRYABLE")
 	sh.exits(command.Failed, "", "jobs", "wait", failed)
 	sh.exits(command.Failed, "FORGERUN_ADMIN_TOKEN", "admin", "jobs", "list")
 	sh.env["FORGERUN_ADMIN_TOKEN"] = "ann:" + operatorToken + ",bob:another-token-of-bob"
@@ -26,13 +26,13 @@ func operatorsCommands(sh *shell) {
 	}
 
 	require.Contains(t, sh.ok(append([]string{"admin", "jobs", "list"}, chosen...)...), failed)
-	require.Equal(t, "1\n", sh.ok(append([]string{"admin", "jobs", "count", "-o", "name"}, chosen...)...))
-	require.Contains(t, sh.ok("admin", "jobs", "get", failed, "-o", "yaml"), "attempts_log")
+	require.Equal(t, "1\n", sh.ok(append([]string{"admin", "jobs", "count", "-q"}, chosen...)...))
+	require.Contains(t, sh.ok("admin", "jobs", "get", failed, "-o", "json"), "attempts_log")
 	require.Contains(t, sh.ok("admin", "workers"), "ALIVE")
 	require.Contains(t, sh.ok("admin", "failures"), "FAIL_AFTER_RETRYABLE")
 	require.Contains(t, sh.ok("admin", "queues"), "QUEUED")
 	require.Contains(t, sh.ok(bulk("--dry-run")...), "WOULD CHANGE")
-	id := strings.TrimSpace(sh.ok(bulk("--wait", "--timeout", "1m", "-o", "name")...))
+	id := sh.id(bulk("--wait", "--timeout", "1m")...)
 	require.Contains(t, sh.ok("admin", "bulk", "get", id), "DONE")
 	require.Contains(t, sh.ok("admin", "bulk", "list"), id)
 	require.Contains(t, sh.ok("admin", "bulk", "items", id), failed)
@@ -50,16 +50,15 @@ func operatorsCommands(sh *shell) {
 	sh.exits(command.WrongUsage, "say what to pause", "admin", "pause", "worker", "x", "--reason", "r")
 	sh.exits(command.WrongUsage, "say what to drain", "admin", "drain", "all", "x", "--reason", "r")
 	sh.exits(command.Failed, "/target", "admin", "pause", "kind", "NOTHING", "--reason", "r")
-	pause := strings.TrimSpace(sh.ok("admin", "pause", "kind", "CPU_BURST", "--reason", "too hot", "-o", "name"))
+	pause := sh.id("admin", "pause", "kind", "CPU_BURST", "--reason", "too hot")
 	require.Contains(t, sh.ok("admin", "pauses"), "too hot")
 	sh.ok("admin", "resume", pause)
 	require.NotContains(t, sh.ok("admin", "pauses"), pause)
 	sh.exits(command.Failed, "No pause with this id was found", "admin", "resume", pause)
 
 	// Clients and keys: the secret of a key is printed by the command that makes it, and never again.
-	made := strings.Fields(sh.ok("clients", "create", "--with-key", "-o", "go-template={{.client_id}} {{.key_id}} {{.api_key}}"))
-	require.Len(t, made, 3)
-	client, key, secret := made[0], made[1], made[2]
+	made := sh.object("clients", "create", "--with-key")
+	client, key, secret := made["client_id"].(string), made["key_id"].(string), made["api_key"].(string)
 	sh.stack.secret(secret)
 	other := &shell{t: t, env: merge(sh.env, env{"FORGERUN_API_KEY": secret})}
 	other.ok("jobs", "list")
@@ -70,7 +69,7 @@ func operatorsCommands(sh *shell) {
 	code, _, stderr := sh.run(t.Context(), "keys", "create", client)
 	require.Zero(t, code)
 	require.Contains(t, stderr, "--rotate replaces it")
-	renewed := strings.TrimSpace(other.ok("keys", "renew", client, "-o", "go-template={{.api_key}}"))
+	renewed := other.value("api_key", "keys", "renew", client).(string)
 	sh.stack.secret(renewed)
 	require.NotEqual(t, secret, renewed)
 	sh.ok("keys", "revoke", client, key)
@@ -79,9 +78,9 @@ func operatorsCommands(sh *shell) {
 
 	// The public API does the same where no admin listener is known, as far as anybody may.
 	delete(sh.env, "FORGERUN_ADMIN_URL")
-	public := strings.Fields(sh.ok("clients", "create", "--with-key", "-o", "go-template={{.client_id}} {{.api_key}}"))
-	require.Len(t, public, 2)
-	sh.stack.secret(public[1])
+	public := sh.value("api_key", "clients", "create", "--with-key").(string)
+	require.NotEmpty(t, public)
+	sh.stack.secret(public)
 	sh.exits(command.WrongUsage, "--admin-url", "clients", "list")
 }
 
@@ -97,6 +96,9 @@ func TestConsoleIsOpened(t *testing.T) {
 	sh.env["BROWSER"] = "/does/not/exist"
 	sh.ok("open", "--print")
 	sh.exits(command.Failed, "open the address above", "open")
+	for _, address := range []string{"127.0.0.1:8081", "ftp://x", "http://user:hidden@x"} {
+		sh.exits(command.WrongUsage, "must look like http://127.0.0.1:8081", "open", "--admin-url", address)
+	}
 }
 
 // The scripts are programs of their shells, and know the commands.
@@ -136,7 +138,7 @@ func TestManPages(t *testing.T) {
 
 // What waits ends when it is told to.
 func interruptCommand(sh *shell) {
-	id := strings.TrimSpace(sh.ok("jobs", "submit", "SUCCESS_FAST", "--at", "+1h", "-o", "name"))
+	id := sh.id("jobs", "submit", "SUCCESS_FAST", "--at", "+1h")
 	ctx, stop := context.WithCancel(sh.t.Context())
 	defer stop()
 	waiting := sh.start(ctx, "jobs", "watch", id)

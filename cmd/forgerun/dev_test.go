@@ -222,7 +222,7 @@ func TestDevInATerminal(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	sh := &shell{t: t, secrets: []string{token}, env: env{"FORGERUN_DATA_DIR": dir, "HOME": t.TempDir()}}
 	sh.exits(1, "", "jobs", "submit", "FAIL_IMMEDIATE", "--wait")
-	failed := strings.TrimSpace(sh.ok("jobs", "list", "-o", "name"))
+	failed := sh.id("jobs", "list")
 	require.Contains(t, sh.ok("admin", "jobs", "list"), failed, "with the token that dev noted")
 	eventually(t, "the end of the job is shown", func() bool { return strings.Contains(shown.String(), failed) })
 	require.Contains(t, shown.String(), red+"FAILED   \x1b[0m  "+failed+"  FAIL_IMMEDIATE")
@@ -251,7 +251,7 @@ func TestDevInATerminal(t *testing.T) {
 	_, err = terminal.WriteString("?\n")
 	require.NoError(t, err)
 	eventually(t, "the greeting is shown again", func() bool { return strings.Count(shown.String(), "is ready.") == 2 })
-	slow := strings.TrimSpace(sh.ok("jobs", "submit", "SUCCESS_SLOW", "-o", "name"))
+	slow := sh.id("jobs", "submit", "SUCCESS_SLOW")
 	eventually(t, "a job is running", func() bool { return sh.value("state", "jobs", "get", slow) == "RUNNING" })
 	_, err = terminal.WriteString("\x03") // Ctrl-C
 	require.NoError(t, err)
@@ -281,7 +281,7 @@ func TestTakenAdminAddress(t *testing.T) {
 func watchInTerminal(sh *shell) {
 	t := sh.t
 	for _, noColor := range []string{"", "1"} {
-		job := strings.TrimSpace(sh.ok("jobs", "submit", "RETRY_ON_FAIL", "-o", "name"))
+		job := sh.id("jobs", "submit", "RETRY_ON_FAIL")
 		_, shown, cmd := inTerminal(t, merge(sh.env, env{"NO_COLOR": noColor}), "jobs", "watch", job)
 		require.Error(t, cmd.Wait())
 		require.Equal(t, 1, cmd.ProcessState.ExitCode())

@@ -278,7 +278,7 @@ func TestImportRulesCatch(t *testing.T) {
 		"database helper in the store":   {"repo/x.go", module + "/repo/repotest", true},
 		"the service in its judge":       {"internal/simulator/judge/x.go", module + "/job", true},
 		"the service in the simulator":   {"internal/simulator/commands/x.go", module + "/repo", true},
-		"the service in its CLI":         {"internal/cli/jobs/x.go", module + "/job", true},
+		"the service in its CLI":         {"internal/cli/x.go", module + "/job", true},
 		"a program in a package":         {"app/x.go", module + "/cmd/forgerun", true},
 		"a package without a row":        {"util/x.go", "strings", true},
 		"driver in its adapter":          {"repo/jobs/x.go", "github.com/jackc/pgx/v5/pgxpool", false},

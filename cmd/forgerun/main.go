@@ -20,7 +20,6 @@ import (
 
 	"github.com/forgerun/forgerun/internal/cli"
 	"github.com/forgerun/forgerun/internal/cli/command"
-	"github.com/forgerun/forgerun/internal/cli/session"
 	"github.com/forgerun/forgerun/internal/cli/term"
 	simulator "github.com/forgerun/forgerun/internal/simulator/commands"
 	build "github.com/forgerun/forgerun/internal/version"
@@ -98,7 +97,7 @@ func (p *program) root() *cobra.Command {
 	add(groupServe, p.devCommand(), p.roleCommand("api", "The HTTP API; any number of processes", api),
 		p.roleCommand("worker", "Executes jobs; any number of processes", (*process).startWorker),
 		p.roleCommand("deliverer", "Delivers events to receivers; any number of processes", (*process).startDeliverer))
-	cli.Add(root, &session.Session{
+	cli.Add(root, &cli.Shell{
 		Getenv: p.getenv, Stdin: os.Stdin, Stdout: p.stdout, Stderr: p.stderr, Version: version,
 	})
 	root.AddGroup(&cobra.Group{ID: groupJudge, Title: "Test clients, and the service:"})

@@ -1,4 +1,4 @@
-// Package cli is the command line of those who use and operate ForgeRun. It is an outside client: it knows the service through
+// Package cli is the command line for users and operators of ForgeRun. It is an outside client: it uses the service through
 // package client and the operator API, and shares no code with it.
 package cli
 
@@ -10,78 +10,48 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/forgerun/forgerun/internal/cli/accounts"
-	"github.com/forgerun/forgerun/internal/cli/admin"
-	"github.com/forgerun/forgerun/internal/cli/command"
-	"github.com/forgerun/forgerun/internal/cli/jobs"
-	"github.com/forgerun/forgerun/internal/cli/schedules"
-	"github.com/forgerun/forgerun/internal/cli/session"
 	"github.com/forgerun/forgerun/internal/cli/term"
-	"github.com/forgerun/forgerun/internal/cli/testbed"
-	"github.com/forgerun/forgerun/internal/cli/webhooks"
 )
 
-// The groups of commands in the help text.
-const (
-	GroupUse     = "use"
-	GroupOperate = "operate"
-)
-
-// Add adds the commands to root, with their groups.
-func Add(root *cobra.Command, s *session.Session) {
-	root.AddGroup(&cobra.Group{ID: GroupUse, Title: "Use the service:"}, &cobra.Group{ID: GroupOperate, Title: "Operate the service:"})
-	add := func(group string, commands ...*cobra.Command) {
+// Add adds the commands to root, in their groups.
+func Add(root *cobra.Command, s *Shell) {
+	add := func(id, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
 		for _, c := range commands {
-			c.GroupID = group
-			explained(s, c)
-			root.AddCommand(c)
+			c.GroupID = id
 		}
+		root.AddCommand(commands...)
 	}
-	add(GroupUse, jobs.Command(s), jobs.BatchCommand(s), schedules.Command(s), jobs.EventsCommand(s), webhooks.Command(s),
-		testbed.Command(s), jobs.KindsCommand(s), loginCommand(s), contextsCommand(s))
-	add(GroupOperate, admin.Command(s), accounts.ClientsCommand(s), accounts.KeysCommand(s), openCommand(s))
+	add("use", "Use the service:", s.jobs(), s.batch(), s.schedules(), s.events(), s.webhooks(), s.testbed(), s.kinds(), s.login(),
+		s.contexts())
+	add("operate", "Operate the service:", s.adminCommand(), s.clients(), s.keys(),
+		s.forOperators(s.cmd("open", "Open the console in the browser", open,
+			"Opens the console of the admin listener in the browser: the program BROWSER, or what the system uses. The console asks for\n"+
+				"the operator's token itself: it is not in the address.")))
 	root.AddCommand(topics()...)
 }
 
-// explained bounds c, and all below it, by their flag --timeout, and has their errors say what to do about them.
-func explained(s *session.Session, c *cobra.Command) {
-	for _, below := range c.Commands() {
-		explained(s, below)
-	}
-	if run := c.RunE; run != nil {
-		c.RunE = func(c *cobra.Command, args []string) error {
-			ctx, cancel := session.Within(c)
-			defer cancel()
-			c.SetContext(ctx)
-			return s.Explain(ctx, run(c, args))
-		}
-	}
-}
-
-func openCommand(s *session.Session) *cobra.Command {
-	printOnly := false
-	c := s.ForOperators(command.New("open", "Open the console in the browser", func(c *cobra.Command, _ []string) error {
-		admin, err := s.Operator()
+func open(f *pflag.FlagSet) run {
+	printOnly := f.Bool("print", false, "only print the address")
+	return func(c *call) error {
+		_, base, err := c.operator()
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintln(s.Stdout, s.Style().Link(admin.Console(), admin.Console()))
-		if printOnly {
+		_, _ = fmt.Fprintln(c.Stdout, c.Style.Link(base+"/", base+"/"))
+		if *printOnly {
 			return nil
 		}
-		program, arguments := browser(s.Getenv)
-		start := exec.CommandContext(c.Context(), program, append(arguments, admin.Console())...)
-		start.Stderr, start.Env = term.Raw(s.Stderr), os.Environ()
+		program, arguments := browser(c.Getenv)
+		start := exec.CommandContext(c, program, append(arguments, base+"/")...)
+		start.Stderr, start.Env = term.Raw(c.Stderr), os.Environ()
 		if err := start.Run(); err != nil {
 			return fmt.Errorf("the browser could not be started by %s: %w: open the address above", program, err)
 		}
 		return nil
-	}))
-	c.Long = "Opens the console of the admin listener in the browser: the program BROWSER, or what the system uses. The console asks for\n" +
-		"the operator's token itself: it is not in the address."
-	c.Flags().BoolVar(&printOnly, "print", false, "only print the address")
-	return c
+	}
 }
 
 func browser(getenv func(string) string) (program string, arguments []string) {
@@ -98,7 +68,7 @@ func browser(getenv func(string) string) (program string, arguments []string) {
 	}
 }
 
-// topics are what "forgerun help TOPIC" explains beside the commands.
+// topics are the texts of "forgerun help TOPIC".
 func topics() []*cobra.Command {
 	all := []*cobra.Command{
 		{Use: "access", Short: "How the address and the key are found", Long: `
@@ -129,16 +99,14 @@ one that others can read is refused.
 		{Use: "output", Short: "The forms of output", Long: `
 --output (-o) takes:
 
-  table            aligned columns (the default)
-  wide             more columns, and nothing cut off
-  json             one object, or an array of a list; of a stream one object on each line
-  yaml             the same as YAML; of a stream one document each
-  name             the id of each thing on a line
-  go-template=...  a template of Go's text/template, once for each thing, such as '{{.job_id}} {{.state}}';
-                   {{json .result}} writes a member as JSON
+  table  aligned columns (the default)
+  wide   more columns, and nothing cut off
+  json   one object, an array for a list, or one object on each line for a stream: for jq
 
-Members have the names of the API. Colours are used in a terminal only, and not if NO_COLOR is set. What is told beside
-the output goes to standard error.`},
+--quiet (-q) prints only ids, one on a line: JOB=$(forgerun jobs submit SUCCESS_FAST -q)
+
+Members have the names of the API. Colours are used in a terminal only, and not if NO_COLOR is set. Notes and
+errors go to standard error.`},
 		{Use: "exit-codes", Short: "What exit codes mean", Long: `
   0    it succeeded; of commands that wait: all jobs succeeded
   1    it failed; of commands that wait: a job failed

@@ -10,63 +10,55 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
+// View lists the columns of a table. The first one has the id.
+type View []Column
+
 // Column is a column of a table.
 type Column struct {
 	Head string
 	Path string // of the value
 	Wide bool   // only in the wide form
-	Age  bool   // the value is a time: how long ago it was
-	// Show makes the text of the whole thing, in place of the value at Path.
-	Show func(value any) string
-	// State colours the text as the state that it is.
+	Age  bool   // the value is a time: print how long ago it was
+	// State colors the text by the state that it names.
 	State bool
+	show  func(value any) string // makes the text in place of Path
 }
 
-// NewView makes a view. Columns are written as HEAD:path with what they are besides, as in "JOB:job_id, AGE:created_at:age:wide":
-// age, state or wide. The texts of columns without a path are made by the functions, in this order.
-func NewView(id, columns string, show ...func(value any) string) View {
-	v := View{ID: id}
+// NewView reads columns, such as "JOB:job_id, AGE:created_at:age:wide": head, path and the options age, state and wide.
+// The functions in show make the texts of the columns without a path, in this order.
+func NewView(columns string, show ...func(value any) string) (v View) {
 	for text := range strings.SplitSeq(columns, ", ") {
 		head, rest, _ := strings.Cut(text, ":")
-		path, besides, _ := strings.Cut(rest, ":")
-		is := func(word string) bool { return slices.Contains(strings.Split(besides, ":"), word) }
+		path, options, _ := strings.Cut(rest, ":")
+		is := func(option string) bool { return slices.Contains(strings.Split(options, ":"), option) }
 		c := Column{Head: head, Path: path, Age: is("age"), State: is("state"), Wide: is("wide")}
 		if path == "" {
-			c.Show, show = show[0], show[1:]
+			c.show, show = show[0], show[1:]
 		}
-		v.Columns = append(v.Columns, c)
+		v = append(v, c)
 	}
 	return v
 }
 
-// longest is how much of a text the narrow table shows.
+// longest is the length at which a narrow table cuts a text.
 const longest = 60
 
-// table prints things with aligned columns.
-func (p *Printer) table(v View, items []any) error {
-	var columns []Column
-	for _, c := range v.Columns {
-		if !c.Wide || p.Form.name == "wide" {
-			columns = append(columns, c)
-		}
+// table prints rows with aligned columns.
+func (p *Printer) table(v View, values []any) error {
+	if p.Form != "wide" {
+		v = slices.DeleteFunc(slices.Clone(v), func(c Column) bool { return c.Wide })
 	}
-	rows := [][]string{make([]string, len(columns))}
-	widths := make([]int, len(columns))
-	for i, c := range columns {
+	rows, widths := [][]string{make([]string, len(v))}, make([]int, len(v))
+	for i, c := range v {
 		rows[0][i], widths[i] = c.Head, utf8.RuneCountInString(c.Head)
 	}
-	values := make([]any, len(items))
 	now := p.Now()
-	for i, item := range items {
-		var err error
-		if values[i], err = Values(item); err != nil {
-			return err
-		}
-		now = latest(now, values[i])
+	for _, value := range values {
+		now = latest(now, value)
 	}
 	for _, value := range values {
-		row := make([]string, len(columns))
-		for i, c := range columns {
+		row := make([]string, len(v))
+		for i, c := range v {
 			row[i] = p.cell(c, value, now)
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
 		}
@@ -79,7 +71,7 @@ func (p *Printer) table(v View, items []any) error {
 			switch {
 			case n == 0:
 				color = term.Strong
-			case columns[i].State:
+			case v[i].State:
 				color = term.StateColor(text)
 			}
 			line.WriteString(p.Style.Paint(color, text))
@@ -94,7 +86,7 @@ func (p *Printer) table(v View, items []any) error {
 	return nil
 }
 
-// latest is a time, or that at which a thing was made or changed, if that is later: a test bed's clock may be ahead of ours.
+// latest returns the later of now and the time of a value: the clock of a test bed may be ahead of ours.
 func latest(now time.Time, value any) time.Time {
 	for _, member := range []string{"created_at", "updated_at"} {
 		if at, err := time.Parse(time.RFC3339Nano, Text(At(value, member))); err == nil && at.After(now.Add(time.Second)) {
@@ -107,8 +99,8 @@ func latest(now time.Time, value any) time.Time {
 func (p *Printer) cell(c Column, value any, now time.Time) string {
 	text := ""
 	switch {
-	case c.Show != nil:
-		text = c.Show(value)
+	case c.show != nil:
+		text = c.show(value)
 	case c.Age:
 		text = age(now, Text(At(value, c.Path)))
 	default:
@@ -117,13 +109,13 @@ func (p *Printer) cell(c Column, value any, now time.Time) string {
 	if text = term.Line(text); text == "" {
 		return "-"
 	}
-	if p.Form.name != "wide" && utf8.RuneCountInString(text) > longest {
+	if p.Form != "wide" && utf8.RuneCountInString(text) > longest {
 		return string([]rune(text)[:longest-3]) + "..."
 	}
 	return text
 }
 
-// age is how long ago a time was, or how long it is until then.
+// age returns how long ago a time was, or how long it is until then.
 func age(now time.Time, text string) string {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
@@ -136,7 +128,7 @@ func age(now time.Time, text string) string {
 	return Span(max(0, d))
 }
 
-// Span is a duration for people, in one or two units.
+// Span prints a duration for people, in one or two units.
 func Span(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

@@ -9,19 +9,14 @@ import (
 	"strings"
 )
 
-// neverSet are times that are not known: what the client library has for a member that is absent.
+// neverSet is the zero time: the client library has it for a member that is absent.
 const neverSet = "0001-01-01T00:00:00Z"
 
-// Values gives a thing with the names that the API has for its members, numbers as they were written, and null for what is
-// not known. Secrets that are not there have no member.
+// Values returns an item with the member names of the API, numbers as they were written, and null for unknown values.
+// Empty secrets have no member.
 func Values(item any) (any, error) {
-	var text []byte
-	switch known := item.(type) {
-	case map[string]any, []any:
-		return known, nil
-	case json.RawMessage:
-		text = known
-	default:
+	text, raw := item.(json.RawMessage)
+	if !raw {
 		var err error
 		if text, err = json.Marshal(item); err != nil {
 			return nil, err
@@ -31,7 +26,7 @@ func Values(item any) (any, error) {
 	decoder.UseNumber()
 	var value any
 	if err := decoder.Decode(&value); err != nil {
-		return nil, fmt.Errorf("what the service answered is no JSON: %w", err)
+		return nil, fmt.Errorf("the answer of the service is not JSON: %w", err)
 	}
 	return known(value), nil
 }
@@ -56,7 +51,7 @@ func known(value any) any {
 	return value
 }
 
-// Items are things to be printed as a list.
+// Items converts a slice for Printer.List.
 func Items[T any](all []T) []any {
 	items := make([]any, len(all))
 	for i, one := range all {
@@ -65,25 +60,20 @@ func Items[T any](all []T) []any {
 	return items
 }
 
-// At gives what is at a path, such as failure.detail; nil if there is nothing.
+// At returns the value at a path, such as failure.detail; nil if there is none.
 func At(value any, path string) any {
 	for name := range strings.SplitSeq(path, ".") {
-		object, ok := value.(map[string]any)
-		if !ok {
-			return nil
-		}
+		object, _ := value.(map[string]any)
 		value = object[name]
 	}
 	return value
 }
 
-// Text gives a value for people.
+// Text prints a value for people.
 func Text(value any) string {
 	switch v := value.(type) {
 	case nil:
 		return ""
-	case string:
-		return v
 	case []any:
 		parts := make([]string, len(v))
 		for i, element := range v {

@@ -1,4 +1,4 @@
-package session
+package cli
 
 import (
 	"cmp"
@@ -11,59 +11,50 @@ import (
 
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/command"
-	"github.com/forgerun/forgerun/internal/cli/operator"
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// Explain says an error as people are to read it, and adds what they can do about it.
-func (s *Session) Explain(ctx context.Context, err error) error {
-	exit, known := errors.AsType[*command.Exit](err)
+// explain rewords an error for people and adds what they can do about it.
+func (s *Shell) explain(ctx context.Context, err error) error {
+	_, exit := errors.AsType[*command.Exit](err)
 	switch {
-	case err == nil || known && exit != nil:
+	case err == nil || exit:
 		return err
-	case errors.Is(context.Cause(ctx), ErrTimedOut):
-		return &command.Exit{Code: command.TimedOut, Err: ErrTimedOut}
+	case errors.Is(context.Cause(ctx), errTimedOut):
+		return &command.Exit{Code: command.TimedOut, Err: errTimedOut}
 	case ctx.Err() != nil:
 		return command.Code(command.Interrupted)
 	}
 	problem, ok := errors.AsType[*client.Problem](err)
-	err = s.Said(err)
+	err = s.said(err)
 	switch {
 	case !ok || problem.Status != http.StatusUnauthorized:
 		return err
-	case strings.Contains(problem.URL, operator.Path):
+	case strings.Contains(problem.URL, adminPath):
 		return fmt.Errorf("%w Give it as FORGERUN_ADMIN_TOKEN, --admin-token or in a context", err)
 	}
 	return fmt.Errorf("%w: give the API key as FORGERUN_API_KEY, --key or in a context", err)
 }
 
-// plain is an error in other words.
-type plain struct {
+// reworded is an error with another text.
+type reworded struct {
 	error
 	text string
 }
 
-func (p plain) Error() string { return p.text }
-func (p plain) Unwrap() error { return p.error }
+func (r reworded) Error() string { return r.text }
+func (r reworded) Unwrap() error { return r.error }
 
-// Said says an answer of the service without its request, unless --verbose is given.
-func (s *Session) Said(err error) error {
+// said rewords a problem of the service without its request, unless --verbose is set.
+func (s *Shell) said(err error) error {
 	problem, ok := errors.AsType[*client.Problem](err)
-	if _, done := errors.AsType[plain](err); !ok || done || s.verbose {
+	if _, done := errors.AsType[reworded](err); !ok || done || s.verbose {
 		return err
 	}
-	return plain{err, strings.Replace(err.Error(), problem.Error(), sentence(problem), 1)}
+	return reworded{err, strings.Replace(err.Error(), problem.Error(), sentence(problem), 1)}
 }
 
-// Reword says an error that is about an answer of the service in a text of the command's own.
-func (s *Session) Reword(err error, text string) error {
-	if s.verbose {
-		return fmt.Errorf("%s: %w", text, err)
-	}
-	return plain{err, text}
-}
-
-// sentence says what is wrong: what is not found by its id, and each violation once.
+// sentence says what is wrong, which id was not found, and each violation once.
 func sentence(p *client.Problem) string {
 	text := strings.TrimSuffix(cmp.Or(p.Detail, p.Title), ".")
 	if noun, missing := strings.CutSuffix(strings.TrimPrefix(p.Code, "RFA_"), "_NOT_FOUND"); missing && p.Status == http.StatusNotFound {
@@ -79,15 +70,14 @@ func sentence(p *client.Problem) string {
 	return term.Line(text + " (" + cmp.Or(p.Code, http.StatusText(p.Status)) + ")")
 }
 
-// idIn returns the id of the resource that an address is of or below, "" for none.
+// idIn returns the id in the address of a resource, "" for none.
 func idIn(address string) string {
 	at, err := url.Parse(address)
 	if err != nil {
 		return ""
 	}
 	_, path, _ := strings.Cut(at.Path, "/v1/")
-	if parts := strings.Split(path, "/"); len(parts) > 1 {
-		return parts[1]
-	}
-	return ""
+	_, id, _ := strings.Cut(path, "/")
+	id, _, _ = strings.Cut(id, "/")
+	return id
 }

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/access"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/output"
+)
+
+var (
+	clientView = output.NewView("CLIENT:client_id, ACTIVE JOBS:active_jobs.used, WEBHOOKS:webhooks.used, AGE:created_at:age, " +
+		"LIMIT:active_jobs.limit:wide")
+	newClientView = output.NewView("CLIENT:client_id, KEY ID:key_id, API KEY:api_key")
+	keyView       = output.NewView("KEY ID:key_id, SCOPE:scope, EXPIRES:expires_at:age, REVOKED:revoked_at:age, REPLACED BY:replaced_by")
+	newKeyView    = output.NewView("KEY ID:key_id, API KEY:api_key, EXPIRES:expires_at:age")
+)
+
+const whichAPI = "Where an admin listener is known (--admin-url, FORGERUN_ADMIN_URL, a context, a running forgerun dev) this asks the\n" +
+	"operator API, and the public API otherwise."
+
+// clients is the command "clients".
+func (s *Shell) clients() *cobra.Command {
+	c := s.group("clients client", "Make clients and look at them",
+		s.cmd("create", "Make a client; --with-key makes its first API key too", createClient),
+		s.cmd("list", "List clients with their use of limits (operators)", list(clientView, adminPath+"/clients", 50)),
+		s.cmd("get CLIENT", "Show a client (operators)", show(clientView, adminPath+"/clients/%s")))
+	c.Long = "Makes clients and looks at them.\n\n" + whichAPI
+	return s.forOperators(s.forClients(c))
+}
+
+// keys is the command "keys".
+func (s *Shell) keys() *cobra.Command {
+	c := s.group("keys key", "Make, renew and revoke API keys",
+		s.cmd("create CLIENT", "Make an API key, and print it: it is never shown again", createKey),
+		s.cmd("renew CLIENT", "Replace the API key that is used by a new one, and print that", byID(newKeyView, (*client.Client).RenewKey),
+			"Replaces the API key that the command uses, which may have expired some days ago, by a new one, by the public API."),
+		s.cmd("list CLIENT", "List the API keys of a client, without their secrets (operators)",
+			members(keyView, adminPath+"/clients/%s", "keys")),
+		s.cmd("revoke CLIENT KEY_ID", "Revoke an API key, at once", revokeKey))
+	c.Long = "Makes, renews and revokes API keys. A key is printed once, by the command that makes it.\n\n" + whichAPI
+	return s.forOperators(s.forClients(c))
+}
+
+// public returns a client of the public API if no admin listener is known, and nil otherwise.
+func (c *call) public() (*client.Client, error) {
+	_, _, err := c.operator()
+	if !errors.Is(err, access.ErrNoAddress) {
+		return nil, err
+	}
+	return c.client()
+}
+
+func createClient(f *pflag.FlagSet) run {
+	withKey := f.Bool("with-key", false, "make its first API key too, and print it")
+	return func(c *call) error {
+		public, err := c.public()
+		if err != nil {
+			return err
+		}
+		var made client.CreatedClient
+		if public != nil { // registration may need the operator's token
+			public = public.WithKey(c.finder().AdminToken())
+			made.ClientID, err = public.CreateClient(c)
+		} else {
+			err = c.askAdmin("/clients", nil, &made)
+		}
+		if err != nil {
+			return err
+		}
+		shown := map[string]string{"client_id": made.ClientID}
+		if *withKey {
+			key, err := c.makeKey(public, made.ClientID, client.KeyRequest{})
+			if err != nil {
+				c.notef("The client %s was made.", made.ClientID)
+				return err
+			}
+			shown["key_id"], shown["api_key"] = key.KeyID, key.APIKey
+		}
+		return c.One(newClientView, shown)
+	}
+}
+
+func createKey(f *pflag.FlagSet) run {
+	var r client.KeyRequest
+	f.BoolVar(&r.Rotate, "rotate", false, "replace the present key, which stays valid for some minutes")
+	f.StringVar(&r.Scope, "scope", "", "what the key may do: read, submit or all (operators)")
+	return func(c *call) error {
+		public, err := c.public()
+		if err != nil {
+			return err
+		}
+		if r.Scope != "" && public != nil {
+			return command.Usagef("--scope is for operators: give --admin-url")
+		}
+		key, err := c.makeKey(public, c.args[0], r)
+		if err != nil {
+			return err
+		}
+		if key.APIKey == "" {
+			c.notef("The client has a key already, which is not shown again: --rotate replaces it.")
+		}
+		return c.One(newKeyView, key)
+	}
+}
+
+// makeKey makes a key by the public API, or by the operator API if public is nil.
+func (c *call) makeKey(public *client.Client, id string, r client.KeyRequest) (*client.Key, error) {
+	if public != nil {
+		return public.CreateKey(c, id, r.Rotate)
+	}
+	key := &client.Key{}
+	return key, c.askAdmin("/clients/"+url.PathEscape(id)+"/keys", r, key)
+}
+
+func revokeKey(*pflag.FlagSet) run {
+	return func(c *call) error {
+		public, err := c.public()
+		switch {
+		case err != nil:
+			return err
+		case public != nil:
+			return public.RevokeKey(c, c.args[0], c.args[1])
+		}
+		return c.changeAdmin(nil, http.MethodDelete, "/clients/%s/keys/%s", nil)
+	}
+}

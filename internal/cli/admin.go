@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/output"
+)
+
+var (
+	anyJobView = output.NewView("JOB:job_id, CLIENT:client_id, STATE:state:state, KIND:work_kind, ATTEMPT:attempt, AGE:created_at:age, " +
+		"CODE:failure_code, WAITS:waiting.detail:wide, DETAIL:failure.detail:wide, WORKER:worker_id:wide, CORRELATION:correlation_id:wide")
+	changeView = output.NewView("JOB:job_id, STATE:state:state, ATTEMPT:attempt, CHANGED:changed")
+	countView  = output.NewView("COUNT:count, MORE:more")
+	queueView  = output.NewView("CLIENT:client_id, KIND:work_kind, QUEUED:queued, SCHEDULED:scheduled, OLDEST:oldest_run_at:age")
+	workerView = output.NewView("WORKER:worker_id, NAME:name, STATE:state:state, DRAINED:drained, HELD:held, SLOTS:slots, " +
+		"HEARTBEAT:heartbeat_at:age, AGE:started_at:age")
+	failureView = output.NewView("COUNT:count, CODE:code, KIND:work_kind, LAST:last_at:age, LAST JOB:last_job_id, DETAIL:detail, " +
+		"FIRST:first_at:age:wide")
+	auditView = output.NewView("AT:at:age, OPERATOR:operator, ACTION:action, TARGET:target_id, STATUS:status, TYPE:target_type:wide, " +
+		"DETAIL:detail:wide")
+	pauseView = output.NewView("PAUSE:pause_id, SCOPE:scope, TARGET:target, MODE:mode:state, OPERATOR:operator, AGE:created_at:age, " +
+		"REASON:reason")
+	bulkView = output.NewView("BULK:bulk_id, ACTION:action, STATE:state:state, DONE, SUCCEEDED:succeeded, SKIPPED:skipped, FAILED:failed, "+
+		"AGE:created_at:age, OPERATOR:operator:wide, FILTER:filter:wide", func(v any) string {
+		return output.Text(output.At(v, "done")) + "/" + output.Text(output.At(v, "total"))
+	})
+	dryView = output.NewView("MATCH:count, WOULD CHANGE:changes, MORE:more, LEFT AS THEY ARE", func(v any) string {
+		var reasons []string
+		left, _ := output.At(v, "left").([]any)
+		for _, r := range left {
+			reasons = append(reasons, output.Text(output.At(r, "count"))+": "+output.Text(output.At(r, "detail")))
+		}
+		return strings.Join(reasons, " ")
+	})
+	bulkItemView = output.NewView("JOB:job_id, RESULT:result:state, CODE:code, DETAIL:detail")
+)
+
+// ofJobs are the filters of lists of jobs and of bulk operations.
+var ofJobs = []param{
+	{"state", "state", "", "only jobs in this `state`"},
+	{"kind", "kind", "", "only jobs of this work `kind`"},
+	{"type", "type", "", "only jobs of this `type`"},
+	{"client", "client_id", "", "only jobs of the client with this `id`"},
+	{"batch", "batch_id", "", "only jobs of the batch with this `id`"},
+	{"correlation-id", "correlation_id", "", "only jobs with this `id` of their client's"},
+	{"failure-code", "failure_code", "", "only FAILED jobs with this `code`"},
+	{"since", "from", "", "only jobs created at this `time` or later: RFC 3339, or how long ago, as in 2h"},
+	{"before", "to", "", "only jobs created before this `time`"},
+}
+
+// adminCommand is the command "admin".
+func (s *Shell) adminCommand() *cobra.Command {
+	ofClient := param{"client", "client_id", "", "only of the client with this `id`"}
+	ofKind := param{"kind", "kind", "", "only this work `kind`"}
+	c := s.group("admin", "See and change jobs of all clients, queues, workers and failures",
+		s.adminJobs(),
+		s.cmd("queues", "What waits, by client and work kind", members(queueView, adminPath+"/queues", "data", ofClient, ofKind)),
+		s.cmd("workers", "Worker processes, and how many jobs they hold", list(workerView, adminPath+"/workers", 50,
+			param{"state", "state", "", "only workers in this `state`: ALIVE, DEAD or STOPPED"})),
+		s.cmd("failures", "Failed jobs in groups of code, work kind and detail", members(failureView, adminPath+"/failures", "data",
+			ofClient, ofKind, param{"code", "code", "", "only this `code`"},
+			param{"since", "from", "24h", "only what ended at this `time` or later: RFC 3339, or how long ago"},
+			param{"before", "to", "", "only what ended before this `time`"})),
+		s.cmd("audit", "What operators did, the newest first", list(auditView, adminPath+"/audit", 50,
+			param{"operator", "operator", "", "only what the operator with this `name` did"},
+			param{"action", "action", "", "only this `action`, such as cancel_job"},
+			param{"target", "target_id", "", "only what was done to the thing with this `id`"},
+			param{"since", "from", "", "only what was done at this `time` or later: RFC 3339, or how long ago"})),
+		s.bulk(),
+		s.cmd("pauses", "What operators have stopped", members(pauseView, adminPath+"/pauses", "data")),
+		s.stop("pause all|kind|client [TARGET]", "PAUSE", "Start no more jobs of a kind, of a client, or at all",
+			"Starts no more jobs of a kind, of a client, or at all, until \"forgerun admin resume\". What runs goes on, submissions are\n"+
+				"accepted, and what waits keeps its place. It holds in all processes at once, and survives restarts and an emptied Redis."),
+		s.stop("drain all|kind|client|worker [TARGET]", "DRAIN",
+			"Accept no more jobs of a kind, of a client, or at all; or have a worker take none",
+			"Accepts no more submissions of a kind, of a client, or at all, until \"forgerun admin resume\"; what was accepted is run.\n"+
+				"A worker that is drained takes no more jobs, and ends those that it has."),
+		s.cmd("resume PAUSE", "End a pause or a drain, by the id that \"admin pauses\" shows", plainly(func(c *call) error {
+			_, err := c.admin(http.MethodDelete, "/pauses/%s", nil)
+			if err == nil {
+				c.notef("It goes on.")
+			}
+			return err
+		})))
+	c.Long = "See and change jobs of all clients, queues, workers and failures, on the operator API of any process' admin listener.\n" +
+		"The token is that of FORGERUN_ADMIN_TOKEN; forgerun dev needs none on loopback."
+	return s.forOperators(c)
+}
+
+func (s *Shell) adminJobs() *cobra.Command {
+	retry := func(f *pflag.FlagSet) run {
+		override := f.Bool("override", false, "also what is not retryable, and beyond its attempts")
+		return func(c *call) error {
+			return c.changeAdmin(changeView, http.MethodPost, "/jobs/%s/retry", map[string]bool{"override": *override})
+		}
+	}
+	return s.group("jobs job", "Jobs of all clients",
+		s.cmd("list", "List jobs of all clients", list(anyJobView, adminPath+"/jobs", 50, ofJobs...)),
+		s.cmd("count", "Count jobs of all clients", show(countView, adminPath+"/jobs/count", ofJobs...)),
+		s.cmd("get JOB", "Show a job; -o json has its attempts, events and deliveries", show(anyJobView, adminPath+"/jobs/%s")),
+		s.cmd("retry JOB", "Run the next attempt of a failed job", retry),
+		s.cmd("cancel JOB", "Cancel a job; one that has ended stays as it is", changeAdmin(changeView, http.MethodPost, "/jobs/%s/cancel")),
+		s.cmd("delete JOB", "Delete a job that has ended", changeAdmin(nil, http.MethodDelete, "/jobs/%s")))
+}
+
+// stop makes "pause" or "drain". The scopes are the words of its first argument in use.
+func (s *Shell) stop(use, mode, short, long string) *cobra.Command {
+	name, rest, _ := strings.Cut(use, " ")
+	words, _, _ := strings.Cut(rest, " ")
+	scopes := strings.Split(words, "|")
+	scopeOf := func(args []string) (scope, target string, err error) {
+		known := len(args) > 0 && slices.Contains(scopes, args[0])
+		switch {
+		case known && args[0] == "all" && len(args) == 1:
+			return "ALL", "", nil
+		case known && args[0] != "all" && len(args) == 2:
+			return strings.ToUpper(args[0]), args[1], nil
+		}
+		return "", "", command.Usagef("say what to %s, such as all or kind CPU_BURST (forgerun admin %s --help)", name, name)
+	}
+	c := s.cmd(use, short, func(f *pflag.FlagSet) run {
+		reason := f.String("reason", "", "why; others read it in the audit log")
+		return func(c *call) error {
+			if strings.TrimSpace(*reason) == "" {
+				return command.Usagef("say why with --reason: others read it in the audit log")
+			}
+			scope, target, _ := scopeOf(c.args) // it was checked
+			body := map[string]string{"scope": scope, "mode": mode, "reason": *reason}
+			if target != "" {
+				body["target"] = target
+			}
+			return c.changeAdmin(pauseView, http.MethodPost, "/pauses", body)
+		}
+	}, long)
+	c.ValidArgs = scopes
+	c.Args = func(_ *cobra.Command, args []string) error { _, _, err := scopeOf(args); return err }
+	return c
+}
+
+func (s *Shell) bulk() *cobra.Command {
+	start := s.cmd("start retry|cancel|delete", "Begin a bulk operation; --dry-run only counts", startBulk)
+	start.ValidArgs = []string{"retry", "cancel", "delete"}
+	start.Args = cobra.MatchAll(command.Exactly(1), command.Only(start.ValidArgs...))
+	return s.group("bulk", "Retry, cancel or delete all jobs that match a filter", start,
+		s.cmd("list", "List bulk operations, the newest first", list(bulkView, adminPath+"/bulk", 50)),
+		s.cmd("get BULK", "Show how far a bulk operation is", show(bulkView, adminPath+"/bulk/%s")),
+		s.cmd("items BULK", "List the jobs of a bulk operation, with what became of each", list(bulkItemView, adminPath+"/bulk/%s/items", 100,
+			param{"result", "result", "", "only jobs with this `result`"})),
+		s.cmd("abort BULK", "End a bulk operation where it is", changeAdmin(bulkView, http.MethodPost, "/bulk/%s/abort")))
+}
+
+func startBulk(f *pflag.FlagSet) run {
+	values := query(f, ofJobs)
+	all := f.Bool("all", false, "all jobs, in place of a filter")
+	dryRun := f.Bool("dry-run", false, "only count what it would change, and say why it leaves the others")
+	override := f.Bool("override", false, "of retries: also what is not retryable, and beyond the attempts")
+	rate := f.Int("rate", 200, "`jobs` a second, at most")
+	waiting := f.BoolP("wait", "w", false, "wait for its end, and exit with 1 if a job could not be changed")
+	timeoutFlag(f, "with --wait: ")
+	return func(c *call) error {
+		query, err := values()
+		if err != nil {
+			return err
+		}
+		if *all == (len(query) > 0) {
+			return command.Usagef("give a filter such as --state FAILED, or --all (forgerun admin bulk start --help)")
+		}
+		filter := map[string]any{}
+		for name := range query {
+			filter[name] = query.Get(name)
+		}
+		if *all {
+			filter["all"] = true
+		}
+		body := map[string]any{"action": c.args[0], "filter": filter, "dry_run": *dryRun, "rate": *rate, "override": *override}
+		if *dryRun {
+			return c.changeAdmin(dryView, http.MethodPost, "/bulk", body)
+		}
+		var receipt client.BulkReceipt
+		if err := c.askAdmin("/bulk", body, &receipt); err != nil {
+			return err
+		}
+		c.args = []string{receipt.BulkID}
+		if !*waiting {
+			return show(bulkView, adminPath+"/bulk/%s")(f)(c)
+		}
+		return c.waitForBulk()
+	}
+}
+
+// waitForBulk waits for the end of a bulk operation and prints it.
+func (c *call) waitForBulk() error {
+	api, path, err := c.at(adminPath + "/bulk/%s")
+	if err != nil {
+		return err
+	}
+	var text json.RawMessage
+	var bulk client.Bulk
+	err = poll(c, func() (ended bool, pause time.Duration, err error) {
+		if text, err = api.Do(c, http.MethodGet, path, nil, nil); err == nil {
+			err = json.Unmarshal(text, &bulk)
+		}
+		return bulk.Final(), refresh, err
+	})
+	if err == nil {
+		err = c.One(bulkView, text)
+	}
+	if err != nil || bulk.Failed == 0 {
+		return err
+	}
+	return command.Code(command.Failed)
+}

@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/output"
+)
+
+// at returns a client of the API that a path belongs to, and the path with arguments in place of each %s.
+func (c *call) at(path string) (*client.Client, string, error) {
+	for _, arg := range c.args {
+		if strings.Contains(path, "%s") && strings.Trim(arg, ".") == "" {
+			return nil, "", command.Usagef("%q is not an id", arg)
+		}
+		path = strings.Replace(path, "%s", url.PathEscape(arg), 1)
+	}
+	if strings.HasPrefix(path, adminPath) {
+		api, _, err := c.operator()
+		return api, path, err
+	}
+	api, err := c.client()
+	return api, path, err
+}
+
+// param is a flag that becomes a parameter of a request.
+type param struct{ flag, name, initial, help string }
+
+// isTime reports whether the parameter is a time. Its flag takes RFC 3339 or how long ago it was.
+func (p param) isTime() bool {
+	return p.name == "from" || p.name == "to" || p.name == "created_after" || p.name == "created_before"
+}
+
+// query adds flags and returns the parameters that they set.
+func query(f *pflag.FlagSet, params []param) func() (url.Values, error) {
+	for _, p := range params {
+		f.String(p.flag, p.initial, p.help)
+	}
+	return func() (url.Values, error) {
+		values := url.Values{}
+		for _, p := range params {
+			text, _ := f.GetString(p.flag) // it was added
+			if p.isTime() && text != "" {
+				at, err := ago(text, time.Now())
+				if err != nil {
+					return nil, command.Usagef("--%s: %w", p.flag, err)
+				}
+				text = at.Format(time.RFC3339Nano)
+			}
+			if p.name == "state" {
+				text = strings.ToUpper(text)
+			}
+			if text != "" {
+				values.Set(p.name, text)
+			}
+		}
+		return values, nil
+	}
+}
+
+// ago reads a time: RFC 3339, or how long before now it was.
+func ago(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(-d).UTC(), nil
+	}
+	at, err := command.ParseTime(text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%q is neither a time such as 2026-01-31T12:00:00Z nor a duration such as 90m", text)
+	}
+	return at, nil
+}
+
+// read makes an action that reads a path.
+func read(path string, params []param, show func(c *call, answer json.RawMessage) error) action {
+	return func(f *pflag.FlagSet) run {
+		values := query(f, params)
+		return func(c *call) error {
+			query, err := values()
+			if err != nil {
+				return err
+			}
+			api, path, err := c.at(path)
+			if err != nil {
+				return err
+			}
+			answer, err := api.Do(c, http.MethodGet, path, query, nil)
+			if err != nil {
+				return err
+			}
+			return show(c, answer)
+		}
+	}
+}
+
+// show reads a path and prints the answer.
+func show(v output.View, path string, params ...param) action {
+	return read(path, params, func(c *call, answer json.RawMessage) error { return c.One(v, answer) })
+}
+
+// members reads a path and prints a member of the answer, which is an array, as a list.
+func members(v output.View, path, member string, params ...param) action {
+	return read(path, params, func(c *call, answer json.RawMessage) error {
+		var all map[string]json.RawMessage
+		var list []json.RawMessage
+		if err := json.Unmarshal(answer, &all); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(all[member], &list); err != nil {
+			return err
+		}
+		if string(all["more"]) == "true" {
+			c.notef("There is more than the service counts.")
+		}
+		return c.List(v, output.Items(list))
+	})
+}
+
+// list reads a list page by page and prints its first entries, as many as --limit says.
+func list(v output.View, path string, limit int, params ...param) action {
+	return func(f *pflag.FlagSet) run {
+		values := query(f, params)
+		f.IntVar(&limit, "limit", limit, "at most so many; 0: all")
+		return func(c *call) error {
+			query, err := values()
+			if err != nil {
+				return err
+			}
+			api, path, err := c.at(path)
+			if err != nil {
+				return err
+			}
+			if limit > 0 {
+				query.Set("limit", strconv.Itoa(min(100, limit)))
+			}
+			all, err := first(limit, api.List(c, path, query))
+			if err != nil {
+				return err
+			}
+			return c.List(v, output.Items(all))
+		}
+	}
+}
+
+// first returns the first entries of a list; limit 0 is all.
+func first[T any](limit int, entries iter.Seq2[T, error]) (all []T, err error) {
+	for entry, err := range entries {
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, entry); len(all) == limit {
+			break
+		}
+	}
+	return all, nil
+}
+
+// admin sends a change to the operator API, once.
+func (c *call) admin(method, path string, body any) (json.RawMessage, error) {
+	api, path, err := c.at(adminPath + path)
+	if err != nil {
+		return nil, err
+	}
+	// A request without a body has the header too: a form of a web page cannot send it.
+	return api.Do(c, method, path, nil, body, client.Header("Content-Type", "application/json"))
+}
+
+// askAdmin sends a POST to the operator API and decodes the answer.
+func (c *call) askAdmin(path string, body, into any) error {
+	answer, err := c.admin(http.MethodPost, path, body)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(answer, into)
+}
+
+// changeAdmin sends a change to the operator API and prints the answer, if there is one.
+func changeAdmin(v output.View, method, path string) action {
+	return plainly(func(c *call) error { return c.changeAdmin(v, method, path, nil) })
+}
+
+func (c *call) changeAdmin(v output.View, method, path string, body any) error {
+	answer, err := c.admin(method, path, body)
+	if err != nil || len(answer) == 0 {
+		return err
+	}
+	return c.One(v, answer)
+}
+
+// plainly makes an action without flags.
+func plainly(do run) action { return func(*pflag.FlagSet) run { return do } }
+
+// using makes an action that needs a client of the client API.
+func using(do func(c *call, api *client.Client) error) action {
+	return plainly(func(c *call) error { return c.using(do) })
+}
+
+func (c *call) using(do func(c *call, api *client.Client) error) error {
+	api, err := c.client()
+	if err != nil {
+		return err
+	}
+	return do(c, api)
+}
+
+// byID prints the answer of a method of the client that takes an id, the argument of the command.
+func byID[T any](v output.View, method func(*client.Client, context.Context, string, ...client.Option) (T, error)) action {
+	return using(func(c *call, api *client.Client) error {
+		answer, err := method(api, c, c.args[0])
+		if err != nil {
+			return err
+		}
+		return c.One(v, answer)
+	})
+}
+
+// deleteByID calls a method of the client that deletes by id.
+func deleteByID(method func(*client.Client, context.Context, string, ...client.Option) error) action {
+	return using(func(c *call, api *client.Client) error { return method(api, c, c.args[0]) })
+}

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/output"
+	"github.com/forgerun/forgerun/internal/cli/term"
+)
+
+var eventView = output.NewView("SEQ:seq, TIME:timestamp, EVENT:event_name, FROM:prev_state, TO:next_state:state, ATTEMPT:attempt, " +
+	"EVENT ID:event_id:wide, DATA:data:wide")
+
+func jobEvents(f *pflag.FlagSet) run {
+	follow := f.Bool("follow", false, "go on until the job has ended")
+	return using(func(c *call, api *client.Client) error {
+		if *follow {
+			return c.stream(api, client.StreamOptions{JobID: c.args[0]})
+		}
+		return c.log(api.JobEvents(c, c.args[0]), 0)
+	})(f)
+}
+
+func (s *Shell) events() *cobra.Command {
+	return s.forClients(s.cmd("events", "The events of all jobs, batches and webhooks of the client", events,
+		"Lists the events of all jobs, batches and webhooks of the client, or with --follow shows them as they happen, from now on\n"+
+			"or from the event --after. Interrupted connections are resumed: nothing is missed or shown twice."))
+}
+
+func events(f *pflag.FlagSet) run {
+	follow, after := f.Bool("follow", false, "show events as they happen"),
+		f.String("after", "", "with --follow: go on after the event with this `id`")
+	limit := f.Int("limit", 100, "without --follow: the latest so many; 0: all")
+	return using(func(c *call, api *client.Client) error {
+		switch {
+		case *follow:
+			return c.stream(api, client.StreamOptions{LastEventID: *after})
+		case *after != "":
+			return command.Usagef("--after is for --follow")
+		}
+		return c.log(api.Events(c), *limit)
+	})(f)
+}
+
+// log prints the last entries of a list, limit 0 for all. A table has one line for each.
+func (c *call) log(entries iter.Seq2[client.Event, error], limit int) error {
+	var events []client.Event
+	for event, err := range entries {
+		if err != nil {
+			return err
+		}
+		if events = append(events, event); limit > 0 && len(events) >= 2*limit {
+			events = slices.Clone(events[len(events)-limit:])
+		}
+	}
+	if limit > 0 {
+		events = events[max(0, len(events)-limit):]
+	}
+	if !c.IsTable() {
+		return c.List(eventView, output.Items(events))
+	}
+	for _, event := range events {
+		if err := c.Each(event, func(value any) string { return c.eventLine(event.EventName, value) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stream prints messages as they arrive.
+func (c *call) stream(api *client.Client, o client.StreamOptions) error {
+	for message, err := range api.Stream(c, o) {
+		if err != nil {
+			return err
+		}
+		if err := c.printMessage(message); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *call) printMessage(m client.Message) error {
+	shown := struct {
+		ID   string          `json:"id"` // resumes the stream after it
+		Name string          `json:"name"`
+		Data json.RawMessage `json:"data"`
+	}{m.ID, m.Name, m.Data}
+	return c.Each(shown, func(value any) string {
+		data := output.At(value, "data")
+		if object, ok := data.(map[string]any); ok && object["timestamp"] == nil && object["completedAt"] == nil {
+			object["timestamp"] = m.ReceivedAt.UTC().Format(time.RFC3339Nano)
+		}
+		return c.eventLine(m.Name, data)
+	})
+}
+
+// eventLine prints an event for people: time, name, job and states.
+func (c *call) eventLine(name string, data any) string {
+	text := func(paths ...string) (found string) {
+		for _, path := range paths {
+			found = cmp.Or(found, term.Line(output.Text(output.At(data, path))))
+		}
+		return found
+	}
+	at, _ := time.Parse(time.RFC3339Nano, text("timestamp", "completedAt"))
+	parts := []string{
+		c.Style.Paint(term.Faint, at.Local().Format("15:04:05.000")), fmt.Sprintf("%-22s", term.Line(name)),
+		text("job_id", "jobId", "batch_id", "batchId", "webhook_id"),
+	}
+	switch state := cmp.Or(text("next_state"), term.State(name, text("jobStatus"))); {
+	case text("prev_state") != "":
+		parts = append(parts, text("prev_state")+" -> "+c.Style.Paint(term.StateColor(state), state))
+	case state != "":
+		parts = append(parts, c.Style.Paint(term.StateColor(state), state))
+	}
+	if attempt := text("attempt"); attempt != "" && attempt != "0" {
+		parts = append(parts, "attempt "+attempt)
+	}
+	switch {
+	case text("progress.percentage") != "":
+		parts = append(parts, text("progress.percentage")+"% "+text("progress.phase"))
+	case text("detail") != "":
+		parts = append(parts, text("detail"))
+	case name == "event.emitted" || name == "event-emitted":
+		parts = append(parts, text("data"))
+	}
+	return strings.TrimRight(strings.Join(parts, "  "), " ")
+}

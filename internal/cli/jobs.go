@@ -1,0 +1,239 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/output"
+	"github.com/forgerun/forgerun/internal/cli/term"
+)
+
+var jobView = output.NewView("JOB:job_id, STATE:state:state, KIND:work_kind, ATTEMPT, AGE:created_at:age, DETAIL, TYPE:type:wide, "+
+	"BATCH:batch_id:wide, CORRELATION:correlation_id:wide, STARTED:started_at:wide, FINISHED:finished_at:wide", attempts, detail)
+
+var reportView = output.NewView("JOB:job_id, ATTEMPT:attempt, OUTCOME:outcome, DURATION, FINISHED:finished_at, DETAIL", func(v any) string {
+	ms, _ := output.At(v, "duration_ms").(json.Number)
+	n, _ := ms.Int64()
+	return output.Span(time.Duration(n) * time.Millisecond)
+}, detail)
+
+var states = []string{
+	client.Created, client.Queued, client.Assigned, client.Running, client.Succeeded, client.Failed, client.Canceled,
+}
+
+// jobs is the command "jobs".
+func (s *Shell) jobs() *cobra.Command {
+	submit, list := s.cmd("submit [KIND]", "Submit a job", submit, submitHelp), s.cmd("list", "List jobs, the newest first", listJobs)
+	submit.ValidArgsFunction = completeKinds
+	_ = list.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
+	ofLatest := []*cobra.Command{
+		s.cmd("get JOB...", "Show jobs as they are now",
+			each(func(c *call, api *client.Client, id string) (any, error) { return api.Job(c, id) })),
+		s.cmd("watch JOB", "Show what happens to a job until its end, and exit as it ended", watchFlags(watch),
+			"Shows the events of a job as they happen, in a terminal with a progress bar below them, and exits as the job ended: see "+
+				"'forgerun help exit-codes'. With -o json each message is a line."),
+		s.cmd("wait JOB...", "Wait until jobs have ended, and exit as they ended", watchFlags(wait),
+			"Waits until all of the jobs have ended. Exit codes: 0 all succeeded, 1 one failed, 3 one was canceled (and none failed), "+
+				"4 the time to wait was over first."),
+		s.cmd("cancel JOB...", "Cancel jobs; those that have ended stay as they are", each(changing((*client.Client).Cancel))),
+		s.cmd("retry JOB...", "Run the next attempt of failed jobs", retryJobs),
+		s.cmd("events JOB", "The event log of a job", jobEvents),
+	}
+	ofEnded := []*cobra.Command{
+		s.cmd("report JOB", "The report of an attempt that has ended: outcome, duration, events", report),
+		s.cmd("result JOB", "Write the result of a job, as the bytes that they are", result,
+			"Writes the result of a job, checked against its digest, to standard output or a file. A terminal is shown text only."),
+		s.cmd("delete JOB...", "Delete jobs that have ended, with all that belongs to them",
+			each(func(c *call, api *client.Client, id string) (any, error) { return nil, api.Delete(c, id) })),
+	}
+	for _, c := range ofLatest {
+		c.ValidArgsFunction = s.completeJobs()
+	}
+	ofLatest[5].Aliases = []string{"logs"}
+	for _, c := range ofEnded {
+		c.ValidArgsFunction = s.completeJobs(client.Succeeded, client.Failed, client.Canceled)
+	}
+	c := s.group("jobs job", "Submit jobs and see what becomes of them", submit, list)
+	c.AddCommand(ofLatest...)
+	c.AddCommand(ofEnded...)
+	return s.forClients(c)
+}
+
+// completeJobs completes the ids of the latest jobs in the states, or in all.
+func (s *Shell) completeJobs(states ...string) cobra.CompletionFunc {
+	const most = 50
+	return func(c *cobra.Command, _ []string, begun string) (ids []string, _ cobra.ShellCompDirective) {
+		api, err := s.client()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(c.Context(), 2*time.Second)
+		defer cancel()
+		if len(states) == 0 {
+			states = []string{""}
+		}
+		for _, state := range states {
+			jobs, _ := first(most, api.Jobs(ctx, client.JobFilter{State: state}))
+			for _, j := range jobs {
+				if strings.HasPrefix(j.JobID, begun) && len(ids) < most {
+					ids = append(ids, j.JobID+"\t"+j.WorkKind+", "+j.State)
+				}
+			}
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func attempts(job any) string {
+	text := output.Text(output.At(job, "attempt"))
+	if most := output.Text(output.At(job, "max_attempts")); most != "" && most != "0" {
+		text += "/" + most
+	}
+	return text
+}
+
+// detail returns the text that matters most in the state of a job.
+func detail(job any) string {
+	text := func(path string) string { return output.Text(output.At(job, path)) }
+	switch {
+	case text("failure.detail") != "":
+		return text("failure.detail")
+	case text("failure_code") != "":
+		return text("failure_code")
+	case text("result.media_type") != "":
+		return fmt.Sprintf("%s, %s bytes", text("result.media_type"), text("result.size_bytes"))
+	case text("waiting.reason") != "" && text("waiting.until") != "":
+		return "waits: " + text("waiting.reason") + " until " + text("waiting.until")
+	case text("waiting.reason") != "":
+		return "waits: " + text("waiting.reason")
+	case text("progress.percentage") != "":
+		return strings.TrimSpace(text("progress.percentage") + "% " + text("progress.phase"))
+	}
+	return ""
+}
+
+// listJobs is a list action; its flag --limit comes last in the help.
+func listJobs(f *pflag.FlagSet) run {
+	return list(jobView, "/v1/jobs", 50,
+		param{"state", "state", "", "only jobs in this `state`, such as FAILED"},
+		param{"type", "type", "", "only jobs of this `type`: EXECUTE, DEFERRED or EMIT_EVENT"},
+		param{"kind", "work_kind", "", "only jobs of this work `kind`"},
+		param{"schedule", "schedule_id", "", "only runs of this `schedule`"},
+		param{"batch", "batch_id", "", "only jobs of this `batch`"},
+		param{"after", "created_after", "", "only jobs created at this `time` or later: RFC 3339, or how long ago, as in 90m"},
+		param{"before", "created_before", "", "only jobs created before this `time`"})(f)
+}
+
+// one does something with a job and returns what to print; nil prints nothing.
+type one func(c *call, api *client.Client, id string) (any, error)
+
+// each calls do with each id and prints the results. It continues after a failure and returns the last one.
+func each(do one) action {
+	return using(func(c *call, api *client.Client) error {
+		var items []any
+		var failed error
+		for _, id := range c.args {
+			item, err := do(c, api, id)
+			if err != nil {
+				if failed != nil {
+					c.notef("forgerun: %v", failed)
+				}
+				if failed = c.said(err); !strings.Contains(failed.Error(), id) {
+					failed = fmt.Errorf("%s: %w", id, failed)
+				}
+				if c.Err() != nil {
+					break
+				}
+			} else if item != nil {
+				items = append(items, item)
+			}
+		}
+		if len(items) > 0 {
+			if err := c.printJobs(items); err != nil {
+				return err
+			}
+		}
+		return failed
+	})
+}
+
+// printJobs prints one object if the command is about one job, and a list otherwise.
+func (c *call) printJobs(jobs []any) error {
+	if len(c.args) == 1 {
+		return c.One(jobView, jobs[0])
+	}
+	return c.List(jobView, jobs)
+}
+
+// changing makes a change of a job and returns the job after it.
+func changing(change func(*client.Client, context.Context, string, ...client.Option) (*client.Changed, error)) one {
+	return func(c *call, api *client.Client, id string) (any, error) {
+		changed, err := change(api, c, id)
+		if err != nil {
+			return nil, err
+		}
+		if !changed.Changed {
+			c.notef("%s stays as it is: %s", id, changed.State)
+		}
+		return api.Job(c, id)
+	}
+}
+
+func retryJobs(f *pflag.FlagSet) run {
+	waiting, retry := f.BoolP("wait", "w", false, "wait for their end, and exit as they ended"), changing((*client.Client).Retry)
+	timeoutFlag(f, "with --wait: ")
+	return func(c *call) error {
+		if !*waiting {
+			return each(retry)(f)(c)
+		}
+		return c.using(func(c *call, api *client.Client) error {
+			for _, id := range c.args {
+				if _, err := retry(c, api, id); err != nil {
+					return fmt.Errorf("%s: %w", id, err)
+				}
+			}
+			return wait(c, api)
+		})
+	}
+}
+
+func report(f *pflag.FlagSet) run {
+	attempt := f.Int("attempt", 0, "`number` of the attempt; 0: the latest one")
+	return using(func(c *call, api *client.Client) error {
+		report, err := api.Report(c, c.args[0], *attempt)
+		if err != nil {
+			return err
+		}
+		if err := c.One(reportView, report); err != nil || !c.IsTable() {
+			return err
+		}
+		_, _ = fmt.Fprintln(c.Out)
+		return c.List(eventView, output.Items(report.Events))
+	})(f)
+}
+
+func result(f *pflag.FlagSet) run {
+	file := f.String("to", "", "`file` to write it to")
+	return using(func(c *call, api *client.Client) error {
+		result, err := api.Result(c, c.args[0])
+		switch {
+		case err != nil:
+			return err
+		case *file != "":
+			return os.WriteFile(*file, result.Data, 0o644)
+		case term.IsTerminal(c.Stdout) && term.Printable(string(result.Data)) != string(result.Data):
+			return command.Usagef("the result is %s, not text: write it to a file with --to FILE", result.ContentType)
+		}
+		_, err = term.Raw(c.Stdout).Write(result.Data)
+		return err
+	})(f)
+}

@@ -1,0 +1,301 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/output"
+	"github.com/forgerun/forgerun/internal/cli/term"
+)
+
+// listenFlags say where to listen and what to do with each message.
+type listenFlags struct {
+	addr, publicURL, forward string
+	events                   []string
+	count                    int
+	structured               bool
+}
+
+// listen is the command "webhooks listen".
+func (s *Shell) listen() *cobra.Command {
+	c := s.cmd("listen [-- COMMAND [ARGUMENT...]]", "Receive events here: registers a webhook, verifies and prints each message",
+		func(flags *pflag.FlagSet) run {
+			var f listenFlags
+			flags.StringVar(&f.addr, "addr", "127.0.0.1:0", "`address` to listen on; port 0 takes a free one")
+			flags.StringVar(&f.publicURL, "public-url", "", "`URL` at which the service reaches that (default: the address itself)")
+			flags.StringSliceVar(&f.events, "events", []string{"*"}, "`names` of events, job.* or *")
+			flags.StringVar(&f.forward, "forward", "", "`URL` to send each message to")
+			flags.IntVar(&f.count, "count", 0, "end after so many `messages`; 0: go on")
+			flags.BoolVar(&f.structured, "structured", false, "get the whole CloudEvent in the body (content mode structured)")
+			return using(func(c *call, api *client.Client) error { return c.listen(api, f) })(flags)
+		},
+		"Starts a receiver on this machine, registers it as a webhook of the client, and prints each message once both of its\n"+
+			"signatures are verified. With --forward each is also sent to that URL, whose answer the service gets; the secret that the\n"+
+			"webhook signs with is printed, the signature with a key is of the address of this receiver. With a COMMAND that is run for\n"+
+			"each: it gets the body on standard input, and FORGERUN_EVENT, FORGERUN_EVENT_ID, FORGERUN_JOB_ID and FORGERUN_WEBHOOK_ID;\n"+
+			"if it fails the message is answered 500 and comes again. The webhook is deleted at the end (Ctrl-C).\n\n"+
+			"The service must be able to reach the receiver: forgerun dev can on this machine, another one through --public-url, and on\n"+
+			"private addresses only with FORGERUN_WEBHOOK_ALLOW_PRIVATE.")
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 && c.ArgsLenAtDash() != 0 {
+			return command.Usagef("a command stands after --: forgerun webhooks listen -- %s", strings.Join(args, " "))
+		}
+		return nil
+	}
+	return c
+}
+
+// listen receives messages until it has enough or the context ends.
+func (c *call) listen(api *client.Client, f listenFlags) error {
+	if target, err := url.Parse(f.forward); f.forward != "" && (err != nil || target.Host == "") {
+		return command.Usagef("--forward %q: it must be a URL, such as http://localhost:3000/hook", f.forward)
+	}
+	listener, err := net.Listen("tcp", f.addr)
+	if err != nil {
+		return command.Usagef("--addr: %w", err)
+	}
+	r := &receiver{call: c, listenFlags: f, path: "/" + rand.Text(), registered: make(chan struct{}), enough: make(chan struct{})}
+	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() { _ = server.Close() }()
+
+	base := strings.TrimRight(cmp.Or(f.publicURL, "http://"+listener.Addr().String()), "/")
+	request := client.WebhookRequest{URL: base + r.path, Events: f.events, Description: "forgerun webhooks listen"}
+	if f.structured {
+		request.ContentMode = "structured"
+	}
+	webhook, err := api.CreateWebhook(c, request)
+	if err != nil {
+		if problem, ok := errors.AsType[*client.Problem](err); ok && problem.Status == http.StatusBadRequest && f.publicURL == "" {
+			return fmt.Errorf("%w: a service that allows no private addresses needs --public-url", err)
+		}
+		return err
+	}
+	defer c.unregister(api, webhook.WebhookID)
+	r.begin(webhook, api.Directory())
+	if f.forward != "" {
+		c.notef("What is forwarded to %s is signed with the secret %s", f.forward, webhook.Secret)
+	}
+	c.notef("Webhook %s gets %s at %s. Ctrl-C deletes it.", webhook.WebhookID, strings.Join(f.events, ", "), webhook.URL)
+	select {
+	case err := <-served:
+		return err
+	case <-r.enough:
+		return r.finish(server)
+	case <-c.Done():
+		return nil
+	}
+}
+
+const (
+	maxBody    = 4 << 20
+	patience   = 5 * time.Second // for the last requests of the command
+	remembered = 10_000          // deliveries whose repetitions are recognized
+)
+
+// receiver answers the service and passes on verified messages.
+type receiver struct {
+	*call
+	listenFlags
+	path string
+
+	registered chan struct{} // closed when verifier is set
+	verifier   *client.Verifier
+
+	mu     sync.Mutex // one message at a time
+	seen   map[string]bool
+	taken  int
+	enough chan struct{}
+	failed error
+}
+
+// begin sets the verifier, which needs the webhook's secret.
+func (r *receiver) begin(w *client.Webhook, keys *client.Directory) {
+	key := func(id string) (ed25519.PublicKey, error) { return keys.Key(id) }
+	r.verifier, r.seen = &client.Verifier{Secret: w.Secret, Keys: key, URL: w.URL}, map[string]bool{}
+	close(r.registered)
+}
+
+// ServeHTTP answers one request.
+func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	switch {
+	case request.URL.Path != r.path:
+		http.NotFound(w, request)
+		return
+	case request.Method == http.MethodOptions: // the handshake of "HTTP 1.1 Web Hooks for Event Delivery"
+		w.Header().Set("Allow", "POST, OPTIONS")
+		if origin := request.Header.Get("WebHook-Request-Origin"); origin != "" {
+			w.Header().Set("WebHook-Allowed-Origin", origin)
+			w.Header().Set("WebHook-Allowed-Rate", "*")
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return
+	case request.Method != http.MethodPost:
+		w.Header().Set("Allow", "POST, OPTIONS")
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	select {
+	case <-r.registered:
+	case <-request.Context().Done():
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxBody))
+	if err != nil {
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+		return
+	}
+	request.Body = io.NopCloser(bytes.NewReader(body))
+	w.WriteHeader(r.receive(request, body))
+}
+
+// receive verifies a message, passes it on, and returns the status of the answer.
+func (r *receiver) receive(request *http.Request, body []byte) int {
+	message, err := r.verifier.Verify(request)
+	if err != nil {
+		r.notef("A message was refused: %v", err)
+		if errors.Is(err, client.ErrSignature) {
+			return http.StatusUnauthorized
+		}
+		return http.StatusServiceUnavailable // the keys could not be read: the message comes again
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen[message.WebhookID] {
+		return http.StatusNoContent // its answer was lost
+	}
+	if r.count > 0 && r.taken >= r.count {
+		return http.StatusServiceUnavailable // the command ends
+	}
+	status := r.passOn(request, message, body)
+	if status >= http.StatusMultipleChoices {
+		return status
+	}
+	if len(r.seen) >= remembered {
+		clear(r.seen)
+	}
+	r.seen[message.WebhookID] = true
+	if r.taken++; r.taken == r.count {
+		close(r.enough)
+	}
+	return status
+}
+
+// passOn runs the command for a message, or prints it after it was forwarded, and returns the status of the answer.
+func (r *receiver) passOn(request *http.Request, m *client.WebhookMessage, body []byte) (status int) {
+	if len(r.args) > 0 {
+		if err := r.runCommand(m, body); err != nil {
+			r.notef("%s was not taken: %v", m.Name, err)
+			return http.StatusInternalServerError
+		}
+		return http.StatusNoContent
+	}
+	if r.forward != "" {
+		var err error
+		if status, err = r.sendOn(request, body); err != nil {
+			r.notef("%s was not taken: %v", m.Name, err)
+			return http.StatusBadGateway
+		}
+	}
+	if err := r.print(m, status); err != nil {
+		r.failed = cmp.Or(r.failed, err)
+		return http.StatusInternalServerError
+	}
+	return cmp.Or(status, http.StatusNoContent)
+}
+
+// sendOn forwards a message and returns the status of the answer.
+func (r *receiver) sendOn(request *http.Request, body []byte) (status int, err error) {
+	on, err := http.NewRequestWithContext(request.Context(), http.MethodPost, r.forward, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	on.Header = request.Header.Clone()
+	for _, name := range []string{"Connection", "Content-Length", "Keep-Alive", "Transfer-Encoding"} { // of the connection
+		on.Header.Del(name)
+	}
+	answer, err := http.DefaultTransport.RoundTrip(on) // a redirection is an answer too
+	if err != nil {
+		return 0, err
+	}
+	return answer.StatusCode, answer.Body.Close()
+}
+
+// print prints a message; forwarded is the status of the receiver behind --forward, 0 without one.
+func (r *receiver) print(m *client.WebhookMessage, forwarded int) error {
+	shown := struct {
+		DeliveryID string          `json:"delivery_id"`
+		EventID    string          `json:"event_id"`
+		Name       string          `json:"event_name"`
+		JobID      string          `json:"job_id,omitempty"`
+		Time       time.Time       `json:"timestamp"`
+		Sequence   int             `json:"seq,omitempty"`
+		WorkKind   string          `json:"work_kind,omitempty"`
+		Verified   []string        `json:"verified"`
+		Status     int             `json:"forward_status,omitempty"`
+		Data       json.RawMessage `json:"data"`
+	}{
+		m.WebhookID, m.EventID, m.Name, m.JobID(), m.Time, m.Sequence, m.WorkKind, []string{"secret", "signature"}, forwarded, m.Data,
+	}
+	return r.Each(shown, func(value any) string {
+		state := term.State(m.Name, output.Text(output.At(value, "data.jobStatus")))
+		line := fmt.Sprintf("%s  %s  %-22s  %-36s  %s", r.Style.Paint(term.Faint, m.Time.Local().Format("15:04:05.000")),
+			r.Style.Paint(term.Good, "verified"), term.Line(m.Name), term.Line(m.JobID()),
+			r.Style.Paint(term.StateColor(state), term.Line(state)))
+		if forwarded != 0 {
+			line += fmt.Sprintf("  answered %d", forwarded)
+		}
+		return line
+	})
+}
+
+// runCommand runs the command for a message.
+func (r *receiver) runCommand(m *client.WebhookMessage, body []byte) error {
+	c := exec.CommandContext(r, r.args[0], r.args[1:]...) // the user's own command
+	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), term.Raw(r.Out), term.Raw(r.Stderr)
+	c.Env = slices.Concat(os.Environ(), []string{
+		"FORGERUN_EVENT=" + m.Name, "FORGERUN_EVENT_ID=" + m.EventID, "FORGERUN_JOB_ID=" + m.JobID(), "FORGERUN_WEBHOOK_ID=" + m.WebhookID,
+	})
+	return c.Run()
+}
+
+// finish stops the server after its last answer.
+func (r *receiver) finish(server *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r), patience)
+	defer cancel()
+	_ = server.Shutdown(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+// unregister deletes the webhook, even after Ctrl-C.
+func (c *call) unregister(api *client.Client, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c), patience)
+	defer cancel()
+	if err := api.DeleteWebhook(ctx, id); err != nil {
+		c.notef("The webhook %s could not be deleted: %v", id, err)
+	}
+}

@@ -1,0 +1,91 @@
+// Package output prints values of the API as a table for people or as JSON for scripts.
+package output
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/forgerun/forgerun/internal/cli/term"
+)
+
+// Forms are the values of the flag --output.
+var Forms = []string{"table", "wide", "json"}
+
+// Printer prints in one form.
+type Printer struct {
+	Form  string // of Forms
+	Quiet bool   // print only the first column, the id
+	Out   io.Writer
+	Style term.Style
+	Now   func() time.Time
+}
+
+// Check reports an error if the form does not exist.
+func (p *Printer) Check() error {
+	if !slices.Contains(Forms, p.Form) {
+		return fmt.Errorf("there is no form of output %q: use table, wide or json (jq does the rest), or --quiet for ids", p.Form)
+	}
+	return nil
+}
+
+// IsTable reports whether the output is for people.
+func (p *Printer) IsTable() bool { return p.Form != "json" && !p.Quiet }
+
+// List prints several values: as JSON, one array.
+func (p *Printer) List(v View, items []any) error {
+	values := make([]any, len(items))
+	for i, item := range items {
+		var err error
+		if values[i], err = Values(item); err != nil {
+			return err
+		}
+	}
+	return p.print(v, values, values)
+}
+
+// One prints one value.
+func (p *Printer) One(v View, item any) error {
+	value, err := Values(item)
+	if err != nil {
+		return err
+	}
+	return p.print(v, value, []any{value})
+}
+
+func (p *Printer) print(v View, whole any, rows []any) error {
+	switch {
+	case p.Quiet:
+		for _, row := range rows {
+			if _, err := fmt.Fprintln(p.Out, term.Line(Text(At(row, v[0].Path)))); err != nil {
+				return err
+			}
+		}
+		return nil
+	case p.Form == "json":
+		return p.json(whole, "  ")
+	}
+	return p.table(v, rows)
+}
+
+// Each prints one value of a stream: as JSON on one line, for people the text of line. Quiet prints nothing.
+func (p *Printer) Each(item any, line func(value any) string) error {
+	value, err := Values(item)
+	switch {
+	case err != nil || p.Quiet:
+		return err
+	case p.Form == "json":
+		return p.json(value, "")
+	}
+	_, err = fmt.Fprintln(p.Out, line(value))
+	return err
+}
+
+func (p *Printer) json(value any, indent string) error {
+	encoder := json.NewEncoder(p.Out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", indent)
+	return encoder.Encode(value)
+}

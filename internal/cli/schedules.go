@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/output"
+)
+
+var scheduleView = output.NewView("SCHEDULE:schedule_id, NAME:name, STATE:state:state, CRON:cron, INTERVAL:interval, NEXT, RUNS:runs, "+
+	"MISSED:missed, ZONE:time_zone:wide, SKIPPED:skipped:wide, AGE:created_at:age:wide, ERROR:last_error.detail:wide", func(v any) string {
+	if runs, _ := output.At(v, "next_runs").([]any); len(runs) > 0 {
+		return output.Text(runs[0])
+	}
+	return ""
+})
+
+var triggeredView = output.NewView("JOB:job_id, STATE:state:state")
+
+// schedules is the command "schedules".
+func (s *Shell) schedules() *cobra.Command {
+	return s.forClients(s.group("schedules schedule", "Submit jobs at times",
+		s.cmd("create [KIND]", "Create a schedule", createSchedule,
+			"Creates a schedule by --cron or --interval. KIND is the work kind of its jobs; without one the service draws it for each "+
+				"run.\nWith --event-name the jobs publish an event."),
+		s.cmd("list", "List the schedules of the client, the newest first", list(scheduleView, "/v1/schedules", 50)),
+		s.cmd("get SCHEDULE", "Show a schedule with its next runs", byID(scheduleView, (*client.Client).Schedule)),
+		s.cmd("pause SCHEDULE", "Have nothing be due any more", byID(scheduleView, (*client.Client).PauseSchedule)),
+		s.cmd("resume SCHEDULE", "Have a schedule be due again, from now on", byID(scheduleView, (*client.Client).ResumeSchedule)),
+		s.cmd("trigger SCHEDULE", "Submit a job of a schedule now, beside its due times",
+			byID(triggeredView, (*client.Client).TriggerSchedule)),
+		s.cmd("delete SCHEDULE", "Delete a schedule; its jobs stay", deleteByID((*client.Client).DeleteSchedule))))
+}
+
+func createSchedule(f *pflag.FlagSet) run {
+	var r client.ScheduleRequest
+	f.StringVar(&r.Name, "name", "", "a `line` of your own")
+	f.StringVar(&r.Cron, "cron", "", "when it is due: an `expression` of five fields, or six with seconds first")
+	f.StringVar(&r.TimeZone, "time-zone", "", "IANA time `zone` of --cron; UTC without it")
+	f.StringVar(&r.Interval, "interval", "", "the `time` between due times instead, such as 90s")
+	f.StringVar(&r.Jitter, "jitter", "", "by how much `time` runs are later at most, at random")
+	f.StringVar(&r.Overlap, "overlap", "", "`policy` while an earlier run is not final: allow, skip or queue_one")
+	f.StringVar(&r.CatchUp, "catch-up", "", "`policy` for due times that are late: none, last or all")
+	f.IntVar(&r.CatchUpMax, "catch-up-max", 0, "how many --catch-up all runs at most; 0: 100")
+	f.BoolVar(&r.Paused, "paused", false, "begin paused")
+	params := f.String("params", "", "parameters of the jobs as a `JSON` object, or @FILE")
+	eventName := f.String("event-name", "", "publish an event of this `name`")
+	file := f.StringP("file", "f", "", "read the whole schedule, a JSON object, from this `file`; - is standard input")
+	return using(func(c *call, api *client.Client) error {
+		switch {
+		case *file != "" && (len(c.args) > 0 || r != (client.ScheduleRequest{}) || *params != "" || *eventName != ""):
+			return command.Usagef("--file has the whole schedule: leave KIND and the flags that describe one out")
+		case *file != "":
+			if err := c.readJSON(*file, &r); err != nil {
+				return err
+			}
+		default:
+			r.Job = client.JobRequest{Type: client.Execute, WorkKind: strings.Join(c.args, "")}
+			if *params != "" {
+				object, err := c.object(*params, "--params")
+				if err != nil {
+					return err
+				}
+				r.Job.Params = object
+			}
+			if *eventName != "" {
+				r.Job.Type, r.Job.Event = client.EmitEvent, &client.Emission{Name: *eventName}
+			}
+		}
+		created, err := api.CreateSchedule(c, r)
+		if err != nil {
+			return err
+		}
+		c.warn(created.Warnings)
+		return c.One(scheduleView, created)
+	})(f)
+}

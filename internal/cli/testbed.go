@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/cli/output"
+	"github.com/forgerun/forgerun/internal/cli/term"
+)
+
+// profiles are the named sets of faults.
+var profiles = []string{
+	"default", "flaky-network", "overloaded", "maintenance-window", "slow-everything", "failover", "duplicate-deliveries",
+	"odd-retry-after", "new-version", "credentials", "eventual", "stale-connections", "moved", "outage",
+}
+
+var (
+	removedView = output.NewView("REMOVED ROWS:rows")
+	faultView   = output.NewView("MATCH:match, EFFECT:effect, SEEN:seen, APPLIED:applied, RULE:rule_id:wide")
+	sessionView = output.NewView("SESSION:session_id, LABEL:label, FAULTS:profile, SEED:seed, RECORDS:exchanges, AGE:created_at:age, " +
+		"ENDED:ended_at")
+	verdictView = output.NewView("SESSION:session_id, VERDICT:verdict:state, OK:counts.ok, WARN:counts.warn, FAIL:counts.fail, " +
+		"NOT TESTED:counts.not_tested, WHY:why")
+	clockView = output.NewView("NOW:now, OFFSET:offset, RATE:rate, FROZEN:frozen")
+)
+
+// testbed is the command "testbed".
+func (s *Shell) testbed() *cobra.Command {
+	set := s.cmd("set PROFILE|FILE", "Replace the rules by those of a profile, or of a JSON file", setFaults,
+		"Replaces the client's rules. FILE has an array of rules, as docs/reference/testbed.md has them; - is standard input.")
+	shown := s.cmd("show", "List the rules, with how often each has applied", using(func(c *call, api *client.Client) error {
+		return c.faults(api.Faults(c))
+	}))
+	start := s.cmd("start [FAULTS]", "Begin a session, under a profile of faults or none", startSession)
+	set.ValidArgs, start.ValidArgs, shown.Aliases = profiles, profiles, []string{"list"}
+	c := s.group("testbed", "Disturb your client's traffic, have it judged, and move the clock, on a test bed",
+		s.group("faults", "What happens to the client's requests, streams and deliveries", set, shown,
+			s.cmd("clear", "Remove all rules", using(func(c *call, api *client.Client) error {
+				_, err := api.SetFaults(c, client.FaultRules{})
+				return err
+			}))),
+		s.group("sessions session", "Record what the client does, and judge it", start,
+			s.cmd("end SESSION", "End a session, and the faults of its profile", byID(sessionView, (*client.Client).EndSession)),
+			s.cmd("verdict SESSION", "Tell what a session has shown; -o json has the evidence", byID(verdictView, (*client.Client).Verdict)),
+			s.cmd("journal SESSION", "Print the requests that the verdict is about, with the rules that each broke", using(journal)),
+			s.cmd("list", "List the sessions, the latest first", list(sessionView, "/v1/testbed/sessions", 0))),
+		s.clock(),
+		s.cmd("reset", "Remove all jobs of the client with all that belongs to them", using(func(c *call, api *client.Client) error {
+			removed, err := api.Reset(c)
+			if err != nil {
+				return err
+			}
+			rows := 0
+			for _, n := range removed {
+				rows += n
+			}
+			return c.One(removedView, map[string]any{"removed": removed, "rows": rows})
+		})))
+	c.Long = "Commands for a service with FORGERUN_TESTBED=true, such as 'forgerun dev'. All but the clock is about the client whose key\n" +
+		"is used. To judge a program in one line there is 'forgerun verdict'."
+	return s.forClients(c)
+}
+
+func (c *call) faults(rules []client.Fault, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.List(faultView, output.Items(rules))
+}
+
+func setFaults(f *pflag.FlagSet) run {
+	var wanted client.FaultRules
+	f.Int64Var(&wanted.Seed, "seed", 1, "`number` that they are drawn by")
+	return using(func(c *call, api *client.Client) error {
+		if _, err := os.Stat(c.args[0]); c.args[0] != "-" && err != nil {
+			wanted.Profile = c.args[0]
+		} else if err := c.readJSON(c.args[0], &wanted.Rules); err != nil {
+			return err
+		}
+		return c.faults(api.SetFaults(c, wanted))
+	})(f)
+}
+
+func startSession(f *pflag.FlagSet) run {
+	var wanted client.SessionRequest
+	f.StringVar(&wanted.Label, "label", "", "`label` that its requests carry as ForgeRun-Session; those without one without it")
+	f.Int64Var(&wanted.Seed, "seed", 1, "`number` that faults are drawn by")
+	f.StringSliceVar(&wanted.Rules, "rules", nil, "`ids` of the rules to judge, separated by commas; all without it")
+	return using(func(c *call, api *client.Client) error {
+		wanted.Profile = strings.Join(c.args, "")
+		began, err := api.StartSession(c, wanted)
+		if err != nil {
+			return err
+		}
+		return c.One(sessionView, began)
+	})(f)
+}
+
+// journal prints each request of a session on a line.
+func journal(c *call, api *client.Client) error {
+	for e, err := range api.Journal(c, c.args[0]) {
+		if err != nil {
+			return err
+		}
+		err := c.Each(e, func(any) string {
+			line := fmt.Sprintf("%6d  %s  %s: %s", e.Number, e.At.UTC().Format("15:04:05.000"), e.Request, e.Answer)
+			if e.Fault != "" {
+				line += "  fault " + e.Fault
+			}
+			line = term.Line(line)
+			if len(e.Breaks) > 0 {
+				line += "  " + c.Style.Paint(term.Bad, "breaks "+strings.Join(e.Breaks, ", "))
+			}
+			return line
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Shell) clock() *cobra.Command {
+	move := func(use, short string, do func(c *call, api *client.Client) (*client.Clock, error)) *cobra.Command {
+		return s.cmd(use, short, using(func(c *call, api *client.Client) error {
+			clock, err := do(c, api)
+			if err != nil {
+				return err
+			}
+			return c.One(clockView, clock)
+		}))
+	}
+	simply := func(
+		method func(*client.Client, context.Context, ...client.Option) (*client.Clock, error),
+	) func(*call, *client.Client) (*client.Clock, error) {
+		return func(c *call, api *client.Client) (*client.Clock, error) { return method(api, c) }
+	}
+	return s.group("clock", "Read and move the clock of the whole service",
+		move("show", "Read the clock", simply((*client.Client).Clock)),
+		move("advance DURATION", "Move it on, such as by 25h; answers when all that became due is QUEUED",
+			func(c *call, api *client.Client) (*client.Clock, error) {
+				by, err := time.ParseDuration(c.args[0])
+				if err != nil {
+					return nil, command.Usagef("%q is no duration such as 25h or 1m30s", c.args[0])
+				}
+				return api.AdvanceClock(c, by)
+			}),
+		move("set TIME", "Move it on to a time, such as 2030-01-31T12:00:00Z",
+			func(c *call, api *client.Client) (*client.Clock, error) {
+				to, err := command.ParseTime(c.args[0])
+				if err != nil {
+					return nil, command.Usagef("%q is no time such as 2030-01-31T12:00:00Z", c.args[0])
+				}
+				return api.SetClock(c, to)
+			}),
+		move("freeze", "Stop it", simply((*client.Client).FreezeClock)),
+		move("thaw", "Let it run on", simply((*client.Client).ThawClock)))
+}
