@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -22,16 +23,12 @@ var (
 	newKeyView    = output.NewView("KEY ID:key_id, API KEY:api_key, EXPIRES:expires_at:age")
 )
 
-const whichAPI = "Where an admin listener is known (--admin-url, FORGERUN_ADMIN_URL, a context, a running forgerun dev) this asks the\n" +
-	"operator API, and the public API otherwise."
-
 // clients is the command "clients".
 func (s *Shell) clients() *cobra.Command {
 	c := s.group("clients client", "Make clients and look at them",
 		s.cmd("create", "Make a client; --with-key makes its first API key too", createClient),
 		s.cmd("list", "List clients with their use of limits (operators)", list(clientView, adminPath+"/clients", 50)),
 		s.cmd("get CLIENT", "Show a client (operators)", show(clientView, adminPath+"/clients/%s")))
-	c.Long = "Makes clients and looks at them.\n\n" + whichAPI
 	return s.forOperators(s.forClients(c))
 }
 
@@ -39,12 +36,9 @@ func (s *Shell) clients() *cobra.Command {
 func (s *Shell) keys() *cobra.Command {
 	c := s.group("keys key", "Make, renew and revoke API keys",
 		s.cmd("create CLIENT", "Make an API key, and print it: it is never shown again", createKey),
-		s.cmd("renew CLIENT", "Replace the API key that is used by a new one, and print that", byID(newKeyView, (*client.Client).RenewKey),
-			"Replaces the API key that the command uses, which may have expired some days ago, by a new one, by the public API."),
-		s.cmd("list CLIENT", "List the API keys of a client, without their secrets (operators)",
-			members(keyView, adminPath+"/clients/%s", "keys")),
+		s.cmd("renew CLIENT", "Replace the API key that is used by a new one, and print that", byID(newKeyView, (*client.Client).RenewKey)),
+		s.cmd("list CLIENT", "List the API keys of a client, without their secrets (operators)", plainly(listKeys)),
 		s.cmd("revoke CLIENT KEY_ID", "Revoke an API key, at once", revokeKey))
-	c.Long = "Makes, renews and revokes API keys. A key is printed once, by the command that makes it.\n\n" + whichAPI
 	return s.forOperators(s.forClients(c))
 }
 
@@ -69,7 +63,7 @@ func createClient(f *pflag.FlagSet) run {
 			public = public.WithKey(c.finder().AdminToken())
 			made.ClientID, err = public.CreateClient(c)
 		} else {
-			err = c.askAdmin("/clients", nil, &made)
+			err = c.askAdmin(http.MethodPost, "/clients", nil, &made)
 		}
 		if err != nil {
 			return err
@@ -116,7 +110,15 @@ func (c *call) makeKey(public *client.Client, id string, r client.KeyRequest) (*
 		return public.CreateKey(c, id, r.Rotate)
 	}
 	key := &client.Key{}
-	return key, c.askAdmin("/clients/"+url.PathEscape(id)+"/keys", r, key)
+	return key, c.askAdmin(http.MethodPost, "/clients/"+url.PathEscape(id)+"/keys", r, key)
+}
+
+func listKeys(c *call) error {
+	var shown struct{ Keys []json.RawMessage }
+	if err := c.askAdmin(http.MethodGet, "/clients/%s", nil, &shown); err != nil {
+		return err
+	}
+	return c.List(keyView, output.Items(shown.Keys))
 }
 
 func revokeKey(*pflag.FlagSet) run {

@@ -63,10 +63,10 @@ func (s *Shell) adminCommand() *cobra.Command {
 	ofKind := param{"kind", "kind", "", "only this work `kind`"}
 	c := s.group("admin", "See and change jobs of all clients, queues, workers and failures",
 		s.adminJobs(),
-		s.cmd("queues", "What waits, by client and work kind", members(queueView, adminPath+"/queues", "data", ofClient, ofKind)),
+		s.cmd("queues", "What waits, by client and work kind", list(queueView, adminPath+"/queues", all, ofClient, ofKind)),
 		s.cmd("workers", "Worker processes, and how many jobs they hold", list(workerView, adminPath+"/workers", 50,
 			param{"state", "state", "", "only workers in this `state`: ALIVE, DEAD or STOPPED"})),
-		s.cmd("failures", "Failed jobs in groups of code, work kind and detail", members(failureView, adminPath+"/failures", "data",
+		s.cmd("failures", "Failed jobs in groups of code, work kind and detail", list(failureView, adminPath+"/failures", all,
 			ofClient, ofKind, param{"code", "code", "", "only this `code`"},
 			param{"since", "from", "24h", "only what ended at this `time` or later: RFC 3339, or how long ago"},
 			param{"before", "to", "", "only what ended before this `time`"})),
@@ -76,14 +76,9 @@ func (s *Shell) adminCommand() *cobra.Command {
 			param{"target", "target_id", "", "only what was done to the thing with this `id`"},
 			param{"since", "from", "", "only what was done at this `time` or later: RFC 3339, or how long ago"})),
 		s.bulk(),
-		s.cmd("pauses", "What operators have stopped", members(pauseView, adminPath+"/pauses", "data")),
-		s.stop("pause all|kind|client [TARGET]", "PAUSE", "Start no more jobs of a kind, of a client, or at all",
-			"Starts no more jobs of a kind, of a client, or at all, until \"forgerun admin resume\". What runs goes on, submissions are\n"+
-				"accepted, and what waits keeps its place. It holds in all processes at once, and survives restarts and an emptied Redis."),
-		s.stop("drain all|kind|client|worker [TARGET]", "DRAIN",
-			"Accept no more jobs of a kind, of a client, or at all; or have a worker take none",
-			"Accepts no more submissions of a kind, of a client, or at all, until \"forgerun admin resume\"; what was accepted is run.\n"+
-				"A worker that is drained takes no more jobs, and ends those that it has."),
+		s.cmd("pauses", "What operators have stopped", list(pauseView, adminPath+"/pauses", all)),
+		s.stop("pause all|kind|client [TARGET]", "PAUSE", "Start no more jobs of a kind, of a client, or at all"),
+		s.stop("drain all|kind|client|worker [TARGET]", "DRAIN", "Accept no more jobs of a kind, of a client, or at all; or have a worker take none"),
 		s.cmd("resume PAUSE", "End a pause or a drain, by the id that \"admin pauses\" shows", plainly(func(c *call) error {
 			_, err := c.admin(http.MethodDelete, "/pauses/%s", nil)
 			if err == nil {
@@ -91,8 +86,6 @@ func (s *Shell) adminCommand() *cobra.Command {
 			}
 			return err
 		})))
-	c.Long = "See and change jobs of all clients, queues, workers and failures, on the operator API of any process' admin listener.\n" +
-		"The token is that of FORGERUN_ADMIN_TOKEN; forgerun dev needs none on loopback."
 	return s.forOperators(c)
 }
 
@@ -113,7 +106,7 @@ func (s *Shell) adminJobs() *cobra.Command {
 }
 
 // stop makes "pause" or "drain". The scopes are the words of its first argument in use.
-func (s *Shell) stop(use, mode, short, long string) *cobra.Command {
+func (s *Shell) stop(use, mode, short string) *cobra.Command {
 	name, rest, _ := strings.Cut(use, " ")
 	words, _, _ := strings.Cut(rest, " ")
 	scopes := strings.Split(words, "|")
@@ -140,7 +133,7 @@ func (s *Shell) stop(use, mode, short, long string) *cobra.Command {
 			}
 			return c.changeAdmin(pauseView, http.MethodPost, "/pauses", body)
 		}
-	}, long)
+	})
 	c.ValidArgs = scopes
 	c.Args = func(_ *cobra.Command, args []string) error { _, _, err := scopeOf(args); return err }
 	return c
@@ -160,7 +153,7 @@ func (s *Shell) bulk() *cobra.Command {
 
 func startBulk(f *pflag.FlagSet) run {
 	values := query(f, ofJobs)
-	all := f.Bool("all", false, "all jobs, in place of a filter")
+	every := f.Bool("all", false, "all jobs, in place of a filter")
 	dryRun := f.Bool("dry-run", false, "only count what it would change, and say why it leaves the others")
 	override := f.Bool("override", false, "of retries: also what is not retryable, and beyond the attempts")
 	rate := f.Int("rate", 200, "`jobs` a second, at most")
@@ -171,14 +164,14 @@ func startBulk(f *pflag.FlagSet) run {
 		if err != nil {
 			return err
 		}
-		if *all == (len(query) > 0) {
+		if *every == (len(query) > 0) {
 			return command.Usagef("give a filter such as --state FAILED, or --all (forgerun admin bulk start --help)")
 		}
 		filter := map[string]any{}
 		for name := range query {
 			filter[name] = query.Get(name)
 		}
-		if *all {
+		if *every {
 			filter["all"] = true
 		}
 		body := map[string]any{"action": c.args[0], "filter": filter, "dry_run": *dryRun, "rate": *rate, "override": *override}
@@ -186,7 +179,7 @@ func startBulk(f *pflag.FlagSet) run {
 			return c.changeAdmin(dryView, http.MethodPost, "/bulk", body)
 		}
 		var receipt client.BulkReceipt
-		if err := c.askAdmin("/bulk", body, &receipt); err != nil {
+		if err := c.askAdmin(http.MethodPost, "/bulk", body, &receipt); err != nil {
 			return err
 		}
 		c.args = []string{receipt.BulkID}
@@ -209,7 +202,7 @@ func (c *call) waitForBulk() error {
 		if text, err = api.Do(c, http.MethodGet, path, nil, nil); err == nil {
 			err = json.Unmarshal(text, &bulk)
 		}
-		return bulk.Final(), refresh, err
+		return bulk.Final(), 500 * time.Millisecond, err
 	})
 	if err == nil {
 		err = c.One(bulkView, text)

@@ -81,56 +81,45 @@ func ago(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// read makes an action that reads a path.
-func read(path string, params []param, show func(c *call, answer json.RawMessage) error) action {
-	return func(f *pflag.FlagSet) run {
-		values := query(f, params)
-		return func(c *call) error {
-			query, err := values()
-			if err != nil {
-				return err
-			}
-			api, path, err := c.at(path)
-			if err != nil {
-				return err
-			}
-			answer, err := api.Do(c, http.MethodGet, path, query, nil)
-			if err != nil {
-				return err
-			}
-			return show(c, answer)
-		}
-	}
-}
-
 // show reads a path and prints the answer.
 func show(v output.View, path string, params ...param) action {
-	return read(path, params, func(c *call, answer json.RawMessage) error { return c.One(v, answer) })
-}
-
-// members reads a path and prints a member of the answer, which is an array, as a list.
-func members(v output.View, path, member string, params ...param) action {
-	return read(path, params, func(c *call, answer json.RawMessage) error {
-		var all map[string]json.RawMessage
-		var list []json.RawMessage
-		if err := json.Unmarshal(answer, &all); err != nil {
+	return reading(path, params, func(c *call, api *client.Client, path string, query url.Values) error {
+		answer, err := api.Do(c, http.MethodGet, path, query, nil)
+		if err != nil {
 			return err
 		}
-		if err := json.Unmarshal(all[member], &list); err != nil {
-			return err
-		}
-		if string(all["more"]) == "true" {
-			c.notef("There is more than the service counts.")
-		}
-		return c.List(v, output.Items(list))
+		return c.One(v, answer)
 	})
 }
 
+// all is the limit of a list that the service sends whole: it has no flag --limit.
+const all = -1
+
 // list reads a list page by page and prints its first entries, as many as --limit says.
 func list(v output.View, path string, limit int, params ...param) action {
+	read := reading(path, params, func(c *call, api *client.Client, path string, query url.Values) error {
+		if limit > 0 {
+			query.Set("limit", strconv.Itoa(min(100, limit)))
+		}
+		entries, err := first(limit, api.List(c, path, query))
+		if err != nil {
+			return err
+		}
+		return c.List(v, output.Items(entries))
+	})
+	return func(f *pflag.FlagSet) run {
+		do := read(f)
+		if limit != all {
+			f.IntVar(&limit, "limit", limit, "at most so many; 0: all")
+		}
+		return do
+	}
+}
+
+// reading makes an action that reads a path with the parameters of its flags.
+func reading(path string, params []param, do func(c *call, api *client.Client, path string, query url.Values) error) action {
 	return func(f *pflag.FlagSet) run {
 		values := query(f, params)
-		f.IntVar(&limit, "limit", limit, "at most so many; 0: all")
 		return func(c *call) error {
 			query, err := values()
 			if err != nil {
@@ -140,29 +129,22 @@ func list(v output.View, path string, limit int, params ...param) action {
 			if err != nil {
 				return err
 			}
-			if limit > 0 {
-				query.Set("limit", strconv.Itoa(min(100, limit)))
-			}
-			all, err := first(limit, api.List(c, path, query))
-			if err != nil {
-				return err
-			}
-			return c.List(v, output.Items(all))
+			return do(c, api, path, query)
 		}
 	}
 }
 
 // first returns the first entries of a list; limit 0 is all.
-func first[T any](limit int, entries iter.Seq2[T, error]) (all []T, err error) {
+func first[T any](limit int, entries iter.Seq2[T, error]) (found []T, err error) {
 	for entry, err := range entries {
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, entry); len(all) == limit {
+		if found = append(found, entry); len(found) == limit {
 			break
 		}
 	}
-	return all, nil
+	return found, nil
 }
 
 // admin sends a change to the operator API, once.
@@ -175,9 +157,9 @@ func (c *call) admin(method, path string, body any) (json.RawMessage, error) {
 	return api.Do(c, method, path, nil, body, client.Header("Content-Type", "application/json"))
 }
 
-// askAdmin sends a POST to the operator API and decodes the answer.
-func (c *call) askAdmin(path string, body, into any) error {
-	answer, err := c.admin(http.MethodPost, path, body)
+// askAdmin sends a request to the operator API and decodes the answer.
+func (c *call) askAdmin(method, path string, body, into any) error {
+	answer, err := c.admin(method, path, body)
 	if err != nil {
 		return err
 	}

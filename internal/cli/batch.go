@@ -33,12 +33,8 @@ var (
 // batch is the command "batch".
 func (s *Shell) batch() *cobra.Command {
 	return s.forClients(s.group("batch batches", "Submit many jobs in one request, and see how they ended",
-		s.cmd("submit FILE", "Submit up to 1,000 jobs of a file in one request", submitBatch,
-			"Submits the jobs of FILE (- is standard input) in one request. FILE has a list of submissions, or an object with that list\n"+
-				"as jobs, in JSON or YAML; or a submission in JSON on each line. The exit code is 1 if one of them was refused."),
-		s.cmd("watch BATCH", "Wait for the end of a batch, name what failed, and exit as it ended", watchFlags(waitForBatch),
-			"Waits until all jobs of the batch have ended, in a terminal with a progress bar, and prints the batch and what\n"+
-				"failed. Exit codes: 0 all succeeded, 1 one failed or was refused, 3 the batch was canceled, 4 the time to wait was over first."),
+		s.cmd("submit FILE", "Submit up to 1,000 jobs of a file in one request", submitBatch),
+		s.cmd("watch BATCH", "Wait for the end of a batch, name what failed, and exit as it ended", watchFlags(waitForBatch)),
 		s.cmd("get BATCH", "Show a batch as it is now", byID(batchView, (*client.Client).Batch)),
 		s.cmd("cancel BATCH", "Cancel the jobs of a batch that have not ended", byID(batchView, (*client.Client).CancelBatch))))
 }

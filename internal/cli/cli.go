@@ -3,6 +3,7 @@
 package cli
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,10 +28,8 @@ func Add(root *cobra.Command, s *Shell) {
 	add("use", "Use the service:", s.jobs(), s.batch(), s.schedules(), s.events(), s.webhooks(), s.testbed(), s.kinds(), s.login(),
 		s.contexts())
 	add("operate", "Operate the service:", s.adminCommand(), s.clients(), s.keys(),
-		s.forOperators(s.cmd("open", "Open the console in the browser", open,
-			"Opens the console of the admin listener in the browser: the program BROWSER, or what the system uses. The console asks for\n"+
-				"the operator's token itself: it is not in the address.")))
-	root.AddCommand(topics()...)
+		s.forOperators(s.cmd("open", "Open the console in the browser", open)))
+	addHelp(root)
 }
 
 func open(f *pflag.FlagSet) run {
@@ -68,55 +67,17 @@ func browser(getenv func(string) string) (program string, arguments []string) {
 	}
 }
 
-// topics are the texts of "forgerun help TOPIC".
-func topics() []*cobra.Command {
-	all := []*cobra.Command{
-		{Use: "access", Short: "How the address and the key are found", Long: `
-The commands for clients need the address of the service and an API key, those for operators the address of
-an admin listener and an operator's token. They are looked for in this order, and the first that is found counts:
+//go:embed help.txt
+var helpTexts string
 
-  1. flags              --url, --key, --admin-url, --admin-token
-  2. a named context    --context NAME
-  3. the environment    FORGERUN_URL, FORGERUN_API_KEY, FORGERUN_ADMIN_URL, FORGERUN_ADMIN_TOKEN
-  4. a context          FORGERUN_CONTEXT, or the current one of the file
-  5. forgerun dev       one that runs in this folder (dev.json in FORGERUN_DATA_DIR, default .forgerun)
-
-A key is sent only to the address that it was found with, or, if it was given alone as a flag or in the environment, to the
-address that counts. Arguments are visible to other users in ps: prefer the environment or a context for secrets.`},
-		{Use: "contexts-file", Short: "Where contexts are kept", Long: `
-Contexts are kept in FORGERUN_CONTEXTS, or in forgerun/contexts.yaml below XDG_CONFIG_HOME or ~/.config. The file has mode 0600;
-one that others can read is refused.
-
-  current: staging
-  contexts:
-    staging:
-      url: https://staging.example.com
-      key: frk_...
-      admin_url: https://admin.staging.example.com
-      admin_token: ...
-
-'forgerun contexts set' writes it, 'forgerun contexts list' shows it without the secrets.`},
-		{Use: "output", Short: "The forms of output", Long: `
---output (-o) takes:
-
-  table  aligned columns (the default)
-  wide   more columns, and nothing cut off
-  json   one object, an array for a list, or one object on each line for a stream: for jq
-
---quiet (-q) prints only ids, one on a line: JOB=$(forgerun jobs submit SUCCESS_FAST -q)
-
-Members have the names of the API. Colours are used in a terminal only, and not if NO_COLOR is set. Notes and
-errors go to standard error.`},
-		{Use: "exit-codes", Short: "What exit codes mean", Long: `
-  0    it succeeded; of commands that wait: all jobs succeeded
-  1    it failed; of commands that wait: a job failed
-  2    wrong usage or configuration: nothing was done
-  3    a job was canceled (jobs wait, watch, submit --wait, retry --wait; batch submit --wait)
-  4    the time of --timeout was over before the end
-  130  interrupted by Ctrl-C`},
+// addHelp sets the long texts of the commands. A section with a title, "# NAME: TITLE", is a topic of "forgerun help".
+func addHelp(root *cobra.Command) {
+	for section := range strings.SplitSeq(strings.TrimPrefix(helpTexts, "# "), "\n# ") {
+		head, text, _ := strings.Cut(section, "\n")
+		if topic, title, ok := strings.Cut(head, ": "); ok {
+			root.AddCommand(&cobra.Command{Use: topic, Short: title, Long: strings.TrimRight(text, "\n") + "\n"})
+		} else if c, rest, err := root.Find(strings.Fields(head)); err == nil && len(rest) == 0 {
+			c.Long = strings.TrimSpace(text)
+		}
 	}
-	for _, topic := range all {
-		topic.Long = strings.TrimPrefix(topic.Long, "\n")
-	}
-	return all
 }

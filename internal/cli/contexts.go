@@ -27,13 +27,10 @@ func (s *Shell) contexts() *cobra.Command {
 	}))
 	use.ValidArgsFunction, remove.ValidArgsFunction = s.completeContext, s.completeContext
 	c := s.group("contexts context", "The services that you use, with their keys",
-		s.cmd("set NAME", "Make or change a context", setContext,
-			"Makes or changes a context; what no flag names stays. The first context becomes the current one. Keys are better given on\n"+
-				"standard input: arguments are visible in ps and in the history of the shell."),
+		s.cmd("set NAME", "Make or change a context", setContext),
 		use,
 		s.cmd("list", "List contexts, without their secrets", plainly(listContexts)),
 		remove)
-	c.Long = "A context is a service that you use, with its keys. They are in a file that only you can read: see 'forgerun help contexts-file'."
 	return s.plain(c)
 }
 
@@ -87,8 +84,7 @@ func (s *Shell) login() *cobra.Command {
 				return merge(all, name, e)
 			})
 		}
-	}, "Asks for an API key, or reads a line of standard input, tries it at the service, and keeps both in a context, which becomes\n"+
-		"the current one (\"default\" without a name)."))
+	}))
 }
 
 // changeContexts reads, changes and writes the contexts.

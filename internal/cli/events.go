@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/command"
@@ -32,9 +33,7 @@ func jobEvents(f *pflag.FlagSet) run {
 }
 
 func (s *Shell) events() *cobra.Command {
-	return s.forClients(s.cmd("events", "The events of all jobs, batches and webhooks of the client", events,
-		"Lists the events of all jobs, batches and webhooks of the client, or with --follow shows them as they happen, from now on\n"+
-			"or from the event --after. Interrupted connections are resumed: nothing is missed or shown twice."))
+	return s.forClients(s.cmd("events", "The events of all jobs, batches and webhooks of the client", events))
 }
 
 func events(f *pflag.FlagSet) run {
@@ -136,4 +135,119 @@ func (c *call) eventLine(name string, data any) string {
 		parts = append(parts, text("data"))
 	}
 	return strings.TrimRight(strings.Join(parts, "  "), " ")
+}
+
+const (
+	held   = 20 * time.Second // the service holds an answer back for at most this long
+	atOnce = 16               // jobs that are waited for at the same time
+)
+
+// watchFlags makes an action with --timeout.
+func watchFlags(do func(c *call, api *client.Client) error) action {
+	return func(f *pflag.FlagSet) run {
+		timeoutFlag(f, "")
+		return using(do)(f)
+	}
+}
+
+// wait waits for the end of all jobs, prints them and exits as they ended.
+func wait(c *call, api *client.Client) error {
+	ended, errs := make([]*client.Job, len(c.args)), make([]error, len(c.args))
+	var waiting errgroup.Group
+	waiting.SetLimit(atOnce)
+	for i, id := range c.args {
+		waiting.Go(func() error {
+			ended[i], errs[i] = api.Wait(c, id, client.PreferWait(held))
+			return nil
+		})
+	}
+	_ = waiting.Wait() // the errors are in errs
+	code := command.Succeeded
+	for i, id := range c.args {
+		if errs[i] != nil {
+			return fmt.Errorf("%s: %w", id, errs[i])
+		}
+		code = worse(code, codeOf(ended[i]))
+	}
+	if err := c.printJobs(output.Items(ended)); err != nil {
+		return err
+	}
+	return command.Code(code)
+}
+
+// codeOf returns the exit code of a job that has ended.
+func codeOf(job *client.Job) int {
+	switch job.State {
+	case client.Succeeded:
+		return command.Succeeded
+	case client.Canceled:
+		return command.Canceled
+	}
+	return command.Failed
+}
+
+// worse orders exit codes: a failure, then a cancel, then success.
+func worse(a, b int) int {
+	if a == command.Failed || b == command.Failed {
+		return command.Failed
+	}
+	return max(a, b)
+}
+
+// watch shows the events of a job until it has ended. A terminal has a line with its progress below them.
+func watch(c *call, api *client.Client) error {
+	on := c.Style.Terminal && c.IsTable()
+	line, lastID, state, progress := term.NewStatus(c.Out, on), "", "", client.Progress{}
+	defer line.Clear()
+	for {
+		for m, err := range api.Stream(c, client.StreamOptions{JobID: c.args[0], LastEventID: lastID}) {
+			if err != nil {
+				return err
+			}
+			lastID = cmp.Or(m.ID, lastID)
+			if e, err := m.Event(); err == nil && e.NextState != "" {
+				if state = e.NextState; state == client.Queued {
+					progress = client.Progress{}
+				}
+			}
+			p, err := m.Progress()
+			if err == nil {
+				progress = *p
+			}
+			if err != nil || !on { // otherwise the bar shows it
+				line.Clear()
+				if err := c.printMessage(m); err != nil {
+					return err
+				}
+			}
+			if state != "" {
+				text := fmt.Sprintf("%s %s %3d%% %s", state, bar(progress.Percentage), progress.Percentage, term.Line(progress.Phase))
+				line.Show(text, state, c.Style.Paint(term.StateColor(state), state))
+			}
+		}
+		job, err := api.Job(c, c.args[0])
+		if err != nil {
+			return err
+		}
+		if !job.Final() { // it failed and is retried: the stream of its next attempt follows
+			continue
+		}
+		line.Clear()
+		if c.IsTable() {
+			_, _ = fmt.Fprintln(c.Out)
+		}
+		if c.IsTable() || c.Quiet {
+			if err := c.One(jobView, job); err != nil {
+				return err
+			}
+		}
+		return command.Code(codeOf(job))
+	}
+}
+
+// bar is a progress bar.
+func bar(percent int) string {
+	const width = 24
+	full := min(max(percent, 0), 100) * width / 100
+	return "[" + strings.Repeat("#", full) + strings.Repeat(".", width-full) + "]"
 }

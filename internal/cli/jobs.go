@@ -26,50 +26,48 @@ var reportView = output.NewView("JOB:job_id, ATTEMPT:attempt, OUTCOME:outcome, D
 	return output.Span(time.Duration(n) * time.Millisecond)
 }, detail)
 
-var states = []string{
-	client.Created, client.Queued, client.Assigned, client.Running, client.Succeeded, client.Failed, client.Canceled,
-}
-
 // jobs is the command "jobs".
 func (s *Shell) jobs() *cobra.Command {
-	submit, list := s.cmd("submit [KIND]", "Submit a job", submit, submitHelp), s.cmd("list", "List jobs, the newest first", listJobs)
+	submit := s.cmd("submit [KIND]", "Submit a job", submit)
 	submit.ValidArgsFunction = completeKinds
-	_ = list.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
-	ofLatest := []*cobra.Command{
+	listed := s.cmd("list", "List jobs, the newest first", list(jobView, "/v1/jobs", 50,
+		param{"state", "state", "", "only jobs in this `state`, such as FAILED"},
+		param{"type", "type", "", "only jobs of this `type`: EXECUTE, DEFERRED or EMIT_EVENT"},
+		param{"kind", "work_kind", "", "only jobs of this work `kind`"},
+		param{"schedule", "schedule_id", "", "only runs of this `schedule`"},
+		param{"batch", "batch_id", "", "only jobs of this `batch`"},
+		param{"after", "created_after", "", "only jobs created at this `time` or later: RFC 3339, or how long ago, as in 90m"},
+		param{"before", "created_before", "", "only jobs created before this `time`"}))
+	_ = listed.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{
+		client.Created, client.Queued, client.Assigned, client.Running, client.Succeeded, client.Failed, client.Canceled,
+	}, cobra.ShellCompDirectiveNoFileComp))
+	events := s.cmd("events JOB", "The event log of a job", jobEvents)
+	events.Aliases = []string{"logs"}
+	with := func(states []string, commands ...*cobra.Command) []*cobra.Command {
+		for _, c := range commands {
+			c.ValidArgsFunction = s.completeJobs(states)
+		}
+		return commands
+	}
+	c := s.group("jobs job", "Submit jobs and see what becomes of them", submit, listed)
+	c.AddCommand(with([]string{""},
 		s.cmd("get JOB...", "Show jobs as they are now",
 			each(func(c *call, api *client.Client, id string) (any, error) { return api.Job(c, id) })),
-		s.cmd("watch JOB", "Show what happens to a job until its end, and exit as it ended", watchFlags(watch),
-			"Shows the events of a job as they happen, in a terminal with a progress bar below them, and exits as the job ended: see "+
-				"'forgerun help exit-codes'. With -o json each message is a line."),
-		s.cmd("wait JOB...", "Wait until jobs have ended, and exit as they ended", watchFlags(wait),
-			"Waits until all of the jobs have ended. Exit codes: 0 all succeeded, 1 one failed, 3 one was canceled (and none failed), "+
-				"4 the time to wait was over first."),
+		s.cmd("watch JOB", "Show what happens to a job until its end, and exit as it ended", watchFlags(watch)),
+		s.cmd("wait JOB...", "Wait until jobs have ended, and exit as they ended", watchFlags(wait)),
 		s.cmd("cancel JOB...", "Cancel jobs; those that have ended stay as they are", each(changing((*client.Client).Cancel))),
 		s.cmd("retry JOB...", "Run the next attempt of failed jobs", retryJobs),
-		s.cmd("events JOB", "The event log of a job", jobEvents),
-	}
-	ofEnded := []*cobra.Command{
+		events)...)
+	c.AddCommand(with([]string{client.Succeeded, client.Failed, client.Canceled},
 		s.cmd("report JOB", "The report of an attempt that has ended: outcome, duration, events", report),
-		s.cmd("result JOB", "Write the result of a job, as the bytes that they are", result,
-			"Writes the result of a job, checked against its digest, to standard output or a file. A terminal is shown text only."),
+		s.cmd("result JOB", "Write the result of a job, as the bytes that they are", result),
 		s.cmd("delete JOB...", "Delete jobs that have ended, with all that belongs to them",
-			each(func(c *call, api *client.Client, id string) (any, error) { return nil, api.Delete(c, id) })),
-	}
-	for _, c := range ofLatest {
-		c.ValidArgsFunction = s.completeJobs()
-	}
-	ofLatest[5].Aliases = []string{"logs"}
-	for _, c := range ofEnded {
-		c.ValidArgsFunction = s.completeJobs(client.Succeeded, client.Failed, client.Canceled)
-	}
-	c := s.group("jobs job", "Submit jobs and see what becomes of them", submit, list)
-	c.AddCommand(ofLatest...)
-	c.AddCommand(ofEnded...)
+			each(func(c *call, api *client.Client, id string) (any, error) { return nil, api.Delete(c, id) })))...)
 	return s.forClients(c)
 }
 
-// completeJobs completes the ids of the latest jobs in the states, or in all.
-func (s *Shell) completeJobs(states ...string) cobra.CompletionFunc {
+// completeJobs completes the ids of the latest jobs in the states; "" is any.
+func (s *Shell) completeJobs(states []string) cobra.CompletionFunc {
 	const most = 50
 	return func(c *cobra.Command, _ []string, begun string) (ids []string, _ cobra.ShellCompDirective) {
 		api, err := s.client()
@@ -78,9 +76,6 @@ func (s *Shell) completeJobs(states ...string) cobra.CompletionFunc {
 		}
 		ctx, cancel := context.WithTimeout(c.Context(), 2*time.Second)
 		defer cancel()
-		if len(states) == 0 {
-			states = []string{""}
-		}
 		for _, state := range states {
 			jobs, _ := first(most, api.Jobs(ctx, client.JobFilter{State: state}))
 			for _, j := range jobs {
@@ -119,18 +114,6 @@ func detail(job any) string {
 		return strings.TrimSpace(text("progress.percentage") + "% " + text("progress.phase"))
 	}
 	return ""
-}
-
-// listJobs is a list action; its flag --limit comes last in the help.
-func listJobs(f *pflag.FlagSet) run {
-	return list(jobView, "/v1/jobs", 50,
-		param{"state", "state", "", "only jobs in this `state`, such as FAILED"},
-		param{"type", "type", "", "only jobs of this `type`: EXECUTE, DEFERRED or EMIT_EVENT"},
-		param{"kind", "work_kind", "", "only jobs of this work `kind`"},
-		param{"schedule", "schedule_id", "", "only runs of this `schedule`"},
-		param{"batch", "batch_id", "", "only jobs of this `batch`"},
-		param{"after", "created_after", "", "only jobs created at this `time` or later: RFC 3339, or how long ago, as in 90m"},
-		param{"before", "created_before", "", "only jobs created before this `time`"})(f)
 }
 
 // one does something with a job and returns what to print; nil prints nothing.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -49,14 +48,7 @@ func (s *Shell) listen() *cobra.Command {
 			flags.IntVar(&f.count, "count", 0, "end after so many `messages`; 0: go on")
 			flags.BoolVar(&f.structured, "structured", false, "get the whole CloudEvent in the body (content mode structured)")
 			return using(func(c *call, api *client.Client) error { return c.listen(api, f) })(flags)
-		},
-		"Starts a receiver on this machine, registers it as a webhook of the client, and prints each message once both of its\n"+
-			"signatures are verified. With --forward each is also sent to that URL, whose answer the service gets; the secret that the\n"+
-			"webhook signs with is printed, the signature with a key is of the address of this receiver. With a COMMAND that is run for\n"+
-			"each: it gets the body on standard input, and FORGERUN_EVENT, FORGERUN_EVENT_ID, FORGERUN_JOB_ID and FORGERUN_WEBHOOK_ID;\n"+
-			"if it fails the message is answered 500 and comes again. The webhook is deleted at the end (Ctrl-C).\n\n"+
-			"The service must be able to reach the receiver: forgerun dev can on this machine, another one through --public-url, and on\n"+
-			"private addresses only with FORGERUN_WEBHOOK_ALLOW_PRIVATE.")
+		})
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 && c.ArgsLenAtDash() != 0 {
 			return command.Usagef("a command stands after --: forgerun webhooks listen -- %s", strings.Join(args, " "))
@@ -75,14 +67,18 @@ func (c *call) listen(api *client.Client, f listenFlags) error {
 	if err != nil {
 		return command.Usagef("--addr: %w", err)
 	}
-	r := &receiver{call: c, listenFlags: f, path: "/" + rand.Text(), registered: make(chan struct{}), enough: make(chan struct{})}
-	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
+	r := &receiver{call: c, listenFlags: f, seen: map[string]bool{}, enough: make(chan struct{})}
+	r.mu.Lock()
+	path, mux := "/"+rand.Text(), http.NewServeMux()
+	mux.Handle("POST "+path, r)
+	mux.HandleFunc("OPTIONS "+path, handshake)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	defer func() { _ = server.Close() }()
 
 	base := strings.TrimRight(cmp.Or(f.publicURL, "http://"+listener.Addr().String()), "/")
-	request := client.WebhookRequest{URL: base + r.path, Events: f.events, Description: "forgerun webhooks listen"}
+	request := client.WebhookRequest{URL: base + path, Events: f.events, Description: "forgerun webhooks listen"}
 	if f.structured {
 		request.ContentMode = "structured"
 	}
@@ -94,7 +90,10 @@ func (c *call) listen(api *client.Client, f listenFlags) error {
 		return err
 	}
 	defer c.unregister(api, webhook.WebhookID)
-	r.begin(webhook, api.Directory())
+	directory := api.Directory()
+	keys := func(id string) (ed25519.PublicKey, error) { return directory.Key(id) }
+	r.verifier = &client.Verifier{Secret: webhook.Secret, Keys: keys, URL: webhook.URL}
+	r.mu.Unlock()
 	if f.forward != "" {
 		c.notef("What is forwarded to %s is signed with the secret %s", f.forward, webhook.Secret)
 	}
@@ -102,8 +101,10 @@ func (c *call) listen(api *client.Client, f listenFlags) error {
 	select {
 	case err := <-served:
 		return err
-	case <-r.enough:
-		return r.finish(server)
+	case <-r.enough: // the last answer is sent
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c), patience)
+		defer cancel()
+		return server.Shutdown(ctx)
 	case <-c.Done():
 		return nil
 	}
@@ -119,49 +120,26 @@ const (
 type receiver struct {
 	*call
 	listenFlags
-	path string
 
-	registered chan struct{} // closed when verifier is set
-	verifier   *client.Verifier
-
-	mu     sync.Mutex // one message at a time
-	seen   map[string]bool
-	taken  int
-	enough chan struct{}
-	failed error
+	mu       sync.Mutex // one message at a time, and none before the verifier is set
+	verifier *client.Verifier
+	seen     map[string]bool
+	taken    int
+	enough   chan struct{}
 }
 
-// begin sets the verifier, which needs the webhook's secret.
-func (r *receiver) begin(w *client.Webhook, keys *client.Directory) {
-	key := func(id string) (ed25519.PublicKey, error) { return keys.Key(id) }
-	r.verifier, r.seen = &client.Verifier{Secret: w.Secret, Keys: key, URL: w.URL}, map[string]bool{}
-	close(r.registered)
+// handshake answers the OPTIONS of "HTTP 1.1 Web Hooks for Event Delivery".
+func handshake(w http.ResponseWriter, request *http.Request) {
+	if origin := request.Header.Get("WebHook-Request-Origin"); origin != "" {
+		w.Header().Set("WebHook-Allowed-Origin", origin)
+		w.Header().Set("WebHook-Allowed-Rate", "*")
+	}
+	w.Header().Set("Allow", "POST, OPTIONS")
+	w.WriteHeader(http.StatusNoContent)
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP takes one message.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	switch {
-	case request.URL.Path != r.path:
-		http.NotFound(w, request)
-		return
-	case request.Method == http.MethodOptions: // the handshake of "HTTP 1.1 Web Hooks for Event Delivery"
-		w.Header().Set("Allow", "POST, OPTIONS")
-		if origin := request.Header.Get("WebHook-Request-Origin"); origin != "" {
-			w.Header().Set("WebHook-Allowed-Origin", origin)
-			w.Header().Set("WebHook-Allowed-Rate", "*")
-		}
-		w.WriteHeader(http.StatusNoContent)
-		return
-	case request.Method != http.MethodPost:
-		w.Header().Set("Allow", "POST, OPTIONS")
-		w.WriteHeader(http.StatusMethodNotAllowed)
-		return
-	}
-	select {
-	case <-r.registered:
-	case <-request.Context().Done():
-		return
-	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxBody))
 	if err != nil {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
@@ -173,6 +151,8 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 
 // receive verifies a message, passes it on, and returns the status of the answer.
 func (r *receiver) receive(request *http.Request, body []byte) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	message, err := r.verifier.Verify(request)
 	if err != nil {
 		r.notef("A message was refused: %v", err)
@@ -181,8 +161,6 @@ func (r *receiver) receive(request *http.Request, body []byte) int {
 		}
 		return http.StatusServiceUnavailable // the keys could not be read: the message comes again
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.seen[message.WebhookID] {
 		return http.StatusNoContent // its answer was lost
 	}
@@ -220,7 +198,6 @@ func (r *receiver) passOn(request *http.Request, m *client.WebhookMessage, body 
 		}
 	}
 	if err := r.print(m, status); err != nil {
-		r.failed = cmp.Or(r.failed, err)
 		return http.StatusInternalServerError
 	}
 	return cmp.Or(status, http.StatusNoContent)
@@ -245,19 +222,12 @@ func (r *receiver) sendOn(request *http.Request, body []byte) (status int, err e
 
 // print prints a message; forwarded is the status of the receiver behind --forward, 0 without one.
 func (r *receiver) print(m *client.WebhookMessage, forwarded int) error {
-	shown := struct {
-		DeliveryID string          `json:"delivery_id"`
-		EventID    string          `json:"event_id"`
-		Name       string          `json:"event_name"`
-		JobID      string          `json:"job_id,omitempty"`
-		Time       time.Time       `json:"timestamp"`
-		Sequence   int             `json:"seq,omitempty"`
-		WorkKind   string          `json:"work_kind,omitempty"`
-		Verified   []string        `json:"verified"`
-		Status     int             `json:"forward_status,omitempty"`
-		Data       json.RawMessage `json:"data"`
-	}{
-		m.WebhookID, m.EventID, m.Name, m.JobID(), m.Time, m.Sequence, m.WorkKind, []string{"secret", "signature"}, forwarded, m.Data,
+	shown := map[string]any{
+		"delivery_id": m.WebhookID, "event_id": m.EventID, "event_name": m.Name, "job_id": m.JobID(), "timestamp": m.Time,
+		"seq": m.Sequence, "work_kind": m.WorkKind, "verified": []string{"secret", "signature"}, "data": m.Data,
+	}
+	if forwarded != 0 {
+		shown["forward_status"] = forwarded
 	}
 	return r.Each(shown, func(value any) string {
 		state := term.State(m.Name, output.Text(output.At(value, "data.jobStatus")))
@@ -279,16 +249,6 @@ func (r *receiver) runCommand(m *client.WebhookMessage, body []byte) error {
 		"FORGERUN_EVENT=" + m.Name, "FORGERUN_EVENT_ID=" + m.EventID, "FORGERUN_JOB_ID=" + m.JobID(), "FORGERUN_WEBHOOK_ID=" + m.WebhookID,
 	})
 	return c.Run()
-}
-
-// finish stops the server after its last answer.
-func (r *receiver) finish(server *http.Server) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r), patience)
-	defer cancel()
-	_ = server.Shutdown(ctx)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.failed
 }
 
 // unregister deletes the webhook, even after Ctrl-C.

@@ -24,9 +24,7 @@ var triggeredView = output.NewView("JOB:job_id, STATE:state:state")
 // schedules is the command "schedules".
 func (s *Shell) schedules() *cobra.Command {
 	return s.forClients(s.group("schedules schedule", "Submit jobs at times",
-		s.cmd("create [KIND]", "Create a schedule", createSchedule,
-			"Creates a schedule by --cron or --interval. KIND is the work kind of its jobs; without one the service draws it for each "+
-				"run.\nWith --event-name the jobs publish an event."),
+		s.cmd("create [KIND]", "Create a schedule", createSchedule),
 		s.cmd("list", "List the schedules of the client, the newest first", list(scheduleView, "/v1/schedules", 50)),
 		s.cmd("get SCHEDULE", "Show a schedule with its next runs", byID(scheduleView, (*client.Client).Schedule)),
 		s.cmd("pause SCHEDULE", "Have nothing be due any more", byID(scheduleView, (*client.Client).PauseSchedule)),

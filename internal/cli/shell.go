@@ -51,7 +51,7 @@ type (
 )
 
 // cmd makes a command. command.New reads its arguments from use.
-func (s *Shell) cmd(use, short string, do action, long ...string) *cobra.Command {
+func (s *Shell) cmd(use, short string, do action) *cobra.Command {
 	var execute run
 	c := command.New(use, short, func(c *cobra.Command, args []string) error {
 		ctx, cancel := within(c)
@@ -62,7 +62,6 @@ func (s *Shell) cmd(use, short string, do action, long ...string) *cobra.Command
 		}
 		return s.explain(ctx, execute(&call{ctx, s, p, args}))
 	})
-	c.Long = strings.Join(long, "")
 	execute = do(c.Flags())
 	return c
 }

@@ -21,11 +21,6 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/output"
 )
 
-const submitHelp = "Submits a job. KIND is its work kind, such as SUCCESS_FAST; without one the service draws it. The type follows from the\n" +
-	"flags: --at or --in makes it DEFERRED, --event-name EMIT_EVENT, otherwise it is EXECUTE.\n\n" +
-	"An idempotency key is always sent. Without --idempotency-key it is a new one for each command: if the answer is lost, it is\n" +
-	"told, so that you can repeat the command with it and get the same job."
-
 // submission has the flags that describe a job.
 type submission struct {
 	kind, at, params, callback, correlation string
@@ -226,8 +221,7 @@ var kindView = output.NewView("KIND:work_kind, DOES:does")
 // kinds is the command "kinds".
 func (s *Shell) kinds() *cobra.Command {
 	return s.plain(s.cmd("kinds", "The catalogue of work kinds: what jobs do",
-		plainly(func(c *call) error { return c.List(kindView, output.Items(client.Kinds)) }),
-		"Lists the work kinds. Durations are those at FORGERUN_TIME_SCALE=1; 'forgerun dev' runs at a tenth."))
+		plainly(func(c *call) error { return c.List(kindView, output.Items(client.Kinds)) })))
 }
 
 // completeKinds completes an argument that is a work kind.

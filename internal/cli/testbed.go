@@ -34,8 +34,7 @@ var (
 
 // testbed is the command "testbed".
 func (s *Shell) testbed() *cobra.Command {
-	set := s.cmd("set PROFILE|FILE", "Replace the rules by those of a profile, or of a JSON file", setFaults,
-		"Replaces the client's rules. FILE has an array of rules, as docs/reference/testbed.md has them; - is standard input.")
+	set := s.cmd("set PROFILE|FILE", "Replace the rules by those of a profile, or of a JSON file", setFaults)
 	shown := s.cmd("show", "List the rules, with how often each has applied", using(func(c *call, api *client.Client) error {
 		return c.faults(api.Faults(c))
 	}))
@@ -64,8 +63,6 @@ func (s *Shell) testbed() *cobra.Command {
 			}
 			return c.One(removedView, map[string]any{"removed": removed, "rows": rows})
 		})))
-	c.Long = "Commands for a service with FORGERUN_TESTBED=true, such as 'forgerun dev'. All but the clock is about the client whose key\n" +
-		"is used. To judge a program in one line there is 'forgerun verdict'."
 	return s.forClients(c)
 }
 

@@ -24,14 +24,13 @@ var (
 func (s *Shell) webhooks() *cobra.Command {
 	return s.forClients(s.group("webhooks", "Receive, list, test and repeat deliveries to webhooks",
 		s.listen(),
-		s.cmd("list", "List the webhooks of the client", members(webhookView, "/v1/webhooks", "data")),
+		s.cmd("list", "List the webhooks of the client", list(webhookView, "/v1/webhooks", all)),
 		s.cmd("deliveries WEBHOOK", "List what was or will be delivered, the newest first",
 			list(deliveryView, "/v1/webhooks/%s/deliveries", 50,
 				param{"state", "state", "", "only deliveries in this `state`: PENDING, DELIVERED or FAILED"},
 				param{"event", "event_name", "", "only deliveries of events with this `name`"})),
 		s.cmd("test WEBHOOK", "Send a webhook.test event to a webhook", byID(deliveryView, (*client.Client).TestWebhook)),
-		s.cmd("redeliver WEBHOOK [DELIVERY...]", "Send deliveries that failed, or were delivered, again", redeliver,
-			"Sends the named deliveries of a webhook again, or with --since all that failed since then."),
+		s.cmd("redeliver WEBHOOK [DELIVERY...]", "Send deliveries that failed, or were delivered, again", redeliver),
 		s.cmd("replay WEBHOOK --since TIME", "Send all events since a time to a webhook, also those it never got", replay),
 		s.cmd("delete WEBHOOK", "Delete a webhook", deleteByID((*client.Client).DeleteWebhook))))
 }

@@ -41,10 +41,10 @@ type Flags struct {
 	Context string
 }
 
-// source is a endpoint, and where it was found.
+// source is an endpoint that was found. Flags and the environment may name a credential for any address.
 type source struct {
 	Endpoint
-	name string
+	anywhere bool
 }
 
 // Finder looks for the service.
@@ -94,8 +94,7 @@ func pick(sources []source, of func(Endpoint) (address, credential string)) (add
 		if address == "" {
 			address = a
 		}
-		free := a == "" && (s.name == fromFlags || s.name == fromEnvironment)
-		if credential == "" && c != "" && (free || same(a, address)) {
+		if credential == "" && c != "" && (a == "" && s.anywhere || same(a, address)) {
 			credential = c
 		}
 	}
@@ -107,24 +106,19 @@ func same(a, b string) bool {
 	return trim(a) == trim(b)
 }
 
-const (
-	fromFlags       = "flags"
-	fromEnvironment = "environment"
-)
-
 // sources are all endpoints that are known, by precedence. missing says why there is no more.
 func (f Finder) sources() (sources []source, missing string, err error) {
-	sources = append(sources, source{f.Flags.Endpoint, fromFlags})
+	sources = append(sources, source{f.Flags.Endpoint, true})
 	environment := source{Endpoint{
 		URL: f.Getenv(EnvURL), Key: f.Getenv(EnvKey), AdminURL: f.Getenv(EnvAdminURL), AdminToken: FirstToken(f.Getenv(EnvAdminToken)),
-	}, fromEnvironment}
+	}, true}
 	contexts, err := LoadContexts(f.Getenv)
 	if err != nil {
 		return nil, "", err
 	}
 	if name := f.Flags.Context; name != "" { // named on the command line: it comes before the environment
 		endpoint, err := contexts.Find(name)
-		return append(sources, source{endpoint, "context " + name}, environment), "", err
+		return append(sources, source{Endpoint: endpoint}, environment), "", err
 	}
 	sources = append(sources, environment)
 	if name := cmp.Or(f.Getenv(EnvContext), contexts.Current); name != "" {
@@ -132,7 +126,7 @@ func (f Finder) sources() (sources []source, missing string, err error) {
 		if err != nil {
 			return nil, "", err
 		}
-		sources = append(sources, source{endpoint, "context " + name})
+		sources = append(sources, source{Endpoint: endpoint})
 	}
 	dev, err := ReadDev(cmp.Or(f.Getenv(EnvDataDir), ".forgerun"))
 	switch {
@@ -141,7 +135,7 @@ func (f Finder) sources() (sources []source, missing string, err error) {
 	case err != nil:
 		return nil, "", err
 	default:
-		sources = append(sources, source{Endpoint{dev.URL, dev.APIKey, dev.AdminURL, dev.AdminToken}, "dev"})
+		sources = append(sources, source{Endpoint{dev.URL, dev.APIKey, dev.AdminURL, dev.AdminToken}, false})
 	}
 	return sources, missing, nil
 }

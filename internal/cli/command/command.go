@@ -95,18 +95,20 @@ func prepare(root *cobra.Command) {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return Usagef("%s (%s --help)", strings.ReplaceAll(err.Error(), "\n", " "), c.CommandPath())
 	})
-	help := helpCommand(root)
 	if root.ContainsGroup(Others) {
-		help.GroupID = Others
+		root.SetHelpCommandGroupID(Others)
 		root.SetCompletionCommandGroupID(Others)
 	}
-	root.SetHelpCommand(help)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
 	if root.Args == nil {
 		Group(root)
 	}
-	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
-		if c.Name() == "completion" {
+		switch c.Name() {
+		case "help":
+			c.Use, c.Short, c.Long, c.Run, c.RunE = "help [COMMAND | TOPIC]", "Help about a command or a topic", "", nil, strictHelp(root)
+		case "completion":
 			Group(c)
 			c.Long = "Writes a script that completes commands, flags and some values. To load it for this session:\n\n" +
 				"  source <(" + root.Name() + " completion bash)\n\nThe help of each shell says how to load it for all."
@@ -195,36 +197,19 @@ func Only(words ...string) cobra.PositionalArgs {
 	}
 }
 
-// helpCommand is "help", which knows commands and topics, and refuses what is neither.
-func helpCommand(root *cobra.Command) *cobra.Command {
-	return &cobra.Command{
-		Use:   "help [COMMAND | TOPIC]",
-		Short: "Help about a command or a topic",
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			found, _, err := root.Find(args)
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			var names []string
-			for _, c := range found.Commands() {
-				if !c.Hidden {
-					names = append(names, c.Name()+"\t"+c.Short)
-				}
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) == 1 && isHelp(args[0]) {
-				return c.Help()
-			}
-			found, rest, err := root.Find(args)
-			if err != nil || len(rest) > 0 {
-				return Unknown(found, rest[0])
-			}
-			found.InitDefaultHelpFlag()
-			found.InitDefaultVersionFlag()
-			return found.Help()
-		},
+// strictHelp makes "help" refuse a name that is neither a command nor a topic.
+func strictHelp(root *cobra.Command) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == 1 && isHelp(args[0]) {
+			return c.Help()
+		}
+		found, rest, err := root.Find(args)
+		if err != nil || len(rest) > 0 {
+			return Unknown(found, rest[0])
+		}
+		found.InitDefaultHelpFlag()
+		found.InitDefaultVersionFlag()
+		return found.Help()
 	}
 }
 
