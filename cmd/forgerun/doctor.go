@@ -3,8 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +17,9 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/doctor"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/webhook"
 )
 
 // doctorRoles are the roles that can be examined.
@@ -60,52 +67,132 @@ func (p *program) doctor(ctx context.Context, role string, asJSON bool) error {
 	return nil
 }
 
-// examine judges the configuration and inspects the stores. A bad configuration
-// does not prevent the inspection of what it names.
-func examine(ctx context.Context, role string, cfg Config, bad error, unknown []string) doctor.Findings {
-	found := configFindings{}
-	found.judgeConfig(role, cfg, bad, unknown)
-	found.judgeFiles(role, conn.ForPublic())
-	if role == "dev" {
-		cfg.addDevStores()
+// examine judges the configuration and inspects the stores, even if the configuration is bad.
+func examine(ctx context.Context, role string, cfg Config, bad error, unknown []string) (found doctor.Findings) {
+	judgeConfig(&found, role, cfg, bad, unknown)
+	judgeFiles(&found, role, conn.ForPublic())
+	if role == "dev" { // a running dev has noted the stores that it started
+		dev, _ := access.ReadDev(cfg.DataDir)
+		cfg.DatabaseURL, cfg.RedisURL = cmp.Or(cfg.DatabaseURL, dev.DatabaseURL), cmp.Or(cfg.RedisURL, dev.RedisURL)
 	}
-	stores := doctor.Stores{Role: role, DatabaseURL: cfg.DatabaseURL, RedisURL: cfg.RedisURL}
-	stores.Inspect(ctx)
-	found.JudgeServers(&stores)
-	found.judgeMasterKey(role, cfg, stores.State())
-	found.JudgeService(&stores)
-	return found.Findings
+	state := found.Inspect(ctx, role, cfg.DatabaseURL, cfg.RedisURL)
+	judgeMasterKey(&found, role, cfg, state)
+	if state != nil {
+		found.JudgeState(state)
+	}
+	return found
 }
 
-// fewConnections is what a usual number of clients may come to.
+// fewConnections is more than a usual number of clients needs.
 const fewConnections = 2_000
 
-// judgeFiles says how many connections a process that is started from here
-// can have: the limit of open files is inherited.
-func (fs *configFindings) judgeFiles(role string, connections int) {
-	const what = "file descriptors"
+// judgeFiles judges the limit of open files, which a process started from here inherits.
+func judgeFiles(fs *doctor.Findings, role string, connections int) {
 	found := fmt.Sprintf("room for %d connections of clients", connections)
-	if connections < fewConnections && (role == "api" || role == "dev") {
-		fs.Warn(what, found+": the oldest idle ones are closed for new ones",
-			"raise the hard limit of the service (LimitNOFILE= of systemd, ulimits of compose, ulimit -Hn)")
-		return
-	}
-	fs.OK(what, found)
+	fs.Judge("file descriptors",
+		doctor.Warn(connections < fewConnections && (role == "api" || role == "dev"), found+": the oldest idle ones are closed for new ones",
+			"raise the hard limit of the service (LimitNOFILE= of systemd, ulimits of compose, ulimit -Hn)"),
+		doctor.OK(found))
 }
 
-// addDevStores fills in the stores that a running dev started itself.
-func (c *Config) addDevStores() {
-	dev, _ := access.ReadDev(c.DataDir) // nothing if it does not run
-	c.DatabaseURL, c.RedisURL = cmp.Or(c.DatabaseURL, dev.DatabaseURL), cmp.Or(c.RedisURL, dev.RedisURL)
-}
-
-// sentences splits the error of LoadConfig into what it says of each variable.
-func sentences(bad error) []string {
-	var lines []string
-	for line := range strings.Lines(bad.Error()) {
-		if line = strings.TrimSpace(line); line != "" && line != "bad configuration:" {
-			lines = append(lines, line)
+// judgeConfig judges whether the role would start, and values that are allowed but probably not meant.
+func judgeConfig(fs *doctor.Findings, role string, cfg Config, bad error, unknown []string) {
+	if bad == nil {
+		fs.Judge("configuration", doctor.OK("valid for "+role))
+	} else {
+		for line := range strings.Lines(bad.Error()) {
+			if line = strings.TrimSpace(line); line != "" && line != "bad configuration:" {
+				fs.Judge("configuration", doctor.Fail(true, line,
+					role+" does not start like this: correct the variable ('forgerun config "+role+"' lists them all)"))
+			}
 		}
 	}
-	return lines
+	for _, name := range unknown {
+		fs.Judge("configuration", doctor.Warn(true, name+" is no variable of this program and is ignored",
+			"correct the name ('forgerun config' lists them all), or remove it"))
+	}
+	if bad != nil {
+		return // other values may be missing
+	}
+	if role == "worker" || role == "dev" { // a lease must outlive a heartbeat that fails, and the next one
+		found := fmt.Sprintf("%v, heartbeat every %v, statements up to %v", cfg.LeaseTimeout, cfg.heartbeat(), cfg.DBTimeout)
+		fs.Judge("lease",
+			doctor.Warn(cfg.heartbeat()+cfg.DBTimeout*6/5 >= cfg.LeaseTimeout,
+				found+": one statement that hangs ends the lease and with it all running jobs",
+				"raise FORGERUN_LEASE_TIMEOUT above twice FORGERUN_DB_TIMEOUT"),
+			doctor.OK(found))
+	}
+	if role != "dev" { // the defaults of dev are for one's own machine
+		judgeExposure(fs, role, cfg)
+	}
+}
+
+// judgeExposure judges what others can reach or see.
+func judgeExposure(fs *doctor.Findings, role string, cfg Config) {
+	fs.Judge("admin listener",
+		doctor.Warn(!onLoopback(cfg.AdminAddr),
+			cfg.AdminAddr+" is not on loopback: anyone who reaches it reads /metrics and /readyz without the token",
+			"let only Prometheus and operators reach it (firewall, private network), or set FORGERUN_ADMIN_ADDR to 127.0.0.1:8081"),
+		doctor.OK(cfg.AdminAddr+" is on loopback"))
+	if cfg.PublicURL != "" || role == "api" {
+		const advice = "set FORGERUN_PUBLIC_URL to what clients use, such as https://forgerun.example.com, for all roles alike"
+		u, err := url.Parse(cfg.PublicURL)
+		fs.Judge("public URL",
+			doctor.Warn(cfg.PublicURL == "", "not set: links and problem types begin with http://"+cfg.HTTPAddr, advice),
+			doctor.Warn(err == nil && onLoopback(net.JoinHostPort(u.Hostname(), "0")),
+				cfg.PublicURL+" is on loopback: links lead others to their own machine", advice),
+			doctor.Warn(strings.HasPrefix(cfg.PublicURL, "http://"), cfg.PublicURL+" is not https: API keys travel in the clear",
+				"put TLS in front of the API, and "+advice),
+			doctor.OK(cfg.PublicURL))
+	}
+	if role == "api" && cfg.OpenRegistration {
+		fs.Judge("registration", doctor.Warn(true, "open: anyone who reaches the API may create clients and keys",
+			"set FORGERUN_OPEN_REGISTRATION=false and create clients with FORGERUN_ADMIN_TOKEN"))
+		judgeConsent(fs, cfg)
+	}
+	fs.Judge("webhook targets", doctor.Warn((role == "api" || role == "deliverer") && cfg.WebhookAllowPrivate,
+		"clients may have this network's own addresses called, loopback too",
+		"set FORGERUN_WEBHOOK_ALLOW_PRIVATE=false, unless every client is trusted"))
+}
+
+// judgeConsent judges services at which anybody may register.
+func judgeConsent(fs *doctor.Findings, cfg Config) {
+	fs.Judge("webhook consent",
+		doctor.Warn(!cfg.WebhookChallenge,
+			"not asked for: anyone who reaches the API may have events sent to receivers that never wanted them",
+			"set FORGERUN_WEBHOOK_CHALLENGE=true for api and deliverer processes, or FORGERUN_OPEN_REGISTRATION=false; "+
+				"FORGERUN_WEBHOOK_CLIENT_RATE bounds how much is sent"),
+		doctor.OK("receivers are asked, in the name of "+webhook.Origin(cfg.PublicURL)))
+}
+
+// judgeMasterKey judges the key of a role that has one, or should. An api starts without one, a deliverer does not, and dev
+// makes its own. The state is nil if it is not known.
+func judgeMasterKey(fs *doctor.Findings, role string, cfg Config, state *repo.State) {
+	if vault, err := webhook.NewVault(cfg.MasterKey); err == nil && role != "worker" && state != nil {
+		wrong := ""
+		if err := webhook.NewKeyring(vault, readKeys(state.SigningKeys)).Check(context.Background()); err != nil {
+			wrong = err.Error()
+		}
+		fs.Judge("master key",
+			doctor.Fail(wrong != "", wrong, "set FORGERUN_MASTER_KEY to that of the other processes: with this one, an api stops, and nothing "+
+				"can be signed nor any webhook's secret read"),
+			doctor.OK(fmt.Sprintf("fits the signing keys in the database (%d)", len(state.SigningKeys))))
+	}
+	found := "none: clients cannot register webhooks"
+	if state != nil && state.HasWebhooks {
+		found += " nor rotate the secrets of those that there are"
+	}
+	fs.Judge("master key", doctor.Warn(role == "api" && cfg.MasterKey == nil, found,
+		"set FORGERUN_MASTER_KEY as for the deliverer; if there is none yet: openssl rand -base64 32"))
+}
+
+// readKeys are signing keys that were read before. The doctor adds none.
+type readKeys []job.SigningKey
+
+// SigningKeys implements webhook.KeyStore.
+func (k readKeys) SigningKeys(context.Context) ([]job.SigningKey, error) { return k, nil }
+
+// AddSigningKey implements webhook.KeyStore.
+func (readKeys) AddSigningKey(context.Context, job.SigningKey, bool, time.Duration, time.Duration) error {
+	return errors.ErrUnsupported
 }

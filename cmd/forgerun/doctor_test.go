@@ -81,30 +81,27 @@ func TestDoctorJudgesTheConfiguration(t *testing.T) {
 	} {
 		environment := merge(good, c.env)
 		cfg, bad := LoadConfig(c.role, func(name string) string { return environment[name] })
-		fs := configFindings{}
-		fs.judgeConfig(c.role, cfg, bad, nil)
-		fs.judgeMasterKey(c.role, cfg, &repo.State{HasWebhooks: true})
-		only(t, fs.Findings, c.level, c.words...)
+		var fs doctor.Findings
+		judgeConfig(&fs, c.role, cfg, bad, nil)
+		judgeMasterKey(&fs, c.role, cfg, &repo.State{HasWebhooks: true})
+		only(t, fs, c.level, c.words...)
 	}
-	fs := configFindings{}
-	fs.judgeConfig("api", Config{}, errors.New("bad configuration:\n  A=1: x\n  B=2: y"), []string{"FORGERUN_TIMESCALE"})
+	var fs, open, asked, few, enough, worker doctor.Findings
+	judgeConfig(&fs, "api", Config{}, errors.New("bad configuration:\n  A=1: x\n  B=2: y"), []string{"FORGERUN_TIMESCALE"})
 	require.Equal(t, 2, fs.Count(doctor.Failing))
 	require.Equal(t, 1, fs.Count(doctor.Warning))
-	require.Contains(t, fs.Findings[2].String(), "FORGERUN_TIMESCALE is no variable")
-	require.False(t, strings.Contains(fs.Findings[0].String(), "\n"))
-	open := configFindings{}
-	open.judgeConsent(Config{})
-	only(t, open.Findings, doctor.Warning, "FORGERUN_WEBHOOK_CHALLENGE=true")
-	asked := configFindings{}
-	asked.judgeConsent(Config{WebhookChallenge: true, PublicURL: "https://forgerun.example.com"})
-	only(t, asked.Findings, doctor.Healthy, "in the name of forgerun.example.com")
-	few, enough, worker := configFindings{}, configFindings{}, configFindings{}
-	few.judgeFiles("api", 683)
-	only(t, few.Findings, doctor.Warning, "room for 683", "LimitNOFILE")
-	enough.judgeFiles("api", fewConnections)
-	only(t, enough.Findings, doctor.Healthy, "room for 2000")
-	worker.judgeFiles("worker", 683)
-	only(t, worker.Findings, doctor.Healthy)
+	require.Contains(t, fs[2].String(), "FORGERUN_TIMESCALE is no variable")
+	require.False(t, strings.Contains(fs[0].String(), "\n"))
+	judgeConsent(&open, Config{})
+	only(t, open, doctor.Warning, "FORGERUN_WEBHOOK_CHALLENGE=true")
+	judgeConsent(&asked, Config{WebhookChallenge: true, PublicURL: "https://forgerun.example.com"})
+	only(t, asked, doctor.Healthy, "in the name of forgerun.example.com")
+	judgeFiles(&few, "api", 683)
+	only(t, few, doctor.Warning, "room for 683", "LimitNOFILE")
+	judgeFiles(&enough, "api", fewConnections)
+	only(t, enough, doctor.Healthy, "room for 2000")
+	judgeFiles(&worker, "worker", 683)
+	only(t, worker, doctor.Healthy)
 }
 
 // doctor runs the command in this process; every secret of the environment is looked for in what it prints.

@@ -196,7 +196,7 @@ func TestDoctorJudgesTheOthers(t *testing.T) {
 		{repo.State{Workers: 1}, Warning, []string{"leader: none"}},
 	} {
 		var fs Findings
-		fs.judgeState(c.state)
+		fs.JudgeState(&c.state)
 		only(t, fs, c.level, c.words...)
 	}
 }

@@ -48,20 +48,33 @@ func (f Finding) String() string {
 // Findings are the report.
 type Findings []Finding
 
-// OK adds what is well.
-func (fs *Findings) OK(what, found string) { *fs = append(*fs, Finding{Healthy, what, found, ""}) }
-
-// Warn adds what works, but not as expected.
-func (fs *Findings) Warn(what, found, advice string) {
-	*fs = append(*fs, Finding{Warning, what, found, advice})
+// Case is a finding that may apply.
+type Case struct {
+	Applies       bool
+	level         Severity
+	found, advice string
 }
 
-// Fail adds what does not work.
-func (fs *Findings) Fail(what, found, advice string) {
-	*fs = append(*fs, Finding{Failing, what, found, advice})
+// OK is the case in which nothing is wrong.
+func OK(found string) Case { return Case{true, Healthy, found, ""} }
+
+// Warn is a case that works, but not as expected.
+func Warn(applies bool, found, advice string) Case { return Case{applies, Warning, found, advice} }
+
+// Fail is a case that does not work.
+func Fail(applies bool, found, advice string) Case { return Case{applies, Failing, found, advice} }
+
+// Judge adds the first case that applies, if there is one.
+func (fs *Findings) Judge(what string, cases ...Case) {
+	for _, c := range cases {
+		if c.Applies {
+			*fs = append(*fs, Finding{c.level, what, c.found, c.advice})
+			return
+		}
+	}
 }
 
-// Count counts the findings of a severity.
+// Count returns the number of findings of a severity.
 func (fs Findings) Count(s Severity) (n int) {
 	for _, f := range fs {
 		if f.Level == s {
@@ -97,108 +110,77 @@ func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text s
 	return err
 }
 
-// Postgres' clock decides leases and due times, for everybody. This machine's
-// clock decides when API keys end and when Redis lets go of waiting tasks, and
-// it stamps signatures. A second may be noticed; beyond half a
-// minute asynq takes tasks away from workers that are alive.
+// The clock of Postgres decides leases and due times. The clock of this machine decides when API keys end and when Redis
+// releases waiting tasks, and it stamps signatures. A second may be noticed. Beyond half a minute asynq takes tasks away from
+// live workers.
 const (
 	clockWarn = time.Second
 	clockFail = 30 * time.Second
 )
 
-// judgeClock judges by how much a store's clock is ahead for certain: the
-// answer was on its way for an unknown part of the round trip.
+// judgeClock judges the part of a clock difference that is certain: the round trip may hide half of itself.
 func (fs *Findings) judgeClock(what string, ahead, roundTrip time.Duration) {
-	direction, exactly := "ahead of", ahead
+	direction := "ahead of"
 	if ahead < 0 {
-		direction, exactly = "behind", -ahead
+		direction, ahead = "behind", -ahead
 	}
-	found := fmt.Sprintf("%v %s this machine's (measured to %v)", round(exactly), direction, round(roundTrip/2))
+	certain := ahead - roundTrip/2
+	found := fmt.Sprintf("%v %s this machine's (measured to %v)", round(ahead), direction, round(roundTrip/2))
 	const advice = "synchronise the clocks of both machines by NTP (chronyc tracking, timedatectl)"
-	switch surely := exactly - roundTrip/2; {
-	case surely > clockFail:
-		fs.Fail(what, found+": asynq takes tasks away from live workers, receivers refuse signatures", advice)
-	case surely > clockWarn:
-		fs.Warn(what, found+": API keys end and waiting tasks come early or late by that", advice)
-	default:
-		fs.OK(what, found)
-	}
+	fs.Judge(what,
+		Fail(certain > clockFail, found+": asynq takes tasks away from live workers, receivers refuse signatures", advice),
+		Warn(certain > clockWarn, found+": API keys end and waiting tasks come early or late by that", advice),
+		OK(found))
 }
 
-// round keeps what a person reads of a duration.
+// round drops the digits that nobody reads.
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
-// InspectTimeout bounds the inspection of one store, connect included.
+// InspectTimeout limits the inspection of one store, connect included.
 const InspectTimeout = 8 * time.Second
 
-// notRunning is of a dev that has no store to inspect. The other roles do not start
-// without an address: the configuration's finding.
-const notRunning = "dev starts its own; it does not run now, so there is nothing to look at"
-
-// Stores is what was found out about the stores of a role.
-type Stores struct {
-	Role, DatabaseURL, RedisURL string // the addresses may be empty
-
-	postgres              repo.Inspection
-	redis                 queue.Inspection
-	postgresErr, redisErr error
-}
-
-// Inspect gathers the facts from both stores at once.
-func (s *Stores) Inspect(ctx context.Context) {
+// Inspect inspects both stores and judges them. Either address may be empty. The state is nil if Postgres does not tell it.
+func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL string) *repo.State {
 	ctx, cancel := context.WithTimeout(ctx, InspectTimeout)
 	defer cancel()
+	var postgres repo.Inspection
+	var redis queue.Inspection
+	var postgresErr, redisErr error
 	var group sync.WaitGroup
-	if s.DatabaseURL != "" {
-		group.Go(func() { s.postgres, s.postgresErr = repo.Inspect(ctx, s.DatabaseURL) })
+	if databaseURL != "" {
+		group.Go(func() { postgres, postgresErr = repo.Inspect(ctx, databaseURL) })
 	}
-	if s.RedisURL != "" {
-		group.Go(func() { s.redis, s.redisErr = queue.Inspect(ctx, s.RedisURL) })
+	if redisURL != "" {
+		group.Go(func() { redis, redisErr = queue.Inspect(ctx, redisURL) })
 	}
 	group.Wait()
+	// Only dev may have no addresses: a missing address is a finding of the configuration otherwise.
+	notRunning := Case{role == "dev", Healthy, "dev starts its own; it does not run now, so there is nothing to look at", ""}
+	if databaseURL != "" {
+		fs.judgePostgres(role, postgres, postgresErr)
+	} else {
+		fs.Judge("Postgres", notRunning)
+	}
+	if redisURL != "" {
+		fs.judgeRedis(redis, redisErr)
+	} else {
+		fs.Judge("Redis", notRunning)
+	}
+	return postgres.State
 }
 
-// State is what the database says of the service; nil if it is not known.
-func (s *Stores) State() *repo.State { return s.postgres.State }
-
-// JudgeServers judges both servers.
-func (fs *Findings) JudgeServers(s *Stores) {
-	switch {
-	case s.DatabaseURL != "":
-		fs.judgePostgres(s.Role, s.postgres, s.postgresErr)
-	case s.Role == "dev":
-		fs.OK("Postgres", notRunning)
-	}
-	switch {
-	case s.RedisURL != "":
-		fs.judgeRedis(s.redis, s.redisErr)
-	case s.Role == "dev":
-		fs.OK("Redis", notRunning)
-	}
-}
-
-// obstacle is a reason why a store cannot be inspected.
-type obstacle struct {
+// obstacles have the advice for each reason why a store cannot be inspected.
+type obstacles []struct {
 	err    error
 	advice string
 }
 
-func (fs *Findings) judgeObstacle(store, address, variable string, err error, known []obstacle) {
+func (known obstacles) judge(fs *Findings, store, address, variable string, err error) {
+	place := "at " + address
 	if address == "" {
-		address = "(" + variable + ")"
-	} else {
-		address = "at " + address
+		place = "(" + variable + ")"
 	}
 	for _, o := range known {
-		if errors.Is(err, o.err) {
-			fs.Fail(store, address+" "+err.Error(), o.advice)
-		}
-	}
-}
-
-// JudgeService judges which processes of the service are there.
-func (fs *Findings) JudgeService(s *Stores) {
-	if s.postgres.State != nil {
-		fs.judgeState(*s.postgres.State)
+		fs.Judge(store, Fail(errors.Is(err, o.err), place+" "+err.Error(), o.advice))
 	}
 }
