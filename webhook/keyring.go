@@ -101,15 +101,11 @@ func (k *Keyring) generate(ctx context.Context, onlyFirst bool, delay, overlap t
 	return k.store.AddSigningKey(ctx, key, onlyFirst, delay, overlap)
 }
 
-// Check fails if the store has keys that were encrypted under another master
-// key: a process with the wrong one must not encrypt secrets with it.
-func (k *Keyring) Check(ctx context.Context) error {
-	known, err := k.store.SigningKeys(ctx)
-	if err != nil {
-		return err
-	}
-	for _, key := range known {
-		if _, err := k.open(key); err != nil {
+// Check returns an error if one of the keys was encrypted under another master key: a process with the wrong one must not
+// encrypt secrets with it.
+func (v *Vault) Check(keys []job.SigningKey) error {
+	for _, key := range keys {
+		if _, err := v.signingKey(key); err != nil {
 			return fmt.Errorf("the signing key %s cannot be used: %w", key.KID, err)
 		}
 	}
@@ -143,7 +139,7 @@ func (k *Keyring) Refresh(ctx context.Context) error {
 	}
 	all := make([]signingKey, len(known))
 	for i, key := range known {
-		private, err := k.open(key)
+		private, err := k.vault.signingKey(key)
 		all[i] = signingKey{key, private, err}
 	}
 	current, err := choose(all, time.Now())
@@ -159,7 +155,7 @@ func (k *Keyring) Refresh(ctx context.Context) error {
 }
 
 // open gives the private part of a key.
-func (k *Keyring) open(key job.SigningKey) (ed25519.PrivateKey, error) {
+func (v *Vault) signingKey(key job.SigningKey) (ed25519.PrivateKey, error) {
 	want, err := newSigningKey(key.Public)
 	if err != nil {
 		return nil, err
@@ -167,10 +163,10 @@ func (k *Keyring) open(key job.SigningKey) (ed25519.PrivateKey, error) {
 	if want.KID != key.KID {
 		return nil, errors.New("its id and its public part do not belong together")
 	}
-	if k.vault == nil {
+	if v == nil {
 		return nil, errors.New("it is encrypted: set FORGERUN_MASTER_KEY")
 	}
-	seed, err := k.vault.Open(keyContext(key.KID), key.Sealed)
+	seed, err := v.Open(keyContext(key.KID), key.Sealed)
 	if err != nil {
 		return nil, err
 	}

@@ -3,12 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +15,6 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/doctor"
-	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/webhook"
 )
@@ -33,9 +30,7 @@ func (p *program) doctorCommand() *cobra.Command {
 			"and at its stores, and says what to do about what it finds. It writes nothing " +
 			"anywhere.\n\nExit codes: 0 nothing is wrong, 1 something is, 2 the configuration is.",
 		ValidArgs: doctorRoles, Args: command.Only(doctorRoles...),
-		RunE: func(c *cobra.Command, args []string) error {
-			return p.doctor(c.Context(), strings.Join(args, ""), asJSON)
-		},
+		RunE: func(c *cobra.Command, args []string) error { return p.doctor(c.Context(), strings.Join(args, ""), asJSON) },
 	}
 	command.JSON(c.Flags(), &asJSON)
 	return c
@@ -170,7 +165,7 @@ func judgeConsent(fs *doctor.Findings, cfg Config) {
 func judgeMasterKey(fs *doctor.Findings, role string, cfg Config, state *repo.State) {
 	if vault, err := webhook.NewVault(cfg.MasterKey); err == nil && role != "worker" && state != nil {
 		wrong := ""
-		if err := webhook.NewKeyring(vault, readKeys(state.SigningKeys)).Check(context.Background()); err != nil {
+		if err := vault.Check(state.SigningKeys); err != nil {
 			wrong = err.Error()
 		}
 		fs.Judge("master key",
@@ -184,15 +179,4 @@ func judgeMasterKey(fs *doctor.Findings, role string, cfg Config, state *repo.St
 	}
 	fs.Judge("master key", doctor.Warn(role == "api" && cfg.MasterKey == nil, found,
 		"set FORGERUN_MASTER_KEY as for the deliverer; if there is none yet: openssl rand -base64 32"))
-}
-
-// readKeys are signing keys that were read before. The doctor adds none.
-type readKeys []job.SigningKey
-
-// SigningKeys implements webhook.KeyStore.
-func (k readKeys) SigningKeys(context.Context) ([]job.SigningKey, error) { return k, nil }
-
-// AddSigningKey implements webhook.KeyStore.
-func (readKeys) AddSigningKey(context.Context, job.SigningKey, bool, time.Duration, time.Duration) error {
-	return errors.ErrUnsupported
 }

@@ -42,9 +42,15 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 	}
 	if vault, err := webhook.NewVault(p.cfg.MasterKey); err == nil {
 		d.NewSecret = webhook.NewSecrets(vault).New
-		keys := webhook.NewKeyring(vault, p.store)
+		fits := func(ctx context.Context) error {
+			keys, err := p.store.SigningKeys(ctx)
+			if err != nil {
+				return err
+			}
+			return vault.Check(keys)
+		}
 		check := p.loop("master key", func(ctx context.Context) {
-			if err := p.untilStorageAnswers(ctx, keys.Check); err != nil && ctx.Err() == nil {
+			if err := p.untilStorageAnswers(ctx, fits); err != nil && ctx.Err() == nil {
 				failed <- err
 			}
 		})

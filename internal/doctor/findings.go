@@ -84,7 +84,7 @@ func (fs Findings) Count(s Severity) (n int) {
 	return n
 }
 
-// Write writes the report as text or JSON. paint shows the severities of the text in colours.
+// Write writes the report as text or JSON. paint colors the text of a severity.
 func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text string) string) error {
 	if asJSON {
 		encoder := json.NewEncoder(w)
@@ -92,21 +92,20 @@ func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text s
 		encoder.SetEscapeHTML(false)
 		return encoder.Encode(fs)
 	}
+	var text strings.Builder
 	for _, f := range fs {
-		line := strings.ReplaceAll(f.String()[levelWidth:], "\n", " ")
-		if _, err := fmt.Fprintln(w, paint(f.Level, fmt.Sprintf("%-*s", levelWidth, f.Level))+line); err != nil {
-			return err
-		}
+		line := strings.ReplaceAll(f.String(), "\n", " ")
+		text.WriteString(paint(f.Level, line[:levelWidth]) + line[levelWidth:] + "\n")
 	}
-	counts := make([]string, 0, 3)
+	var counts []string
 	for _, s := range []Severity{Failing, Warning, Healthy} {
-		text := fmt.Sprintf("%d %s", fs.Count(s), s)
+		count := fmt.Sprintf("%d %s", fs.Count(s), s)
 		if fs.Count(s) > 0 {
-			text = paint(s, text)
+			count = paint(s, count)
 		}
-		counts = append(counts, text)
+		counts = append(counts, count)
 	}
-	_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(counts, ", "))
+	_, err := fmt.Fprintf(w, "%s\n%s\n", &text, strings.Join(counts, ", "))
 	return err
 }
 
@@ -170,17 +169,14 @@ func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL str
 }
 
 // obstacles have the advice for each reason why a store cannot be inspected.
-type obstacles []struct {
-	err    error
-	advice string
-}
+type obstacles map[error]string
 
 func (known obstacles) judge(fs *Findings, store, address, variable string, err error) {
 	place := "at " + address
 	if address == "" {
 		place = "(" + variable + ")"
 	}
-	for _, o := range known {
-		fs.Judge(store, Fail(errors.Is(err, o.err), place+" "+err.Error(), o.advice))
+	for reason, advice := range known {
+		fs.Judge(store, Fail(errors.Is(err, reason), place+" "+err.Error(), advice))
 	}
 }

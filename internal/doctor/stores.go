@@ -2,33 +2,30 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/tasks/queue"
 )
 
-// oldestPostgres is the oldest major version that is supported. The SQL needs
-// what version 13 brought (xid8, gen_random_uuid); 14 is the oldest one that
-// still gets fixes.
+// oldestPostgres is the oldest major version that still gets fixes. The SQL needs version 13 (xid8, gen_random_uuid).
 const oldestPostgres = 14
 
 // postgresObstacles say what to do when Postgres cannot be inspected.
 var postgresObstacles = obstacles{
-	{repo.ErrBadURL,
-		"write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, with special characters of the password percent-encoded"},
-	{repo.ErrAway, "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between"},
-	{repo.ErrSilent, "look at the server: it hangs, is overloaded, or a firewall drops the packets"},
-	{repo.ErrClosed,
-		"look at the server's log, and whether host and port in FORGERUN_DATABASE_URL are those of Postgres and not of something " +
-			"else (a proxy without a server behind it)"},
-	{repo.ErrBusy, "wait if it starts or stops; if it is full, raise max_connections or lower pool_max_conns in FORGERUN_DATABASE_URL"},
-	{repo.ErrLogin, "correct user and password in FORGERUN_DATABASE_URL, or let the user in by pg_hba.conf"},
-	{repo.ErrNoDatabase, "create it (createdb), or correct the name in FORGERUN_DATABASE_URL"},
-	{repo.ErrTLS,
-		"set sslmode in FORGERUN_DATABASE_URL: require or verify-full (with sslrootcert) if the server wants TLS, disable if it has none"},
-	{repo.ErrPooled, "use session mode (pool_mode = session), or Postgres itself, in FORGERUN_DATABASE_URL"},
-	{repo.ErrUnread, "look at the server's log"},
+	repo.ErrBadURL:     "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, the password percent-encoded",
+	repo.ErrAway:       "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between",
+	repo.ErrSilent:     "look at the server: it hangs, is overloaded, or a firewall drops the packets",
+	repo.ErrClosed:     "look at the server's log; the host and port in FORGERUN_DATABASE_URL may belong to a proxy without a server",
+	repo.ErrBusy:       "wait if it starts or stops; if it is full, raise max_connections or lower pool_max_conns in FORGERUN_DATABASE_URL",
+	repo.ErrLogin:      "correct user and password in FORGERUN_DATABASE_URL, or let the user in by pg_hba.conf",
+	repo.ErrNoDatabase: "create it (createdb), or correct the name in FORGERUN_DATABASE_URL",
+	repo.ErrTLS:        "set sslmode in FORGERUN_DATABASE_URL: require or verify-full (with sslrootcert), or disable if the server has no TLS",
+	repo.ErrPooled:     "use session mode (pool_mode = session), or Postgres itself, in FORGERUN_DATABASE_URL",
+	repo.ErrUnread:     "look at the server's log",
 }
 
 // judgePostgres judges the result of an inspection.
@@ -115,9 +112,6 @@ func (fs *Findings) judgePrivileges(i repo.Inspection) {
 // besidesPool is the number of connections that a process has beside its pool.
 var besidesPool = map[string]int{"api": 2, "worker": 2, "deliverer": 1, "dev": 3}
 
-// leastProcesses is one process for each role.
-const leastProcesses = 3
-
 func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 	own := i.PoolSize + besidesPool[role]
 	room := i.Usable / own
@@ -127,7 +121,7 @@ func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 		"in FORGERUN_DATABASE_URL (20 at least)"
 	fs.Judge("Postgres connections",
 		Fail(room == 0, found, advice),
-		Warn(room < leastProcesses && role != "dev", found+", which is less than one of each role", advice),
+		Warn(room < 3 && role != "dev", found+", which is less than one of each role", advice),
 		OK(found))
 }
 
@@ -159,4 +153,91 @@ func (fs *Findings) JudgeState(s *repo.State) {
 		Warn(!s.HasLeader, "none: nothing is scheduled, relayed, rescued or cleaned",
 			"start any role; one of the processes leads within 5 s, or its log says why not"),
 		OK("there is one"))
+}
+
+// redisObstacles say what to do when Redis cannot be inspected.
+var redisObstacles = obstacles{
+	queue.ErrBadURL:     "correct FORGERUN_REDIS_URL",
+	queue.ErrAway:       "start Redis, or correct the hosts in FORGERUN_REDIS_URL; until then jobs are accepted, but wait",
+	queue.ErrSilent:     "look at the server: it hangs, is overloaded, or a firewall drops the packets; without TLS write redis://",
+	queue.ErrClosed:     "write rediss:// in FORGERUN_REDIS_URL if the server wants TLS; otherwise look at the server's log",
+	queue.ErrLogin:      "write user and password into FORGERUN_REDIS_URL: redis://user:password@host:6379/0 (no user: redis://:password@...)",
+	queue.ErrNoDatabase: "correct the number at the end of FORGERUN_REDIS_URL, or raise 'databases' in redis.conf",
+	queue.ErrTLS:        "write redis:// if the server has no TLS, rediss:// if it has; its certificate must be valid for the host",
+	queue.ErrUnread:     "allow the user what asynq needs and INFO, GET and TIME: ACL SETUSER name +@all -@dangerous +info +keys ~* &*",
+}
+
+// judgeRedis judges the result of an inspection.
+func (fs *Findings) judgeRedis(i queue.Inspection, err error) {
+	if err != nil {
+		redisObstacles.judge(fs, "Redis", i.Place, "FORGERUN_REDIS_URL", err)
+		return
+	}
+	fs.Judge("Redis", Fail(len(i.Servers) == 0, "the cluster at "+i.Place+" has no masters", "look at CLUSTER NODES"))
+	for _, s := range i.Servers {
+		name := "Redis"
+		if len(i.Servers) > 1 {
+			name += " " + s.Address
+		}
+		fs.judgeServer(name, s)
+	}
+	for _, key := range slices.Sorted(maps.Keys(i.Wrong)) {
+		fs.Judge("Redis key "+key, Fail(true, "holds a "+i.Wrong[key]+": the queue cannot use it",
+			"nothing while a process runs: the leader removes it within seconds; give each program a Redis database of its own"))
+	}
+	for _, paused := range i.Paused {
+		fs.Judge("Redis queue "+paused, Warn(true, "paused: nobody takes from it",
+			"redis-cli -u \"$FORGERUN_REDIS_URL\" DEL 'asynq:{"+paused+"}:paused'"))
+	}
+}
+
+// fullMemory is the part of maxmemory beyond which it is reported.
+const fullMemory = 0.8
+
+func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
+	if s.Version == "" {
+		fs.Judge(name+" version", Warn(true,
+			s.Address+" does not tell it, and so nothing else: an imitation of Redis, as of dev where none is installed",
+			"use Redis 6.2 or Valkey in production"))
+		return
+	}
+	found := map[string]string{"redis": "Redis", "valkey": "Valkey"}[s.Product] + " " + s.Release + " at " + s.Address
+	fs.Judge(name+" version",
+		Fail(!atLeast(s.Version, 6, 2), found+", but 6.2 is the oldest that is supported", "upgrade the server"), OK(found))
+	fs.Judge(name+" role",
+		Fail(s.Role == "slave", "replica: it takes no writes", "let FORGERUN_REDIS_URL lead to the master, or use redis-sentinel://"),
+		OK(s.Role))
+	const untold = "not told by this server, so not checked"
+	// Lost tasks are enqueued again from Postgres, so this only warns. Old entries of the outcome stream are lost for good.
+	fs.Judge(name+" persistence",
+		Case{s.AppendOnly == "", Healthy, untold, ""},
+		Warn(s.AppendOnly == "0", "appendonly is no: a restart loses the queue, which is then filled again, and the outcome stream for good",
+			"CONFIG SET appendonly yes, and the same in redis.conf"),
+		Case{s.AppendFsync == "", Healthy, "appendonly is yes; appendfsync is not known, since this server forbids CONFIG", ""},
+		Warn(s.AppendFsync == "no", "appendfsync is no: a crash of the machine loses up to half a minute of the queue, and of the outcome stream",
+			"CONFIG SET appendfsync everysec, and the same in redis.conf"),
+		OK("appendonly is yes, appendfsync is "+s.AppendFsync))
+	const advice = "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf"
+	fs.Judge(name+" maxmemory-policy",
+		Case{s.Policy == "noeviction", Healthy, s.Policy, ""},
+		Case{s.Policy == "", Healthy, untold, ""},
+		Fail(s.MaxMemory > 0, s.Policy+": Redis drops tasks, counters and outcomes when it is full, and nobody notices", advice),
+		Warn(true, s.Policy+": harmless only as long as maxmemory is not set", advice))
+	used := fmt.Sprintf("%d MiB used", s.Used>>20)
+	ofMax := fmt.Sprintf("%s of %d MiB", used, s.MaxMemory>>20)
+	fs.Judge(name+" memory",
+		Case{s.MaxMemory == 0, Healthy, used + ", no maxmemory", ""},
+		Warn(float64(s.Used) > fullMemory*float64(s.MaxMemory), ofMax+": a full Redis refuses tasks",
+			"raise maxmemory, or find what else is in there (redis-cli --bigkeys)"),
+		OK(ofMax))
+	if s.RoundTrip > 0 {
+		fs.judgeClock(name+" clock", s.ClockOffset, s.RoundTrip)
+	}
+}
+
+// atLeast compares the first two numbers of a version such as 7.0.15.
+func atLeast(version string, major, minor int) bool {
+	var first, second int
+	_, _ = fmt.Sscanf(version, "%d.%d", &first, &second) // what cannot be read is 0
+	return first > major || first == major && second >= minor
 }
