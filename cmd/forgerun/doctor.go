@@ -30,7 +30,9 @@ func (p *program) doctorCommand() *cobra.Command {
 			"and at its stores, and says what to do about what it finds. It writes nothing " +
 			"anywhere.\n\nExit codes: 0 nothing is wrong, 1 something is, 2 the configuration is.",
 		ValidArgs: doctorRoles, Args: command.Only(doctorRoles...),
-		RunE: func(c *cobra.Command, args []string) error { return p.doctor(c.Context(), strings.Join(args, ""), asJSON) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return p.doctor(c.Context(), strings.Join(args, ""), asJSON)
+		},
 	}
 	command.JSON(c.Flags(), &asJSON)
 	return c
