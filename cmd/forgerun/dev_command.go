@@ -76,9 +76,6 @@ func (s screen) done() {
 	}
 }
 
-// link shows an address that a terminal opens.
-func (s screen) link(url string) string { return s.style.Link(url, url) }
-
 // greet prints what a person needs for the first five minutes.
 func (a *api) greet(s screen, l login) {
 	base, token := "http://"+a.addr+"/v1", ""
@@ -113,8 +110,8 @@ Or by HTTP: submit a job, watch it to its end, look at it, read its report:
   curl -s %s/jobs/$JOB/report -H "$AUTH"
 
 Stop with Ctrl-C. ? and Enter shows this again.
-`, s.style.Paint(term.Strong, "ForgeRun "+version+" is ready."), s.link(base), l.ClientID, l.APIKey, token,
-		s.link("http://"+a.addr+"/docs"), s.link("http://"+a.p.adminAddr+"/"), s.link("http://"+a.p.adminAddr+monitoring.DashboardPath+"/"),
+`, s.style.Paint(term.Strong, "ForgeRun "+version+" is ready."), base, l.ClientID, l.APIKey, token,
+		"http://"+a.addr+"/docs", "http://"+a.p.adminAddr+"/", "http://"+a.p.adminAddr+monitoring.DashboardPath+"/",
 		a.p.cfg.DataDir, logFile(&a.p.cfg),
 		l.APIKey, base, base, base, base)
 	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // to be typed as this one was

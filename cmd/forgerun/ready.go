@@ -28,9 +28,8 @@ import (
 // a balancer, waits no longer than a few seconds.
 const readyPatience = time.Second
 
-// ready reports what is wrong, in words. Only those who take from the queue need
-// Redis: the API accepts jobs without it.
-func (p *process) ready(ctx context.Context) site.Readiness {
+// Ready reports what is wrong, in words. Only the roles that take from a queue need Redis: the API accepts jobs without it.
+func (p *process) Ready(ctx context.Context) site.Readiness {
 	r := site.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "migrations": "ok", "redis": "ok"}}
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
 	defer cancel()
@@ -104,9 +103,6 @@ func (p *process) queuesOf() []string {
 	return redisconn.Queues
 }
 
-// Ready makes process the Health of the HTTP side.
-func (p *process) Ready(ctx context.Context) site.Readiness { return p.ready(ctx) }
-
 // adminPart is the admin listener; without an address there is none.
 func (p *process) adminPart() lifecycle.Part {
 	if p.cfg.AdminAddr == "" {
@@ -118,7 +114,7 @@ func (p *process) adminPart() lifecycle.Part {
 	server := p.newOperatorAPI(guard, monitoring.Admin{
 		Registry: p.registry, Log: p.log, Guard: guard,
 		Dashboard: queue.DashboardHandler(p.redis, monitoring.DashboardPath),
-		Ready:     func(ctx context.Context) (bool, any) { r := p.ready(ctx); return r.OK, r },
+		Ready:     func(ctx context.Context) (bool, any) { r := p.Ready(ctx); return r.OK, r },
 		Console:   console.Handler(),
 		Docs:      docs.OperatorPage("admin/v1/openapi.yaml"),
 		Hosts:     p.hosts(p.cfg.AdminAddr, !p.cfg.Operators().None()),

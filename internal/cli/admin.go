@@ -78,7 +78,8 @@ func (s *Shell) adminCommand() *cobra.Command {
 		s.bulk(),
 		s.cmd("pauses", "What operators have stopped", list(pauseView, adminPath+"/pauses", all)),
 		s.stop("pause all|kind|client [TARGET]", "PAUSE", "Start no more jobs of a kind, of a client, or at all"),
-		s.stop("drain all|kind|client|worker [TARGET]", "DRAIN", "Accept no more jobs of a kind, of a client, or at all; or have a worker take none"),
+		s.stop("drain all|kind|client|worker [TARGET]", "DRAIN",
+			"Accept no more jobs of a kind, of a client, or at all; or have a worker take none"),
 		s.cmd("resume PAUSE", "End a pause or a drain, by the id that \"admin pauses\" shows", plainly(func(c *call) error {
 			_, err := c.admin(http.MethodDelete, "/pauses/%s", nil)
 			if err == nil {

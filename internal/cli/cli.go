@@ -39,7 +39,7 @@ func open(f *pflag.FlagSet) run {
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintln(c.Stdout, c.Style.Link(base+"/", base+"/"))
+		_, _ = fmt.Fprintln(c.Stdout, base+"/")
 		if *printOnly {
 			return nil
 		}

@@ -15,7 +15,7 @@ import (
 const oldestPostgres = 14
 
 // postgresObstacles say what to do when Postgres cannot be inspected.
-var postgresObstacles = obstacles{
+var postgresObstacles = obstacles{ //nolint:gosec // the address is an example
 	repo.ErrBadURL:     "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, the password percent-encoded",
 	repo.ErrAway:       "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between",
 	repo.ErrSilent:     "look at the server: it hangs, is overloaded, or a firewall drops the packets",

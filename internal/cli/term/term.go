@@ -1,4 +1,4 @@
-// Package term says what an output can show, and writes it: colours, links and lines that are drawn again in a terminal,
+// Package term says what an output can show, and writes it: colours and lines that are drawn again in a terminal,
 // plain text everywhere else.
 package term
 
@@ -13,18 +13,17 @@ import (
 // Style is what an output can show. The zero value shows plain text.
 type Style struct {
 	Colors   bool
-	Links    bool // OSC 8: a terminal opens them
 	Terminal bool // lines can be drawn again
 
 	mark string // before each control character, for the Writer that lets it pass
 }
 
-// Of says what w can show: a terminal shows links and, unless NO_COLOR is set, colours; a file or a pipe nothing of that.
+// Of says what w can show: a terminal shows colours, unless NO_COLOR is set, and redrawn lines; a file or a pipe shows neither.
 func Of(w io.Writer, getenv func(string) string) Style {
 	if !IsTerminal(w) || getenv("TERM") == "dumb" {
 		return Style{}
 	}
-	return Style{Colors: getenv("NO_COLOR") == "", Links: true, Terminal: true, mark: markFor(w)}
+	return Style{Colors: getenv("NO_COLOR") == "", Terminal: true, mark: markFor(w)}
 }
 
 // IsTerminal reports whether v is a file that is a terminal.
@@ -78,15 +77,6 @@ func (s Style) Paint(c Color, text string) string {
 		return text
 	}
 	return s.escape("[") + string(c) + "m" + text + s.escape("[0m")
-}
-
-// Link gives text that a terminal opens at a URL. Elsewhere it is the text alone.
-func (s Style) Link(url, text string) string {
-	if !s.Links {
-		return text
-	}
-	end := s.escape(`\`)
-	return s.escape("]8;;") + url + end + text + s.escape("]8;;") + end
 }
 
 // escape is an escape sequence of our own.
