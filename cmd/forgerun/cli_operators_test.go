@@ -138,7 +138,7 @@ func TestManPages(t *testing.T) {
 
 // What waits ends when it is told to.
 func interruptCommand(sh *shell) {
-	id := sh.id("jobs", "submit", "SUCCESS_FAST", "--at", "+1h")
+	id := sh.id("jobs", "submit", "SUCCESS_FAST", "--in", "1h")
 	ctx, stop := context.WithCancel(sh.t.Context())
 	defer stop()
 	waiting := sh.start(ctx, "jobs", "watch", id)

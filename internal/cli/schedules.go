@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/output"
 )
 
@@ -47,27 +46,27 @@ func createSchedule(f *pflag.FlagSet) run {
 	f.BoolVar(&r.Paused, "paused", false, "begin paused")
 	params := f.String("params", "", "parameters of the jobs as a `JSON` object, or @FILE")
 	eventName := f.String("event-name", "", "publish an event of this `name`")
-	file := f.StringP("file", "f", "", "read the whole schedule, a JSON object, from this `file`; - is standard input")
+	file, check := exclusive(f, "schedule")
 	return using(func(c *call, api *client.Client) error {
-		switch {
-		case *file != "" && (len(c.args) > 0 || r != (client.ScheduleRequest{}) || *params != "" || *eventName != ""):
-			return command.Usagef("--file has the whole schedule: leave KIND and the flags that describe one out")
-		case *file != "":
+		if err := check(c.args); err != nil {
+			return err
+		}
+		if *file != "" {
 			if err := c.readJSON(*file, &r); err != nil {
 				return err
 			}
-		default:
+		} else {
 			r.Job = client.JobRequest{Type: client.Execute, WorkKind: strings.Join(c.args, "")}
-			if *params != "" {
-				object, err := c.object(*params, "--params")
-				if err != nil {
-					return err
-				}
-				r.Job.Params = object
+		}
+		if *params != "" {
+			object, err := c.object(*params, "--params")
+			if err != nil {
+				return err
 			}
-			if *eventName != "" {
-				r.Job.Type, r.Job.Event = client.EmitEvent, &client.Emission{Name: *eventName}
-			}
+			r.Job.Params = object
+		}
+		if *eventName != "" {
+			r.Job.Type, r.Job.Event = client.EmitEvent, &client.Emission{Name: *eventName}
 		}
 		created, err := api.CreateSchedule(c, r)
 		if err != nil {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,50 +20,44 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/output"
 )
 
-// submission has the flags that describe a job.
-type submission struct {
-	kind, at, params, callback, correlation string
-	in                                      time.Duration
-	members                                 map[string]string
-	eventName, eventData                    string
-	autoRetry                               bool
-	attempts                                int
-	delays                                  []time.Duration
+// exclusive adds the flag --file and returns a check: it excludes the flags that f has now, and the pairs "a b" exclude each
+// other.
+func exclusive(f *pflag.FlagSet, what string, pairs ...string) (file *string, check func(args []string) error) {
+	f.VisitAll(func(flag *pflag.Flag) { pairs = append(pairs, "file "+flag.Name) })
+	file = f.StringP("file", "f", "", "read the whole "+what+", a JSON object, from this `file`; - is standard input")
+	return file, func(args []string) error {
+		if *file != "" && len(args) > 0 {
+			return command.Usagef("--file has the whole %s: leave %s out", what, args[0])
+		}
+		for _, pair := range pairs {
+			if a, b, _ := strings.Cut(pair, " "); f.Changed(a) && f.Changed(b) {
+				return command.Usagef("--%s and --%s exclude each other: leave one out", a, b)
+			}
+		}
+		return nil
+	}
 }
 
+// submit submits a job.
 func submit(f *pflag.FlagSet) run {
-	var d submission
-	f.StringVar(&d.at, "at", "", "when to run it: a `time`, RFC 3339 or +DURATION from now")
-	f.DurationVar(&d.in, "in", 0, "when to run it, from now: a `duration`")
-	f.StringToStringVar(&d.members, "param", nil, "a member of the parameters, as `NAME=VALUE`; VALUE is JSON, or else a text")
-	f.Lookup("param").DefValue = ""
-	f.StringVar(&d.params, "params", "", "parameters as a `JSON` object, or @FILE")
-	f.BoolVar(&d.autoRetry, "auto-retry", false, "have the service retry it while that may help")
-	f.IntVar(&d.attempts, "max-attempts", 0, "try it at most so many `times`; the service retries it by itself then")
-	f.DurationSliceVar(&d.delays, "retry-delay", nil, "how long it waits between attempts: one `duration`, or several in their order")
-	f.Lookup("retry-delay").DefValue = ""
-	f.StringVar(&d.callback, "callback", "", "`URL` that gets its events")
-	f.StringVar(&d.correlation, "correlation-id", "", "`id` of your own")
-	f.StringVar(&d.eventName, "event-name", "", "publish an event of this `name`")
-	f.StringVar(&d.eventData, "event-data", "", "data of that event, as `JSON` or @FILE")
-	file := f.StringP("file", "f", "", "read the whole submission, a JSON object, from this `file`; - is standard input")
+	var whole struct {
+		client.JobRequest
+		IdempotencyKey string `json:"idempotency_key"`
+	}
+	request := requestFlags(f, &whole.JobRequest)
+	file, check := exclusive(f, "submission", "params param", "at in", "at event-name", "in event-name")
 	key := f.String("idempotency-key", "", "`key` that makes a repetition get the same job")
 	waiting := f.BoolP("wait", "w", false, "wait for its end, and exit as it ended")
 	watching := f.Bool("watch", false, "show what happens to it until its end, and exit as it ended")
 	timeoutFlag(f, "with --wait or --watch: ")
-	return using(func(c *call, api *client.Client) (err error) {
-		d.kind = strings.Join(c.args, "")
-		var whole struct {
-			client.JobRequest
-			IdempotencyKey string `json:"idempotency_key"`
-		}
+	return using(func(c *call, api *client.Client) error {
+		err := check(c.args)
 		switch {
-		case *file == "":
-			whole.JobRequest, err = d.request(c, time.Now())
-		case !reflect.DeepEqual(d, submission{}):
-			err = command.Usagef("--file has the whole submission: leave KIND and the flags that describe a job out")
-		default:
+		case err != nil:
+		case *file != "":
 			err = c.readJSON(*file, &whole)
+		default:
+			err = request(c)
 		}
 		if err != nil {
 			return err
@@ -93,70 +86,59 @@ func submit(f *pflag.FlagSet) run {
 	})(f)
 }
 
-// request makes a submission of the flags.
-func (d *submission) request(c *call, now time.Time) (r client.JobRequest, err error) {
-	r = client.JobRequest{
-		Type: client.Execute, WorkKind: d.kind, AutoRetry: d.autoRetry, Callback: d.callback, CorrelationID: d.correlation,
-	}
-	if d.attempts != 0 || d.delays != nil {
-		r.Retry = &client.RetryPolicy{MaxAttempts: d.attempts}
-		if d.delays != nil {
-			r.Retry.Backoff = client.ListedBackoff(d.delays...)
+// requestFlags adds the flags that describe a job, and returns what completes the request with them.
+func requestFlags(f *pflag.FlagSet, r *client.JobRequest) (complete run) {
+	at := f.String("at", "", "when to run it: a `time`, RFC 3339")
+	in := f.Duration("in", 0, "when to run it, from now: a `duration`")
+	members := f.StringToString("param", nil, "a member of the parameters, as `NAME=VALUE`; VALUE is JSON, or else a text")
+	f.Lookup("param").DefValue = ""
+	params := f.String("params", "", "parameters as a `JSON` object, or @FILE")
+	f.BoolVar(&r.AutoRetry, "auto-retry", false, "have the service retry it while that may help")
+	attempts := f.Int("max-attempts", 0, "try it at most so many `times`; the service retries it by itself then")
+	delays := f.DurationSlice("retry-delay", nil, "how long it waits between attempts: one `duration`, or several in their order")
+	f.Lookup("retry-delay").DefValue = ""
+	f.StringVar(&r.Callback, "callback", "", "`URL` that gets its events")
+	f.StringVar(&r.CorrelationID, "correlation-id", "", "`id` of your own")
+	eventName := f.String("event-name", "", "publish an event of this `name`")
+	eventData := f.String("event-data", "", "data of that event, as `JSON` or @FILE")
+	return func(c *call) (err error) {
+		r.Type, r.WorkKind = client.Execute, strings.Join(c.args, "")
+		if len(*delays) > 0 {
+			r.Retry = &client.RetryPolicy{MaxAttempts: *attempts, Backoff: client.ListedBackoff(*delays...)}
+		} else if *attempts != 0 {
+			r.Retry = &client.RetryPolicy{MaxAttempts: *attempts}
 		}
-	}
-	switch {
-	case d.params != "" && d.members != nil:
-		return r, command.Usagef("--params has all parameters: leave --param out")
-	case d.at != "" && d.in != 0:
-		return r, command.Usagef("--at and --in both say when: leave one out")
-	case d.in != 0 && d.eventName != "":
-		return r, command.Usagef("an event is published at once: leave --in out")
-	case d.at != "" && d.eventName != "":
-		return r, command.Usagef("an event is published at once: leave --at out")
-	case d.eventData != "" && d.eventName == "":
-		return r, command.Usagef("--event-data needs --event-name")
-	}
-	switch {
-	case d.members != nil:
-		all := make(map[string]any, len(d.members))
-		for name, text := range d.members {
-			if all[name] = text; json.Valid([]byte(text)) {
-				all[name] = json.RawMessage(text)
+		switch {
+		case *params != "":
+			r.Params, err = c.object(*params, "--params")
+		case len(*members) > 0:
+			all := make(map[string]any, len(*members))
+			for name, text := range *members {
+				if all[name] = text; json.Valid([]byte(text)) {
+					all[name] = json.RawMessage(text)
+				}
+			}
+			r.Params = all
+		}
+		switch {
+		case err != nil:
+		case *eventData != "" && *eventName == "":
+			err = command.Usagef("--event-data needs --event-name")
+		case *in != 0:
+			r.Type, r.ExecutionAt = client.Deferred, time.Now().Add(*in)
+		case *at != "":
+			r.Type = client.Deferred
+			if r.ExecutionAt, err = command.ParseTime(*at); err != nil {
+				err = command.Usagef("--at: %q is no time such as 2026-01-31T12:00:00Z; --in takes a duration", *at)
+			}
+		case *eventName != "":
+			r.Type, r.Event = client.EmitEvent, &client.Emission{Name: *eventName}
+			if *eventData != "" {
+				r.Event.Data, err = c.jsonText(*eventData, "--event-data")
 			}
 		}
-		r.Params = all
-	case d.params != "":
-		if r.Params, err = c.object(d.params, "--params"); err != nil {
-			return r, err
-		}
+		return err
 	}
-	switch {
-	case d.in != 0:
-		r.Type, r.ExecutionAt = client.Deferred, now.Add(d.in)
-	case d.at != "":
-		r.Type = client.Deferred
-		r.ExecutionAt, err = later(d.at, now)
-	case d.eventName != "":
-		r.Type, r.Event = client.EmitEvent, &client.Emission{Name: d.eventName}
-		if d.eventData != "" {
-			r.Event.Data, err = c.jsonText(d.eventData, "--event-data")
-		}
-	}
-	return r, err
-}
-
-// later reads a time that may be relative to now.
-func later(text string, now time.Time) (time.Time, error) {
-	if ahead, ok := strings.CutPrefix(text, "+"); ok {
-		if d, err := time.ParseDuration(ahead); err == nil && d >= 0 {
-			return now.Add(d).UTC(), nil
-		}
-	}
-	at, err := command.ParseTime(text)
-	if err != nil {
-		return time.Time{}, command.Usagef("--at: %q is neither a time such as 2026-01-31T12:00:00Z nor one from now such as +10m", text)
-	}
-	return at, nil
 }
 
 // jsonText reads JSON from an argument, or from the file after @.

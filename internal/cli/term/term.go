@@ -89,12 +89,13 @@ func (s Style) ClearLine() string { return s.mark + "\r" + s.escape("[K") }
 type Status struct {
 	out   io.Writer
 	on    bool
+	drawn bool
 	clear string
 }
 
 // NewStatus makes the line of an output; nothing is drawn unless on.
 func NewStatus(out io.Writer, on bool) *Status {
-	return &Status{out, on, Style{mark: markFor(out)}.ClearLine()}
+	return &Status{out: out, on: on, clear: Style{mark: markFor(out)}.ClearLine()}
 }
 
 // Show draws the line, cut to the width of the terminal, and then with words replaced by others, which have colours.
@@ -106,13 +107,15 @@ func (s *Status) Show(text string, painted ...string) {
 		text = string(runes[:max(0, Width(s.out)-1)])
 	}
 	_, _ = io.WriteString(s.out, s.clear+strings.NewReplacer(painted...).Replace(text))
+	s.drawn = true
 }
 
-// Clear takes the line away.
+// Clear takes the line away, if it is there.
 func (s *Status) Clear() {
-	if s.on {
+	if s.drawn {
 		_, _ = io.WriteString(s.out, s.clear)
 	}
+	s.drawn = false
 }
 
 // State returns the state of a job that an outcome document of an event gives in the words of the draft.
