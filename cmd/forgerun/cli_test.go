@@ -164,7 +164,7 @@ func jobsByCommand(sh *shell) {
 	waiting := sh.id("jobs", "submit", "SUCCESS_FAST", "--in", "1h", "--param", "note=nightly", "--param", "n=2")
 	require.Equal(t, map[string]any{"note": "nightly", "n": 2.0}, sh.value("params", "jobs", "get", waiting))
 	require.Contains(t, sh.ok("__complete", "jobs", "cancel", waiting[:8]), waiting+"\tSUCCESS_FAST, CREATED")
-	sh.exits(command.WrongUsage, "--at and --in exclude each other", "jobs", "submit", "SUCCESS_FAST", "--in", "1h", "--at", "2126-01-01T00:00:00Z")
+	sh.exits(command.WrongUsage, "--at and --in exclude each other", "jobs", "submit", "X", "--in", "1h", "--at", "2126-01-01T00:00:00Z")
 	require.Equal(t, "DEFERRED", sh.value("type", "jobs", "get", waiting))
 	sh.exits(command.TimedOut, "the time to wait is over", "jobs", "wait", waiting, "--timeout", "200ms")
 	sh.exits(command.TimedOut, "the time to wait is over", "jobs", "watch", waiting, "--timeout", "200ms")

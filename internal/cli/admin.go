@@ -63,10 +63,10 @@ func (s *Shell) adminCommand() *cobra.Command {
 	ofKind := param{"kind", "kind", "", "only this work `kind`"}
 	c := s.group("admin", "See and change jobs of all clients, queues, workers and failures",
 		s.adminJobs(),
-		s.cmd("queues", "What waits, by client and work kind", list(queueView, adminPath+"/queues", all, ofClient, ofKind)),
+		s.cmd("queues", "What waits, by client and work kind", whole(queueView, adminPath+"/queues", ofClient, ofKind)),
 		s.cmd("workers", "Worker processes, and how many jobs they hold", list(workerView, adminPath+"/workers", 50,
 			param{"state", "state", "", "only workers in this `state`: ALIVE, DEAD or STOPPED"})),
-		s.cmd("failures", "Failed jobs in groups of code, work kind and detail", list(failureView, adminPath+"/failures", all,
+		s.cmd("failures", "Failed jobs in groups of code, work kind and detail", whole(failureView, adminPath+"/failures",
 			ofClient, ofKind, param{"code", "code", "", "only this `code`"},
 			param{"since", "from", "24h", "only what ended at this `time` or later: RFC 3339, or how long ago"},
 			param{"before", "to", "", "only what ended before this `time`"})),
@@ -76,7 +76,7 @@ func (s *Shell) adminCommand() *cobra.Command {
 			param{"target", "target_id", "", "only what was done to the thing with this `id`"},
 			param{"since", "from", "", "only what was done at this `time` or later: RFC 3339, or how long ago"})),
 		s.bulk(),
-		s.cmd("pauses", "What operators have stopped", list(pauseView, adminPath+"/pauses", all)),
+		s.cmd("pauses", "What operators have stopped", whole(pauseView, adminPath+"/pauses")),
 		s.stop("pause all|kind|client [TARGET]", "PAUSE", "Start no more jobs of a kind, of a client, or at all"),
 		s.stop("drain all|kind|client|worker [TARGET]", "DRAIN",
 			"Accept no more jobs of a kind, of a client, or at all; or have a worker take none"),
@@ -154,7 +154,7 @@ func (s *Shell) bulk() *cobra.Command {
 
 func startBulk(f *pflag.FlagSet) run {
 	values := query(f, ofJobs)
-	every := f.Bool("all", false, "all jobs, in place of a filter")
+	all := f.Bool("all", false, "all jobs, in place of a filter")
 	dryRun := f.Bool("dry-run", false, "only count what it would change, and say why it leaves the others")
 	override := f.Bool("override", false, "of retries: also what is not retryable, and beyond the attempts")
 	rate := f.Int("rate", 200, "`jobs` a second, at most")
@@ -165,14 +165,14 @@ func startBulk(f *pflag.FlagSet) run {
 		if err != nil {
 			return err
 		}
-		if *every == (len(query) > 0) {
+		if *all == (len(query) > 0) {
 			return command.Usagef("give a filter such as --state FAILED, or --all (forgerun admin bulk start --help)")
 		}
 		filter := map[string]any{}
 		for name := range query {
 			filter[name] = query.Get(name)
 		}
-		if *every {
+		if *all {
 			filter["all"] = true
 		}
 		body := map[string]any{"action": c.args[0], "filter": filter, "dry_run": *dryRun, "rate": *rate, "override": *override}

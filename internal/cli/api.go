@@ -92,8 +92,26 @@ func show(v output.View, path string, params ...param) action {
 	})
 }
 
-// all is the limit of a list that the service sends whole: it has no flag --limit.
-const all = -1
+// whole reads a list without pages and prints it.
+func whole(v output.View, path string, params ...param) action {
+	return reading(path, params, func(c *call, api *client.Client, path string, query url.Values) error {
+		answer, err := api.Do(c, http.MethodGet, path, query, nil)
+		if err != nil {
+			return err
+		}
+		var list struct {
+			Data []json.RawMessage
+			More bool
+		}
+		if err := json.Unmarshal(answer, &list); err != nil {
+			return err
+		}
+		if list.More {
+			c.notef("The service counts only a part: there is more.")
+		}
+		return c.List(v, output.Items(list.Data))
+	})
+}
 
 // list reads a list page by page and prints its first entries, as many as --limit says.
 func list(v output.View, path string, limit int, params ...param) action {
@@ -108,11 +126,8 @@ func list(v output.View, path string, limit int, params ...param) action {
 		return c.List(v, output.Items(entries))
 	})
 	return func(f *pflag.FlagSet) run {
-		do := read(f)
-		if limit != all {
-			f.IntVar(&limit, "limit", limit, "at most so many; 0: all")
-		}
-		return do
+		f.IntVar(&limit, "limit", limit, "at most so many; 0: all")
+		return read(f)
 	}
 }
 

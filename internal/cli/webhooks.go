@@ -24,7 +24,7 @@ var (
 func (s *Shell) webhooks() *cobra.Command {
 	return s.forClients(s.group("webhooks", "Receive, list, test and repeat deliveries to webhooks",
 		s.listen(),
-		s.cmd("list", "List the webhooks of the client", list(webhookView, "/v1/webhooks", all)),
+		s.cmd("list", "List the webhooks of the client", whole(webhookView, "/v1/webhooks")),
 		s.cmd("deliveries WEBHOOK", "List what was or will be delivered, the newest first",
 			list(deliveryView, "/v1/webhooks/%s/deliveries", 50,
 				param{"state", "state", "", "only deliveries in this `state`: PENDING, DELIVERED or FAILED"},
