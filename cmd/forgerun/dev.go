@@ -222,17 +222,17 @@ func writeJSON(path string, v any) error {
 // startOwnPostgres starts dev's own server: with the machine's programs, with a copy that was fetched before, or with
 // one that is fetched now if that was asked for.
 func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*local.Postgres, error) {
-	copied := local.PostgresCopy{Dir: programsDir(cfg), Repository: cfg.FetchFrom, Logger: log}
-	options := local.ServerOptions{Dir: filepath.Join(cfg.DataDir, "postgres"), Programs: copied.Programs(), Logger: log}
+	programs := programsDir(cfg)
+	options := local.ServerOptions{Dir: filepath.Join(cfg.DataDir, "postgres"), Programs: local.FetchedPrograms(programs), Logger: log}
 	postgres, err := local.StartPostgres(ctx, options)
 	if !errors.Is(err, local.ErrNotInstalled) {
 		return postgres, err
 	}
 	if cfg.FetchFrom == "" {
 		return nil, fmt.Errorf("%w\nWithout installing it: forgerun dev --fetch (so has verdict), which fetches a private copy of "+
-			"Postgres %s (about 15 MB) into %s; or have FORGERUN_DATABASE_URL name a server", err, local.FetchedVersion, copied.Dir)
+			"Postgres %s (about 15 MB) into %s; or have FORGERUN_DATABASE_URL name a server", err, local.FetchedVersion, programs)
 	}
-	if options.Programs, err = copied.Fetch(ctx); err != nil {
+	if options.Programs, err = local.FetchPostgres(ctx, programs, cfg.FetchFrom, log); err != nil {
 		return nil, err
 	}
 	return local.StartPostgres(ctx, options)

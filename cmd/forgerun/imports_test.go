@@ -210,7 +210,7 @@ var onlyIn = []struct {
 	{"github.com/spf13", []string{"internal/cli/...", "internal/simulator/commands", "cmd/..."}},
 	{"github.com/creack/pty", []string{"internal/simulator/report test", "internal/cli/... test", "cmd/... test"}},
 	{"github.com/chromedp", []string{"internal/testkit/browser", "internal/simulator/report test", "cmd/... test"}},
-	{"github.com/ulikunitz/xz", []string{"internal/stack"}},
+	{"github.com/fergusstrange/embedded-postgres", []string{"internal/stack"}},
 	{"github.com/compose-spec", []string{"monitoring test"}},
 	{"github.com/santhosh-tekuri/jsonschema", []string{"handlers/apitest", "verdict/api test", "handlers/docs test", "job test",
 		"webhook test", "internal/simulator/scenario", "cmd/... test"}},

@@ -1,235 +1,94 @@
 package stack
 
 import (
-	"archive/tar"
-	"archive/zip"
-	"bytes"
-	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
-	"net/http"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
 
-	"github.com/ulikunitz/xz"
+	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
 
-// MavenCentral is the public repository of builds of Postgres.
+// MavenCentral is the public repository of Postgres builds.
 const MavenCentral = "https://repo1.maven.org/maven2"
 
-// FetchedVersion is the version of Postgres that is fetched.
+// FetchedVersion is the Postgres version that FetchPostgres downloads.
 const FetchedVersion = "17.5"
 
-const (
-	release = FetchedVersion + ".0" // of the builds
-	// maxArchive bounds what is taken from a repository; the builds have a fifth of it.
-	maxArchive = 128 << 20
-	// timeLimit bounds a fetch whose context does not.
-	timeLimit = 15 * time.Minute
-)
+const fetchTimeout = 15 * time.Minute
 
-// artifact is a build for one platform.
-type artifact struct {
-	name   string
-	sha256 string // of the .jar file
-}
-
-// artifacts are the builds by system and architecture.
-var artifacts = map[string]artifact{
-	"linux/amd64":  {"linux-amd64", "646f3269075d1a23904127374e3cdbcef96beb32979fedee25d835877400fcbe"},
-	"linux/arm64":  {"linux-arm64v8", "e02f27ff50ff2d90b6541d54f3f108505aacd84ea53c2890e976a684bfea2752"},
-	"darwin/amd64": {"darwin-amd64", "fb70f783928e77c3d6ef5ca8ed644f1ac502f740fcfc032a375c8347820f2bdd"},
-	"darwin/arm64": {"darwin-arm64v8", "e9d3398e10c2ec926395498b03e75ad1a24eeaed82895e756a7e173b202cf6de"},
-}
-
-// PostgresCopy is a private copy of the Postgres server, for machines that have none: the builds of the project
-// zonkyio/embedded-postgres-binaries, from Maven Central or a mirror of it.
-//
-// What is fetched must have the checksum that is written down here, so neither the repository nor who sits on the way to it
-// can put in another program. Nothing is installed and nothing is kept of what is wrong or incomplete.
-//
-// Module fergusstrange/embedded-postgres fetches the same builds, but only as a part of running a server its own way, as its
-// own user; it takes an archive whose checksum is missing in the repository, and its fetch ends with no context.
-type PostgresCopy struct {
-	// Dir is the folder that holds the copy, in a folder of its version. Every user can read what is put there.
-	Dir string
-	// Repository is the address of Maven Central or a mirror.
-	Repository string
-	// Logger gets a line before and one after a fetch. Nil: none.
-	Logger *slog.Logger
-
-	build *artifact // for tests; nil: that of this platform
-}
-
-func (c PostgresCopy) dir() string { return filepath.Join(c.Dir, "postgres-"+release) }
-
-// Programs returns the folder of the programs if the copy is there, and "" if it is not.
-func (c PostgresCopy) Programs() string {
-	if bin := filepath.Join(c.dir(), "bin"); holdsPrograms(bin, postgresPrograms) {
+// FetchedPrograms returns the folder of the programs that FetchPostgres put below dir, or "".
+func FetchedPrograms(dir string) string {
+	if bin := filepath.Join(dir, "postgres-"+FetchedVersion+".0", "bin"); holdsPrograms(bin, postgresPrograms) {
 		return bin
 	}
 	return ""
 }
 
-// Fetch returns the folder of the programs, and gets the copy unless it is there. It may be interrupted: the copy is
-// there as a whole or not at all.
-func (c PostgresCopy) Fetch(ctx context.Context) (string, error) {
-	if bin := c.Programs(); bin != "" {
+// FetchPostgres downloads the Postgres programs below dir, unless they are there, and returns their folder. An interrupted
+// download leaves nothing that a later call would use.
+func FetchPostgres(ctx context.Context, dir, repository string, log *slog.Logger) (bin string, err error) {
+	if bin := FetchedPrograms(dir); bin != "" {
 		return bin, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeLimit, fmt.Errorf("not done after %v", timeLimit))
-	defer cancel()
-	build, err := c.artifact()
+	if u, err := url.Parse(repository); err != nil || u.Scheme != "https" && !net.ParseIP(u.Hostname()).IsLoopback() {
+		return "", fmt.Errorf("the repository %q must use https: the checksum of a download comes from there too", repository)
+	}
+	if runtime.GOOS == "windows" {
+		return "", fmt.Errorf("fetching Postgres: %w", errWindows)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	work, err := os.MkdirTemp(dir, ".fetch-")
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
-		return "", err
-	}
-	address := fmt.Sprintf("%[1]s/io/zonky/test/postgres/embedded-postgres-binaries-%[2]s/%[3]s/embedded-postgres-binaries-%[2]s-%[3]s.jar",
-		strings.TrimRight(c.Repository, "/"), build.name, release)
-	began, log := time.Now(), cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	log.Info("fetching a private copy of Postgres", "version", FetchedVersion, "from", address, "folder", c.dir())
-	if err := c.fetch(ctx, address, build.sha256); err != nil {
-		return "", fmt.Errorf("fetching Postgres %s from %s: %w", FetchedVersion, address, err)
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	ctx, cancel := context.WithTimeoutCause(ctx, fetchTimeout, fmt.Errorf("not done after %v", fetchTimeout))
+	defer cancel()
+	log.Info("fetching a private copy of Postgres", "version", FetchedVersion, "from", repository, "folder", dir)
+	began, programs := time.Now(), filepath.Join(work, "programs")
+	if err := download(ctx, strings.TrimRight(repository, "/"), work, programs); err != nil {
+		return "", fmt.Errorf("fetching Postgres %s: %w (start again to try again)", FetchedVersion, err)
 	}
 	log.Info("the copy of Postgres is complete", "took", time.Since(began).Round(time.Millisecond))
-	return c.Programs(), nil
+	err = os.Rename(programs, filepath.Join(dir, "postgres-"+FetchedVersion+".0"))
+	if bin = FetchedPrograms(dir); bin != "" { // another process may have been faster
+		err = nil
+	}
+	return bin, err
 }
 
-// artifact is the build for this machine. There is none for other C libraries than glibc.
-func (c PostgresCopy) artifact() (artifact, error) {
-	if c.build != nil {
-		return *c.build, nil
-	}
-	platform := runtime.GOOS + "/" + runtime.GOARCH
-	build, found := artifacts[platform]
-	if _, err := os.Stat("/etc/alpine-release"); err == nil {
-		found, platform = false, "Alpine Linux"
-	}
-	if !found {
-		return artifact{}, fmt.Errorf("there is no copy of Postgres to fetch for %s: install it by hand", platform)
-	}
-	return build, nil
-}
-
-// fetch downloads, checks and unpacks aside, and renames what is complete.
-func (c PostgresCopy) fetch(ctx context.Context, address, sum string) error {
-	archive, err := download(ctx, address, sum)
-	if err != nil {
-		return err
-	}
-	fresh, err := os.MkdirTemp(c.Dir, ".fetch-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(fresh) }()
-	if err := os.Chmod(fresh, 0o755); err != nil {
-		return err
-	}
-	if err := unpack(ctx, archive, fresh); err != nil {
-		return fmt.Errorf("unpacking: %w", err)
-	}
-	if out, err := exec.CommandContext(ctx, filepath.Join(fresh, "bin", "postgres"), "--version").CombinedOutput(); err != nil {
-		return fmt.Errorf("it does not run on this machine: %w: %s", err, out)
-	}
-	err = os.Rename(fresh, c.dir())
-	if errors.Is(err, fs.ErrExist) && c.Programs() != "" { // another process was quicker
-		return nil
-	}
-	return err
-}
-
-func download(ctx context.Context, address, sum string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, errors.Join(err, context.Cause(ctx))
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the repository answers %s", response.Status)
-	}
-	archive, err := io.ReadAll(io.LimitReader(response.Body, maxArchive))
-	if err != nil {
-		return nil, fmt.Errorf("interrupted after %d bytes: %w (to try again, start again)", len(archive), err)
-	}
-	if got := fmt.Sprintf("%x", sha256.Sum256(archive)); got != sum {
-		return nil, fmt.Errorf("wrong checksum: SHA-256 is %s, and should be %s; nothing of it was kept", got, sum)
-	}
-	return archive, nil
-}
-
-// unpack puts the files of an archive below dir: a zip file with one tar file in it, compressed by xz. Its checksum vouches for
-// what is in it; all the same nothing is written outside of dir.
-func unpack(ctx context.Context, archive []byte, dir string) error {
-	outer, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
-	if err != nil {
-		return err
-	}
-	packed, err := fs.Glob(outer, "*.txz")
-	if err != nil || len(packed) != 1 {
-		return errors.Join(err, errors.New("the archive has no .txz file"))
-	}
-	content, err := outer.Open(packed[0])
-	if err != nil {
-		return err
-	}
-	defer func() { _ = content.Close() }()
-	plain, err := xz.NewReader(content)
-	if err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }()
-	for files := tar.NewReader(plain); ctx.Err() == nil; {
-		header, err := files.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
+// download unpacks the build for this machine into programs. The library downloads only as a part of starting a server, as this
+// process's user. The encoding makes initdb refuse, so no server starts and root can fetch too.
+func download(ctx context.Context, repository, work, programs string) error {
+	started := make(chan error, 1)
+	go func() {
+		started <- embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().Version(FetchedVersion + ".0").
+			BinaryRepositoryURL(repository).CachePath(work).BinariesPath(programs).RuntimePath(filepath.Join(work, "run")).
+			Port(0).Encoding("none").Logger(io.Discard)).Start()
+	}()
+	select {
+	case err := <-started:
+		out, failed := exec.CommandContext(ctx, filepath.Join(programs, "bin", "postgres"), "--version").CombinedOutput()
+		if failed != nil && len(out) > 0 {
+			err = fmt.Errorf("it does not run on this machine: %w: %s", failed, out)
 		}
-		if err == nil {
-			err = unpackOne(root, header, files)
+		if failed == nil {
+			err = nil
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return context.Cause(ctx)
-}
-
-// unpackOne puts down a file, a link or a folder.
-func unpackOne(root *os.Root, header *tar.Header, content io.Reader) error {
-	name := path.Clean(header.Name)
-	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	switch header.Typeflag {
-	case tar.TypeDir:
-		return root.MkdirAll(name, 0o755)
-	case tar.TypeSymlink:
-		return root.Symlink(header.Linkname, name)
-	}
-	// The server may run as another user than this process.
-	file, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644|header.FileInfo().Mode().Perm()&0o111)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(file, content)
-	return errors.Join(err, file.Close())
 }

@@ -17,6 +17,8 @@ import (
 // ErrNotInstalled is wrapped by the Start functions when a server program is missing. The text says how to get it.
 var ErrNotInstalled = errors.New("not installed")
 
+var errWindows = errors.New("on Windows none is started; use WSL or a container")
+
 // machine is what the package takes from the computer it runs on. Tests replace it.
 type machine struct {
 	// programDirs are searched for programs in order. Of the matches of a glob pattern the highest version is first.
@@ -119,7 +121,7 @@ type packages struct{ apt, dnf, brew string }
 // notInstalled names the command that installs what is missing by this machine's package manager, or those of several.
 func (m machine) notInstalled(programs string, p packages) error {
 	if runtime.GOOS == "windows" {
-		return fmt.Errorf("%s: %w: on Windows none is started; use WSL or a container", programs, ErrNotInstalled)
+		return fmt.Errorf("%s: %w: %w", programs, ErrNotInstalled, errWindows)
 	}
 	commands := []struct{ manager, command, systems string }{
 		{"apt-get", "sudo apt-get install " + p.apt, "Debian, Ubuntu"},

@@ -77,19 +77,3 @@ func TestClusterDecidesTheVersion(t *testing.T) {
 		require.Equal(t, want, chooseVersion(bins, data))
 	}
 }
-
-// Programs that are given are used where the machine has none.
-func TestGivenProgramsAreUsed(t *testing.T) {
-	t.Parallel()
-	installed := thisMachine().find("postgres", "initdb")
-	require.NotEmpty(t, installed)
-	given := tempDir(t) // which every user can enter
-	for _, name := range []string{"postgres", "initdb"} {
-		script := "#!/bin/sh\nexec " + filepath.Join(installed[0], name) + ` "$@"` + "\n"
-		require.NoError(t, os.WriteFile(filepath.Join(given, name), []byte(script), 0o755))
-	}
-	m := machine{spareDir: thisMachine().spareDir}
-	server, err := StartPostgres(testContext(t), ServerOptions{Dir: postgresDir(t), Programs: given, machine: &m})
-	require.NoError(t, err)
-	require.NoError(t, server.Stop())
-}
