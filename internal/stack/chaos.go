@@ -15,9 +15,7 @@ import (
 )
 
 // Chaos says which faults are done, and how often.
-type Chaos struct {
-	means []mean
-}
+type Chaos struct{ means []mean }
 
 // mean is the mean interval between the faults of one kind.
 type mean struct {
@@ -25,25 +23,17 @@ type mean struct {
 	every time.Duration
 }
 
-// Fault is one that was done and is over.
+// Fault is a fault that is over.
 type Fault struct {
-	Kind string
-	// Target is what was hit: a process (worker-2), a server (redis) or a proxy (postgres, redis, api, receiver).
-	Target    string
+	Kind      string
+	Target    string // process (worker-2), server (redis) or proxy (postgres, redis, api, receiver); "": nothing was hit
 	At, Until time.Time
-	// Count is the number of connections that were cut or delayed, else 1.
-	Count int
-	// Err is what went wrong with the fault itself, or with the way back.
-	Err error
+	Count     int   // of the connections that were cut or delayed, otherwise 1
+	Err       error // of the fault itself or of the way back
 }
 
-// Kinds are all that ParseChaos knows.
+// Kinds returns all kinds that ParseChaos knows.
 func Kinds() []Kind { return slices.Clone(kinds) }
-
-const (
-	minInterval = 100 * time.Millisecond
-	maxInterval = 24 * time.Hour
-)
 
 // ParseChaos reads kinds of faults with the mean interval between two of a kind: "kill=30s,cut=5s". Empty: no faults.
 func ParseChaos(text string) (Chaos, error) {
@@ -53,11 +43,11 @@ func ParseChaos(text string) (Chaos, error) {
 	}
 	for entry := range strings.SplitSeq(text, ",") {
 		m, err := parseMean(strings.TrimSpace(entry))
+		if err == nil && slices.ContainsFunc(c.means, func(other mean) bool { return other.kind.Name == m.kind.Name }) {
+			err = fmt.Errorf("%s is there twice", m.kind.Name)
+		}
 		if err != nil {
 			return Chaos{}, fmt.Errorf("chaos %q: %w", text, err)
-		}
-		if slices.ContainsFunc(c.means, func(other mean) bool { return other.kind.Name == m.kind.Name }) {
-			return Chaos{}, fmt.Errorf("chaos %q: %s is there twice", text, m.kind.Name)
 		}
 		c.means = append(c.means, m)
 	}
@@ -65,27 +55,28 @@ func ParseChaos(text string) (Chaos, error) {
 }
 
 func parseMean(text string) (mean, error) {
+	const shortest, longest = 100 * time.Millisecond, 24 * time.Hour
 	name, interval, ok := strings.Cut(text, "=")
 	if !ok {
 		return mean{}, fmt.Errorf("%q is not a kind of fault with its mean interval, such as kill=30s", text)
 	}
-	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == name })
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.Name)
+	}
+	i := slices.Index(names, name)
 	if i < 0 {
-		var names []string
-		for _, k := range kinds {
-			names = append(names, k.Name)
-		}
 		return mean{}, fmt.Errorf("there is no fault %q; there are %s", name, strings.Join(names, ", "))
 	}
 	every, err := time.ParseDuration(interval)
-	if err != nil || every < minInterval || every > maxInterval {
+	if err != nil || every < shortest || every > longest {
 		return mean{}, fmt.Errorf("the mean interval of %s is %q: allowed is a duration from %s to %s, such as 30s",
-			name, interval, minInterval, maxInterval)
+			name, interval, shortest, longest)
 	}
 	return mean{kind: kinds[i], every: every}, nil
 }
 
-// MovesClock reports whether a kind of fault needs Options.Clock because it moves the service's clock.
+// MovesClock reports whether a kind of fault needs Options.Clock.
 func (c Chaos) MovesClock() bool {
 	return slices.ContainsFunc(c.means, func(m mean) bool { return m.kind.needs == ourClock })
 }
@@ -98,21 +89,20 @@ func (c Chaos) Check(s *Stack) error {
 			return fmt.Errorf("chaos %s: Postgres and Redis were not started by the simulator, which does no fault to them", m.kind.Name)
 		case m.kind.needs == ourClock && (s.o.foreign() || !s.o.Clock):
 			return fmt.Errorf("chaos %s: the service was not started by the simulator as a test bed, whose clock may be moved", m.kind.Name)
-		case m.kind.needs == ourProxies && len(s.proxies()) == 0:
+		case m.kind.needs == ourProxies && len(s.faulty()) == 0:
 			return fmt.Errorf("chaos %s: no connection leads through a proxy of the simulator", m.kind.Name)
 		}
 	}
 	return nil
 }
 
-// plannedFault is one fault of the plan: the time after the start, and the seed of its target and size.
+// plannedFault is the time of a fault after the start, and the seed of its target and size.
 type plannedFault struct {
 	at   time.Duration
 	seed uint64
 }
 
-// plan is the endless plan of one kind, with intervals of an exponential distribution. It depends on its arguments
-// alone.
+// plan is the endless plan of one kind, with exponentially distributed intervals. It depends only on its arguments.
 func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] {
 	return func(yield func(plannedFault) bool) {
 		h := fnv.New64a()
@@ -127,17 +117,17 @@ func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] 
 	}
 }
 
-// healPatience bounds how long everything may take to come back at the end.
+// healPatience bounds the time until everything is back at the end.
 const healPatience = 90 * time.Second
 
-// Run does faults until the context ends or the stack is closed, heals everything and returns once all is ready. The
-// same seed gives the same times, and the same draws of targets among those that live. Each fault is reported when it
-// is over, one at a time; one without a target is left out.
+// Run does faults until the context ends or the stack is closed, heals everything and returns once all is ready. The same seed
+// gives the same times, and the same draws among the targets that live. It reports each fault when it is over, one at a time, but
+// none without a target.
 func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault)) error {
 	if err := c.Check(s); err != nil {
 		return err
 	}
-	ctx, done, err := s.begin(ctx)
+	ctx, done, err := s.call(ctx)
 	if err != nil {
 		return err
 	}

@@ -13,31 +13,25 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// Bounds of the moves of the clock.
-const (
-	leastAdvance, mostAdvance = time.Second, 12 * time.Hour
-	leastRate, mostRate       = 0.1, 3600 // what the service allows
-	moveTimeout               = 10 * time.Second
-	movePause                 = 200 * time.Millisecond
-)
+const mostRate = 3600 // what the service allows
 
-var passing = bounds{200 * time.Millisecond, 2 * time.Second} // how long a clock stands still, or runs at another rate
+var passing = bounds{200 * time.Millisecond, 2 * time.Second} // duration of a clock's fault
 
-// clockMove is a fault of the clock: it jumps ahead, or runs at another rate for a while, or stands still (rate 0).
+// clockMove is a fault of the clock: a jump ahead, or another rate (0: frozen) for a while.
 type clockMove struct {
 	advance time.Duration // 0: none
 	rate    float64
 	lasts   time.Duration // until the clock runs as usual
 }
 
-// ordinary thaws a clock and lets it run as all clocks do.
+// ordinary thaws a clock and lets it run as usual.
 var ordinary = clockMove{rate: 1}
 
-// drawMove draws one: mostly the clock jumps ahead, or it stands still for a moment, or runs at another rate for one.
+// drawMove draws a jump ahead in half of the cases, else a frozen clock or another rate.
 func drawMove(rng *mathrand.Rand) clockMove {
-	chance, lasts := rng.Float64(), between(rng, passing.least, passing.most)
-	advance := time.Duration(logarithmic(rng, float64(leastAdvance), float64(mostAdvance))).Truncate(time.Millisecond)
-	rate := math.Round(logarithmic(rng, leastRate, mostRate)*10) / 10
+	chance, lasts := rng.Float64(), passing.draw(rng)
+	advance := time.Duration(logarithmic(rng, float64(time.Second), float64(12*time.Hour))).Truncate(time.Millisecond)
+	rate := math.Round(logarithmic(rng, 0.1, mostRate)*10) / 10
 	switch {
 	case chance < 0.5:
 		return clockMove{advance: advance}
@@ -47,7 +41,7 @@ func drawMove(rng *mathrand.Rand) clockMove {
 	return clockMove{rate: rate, lasts: lasts}
 }
 
-// logarithmic draws a number of which each order of magnitude between two ends is as likely.
+// logarithmic draws a number between two ends. Each order of magnitude is equally likely.
 func logarithmic(rng *mathrand.Rand, from, to float64) float64 {
 	return math.Exp(math.Log(from) + rng.Float64()*(math.Log(to)-math.Log(from)))
 }
@@ -74,8 +68,8 @@ func (m clockMove) send(ctx context.Context, c *client.Client, key client.Option
 	return err
 }
 
-// moveClock moves the service's clock as the seed says. A move that was sent is sent until it is answered, also when the
-// context has ended: one that is still under way could undo what heals the clock.
+// moveClock moves the service's clock as the seed says. It repeats a move until it is answered, even after the context has ended:
+// a move that is still under way could undo the healing of the clock.
 func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 	lasting, cancel := context.WithTimeout(s.ctx, serverPatience)
 	defer cancel()
@@ -87,7 +81,7 @@ func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 	}
 }
 
-// move sends a move, with one key, until it is answered.
+// move sends a move, with one idempotency key, until it is answered.
 func (s *Stack) move(ctx context.Context, m clockMove) error {
 	key := client.IdempotencyKey(rand.Text())
 	for {
@@ -100,22 +94,22 @@ func (s *Stack) move(ctx context.Context, m clockMove) error {
 		if err == nil || refused {
 			return err
 		}
-		if !Sleep(ctx, movePause) {
+		if !Sleep(ctx, 8*retryPeriod) {
 			return fmt.Errorf("the clock could not be moved: %w", err)
 		}
 	}
 }
 
-// newClock makes a client of the service for moving its clock.
+// newClock returns a client of the service for moving its clock.
 func newClock(ctx context.Context, url string) (*client.Client, error) {
 	_, key, err := Register(ctx, url)
 	if err != nil {
 		return nil, err
 	}
-	return client.New(client.Config{URL: url, Key: key, MaxTries: 1, Timeout: moveTimeout})
+	return client.New(client.Config{URL: url, Key: key, MaxTries: 1, Timeout: 10 * time.Second})
 }
 
-// Register makes a client of a service whose registration is open, and a key of it.
+// Register creates a client of a service with open registration, and a key for it.
 func Register(ctx context.Context, url string) (clientID, key string, err error) {
 	c, err := client.New(client.Config{URL: url})
 	if err != nil {

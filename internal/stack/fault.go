@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// need is what has to be ours for a kind of fault.
+// need is what the stack must own for a kind of fault.
 type need int
 
 const (
@@ -22,12 +22,12 @@ const (
 type Kind struct {
 	Name, Does string
 
-	needs need
-	// inject picks a target, does the fault, undoes it and returns, at the latest when the context ends. Target stays
-	// empty if there is nothing to hit.
+	needs  need
 	inject injection
 }
 
+// injection picks a target, does the fault, undoes it and returns, at the latest when the context ends. f.Target stays empty if
+// there is nothing to hit.
 type injection func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault)
 
 var kinds = []Kind{
@@ -35,18 +35,27 @@ var kinds = []Kind{
 	{"stop", "a process is paused for longer than its lease (SIGSTOP, SIGCONT)", ourProcesses, onProcess(pause)},
 	{"term", "a process is asked to end (SIGTERM) and started again", ourProcesses, onProcess(terminate)},
 	{"flush", "Redis loses everything (FLUSHALL)", ourServers, onServer("redis", sendRedis("FLUSHALL"), nil, atOnce)},
-	{"redis", "kill -9 of Redis, which is started again", ourServers, onServer("redis", killRedis, startRedis, atOnce)},
-	{"redis-pause", "Redis hangs for a while", ourServers, onServer("redis", pauseRedis, resumeRedis, hanging)},
+	{"redis", "kill -9 of Redis, which is started again", ourServers, onServer("redis",
+		func(_ context.Context, s *Servers) error { return s.Redis.Kill() },
+		func(ctx context.Context, s *Servers) error { return s.Redis.Start(ctx) }, atOnce)},
+	{"redis-pause", "Redis hangs for a while", ourServers, onServer("redis",
+		func(_ context.Context, s *Servers) error { return s.Redis.Pause() },
+		func(_ context.Context, s *Servers) error { return s.Redis.Resume() }, hanging)},
 	// One byte is less than an empty server uses; 0 is no limit.
 	{"redis-full", "Redis refuses writes for a while, as if its memory were used up", ourServers, onServer("redis",
 		sendRedis("CONFIG SET maxmemory 1"), sendRedis("CONFIG SET maxmemory 0"), hanging)},
-	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres", killPostgres, startPostgres, atOnce)},
+	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres",
+		func(_ context.Context, s *Servers) error { return s.Postgres.Kill() },
+		func(ctx context.Context, s *Servers) error { return s.Postgres.Start(ctx) }, atOnce)},
 	{"cut", "a quarter of the connections to Postgres, Redis, the API or a receiver is reset", ourProxies, onProxy(cut)},
 	{"lose", "the next answer on a quarter of the connections is lost, and the connection with it", ourProxies, onProxy(lose)},
 	{"slow", "everything on the connections to one of them is delayed for a while", ourProxies, onProxy(slow)},
 	{"stall", "the connections to one of them pass nothing for a while", ourProxies, onProxy(stall)},
 	{"clock", "the service's clock jumps ahead by seconds to hours, stands still, or runs at another rate for a while", ourClock, moveClock},
 }
+
+// serverPatience bounds the way back after a fault to a server or the clock.
+const serverPatience = 60 * time.Second
 
 // do does one fault. It reports whether anything was hit.
 func (k Kind) do(ctx context.Context, s *Stack, seed uint64) (Fault, bool) {
@@ -63,99 +72,85 @@ func (k Kind) do(ctx context.Context, s *Stack, seed uint64) (Fault, bool) {
 	return f, f.Target != ""
 }
 
-// between draws a duration.
-func between(rng *rand.Rand, from, to time.Duration) time.Duration {
-	return from + time.Duration(rng.Int64N(int64(to-from)+1))
-}
-
-// onProcess does a fault to one of the processes that live and that no other fault
-// works on, if there is one.
-func onProcess(inject func(context.Context, *Stack, *rand.Rand, *member, *Role) error) injection {
-	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-		candidates := s.members()
-		rng.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
-		for _, m := range candidates {
-			if r := m.living(); r != nil && m.busy.CompareAndSwap(false, true) {
-				defer m.busy.Store(false)
-				f.Target, f.Err = m.name, inject(ctx, s, rng, m, r)
-				return
-			}
-		}
-	}
-}
-
-// comeBack waits for the next run of a process that a fault has ended, unless the context or the member ends.
-func comeBack(ctx context.Context, m *member) error {
-	err := m.awaitReady(ctx)
-	if ctx.Err() != nil || m.ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-func kill(ctx context.Context, _ *Stack, _ *rand.Rand, m *member, r *Role) error {
-	r.Kill()
-	return comeBack(ctx, m)
-}
-
-func terminate(ctx context.Context, s *Stack, _ *rand.Rand, m *member, r *Role) error {
-	return errors.Join(r.Stop(s.env.stopPatience()), comeBack(ctx, m))
-}
-
-// pause ends early if the process is scaled away.
-func pause(ctx context.Context, s *Stack, rng *rand.Rand, _ *member, r *Role) error {
-	if err := r.Pause(); err != nil {
-		return err
-	}
-	defer func() { _ = r.Resume() }() // fails only if it has ended
-	select {
-	case <-time.After(between(rng, s.o.Lease*5/4, s.o.Lease*7/4)):
-	case <-r.exited:
-	case <-ctx.Done():
-	}
-	return nil
-}
-
-// bounds are the shortest and the longest time that a fault lasts.
+// bounds are the shortest and the longest duration of a fault.
 type bounds struct{ least, most time.Duration }
 
 var (
 	atOnce  = bounds{0, time.Second}
 	hanging = bounds{500 * time.Millisecond, 4 * time.Second}
+	delays  = bounds{time.Second, 5 * time.Second} // of connections
 )
 
-type serverStep func(context.Context, *Stack) error
+func (b bounds) draw(rng *rand.Rand) time.Duration {
+	return b.least + time.Duration(rng.Int64N(int64(b.most-b.least)+1))
+}
 
-// onServer does a fault to Postgres or Redis, and undoes it after a time between two
-// bounds. The steps' context outlives the end of the chaos.
-func onServer(name string, do, undo serverStep, lasts bounds) injection {
+// onProcess does a fault to one of the processes that are ready and have no other fault, and waits until it is ready again.
+func onProcess(inject func(context.Context, *Stack, *rand.Rand, *Process) error) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
-		defer cancel()
-		f.Target = name
-		f.Err = do(lasting, s)
-		if undo != nil {
-			Sleep(ctx, between(rng, lasts.least, lasts.most))
-			f.Err = errors.Join(f.Err, undo(lasting, s))
+		candidates := s.members()
+		rng.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
+		for _, m := range candidates {
+			p := m.living()
+			if p == nil || !m.gate.TryAcquire(1) {
+				continue
+			}
+			f.Target, f.Err = m.name, inject(ctx, s, rng, p)
+			m.gate.Release(1)
+			if err := m.awaitReady(ctx); ctx.Err() == nil && m.ctx.Err() == nil {
+				f.Err = errors.Join(f.Err, err)
+			}
+			return
 		}
 	}
 }
 
-func killRedis(_ context.Context, s *Stack) error       { return s.servers.Redis.Kill() }
-func startRedis(ctx context.Context, s *Stack) error    { return s.servers.Redis.Start(ctx) }
-func pauseRedis(_ context.Context, s *Stack) error      { return s.servers.Redis.Pause() }
-func resumeRedis(_ context.Context, s *Stack) error     { return s.servers.Redis.Resume() }
-func killPostgres(_ context.Context, s *Stack) error    { return s.servers.Postgres.Kill() }
-func startPostgres(ctx context.Context, s *Stack) error { return s.servers.Postgres.Start(ctx) }
+func kill(_ context.Context, _ *Stack, _ *rand.Rand, p *Process) error {
+	p.Kill()
+	return nil
+}
+
+func terminate(_ context.Context, s *Stack, _ *rand.Rand, p *Process) error {
+	return p.Stop(s.env.stopPatience())
+}
+
+// pause ends early if the process is scaled away.
+func pause(ctx context.Context, s *Stack, rng *rand.Rand, p *Process) error {
+	if err := p.Pause(); err != nil {
+		return err
+	}
+	defer func() { _ = p.Resume() }() // fails only if it has ended
+	select {
+	case <-time.After(bounds{s.o.Lease * 5 / 4, s.o.Lease * 7 / 4}.draw(rng)):
+	case <-p.exited:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+type serverStep func(context.Context, *Servers) error
+
+// onServer does a fault to Postgres or Redis and undoes it later. The steps' context outlives the end of the chaos.
+func onServer(name string, do, undo serverStep, lasts bounds) injection {
+	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
+		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
+		defer cancel()
+		f.Target, f.Err = name, do(lasting, s.servers)
+		if undo != nil {
+			Sleep(ctx, lasts.draw(rng))
+			f.Err = errors.Join(f.Err, undo(lasting, s.servers))
+		}
+	}
+}
 
 func sendRedis(command string) serverStep {
-	return func(ctx context.Context, s *Stack) error { return s.servers.Redis.Do(ctx, command) }
+	return func(ctx context.Context, s *Servers) error { return s.Redis.Do(ctx, command) }
 }
 
 // onProxy does a fault to one of the proxies with connections. inject returns the number of connections that it hit.
 func onProxy(inject func(context.Context, *proxy, *rand.Rand) int) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
-		used := slices.DeleteFunc(s.proxies(), func(p *proxy) bool { return len(p.open()) == 0 })
+		used := slices.DeleteFunc(s.faulty(), func(p *proxy) bool { return len(p.open()) == 0 })
 		if len(used) == 0 {
 			return
 		}
@@ -182,7 +177,7 @@ func cut(_ context.Context, p *proxy, rng *rand.Rand) (count int) {
 	return count
 }
 
-// lose waits a moment for answers, since pooled connections may be idle.
+// lose waits up to two seconds for answers, since pooled connections may be idle.
 func lose(ctx context.Context, p *proxy, rng *rand.Rand) (count int) {
 	links := someLinks(p, rng)
 	for _, l := range links {
@@ -203,16 +198,16 @@ func lose(ctx context.Context, p *proxy, rng *rand.Rand) (count int) {
 }
 
 func slow(ctx context.Context, p *proxy, rng *rand.Rand) int {
-	by := between(rng, 20*time.Millisecond, 300*time.Millisecond)
-	return delayFor(ctx, p, between(rng, time.Second, 5*time.Second), by)
+	by := bounds{20 * time.Millisecond, 300 * time.Millisecond}.draw(rng)
+	return delayFor(ctx, p, delays.draw(rng), by)
 }
 
 // stall lets nothing through until its end.
 func stall(ctx context.Context, p *proxy, rng *rand.Rand) int {
-	return delayFor(ctx, p, between(rng, time.Second, 5*time.Second), time.Hour)
+	return delayFor(ctx, p, delays.draw(rng), time.Hour)
 }
 
-// delayFor delays one proxy's connections for a while, unless another fault does already.
+// delayFor delays one proxy's connections for a while, unless another fault already does.
 func delayFor(ctx context.Context, p *proxy, lasts, by time.Duration) int {
 	d := &delay{by: by, over: make(chan struct{})}
 	if !p.fault.CompareAndSwap(nil, d) {

@@ -42,7 +42,8 @@ func TestPostgresIsFetchedOnce(t *testing.T) {
 	archive := jar(t)
 	var answers []func(http.ResponseWriter)
 	repository := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasSuffix(r.URL.Path, ".jar") || !strings.HasPrefix(r.URL.Path, "/maven2/io/zonky/test/postgres/embedded-postgres-binaries-") {
+		const builds = "/maven2/io/zonky/test/postgres/embedded-postgres-binaries-"
+		if !strings.HasPrefix(r.URL.Path, builds) || !strings.HasSuffix(r.URL.Path, ".jar") {
 			http.NotFound(w, r)
 			return
 		}

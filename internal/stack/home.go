@@ -16,11 +16,10 @@ import (
 	"strings"
 )
 
-// dataName is the server's own folder within its home; it belongs to the server's user. Everything else there belongs
-// to this process's user, so that a root parent never writes where a lesser user could plant a link.
-const dataName = "data"
-
 const (
+	// dataName is the server's own folder in its home. It belongs to the server's user. Everything else belongs to this
+	// process's user: a root parent must not write where another user could plant a link.
+	dataName    = "data"
 	lockName    = "lock"
 	runningName = "running" // holds the process id and the port of the latest start
 )
@@ -36,8 +35,8 @@ func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
 
 func (h *home) dataDir() string { return h.path(dataName) }
 
-// childEnv is the environment of every server: none of this process's configuration and secrets, no PG* variable,
-// untranslated messages (this package reads some), UTC.
+// childEnv is the environment of every server: no configuration or secret of this process, no PG* variable, messages in English
+// (this package reads some), UTC.
 func childEnv() []string {
 	env := []string{"LC_ALL=C", "TZ=UTC"}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
@@ -48,12 +47,10 @@ func childEnv() []string {
 	return env
 }
 
-// openHome makes the folder o.Dir usable for a server: it exists, and the user that the server will run as (see accountFor)
-// can enter it and run program.
+// openHome makes the folder o.Dir, and checks that the server's user can enter it and run program.
 //
-// A root parent's folder is often below one that only root may enter (/root itself). Neither opening that one to everybody nor
-// running the server as root is right, so the server's folder is then one below the machine's spareDir that is named after it.
-// A temporary server has none: nothing would remove it after a crash.
+// A root parent's folder is often below one that only root may enter, such as /root. The server's folder is then one below the
+// machine's spareDir that is named after it. A temporary server has no such folder: nothing would remove it after a crash.
 func openHome(ctx context.Context, o ServerOptions, program string, users []string) (*home, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -82,7 +79,7 @@ func openHome(ctx context.Context, o ServerOptions, program string, users []stri
 	return &home{dir: real, user: user}, err
 }
 
-// makeHomeDir makes the folder, through which the server's user may pass, unless it is there.
+// makeHomeDir makes the folder unless it is there. The server's user may pass through it.
 func makeHomeDir(dir string, user *account) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", err
@@ -97,28 +94,7 @@ func makeHomeDir(dir string, user *account) (string, error) {
 	return filepath.EvalSymlinks(dir)
 }
 
-// acquire locks the folder for this process. The lock ends with the process: a server in an unlocked folder is an
-// orphan.
-func (h *home) acquire() error {
-	f, err := os.OpenFile(h.path(lockName), os.O_CREATE|os.O_RDWR, 0o600)
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w: the folder belongs to another user; run as that user, or remove it", err)
-	}
-	if err != nil {
-		return err
-	}
-	if busy, err := lockFile(f); err != nil {
-		_ = f.Close()
-		if busy {
-			return &BusyError{Folder: h.dir, Lock: h.path(lockName)}
-		}
-		return fmt.Errorf("locking %s: %w", h.dir, err)
-	}
-	h.lock = f
-	return nil
-}
-
-// BusyError is a folder that another process runs a server in.
+// BusyError is the error of a start in a folder in which another process runs a server.
 type BusyError struct {
 	Folder string
 	Lock   string // the file whose lock that process holds
@@ -127,6 +103,27 @@ type BusyError struct {
 // Error names the folder.
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("the folder %s is in use by another running stack", e.Folder)
+}
+
+// acquire locks the folder. The lock ends with this process: a server in an unlocked folder is an orphan.
+func (h *home) acquire() error {
+	f, err := os.OpenFile(h.path(lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: the folder belongs to another user; run as that user, or remove it", err)
+	}
+	if err != nil {
+		return err
+	}
+	busy, err := lockFile(f)
+	if err == nil {
+		h.lock = f
+		return nil
+	}
+	_ = f.Close()
+	if busy {
+		return &BusyError{Folder: h.dir, Lock: h.path(lockName)}
+	}
+	return fmt.Errorf("locking %s: %w", h.dir, err)
 }
 
 // release unlocks explicitly: a child between fork and exec has a copy of the descriptor, which would keep the lock.
@@ -138,13 +135,13 @@ func (h *home) release() {
 	}
 }
 
-// noteRunning says which server runs here, for the next start.
+// noteRunning records the running server for the next start.
 func (h *home) noteRunning(pid, port int) error {
 	return os.WriteFile(h.path(runningName), fmt.Appendln(nil, pid, port), 0o600)
 }
 
-// orphan is the process of a server that outlived its parent, 0 if there is none. Pids are used again: it must name the folder
-// or, as Redis does, its address.
+// orphan returns the process of a server that outlived its parent, or 0. PIDs are used again, so its arguments must name the
+// folder or, as those of Redis do, its address.
 func (h *home) orphan(ctx context.Context) int {
 	var pid, port int
 	text, _ := os.ReadFile(h.path(runningName))
@@ -158,7 +155,7 @@ func (h *home) orphan(ctx context.Context) int {
 	return 0
 }
 
-// commandLine returns the arguments of a process, with spaces between them; "" when it does not exist or is ending.
+// commandLine returns a process's arguments, separated by spaces, or "" if it does not exist or is ending.
 func commandLine(ctx context.Context, pid int) string {
 	if runtime.GOOS == "linux" {
 		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -168,11 +165,15 @@ func commandLine(ctx context.Context, pid int) string {
 	return strings.TrimSpace(string(out))
 }
 
-// endOrphan kills a server that outlived its parent, paused or not: nothing is lost by it.
+// endOrphan kills a server that outlived its parent, paused or not. No data is lost.
 func (h *home) endOrphan(ctx context.Context, log *slog.Logger) error {
 	for pid := h.orphan(ctx); pid != 0; pid = h.orphan(ctx) {
 		log.Warn("ending a server whose parent was killed", "folder", h.dir, "pid", pid)
-		if err := killProcess(pid); err != nil {
+		process, err := os.FindProcess(pid)
+		if err == nil {
+			err = process.Kill()
+		}
+		if err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("ending the former server, process %d: %w", pid, err)
 		}
 		if !Sleep(ctx, 10*pollPeriod) {
@@ -182,30 +183,17 @@ func (h *home) endOrphan(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// killProcess ends a process that is no child of this one. One that has ended is no error.
-func killProcess(pid int) error {
-	process, err := os.FindProcess(pid)
-	if err == nil {
-		err = process.Kill()
-	}
-	if errors.Is(err, os.ErrProcessDone) {
-		return nil
-	}
-	return err
-}
-
-// account is the unprivileged user as which a root parent runs its servers; nil: as this process.
+// account is the unprivileged user that a root parent runs its servers as; nil: as this process.
 type account struct {
-	name string
-	uid  uint32
-	gid  uint32
+	name     string
+	uid, gid uint32
 }
 
-// accountFor returns the account for a server whose files are in dataDir; nil when this process is not root. Existing
-// files stay with their owner; otherwise it is the first of the named users that exists.
+// accountFor returns the account for a server with its files in dataDir; nil if this process is not root. Existing files stay with
+// their owner; otherwise it is the first of the named users that exists.
 func accountFor(dataDir string, names []string) (*account, error) {
 	if os.Geteuid() != 0 {
-		return nil, nil // nil means: as this process
+		return nil, nil
 	}
 	info, err := os.Stat(dataDir)
 	if err == nil {
@@ -248,8 +236,8 @@ func (a *account) give(path string) error {
 	return os.Lchown(path, int(a.uid), int(a.gid))
 }
 
-// enters runs the program with dir as its working folder: the error wraps fs.ErrPermission if the account may not.
-// Modes are not all that counts (access lists, mount options, security modules).
+// enters runs the program in dir as the account. The error wraps fs.ErrPermission if the account may not: file modes alone do not
+// tell (access lists, mount options, security modules).
 func (a *account) enters(ctx context.Context, dir, program string) error {
 	if a == nil {
 		return nil

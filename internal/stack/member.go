@@ -1,210 +1,112 @@
 package stack
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
-// member is a process of the service that runs again and again until stop, under the goroutine supervise.
+// member is a process of the service. The goroutine supervise keeps it running until stop.
 type member struct {
-	name, role string
-	stack      *Stack
-
-	ctx  context.Context // ends when the member has to
-	stop context.CancelFunc
-	done chan struct{} // closed when nothing of it runs any more
-	err  error         // what was wrong with its end; read after done
-	took time.Duration // from SIGTERM to its end; read after done
-
-	busy    atomic.Bool           // a fault works on it, and no other one may
-	current atomic.Pointer[Role]  // the latest; nil: none yet
-	failure atomic.Pointer[error] // why it does not get ready; nil: it may
+	unit
+	api, admin string          // addresses of the API ("" in other roles), and of metrics and health
+	ctx        context.Context // ends when the member has to
+	stop       context.CancelFunc
+	done       chan struct{} // closed when its last process is gone
+	err        error         // error of its end; read after done
+	took       time.Duration // from SIGTERM to its end; read after done
 }
 
-// Role is a process of the service in one of its roles.
-type Role struct {
-	*Process
-	api   string      // address of the API, "" in the other roles
-	admin string      // address of metrics and health
-	ready atomic.Bool // it has said so once
-}
-
-// StartRole runs the program in a role, on a free address of the admin listener. api is the address of the API, "" in the other
-// roles.
-func StartRole(c Command, role, api string) (*Role, error) {
-	admin, err := FreeAddress()
-	if err != nil {
-		return nil, err
-	}
+// StartRole runs the program in a role, with its addresses (api is "" in other roles), and returns once it is ready. Otherwise it
+// stops the process with that grace.
+func StartRole(ctx context.Context, c Command, role, api, admin string, grace time.Duration) (*Process, error) {
 	c.Args, c.Env = []string{role}, append(slices.Clip(c.Env), "FORGERUN_ADMIN_ADDR="+admin)
 	if api != "" {
 		c.Env = append(c.Env, "FORGERUN_HTTP_ADDR="+api)
 	}
 	p, err := StartProcess(c)
-	return &Role{Process: p, api: api, admin: admin}, err
-}
-
-// AwaitReady waits until the process can work. Errors are those of Await.
-func (r *Role) AwaitReady(ctx context.Context) error {
-	err := r.Await(ctx, r.healthy)
-	if err == nil {
-		r.ready.Store(true)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	err = p.awaitOrEnd(ctx, healthy(admin), step{syscall.SIGTERM, grace})
+	const exitBadConfiguration = 2
+	if err != nil && p.HasExited() && p.cmd.ProcessState.ExitCode() == exitBadConfiguration {
+		err = fmt.Errorf("%w: %w", errRefused, err)
+	}
+	return p, err
 }
 
-const (
-	// maxEarlyExits in a row are more than an accident, such as a port that is taken meanwhile.
-	maxEarlyExits = 5
-	// earlyPause follows an early end, as often as there were some in a row.
-	earlyPause, maxPause = 200 * time.Millisecond, 2 * time.Second
-	exitBadConfiguration = 2
-)
-
-// errRefused is for good: no further run will take its configuration either.
-var errRefused = errors.New("it refuses its configuration")
-
-// healthClient keeps no connections: it sends few requests, to processes that may be killed at any time.
+// healthClient keeps no connections: the processes may be killed at any time.
 var healthClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// healthy asks the process whether it can work now.
-func (r *Role) healthy(ctx context.Context) bool {
-	request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.admin+"/readyz", nil) // fails for bad addresses only
-	answer, err := healthClient.Do(request)
-	if err != nil {
-		return false // it does not listen yet
+// healthy asks the process at an address whether it can work now.
+func healthy(admin string) func(context.Context, int) bool {
+	return func(ctx context.Context, _ int) bool {
+		request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", nil) // fails for bad addresses only
+		answer, err := healthClient.Do(request)
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
 	}
-	_ = answer.Body.Close()
-	return answer.StatusCode == http.StatusOK
 }
 
-// supervise starts the process whenever it does not run, with a growing pause while it dies early, until the context
-// ends.
-func (m *member) supervise() {
-	defer close(m.done)
-	for early := 0; Sleep(m.ctx, min(time.Duration(early)*earlyPause, maxPause)); {
-		ready, err := m.runOnce()
-		if ready {
-			early = 0
-		} else if err != nil {
-			if early++; early >= maxEarlyExits || errors.Is(err, errRefused) {
-				m.failure.Store(&err)
-			}
+// newMember returns a member that does not run yet.
+func (s *Stack) newMember(role string, number int) *member {
+	m := &member{done: make(chan struct{})}
+	name := fmt.Sprintf("%s-%d", role, number)
+	admin, err := FreeAddress()
+	if role == "api" {
+		m.api = strings.TrimPrefix(s.url, "http://")
+		if s.o.Faults { // the URL is a proxy's
+			var noAPI error
+			m.api, noAPI = FreeAddress()
+			err = errors.Join(err, noAPI)
 		}
 	}
+	m.admin = admin
+	m.unit = unit{name: name, log: s.log, ready: healthy(admin), gate: semaphore.NewWeighted(1)}
+	m.begin = func(ctx context.Context) (*Process, error) {
+		if err != nil {
+			return nil, err
+		}
+		return StartRole(ctx, s.command(name, s.env), role, m.api, admin, s.env.stopPatience())
+	}
+	m.ctx, m.stop = context.WithCancel(s.ctx)
+	return m
 }
 
-// runOnce starts the process and waits for its end. It reports whether the process was ever ready, and why it ended before
-// unless it was asked to.
-func (m *member) runOnce() (ready bool, err error) {
-	r, err := m.launch()
-	if err != nil {
-		return false, err
-	}
-	m.current.Store(r)
-	if ready = r.AwaitReady(m.ctx) == nil; ready {
-		m.stack.log.Info(m.name+" is ready", "pid", r.PID())
-		m.failure.Store(nil)
-	}
-	select {
-	case <-r.exited:
-	case <-m.ctx.Done():
+// supervise keeps the member running until its context ends, and then stops it.
+func (m *member) supervise(patience time.Duration) {
+	defer close(m.done)
+	m.keep(m.ctx)
+	if p := m.current.Load(); !p.HasExited() {
 		asked := time.Now()
-		defer func() { m.took = time.Since(asked) }()
-		if err := r.Stop(m.stack.env.stopPatience()); err != nil && (ready || !r.endedBy(syscall.SIGTERM)) {
+		if err := p.Stop(patience); err != nil {
 			m.err = fmt.Errorf("%s: %w", m.name, err)
 		}
+		m.took = time.Since(asked)
 	}
-	if r.stopping.Load() {
-		return ready, nil
-	}
-	m.stack.log.Warn(m.name+" ended unexpectedly", "pid", r.PID(), "error", r.exitReason())
-	what := ErrExited
-	if r.cmd.ProcessState.ExitCode() == exitBadConfiguration {
-		what = errRefused
-	}
-	return ready, r.Explain(fmt.Errorf("%s: %w: %w", m.name, what, r.exitReason()))
 }
 
-// endedBy reports whether a signal has ended the process. One that has just been started does not handle SIGTERM yet: it ends as
-// any program does.
-func (p *Process) endedBy(s syscall.Signal) bool {
-	if !p.HasExited() {
-		return false
-	}
-	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && status.Signal() == s
-}
-
-// launch runs the process on addresses that are free now.
-func (m *member) launch() (*Role, error) {
-	m.stack.starts.RLock()
-	defer m.stack.starts.RUnlock()
-	api := ""
-	if m.role == "api" {
-		api = strings.TrimPrefix(m.stack.url, "http://")
-		if m.stack.o.Faults { // that is a proxy's
-			var err error
-			if api, err = FreeAddress(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return StartRole(m.stack.command(m.name, m.stack.env), m.role, api)
-}
-
-// command is what all processes have in common.
-func (s *Stack) command(name string, env environ) Command {
-	return Command{Path: s.o.Forgerun, Env: env.list(), DeathSignal: syscall.SIGKILL, Log: s.logOf(name)}
-}
-
-// living is the run that is ready for work, as far as is known; nil: none.
-func (m *member) living() *Role {
-	if r := m.current.Load(); r != nil && r.ready.Load() && !r.stopping.Load() && !r.HasExited() {
-		return r
-	}
-	return nil
-}
-
-// awaitReady waits for a run that can work at this moment. It gives up on a process that refuses its configuration, or never
-// gets ready.
+// awaitReady also returns when the member has to end.
 func (m *member) awaitReady(ctx context.Context) error {
-	for {
-		r, failure := m.living(), m.failure.Load()
-		switch {
-		case r != nil && r.healthy(ctx):
-			return nil
-		case r == nil && failure != nil:
-			return *failure
-		}
-		select {
-		case <-time.After(pollPeriod):
-		case <-m.done:
-			return fmt.Errorf("%s was stopped", m.name)
-		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %w", m.name, context.Cause(ctx))
-		}
-	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(m.ctx, cancel)()
+	return m.unit.awaitReady(ctx)
 }
 
-// members are all processes that are wanted now.
-func (s *Stack) members() []*member {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Concat(s.apis, s.deliverers, s.workers)
-}
-
-// resize starts or drops processes until there are n of a role. The dropped ones still run.
+// resize starts or drops members until there are n of a role. The dropped ones still run.
 func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,9 +114,8 @@ func (s *Stack) resize(all *[]*member, role string, n int) (wanted, dropped []*m
 	dropped = (*all)[kept:]
 	*all = slices.Clip((*all)[:kept])
 	for i := kept; i < n; i++ {
-		m := &member{name: fmt.Sprintf("%s-%d", role, i+1), role: role, stack: s, done: make(chan struct{})}
-		m.ctx, m.stop = context.WithCancel(s.ctx)
-		s.running.Go(m.supervise)
+		m := s.newMember(role, i+1)
+		s.running.Go(func() { m.supervise(s.env.stopPatience()) })
 		*all = append(*all, m)
 	}
 	return *all, dropped
@@ -229,8 +130,8 @@ func awaitReady(ctx context.Context, members []*member) error {
 	return nil
 }
 
-// stopMembers stops all at once and waits for their end, or for that of the context.
-func stopMembers(ctx context.Context, members []*member) error {
+// stopMembers stops all at once and waits until they have ended.
+func (s *Stack) stopMembers(ctx context.Context, members []*member) error {
 	for _, m := range members {
 		m.stop()
 	}
@@ -239,7 +140,9 @@ func stopMembers(ctx context.Context, members []*member) error {
 		select {
 		case <-m.done:
 			errs = append(errs, m.err)
-			m.stack.noteStop(m.took)
+			s.mu.Lock()
+			s.scaling = Scaling{s.scaling.Stopped + 1, max(s.scaling.Slowest, m.took)}
+			s.mu.Unlock()
 		case <-ctx.Done():
 			return errors.Join(append(errs, fmt.Errorf("%s has not ended: %w", m.name, context.Cause(ctx)))...)
 		}
@@ -247,19 +150,18 @@ func stopMembers(ctx context.Context, members []*member) error {
 	return errors.Join(errs...)
 }
 
-// dialAPI connects to the running api processes one after the other, and waits a moment for one if there is none.
+// dialAPI connects to the next api process that runs, and waits a moment for one if there is none.
 func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
-	var dialer net.Dialer
 	for {
 		s.mu.Lock()
 		apis := s.apis
 		s.mu.Unlock()
 		first := s.next.Add(1)
 		for i := range apis {
-			if r := apis[(first+uint64(i))%uint64(len(apis))].living(); r != nil {
-				if conn, err := dialer.DialContext(ctx, "tcp4", r.api); err == nil {
+			if m := apis[(first+uint64(i))%uint64(len(apis))]; m.living() != nil {
+				if conn, err := new(net.Dialer).DialContext(ctx, "tcp4", m.api); err == nil {
 					return conn, nil
 				}
 			}
@@ -268,42 +170,4 @@ func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
-}
-
-// Schedule says how many workers there are over a run: equal steps.
-type Schedule struct{ steps []int }
-
-// ParseWorkers reads "4" (always), "1..8" (a ramp over the run, up or down) or "1,4,2" (equal steps).
-func ParseWorkers(text string) (Schedule, error) {
-	counts := strings.Split(text, ",")
-	first, last, isRamp := strings.Cut(text, "..")
-	if isRamp {
-		counts = []string{first, last}
-	}
-	var s Schedule
-	for i, count := range counts {
-		n, err := strconv.Atoi(strings.TrimSpace(count))
-		if err != nil || n < 1 || n > maxWorkers {
-			return Schedule{}, fmt.Errorf("workers %q: %q is not a number from 1 to %d; allowed are a number (4), a ramp (1..8) and steps (1,4,2)",
-				text, count, maxWorkers)
-		}
-		if !isRamp || i == 0 {
-			s.steps = append(s.steps, n)
-			continue
-		}
-		for at := s.steps[0]; at != n; {
-			at += cmp.Compare(n, at)
-			s.steps = append(s.steps, at)
-		}
-	}
-	return s, nil
-}
-
-// At is the number of workers when the share (0 to 1) of the run is over.
-func (s Schedule) At(share float64) int {
-	if len(s.steps) == 0 {
-		return 1
-	}
-	i := int(share * float64(len(s.steps)))
-	return s.steps[min(max(i, 0), len(s.steps)-1)]
 }

@@ -11,57 +11,42 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
 
-// Options says what a stack is made of.
+// Options describe a stack.
 type Options struct {
-	// Forgerun is the path of the binary.
-	Forgerun string
-	// Dir is the folder for the logs (in "logs"), which stay. It is made when it is missing.
-	Dir string
-	// Concurrency is the number of jobs at once in a worker process; 0: 100.
-	Concurrency int
-	// TimeScale multiplies the jobs' durations; 0: jobs take no time.
-	TimeScale float64
-	// Env is further configuration (FORGERUN_...), which overrides what the stack
-	// sets. The addresses of the stores and of the processes cannot be set.
-	Env map[string]string
-	// Listen is the address of the API with Faults; "" for any port of 127.0.0.1.
-	Listen string
-	// APIs is the number of api processes, more than one only with Faults; 0: one.
-	APIs int
-	// Workers is the number of worker processes at first; see Scale.
-	Workers int
-	// Lease is after how long a silent worker is dead; 0: 3 s.
-	Lease time.Duration
-	// Faults leads the connections to Postgres, Redis, the API and receivers through proxies.
-	Faults bool
-	// Clock makes the service a test bed, whose clock faults may move.
-	Clock bool
-	// DatabaseURL and RedisURL, both or none, are servers of others.
-	// Beside them only workers are started. No fault is done to them, and no proxy
-	// stands before anything but receivers.
+	Forgerun    string            // path of the binary
+	Dir         string            // folder for "logs", which stay; made when missing
+	Concurrency int               // jobs at once in a worker process; 0: 100
+	TimeScale   float64           // factor of the jobs' durations; 0: jobs take no time
+	Env         map[string]string // FORGERUN_ variables that override those of the stack, except Addresses
+	Listen      string            // address of the API with Faults; "": any port of 127.0.0.1
+	APIs        int               // number of api processes, more than one only with Faults; 0: one
+	Workers     int               // number of worker processes at first; see Scale
+	Lease       time.Duration     // a worker that is silent for longer is dead; 0: 3 s
+	Faults      bool              // connections to Postgres, Redis, the API and receivers lead through proxies
+	Clock       bool              // the service is a test bed, and faults may move its clock
+	// DatabaseURL and RedisURL, both or none, are servers of others. The stack then starts only workers, does no fault to the
+	// servers, and puts a proxy only before receivers.
 	DatabaseURL, RedisURL string
-	// Log gets a line for each process that starts, and for each unasked end; nil: none.
-	Log io.Writer
+	Log                   io.Writer // gets a line for each start and each unexpected end; nil: none
 }
 
 func (o Options) foreign() bool { return o.DatabaseURL != "" }
 
-// complete checks the options and fills in what was left out.
+// complete checks the options and fills in defaults.
 func (o Options) complete() (Options, error) {
-	if o.Forgerun == "" || o.Dir == "" {
+	switch {
+	case o.Forgerun == "" || o.Dir == "":
 		return o, errors.New("stack: Forgerun and Dir are required")
-	}
-	if (o.DatabaseURL == "") != (o.RedisURL == "") {
+	case (o.DatabaseURL == "") != (o.RedisURL == ""):
 		return o, errors.New("the addresses of Postgres and Redis are given together, or neither of them")
-	}
-	if o.APIs < 0 || o.Workers < 0 || o.Concurrency < 0 || o.TimeScale < 0 {
+	case o.APIs < 0 || o.Workers < 0 || o.Concurrency < 0 || o.TimeScale < 0:
 		return o, errors.New("stack: a number of the options is negative")
-	}
-	if !o.Faults && (o.Listen != "" || o.APIs > 1) {
+	case !o.Faults && (o.Listen != "" || o.APIs > 1):
 		return o, errors.New("stack: Listen, and more than one api process, need Faults")
 	}
 	for name := range o.Env {
@@ -81,14 +66,14 @@ func (o Options) complete() (Options, error) {
 	return o, err
 }
 
-// Addresses are the variables that a stack itself sets.
+// Addresses are the variables that only the stack sets.
 var Addresses = []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR"}
 
-// environ is the configuration of all processes, without the addresses that each of them listens on.
+// environ is the configuration of all processes, without the addresses that each listens on.
 type environ map[string]string
 
-// newEnviron sets short leases and backoffs, so that faults heal within seconds, and a log level at which a long run
-// does not fill the disk.
+// newEnviron sets short leases and backoffs, so that faults heal within seconds, and a log level that spares the disk in a long
+// run.
 func newEnviron(o Options, databaseURL, redisURL string) environ {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
@@ -105,12 +90,12 @@ func newEnviron(o Options, databaseURL, redisURL string) environ {
 		"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true",
 		"FORGERUN_OPEN_REGISTRATION":     "true",
 		"FORGERUN_RATE_LIMIT_PER_MINUTE": "1000000000",
-		"FORGERUN_CLIENT_MAX_ACTIVE":     "1000000000", // a load may be that of one client
+		"FORGERUN_CLIENT_MAX_ACTIVE":     "1000000000", // one client may send the whole load
 		"FORGERUN_MASTER_KEY":            base64.StdEncoding.EncodeToString(key),
 		"FORGERUN_LOG_LEVEL":             "warn",
 		"FORGERUN_LOG_FORMAT":            "json",
 	}
-	if o.Clock { // a test bed, and nothing that expires within the hours and days that jumps take away
+	if o.Clock { // jumps skip hours and days, in which nothing may expire
 		env["FORGERUN_TESTBED"] = "true"
 		env["FORGERUN_API_KEY_TTL"], env["FORGERUN_RETENTION_JOBS"], env["FORGERUN_WEBHOOK_DISABLE_AFTER"] = "8760h", "8760h", "8760h"
 	}
@@ -119,7 +104,7 @@ func newEnviron(o Options, databaseURL, redisURL string) environ {
 	return env
 }
 
-// list is the environment of a process: the caller's without its FORGERUN_ variables, and this one.
+// list returns this process's environment with the FORGERUN_ variables replaced.
 func (e environ) list() []string {
 	all := slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "FORGERUN_") })
 	for name, value := range e {
@@ -128,9 +113,49 @@ func (e environ) list() []string {
 	return all
 }
 
-// stopPatience is how long a process may take to end after SIGTERM: the grace
-// for its jobs, and time to write to stores that may not answer.
+// stopPatience covers the grace for jobs, and writes to stores that may not answer.
 func (e environ) stopPatience() time.Duration {
 	grace, _ := time.ParseDuration(e["FORGERUN_SHUTDOWN_GRACE"]) // the processes refuse a bad one
 	return grace + 20*time.Second
+}
+
+// maxWorkers is the number of worker processes that Postgres has connections for, at some 20 for each.
+const maxWorkers = 32
+
+// Schedule is the number of workers over a run, in equal steps.
+type Schedule struct{ steps []int }
+
+// ParseWorkers reads "4" (always), "1..8" (a ramp over the run, up or down) or "1,4,2" (equal steps).
+func ParseWorkers(text string) (Schedule, error) {
+	counts := strings.Split(text, ",")
+	first, last, isRamp := strings.Cut(text, "..")
+	if isRamp {
+		counts = []string{first, last}
+	}
+	var s Schedule
+	for i, count := range counts {
+		n, err := strconv.Atoi(strings.TrimSpace(count))
+		if err != nil || n < 1 || n > maxWorkers {
+			return Schedule{}, fmt.Errorf("workers %q: %q is not a number from 1 to %d; allowed are a number (4), a ramp (1..8) and steps (1,4,2)",
+				text, count, maxWorkers)
+		}
+		if !isRamp || i == 0 {
+			s.steps = append(s.steps, n)
+			continue
+		}
+		for at := s.steps[0]; at != n; {
+			at += cmp.Compare(n, at)
+			s.steps = append(s.steps, at)
+		}
+	}
+	return s, nil
+}
+
+// At returns the number of workers when the share (0 to 1) of the run is over.
+func (s Schedule) At(share float64) int {
+	if len(s.steps) == 0 {
+		return 1
+	}
+	i := int(share * float64(len(s.steps)))
+	return s.steps[min(max(i, 0), len(s.steps)-1)]
 }

@@ -24,41 +24,38 @@ const (
 	roleName     = "forgerun"
 	databaseName = "forgerun"
 	passwordName = "password"
-	// initdbPrefix begins the names of folders in which initdb works. One that is found at a start is half done.
-	initdbPrefix = "initdb-"
+	initdbPrefix = "initdb-" // of folders in which initdb works; one that a start finds is half done
 )
 
 var postgresPrograms = []string{"postgres", "initdb"}
 
-// Postgres is a private server with the empty database "forgerun" and a superuser of that name. It asks for a random
-// password, kept in the folder: any local user could otherwise run programs through it.
+// Postgres is a private server with the empty database "forgerun" and a superuser of that name. The password is random and kept
+// in the folder: without one, any local user could run programs through the server.
 type Postgres struct {
 	*server
 	bin      string // folder of the programs
-	password string // set by the first prepare
+	password string // set by the first makeReady
 }
 
-// StartPostgres starts the server and returns once it accepts connections. The error wraps ErrNotInstalled when this
-// machine has no Postgres; of a server that does not start it holds the last lines of its log. A folder in use by
-// another stack is refused; a server that a killed parent left there is stopped first.
+// StartPostgres starts the server and returns once it accepts connections. The error wraps ErrNotInstalled if this machine has no
+// Postgres. A folder in use by another stack is refused; a server that a killed parent left there is stopped first.
 func StartPostgres(ctx context.Context, o ServerOptions) (*Postgres, error) {
 	m := o.computer()
 	bins := m.find(postgresPrograms...)
 	if len(bins) == 0 {
-		return nil, m.notInstalled("the Postgres server (programs postgres and initdb)",
-			packages{apt: "postgresql", dnf: "postgresql-server", brew: "postgresql@17"})
+		return nil, m.notInstalled("the Postgres server (programs postgres and initdb)", "postgresql", "postgresql-server", "postgresql@17")
 	}
-	// SIGQUIT stops it at once and without any order: the next start recovers.
+	// SIGQUIT stops it at once: the next start recovers.
 	s, err := o.newServer(ctx, "postgres", filepath.Join(bins[0], "postgres"), syscall.SIGQUIT, "postgres", "nobody")
 	if err != nil {
 		return nil, err
 	}
 	p := &Postgres{server: s, bin: chooseVersion(bins, s.home.dataDir())}
-	s.program, s.path = p, filepath.Join(p.bin, "postgres")
+	s.path, s.prepare, s.arguments, s.ready = filepath.Join(p.bin, "postgres"), p.makeReady, p.args, p.isReady
 	return p, s.Start(ctx)
 }
 
-// URL returns the connection string of database "forgerun", password included, the same over Stop and Start.
+// URL returns the connection string of database "forgerun", with the password.
 func (p *Postgres) URL() string { return p.URLOf(databaseName) }
 
 // URLOf returns the connection string of another database.
@@ -66,8 +63,8 @@ func (p *Postgres) URLOf(database string) string {
 	return "postgres://" + url.UserPassword(roleName, p.password).String() + "@" + address(p.port) + "/" + database + "?sslmode=disable"
 }
 
-// prepare makes the cluster unless it is there.
-func (p *Postgres) prepare(ctx context.Context) error {
+// makeReady makes the cluster unless it is there.
+func (p *Postgres) makeReady(ctx context.Context) error {
 	switch _, err := os.Stat(p.home.dataDir()); {
 	case err == nil:
 		return errors.Join(p.readPassword(), p.disownPIDFile())
@@ -78,10 +75,10 @@ func (p *Postgres) prepare(ctx context.Context) error {
 	}
 }
 
-// create makes the cluster in a folder aside and renames that when it is complete.
+// create makes the cluster in a temporary folder and renames that when it is complete.
 func (p *Postgres) create(ctx context.Context) error {
-	old, _ := filepath.Glob(p.home.path(initdbPrefix + "*")) // fails for bad patterns only
-	for _, dir := range old {
+	halfDone, _ := filepath.Glob(p.home.path(initdbPrefix + "*")) // fails for bad patterns only
+	for _, dir := range halfDone {
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
@@ -98,13 +95,10 @@ func (p *Postgres) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(dir, p.home.dataDir()); err != nil {
-		return err
-	}
-	return syncPath(p.home.dir)
+	return errors.Join(os.Rename(dir, p.home.dataDir()), syncPath(p.home.dir))
 }
 
-// copyCluster copies the data of o.Cluster into dir, with owners and modes, and returns where it is.
+// copyCluster copies the data of o.Cluster below dir, with owners and modes, and returns its place.
 func (p *Postgres) copyCluster(ctx context.Context, dir string) (string, error) {
 	from := &home{dir: p.o.Cluster}
 	for file, to := range map[string]string{from.path(passwordName): p.home.dir, from.dataDir(): dir} {
@@ -115,8 +109,8 @@ func (p *Postgres) copyCluster(ctx context.Context, dir string) (string, error) 
 	return filepath.Join(dir, dataName), p.readPassword()
 }
 
-// initdb makes a cluster with its database. It sets UTF-8 and the order of code points: what a query returns must not depend
-// on the machine's language.
+// initdb makes a cluster with its database. It sets UTF-8 and the order of code points: query results must not depend on the
+// machine's language.
 func (p *Postgres) initdb(ctx context.Context, dir string) error {
 	args := []string{
 		"--pgdata=" + dir, "--username=" + roleName, "--pwfile=" + p.home.path(passwordName),
@@ -138,33 +132,27 @@ func (p *Postgres) initdb(ctx context.Context, dir string) error {
 	return nil
 }
 
-func (p *Postgres) arguments() []string {
-	settings := []string{"timezone=UTC", "log_timezone=UTC", "log_checkpoints=off"}
+func (p *Postgres) args() []string {
+	args := []string{"-D", p.home.dataDir(), "-c", "timezone=UTC", "-c", "log_timezone=UTC", "-c", "log_checkpoints=off"}
 	for _, name := range slices.Sorted(maps.Keys(p.o.Settings)) {
-		settings = append(settings, name+"="+p.o.Settings[name])
+		args = append(args, "-c", name+"="+p.o.Settings[name])
 	}
-	settings = append(settings, "listen_addresses="+loopback, "port="+strconv.Itoa(p.port), "unix_socket_directories=")
-	args := []string{"-D", p.home.dataDir()}
-	for _, setting := range settings {
-		args = append(args, "-c", setting)
-	}
-	return args
+	return append(args, "-c", "listen_addresses="+loopback, "-c", "port="+strconv.Itoa(p.port), "-c", "unix_socket_directories=")
 }
 
-// ready reads it from the pid file, since any server may answer.
-func (p *Postgres) ready(_ context.Context, pid int) bool {
-	text, _ := os.ReadFile(p.pidFile()) // a short one, or none, while it starts
+// isReady reads the PID file, since another server may answer on the port.
+func (p *Postgres) isReady(_ context.Context, pid int) bool {
+	text, _ := os.ReadFile(p.pidFile()) // it is short or missing while the server starts
 	return strings.HasPrefix(string(text), strconv.Itoa(pid)+"\n") && strings.HasSuffix(strings.TrimSpace(string(text)), "\nready")
 }
 
 func (p *Postgres) pidFile() string { return filepath.Join(p.home.dataDir(), "postmaster.pid") }
 
-// noPID is above what any system gives to a process.
-const noPID = math.MaxInt32
+const noPID = math.MaxInt32 // of no process
 
-// disownPIDFile replaces the pid in the pid file of a former server. That server has ended; after the restart of a container another
-// process has its pid, or gets it while Postgres starts, which would then take that process for the server. The rest of the file stays:
-// by it Postgres finds backends that still run.
+// disownPIDFile replaces the PID in the PID file of a former server by one that no process has. After the restart of a container
+// another process may have the old PID, and Postgres would take it for the server. The rest of the file stays: by it Postgres
+// finds backends that still run.
 func (p *Postgres) disownPIDFile() error {
 	text, err := os.ReadFile(p.pidFile())
 	if errors.Is(err, fs.ErrNotExist) {

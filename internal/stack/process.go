@@ -8,27 +8,30 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 )
 
 const (
-	pollPeriod = 10 * time.Millisecond
-	// killGrace is how long a killed process may take to be gone.
-	killGrace = 10 * time.Second
+	pollPeriod  = 10 * time.Millisecond
+	killGrace   = 10 * time.Second // for a killed process to be gone
+	maxLogBytes = 8 << 20          // a start renames a larger log
+	tailBytes   = 4 << 10
+	tailLines   = 15
+	logIndent   = "\n  | "
 )
 
 var (
-	// ErrNotRunning is the error of signals to a process that has ended, or was never started.
+	// ErrNotRunning is the error of a signal to a process that has ended or was never started.
 	ErrNotRunning = errors.New("the process is not running")
-	// ErrExited is wrapped by the error of Await when the process ends meanwhile.
+	// ErrExited is wrapped by the error of Await if the process ends first.
 	ErrExited = errors.New("ended before it was ready")
 )
 
-// Command says how to run a program. It has a process group of its own: Ctrl-C at a terminal reaches only the parent, which
-// then stops its children in order, and a kill also reaches what the child has started.
+// Command says how to run a program. It gets its own process group: Ctrl-C at a terminal reaches only the parent, which then
+// stops its children, and a kill also reaches what the child has started.
 type Command struct {
 	Path  string
 	Args  []string    // without the program's name
@@ -36,23 +39,22 @@ type Command struct {
 	Dir   string      // working folder, which User must be able to enter; "": as this process
 	User  *Credential // nil: as this process
 	Input io.Reader   // nil: none
-	Log   string      // file that what it prints is appended to
-	// DeathSignal is sent to the child by the kernel when this process dies, however it dies (Linux only); 0: none.
+	Log   string      // file to append output to
+	// DeathSignal is the signal that the kernel sends to the child when this process dies (Linux only); 0: none.
 	DeathSignal syscall.Signal
 }
 
-// Process is one run of a command. Its methods may be called from several goroutines. A nil Process is one that was never
-// started: it takes no signal, and ending it does nothing.
+// Process is one run of a command. It is safe for concurrent use. A nil Process was never started: it takes no signal, and
+// ending it does nothing.
 type Process struct {
 	cmd    *exec.Cmd
 	log    string
 	offset int64 // where this run's output begins in the log
 
-	term     sync.Once   // SIGTERM is sent once: programs take a second one for "at once"
 	stopping atomic.Bool // its end was requested
 	killed   atomic.Bool
 	exited   chan struct{} // closed when the process is gone and reaped
-	err      error         // how it ended, valid once exited is closed
+	err      error         // exit error, valid once exited is closed
 }
 
 // StartProcess runs the command.
@@ -75,8 +77,21 @@ func StartProcess(c Command) (*Process, error) {
 	return p, nil
 }
 
-// RunProcess runs the command to its end, and kills it when the context ends before. Any end but exit status 0 is an error,
-// which holds the last lines of the log.
+// own starts the process and waits for it on one thread. The kernel takes the starting thread for the parent: if it ended first,
+// the child would get its death signal. A locked goroutine keeps the thread alive.
+func (p *Process) own(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := p.cmd.Start()
+	started <- err
+	if err == nil {
+		p.err = p.cmd.Wait()
+		close(p.exited)
+	}
+}
+
+// RunProcess runs the command to its end, and kills it when the context ends first. A non-zero exit status is an error, with the
+// last lines of the log.
 func RunProcess(ctx context.Context, c Command) error {
 	p, err := StartProcess(c)
 	if err != nil {
@@ -94,20 +109,7 @@ func RunProcess(ctx context.Context, c Command) error {
 	return nil
 }
 
-// own starts the process and waits for its end on one thread. "Parent" means the starting thread to the kernel: were it to
-// end before the child, the child would get its death signal. A locked goroutine keeps the thread alive.
-func (p *Process) own(started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err := p.cmd.Start()
-	started <- err
-	if err == nil {
-		p.err = p.cmd.Wait()
-		close(p.exited)
-	}
-}
-
-// PID is the id of the process; 0 if it was never started.
+// PID returns the process id, or 0 if the process was never started.
 func (p *Process) PID() int {
 	if p == nil {
 		return 0
@@ -128,12 +130,28 @@ func (p *Process) HasExited() bool {
 	}
 }
 
-// exitReason waits for the end of a process that should still be running, and says how it ended. It is never nil.
+// exitReason waits for the end of a process that should still run, and returns how it ended. It is never nil.
 func (p *Process) exitReason() error {
 	if <-p.exited; p.err != nil {
 		return p.err
 	}
 	return errors.New("exit status 0")
+}
+
+// Await polls until ready returns true. It returns ErrExited when the process ends first, or the context's cause.
+func (p *Process) Await(ctx context.Context, ready func(context.Context) bool) error {
+	for {
+		if ready(ctx) && !p.HasExited() {
+			return nil
+		}
+		select {
+		case <-p.exited:
+			return fmt.Errorf("%w: %w", ErrExited, p.exitReason())
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pollPeriod):
+		}
+	}
 }
 
 // signal sends a signal to the process alone, not to its group.
@@ -151,33 +169,17 @@ func (p *Process) signal(s syscall.Signal) error {
 // Pause stops the process (SIGSTOP) until Resume.
 func (p *Process) Pause() error { return p.signal(pauseSignal) }
 
-// Resume undoes Pause. It does no harm to a process that runs.
+// Resume undoes Pause.
 func (p *Process) Resume() error { return p.signal(resumeSignal) }
 
-// Await polls until ready reports true. It returns early with ErrExited when the process ends, or with the context's cause.
-func (p *Process) Await(ctx context.Context, ready func(context.Context) bool) error {
-	for {
-		if ready(ctx) && !p.HasExited() {
-			return nil
-		}
-		select {
-		case <-p.exited:
-			return fmt.Errorf("%w: %w", ErrExited, p.exitReason())
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pollPeriod):
-		}
-	}
-}
-
-// step is a signal that ends a process, and how long to wait until it has.
+// step is a signal that ends a process, and how long to wait for the end.
 type step struct {
 	signal syscall.Signal
 	grace  time.Duration
 }
 
-// Stop asks the process to end (SIGTERM), paused or not, and waits until it has; after the grace it kills the group. Any end
-// but exit status 0 within the grace is an error, unless Kill was called meanwhile.
+// Stop sends SIGTERM and waits; after the grace it kills the group. Any end but exit status 0 within the grace is an error,
+// unless Kill was called meanwhile.
 func (p *Process) Stop(grace time.Duration) error {
 	err := p.end(step{syscall.SIGTERM, grace})
 	if err == nil && p != nil && p.err != nil && !p.killed.Load() {
@@ -186,47 +188,74 @@ func (p *Process) Stop(grace time.Duration) error {
 	return err
 }
 
-// end goes through the steps until the process is gone, paused or not, and kills the group at last. The exit status does not
-// matter; it is an error if the first step was not enough.
+// Kill kills the process and its group (SIGKILL) and waits until it is gone.
+func (p *Process) Kill() { _ = p.end() }
+
+// end takes the steps until the process is gone, paused or not, and then kills the group. It returns an error if the first step
+// was not enough. The exit status does not matter.
 func (p *Process) end(steps ...step) error {
 	if p == nil {
 		return nil
 	}
 	steps = append(steps, step{syscall.SIGKILL, killGrace})
 	for i, s := range steps {
-		p.ask(s.signal)
+		again := p.stopping.Swap(true)
+		switch {
+		case s.signal == syscall.SIGKILL && !p.HasExited(): // later the id may be another group's
+			p.killed.Store(true)
+			_ = SignalGroup(p.PID(), s.signal)
+		case s.signal == syscall.SIGTERM && again: // a second SIGTERM would cut the grace short
+		default:
+			_ = p.signal(s.signal)
+		}
 		_ = p.Resume() // a paused process takes no signal but SIGKILL
 		select {
 		case <-p.exited:
 			if i == 0 {
 				return nil
 			}
-			return fmt.Errorf("process %d had not ended %v after %s and was killed", p.PID(), steps[0].grace,
-				signalName(steps[0].signal))
+			return fmt.Errorf("process %d had not ended %v after %s and was killed", p.PID(), steps[0].grace, signalName(steps[0].signal))
 		case <-time.After(s.grace):
 		}
 	}
 	return fmt.Errorf("process %d does not end", p.PID())
 }
 
-// Kill kills the process and its group (SIGKILL) and waits until it is gone.
-func (p *Process) Kill() { _ = p.end() }
-
-// ask sends a signal that should end the process; it fails only if it has ended.
-func (p *Process) ask(s syscall.Signal) {
-	p.stopping.Store(true)
-	switch {
-	case s == syscall.SIGTERM:
-		p.term.Do(func() { _ = p.signal(s) })
-	case s != syscall.SIGKILL:
-		_ = p.signal(s)
-	case !p.HasExited(): // the group's id may be another's afterwards
-		p.killed.Store(true)
-		_ = SignalGroup(p.PID(), s)
+// openLog opens the file that processes append their output to, and returns its size. They write to it directly: a pipe would
+// block them while their parent is paused.
+func openLog(path string) (f *os.File, size int64, err error) {
+	if info, err := os.Stat(path); err == nil && info.Size() > maxLogBytes {
+		_ = os.Rename(path, path+".old") // otherwise it grows on
 	}
+	if f, err = os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
+		size, _ = f.Seek(0, io.SeekEnd) // 0 for a terminal
+	}
+	return f, size, err
 }
 
-// Sleep waits and reports whether the context is still alive afterwards.
+// Output returns the end of this run's output, at most tailBytes, or "" if the log cannot be read.
+func (p *Process) Output() string {
+	f, err := os.Open(p.log)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	size, _ := f.Seek(0, io.SeekEnd)
+	text, _ := io.ReadAll(io.NewSectionReader(f, max(p.offset, size-tailBytes), tailBytes))
+	return string(text)
+}
+
+// Explain adds the last lines of this run's output to an error.
+func (p *Process) Explain(err error) error {
+	lines := strings.Split(strings.TrimSpace(p.Output()), "\n")
+	text := strings.Join(lines[max(0, len(lines)-tailLines):], logIndent)
+	if text == "" {
+		return fmt.Errorf("%w (nothing in %s)", err, p.log)
+	}
+	return fmt.Errorf("%w; the last lines of %s:%s%s", err, p.log, logIndent, text)
+}
+
+// Sleep waits and reports whether the context is still alive.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

@@ -25,16 +25,15 @@ func StartRedis(ctx context.Context, o ServerOptions) (*Redis, error) {
 	m := o.computer()
 	path := m.findRedis()
 	if path == "" {
-		return nil, m.notInstalled("the Redis server (program redis-server or valkey-server)",
-			packages{apt: "redis-server", dnf: "valkey", brew: "redis"})
+		return nil, m.notInstalled("the Redis server (program redis-server or valkey-server)", "redis-server", "valkey", "redis")
 	}
-	// Unlike SIGTERM, SIGKILL also ends a paused server, and the append-only file has what was answered.
+	// Unlike SIGTERM, SIGKILL also ends a paused server. The append-only file has all that was answered.
 	s, err := o.newServer(ctx, "redis", path, syscall.SIGKILL, "redis", "valkey", "nobody")
 	if err != nil {
 		return nil, err
 	}
 	r := &Redis{s}
-	s.program = r
+	s.prepare, s.arguments, s.ready = r.makeData, r.args, r.isReady
 	return r, s.Start(ctx)
 }
 
@@ -47,50 +46,46 @@ func (m machine) findRedis() string {
 	return ""
 }
 
-// URL returns the server's address as clients of Redis write it, the same over Stop and Start.
-func (r *Redis) URL() string { return redisURL(address(r.port)) }
+// URL returns the server's address as Redis clients write it.
+func (r *Redis) URL() string { return "redis://" + address(r.port) + "/0" }
 
-func redisURL(address string) string { return "redis://" + address + "/0" }
-
-// Do sends one command, such as FLUSHALL, which must be answered with OK.
+// Do sends a command, such as FLUSHALL, and expects OK.
 func (r *Redis) Do(ctx context.Context, command string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	lines, err := converse(ctx, r.port, command)
+	lines, err := r.converse(ctx, command)
 	if err == nil && lines[0] != "+OK" {
 		err = fmt.Errorf("%s: Redis answers %q", command, lines[0])
 	}
 	return err
 }
 
-// converse sends commands to the server on the port and returns the lines of the answers, at least one. A client
-// library would log refused connections.
-func converse(ctx context.Context, port int, commands ...string) ([]string, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address(port))
+// converse sends commands and returns the lines of the answers, at least one. A client library would log refused connections.
+func (r *Redis) converse(ctx context.Context, commands ...string) ([]string, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address(r.port))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	deadline, _ := ctx.Deadline() // none: wait for ever
+	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
 	if _, err := io.WriteString(conn, strings.Join(append(commands, "QUIT"), "\r\n")+"\r\n"); err != nil {
 		return nil, err
 	}
-	const limit = 64 << 10
-	answer, err := io.ReadAll(io.LimitReader(conn, limit))
+	answer, err := io.ReadAll(io.LimitReader(conn, 64<<10))
 	return strings.Split(string(answer), "\r\n"), err
 }
 
-func (r *Redis) prepare(context.Context) error {
+func (r *Redis) makeData(context.Context) error {
 	if err := os.Mkdir(r.home.dataDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return r.home.user.give(r.home.dataDir())
 }
 
-func (r *Redis) arguments() []string {
+func (r *Redis) args() []string {
 	args := []string{"--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxmemory-policy", "noeviction"}
 	for _, name := range slices.Sorted(maps.Keys(r.o.Settings)) {
 		args = append(args, "--"+name, r.o.Settings[name])
@@ -98,10 +93,10 @@ func (r *Redis) arguments() []string {
 	return append(args, "--bind", loopback, "--port", strconv.Itoa(r.port), "--daemonize", "no", "--logfile", "", "--dir", r.home.dataDir())
 }
 
-// ready also asks for the process id, since another Redis may have the port. While it loads data it refuses PING.
-func (r *Redis) ready(ctx context.Context, pid int) bool {
+// isReady also asks for the process id, since another server may have the port. A server that loads data refuses PING.
+func (r *Redis) isReady(ctx context.Context, pid int) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	lines, err := converse(ctx, r.port, "PING", "INFO server")
+	lines, err := r.converse(ctx, "PING", "INFO server")
 	return err == nil && lines[0] == "+PONG" && slices.Contains(lines, "process_id:"+strconv.Itoa(pid))
 }

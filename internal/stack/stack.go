@@ -1,23 +1,18 @@
-// Package stack runs ForgeRun on this machine: private Postgres and Redis servers, processes of our programs, and the faults
-// that are done to them. "forgerun dev", the simulator, the benchmark and tests use it.
+// Package stack runs ForgeRun on this machine: private Postgres and Redis servers, processes of our programs, and faults.
+// "forgerun dev", the simulator, the benchmark and tests use it.
 //
 // StartPostgres, StartRedis and Temp run servers alone, StartProcess any program. Start runs a whole service: its stores, api,
-// deliverer and worker processes. What of it ends unexpectedly is started again, and Chaos does faults to it.
-// Nothing here knows a schema, a queue or a job, and servers of others are left alone.
+// deliverer and worker processes. It restarts whatever ends unexpectedly, and Chaos does faults to it.
 //
-// What holds for every server:
+// Every server
 //
-//   - It listens on 127.0.0.1 only, on a free port outside the range from which
-//     the system takes ports for outgoing connections, so that the same port is
-//     still free when the server is started again.
-//   - It belongs to this process. Its folder is locked while it runs. On Linux the
-//     kernel ends it when the parent dies, however it dies; elsewhere a server that
-//     outlived its parent is stopped by the next start on the same folder.
-//   - It never runs as root. A root parent runs it as an unprivileged user; see
-//     ServerOptions.Dir for what that asks of the folder.
-//   - What it prints goes to a log file in its folder, which a start puts aside when it is large.
+//   - listens on 127.0.0.1 only, on a free port that it keeps over restarts.
+//   - belongs to this process. Its folder is locked while it runs. On Linux the kernel ends it when the parent dies; elsewhere
+//     the next start on the same folder stops it.
+//   - never runs as root. A root parent runs it as an unprivileged user; see ServerOptions.Dir.
+//   - logs to a file in its folder.
 //
-// A context given to a Start function bounds the start, not the life of what is started.
+// A context given to a Start function bounds the start, not the life of what it starts.
 package stack
 
 import (
@@ -28,59 +23,53 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/forgerun/forgerun/client"
 )
 
-// Stack is a running service. Its methods may be called from several goroutines.
+// Stack is a running service. It is safe for concurrent use.
 type Stack struct {
-	o   Options
-	log *slog.Logger
-	env environ // not changed once the first process runs
-	url string
-	// clock moves the clock; nil without Options.Clock.
-	clock *client.Client
+	o     Options
+	log   *slog.Logger
+	env   environ // fixed once the first process runs
+	url   string
+	clock *client.Client // moves the clock; nil without Options.Clock
 
 	servers               *Servers // nil: foreign
 	databaseURL, redisURL string   // direct
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	ops    sync.WaitGroup // calls under way, the watch over the servers
-	// running counts supervised processes; only calls under way add to it.
+	// running counts goroutines and calls under way.
 	running sync.WaitGroup
-	// serverFault is held while Postgres or Redis is stopped or started: one of them is disturbed at a time.
+	// serverFault is held while Postgres or Redis is down or starting: only one of them at a time.
 	serverFault *semaphore.Weighted
-	next        atomic.Uint64 // which api process gets the next connection
+	next        atomic.Uint64 // chooses the api process for the next connection
 	close       func() error
-	starts      sync.RWMutex // Restart holds it while no process may start
 
-	mu         sync.Mutex
-	closed     bool
-	apis       []*member
-	deliverers []*member
-	workers    []*member
-	faulty     []*proxy // those that faults may be done to
-	scaling    Scaling
+	mu                        sync.Mutex
+	closed                    bool
+	apis, deliverers, workers []*member
+	proxies                   []*proxy
+	scaling                   Scaling
 }
 
-// Scaling is what Scale has done.
+// Scaling reports what Scale has done.
 type Scaling struct {
 	Stopped int           // processes
-	Slowest time.Duration // the longest time that one of them took from SIGTERM to its end
+	Slowest time.Duration // longest time from SIGTERM to the end of a process
 }
 
-// errClosed is what calls return that Close has overtaken.
 var errClosed = errors.New("the stack is closed")
 
-// Start starts everything and returns once it is ready. After an error nothing is left running. The context bounds the start
-// only.
+// Start starts everything and returns once it is ready. After an error nothing is left running.
 func Start(ctx context.Context, o Options) (*Stack, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -116,13 +105,24 @@ func (s *Stack) start(ctx context.Context) error {
 	return err
 }
 
-// prepare makes ready what api and deliverer need.
-func (s *Stack) prepare(ctx context.Context) error {
-	if err := s.startServers(ctx); err != nil {
+// prepare starts Postgres and Redis with an empty schema, and the proxies. Writes are forced to disk as in production.
+func (s *Stack) prepare(ctx context.Context) (err error) {
+	options := func(name string, settings map[string]string) *ServerOptions {
+		return &ServerOptions{Settings: settings, Logger: s.log, log: s.logOf(name)}
+	}
+	s.servers, err = Temp(ctx, options("postgres", map[string]string{"max_connections": "1000"}), options("redis", nil))
+	if err != nil {
 		return err
 	}
-	if err := s.migrate(ctx); err != nil {
-		return err
+	s.databaseURL, s.redisURL = s.servers.Postgres.URL(), s.servers.Redis.URL()
+	for _, server := range []*server{s.servers.Postgres.server, s.servers.Redis.server} {
+		server.gate = s.serverFault
+		s.running.Go(func() { server.keep(s.ctx) })
+	}
+	migrate := s.command("migrate", environ{"FORGERUN_DATABASE_URL": s.databaseURL})
+	migrate.Args = []string{"migrate"}
+	if err := RunProcess(ctx, migrate); err != nil {
+		return fmt.Errorf("forgerun migrate: %w", err)
 	}
 	database, databaseErr := s.throughProxy("postgres", s.databaseURL)
 	redis, redisErr := s.throughProxy("redis", s.redisURL)
@@ -130,17 +130,7 @@ func (s *Stack) prepare(ctx context.Context) error {
 	return errors.Join(databaseErr, redisErr, s.chooseURL())
 }
 
-// migrate brings the schema up to date.
-func (s *Stack) migrate(ctx context.Context) error {
-	c := s.command("migrate", environ{"FORGERUN_DATABASE_URL": s.databaseURL})
-	c.Args = []string{"migrate"}
-	if err := RunProcess(ctx, c); err != nil {
-		return fmt.Errorf("forgerun migrate: %w", err)
-	}
-	return nil
-}
-
-// chooseURL chooses the address of the API: that of a proxy with Faults, else that of the one process.
+// chooseURL sets the address of the API: that of a proxy with Faults, or that of the only process.
 func (s *Stack) chooseURL() (err error) {
 	var address string
 	if s.o.Faults {
@@ -155,114 +145,95 @@ func (s *Stack) chooseURL() (err error) {
 	return err
 }
 
-// URL is the address of the API, the same for the stack's life; "" beside foreign servers.
+// command returns what the commands of all processes share.
+func (s *Stack) command(name string, env environ) Command {
+	return Command{Path: s.o.Forgerun, Env: env.list(), DeathSignal: syscall.SIGKILL, Log: s.logOf(name)}
+}
+
+// URL returns the address of the API, which never changes; "" beside foreign servers.
 func (s *Stack) URL() string { return s.url }
 
-// DatabaseURL is the address of Postgres itself, around any proxy.
+// DatabaseURL returns the address of Postgres, without a proxy.
 func (s *Stack) DatabaseURL() string { return s.databaseURL }
 
-// RedisURL is the address of Redis itself, around any proxy.
+// RedisURL returns the address of Redis, without a proxy.
 func (s *Stack) RedisURL() string { return s.redisURL }
 
-// Logs is the folder with the logs of all processes, which stay.
+// Logs returns the folder with the logs of all processes. Close keeps it.
 func (s *Stack) Logs() string { return filepath.Join(s.o.Dir, "logs") }
 
-// MetricsURLs are the addresses of the metrics of all processes that live now.
+func (s *Stack) logOf(name string) string { return filepath.Join(s.Logs(), name+".log") }
+
+// MetricsURLs returns the metrics addresses of all processes that are ready.
 func (s *Stack) MetricsURLs() []string {
 	var urls []string
 	for _, m := range s.members() {
-		if r := m.living(); r != nil {
-			urls = append(urls, "http://"+r.admin+"/metrics")
+		if m.living() != nil {
+			urls = append(urls, "http://"+m.admin+"/metrics")
 		}
 	}
 	return urls
 }
 
-// Processes is the number of processes that are wanted now.
+// members returns the processes that are wanted now.
+func (s *Stack) members() []*member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Concat(s.apis, s.deliverers, s.workers)
+}
+
+// Processes returns the number of processes that are wanted now.
 func (s *Stack) Processes() int { return len(s.members()) }
 
-// Workers is the number of worker processes that are wanted now.
+// Workers returns the number of worker processes that are wanted now.
 func (s *Stack) Workers() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.workers)
 }
 
-// Scale starts or stops worker processes until there are n, and returns once
-// the new ones are ready and the others, which get SIGTERM, have ended. The
-// number holds even if the wait ends early with the context. It may be called
-// while faults are done, by one goroutine at a time.
+// Scale starts or stops worker processes until there are n. It returns once the new ones are ready and the others have ended after
+// SIGTERM. If the context ends first, the number still holds. One goroutine may call it at a time, also during faults.
 func (s *Stack) Scale(ctx context.Context, n int) error {
 	if n < 0 || n > maxWorkers {
 		return fmt.Errorf("%d workers: allowed is a number from 0 to %d", n, maxWorkers)
 	}
-	ctx, done, err := s.begin(ctx)
+	ctx, done, err := s.call(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
 	wanted, dropped := s.resize(&s.workers, "worker", n)
-	return errors.Join(stopMembers(ctx, dropped), awaitReady(ctx, wanted))
+	return errors.Join(s.stopMembers(ctx, dropped), awaitReady(ctx, wanted))
 }
 
-// Scaling tells what Scale has done so far.
+// Scaling reports what Scale has done so far.
 func (s *Stack) Scaling() Scaling {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.scaling
 }
 
-func (s *Stack) noteStop(took time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.scaling.Stopped++
-	s.scaling.Slowest = max(s.scaling.Slowest, took)
-}
-
-// begin is the start of a call that Close waits for: its context ends with the stack.
-func (s *Stack) begin(ctx context.Context) (context.Context, func(), error) {
+// call begins a call that Close waits for. The returned context ends with the stack.
+func (s *Stack) call(ctx context.Context) (context.Context, func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, nil, errClosed
 	}
-	s.ops.Add(1)
+	s.running.Add(1)
 	ctx, cancel := context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(s.ctx, func() { cancel(errClosed) })
 	return ctx, func() {
 		unhook()
 		cancel(nil)
-		s.ops.Done()
+		s.running.Done()
 	}, nil
 }
 
-// Restart stops all processes but the servers, starts them again when until has passed, and returns once all are ready. down is
-// when the last one had stopped, up when they were started.
-func (s *Stack) Restart(ctx context.Context, until time.Time) (down, up time.Time, err error) {
-	ctx, done, err := s.begin(ctx)
-	if err != nil {
-		return down, up, err
-	}
-	defer done()
-	s.starts.Lock()
-	var stops errgroup.Group
-	for _, m := range s.members() {
-		if r := m.living(); r != nil {
-			stops.Go(func() error { return r.Stop(s.env.stopPatience()) })
-		}
-	}
-	err = stops.Wait()
-	down = time.Now()
-	Sleep(ctx, time.Until(until))
-	up = time.Now()
-	s.starts.Unlock()
-	return down, up, errors.Join(err, awaitReady(ctx, s.members()))
-}
-
-// Heal returns once every process is ready and the clock runs as usual. Faults that are over have been undone, and others undo
-// themselves.
+// Heal returns once every process is ready and the clock runs as usual. Call it when no fault is under way.
 func (s *Stack) Heal(ctx context.Context) error {
-	ctx, done, err := s.begin(ctx)
+	ctx, done, err := s.call(ctx)
 	if err != nil {
 		return err
 	}
@@ -272,7 +243,7 @@ func (s *Stack) Heal(ctx context.Context) error {
 
 func (s *Stack) heal(ctx context.Context) error {
 	if s.servers != nil {
-		if err := s.healServers(ctx); err != nil {
+		if err := errors.Join(s.servers.Postgres.awaitReady(ctx), s.servers.Redis.awaitReady(ctx)); err != nil {
 			return err
 		}
 	}
@@ -287,8 +258,8 @@ func (s *Stack) heal(ctx context.Context) error {
 	return nil
 }
 
-// Close ends everything, calls under way too, and removes the servers' data. Nothing but logs is left. A process that had to
-// be killed is an error. Further calls return the same.
+// Close ends everything, also calls under way, and removes the servers' data. Only logs stay. A process that had to be killed is an
+// error. Further calls return the same.
 func (s *Stack) Close() error { return s.close() }
 
 func (s *Stack) end() error {
@@ -296,61 +267,16 @@ func (s *Stack) end() error {
 	s.closed = true
 	s.mu.Unlock()
 	s.cancel() // this ends the processes too
-	s.ops.Wait()
-	var errs []error
 	s.running.Wait()
+	var errs []error
 	for _, m := range s.members() {
 		errs = append(errs, m.err)
 	}
-	for _, p := range s.proxies() {
+	for _, p := range s.proxies {
 		p.close()
 	}
 	if s.servers != nil {
 		errs = append(errs, s.servers.Close())
 	}
 	return errors.Join(errs...)
-}
-
-const (
-	// maxWorkers is how many worker processes Postgres has connections for, at some 20 for each process.
-	maxWorkers     = 32
-	maxConnections = "1000"
-	// serverPatience bounds the way back of a server after a fault.
-	serverPatience = 60 * time.Second
-	// watchPeriod is how often the servers are checked.
-	watchPeriod = time.Second
-)
-
-// startServers starts Postgres and Redis on empty folders. Writes are forced to disk as in production.
-func (s *Stack) startServers(ctx context.Context) (err error) {
-	o := func(name string, settings map[string]string) *ServerOptions {
-		return &ServerOptions{Settings: settings, Logger: s.log, log: s.logOf(name)}
-	}
-	s.servers, err = Temp(ctx, o("postgres", map[string]string{"max_connections": maxConnections}), o("redis", nil))
-	if err != nil {
-		return err
-	}
-	s.databaseURL, s.redisURL = s.servers.Postgres.URL(), s.servers.Redis.URL()
-	s.ops.Go(s.watchServers)
-	return nil
-}
-
-func (s *Stack) logOf(name string) string { return filepath.Join(s.Logs(), name+".log") }
-
-// watchServers starts servers that ended unexpectedly.
-func (s *Stack) watchServers() {
-	for Sleep(s.ctx, watchPeriod) {
-		if err := s.healServers(s.ctx); err != nil && s.ctx.Err() == nil {
-			s.log.Error("a server does not come back", "error", err)
-		}
-	}
-}
-
-// healServers starts what does not run, once a fault that is done to a server is over.
-func (s *Stack) healServers(ctx context.Context) error {
-	if s.serverFault.Acquire(ctx, 1) != nil {
-		return context.Cause(ctx)
-	}
-	defer s.serverFault.Release(1)
-	return errors.Join(s.servers.Postgres.Start(ctx), s.servers.Redis.Start(ctx))
 }

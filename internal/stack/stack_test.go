@@ -82,7 +82,7 @@ func TestWithoutFaults(t *testing.T) {
 }
 
 func addressesAreDirect(t *testing.T, s *Stack) {
-	require.Empty(t, s.proxies())
+	require.Empty(t, s.faulty())
 	requireAnswers(t, s)
 	require.Equal(t, s.DatabaseURL(), s.env["FORGERUN_DATABASE_URL"])
 	require.Equal(t, s.RedisURL(), s.env["FORGERUN_REDIS_URL"])
@@ -149,7 +149,7 @@ func TestCloseDuringFaults(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "thanks", string(body))
 	_ = answer.Body.Close()
-	require.True(t, slices.ContainsFunc(s.proxies(), func(p *proxy) bool { return p.name == "receiver" }))
+	require.True(t, slices.ContainsFunc(s.faulty(), func(p *proxy) bool { return p.name == "receiver" }))
 	_, err = s.ReceiverURL("https://receiver.test")
 	require.ErrorContains(t, err, "needed is one like")
 

@@ -109,15 +109,15 @@ func (s System) role(name string) stack.Command {
 
 // start starts a process at an address of the API and waits until it is ready.
 func (s System) start(ctx context.Context, role, api string) (*stack.Process, error) {
-	r, err := stack.StartRole(s.role(role), role, api)
+	admin, err := stack.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
-	if err := r.AwaitReady(ctx); err != nil {
-		r.Kill()
-		return r.Process, r.Explain(fmt.Errorf("the %s did not get ready: %w", role, err))
+	p, err := stack.StartRole(ctx, s.role(role), role, api, admin, stopGrace)
+	if err != nil {
+		return p, fmt.Errorf("the %s did not get ready: %w", role, err)
 	}
-	return r.Process, nil
+	return p, nil
 }

@@ -19,11 +19,10 @@ type Servers struct {
 	folder home // locked; theirs are in it
 }
 
-// tempPrefix begins the names of the folders of temporary servers.
-const tempPrefix = "forgerun-stack-"
+const tempPrefix = "forgerun-stack-" // of the folders of temporary servers
 
-// Temp starts servers that leave nothing behind after Close, each in a folder of its own; nil leaves one out. What a killed
-// process could not close, the next Temp removes. After an error no server is left running.
+// Temp starts servers that leave nothing behind after Close; nil leaves one out. If this process is killed, the next Temp cleans up.
+// After an error no server is left running.
 func Temp(ctx context.Context, postgres, redis *ServerOptions) (*Servers, error) {
 	return tempIn(ctx, os.TempDir(), postgres, redis)
 }
@@ -44,7 +43,7 @@ func tempIn(ctx context.Context, parent string, postgres, redis *ServerOptions) 
 	return s, nil
 }
 
-// start starts the servers that there are options for. What was started stays after an error.
+// start starts the servers that have options. After an error Close stops those that run.
 func (s *Servers) start(ctx context.Context, postgres, redis *ServerOptions) error {
 	both, ctx := errgroup.WithContext(ctx)
 	if redis != nil {
@@ -93,8 +92,7 @@ func (h *home) removeServers() error {
 	return os.RemoveAll(h.dir)
 }
 
-// MkdirTemp is os.MkdirTemp for server folders: the user as which a root parent runs its servers may enter the
-// folder, though not list it.
+// MkdirTemp is os.MkdirTemp for server folders: the user that a root parent runs its servers as may enter the folder.
 func MkdirTemp(prefix string) (string, error) { return mkdirTemp(os.TempDir(), prefix) }
 
 func mkdirTemp(parent, prefix string) (string, error) {
@@ -105,8 +103,7 @@ func mkdirTemp(parent, prefix string) (string, error) {
 	return dir, os.Chmod(dir, 0o711)
 }
 
-// sweepTemp removes what killed processes left: folders of servers whose lock is free. The lock of a young folder may
-// be about to be taken. Errors do not matter to the caller.
+// sweepTemp removes the unlocked folders of killed processes. A young folder may be about to be locked. Errors do not matter.
 func sweepTemp(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, tempPrefix+"*")) // fails for bad patterns only
 	for _, dir := range dirs {
@@ -114,9 +111,8 @@ func sweepTemp(parent string) {
 		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < time.Minute {
 			continue
 		}
-		// Other users may make folders of this name here: touch only one's own.
 		if uid, _, ok := ownerOf(info); !ok || int(uid) != os.Geteuid() {
-			continue
+			continue // any user may make folders of this name here
 		}
 		if h := (&home{dir: dir}); h.acquire() == nil {
 			_ = h.removeServers()

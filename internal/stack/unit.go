@@ -1,0 +1,198 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// unit is a program with at most one run at a time: a server or a role of the service. It is safe for concurrent use.
+type unit struct {
+	name  string
+	log   *slog.Logger
+	begin func(context.Context) (*Process, error) // starts a run and returns once it is ready; an error leaves nothing
+	ready func(ctx context.Context, pid int) bool // whether the run serves now
+	freed func()                                  // called when nothing runs; may be nil
+	facts []any                                   // for the log line of a start
+	gate  *semaphore.Weighted                     // a fault that holds it keeps the unit down
+
+	op      sync.Mutex // held by a start or stop
+	current atomic.Pointer[Process]
+	failure atomic.Pointer[error] // why keep has given up hope; nil: it has not
+}
+
+const (
+	// maxEarlyExits in a row are no accident.
+	maxEarlyExits = 5
+	// A pause of earlyPause for each failed start in a row precedes the next one.
+	earlyPause, maxPause = 200 * time.Millisecond, 2 * time.Second
+)
+
+// errRefused: no further run will accept the configuration either.
+var errRefused = errors.New("it refuses its configuration")
+
+// PID returns the id of the running process, or 0.
+func (u *unit) PID() int {
+	if p := u.current.Load(); !p.HasExited() {
+		return p.PID()
+	}
+	return 0
+}
+
+// living returns the run that is ready for work, or nil.
+func (u *unit) living() *Process {
+	if p := u.current.Load(); !p.HasExited() && !p.stopping.Load() {
+		return p
+	}
+	return nil
+}
+
+// Start starts the program unless it runs, and returns once it is ready.
+func (u *unit) Start(ctx context.Context) error {
+	u.op.Lock()
+	defer u.op.Unlock()
+	if !u.current.Load().HasExited() {
+		return nil
+	}
+	u.free()
+	began := time.Now()
+	p, err := u.begin(ctx)
+	if err != nil {
+		u.free()
+		return fmt.Errorf("starting %s: %w", u.name, err)
+	}
+	u.current.Store(p)
+	u.log.Info(u.name+" is ready", append([]any{"pid", p.PID(), "took", time.Since(began).Round(time.Millisecond)}, u.facts...)...)
+	go func() {
+		if err := p.exitReason(); !p.stopping.Load() {
+			u.log.Error(u.name+" ended unexpectedly", "pid", p.PID(), "action", "watch_server", "error_message", p.Explain(err).Error())
+		}
+	}()
+	return nil
+}
+
+func (u *unit) free() {
+	if u.freed != nil {
+		u.freed()
+	}
+}
+
+// end ends the run, if there is one.
+func (u *unit) end(steps ...step) error {
+	u.op.Lock()
+	defer u.op.Unlock()
+	p := u.current.Load()
+	err := p.end(steps...)
+	if p.HasExited() {
+		u.free()
+	}
+	return err
+}
+
+// Pause makes the program hang (SIGSTOP): connections are accepted, nothing is answered. It fails if the program does not run.
+func (u *unit) Pause() error { return u.current.Load().Pause() }
+
+// Resume undoes Pause.
+func (u *unit) Resume() error { return u.current.Load().Resume() }
+
+// keep starts the program whenever it does not run, until the context ends.
+func (u *unit) keep(ctx context.Context) {
+	for early := 0; Sleep(ctx, min(time.Duration(early)*earlyPause, maxPause)); {
+		if u.gate.Acquire(ctx, 1) != nil {
+			return
+		}
+		err := u.Start(ctx)
+		u.gate.Release(1)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			u.log.Warn(u.name+" did not start", "error", err)
+			if early++; early >= maxEarlyExits || errors.Is(err, errRefused) {
+				u.failure.Store(&err)
+			}
+			continue
+		}
+		early = 0
+		u.failure.Store(nil)
+		select {
+		case <-u.current.Load().exited:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// awaitReady waits until the program serves, while keep starts it. It returns keep's error if that has given up hope.
+func (u *unit) awaitReady(ctx context.Context) error {
+	for {
+		p, failure := u.living(), u.failure.Load()
+		switch {
+		case p != nil && u.ready(ctx, p.PID()):
+			return nil
+		case p == nil && failure != nil:
+			return *failure
+		case !Sleep(ctx, pollPeriod):
+			return fmt.Errorf("%s is not ready: %w", u.name, context.Cause(ctx))
+		}
+	}
+}
+
+// awaitOrEnd waits until the process is ready, and ends it otherwise.
+func (p *Process) awaitOrEnd(ctx context.Context, ready func(ctx context.Context, pid int) bool, end step) error {
+	err := p.Await(ctx, func(ctx context.Context) bool { return ready(ctx, p.PID()) })
+	if err != nil {
+		_ = p.end(end)
+		return p.Explain(err)
+	}
+	return nil
+}
+
+// Ports are below every system's range for outgoing connections (Linux starts it at 32768, others higher). Otherwise a connection
+// could take the port of a program that is down.
+const (
+	firstPort = 20000
+	lastPort  = 29999
+	loopback  = "127.0.0.1"
+)
+
+// holders are UDP sockets on the numbers of the chosen ports: no process of this package chooses them again. Programs bind TCP.
+var holders struct {
+	sync.Mutex
+	sockets []net.PacketConn
+}
+
+// freePort chooses a port for the life of this process.
+func freePort() (int, error) {
+	for range 200 {
+		port := firstPort + rand.IntN(lastPort-firstPort+1)
+		holder, err := net.ListenPacket("udp4", address(port))
+		if err != nil {
+			continue
+		}
+		if l, err := net.Listen("tcp4", address(port)); err == nil {
+			holders.Lock()
+			defer holders.Unlock()
+			holders.sockets = append(holders.sockets, holder)
+			return port, l.Close()
+		}
+		_ = holder.Close()
+	}
+	return 0, fmt.Errorf("no free port between %d and %d on %s", firstPort, lastPort, loopback)
+}
+
+// FreeAddress returns an address on 127.0.0.1 on which nothing listens. It is chosen once, for the life of this process.
+func FreeAddress() (string, error) {
+	port, err := freePort()
+	return address(port), err
+}
+
+func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
