@@ -173,7 +173,7 @@ var mayImport = []packageRule{
 		"internal/simulator/...", "internal/stack", "internal/version", "verdict", "verdict/api", "verdict/fault", "verdict/proxy",
 		"verdict/redact", "job test"}},
 	{"cmd/...", []string{"..."}},
-	{"internal/bench/...", []string{"client", "internal/bench/...", "internal/stack", "internal/work test", "job test",
+	{"internal/bench", []string{"client", "internal/stack", "internal/work test", "job test",
 		"repo test"}},
 	{"internal/pages", nil}, // writes the parts of docs that are made from code
 }
@@ -191,14 +191,13 @@ var onlyIn = []struct {
 	pkgs    []string
 }{
 	{"github.com/jackc/pgx", []string{"repo/...", "internal/invariants", "internal/stack test", "internal/simulator/judge/collect",
-		"internal/simulator/commands test", "internal/simulator/trial test", "internal/bench/...", "cmd/... test"}},
+		"internal/simulator/commands test", "internal/simulator/trial test", "internal/bench", "cmd/... test"}},
 	{"github.com/pressly/goose", []string{"repo", "repo/repotest"}},
 	{"github.com/hibiken", []string{"tasks/...", "cmd/... test"}},
-	{"github.com/redis/go-redis", []string{"tasks/...", "internal/stack test", "internal/simulator/judge/collect", "internal/bench/...",
-		"cmd/... test"}},
+	{"github.com/redis/go-redis", []string{"tasks/...", "internal/stack test", "internal/simulator/judge/collect", "cmd/... test"}},
 	{"github.com/alicebob/miniredis", []string{"tasks/redistest", "tasks/... test"}},
-	{"github.com/gofiber/fiber", []string{"handlers/..."}},
-	{"github.com/valyala/fasthttp", []string{"handlers/...", "handlers/conn test", "handlers/disturb", "internal/bench/..."}},
+	{"github.com/gofiber/fiber", []string{"handlers/...", "internal/bench"}},
+	{"github.com/valyala/fasthttp", []string{"handlers/...", "handlers/conn test", "handlers/disturb", "internal/bench"}},
 	{"github.com/dunglas/httpsfv", []string{"webhook", "client", "handlers/header", "cmd/..."}},
 	{"github.com/go-jose", []string{"webhook"}},
 	{"code.dny.dev/ssrf", []string{"webhook"}},

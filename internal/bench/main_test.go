@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/bench/figures"
-	"github.com/forgerun/forgerun/internal/bench/lab"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
+
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
@@ -21,39 +24,118 @@ func TestCommandLine(t *testing.T) {
 		}
 		return names
 	}
-	c, err := parse(nil)
+	o, chosen, err := parse(nil)
 	require.NoError(t, err)
-	require.Equal(t, names(all), names(c.chosen))
-	require.Equal(t, 3, c.options.Rounds)
+	require.Equal(t, names(all), names(chosen))
+	require.Equal(t, 3, o.rounds)
 
 	self, err := os.Executable()
 	require.NoError(t, err)
-	// As "make bench-quick" does: what the user gives comes after its own options.
-	c, err = parse([]string{"-duration", "4s", "-rounds", "1", "-against", self, "-rounds", "5", "throughput", "idle"})
+	// As "make bench-quick" does: the user's options come after its own.
+	o, chosen, err = parse([]string{"-duration", "4s", "-rounds", "1", "-against", self, "-rounds", "5", "throughput", "idle"})
 	require.NoError(t, err)
-	require.Equal(t, lab.Options{Duration: 4 * time.Second, Rounds: 5, Rows: 1_000_000, Against: self}, c.options)
-	require.Equal(t, []string{"throughput", "idle"}, names(c.chosen))
+	require.Equal(t, options{duration: 4 * time.Second, rounds: 5, rows: 1_000_000, against: self}, o)
+	require.Equal(t, []string{"throughput", "idle"}, names(chosen))
 
 	for _, args := range [][]string{{"fast"}, {"-nonsense"}, {"-rounds", "0"}, {"-against", self + ".missing"}} {
-		_, err := parse(args)
+		_, _, err := parse(args)
 		require.Error(t, err, args)
 	}
 }
 
-// One experiment that fails does not stop the others.
+// A failing experiment does not stop the others.
 func TestAllExperimentsRun(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no")
-	got, err := runAll(t.Context(), &lab.Lab{}, []experiment{
-		{name: "a", run: func(context.Context, *lab.Lab) ([]figures.Figure, error) { return nil, broken }},
-		{name: "b", run: func(context.Context, *lab.Lab) ([]figures.Figure, error) { return []figures.Figure{{Name: "f"}}, nil }},
+	got, err := runAll(t.Context(), &lab{}, []experiment{
+		{name: "a", run: func(context.Context, *lab) ([]figure, error) { return nil, broken }},
+		{name: "b", run: func(context.Context, *lab) ([]figure, error) { return []figure{{name: "f"}}, nil }},
 	})
 	require.ErrorIs(t, err, broken)
 	require.Len(t, got, 1)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	got, err = runAll(ctx, &lab.Lab{}, []experiment{{name: "c"}})
+	got, err = runAll(ctx, &lab{}, []experiment{{name: "c"}})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Empty(t, got)
+}
+
+// The order is reversed each round. Ratios are of the rounds, not of the medians. A side without a value has no line.
+func TestComparisonInTurns(t *testing.T) {
+	t.Parallel()
+	order := ""
+	measured := func(name string, rates ...float64) side {
+		return side{name: name, measure: func() (sample, error) {
+			order += name + " "
+			got := sample{"half": rates[0] / 2}
+			if name != "none" {
+				got["rate"] = rates[0]
+			}
+			rates = rates[1:]
+			return got, nil
+		}}
+	}
+	sides := []side{measured("ours", 10, 40, 3000), measured("none", 2, 2, 2), measured("theirs", 20, 40, 1000)}
+	list, err := inTurns(3, sides, "rate", "nothing")
+	require.NoError(t, err)
+	require.Equal(t, "ours none theirs theirs none ours ours none theirs ", order)
+	alone, err := inTurns(1, []side{measured("ours", 40)}, "half")
+	require.NoError(t, err)
+	var b strings.Builder
+	require.NoError(t, writeTable(&b, append(list, alone...)))
+	require.Equal(t, `| figure | measured | compared with | ratio        |
+| ---    | ---      | ---           | ---          |
+| rate   | 40       | 40 (theirs)   | 1 (0.5 to 3) |
+| half   | 20       |               |              |
+`, b.String())
+
+	broken := errors.New("no")
+	_, err = inTurns(1, []side{{name: "b", measure: func() (sample, error) { return nil, broken }}})
+	require.ErrorIs(t, err, broken)
+	require.ErrorContains(t, err, "b: ")
+	for v, text := range map[float64]string{0.03456: "0.0346", 7: "7", 99.96: "100", 123.4: "123", 12345.6: "12346"} {
+		require.Equal(t, text, number(v))
+	}
+	require.Equal(t, 2.5, median([]float64{4, 1, 3, 2}))
+}
+
+// The output of the peers' program is read phase by phase.
+func TestPeersOutput(t *testing.T) {
+	t.Parallel()
+	got := sample{}
+	require.NoError(t, got.readPeer([]byte(`{"phase":"insert","jobs":20000,"took":4,"cpu":1}
+{"phase":"drain","jobs":20000,"took":2,"cpu":1}
+`), 9))
+	require.NoError(t, got.readPeer([]byte(`{"phase":"batch","jobs":20000,"took":1,"cpu":1}`), 9))
+	require.NoError(t, got.readPeer([]byte(`{"phase":"sustained","jobs":20000,"took":8,"cpu":3}`), 2))
+	require.Equal(t, sample{acceptedFigure: 5000, drainFigure: 10_000, batchFigure: 20_000, sustainedFigure: 2500, cpuFigure: 0.25}, got)
+	require.Error(t, got.readPeer([]byte("panic"), 0))
+}
+
+func TestSharesOfTheCores(t *testing.T) {
+	t.Parallel()
+	u := usage{at: time.Unix(110, 0), api: 5, worker: 2, postgres: 6, redis: 1, generator: 1}.since(usage{at: time.Unix(100, 0), api: 1})
+	require.InEpsilon(t, 13.0, u.service(), 1e-9)
+	require.Equal(t, "CPU of 2 cores: api 20 %, worker 10 %, Postgres 30 %, Redis 5 %, generator 5 %", u.shares(2))
+}
+
+// The CPU time of a process includes that of its children, also ended ones.
+func TestCPUOfAProcessTree(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("there is no /proc here")
+	}
+	shell := exec.Command("sh", "-c", `sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done'; echo done; read x`)
+	in, err := shell.StdinPipe()
+	require.NoError(t, err)
+	out, err := shell.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, shell.Start())
+	_, err = out.Read(make([]byte, 5))
+	require.NoError(t, err)
+	require.Greater(t, readProcesses().tree(shell.Process.Pid), 0.02)
+	require.NoError(t, in.Close())
+	_ = shell.Wait() // "read" ends with an error
+	require.Zero(t, processes{}.tree(0))
 }

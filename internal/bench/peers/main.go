@@ -1,10 +1,8 @@
-// Command peers runs other job systems that the bench compares ForgeRun with, at their
-// own defaults: River, a library over Postgres, and asynq, a library over Redis. Neither
-// has HTTP or keeps the history of a job. It is a module of its own, so that they are
-// no dependencies of the service.
+// Command peers runs the job systems that the bench compares ForgeRun with, at their own defaults: River, a library on Postgres,
+// and asynq, a library on Redis. Neither has HTTP or keeps the history of a job. This is a separate module, so the service does not
+// depend on them.
 //
-// It prints one line of JSON for each phase: how many jobs, in which time, and what CPU
-// time this process took, both in seconds.
+// It prints a line of JSON for each phase: the number of jobs, the time, and the CPU time of this process, both in seconds.
 package main
 
 import (

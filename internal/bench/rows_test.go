@@ -1,9 +1,8 @@
-package experiments
+package main
 
 import (
 	"context"
 	"crypto/sha256"
-	"os"
 	"testing"
 	"time"
 
@@ -16,21 +15,6 @@ import (
 	"github.com/forgerun/forgerun/repo"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
-
-func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
-
-// What the peers' program prints is read phase by phase.
-func TestPeersOutput(t *testing.T) {
-	t.Parallel()
-	p := peer{}
-	require.NoError(t, p.read([]byte(`{"phase":"insert","jobs":20000,"took":4,"cpu":1}
-{"phase":"drain","jobs":20000,"took":2,"cpu":1}
-`), 9))
-	require.NoError(t, p.read([]byte(`{"phase":"batch","jobs":20000,"took":1,"cpu":1}`), 9))
-	require.NoError(t, p.read([]byte(`{"phase":"sustained","jobs":20000,"took":8,"cpu":3}`), 2))
-	require.Equal(t, peer{"insert": 5000, "drain": 10_000, "batch": 20_000, "sustained": 2500, "cpu": 0.25}, p)
-	require.Error(t, p.read([]byte("panic"), 0))
-}
 
 // Copied jobs pass the schema's checks, can be read as the service reads them, are spread over clients and weeks,
 // and only the last day's results have bodies, so that the cleaner has nothing to do about them.
@@ -92,4 +76,29 @@ func finishJob(t *testing.T, store *repo.Store) job.Job {
 	_, err = store.Finish(t.Context(), job.Finish{ClaimID: claim.ClaimID, State: job.Succeeded, Result: result})
 	require.NoError(t, err)
 	return j
+}
+
+// The floor's statements leave as many rows as the service does for a job, and the service can read them.
+func TestFloorWritesTheRowsOfTheService(t *testing.T) {
+	t.Parallel()
+	url := repotest.URL(t)
+	store := repotest.OpenURL(t, url)
+	finished := finishJob(t, store)
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	id := uuid.Must(uuid.NewV7())
+	for _, step := range []string{"insert", "claim", "start", "finish"} {
+		require.NoError(t, execStep(t.Context(), conn, step, []uuid.UUID{id}, `{"work_kind": "PAYLOAD_SMALL"}`, `{}`))
+	}
+	for _, table := range []string{"jobs", "events", "reports", "results"} {
+		var ours, theirs int
+		sql := "SELECT count(*) FILTER (WHERE job_id = $1), count(*) FILTER (WHERE job_id = $2) FROM " + table
+		require.NoError(t, conn.QueryRow(t.Context(), sql, id, uuid.UUID(finished.ID)).Scan(&ours, &theirs))
+		require.Equal(t, theirs, ours, table)
+		require.Positive(t, ours, table)
+	}
+	got, err := store.Job(t.Context(), job.ID(uuid.Max), job.ID(id))
+	require.NoError(t, err)
+	require.Equal(t, job.Succeeded, got.State)
 }
