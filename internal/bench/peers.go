@@ -59,7 +59,7 @@ func (l *lab) runPeer(ctx context.Context, program, name string, runs ...string)
 			}
 			before := l.serversCPU()
 			c := exec.CommandContext(ctx, program, append([]string{
-				"-jobs", strconv.Itoa(peerJobs), "-producers", strconv.Itoa(peerProducers), "-workers", strconv.Itoa(peerWorkers), name, address,
+				name, address, strconv.Itoa(peerJobs), strconv.Itoa(peerProducers), strconv.Itoa(peerWorkers),
 			}, strings.Fields(phases)...)...)
 			var stderr bytes.Buffer
 			c.Stderr = &stderr

@@ -2,17 +2,21 @@
 // and asynq, a library on Redis. Neither has HTTP or keeps the history of a job. This is a separate module, so the service does not
 // depend on them.
 //
-// It prints a line of JSON for each phase: the number of jobs, the time, and the CPU time of this process, both in seconds.
+// Usage: peers river|asynq ADDRESS JOBS PRODUCERS WORKERS PHASE...
+//
+// ADDRESS is that of an empty Postgres database, or of Redis. Phases: insert (one by one), batch (1,000 at a time by 4 producers),
+// drain (work off the inserted jobs), sustained (insert and work off at the same time). It prints a line of JSON for each phase: the
+// number of jobs, the time, and the CPU time of this process, both in seconds.
 package main
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -21,22 +25,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-const usage = `Usage: peers [options] river|asynq ADDRESS PHASE...
-
-ADDRESS is that of an empty database of Postgres, or of Redis. Phases: insert (one
-by one), batch (1,000 at a time by 4 producers), drain (what those left is worked
-off), sustained (inserted and worked off at the same time).
-
-`
-
-var (
-	jobs      = flag.Int("jobs", 20_000, "jobs of a phase")
-	producers = flag.Int("producers", 32, "goroutines that insert one by one")
-	workers   = flag.Int("workers", 100, "jobs at once")
-)
-
-// payload is what each job has: 150 bytes.
-var payload = strings.Repeat("x", 150)
+var payload = strings.Repeat("x", 150) // of each job
 
 const (
 	batchSize      = 1000
@@ -44,46 +33,48 @@ const (
 )
 
 // peer is one of the systems.
-type peer interface {
-	insert(ctx context.Context) error
-	insertBatch(ctx context.Context) error
+type peer struct {
+	insert, insertBatch func(context.Context) error
 	// work starts workers that call done for each job; stop waits for their end.
-	work(ctx context.Context, workers int, done func()) (stop func(context.Context) error, err error)
-	close()
+	work func(ctx context.Context, workers int, done func()) (stop func(context.Context) error, err error)
 }
 
 func main() {
-	flag.Usage = func() {
-		_, _ = fmt.Fprint(flag.CommandLine.Output(), usage)
-		flag.PrintDefaults()
-	}
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, flag.Args()); err != nil {
+	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string) error {
-	if len(args) < 3 {
-		flag.Usage()
-		return errors.New("a system, an address and a phase are needed")
+// plan is what each phase does.
+type plan struct {
+	peer
+	jobs, producers, workers int
+	left                     int // jobs that were not executed yet
+}
+
+func run(ctx context.Context, args []string) (err error) {
+	if len(args) < 6 {
+		return errors.New("usage: peers river|asynq ADDRESS JOBS PRODUCERS WORKERS PHASE")
+	}
+	var p plan
+	for i, n := range []*int{&p.jobs, &p.producers, &p.workers} {
+		if *n, err = strconv.Atoi(args[2+i]); err != nil {
+			return err
+		}
 	}
 	start, known := map[string]func(context.Context, string) (peer, error){"river": newRiver, "asynq": newAsynq}[args[0]]
 	if !known {
 		return fmt.Errorf("there is no system %q", args[0])
 	}
-	p, err := start(ctx, args[1])
-	if err != nil {
+	if p.peer, err = start(ctx, args[1]); err != nil {
 		return err
 	}
-	defer p.close()
-	left := 0 // jobs that were not executed yet
-	for _, phase := range args[2:] {
+	for _, phase := range args[5:] {
 		began, cpu := time.Now(), ownCPU()
-		n, err := do(ctx, p, phase, &left)
+		n, err := p.do(ctx, phase)
 		if err != nil {
 			return fmt.Errorf("%s: %w", phase, err)
 		}
@@ -95,31 +86,31 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// do does one phase, of so many jobs.
-func do(ctx context.Context, p peer, phase string, left *int) (n int, err error) {
+// do does one phase and returns its number of jobs.
+func (p *plan) do(ctx context.Context, phase string) (n int, err error) {
+	insertAll := func() error { return repeat(ctx, p.producers, p.jobs, p.insert) }
 	switch phase {
 	case "insert":
-		*left += *jobs
-		return *jobs, repeat(ctx, *producers, *jobs, p.insert)
+		p.left += p.jobs
+		return p.jobs, insertAll()
 	case "batch":
-		n = *jobs / batchSize * batchSize
-		*left += n
+		n = p.jobs / batchSize * batchSize
+		p.left += n
 		return n, repeat(ctx, batchProducers, n/batchSize, p.insertBatch)
 	case "drain":
-		n, *left = *left, 0
-		return n, working(ctx, p, n, func() error { return nil })
+		n, p.left = p.left, 0
+		return n, p.working(ctx, n, func() error { return nil })
 	case "sustained":
-		return *jobs, working(ctx, p, *jobs, func() error { return repeat(ctx, *producers, *jobs, p.insert) })
+		return p.jobs, p.working(ctx, p.jobs, insertAll)
 	}
 	return 0, errors.New("there is no such phase")
 }
 
-// working runs workers while do inserts jobs, until so many are done. What the workers
-// take to stop is counted: they finish what they hold.
-func working(ctx context.Context, p peer, jobs int, do func() error) error {
+// working runs workers while do inserts jobs, until so many are done. The time that the workers take to stop counts too.
+func (p *plan) working(ctx context.Context, jobs int, do func() error) error {
 	var done atomic.Int64
 	finished := make(chan struct{})
-	stop, err := p.work(ctx, *workers, func() {
+	stop, err := p.work(ctx, p.workers, func() {
 		if done.Add(1) == int64(jobs) {
 			close(finished)
 		}
@@ -127,8 +118,7 @@ func working(ctx context.Context, p peer, jobs int, do func() error) error {
 	if err != nil {
 		return err
 	}
-	err = do()
-	if err == nil {
+	if err = do(); err == nil {
 		select {
 		case <-finished:
 		case <-ctx.Done():
@@ -143,13 +133,11 @@ func repeat(ctx context.Context, atOnce, times int, do func(context.Context) err
 	group, ctx := errgroup.WithContext(ctx)
 	var begun atomic.Int64
 	for range atOnce {
-		group.Go(func() error {
-			for begun.Add(1) <= int64(times) {
-				if err := do(ctx); err != nil {
-					return err
-				}
+		group.Go(func() (err error) {
+			for err == nil && begun.Add(1) <= int64(times) {
+				err = do(ctx)
 			}
-			return nil
+			return err
 		})
 	}
 	return group.Wait()
