@@ -30,11 +30,12 @@ const (
 // floorExperiment compares the service with the least that the same work takes: the rows of its jobs as bare SQL, and an endpoint
 // that only answers 202. River and asynq run beside them.
 func floorExperiment(ctx context.Context, l *lab) ([]figure, error) {
-	peers, err := l.peers(ctx)
+	peers, err := l.peers(ctx, "insert", "sustained")
 	if err != nil {
 		return nil, err
 	}
-	sides := append(l.programs(ctx, measurePeerJobs),
+	ours := l.programs(ctx, func(ctx context.Context, l *lab, s service) (sample, error) { return measurePeerJobs(ctx, l, s, false) })
+	sides := append(ours,
 		side{name: "bare SQL in groups of 64", measure: func() (sample, error) { return l.measureSQL(ctx) }},
 		side{name: "empty endpoint", measure: func() (sample, error) { return l.measureEndpoint(ctx) }})
 	return inTurns(l.rounds, append(sides, peers...), acceptedFigure, sustainedFigure, cpuFigure)

@@ -69,7 +69,9 @@ func newLab(ctx context.Context, o options) (*lab, error) {
 	return l, nil
 }
 
-func (l *lab) close() error { return errors.Join(l.servers.Close(), os.RemoveAll(l.dir)) }
+func (l *lab) close() error {
+	return errors.Join(l.servers.Close(), os.RemoveAll(l.dir)) //nolint:gosec // newLab made the folder
+}
 
 // build builds a program of the module in a folder.
 func build(ctx context.Context, module, path, pkg string) error {

@@ -28,22 +28,29 @@ const (
 
 // peersExperiment takes the same jobs through the service, River and asynq alone.
 func peersExperiment(ctx context.Context, l *lab) ([]figure, error) {
-	peers, err := l.peers(ctx)
+	peers, err := l.peers(ctx, "insert drain", "batch", "sustained")
 	if err != nil {
 		return nil, err
 	}
-	return inTurns(l.rounds, append(l.programs(ctx, measurePeerJobs), peers...), sustainedFigure, cpuFigure, acceptedFigure, batchFigure,
+	ours := l.programs(ctx, func(ctx context.Context, l *lab, s service) (sample, error) {
+		got, err := measurePeerJobs(ctx, l, s, true)
+		if err != nil {
+			return got, err
+		}
+		return got, got.batches(ctx, l, s)
+	})
+	return inTurns(l.rounds, append(ours, peers...), sustainedFigure, cpuFigure, acceptedFigure, batchFigure,
 		drainFigure)
 }
 
-// peers builds the program of the module in internal/bench/peers and returns River and asynq.
-func (l *lab) peers(ctx context.Context) ([]side, error) {
+// peers builds the program of the module in internal/bench/peers. It returns River, which takes these phases, and asynq.
+func (l *lab) peers(ctx context.Context, river ...string) ([]side, error) {
 	program := filepath.Join(l.dir, "peers")
 	if err := build(ctx, "internal/bench/peers", program, "."); err != nil {
 		return nil, err
 	}
 	return []side{
-		{name: "River", measure: func() (sample, error) { return l.runPeer(ctx, program, "river", "insert drain", "batch", "sustained") }},
+		{name: "River", measure: func() (sample, error) { return l.runPeer(ctx, program, "river", river...) }},
 		{name: "asynq", measure: func() (sample, error) { return l.runPeer(ctx, program, "asynq", "insert", "sustained") }},
 	}, nil
 }
@@ -58,7 +65,7 @@ func (l *lab) runPeer(ctx context.Context, program, name string, runs ...string)
 				address = l.servers.Redis.URL()
 			}
 			before := l.serversCPU()
-			c := exec.CommandContext(ctx, program, append([]string{
+			c := exec.CommandContext(ctx, program, append([]string{ //nolint:gosec // this process has built it
 				name, address, strconv.Itoa(peerJobs), strconv.Itoa(peerProducers), strconv.Itoa(peerWorkers),
 			}, strings.Fields(phases)...)...)
 			var stderr bytes.Buffer
@@ -94,12 +101,13 @@ func (s sample) readPeer(out []byte, servers float64) error {
 	return nil
 }
 
-// measurePeerJobs takes the service through the same phases. CPU includes the load generator, as that of the peers does.
-func measurePeerJobs(ctx context.Context, l *lab, s service) (sample, error) {
+// measurePeerJobs takes the service through the phases insert and sustained, and on request drain. CPU includes the load generator, as
+// that of the peers does.
+func measurePeerJobs(ctx context.Context, l *lab, s service, drain bool) (sample, error) {
 	got := sample{}
 	s.slots = peerWorkers
 	err := l.phase(ctx, s, func(sys system) (err error) {
-		if got[acceptedFigure], err = submitOneByOne(ctx, sys); err != nil {
+		if got[acceptedFigure], err = submitOneByOne(ctx, sys); err != nil || !drain {
 			return err
 		}
 		return sys.withWorker(ctx, func(*stack.Process) error {
@@ -110,20 +118,6 @@ func measurePeerJobs(ctx context.Context, l *lab, s service) (sample, error) {
 			got[drainFigure] = peerJobs / took
 			return err
 		})
-	})
-	if err != nil {
-		return got, err
-	}
-	err = l.phase(ctx, s, func(sys system) error {
-		items := make([]string, batchSize)
-		for i := range items {
-			items[i] = string(peerJob(fmt.Sprint(i)))
-		}
-		sys.url += "/batch"
-		sys.body = []byte(`{"jobs":[` + strings.Join(items, ",") + `]}`)
-		sent, err := closed{clients: batchProducers, jobs: peerJobs / batchSize}.submit(ctx, sys.target)
-		got[batchFigure] = sent.rate() * batchSize
-		return err
 	})
 	if err != nil {
 		return got, err
@@ -142,6 +136,21 @@ func measurePeerJobs(ctx context.Context, l *lab, s service) (sample, error) {
 			got[sustainedFigure], got[cpuFigure] = peerJobs/took, (used.service()+used.generator)/(peerJobs/1000)
 			return err
 		})
+	})
+}
+
+// batches submits batches of jobs to the service.
+func (p sample) batches(ctx context.Context, l *lab, s service) error {
+	return l.phase(ctx, s, func(sys system) error {
+		items := make([]string, batchSize)
+		for i := range items {
+			items[i] = string(peerJob(fmt.Sprint(i)))
+		}
+		sys.url += "/batch"
+		sys.body = []byte(`{"jobs":[` + strings.Join(items, ",") + `]}`)
+		sent, err := closed{clients: batchProducers, jobs: peerJobs / batchSize}.submit(ctx, sys.target)
+		p[batchFigure] = sent.rate() * batchSize
+		return err
 	})
 }
 
