@@ -34,8 +34,8 @@ func floorExperiment(ctx context.Context, l *lab) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	ours := l.programs(ctx, func(ctx context.Context, l *lab, s service) (sample, error) { return measurePeerJobs(ctx, l, s, false) })
-	sides := append(ours,
+	sides := l.programs(ctx, func(ctx context.Context, l *lab, s service) (sample, error) { return measurePeerJobs(ctx, l, s, false) })
+	sides = append(sides,
 		side{name: "bare SQL in groups of 64", measure: func() (sample, error) { return l.measureSQL(ctx) }},
 		side{name: "empty endpoint", measure: func() (sample, error) { return l.measureEndpoint(ctx) }})
 	return inTurns(l.rounds, append(sides, peers...), acceptedFigure, sustainedFigure, cpuFigure)

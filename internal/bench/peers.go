@@ -37,7 +37,8 @@ func peersExperiment(ctx context.Context, l *lab) ([]figure, error) {
 		if err != nil {
 			return got, err
 		}
-		return got, got.batches(ctx, l, s)
+		got[batchFigure], err = measureBatches(ctx, l, s)
+		return got, err
 	})
 	return inTurns(l.rounds, append(ours, peers...), sustainedFigure, cpuFigure, acceptedFigure, batchFigure,
 		drainFigure)
@@ -139,9 +140,9 @@ func measurePeerJobs(ctx context.Context, l *lab, s service, drain bool) (sample
 	})
 }
 
-// batches submits batches of jobs to the service.
-func (p sample) batches(ctx context.Context, l *lab, s service) error {
-	return l.phase(ctx, s, func(sys system) error {
+// measureBatches submits batches of jobs to the service.
+func measureBatches(ctx context.Context, l *lab, s service) (perSecond float64, err error) {
+	err = l.phase(ctx, s, func(sys system) error {
 		items := make([]string, batchSize)
 		for i := range items {
 			items[i] = string(peerJob(fmt.Sprint(i)))
@@ -149,9 +150,10 @@ func (p sample) batches(ctx context.Context, l *lab, s service) error {
 		sys.url += "/batch"
 		sys.body = []byte(`{"jobs":[` + strings.Join(items, ",") + `]}`)
 		sent, err := closed{clients: batchProducers, jobs: peerJobs / batchSize}.submit(ctx, sys.target)
-		p[batchFigure] = sent.rate() * batchSize
+		perSecond = sent.rate() * batchSize
 		return err
 	})
+	return perSecond, err
 }
 
 // peerJob is a job of no duration with the peers' payload of 150 bytes.
