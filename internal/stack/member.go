@@ -98,6 +98,14 @@ func (m *member) supervise(patience time.Duration) {
 	}
 }
 
+// down stops the process, and keeps it from being started until its gate is released.
+func (m *member) down(ctx context.Context, patience time.Duration) error {
+	if err := m.gate.Acquire(context.WithoutCancel(ctx), 1); err != nil { // a start that is under way ends, at the latest with its member
+		return err
+	}
+	return m.current.Load().Stop(patience)
+}
+
 // awaitReady also returns when the member has to end.
 func (m *member) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)

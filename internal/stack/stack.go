@@ -29,6 +29,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/forgerun/forgerun/client"
@@ -229,6 +230,29 @@ func (s *Stack) call(ctx context.Context) (context.Context, func(), error) {
 		cancel(nil)
 		s.running.Done()
 	}, nil
+}
+
+// Restart stops all processes but the servers, starts them again when until has passed, and returns once all are ready. down is
+// when the last one had stopped, up when they were started.
+func (s *Stack) Restart(ctx context.Context, until time.Time) (down, up time.Time, err error) {
+	ctx, done, err := s.call(ctx)
+	if err != nil {
+		return down, up, err
+	}
+	defer done()
+	members := s.members()
+	var stops errgroup.Group
+	for _, m := range members {
+		stops.Go(func() error { return m.down(ctx, s.env.stopPatience()) })
+	}
+	err = stops.Wait()
+	down = time.Now()
+	Sleep(ctx, time.Until(until))
+	up = time.Now()
+	for _, m := range members {
+		m.gate.Release(1)
+	}
+	return down, up, errors.Join(err, awaitReady(ctx, members))
 }
 
 // Heal returns once every process is ready and the clock runs as usual. Call it when no fault is under way.
