@@ -27,7 +27,6 @@ var finer = regexp.MustCompile(`/(cron|time_zone|interval|jitter|media_type|oper
 // is not refused, and what it does not is, with its place.
 func TestRequestsAreAsDocumented(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *Config, _ *Deps) { c.TestBed = true }).full()
 	ids := func(operation, parameter string) string {
 		switch {
 		case parameter == "n":
@@ -45,22 +44,25 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 	document := strings.Replace(string(docs.OpenAPI), anyParams, "", 1)
 	requests := apitest.Requests(t, []byte(document), true, ids)
 	require.Greater(t, len(requests), 3000)
-	for _, r := range requests {
-		if strings.Contains(r.At, "/params") {
-			r.Body = strings.Replace(r.Body, `"params":`, `"work_kind":"CUSTOM","params":`, 1)
+	apitest.InParallel(t, requests, func(t *testing.T, part []apitest.Request) {
+		w := newWorld(t, func(c *Config, _ *Deps) { c.TestBed = true }).full()
+		for _, r := range part {
+			if strings.Contains(r.At, "/params") {
+				r.Body = strings.Replace(r.Body, `"params":`, `"work_kind":"CUSTOM","params":`, 1)
+			}
+			headers := []string{"Content-Type", r.Media}
+			for name, values := range r.Header {
+				headers = append(headers, name, values[0])
+			}
+			a := w.send(r.Method, r.Path, r.Body, headers...)
+			// Here everything has the id that is asked for, and an item of a batch is refused in the answer.
+			item := r.Operation == "submitBatch" && strings.HasPrefix(r.At, "/jobs/0")
+			if r.Allowed = r.Allowed || r.In == "path" || item; item && a.StatusCode < 500 {
+				continue
+			}
+			assert.Empty(t, r.Problem(a.StatusCode, a.text, func(r *apitest.Request) bool { return finer.MatchString(r.At) }))
 		}
-		headers := []string{"Content-Type", r.Media}
-		for name, values := range r.Header {
-			headers = append(headers, name, values[0])
-		}
-		a := w.send(r.Method, r.Path, r.Body, headers...)
-		// Here everything has the id that is asked for, and an item of a batch is refused in the answer.
-		item := r.Operation == "submitBatch" && strings.HasPrefix(r.At, "/jobs/0")
-		if r.Allowed = r.Allowed || r.In == "path" || item; item && a.StatusCode < 500 {
-			continue
-		}
-		assert.Empty(t, r.Problem(a.StatusCode, a.text, func(r *apitest.Request) bool { return finer.MatchString(r.At) }))
-	}
+	})
 }
 
 // Promise: contract 14g

@@ -35,6 +35,7 @@ func NewStreams(t testing.TB, text []byte) *Streams { return &Streams{parseOnce(
 // document is a parsed document.
 type document struct {
 	root     object
+	compiled sync.Map   // *jsonschema.Schema by JSON Pointer
 	mu       sync.Mutex // protects compiler
 	compiler *jsonschema.Compiler
 }
@@ -122,9 +123,14 @@ func (d *document) find(ref string) any {
 
 // schema returns the schema at a JSON Pointer with a #. It panics if there is none.
 func (d *document) schema(pointer string) *jsonschema.Schema {
+	if known, ok := d.compiled.Load(pointer); ok {
+		return known.(*jsonschema.Schema)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.compiler.MustCompile(home + pointer)
+	s := d.compiler.MustCompile(home + pointer)
+	d.compiled.Store(pointer, s)
+	return s
 }
 
 // place is an object of the document, and the JSON Pointer to it.

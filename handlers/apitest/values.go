@@ -126,8 +126,30 @@ func asText(value string) (text string, ok bool) {
 	return text, json.Unmarshal([]byte(value), &text) == nil
 }
 
-// hostile are values that programs forget about.
-var hostile = []string{`null`, `"\u0000"`, "\"\xff\"", `""`, `"x"`, `0`, `true`, `[]`, `{}`, `[null]`}
+// forgotten are values that programs forget about, whatever they expect. Invalid UTF-8 and NUL are in no database.
+var forgotten = []string{`null`, `"\u0000"`, "\"\xff\""}
+
+// plain are the simplest values of each type.
+var plain = map[string][]string{
+	"string": {`""`, `"x"`}, "integer": {`0`, `-1`, `1.5`}, "boolean": {`true`}, "array": {`[]`, `[null]`}, "object": {`{}`},
+}
+
+// hostile returns forgotten values, the plain ones of the schema's types, and in turn two of other types.
+func (w *walker) hostile(s object) []string {
+	values, others := slices.Clone(forgotten), []string(nil)
+	for _, kind := range slices.Sorted(maps.Keys(plain)) {
+		if is(s, kind) || kind == "integer" && is(s, "number") {
+			values = append(values, plain[kind]...)
+		} else {
+			others = append(others, plain[kind]...)
+		}
+	}
+	for range min(2, len(others)) {
+		w.turn++
+		values = append(values, others[w.turn%len(others)])
+	}
+	return values
+}
 
 // moments are texts at the edges of the format date-time.
 var moments = []string{
@@ -137,10 +159,10 @@ var moments = []string{
 
 // valuesOf returns hostile values and, with edges, the last values that the schema allows and the first ones that it does not.
 func (w *walker) valuesOf(s object) []string {
+	values := w.hostile(s)
 	if !w.edges {
-		return hostile
+		return values
 	}
-	values := append(slices.Clone(hostile), `-1`, `1.5`)
 	for i, value := range as[[]any](s["enum"]) {
 		text := asJSON(value)
 		if values = append(values, text); i == 0 {
@@ -179,6 +201,7 @@ func (w *walker) valuesOf(s object) []string {
 	for _, text := range texts {
 		values = append(values, asJSON(text))
 	}
+	slices.Sort(values)
 	return slices.Compact(values)
 }
 

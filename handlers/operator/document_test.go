@@ -84,28 +84,32 @@ var finer = regexp.MustCompile(`^cursor$|^/(job|schedule|target|confirm)$|^/filt
 // is not refused, and what it does not is, with its place.
 func TestRequestsAreAsDocumented(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
 	ids := func(string, string) string { return anID.String() }
 	requests := apitest.Requests(t, operator.Document(), true, ids)
 	require.Greater(t, len(requests), 500)
-	for _, r := range requests {
-		var headers []string
-		for name, values := range r.Header {
-			headers = append(headers, name, values[0])
+	apitest.InParallel(t, requests, func(t *testing.T, part []apitest.Request) {
+		w := newWorld(t)
+		for _, r := range part {
+			var headers []string
+			for name, values := range r.Header {
+				headers = append(headers, name, values[0])
+			}
+			a := w.send(changeToken, r.Method, r.Path, r.Body, headers...)
+			r.Allowed = r.Allowed || r.In == "path" && r.At != "id" // the fake has every key
+			assert.Empty(t, r.Problem(a.StatusCode, a.text, func(r *apitest.Request) bool { return finer.MatchString(r.At) }))
 		}
-		a := w.send(changeToken, r.Method, r.Path, r.Body, headers...)
-		r.Allowed = r.Allowed || r.In == "path" && r.At != "id" // the fake has every key
-		assert.Empty(t, r.Problem(a.StatusCode, a.text, func(r *apitest.Request) bool { return finer.MatchString(r.At) }))
-	}
+	})
 }
 
 // Every operation answers whatever may be wrong with a request as the document says: send checks each answer.
 func TestOddRequestsHaveDocumentedAnswers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	for _, o := range documented(t) {
-		for _, odd := range apitest.Odd {
-			w.send(changeToken, o.method, o.path+"?"+odd.Query, cmp.Or(odd.Body, o.body()), odd.Header...)
+	apitest.InParallel(t, documented(t), func(t *testing.T, part []operation) {
+		w := newWorld(t)
+		for _, o := range part {
+			for _, odd := range apitest.Odd {
+				w.send(changeToken, o.method, o.path+"?"+odd.Query, cmp.Or(odd.Body, o.body()), odd.Header...)
+			}
 		}
-	}
+	})
 }
