@@ -33,6 +33,12 @@ type Queue interface {
 	Deliver(client, jobID job.ID)
 }
 
+// Tasks removes tasks from the queue, best effort, non-blocking.
+type Tasks interface {
+	Remove(job.Task)
+	RemoveDeliveries(ids ...job.ID)
+}
+
 // NotificationOf says that an event of j was recorded.
 func NotificationOf(j *job.Job) job.Notification {
 	return job.Notification{ClientID: j.ClientID, JobID: j.ID}

@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -12,16 +11,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/handlers/httpkit"
-	"github.com/forgerun/forgerun/handlers/views"
 	"github.com/forgerun/forgerun/job"
 )
 
 // Promise: draft 3.1
 func TestDraftView(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).full()
-	w.jobs.job, w.batches.batch = failedJob, failedBatch
+	w := newWorld(t)
+	w.failBatch()
 	const document, plain = "application/problem+json", "application/json"
 	for accept, want := range map[string]string{
 		"-": plain, "*/*": plain, "application/problem+json": document, "application/problem+json, application/json": plain,
@@ -29,7 +28,7 @@ func TestDraftView(t *testing.T) {
 		"application/problem+json;q=0.1, */*;q=0.5": plain, "application/json;q=0, application/*": document,
 		"text/html, application/problem+json;q=0.2, application/json;q=0.1999": plain, // equal in thousandths
 	} {
-		for path, member := range map[string]string{jobSelf: `"job_id"`, batchSelf: `"batch_id"`} {
+		for path, member := range map[string]string{failedSelf: `"job_id"`, batchSelf: `"batch_id"`} {
 			a := w.send("GET", path, "", "Accept", accept)
 			require.Equal(t, want, a.Header.Get("Content-Type"), accept)
 			require.NotEqual(t, want == document, strings.Contains(a.text, member), "never both spellings in one object")
@@ -41,47 +40,34 @@ func TestJobTags(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	seen := map[string]string{}
-	for name, change := range map[string]func(*job.Job){
-		"as it is":      func(*job.Job) {},
-		"another event": func(j *job.Job) { j.EventSeq++ },
-		"expired":       func(j *job.Job) { j.Result.ExpiresAt = now },
-		"running":       func(j *job.Job) { j.State, j.EventSeq = job.Running, 4 },
-		"progress":      func(j *job.Job) { j.State, j.EventSeq, j.Progress = job.Running, 4, &job.Progress{UpdatedAt: now} },
-		"more progress": func(j *job.Job) {
-			j.State, j.EventSeq, j.Progress = job.Running, 4, &job.Progress{UpdatedAt: now.Add(time.Microsecond)}
-		},
-		"queued":     func(j *job.Job) { j.State, j.EventSeq, j.Waiting = job.Queued, 2, job.WaitingQueue },
-		"no workers": func(j *job.Job) { j.State, j.EventSeq, j.Waiting = job.Queued, 2, job.WaitingNoWorkers },
+	progress := func(percentage int, at time.Time) {
+		w.Exec(running+` WHERE job_id = $1`, backend.Job.String())
+		p := &job.Progress{Percentage: percentage, UpdatedAt: at}
+		w.Queue.Publish(job.Notification{JobID: backend.Job, Attempt: 1, Progress: p})
+	}
+	for _, step := range []struct {
+		name   string
+		change func()
+	}{
+		{"as it is", func() {}},
+		{"another event", func() { w.Exec(`UPDATE jobs SET event_seq = event_seq + 1`) }},
+		{"expired", func() { w.Exec(`UPDATE results SET expires_at = '2030-01-31 12:00Z'`) }},
+		{"running", func() { w.Exec(running+` WHERE job_id = $1`, backend.Job.String()) }},
+		{"progress", func() { progress(1, now) }}, {"more progress", func() { progress(2, now.Add(time.Microsecond)) }},
+		{"scheduled", func() { w.Exec(scheduled+`, worker_id = NULL WHERE job_id = $1`, backend.Job.String()) }},
 	} {
-		w.changed(change)
+		step.change()
 		tag := func(accept string) string { return w.send("GET", jobSelf, "", "Accept", accept).Header.Get("ETag") }
 		got := tag("application/json")
 		require.Regexp(t, `^W/"[0-9A-Za-z_-]+"$`, got)
-		require.Empty(t, seen[got], name)
-		seen[got] = name
-		require.Empty(t, seen[tag("application/problem+json")], name)
+		require.Empty(t, seen[got], step.name)
+		seen[got] = step.name
+		require.NotEqual(t, got, tag("application/problem+json"), step.name)
 		require.Equal(t, got, tag("*/*"))
 	}
 }
 
-// changed makes the job one that succeeded, but for a change.
-func (w *world) changed(change func(*job.Job)) {
-	w.jobs.job = func(ctx context.Context, client, id job.ID) (*job.Job, error) {
-		j, err := finishedJob(ctx, client, id)
-		change(j)
-		return j, err
-	}
-}
-
 const resultText = "0123456789"
-
-func storedResult(context.Context, job.ID, job.ID) (*job.StoredResult, error) {
-	body := []byte(resultText)
-	return &job.StoredResult{
-		Result:    job.Result{MediaType: "text/plain; charset=utf-8", Body: body, SHA256: sha256.Sum256(body)},
-		ExpiresAt: now.Add(90*time.Second + 700*time.Millisecond),
-	}, nil
-}
 
 // resultTag is the strong entity tag of storedResult.
 func resultTag() string {
@@ -97,9 +83,7 @@ func digestOf(text string) string {
 func TestResult(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	path := views.ResultPath(jobID)
-	w.send("GET", path, "").requireProblem(t, job.CodeJobNotFound)
-	w.jobs.result = storedResult
+	path := jobSelf + "/result"
 	a := w.send("GET", path, "")
 	require.Equal(t, 200, a.StatusCode)
 	require.Equal(t, resultText, a.text)
@@ -126,7 +110,6 @@ func TestResult(t *testing.T) {
 func TestRangesOfAResult(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.jobs.result = storedResult
 	for header, test := range map[string]struct {
 		status             int
 		text, contentRange string
@@ -134,7 +117,7 @@ func TestRangesOfAResult(t *testing.T) {
 		"bytes=2-4": {206, "234", "bytes 2-4/10"}, "bytes=7-99": {206, "789", "bytes 7-9/10"},
 		"bytes=10-": {416, "", "bytes */10"}, "bytes=0-1,3-4": {200, resultText, ""},
 	} {
-		a := w.send("GET", views.ResultPath(jobID), "", "Range", header)
+		a := w.send("GET", jobSelf+"/result", "", "Range", header)
 		require.Equal(t, test.status, a.StatusCode, header)
 		require.Equal(t, test.contentRange, a.Header.Get("Content-Range"), header)
 		if test.status == 416 {
@@ -145,11 +128,9 @@ func TestRangesOfAResult(t *testing.T) {
 		require.Equal(t, []string{strconv.Itoa(len(test.text)), digestOf(test.text), digestOf(resultText), resultTag()}, []string{
 			a.Header.Get("Content-Length"), a.Header.Get("Content-Digest"), a.Header.Get("Repr-Digest"), a.Header.Get("ETag")})
 	}
-	w.jobs.result = func(context.Context, job.ID, job.ID) (*job.StoredResult, error) {
-		return &job.StoredResult{Result: job.Result{MediaType: "text/plain", SHA256: sha256.Sum256(nil)}, ExpiresAt: now.Add(-time.Second)}, nil
-	}
+	w.Exec(`UPDATE results SET body = '', size = 0, sha256 = sha256(''), expires_at = '2030-01-31 12:00Z'`)
 	for _, header := range []string{"", "bytes=0-", "bytes=-0"} {
-		a := w.send("GET", views.ResultPath(jobID), "", "Range", header)
+		a := w.send("GET", jobSelf+"/result", "", "Range", header)
 		require.Equal(t, []any{200, "", "private, max-age=0"}, []any{a.StatusCode, a.text, a.Header.Get("Cache-Control")}, "no range of nothing")
 	}
 }
@@ -157,7 +138,6 @@ func TestRangesOfAResult(t *testing.T) {
 func TestConditionsOnAResult(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.jobs.result = storedResult
 	tag := resultTag()
 	for name, values := range map[string]map[string]int{ // statuses with Range: bytes=0-1
 		"If-None-Match":       {tag: 304, "W/" + tag: 304, `"x", ` + tag: 304, "*": 304, `"x"`: 206, "": 206},
@@ -167,7 +147,7 @@ func TestConditionsOnAResult(t *testing.T) {
 		"If-Unmodified-Since": {"Thu, 31 Jan 2000 12:01:30 GMT": 206},
 	} {
 		for value, status := range values {
-			a := w.send("GET", views.ResultPath(jobID), "", "Range", "bytes=0-1", name, value)
+			a := w.send("GET", jobSelf+"/result", "", "Range", "bytes=0-1", name, value)
 			require.Equal(t, status, a.StatusCode, "%s: %s", name, value)
 			switch status {
 			case 304:
@@ -188,38 +168,37 @@ func TestConditionsOnAResult(t *testing.T) {
 func TestConditionsOnChanges(t *testing.T) {
 	t.Parallel()
 	const date = "Thu, 31 Jan 2000 12:01:30 GMT" // before everything
-	shown := newWorld(t).server.Shown
-	for _, rt := range newWorld(t).server.Routes {
+	w := newWorld(t)
+	for _, rt := range w.server.Routes {
 		if rt.Method == httpkit.Get {
 			continue
 		}
-		t.Run(rt.Method+" "+rt.Path, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t).full()
-			there, tag := shown[rt.Path] != nil, ""
-			if there && !strings.HasSuffix(shown[rt.Path].Path, "/faults/:id") {
-				tag = w.send(httpkit.Get, examplePath(*shown[rt.Path]), "").Header.Get("ETag")
+		shown := w.server.Shown[rt.Path]
+		there, tag := shown != nil, ""
+		if there && !strings.HasSuffix(shown.Path, "/faults/:id") {
+			shown := *shown
+			shown.Action = rt.Action
+			tag = w.try(httpkit.Route{Method: httpkit.Get, Path: shown.Path, Action: rt.Action}).Header.Get("ETag")
+		}
+		held := map[bool]int{true: rt.Success, false: 412}
+		for _, test := range []struct {
+			name, value string
+			status      int
+		}{
+			{"If-Match", "*", held[there]}, {"If-Match", `"bogus"`, 412}, {"If-Match", "bogus", 412}, {"If-Match", `"a", *, "b"`, 412},
+			{"If-Match", ",", 412}, {"If-Match", "", 412}, {"If-None-Match", "", rt.Success}, {"If-Match", `"bogus", ` + tag, 412},
+			{"If-Match", strings.TrimPrefix(tag, "W/") + ",", 412},
+			{"If-None-Match", "*", held[!there]}, {"If-None-Match", `"bogus"`, rt.Success}, {"If-None-Match", tag + " , x", held[tag == ""]},
+			{"If-None-Match", `"a", *`, rt.Success}, {"If-Unmodified-Since", date, rt.Success}, {"If-Modified-Since", date, rt.Success},
+		} {
+			a := w.try(rt, test.name, test.value)
+			require.Equal(t, test.status, a.StatusCode, "%s %s: %s: %s: %s", rt.Method, rt.Path, test.name, test.value, a.text)
+			if test.status == 412 {
+				require.Equal(t, job.CodeMalformed, a.problem(t).Code)
+				require.Empty(t, a.Header.Get("ETag"))
 			}
-			held := map[bool]int{true: rt.Success, false: 412}
-			for _, test := range []struct {
-				name, value string
-				status      int
-			}{
-				{"If-Match", "*", held[there]}, {"If-Match", `"bogus"`, 412}, {"If-Match", "bogus", 412}, {"If-Match", `"a", *, "b"`, 412},
-				{"If-Match", ",", 412}, {"If-Match", "", 412}, {"If-None-Match", "", rt.Success}, {"If-Match", `"bogus", ` + tag, 412},
-				{"If-Match", strings.TrimPrefix(tag, "W/") + ",", 412},
-				{"If-None-Match", "*", held[!there]}, {"If-None-Match", `"bogus"`, rt.Success}, {"If-None-Match", tag + " , x", held[tag == ""]},
-				{"If-None-Match", `"a", *`, rt.Success}, {"If-Unmodified-Since", date, rt.Success}, {"If-Modified-Since", date, rt.Success},
-			} {
-				a := w.try(rt, test.name, test.value)
-				require.Equal(t, test.status, a.StatusCode, "%s: %s: %s", test.name, test.value, a.text)
-				if test.status == 412 {
-					require.Equal(t, job.CodeMalformed, a.problem(t).Code)
-					require.Empty(t, a.Header.Get("ETag"))
-				}
-			}
-			require.Equal(t, 412, w.try(rt, "If-Match", "*", "If-None-Match", "*", "Prefer", "wait=1").StatusCode, "both must hold")
-		})
+		}
+		require.Equal(t, 412, w.try(rt, "If-Match", "*", "If-None-Match", "*", "Prefer", "wait=1").StatusCode, "both must hold")
 	}
 }
 
@@ -227,30 +206,24 @@ func TestConditionsOnChanges(t *testing.T) {
 func TestConditionsComeLastAndBeforeTheWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	done := 0
-	w.jobs.job, w.lookups.strict = finishedJob, true
-	w.jobs.remove = func(context.Context, job.ID, job.ID) (struct{}, error) { done++; return struct{}{}, nil }
 	a := w.send("DELETE", jobSelf, "", "If-Match", `W/"9"`)
 	require.Equal(t, 412, a.StatusCode)
 	require.Contains(t, a.problem(t).Detail, "no strong entity tag")
 	require.Equal(t, 412, w.send("DELETE", jobSelf, "not JSON", "If-Match", `"9"`).StatusCode)
 	w.send("DELETE", jobSelf, "", "If-Match", `"9"`, "Authorization", "-").requireProblem(t, job.CodeInvalidCredentials)
-	w.send("DELETE", jobSelf, "", "If-Match", `"9"`, "Authorization", "Bearer read").requireProblem(t, job.CodeForbidden)
+	w.send("DELETE", jobSelf, "", "If-Match", `"9"`, "Authorization", "Bearer "+backend.ReaderKey).requireProblem(t, job.CodeForbidden)
 	w.send("DELETE", jobSelf, "", "If-Match", `"9"`, "Accept", "text/csv").requireProblem(t, job.CodeNotAcceptable)
 	w.send("DELETE", jobSelf+"?x=1", "", "If-Match", `"9"`).requireProblem(t, job.CodeMalformed)
-	w.send("DELETE", views.JobPath(webhookID), "", "If-Match", `"9"`).requireProblem(t, job.CodeJobNotFound)
+	w.send("DELETE", nobodysSelf, "", "If-Match", `"9"`).requireProblem(t, job.CodeJobNotFound)
 	w.send("PUT", jobSelf, "", "If-Match", `"9"`).requireProblem(t, job.CodeMethodNotAllowed)
-	require.Zero(t, done)
 	require.Equal(t, 204, w.send("DELETE", jobSelf, "", "If-Match", "*").StatusCode)
-	require.Equal(t, 1, done)
-	w.jobs.job = nil
 	require.Equal(t, 204, w.send("DELETE", jobSelf, "", "If-Match", "*").StatusCode, "it was done already")
 }
 
 // GET has the same conditions: what it would answer must have one of the tags.
 func TestIfMatchOfGet(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).full()
+	w := newWorld(t)
 	for _, rt := range w.server.Routes {
 		if rt.Method != httpkit.Get {
 			continue

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,40 +12,47 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/site"
-	"github.com/forgerun/forgerun/handlers/views"
+	"github.com/forgerun/forgerun/internal/authlimit"
+	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// examplePath fills in a route's parameters.
+// examplePath is the path of a route, with ids of what it is for.
 func examplePath(rt httpkit.Route) string {
-	path := strings.NewReplacer(":name", "job-result", ":n", "1", ":slug", "conflict", ":delivery_id", deliveryID.String()).Replace(rt.Path)
-	id := jobID
-	for prefix, own := range map[string]job.ID{"/v1/clients": clientA, "/v1/webhooks": webhookID, "/v1/bulk": bulkID,
-		"/v1/schedules": scheduleID, "/v1/batches": batchID} {
-		if strings.HasPrefix(path, prefix) {
-			id = own
-		}
+	path := backend.Path(rt.Path)
+	if rt.Action == "retry" {
+		path = strings.Replace(path, backend.Job.String(), backend.FailedJob.String(), 1)
 	}
-	return strings.Replace(path, ":id", id.String(), 1)
+	return path
 }
 
 // exampleBodies are bodies that routes take which need one, by action.
 var exampleBodies = map[string]string{
-	"submit": `{"type":"EXECUTE"}`, "submit_batch": `{"jobs":[{"type":"EXECUTE"}]}`, "revoke_key": `{"key_id":"abc"}`,
-	"register_webhook": `{"url":"https://example.com","events":["*"]}`, "update_webhook": `{"enabled":false}`,
-	"redeliver_failed": `{"since":"2030-01-31T12:00:00Z"}`, "replay_webhook": `{"since":"2030-01-31T12:00:00Z"}`,
+	"submit": leastBody, "submit_batch": `{"jobs":[{"type":"EXECUTE"}]}`, "revoke_key": `{"key_id":"` + backend.SomeKey + `"}`,
+	"register_webhook": aHook, "update_webhook": `{"enabled":false}`,
+	"redeliver_failed": aMoment, "replay_webhook": aMoment,
 	"begin_bulk": `{"action":"retry","filter":{"all":true}}`, "update_schedule": `{"overlap":"skip"}`,
-	"create_schedule": `{"interval":"1m","job":{"type":"EXECUTE"}}`, "make_fixtures": `{"jobs":[{"state":"failed"}]}`,
-	"move_clock": `{"advance":"1h"}`, "replace_faults": `[{"effect":{"status":503}}]`,
+	"create_schedule": `{"interval":"1m","job":{"type":"EXECUTE"}}`, "make_fixtures": `{"jobs":[{"state":"scheduled"}]}`,
+	"move_clock": `{"advance":"1h"}`, "replace_faults": `[{"match":{"nth":9},"effect":{"status":503}}]`,
 }
+
+// aMoment is one of the last hour.
+var aMoment = `{"since":"` + time.Now().Add(-time.Hour).UTC().Format("2006-01-02T15:04:05.000000Z") + `"}`
 
 func exampleBody(rt httpkit.Route) string { return exampleBodies[rt.Action] }
 
-// try sends what a route takes, but for some headers.
+// try sends what a route takes, but for some headers. It finds the rows as they were made.
 func (w *world) try(rt httpkit.Route, headers ...string) *answer {
 	w.t.Helper()
+	if w.dirty {
+		w.Seed()
+		w.dirty = false
+	}
 	return w.send(rt.Method, examplePath(rt), exampleBody(rt), headers...)
 }
 
@@ -52,7 +60,7 @@ func (w *world) try(rt httpkit.Route, headers ...string) *answer {
 func TestOddRequestsHaveDocumentedAnswers(t *testing.T) {
 	t.Parallel()
 	apitest.InParallel(t, newWorld(t).server.Routes, func(t *testing.T, part []httpkit.Route) {
-		w := newWorld(t, func(c *Config, _ *Deps) { c.TestBed, c.MaxBodyBytes = true, 1<<15 }).full()
+		w := newWorld(t, func(c *Config, _ *Deps) { c.TestBed, c.MaxBodyBytes = true, 1<<15 })
 		for _, rt := range part {
 			for _, odd := range apitest.Odd {
 				w.send(rt.Method, examplePath(rt)+"?"+odd.Query, cmp.Or(odd.Body, exampleBody(rt)), odd.Header...)
@@ -77,38 +85,43 @@ func TestEveryRouteAsksForItsCredentials(t *testing.T) {
 		{"Bearer frk_unknown", job.CodeInvalidCredentials},
 		{"Bearer unknown " + goodKey, job.CodeInvalidCredentials},
 		{"Bearer " + strings.Repeat("x", 4000), job.CodeInvalidCredentials},
-		{"Bearer expired", job.CodeTokenExpired},
-		{"Bearer revoked", job.CodeKeyDisabled},
+		{"Bearer " + backend.ExpiredKey, job.CodeTokenExpired},
+		{"Bearer " + backend.RevokedKey, job.CodeKeyDisabled},
 	}
-	for _, rt := range newWorld(t).server.Routes {
-		t.Run(rt.Method+" "+rt.Path, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			for _, test := range bad {
-				a := w.try(rt, "Authorization", test.header)
-				if rt.Access == httpkit.Public || rt.Access == httpkit.Registration && test.header == "-" {
-					require.Less(t, a.StatusCode, 300, a.text)
-					continue
-				}
+	clock := now
+	w := newWorld(t, func(_ *Config, d *Deps) {
+		d.Attempts = authlimit.New(func() time.Time { return clock }, telemetry.In(nil))
+	})
+	for _, rt := range w.server.Routes {
+		clock = clock.Add(time.Hour) // what has failed before does not slow the next ones
+		for _, test := range bad {
+			a := w.try(rt, "Authorization", test.header)
+			expired := rt.Access == httpkit.ExpiredKey && test.code == job.CodeTokenExpired
+			switch {
+			case rt.Action == "create_key" && test.header == "-": // open only for the first key of a new client
+				a.requireProblem(t, job.CodeInvalidCredentials)
+			case expired || rt.Access == httpkit.Public || rt.Access == httpkit.Registration && test.header == "-":
+				require.Less(t, a.StatusCode, 300, a.text)
+			default:
 				a.requireProblem(t, test.code)
 				require.Equal(t, test.code.Spec().Status == 401, a.Header.Get("WWW-Authenticate") == "Bearer")
-				require.Empty(t, a.Header.Get("RateLimit"))
+				require.Equal(t, rt.Access == httpkit.Renewal && test.code == job.CodeTokenExpired, a.Header.Get("RateLimit") != "")
 			}
-			if rt.Access == httpkit.Public {
-				return
-			}
-			w.try(rt, "Authorization", "Bearer "+goodKey, "Authorization", "Bearer "+otherKey).requireProblem(t, job.CodeInvalidCredentials)
-			require.Contains(t, w.log.String(), "authentication failed")
-			require.NotContains(t, w.log.String(), goodKey)
-			require.NotContains(t, w.log.String(), "xxxxx")
-		})
+		}
+		if rt.Access == httpkit.Public {
+			continue
+		}
+		w.try(rt, "Authorization", "Bearer "+goodKey, "Authorization", "Bearer "+otherKey).requireProblem(t, job.CodeInvalidCredentials)
 	}
+	require.Contains(t, w.log.String(), "authentication failed")
+	require.NotContains(t, w.log.String(), goodKey)
+	require.NotContains(t, w.log.String(), "xxxxx")
 }
 
 // What the operator's token and keys of each scope are good for.
 func TestEveryRouteNeedsItsScope(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).full()
+	w := newWorld(t)
 	for _, rt := range w.server.Routes {
 		a := w.try(rt, "Authorization", "bearer  "+adminKey)
 		require.Empty(t, a.Header.Get("RateLimit"), "the operator is not limited")
@@ -126,12 +139,12 @@ func TestEveryRouteNeedsItsScope(t *testing.T) {
 		} else if rt.Method == httpkit.Get {
 			needs = "read"
 		}
-		for _, scope := range []string{"read", "submit", goodKey} {
-			a := w.try(rt, "Authorization", "Bearer "+scope)
+		for scope, key := range map[string]string{"read": backend.ReaderKey, "submit": backend.SubmitterKey, "all": goodKey} {
+			a := w.try(rt, "Authorization", "Bearer "+key)
 			switch {
 			case rt.Access == httpkit.OperatorToken:
 				a.requireProblem(t, job.CodeForbidden)
-			case needs == "read" || needs == scope || scope == goodKey:
+			case needs == "read" || needs == scope || scope == "all":
 				require.Less(t, a.StatusCode, 300, "%s %s: %s", rt.Path, scope, a.text)
 			default:
 				a.requireProblem(t, job.CodeForbidden)
@@ -139,14 +152,15 @@ func TestEveryRouteNeedsItsScope(t *testing.T) {
 			}
 		}
 	}
-	require.JSONEq(t, `{"canceled":3,"more":true}`, w.send("POST", "/v1/clients/"+clientA.String()+operatorsPath, "").text)
+	w.Seed()
+	require.JSONEq(t, `{"canceled":1,"more":false}`, w.send("POST", clientPath(operatorsPath), "").text)
 }
 
 // Every route refuses a form that it does not have, and what it takes is an answer
 // of the status that it says, with metrics and without.
 func TestEveryRouteNegotiates(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(_ *Config, d *Deps) { d.Registry = nil }).full()
+	w := newWorld(t, func(_ *Config, d *Deps) { d.Registry = nil })
 	for _, rt := range w.server.Routes {
 		require.Equal(t, rt.Success, w.try(rt).StatusCode, rt.Path)
 		other, without := w.try(rt, "Accept", "text/csv"), w.try(rt, "Accept", "application/json;q=0, */*")
@@ -184,7 +198,7 @@ func TestEveryRouteNegotiates(t *testing.T) {
 func TestRateLimited(t *testing.T) {
 	t.Parallel()
 	full := job.Allowance{Policy: "day", Limit: 100, Remaining: -1, Reset: time.Hour, RetryAfter: 90 * time.Second}
-	w := newWorld(t, func(_ *Config, d *Deps) { d.Limiter = fakeLimiter{answer: full} })
+	w := newWorld(t, func(_ *Config, d *Deps) { d.Limiter = &fakeLimiter{answer: full} })
 	for _, rt := range w.server.Routes {
 		a := w.try(rt)
 		if rt.Access == httpkit.Public || rt.Access == httpkit.OperatorToken {
@@ -197,36 +211,34 @@ func TestRateLimited(t *testing.T) {
 		require.Equal(t, `"day";r=0;t=3600`, a.Header.Get("RateLimit"))
 		require.NotContains(t, strings.ToLower(a.text), "retryafter")
 	}
-	require.Empty(t, w.lookups.asked, "no use case is called")
+	require.Equal(t, 4, repotest.Count(t, w.URL(), "jobs"), "no use case is called")
 }
 
 func TestMalformedIDsLookUnknown(t *testing.T) {
 	t.Parallel()
+	id := backend.Job.String()
 	malformed := []string{
-		"x", "-", "null", "%00", "..%2f..", "'%20or%201=1", jobID.String() + "x", jobID.String()[1:], "{" + jobID.String() + "}",
-		"urn:uuid:" + jobID.String(), strings.ReplaceAll(jobID.String(), "-", ""), strings.Repeat("a", 5000),
-		"01890000-0000-7000-8000-00000000000g",
+		"x", "-", "null", "%00", "..%2f..", "'%20or%201=1", id + "x", id[1:], "{" + id + "}", "urn:uuid:" + id, strings.ReplaceAll(id, "-", ""),
+		strings.Repeat("a", 5000), "01890000-0000-7000-8000-00000000000g",
 	}
 	w := newWorld(t)
-	w.clients.err = job.Errorf(job.CodeClientNotFound, "There is no such client.")
 	for _, rt := range w.server.Routes {
-		if !strings.Contains(rt.Path, ":id") || rt.Access == httpkit.OperatorToken { // the operator is told what there is: nothing
+		if !strings.Contains(rt.Path, ":id") || rt.Access == httpkit.OperatorToken ||
+			rt.Action == "delete" { // the operator is told what there is: nothing; what is not there is deleted
 			continue
 		}
-		unknown := w.try(rt).problem(t)
-		require.Equal(t, 404, unknown.Status)
-		w.lookups.asked = nil
-		for _, id := range malformed {
-			path := strings.NewReplacer(":id", id, ":n", "1", ":delivery_id", deliveryID.String()).Replace(rt.Path)
-			p := w.send(rt.Method, path, exampleBody(rt)).problem(t)
-			p.Instance = unknown.Instance
-			require.Equal(t, unknown, p, path)
+		ask := func(id string) (problem.Document, int) {
+			path := strings.Replace(backend.Path(strings.Replace(rt.Path, ":id", "ID", 1)), "/ID", "/"+id, 1)
+			p := w.send(rt.Method, path, exampleBody(rt), "X-Request-Id", backend.Job.String()).problem(t)
+			return p, p.Status
 		}
-		for _, id := range w.lookups.asked {
-			require.Equal(t, httpkit.UnknownID, id, rt.Path)
+		unknown, status := ask("01890000-0000-7000-8000-0000000000ff")
+		require.Equal(t, 404, status, rt.Path)
+		for _, id := range malformed {
+			p, _ := ask(id)
+			require.Equal(t, unknown, p, rt.Path+" "+id)
 		}
 	}
-	require.Equal(t, httpkit.UnknownID, w.clients.client, "not the zero id, which an anonymous caller has")
 	require.NotContains(t, w.log.String(), "ffffffff", "the stand-in is no job")
 }
 
@@ -234,8 +246,7 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 // batch with what it gets of none at all.
 func TestForeignIDsLookUnknown(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).full()
-	w.lookups.strict = true
+	w := newWorld(t)
 	for _, rt := range w.server.Routes {
 		if rt.Access != httpkit.ClientKey && rt.Access != httpkit.ExpiredKey || !strings.Contains(rt.Path, ":id") {
 			continue
@@ -243,11 +254,12 @@ func TestForeignIDsLookUnknown(t *testing.T) {
 		require.Less(t, w.try(rt).StatusCode, 300, rt.Path)
 		for _, headers := range [][]string{{}, {"Prefer", "wait=1"}, {"Accept", "application/problem+json"}, {"Range", "bytes=0-1"},
 			{"If-None-Match", "*"}, {"If-Match", `"x"`}, {"If-Match", "*"}} {
-			headers = append([]string{"Authorization", "Bearer " + otherKey, "X-Request-Id", jobID.String()}, headers...)
+			headers = append([]string{"Authorization", "Bearer " + otherKey, "X-Request-Id", backend.Job.String()}, headers...)
 			foreign := w.try(rt, headers...)
-			none := examplePath(httpkit.Route{Path: strings.Replace(rt.Path, ":id", clientB.String(), 1)})
+			none := backend.Path(strings.Replace(rt.Path, ":id", "01890000-0000-7000-8000-0000000000ff", 1))
 			unknown := w.send(rt.Method, none, exampleBody(rt), headers...)
-			require.Equal(t, 404, foreign.StatusCode, rt.Path)
+			require.Equal(t, unknown.StatusCode, foreign.StatusCode, rt.Path)
+			require.True(t, foreign.StatusCode == 404 || rt.Action == "delete" && foreign.StatusCode < 500, rt.Path)
 			require.Equal(t, unknown.text, foreign.text, rt.Path)
 			foreign.Header.Del("Date")
 			unknown.Header.Del("Date")
@@ -261,7 +273,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, path := range []string{"/v1", "/v1/", "/v1/job", "/V1/jobs", "/v1/Jobs", "/v1/jobs/", "/v2/jobs", "//v1/jobs", "/v1//jobs",
-		views.JobPath(jobID) + "/", "/problems/conflict/", "/healthz/", "/v1/clients/", "/v1%2Fjobs", "/%25761/jobs", "/metrics"} {
+		jobSelf + "/", "/problems/conflict/", "/healthz/", "/v1/clients/", "/v1%2Fjobs", "/%25761/jobs", "/metrics"} {
 		for _, method := range []string{"GET", "POST", "OPTIONS"} {
 			w.send(method, path, "").requireProblem(t, job.CodeRequestNotFound)
 		}
@@ -304,7 +316,7 @@ func requireUnknownMethod(t *testing.T, a *answer) {
 
 func TestHeadIsGetWithoutBody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).full()
+	w := newWorld(t)
 	for _, rt := range w.server.Routes {
 		if rt.Method != "GET" {
 			continue
@@ -327,7 +339,7 @@ func TestReadiness(t *testing.T) {
 		200: {OK: true, Status: "degraded", Checks: map[string]string{"redis": "unreachable"}},
 		503: {Status: "unavailable", Checks: map[string]string{"postgres": "unreachable"}},
 	} {
-		w := newWorld(t, func(_ *Config, d *Deps) { d.Health = fakeHealth{r} })
+		w := newWorld(t, func(_ *Config, d *Deps) { d.Health = func(context.Context) site.Readiness { return r } })
 		a := w.send("GET", "/readyz", "", "Authorization", "-")
 		require.Equal(t, []any{status, status == 503}, []any{a.StatusCode, a.Header.Get("Retry-After") == "1"})
 		require.Contains(t, a.text, r.Status)

@@ -2,25 +2,176 @@ package handlers
 
 import (
 	"bufio"
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/handlers/jobs"
+	"github.com/forgerun/forgerun/handlers/api"
+	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/backend"
+	"github.com/forgerun/forgerun/handlers/docs"
+	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/stream"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
+
+// list reads a page of events.
+func (th *streamServer) list(path string, headers ...string) query.List[api.Event] {
+	th.t.Helper()
+	r := th.ask("GET", path, append([]string{"Accept", "application/json"}, headers...)...)
+	text, err := io.ReadAll(r.in)
+	require.NoError(th.t, err)
+	require.Equal(th.t, 200, r.StatusCode, string(text))
+	bare, _, _ := strings.Cut(path, "?")
+	require.NoError(th.t, apitest.New(th.t, docs.OpenAPI).Verify("GET", bare, r.Response, text))
+	require.Equal(th.t, "Accept", r.Header.Get("Vary"))
+	var list query.List[api.Event]
+	require.NoError(th.t, json.Unmarshal(text, &list))
+	require.NotNil(th.t, list.Data, "an empty list is []")
+	return list
+}
+
+// walk reads a list in pages of three.
+func (th *streamServer) walk(path string) (walked []api.Event, end string) {
+	th.t.Helper()
+	for at := path + "?limit=3"; ; {
+		page := th.list(at)
+		require.Equal(th.t, 3, page.Page.Limit)
+		walked = append(walked, page.Data...)
+		if page.Page.NextCursor == nil || len(page.Data) == 0 {
+			return walked, end
+		}
+		end = url.QueryEscape(*page.Page.NextCursor)
+		at = path + "?limit=3&cursor=" + end
+	}
+}
+
+func TestListsOfEvents(t *testing.T) {
+	t.Parallel()
+	th := newStreamServer(t)
+	all := th.list(jobStream)
+	require.Len(t, all.Data, 5)
+	require.Nil(t, all.Page.NextCursor)
+	for i, e := range all.Data {
+		require.Equal(t, i+1, *e.Seq)
+		require.Equal(t, backend.Job, *e.JobID)
+	}
+	require.Equal(t, job.Succeeded, *all.Data[4].NextState)
+	walked, _ := th.walk(jobStream)
+	require.Equal(t, all.Data, walked)
+	require.Empty(t, th.list(clientStream, "Authorization", "Bearer "+otherKey).Data)
+	require.Nil(t, th.list(clientStream, "Authorization", "Bearer "+otherKey).Page.NextCursor, "nothing to go on from")
+
+	id, _ := th.submitted()
+	th.emit(id, 1, `{"work_kind":"x"}`)
+	th.emit(backend.ForeignJob, 1, `{}`)
+	var end string
+	testkit.Eventually(t, "no older transaction is open", func() bool {
+		walked, end = th.walk(clientStream)
+		return len(walked) == 8
+	})
+	require.Nil(t, walked[7].NextState, "an annotation has no states")
+	th.Move(id, job.Canceled)
+	var page query.List[api.Event]
+	testkit.Eventually(t, "the client polls on", func() bool {
+		page = th.list(clientStream + "?cursor=" + end)
+		return len(page.Data) == 1
+	})
+	require.NotEqual(t, end, *page.Page.NextCursor)
+}
+
+// Promise: patterns Server-Sent Events
+func TestProgressOnAStream(t *testing.T) {
+	t.Parallel()
+	th := newStreamServer(t)
+	id, path := th.submitted()
+	th.Move(id, job.Assigned, job.Running)
+	th.progress(id, 1, 10)
+	r := th.open(path)
+	r.events(allFrames...)
+	require.Equal(t, 10, r.next().percentage(t), "what is known already")
+	th.watched(1)
+	for _, p := range []int{30, 20, 30, 40} {
+		th.progress(id, 1, p)
+	}
+	for last := 10; last < 40; {
+		p := r.next().percentage(t)
+		require.Greater(t, p, last, "never back")
+		last = p
+	}
+	th.progress(id, 1, 60)
+	th.Move(id, job.Succeeded)
+	b := r.next()
+	if b.percentage(t) == 60 {
+		b = r.next()
+	}
+	require.Equal(t, 100, b.percentage(t))
+	require.Contains(t, b.data, `{"job_id":"`+id.String()+`","attempt":1,"progress":{"percentage":100,"phase":"DONE","steps_completed":100,`+
+		`"steps_total":100,"items_processed":7,"items_total":7,`)
+	r.events("job-succeeded")
+	r.end()
+}
+
+// A stream that begins in the middle of an attempt shows its progress too, and
+// the last that was heard comes before a failure. The next attempt begins anew.
+func TestProgressOfAttempts(t *testing.T) {
+	t.Parallel()
+	th := newStreamServer(t)
+	id, path := th.submitted()
+	th.Move(id, job.Assigned, job.Running)
+	th.progress(id, 1, 10)
+	r := th.open(path, "Last-Event-ID", "4")
+	require.Equal(t, 10, r.next().percentage(t))
+	th.progress(id, 1, 70)
+	th.Move(id, job.Failed)
+	require.Equal(t, 70, r.next().percentage(t))
+	r.events("job-failed")
+	r.end()
+	th.Move(id, job.Queued)
+	r = th.open(path, "Last-Event-ID", "5")
+	r.events("job-retried")
+	th.watched(1)
+	th.progress(id, 1, 80) // late
+	th.progress(id, 2, 5)  // early: the event is not there yet
+	th.Move(id, job.Assigned, job.Running)
+	r.events("job-assigned", "job-running")
+	require.Equal(t, 5, r.next().percentage(t), "begins anew")
+	th.Move(id, job.Canceled)
+	r.events("job-canceled")
+	r.end()
+}
+
+// Without any progress shown, none is made up; and the client's stream shows none.
+func TestNoProgress(t *testing.T) {
+	t.Parallel()
+	th := newStreamServer(t)
+	th.Exec(`DELETE FROM events`)
+	all := th.open(clientStream)
+	th.watched(1)
+	id, path := th.submitted()
+	th.Move(id, job.Assigned, job.Running)
+	r := th.open(path)
+	r.events(allFrames...)
+	th.Move(id, job.Succeeded)
+	r.events("job-succeeded")
+	r.end()
+	second, _ := th.submitted()
+	th.Move(second, job.Assigned, job.Running)
+	th.progress(second, 1, 10)
+	th.Move(second, job.Canceled)
+	all.events(slices.Concat(allFrames, []string{"job-succeeded"}, allFrames, []string{"job-canceled"})...)
+}
 
 // TestResumingIsExact cuts streams at arbitrary points, within frames too,
 // while events are recorded, and comes back with the last id it has: it must
@@ -28,35 +179,53 @@ import (
 // Promise: patterns Server-Sent Events
 func TestResumingIsExact(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{jobStream, clientStream} {
-		for seed := range uint64(4) {
-			t.Run(fmt.Sprintf("%s %d", strings.Trim(path, "/"), seed), func(t *testing.T) {
+	for _, ofClient := range []bool{false, true} {
+		for seed := range uint64(2) {
+			t.Run(strconv.FormatBool(ofClient)+strconv.FormatUint(seed, 10), func(t *testing.T) {
 				t.Parallel()
-				resumeExactly(t, path, rand.New(rand.NewPCG(seed, 0)))
+				resumeExactly(t, ofClient, rand.New(rand.NewPCG(seed, 0)))
 			})
 		}
 	}
 }
 
-func resumeExactly(t *testing.T, path string, random *rand.Rand) {
-	const events = 400
+func resumeExactly(t *testing.T, ofClient bool, random *rand.Rand) {
+	const events = 300
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 3 * time.Millisecond })
-	lastID := ""
-	if path == clientStream {
-		lastID = th.ask("GET", path).block().id // it is open before the first event
+	id, path := th.submitted()
+	other, _ := th.submitted()
+	th.Exec(`DELETE FROM events WHERE job_id = $1`, backend.Job.String())
+	if ofClient {
+		path = clientStream + "?cursor=" + first(th)
 	}
-	var recording sync.WaitGroup
-	defer recording.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	recorded := make(chan struct{})
 	pace := rand.New(rand.NewPCG(random.Uint64(), 1))
-	recording.Go(func() { record(th.history, secondID, events, pace) })
+	go func() {
+		defer close(recorded)
+		for n := 0; n < events && ctx.Err() == nil; { // some are held for a while, and of some nobody is told
+			release := func() {}
+			if pace.IntN(4) == 0 {
+				release = th.Begin(`SELECT pg_current_xact_id()`)
+			}
+			k := 1 + pace.IntN(30)
+			th.emitSilently(id, k, `{"work_kind":"x"}`)
+			th.emitSilently(other, 1, `{"work_kind":"x"}`)
+			release()
+			if n += k; pace.IntN(3) > 0 {
+				th.Changed(backend.ClientA, id)
+			}
+		}
+		th.Changed(backend.ClientA, id)
+	}()
+	defer func() { cancel(); <-recorded }()
 
 	var got []string
-	for rounds := 0; len(got) < events; rounds++ {
-		require.Less(t, rounds, 10*events)
+	lastID := ""
+	for len(got) < events {
 		c := th.dial()
 		th.write(c, th.request("GET", path, "Last-Event-ID", lastID))
-		cut := int64(1 + random.IntN(20_000))
-		in := bufio.NewReader(io.LimitReader(c, cut))
+		in := bufio.NewReader(io.LimitReader(c, int64(1+random.IntN(20_000))))
 		status, _ := in.ReadString('\n')
 		for line := status; line != "\r\n" && line != ""; {
 			line, _ = in.ReadString('\n')
@@ -77,273 +246,26 @@ func resumeExactly(t *testing.T, path string, random *rand.Rand) {
 		}
 		_ = c.Close()
 	}
-	recording.Wait()
-	var want []string
-	for _, o := range th.history.events {
-		if path == clientStream || o.JobID == jobID {
-			want = append(want, o.ID.String())
-		}
+	<-recorded
+	of := id.String()
+	if ofClient {
+		of = ""
+	}
+	want := repotest.All[string](t, th.URL(), `SELECT event_id::text FROM events WHERE client_id = $1 AND ($2 = '' OR job_id::text = $2)
+		ORDER BY tx, job_id, seq`, backend.ClientA.String(), of)
+	if ofClient {
+		want = want[1:]
 	}
 	require.Equal(t, want[:events], got)
 }
 
-// record adds events to two jobs, some of them held for a while, and some of
-// them not told of, which the next ones make good. Storage fails now and then.
-func record(h *history, other job.ID, events int, random *rand.Rand) {
-	for n := 0; n < events; {
-		names := make([]string, random.IntN(30))
-		for i := range names {
-			names[i] = job.EventEmitted
-		}
-		h.change(func() {
-			h.withheld = random.IntN(5)
-			h.failing = nil
-			if random.IntN(20) == 0 {
-				h.failing = job.Errorf(job.CodeStorageUnavailable, "away")
-			}
-			for range random.IntN(3) {
-				h.append(jobID, job.EventEmitted)
-				n++
-			}
-		})
-		h.record(jobID, names...)
-		h.record(other, job.EventEmitted)
-		n += len(names)
-		time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
-	}
-	h.change(func() { h.withheld, h.failing = 0, nil })
-	h.record(other, job.EventEmitted)
-	h.record(jobID, job.EventEmitted)
-}
-
-// history is an in-memory log of events with its watchers: all that a stream
-// needs of the use cases.
-type history struct {
-	jobs.Reader // what streams do not use
-
-	mu       sync.Mutex
-	events   []job.Occurrence // in the order of their positions
-	owners   map[job.ID]job.ID
-	jobs     map[job.ID]*job.Job
-	data     json.RawMessage  // of events recorded from now on
-	withheld int              // so many of the latest events wait for a transaction
-	failing  error            // the answer to every read of events, if set
-	refused  map[string]error // the answer to reads by key, instead of events
-	reads    int
-	watchers map[chan job.Notification]job.Notification // what each hears, as client and job
-
-	beforeWatch, beforeRead func() // happen right before a call, if set
-}
-
-func newHistory() *history {
-	return &history{
-		data: json.RawMessage(`{"work_kind": "FAST_SUCCESS",` + "\n" + ` "t": "<&>"}`), owners: map[job.ID]job.ID{},
-		jobs: map[job.ID]*job.Job{}, watchers: map[chan job.Notification]job.Notification{},
-	}
-}
-
-// add makes a job that has no events yet.
-func (h *history) add(client, id job.ID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.owners[id] = client
-	h.jobs[id] = &job.Job{ID: id, ClientID: client, Attempt: 1, State: job.Created, WorkKind: job.SuccessFast, CreatedAt: now, Language: "en"}
-}
-
-// record adds the next event of a job and tells those who watch.
-func (h *history) record(id job.ID, names ...string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, name := range names {
-		h.append(id, name)
-	}
-	h.publish(job.Notification{ClientID: h.owners[id], JobID: id})
-}
-
-var nextState = map[string]job.State{
-	job.EventCreated: job.Created, job.EventQueued: job.Queued, job.EventAssigned: job.Assigned, job.EventRunning: job.Running,
-	job.EventSucceeded: job.Succeeded, job.EventFailed: job.Failed, job.EventCanceled: job.Canceled, job.EventRetried: job.Queued,
-}
-
-func (h *history) append(id job.ID, name string) {
-	j := h.jobs[id]
-	j.EventSeq++
-	if name == job.EventRetried {
-		j.Attempt++
-	}
-	at := now.Add(time.Duration(len(h.events)) * time.Millisecond)
-	o := job.Occurrence{
-		Event: job.Event{
-			ID: mustID(fmt.Sprintf("01890000-0000-7000-9000-%012d", len(h.events))), JobID: id, Seq: j.EventSeq, Name: name,
-			Prev: j.State, Next: nextState[name], Attempt: j.Attempt, At: at, Data: h.data,
-		},
-		Position: job.Position{Tx: uint64(100 + len(h.events)), ID: id, Seq: j.EventSeq},
-		Origin:   j.Origin(),
-	}
-	if o.Next != "" {
-		j.State = o.Next
-	} else {
-		o.Prev = ""
-	}
-	if o.Next.Final() {
-		ended := job.Attempt{Number: j.Attempt, State: o.Next, FinishedAt: &at}
-		if o.Next == job.Failed {
-			ended.Failure = job.NewFailure(job.FailedOnce, j.Attempt, job.Backoff{})
-		}
-		o.Ended = &ended
-	}
-	h.events = append(h.events, o)
-}
-
-// progress tells of progress, which becomes what is known of the job.
-func (h *history) progress(id job.ID, attempt, percentage int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	p := &job.Progress{
-		Percentage: percentage, Phase: "WORKING", StepsCompleted: percentage, StepsTotal: 100, ItemsTotal: 7,
-		UpdatedAt: now.Add(time.Duration(percentage) * time.Second),
-	}
-	if j := h.jobs[id]; j.Attempt == attempt {
-		j.Progress = p
-	}
-	h.publish(job.Notification{ClientID: h.owners[id], JobID: id, Attempt: attempt, Progress: p})
-}
-
-// publish merges as the hub does.
-func (h *history) publish(n job.Notification) {
-	for c, wanted := range h.watchers {
-		if n.ClientID != wanted.ClientID || !wanted.JobID.IsZero() && n.JobID != wanted.JobID || wanted.JobID.IsZero() && n.Progress != nil {
-			continue
-		}
-		next := n
-		select {
-		case pending := <-c:
-			if pending.Progress != nil && n.Progress == nil {
-				next.Attempt, next.Progress = pending.Attempt, pending.Progress
-			}
-		default:
-		}
-		c <- next
-	}
-}
-
-func (h *history) change(f func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	f()
-}
-
-func (h *history) find(client, id job.ID) (*job.Job, error) {
-	if h.failing != nil {
-		return nil, h.failing
-	}
-	if h.owners[id] != client || client.IsZero() {
-		return nil, errNoJob
-	}
-	j := *h.jobs[id]
-	return &j, nil
-}
-
-func (h *history) Job(_ context.Context, client, id job.ID) (*job.Job, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	j, err := h.find(client, id)
-	if err == nil && j.State != job.Running {
-		j.Progress = nil
-	}
-	return j, err
-}
-
-func (h *history) JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
-	if h.beforeRead != nil {
-		h.beforeRead()
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.reads++
-	j, err := h.find(client, id)
-	if err = cmp.Or(err, h.refused[job.KeyOf(ctx)]); err != nil {
-		return job.Log{}, err
-	}
-	log := job.Log{Last: j.EventSeq}
-	for _, o := range h.events {
-		if o.JobID == id && o.Seq > after && len(log.Events) < limit && dataBytes(log.Events) < fakePageBytes {
-			o.Data = bytes.Clone(o.Data) // as from storage
-			log.Events = append(log.Events, o)
-		}
-	}
-	log.Ended = j.State.Final() && after+len(log.Events) >= j.EventSeq
-	return log, nil
-}
-
-func (h *history) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.reads++
-	if err := cmp.Or(h.failing, h.refused[job.KeyOf(ctx)]); err != nil {
-		return job.Feed{}, err
-	}
-	var feed job.Feed
-	for i, o := range h.events {
-		if h.owners[o.JobID] != client || !after.Before(o.Position) {
-			continue
-		}
-		if i >= len(h.events)-h.withheld {
-			feed.Held = true
-		} else if len(feed.Events) < limit && dataBytes(feed.Events) < fakePageBytes {
-			feed.Events = append(feed.Events, o)
-		} else {
-			feed.More = true
-		}
-	}
-	return feed, nil
-}
-
-// fakePageBytes is where a page ends, as in the real storage.
-const fakePageBytes = 256 << 10
-
-func dataBytes(events []job.Occurrence) (n int) {
-	for _, o := range events {
-		n += len(o.Data)
-	}
-	return n
-}
-
-func (h *history) FeedEnd(context.Context) (job.Position, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return job.Position{Tx: uint64(100 + len(h.events) - h.withheld)}, h.failing
-}
-
-func (h *history) Watch(client, id job.ID) (<-chan job.Notification, func()) {
-	if h.beforeWatch != nil {
-		h.beforeWatch()
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	c := make(chan job.Notification, 1)
-	h.watchers[c] = job.Notification{ClientID: client, JobID: id}
-	return c, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.watchers, c)
-	}
-}
-
-// watched waits until so many streams watch.
-func (h *history) watched(t testing.TB, n int) {
-	t.Helper()
-	testkit.Eventually(t, "streams watch", func() (all bool) {
-		h.change(func() { all = len(h.watchers) == n })
-		return all
+// first is the cursor after the first event of client A.
+func first(th *streamServer) string {
+	th.t.Helper()
+	var cursor *string
+	testkit.Eventually(th.t, "no older transaction is open", func() bool {
+		cursor = th.list(clientStream + "?limit=1").Page.NextCursor
+		return cursor != nil
 	})
-}
-
-// read waits until it was read so many times.
-func (h *history) read(t testing.TB, n int) {
-	t.Helper()
-	testkit.Eventually(t, "events are read", func() (all bool) {
-		h.change(func() { all = h.reads >= n })
-		return all
-	})
+	return url.QueryEscape(*cursor)
 }

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -10,20 +9,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/api"
+	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/handlers/stream"
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
-
-var allOfAJob = []string{job.EventCreated, job.EventQueued, job.EventAssigned, job.EventRunning}
-
-var allFrames = []string{"job-created", "job-queued", "job-assigned", "job-running"}
 
 // Promise: patterns Server-Sent Events
 func TestJobStream(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	th.history.record(jobID, job.EventCreated)
-	r := th.ask("GET", jobStream)
+	id, path := th.submitted()
+	before := len(th.log.Lines(t, nil))
+	r := th.ask("GET", path)
 	require.Equal(t, 200, r.StatusCode)
 	for name, value := range map[string]string{
 		"Content-Type": "text/event-stream", "Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no",
@@ -34,37 +32,35 @@ func TestJobStream(t *testing.T) {
 	require.True(t, r.Close, "Connection: close")
 	require.Empty(t, r.Header.Get("Content-Length"))
 	require.NotEmpty(t, r.Header.Get("Date"))
-	mustID(r.Header.Get("X-Request-Id"))
 
 	start := r.block()
 	require.NotZero(t, start.retry)
 	require.Empty(t, start.id)
-	created := r.next()
+	created := r.events("job-created", "job-queued")[0]
 	require.Equal(t, "1", created.id)
-	require.Equal(t, "job-created", created.event)
 	var v api.Event
 	require.NoError(t, json.Unmarshal([]byte(created.data), &v))
-	require.Equal(t, jobID, *v.JobID)
+	require.Equal(t, id, *v.JobID)
 	require.Equal(t, job.EventCreated, v.EventName)
-	require.Contains(t, created.data, `{"work_kind":"FAST_SUCCESS","t":"<&>"}`)
 
-	th.history.record(jobID, job.EventQueued, job.EventAssigned)
-	th.history.record(jobID, job.EventRunning)
-	r.events("job-queued", "job-assigned", "job-running")
-	th.history.record(jobID, job.EventEmitted, job.EventFailed, job.EventRetriesExhausted)
-	ended := r.events("event-emitted", "job-failed", "job-retries-exhausted")
+	th.Move(id, job.Assigned, job.Running)
+	r.events("job-assigned", "job-running")
+	th.emit(id, 1, `{"work_kind": "x", "t": "<&>"}`)
+	require.Contains(t, r.events("event-emitted")[0].data, `{"t":"<&>","work_kind":"x"}`)
+	th.Move(id, job.Failed)
+	ended := r.events("job-failed")[0]
 	var d job.Document
-	require.NoError(t, json.Unmarshal([]byte(ended[1].data), &d))
+	require.NoError(t, json.Unmarshal([]byte(ended.data), &d))
 	require.Equal(t, job.StatusFailed, d.JobStatus)
-	require.Equal(t, "/v1/jobs/"+jobID.String()+"/attempts/1", d.Instance)
+	require.Equal(t, "/v1/jobs/"+id.String()+"/attempts/1", d.Instance)
 	require.True(t, d.IsProblem())
 	r.end()
 	th.closed(stream.EndOfJob, 1)
 
 	require.NotContains(t, th.ended(), goodKey)
-	lines := th.log.Lines(t, nil)
+	lines := th.log.Lines(t, nil)[before:]
 	require.Len(t, lines, 2, "one at the start, one at the end")
-	require.Equal(t, []any{"stream ended", "end", 7.0, r.Header.Get("X-Request-Id")},
+	require.Equal(t, []any{"stream ended", "end", 6.0, r.Header.Get("X-Request-Id")},
 		[]any{lines[1]["msg"], lines[1]["reason"], lines[1]["events"], lines[1]["request_id"]})
 }
 
@@ -73,18 +69,19 @@ func TestJobStream(t *testing.T) {
 func TestStreamOfAnEndedJob(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	th.history.record(jobID, append(allOfAJob, job.EventFailed)...)
-	r := th.open(jobStream, "Last-Event-ID", "3")
+	id, path := th.submitted()
+	th.Move(id, job.Assigned, job.Running, job.Failed)
+	r := th.open(path, "Last-Event-ID", "3")
 	r.events("job-running", "job-failed")
 	require.Equal(t, "5", r.lastID)
 	r.end()
 	for _, method := range []string{"GET", "HEAD"} {
-		require.Equal(t, 204, th.ask(method, jobStream, "Last-Event-ID", "5").StatusCode)
+		require.Equal(t, 204, th.ask(method, path, "Last-Event-ID", "5").StatusCode)
 	}
-	th.history.record(jobID, job.EventRetried)
-	again := th.open(jobStream, "Last-Event-ID", r.lastID)
+	th.Move(id, job.Queued)
+	again := th.open(path, "Last-Event-ID", r.lastID)
 	again.events("job-retried")
-	th.history.record(jobID, job.EventAssigned, job.EventRunning, job.EventSucceeded)
+	th.Move(id, job.Assigned, job.Running, job.Succeeded)
 	blocks := again.events("job-assigned", "job-running", "job-succeeded")
 	require.Contains(t, blocks[2].data, `"attempt":2`)
 	again.end()
@@ -93,35 +90,31 @@ func TestStreamOfAnEndedJob(t *testing.T) {
 func TestClientStream(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	th.history.record(jobID, job.EventCreated)
+	th.Exec(`DELETE FROM events`) // the stream may begin before them, if other transactions are open
 	r := th.ask("GET", clientStream)
 	start := r.block()
 	require.NotEmpty(t, start.id, "where to go on")
-	th.history.watched(t, 1)
-	th.history.record(secondID, job.EventCreated)
-	th.history.record(foreignID, job.EventCreated)
-	th.history.record(jobID, job.EventQueued, job.EventCanceled)
-	th.history.change(func() {
-		batch := &job.Batch{ID: foreignID, ClientID: clientA, Language: "en",
-			Outcome: &job.BatchOutcome{Status: job.StatusCompleted, CompletedAt: now}}
-		th.history.owners[job.ID{}] = clientA
-		th.history.events = append(th.history.events, job.Occurrence{
-			Event: job.Event{ID: foreignID, Name: job.EventBatchCompleted, At: now, Data: json.RawMessage(`{}`)}, Batch: batch,
-			Position: job.Position{Tx: uint64(100 + len(th.history.events)), ID: foreignID},
-		}, job.Occurrence{
-			Event: job.Event{ID: eventID, Name: job.EventWebhookDisabled, At: now, Data: json.RawMessage(`{"webhookId":"` + webhookID.String() +
-				`","reason":"GONE","text":"Gone.","disabledAt":"2030-01-31T12:00:00.123456Z"}`)},
-			Position: job.Position{Tx: uint64(101 + len(th.history.events)), ID: eventID}, Webhook: webhookID,
-		})
-	})
-	th.history.record(secondID, job.EventQueued)
-	all := []string{"job-created", "job-queued", "job-canceled", "batch-completed", "webhook-disabled", "job-queued"}
+	th.watched(1)
+	id, _ := th.submitted()
+	th.emit(backend.ForeignJob, 1, `{}`)
+	th.Move(id, job.Canceled)
+	th.failBatch()
+	th.Exec(`INSERT INTO client_events (event_id, client_id, event_name, occurred_at, webhook_id, data) VALUES (uuid7(now()), $1,
+		'webhook.disabled', now(), $2, $3)`, backend.ClientA.String(), backend.Webhook.String(), `{"webhookId":"`+backend.Webhook.String()+
+		`","reason":"GONE","text":"Gone.","disabledAt":"2030-01-31T12:00:00.123456Z"}`)
+	th.Changed(backend.ClientA, id)
+	all := []string{"job-created", "job-queued", "job-canceled", "batch-completed", "webhook-disabled"}
 	blocks := r.events(all...)
-	for i, part := range map[int]string{0: secondID.String(), 2: `"jobStatus":"CANCELLED"`, 3: `"instance":"/v1/batches/`,
-		4: `"seq":null,"job_id":null,"webhook_id":"` + webhookID.String()} {
+	for i, part := range map[int]string{0: id.String(), 2: `"jobStatus":"CANCELLED"`, 3: `"instance":"/v1/batches/`,
+		4: `"seq":null,"job_id":null,"webhook_id":"` + backend.Webhook.String()} {
 		require.Contains(t, blocks[i].data, part)
 	}
-	listed, err := json.Marshal(th.list(clientStream).Data[5])
+	var data []api.Event
+	testkit.Eventually(t, "no older transaction is open", func() bool {
+		data = th.list(clientStream).Data
+		return len(data) == len(all)
+	})
+	listed, err := json.Marshal(data[len(data)-1])
 	require.NoError(t, err)
 	require.JSONEq(t, blocks[4].data, string(listed))
 
@@ -135,54 +128,45 @@ func TestClientStream(t *testing.T) {
 func TestHeldEvents(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
+	th.Exec(`DELETE FROM events`)
 	r := th.open(clientStream)
-	th.history.watched(t, 1)
-	th.history.change(func() { th.history.withheld = 2 })
-	th.history.record(jobID, job.EventCreated, job.EventQueued)
-	th.history.change(func() { th.history.reads = 0 })
-	th.history.read(t, 2)         // it reads again without a notification
+	th.watched(1)
+	release := th.Begin(`SELECT pg_current_xact_id()`)
+	th.submitted()
 	for note := ""; note == ""; { // a heartbeat may come first
 		note = r.block().note
 	}
-	th.history.change(func() { th.history.withheld = 1 })
-	r.events("job-created")
-	th.history.change(func() { th.history.withheld = 0 })
-	r.events("job-queued")
+	release()
+	r.events("job-created", "job-queued")
 }
 
 func TestStreamSurvivesStorage(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 20 * time.Millisecond })
-	th.history.record(jobID, job.EventCreated)
-	r := th.open(jobStream)
-	r.events("job-created")
-	th.history.watched(t, 1)
-	th.history.change(func() {
-		th.history.failing = job.Errorf(job.CodeStorageUnavailable, "away")
-		th.clients.change(func() { th.clients.down = th.history.failing })
-		th.history.reads = 0
-	})
-	th.history.record(jobID, job.EventQueued)
-	th.history.read(t, 2)
-	require.True(t, r.block().comment, "it stays alive")
-	th.history.change(func() { th.history.failing = errors.New("of another kind") })
-	th.history.record(jobID, job.EventAssigned)
-	require.True(t, r.block().comment)
-	th.history.change(func() { th.history.failing = nil })
-	r.events("job-queued", "job-assigned")
+	id, path := th.submitted()
+	r := th.open(path)
+	r.events("job-created", "job-queued")
+	th.watched(1)
+	th.Exec(`ALTER TABLE events RENAME TO gone; ALTER TABLE api_keys RENAME TO gone_keys`)
+	th.Changed(backend.ClientA, id)
+	for range 3 {
+		require.True(t, r.block().comment, "it stays alive")
+	}
+	th.Exec(`ALTER TABLE gone RENAME TO events; ALTER TABLE gone_keys RENAME TO api_keys`)
+	th.Move(id, job.Assigned)
+	r.events("job-assigned")
 }
 
 func TestDeletedJobEndsItsStream(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	th.history.record(jobID, job.EventCreated)
-	r := th.open(jobStream)
-	r.events("job-created")
-	th.history.watched(t, 1)
-	th.history.change(func() {
-		th.history.publish(job.Notification{ClientID: clientA, JobID: jobID})
-		delete(th.history.owners, jobID)
-	})
+	id, path := th.submitted()
+	r := th.open(path)
+	r.events("job-created", "job-queued")
+	th.watched(1)
+	th.Exec(`DELETE FROM events WHERE job_id = $1`, id.String())
+	th.Exec(`DELETE FROM jobs WHERE job_id = $1`, id.String())
+	th.Changed(backend.ClientA, id)
 	r.end()
 	th.closed(stream.EndOfJob, 1)
 }
@@ -190,59 +174,33 @@ func TestDeletedJobEndsItsStream(t *testing.T) {
 func TestRevokedKeyEndsTheStream(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = 10 * time.Millisecond })
-	r := th.open(jobStream)
-	th.clients.change(func() { th.clients.down = job.Errorf(job.CodeStorageUnavailable, "away") })
-	for range 3 {
-		require.True(t, r.block().comment, "a key that cannot be checked is not a bad key")
-	}
-	th.clients.revoke(goodKey)
-	th.clients.change(func() { th.clients.down = nil })
+	id, path := th.submitted()
+	r := th.open(path)
+	th.Exec(`UPDATE api_keys SET revoked_at = now()`)
+	r.events("job-created", "job-queued")
 	r.end()
 	th.closed(stream.Unauthorized, 1)
 	require.Equal(t, 1.0, series(t, th.registry)["auth_failures_total "+string(job.CodeKeyDisabled)])
 	require.Contains(t, th.ended(), `"error_code":"RFA_AUTH_API_KEY_DISABLED"`)
-	require.Contains(t, th.ended(), `"job_id":"`+jobID.String()+`"`)
+	require.Contains(t, th.ended(), `"job_id":"`+id.String()+`"`)
 }
 
 // Who is told that a key has changed does not wait for a heartbeat.
 func TestStreamEndsWithTheNoticeOfItsKey(t *testing.T) {
 	t.Parallel()
-	for became, code := range map[string]job.Code{"revoked": job.CodeKeyDisabled, "expired": job.CodeTokenExpired} {
-		th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = time.Hour })
-		r := th.open(clientStream)
-		th.clients.tell()
-		require.True(t, r.block().comment, "the key is still good")
-		th.clients.change(func() { th.clients.gone = map[string]string{goodKey: became} })
-		th.clients.tell()
-		r.end()
-		th.closed(stream.Unauthorized, 1)
-		require.Contains(t, th.ended(), `"error_code":"`+string(code)+`"`)
-	}
-}
-
-// Storage may know of a revocation before the notification comes. The reads of the key end its streams then.
-func TestARefusedReadEndsTheStream(t *testing.T) {
-	t.Parallel()
-	th := newStreamServer(t)
-	readers := []*reader{th.open(jobStream), th.open(clientStream)}
-	foreign := th.open(clientStream, "Authorization", "Bearer "+otherKey)
-	th.history.watched(t, 3)
-	refusal := job.Errorf(job.CodeKeyDisabled, "The key was revoked.")
-	th.history.change(func() { th.history.refused = map[string]error{"good": refusal} })
-	th.history.record(jobID, job.EventEmitted)
-	for _, r := range readers {
-		r.end()
-	}
-	th.closed(stream.Unauthorized, 2)
-	th.ask("GET", clientStream).problem(job.CodeKeyDisabled)
-	th.history.record(foreignID, job.EventEmitted)
-	foreign.events("event-emitted")
+	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = time.Hour })
+	th.watchKeys()
+	r := th.open(clientStream)
+	th.watched(1)
+	require.NoError(t, th.Clients.RevokeKey(t.Context(), job.Caller{Admin: true}, backend.ClientA, goodKey[4:16]))
+	r.end()
+	th.closed(stream.Unauthorized, 1)
+	require.Contains(t, th.ended(), `"error_code":"`+string(job.CodeKeyDisabled)+`"`)
 }
 
 func TestStreamRefusals(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	th.history.record(jobID, append(allOfAJob, job.EventFailed)...)
 	foreign := th.ask("GET", clientStream, "Authorization", "Bearer "+otherKey).block().id
 	own := th.ask("GET", clientStream).block().id
 	require.NotEqual(t, foreign, own)
@@ -262,24 +220,26 @@ func TestStreamRefusals(t *testing.T) {
 	for _, id := range []string{"6", "0", "-1", "01", "1.0", "1 2", "99999999999999999999", "x", "١", strings.Repeat("1", 5000)} {
 		th.ask("GET", jobStream, "Last-Event-ID", id).problem(job.CodeMalformed)
 	}
-	th.history.change(func() { th.history.failing = job.Errorf(job.CodeStorageUnavailable, "away") })
-	th.ask("GET", jobStream).problem(job.CodeStorageUnavailable)
-	th.ask("GET", clientStream).problem(job.CodeStorageUnavailable)
 }
 
 // Nobody tells the stream of what happens between its first read and its watch.
 func TestNothingIsLostBeforeTheWatch(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	th.history.beforeWatch = func() { th.history.record(jobID, job.EventCreated) }
-	th.open(jobStream).events("job-created")
-	th.open(clientStream).events("job-created")
+	id, path := th.submitted()
+	engine := th.server.events.Engine
+	watch := engine.Watch
+	engine.Watch = func(client, job job.ID) (<-chan job.Notification, func()) {
+		th.emitSilently(id, 1, `{"work_kind":"x"}`)
+		return watch(client, job)
+	}
+	th.open(path).events("job-created", "job-queued", "event-emitted")
+	th.open(clientStream).events("event-emitted")
 }
 
 func TestStreamNegotiation(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	th.history.record(jobID, job.EventCreated)
 	const list, events = "application/json", "text/event-stream"
 	for accept, media := range map[string]string{
 		events: events, "application/json;q=0.5, text/*": events, "": list, "*/*": list, "text/event-stream, */*": list,

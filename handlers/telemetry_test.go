@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/internal/testkit"
@@ -69,14 +70,17 @@ func TestMetrics(t *testing.T) {
 
 func TestRequestsInFlight(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	var w *world
 	inFlight := func() float64 { return series(t, w.registry)["http_requests_in_flight"] }
-	for _, end := range []func(){func() {}, func() { panic("planted") }} {
-		w.jobs.submit = func(context.Context, job.Request) (job.Receipt, error) {
-			require.Equal(t, 1.0, inFlight())
-			end()
-			return job.Receipt{JobID: jobID, State: job.Queued, CreatedAt: now}, nil
+	fail := false
+	w = newKit(t, func(r *httpkit.Request) error {
+		require.Equal(t, 1.0, inFlight())
+		if fail {
+			panic("planted")
 		}
+		return r.JSON(202, "done")
+	})
+	for _, fail = range []bool{false, true} {
 		w.submit("")
 		require.Zero(t, inFlight())
 	}
@@ -89,18 +93,18 @@ func TestAuthenticationFailuresAreCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for header, code := range map[string]job.Code{
-		"-": job.CodeInvalidCredentials, "Bearer expired": job.CodeTokenExpired, "Bearer revoked": job.CodeKeyDisabled,
+		"-": job.CodeInvalidCredentials, "Bearer " + backend.ExpiredKey: job.CodeTokenExpired, "Bearer " + backend.RevokedKey: job.CodeKeyDisabled,
 		"Bearer " + adminKey: job.CodeForbidden,
 	} {
 		w.send("GET", jobSelf, "", "Authorization", header).requireProblem(t, code)
 		require.Equal(t, 1.0, series(t, w.registry)["auth_failures_total "+string(code)])
 	}
-	w.clients.err = job.Errorf(job.CodeForbidden, "Registration is closed.")
-	w.send("POST", "/v1/clients", "", "Authorization", "-").requireProblem(t, job.CodeForbidden)
-	require.Equal(t, 2.0, series(t, w.registry)["auth_failures_total "+string(job.CodeForbidden)], "a refusal of a use case counts as well")
+	w.send("POST", clientPath("/keys"), "", "Authorization", "-").requireProblem(t, job.CodeInvalidCredentials)
+	require.Equal(t, 2.0, series(t, w.registry)["auth_failures_total "+string(job.CodeInvalidCredentials)],
+		"a refusal of a use case counts as well")
 	before := w.log.String()
-	w.clients.down = job.Errorf(job.CodeStorageUnavailable, "Storage cannot be reached.")
-	w.send("GET", jobSelf, "").requireProblem(t, job.CodeStorageUnavailable)
+	w.Store.Close()
+	require.GreaterOrEqual(t, w.send("GET", jobSelf, "").StatusCode, 500)
 	require.NotContains(t, w.log.String()[len(before):], "authentication failed", "it is not the client's fault")
 }
 
@@ -159,57 +163,65 @@ func one(t testing.TB, spans tracetest.SpanStubs) tracetest.SpanStub {
 func TestEveryRouteHasItsSpan(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
-	w := newWorld(t, with).full()
+	w := newWorld(t, with)
 	made := map[string]string{ // by what makes a thing, as by what is below the path
 		"POST /v1/jobs": "job_id", "POST /v1/jobs/batch": "batch_id", "POST /v1/bulk": "bulk_id", "POST /v1/schedules": "schedule_id",
 		"POST /v1/webhooks": "webhook_id", "POST /v1/clients/:id/keys": "key_id", "POST /v1/clients/:id/keys/renew": "key_id",
 		"POST /v1/clients/:id/keys/revoke": "key_id", "/v1/jobs/:id": "job_id", "/v1/batches/:id": "batch_id", "/v1/bulk/:id": "bulk_id",
 		"/v1/schedules/:id": "schedule_id", "/v1/webhooks/:id": "webhook_id",
 	}
-	values := map[string]string{"job_id": jobID.String(), "batch_id": batchID.String(), "bulk_id": bulkID.String(),
-		"schedule_id": scheduleID.String(), "webhook_id": webhookID.String(), "key_id": "abc"}
 	for _, rt := range w.server.Routes {
 		a := w.try(rt, "Traceparent", traceparent)
 		if rt.Access == httpkit.Public {
 			require.Empty(t, spans(), rt.Path)
 			continue
 		}
-		s := one(t, spans())
+		all := spans() // use cases have some, too, which end earlier
+		s := all[len(all)-1]
 		require.Equal(t, []any{rt.Method + " " + rt.Path, trace.SpanKindServer, codes.Unset, clientTrace, clientSpan, true}, []any{
 			s.Name, s.SpanKind, s.Status.Code, s.SpanContext.TraceID().String(), s.Parent.SpanID().String(), s.Parent.IsRemote()})
 		want := map[string]string{
-			"http.request.method": rt.Method, "http.route": rt.Path, "forgerun.client_id": clientA.String(),
+			"http.request.method": rt.Method, "http.route": rt.Path, "forgerun.client_id": backend.ClientA.String(),
 			"http.response.status_code": attribute.IntValue(rt.Success).String(), "forgerun.request_id": a.Header.Get("X-Request-Id"),
 		}
 		for of, name := range made {
 			if s.Name == of || strings.HasPrefix(rt.Path, of) || name == "job_id" && strings.HasSuffix(rt.Path, "/trigger") {
-				want["forgerun."+name] = values[name]
+				want["forgerun."+name] = ""
 			}
 		}
-		require.Equal(t, want, attributesOf(s), rt.Path)
+		got := attributesOf(s)
+		for name, value := range want {
+			require.NotEmpty(t, got[name], "%s: %s", rt.Path, name)
+			if value == "" { // an id, of what there was, or of what is new
+				require.Contains(t, examplePath(rt)+exampleBody(rt)+a.Header.Get("Location")+a.text, got[name])
+				want[name] = got[name]
+			}
+		}
+		if rt.Action == "create_client" { // by whom it is, and which it is
+			want["forgerun.client_id"] = got["forgerun.client_id"]
+		}
+		require.Equal(t, want, got, rt.Path)
 	}
 	w.send("GET", "/v1/nothing", "", "Traceparent", traceparent)
 	w.send("PUT", "/v1/jobs", "", "Traceparent", traceparent)
 	require.Empty(t, spans(), "only the routes are traced")
 
 	// Who is meant by a call to keys is said also where the caller is the operator.
-	for _, path := range []string{"/v1/clients", clientPath("/keys"), clientPath("/keys/renew")} {
+	for _, path := range []string{clientPath("/keys"), clientPath("/keys/renew")} {
 		w.send("POST", path, "", "Authorization", "Bearer "+adminKey)
-		require.Equal(t, clientA.String(), attributesOf(one(t, spans()))["forgerun.client_id"], path)
+		require.Equal(t, backend.ClientA.String(), attributesOf(one(t, spans()))["forgerun.client_id"], path)
 	}
-	w.clients.err = job.Errorf(job.CodeForbidden, "No.")
-	w.send("POST", clientPath("/keys/revoke"), `{"key_id":"`+goodKey+`"}`).requireProblem(t, job.CodeForbidden)
+	w.send("POST", clientPath("/keys/revoke"), `{"key_id":"`+goodKey+`"}`).requireProblem(t, job.CodeRequestNotFound)
 	require.NotContains(t, attributesOf(one(t, spans())), "forgerun.key_id", "it is the client's text only")
 }
 
-func clientPath(rest string) string { return "/v1/clients/" + clientA.String() + rest }
+func clientPath(rest string) string { return "/v1/clients/" + backend.ClientA.String() + rest }
 
 // A good traceparent decides what is recorded, and by which trace; the job goes on from the request.
 func TestParentsOfSpans(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
 	w := newWorld(t, with)
-	got := w.capture()
 	for parent, trace := range map[string]string{ // of clients; "": a new one, "none": nothing is recorded
 		"-": "", traceparent: clientTrace, unsampled: "none", traceparent[:53] + "fd": clientTrace, traceparent[:53] + "fc": "none",
 		"01" + traceparent[2:] + "-more": clientTrace, "": "", strings.ToUpper(traceparent): "",
@@ -219,50 +231,44 @@ func TestParentsOfSpans(t *testing.T) {
 		if parent == "twice" {
 			headers = []string{"Traceparent", traceparent, "Traceparent", traceparent}
 		}
-		require.Equal(t, 202, w.submit("", headers...).StatusCode)
+		j := w.made(w.submit("", headers...))
 		if trace == "none" {
 			require.Empty(t, spans())
-			require.Equal(t, parent, got.TraceParent, "as the client sent it")
+			require.Equal(t, parent, j.TraceParent, "as the client sent it")
 			continue
 		}
-		s := one(t, spans())
-		require.Equal(t, "00-"+s.SpanContext.TraceID().String()+"-"+s.SpanContext.SpanID().String()+"-01", got.TraceParent)
-		require.Equal(t, trace, got.CorrelationID, "a trace of the server's own correlates nothing of the client's")
+		all := spans()
+		s := all[len(all)-1] // that of the request ends after that of the use case
+		require.Equal(t, s.SpanContext.TraceID().String(), j.TraceParent[3:35])
+		require.Equal(t, trace, j.CorrelationID, "a trace of the server's own correlates nothing of the client's")
 		require.Equal(t, trace != "", s.Parent.IsValid(), parent)
 		require.Equal(t, trace == clientTrace, s.SpanContext.TraceID().String() == clientTrace)
 		require.Equal(t, trace == clientTrace, s.Parent.SpanID().String() == clientSpan)
 	}
-	w.send("POST", "/v1/jobs/batch", `{"jobs":[{"type":"EXECUTE"},{"type":"EXECUTE"}]}`, "Traceparent", traceparent)
-	s := one(t, spans())
-	for _, item := range w.batches.got.Items {
-		require.Equal(t, "00-"+clientTrace+"-"+s.SpanContext.SpanID().String()+"-01", item.Request.TraceParent)
-	}
-
-	untraced := newWorld(t, func(_ *Config, d *Deps) { d.Tracer = noop.Tracer{} })
-	got = untraced.capture()
-	untraced.submit("", "Traceparent", traceparent)
-	require.Equal(t, traceparent, got.TraceParent)
+	untraced := newWorldOn(t, w.Service, func(_ *Config, d *Deps) { d.Tracer = noop.Tracer{} })
+	require.Equal(t, traceparent, untraced.made(untraced.submit("", "Traceparent", traceparent)).TraceParent)
 }
 
 func TestFailuresInSpans(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
-	w := newWorld(t, with)
+	var refusal func() error
+	w := newKit(t, func(*httpkit.Request) error { return refusal() }, with)
 	for _, test := range []struct {
 		change func() error
 		key    string
 		code   job.Code
 		says   string // the span; "": it is no error
 	}{
-		{func() error { return errNoJob }, goodKey, job.CodeJobNotFound, ""},
+		{func() error { return job.Errorf(job.CodeJobNotFound, "No.") }, goodKey, job.CodeJobNotFound, ""},
 		{nil, "nonsense", job.CodeInvalidCredentials, ""},
 		{func() error { return job.Errorf(job.CodeStorageUnavailable, "It cannot be reached.") }, goodKey, job.CodeStorageUnavailable,
 			"cannot be reached"},
 		{func() error { return errors.New("odd") }, goodKey, job.CodeInternal, "odd"},
 		{func() error { panic("planted") }, goodKey, job.CodeInternal, "panic: planted"},
 	} {
-		w.jobs.change = func(context.Context, job.ID, job.ID) (job.Change, error) { return job.Change{}, test.change() }
-		w.send("POST", jobSelf+"/retry", "", "Authorization", "Bearer "+test.key).requireProblem(t, test.code)
+		refusal = test.change
+		w.submit("", "Authorization", "Bearer "+test.key).requireProblem(t, test.code)
 		s := one(t, spans())
 		got := attributesOf(s)
 		require.Equal(t, string(test.code), got["forgerun.error_code"])
@@ -284,7 +290,7 @@ func TestUnauthenticatedCallersDoNotDecideWhatIsTraced(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
 	w := newWorld(t, with)
-	for _, authorization := range []string{"Bearer revoked", "Bearer nonsense", "nonsense", ""} {
+	for _, authorization := range []string{"Bearer " + backend.RevokedKey, "Bearer nonsense", "nonsense", ""} {
 		require.GreaterOrEqual(t, w.send("GET", "/v1/jobs", "", "Traceparent", traceparent, "Authorization", authorization).StatusCode, 401)
 		s := one(t, spans())
 		require.False(t, s.Parent.IsValid(), authorization)

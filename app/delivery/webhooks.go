@@ -30,19 +30,8 @@ type WebhooksDeps struct {
 	Log         *slog.Logger
 }
 
-// Reader reads webhooks and deliveries.
-type Reader interface {
-	Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error)
-	Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) // newest first
-	// Deliveries lists the deliveries of a webhook or a job.
-	Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error)
-	Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error)
-}
-
 // Webhooks is the use cases of subscriptions and of what is delivered to them (section 8).
 type Webhooks struct {
-	Reader // webhooks and deliveries as they are stored
-
 	deps   WebhooksDeps
 	proofs *slots // of questions to receivers
 }
@@ -58,7 +47,29 @@ func NewWebhooks(d WebhooksDeps) *Webhooks {
 	if d.Clock == nil {
 		d.Clock = time.Now
 	}
-	return &Webhooks{Reader: d.Store, deps: d, proofs: newSlots(proofsAtOnce, clientProofsAtOnce)}
+	return &Webhooks{deps: d, proofs: newSlots(proofsAtOnce, clientProofsAtOnce)}
+}
+
+// Webhook reads a webhook of a client.
+func (s *Webhooks) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error) {
+	return s.deps.Store.Webhook(ctx, client, id)
+}
+
+// Webhooks lists the webhooks of a client, newest first.
+func (s *Webhooks) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) {
+	return s.deps.Store.Webhooks(ctx, client)
+}
+
+// Deliveries lists the deliveries of a webhook or a job.
+func (s *Webhooks) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error) {
+	return s.deps.Store.Deliveries(ctx, client, q)
+}
+
+// Delivery reads a delivery with its attempts.
+func (s *Webhooks) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (
+	*job.Delivery, []job.DeliveryAttempt, error,
+) {
+	return s.deps.Store.Delivery(ctx, client, owner, id)
 }
 
 // errManyProofs refuses requests that did not get a slot before they ended.

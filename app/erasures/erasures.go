@@ -48,12 +48,6 @@ func logErasure(ctx context.Context, log *slog.Logger, message, action string, e
 		"operator", e.Operator)
 }
 
-// Tasks removes tasks from the queue.
-type Tasks interface {
-	Remove(t job.Task)
-	RemoveDeliveries(ids ...job.ID)
-}
-
 // roundTime bounds what one round does for one erasure, so that each has its turn.
 const roundTime = time.Second
 
@@ -61,12 +55,12 @@ const roundTime = time.Second
 type Runner struct {
 	store *repo.Store
 	jobs  *jobs.Service
-	tasks Tasks
+	tasks app.Tasks
 	log   *slog.Logger
 }
 
 // NewRunner makes a Runner.
-func NewRunner(store *repo.Store, jobs *jobs.Service, tasks Tasks, log *slog.Logger) *Runner {
+func NewRunner(store *repo.Store, jobs *jobs.Service, tasks app.Tasks, log *slog.Logger) *Runner {
 	return &Runner{store, jobs, tasks, log}
 }
 

@@ -10,12 +10,6 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Tasks are the tasks of jobs and deliveries in the queue.
-type Tasks interface {
-	Remove(t job.Task)
-	RemoveDeliveries(ids ...job.ID)
-}
-
 const (
 	resetTime  = 7 * time.Second // for which a request goes on
 	resetPause = 20 * time.Millisecond
@@ -25,7 +19,7 @@ const (
 type Resetter struct {
 	Store *repo.Store
 	Jobs  *jobs.Service
-	Tasks Tasks
+	Tasks app.Tasks
 }
 
 // Reset removes all jobs of a client with what belongs to them, its batches, webhooks, bulk operations, rules, events and

@@ -29,6 +29,14 @@ type Service struct {
 	outcomeStream bool // clients may learn of ends from the outcome stream, where nothing is recorded
 }
 
+// Bed is all use cases of the clients of a test bed.
+type Bed struct {
+	*Service
+	*Resetter
+	*Fixtures
+	*Clock
+}
+
 // New makes the use cases.
 func New(store *repo.Store, outcomeStream bool) *Service {
 	return &Service{store: store, turns: fair.New[job.ID](verdictsAtOnce), most: verdict.MaxSessions, outcomeStream: outcomeStream}

@@ -125,37 +125,27 @@ func (p *process) newSchedules(service *jobs.Service) *schedules.Service {
 	return schedules.New(p.store, jobs.NewScheduled(service), p.cfg.ClientMaxSchedules, p.log)
 }
 
-// testbedCases are all use cases of a test bed.
-type testbedCases struct {
-	*testbed.Service
-	*testbed.Resetter
-	*testbed.Fixtures
-	*testbed.Clock
-}
-
 // serverDeps joins the use cases with what answers HTTP.
 func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter) handlers.Deps {
 	service := p.newJobs(p.admission(allPauses{p}.Now), hub)
-	webhooks := p.newWebhooks(a.failed)
 	deps := handlers.Deps{
 		Deps: httpkit.Deps{
-			Clock: p.movable(), Real: p.clock.Real, Named: a.clients.Named, CursorKey: service.CursorKey,
+			Keys: a.clients, Clock: p.movable(), Real: p.clock.Real, Named: a.clients.Named, CursorKey: service.CursorKey,
 			Idempotency: &app.Idempotency{Store: p.store, Hits: p.metrics.IdempotencyHits}, Limiter: limiter,
 			Registrations: authlimit.NewRegistrations(authlimit.RegistrationRate, nil), Attempts: p.attempts,
 			Logger: p.log, Registry: p.registry, Tracer: p.tracer,
 		},
 		Bulk: bulk.New(p.store, p.log), Schedules: p.newSchedules(service),
-		Jobs: service, Reader: service, Batches: service, Events: hub, Clients: a.clients,
-		Webhooks: webhooks, Proofs: webhooks, Deliveries: webhooks, Directory: p.newDirectory(), Health: p,
+		Jobs: service, Events: hub, Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(), Health: p.ready,
 		Admission: jobs.NewBacklog(jobs.BacklogFloor, nil, p.registry, p.log),
 		// Its metrics would have the same names.
 		BatchAdmission: jobs.NewBacklog(jobs.BatchBacklogFloor, nil, nil, p.log),
 	}
 	if p.cfg.TestBed {
-		deps.Testbed = testbedCases{
-			p.testbed, &testbed.Resetter{Store: p.store, Jobs: service, Tasks: p.queue},
-			&testbed.Fixtures{Jobs: service, Store: p.store, Limit: p.cfg.MaxRuntime},
-			&testbed.Clock{Store: p.store, Schedule: p.maintenance.Schedule},
+		deps.Testbed = &testbed.Bed{
+			Service: p.testbed, Resetter: &testbed.Resetter{Store: p.store, Jobs: service, Tasks: p.queue},
+			Fixtures: &testbed.Fixtures{Jobs: service, Store: p.store, Limit: p.cfg.MaxRuntime},
+			Clock:    &testbed.Clock{Store: p.store, Schedule: p.maintenance.Schedule},
 		}
 	}
 	return deps

@@ -17,9 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The import rules. Package job is the ground floor; app and the adapters
-// (handlers, repo, tasks, webhook, work) meet in it only, but for
-// telemetry and clock, which know nothing of jobs; programs join them. An arrow that is not in these two tables is a bug.
+// The import rules. Package job is the ground floor. app uses the store of repo, and handlers the use cases of app; the other adapters
+// (tasks, webhook, work) meet in job only, but for telemetry and clock, which know nothing of jobs. Programs join them. An arrow that is not in these two tables is a bug.
 
 const module = "github.com/forgerun/forgerun"
 
@@ -81,30 +80,31 @@ var mayImport = []packageRule{
 	}},
 	{"app/apptest", []string{"app", "job", "internal/telemetry", "internal/testkit"}}, // for tests
 	{"handlers", []string{"handlers/httpkit", "handlers/views", "handlers/batches", "handlers/bulk", "handlers/clients", "handlers/events",
-		"handlers/jobs", "handlers/schedules", "handlers/site", "handlers/testbed", "handlers/webhooks", "job",
+		"handlers/jobs", "handlers/schedules", "handlers/site", "handlers/testbed", "handlers/webhooks", "app/...", "job",
 		"handlers/... test", "job/... test", "verdict/... test", "internal/authlimit test", "internal/telemetry test"}},
+	{"handlers/backend", []string{"app", "app/...", "internal/clock", "internal/operators", "internal/testkit", "job", "repo",
+		"repo/repotest"}}, // for tests
 	// The resources of the client API know what they have in common, and not each other.
-	{"handlers/httpkit", []string{"handlers/conn", "handlers/cors", "handlers/decode", "handlers/docs", "handlers/header", "handlers/problem",
+	{"handlers/httpkit", []string{"app", "app/clients", "app/jobs", "handlers/conn", "handlers/cors", "handlers/decode", "handlers/docs", "handlers/header", "handlers/problem",
 		"handlers/query", "handlers/stream", "internal/authlimit", "internal/fair", "internal/localhosts", "internal/telemetry", "job"}},
 	{"handlers/views", []string{"handlers/api", "handlers/problem", "job", "job/view"}},
-	{"handlers/jobs", append(resource, "handlers/header", "handlers/problem")},
-	{"handlers/batches", append(resource, "handlers/problem")},
-	{"handlers/bulk", resource},
-	{"handlers/clients", append(resource, "internal/telemetry")},
-	{"handlers/events", append(resource, "handlers/conn", "handlers/stream", "internal/telemetry")},
-	{"handlers/schedules", resource},
-	{"handlers/webhooks", resource},
+	{"handlers/jobs", append(resource, "app/jobs", "handlers/header", "handlers/problem")},
+	{"handlers/batches", append(resource, "app/jobs", "handlers/problem")},
+	{"handlers/bulk", append(resource, "app/bulk")},
+	{"handlers/clients", append(resource, "app/clients", "app/jobs", "internal/telemetry")},
+	{"handlers/events", append(resource, "app/events", "app/jobs", "handlers/conn", "handlers/stream", "internal/telemetry")},
+	{"handlers/schedules", append(resource, "app/schedules")},
+	{"handlers/webhooks", append(resource, "app/delivery")},
 	{"handlers/site", append(resource, "handlers/docs", "handlers/header")},
-	{"handlers/testbed", append(resource, "handlers/conn", "handlers/disturb", "handlers/docs", "handlers/header", "internal/fair",
+	{"handlers/testbed", append(resource, "app/testbed", "handlers/conn", "handlers/disturb", "handlers/docs", "handlers/header", "internal/fair",
 		"job/testbed", "verdict", "verdict/fault", "verdict/redact", "verdict/report", "verdict/wire")},
 	{"handlers/api", []string{"job", "job/view"}},
 	{"handlers/conn", []string{"internal/telemetry"}},
 	{"handlers/cors", []string{"internal/localhosts", "handlers/docs test"}},
 	{"handlers/decode", []string{"handlers/api", "internal/timetable", "job", "job/testbed", "verdict", "verdict/fault"}},
 	{"handlers/disturb", []string{"handlers/stream", "job/testbed", "verdict", "verdict/fault", "verdict/wire"}},
-	{"handlers/docs", []string{"handlers/problem", "job", "handlers/... test"}},
-	{"handlers/operator", append(resource, "handlers/bulk", "handlers/conn", "handlers/problem",
-		"handlers/schedules", "handlers/webhooks", "internal/localhosts", "internal/operators", "job/admin", "job/testbed", "verdict",
+	{"handlers/docs", []string{"handlers/problem", "job", "app/... test", "handlers/... test"}},
+	{"handlers/operator", append(resource, "app/...", "repo/operator", "handlers/conn", "handlers/problem", "internal/localhosts", "internal/operators", "job/admin", "job/testbed", "verdict",
 		"verdict/fault", "verdict/report", "internal/authlimit test", "internal/telemetry test")},
 	{"handlers/problem", []string{"job", "job/view"}},
 	{"handlers/query", []string{"handlers/decode", "job"}},
@@ -182,7 +182,7 @@ var mayImport = []packageRule{
 // and databases, and the check of answers. An adapter's test needs no other
 // adapter; what takes two of them is tested in cmd/forgerun, end to end.
 var testsMayImport = []string{"internal/invariants", "internal/stack", "internal/testkit/...", "repo/repotest",
-	"handlers/apitest", "app/apptest"}
+	"handlers/apitest", "handlers/backend", "app/apptest"}
 
 // onlyIn says which packages may see a library at all, tests included: no type
 // of it leaves them.
@@ -248,7 +248,7 @@ func TestImportRulesHold(t *testing.T) {
 
 // notShipped are libraries for tests, which nothing that the program imports may link into it.
 var notShipped = []string{"github.com/alicebob/miniredis", "github.com/yuin/gopher-lua", "github.com/stretchr/testify",
-	"github.com/creack/pty", "github.com/chromedp", module + "/internal/testkit", module + "/repo/repotest",
+	"github.com/creack/pty", "github.com/chromedp", module + "/internal/testkit", module + "/repo/repotest", module + "/handlers/backend",
 	module + "/tasks/redistest"}
 
 func TestProgramLinksNoLibraryOfTests(t *testing.T) {

@@ -20,13 +20,13 @@ import (
 // changes what it is asked to as clients' requests do. What operators submit and retry is not refused for the limits of
 // clients, which only processes with the API count. Pages are of the other paths of its listener.
 func (p *process) newOperatorAPI(guard operators.Guard, pages http.Handler) *operator.API {
-	var bed operator.Testbed
+	var bed *testbed.Operators
 	if p.cfg.TestBed {
 		bed = &testbed.Operators{
 			Store: p.store, Bed: p.testbed, Time: &testbed.Clock{Store: p.store, Schedule: p.maintenance.Schedule},
 		}
 	}
-	service, webhooks := p.newJobs(nil, nil), delivery.NewWebhooks(p.webhooksDeps())
+	service := p.newJobs(nil, nil)
 	return operator.New(operator.Config{
 		PublicURL: p.cfg.PublicURL, Version: version, Timeout: p.cfg.requestTimeout(), Mask: p.cfg.MaskParams, TraceURL: p.cfg.TraceURL,
 		Hosts:      p.hosts(p.cfg.AdminAddr, !p.cfg.Operators().None()),
@@ -35,7 +35,7 @@ func (p *process) newOperatorAPI(guard operators.Guard, pages http.Handler) *ope
 	}, operator.Deps{
 		Guard: guard, Pages: pages,
 		Store: p.store.Admin(), Overview: overview.Service{Store: p.store}.Overview, Bulk: bulk.New(p.store, p.log),
-		Schedules: p.newSchedules(service), Webhooks: webhooks, Deliveries: webhooks,
+		Schedules: p.newSchedules(service), Webhooks: delivery.NewWebhooks(p.webhooksDeps()),
 		Erasures: erasures.New(p.store, p.log), Pauses: pauses.New(p.store, p.log), Stopped: allPauses{p}.Now, Testbed: bed,
 		Progress: p.queue.Progress, CursorKey: p.store.CursorKey, Log: p.log,
 		Jobs:    service,

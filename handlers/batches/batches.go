@@ -2,12 +2,12 @@
 package batches
 
 import (
-	"context"
 	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
@@ -18,27 +18,12 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// Batches are the use cases of batches.
-type Batches interface {
-	SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.Batch, replayed bool, err error)
-	Batch(ctx context.Context, client, id job.ID) (*job.Batch, error)
-	CancelBatch(ctx context.Context, client, id job.ID) (*job.Batch, error)
-}
-
-// Lister lists jobs.
-type Lister interface {
-	List(ctx context.Context, client job.ID, q job.Query) (job.Page, error)
-}
-
 // API answers requests about batches.
 type API struct {
 	*httpkit.Kit
 	Views     views.Views
-	Batches   Batches
-	Jobs      Lister
-	Admission httpkit.Admission // of batches, which are much work and must not displace single jobs; nil: all are admitted
-	// Deliveries returns how many deliveries the events make that a job may emit.
-	Deliveries func(r *job.Request) int
+	Jobs      *jobs.Service
+	Admission *jobs.Backlog // of batches, which are much work and must not displace single jobs; nil: all are admitted
 }
 
 // Routes are those of batches.
@@ -69,14 +54,14 @@ func (s *API) submitBatch(r *httpkit.Request) error {
 		for i := range req.Items {
 			item := req.Items[i].Request
 			item.ClientID = r.Caller.ClientID
-			deliveries += s.Deliveries(&item)
+			deliveries += s.Jobs.Deliveries(&item)
 		}
 		err = r.LimitItems(max(len(req.Items), httpkit.Pieces(body), deliveries), " A batch counts as as many as it has jobs, as 16 KiB were "+
 			"begun in its body, or as the events that its jobs may emit make deliveries, whichever are most, this one as %d. Nothing was accepted.")
 		if err != nil {
 			return err
 		}
-		b, replayed, err = s.Batches.SubmitBatch(r.Ctx, req)
+		b, replayed, err = s.Jobs.SubmitBatch(r.Ctx, req)
 		return err
 	})
 	if err != nil {
@@ -115,7 +100,7 @@ func (s *API) completeBatch(r *httpkit.Request, req *job.BatchRequest) error {
 
 // getBatch answers with the batch, or with 304 while nothing happened to it.
 func (s *API) getBatch(r *httpkit.Request) error {
-	b, err := s.Batches.Batch(r.Ctx, r.Caller.ClientID, r.PathID())
+	b, err := s.Jobs.Batch(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
 		return err
 	}
@@ -128,7 +113,7 @@ func (s *API) getBatch(r *httpkit.Request) error {
 }
 
 func (s *API) cancelBatch(r *httpkit.Request) error {
-	b, err := s.Batches.CancelBatch(r.Ctx, r.Caller.ClientID, r.PathID())
+	b, err := s.Jobs.CancelBatch(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
 		return err
 	}
@@ -192,7 +177,7 @@ func batchTag(r *httpkit.Request, b *job.Batch) string {
 
 // listBatch answers with the jobs of a batch, as far as they still exist.
 func (s *API) listBatch(r *httpkit.Request) error {
-	b, err := s.Batches.Batch(r.Ctx, r.Caller.ClientID, r.PathID())
+	b, err := s.Jobs.Batch(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
 		return err
 	}

@@ -2,11 +2,11 @@
 package bulk
 
 import (
-	"context"
 	"strconv"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/app/bulk"
 	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
@@ -16,22 +16,11 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// Bulk are the use cases of operations on many jobs. A position that is not zero is where
-// a list goes on.
-type Bulk interface {
-	Begin(ctx context.Context, r job.BulkRequest) (*job.Bulk, error)
-	Count(ctx context.Context, r job.BulkRequest) (job.BulkCount, error)
-	Bulk(ctx context.Context, owner job.BulkOwner, id job.ID) (*job.Bulk, error)
-	Bulks(ctx context.Context, owner job.BulkOwner, q job.BulkQuery) ([]*job.Bulk, job.ID, error)
-	Items(ctx context.Context, owner job.BulkOwner, id job.ID, q job.BulkQuery) ([]job.BulkItem, job.ID, error)
-	Abort(ctx context.Context, owner job.BulkOwner, id job.ID) (*job.Bulk, error)
-}
-
 // API answers requests about bulk operations.
 type API struct {
 	*httpkit.Kit
 	Views views.Views
-	Bulk  Bulk
+	Bulk  *bulk.Service
 }
 
 // Routes are those of bulk operations.

@@ -2,10 +2,10 @@
 package clients
 
 import (
-	"context"
-
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/app/clients"
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
@@ -14,21 +14,11 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// Clients are the use cases of clients and their keys. They decide themselves what the caller may do.
-type Clients interface {
-	httpkit.Keys
-	CreateClient(ctx context.Context, caller job.Caller) (job.Client, error)
-	CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error)
-	RenewKey(ctx context.Context, caller job.Caller, client job.ID) (job.IssuedKey, error)
-	RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error
-}
-
 // API answers requests about clients.
 type API struct {
 	*httpkit.Kit
-	Clients Clients
-	// CancelJobs stops some of a client's unfinished jobs, and tells whether there may be more.
-	CancelJobs func(ctx context.Context, client job.ID) (canceled int, more bool, err error)
+	Clients *clients.Service
+	Jobs    *jobs.Service
 }
 
 // Routes are those of clients.
@@ -100,7 +90,7 @@ func changed(r *httpkit.Request, client job.ID, key string) {
 // cancelClient stops a part of a client's jobs at a time, as many as a request can.
 func (s *API) cancelClient(r *httpkit.Request) error {
 	id := r.PathID()
-	canceled, more, err := s.CancelJobs(r.Ctx, id)
+	canceled, more, err := s.Jobs.CancelClient(r.Ctx, id)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package docs_test
 
 import (
-	"context"
 	"net/http"
 	"regexp"
 	"slices"
@@ -11,40 +10,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/app/clients"
+	"github.com/forgerun/forgerun/app/delivery"
+	"github.com/forgerun/forgerun/app/events"
+	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/app/schedules"
+	"github.com/forgerun/forgerun/app/testbed"
 	"github.com/forgerun/forgerun/handlers"
-	"github.com/forgerun/forgerun/handlers/clients"
 	"github.com/forgerun/forgerun/handlers/docs"
-	"github.com/forgerun/forgerun/handlers/events"
 	"github.com/forgerun/forgerun/handlers/httpkit"
-	"github.com/forgerun/forgerun/handlers/jobs"
 	"github.com/forgerun/forgerun/handlers/query"
-	"github.com/forgerun/forgerun/handlers/schedules"
 	"github.com/forgerun/forgerun/handlers/stream"
-	"github.com/forgerun/forgerun/handlers/testbed"
-	"github.com/forgerun/forgerun/handlers/webhooks"
 	"github.com/forgerun/forgerun/job"
 )
 
-// What the server is made of, but for what it does.
-type (
-	noJobs struct {
-		jobs.Jobs
-		jobs.Reader
-	}
-	noEvents    struct{ events.Events }
-	noClients   struct{ clients.Clients }
-	ofSchedules = schedules.Schedules // an embedded field must not have the name of a method
-	ofWebhooks  = webhooks.Webhooks
-	noSchedules struct{ ofSchedules }
-	noWebhooks  struct{ ofWebhooks }
-	noBed       struct{ testbed.Testbed }
-)
-
-func (noJobs) CancelClient(context.Context, job.ID) (int, bool, error) { return 0, false, nil }
-
 func routes() []httpkit.Route {
-	return handlers.New(handlers.Config{}, handlers.Deps{Jobs: noJobs{}, Reader: noJobs{}, Events: noEvents{}, Clients: noClients{},
-		Schedules: noSchedules{}, Webhooks: noWebhooks{}, Testbed: noBed{}}).Routes
+	return handlers.New(handlers.Config{}, handlers.Deps{
+		Deps: httpkit.Deps{Keys: &clients.Service{}}, Jobs: &jobs.Service{}, Events: &events.Hub{}, Schedules: &schedules.Service{},
+		Webhooks: &delivery.Webhooks{}, Testbed: &testbed.Bed{},
+	}).Routes
 }
 
 var fiberParameter = regexp.MustCompile(`:(\w+)`)

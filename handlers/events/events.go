@@ -2,11 +2,12 @@
 package events
 
 import (
-	"context"
 	"slices"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/app/events"
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/httpkit"
@@ -17,38 +18,20 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Events are the use cases of watching.
-type Events interface {
-	// JobEvents reads events of a job after the given seq: at most limit, and
-	// fewer where they are large.
-	JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error)
-	// ClientEvents reads in the same way events of all of a client's jobs and
-	// batches after the given position. Nothing will ever appear between the
-	// position and what it answers with.
-	ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error)
-	// FeedEnd is the position after everything that ClientEvents can give now.
-	FeedEnd(ctx context.Context) (job.Position, error)
-	// Watch receives the notifications of one job, or with the zero id of all of a
-	// client's jobs and batches, until stop is called. Some may be late and others
-	// come twice; what is not received in time is merged. Progress comes of single
-	// jobs only.
-	Watch(client, id job.ID) (notifications <-chan job.Notification, stop func())
-}
-
 // API answers requests about events.
 type API struct {
 	*httpkit.Kit
-	Events Events
-	Job    func(ctx context.Context, client, id job.ID) (*job.Job, error) // reads a job
+	Events *events.Hub
+	Jobs   *jobs.Service
 	Engine *stream.Engine
 }
 
 // New makes the API, with what runs its streams.
-func New(kit *httpkit.Kit, events Events, read func(ctx context.Context, client, id job.ID) (*job.Job, error)) *API {
-	s := &API{Kit: kit, Events: events, Job: read}
+func New(kit *httpkit.Kit, hub *events.Hub, jobs *jobs.Service) *API {
+	s := &API{Kit: kit, Events: hub, Jobs: jobs}
 	s.Engine = &stream.Engine{
 		Heartbeat: kit.Heartbeat, StallTimeout: kit.StallTimeout, RequestTimeout: kit.RequestTimeout,
-		Watch: events.Watch, WatchKey: kit.Keys.WatchKey, Recheck: kit.StillGood, Render: s.frame, RenderProgress: progressOf,
+		Watch: hub.Watch, WatchKey: kit.Keys.WatchKey, Recheck: kit.StillGood, Render: s.frame, RenderProgress: progressOf,
 		Limiter: kit.Waits, Metrics: stream.NewMetrics(telemetry.In(kit.Registry)), Logger: kit.Logger, Unauthorized: kit.Unauthorized,
 	}
 	return s

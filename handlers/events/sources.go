@@ -84,7 +84,7 @@ func (j *jobSource) EventID(_ context.Context, o *job.Occurrence) (string, error
 
 // current reads the job, nil unless it is as of the last event read.
 func (j *jobSource) current(ctx context.Context) *job.Job {
-	now, err := j.api.Job(ctx, j.client, j.job)
+	now, err := j.api.Jobs.Job(ctx, j.client, j.job)
 	if err != nil || now.EventSeq != j.after {
 		return nil
 	}

@@ -209,7 +209,9 @@ func (s keyHolders) Refused(r *Request, p *problem.Document) {
 func (s *Kit) named(r *Request) (who job.Caller) {
 	presented := string(r.Request().Header.Peek(fiber.HeaderAuthorization))
 	if at := strings.Index(presented, KeyPrefix); at >= 0 && s.Named != nil {
-		who = s.Named(r.Ctx, presented[at:])
+		ctx, cancel := s.Background() // the context of the request has ended
+		defer cancel()
+		who = s.Named(ctx, presented[at:])
 	}
 	if who.ClientID.IsZero() && strings.HasPrefix(r.Route.Path, "/v1/clients/") {
 		who.ClientID, _ = job.ParseID(r.Params("id")) // zero for what is none

@@ -14,17 +14,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Idempotency does what requests with an idempotency key ask for, once for each
-// key.
-type Idempotency interface {
-	// Once calls do, and commits what its use cases write with the context that
-	// it is given together with its answer. A key that is known gets its first
-	// answer, and do is not called; one that stands for another request is an
-	// error. An error of do leaves the key free.
-	Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
-		answer job.Answer, replayed bool, err error)
-}
-
 // The scopes of idempotency keys, by who sends them. Submissions of jobs, batches
 // and webhooks have scopes of their own: their keys mean nothing elsewhere.
 const (

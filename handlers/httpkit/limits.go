@@ -9,6 +9,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/query"
@@ -129,19 +130,10 @@ func window(policy string) int {
 	return 60
 }
 
-// Admission bounds how many submissions wait for storage at once.
-type Admission interface {
-	// Full refuses with an error while no request would be admitted.
-	Full() error
-	// Enter admits a submission, and Leave must follow; an error refuses it.
-	Enter() error
-	Leave(accepted bool)
-}
-
 // Admitted reads a submission and has it accepted. It is refused first if too many
 // wait; the client is authenticated by then, so that others do not learn the load.
 // While its body arrives it does not count as one that waits.
-func Admitted(r *Request, a Admission, accept func(body []byte, key string) error) (err error) {
+func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) error) (err error) {
 	if a != nil {
 		if err := a.Full(); err != nil {
 			r.refused = overloaded

@@ -22,6 +22,8 @@ import (
 	"github.com/valyala/fasthttp"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/clients"
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/cors"
 	"github.com/forgerun/forgerun/handlers/query"
@@ -79,13 +81,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Keys says whose keys are.
-type Keys interface {
-	Authenticate(ctx context.Context, bearer string) (job.Caller, error) // "": without credentials, where they are optional
-	// WatchKey calls changed when the key may have changed, until stop is called.
-	WatchKey(id string, changed func()) (stop func())
-}
-
 // Interceptor is what a test bed does to requests, and keeps of them.
 type Interceptor interface {
 	// Before comes once a request was admitted. done says that it has its answer.
@@ -100,12 +95,12 @@ type Interceptor interface {
 
 // Deps is what all requests need. All are required unless they say otherwise.
 type Deps struct {
-	Keys Keys
+	Keys *clients.Service // nil if Callers need none
 	// Callers decides who may ask; nil: holders of keys.
 	Callers Callers
 	Pages   Pages
 	// Idempotency of all requests but submissions of jobs and batches.
-	Idempotency   Idempotency
+	Idempotency   *app.Idempotency
 	Limiter       Limiter
 	Attempts      *authlimit.Limiter       // slows failed authentication; nil: one of its own
 	Registrations *authlimit.Registrations // limits those of clients; nil: no limit

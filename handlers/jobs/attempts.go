@@ -20,7 +20,7 @@ func (s *API) getReport(r *httpkit.Request) error {
 	attempt, _ := query.Positive(r.Query("attempt")) // 0 if there is none; checked with the query
 	first := max(attempt, 1)
 	report, err := onceEnded(s, r,
-		func() (*job.Report, error) { return s.Reader.Report(r.Ctx, r.Caller.ClientID, r.PathID(), attempt) },
+		func() (*job.Report, error) { return s.Jobs.Report(r.Ctx, r.Caller.ClientID, r.PathID(), attempt) },
 		func(j *job.Job) bool { return j.Attempt > first || j.Attempt == first && j.State.Final() })
 	if err != nil {
 		return err
@@ -35,7 +35,7 @@ func (s *API) getReport(r *httpkit.Request) error {
 
 // listAttempts answers with all attempts of a job: there are few.
 func (s *API) listAttempts(r *httpkit.Request) error {
-	origin, attempts, err := s.Reader.Attempts(r.Ctx, r.Caller.ClientID, r.PathID())
+	origin, attempts, err := s.Jobs.Attempts(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (s *API) getAttempt(r *httpkit.Request) error {
 	if !ok {
 		return job.Errorf(job.CodeRequestNotFound, "Attempts are numbered from 1.")
 	}
-	origin, attempts, err := s.Reader.Attempts(r.Ctx, r.Caller.ClientID, r.PathID())
+	origin, attempts, err := s.Jobs.Attempts(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
 		return err
 	}

@@ -3,13 +3,13 @@ package jobs
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/app/jobs"
 	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/header"
@@ -25,9 +25,8 @@ import (
 type API struct {
 	*httpkit.Kit
 	Views     views.Views
-	Jobs      Jobs
-	Reader    Reader
-	Admission httpkit.Admission // nil: all are admitted
+	Jobs      *jobs.Service
+	Admission *jobs.Backlog // nil: all are admitted
 }
 
 // Routes are those of jobs.
@@ -46,30 +45,6 @@ func (s *API) Routes() []httpkit.Route {
 		httpkit.Row(get, "/v1/jobs/:id/attempts/:n", client, "attempt", fiber.StatusOK, s.getAttempt),
 		httpkit.Row(get, "/v1/jobs/:id/result", client, "result", fiber.StatusOK, s.getResult).As(),
 	}
-}
-
-// Jobs are the use cases that change a client's jobs. Here as in the other
-// interfaces, an id that is not the client's own is answered as one that never
-// existed.
-type Jobs interface {
-	Submit(ctx context.Context, r job.Request) (job.Receipt, error)
-	// Deliveries returns how many deliveries the events make that a job may emit.
-	Deliveries(r *job.Request) int
-	Cancel(ctx context.Context, client, id job.ID) (job.Change, error)
-	Retry(ctx context.Context, client, id job.ID) (job.Change, error)
-	Delete(ctx context.Context, client, id job.ID) error // nil for one that is gone already
-}
-
-// Reader reads a client's jobs.
-type Reader interface {
-	Job(ctx context.Context, client, id job.ID) (*job.Job, error)
-	// Await reads a job again with each change until done says so. When ctx
-	// ends first, it gives the job as it was read last.
-	Await(ctx context.Context, client, id job.ID, done func(*job.Job) bool) (*job.Job, error)
-	Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error)    // attempt 0: the latest
-	Attempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) // from the first to the current one
-	Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error)
-	List(ctx context.Context, client job.ID, q job.Query) (job.Page, error)
 }
 
 func (s *API) submit(r *httpkit.Request) error {
@@ -136,7 +111,7 @@ func (s *API) accepted(r *httpkit.Request, receipt job.Receipt, warnings []job.V
 // once if it is final, or if the client has an earlier view of it.
 func (s *API) getJob(r *httpkit.Request) error {
 	id, prefs := r.PathID(), r.Preferences()
-	j, err := s.Reader.Job(r.Ctx, r.Caller.ClientID, id)
+	j, err := s.Jobs.Job(r.Ctx, r.Caller.ClientID, id)
 	if err != nil {
 		return err
 	}
@@ -248,7 +223,7 @@ func (s *API) listJobs(r *httpkit.Request) error {
 	}
 	return httpkit.Paged(r, "jobs?"+r.Filters(), s.Views.Summary, func(after job.ID, limit int) ([]*job.Job, job.ID, error) {
 		q.After, q.Limit = after, limit
-		page, err := s.Reader.List(r.Ctx, r.Caller.ClientID, q)
+		page, err := s.Jobs.List(r.Ctx, r.Caller.ClientID, q)
 		return page.Jobs, page.Next, err
 	})
 }

@@ -22,7 +22,7 @@ import (
 // 14) and with their digests (RFC 9530); see onceEnded.
 func (s *API) getResult(r *httpkit.Request) error {
 	result, err := onceEnded(s, r,
-		func() (*job.StoredResult, error) { return s.Reader.Result(r.Ctx, r.Caller.ClientID, r.PathID()) },
+		func() (*job.StoredResult, error) { return s.Jobs.Result(r.Ctx, r.Caller.ClientID, r.PathID()) },
 		func(j *job.Job) bool { return j.State.Final() })
 	if err != nil {
 		return err

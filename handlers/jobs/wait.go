@@ -13,7 +13,7 @@ import (
 // await reads the job again until done says so; nil if the client is not willing to wait, or in vain. See httpkit.Wait.
 func (s *API) await(r *httpkit.Request, prefs *header.Preferences, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
 	return httpkit.Wait(r, prefs, func(ctx context.Context) (*job.Job, error) {
-		return s.Reader.Await(ctx, r.Caller.ClientID, id, done)
+		return s.Jobs.Await(ctx, r.Caller.ClientID, id, done)
 	})
 }
 
@@ -42,7 +42,7 @@ func onceEnded[T any](s *API, r *httpkit.Request, read func() (T, error), ended 
 		return v, err
 	}
 	if j == nil { // it did not wait
-		if j, err = s.Reader.Job(r.Ctx, r.Caller.ClientID, r.PathID()); err != nil {
+		if j, err = s.Jobs.Job(r.Ctx, r.Caller.ClientID, r.PathID()); err != nil {
 			return v, err
 		}
 	}

@@ -12,46 +12,24 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/forgerun/forgerun/handlers/bulk"
+	"github.com/forgerun/forgerun/app/bulk"
+	"github.com/forgerun/forgerun/app/clients"
+	"github.com/forgerun/forgerun/app/delivery"
+	"github.com/forgerun/forgerun/app/erasures"
+	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/app/pauses"
+	"github.com/forgerun/forgerun/app/schedules"
+	"github.com/forgerun/forgerun/app/testbed"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/query"
-	"github.com/forgerun/forgerun/handlers/schedules"
-	"github.com/forgerun/forgerun/handlers/webhooks"
 	"github.com/forgerun/forgerun/internal/localhosts"
 	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
+	"github.com/forgerun/forgerun/repo/operator"
 )
-
-// Store reads what belongs to all clients, and keeps what operators did.
-type Store interface {
-	Jobs(ctx context.Context, q admin.JobQuery) (admin.JobPage, error)
-	Count(ctx context.Context, q admin.JobQuery) (admin.Count, error)
-	Job(ctx context.Context, id job.ID) (*admin.Job, error)
-	OwnerOf(ctx context.Context, id job.ID) (job.ID, error) // whose a job is
-	Workers(ctx context.Context, r admin.Range) (admin.Page[admin.Worker], error)
-	Queues(ctx context.Context, r admin.Range) (admin.Bounded[admin.Queue], error)
-	Failures(ctx context.Context, r admin.Range) (admin.Bounded[admin.FailureGroup], error)
-	Clients(ctx context.Context, r admin.Range) (admin.Page[admin.Client], error)
-	Client(ctx context.Context, id job.ID) (*admin.ClientDetail, error)
-	Webhooks(ctx context.Context, r admin.Range) (admin.Page[admin.Webhook], error)
-	Webhook(ctx context.Context, id job.ID) (*admin.Webhook, error)
-	Deliveries(ctx context.Context, r admin.Range) (admin.Page[admin.Delivery], error)
-	Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, error)
-	Batches(ctx context.Context, r admin.Range) (admin.Page[admin.Batch], error)
-	Batch(ctx context.Context, id job.ID) (*admin.Batch, error)
-	BulkLeft(ctx context.Context, bulk job.ID) ([]job.BulkReason, error) // why items of a bulk operation were not changed
-	Find(ctx context.Context, id job.ID) ([]admin.Found, error)          // whose id it is
-	System(ctx context.Context) (*admin.System, error)
-	Mark(ctx context.Context) (string, error) // which changes whenever something has happened
-
-	// Begin stores the beginning of an action. An action whose beginning cannot be stored is not done.
-	Begin(ctx context.Context, e admin.AuditEntry) error
-	End(ctx context.Context, id job.ID, status int, target string) error
-	Audit(ctx context.Context, q admin.AuditQuery) (admin.Page[admin.AuditEntry], error)
-}
 
 // Limits are shown beside what clients and the service use of them; 0 for no limit.
 type Limits struct {
@@ -77,20 +55,19 @@ type Config struct {
 
 // Deps is what the API works with.
 type Deps struct {
-	Guard      operators.Guard
-	Pages      http.Handler // of the listener's other paths
-	Store      Store
-	Jobs       Jobs
-	Clients    Clients
-	Webhooks   webhooks.Webhooks
-	Deliveries webhooks.Deliveries
-	Bulk       bulk.Bulk
-	Schedules  schedules.Schedules // a zero client stands for all
-	Erasures   Erasures
-	Pauses     Pauses
-	Testbed    Testbed // nil: this is none
-	CursorKey  query.Cursors
-	Log        *slog.Logger
+	Guard     operators.Guard
+	Pages     http.Handler // of the listener's other paths
+	Store     operator.Admin
+	Jobs      *jobs.Service
+	Clients   *clients.Service
+	Webhooks  *delivery.Webhooks
+	Bulk      *bulk.Service
+	Schedules *schedules.Service // a zero client stands for all
+	Erasures  *erasures.Service
+	Pauses    *pauses.Service
+	Testbed   *testbed.Operators // nil: this is none
+	CursorKey query.Cursors
+	Log       *slog.Logger
 
 	Overview func(ctx context.Context, w admin.Window) (*admin.Overview, error)
 	Progress func(ctx context.Context, id job.ID, attempt int) *job.Progress // of a running attempt; nil if it is not known
@@ -109,9 +86,10 @@ var bodies = decode.Operator
 // API answers requests of operators, and serves the admin listener.
 type API struct {
 	*httpkit.Kit
-	cfg  Config
-	deps Deps
-	live *live
+	cfg   Config
+	deps  Deps
+	store masked
+	live  *live
 }
 
 // Times of the admin listener's connections.
@@ -123,8 +101,7 @@ const (
 
 // New makes the API; nothing runs before Serve.
 func New(cfg Config, deps Deps) *API {
-	deps.Store = masked{deps.Store, cfg.Mask}
-	a := &API{cfg: cfg, deps: deps, live: newLive(deps.Store.Mark, deps.Log)}
+	a := &API{cfg: cfg, deps: deps, store: masked{deps.Store, cfg.Mask}, live: newLive(deps.Store.Mark, deps.Log)}
 	a.Kit = httpkit.New(httpkit.Config{
 		PublicURL: cfg.PublicURL, DocsURL: prefix + "openapi.yaml", Hosts: cfg.Hosts, RequestTimeout: cfg.Timeout,
 		ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,

@@ -14,24 +14,9 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// Clients makes clients and their keys.
-type Clients interface {
-	CreateClient(ctx context.Context, caller job.Caller) (job.Client, error)
-	NameClient(ctx context.Context, client job.ID, name string) error
-	CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error)
-	RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error
-}
-
-// Erasures removes clients with all that belongs to them.
-type Erasures interface {
-	Begin(ctx context.Context, r job.ErasureRequest) (*job.Erasure, error)
-	Erasure(ctx context.Context, id job.ID) (*job.Erasure, error)
-	Erasures(ctx context.Context, after job.ID, limit int) ([]*job.Erasure, job.ID, error)
-}
-
 // clients lists clients with the limits that they have.
 func (a *API) clients(ctx context.Context, r admin.Range) (admin.Page[admin.Client], error) {
-	page, err := a.deps.Store.Clients(ctx, r)
+	page, err := a.store.Clients(ctx, r)
 	for i := range page.Data {
 		a.limit(&page.Data[i])
 	}
@@ -44,7 +29,7 @@ func (a *API) limit(c *admin.Client) {
 }
 
 func (a *API) getClient(r *httpkit.Request) error {
-	client, err := a.deps.Store.Client(r.Ctx, r.PathID())
+	client, err := a.store.Client(r.Ctx, r.PathID())
 	if err != nil {
 		return err
 	}

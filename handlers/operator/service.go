@@ -2,7 +2,6 @@ package operator
 
 import (
 	"cmp"
-	"context"
 	"sync"
 	"time"
 
@@ -25,7 +24,7 @@ func (a *API) getOverview(r *httpkit.Request) error {
 }
 
 func (a *API) getSystem(r *httpkit.Request) error {
-	system, err := a.deps.Store.System(r.Ctx)
+	system, err := a.store.System(r.Ctx)
 	if err != nil {
 		return err
 	}
@@ -35,7 +34,7 @@ func (a *API) getSystem(r *httpkit.Request) error {
 
 // find answers with what has an id.
 func (a *API) find(r *httpkit.Request) error {
-	found, err := a.deps.Store.Find(r.Ctx, query.IDOf(r.Query("id")))
+	found, err := a.store.Find(r.Ctx, query.IDOf(r.Query("id")))
 	return ok(r, map[string][]admin.Found{"data": found}, err)
 }
 
@@ -87,19 +86,12 @@ func (a *API) getCatalogue(r *httpkit.Request) error {
 // listAudit answers with what operators did.
 func (a *API) listAudit(r *httpkit.Request) error {
 	return paged(r, httpkit.As, func(after job.ID, limit int) ([]admin.AuditEntry, job.ID, error) {
-		page, err := a.deps.Store.Audit(r.Ctx, admin.AuditQuery{
+		page, err := a.store.Audit(r.Ctx, admin.AuditQuery{
 			Operator: r.Query("operator"), Action: r.Query("action"), TargetID: r.Query("target_id"),
 			From: query.TimeOf(r.Query("from")), To: query.TimeOf(r.Query("to")), After: after, Limit: limit,
 		})
 		return page.Data, page.Next, err
 	})
-}
-
-// Pauses stops and resumes jobs.
-type Pauses interface {
-	Pause(ctx context.Context, p job.Pause) (stored job.Pause, added bool, err error)
-	Resume(ctx context.Context, id job.ID) error
-	Pauses(ctx context.Context) (job.Pauses, error)
 }
 
 type pauseView struct {
@@ -124,7 +116,7 @@ func pauseDetail(_ *httpkit.Request, p job.Pause) any {
 // pause stops something.
 func (a *API) pause(r *httpkit.Request, asked job.Pause) error {
 	if asked.Scope == job.PauseClient {
-		if _, err := a.deps.Store.Client(r.Ctx, query.IDOf(asked.Target)); err != nil {
+		if _, err := a.store.Client(r.Ctx, query.IDOf(asked.Target)); err != nil {
 			return err
 		}
 	}
@@ -178,7 +170,7 @@ func (a *API) getSchedule(r *httpkit.Request) error {
 
 // createSchedule creates a schedule in the name of a client, in the form of the public API.
 func (a *API) createSchedule(r *httpkit.Request, asked decode.ForClient) error {
-	if _, err := a.deps.Store.Client(r.Ctx, asked.ClientID); err != nil {
+	if _, err := a.store.Client(r.Ctx, asked.ClientID); err != nil {
 		return err
 	}
 	request, err := decode.Schedule(asked.Request, a.DecodeLimits())

@@ -16,18 +16,6 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// Testbed is what operators see of a test bed, and do to its sessions and its clock.
-type Testbed interface {
-	OwnedSessions(ctx context.Context, client, after job.ID, limit int) ([]testbed.OwnedSession, job.ID, error)
-	OwnedSession(ctx context.Context, id job.ID) (testbed.OwnedSession, error)
-	OwnedVerdict(ctx context.Context, id job.ID) (testbed.OwnedVerdict, error)
-	StartOwned(ctx context.Context, client job.ID, n verdict.Session) (testbed.OwnedSession, error)
-	EndOwned(ctx context.Context, id job.ID) (testbed.OwnedSession, error)
-	OwnedFaults(ctx context.Context, client job.ID, limit int) ([]testbed.OwnedRule, error)
-	NextClock(ctx context.Context) (testbed.NextClock, error)
-	MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.NextClock, error)
-}
-
 // maxRules is how many rules of faults are told.
 const maxRules = 1000
 
@@ -62,7 +50,7 @@ func (a *API) listSessions(r *httpkit.Request) error {
 
 // startSession starts a session in the name of a client, in the form of the public API.
 func (a *API) startSession(r *httpkit.Request, asked decode.ForClient) error {
-	if _, err := a.deps.Store.Client(r.Ctx, asked.ClientID); err != nil {
+	if _, err := a.store.Client(r.Ctx, asked.ClientID); err != nil {
 		return err
 	}
 	n, err := decode.Session(asked.Request, verdict.IDs())

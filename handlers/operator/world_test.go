@@ -1,7 +1,6 @@
 package operator_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -9,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,54 +16,71 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/app/overview"
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/handlers/operator"
-	"github.com/forgerun/forgerun/handlers/webhooks"
 	"github.com/forgerun/forgerun/internal/authlimit"
 	"github.com/forgerun/forgerun/internal/operators"
 	"github.com/forgerun/forgerun/internal/telemetry"
-	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
+
+func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
 const (
-	changeToken = "a-token-that-may-change"
-	readToken   = "a-token-that-may-read"
+	changeToken = backend.AdminToken
+	readToken   = backend.ReadToken
 )
 
-// world is an API with a store that the test fills.
+// anID is the job's.
+var anID = backend.Job
+
+// world is an API with all that is behind it, and one row of each kind.
 type world struct {
-	t       *testing.T
+	t *testing.T
+	*backend.Service
 	api     *operator.API
-	store   *store
 	checked *apitest.Document
 }
 
 func newWorld(t *testing.T, change ...func(*operator.Config, *operator.Deps)) *world {
-	tokens, err := operators.Parse("ann:"+changeToken, readToken)
-	require.NoError(t, err)
-	s := &store{}
+	t.Helper()
+	return newWorldOn(t, backend.New(t), change...)
+}
+
+func newWorldOn(t *testing.T, s *backend.Service, change ...func(*operator.Config, *operator.Deps)) *world {
+	t.Helper()
+	s.Seed()
 	mask, err := operator.ParseMask("*password*,*Secret*")
 	require.NoError(t, err)
 	cfg := operator.Config{
 		PublicURL: "http://x.test", Version: "v1", Timeout: time.Minute, Mask: mask, MaxPayload: 1000,
-		Limits:    operator.Limits{ClientActive: 5},
-		Catalogue: job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: time.Minute},
+		Limits: operator.Limits{ClientActive: 5}, Catalogue: backend.Catalogue,
 	}
 	deps := operator.Deps{
-		Store: s, Progress: s.Progress, Jobs: s, Webhooks: hooks{s: s}, Deliveries: deliveries{s: s}, Clients: clients{s},
-		Overview: s.Overview, Bulk: bulks{s}, Schedules: schedules{s}, Testbed: testbeds{s},
-		Erasures: erasures{s}, Pauses: pauses{s},
+		Store: s.Store.Admin(), Progress: s.Queue.Progress, Jobs: s.Jobs, Webhooks: s.Webhooks, Clients: s.Clients,
+		Overview: overview.Service{Store: s.Store}.Overview, Bulk: s.Bulk, Schedules: s.Schedules, Testbed: s.Operators,
+		Erasures: s.Erasures, Pauses: s.Pauses,
 		CursorKey: func(context.Context) ([]byte, error) { return []byte("key"), nil }, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(&cfg, &deps)
 	}
 	deps.Guard = operators.Guard{
-		Tokens: tokens, Attempts: authlimit.New(nil, telemetry.In(nil)), Log: deps.Log,
+		Tokens: backend.Tokens(t), Attempts: authlimit.New(nil, telemetry.In(nil)), Log: deps.Log,
 		Source: func(*http.Request) netip.Addr { return netip.MustParseAddr("192.0.2.1") },
 	}
-	return &world{t, operator.New(cfg, deps), s, apitest.New(t, operator.Document())}
+	return &world{t, s, operator.New(cfg, deps), apitest.New(t, operator.Document())}
+}
+
+// audit lists the entries of the audit log, the newest first.
+func (w *world) audit() []admin.AuditEntry {
+	w.t.Helper()
+	page, err := w.Store.Admin().Audit(w.t.Context(), admin.AuditQuery{Limit: 100})
+	require.NoError(w.t, err)
+	return page.Data
 }
 
 type reply struct {
@@ -125,92 +142,4 @@ func (w *world) get(target string) reply { return w.send(readToken, "GET", targe
 // post is a change of somebody who may.
 func (w *world) post(target, body string, headers ...string) reply {
 	return w.send(changeToken, "POST", target, body, headers...)
-}
-
-var left = []job.BulkReason{{Result: job.ItemFailed, Code: new(job.CodeConflict), Detail: "It cannot.", Count: 3}}
-
-func (s *store) BulkLeft(context.Context, job.ID) ([]job.BulkReason, error) {
-	return left, s.err
-}
-
-func (s *store) Find(_ context.Context, id job.ID) ([]admin.Found, error) {
-	return []admin.Found{{Type: "jobs", ID: id, ClientID: &anID}}, s.err
-}
-
-// hooks and deliveries are the use cases of which operators need some.
-type (
-	webhookCases  = webhooks.Webhooks
-	deliveryCases = webhooks.Deliveries
-	hooks         struct {
-		webhookCases
-		s *store
-	}
-	deliveries struct {
-		deliveryCases
-		s *store
-	}
-)
-
-func (h hooks) Update(_ context.Context, _, _ job.ID, p job.WebhookPatch) (*job.Webhook, error) {
-	return nil, h.s.did(map[bool]string{true: "enable", false: "disable"}[*p.Enabled])
-}
-
-func (d deliveries) Test(context.Context, job.ID, job.ID) (*job.Delivery, error) {
-	return &job.Delivery{ID: anID}, d.s.did("test")
-}
-
-func (d deliveries) Redeliver(context.Context, job.ID, job.DeliveryOwner, job.ID) (*job.Delivery, error) {
-	return &job.Delivery{ID: anID}, d.s.did("redeliver")
-}
-
-// pauses and erasures are use cases, some of whose names are those of others.
-type (
-	pauses   struct{ *store }
-	erasures struct{ *store }
-)
-
-func (p pauses) Pause(_ context.Context, asked job.Pause) (job.Pause, bool, error) {
-	added := !slices.ContainsFunc(p.paused, func(one job.Pause) bool { return one.Scope == asked.Scope && one.Target == asked.Target })
-	p.paused = append(p.paused, asked)
-	asked.ID, asked.CreatedAt = anID, nowAt
-	return asked, added, p.did("pause by " + asked.Operator)
-}
-
-func (p pauses) Resume(_ context.Context, id job.ID) error {
-	return cmp.Or(missing(id), p.did("resume "+id.String()))
-}
-
-func (p pauses) Pauses(context.Context) (job.Pauses, error) {
-	return job.Pauses{
-		{ID: anID, Scope: job.PauseAll, Mode: job.ModePause, Operator: "ann", Reason: "a release", CreatedAt: nowAt},
-		{ID: anID, Scope: job.PauseKind, Target: "SUCCESS_FAST", Mode: job.ModeDrain, Operator: "ann", Reason: "r", CreatedAt: nowAt},
-	}, p.err
-}
-
-func anErasure(done bool) *job.Erasure {
-	e := &job.Erasure{
-		ID: anID, ClientID: anID, Operator: "ann", Reason: "<a> & \"ü\"", RequestID: "r", CreatedAt: nowAt, StartedAt: &nowAt, Step: "jobs",
-		Removed: map[string]int{"jobs": 3}, Remaining: map[string]int{},
-	}
-	if done {
-		_ = e.Finish(nowAt)
-	}
-	return e
-}
-
-func (e erasures) Begin(_ context.Context, r job.ErasureRequest) (*job.Erasure, error) {
-	if err := missing(r.ClientID); err != nil {
-		return nil, err
-	}
-	e.erasure = r
-	return anErasure(false), e.did("erase by " + r.Operator)
-}
-
-func (e erasures) Erasure(_ context.Context, id job.ID) (*job.Erasure, error) {
-	return anErasure(true), e.find(id)
-}
-
-func (e erasures) Erasures(_ context.Context, after job.ID, limit int) ([]*job.Erasure, job.ID, error) {
-	e.erasuresAfter, e.erasuresLimit = after, limit
-	return []*job.Erasure{anErasure(false), anErasure(true)}, e.nextID(), e.err
 }

@@ -2,11 +2,9 @@
 package schedules
 
 import (
-	"context"
-	"time"
-
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/app/schedules"
 	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
@@ -16,21 +14,10 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// Schedules are the use cases of schedules.
-type Schedules interface {
-	Create(ctx context.Context, r job.ScheduleRequest) (*job.Schedule, error)
-	Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error)
-	Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) ([]*job.Schedule, job.ID, error)
-	Change(ctx context.Context, client, id job.ID, p job.SchedulePatch) (*job.Schedule, error)
-	Delete(ctx context.Context, client, id job.ID) error
-	SetPaused(ctx context.Context, client, id job.ID, paused bool) (*job.Schedule, error)
-	Trigger(ctx context.Context, client, id job.ID, now time.Time, requestID string) (*job.Job, error)
-}
-
 // API answers requests about schedules.
 type API struct {
 	*httpkit.Kit
-	Schedules Schedules
+	Schedules *schedules.Service
 }
 
 // Routes are those of schedules.

@@ -19,11 +19,6 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Health reports whether the process can do its work.
-type Health interface {
-	Ready(ctx context.Context) Readiness
-}
-
 // Readiness is the answer of /readyz.
 type Readiness struct {
 	OK     bool              `json:"-"`      // false: 503
@@ -34,12 +29,14 @@ type Readiness struct {
 // API answers requests that need no credentials.
 type API struct {
 	*httpkit.Kit
-	Health Health
+	Health func(context.Context) Readiness // reports whether the process can do its work
 	site   *docs.Site
 }
 
 // New makes the API.
-func New(kit *httpkit.Kit, health Health) *API { return &API{kit, health, docs.NewSite(kit.PublicURL)} }
+func New(kit *httpkit.Kit, health func(context.Context) Readiness) *API {
+	return &API{kit, health, docs.NewSite(kit.PublicURL)}
+}
 
 // Routes are those of the site.
 func (s *API) Routes() []httpkit.Route {
@@ -69,7 +66,7 @@ func healthz(r *httpkit.Request) error {
 }
 
 func (s *API) readyz(r *httpkit.Request) error {
-	ready := s.Health.Ready(r.Ctx)
+	ready := s.Health(r.Ctx)
 	status := fiber.StatusOK
 	if !ready.OK {
 		status = fiber.StatusServiceUnavailable

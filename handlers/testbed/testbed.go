@@ -2,10 +2,9 @@
 package testbed
 
 import (
-	"context"
-
 	"github.com/gofiber/fiber/v2"
 
+	beds "github.com/forgerun/forgerun/app/testbed"
 	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
@@ -17,46 +16,16 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// Testbed are the use cases of a test bed, by which clients disturb their own traffic.
-type Testbed interface {
-	ReplaceFaults(ctx context.Context, of testbed.Scope, seed int64, rules []fault.Rule, p fault.Profile) ([]fault.Counted, error)
-	Faults(ctx context.Context, of testbed.Scope) ([]fault.Counted, error)
-	RemoveFaults(ctx context.Context, of testbed.Scope) error
-	RemoveFault(ctx context.Context, of testbed.Scope, id job.ID) error
-	// Fault counts a request and returns what is to be done to it, nil for nothing.
-	Fault(ctx context.Context, of testbed.Scope, operation, subject string) (*fault.Effect, error)
-
-	// Reset removes what a client has, and gives the numbers of rows by table.
-	Reset(ctx context.Context, client job.ID) (map[string]int, error)
-	// MakeFixtures makes jobs by a request, and returns when each is in its state.
-	MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error)
-
-	StartSession(ctx context.Context, client job.ID, n verdict.Session) (verdict.Session, error)
-	// Enter gives the session of a request with a label, and of the jobs that it makes; a request that makes none is "".
-	Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error)
-	Sessions(ctx context.Context, client job.ID, label *string) ([]verdict.Session, error) // nil: with any or none
-	Session(ctx context.Context, client, id job.ID) (verdict.Session, error)
-	EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error)
-	Verdict(ctx context.Context, client, id job.ID) (verdict.Verdict, error)
-
-	ClockState(ctx context.Context) (testbed.ClockState, error)
-	// MoveClock returns when the jobs that have become due are QUEUED.
-	MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.ClockState, error)
-
-	// Record records a request in its session, if there is one.
-	Record(ctx context.Context, of testbed.Scope, x *verdict.Exchange) error
-}
-
 // API answers requests about the test bed, and is what comes between a request and its answer.
 type API struct {
 	*httpkit.Kit
-	Testbed  Testbed
+	Testbed  *beds.Bed
 	journals *fair.Semaphore[job.ID] // that are sent
 }
 
 // New makes the API, and has the kit call it.
-func New(kit *httpkit.Kit, testbed Testbed) *API {
-	s := &API{kit, testbed, fair.New[job.ID](journalsAtOnce)}
+func New(kit *httpkit.Kit, bed *beds.Bed) *API {
+	s := &API{kit, bed, fair.New[job.ID](journalsAtOnce)}
 	kit.Interceptor = s
 	return s
 }

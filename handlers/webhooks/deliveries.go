@@ -20,19 +20,6 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// Deliveries are the use cases of deliveries to webhooks and callbacks.
-type Deliveries interface {
-	Test(ctx context.Context, client, id job.ID) (*job.Delivery, error)
-	Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error)
-	Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, []job.DeliveryAttempt, error)
-	Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error)
-	// RedeliverFailed sends again what failed since a time, and Replay also what
-	// was not sent at all. Each does a part at a time; the answer to Replay says
-	// after which position to go on.
-	RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error)
-	Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error)
-}
-
 // ownerOf returns what the deliveries of a path belong to.
 func ownerOf(r *httpkit.Request) job.DeliveryOwner {
 	if strings.HasPrefix(r.Route.Path, "/v1/webhooks/") {
@@ -46,7 +33,7 @@ func (s *API) listDeliveries(r *httpkit.Request) error {
 	path := deliveriesPath(ownerOf(r))
 	show := func(d job.Delivery) api.Delivery { return s.deliveryOf(path, &d) }
 	return httpkit.Paged(r, path+"?"+r.Filters(), show, func(after job.ID, limit int) ([]job.Delivery, job.ID, error) {
-		page, err := s.Deliveries.Deliveries(r.Ctx, r.Caller.ClientID, job.DeliveryQuery{
+		page, err := s.Webhooks.Deliveries(r.Ctx, r.Caller.ClientID, job.DeliveryQuery{
 			Owner: ownerOf(r), State: job.DeliveryState(r.Query("state")), EventName: r.Query("event_name"),
 			CreatedAfter: query.TimeOf(r.Query("created_after")), CreatedBefore: query.TimeOf(r.Query("created_before")),
 			After: after, Limit: limit,
@@ -57,7 +44,7 @@ func (s *API) listDeliveries(r *httpkit.Request) error {
 
 // getDelivery answers with a delivery and all its attempts.
 func (s *API) getDelivery(r *httpkit.Request) error {
-	d, attempts, err := s.Deliveries.Delivery(r.Ctx, r.Caller.ClientID, ownerOf(r), r.IDOf("delivery_id"))
+	d, attempts, err := s.Webhooks.Delivery(r.Ctx, r.Caller.ClientID, ownerOf(r), r.IDOf("delivery_id"))
 	if err != nil {
 		return err
 	}
@@ -69,7 +56,7 @@ func (s *API) getDelivery(r *httpkit.Request) error {
 }
 
 func (s *API) redeliver(r *httpkit.Request) error {
-	return s.accepted(r)(s.Deliveries.Redeliver(r.Ctx, r.Caller.ClientID, ownerOf(r), r.IDOf("delivery_id")))
+	return s.accepted(r)(s.Webhooks.Redeliver(r.Ctx, r.Caller.ClientID, ownerOf(r), r.IDOf("delivery_id")))
 }
 
 // accepted answers 202 with a delivery that is on its way, unless it was refused.
@@ -87,12 +74,12 @@ func (s *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 // redeliverFailed needs no position: what it has sent again is FAILED no more.
 func (s *API) redeliverFailed(r *httpkit.Request) error {
 	return s.resend(r, "redeliver", func(ctx context.Context, client, id job.ID, since time.Time, _ job.Position) (job.Replay, error) {
-		return s.Deliveries.RedeliverFailed(ctx, client, id, since)
+		return s.Webhooks.RedeliverFailed(ctx, client, id, since)
 	})
 }
 
 func (s *API) replayWebhook(r *httpkit.Request) error {
-	return s.resend(r, "replay", s.Deliveries.Replay)
+	return s.resend(r, "replay", s.Webhooks.Replay)
 }
 
 var errBadReplayCursor = &job.Error{

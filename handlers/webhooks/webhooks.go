@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/app/delivery"
 	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
@@ -15,28 +16,10 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// Webhooks are the use cases of webhooks.
-type Webhooks interface {
-	Register(ctx context.Context, r job.WebhookRequest) (job.IssuedWebhook, error)
-	Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, error) // newest first
-	Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, error)
-	Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error)
-	Unregister(ctx context.Context, client, id job.ID) error
-	RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error)
-}
-
-// Proofs asks receivers whether they want events: Webhooks asks for that with
-// job.ErrUnproven.
-type Proofs interface {
-	Prove(ctx context.Context, client job.ID, url string) error
-}
-
 // API answers requests about webhooks and deliveries.
 type API struct {
 	*httpkit.Kit
-	Webhooks   Webhooks
-	Proofs     Proofs
-	Deliveries Deliveries
+	Webhooks *delivery.Webhooks
 	// Directory gives the public keys that deliveries are signed with, as a JSON Web Key Set (RFC 7517).
 	Directory func(context.Context) ([]byte, error)
 }
@@ -115,7 +98,7 @@ func (s *API) proving(r *httpkit.Request, url string, proven *bool, do func() er
 		return err
 	}
 	r.Leave()
-	if err := s.Proofs.Prove(r.Ctx, r.Caller.ClientID, url); err != nil {
+	if err := s.Webhooks.Prove(r.Ctx, r.Caller.ClientID, url); err != nil {
 		return err
 	}
 	if err := r.Enter(); err != nil {
@@ -175,7 +158,7 @@ func (s *API) rotateSecret(r *httpkit.Request) error {
 
 // testWebhook answers 202 with the delivery, whose path shows what becomes of it.
 func (s *API) testWebhook(r *httpkit.Request) error {
-	return s.accepted(r)(s.Deliveries.Test(r.Ctx, r.Caller.ClientID, r.PathID()))
+	return s.accepted(r)(s.Webhooks.Test(r.Ctx, r.Caller.ClientID, r.PathID()))
 }
 
 // mimeKeyDirectory is the media type of the directory of signing keys

@@ -52,6 +52,15 @@ func Exec(t testing.TB, url, sql string, args ...any) {
 	require.NoError(t, err)
 }
 
+// Begin runs a statement in a transaction, past the store. The transaction is rolled back when end is called.
+func Begin(t testing.TB, url, sql string) (end func()) {
+	t.Helper()
+	ctx, db := connect(t, url)
+	_, err := db.Exec(ctx, "BEGIN; "+sql)
+	require.NoError(t, err)
+	return func() { _ = db.Close(ctx) }
+}
+
 // All reads the only column of all rows of a query, past the store.
 func All[T any](t testing.TB, url, sql string, args ...any) []T {
 	t.Helper()

@@ -20,37 +20,75 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/handlers/apitest"
+	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/handlers/docs"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/stream"
+	"github.com/forgerun/forgerun/handlers/views"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
-// streamServer is a world on a loopback port with a history to stream from.
-type streamServer struct {
-	*world
-	history *history
-}
+// streamServer is a world on a loopback port.
+type streamServer struct{ *world }
 
 func newStreamServer(t testing.TB, change ...func(*Config, *Deps)) *streamServer {
 	t.Helper()
-	th := &streamServer{history: newHistory()}
-	th.history.add(clientA, jobID)
-	th.history.add(clientA, secondID)
-	th.history.add(clientB, foreignID)
-	events := func(_ *Config, d *Deps) { d.Reader, d.Events = th.history, th.history }
-	th.world = newWorld(t, append([]func(*Config, *Deps){events}, change...)...).start()
+	th := &streamServer{newWorld(t, change...).start()}
 	t.Cleanup(func() {
 		th.shutdown()
-		require.Empty(t, th.history.watchers, "nobody watches any more")
+		require.Zero(t, th.watchers(), "nobody watches any more")
 		requireNothingHeld(t, th.server)
 		for _, kind := range []string{stream.KindJob, stream.KindClient} {
 			require.Zero(t, testutil.ToFloat64(th.server.events.Engine.Metrics.Open.WithLabelValues(kind)))
 		}
 	})
 	return th
+}
+
+// watchers counts those who watch events.
+func (th *streamServer) watchers() int {
+	return int(testutil.ToFloat64(th.Metrics.Watchers.WithLabelValues("job")) + testutil.ToFloat64(th.Metrics.Watchers.WithLabelValues("client")))
+}
+
+// watched waits until so many streams watch.
+func (th *streamServer) watched(n int) {
+	th.t.Helper()
+	testkit.Eventually(th.t, "streams watch", func() bool { return th.watchers() == n })
+}
+
+// submitted submits a job of client A, and returns it with the address of its stream.
+func (th *streamServer) submitted() (job.ID, string) {
+	th.t.Helper()
+	j := th.made(th.submit(""))
+	return j.ID, views.JobPath(j.ID) + "/events"
+}
+
+// emit adds n events to a job, and tells of them.
+func (th *streamServer) emit(id job.ID, n int, data string) {
+	th.t.Helper()
+	th.emitSilently(id, n, data)
+	th.Changed(backend.ClientA, id)
+	th.Changed(backend.ClientB, id)
+}
+
+func (th *streamServer) emitSilently(id job.ID, n int, data string) {
+	th.t.Helper()
+	th.Exec(`WITH j AS (UPDATE jobs SET event_seq = event_seq + $2::int, event_tx = pg_current_xact_id() WHERE job_id = $1 RETURNING *)
+		INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
+		SELECT job_id, client_id, event_seq - $2 + i, uuid7(clock_timestamp()), 'event.emitted', attempt, clock_timestamp(), $3::jsonb
+		FROM j, generate_series(1, $2) i`, id.String(), n, data)
+}
+
+// large is data of so many bytes.
+func large(n int) string { return `{"work_kind":"x","x":"` + strings.Repeat("x", n) + `"}` }
+
+// progress tells how far a job has come.
+func (th *streamServer) progress(id job.ID, attempt, percentage int) {
+	p := &job.Progress{Percentage: percentage, Phase: "WORKING", StepsCompleted: percentage, StepsTotal: 100, ItemsTotal: 7,
+		UpdatedAt: at(percentage)}
+	th.Queue.Publish(job.Notification{ClientID: backend.ClientA, JobID: id, Attempt: attempt, Progress: p})
 }
 
 func requireNothingHeld(t testing.TB, s *Server) {
@@ -85,16 +123,13 @@ type reader struct {
 	path   string // of the stream; "": its frames are not checked
 }
 
-// The jobs of a history are one of client A's, whose stream most tests open, another one, and one of client B's.
-var (
-	secondID  = mustID("01890000-0000-7000-8000-000000000002")
-	foreignID = mustID("01890000-0000-7000-8000-00000000000f")
-)
+// jobStream is that of the job that has succeeded.
+var jobStream = jobSelf + "/events"
 
-const (
-	jobStream    = jobSelf + "/events"
-	clientStream = "/v1/events"
-)
+const clientStream = "/v1/events"
+
+// allFrames are those of a job that runs.
+var allFrames = []string{"job-created", "job-queued", "job-assigned", "job-running"}
 
 // request writes a request, by default for a stream; headers are name, value, ...
 func (w *world) request(method, path string, headers ...string) string {
@@ -151,13 +186,15 @@ func (th *streamServer) open(path string, headers ...string) *reader {
 	return r
 }
 
-// begun gives a stream of a job that runs, whose events so far were read.
-func (th *streamServer) begun() *reader {
+// begun gives a job that runs, and its stream, whose events so far were read.
+func (th *streamServer) begun() (job.ID, *reader) {
 	th.t.Helper()
-	th.history.record(jobID, allOfAJob...)
-	r := th.open(jobStream)
+	id, path := th.submitted()
+	th.Move(id, job.Assigned, job.Running)
+	r := th.open(path)
 	r.events(allFrames...)
-	return r
+	th.watched(1)
+	return id, r
 }
 
 // problem reads an answer that is a problem.

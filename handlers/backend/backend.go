@@ -1,0 +1,237 @@
+// Package backend is the service behind the HTTP API, in tests: all use cases as cmd/forgerun joins them, on a database of the test's
+// own. There are no workers and no Redis.
+package backend
+
+import (
+	"context"
+	"crypto/sha256"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/app"
+	"github.com/forgerun/forgerun/app/apptest"
+	"github.com/forgerun/forgerun/app/batches"
+	"github.com/forgerun/forgerun/app/bulk"
+	"github.com/forgerun/forgerun/app/clients"
+	"github.com/forgerun/forgerun/app/delivery"
+	"github.com/forgerun/forgerun/app/erasures"
+	"github.com/forgerun/forgerun/app/events"
+	"github.com/forgerun/forgerun/app/jobs"
+	"github.com/forgerun/forgerun/app/pauses"
+	"github.com/forgerun/forgerun/app/schedules"
+	"github.com/forgerun/forgerun/app/testbed"
+	"github.com/forgerun/forgerun/internal/clock"
+	"github.com/forgerun/forgerun/internal/operators"
+	"github.com/forgerun/forgerun/internal/testkit"
+	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo"
+	"github.com/forgerun/forgerun/repo/repotest"
+)
+
+// Service is the use cases, and what is around them.
+type Service struct {
+	T         testing.TB
+	Store     *repo.Store
+	Queue     *Queue
+	Hub       *events.Hub
+	Completer *batches.Completer
+	Jobs      *jobs.Service
+	Clients   *clients.Service
+	Bulk      *bulk.Service
+	Schedules *schedules.Service
+	Webhooks  *delivery.Webhooks
+	Erasures  *erasures.Service
+	Pauses    *pauses.Service
+	Testbed   *testbed.Bed
+	Operators *testbed.Operators
+	Once      *app.Idempotency
+	Metrics   *app.Metrics
+	Log       *testkit.Output
+	Logger    *slog.Logger
+
+	Receivers int // number of webhooks that each client has, as the service knows it
+	// Targets are where callbacks may lead; nil: anywhere but to local hosts.
+	Targets app.Targets
+	// Ask is what a receiver says that is asked whether it wants events; nil: receivers are not asked.
+	Ask func(ctx context.Context, url string) (wrong string)
+
+	url string
+}
+
+// Tokens of operators: of one who may do all, and of one who reads.
+const (
+	AdminToken = "the-token-of-ann-who-may-change"
+	ReadToken  = "the-token-of-one-who-reads"
+)
+
+// Tokens are those of operators.
+func Tokens(t testing.TB) operators.Tokens {
+	tokens, err := operators.Parse("ann:"+AdminToken, ReadToken)
+	require.NoError(t, err)
+	return tokens
+}
+
+// New makes a service without any rows.
+func New(t testing.TB, change ...func(*Service)) *Service {
+	t.Helper()
+	s := &Service{T: t, Log: &testkit.Output{}, url: repotest.URL(t)}
+	s.Logger = slog.New(slog.NewJSONHandler(s.Log, nil))
+	s.Metrics = app.NewMetrics(prometheus.NewRegistry())
+	for _, f := range change {
+		f(s)
+	}
+	if s.Targets == nil {
+		s.Targets = apptest.NoLocals{}
+	}
+	s.Store = repotest.OpenURL(t, s.url, func(c *repo.Config) { c.Clock, c.Logger = clock.New(), slog.New(slog.DiscardHandler) })
+	s.Queue = &Queue{Queue: apptest.NewQueue()}
+	s.Hub = events.NewHub(s.Store, listener{}, s.Metrics, s.Logger)
+	s.Queue.hub = s.Hub
+	s.Completer = batches.NewCompleter(s.Store, s.Queue, s.Metrics, s.Logger)
+	s.Jobs = jobs.New(jobs.Config{Catalogue: Catalogue, MaxAttempts: 4, Backoff: apptest.Backoff, Clock: s.Store.Now}, jobs.Deps{
+		Store: s.Store, Queue: s.Queue, Targets: s.Targets, Receivers: func(job.ID) int { return s.Receivers }, Progress: s.Queue.Progress,
+		Completer: s.Completer, Metrics: s.Metrics, Log: s.Logger, Hub: s.Hub,
+		Admission: &jobs.Admission{
+			Pauses: func() job.Pauses { return nil }, Storage: unlimited{}, Capacity: jobs.NewCapacity(limits, s.Store, s.Logger),
+		},
+	})
+	s.Clients = clients.New(clients.Config{
+		Operators: Tokens(t), OpenRegistration: true, RegistrationWindow: 10 * time.Minute, TTL: 90 * 24 * time.Hour,
+		Overlap: clients.KeyOverlap, RenewWindow: clients.RenewWindow,
+	}, s.Store, nil, s.Logger)
+	s.Bulk, s.Erasures, s.Pauses = bulk.New(s.Store, s.Logger), erasures.New(s.Store, s.Logger), pauses.New(s.Store, s.Logger)
+	s.Schedules = schedules.New(s.Store, jobs.NewScheduled(s.Jobs), 100, s.Logger)
+	deps := delivery.WebhooksDeps{
+		Store: s.Store, Targets: apptest.NoLocals{}, Queue: s.Queue, Subscribers: delivery.NewSubscribers(s.Store, s.Logger), Log: s.Logger,
+		NewSecret: func(job.ID) (string, []byte, error) { return Secret, []byte("sealed"), nil },
+	}
+	if s.Ask != nil {
+		deps.Challenge = func(ctx context.Context, url string) string { return s.Ask(ctx, url) }
+	}
+	s.Webhooks = delivery.NewWebhooks(deps)
+	bed := testbed.New(s.Store, false)
+	time := &testbed.Clock{Store: s.Store, Schedule: func(context.Context) error { return nil }}
+	s.Testbed = &testbed.Bed{
+		Service: bed, Resetter: &testbed.Resetter{Store: s.Store, Jobs: s.Jobs, Tasks: s.Queue},
+		Fixtures: &testbed.Fixtures{Jobs: s.Jobs, Store: s.Store, Limit: apptest.Limit}, Clock: time,
+	}
+	s.Operators = &testbed.Operators{Store: s.Store, Bed: bed, Time: time}
+	s.Once = &app.Idempotency{Store: s.Store, Hits: s.Metrics.IdempotencyHits}
+	return s
+}
+
+// limits are more than any test submits.
+var limits = jobs.Limits{Active: 100_000, Queued: 100_000, ClientActive: 100_000, ClientQueued: 100_000, ClientRate: 100_000}
+
+type unlimited struct{}
+
+func (unlimited) AllowUnits(context.Context, job.ID, int) job.Allowance {
+	return job.Allowance{OK: true}
+}
+
+// Catalogue has all kinds.
+var Catalogue = job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: apptest.Limit, TestBed: true}
+
+// Secret is that of every webhook.
+const Secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+
+// URL is that of the database.
+func (s *Service) URL() string { return s.url }
+
+// Exec changes rows behind the back of the use cases.
+func (s *Service) Exec(sql string, args ...any) {
+	s.T.Helper()
+	repotest.Exec(s.T, s.url, sql, args...)
+}
+
+// Lock keeps everybody from a table until release is called.
+func (s *Service) Lock(table string) (release func()) {
+	s.T.Helper()
+	return s.Begin(`LOCK TABLE ` + table)
+}
+
+// Begin executes a statement in a transaction that goes on until end is called.
+func (s *Service) Begin(sql string) (end func()) {
+	s.T.Helper()
+	return repotest.Begin(s.T, s.url, sql)
+}
+
+// Changed tells those who watch that something has happened to a job.
+func (s *Service) Changed(client, id job.ID) {
+	s.Hub.Received(job.Notification{ClientID: client, JobID: id})
+}
+
+// Move takes a job through states, as workers do, and tells those who watch. Moving to QUEUED retries a failed job.
+func (s *Service) Move(id job.ID, states ...job.State) {
+	s.T.Helper()
+	ctx := context.Background()
+	for _, state := range states {
+		var err error
+		claim := job.ClaimID{JobID: id}
+		row := repotest.All[[]int](s.T, s.url, `SELECT ARRAY[attempt, fence::int] FROM jobs WHERE job_id = $1`, id.String())[0]
+		client, _ := job.ParseID(repotest.All[string](s.T, s.url, `SELECT client_id::text FROM jobs WHERE job_id = $1`, id.String())[0])
+		claim.Attempt, claim.Fence = row[0], int64(row[1])
+		switch state {
+		case job.Queued:
+			_, err = s.Jobs.RetryNow(ctx, client, id)
+		case job.Canceled:
+			_, err = s.Jobs.Cancel(ctx, client, id)
+		case job.Assigned:
+			var c *job.Claim
+			c, _, err = s.Store.Claim(ctx, Worker, id, claim.Attempt)
+			require.NotNil(s.T, c, "the job cannot be claimed")
+		case job.Running:
+			_, err = s.Store.Start(ctx, claim)
+		default:
+			f := job.Finish{ClaimID: claim, State: state}
+			if state == job.Failed {
+				f.Failure = job.NewFailure(job.FailedOnce, claim.Attempt, apptest.Backoff)
+			} else {
+				f.Result = &job.Result{MediaType: "text/plain; charset=utf-8", Body: []byte("0123456789"), SHA256: sha256.Sum256([]byte("0123456789"))}
+			}
+			_, err = s.Store.Finish(ctx, f)
+		}
+		require.NoError(s.T, err)
+		s.Changed(client, id)
+	}
+}
+
+// Newest is the job that was submitted last.
+func (s *Service) Newest() job.ID {
+	s.T.Helper()
+	id, err := job.ParseID(repotest.All[string](s.T, s.url, `SELECT job_id::text FROM jobs ORDER BY job_id DESC LIMIT 1`)[0])
+	require.NoError(s.T, err)
+	return id
+}
+
+// listener is another process that says nothing.
+type listener struct{}
+
+func (listener) Watch(job.ID)    {}
+func (listener) Unwatch(job.ID)  {}
+func (listener) Connected() bool { return true }
+
+// Queue records its calls, and passes notifications on.
+type Queue struct {
+	*apptest.Queue
+	hub *events.Hub
+}
+
+// Publish tells the hub, as Redis does.
+func (q *Queue) Publish(n job.Notification) {
+	q.Queue.Publish(n)
+	q.hub.Received(n)
+}
+
+// EnqueueDelivery drops the task.
+func (*Queue) EnqueueDelivery(job.DeliveryTask) {}
+
+// EnsureDeliveries drops the tasks.
+func (*Queue) EnsureDeliveries(context.Context, []job.DeliveryTask) (int, error) { return 0, nil }
+
+// RemoveDeliveries has none to remove.
+func (*Queue) RemoveDeliveries(...job.ID) {}

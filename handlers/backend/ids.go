@@ -1,0 +1,95 @@
+package backend
+
+import (
+	_ "embed"
+	"strings"
+
+	"github.com/forgerun/forgerun/job"
+)
+
+// Keys of Client A: of each scope, and two that have expired. OtherKey is client B's, and RevokedKey was.
+const (
+	GoodKey      = "frk_goodKey00000_secretOfgood00000000000000000000000000000004YBIQj"
+	SomeKey      = "abcKey000000" // the id of another key that is as good
+	ReaderKey    = "frk_readKey00000_secretOfread000000000000000000000000000000026D8Tx"
+	SubmitterKey = "frk_submitKey000_secretOfsubmit000000000000000000000000000000Ud7mS"
+	RenewableKey = "frk_renewableKey_secretOfrenewable000000000000000000000000002OpNB5"
+	ExpiredKey   = "frk_expiredKey00_secretOfexpired000000000000000000000000000015TQ7Y"
+	OtherKey     = "frk_otherKey0000_secretOfother0000000000000000000000000000004ImICQ"
+	RevokedKey   = "frk_revokedKey00_secretOfrevoked000000000000000000000000000020vrKl"
+)
+
+// Ids of the rows that Seed makes. Job has succeeded, QueuedJob is that of Batch, and FailedJob can be retried.
+var (
+	ClientA      = id("00000000-0000-4000-8000-00000000000a")
+	ClientB      = id("00000000-0000-4000-8000-00000000000b")
+	ErasedClient = id("00000000-0000-4000-8000-00000000000c")
+	Job          = id("01890000-0000-7000-8000-000000000001")
+	QueuedJob    = id("01890000-0000-7000-8000-000000000002")
+	FailedJob    = id("01890000-0000-7000-8000-000000000003")
+	ForeignJob   = id("01890000-0000-7000-8000-00000000000f") // of client B
+	Batch        = id("01890000-0000-7000-8000-0000000000ba")
+	Webhook      = id("01890000-0000-7000-8000-0000000000c1")
+	Delivery     = id("01890000-0000-7000-8000-0000000000d1") // to the webhook
+	Callback     = id("01890000-0000-7000-8000-0000000000d2") // of the job, failed
+	Schedule     = id("01890000-0000-7000-8000-0000000000d2")
+	Bulk         = id("01890000-0000-7000-8000-0000000000e2")
+	Pause        = id("01890000-0000-7000-8000-0000000000f1")
+	Worker       = id("01890000-0000-7000-8000-0000000000f2")
+	Erasure      = id("01890000-0000-7000-8000-0000000000f3")
+	Session      = id("01890000-0000-7000-8000-0000000000f4")
+	Rule         = id("01890000-0000-7000-8000-0000000000f5")
+)
+
+func id(s string) job.ID {
+	id, err := job.ParseID(s)
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
+// owners are the resources by the last name before an id in a path.
+var owners = map[string]job.ID{
+	"jobs": Job, "batches": Batch, "webhooks": Webhook, "deliveries": Delivery, "bulk": Bulk, "schedules": Schedule, "clients": ClientA,
+	"pauses": Pause, "erasures": Erasure, "sessions": Session, "faults": Rule,
+}
+
+// Path puts ids that there are into the path of a route.
+func Path(template string) string {
+	parts := strings.Split(template, "/")
+	for i, part := range parts {
+		if i == 0 || !strings.HasPrefix(part, ":") && !strings.HasPrefix(part, "{") {
+			continue
+		}
+		switch name := strings.Trim(part, ":{}"); name {
+		case "n":
+			parts[i] = "1"
+		case "name":
+			parts[i] = "job-result"
+		case "slug":
+			parts[i] = "conflict"
+		case "key_id":
+			parts[i] = SomeKey
+		default:
+			parts[i] = owners[parts[i-1]].String()
+			if name == "delivery_id" && strings.HasPrefix(template, "/v1/jobs/") {
+				parts[i] = Callback.String()
+			}
+		}
+	}
+	return strings.Join(parts, "/")
+}
+
+//go:embed seed.sql
+var seed string
+
+// Seed removes all rows, and makes one of each kind.
+func (s *Service) Seed() {
+	s.T.Helper()
+	s.Exec(seed)
+	_, err := s.Store.ReadClockMove(s.T.Context())
+	if err != nil {
+		s.T.Fatal(err)
+	}
+}

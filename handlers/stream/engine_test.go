@@ -1,0 +1,131 @@
+package stream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/telemetry"
+	"github.com/forgerun/forgerun/job"
+)
+
+// source has many large events, unless it fails.
+type source struct {
+	read int // events
+	asks int
+	err  error
+}
+
+func (s *source) Read(context.Context, int) (Page, error) {
+	s.asks++
+	if s.err != nil {
+		return Page{}, s.err
+	}
+	s.read++
+	o := job.Occurrence{Event: job.Event{JobID: clientB, Seq: s.read, Name: job.EventEmitted}}
+	return Page{Events: []job.Occurrence{o}, More: true}, nil
+}
+
+func (s *source) EventID(_ context.Context, o *job.Occurrence) (string, error) {
+	return strconv.Itoa(o.Seq), nil
+}
+
+// run starts a stream on a pipe, and returns the reader's end. refused is what is wrong with its key.
+func run(t *testing.T, s Source, refused func() error) (e *Engine, in *bufio.Reader) {
+	t.Helper()
+	e = &Engine{
+		Heartbeat: 15 * time.Second, StallTimeout: 10 * time.Second, RequestTimeout: time.Second,
+		Watch:    func(job.ID, job.ID) (<-chan job.Notification, func()) { return nil, func() {} },
+		WatchKey: func(string, func()) func() { return func() {} },
+		Recheck:  func(context.Context, [][]byte, job.ID) error { return refused() },
+		Render:   func(*job.Occurrence) any { return strings.Repeat("x", 8<<10) },
+		Limiter:  NewLimiter(10, 10), Metrics: NewMetrics(telemetry.In(nil)), Unauthorized: func(job.Code) {},
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	near, far := net.Pipe() // holds nothing: a write waits for its reads
+	release, err := e.Limiter.Acquire(clientA)
+	require.NoError(t, err)
+	go e.Run(&Stream{Source: s, Client: clientA, Conn: near, Head: Start("")[:0], Release: release})
+	return e, bufio.NewReader(far)
+}
+
+// ended waits for the end of the stream, which must be for a reason.
+func ended(t *testing.T, e *Engine, reason Ending) {
+	t.Helper()
+	require.NoError(t, e.Limiter.Wait(t.Context()))
+	require.Equal(t, 1.0, testutil.ToFloat64(e.Metrics.Closed.WithLabelValues(string(reason))))
+}
+
+func good() error { return nil }
+
+// Storage that stays away ends a stream after half a minute.
+func TestStorageAwayForTooLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{err: errors.New("away")}
+		start := time.Now()
+		e, in := run(t, s, good)
+		beat, err := in.ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, ":", beat[:1])
+		require.Equal(t, 15*time.Second, time.Since(start))
+		_, _ = in.WriteTo(discard{})
+		require.WithinRange(t, time.Now(), start.Add(30*time.Second), start.Add(35*time.Second))
+		ended(t, e, Storage)
+		require.Less(t, s.asks, 20)
+	})
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+
+// A read that is refused for the key ends the stream: storage may know of a revocation before the notice of it comes.
+func TestARefusedReadEndsTheStream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, in := run(t, &source{err: job.Errorf(job.CodeKeyDisabled, "The key was revoked.")}, good)
+		_, _ = in.WriteTo(discard{})
+		ended(t, e, Unauthorized)
+	})
+}
+
+// However long events take their reader, a key that was revoked ends them with the next heartbeat. A slow reader has one page read
+// for it at a time.
+func TestKeyIsCheckedWithinAPage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, events := &source{}, 0
+		revoked := false
+		e, in := run(t, s, func() error {
+			if revoked {
+				return job.Errorf(job.CodeKeyDisabled, "The key was revoked.")
+			}
+			return nil
+		})
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				break
+			}
+			if strings.HasPrefix(line, "data: ") {
+				events++
+				revoked = true
+				require.LessOrEqual(t, s.read, events+2, "it does not read ahead")
+				time.Sleep(4 * time.Second)
+			}
+		}
+		require.LessOrEqual(t, events, 6)
+		ended(t, e, Unauthorized)
+	})
+}
