@@ -144,20 +144,17 @@ func TestItemsOfABatchCountForTheRateLimit(t *testing.T) {
 // accepted before is acknowledged all the same.
 func TestKeyIsCheckedAfterAWait(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.watchKeys()
-	revoke := func() {
-		caller := job.Caller{Admin: true}
-		require.NoError(t, w.Clients.RevokeKey(t.Context(), caller, backend.ClientA, goodKey[4:16]))
+	for _, request := range [][]string{{"GET", queuedSelf, ""}, {"POST", "/v1/jobs", leastBody}} {
+		w := newWorld(t)
+		w.watchKeys()
+		answers := w.waiting(request[0], request[1], request[2], "Prefer", "wait=20")
+		require.NoError(t, w.Clients.RevokeKey(t.Context(), job.Caller{Admin: true}, backend.ClientA, goodKey[4:16]))
+		a := within(t, answers)
+		if request[0] == "GET" {
+			a.requireProblem(t, job.CodeKeyDisabled)
+			continue
+		}
+		require.Equal(t, 202, a.StatusCode, a.text)
+		require.Contains(t, a.text, `"state":"QUEUED"`)
 	}
-	answers := w.waiting("GET", queuedSelf, "", "Prefer", "wait=20")
-	revoke()
-	within(t, answers).requireProblem(t, job.CodeKeyDisabled)
-
-	w.Seed()
-	answers = w.waiting("POST", "/v1/jobs", leastBody, "Prefer", "wait=20")
-	revoke()
-	a := within(t, answers)
-	require.Equal(t, 202, a.StatusCode, a.text)
-	require.Contains(t, a.text, `"state":"QUEUED"`)
 }

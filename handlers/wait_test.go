@@ -12,6 +12,7 @@ import (
 	"github.com/forgerun/forgerun/handlers/views"
 	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
+	"github.com/forgerun/forgerun/repo/repotest"
 )
 
 var queuedReport, queuedResult = queuedSelf + "/report", views.ResultPath(backend.QueuedJob)
@@ -34,6 +35,9 @@ func (w *world) watchKeys() {
 		w.Clients.WatchKeys(ctx)
 	}()
 	w.t.Cleanup(func() { cancel(); <-ended })
+	testkit.Eventually(w.t, "changes of keys are listened to", func() bool {
+		return repotest.Count(w.t, w.URL(), `pg_stat_activity WHERE datname = current_database() AND query ILIKE 'listen %'`) > 0
+	})
 }
 
 // A job is waited for until its state changes, a report and a result until the job has ended.
