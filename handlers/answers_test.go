@@ -31,7 +31,8 @@ var scenes = []struct {
 	{"usual", "", func(*world) {}},
 	{"a failed job", failedSelf, func(*world) {}},
 	{"a running job", jobSelf, func(w *world) {
-		w.Exec(running+`, batch_id = $1, schedule_id = $2 WHERE job_id = $3`, backend.Batch.String(), backend.Schedule.String(), backend.Job.String())
+		w.Exec(running+`, batch_id = $1, schedule_id = $2 WHERE job_id = $3`, backend.Batch.String(), backend.Schedule.String(),
+			backend.Job.String())
 		w.Queue.Publish(job.Notification{JobID: backend.Job, Attempt: 1, Progress: &job.Progress{Percentage: 40, Phase: "render",
 			StepsCompleted: 2, StepsTotal: 5, ItemsProcessed: 4, ItemsTotal: 10, UpdatedAt: now.In(time.FixedZone("x", 3600))}})
 	}},

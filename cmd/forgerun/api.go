@@ -136,7 +136,7 @@ func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter
 			Logger: p.log, Registry: p.registry, Tracer: p.tracer,
 		},
 		Bulk: bulk.New(p.store, p.log), Schedules: p.newSchedules(service),
-		Jobs: service, Events: hub, Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(), Health: p.ready,
+		Jobs: service, Events: hub, Webhooks: p.newWebhooks(a.failed), Directory: p.newDirectory(), Health: p.Ready,
 		Admission: jobs.NewBacklog(jobs.BacklogFloor, nil, p.registry, p.log),
 		// Its metrics would have the same names.
 		BatchAdmission: jobs.NewBacklog(jobs.BatchBacklogFloor, nil, nil, p.log),

@@ -18,7 +18,8 @@ import (
 )
 
 // The import rules. Package job is the ground floor. app uses the store of repo, and handlers the use cases of app; the other adapters
-// (tasks, webhook, work) meet in job only, but for telemetry and clock, which know nothing of jobs. Programs join them. An arrow that is not in these two tables is a bug.
+// (tasks, webhook, work) meet in job only, but for telemetry and clock, which know nothing of jobs. Programs join them.
+// An arrow that is not in these two tables is a bug.
 
 const module = "github.com/forgerun/forgerun"
 
@@ -85,8 +86,8 @@ var mayImport = []packageRule{
 	{"handlers/backend", []string{"app", "app/...", "internal/clock", "internal/operators", "internal/testkit", "job", "repo",
 		"repo/repotest"}}, // for tests
 	// The resources of the client API know what they have in common, and not each other.
-	{"handlers/httpkit", []string{"app", "app/clients", "app/jobs", "handlers/conn", "handlers/cors", "handlers/decode", "handlers/docs", "handlers/header", "handlers/problem",
-		"handlers/query", "handlers/stream", "internal/authlimit", "internal/fair", "internal/localhosts", "internal/telemetry", "job"}},
+	{"handlers/httpkit", []string{"app", "app/clients", "app/jobs", "handlers/conn", "handlers/cors", "handlers/decode", "handlers/docs",
+		"handlers/header", "handlers/problem", "handlers/query", "handlers/stream", "internal/authlimit", "internal/fair", "internal/localhosts", "internal/telemetry", "job"}},
 	{"handlers/views", []string{"handlers/api", "handlers/problem", "job", "job/view"}},
 	{"handlers/jobs", append(resource, "app/jobs", "handlers/header", "handlers/problem")},
 	{"handlers/batches", append(resource, "app/jobs", "handlers/problem")},
@@ -96,7 +97,8 @@ var mayImport = []packageRule{
 	{"handlers/schedules", append(resource, "app/schedules")},
 	{"handlers/webhooks", append(resource, "app/delivery")},
 	{"handlers/site", append(resource, "handlers/docs", "handlers/header")},
-	{"handlers/testbed", append(resource, "app/testbed", "handlers/conn", "handlers/disturb", "handlers/docs", "handlers/header", "internal/fair",
+	{"handlers/testbed", append(resource, "app/testbed", "handlers/conn", "handlers/disturb", "handlers/docs", "handlers/header",
+		"internal/fair",
 		"job/testbed", "verdict", "verdict/fault", "verdict/redact", "verdict/report", "verdict/wire")},
 	{"handlers/api", []string{"job", "job/view"}},
 	{"handlers/conn", []string{"internal/telemetry"}},
@@ -104,7 +106,8 @@ var mayImport = []packageRule{
 	{"handlers/decode", []string{"handlers/api", "internal/timetable", "job", "job/testbed", "verdict", "verdict/fault"}},
 	{"handlers/disturb", []string{"handlers/stream", "job/testbed", "verdict", "verdict/fault", "verdict/wire"}},
 	{"handlers/docs", []string{"handlers/problem", "job", "app/... test", "handlers/... test"}},
-	{"handlers/operator", append(resource, "app/...", "repo/operator", "handlers/conn", "handlers/problem", "internal/localhosts", "internal/operators", "job/admin", "job/testbed", "verdict",
+	{"handlers/operator", append(resource, "app/...", "repo/operator", "handlers/conn", "handlers/problem", "internal/localhosts",
+		"internal/operators", "job/admin", "job/testbed", "verdict",
 		"verdict/fault", "verdict/report", "internal/authlimit test", "internal/telemetry test")},
 	{"handlers/problem", []string{"job", "job/view"}},
 	{"handlers/query", []string{"handlers/decode", "job"}},

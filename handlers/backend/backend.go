@@ -114,12 +114,12 @@ func New(t testing.TB, change ...func(*Service)) *Service {
 	}
 	s.Webhooks = delivery.NewWebhooks(deps)
 	bed := testbed.New(s.Store, false)
-	time := &testbed.Clock{Store: s.Store, Schedule: func(context.Context) error { return nil }}
+	clocks := &testbed.Clock{Store: s.Store, Schedule: func(context.Context) error { return nil }}
 	s.Testbed = &testbed.Bed{
 		Service: bed, Resetter: &testbed.Resetter{Store: s.Store, Jobs: s.Jobs, Tasks: s.Queue},
-		Fixtures: &testbed.Fixtures{Jobs: s.Jobs, Store: s.Store, Limit: apptest.Limit}, Clock: time,
+		Fixtures: &testbed.Fixtures{Jobs: s.Jobs, Store: s.Store, Limit: apptest.Limit}, Clock: clocks,
 	}
-	s.Operators = &testbed.Operators{Store: s.Store, Bed: bed, Time: time}
+	s.Operators = &testbed.Operators{Store: s.Store, Bed: bed, Time: clocks}
 	s.Once = &app.Idempotency{Store: s.Store, Hits: s.Metrics.IdempotencyHits}
 	return s
 }
