@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,18 +22,17 @@ import (
 
 // source has many large events, unless it fails.
 type source struct {
-	read int // events
-	asks int
+	read atomic.Int64 // events
+	asks atomic.Int64
 	err  error
 }
 
 func (s *source) Read(context.Context, int) (Page, error) {
-	s.asks++
+	s.asks.Add(1)
 	if s.err != nil {
 		return Page{}, s.err
 	}
-	s.read++
-	o := job.Occurrence{Event: job.Event{JobID: clientB, Seq: s.read, Name: job.EventEmitted}}
+	o := job.Occurrence{Event: job.Event{JobID: clientB, Seq: int(s.read.Add(1)), Name: job.EventEmitted}}
 	return Page{Events: []job.Occurrence{o}, More: true}, nil
 }
 
@@ -82,7 +82,7 @@ func TestStorageAwayForTooLong(t *testing.T) {
 		_, _ = in.WriteTo(discard{})
 		require.WithinRange(t, time.Now(), start.Add(30*time.Second), start.Add(35*time.Second))
 		ended(t, e, Storage)
-		require.Less(t, s.asks, 20)
+		require.Less(t, s.asks.Load(), int64(20))
 	})
 }
 
@@ -106,9 +106,9 @@ func TestKeyIsCheckedWithinAPage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, events := &source{}, 0
-		revoked := false
+		var revoked atomic.Bool
 		e, in := run(t, s, func() error {
-			if revoked {
+			if revoked.Load() {
 				return job.Errorf(job.CodeKeyDisabled, "The key was revoked.")
 			}
 			return nil
@@ -120,8 +120,8 @@ func TestKeyIsCheckedWithinAPage(t *testing.T) {
 			}
 			if strings.HasPrefix(line, "data: ") {
 				events++
-				revoked = true
-				require.LessOrEqual(t, s.read, events+2, "it does not read ahead")
+				revoked.Store(true)
+				require.LessOrEqual(t, int(s.read.Load()), events+2, "it does not read ahead")
 				time.Sleep(4 * time.Second)
 			}
 		}
