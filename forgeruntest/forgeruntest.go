@@ -31,7 +31,7 @@ import (
 // Options say what a test's client uses, and what happens to it.
 type Options struct {
 	Target  string   // address of the server of any API, before which a proxy is put; "": FORGERUN_TARGET, or the ForgeRun at FORGERUN_URL
-	API     string   // description of the target's API: a name of "forgerun verdict --help", or a file; "": FORGERUN_API, or what the standards say
+	API     string   // description of its API: a name of "forgerun verdict --help", or a file; "": FORGERUN_API, or the standards alone
 	Profile string   // faults: "default" if it is "", or FORGERUN_PROFILE; "none" for no faults
 	Seed    int64    // that the faults are drawn by; 0: 1
 	Rules   []string // to judge by; nil: all that apply
@@ -123,7 +123,8 @@ func before(t testing.TB, o Options) (*Service, *client.Client, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	own, err := serve(&http.Server{Handler: p.Own(), ReadHeaderTimeout: patience}, func(a string) (net.Listener, error) { return net.Listen("tcp", a) })
+	plainly := func(at string) (net.Listener, error) { return net.Listen("tcp", at) }
+	own, err := serve(&http.Server{Handler: p.Own(), ReadHeaderTimeout: patience}, plainly)
 	if err != nil {
 		return nil, nil, err
 	}

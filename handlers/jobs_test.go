@@ -98,7 +98,8 @@ func TestSubmitBatch(t *testing.T) {
 	require.Equal(t, 202, a.StatusCode)
 	self := "/v1/batches/" + a.field(t, "batch_id")
 	require.Equal(t, self, a.Header.Get("Location"))
-	for _, part := range []string{`{"item_id":"0","job_id":"`, `{"item_id":"b","failure":{"type":"https://forgerun.example/problems/validation-failed"`,
+	for _, part := range []string{
+		`{"item_id":"0","job_id":"`, `{"item_id":"b","failure":{"type":"https://forgerun.example/problems/validation-failed"`,
 		`"instance":"` + self + `#/jobs/1","code":"RFA_JOB_VALIDATION_FAILED","violations":[{"pointer":"/jobs/1/type",`,
 		`"retryable":false,"processingStage":"validation"}}`} {
 		require.Contains(t, a.text, part)

@@ -55,7 +55,8 @@ func TestPagesOfLists(t *testing.T) {
 	w.twoInBatch()
 	for path, pages := range map[string]int{
 		"/v1/jobs?": 3, "/v1/jobs?state=FAILED&": 1, batchSelf + "/jobs?": 2, "/v1/bulk?": 2, "/v1/schedules?": 2,
-		job.BulkPath(backend.Bulk) + "/items?": 3, job.BulkPath(backend.Bulk) + "/items?result=FAILED&": 2, ofOneWebhook + "?": 2, ofOneJob + "?": 4,
+		job.BulkPath(backend.Bulk) + "/items?": 3, job.BulkPath(backend.Bulk) + "/items?result=FAILED&": 2,
+		ofOneWebhook + "?": 2, ofOneJob + "?": 4,
 	} {
 		seen := map[string]bool{}
 		for cursor := ""; ; {
@@ -90,7 +91,8 @@ func TestListFilters(t *testing.T) {
 	id := backend.Batch.String()
 	for query, n := range map[string]int{
 		"state=FAILED": 1, "type=DEFERRED": 1, "work_kind=SUCCESS_FAST": 2, "correlation_id=corr-1": 1, "batch_id=" + id: 1,
-		"schedule_id=" + id: 0, before: 1, after: 3, never: 0, "state=FAILED&type=DEFERRED&work_kind=RETRY_ON_FAIL&correlation_id=corr-1&" + after: 1,
+		"schedule_id=" + id: 0, before: 1, after: 3, never: 0,
+		"state=FAILED&type=DEFERRED&work_kind=RETRY_ON_FAIL&correlation_id=corr-1&" + after: 1,
 	} {
 		require.Len(t, w.send("GET", "/v1/jobs?"+query, "").page(t).Data, n, query)
 	}

@@ -167,7 +167,8 @@ func TestRequestIDs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	seen := map[string]bool{}
-	for _, own := range []string{"-", "", "abc", backend.Job.String() + "x", "{" + backend.Job.String() + "}", strings.Repeat("a", 300), `"><script>`,
+	for _, own := range []string{"-", "", "abc", backend.Job.String() + "x", "{" + backend.Job.String() + "}", strings.Repeat("a", 300),
+		`"><script>`,
 		"a b", "\xff"} {
 		for _, path := range []string{"/v1/jobs", "/no-such-path", "/problems/conflict"} {
 			id := w.send("GET", path, "", "X-Request-Id", own).Header.Get("X-Request-Id")
@@ -195,7 +196,8 @@ func TestAccessLog(t *testing.T) {
 	for _, key := range []string{"request_id", "client_id", "job_id", "action", "method", "route", "status", "duration", "bytes"} {
 		require.Contains(t, lines[1], key)
 	}
-	require.Equal(t, []any{"submit", "/v1/jobs", backend.ClientA.String()}, []any{lines[1]["action"], lines[1]["route"], lines[1]["client_id"]})
+	require.Equal(t, []any{"submit", "/v1/jobs", backend.ClientA.String()},
+		[]any{lines[1]["action"], lines[1]["route"], lines[1]["client_id"]})
 	require.NotContains(t, lines[1], "error_code")
 	require.NotContains(t, lines[1], "operator")
 	require.Equal(t, "RFA_JOB_VALIDATION_FAILED", lines[2]["error_code"])

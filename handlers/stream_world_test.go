@@ -49,7 +49,8 @@ func newStreamServer(t testing.TB, change ...func(*Config, *Deps)) *streamServer
 
 // watchers counts those who watch events.
 func (th *streamServer) watchers() int {
-	return int(testutil.ToFloat64(th.Metrics.Watchers.WithLabelValues("job")) + testutil.ToFloat64(th.Metrics.Watchers.WithLabelValues("client")))
+	watchers := th.Metrics.Watchers
+	return int(testutil.ToFloat64(watchers.WithLabelValues("job")) + testutil.ToFloat64(watchers.WithLabelValues("client")))
 }
 
 // watched waits until so many streams watch.
@@ -184,17 +185,6 @@ func (th *streamServer) open(path string, headers ...string) *reader {
 	require.Equal(th.t, "text/event-stream", r.Header.Get("Content-Type"))
 	require.NotZero(th.t, r.block().retry, "the stream starts with retry")
 	return r
-}
-
-// begun gives a job that runs, and its stream, whose events so far were read.
-func (th *streamServer) begun() (job.ID, *reader) {
-	th.t.Helper()
-	id, path := th.submitted()
-	th.Move(id, job.Assigned, job.Running)
-	r := th.open(path)
-	r.events(allFrames...)
-	th.watched(1)
-	return id, r
 }
 
 // problem reads an answer that is a problem.

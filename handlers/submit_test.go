@@ -41,7 +41,8 @@ func TestSubmit(t *testing.T) {
 	a := w.submit(`,"params":{"a":1}`, "X-Request-Id", id, "Accept-Language", "de-CH, en;q=0.5")
 	j := w.made(a)
 	self := "/v1/jobs/" + j.ID.String()
-	require.JSONEq(t, `{"job_id":"`+j.ID.String()+`","state":"QUEUED","created_at":"`+j.CreatedAt.UTC().Format("2006-01-02T15:04:05.000000Z")+`",
+	made := j.CreatedAt.UTC().Format("2006-01-02T15:04:05.000000Z")
+	require.JSONEq(t, `{"job_id":"`+j.ID.String()+`","state":"QUEUED","created_at":"`+made+`",
 		"warnings":[{"pointer":"/params/a",
 			"detail":"The work kind ignores this: it is stored and shown with the job, and changes nothing."}]}`, a.text)
 	for name, value := range map[string]string{

@@ -93,8 +93,9 @@ func TestAuthenticationFailuresAreCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for header, code := range map[string]job.Code{
-		"-": job.CodeInvalidCredentials, "Bearer " + backend.ExpiredKey: job.CodeTokenExpired, "Bearer " + backend.RevokedKey: job.CodeKeyDisabled,
-		"Bearer " + adminKey: job.CodeForbidden,
+		"-": job.CodeInvalidCredentials, "Bearer " + backend.ExpiredKey: job.CodeTokenExpired,
+		"Bearer " + backend.RevokedKey: job.CodeKeyDisabled,
+		"Bearer " + adminKey:           job.CodeForbidden,
 	} {
 		w.send("GET", jobSelf, "", "Authorization", header).requireProblem(t, code)
 		require.Equal(t, 1.0, series(t, w.registry)["auth_failures_total "+string(code)])

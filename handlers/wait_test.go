@@ -99,7 +99,9 @@ func TestSubmitWaits(t *testing.T) {
 	require.Contains(t, a.text, `"state":"QUEUED"`, "as it was seen last")
 	require.Equal(t, "1", a.Header.Get("Retry-After"))
 
-	for accept, text := range map[string]string{"application/json": `"state":"SUCCEEDED"`, "application/problem+json": `"jobStatus":"COMPLETED"`} {
+	for accept, text := range map[string]string{
+		"application/json": `"state":"SUCCEEDED"`, "application/problem+json": `"jobStatus":"COMPLETED"`,
+	} {
 		answers := w.waiting("POST", "/v1/jobs", leastBody, "Prefer", "wait=60, respond-async", "Accept", accept)
 		id := w.Newest()
 		w.Move(id, job.Assigned, job.Running, job.Succeeded)

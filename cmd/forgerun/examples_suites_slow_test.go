@@ -72,7 +72,8 @@ func pytestSuite(t *testing.T) []string {
 	require.NoError(t, err)
 	return []string{
 		"env", "-C", filepath.Join(examples, "python", "suite"), "PYTHONPATH=" + library + ":" + plugin, "PYTHONDONTWRITEBYTECODE=1",
-		pythonWith(t, "pytest, xdist", "pytest and pytest-xdist"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_forgerun", "-n", "4",
+		pythonWith(t, "pytest, xdist", "pytest and pytest-xdist"), "-m", "pytest", "-q", "-p", "no:cacheprovider",
+		"-p", "pytest_forgerun", "-n", "4",
 	}
 }
 

@@ -26,7 +26,7 @@ func TestForwardProxyByEnvironmentAlone(t *testing.T) {
 	content := make([]byte, 1<<20)
 	_, _ = rand.Read(content)
 	sum := fmt.Sprintf("%x", sha256.Sum256(content))
-	target := func(w http.ResponseWriter, r *http.Request) {
+	target := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "/orders/1")
 		w.WriteHeader(http.StatusAccepted)
 		_, _ = io.WriteString(w, `{"status":"running"}`)

@@ -87,7 +87,8 @@ var mayImport = []packageRule{
 		"repo/repotest"}}, // for tests
 	// The resources of the client API know what they have in common, and not each other.
 	{"handlers/httpkit", []string{"app", "app/clients", "app/jobs", "handlers/conn", "handlers/cors", "handlers/decode", "handlers/docs",
-		"handlers/header", "handlers/problem", "handlers/query", "handlers/stream", "internal/authlimit", "internal/fair", "internal/localhosts", "internal/telemetry", "job"}},
+		"handlers/header", "handlers/problem", "handlers/query", "handlers/stream", "internal/authlimit", "internal/fair",
+		"internal/localhosts", "internal/telemetry", "job"}},
 	{"handlers/views", []string{"handlers/api", "handlers/problem", "job", "job/view"}},
 	{"handlers/jobs", append(resource, "app/jobs", "handlers/header", "handlers/problem")},
 	{"handlers/batches", append(resource, "app/jobs", "handlers/problem")},

@@ -137,7 +137,7 @@ func (unlimited) AllowUnits(context.Context, job.ID, int) job.Allowance {
 var Catalogue = job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: apptest.Limit, TestBed: true}
 
 // Secret is that of every webhook.
-const Secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+const Secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" //nolint:gosec // in tests alone
 
 // URL is that of the database.
 func (s *Service) URL() string { return s.url }

@@ -163,7 +163,8 @@ func TestBulk(t *testing.T) {
 	require.Equal(t, http.StatusOK, r.StatusCode, r.text)
 	require.Contains(t, r.text, `"sample":[{"job_id":"`+backend.FailedJob.String()+`"`)
 	require.Contains(t, r.text, `"count":1,"changes":0,"left":[{"result":"FAILED","code":"RFA_JOB_CONFLICT","detail":"The job has used all`)
-	require.Contains(t, w.post("/admin/v1/bulk", strings.Replace(asked, `"override":false`, `"override":true`, 1)).text, `"changes":1,"left":[]`)
+	forced := strings.Replace(asked, `"override":false`, `"override":true`, 1)
+	require.Contains(t, w.post("/admin/v1/bulk", forced).text, `"changes":1,"left":[]`)
 	require.Equal(t, 2, repotest.Count(t, w.URL(), "bulk_operations"))
 	require.JSONEq(t, asked, string(w.audit()[1].Detail))
 	for _, body := range []string{"", `{}`, `{"action":"retry","filter":{}}`, `{"action":"burn","filter":{"all":true}}`,
@@ -265,7 +266,8 @@ func TestSecretsOfClientsAreInNoAnswer(t *testing.T) {
 		"m\x00y\x00_\x00s\x00e\x00c\x00r\x00e\x00t\x00=planted", "{\"my_secret\":\"planted\"}\n{}\n", "data: {\"MY_SECRET\": \"planted\"}\n\n"} {
 		w.Exec(`UPDATE delivery_attempts SET status = 200, error = NULL, response_body = $1, response_header = $2`, []byte(body),
 			`{"X-My-Secret":["planted"],"Date":["today"],"Location":["/x?the_secret=planted&y=z"]}`)
-		for _, path := range []string{"jobs/" + anID.String(), "deliveries/" + id, "deliveries", "webhooks", "webhooks/" + backend.Webhook.String()} {
+		for _, path := range []string{"jobs/" + anID.String(), "deliveries/" + id, "deliveries", "webhooks",
+			"webhooks/" + backend.Webhook.String()} {
 			shown := w.get("/admin/v1/" + path).text
 			require.Contains(t, shown, `=***`, path)
 			require.NotContains(t, shown, "planted", path)

@@ -104,11 +104,12 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	require.Equal(t, 1, repotest.Count(t, w.URL(), "pauses"))
 
+	client, worker := backend.ClientA.String(), backend.Worker.String()
 	for body, want := range map[string]string{
 		of(`"scope":"ALL"`): `"scope":"ALL","target":null,"mode":"PAUSE"`,
-		of(`"scope":"KIND","target":"SUCCESS_FAST","mode":"DRAIN"`):        `"scope":"KIND","target":"SUCCESS_FAST","mode":"DRAIN"`,
-		of(`"scope":"CLIENT","target":"` + backend.ClientA.String() + `"`): `"scope":"CLIENT","target":"` + backend.ClientA.String() + `","mode":"PAUSE"`,
-		of(`"scope":"WORKER","target":"` + backend.Worker.String() + `"`):  `"scope":"WORKER","target":"` + backend.Worker.String() + `","mode":"DRAIN"`,
+		of(`"scope":"KIND","target":"SUCCESS_FAST","mode":"DRAIN"`): `"scope":"KIND","target":"SUCCESS_FAST","mode":"DRAIN"`,
+		of(`"scope":"CLIENT","target":"` + client + `"`):            `"scope":"CLIENT","target":"` + client + `","mode":"PAUSE"`,
+		of(`"scope":"WORKER","target":"` + worker + `"`):            `"scope":"WORKER","target":"` + worker + `","mode":"DRAIN"`,
 	} {
 		r := w.post(target, body)
 		require.Equal(t, http.StatusCreated, r.StatusCode, r.text)

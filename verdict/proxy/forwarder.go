@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"github.com/forgerun/forgerun/verdict/redact"
 )
 
 const dialTimeout = 10 * time.Second // to a host that is not judged
@@ -47,6 +49,7 @@ func (p *Proxy) Forward() ([]byte, error) {
 				}
 			},
 			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+				p.log.Warn("a host that is not judged did not answer", "host", r.URL.Host, "error", redact.Keep(err.Error()))
 				writeProblem(w, http.StatusBadGateway, "The host "+r.URL.Host+" did not answer.")
 			},
 		},

@@ -54,9 +54,9 @@ func TestForwardProxy(t *testing.T) {
 	via, err := url.Parse("http://" + listener.Addr().String())
 	require.NoError(t, err)
 	for _, h2 := range []bool{false, true} {
-		client := &http.Client{
-			Transport: &http.Transport{Proxy: http.ProxyURL(via), TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: h2},
-		}
+		client := &http.Client{Transport: &http.Transport{
+			Proxy: http.ProxyURL(via), TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: h2,
+		}}
 		answer, err := client.Post(target.URL+"/jobs", "application/json", strings.NewReader("{}"))
 		require.NoError(t, err)
 		_ = answer.Body.Close()
