@@ -155,7 +155,7 @@ run_dev() {
 }
 
 run_proxy() {
-  say "forgerun-dev proxy"
+  say "proxy"
   echo "10.9.0.1 host.docker.internal" >>"$work/dev/etc/hosts" # what --add-host does
   python3 -m http.server --bind 10.9.0.1 --directory "$work/roles/etc" 3000 >"$work/target.log" 2>&1 &
   await curl -fsS http://10.9.0.1:3000/passwd
