@@ -203,7 +203,7 @@ func resumeExactly(t *testing.T, ofClient bool, random *rand.Rand) {
 	pace := rand.New(rand.NewPCG(random.Uint64(), 1))
 	go func() {
 		defer close(recorded)
-		for n := 0; n < events && ctx.Err() == nil; { // some are held for a while, and of some nobody is told
+		for n := 0; n < events && ctx.Err() == nil; { // some become visible late, and some are not notified
 			release := func() {}
 			if pace.IntN(4) == 0 {
 				release = th.Begin(`SELECT pg_current_xact_id()`)

@@ -124,7 +124,7 @@ type reader struct {
 	path   string // of the stream; "": its frames are not checked
 }
 
-// jobStream is that of the job that has succeeded.
+// jobStream is the stream of the job that has succeeded.
 var jobStream = jobSelf + "/events"
 
 const clientStream = "/v1/events"

@@ -239,7 +239,7 @@ func TestParentsOfSpans(t *testing.T) {
 			continue
 		}
 		all := spans()
-		s := all[len(all)-1] // that of the request ends after that of the use case
+		s := all[len(all)-1] // the request's span ends after the use case's
 		require.Equal(t, s.SpanContext.TraceID().String(), j.TraceParent[3:35])
 		require.Equal(t, trace, j.CorrelationID, "a trace of the server's own correlates nothing of the client's")
 		require.Equal(t, trace != "", s.Parent.IsValid(), parent)

@@ -66,7 +66,7 @@ type world struct {
 	*backend.Service
 	server   *Server
 	limits   *fakeLimiter
-	log      *testkit.Output // of the server; that of the use cases is Service.Log
+	log      *testkit.Output // of the server; Service.Log has the use cases' log
 	document *apitest.Document
 	registry *prometheus.Registry
 	dirty    bool // a change was made since the rows were

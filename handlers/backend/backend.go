@@ -139,7 +139,7 @@ var Catalogue = job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: 
 // Secret is that of every webhook.
 const Secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" //nolint:gosec // in tests alone
 
-// URL is that of the database.
+// URL returns the address of the database.
 func (s *Service) URL() string { return s.url }
 
 // Exec changes rows behind the back of the use cases.

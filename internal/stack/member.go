@@ -99,10 +99,8 @@ func (m *member) supervise(patience time.Duration) {
 }
 
 // down stops the process, and keeps it from being started until its gate is released.
-func (m *member) down(ctx context.Context, patience time.Duration) error {
-	if err := m.gate.Acquire(context.WithoutCancel(ctx), 1); err != nil { // a start that is under way ends, at the latest with its member
-		return err
-	}
+func (m *member) down(patience time.Duration) error {
+	_ = m.gate.Acquire(context.Background(), 1) // waits for a start that is under way, which ends with its member at the latest
 	return m.current.Load().Stop(patience)
 }
 

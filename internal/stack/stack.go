@@ -243,7 +243,7 @@ func (s *Stack) Restart(ctx context.Context, until time.Time) (down, up time.Tim
 	members := s.members()
 	var stops errgroup.Group
 	for _, m := range members {
-		stops.Go(func() error { return m.down(ctx, s.env.stopPatience()) })
+		stops.Go(func() error { return m.down(s.env.stopPatience()) })
 	}
 	err = stops.Wait()
 	down = time.Now()

@@ -191,7 +191,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when != "call" or "forgerun_session" not in given:
         return
     session, report = given["forgerun_session"], outcome.get_result()  # type: ignore[attr-defined]
-    given["forgerun_bed"].end(session)
+    try:
+        given["forgerun_bed"].end(session)
+    except OSError as error:  # otherwise pytest would end here, without the other tests
+        session.broken = f"The session could not be ended: {error}"
     if session.broken and report.passed:
         report.outcome, report.longrepr = "failed", f"The client broke rules of the standards.\n{session.broken}"
     elif session.broken:

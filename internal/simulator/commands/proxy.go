@@ -113,6 +113,9 @@ func (all *servers) stop() {
 
 // start starts a proxy, and a second listener for webhooks if there is a receiver.
 func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
+	if o.forward && o.tls != "" {
+		return nil, errors.New("--forward makes certificates for the target's host by itself: it does not go with --tls")
+	}
 	target, err := address("--target", o.target)
 	if err == nil && strings.Trim(target.Path, "/") != "" { // its answers name paths from the root
 		err = fmt.Errorf("--target %q must be an address without a path: the command's requests have it", redact.URL(o.target))
@@ -136,9 +139,6 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	}
 	var ca []byte
 	if o.forward {
-		if o.tls != "" {
-			return nil, errors.New("--forward makes certificates for the target's host by itself: it does not go with --tls")
-		}
 		if ca, err = before.Forward(); err != nil {
 			return nil, fmt.Errorf("--forward: %w", err)
 		}
@@ -163,20 +163,24 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 		}
 		p.url, p.stop = strings.TrimSuffix(o.target, "/"), func() { all.stop(); _ = p.via.close() }
 	}
-	if o.webhook == "" {
-		return p, nil
+	if o.webhook != "" {
+		if p.hook, err = o.startHook(before, &all); err != nil {
+			p.stop()
+			return nil, err
+		}
 	}
-	receiver, err := address("--webhook", o.webhook)
-	if err == nil {
-		hook := before.Hook(receiver, o.secret)
-		p.hook, err = all.serve(&http.Server{Handler: hook, ReadHeaderTimeout: headerTimeout}, hook.Listen, o.hookPort)
-	}
-	if err != nil {
-		p.stop()
-		return nil, err
-	}
-	p.hook = "http://" + p.hook + receiver.EscapedPath() // the hook adds the receiver's query, which may have a secret
 	return p, nil
+}
+
+// startHook listens for the target's webhooks, and returns the address that the target is to call.
+func (o *proxied) startHook(before *proxy.Proxy, all *servers) (string, error) {
+	receiver, err := address("--webhook", o.webhook)
+	if err != nil {
+		return "", err
+	}
+	hook := before.Hook(receiver, o.secret)
+	at, err := all.serve(&http.Server{Handler: hook, ReadHeaderTimeout: headerTimeout}, hook.Listen, o.hookPort)
+	return "http://" + at + receiver.EscapedPath(), err // the hook adds the receiver's query, which may have a secret
 }
 
 // secure has the proxy listen with TLS, and writes what its clients must trust.
