@@ -100,8 +100,9 @@ func TestConnectionsAreRefused(t *testing.T) {
 	for _, want := range []error{io.EOF, nil} {
 		require.NoError(t, idle.do("GET", "/operations/1", "").err)
 		require.ErrorIs(t, b.do("POST", "/things", `{}`).err, want)
-		require.ErrorIs(t, b.do("POST", "/things", `{}`).err, syscall.ECONNREFUSED)
-		require.ErrorIs(t, idle.do("POST", "/things", `{}`).err, syscall.ECONNREFUSED)
+		for _, client := range []*bench{b, idle} { // a GET: Go sends it again if the old connection ends meanwhile, a POST it does not
+			require.ErrorIs(t, client.do("GET", "/operations/1", "").err, syscall.ECONNREFUSED)
+		}
 		require.Eventually(t, func() bool {
 			c, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
 			if err == nil {
