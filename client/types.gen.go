@@ -834,8 +834,17 @@ type JournalEntry struct {
 	// Fault What a fault did to it: in words, and the effect as JSON.
 	Fault string `json:"fault,omitempty,omitzero"`
 
+	// Operation Its operation, as a rule of faults names it.
+	Operation string `json:"operation,omitempty,omitzero"`
+
+	// Of What the operation is used for, such as submissions.
+	Of string `json:"of"`
+
 	// Job The job that it was about, or that it made.
 	Job string `json:"job,omitempty,omitzero"`
+
+	// JobState What the client had been shown of the job before. Unknown: no answer had named it. Open: it was not shown as final.
+	JobState string `json:"job_state,omitempty,omitzero"`
 
 	// Breaks Ids of the rules that it broke, or that it called for and no request kept.
 	Breaks []string `json:"breaks"`

@@ -13,17 +13,31 @@ import (
 type Entry struct {
 	Number int `json:"number"` // from 1, in the order of their beginnings
 	Moment
-	Job    string       `json:"job,omitempty"`
-	Breaks []string     `json:"breaks"` // rules: it broke them, or it is what calls for a request that did not come
-	Role   Role         `json:"-"`
-	Status int          `json:"-"` // 0: there was no answer
-	Effect fault.Effect `json:"-"` // of the fault
+	Operation string       `json:"operation,omitempty"` // as a rule of faults names it
+	Of        fault.Use    `json:"of"`                  // what the operation is used for
+	Job       string       `json:"job,omitempty"`
+	JobState  JobState     `json:"job_state,omitempty"` // empty: the request names no job
+	Breaks    []string     `json:"breaks"`              // rules: it broke them, or it is what calls for a request that did not come
+	Role      Role         `json:"-"`
+	Status    int          `json:"-"` // 0: there was no answer
+	Effect    fault.Effect `json:"-"` // of the fault
 }
+
+// JobState is what the client had been shown of a job before a request.
+type JobState string
+
+// The states of a job as a client knows them.
+const (
+	JobUnknown JobState = "unknown" // no answer that arrived named it
+	JobOpen    JobState = "open"    // known, and not shown as final
+	JobFinal   JobState = "final"
+)
 
 // journal is what is judged, in the order of its beginnings.
 type journal struct {
 	record *record
 	lines  []line
+	states []JobState       // before each line
 	breaks map[int][]string // ids of rules, by the place of what broke them
 	edit   func(*Moment)    // nil: entries stay as they are
 }
@@ -39,6 +53,14 @@ func (l line) start() time.Time {
 		return l.exchange.Start
 	}
 	return l.attempt.At
+}
+
+// job is the job that the line is about; empty: none.
+func (l line) job() string {
+	if l.attempt != nil {
+		return l.attempt.JobID
+	}
+	return cmp.Or(l.exchange.Job, l.exchange.Made)
 }
 
 // newJournal numbers what a record has. A delivery that was disturbed is the attempt that it was part of, but for copies.
@@ -68,7 +90,29 @@ func newJournal(r *record) *journal {
 			l.attempt.place = i + 1
 		}
 	}
+	j.know()
 	return j
+}
+
+// know sets what the client knew of the job of each line.
+func (j *journal) know() {
+	known := map[string]JobState{}
+	j.states = make([]JobState, len(j.lines))
+	for i, l := range j.lines {
+		x := l.exchange
+		if job := l.job(); job != "" {
+			j.states[i] = cmp.Or(known[job], JobUnknown)
+		}
+		if x == nil || !x.Arrived() {
+			continue
+		}
+		for _, job := range append(slices.Clone(x.Shown), x.Made) {
+			known[job] = cmp.Or(known[job], JobOpen)
+		}
+		for _, job := range x.Final {
+			known[job] = JobFinal
+		}
+	}
 }
 
 // faulty counts the lines that a fault changed, and returns the first and the last of them.
@@ -142,11 +186,11 @@ func (j *journal) entry(number int, l line) Entry {
 		x = j.record.attempted(l.attempt)
 	}
 	e := Entry{
-		Number: number, Moment: *moment(x), Job: cmp.Or(x.Job, x.Made), Breaks: append([]string{}, j.breaks[number]...),
+		Number: number, Moment: *moment(x), Operation: x.Operation, Of: uses[x.Role], Job: l.job(),
+		JobState: j.states[number-1], Breaks: append([]string{}, j.breaks[number]...),
 		Role: x.Role, Status: x.Status,
 	}
 	if a := l.attempt; a != nil {
-		e.Job = a.JobID
 		if a.Status == 0 && a.Error != "" {
 			e.Answer = "none: " + a.Error
 		}

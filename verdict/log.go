@@ -200,8 +200,10 @@ func (x *kept) extra() bool {
 func (r *record) attempted(a *Attempt) *exchange {
 	return &exchange{place: a.place, kept: &kept{
 		Start: a.At, took: a.Took,
-		request: &request{Method: http.MethodPost, Role: Delivery, Delivery: a.DeliveryID, Number: a.Number, Event: a.Event,
-			Unsigned: a.Unsigned},
+		request: &request{
+			Method: http.MethodPost, Role: Delivery, Operation: fault.Delivery, Delivery: a.DeliveryID, Number: a.Number,
+			Event: a.Event, Unsigned: a.Unsigned,
+		},
 		answer: &answer{Status: a.Status, Fault: r.disturbed[attempt{a.DeliveryID, a.Number}].effect},
 	}}
 }

@@ -43,7 +43,7 @@ type Program struct {
 
 // Judge is the commands about clients, and the demo.
 func (p Program) Judge() []*cobra.Command {
-	return unbroken(p.verdictCommand(), p.proxyCommand(), p.demoCommand())
+	return unbroken(p.verdictCommand(), p.searchCommand(), p.proxyCommand(), p.demoCommand())
 }
 
 // Simulator is the command that has those about the service.

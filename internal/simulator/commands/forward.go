@@ -94,7 +94,7 @@ func (f *forwarding) exports() string {
 	var b bytes.Buffer
 	for _, variable := range f.environment() {
 		name, value, _ := strings.Cut(variable, "=")
-		b.WriteString("export " + name + "='" + strings.ReplaceAll(value, "'", `'\''`) + "'\n")
+		b.WriteString("export " + name + "=" + quoteForShell(value) + "\n")
 	}
 	return b.String()
 }

@@ -280,7 +280,7 @@ func (v *verdictRun) serve(ctx context.Context) int {
 		<-ctx.Done()
 		return exitOK
 	}
-	as, err := v.begin(ctx, conditions{v.profile, v.seed})
+	as, err := v.begin(ctx, conditions{profile: v.profile, seed: v.seed})
 	if err != nil {
 		return v.Unusable(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -86,12 +87,13 @@ type verdictRun struct {
 	shared          bool              // other users may read these files
 	unwritten       error             // why a session's page was not written
 	command         []string
+	stdin           io.Reader // of the command
 
 	first shownSession // whose page is written
 }
 
 func (p Program) verdictCommand() *cobra.Command {
-	v := &verdictRun{Program: p, proxied: proxied{listen: anyPort}}
+	v := &verdictRun{Program: p, proxied: proxied{listen: anyPort}, stdin: os.Stdin}
 	c := &cobra.Command{
 		Use: "verdict [flags] -- COMMAND [ARGUMENT...]", Short: "Judge a client of yours",
 		Long:                  fmt.Sprintf(verdictHelp, strings.Join(refusing(), ", "), strings.Join(profileNames(), ", ")),
@@ -105,13 +107,9 @@ func (p Program) verdictCommand() *cobra.Command {
   forgerun verdict --url http://127.0.0.1:8080 --key frk_... --faults faults.yaml -- npm test
   forgerun verdict --target http://127.0.0.1:3000 --profile flaky-network --url-env API_URL -- npm test
   forgerun verdict --target https://api.example.com --forward -- python3 nightly.py`,
-		RunE: func(c *cobra.Command, args []string) error {
-			at := c.ArgsLenAtDash()
-			if at > 0 || at < 0 && len(args) > 0 {
-				return command.Usagef("unexpected argument %q: the command follows -- (%s --help)", args[0], c.CommandPath())
-			}
-			if v.command = args; len(args) == 0 {
-				return command.Usagef("there is no command to run: %[1]s [flags] -- COMMAND (%[1]s --help)", c.CommandPath())
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			if v.command, err = commandOf(c, args); err != nil {
+				return err
 			}
 			if err := cmp.Or(v.check(c.Flags()), v.checkFiles(), v.readBaseline()); err != nil {
 				return command.Usagef("%w (%s --help)", err, c.CommandPath())
@@ -188,6 +186,18 @@ func (v *verdictRun) fileFlags() *pflag.FlagSet {
 	f.StringVar(&v.markdown, "summary", "", "`file` for a summary in Markdown; in GitHub Actions the summary of the step gets it, too")
 	f.BoolVar(&v.shared, "shared-files", false, "let other users read these files (0644); otherwise only you can (0600)")
 	return f
+}
+
+// commandOf returns the command that follows --.
+func commandOf(c *cobra.Command, args []string) ([]string, error) {
+	at := c.ArgsLenAtDash()
+	if at > 0 || at < 0 && len(args) > 0 {
+		return nil, command.Usagef("unexpected argument %q: the command follows -- (%s --help)", args[0], c.CommandPath())
+	}
+	if len(args) == 0 {
+		return nil, command.Usagef("there is no command to run: %[1]s [flags] -- COMMAND (%[1]s --help)", c.CommandPath())
+	}
+	return args, nil
 }
 
 // chosen are variables of a service of its own that nobody else may set.

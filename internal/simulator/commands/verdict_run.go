@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/simulator/summary"
 	"github.com/forgerun/forgerun/internal/simulator/trial"
@@ -31,6 +32,7 @@ const (
 type conditions struct {
 	profile string // empty: none
 	seed    int64
+	faults  []client.FaultRule // besides those of --faults; nil: none, and the journal is not wanted
 }
 
 // series is what the command runs under, one after the other. Without faults there is nothing to be drawn.
@@ -52,7 +54,7 @@ func (v *verdictRun) series() (all []conditions) {
 			profile, seeds = "", 1
 		}
 		for i := range seeds {
-			all = append(all, conditions{profile, v.seed + int64(i)})
+			all = append(all, conditions{profile: profile, seed: v.seed + int64(i)})
 		}
 	}
 	return all
@@ -67,8 +69,14 @@ func (v *verdictRun) judgedRules(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(rules), func(id string) bool { return slices.Contains(v.skip, id) })
 }
 
-// run has the command judged by a service. However it ends, a service of its own is stopped, and its folder removed.
+// run has the command judged by a service.
 func (v *verdictRun) run(ctx context.Context) int {
+	return v.within(ctx, func() int { return v.judge(ctx) })
+}
+
+// within does something with a service or a proxy for the command. However it ends, a service of its own is stopped, and its folder
+// removed.
+func (v *verdictRun) within(ctx context.Context, do func() int) int {
 	if _, err := exec.LookPath(v.command[0]); err != nil {
 		return v.Unusable(fmt.Errorf("NOTHING JUDGED: the command %q was not found: %w", v.command[0], errors.Unwrap(err)))
 	}
@@ -79,13 +87,14 @@ func (v *verdictRun) run(ctx context.Context) int {
 			return v.Unusable(err)
 		}
 		defer p.stop()
-		v.url, v.control, v.hook, v.via, all = p.url, p.control, p.hook, p.via, p.rules
+		v.use(p)
+		all = p.rules
 	}
 	if len(v.skip) > 0 { // otherwise the service knows which
 		v.rules = v.judgedRules(all)
 	}
 	if v.url != "" {
-		return v.judge(ctx)
+		return do()
 	}
 	path, err := trial.FindBinary(v.binary)
 	if err != nil {
@@ -104,7 +113,12 @@ func (v *verdictRun) run(ctx context.Context) int {
 		return v.Unusable(fmt.Errorf("--set: %w", err))
 	}
 	v.url = s.url
-	return s.play(ctx, v.Program, exitUnusable, func() int { return v.judge(ctx) })
+	return s.play(ctx, v.Program, exitUnusable, do)
+}
+
+// use has the command ask a proxy.
+func (v *verdictRun) use(p *runningProxy) {
+	v.url, v.control, v.hook, v.via = p.url, p.control, p.hook, p.via
 }
 
 // judge runs the command under all conditions, prints what its sessions have shown, and returns the exit code.
@@ -223,12 +237,17 @@ func inWords(m *verdict.Moment) string {
 	return fmt.Sprintf("%s %s, answer: %s; fault: %s", at, m.Request, m.Answer, m.Fault)
 }
 
+// overtime is how a command fails that is ended after a time.
+type overtime struct{ limit time.Duration }
+
+func (o overtime) Error() string { return fmt.Sprintf("it was ended after %v", o.limit) }
+
 // runCommand runs the command in a process group of its own, of which nothing is left afterwards. It gives how the command failed, and
 // why the clock could not be moved meanwhile.
 func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err error) {
 	if v.limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, v.limit, fmt.Errorf("it was ended after %v", v.limit))
+		ctx, cancel = context.WithTimeoutCause(ctx, v.limit, overtime{v.limit})
 		defer cancel()
 	}
 	command := exec.CommandContext(ctx, v.command[0], v.command[1:]...)
@@ -245,7 +264,7 @@ func (v *verdictRun) runCommand(ctx context.Context, as *judged) (failed, err er
 	for _, name := range v.urlNames {
 		command.Env = append(command.Env, name+"="+v.url)
 	}
-	command.Stdin, command.Stdout, command.Stderr = os.Stdin, term.Raw(v.Stdout), term.Raw(v.Stderr)
+	command.Stdin, command.Stdout, command.Stderr = v.stdin, term.Raw(v.Stdout), term.Raw(v.Stderr)
 	if v.json {
 		command.Stdout = command.Stderr
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -22,7 +23,7 @@ import (
 type judged struct {
 	*client.Client
 	id, key, session string
-	pages            bool           // wanted, too
+	pages, journal   bool           // wanted, too
 	operator         *client.Client // nil: not known
 }
 
@@ -30,7 +31,7 @@ type judged struct {
 func (v *verdictRun) begin(ctx context.Context, under conditions) (as *judged, err error) {
 	ctx, cancel := context.WithTimeout(ctx, verdictCalls)
 	defer cancel()
-	as = &judged{key: v.key, pages: v.html != ""}
+	as = &judged{key: v.key, pages: v.html != "", journal: v.html != "" || under.faults != nil}
 	if v.control == "" && v.key == "" {
 		if as.id, as.key, err = stack.Register(ctx, v.url); err != nil {
 			return nil, err
@@ -42,13 +43,15 @@ func (v *verdictRun) begin(ctx context.Context, under conditions) (as *judged, e
 	if v.token != "" {
 		as.operator = as.WithKey(v.token)
 	}
+	rules := under.faults
 	if v.faults != "" {
-		rules, err := readFaults(v.faults)
-		if err == nil {
-			_, err = as.SetFaults(ctx, client.FaultRules{Seed: under.seed, Rules: rules})
+		if rules, err = readFaults(v.faults); err != nil {
+			return nil, fmt.Errorf("--faults %s: %w", v.faults, err)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("--faults %s: %w", v.faults, v.explain(err))
+	}
+	if len(rules) > 0 {
+		if _, err = as.SetFaults(ctx, client.FaultRules{Seed: under.seed, Rules: rules}); err != nil {
+			return nil, fmt.Errorf("%s: %w", strings.TrimSpace("faults "+v.faults), v.explain(err))
 		}
 	}
 	began, err := as.StartSession(ctx, client.SessionRequest{Profile: under.profile, Seed: under.seed, Rules: v.rules})
@@ -153,6 +156,8 @@ func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 			if shown.page, err = j.VerdictAs(ctx, n.SessionID, "text/html"); err != nil {
 				return nil, err
 			}
+		}
+		if j.journal {
 			if shown.journal, err = j.lines(ctx, n.SessionID); err != nil {
 				return nil, err
 			}

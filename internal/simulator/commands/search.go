@@ -1,0 +1,158 @@
+package commands
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/search"
+)
+
+const searchHelp = `Searches for the shortest sequence of faults that breaks a client of ForgeRun, or
+with --target of any HTTP API.
+
+Runs the command without faults first, where it must succeed, and then many times, each
+time with other faults: each fault at each operation, pairs of faults, and longer
+sequences that reach what was not seen yet. A sequence breaks the client if
+
+  a rule of the verdict is broken that says must,
+  the command fails or never ends, although the faults pass,
+  or it succeeds with more or fewer jobs than without faults.
+
+Each sequence that does is made as short and simple as possible, run again --min-support
+times, described in words, and written to a file that "forgerun verdict --faults"
+replays. Keep these files, and run them with --regressions in your pipeline.
+
+The command runs several times at once (--workers): it must not need a fixed port or file
+for itself. The same seed tries the same sequences.
+
+Exit codes:
+  0  nothing was found
+  1  something was
+  2  the search was not possible: the command fails or breaks a rule without faults, asks
+     for nothing, or a file could not be written
+  130  interrupted (Ctrl-C); what there was until then has been printed`
+
+// searchRun is a search for what breaks a command.
+type searchRun struct {
+	verdictRun
+	search.Config
+	budget           time.Duration
+	tries            int
+	dir, regressions string
+
+	each []verdictRun // of each worker
+}
+
+func (p Program) searchCommand() *cobra.Command {
+	r := &searchRun{verdictRun: verdictRun{Program: p, proxied: proxied{listen: anyPort}, seeds: 1}}
+	c := &cobra.Command{
+		Use: "search [flags] -- COMMAND [ARGUMENT...]", Short: "Find the shortest sequence of faults that breaks a client of yours",
+		Long: searchHelp, DisableFlagsInUseLine: true,
+		Example: `  forgerun search -- python3 client.py
+  forgerun search --budget 2m --workers 8 --first -- go run ./client
+  forgerun search --target http://127.0.0.1:3000 --url-env API_URL -- npm test
+  forgerun search --regressions forgerun-search -- python3 client.py`,
+		RunE: func(c *cobra.Command, args []string) error {
+			var err error
+			if r.command, err = commandOf(c, args); err != nil {
+				return err
+			}
+			if err := cmp.Or(r.verdictRun.check(c.Flags()), r.check()); err != nil {
+				return command.Usagef("%w (%s --help)", err, c.CommandPath())
+			}
+			return command.Code(r.play(c.Context()))
+		},
+	}
+	groupFlags(c, r.serviceFlags(), r.targetFlags(), r.searchFlags(), r.outputFlags())
+	complete(c, verdict.IDs(), "rules", "skip")
+	return c
+}
+
+func (r *searchRun) searchFlags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("The search", pflag.ContinueOnError)
+	f.DurationVar(&r.budget, "budget", 5*time.Minute, "`duration` after which the search ends")
+	f.IntVar(&r.Workers, "workers", 4, "`number` of runs at once")
+	f.IntVar(&r.Support, "min-support", 3, "`number` of runs in which a sequence must break the client; others are flaky, and listed apart")
+	f.IntVar(&r.tries, "tries", 3, "`number` of times that the client must try a request before it may give up")
+	f.Int64Var(&r.Seed, "seed", 1, "`number` that the sequences are drawn by")
+	f.BoolVar(&r.First, "first", false, "end with the first finding")
+	f.StringSliceVar(&r.rules, "rules", nil, "`ids` of the rules to judge, separated by commas; all without it")
+	f.StringSliceVar(&r.skip, "skip", nil, "`ids` of rules not to judge")
+	return f
+}
+
+func (r *searchRun) outputFlags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("Output", pflag.ContinueOnError)
+	command.JSON(f, &r.json)
+	f.StringVar(&r.dir, "out", "forgerun-search", "`folder` for a file of faults for each finding, and a page (index.html)")
+	f.StringVar(&r.regressions, "regressions", "", "`folder` with such files: run the command under each, and search for nothing")
+	return f
+}
+
+// check refuses numbers that make no sense.
+func (r *searchRun) check() error {
+	switch {
+	case r.budget <= 0:
+		return errors.New("--budget must be above 0")
+	case r.Workers < 1 || r.Workers > search.MaxWorkers:
+		return fmt.Errorf("--workers must be 1 to %d", search.MaxWorkers)
+	case r.Support < 1:
+		return errors.New("--min-support must be 1 at least")
+	case r.tries < 2:
+		return errors.New("--tries must be 2 at least")
+	case r.webhook != "" && r.Workers > 1:
+		return errors.New("--webhook is one receiver: it needs --workers 1")
+	}
+	r.InRow = r.tries - 1
+	return nil
+}
+
+// play searches, or replays what was found, by a service of its own, a running one, or proxies.
+func (r *searchRun) play(ctx context.Context) int {
+	return r.within(ctx, func() int {
+		dismiss, err := r.hire()
+		if err != nil {
+			return r.Unusable(err)
+		}
+		defer dismiss()
+		r.Run = r.try
+		if r.regressions != "" {
+			return r.replay(ctx)
+		}
+		return r.find(ctx)
+	})
+}
+
+// replayed is the command line that replays the faults of a file.
+func (r *searchRun) replayed(file string) string {
+	words := []string{"forgerun", "verdict", "--faults", file}
+	for _, flag := range [][2]string{
+		{"--target", r.target}, {"--api", r.api}, {"--openapi", r.openAPI}, {"--url-env", strings.Join(r.urlNames, ",")},
+	} {
+		if flag[1] != "" {
+			words = append(words, flag[0], flag[1])
+		}
+	}
+	if r.forward {
+		words = append(words, "--forward")
+	}
+	words = append(append(words, "--"), r.command...)
+	for i, word := range words {
+		if strings.ContainsAny(word, " \t\n'\"$&|;<>()*?[]#~`\\!{}") || word == "" {
+			words[i] = quoteForShell(word)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// quoteForShell quotes a word.
+func quoteForShell(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

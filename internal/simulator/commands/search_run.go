@@ -1,0 +1,279 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/cli/term"
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/search"
+)
+
+// hire gives each worker what its runs need: with --target a proxy of its own. The function stops those.
+func (r *searchRun) hire() (dismiss func(), err error) {
+	var stops []func()
+	dismiss = func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+	for n := range r.Workers {
+		w := r.verdictRun
+		if n > 0 && w.target != "" { // the first one has the proxy that was started already
+			p, err := w.proxied.start(w.Stderr)
+			if err != nil {
+				dismiss()
+				return nil, err
+			}
+			stops = append(stops, p.stop)
+			w.use(p)
+		}
+		r.each = append(r.each, w)
+	}
+	return dismiss, nil
+}
+
+// try runs the command once under rules.
+func (r *searchRun) try(ctx context.Context, worker int, rules []fault.Rule, limit time.Duration) (*search.Trial, error) {
+	v := r.each[worker]
+	said := &tail{}
+	v.Stdout, v.Stderr, v.limit = said, said, limit
+	under := conditions{seed: r.Seed, faults: []client.FaultRule{}}
+	for _, rule := range rules {
+		match, err := json.Marshal(rule.Match)
+		if err != nil {
+			return nil, err
+		}
+		effect, err := json.Marshal(rule.Effect)
+		if err != nil {
+			return nil, err
+		}
+		under.faults = append(under.faults, client.FaultRule{Match: match, Effect: effect})
+	}
+	as, err := v.begin(ctx, under)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	failed, err := v.runCommand(ctx, as)
+	t := &search.Trial{Took: time.Since(began), LastLine: said.last()}
+	if failed != nil {
+		var over overtime
+		t.Failed, t.Hung = failed.Error(), errors.As(failed, &over)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), verdictCalls)
+	defer cancel()
+	sessions, ended := as.end(ctx)
+	for _, n := range sessions {
+		t.Results = append(t.Results, n.Results...)
+		t.Entries = append(t.Entries, entriesOf(n.journal)...)
+	}
+	return t, errors.Join(err, ended)
+}
+
+// entriesOf reads what a search needs of a journal.
+func entriesOf(journal []byte) (all []search.Entry) {
+	for line := range strings.Lines(string(journal)) {
+		var e struct {
+			Operation, Fault, Job string
+			Of                    fault.Use
+			State                 verdict.JobState `json:"job_state"`
+		}
+		if json.Unmarshal([]byte(line), &e) != nil { // the journal was written by the client's own types
+			continue
+		}
+		kinds, _, _ := strings.Cut(e.Fault, " {")
+		all = append(all, search.Entry{
+			Operation: e.Operation, Of: e.Of, Job: e.Job, State: e.State, Fault: kinds, Made: e.Of == fault.Submissions && e.Job != "",
+		})
+	}
+	return all
+}
+
+// tail keeps the end of what a command prints.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const tailSize = 4 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	t.text = t.text[max(0, len(t.text)-tailSize):]
+	return len(p), nil
+}
+
+// last is the last line that is not empty.
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(string(t.text)), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}
+
+// find searches, and prints and writes what was found.
+func (r *searchRun) find(interrupt context.Context) int {
+	ctx, cancel := context.WithTimeout(interrupt, r.budget)
+	defer cancel()
+	began, style := time.Now(), term.Of(r.Stderr, os.Getenv)
+	line, told := term.NewStatus(r.Stderr, style.Terminal), time.Now()
+	r.Progress = func(p search.Progress) {
+		text := fmt.Sprintf("%s of %s: %d runs, %d combinations covered, %d findings", time.Since(began).Round(time.Second), r.budget,
+			p.Trials, p.Covered, p.Findings)
+		if p.Shrinking != "" {
+			text += ", shrinking " + p.Shrinking
+		}
+		line.Show(text)
+		if !style.Terminal && time.Since(told) > 10*time.Second {
+			told = time.Now()
+			fmt.Fprintln(r.Stderr, text)
+		}
+	}
+	report, err := search.Search(ctx, r.Config)
+	line.Clear()
+	if interrupt.Err() != nil && report == nil {
+		return exitInterrupted
+	}
+	if report == nil {
+		return r.unsearchable(err)
+	}
+	if err = errors.Join(err, r.writeFindings(report), r.print(report)); err != nil {
+		return max(r.Unusable(err), exitUnusable)
+	}
+	switch {
+	case interrupt.Err() != nil:
+		return exitInterrupted
+	case len(report.Findings) > 0:
+		return exitDifferent
+	}
+	return exitOK
+}
+
+// writeFindings writes a file for each finding, and the page.
+func (r *searchRun) writeFindings(report *search.Report) error {
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	page := search.Page{Report: report, Replays: map[string]string{}}
+	for _, f := range report.All() {
+		file := filepath.Join(r.dir, f.Name+".yaml")
+		page.Replays[f.Name] = r.replayed(file)
+		content, err := f.YAML(page.Replays[f.Name])
+		if err == nil {
+			err = r.writeFile(file, content)
+		}
+		if err != nil {
+			return fmt.Errorf("--out: %w", err)
+		}
+	}
+	var b strings.Builder
+	if err := page.HTML(&b); err != nil {
+		return err
+	}
+	return r.writeFile(filepath.Join(r.dir, "index.html"), []byte(b.String()))
+}
+
+// print prints the report.
+func (r *searchRun) print(report *search.Report) error {
+	if r.json {
+		e := json.NewEncoder(r.Stdout)
+		e.SetIndent("", "  ")
+		return e.Encode(report)
+	}
+	var b strings.Builder
+	for _, f := range report.All() {
+		r.describe(&b, &f)
+	}
+	style := term.Of(r.Stdout, os.Getenv)
+	color := term.Good
+	if len(report.Findings) > 0 {
+		color = term.Bad
+	}
+	fmt.Fprintf(&b, "%s. %s\nThe page is %s.\n", style.Paint(color, report.Headline()), report.Sum(), filepath.Join(r.dir, "index.html"))
+	_, err := fmt.Fprint(r.Stdout, b.String())
+	return err
+}
+
+// describe writes a finding as people read it.
+func (r *searchRun) describe(b *strings.Builder, f *search.Finding) {
+	style := term.Of(r.Stdout, os.Getenv)
+	fmt.Fprintf(b, "%s\n  %s\n", style.Paint(term.Strong, f.Name), f.Words)
+	for _, broken := range f.Breaks {
+		fmt.Fprintf(b, "\n  %s: %s\n    found     %s\n    expected  %s\n", style.Paint(term.Bad, broken.Rule), broken.Title, broken.Found,
+			broken.Expected)
+		for _, line := range broken.Lines() {
+			fmt.Fprintf(b, "    %s\n", style.Paint(term.Faint, line))
+		}
+		if broken.See != "" {
+			fmt.Fprintf(b, "    see       %s\n", broken.See)
+		}
+	}
+	fmt.Fprintf(b, "\n  %s. Replay:\n    %s\n\n", f.Rate(), r.replayed(filepath.Join(r.dir, f.Name+".yaml")))
+}
+
+// replay runs the command under each file of faults.
+func (r *searchRun) replay(ctx context.Context) int {
+	files, err := filepath.Glob(filepath.Join(r.regressions, "*.yaml"))
+	if err != nil || len(files) == 0 {
+		return r.Unusable(fmt.Errorf("--regressions: there is no *.yaml in %s", r.regressions))
+	}
+	lists := make([][]fault.Rule, len(files))
+	for i, file := range files {
+		if lists[i], err = readRules(file); err != nil {
+			return r.Unusable(fmt.Errorf("--regressions: %s: %w", file, err))
+		}
+	}
+	breaks, err := search.Replay(ctx, r.Config, lists)
+	switch {
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case err != nil:
+		return r.unsearchable(err)
+	}
+	code := exitOK
+	for i, file := range files {
+		if len(breaks[i]) == 0 {
+			fmt.Fprintf(r.Stdout, "ok      %s\n", file)
+			continue
+		}
+		code = exitDifferent
+		fmt.Fprintf(r.Stdout, "BROKEN  %s\n", file)
+		for _, b := range breaks[i] {
+			fmt.Fprintf(r.Stdout, "          %s: %s\n", b.Rule, b.Found)
+		}
+	}
+	return code
+}
+
+// readRules reads rules from a JSON or YAML file.
+func readRules(path string) (rules []fault.Rule, err error) {
+	list, err := readFaults(path)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		return nil, err
+	}
+	return rules, json.Unmarshal(text, &rules)
+}
+
+// unsearchable says why there was no search.
+func (r *searchRun) unsearchable(err error) int {
+	if errors.Is(err, search.ErrBroken) {
+		err = fmt.Errorf("%s: mend that first (forgerun verdict --profile none)", strings.ReplaceAll(err.Error(), "\n", ": "))
+	}
+	return r.Unusable(err)
+}

@@ -1,0 +1,64 @@
+package search
+
+import (
+	"time"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+var (
+	full     = fault.Effect{Status: 503, RetryAfter: new(1)}
+	limited  = fault.Effect{Status: 429, RetryAfter: new(1)}
+	expired  = fault.Effect{Status: 401}
+	reset    = fault.Effect{Close: fault.CloseBefore, Reset: true}
+	lost     = fault.Effect{Close: fault.AfterCommit}
+	cut      = fault.Effect{Close: fault.CloseMidBody}
+	broken   = fault.Effect{Status: 500}
+	page     = fault.Effect{HTML: true, Status: 502}
+	dead     = fault.Effect{NextRequest: fault.CloseBefore, Reset: true}
+	moved    = fault.Effect{Moved: 307}
+	never    = fault.Effect{Close: fault.CloseNever}
+	stalled  = fault.Effect{Close: fault.CloseStall}
+	missing  = fault.Effect{Status: 404}
+	behind   = fault.Effect{Unfinished: true}
+	unknown  = fault.Effect{Unfinished: true, JobStatus: "PONDERING"}
+	extended = fault.Effect{Extensions: true}
+	byDate   = fault.Effect{Status: 503, RetryAfter: new(2), RetryAfterAs: fault.AsDate}
+	late     = fault.Effect{Delay: fault.Duration(2 * time.Second)}
+)
+
+// catalogue has the faults of each use, the simpler ones first.
+var catalogue = map[fault.Use][]fault.Effect{
+	fault.Submissions: {full, reset, lost, limited, cut, broken, moved, page, dead, expired, byDate, late, stalled, never},
+	fault.Lookups: {
+		full, reset, limited, cut, broken, moved, behind, unknown, page, dead, missing, expired, byDate, extended, late, stalled, never,
+	},
+	fault.Outcomes: {full, reset, cut, limited, broken, moved, page, dead, extended, late, stalled, never},
+	fault.Streams: {
+		{CutAfter: new(1)}, {CutAfter: new(0)}, full, reset, {HalfEventAfter: new(1)}, {CutAfter: new(2)}, {RepeatAfter: 1},
+		{StreamRetry: 1500, CutAfter: new(1)}, {ExtraEvents: true}, limited, expired, late, {StallAfter: new(1)},
+	},
+	fault.Deliveries: {
+		{Repeat: 1}, {Drop: true, Delay: fault.Duration(time.Second)}, {Tamper: fault.TamperSignature}, {Tamper: fault.Tampers[1]},
+		{RotatedSecret: true}, {Extensions: true}, {Delay: fault.Duration(time.Second)},
+	},
+	fault.Others: {full, reset, lost, limited, cut, broken, dead},
+}
+
+// cost is how long a client may be kept waiting by a fault: patient ones are tried last.
+func cost(e *fault.Effect) time.Duration {
+	d := e.Held()
+	if e.StallAfter != nil {
+		d += fault.MaxDelay
+	}
+	if e.RetryAfter != nil {
+		d += time.Duration(*e.RetryAfter) * time.Second
+	}
+	return d + time.Second + time.Duration(e.StreamRetry)*time.Millisecond
+}
+
+// patience is from where on a fault is a patient one.
+const patience = 10 * time.Second
+
+// final reports whether a client may take the fault for the end: a refused key, a job that is not there.
+func final(e *fault.Effect) bool { return e.Status == 401 || e.Status == 404 }

@@ -1,0 +1,150 @@
+package search
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/report"
+)
+
+// conclude fills in the report what is known once the search has ended.
+func (s *search) conclude() {
+	r := &s.report
+	r.Seconds, r.Covered = time.Since(s.began).Round(100*time.Millisecond).Seconds(), len(s.seen)
+	broke := map[Cell]int{}
+	for _, f := range r.Findings {
+		for _, step := range f.Schedule {
+			broke[Cell{Operation: step.Operation, Fault: strings.Join(step.Effect.Kinds(), ", ")}]++
+		}
+	}
+	r.Cells = []Tried{}
+	for cell, n := range s.tried {
+		r.Cells = append(r.Cells, Tried{cell.Operation, cell.Fault, n, broke[cell]})
+	}
+	slices.SortFunc(r.Cells, func(a, b Tried) int {
+		return cmp.Or(strings.Compare(a.Operation, b.Operation), strings.Compare(a.Fault, b.Fault))
+	})
+}
+
+// All are the findings, and then the flaky ones.
+func (r *Report) All() []Finding { return slices.Concat(r.Findings, r.Flaky) }
+
+// Headline says in a line what the search has come to.
+func (r *Report) Headline() string {
+	text := "No schedule broke the client"
+	switch n := len(r.Findings); {
+	case n == 1:
+		text = "1 schedule breaks the client"
+	case n > 1:
+		text = fmt.Sprintf("%d schedules break the client", n)
+	}
+	if n := len(r.Flaky); n > 0 {
+		text += fmt.Sprintf(", %d only sometimes", n)
+	}
+	return text
+}
+
+// Sum says in a sentence what the search has done.
+func (r *Report) Sum() string {
+	return fmt.Sprintf("Seed %d: %d runs in %.0f s. %d combinations of operation, fault and state of the job were covered.",
+		r.Seed, r.Trials, r.Seconds, r.Covered)
+}
+
+// Rate says how often the schedule broke the client.
+func (f *Finding) Rate() string {
+	text := fmt.Sprintf("%d of %d runs", f.Hits, f.Runs)
+	if f.Cut {
+		text += "; the search ended before the schedule was shrunk"
+	}
+	return text
+}
+
+// Lines are the moments of a break's evidence, a line each.
+func (b *Break) Lines() (lines []string) {
+	if b.Evidence == nil {
+		return nil
+	}
+	for _, m := range []*verdict.Moment{b.Evidence.Before, b.Evidence.Request} {
+		if m == nil {
+			continue
+		}
+		line := fmt.Sprintf("%s %s, answer: %s", time.Time(m.At).UTC().Format("15:04:05.000"), m.Request, m.Answer)
+		if kind, _, ok := strings.Cut(m.Fault, " {"); ok {
+			line += "; fault: " + kind
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// YAML is a file of the finding's faults for --faults, with what they are about as a comment.
+func (f *Finding) YAML(replay string) ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# %s.\n", f.Words)
+	for _, broken := range f.Breaks {
+		fmt.Fprintf(&b, "# %s: %s\n", broken.Rule, oneLine(broken.Found))
+	}
+	fmt.Fprintf(&b, "#\n# %s\n", oneLine(replay))
+	var plain any // by their names in JSON
+	if err := yaml.Unmarshal([]byte(text(f.Rules)), &plain); err != nil {
+		return nil, err
+	}
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(plain); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// Page is a report as a page shows it.
+type Page struct {
+	*Report
+	Replays map[string]string // commands, by the names of findings
+}
+
+// Rows are the faults of the map, with a cell for each operation.
+func (p Page) Rows() (rows []Row) {
+	for _, o := range p.Operations {
+		for _, c := range p.Cells {
+			at := slices.IndexFunc(rows, func(r Row) bool { return r.Fault == c.Fault })
+			switch {
+			case c.Operation != o.Name:
+				continue
+			case at < 0:
+				at, rows = len(rows), append(rows, Row{Fault: c.Fault, Cells: make([]*Tried, len(p.Operations))})
+			}
+			rows[at].Cells[slices.Index(p.Operations, o)] = &c
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b Row) int { return strings.Compare(a.Fault, b.Fault) })
+	return rows
+}
+
+// Row is what was tried of one fault, by operation. A cell is nil if the fault did not happen to the operation.
+type Row struct {
+	Fault string
+	Cells []*Tried
+}
+
+//go:embed page.html
+var pageText string
+
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"style": func() template.CSS { return template.CSS(report.Style) }, //nolint:gosec // ours
+}).Parse(pageText))
+
+// HTML writes the page.
+func (p Page) HTML(w io.Writer) error { return pageTemplate.Execute(w, p) }

@@ -1,0 +1,181 @@
+// Package search looks for the shortest sequence of faults that breaks a client. It plans schedules of faults, reads from what a run has
+// shown whether the client broke, and shrinks the schedules that broke it. It starts no programs and sends no requests: the caller runs
+// the client.
+package search
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// Step is one fault: what happens to a request of an operation, and how often to the same request.
+type Step struct {
+	Operation string       `json:"operation"`
+	Of        fault.Use    `json:"of"`    // what the operation is used for
+	Nth       int          `json:"nth"`   // request of the operation in the run, from 1
+	Times     int          `json:"times"` // 1, or more: also to as many repetitions of that request, less one
+	Effect    fault.Effect `json:"effect"`
+}
+
+// Schedule is a sequence of faults, ordered by operation and request.
+type Schedule []Step
+
+// Rules returns the rules that bring the schedule about.
+func (s Schedule) Rules() []fault.Rule {
+	rules := make([]fault.Rule, len(s))
+	for i, step := range s {
+		rules[i] = fault.Rule{Match: fault.Match{Operation: step.Operation, Nth: step.Nth}, Effect: step.Effect}
+		if step.Times > 1 {
+			rules[i].Match.Times, rules[i].Match.Same = step.Times, true
+		}
+	}
+	return rules
+}
+
+// String describes the schedule in words, such as "1st submission: answer lost after the work; then 2nd submission: 503".
+func (s Schedule) String() string {
+	if len(s) == 0 {
+		return "no faults"
+	}
+	parts := make([]string, len(s))
+	for i, step := range s {
+		parts[i] = step.String()
+	}
+	return strings.Join(parts, "; then ")
+}
+
+// nouns are what one request of a use is called.
+var nouns = map[fault.Use]string{
+	fault.Submissions: "submission", fault.Lookups: "read of a job", fault.Outcomes: "read of an outcome",
+	fault.Streams: "connection to a stream", fault.Deliveries: "delivery", fault.Others: "request",
+}
+
+func (s Step) String() string {
+	text := fmt.Sprintf("%s %s", ordinal(s.Nth), nouns[s.Of])
+	if s.Of == fault.Others {
+		text += " of " + s.Operation
+	}
+	if s.Times > 1 {
+		text += fmt.Sprintf(" and its next %d repetitions", s.Times-1)
+		text = strings.Replace(text, "next 1 repetitions", "repetition", 1)
+	}
+	return text + ": " + words(&s.Effect)
+}
+
+// words describes an effect with the numbers that matter.
+func words(e *fault.Effect) string {
+	text := strings.Join(e.Kinds(), ", ")
+	switch {
+	case e.CutAfter != nil:
+		text += fmt.Sprintf(" after %d events", *e.CutAfter)
+	case e.HalfEventAfter != nil:
+		text += fmt.Sprintf(" after %d whole events", *e.HalfEventAfter)
+	case e.StallAfter != nil:
+		text += fmt.Sprintf(" after %d events", *e.StallAfter)
+	}
+	if e.RetryAfter != nil && e.RetryAfterAs == "" {
+		text = strings.Replace(text, "Retry-After", fmt.Sprintf("Retry-After: %d", *e.RetryAfter), 1)
+	}
+	if e.Delay > 0 {
+		text += " of " + time.Duration(e.Delay).String()
+	}
+	return strings.ReplaceAll(text, " after 1 events", " after 1 event")
+}
+
+func ordinal(n int) string {
+	suffix := "th"
+	if n%100 < 11 || n%100 > 13 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return fmt.Sprint(n, suffix)
+}
+
+// size is how many faults the schedule brings about.
+func (s Schedule) size() (n int) {
+	for _, step := range s {
+		n += step.Times
+	}
+	return n
+}
+
+// key identifies the schedule.
+func (s Schedule) key() string { return text(s.Rules()) }
+
+// kind identifies what a step does, wherever it does it.
+func (s Step) kind() string { return s.Operation + " " + text(s.Effect) }
+
+// text is a value as JSON, by which equal ones are known.
+func text(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil { // no rule has what cannot be written
+		return err.Error()
+	}
+	return string(b)
+}
+
+// sorted orders steps as requests come. A step that starts at a request that another one takes already is left out.
+func sorted(steps []Step) Schedule {
+	s := slices.Clone(steps)
+	slices.SortStableFunc(s, func(a, b Step) int {
+		return cmp.Or(cmp.Compare(slices.Index(fault.Uses, a.Of), slices.Index(fault.Uses, b.Of)),
+			strings.Compare(a.Operation, b.Operation), cmp.Compare(a.Nth, b.Nth))
+	})
+	return slices.CompactFunc(s, func(a, b Step) bool { return a.Operation == b.Operation && a.Nth == b.Nth })
+}
+
+// contains reports whether the schedule has all steps of another one, in their order, at whichever requests.
+func (s Schedule) contains(other Schedule) bool {
+	at := 0
+	for _, step := range s {
+		if at < len(other) && step.kind() == other[at].kind() && step.Times >= other[at].Times {
+			at++
+		}
+	}
+	return at == len(other)
+}
+
+// failsInRow is the most faults in a row after which no request of an operation has got its answer.
+func (s Schedule) failsInRow() (most int) {
+	row, last := 0, Step{}
+	for _, step := range s {
+		switch {
+		case !failing(&step.Effect):
+			row = 0
+		case step.Operation == last.Operation && step.Nth == last.Nth+last.Times:
+			row += step.Times
+		default:
+			row = step.Times
+		}
+		most, last = max(most, row), step
+	}
+	return most
+}
+
+// failing reports whether the client has to repeat the request.
+func failing(e *fault.Effect) bool { return e.Replaces() && e.Moved == 0 || e.Close != "" }
+
+// mayFail reports whether a client that gives up is right: it may be that nobody can go on.
+func (s Schedule) mayFail() bool {
+	return slices.ContainsFunc(s, func(step Step) bool { return final(&step.Effect) })
+}
+
+// waits is how long a client may be kept waiting by the faults.
+func (s Schedule) waits() (d time.Duration) {
+	for _, step := range s {
+		d += time.Duration(step.Times) * cost(&step.Effect)
+	}
+	return d
+}

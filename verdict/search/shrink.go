@@ -1,0 +1,233 @@
+package search
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+const simplerTried = 4 // effects for each step
+
+// pursue makes a finding of a schedule that broke the client: it repeats the schedule, shrinks it, and repeats what is left.
+func (s *search) pursue(ctx context.Context, schedule Schedule, b Break) error {
+	s.known[b.group()] = true
+	hits, shown, err := s.repeat(ctx, schedule, b)
+	if err != nil {
+		return s.cut(ctx, schedule, b, err)
+	}
+	if hits == s.Support {
+		smaller, err := s.shrink(ctx, schedule, b)
+		if err != nil {
+			return s.cut(ctx, smaller, b, err)
+		}
+		if smaller.key() != schedule.key() {
+			if hits, shown, err = s.repeat(ctx, smaller, b); err != nil {
+				return s.cut(ctx, smaller, b, err)
+			}
+		}
+		schedule = smaller
+	}
+	s.keep(Finding{Schedule: schedule, Breaks: append([]Break{b}, shown...), Hits: hits, Runs: s.Support})
+	return nil
+}
+
+// cut keeps what was not shrunk to the end, if that is because the search ends.
+func (s *search) cut(ctx context.Context, schedule Schedule, b Break, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	s.keep(Finding{Schedule: schedule, Breaks: []Break{b}, Hits: 1, Runs: 1, Cut: true})
+	return nil
+}
+
+// keep adds a finding. One that breaks the client by a schedule that is known adds to that.
+func (s *search) keep(f Finding) {
+	for _, b := range f.Breaks {
+		s.known[b.group()] = true
+	}
+	list := &s.report.Findings
+	if f.Flaky() {
+		list = &s.report.Flaky
+	}
+	for i := range *list {
+		if same := &(*list)[i]; same.Schedule.key() == f.Schedule.key() {
+			same.Breaks = distinct(append(same.Breaks, f.Breaks...))
+			return
+		}
+	}
+	f.Breaks, f.Words, f.Rules, f.Took = distinct(f.Breaks), f.Schedule.String(), f.Schedule.Rules(), time.Since(s.began)
+	f.Name = s.name(f.Breaks[0].Rule)
+	*list = append(*list, f)
+	if !f.Flaky() {
+		s.planner.known = append(s.planner.known, f.Schedule)
+	}
+}
+
+// name returns a name for the file of a finding that no other one has.
+func (s *search) name(rule string) string {
+	n := 1
+	for _, f := range slices.Concat(s.report.Findings, s.report.Flaky) {
+		if f.Breaks[0].Rule == rule {
+			n++
+		}
+	}
+	return fmt.Sprintf("%s-%d", rule, n)
+}
+
+// distinct leaves out breaks of a rule that is there already.
+func distinct(breaks []Break) (all []Break) {
+	for _, b := range breaks {
+		if !slices.ContainsFunc(all, func(other Break) bool { return other.Rule == b.Rule }) {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// repeat runs a schedule as often as a finding needs, and returns how often the client broke in the same way, and what else was broken
+// each time.
+func (s *search) repeat(ctx context.Context, schedule Schedule, b Break) (hits int, always []Break, err error) {
+	trials, err := s.tryAll(ctx, slices.Repeat([]Schedule{schedule}, s.Support))
+	if err != nil {
+		return 0, nil, err
+	}
+	for i, t := range trials {
+		shown := s.base.breaks(schedule, t)
+		if same(shown, b) {
+			hits++
+		}
+		if i == 0 {
+			always = shown
+		}
+		always = slices.DeleteFunc(always, func(one Break) bool { return !same(shown, one) })
+	}
+	return hits, always, nil
+}
+
+// same reports whether a break is among those of a trial. A command fails in the same way if it says the same.
+func same(shown []Break, b Break) bool {
+	return slices.ContainsFunc(shown, func(other Break) bool {
+		return other.Rule == b.Rule && (b.Rule != commandFails || other.shape == b.shape)
+	})
+}
+
+// tryAll runs several schedules at once, as far as there are workers.
+func (s *search) tryAll(ctx context.Context, schedules []Schedule) ([]*Trial, error) {
+	trials, errs := make([]*Trial, len(schedules)), make([]error, len(schedules))
+	var all sync.WaitGroup
+	for i, schedule := range schedules {
+		all.Go(func() { trials[i], errs[i] = s.try(ctx, schedule, 0) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return trials, nil
+}
+
+// shrink leaves steps out as long as the client breaks in the same way, and makes those that are left simpler. With an error it returns
+// the smallest schedule so far.
+func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedule, error) {
+	for _, candidates := range []func(Schedule) []Schedule{fewer, earlier, simpler} {
+		for {
+			next, err := s.first(ctx, candidates(schedule), b)
+			if err != nil || next == nil {
+				if err != nil {
+					return schedule, err
+				}
+				break
+			}
+			schedule = next
+		}
+	}
+	return schedule, nil
+}
+
+// first returns the first of some schedules that breaks the client in the same way; nil: none does.
+func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Schedule, error) {
+	candidates = slices.DeleteFunc(candidates, func(c Schedule) bool { return len(c) == 0 })
+	for batch := range slices.Chunk(candidates, max(s.Workers, 2)) {
+		trials, err := s.tryAll(ctx, batch)
+		if err != nil {
+			return nil, err
+		}
+		for i, t := range trials {
+			if same(s.base.breaks(batch[i], t), b) {
+				return batch[i], nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// fewer has the schedules with a step, or a repetition of one, left out. What followed it comes at the same requests, or as much earlier.
+func fewer(s Schedule) (all []Schedule) {
+	for i, step := range s {
+		rest := slices.Delete(slices.Clone(s), i, i+1)
+		moved := slices.Clone(rest)
+		for k := range moved {
+			if moved[k].Operation == step.Operation && moved[k].Nth > step.Nth {
+				moved[k].Nth -= step.Times
+			}
+		}
+		if moved = sorted(moved); moved.key() != rest.key() && len(moved) == len(rest) {
+			all = append(all, moved)
+		}
+		all = append(all, rest)
+		if step.Times > 1 {
+			once := slices.Clone(s)
+			once[i].Times--
+			all = append(all, once)
+		}
+	}
+	return all
+}
+
+// earlier has the schedules with all steps of an operation a request earlier.
+func earlier(s Schedule) (all []Schedule) {
+	var operations []string
+	for _, step := range s {
+		if slices.Contains(operations, step.Operation) || step.Nth == 1 { // steps are in the order of their requests
+			continue
+		}
+		operations = append(operations, step.Operation)
+		sooner := slices.Clone(s)
+		for k := range sooner {
+			if sooner[k].Operation == step.Operation {
+				sooner[k].Nth--
+			}
+		}
+		if sooner[slices.IndexFunc(sooner, func(x Step) bool { return x.Operation == step.Operation })].Nth >= 1 {
+			all = append(all, sooner)
+		}
+	}
+	return all
+}
+
+// simpler has the schedules with a simpler fault in place of a step's, or with half of its delay.
+func simpler(s Schedule) (all []Schedule) {
+	for i, step := range s {
+		list := catalogue[step.Of]
+		at := slices.IndexFunc(list, func(e fault.Effect) bool { return text(e) == text(step.Effect) })
+		for _, e := range list[:max(0, min(at, simplerTried))] {
+			if final(&e) && !final(&step.Effect) {
+				continue
+			}
+			other := slices.Clone(s)
+			other[i].Effect = e
+			all = append(all, other)
+		}
+		if d := step.Effect.Delay; d > fault.Duration(time.Second) {
+			other := slices.Clone(s)
+			other[i].Effect.Delay = d / 2
+			all = append(all, other)
+		}
+	}
+	return all
+}

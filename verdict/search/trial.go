@@ -1,0 +1,168 @@
+package search
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// Trial is what one run of the client has shown.
+type Trial struct {
+	Results  []verdict.Result // of all its sessions
+	Entries  []Entry
+	Failed   string // how the command failed; empty: it did not
+	Hung     bool   // it was ended because it ran too long
+	LastLine string // of what the command printed
+	Took     time.Duration
+}
+
+// Entry is a request of a trial.
+type Entry struct {
+	Operation string
+	Of        fault.Use
+	Job       string
+	State     verdict.JobState
+	Made      bool   // the request is a submission, and made the job
+	Fault     string // its kinds; empty: none happened to the request
+}
+
+// What may be wrong besides rules.
+const (
+	commandFails = "command-fails"
+	commandHangs = "command-hangs"
+	workLost     = "work-lost"
+	workDoubled  = "work-doubled"
+)
+
+// Break is one way in which a trial broke the client.
+type Break struct {
+	Rule     string            `json:"rule"`  // id of a rule, or command-fails, command-hangs, work-lost, work-doubled
+	Title    string            `json:"title"` // what the client should do
+	See      string            `json:"see,omitempty"`
+	Quote    string            `json:"quote,omitempty"`
+	Found    string            `json:"found"`
+	Expected string            `json:"expected"`
+	Evidence *verdict.Evidence `json:"evidence,omitempty"` // nil: it is no rule's
+
+	shape string // of the evidence
+}
+
+// group identifies the breaks that are alike.
+func (b Break) group() string { return b.Rule + "\n" + b.shape }
+
+// base is what the client does without faults.
+type base struct {
+	broken []string // rules that say must; none of these is a finding
+	jobs   int      // that it makes; 0: not always as many
+	took   time.Duration
+}
+
+// breaks returns what a trial under a schedule shows to be wrong. What is wrong without faults too is left out.
+func (b *base) breaks(s Schedule, t *Trial) (all []Break) {
+	for _, r := range t.Results {
+		if r.Status != verdict.Fail || slices.Contains(b.broken, r.Rule) || len(r.Evidence) == 0 {
+			continue
+		}
+		e := r.Evidence[0]
+		request := ""
+		if e.Request != nil {
+			request = e.Request.Request
+		}
+		all = append(all, Break{
+			Rule: r.Rule, Title: r.Title, See: r.See, Quote: r.Quote, Found: e.Found, Expected: e.Expected, Evidence: &e,
+			shape: shape(request) + " " + shape(e.Found),
+		})
+	}
+	slices.SortStableFunc(all, func(x, y Break) int { return cmp.Compare(severity(x.Rule), severity(y.Rule)) })
+	jobs := t.jobs()
+	switch {
+	case t.Hung:
+		all = append(all, Break{
+			Rule: commandHangs, Title: "The client ends.", Found: fmt.Sprintf("The command still ran after %s.", t.Took.Round(time.Second)),
+			Expected: fmt.Sprintf("It ends: without faults it takes %s.", b.took.Round(time.Millisecond)),
+		})
+	case t.Failed != "" && !s.mayFail():
+		all = append(all, Break{
+			Rule: commandFails, Title: "The client gets over faults that pass.", Found: "The command failed (" + t.Failed + "): " + t.LastLine,
+			Expected: "It succeeds: the faults pass, and the standards allow the client to go on.", shape: shape(t.LastLine),
+		})
+	case t.Failed == "" && b.jobs > 0 && jobs < b.jobs:
+		all = append(all, Break{
+			Rule: workLost, Title: "The client submits all of its work, or says that it could not.",
+			Found:    fmt.Sprintf("The command succeeded with %d jobs.", jobs),
+			Expected: fmt.Sprintf("It makes %d jobs, as without faults, or fails.", b.jobs),
+		})
+	case t.Failed == "" && b.jobs > 0 && jobs > b.jobs:
+		all = append(all, Break{
+			Rule: workDoubled, Title: "The client submits its work once.", Found: fmt.Sprintf("The command made %d jobs.", jobs),
+			Expected: fmt.Sprintf("It makes %d jobs, as without faults.", b.jobs),
+		})
+	}
+	return all
+}
+
+// severity orders rules: what does harm comes first.
+func severity(rule string) int {
+	if i := slices.Index([]string{"no-duplicates", "one-job-per-intention", "outcome-learned", "lost-answer"}, rule); i >= 0 {
+		return i - 4
+	}
+	return 0
+}
+
+// jobs counts those that were made.
+func (t *Trial) jobs() int {
+	made := map[string]bool{}
+	for _, e := range t.Entries {
+		if e.Made {
+			made[e.Job] = true
+		}
+	}
+	return len(made)
+}
+
+// ids are words and segments of paths that differ from one run to the next.
+var ids = regexp.MustCompile(`[^/\s]*\d[^/\s]*`)
+
+const longestShape = 120
+
+// shape is a text without what differs from one run to the next.
+func shape(text string) string {
+	text, _, _ = strings.Cut(text, "?")
+	text = ids.ReplaceAllString(strings.TrimSpace(text), "#")
+	return text[:min(len(text), longestShape)]
+}
+
+// coverage counts the faults that happened, by operation, kind of fault, and state of the job.
+type coverage map[Cell]int
+
+// Cell is a place of the map of what was tried.
+type Cell struct {
+	Operation string           `json:"operation"`
+	Fault     string           `json:"fault"`
+	State     verdict.JobState `json:"job_state"` // empty: the request names no job
+}
+
+func (c coverage) add(t *Trial) {
+	for _, e := range t.Entries {
+		if e.Fault != "" {
+			c[Cell{e.Operation, e.Fault, e.State}]++
+		}
+	}
+}
+
+// states is in how many states of jobs the fault of a step has been seen.
+func (c coverage) states(s Step) (n int) {
+	kind := strings.Join(s.Effect.Kinds(), ", ")
+	for _, state := range []verdict.JobState{"", verdict.JobUnknown, verdict.JobOpen, verdict.JobFinal} {
+		if c[Cell{s.Operation, kind, state}] > 0 {
+			n++
+		}
+	}
+	return n
+}
