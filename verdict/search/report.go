@@ -95,16 +95,25 @@ func (f *Finding) YAML(replay string) ([]byte, error) {
 		fmt.Fprintf(&b, "# %s: %s\n", broken.Rule, oneLine(broken.Found))
 	}
 	fmt.Fprintf(&b, "#\n# %s\n", oneLine(replay))
-	var plain any // by their names in JSON
-	if err := yaml.Unmarshal([]byte(text(f.Rules)), &plain); err != nil {
+	var list yaml.Node
+	if err := yaml.Unmarshal([]byte(text(f.Rules)), &list); err != nil { // JSON is YAML, with the members in their order
 		return nil, err
 	}
+	plainly(&list)
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
-	if err := e.Encode(plain); err != nil {
+	if err := e.Encode(&list); err != nil {
 		return nil, err
 	}
 	return b.Bytes(), nil
+}
+
+// plainly has a value written in blocks, without quotes where none are needed.
+func plainly(n *yaml.Node) {
+	n.Style = 0
+	for _, child := range n.Content {
+		plainly(child)
+	}
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -21,6 +21,15 @@ type Step struct {
 	Nth       int          `json:"nth"`   // request of the operation in the run, from 1
 	Times     int          `json:"times"` // 1, or more: also to as many repetitions of that request, less one
 	Effect    fault.Effect `json:"effect"`
+
+	name string // its kind, once that is known
+}
+
+// newStep is a fault at one request.
+func newStep(o Operation, nth int, e fault.Effect) Step {
+	s := Step{Operation: o.Name, Of: o.Of, Nth: nth, Times: 1, Effect: e}
+	s.name = s.kind()
+	return s
 }
 
 // Schedule is a sequence of faults, ordered by operation and request.
@@ -112,10 +121,21 @@ func (s Schedule) size() (n int) {
 }
 
 // key identifies the schedule.
-func (s Schedule) key() string { return text(s.Rules()) }
+func (s Schedule) key() string {
+	var b strings.Builder
+	for _, step := range s {
+		fmt.Fprintf(&b, "%d*%d %s\n", step.Nth, step.Times, step.kind())
+	}
+	return b.String()
+}
 
 // kind identifies what a step does, wherever it does it.
-func (s Step) kind() string { return s.Operation + " " + text(s.Effect) }
+func (s Step) kind() string {
+	if s.name != "" {
+		return s.name
+	}
+	return s.Operation + " " + text(s.Effect)
+}
 
 // text is a value as JSON, by which equal ones are known.
 func text(v any) string {
@@ -165,7 +185,9 @@ func (s Schedule) failsInRow() (most int) {
 }
 
 // failing reports whether the client has to repeat the request.
-func failing(e *fault.Effect) bool { return e.Replaces() && e.Moved == 0 || e.Close != "" }
+func failing(e *fault.Effect) bool {
+	return e.Replaces() && e.Moved == 0 || e.Close != "" || e.CutAfter != nil && *e.CutAfter == 0
+}
 
 // mayFail reports whether a client that gives up is right: it may be that nobody can go on.
 func (s Schedule) mayFail() bool {

@@ -92,6 +92,7 @@ type search struct {
 	seen    coverage
 	tried   map[Cell]int // trials, by cells without a state
 	known   map[string]bool
+	shown   map[string][]Break // by schedules that were tried
 	report  Report
 
 	mu sync.Mutex // of report.Trials and Progress
@@ -137,7 +138,7 @@ func Replay(ctx context.Context, c Config, lists [][]fault.Rule) ([][]Break, err
 func newSearch(c Config) *search {
 	s := &search{
 		Config: c, free: make(chan int, c.Workers), began: time.Now(), seen: coverage{}, tried: map[Cell]int{}, known: map[string]bool{},
-		report: Report{Seed: c.Seed, Findings: []Finding{}, Flaky: []Finding{}},
+		shown: map[string][]Break{}, report: Report{Seed: c.Seed, Findings: []Finding{}, Flaky: []Finding{}},
 	}
 	for n := range c.Workers {
 		s.free <- n
@@ -309,7 +310,12 @@ func (s *search) absorb(ctx context.Context, schedule Schedule, t *Trial) error 
 		s.tried[cell]++
 	}
 	s.tell("")
-	for _, b := range s.base.breaks(schedule, t) {
+	breaks := s.base.breaks(schedule, t)
+	s.shown[schedule.key()] = breaks
+	if len(schedule) == 1 && t.Failed != "" {
+		s.planner.ends[schedule[0].kind()] = true
+	}
+	for _, b := range breaks {
 		if s.explained(schedule, b) || s.enough() || ctx.Err() != nil {
 			continue
 		}

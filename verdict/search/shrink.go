@@ -149,16 +149,19 @@ func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedu
 	return schedule, nil
 }
 
-// first returns the first of some schedules that breaks the client in the same way; nil: none does.
+// first returns the first of some schedules that breaks the client in the same way; nil: none does. What has been tried is not run again.
 func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Schedule, error) {
-	candidates = slices.DeleteFunc(candidates, func(c Schedule) bool { return len(c) == 0 })
-	for batch := range slices.Chunk(candidates, max(s.Workers, 2)) {
+	candidates = slices.DeleteFunc(candidates, func(c Schedule) bool {
+		shown, tried := s.shown[c.key()]
+		return len(c) == 0 || tried && !same(shown, b)
+	})
+	for batch := range slices.Chunk(candidates, s.Workers) {
 		trials, err := s.tryAll(ctx, batch)
 		if err != nil {
 			return nil, err
 		}
 		for i, t := range trials {
-			if same(s.base.breaks(batch[i], t), b) {
+			if s.shown[batch[i].key()] = s.base.breaks(batch[i], t); same(s.shown[batch[i].key()], b) {
 				return batch[i], nil
 			}
 		}
@@ -220,12 +223,12 @@ func simpler(s Schedule) (all []Schedule) {
 				continue
 			}
 			other := slices.Clone(s)
-			other[i].Effect = e
+			other[i].Effect, other[i].name = e, ""
 			all = append(all, other)
 		}
 		if d := step.Effect.Delay; d > fault.Duration(time.Second) {
 			other := slices.Clone(s)
-			other[i].Effect.Delay = d / 2
+			other[i].Effect.Delay, other[i].name = d/2, ""
 			all = append(all, other)
 		}
 	}

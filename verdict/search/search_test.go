@@ -1,0 +1,305 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// happened is a fault that a client met: where, and what it was.
+type happened struct {
+	operation string
+	job       int
+	effect    fault.Effect
+}
+
+// simulated is a client of two jobs, whose mistake is a function of the faults that it met. It gets over three faults in a row.
+type simulated struct {
+	mistake func(met []happened) (rule string)
+	mu      sync.Mutex
+	ran     []string // schedules
+}
+
+func (c *simulated) run(_ context.Context, _ int, rules []fault.Rule, _ time.Duration) (*Trial, error) {
+	c.mu.Lock()
+	c.ran = append(c.ran, text(rules))
+	c.mu.Unlock()
+	t, counts := &Trial{Took: time.Millisecond}, map[string]int{}
+	var met []happened
+	request := func(operation string, of fault.Use, job int) {
+		for tries := 0; ; tries++ {
+			counts[operation]++
+			e := effectAt(rules, operation, counts[operation], tries)
+			entry := Entry{Operation: operation, Of: of, Job: fmt.Sprint(job), Made: of == fault.Submissions}
+			if e != nil {
+				entry.Fault = strings.Join(e.Kinds(), ", ")
+				met = append(met, happened{operation, job, *e})
+			}
+			t.Entries = append(t.Entries, entry)
+			if e == nil || !failing(e) {
+				return
+			}
+		}
+	}
+	for job := range 2 {
+		request("submit", fault.Submissions, job)
+		for range 3 {
+			request("read", fault.Lookups, job)
+		}
+	}
+	switch rule := c.mistake(met); rule {
+	case "":
+	case commandFails:
+		t.Failed, t.LastLine = "exit status 1", "it failed"
+	default:
+		t.Results = []verdict.Result{{Rule: rule, Status: verdict.Fail, Evidence: []verdict.Evidence{{Found: "wrong"}}}}
+	}
+	return t, nil
+}
+
+// effectAt returns what the rules do to the nth request, which has been tried some times before.
+func effectAt(rules []fault.Rule, operation string, nth, tries int) *fault.Effect {
+	for _, r := range rules {
+		m := r.Match
+		if m.Operation == operation && (nth == m.Nth || m.Same && nth > m.Nth && nth < m.Nth+m.Times && tries >= nth-m.Nth) {
+			return &r.Effect
+		}
+	}
+	return nil
+}
+
+// searched searches a client whose mistake is the given one.
+func searched(t *testing.T, seed int64, workers int, first bool, mistake func([]happened) string) (*Report, *simulated) {
+	t.Helper()
+	c := &simulated{mistake: mistake}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	report, err := Search(ctx, Config{
+		Seed: seed, Workers: workers, Support: 3, InRow: 2, First: first, Run: c.run,
+		Progress: func(p Progress) {
+			if p.Trials > 1_000 {
+				cancel()
+			}
+		},
+	})
+	require.NoError(t, err)
+	return report, c
+}
+
+// inOrder reports whether the client met such faults one after the other, whatever came between them.
+func inOrder(met []happened, want ...func(happened) bool) bool {
+	for _, h := range met {
+		if len(want) > 0 && want[0](h) {
+			want = want[1:]
+		}
+	}
+	return len(want) == 0
+}
+
+func isLost(h happened) bool    { return h.effect.Close == fault.AfterCommit }
+func isRefused(h happened) bool { return h.effect.Status >= 500 }
+func isReset(h happened) bool   { return h.effect.Close == fault.CloseBefore }
+
+func TestSearchFindsAndShrinks(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		steps   int
+		mistake func([]happened) bool
+	}{
+		"one fault": {1, func(met []happened) bool { return inOrder(met, isReset) }},
+		"an answer is lost, and the repetition refused": {2, func(met []happened) bool {
+			for i := range met[:max(0, len(met)-1)] {
+				if isLost(met[i]) && isRefused(met[i+1]) && met[i].job == met[i+1].job && met[i+1].operation == "submit" {
+					return true
+				}
+			}
+			return false
+		}},
+		"a fault of each operation": {2, func(met []happened) bool {
+			return inOrder(met, isLost, func(h happened) bool { return h.operation == "read" && isReset(h) })
+		}},
+		"three faults spread out": {3, func(met []happened) bool {
+			return inOrder(met, isRefused, func(h happened) bool { return h.operation == "read" && isReset(h) }, isRefused)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range int64(5) {
+				report, _ := searched(t, seed, 4, true, func(met []happened) string {
+					if c.mistake(met) {
+						return "no-duplicates"
+					}
+					return ""
+				})
+				require.Len(t, report.Findings, 1, "seed %d", seed)
+				f := report.Findings[0]
+				require.Equal(t, c.steps, f.Schedule.size(), "seed %d: %s", seed, f.Words)
+				require.Equal(t, []int{3, 3}, []int{f.Hits, f.Runs})
+			}
+		})
+	}
+}
+
+func TestSearchFindsNothingInARightClient(t *testing.T) {
+	t.Parallel()
+	report, _ := searched(t, 1, 4, false, func([]happened) string { return "" })
+	require.Empty(t, report.All())
+	require.Equal(t, []Operation{{"submit", fault.Submissions, 2}, {"read", fault.Lookups, 6}}, report.Operations)
+	for use, effects := range map[string][]fault.Effect{"submit": catalogue[fault.Submissions], "read": catalogue[fault.Lookups]} {
+		for _, e := range effects {
+			require.True(t, slices.ContainsFunc(report.Cells, func(c Tried) bool {
+				return c.Operation == use && c.Fault == strings.Join(e.Kinds(), ", ") && c.Trials > 0 && c.Broke == 0
+			}), "%s: %v", use, e.Kinds())
+		}
+	}
+}
+
+// Two mistakes are two findings, whatever else is found on the way, and no schedule with a known one is tried again.
+func TestSearchTellsMistakesApart(t *testing.T) {
+	t.Parallel()
+	report, c := searched(t, 2, 4, false, func(met []happened) string {
+		switch {
+		case inOrder(met, func(h happened) bool { return h.operation == "read" && isRefused(h) && h.effect.RetryAfter == nil }):
+			return "backoff"
+		case inOrder(met, isLost, isReset):
+			return commandFails
+		}
+		return ""
+	})
+	var rules []string
+	for _, f := range report.Findings {
+		rules = append(rules, f.Breaks[0].Rule)
+	}
+	slices.Sort(rules)
+	require.Equal(t, []string{"backoff", commandFails}, slices.Compact(rules))
+	require.Empty(t, report.Flaky)
+	require.Len(t, rules, 2, "%+v", report.Findings)
+	known := report.Findings[0].Schedule.key()
+	require.Less(t, slices.Index(c.ran, known), len(c.ran)-1)
+}
+
+// What breaks the client only sometimes is kept apart, with its rate.
+func TestSearchKeepsFlakyOnesApart(t *testing.T) {
+	t.Parallel()
+	broke := 0
+	var mu sync.Mutex
+	report, _ := searched(t, 1, 1, false, func(met []happened) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if inOrder(met, isLost) {
+			if broke++; broke%2 == 1 {
+				return "no-duplicates"
+			}
+		}
+		return ""
+	})
+	require.Empty(t, report.Findings)
+	require.NotEmpty(t, report.Flaky)
+	for _, f := range report.Flaky {
+		require.Less(t, f.Hits, f.Runs)
+	}
+}
+
+// However many workers there are, the same seed runs the same schedules.
+func TestSearchIsTheSameForASeed(t *testing.T) {
+	t.Parallel()
+	mistake := func(met []happened) string {
+		if inOrder(met, isLost, isRefused) {
+			return "no-duplicates"
+		}
+		return ""
+	}
+	_, one := searched(t, 7, 1, true, mistake)
+	_, same := searched(t, 7, 1, true, mistake)
+	report, many := searched(t, 7, 8, true, mistake)
+	require.Equal(t, one.ran, same.ran)
+	require.Subset(t, many.ran, one.ran) // more workers shrink more at once
+	require.NotEmpty(t, report.Findings)
+}
+
+func TestSearchRefusesABrokenClient(t *testing.T) {
+	t.Parallel()
+	run := func(t *Trial) func(context.Context, int, []fault.Rule, time.Duration) (*Trial, error) {
+		return func(context.Context, int, []fault.Rule, time.Duration) (*Trial, error) { return t, nil }
+	}
+	for name, trial := range map[string]*Trial{
+		"it fails":         {Failed: "exit status 1"},
+		"it breaks a rule": {Results: []verdict.Result{{Rule: "no-key-in-url", Status: verdict.Fail}}},
+	} {
+		_, err := Search(t.Context(), Config{Workers: 1, Support: 1, InRow: 1, Run: run(trial), Progress: func(Progress) {}})
+		require.ErrorIs(t, err, ErrBroken, name)
+	}
+	_, err := Search(t.Context(), Config{Workers: 1, Run: run(&Trial{}), Progress: func(Progress) {}})
+	require.ErrorContains(t, err, "describe the API")
+	failed := errors.New("the service is gone")
+	_, err = Search(t.Context(), Config{
+		Workers: 1, Progress: func(Progress) {},
+		Run: func(context.Context, int, []fault.Rule, time.Duration) (*Trial, error) { return nil, failed },
+	})
+	require.ErrorIs(t, err, failed)
+}
+
+func TestBreaks(t *testing.T) {
+	t.Parallel()
+	b := base{jobs: 2, took: time.Second, broken: []string{"no-key-in-url"}}
+	made := func(n int) (entries []Entry) {
+		for job := range n {
+			entries = append(entries, Entry{Of: fault.Submissions, Job: fmt.Sprint(job), Made: true})
+		}
+		return entries
+	}
+	evidence := []verdict.Evidence{{Found: "found"}}
+	gone := Schedule{{Operation: "read", Of: fault.Lookups, Nth: 1, Times: 1, Effect: missing}}
+	for name, c := range map[string]struct {
+		schedule Schedule
+		trial    Trial
+		want     []string
+	}{
+		"right":                     {nil, Trial{Entries: made(2)}, nil},
+		"fails":                     {nil, Trial{Failed: "exit status 1"}, []string{commandFails}},
+		"fails and may":             {gone, Trial{Failed: "exit status 1"}, nil},
+		"hangs, though it may fail": {gone, Trial{Failed: "it was ended", Hung: true}, []string{commandHangs}},
+		"fewer jobs":                {nil, Trial{Entries: made(1)}, []string{workLost}},
+		"more jobs":                 {nil, Trial{Entries: made(3)}, []string{workDoubled}},
+		"a rule, the worst first": {nil, Trial{Entries: made(2), Results: []verdict.Result{
+			{Rule: "backoff", Status: verdict.Fail, Evidence: evidence}, {Rule: "no-duplicates", Status: verdict.Fail, Evidence: evidence},
+		}}, []string{"no-duplicates", "backoff"}},
+		"a warning, and what is broken anyway": {nil, Trial{Entries: made(2), Results: []verdict.Result{
+			{Rule: "retry-after", Status: verdict.Warn, Evidence: evidence}, {Rule: "no-key-in-url", Status: verdict.Fail, Evidence: evidence},
+		}}, nil},
+	} {
+		var got []string
+		for _, broken := range b.breaks(c.schedule, &c.trial) {
+			got = append(got, broken.Rule)
+		}
+		require.Equal(t, c.want, got, name)
+	}
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	s := Schedule{
+		{Operation: "submitJob", Of: fault.Submissions, Nth: 1, Times: 1, Effect: lost},
+		{Operation: "submitJob", Of: fault.Submissions, Nth: 2, Times: 2, Effect: full},
+		{Operation: "streamJob", Of: fault.Streams, Nth: 3, Times: 1, Effect: fault.Effect{CutAfter: new(1)}},
+	}
+	require.Equal(t, "1st submission: answer lost after the work; then 2nd submission and its repetition: 503 with Retry-After: 1; "+
+		"then 3rd connection to a stream: stream cut after 1 event", s.String())
+	require.Equal(t, "no faults", Schedule(nil).String())
+	require.Equal(t, []string{"11th", "12th", "21st", "102nd"}, []string{ordinal(11), ordinal(12), ordinal(21), ordinal(102)})
+	f := Finding{Words: s.String(), Rules: s.Rules(), Breaks: []Break{{Rule: commandFails, Found: "two\nlines"}}}
+	file, err := f.YAML("forgerun verdict --faults x.yaml -- client")
+	require.NoError(t, err)
+	require.Contains(t, string(file), "# command-fails: two lines\n")
+	require.Contains(t, string(file), "- match:\n    operation: submitJob\n    nth: 1\n  effect:\n    close: after_commit\n")
+}
