@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,8 +18,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
+	"github.com/forgerun/forgerun/verdict/search"
 )
 
 // example is how to run a client in one language, and its naive twin.
@@ -211,6 +214,26 @@ func TestTutorialOfTheTestBed(t *testing.T) {
 		require.NoError(t, err, said)
 		require.ElementsMatch(t, want, slices.Collect(maps.Keys(broken)), said)
 	}
+}
+
+// The program of the search's tutorial has one mistake, and the search finds it.
+func TestTutorialOfTheSearch(t *testing.T) {
+	if missing := missingProgram("python3", "install Python 3"); missing != "" {
+		t.Skip(missing)
+	}
+	program := filepath.Join(examples, "tutorial", "orders_again.py")
+	require.Contains(t, readText(t, "../../docs/tutorials/search.md"), "```python\n"+readText(t, program)+"```")
+	s := newStack(t, withTestbed)
+	api := s.startLeader()
+	s.startWorker()
+	var report search.Report
+	said, err := exec.CommandContext(t.Context(), testkit.Program(t, "forgerun"), "search", "--url", api.url, "--first", "--json", "--workers", "8",
+		"--budget", "20m", "--out", t.TempDir(), "--", "python3", program).Output()
+	require.ErrorContains(t, err, "exit status 1", "%s", said)
+	require.NoError(t, json.Unmarshal(said, &report))
+	require.Len(t, report.Findings, 1)
+	require.Equal(t, "no-duplicates", report.Findings[0].Breaks[0].Rule)
+	require.Equal(t, "1st submission and its repetition: answer lost after the work", report.Findings[0].Words)
 }
 
 // slowJobs has jobs take long enough to be polled more than once, also on a busy machine.

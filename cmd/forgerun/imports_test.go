@@ -42,6 +42,7 @@ var mayImport = []packageRule{
 	{"verdict/wire", []string{"verdict", "verdict/fault", "verdict/redact", "job/testbed test", "verdict/api test"}},
 	{"forgeruntest", []string{"client", "verdict/api", "verdict/proxy"}}, // a library of test suites
 	{"verdict/report", []string{"internal/junit", "verdict", "verdict/fault"}},
+	{"verdict/search", []string{"verdict", "verdict/fault", "verdict/report"}},
 	{"migrations", nil},
 	{"internal/telemetry", nil},
 	{"internal/clock", nil},
@@ -175,7 +176,7 @@ var mayImport = []packageRule{
 		"verdict/report"}},
 	{"internal/simulator/commands", []string{"client", "internal/cli/command", "internal/cli/term", "internal/localhosts",
 		"internal/simulator/...", "internal/stack", "internal/version", "verdict", "verdict/api", "verdict/fault", "verdict/proxy",
-		"verdict/redact", "job test"}},
+		"verdict/redact", "verdict/search", "job test"}},
 	{"cmd/...", []string{"..."}},
 	{"internal/bench", []string{"client", "internal/stack", "internal/work test", "job test",
 		"repo test"}},

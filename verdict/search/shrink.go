@@ -3,6 +3,7 @@ package search
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"sync"
 	"time"
@@ -31,8 +32,22 @@ func (s *search) pursue(ctx context.Context, schedule Schedule, b Break) error {
 		}
 		schedule = smaller
 	}
-	s.keep(Finding{Schedule: schedule, Breaks: append([]Break{b}, shown...), Hits: hits, Runs: s.Support})
+	s.keep(Finding{Schedule: schedule, Breaks: append(leading(shown, b), b), Hits: hits, Runs: s.Support})
 	return nil
+}
+
+// leading has the break that is like b first.
+func leading(shown []Break, b Break) []Break {
+	slices.SortStableFunc(shown, func(x, y Break) int {
+		switch {
+		case x.Rule == b.Rule && y.Rule != b.Rule:
+			return -1
+		case y.Rule == b.Rule && x.Rule != b.Rule:
+			return 1
+		}
+		return 0
+	})
+	return shown
 }
 
 // cut keeps what was not shrunk to the end, if that is because the search ends.
@@ -60,22 +75,18 @@ func (s *search) keep(f Finding) {
 		}
 	}
 	f.Breaks, f.Words, f.Rules, f.Took = distinct(f.Breaks), f.Schedule.String(), f.Schedule.Rules(), time.Since(s.began)
-	f.Name = s.name(f.Breaks[0].Rule)
+	f.Name = name(f.Breaks[0].Rule, f.Schedule)
 	*list = append(*list, f)
 	if !f.Flaky() {
 		s.planner.known = append(s.planner.known, f.Schedule)
 	}
 }
 
-// name returns a name for the file of a finding that no other one has.
-func (s *search) name(rule string) string {
-	n := 1
-	for _, f := range slices.Concat(s.report.Findings, s.report.Flaky) {
-		if f.Breaks[0].Rule == rule {
-			n++
-		}
-	}
-	return fmt.Sprintf("%s-%d", rule, n)
+// name returns the name of the file of a schedule: the same schedule always has the same one.
+func name(rule string, s Schedule) string {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(s.key())) // it never fails
+	return fmt.Sprintf("%s-%04x", rule, sum.Sum32()&0xffff)
 }
 
 // distinct leaves out breaks of a rule that is there already.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/term"
@@ -119,8 +120,13 @@ func (t *tail) Write(p []byte) (int, error) {
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	lines := strings.Split(strings.TrimSpace(string(t.text)), "\n")
-	return strings.TrimSpace(lines[len(lines)-1])
+	lines := strings.Split(strings.TrimSpace(strings.ToValidUTF8(string(t.text), "?")), "\n")
+	return strings.TrimSpace(strings.Map(func(r rune) rune { // it goes into files and pages
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, lines[len(lines)-1]))
 }
 
 // find searches, and prints and writes what was found.
