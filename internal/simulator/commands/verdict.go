@@ -20,41 +20,39 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-const verdictHelp = `Judges a client of ForgeRun, or with --target of any HTTP API.
+const verdictHelp = `Judges a client: runs COMMAND, injects faults into its HTTP traffic, and reports
+which rules of the standards the client kept and broke, with the evidence.
 
-Starts a whole ForgeRun of its own ("forgerun dev" as a child process, on free
-loopback ports, with its data in a temporary folder), or uses the one at --url,
-gives the command FORGERUN_URL, FORGERUN_API_KEY and FORGERUN_CLIENT_ID, disturbs
-what it does as the profile says, and prints which rules it kept and broke, with the
-evidence. What the command prints is passed on.
+By default it starts its own ForgeRun on free loopback ports, with its data in a
+temporary folder. With --url it uses a running one. With --target it starts a proxy in
+front of any other HTTP API: the standards (202 with Location and so on) tell what a job
+is there, and --api or --openapi adds to that.
 
-Without --profile it is the profile "default": one fault of each kind, for half a
-minute at most. --profile none leaves the traffic as it is.
+COMMAND finds the service in these variables: FORGERUN_URL, FORGERUN_API_KEY,
+FORGERUN_CLIENT_ID, and those that --url-env names. Its output is passed on.
 
-With --target it starts a proxy before that server instead, and gives the command
-the proxy's address as FORGERUN_URL, and in the variables that --url-env names. What
-is a job there is found out by the standards (202 with Location and the like), and
-by --api, a ready-made description or a file. Nothing else is needed.
+Without --profile the profile is "default": one fault of each kind, half a minute at
+most. --profile none injects no faults. With --profiles or --seeds the command runs once
+for each profile and seed, each time as a new client. Under %s
+something is refused for good: there the command may fail.
 
-With --profiles or --seeds the command runs once for each profile and seed, one after
-the other, each time as a new client. Under %s
-something is refused for good: the command may fail there. Requests with a header ForgeRun-Session, such as
-the name of a test, are judged apart from the others. Several sessions end in one
-table, one page that links theirs, and one JUnit file with a test suite for each.
+Requests with a ForgeRun-Session header, such as the name of a test, are judged apart
+from the others. Several sessions end in one table, one page that links a page of each,
+and one JUnit file with a test suite for each.
 
-With --json the verdict is JSON on standard output, and nothing else is: what the
-command prints there goes to standard error.
+With --json standard output is the verdict as JSON and nothing else; what the command
+prints there goes to standard error.
 
 Profiles: %s
 
 Exit codes; the first that applies to any run:
-  1  FAILED: a rule that says must was broken and is not in the baseline, a duplicate was
-     created, something is missing that --require or --complete ask for, or an entry of
-     the baseline is stale
+  1  FAILED: the client broke a rule that says must and is not in the baseline, or
+     created a duplicate; or --require or --complete ask for something that is missing;
+     or an entry of the baseline is stale
   2  NOTHING JUDGED: no request came, the target never answered, or no submission was
      recognised; or the command failed, or a file could not be written
-  0  PASSED, or PASSED WITH WARNINGS: only rules that say should were broken
-  130  interrupted (Ctrl-C); what there was until then has been judged and printed`
+  0  PASSED, or PASSED WITH WARNINGS: the client broke only rules that say should
+  130  interrupted (Ctrl-C): the traffic until then is judged and printed`
 
 // verdictRun is one or more runs of a command against a service, and what to do with the verdicts.
 type verdictRun struct {
@@ -125,18 +123,18 @@ func (p Program) verdictCommand() *cobra.Command {
 }
 
 func (v *verdictRun) serviceFlags() *pflag.FlagSet {
-	f := pflag.NewFlagSet("The ForgeRun that the command asks", pflag.ContinueOnError)
-	f.StringVar(&v.url, "url", "", "`address` of a running test bed, instead of a service of its own")
-	f.StringVar(&v.key, "key", os.Getenv("FORGERUN_API_KEY"), "API `key` of the client there (FORGERUN_API_KEY); without it, one is\n"+
-		"registered for each run")
+	f := pflag.NewFlagSet("The ForgeRun that judges", pflag.ContinueOnError)
+	f.StringVar(&v.url, "url", "", "`address` of a running test bed; without it, one is started")
+	f.StringVar(&v.key, "key", os.Getenv("FORGERUN_API_KEY"), "API `key` of the client at --url (FORGERUN_API_KEY); without it, each run\n"+
+		"registers a client")
 	f.Lookup("key").DefValue = ""
-	f.StringArrayVar(&v.settings, "set", nil, "variable of a service of its own, as `NAME=VALUE`; may be repeated")
-	f.Float64Var(&v.scale, "time-scale", 1, "`factor` of the durations of jobs, in a service of its own")
+	f.StringArrayVar(&v.settings, "set", nil, "variable of the started service, as `NAME=VALUE`; may be repeated")
+	f.Float64Var(&v.scale, "time-scale", 1, "`factor` by which the started service stretches the durations of jobs")
 	f.StringVar(&v.binary, "forgerun", "", "`path` of the forgerun binary (default: this one)")
-	f.StringVar(&v.fetch, "fetch", "", "for a service of its own, fetch a private copy of Postgres where none is\n"+
-		"installed, from Maven Central or a mirror at `url`")
+	f.StringVar(&v.fetch, "fetch", "", "if no Postgres is installed, fetch a private copy for the started service,\n"+
+		"from Maven Central or a mirror at `url`")
 	f.Lookup("fetch").NoOptDefVal = stack.MavenCentral
-	f.StringSliceVar(&v.urlNames, "url-env", nil, "`names` of further variables that tell the command the address")
+	f.StringSliceVar(&v.urlNames, "url-env", nil, "`names` of further variables that get the address")
 	return f
 }
 
@@ -147,33 +145,33 @@ func (v *verdictRun) targetFlags() *pflag.FlagSet {
 }
 
 func (v *verdictRun) faultFlags() *pflag.FlagSet {
-	f := pflag.NewFlagSet("What happens to it", pflag.ContinueOnError)
-	f.StringVar(&v.profile, "profile", "", "`name` of the faults that are brought about (\"default\" without it); none: no faults")
-	f.StringSliceVar(&v.profiles, "profiles", nil, "`names` of profiles, separated by commas, to run the command under one after the other;\n"+
-		"none: no faults; all: none, and each profile but default")
-	f.Int64Var(&v.seed, "seed", 1, "`number` that the faults are drawn by")
-	f.IntVar(&v.seeds, "seeds", 1, "`number` of runs under each profile, with the seeds from --seed on")
-	f.StringVar(&v.faults, "faults", "", "`file` with faults of your own, instead of a profile: the array of\n"+
-		"PUT /v1/testbed/faults, in JSON or YAML")
-	f.DurationVar(&v.limit, "time-limit", 0, "`duration` after which a run of the command is ended and has failed; none without it")
-	f.Var(&v.advance, "advance", "`duration` by which the service's clock moves once the command has asked something;\n"+
-		"with an interval, as in 1h/1s, again each second until the command ends")
+	f := pflag.NewFlagSet("Faults", pflag.ContinueOnError)
+	f.StringVar(&v.profile, "profile", "", "`name` of the set of faults (default without it); none: no faults")
+	f.StringSliceVar(&v.profiles, "profiles", nil, "`names` of profiles, separated by commas: the command runs under each in turn;\n"+
+		"none: no faults; all: none and every profile except default")
+	f.Int64Var(&v.seed, "seed", 1, "`number` that seeds the choice of faults")
+	f.IntVar(&v.seeds, "seeds", 1, "`number` of runs under each profile, with consecutive seeds from --seed on")
+	f.StringVar(&v.faults, "faults", "", "`file` with your own faults instead of a profile: the array of\n"+
+		"PUT /v1/testbed/faults, as JSON or YAML")
+	f.DurationVar(&v.limit, "time-limit", 0, "`duration` after which a run of the command is stopped and counts as failed; no limit without it")
+	f.Var(&v.advance, "advance", "`duration` by which the service's clock moves after the first request of the command;\n"+
+		"with an interval, as in 1h/1s, again every second until the command ends")
 	return f
 }
 
 func (v *verdictRun) ruleFlags() *pflag.FlagSet {
-	f := pflag.NewFlagSet("What is asked of it", pflag.ContinueOnError)
+	f := pflag.NewFlagSet("Rules", pflag.ContinueOnError)
 	f.StringSliceVar(&v.rules, "rules", nil, "`ids` of the rules to judge, separated by commas; all without it")
 	f.StringSliceVar(&v.skip, "skip", nil, "`ids` of rules not to judge")
-	f.StringSliceVar(&v.policy.Require, "require", nil, "`ids` of rules that must have been tested and kept in one session at least, and\n"+
-		"broken in none, also if they say should")
-	f.StringSliceVar(&v.policy.Warn, "warn", nil, "`ids` of rules that may be broken: that is reported, and changes no exit code")
-	f.StringVar(&v.baselinePath, "baseline", "", "`file` with rules that the client is known to break: these do not fail;\n"+
-		"a new break does, and so does an entry whose rule is kept now")
-	f.BoolVar(&v.update, "update-baseline", false, "write what this run breaks to the baseline ("+baselineFile+" without --baseline)")
-	f.BoolVar(&v.policy.Strict, "strict", false, "fail also if a rule was broken that says should")
-	f.BoolVar(&v.policy.Complete, "complete", false, "fail unless every rule was tested, and every fault of the profiles\n"+
-		"happened, in one session at least")
+	f.StringSliceVar(&v.policy.Require, "require", nil, "`ids` of rules that must be tested and kept in at least one session and broken in\n"+
+		"none, even if they say should")
+	f.StringSliceVar(&v.policy.Warn, "warn", nil, "`ids` of rules that only warn: they are reported and do not change the exit code")
+	f.StringVar(&v.baselinePath, "baseline", "", "`file` with the rules that the client is known to break: those do not fail the run;\n"+
+		"a newly broken rule does, and so does an entry whose rule is kept now")
+	f.BoolVar(&v.update, "update-baseline", false, "write the rules that this run breaks to the baseline ("+baselineFile+" without --baseline)")
+	f.BoolVar(&v.policy.Strict, "strict", false, "also fail if the client breaks a rule that says should")
+	f.BoolVar(&v.policy.Complete, "complete", false, "fail unless every rule was tested and every fault of the profiles\n"+
+		"happened in at least one session")
 	return f
 }
 
@@ -181,10 +179,10 @@ func (v *verdictRun) fileFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("Output", pflag.ContinueOnError)
 	command.JSON(f, &v.json)
 	f.StringVar(&v.junit, "junit", "", "`file` for the verdict as JUnit XML: a test suite for each session")
-	f.StringVar(&v.html, "html", "", "`file` for the verdict as a page; of several sessions it links a page of each, in a folder beside it")
+	f.StringVar(&v.html, "html", "", "`file` for the verdict as a page; with several sessions it links a page of each, in a folder beside it")
 	f.StringVar(&v.jsonFile, "json-file", "", "`file` for the verdict as JSON")
-	f.StringVar(&v.markdown, "summary", "", "`file` for a summary in Markdown; in GitHub Actions the summary of the step gets it, too")
-	f.BoolVar(&v.shared, "shared-files", false, "let other users read these files (0644); otherwise only you can (0600)")
+	f.StringVar(&v.markdown, "summary", "", "`file` for a summary in Markdown; GitHub Actions also shows it as the summary of the step")
+	f.BoolVar(&v.shared, "shared-files", false, "let other users read these files (mode 0644, not 0600)")
 	return f
 }
 
