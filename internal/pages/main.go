@@ -1,5 +1,4 @@
-// Command pages writes the parts of docs that are made from code: the tests of each row of docs/explanation/conformance.md
-// and the members of docs/reference/scenarios.md. It is run by "go generate".
+// Command pages writes the tests of each row of docs/explanation/conformance.md. It is run by "go generate".
 package main
 
 import (
@@ -24,18 +23,8 @@ func write() error {
 	if err != nil {
 		return err
 	}
-	err = rewrite(root+"/docs/explanation/conformance.md", func(page string) (string, error) {
+	return rewrite(root+"/docs/explanation/conformance.md", func(page string) (string, error) {
 		return nameTests(page, tests)
-	})
-	if err != nil {
-		return err
-	}
-	schema, err := os.ReadFile(root + "/internal/simulator/scenario/schema.json")
-	if err != nil {
-		return err
-	}
-	return rewrite(root+"/docs/reference/scenarios.md", func(page string) (string, error) {
-		return listMembers(page, schema)
 	})
 }
 

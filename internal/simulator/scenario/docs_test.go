@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-const page = "../../../docs/reference/scenarios.md"
+const page = "../../../docs/reference/simulator.md"
 
 func read(t *testing.T, path string) string {
 	t.Helper()
