@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// ofNoClient are the tables that hold nothing of a client, or what is kept of it: see ADR 47.
+// ofNoClient are the tables that hold nothing of a client, or what is kept of it: see docs/reference/operator-api.md.
 var ofNoClient = []string{"audit", "ended_sessions", "erasures", "goose_db_version", "history", "maintenance_state", "pauses",
 	"signing_keys", "testbed_clock", "workers", "headroom", "headroom_leases"}
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compares the API document with the one of the last release tag: a change that breaks clients fails.
-# docs/reference/versions.md lists the changes that are allowed; tools/oasdiff/severity.txt has the rules that
+# docs/reference/api.md lists the changes that are allowed; tools/oasdiff/severity.txt has the rules that
 # differ from oasdiff's own. To break clients on purpose, copy the lines that oasdiff prints into
 # tools/oasdiff/accepted.txt and add a line to CHANGELOG.md. Delete accepted.txt after the release.
 #
@@ -30,7 +30,7 @@ compare() {
   [ ! -e tools/oasdiff/accepted.txt ] || accepted=(--err-ignore tools/oasdiff/accepted.txt)
   echo "comparing $1 with $tag"
   breaking "$work/released.yaml" "$1" "${accepted[@]}" || {
-    echo "$1 breaks clients of $tag (docs/reference/versions.md). If this is intended, add a line to CHANGELOG.md and" >&2
+    echo "$1 breaks clients of $tag (docs/reference/api.md). If this is intended, add a line to CHANGELOG.md and" >&2
     echo "copy the changes above into tools/oasdiff/accepted.txt." >&2
     exit 1
   }

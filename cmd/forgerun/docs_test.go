@@ -59,7 +59,8 @@ func existingTests(t *testing.T) map[string]string {
 // The table of work kinds in docs/reference/api.md is the catalogue.
 func TestAPIPageListsTheCatalogue(t *testing.T) {
 	t.Parallel()
-	page := readText(t, "../../docs/reference/api.md")
+	_, page, found := strings.Cut(readText(t, "../../docs/reference/api.md"), "\n## Work kinds\n")
+	require.True(t, found)
 	for _, kind := range job.Kinds() {
 		spec, _ := job.SpecOf(kind, 0)
 		duration, size := strconv.FormatInt(spec.DurationMS, 10)+" ms", strconv.Itoa(spec.PayloadSize/1024)+" KiB"
@@ -69,8 +70,9 @@ func TestAPIPageListsTheCatalogue(t *testing.T) {
 		case job.PayloadInvalid:
 			duration, size = "-", "-"
 		}
-		row := "| `" + string(kind) + "` | " + duration + " | " + size + " | " + spec.Expected
-		require.Contains(t, strings.ReplaceAll(page, ",", ""), row)
+		row := regexp.MustCompile("(?m)^\\| .*`" + string(kind) + "`.* \\| " + // kinds that are alike share a row
+			regexp.QuoteMeta(duration+" | "+size+" | "+spec.Expected))
+		require.Regexp(t, row, strings.ReplaceAll(page, ",000", "000"), kind)
 	}
 }
 
@@ -109,7 +111,7 @@ var (
 func TestDocumentationLinks(t *testing.T) {
 	t.Parallel()
 	pages := markdownFiles(t)
-	require.Greater(t, len(pages), 50)
+	require.Greater(t, len(pages), 25)
 	anchors := map[string][]string{}
 	for _, page := range pages {
 		content, err := os.ReadFile(page)

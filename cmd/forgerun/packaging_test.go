@@ -46,7 +46,7 @@ func TestPackagingNamesVariablesThatExist(t *testing.T) {
 	}
 	files := append(unitFiles(t), packaging+"forgerun.env", "../../.env.example", "../../docker-compose.yml", "../../Dockerfile",
 		chart+"values.yaml", chart+"templates/_helpers.tpl", chart+"README.md",
-		"../../docs/how-to/install.md", "../../docs/how-to/kubernetes.md")
+		"../../docs/how-to/install.md", "../../docs/how-to/scale.md")
 	for _, file := range files {
 		names := regexp.MustCompile(`\b(?:FORGERUN|OTEL)_[A-Z_]+\b`).FindAllString(readText(t, file), -1)
 		for _, name := range names {

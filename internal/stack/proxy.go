@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// proxy forwards TCP connections to a server, and does faults to them. See docs/decisions/0024 for why it is no library.
+// proxy forwards TCP connections to a server, and does faults to them. See docs/explanation/decisions.md for why it is no library.
 type proxy struct {
 	name     string
 	dial     func(context.Context) (net.Conn, error)

@@ -49,7 +49,7 @@ export default defineConfig({
   },
   themeConfig: {
     // The groups have no pages of their own: the start page describes what is in each.
-    nav: sidebar.map(({text, anchor, folder, link = `/#${anchor}`}) => ({text, link, activeMatch: `^/${folder}/`})),
+    nav: sidebar.map(({text, anchor, folder}) => ({text, link: `/#${anchor}`, activeMatch: `^/${folder}/`})),
     sidebar,
     outline: {level: [2, 3]},
     search: {provider: 'local'},

@@ -2,18 +2,12 @@ import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import path from 'node:path'
 import {slugify} from './markdown.mjs'
 
-// pagesInOrder gives the groups of docs/README.md with the pages that it links, by their titles,
-// and the decisions. It fails if a page is in none.
+// pagesInOrder returns the groups of docs/README.md with the pages that it links, by their titles. It fails if a page is in none.
 export function pagesInOrder(docs) {
   const groups = readFileSync(docs + 'README.md', 'utf8').split(/^## /m).slice(1).map(section => {
     const [text] = section.split('\n', 1)
-    const files = [...section.matchAll(/\]\(([^)#]+\.md)/g)].map(([, file]) => file).filter(file => file !== 'decisions/README.md')
+    const files = [...section.matchAll(/\]\(([^)#]+\.md)/g)].map(([, file]) => file)
     return {text, anchor: slugify(text), folder: path.dirname(files[0]), items: files.map(file => page(docs, file))}
-  })
-  const decisions = filesOf(docs, 'decisions').filter(file => !file.endsWith('README.md'))
-  groups.push({
-    text: 'Decisions', folder: 'decisions', link: '/decisions/', collapsed: true,
-    items: decisions.map(file => page(docs, file)),
   })
   complete(docs, groups)
   return groups
@@ -42,7 +36,7 @@ function filesOf(docs, folder) {
 }
 
 function complete(docs, groups) {
-  const listed = new Set(['/', '/decisions/'])
+  const listed = new Set(['/'])
   const add = ({link, items}) => { listed.add(link); items?.forEach(add) }
   groups.forEach(add)
   for (const name of readdirSync(docs, {recursive: true})) {
