@@ -51,7 +51,7 @@ func (v *verdictRun) begin(ctx context.Context, under conditions) (as *judged, e
 	}
 	if len(rules) > 0 {
 		if _, err = as.SetFaults(ctx, client.FaultRules{Seed: under.seed, Rules: rules}); err != nil {
-			return nil, fmt.Errorf("%s: %w", strings.TrimSpace("faults "+v.faults), v.explain(err))
+			return nil, fmt.Errorf("%s: %w", strings.TrimSpace("--faults "+v.faults), v.explain(err))
 		}
 	}
 	began, err := as.StartSession(ctx, client.SessionRequest{Profile: under.profile, Seed: under.seed, Rules: v.rules})
