@@ -90,8 +90,8 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 	return nil
 }
 
-// withMade gives a key and those that were made with it, and with those in turn.
-// It leaves spared out, and what only that one made, unless it is the key.
+// withMade returns a key and all keys that were created with it, directly or indirectly. It leaves out spared and the keys created with
+// it, unless spared is the key itself.
 func withMade(keys []job.APIKey, id, spared string) []job.APIKey {
 	chosen := map[string]bool{id: true}
 	var found []job.APIKey

@@ -54,7 +54,7 @@ func TestALostAnswerIsMendedByAnotherRenewal(t *testing.T) {
 		lost := k.issue(k.present(key))
 		got := k.issue(k.present(key))
 		k.pass(testKeys.Overlap)
-		k.ended(job.CodeTokenExpired, lost) // the one that nobody has ends with the overlap
+		k.ended(job.CodeTokenExpired, lost) // the lost key ends with the overlap
 		k.valid(got)
 		for _, old := range []job.IssuedKey{key, lost} {
 			k.refused(job.CodeForbidden, second(k.present(old)), "a successor was used")

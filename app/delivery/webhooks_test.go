@@ -96,7 +96,7 @@ func TestRegisterTellsEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
-// pointers gives what an error's violations point at.
+// pointers returns what an error's violations point at.
 func pointers(t *testing.T, err error) (list []string) {
 	t.Helper()
 	var invalid *job.Error

@@ -155,7 +155,7 @@ func TestDelete(t *testing.T) {
 	require.Error(t, w.Delete(t.Context(), apptest.ClientA, app.NewID()))
 }
 
-// CancelClient stops all of a client's jobs, and nobody else's.
+// CancelClient stops all jobs of one client only.
 func TestCancelClient(t *testing.T) {
 	w := newWorld(t)
 	w.submit(w.Service, deferred(time.Hour))

@@ -66,8 +66,8 @@ func (r *reservation) leased() job.ID {
 	return r.lease.id
 }
 
-// end gives the room back unless the jobs are stored. err is the error of storage. If it does not tell whether they are stored, the
-// lease keeps the room until it expires. Within Once, the jobs are stored by the commit.
+// end frees the room unless the jobs are stored. err is the error of storage. If the outcome is unknown, the lease keeps the room until
+// it expires. Within Once, the jobs are stored by the commit.
 func (r *reservation) end(ctx context.Context, stored bool, err error) {
 	if r == nil {
 		return

@@ -72,7 +72,7 @@ func oneClient(active, queued int) Limits {
 	return Limits{Active: active, Queued: queued, ClientActive: active, ClientQueued: queued}
 }
 
-// shared gives each client a part of all.
+// shared limits each client to a share of all.
 func shared(all, share int) Limits {
 	return Limits{Active: all, Queued: all, ClientActive: share, ClientQueued: share, ClientRate: 6000}
 }

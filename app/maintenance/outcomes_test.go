@@ -45,7 +45,7 @@ func (w *world) outcomes(n int) {
 
 func (w *world) unpublished() int { return w.count("outcome_outbox WHERE published_at IS NULL") }
 
-// appended gives how often each job is in the stream.
+// appended returns how often each job is in the stream.
 func (w *world) appended() map[string]int {
 	times := map[string]int{}
 	for _, e := range w.queue.stream {

@@ -85,7 +85,7 @@ func (r *relay) lookFurther(ctx context.Context, oldest job.QueueCursor, age tim
 	return err
 }
 
-// ensure gives the jobs tasks, and counts those that had none.
+// ensure creates missing tasks for the jobs, and counts them.
 func (r *relay) ensure(ctx context.Context, tasks []job.Task, by string) (made int, err error) {
 	if len(tasks) == 0 {
 		return 0, nil

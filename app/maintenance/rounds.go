@@ -23,7 +23,7 @@ const (
 	throttleBatch        = 1000
 )
 
-// rescue gives back the jobs of workers whose lease has ended.
+// rescue returns the jobs of workers with an ended lease to the queue.
 func (m *Maintenance) rescue(ctx context.Context, leading func() bool) error {
 	for leading() {
 		held, err := m.Store.Orphans(ctx, rescuerBatch)

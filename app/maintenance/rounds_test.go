@@ -216,7 +216,7 @@ func TestStrandedRowsAreLookedForAfterAStep(t *testing.T) {
 	t.Parallel()
 	var w clockWatch
 	at := time.Duration(0)
-	// searches gives how often rows are looked for in the time d, with looks each second.
+	// searches returns how often rows are searched in the time d, with looks each second.
 	searches := func(d time.Duration, moved int) (n int) {
 		for end := at + d; at < end; {
 			at += time.Second

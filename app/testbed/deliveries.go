@@ -59,7 +59,7 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	return sent
 }
 
-// deliveryFault counts an attempt to deliver, and gives what is to be done to it, nil for nothing, and whose it is.
+// deliveryFault counts a delivery attempt and returns the fault to apply (nil for none) and its scope.
 func (s *Service) deliveryFault(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, *fault.Effect, error) {
 	of, rules, err := s.store.CountDelivery(ctx, p)
 	if err != nil {

@@ -25,7 +25,7 @@ func newBed(t *testing.T) (*Service, *repo.Store) {
 	return New(store, false), store
 }
 
-// While storage is away, an error is what nobody could record of clients that have a session, and nothing else.
+// While storage is down, Record fails only for clients with a session.
 func TestRecordFailsForClientsWithASession(t *testing.T) {
 	s, store := newBed(t)
 	with, without, ended := app.NewID(), app.NewID(), app.NewID()

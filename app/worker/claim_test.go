@@ -121,8 +121,8 @@ func TestASlowClaimIsNotGivenBack(t *testing.T) {
 	}, func(c *Config) { c.Lease, c.Heartbeat = time.Minute, time.Second })
 }
 
-// A worker asks for a lost claim under the identity that it had then. When that
-// has ended, the job is the rescuer's; one that nobody got is claimed anew.
+// A worker repeats a lost claim under the lease that it had then. If that lease has ended, the rescuer takes the job. A claim that never
+// reached storage is made again.
 func TestALostClaimEndsWithTheLease(t *testing.T) {
 	for name, test := range map[string]struct {
 		h   hook

@@ -169,8 +169,7 @@ func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimI
 	}
 }
 
-// giveBack gives back jobs that this worker holds by storage's account and does
-// not run: those that are ASSIGNED return to the queue, those that are RUNNING fail.
+// giveBack ends claims that storage has for this worker but that it does not run: ASSIGNED jobs return to the queue, RUNNING jobs fail.
 func (w *Worker) giveBack(ctx context.Context, worker job.ID, lost []job.ClaimID) {
 	w.Log.WarnContext(ctx, "giving back jobs that this worker does not run", "action", "requeue", "jobs", len(lost))
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat/2) // the next beat must not wait for it

@@ -22,7 +22,7 @@ func (f reporting) Run(ctx context.Context, _ job.Definition, _ int, on job.Obse
 
 func (reporting) Probe(context.Context, job.Kind) error { return nil }
 
-// percentages gives the progress that was published, in its order.
+// percentages returns the published progress, in order.
 func percentages(t *testing.T, notifications []job.Notification) []int {
 	t.Helper()
 	reached, over := []int{}, false
@@ -45,7 +45,7 @@ func TestProgressIsPublished(t *testing.T) {
 			for _, n := range []int{0, 10, 10, 40, 20} {
 				report(*apptest.Percent(n))
 			}
-			for i := range 50 { // and nobody waits for them
+			for i := range 50 { // without a reader
 				go report(*apptest.Percent(50 + i))
 			}
 			return apptest.GoodResult(*apptest.DefinitionOf(job.SuccessFast)), nil
