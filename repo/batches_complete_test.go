@@ -34,7 +34,7 @@ func (f *fixture) end(id job.ID, s job.State, reason job.Reason) {
 	}
 }
 
-// told gives the data of the batch.completed events of a batch.
+// told returns the data of a batch's batch.completed events.
 func (f *fixture) told(id job.ID) []string {
 	return one[[]string](f, `SELECT coalesce(array_agg(data::text), '{}') FROM client_events
 		WHERE batch_id = $1 AND client_id = $2 AND event_name = 'batch.completed'`, id.String(), f.client.String())

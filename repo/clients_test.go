@@ -203,7 +203,7 @@ func TestWatchKeysTellsOfChanges(t *testing.T) {
 	f := setup(t)
 	w := f.watch(repotest.OpenURL(t, f.url))
 	c := f.newClient()
-	f.addKey(c.ID, "new") // nobody can believe anything of a key that was not there
+	f.addKey(c.ID, "new") // a key that did not exist cannot be trusted by a cache
 	f.addKey(c.ID, "other")
 	_ = f.store.ChangeKeys(f.ctx(), c.ID, func(_ job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
 		taken := key(c.ID, "new", now)

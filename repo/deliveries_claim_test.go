@@ -83,7 +83,7 @@ func TestCallbackEndpoints(t *testing.T) {
 	require.NotEqual(t, endpoint("http://cb.test"), one[string](f, `SELECT callback_endpoint(gen_random_uuid(), 'http://cb.test')::text`))
 }
 
-// Whoever claims learns when to ask again, and whether.
+// A claim returns when to ask again, if at all.
 func TestClaimsTellWhenToAskAgain(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe(job.EventCreated)
@@ -298,7 +298,7 @@ func (f *fixture) reads(table, statement, args string) int {
 	return count() - before
 }
 
-// A backlog costs whoever looks for endpoints no more than one delivery does.
+// With a backlog, the search for endpoints costs no more than with one delivery.
 func TestBacklogsAreNotRead(t *testing.T) {
 	f := setup(t)
 	busy, idle := f.subscribe("*"), f.subscribe("*")

@@ -16,7 +16,7 @@ func (f *fixture) another(opts ...func(*job.Submission)) (client, id job.ID) {
 	return client, f.submit(append(opts, ofClient(client))...)
 }
 
-// One statement may write events of clients of all kinds. Each event goes to those who get it, and to nobody else.
+// One statement may write events of clients of all kinds. Each event goes only to its own subscribers.
 func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 	f := setup(t)
 	var jobs, clients []string
@@ -62,8 +62,7 @@ func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 	}
 }
 
-// An event reads its own job, only if somebody gets it or nobody said whether it is called back, and its client's
-// webhooks alone, however many there are.
+// An event reads its client's webhooks only. It reads its own job only if it has a subscriber, or if its callback is unknown.
 func TestWhatEventsRead(t *testing.T) {
 	f := setup(t)
 	const jobs, events = 5000, 10

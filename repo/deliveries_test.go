@@ -38,7 +38,7 @@ func (f *fixture) claimDelivery(id job.ID) *job.ClaimedDelivery {
 	return d
 }
 
-// claimed gives a webhook n deliveries, each of a job's creation, and claims them.
+// claimed creates a webhook with n deliveries of job creations, and claims them.
 func (f *fixture) claimed(n int) (hook job.ID, claimed []job.ClaimedDelivery) {
 	hook = f.subscribe(job.EventCreated)
 	f.submitted(n)
@@ -190,7 +190,7 @@ func TestEventsHaveTheirDeliveries(t *testing.T) {
 	f.checkInvariants()
 }
 
-// calledBack gives a submission a callback.
+// calledBack sets the callback of a submission.
 func calledBack(s *job.Submission) { s.Job.Callback = "http://cb.test/x" }
 
 func TestTestOfAWebhook(t *testing.T) {

@@ -19,12 +19,12 @@ import (
 var ofNoClient = []string{"audit", "ended_sessions", "erasures", "goose_db_version", "history", "maintenance_state", "pauses",
 	"signing_keys", "testbed_clock", "workers", "headroom", "headroom_leases"}
 
-// fill gives a client rows in every table, with so many jobs.
+// fill creates rows for a client in every table, with that many jobs.
 func (f *fixture) fill(client job.ID, jobs string) {
 	f.script(strings.NewReplacer("{client}", client.String(), "{jobs}", jobs).Replace(read("client.sql")))
 }
 
-// contents gives the rows of all tables that can hold a client's data, as text.
+// contents returns, as text, the rows of all tables that can hold a client's data.
 func (f *fixture) contents() map[string][]string {
 	found := map[string][]string{}
 	for _, table := range job.ErasedTables {

@@ -226,7 +226,7 @@ func TestFeedTellsOfBatches(t *testing.T) {
 	require.Equal(t, job.EventBatchCompleted, last.Name, "after all of its jobs' events")
 	want := f.readBatch(b.ID)
 	require.Equal(t, 2, last.Batch.Total())
-	want.Items, want.Unread, want.Counts = nil, 2, nil // what nobody tells is not read
+	want.Items, want.Unread, want.Counts = nil, 2, nil // counts without a subscriber are not read
 	require.Equal(t, want, last.Batch)
 	require.NotNil(t, last.Batch.Outcome)
 	for _, e := range events {

@@ -125,7 +125,7 @@ func parsePlan(t *testing.T, text string) plan {
 	return answer[0].Plan
 }
 
-// explainAs gives the lines of EXPLAIN's answer.
+// explainAs returns the lines of EXPLAIN's answer.
 func explainAs(t *testing.T, conn *pgxpool.Conn, options, mode, statement, args string) (lines []string) {
 	if args != "" {
 		args = "(" + args + ")"

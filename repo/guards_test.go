@@ -65,7 +65,7 @@ func (f *fixture) asked() map[string]func(client job.ID, x things) error {
 	}
 }
 
-// What is another client's is told of like what never was, costs as many statements, and stays as it is.
+// Things of another client look like things that never existed, cost as many statements, and stay as they are.
 // Promise: contract 13, 14
 func TestForeignThingsAreUnknown(t *testing.T) {
 	f := setup(t)

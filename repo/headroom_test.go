@@ -75,7 +75,7 @@ func TestAnEndedLeaseStoresNothing(t *testing.T) {
 	failed := f.force(job.Failed)
 
 	f.exec(`UPDATE headroom_leases SET expires_at = now() - interval '1 s'`)
-	f.submit(under(a)) // nobody has taken its room
+	f.submit(under(a)) // its room is still free
 	require.Equal(t, 0, f.renew(&b), "all of it may be used")
 	require.Equal(t, 20, one[int](f, `SELECT active::int FROM headroom`))
 	require.ErrorIs(t, errOf(f.store.InsertJob(f.ctx(), f.submission(under(a)))), job.ErrLeaseEnded)
@@ -88,7 +88,7 @@ func TestAnEndedLeaseStoresNothing(t *testing.T) {
 	require.ErrorIs(t, errOf(f.store.RenewLease(f.ctx(), a)), job.ErrLeaseEnded, "it does not come back")
 }
 
-// A statement that has begun under a lease may store its jobs: until it ends nobody takes the room.
+// A statement that began under a lease may store its jobs: until it ends, the room stays reserved.
 func TestALeaseInUseDoesNotEnd(t *testing.T) {
 	f := setup(t)
 	a, b := asked(func(l *job.Lease) { l.Want = loadOf(10) }), asked()

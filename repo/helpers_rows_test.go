@@ -175,7 +175,7 @@ func (f *fixture) together(operation string, occupy func(), n int, do func(i int
 // patient lets statements wait for locks as long as a test takes.
 func patient(c *repo.Config) { c.Timeout = 3 * testkit.Patience }
 
-// each gives something of each element.
+// each maps the elements of a slice.
 func each[T, R any](all []T, of func(T) R) (found []R) {
 	for _, v := range all {
 		found = append(found, of(v))

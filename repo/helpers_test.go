@@ -66,7 +66,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// must gives the value of a call that must not fail: must(call())(t).
+// must returns the value of a call that must not fail: must(call())(t).
 func must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		require.NoError(t, err)
@@ -82,13 +82,13 @@ func must2[A, B any](a A, b B, err error) func(testing.TB) (A, B) {
 	}
 }
 
-// errOf gives the error of a call, whatever else it gives: errOf(call()).
+// errOf returns the error of a call and drops its other results: errOf(call()).
 func errOf(results ...any) error {
 	err, _ := results[len(results)-1].(error)
 	return err
 }
 
-// codeOf gives the code of a call's error; "" if there is none.
+// codeOf returns the code of a call's error; "" if there is none.
 func codeOf(results ...any) job.Code {
 	if errOf(results...) == nil {
 		return ""

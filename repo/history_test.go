@@ -20,7 +20,7 @@ type historyRow struct {
 	WaitP50, WaitP99, RunP50, RunP99                *int64
 }
 
-// recorded gives the row of a bucket.
+// recorded returns the row of a bucket.
 func (f *fixture) recorded(width int, at time.Time) historyRow {
 	rows := must(f.db.Query(f.ctx(), `SELECT submitted, succeeded, failed, canceled, retried, wait_ms_p50, wait_ms_p99, run_ms_p50, run_ms_p99
 		FROM history WHERE width = $1 AND at = $2`, width, at))(f.t)
@@ -73,7 +73,7 @@ func TestHistoryCountsWhatHappened(t *testing.T) {
 	require.Equal(t, want, f.writeHistory(at), "no time is below zero")
 }
 
-// Jobs that are deleted, or removed when their time is over, stay in what is told of the past, also where it is written again.
+// Jobs that were deleted or expired still count in the history, also when it is written again.
 func TestHistoryKeepsDeletedJobs(t *testing.T) {
 	f := setup(t, func(c *repo.Config) { c.RetentionJobs = time.Minute })
 	at := f.ago(5*time.Minute, 10*time.Second)
@@ -126,7 +126,7 @@ func TestHistoryIsNotDoubled(t *testing.T) {
 	requireBoth(2)
 }
 
-// Who begins to lead writes what nobody wrote, as far as a quarter of an hour, and the latest three always.
+// A new leader writes the missing buckets of the last quarter of an hour, and always the latest three.
 func TestHistoryGoesOnWhereItEnded(t *testing.T) {
 	f := setup(t)
 	missing := must(f.store.MissingHistory(f.ctx()))(t)

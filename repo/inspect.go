@@ -76,7 +76,7 @@ type State struct {
 	OldestDue            time.Duration // for how long the job has been due that waits longest; 0: none waits
 	Moving               bool          // a job was started, or ended by itself, within the last minute
 	HasLeader            bool
-	LeaderOpen           bool             // whoever leads cannot do all of it, and nobody takes over
+	LeaderOpen           bool             // the leader cannot do all of its work, and no other process can take over
 	HasWebhooks          bool             // any that is not deleted
 	Ahead                bool             // workers or waiting jobs were written in the future: Postgres' clock was ahead of what it is
 	SigningKeys          []job.SigningKey // that are published: id, public and encrypted private part
@@ -202,8 +202,8 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// obstacle gives the error above that err stands for. A driver that asks for TLS
-// first calls it an error of TLS when nothing comes, or the end.
+// obstacle returns the error that caused err. A driver that asks for TLS first reports a TLS error when the server sends nothing or
+// closes.
 func obstacle(err error) error {
 	var server *pgconn.PgError
 	var network net.Error

@@ -102,7 +102,7 @@ func TestInspectSchema(t *testing.T) {
 	require.Empty(t, i.MissingPrivileges)
 }
 
-// Nothing is written, so nobody has to be able to.
+// Inspect writes nothing, so it works on a read-only database.
 func TestInspectReadOnlyDatabase(t *testing.T) {
 	f := setup(t)
 	f.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`)

@@ -128,7 +128,7 @@ func (c *chaos) finish(ctx context.Context, s *repo.Store, r *rand.Rand) {
 // maintain does one of the leader's chores.
 func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	switch r.IntN(6) {
-	case 5: // as whoever ends a job does
+	case 5: // like the end of a job
 		c.note(errOf(s.CompleteBatches(ctx, []job.ID{pick(c, r, &c.batches)})))
 	case 4: // some are old by now
 		if !c.removes {

@@ -114,7 +114,7 @@ func TestClaimsOfOneFlushAreAnsweredEachOnItsOwn(t *testing.T) {
 	f.checkInvariants()
 }
 
-// The answer to a claim may be lost: who holds the job is told again, and nobody else.
+// If the answer to a claim is lost, only the holder of the job gets it again.
 func TestClaimIsAnsweredAgain(t *testing.T) {
 	f := setup(t)
 	id := f.submit(deferred(time.Hour))

@@ -239,7 +239,7 @@ func TestEventSeqs(t *testing.T) {
 	require.Empty(t, must(f.store.EventSeqs(f.ctx(), nil))(t))
 }
 
-// origins gives what each way to read a job says of its origin.
+// origins returns the job's origin as each way to read a job reports it.
 func (f *fixture) origins(id job.ID) map[string]job.Origin {
 	attempts, _ := must2(f.store.Attempts(f.ctx(), f.client, id))(f.t)
 	all := map[string]job.Origin{"job": f.job(id).Origin(), "attempts": attempts, "report": f.report(id, 0).Origin}

@@ -84,7 +84,7 @@ func TestQueueDueTellsWhatItMoved(t *testing.T) {
 		WorkKind: want.WorkKind, Definition: &told, ExecutionAt: want.ExecutionAt, UpdatedAt: want.UpdatedAt,
 	}, due[0])
 
-	// Nothing is told of a damaged definition.
+	// A damaged definition yields no values.
 	durations, got := map[job.ID]int64{}, map[job.ID]int64{}
 	for i, definition := range []string{`'{"duration_ms": 1}'`, `'{"duration_ms": 1}'`, `'{"duration_ms": 2}'`, `'{}'`, `'[]'`, `NULL`,
 		`'{"duration_ms": "1"}'`, `'{"duration_ms": 1}'`} {
@@ -103,7 +103,7 @@ func TestQueueDueTellsWhatItMoved(t *testing.T) {
 
 func holding(most int) func(*repo.Config) { return func(c *repo.Config) { c.ClientMaxHeld = most } }
 
-// taskIDs gives the ids of the jobs that tasks are about.
+// taskIDs returns the ids of the jobs of tasks.
 func taskIDs(tasks []job.Task) []job.ID {
 	return each(tasks, func(t job.Task) job.ID { return t.JobID })
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// keys gives the client of the fixture keys that are valid.
+// keys creates valid keys for the client of the fixture.
 func (f *fixture) keys(ids ...string) {
 	must(f.store.InsertClient(f.ctx(), f.client))(f.t)
 	for _, id := range ids {
@@ -32,7 +32,7 @@ type change struct {
 	do   func(ctx context.Context) error
 }
 
-// changesOf gives the changes that the client of the fixture can ask for, with what each needs.
+// changesOf returns the changes that the client of the fixture can ask for, with their requirements.
 func (f *fixture) changesOf() []change {
 	final, failed, waiting := f.run(), f.run(), f.submit()
 	must(f.store.Finish(f.ctx(), success(final)))(f.t)
@@ -71,7 +71,7 @@ func (f *fixture) changesOf() []change {
 	}...)
 }
 
-// additionsFor gives the additions for a client that need nothing else of it.
+// additionsFor returns the additions for a client that require nothing else.
 func (f *fixture) additionsFor(client job.ID, key string) []change {
 	hook := f.hook("*")
 	hook.ClientID = client

@@ -35,14 +35,14 @@ func TestLeadHasOneHolder(t *testing.T) {
 	require.NoError(t, f.store.Resign(f.ctx(), b))
 	require.True(t, f.lead(a), "at once after the resignation")
 
-	// Whoever holds a lease of no time keeps it, until somebody takes it.
+	// A lease with no duration stays with its holder until another process takes it.
 	f.exec(`UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity'`)
 	for _, step := range []struct {
 		holder        job.ID
 		lease, vacant time.Duration
 		leads         bool
 	}{
-		{a, 0, time.Hour, true},  // nobody has ever led
+		{a, 0, time.Hour, true},  // no process has ever led
 		{b, 0, time.Hour, false}, // it has not been vacant for so long
 		{a, 0, time.Hour, true}, {b, time.Minute, 0, true}, {a, 0, 0, false},
 	} {

@@ -145,7 +145,7 @@ func TestCleanSmallThings(t *testing.T) {
 	require.Len(t, f.orphans(10), 1, "the worker's job can still be found")
 }
 
-// What somebody has locked is left for later, and keeps nobody from the rest.
+// Locked rows are left for later, and do not block the others.
 func TestMaintenanceSkipsLockedJobs(t *testing.T) {
 	f := setup(t)
 	for name, test := range map[string]struct {

@@ -57,7 +57,7 @@ func Migrate(ctx context.Context, url string, version int64) error {
 // versions had numbers of their own.
 const formerSchema = "database was made by a program before version 0.1.0 and cannot be migrated: use a new, empty database"
 
-// refuseFormerSchema gives an error for a database of that kind.
+// refuseFormerSchema returns an error if the database has a schema from before this version's migrations.
 func refuseFormerSchema(ctx context.Context, db *sql.DB) error {
 	var version int64
 	var former bool

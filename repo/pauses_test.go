@@ -78,7 +78,7 @@ func TestPausedJobsAreParked(t *testing.T) {
 	}
 }
 
-// Where everything is paused, or the worker is drained, jobs keep their place: nobody fetches their tasks.
+// While everything is paused, or the worker is drained, jobs keep their place: their tasks are not fetched.
 func TestWhatIsStoppedAsAWholeKeepsItsPlace(t *testing.T) {
 	f := setup(t)
 	id, future := f.submit(), f.submit(deferred(time.Hour))

@@ -47,7 +47,7 @@ func refusePooler(ctx context.Context, c *pgconn.Config) error {
 	return nil
 }
 
-// serverOf gives the process id of the server that answers.
+// serverOf returns the process id of the answering server.
 func serverOf(ctx context.Context, conn *pgconn.PgConn) (pid string, err error) {
 	results, err := conn.Exec(ctx, `SELECT pg_backend_pid()`).ReadAll()
 	if err != nil {

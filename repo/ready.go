@@ -75,7 +75,7 @@ func (s *Store) Ready(ctx context.Context) error {
 	if pg.HasState(err, stateDiskFull) {
 		err = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The database has no room left on its disk.", Cause: err}
 	}
-	if !errors.Is(ctx.Err(), context.Canceled) { // whoever asked is still there
+	if !errors.Is(ctx.Err(), context.Canceled) { // the caller still waits
 		c.at, c.err = time.Now(), err
 	}
 	return err

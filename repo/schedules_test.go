@@ -30,7 +30,7 @@ func (f *fixture) schedule(opts ...func(*job.Schedule)) *job.Schedule {
 	return added
 }
 
-// due gives what is due of the schedule now.
+// due returns the schedule as due now.
 func (f *fixture) due(id job.ID) (found job.DueSchedule) {
 	for _, d := range must(f.store.DueSchedules(f.ctx(), 1000))(f.t) {
 		if d.ID == id {

@@ -41,7 +41,7 @@ func (s traces) request(ctx context.Context, name string) (context.Context, trac
 	return s.provider.Tracer("test").Start(ctx, name)
 }
 
-// below gives the ended spans right below a span.
+// below returns the ended spans directly below a span.
 func (s traces) below(parent trace.SpanContext) (found tracetest.SpanStubs) {
 	for _, span := range s.GetSpans() {
 		if span.Parent.SpanID() == parent.SpanID() && span.Parent.TraceID() == parent.TraceID() {
@@ -51,7 +51,7 @@ func (s traces) below(parent trace.SpanContext) (found tracetest.SpanStubs) {
 	return found
 }
 
-// only gives the one span right below another that has the name.
+// only returns the single span of that name directly below another.
 func (s traces) only(t *testing.T, parent trace.SpanContext, name string) tracetest.SpanStub {
 	found := slices.DeleteFunc(s.below(parent), func(span tracetest.SpanStub) bool { return span.Name != name })
 	require.Len(t, found, 1, name)
@@ -113,7 +113,7 @@ func TestSpansOfASharedStatement(t *testing.T) {
 	testkit.Eventually(t, "it comes about", func() bool { return slices.Contains(f.exemplars("group_commit_seconds"), traceID) })
 }
 
-// exemplars gives the traces that a histogram names as examples.
+// exemplars returns the traces that a histogram names as examples.
 func (f *fixture) exemplars(histogram string) (traces []string) {
 	for _, family := range must(f.registry.Gather())(f.t) {
 		if family.GetName() != histogram {
@@ -213,7 +213,7 @@ func TestSpansOfCallersWhoLeave(t *testing.T) {
 	f.await(`SELECT EXISTS (SELECT FROM jobs)`)
 }
 
-// What nobody asked for is in no trace: no span begins without a request.
+// Background work is in no trace: no span begins without a request.
 func TestNoSpansWithoutARequest(t *testing.T) {
 	spans := newTraces()
 	f := setup(t, spans.store)

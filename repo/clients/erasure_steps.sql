@@ -39,8 +39,8 @@ UPDATE webhooks SET deleted_at = at, updated_at = at, secret = '', old_secrets =
 FROM (VALUES (clock_timestamp())) AS v(at) WHERE webhook_id = ANY (ARRAY(SELECT webhook_id FROM locked))
 
 -- name: lookErasedJobs
--- Looks at so many jobs of a client along the index jobs_client, behind a position, and says which are not final. Those lose their
--- callbacks: that they are canceled is told to nobody. Skips for that what another transaction has locked.
+-- Looks at @look jobs of a client along the index jobs_client, behind a position, and returns those that are not final. These lose their
+-- callbacks, so their cancellation is not sent. Skips rows that another transaction has locked for that.
 -- Parameters: @client, @after, @look
 WITH looked AS MATERIALIZED (
   SELECT job_id, finished_at IS NULL AS open, attempt, dispatch FROM jobs
@@ -176,9 +176,9 @@ looked AS MATERIALIZED (
 )
 
 -- name: eraseItems
--- Looks at items, and removes the client's, by primary key. First it locks their operations, found by primary key, as whoever does
--- items does. Items that were still to be done count as skipped in their operations: one of an operator ends with all its items
--- counted. Gives how many items it looked at, the last one, and how many it removed.
+-- Looks at items, and removes the client's, by primary key. First it locks their operations by primary key, like every statement that
+-- changes items. Pending items count as skipped in their operations: an operator's operation ends with all its items counted. Returns how
+-- many items it looked at, the last one, and how many it removed.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedItems}}, mine AS MATERIALIZED (
   SELECT bulk_id, job_id FROM looked WHERE client_id = @client
@@ -257,8 +257,8 @@ DELETE FROM events WHERE ((job_id, seq) IN (SELECT job_id, seq FROM events WHERE
   AND job_id = ANY (ARRAY(SELECT job_id FROM events WHERE client_id = @client ORDER BY client_id, tx, job_id, seq LIMIT @limit))
 
 -- name: eraseAnswers
--- Removes idempotency keys along the primary key: those of the client, and among those of nobody the one under which it was made.
--- Skips what another transaction has locked: the count at the end finds it.
+-- Removes idempotency keys along the primary key: those of the client, and the one without a client under which it was created. Skips
+-- rows that another transaction has locked: the count at the end finds them.
 -- Parameters: @client, @limit
 WITH own AS MATERIALIZED (
   SELECT ctid AS place FROM idempotency_keys WHERE client_id = @client ORDER BY client_id, endpoint, key

@@ -40,8 +40,8 @@ SELECT {{erasureColumns}} FROM erasures WHERE erasure_id < @before ORDER BY eras
 SELECT {{erasureColumns}} FROM erasures WHERE finished_at IS NULL ORDER BY erasure_id LIMIT @limit
 
 -- name: lockErasure
--- Locks an erasure of which a part is to be done, found by primary key: whoever removes something for it holds this lock, so of
--- two leaders one does the part, and a former one finds what the other has come to. No row: it is done, or being worked on.
+-- Locks an unfinished erasure, found by primary key. Every step of an erasure holds this lock, so of two leaders only one does a step,
+-- and the other sees its progress. No row: it is done, or being worked on.
 -- Parameters: @erasure
 SELECT {{erasureColumns}} FROM erasures WHERE erasure_id = @erasure AND finished_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
 

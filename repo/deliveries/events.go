@@ -28,7 +28,7 @@ func (s *eventScanner) columns() []any {
 	return append([]any{&s.ID, &s.JobID, &s.Seq, &s.Name, &s.Prev, &s.Next, &s.Attempt, &s.At, &s.Data}, s.ended.Columns()...)
 }
 
-// occurrence gives the event, and nil where there is none.
+// occurrence returns the event, nil for none.
 func (s *eventScanner) occurrence() *job.Occurrence {
 	if s.Name == "" {
 		return nil

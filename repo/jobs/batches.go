@@ -238,7 +238,7 @@ func itemFailure(item job.BatchItem, f *job.Failure) job.ItemFailure {
 	}
 }
 
-// writeOutcomes gives those of the batches that it completed, with the time of it.
+// writeOutcomes returns the batches that it completed, with their completion time.
 func writeOutcomes(ctx context.Context, tx pgx.Tx, ready []job.Batch) ([]job.Batch, error) {
 	type batch = job.Batch
 	failures, err := pg.JSONColumn(ready, func(b batch) ([]job.ItemFailure, bool) { return b.Outcome.Failures, true })

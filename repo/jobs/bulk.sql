@@ -81,8 +81,8 @@ SELECT (SELECT count(*) FROM looked), (SELECT job_id FROM looked ORDER BY job_id
     FROM looked AS jobs WHERE matches GROUP BY 1, 2, 3, 4, 5) alike)
 
 -- fragment: bulkEnded
--- Writes the event of operations that have just ended, for the clients who began them: what an operator began is told to
--- nobody, as its jobs are those of many. Trigger: client_events_delivered writes the deliveries.
+-- Writes the event of operations that have just ended, for the clients that began them. Operations of operators have no event, as their
+-- jobs belong to many clients. Trigger: client_events_delivered writes the deliveries.
 event AS (
   INSERT INTO client_events (event_id, client_id, event_name, occurred_at, data)
   SELECT uuid7(finished_at), client_id, 'bulk.completed', finished_at, jsonb_build_object('bulkId', bulk_id, 'action', action,
@@ -136,9 +136,8 @@ WHERE bulk_operations.bulk_id = operation.bulk_id
 RETURNING {{bulkColumns}}
 
 -- name: lockOpenBulk
--- Locks an operation whose items are to be done, found by primary key: whoever changes its jobs, its items and its
--- counters holds this lock, so an abort comes before a part of the work or after it. No row: it is finished, not
--- gathered yet, or being worked on by another process.
+-- Locks an operation with pending items, found by primary key. Each change of its jobs, items and counters holds this lock, so an abort
+-- comes before a part of the work or after it. No row: it is finished, not gathered yet, or being worked on by another process.
 -- Parameters: @bulk
 SELECT bulk_id FROM bulk_operations WHERE bulk_id = @bulk AND finished_at IS NULL AND gathered_at IS NOT NULL
 FOR NO KEY UPDATE SKIP LOCKED

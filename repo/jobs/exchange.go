@@ -77,9 +77,8 @@ const createdWait = time.Second
 // errLocked is for a step whose row stayed locked: nothing was written.
 var errLocked = fmt.Errorf("the row is locked by another session: %w", context.DeadlineExceeded)
 
-// step does one step, within an exchange that it may share. It waits for a row
-// that another session has locked up to the statement timeout, outside of any
-// transaction: nobody else waits with it.
+// step does one step, within an exchange that it may share. It waits for a row that another session has locked up to the statement
+// timeout. It does so outside of any transaction, so other callers do not wait with it.
 func (s *Store) step(ctx context.Context, st step) (stepAnswer, error) {
 	done, err := s.steps.Do(ctx, st)
 	if err != nil || !done.locked {

@@ -112,7 +112,7 @@ func (s *Store) doOnce(ctx context.Context, key job.RequestKey, do func(context.
 	return answer, s.db.Commit(ending, tx, "idempotency")
 }
 
-// findAnswer gives what a key was answered with: nil if it is free.
+// findAnswer returns the stored answer of a key, nil if the key is free.
 func (s *Store) findAnswer(ctx context.Context, key job.RequestKey) (*job.Answer, error) {
 	type known struct {
 		job.Answer

@@ -63,7 +63,7 @@ type insertion struct {
 	apiKey string // "": the service's own
 }
 
-// beginInserts gives a flush its place in the order.
+// beginInserts assigns a flush its place in the order.
 func (s *Store) beginInserts(batch []*pg.Waiter[insertion, job.Receipt]) (end func()) {
 	p := s.order.take(len(batch))
 	for i, w := range batch {
@@ -200,7 +200,7 @@ func (s *Store) FindReceipt(ctx context.Context, client job.ID, key string, hash
 	return s.findKey(ctx, client, jobsEndpoint, key, hash)
 }
 
-// findKey gives what a key was answered with; of what is no job, its id alone.
+// findKey returns the stored answer of a key; for anything but a job, only its id.
 func (s *Store) findKey(ctx context.Context, client job.ID, endpoint, key string, hash [32]byte) (*job.Receipt, error) {
 	type known struct {
 		job.Receipt

@@ -5,15 +5,14 @@
 -- wait for it. An expired key is taken over. A key that is taken and not expired yields no row: its item is answered
 -- by a second statement, because the snapshot of this one cannot see a concurrent winner.
 --
--- @created_times are the times that the flush has in the order of flushes, NULL for Postgres' own; none is ahead of
--- Postgres' clock. @request_hashes and @keys are those of the idempotency keys; @event_ids has two for each item. Trigger:
--- events_delivered writes the deliveries. A time in the past is due from now on, so that nobody overtakes with it.
--- @schedules and @scheduled_times are null but for the runs of schedules. A second run for a due time fails the statement.
+-- @created_times are the times of the flush in the order of flushes, never ahead of Postgres' clock; NULL means Postgres' own time.
+-- @request_hashes and @keys belong to the idempotency keys; @event_ids has two for each item. run_at is never earlier than created_at, so
+-- a past execution_at cannot jump the queue. Trigger: events_delivered writes the deliveries. @schedules and @scheduled_times are null
+-- except for runs of schedules. A second run for a due time fails the statement.
 --
--- Reads the API keys that ask for the jobs, by primary key. A submission whose key has ended yields no row: the keys of an erased
--- client end with it, so a client's submission reads nothing of erasures, which another session may lock. insertOwn reads erasures for
--- what the service stores without a key: runs of schedules and jobs of operators. Neither
--- does one whose lease of headroom has ended; the leases are locked in order of their ids.
+-- Reads the API keys that ask for the jobs, by primary key. A submission with an ended key, or with an ended lease of headroom, yields no
+-- row. Keys of an erased client end with it, so a submission does not read erasures, which another session may lock. insertOwn reads
+-- erasures for jobs without a key: runs of schedules and jobs of operators. Leases are locked in order of their ids.
 -- Parameters: @ids, @clients, @types, @work_kinds, @definitions, @params, @max_attempts, @auto_retries,
 --   @execution_times, @callbacks, @correlation_ids, @traceparents, @languages, @request_ids, @keys,
 --   @request_hashes, @batches, @created_times, @key_window, @event_ids,

@@ -56,8 +56,7 @@ func newOrder(late prometheus.Counter) *order {
 	}
 }
 
-// take gives the next place to a flush of n jobs. Its times are never ahead of
-// Postgres' clock by more than its jobs are many, in microseconds.
+// take assigns the next place to a flush of n jobs. Its times are at most n microseconds ahead of Postgres' clock.
 func (o *order) take(n int) place {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -64,7 +64,7 @@ func TestHandOversKeepTheOrderOfFlushes(t *testing.T) {
 	})
 }
 
-// A flush whose commit takes longer than a second keeps nobody back, and its own jobs are handed over when it ends.
+// A flush with a commit of more than a second delays no other flush. Its own jobs are handed over when it ends.
 func TestAFlushWaitsASecondForTheOneBefore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

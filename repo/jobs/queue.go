@@ -10,11 +10,9 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// QueueDue moves at most limit jobs whose time has come from CREATED to
-// QUEUED, the earliest first, and answers with them: their identity, callback and
-// trace, the time that had come and that of the change, and of the definition what
-// the event tells, not more; nil of one that is missing or damaged. A time that
-// was missed is due at once (section 10).
+// QueueDue moves at most limit due jobs from CREATED to QUEUED, the earliest first, and returns them with their identity, callback,
+// trace, due time and time of the change. Of the definition it returns only the members that the event contains, nil if the definition is
+// missing or damaged. A missed time is due at once (section 10).
 func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 	return pg.QueryAs(ctx, s.db, "schedule", func(row pgx.CollectableRow) (j job.Job, err error) {
 		var told job.Definition

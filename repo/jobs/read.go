@@ -49,7 +49,7 @@ func decodeDefinition(encoded []byte) *job.Definition {
 	return &d
 }
 
-// failureOf gives the failure that six columns were read into, which are null together.
+// failureOf returns the failure read from six columns, which are null together.
 func failureOf(f job.Failure) *job.Failure {
 	if f.Code == "" {
 		return nil
@@ -62,7 +62,7 @@ func failureOf(f job.Failure) *job.Failure {
 const scenarioColumns = `j.work_kind, j.definition ->> 'duration_ms' AS duration_ms,
   j.definition ->> 'expected_outcome' AS expected_outcome, j.definition #> '{behavior,failures}' AS planned_failures`
 
-// AttemptColumns are what is told of an ended attempt: its job j, and its report r.
+// AttemptColumns are the columns of an ended attempt: its job j, and its report r.
 const AttemptColumns = `j.created_at, coalesce(j.correlation_id, ''), j.language, ` + scenarioColumns + `,
   r.attempt, r.outcome, r.started_at, r.finished_at,
   r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage, r.failure_detail`
@@ -251,7 +251,7 @@ var (
 	// are not looked at.
 	listByBatch = variant("listByBatch", "listJobs", "{{owner}}", "batch_id", "{{value}}", "@batch::uuid",
 		"{{guard}}", "batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)")
-	// A schedule may be deleted, so its jobs say whose it is.
+	// A schedule may be deleted, so its jobs name its owner.
 	listBySchedule = variant("listBySchedule", "listJobs", "{{owner}}", "schedule_id", "{{value}}", "@schedule::uuid", "{{guard}}",
 		"schedule_id IS NOT NULL AND (SELECT client_id FROM jobs WHERE schedule_id = @schedule ORDER BY schedule_id, job_id LIMIT 1) = @client")
 )

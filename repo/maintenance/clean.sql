@@ -1,5 +1,5 @@
 -- name: cleanHistory
--- Removes buckets that nobody looks at any more: those of ten seconds after two hours, minutes after @keep. There are few rows.
+-- Removes buckets that are no longer shown: ten-second buckets after two hours, minutes after @keep. There are few rows.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT width, at FROM history WHERE at <= now() - CASE width WHEN 10 THEN interval '2 h' ELSE @keep::interval END
@@ -8,8 +8,8 @@ WITH old AS MATERIALIZED (
 DELETE FROM history WHERE (width, at) IN (SELECT width, at FROM old)
 
 -- name: cleanAudit
--- Removes entries whose time is over, from the oldest on, found by primary key: ids are in the order of their times. Nobody
--- else locks such an entry.
+-- Removes expired entries, the oldest first, found by primary key: ids are in the order of their times. No other statement locks such an
+-- entry.
 -- Parameters: @keep, @limit
 DELETE FROM audit WHERE audit_id IN (
   SELECT audit_id FROM (SELECT audit_id, at FROM audit ORDER BY audit_id LIMIT @limit) oldest

@@ -22,7 +22,7 @@ func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Dura
 	return n == 1, err
 }
 
-// sureExcess is how much longer than that of whoever asks no leader's lease is.
+// sureExcess limits a leader's lease: it is at most this much longer than the lease of the process that asks.
 const sureExcess = time.Minute
 
 // Resign gives the leader's lease up at once.

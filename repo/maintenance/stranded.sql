@@ -1,13 +1,13 @@
 -- name: moveStrandedJobs
--- What was written while Postgres' clock was ahead lies in the future once it was set back. How far its time was meant to
--- be from when it was written is known, and counts from now on instead. A second is granted to rows that are written
--- while a statement begins. What was moved is not found again: its time comes before that of its writing then. That
--- is why a wait that is longer than the clock was ahead is left as it is: it ends late, by less than itself.
+-- Rows that were written while Postgres' clock was ahead lie in the future once it was set back. Each row's delay after its writing is
+-- known, and counts from now on instead. Rows written while a statement begins may be a second ahead. Moved rows are not found again:
+-- their time is then before that of their writing. So a delay longer than the clock was ahead is left alone: it ends late, by less than
+-- itself.
 --
--- Walks the index jobs_waiting through the jobs whose time will come, a part of them at a time, and looks at the rows of
--- those alone that were queued in the future. Locks what it moves, found by primary key, in job_id order, and skips what
--- another transaction has locked; nobody can claim a job before its time. Redis may have a task of it for the old time, which the
--- relay runs once the job is due. The order stays. A time that the client asked for stays, too.
+-- Walks the index jobs_waiting through the jobs with a time in the future, a part of them at a time, and reads only the rows that were
+-- queued in the future. Locks what it moves, found by primary key, in job_id order, and skips what another transaction has locked; a job
+-- cannot be claimed before its time. Redis may have a task for the old time, which the relay runs once the job is due. The order stays. A
+-- time that the client asked for stays, too.
 -- Parameters: @after_time, @after_job, @limit
 WITH looked AS MATERIALIZED (
   SELECT run_at, job_id, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL

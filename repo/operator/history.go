@@ -41,10 +41,10 @@ func (s *Store) MissingHistory(ctx context.Context) ([]time.Time, error) {
 	return pg.QueryAs(ctx, s.db, "history", pgx.RowTo[time.Time], statement("missingHistory"), historyBack)
 }
 
-// WriteHistory counts what happened in the bucket that begins at the given moment, and writes it. It may be repeated, by whomever.
+// WriteHistory counts the events of the bucket that begins at the given moment, and writes it. Every process may repeat it.
 //
-// Jobs are submitted at the time in their ids, which is that of the api process: where its clock is behind Postgres' by more than
-// the time in which a bucket is written again, its jobs are missing.
+// The time of submission is the time in the job's id, which the api process sets. If its clock is behind Postgres' by more than the time
+// in which a bucket is written again, its jobs are missing.
 func (s *Store) WriteHistory(ctx context.Context, at time.Time) error {
 	from, to := pg.FirstIDOf(at), pg.FirstIDOf(at.Add(historyWidth))
 	return s.inHistory(ctx, statement("writeHistory"), at, [16]byte(from), [16]byte(to), historyMost)

@@ -49,17 +49,14 @@ var (
 	errFull   = &job.Error{Code: job.CodeStorageUnavailable, Detail: "Too many writes wait for the database.", RetryAfter: RetryAfter}
 )
 
-// Batcher is group commit: the callers that wait at the same moment share one
-// statement. There is no timer: what is queued when a flush returns goes into
-// the next one. One bad item fails alone. Two items with the same key never
-// share a flush: UPDATE ... FROM would silently keep one of them.
+// Batcher is group commit: callers that wait at the same moment share one statement. There is no timer: items queued during a flush go
+// into the next one. One bad item fails alone. Two items with the same key never share a flush: UPDATE ... FROM would silently keep one
+// of them.
 //
-// A caller whose context ends before its item was taken gets a plain refusal:
-// nothing was written. One that is canceled later cannot know its outcome and
-// gets errUnknown.
+// If a caller's context ends before its item was taken, it gets a plain refusal: nothing was written. If it ends later, the outcome is
+// unknown and the caller gets errUnknown.
 //
-// Each caller that is traced has a span of its wait. What the flush itself does
-// is below that of the first of them; the others' spans have a link to it.
+// Each traced caller has a span for its wait. The spans of the flush are below that of the first caller; the others' spans link to it.
 type Batcher[T, R any] struct {
 	name      string
 	db        *DB
@@ -131,8 +128,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	return value, err
 }
 
-// trouble gives an error of the store's own. That a claim is not current, or a
-// request cannot be met, is an answer.
+// trouble returns an error of the store itself, not an answer such as a claim that is not current or a request that cannot be met.
 func trouble(err error) error {
 	if err == nil || errors.Is(err, job.ErrStale) || job.CodeOf(err).Spec().Status < http.StatusInternalServerError {
 		return nil

@@ -31,8 +31,8 @@ func (b *Batcher[T, R]) completeAll(batch []*Waiter[T, R]) {
 	}
 }
 
-// traced gives the context of a flush: with the span of the first caller who
-// has one, and nothing else of the callers'. The span of a caller who has left is ended.
+// traced returns the context of a flush. It carries the span of the first traced caller, and nothing else from the callers. The span of a
+// caller that has left is ended.
 func (b *Batcher[T, R]) traced(batch []*Waiter[T, R]) context.Context {
 	ctx := context.Background()
 	var first trace.Span

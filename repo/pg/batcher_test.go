@@ -30,7 +30,7 @@ func testBatcher(t *testing.T, flush flushOfStrings) *Batcher[string, string] {
 	return b
 }
 
-// queued gives the number of items that wait for a flusher.
+// queued returns the number of items that wait for a flusher.
 func queued[T, R any](b *Batcher[T, R]) int {
 	_, n := b.waiting()
 	return n

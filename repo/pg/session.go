@@ -14,9 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// setSession gives every session its limits: a statement ends before the
-// caller gives up on it, and a row that another session has locked
-// splits out of its batch sooner than that.
+// setSession sets the limits of every session. A statement ends before the caller stops waiting for it. A row that another session has
+// locked splits out of its batch sooner than that.
 func setSession(c *pgconn.Config, cfg Config) {
 	if c.RuntimeParams == nil {
 		c.RuntimeParams = map[string]string{}

@@ -29,12 +29,11 @@ var (
 	variants  = map[string]string{}
 )
 
-// Statements takes the statements of a folder, and what they share with its Go code.
+// Statements registers the statements of a folder, and the constants that they share with its Go code.
 //
-// statement gives the statement of that name as it is sent: parameters are
-// numbered, and comments are gone. variant makes one of another: with are pairs of
-// references, such as {{owner}}, and what they stand for in this one. It has a name of its
-// own and is made once, when the program starts: regular expressions would take most of that time.
+// statement returns a statement as it is sent, with numbered parameters and without comments. variant derives a statement from another:
+// with holds pairs of a reference, such as {{owner}}, and its replacement. A variant has its own name and is made once, when the program
+// starts, as regular expressions are slow.
 func Statements(files fs.FS, shared map[string]string) (
 	statement func(name string) string, variant func(name, of string, with ...string) string,
 ) {
@@ -81,7 +80,7 @@ func compose(name string, with []string) string {
 	return text
 }
 
-// numbers gives parameters their numbers. Of names that begin alike the longest counts.
+// numbers numbers the parameters. Among names with a common prefix the longest wins.
 func numbers(params []string) *strings.Replacer {
 	pairs := make([][]string, len(params))
 	for i, p := range params {

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// afterOwner is a row whose first columns tell whose it is, and which is scanned as if it began behind them.
+// afterOwner scans a row that begins with the owner's columns. The rest is scanned like a row without them.
 type afterOwner struct {
 	pgx.CollectableRow
 	owner []any
