@@ -120,7 +120,7 @@ func TestUnixSocketWithPassword(t *testing.T) {
 	require.ErrorContains(t, wrong.Ping(t.Context()), "WRONGPASS")
 }
 
-// startCluster starts a cluster of two servers. The second has one slot, that of the queue of jobs.
+// startCluster starts a cluster of two servers. The second has one slot, the slot of the job queue.
 func startCluster(t *testing.T) (url string, first *redisconn.Redis, second *stack.Redis) {
 	t.Helper()
 	settings := map[string]string{"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}

@@ -64,7 +64,7 @@ func startSentinel(t *testing.T, monitored int) string {
 	return ""
 }
 
-// tlsProxy puts TLS, with a certificate that nobody knows, before an address.
+// tlsProxy puts TLS, with an unknown certificate, in front of an address.
 func tlsProxy(t *testing.T, target string) string {
 	t.Helper()
 	server := httptest.NewTLSServer(nil) // for its certificate

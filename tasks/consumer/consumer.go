@@ -43,7 +43,7 @@ func (c *Config) setDefaults() {
 }
 
 const (
-	// timeouts is by how much consumers wait longer: a task whose fetch Redis executes too late is active, and nobody has it.
+	// timeouts multiplies the Redis timeout of consumers: a task that Redis fetches too late is active without a worker.
 	timeouts = 5
 	// quietWait bounds how long Quiet waits for a fetch that hangs in Redis.
 	quietWait = time.Second

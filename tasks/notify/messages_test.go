@@ -29,8 +29,8 @@ func end(attempt int) job.Notification {
 	return job.Notification{ClientID: anna, JobID: first, Attempt: attempt, Ended: true}
 }
 
-// merged gives the updates of the notifications, each as "<client>:<job>[/attempt@percentage]", clients and jobs as one digit,
-// with "+" for an event and "!" for the end of the attempt.
+// merged returns the updates of the notifications, each as "<client>:<job>[/attempt@percentage]", with one digit for client and job, "+"
+// for an event and "!" for the end of the attempt.
 func merged(ns []job.Notification) string {
 	var words []string
 	for _, u := range merge(ns) {

@@ -88,7 +88,7 @@ func isSound(p *job.Progress) bool {
 		p.UpdatedAt.Year() <= 9999
 }
 
-// merge makes one update of the notifications of each job. Whoever reports progress sees to it that it does not go backwards.
+// merge makes one update of the notifications of each job. The reporter of progress makes sure that it does not go backwards.
 func merge(ns []job.Notification) (updates []*update) {
 	of := make(map[[2]job.ID]*update, len(ns))
 	for _, n := range ns {

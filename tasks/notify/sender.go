@@ -90,7 +90,7 @@ func (s *Sender[T]) work() {
 		case <-s.stopping:
 			stopping = true
 		}
-		for len(batch) < s.Batch && len(s.items) > 0 { // nobody else takes them
+		for len(batch) < s.Batch && len(s.items) > 0 { // this goroutine is the only reader
 			batch = append(batch, <-s.items)
 		}
 		s.send(batch)

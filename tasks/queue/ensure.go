@@ -19,8 +19,8 @@ const (
 	maxPages = 5    // that one call reads: of a longer list the rest is not known
 	// maxAgain is how many tasks there may be of one name beside the first.
 	maxAgain = 8
-	// stuckPending is for how long a task may say that it is pending and not be found, and stuckActive be active while nobody has
-	// claimed what it points at: asynq itself notices after a minute or two that a worker was killed.
+	// stuckPending is how long a task may be pending without being found. stuckActive is how long it may be active while its job is not
+	// claimed: asynq itself notices after a minute or two that a worker was killed.
 	stuckPending = 2 * time.Second
 	stuckActive  = 10 * time.Second
 	// A task that comes again so soon is left as it is, or so soon after its handler put it off.
@@ -30,9 +30,8 @@ const (
 	sightingsKept = time.Minute
 )
 
-// Ensure makes sure that each of the jobs, which are due and which nobody has claimed, has a task that is going to be run, and returns
-// for how many it made one or had one run. Those whose time lies ahead are given a task if they have none. With an error some may
-// have got theirs; all can be given again.
+// Ensure makes sure that each of the due, unclaimed jobs has a task that is going to run. It returns for how many it made a task or had
+// one run. A job that is not due yet gets a task if it has none. After an error some may have got theirs; the call can be repeated.
 func (q *Queue) Ensure(ctx context.Context, ts []job.Task) (made int, err error) {
 	return q.ensure(ctx, redisconn.Jobs, hintsOf(ts, jobHint))
 }
@@ -132,11 +131,11 @@ type finding int
 const (
 	waits finding = iota // it is going to be run
 	made                 // it was made to run now
-	freed                // it was removed: nobody would have got it
-	taken                // its worker seems to be gone, and nobody else can have it
+	freed                // it was removed: no worker would have got it
+	taken                // its worker seems to be gone, and no other can take it
 )
 
-// ensureOne gives what the hint points at a task under the first name that is free, unless a task is going to be run.
+// ensureOne makes a task under the first free name, unless one is already going to run.
 func (l *look) ensureOne(ctx context.Context, h hint, ahead bool) (bool, error) {
 	for n, tries := 0, 0; n <= maxAgain && tries <= 2*maxAgain; tries++ {
 		err := l.queue.put(ctx, h, n)

@@ -64,7 +64,7 @@ func countKeys(queue string) []string {
 	}
 }
 
-// discard removes a task that nobody has, also one that asynq cannot remove: its list has lost it, or it cannot be read.
+// discard removes a task that no worker has. That includes tasks that asynq cannot remove: lost by its list, or unreadable.
 func (q *Queue) discard(ctx context.Context, queue, id string) error {
 	err := q.redis.Inspector.DeleteTask(queue, id)
 	if err == nil || errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {

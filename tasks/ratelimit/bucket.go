@@ -212,7 +212,7 @@ type report struct {
 // none is true when there is nothing to report.
 func (r report) none() bool { return len(r.unused) == 0 && r.owed == 0 && r.owedToday == 0 }
 
-// report gives what is to be reported, and forgets it.
+// report returns and clears the counts since the last report.
 func (b *bucket) report(now time.Time) report {
 	b.advance(now)
 	r := report{unused: b.unused, owed: b.owed, owedToday: b.owedToday, counting: min(b.owed, b.own.total), day: b.day}

@@ -59,7 +59,7 @@ func TestBucketUsesWhatItHolds(t *testing.T) {
 	require.Equal(t, mustAsk, b.take(noon.Add(trust+time.Millisecond), 1, 0), "until something ended")
 }
 
-// A busy process asks while what it holds lasts for another quarter of a second, so that nobody waits for an answer that takes as long.
+// A busy process asks while its tokens last for another quarter of a second, so an answer that takes as long delays no request.
 func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	t.Parallel()
 	const each = 5 * time.Millisecond
@@ -89,7 +89,7 @@ func TestBucketDoesNotUseWhatCameTooLate(t *testing.T) {
 	require.Equal(t, 10, b.report(noon.Add(keepHeld)).unused[0].n)
 }
 
-// Tokens of the day before are given back to nobody's quota.
+// Tokens of the day before are not returned to any quota.
 func TestBucketAtMidnight(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 1000), noon)

@@ -20,7 +20,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
 		fault, heal func(*stack.Redis) error
-		slack       int // requests that Redis counts though nobody got the answer
+		slack       int // requests that Redis counts although their answer was lost
 	}{
 		"down":  {fault: (*stack.Redis).Kill, heal: func(s *stack.Redis) error { return s.Start(t.Context()) }},
 		"hangs": {fault: (*stack.Redis).Pause, heal: (*stack.Redis).Resume, slack: 2 * 8},
@@ -123,7 +123,7 @@ func TestLimiterAfterAFlush(t *testing.T) {
 	require.Equal(t, 300, hammer(t, client, a, b))
 }
 
-// If the clock of Redis goes back, nobody is let through for it, and nobody waits for longer than otherwise.
+// If the clock of Redis goes back, it neither lets more requests through nor makes any wait longer.
 func TestTheClockOfRedisGoesBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -168,7 +168,7 @@ func (l *Limiter) await(ctx context.Context, timer *time.Timer, answered <-chan 
 	}
 }
 
-// lock gives the client's entry, locked while l.mu is held, so that none is forgotten in use.
+// lock returns the client's entry, locked while l.mu is held, so that an entry in use is not removed.
 func (l *Limiter) lock(id job.ID) *client {
 	l.mu.RLock()
 	if c := l.clients[id]; c != nil {

@@ -20,8 +20,8 @@ import (
 
 const poolSize = 16
 
-// clusterReload is how often the clients of a cluster ask who has which slots. A node that died tells nobody of its successor: until
-// they ask again, nothing that it had can be used. go-redis asks once a minute by itself.
+// clusterReload is how often cluster clients ask which node has which slots. A node that died does not announce its successor: until they
+// ask again, its slots cannot be used. go-redis itself asks once a minute.
 const clusterReload = 2 * time.Second
 
 // Options are what all users of a Redis share.
