@@ -154,7 +154,7 @@ type AttemptClock interface {
 	Start() time.Time
 }
 
-// Observer is told of what happens while work is done. Each may be nil.
+// Observer receives events while work is done. Each function may be nil.
 type Observer struct {
 	Clock    AttemptClock // nil: this machine's, from the call on
 	Progress func(Progress)

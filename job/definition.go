@@ -103,7 +103,7 @@ func DefineCustom(t Type, b *Behavior, requestedAt time.Time, emit *Emission) De
 	return d
 }
 
-// setEmission gives an EMIT_EVENT job its event.
+// setEmission sets the event of an EMIT_EVENT job.
 func (d *Definition) setEmission(t Type, emit *Emission) {
 	if t != EmitEvent {
 		return

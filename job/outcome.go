@@ -125,8 +125,7 @@ type Links struct {
 	Language  string // of all texts, where none was negotiated (draft F.5); "" for that of the job's or batch's request
 }
 
-// languageOf gives the language of the texts about what was asked for in the
-// given one.
+// languageOf returns the language of the texts for a requested language.
 func (l Links) languageOf(requested string) string {
 	if language := cmp.Or(l.Language, requested); slices.Contains(Languages, language) {
 		return language

@@ -102,8 +102,7 @@ func (c Catalogue) Check(r Request) []Violation {
 	return violations
 }
 
-// checkCustom gives what is wrong with the work of a CUSTOM job. Decoding refuses
-// it already where there is no test bed.
+// checkCustom returns the violations in the work of a CUSTOM job. Without a test bed, decoding already refuses such jobs.
 func (c Catalogue) checkCustom(r Request) []Violation {
 	switch {
 	case pointsAt(r.Violations, "/work_kind"):

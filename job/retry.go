@@ -41,7 +41,7 @@ func (p *RetryPolicy) attempts(usual int) int {
 	return p.MaxAttempts
 }
 
-// backoff gives the waits where usually they are b.
+// backoff returns the policy's waits; b has the defaults.
 func (p *RetryPolicy) backoff(b Backoff) Backoff {
 	switch {
 	case p == nil || p.Strategy == "" || len(p.Delays) == 0:

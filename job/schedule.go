@@ -92,8 +92,7 @@ type Schedule struct {
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
 
-	// Version rises with each change, by whomever: who changes a schedule as it was
-	// read finds that it is another one meanwhile.
+	// Version rises with each change. An update against an older version fails.
 	Version int64
 	ScheduleProgress
 }

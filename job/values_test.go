@@ -76,7 +76,7 @@ func FuzzParseID(f *testing.F) {
 	})
 }
 
-// must gives the value of a call that has to succeed: must(f())(t).
+// must returns the value of a call that has to succeed: must(f())(t).
 func must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()

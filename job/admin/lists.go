@@ -93,7 +93,7 @@ type FailureGroup struct {
 type Found struct {
 	Type     string  `json:"type"`
 	ID       job.ID  `json:"id"`
-	ClientID *job.ID `json:"client_id"` // whose it is
+	ClientID *job.ID `json:"client_id"` // owner
 }
 
 // Usage is what of a limit is used.

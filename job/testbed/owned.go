@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// OwnedSession is a session with whose it is, as operators see it.
+// OwnedSession is a session with its owner, as operators see it.
 type OwnedSession struct {
 	ClientID job.ID `json:"client_id"`
 	verdict.Session
@@ -18,7 +18,7 @@ type OwnedVerdict struct {
 	verdict.Verdict
 }
 
-// OwnedRule is a rule with whose it is, as operators see it.
+// OwnedRule is a rule with its owner, as operators see it.
 type OwnedRule struct {
 	ClientID job.ID `json:"client_id"`
 	Label    string `json:"label,omitempty"` // of the session whose requests are meant
