@@ -107,7 +107,7 @@ func TestHostileReceiversOfChallenges(t *testing.T) {
 	}
 }
 
-// Of what is not public nobody learns whether it exists.
+// A challenge does not reveal whether a private address exists.
 func TestChallengesTellNothingOfTheInside(t *testing.T) {
 	t.Parallel()
 	canary := newCanary(t)
@@ -122,7 +122,7 @@ func TestChallengesTellNothingOfTheInside(t *testing.T) {
 		c.dialer.Resolver = resolver(lookup)
 		answers = append(answers, c.Ask(t.Context(), "http://inner.example:"+canary.port+"/"))
 	}
-	// The same as of a port where nobody listens.
+	// The same error as for a port without a listener.
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	answers = append(answers, newChallenge(t, ChallengeConfig{Guard: NewGuard(true)}).Ask(t.Context(), closed.URL))
@@ -135,7 +135,7 @@ func TestChallengesTellNothingOfTheInside(t *testing.T) {
 	canary.requireUnseen(t)
 }
 
-// No challenge takes longer than 5 s, or than whoever asks for it waits.
+// No challenge takes longer than 5 s, or longer than its caller waits.
 func TestChallengesAreBounded(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, 5*time.Second, NewChallenge(ChallengeConfig{Guard: NewGuard(true)}).cfg.Timeout)

@@ -24,7 +24,7 @@ func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault
 // staleAge is how old a signature with a stale timestamp is: no receiver takes one of more than some minutes.
 const staleAge = time.Hour
 
-// changed gives what a request is signed by, after an effect.
+// changed returns the signing keys of a request after an effect.
 func (g signing) changed(e fault.Effect) (signing, error) {
 	var err error
 	switch e.Tamper {

@@ -23,7 +23,7 @@ func Directory(keys []job.SigningKey) ([]byte, error) {
 	return json.Marshal(set)
 }
 
-// thumbprint gives a key's id: its JWK thumbprint with SHA-256 (RFC 7638).
+// thumbprint returns a key's id: its JWK thumbprint with SHA-256 (RFC 7638).
 func thumbprint(public ed25519.PublicKey) (string, error) {
 	sum, err := (&jose.JSONWebKey{Key: public}).Thumbprint(crypto.SHA256)
 	if err != nil {

@@ -154,7 +154,7 @@ func (k *Keyring) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// open gives the private part of a key.
+// signingKey opens the private part of a key.
 func (v *Vault) signingKey(key job.SigningKey) (ed25519.PrivateKey, error) {
 	want, err := newSigningKey(key.Public)
 	if err != nil {
@@ -182,7 +182,7 @@ func (v *Vault) signingKey(key job.SigningKey) (ed25519.PrivateKey, error) {
 
 var errNoKey = errors.New("there is no signing key")
 
-// current gives the key to sign with now.
+// current returns the key to sign with now.
 func (k *Keyring) current(now time.Time) (signingKey, error) {
 	keys := k.keys.Load()
 	if keys == nil {
@@ -191,7 +191,7 @@ func (k *Keyring) current(now time.Time) (signingKey, error) {
 	return choose(*keys, now)
 }
 
-// choose gives the key that has signed for the shortest time, or else the next to sign: the store's clock may be ahead.
+// choose returns the newest valid key, otherwise the next to become valid, as the store's clock may be ahead.
 func choose(keys []signingKey, now time.Time) (signingKey, error) {
 	var best *signingKey
 	for i := range keys {

@@ -120,9 +120,8 @@ func subject(o *job.Occurrence) string {
 	}
 }
 
-// content gives the data of an occurrence, and the language of the texts in it:
-// for what ended, its outcome document (draft section 5.3); for other events of a
-// job the same document of the attempt as it was then.
+// content returns the data of an occurrence, and the language of its texts. For an ended job it is the outcome document (draft section
+// 5.3), for other events of a job the same document for the attempt as it was then.
 func content(links job.Links, o *job.Occurrence) (mediaType, language string, data []byte, err error) {
 	var d job.Document
 	switch {

@@ -47,8 +47,7 @@ func readBody(body io.Reader) (kept []byte, truncated bool, err error) {
 	return kept, n > 0, err
 }
 
-// storedHeader gives the part of the header that is stored, as plain text.
-// Cookies are left out.
+// storedHeader returns the stored part of the header as plain text, without cookies.
 func storedHeader(h http.Header) map[string][]string {
 	stored := map[string][]string{}
 	size := 0

@@ -22,8 +22,8 @@ type handshakeError struct{ error }
 
 func (e handshakeError) Unwrap() error { return e.error }
 
-// classify gives the class of a connection's error; answered: some of a response was received.
-// Most errors of net/http about bad responses have no type: they are the last cases.
+// classify returns the class of a connection error. answered: a part of a response was received. Most errors of net/http about bad
+// responses have no type: they are the last cases.
 func classify(err error, answered bool) job.SendError {
 	var (
 		dns       *net.DNSError
@@ -58,7 +58,7 @@ func classify(err error, answered bool) job.SendError {
 
 var connectionLost = []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE}
 
-// classifyStatus gives the class of an HTTP status, "" for a success.
+// classifyStatus returns the class of an HTTP status, "" for a success.
 func classifyStatus(status int) job.SendError {
 	switch {
 	case status == http.StatusTooManyRequests:

@@ -171,7 +171,7 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	return r, nil
 }
 
-// traceparent gives the span of this attempt, else that of the event (W3C Trace Context); "" if there is none.
+// traceparent returns the span of this attempt, otherwise that of the event (W3C Trace Context), or "".
 func traceparent(ctx context.Context, p job.ClaimedDelivery) string {
 	if own := telemetry.Traceparent(ctx); own != "" {
 		return own
@@ -184,7 +184,7 @@ func traceparent(ctx context.Context, p job.ClaimedDelivery) string {
 	return sent[name]
 }
 
-// reveal gives the secrets of a subscription that are still valid.
+// reveal returns the secrets of a subscription that are still valid.
 func (s *Sender) reveal(p job.ClaimedDelivery, now time.Time) ([]string, error) {
 	var secrets []string
 	for _, sealed := range p.Target.Secrets {

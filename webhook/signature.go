@@ -81,8 +81,7 @@ func (g signing) signMessage(r *http.Request, attributes []attribute) error {
 // the Host header and the request line (RFC 9421, section 2.2.2).
 func targetURI(u *url.URL) string { return u.Scheme + "://" + u.Host + u.RequestURI() }
 
-// sign gives the values of the Signature-Input and Signature headers for the
-// components, in this order (RFC 9421, sections 2.5 and 3.1).
+// sign returns the Signature-Input and Signature headers for the components, in this order (RFC 9421, sections 2.5 and 3.1).
 func sign(label string, components []component, params *httpsfv.Params, key ed25519.PrivateKey) (input, signature string, err error) {
 	covered := httpsfv.InnerList{Params: params}
 	var base strings.Builder
@@ -103,7 +102,7 @@ func sign(label string, components []component, params *httpsfv.Params, key ed25
 	return input, signature, err
 }
 
-// contentDigest gives the value of the Content-Digest header (RFC 9530).
+// contentDigest returns the Content-Digest header (RFC 9530).
 func contentDigest(body []byte) (string, error) {
 	sum := sha256.Sum256(body)
 	return member("sha-256", httpsfv.NewItem(sum[:]))
@@ -116,8 +115,7 @@ func member(name string, value httpsfv.Member) (string, error) {
 	return httpsfv.Marshal(d)
 }
 
-// standardSignature gives the value of the webhook-signature header (Standard
-// Webhooks): a signature for each secret.
+// standardSignature returns the webhook-signature header (Standard Webhooks), with a signature for each secret.
 func standardSignature(secrets []string, id string, body []byte, now time.Time) (string, error) {
 	signatures := make([]string, len(secrets))
 	for i, secret := range secrets {

@@ -118,7 +118,7 @@ func (c captured) verify(public ed25519.PublicKey, now time.Time) (covered []str
 	return covered, nil
 }
 
-// must gives the value of a call that has to succeed: must(f())(t).
+// must returns the value of a call that has to succeed: must(f())(t).
 func must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
