@@ -43,7 +43,7 @@ func newAdmin(token string, ready bool) Admin {
 	}
 }
 
-// logouts are sessions that were logged out of; away: nobody can ask.
+// logouts are the sessions that were logged out; away makes every lookup fail.
 type logouts struct {
 	ended sync.Map
 	away  atomic.Bool
@@ -163,8 +163,7 @@ func TestAdminKnowsReaders(t *testing.T) {
 	}
 }
 
-// Whoever tries tokens is seen in the log, without what was tried and without
-// filling it.
+// Failed attempts to log in are logged, without the token and without filling the log.
 func TestAdminLogsFailedAuthentications(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -183,7 +183,7 @@ func TestDashboardsAreComplete(t *testing.T) {
 			}
 		}
 	}
-	for _, metric := range []string{ // whoever is refused a connection or a look at credentials is to be seen
+	for _, metric := range []string{ // refused connections and credential checks must be visible
 		"auth_failures_total", "auth_attempts_failed_total", "auth_attempts_refused_total", "connections_refused_total", "accept_failures_total",
 	} {
 		require.Contains(t, shown.String(), metric+"[")

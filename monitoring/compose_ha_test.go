@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exampleWith gives what .env.example sets when the lines below a heading are no comments any more.
+// exampleWith returns the settings of .env.example with the lines below a heading uncommented.
 func exampleWith(t *testing.T, heading string) map[string]string {
 	t.Helper()
 	content, err := os.ReadFile("../.env.example")
@@ -121,7 +121,7 @@ func TestComposePassesVariables(t *testing.T) {
 	}
 }
 
-// Whoever sends to receivers finds those on the host: api asks them for consent, deliverer delivers, dev does both.
+// The roles that send to receivers reach those on the host: api (challenges), deliverer (deliveries), dev (both).
 func TestComposeReachesTheHost(t *testing.T) {
 	t.Parallel()
 	services := compose(t, "dev", "ha").Services

@@ -18,7 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// newLog gives a logger and what reads, and forgets, its lines.
+// newLog returns a logger, and a function that reads and clears its lines.
 func newLog(t *testing.T, format string) (*slog.Logger, func() string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -124,7 +124,7 @@ func TestLoggerTellsOfTheTrace(t *testing.T) {
 	require.Contains(t, line(), " trace_id="+span.SpanContext().TraceID().String())
 }
 
-// must gives the value of a call that has to succeed: must(f())(t).
+// must returns the value of a call that has to succeed: must(f())(t).
 func must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -144,7 +144,7 @@ func (v *valve) Write(b []byte) (int, error) {
 	return v.Buffer.Write(b)
 }
 
-// A pipe that nobody reads costs lines, never the time of those who log: the bubble's clock stands still.
+// A full pipe costs log lines but never delays the caller: the bubble's clock stands still.
 func TestNobodyWaitsForAReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

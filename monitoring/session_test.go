@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// sessionAnswer is what a page is told of its session.
+// sessionAnswer is the session document of a page.
 type sessionAnswer struct {
 	Operator  string     `json:"operator"`
 	ReadOnly  bool       `json:"read_only"`
@@ -35,7 +35,7 @@ func login(h http.Handler, token string, prepare func(*http.Request)) *httptest.
 	return w
 }
 
-// loggedIn gives what puts the session of a token into requests.
+// loggedIn returns a function that adds the session cookie of a token to requests.
 func loggedIn(t *testing.T, h http.Handler, token string) (withCookie func(*http.Request), s sessionAnswer) {
 	t.Helper()
 	w := login(h, token, nil)
@@ -86,7 +86,7 @@ func TestLogin(t *testing.T) {
 	require.Equal(t, http.StatusMethodNotAllowed, get(h, "/login", nil).Code)
 }
 
-// Whoever has a copy of the cookie has no session either after a logout. While nobody can ask, no session is good, and tokens are.
+// After a logout, copies of the cookie are invalid too. While the store is down, all sessions are invalid, but tokens work.
 func TestLogout(t *testing.T) {
 	t.Parallel()
 	a := newAdmin(adminToken, true)

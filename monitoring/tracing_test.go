@@ -142,7 +142,7 @@ func TestSpansArrive(t *testing.T) {
 	}
 }
 
-// deadCollectors gives addresses where nobody takes traces.
+// deadCollectors returns addresses at which no collector runs.
 func deadCollectors(t *testing.T) map[string]string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and never answers
