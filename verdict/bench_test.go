@@ -18,8 +18,8 @@ const (
 	largeSteps = verdict.MaxExchanges / largeJobs
 )
 
-// large gives the exchanges of a session about a thousand jobs: submissions that come again after answers that were lost, polls with
-// ETags, lists and streams. The text of each is its own, as when it was read.
+// large returns the exchanges of a session with a thousand jobs: submissions repeated after lost answers, polls with ETags, lists and
+// streams. Each exchange has its own copy of its text, as when it was read.
 func large(add func(*verdict.Exchange)) *verdict.Record {
 	draw := rand.New(rand.NewPCG(1, 2))
 	t := newTrace()

@@ -127,7 +127,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// Many redirects that nobody follows take no more time than as many other requests.
+// Many redirects that are not followed take no more time than as many other requests.
 func TestManyRedirects(t *testing.T) {
 	t.Parallel()
 	trace := newTrace()

@@ -96,7 +96,7 @@ func shape(x *exchange) string {
 	return strings.Join(parts, " ")
 }
 
-// moment tells of an exchange in words, nil of none.
+// moment describes an exchange in words, nil for none.
 func moment(x *exchange) *Moment {
 	if x == nil {
 		return nil

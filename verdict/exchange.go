@@ -9,10 +9,10 @@ import (
 // Bounds of what is recorded.
 const (
 	MaxSessions  = 1_000        // of a client that are kept, the open ones included; the oldest go first
-	MaxAllBytes  = 5 * MaxBytes // that the exchanges of all these take; likewise
-	MaxExchanges = 200_000      // of a session; what comes later is counted, and not judged
-	MaxBytes     = 128 << 20    // that these take, likewise
-	MaxLabelled  = 4 << 20      // and of a session with a label
+	MaxAllBytes  = 5 * MaxBytes // of all sessions of a client
+	MaxExchanges = 200_000      // per session; later ones are counted but not judged
+	MaxBytes     = 128 << 20    // per session
+	MaxLabelled  = 4 << 20      // per session with a label
 	MaxShown     = 1_000        // jobs that one answer or stream is known to have shown
 )
 

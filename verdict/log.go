@@ -138,7 +138,7 @@ func (l *Log) FoundKey(without func(path, query string) (shownPath, shownQuery s
 	}
 }
 
-// text gives the one copy of a text.
+// text interns a text.
 func (l *Log) text(text string) string {
 	if one, ok := l.texts[text]; ok {
 		return one

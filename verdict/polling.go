@@ -36,7 +36,7 @@ func retryAfter(r *record, f *finding) {
 		told := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
 		waited, job := y.Start.Sub(x.End()), cmp.Or(x.Job, x.Made)
 		if tells(x) <= Tolerance {
-			return // whoever comes at once is right
+			return // an immediate request is right
 		}
 		found := fmt.Sprintf("The client read %s %s; Retry-After said %d s.",
 			either(began, "the job", "the same again"), after(waited), *x.RetryAfter)
@@ -234,8 +234,8 @@ func conditional(r *record, f *finding) {
 	})
 }
 
-// returns gives what finds the next request of the same reader for what x asked for. Another connection is the reader's own unless it
-// served reads of the same before.
+// returns returns a function that finds the next request of the same reader for what x asked for. Another connection belongs to the
+// reader unless it read the same before.
 func (r *record) returns() func(x *exchange) *exchange {
 	type visit struct {
 		place

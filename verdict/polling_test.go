@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// by gives a request a connection and credentials.
+// by sets a request's connection and credentials.
 func by(connection uint64, key string) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.Connection, x.KeyID = connection, key }
 }

@@ -63,8 +63,8 @@ func (r *record) untold(id string, since, until time.Time) bool {
 	return r.open[""].overlap(since, until) || r.open[id].overlap(since, until)
 }
 
-// resumptions gives what finds the stream that goes on where one ended by a fault: nil if that cannot be told, as others may have been
-// open beside them.
+// resumptions returns a function that finds the stream that continues a stream ended by a fault. It returns nil if other streams may have
+// been open at the same time.
 func (r *record) resumptions() (resumption func(x *exchange) *exchange) {
 	streams := indexed(r, func(x *exchange, add func(feed)) {
 		if x.Stream != nil && x.Method == http.MethodGet {

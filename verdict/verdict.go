@@ -1,6 +1,6 @@
-// Package verdict judges the recorded traffic of a client: which rules it kept, which it broke, and by which evidence. It blames
-// nobody on suspicion: what the client may not have got is taken as not got, requests that were under way at the same moment
-// say nothing about each other, and what cannot be told is not exercised.
+// Package verdict judges the recorded traffic of a client: which rules it kept, which it broke, and the evidence. It never blames a
+// client on suspicion: answers that may have been lost count as lost, simultaneous requests prove nothing about each other, and a rule
+// without enough evidence is not exercised.
 package verdict
 
 import (
@@ -70,7 +70,7 @@ type demand struct {
 	see, quote string
 }
 
-// demand gives what is asked of the clients of ours, or of any API.
+// demand returns the demand on clients of our API, or of any API.
 func (r rule) demand(standards bool) demand {
 	if standards && r.standard.see != "" {
 		return r.standard
@@ -233,5 +233,5 @@ func submits(x *exchange) bool { return x.Role == Submit || batch(x) }
 // batch reports whether x is to make several jobs.
 func batch(x *exchange) bool { return x.Role == SubmitMany }
 
-// tells gives the time that an answer tells a client to wait.
+// tells returns how long an answer tells a client to wait.
 func tells(x *exchange) time.Duration { return time.Duration(*x.RetryAfter) * time.Second }

@@ -319,7 +319,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		breaks(trace)
 		v := trace.judge()
 		broken, _ := statuses(v)
-		if rule == "lost-answer" || rule == "no-duplicates" { // nobody repeated it either; another key
+		if rule == "lost-answer" || rule == "no-duplicates" { // it was not repeated either; another key
 			require.Contains(t, broken, rule)
 			continue
 		}

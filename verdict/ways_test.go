@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// What documented ways of asking look like, which nobody is blamed for.
+// Documented ways of asking, which break no rule.
 func TestRightWays(t *testing.T) {
 	t.Parallel()
 	longPoll := func(x *verdict.Exchange) { x.Prefer = "respond-async, wait=30" }
@@ -171,7 +171,7 @@ func (t *trace) each(times int, do func(n byte)) *trace {
 	return t
 }
 
-// A mistake that is made again and again is told of once, with the request that set the expectation, and how often it was made.
+// A repeated mistake is reported once, with the request that set the expectation, and with its count.
 func TestEvidenceIsAPair(t *testing.T) {
 	t.Parallel()
 	trace := newTrace().send(submit(7))

@@ -62,7 +62,7 @@ func (m *Message) Text(places ...string) string {
 	return ""
 }
 
-// at gives the value at a JSON Pointer (RFC 6901), nil for none.
+// at returns the value at a JSON Pointer (RFC 6901), nil if missing.
 func at(document any, pointer string) any {
 	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		object, _ := document.(map[string]any)
@@ -113,7 +113,7 @@ func (a *API) Made(m *Message, status int, described bool) (address *url.URL, id
 	return m.link("status", "monitor"), ""
 }
 
-// link gives the address that Link headers (RFC 8288) name with one of the relations; nil for none.
+// link returns the address in Link headers (RFC 8288) for one of the relations, nil if missing.
 func (m *Message) link(relations ...string) *url.URL {
 	for _, header := range m.Header.Values("Link") {
 		for link := range wire.Links(header) {

@@ -8,8 +8,8 @@ import (
 // hooks are parts of names that have to do with telling a client what has happened.
 var hooks = []string{"hook", "callback", "notif", "subscription"}
 
-// NamesReceiver reports whether a request tells the service where the client wants to hear of what happens: by a URL in a header, a member
-// or a parameter with such a name, or in a document that is sent to such a path. An operation on many jobs is told of as one thing, too.
+// NamesReceiver reports whether a request tells the service where to send notifications: by a URL in a header, member or parameter with
+// such a name, or in a document sent to such a path. An operation on many jobs sends one notification, too.
 func NamesReceiver(m *Message) bool {
 	path := strings.ToLower(m.URL.Path)
 	if strings.HasSuffix(path, "/bulk") {

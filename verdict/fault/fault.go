@@ -255,7 +255,7 @@ func Subject(method, path string, key, body []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// draw gives a number from 0 to 1, the same for the same arguments.
+// draw returns a number from 0 to 1, always the same for the same arguments.
 func draw(seed int64, position int, n int64) float64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d/%d/%d", seed, position, n)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// applied gives which of n requests a rule has its effect on.
+// applied returns which of n requests a rule affects.
 func applied(m Match, seed int64, n int64) (list []int64) {
 	for i := int64(1); i <= n; i++ {
 		c := Counted{Rule: Rule{Match: m}, Seed: seed, Position: 1, Seen: i}

@@ -44,7 +44,7 @@ func chainFrom(nth int, operations []string, steps ...step) (rules []Rule) {
 	return rules
 }
 
-// drawn gives steps of the same kind effects in an order that is drawn.
+// drawn returns steps of the same kind with the effects in random order.
 func (p *plan) drawn(of func(Effect) step, effects ...Effect) (steps []step) {
 	for _, n := range p.Perm(len(effects)) {
 		steps = append(steps, of(effects[n]))
@@ -52,7 +52,7 @@ func (p *plan) drawn(of func(Effect) step, effects ...Effect) (steps []step) {
 	return steps
 }
 
-// first gives each operation the effects at its first uses, in an order that is drawn.
+// first applies the effects to the first uses of each operation, in random order.
 func (p *plan) first(operations []string, effects ...Effect) (rules []Rule) {
 	for _, operation := range operations {
 		order := p.Perm(len(effects))
@@ -104,7 +104,7 @@ func (p *plan) newVersion() []Rule {
 		Effect{Unfinished: true, Extensions: true, NullOptional: true},
 		Effect{Status: 503, RetryAfter: new(1), ProblemType: unknownType, Extensions: true})
 	end := step{Effect{OtherEnd: true}, Match{Times: 3, For: Duration(15 * time.Second), Same: true}}
-	known := once(Effect{Status: 503, RetryAfter: new(1)}) // without it nobody knows whether the client repeats such reads at all
+	known := once(Effect{Status: 503, RetryAfter: new(1)}) // without it the client may never show whether it repeats such reads
 	return slices.Concat(chain(p.lookups, append([]step{known}, steps...)...), chainFrom(later, p.lookups, end),
 		p.first(p.outcomes, Effect{Extensions: true, NullOptional: true}),
 		chain([]string{Delivery}, once(Effect{Extensions: true, JobStatus: unknownState})),

@@ -47,10 +47,10 @@ type API struct {
 	Full       string           // the code of a 503 that says that no more jobs are taken
 	Limited    string           // the code of a 429
 	Expired    string           // the code of a 401 that says that the key has expired
-	Refuses    bool             // connections may be refused: nobody else's are, as they would be on a service of many clients
+	Refuses    bool             // connections may be refused; a service with many clients would not refuse only this one's
 }
 
-// use gives what an operation of a rule is used for.
+// use returns the purpose of a rule's operation.
 func (a API) use(operation string) Use {
 	switch operation {
 	case "":

@@ -70,7 +70,7 @@ var described = map[string]longRunning{
 	},
 }
 
-// server gives a server of the API.
+// server returns a server of the API.
 func (l longRunning) server() http.Handler {
 	var mu sync.Mutex
 	made, reads, byKey := 0, map[string]int{}, map[string]int{}

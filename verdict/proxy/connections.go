@@ -108,7 +108,7 @@ func below(c net.Conn) *wire.Conn {
 	}
 }
 
-// fault gives what is to be done to a request: what an earlier one has left on its connection, or what the rules say.
+// fault returns the fault for a request: one left on its connection by an earlier request, or one from the rules.
 func (p *Proxy) fault(in *session, operation string, r *http.Request, body *requestBody) *fault.Effect {
 	subject := func() string { return p.subject(r, body) }
 	c, ok := r.Context().Value(connKey{}).(*connection)

@@ -68,7 +68,7 @@ func (m *moves) to(r *http.Request, host string) string {
 	return scheme + host + r.URL.RequestURI()
 }
 
-// restore gives a read without credentials those of a redirect that led there.
+// restore adds the credentials of a redirect to a read that followed it without credentials.
 func (m *moves) restore(r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return

@@ -29,7 +29,7 @@ func gzipped(t *testing.T, at int64, text string) string {
 	return b.String()
 }
 
-// Bodies are compared by what they say. What cannot be compared is blamed on nobody.
+// Bodies are compared by meaning. A client is not blamed for bodies that cannot be compared.
 func TestWhatASameBodyIs(t *testing.T) {
 	t.Parallel()
 	name, file := "Content-Disposition: form-data; name=\"a\"\r\n\r\n1", "Content-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n"+

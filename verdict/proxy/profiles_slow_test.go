@@ -154,7 +154,7 @@ func TestCarefulClients(t *testing.T) {
 	for _, name := range []string{"openai", "stripe", "google"} {
 		for _, profile := range fault.Profiles {
 			if profile == fault.Failover && described[name].key == "" {
-				continue // it gives up at once, while connections are refused
+				continue // an immediate end, as connections are refused
 			}
 			for seed := range 6 {
 				all.Go(func() {

@@ -101,7 +101,7 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 	return "", "", false
 }
 
-// above gives the job below whose address a path is.
+// above returns the job that a path lies below.
 func (n *session) above(path string) string {
 	for name := range n.jobs {
 		if strings.HasPrefix(path, strings.TrimSuffix(name, "/")+"/") {

@@ -81,7 +81,7 @@ func (s *sessions) rulesOf(in *session) *rules {
 	return &in.faults
 }
 
-// replaceFaults gives a session other rules.
+// replaceFaults replaces the rules of a session.
 func (s *sessions) replaceFaults(in *session, list []fault.Rule, seed int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -73,8 +73,8 @@ func (s *sessions) shape(in *session) *wire.Shape {
 	return &shape
 }
 
-// disguise notes how the client sees jobs that have ended, once the effect has rewritten a document. Where that has an unknown state the
-// client is told of the end by other members, unless they say nothing either.
+// disguise notes how the client sees jobs that have ended, once the effect has rewritten a document. If the new state is unknown, other
+// members still show the end, unless they show nothing either.
 func (s *sessions) disguise(in *session, x *verdict.Exchange, e *fault.Effect, rewritten []byte) {
 	var seen verdict.Exchange
 	document := api.Decode(rewritten)

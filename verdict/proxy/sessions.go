@@ -136,8 +136,8 @@ func (s *sessions) openOnes() int {
 	return len(s.labelled) + 1
 }
 
-// enter gives the session in which a request with a label happens: the open one with that label, which is begun if one without is open.
-// If neither is, the label has no effect.
+// enter returns the open session with the label. If there is none, it begins one like the open session without a label. If that is
+// missing too, the label has no effect.
 func (s *sessions) enter(label string) (*session, error) {
 	if label == "" {
 		return nil, nil
@@ -158,7 +158,7 @@ func (s *sessions) enter(label string) (*session, error) {
 	return n, err
 }
 
-// list gives the sessions, or with a label those that have it, the latest first.
+// list returns the sessions, latest first; with a label, only those that have it.
 func (s *sessions) list(label string) []verdict.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +171,7 @@ func (s *sessions) list(label string) []verdict.Session {
 	return list
 }
 
-// find gives the session with an id. The caller has the lock.
+// find returns the session with an id. The caller holds the lock.
 func (s *sessions) find(id string) (*session, error) {
 	for _, n := range s.all {
 		if n.ID == id {
@@ -250,7 +250,7 @@ func (s *sessions) endingWith(n *session) []*session {
 	return all
 }
 
-// unfinished are the jobs that nobody saw final.
+// unfinished returns the jobs that were not seen final.
 func (n *session) unfinished() map[string]jobSeen {
 	list := map[string]jobSeen{}
 	for name, j := range n.jobs {
@@ -261,7 +261,7 @@ func (n *session) unfinished() map[string]jobSeen {
 	return list
 }
 
-// ask reads jobs that nobody saw final, as their clients would: whether those should have learned more is not known otherwise.
+// ask reads the jobs that were not seen final, as their clients would, to learn whether the clients missed their ends.
 func (s *sessions) ask(n *session, jobs map[string]jobSeen) {
 	for name, j := range jobs {
 		status, h, document := s.probe(j.address, j.as)

@@ -145,7 +145,7 @@ func (h *Hook) key(s *scheme) []byte {
 	return s.secret(h.secret)
 }
 
-// forged gives a request that a receiver must refuse; false if it cannot be made: of a delivery without a signature all are as good.
+// forged returns a request that a receiver must refuse; false if there is none: without signatures, all deliveries are equally valid.
 func (h *Hook) forged(d *delivery, kind fault.Tamper) (*delivery, bool) {
 	all := schemesOf(d.header)
 	if kind == "" || len(all) == 0 || d.Unsigned {
@@ -175,7 +175,7 @@ func (h *Hook) forged(d *delivery, kind fault.Tamper) (*delivery, bool) {
 // signature is the part of a header that is one: of at least 40 characters of hex or base64.
 var signature = regexp.MustCompile(`[0-9A-Za-z+/_-]{40,}`)
 
-// altered gives a header in which each signature is another one of the same form.
+// altered returns a header with each signature replaced by another one of the same form.
 func altered(header string) string {
 	return signature.ReplaceAllStringFunc(header, func(text string) string {
 		return strings.Map(func(r rune) rune {
@@ -219,7 +219,7 @@ func (h *Hook) dress(d *delivery, e *fault.Effect) (seen *fault.Effect) {
 	return seen
 }
 
-// resign gives a delivery another body, signed as the one that it had, or reports that this cannot be done.
+// resign replaces the body of a delivery and signs it as before. It reports whether that was possible.
 func (h *Hook) resign(d *delivery, body []byte) bool {
 	all := schemesOf(d.header)
 	unknown := len(all) > 0 && len(h.secret) == 0 || d.header.Get("Content-Digest") != "" ||

@@ -50,7 +50,7 @@ func Secret(name string) bool {
 	return slices.Contains(names, name) || slices.ContainsFunc(endings, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
-var key = []byte(rand.Text()) // of this process, so that nobody can try values
+var key = []byte(rand.Text()) // random per process, so values cannot be guessed from hashes
 
 var masked = regexp.MustCompile(`^\*\*\*[0-9a-f]{8}$`)
 

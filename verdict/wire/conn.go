@@ -21,7 +21,7 @@ func (w Watched) Accept() (net.Conn, error) {
 	return &Conn{Conn: c}, nil
 }
 
-// Conn is a client's connection. It notices when the client sends something that nobody reads yet.
+// Conn is a client's connection. It notices when the client sends bytes that are not read yet.
 type Conn struct {
 	net.Conn
 	mu    sync.Mutex // held by the one reader
@@ -52,7 +52,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Arrives returns a channel that is closed when the client sends more, or the connection ends. It must be called while nobody reads.
+// Arrives returns a channel that is closed when the client sends more, or the connection ends. No read may run during the call.
 func (c *Conn) Arrives() <-chan struct{} {
 	arrived := make(chan struct{})
 	c.mu.Lock()

@@ -11,7 +11,7 @@ const reopenPause = 20 * time.Millisecond
 
 // Listener is a TCP socket that can be closed for a time, as that of a server which restarts.
 type Listener struct {
-	Changed func(open bool) // is called when the socket has closed, and before it is open again, without a lock; nil: nobody
+	Changed func(open bool) // called without a lock when the socket has closed, and before it is open again; may be nil
 
 	mu     sync.Mutex
 	socket net.Listener

@@ -77,7 +77,7 @@ func rewrite(e *fault.Effect, d map[string]any) {
 	}
 }
 
-// replace gives a member that is there another text.
+// replace sets a member's text if the member exists.
 func replace(d map[string]any, name, value string) {
 	if _, ok := d[name].(string); ok {
 		d[name] = value

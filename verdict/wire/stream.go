@@ -260,7 +260,7 @@ func parse(block []byte) (f fields) {
 	return f
 }
 
-// endOfBlock gives where the first block ends, behind its empty line; -1 if that has not come. Lines end with LF, CR LF or CR.
+// endOfBlock returns the end of the first block, behind its empty line; -1 if incomplete. Lines end with LF, CR LF or CR.
 func endOfBlock(b []byte) int {
 	end := -1
 	for _, empty := range []string{"\n\n", "\r\n\r\n", "\r\r", "\n\r\n"} {
