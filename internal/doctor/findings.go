@@ -132,7 +132,7 @@ func (fs *Findings) judgeClock(what string, ahead, roundTrip time.Duration) {
 		OK(found))
 }
 
-// round drops the digits that nobody reads.
+// round drops insignificant digits.
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
 // InspectTimeout limits the inspection of one store, connect included.

@@ -45,8 +45,7 @@ func (s *Semaphore[K]) Acquire(client K, giveUp <-chan struct{}) bool {
 	}
 }
 
-// TryAcquire takes a place if the client may have one now and nobody waits for
-// it.
+// TryAcquire takes a place if the client may have one now and no other caller waits for it.
 func (s *Semaphore[K]) TryAcquire(client K) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +86,7 @@ func (s *Semaphore[K]) ask(client K) (ticket chan struct{}) {
 	return ticket
 }
 
-// withdraw gives up a ticket, or the place that it has got meanwhile.
+// withdraw removes a ticket, or releases the place that the ticket got meanwhile.
 func (s *Semaphore[K]) withdraw(client K, ticket chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,8 +117,7 @@ func (s *Semaphore[K]) forget(client K) {
 	}
 }
 
-// serve hands out what is free. If the client that has the fewest may not have
-// another one, nobody may.
+// serve hands out the free places. It stops when the client with the fewest places may not have another.
 func (s *Semaphore[K]) serve() {
 	for len(s.waiting) > 0 {
 		next := 0

@@ -56,8 +56,7 @@ func TestWhoHasTheFewestPlacesIsServedFirst(t *testing.T) {
 	})
 }
 
-// Whoever gives up waiting leaves nothing behind, though the place may come at
-// the same moment.
+// A waiter that gives up leaves nothing behind, even if its place arrives at the same moment.
 func TestPlacesAreNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New[string](3)

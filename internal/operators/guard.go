@@ -43,8 +43,8 @@ const pageChallenge = `Bearer realm="ForgeRun admin"`
 // keyPrefix begins the API key of a client, which is not accepted here.
 const keyPrefix = "frk_"
 
-// Check says whose request it is, or why it is refused: that of a bearer token, of a session, or of a basic
-// authentication, in this order. Failures are counted and logged, without what was presented.
+// Check returns the operator of a request, or why the request is refused. It tries the bearer token, the session and basic
+// authentication, in this order. Failures are counted and logged, without the credentials.
 func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 	if g.Tokens.None() {
 		if changes(r) && !deliberate(r) {
@@ -165,7 +165,7 @@ func (g Guard) now() time.Time {
 	return g.Now()
 }
 
-// Known reports whether a request is an operator's, or everybody is. It counts and logs nothing, and lets nobody in.
+// Known reports whether the request comes from an operator, or is open to everyone. It neither counts, logs nor grants access.
 func (g Guard) Known(r *http.Request) bool {
 	_, session := g.session(r)
 	_, token := g.Tokens.Find(presented(r))

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// drawn gives the move of a seed, as a fault draws it, and what it does.
+// drawn returns the clock move that a fault draws from a seed, and its kind.
 func drawn(seed uint64) (m clockMove, kind string) {
 	m = drawMove(rand.New(rand.NewPCG(seed, 0)))
 	return m, strings.Fields(m.String())[1]

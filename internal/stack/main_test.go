@@ -87,7 +87,7 @@ var made struct {
 	err  error
 }
 
-// postgresDir is a folder of the test's own with a cluster that nobody has used.
+// postgresDir returns a new folder with an unused cluster.
 func postgresDir(t *testing.T) string {
 	t.Helper()
 	made.once.Do(func() {
@@ -219,7 +219,7 @@ func pids(s *Stack) []int {
 	return all
 }
 
-// hasEnded reports whether a process has ended; one that nobody has reaped yet has.
+// hasEnded reports whether a process has ended, reaped or not.
 func hasEnded(pid int) bool {
 	if runtime.GOOS != "linux" {
 		return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)

@@ -131,7 +131,7 @@ func (s *Stack) prepare(ctx context.Context) (err error) {
 	return errors.Join(databaseErr, redisErr, s.chooseURL())
 }
 
-// chooseURL sets the address of the API: that of a proxy with Faults, or that of the only process.
+// chooseURL sets the address of the API: the proxy's with Faults, otherwise that of the only process.
 func (s *Stack) chooseURL() (err error) {
 	var address string
 	if s.o.Faults {

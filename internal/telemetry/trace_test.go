@@ -21,7 +21,7 @@ func tracing() (trace.Tracer, *tracetest.InMemoryExporter) {
 	return sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer("test"), spans
 }
 
-// recorded gives a context in which a span is recorded.
+// recorded returns a context in which a span is recorded.
 func recorded(t *testing.T) (context.Context, trace.Span) {
 	tracer, _ := tracing()
 	ctx, span := tracer.Start(context.Background(), "parent")
@@ -97,7 +97,7 @@ func TestContinue(t *testing.T) {
 	}
 }
 
-// A process without tracing tells nobody of a trace that it takes no part in.
+// A process without tracing does not forward the trace of a caller.
 func TestContinueWithoutTracing(t *testing.T) {
 	t.Parallel()
 	for _, tracer := range []trace.Tracer{nil, noop.Tracer{}} {

@@ -92,7 +92,7 @@ func lettersBetween(start, end string, size int, random *rand.PCG) []byte {
 	return appendFilled(append(make([]byte, 0, size), start...), size, random, end)
 }
 
-// randomOf gives the source of d's filler.
+// randomOf returns the source of d's filler.
 func randomOf(d job.Definition) *rand.PCG {
 	return rand.NewPCG(uint64(d.Seed), uint64(d.PayloadSize))
 }

@@ -4,9 +4,9 @@
 //
 // Usage: peers river|asynq ADDRESS JOBS PRODUCERS WORKERS PHASE...
 //
-// ADDRESS is that of an empty Postgres database, or of Redis. Phases: insert (one by one), batch (1,000 at a time by 4 producers),
-// drain (work off the inserted jobs), sustained (insert and work off at the same time). It prints a line of JSON for each phase: the
-// number of jobs, the time, and the CPU time of this process, both in seconds.
+// ADDRESS is the address of an empty Postgres database or of Redis. Phases: insert (one by one), batch (1,000 at a time by 4 producers),
+// drain (work off the inserted jobs), sustained (insert and work off at the same time). Each phase prints a line of JSON: the number of
+// jobs, the time, and the CPU time of this process, both in seconds.
 package main
 
 import (

@@ -30,7 +30,7 @@ func (w *worker) Work(context.Context, *river.Job[work]) error {
 	return nil
 }
 
-// newRiver gives River as many connections as ForgeRun's processes have together, and no logs.
+// newRiver opens River with as many connections as all ForgeRun processes have, and without logs.
 func newRiver(ctx context.Context, url string) (peer, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {

@@ -88,7 +88,7 @@ func Execute(ctx context.Context, root *cobra.Command, examples string, args []s
 	return Failed, err
 }
 
-// prepare gives every command of the program the same manners.
+// prepare sets what all commands of the program have in common.
 func prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetVersionTemplate("{{.Version}}\n")
@@ -213,7 +213,7 @@ func strictHelp(root *cobra.Command) func(*cobra.Command, []string) error {
 	}
 }
 
-// asksForHelp gives arguments as cobra reads them: "help" as the last argument of a command asks for its help.
+// asksForHelp returns the arguments as cobra reads them: "help" as the last argument of a command asks for its help.
 func asksForHelp(root *cobra.Command, args []string) []string {
 	if last := len(args) - 1; last > 0 && isHelp(args[last]) {
 		if c, rest, err := root.Find(args[:last]); err == nil && c != root && len(rest) == 0 {

@@ -10,7 +10,7 @@ import (
 // examplesOfGroup is how many examples a command has that only has others below it: the first one of each.
 const examplesOfGroup = 3
 
-// examplesOf gives the lines of text by the command that they call first.
+// examplesOf groups the lines of text by the first command that they call.
 func examplesOf(root *cobra.Command, text string) map[*cobra.Command][]string {
 	own := map[*cobra.Command][]string{}
 	call := regexp.MustCompile(`(?:^|[ (])` + regexp.QuoteMeta(root.Name()) + ` ([^)|>;]*)`)
@@ -27,7 +27,7 @@ func examplesOf(root *cobra.Command, text string) map[*cobra.Command][]string {
 	return own
 }
 
-// addExamples gives c and those below it their examples, and returns the first of c.
+// addExamples adds examples to c and its subcommands, and returns the first one of c.
 func addExamples(c *cobra.Command, own map[*cobra.Command][]string) (first string) {
 	lines := own[c]
 	for _, below := range c.Commands() {

@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// own stands before each control character that the program itself writes. Nobody else knows it.
+// own precedes each control character that the program itself writes. It is random, so other text cannot contain it.
 var own = "\x00" + rand.Text()
 
 // Writer is a standard output of the program. It escapes every character that could steer the terminal, as in \u001b, except

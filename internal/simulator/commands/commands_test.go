@@ -81,7 +81,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// serve gives the address of a server whose every answer is this one.
+// serve returns the address of a server that always sends this answer.
 func serve(t *testing.T, status int, mediaType, body string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -33,8 +33,8 @@ type service struct {
 	child    *stack.Process // nil: not started, or stopped
 }
 
-// newService gives a service. Its environment is the given one without FORGERUN_ variables, so that it never touches
-// stores configured for something else.
+// newService returns a service. It drops FORGERUN_ variables from the given environment, so it never touches stores configured for
+// something else.
 func newService(binary string, base []string, scale float64, settings ...string) (*service, error) {
 	address, err := stack.FreeAddress()
 	if err != nil {

@@ -152,7 +152,7 @@ func interruptedRun(t *testing.T, address string) {
 	slow := through(t, address, http.MethodPost, func(r *http.Request, body []byte) []byte {
 		if strings.HasSuffix(r.URL.Path, "/jobs") {
 			interrupt()
-			<-over // nobody waits for this answer any longer
+			<-over // the client no longer waits for this answer
 		}
 		return body
 	})
@@ -165,7 +165,7 @@ func interruptedRun(t *testing.T, address string) {
 	requireNothingLeft(t, address, key)
 }
 
-// through gives the address of a proxy that lets a function see, and change, the answers to a method about jobs.
+// through returns the address of a proxy. see receives the answers to a method about jobs and may change them.
 func through(t *testing.T, service, method string, see func(r *http.Request, body []byte) []byte) string {
 	t.Helper()
 	target, err := url.Parse(strings.TrimSuffix(service, "/v1"))

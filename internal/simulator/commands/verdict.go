@@ -198,7 +198,7 @@ func commandOf(c *cobra.Command, args []string) ([]string, error) {
 	return args, nil
 }
 
-// chosen are variables of a service of its own that nobody else may set.
+// chosen are the variables that this command sets for its own service.
 var chosen = []string{"FORGERUN_DATA_DIR", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_ADMIN_TOKEN", "FORGERUN_LOG_FORMAT"}
 
 // check refuses flags that say nothing, or do not go together.
@@ -290,7 +290,7 @@ func complete(c *cobra.Command, names []string, flags ...string) {
 	}
 }
 
-// groupFlags gives a command flags whose help is shown in groups.
+// groupFlags adds flags to a command and groups them in its help.
 func groupFlags(c *cobra.Command, groups ...*pflag.FlagSet) {
 	for _, g := range groups {
 		g.SortFlags = false

@@ -123,7 +123,7 @@ func (t *tale) try(replay bool) *tale {
 	return t
 }
 
-// scenario is what is told of the job's kind.
+// scenario returns the expected behavior of the job's kind.
 func (t *tale) scenario() history.Scenario {
 	ms := int(cmp.Or(catalogue[t.row.WorkKind].duration, 150*second).Milliseconds())
 	return history.Scenario{WorkKind: t.row.WorkKind, DurationMS: ms, ExpectedOutcome: expectedOutcome(t.row.WorkKind)}
@@ -229,7 +229,7 @@ func (t *tale) run() *tale {
 	return t
 }
 
-// loseLease gives the claim back.
+// loseLease takes the claim from the worker.
 func (t *tale) loseLease() *tale {
 	t.row.LeaseExpiries++
 	return t.wait(3*second).event("job.lease_expired", queued)

@@ -13,7 +13,7 @@ import (
 
 // corruption spoils a sound world so that one job violates one invariant.
 type corruption struct {
-	what      string // is told of it, or a part of that
+	what      string // the expected violation text, or a part of it
 	invariant string
 	job       int // 0: none
 	spoil     func(w *world)

@@ -28,7 +28,7 @@ func (w *world) fact(k history.Kind, job int) history.Fact {
 	return history.Fact{Kind: k, At: w.end(), Job: jobName(job), Tenant: w.find(history.StoredJob, job).Tenant}
 }
 
-// find gives the first fact of the kind about the job that passes all tests.
+// find returns the first fact of the kind about the job that passes all tests.
 func (w *world) find(k history.Kind, job int, tests ...func(*history.Fact) bool) *history.Fact {
 	for i := range w.facts {
 		f := &w.facts[i]
@@ -149,7 +149,7 @@ func twin(w *world, job int) {
 	}
 }
 
-// rename gives the job another work kind wherever it is told.
+// rename changes the job's work kind wherever it appears.
 func rename(w *world, job int, kind string) {
 	for i := range w.facts {
 		f := &w.facts[i]
@@ -169,7 +169,7 @@ func correlated(id string) func(w *world) {
 	return func(w *world) { w.told(plainJob, func(j *history.Job) { j.CorrelationID = id }) }
 }
 
-// failedWith gives the job's failure another code wherever it is told.
+// failedWith changes the job's failure code wherever it appears.
 func failedWith(job int, code string) func(w *world) {
 	return func(w *world) {
 		w.reports(job, func(r *history.Report) { r.Failure = code })

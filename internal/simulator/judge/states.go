@@ -71,7 +71,7 @@ func ofNoJob(name string) bool {
 	return strings.HasPrefix(name, "batch.") || strings.HasPrefix(name, "webhook.")
 }
 
-// plainName gives job.lease_expired for job-lease-expired, as streams spell it.
+// plainName returns job.lease_expired for job-lease-expired, the spelling in streams.
 func plainName(name string) string {
 	first, rest, ok := strings.Cut(name, "-")
 	if !ok || strings.Contains(name, ".") {

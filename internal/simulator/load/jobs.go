@@ -88,7 +88,7 @@ func (js *jobs) accepted(id, state string, hold bool, fill func(*job)) {
 	})
 }
 
-// release gives back what accepted held.
+// release ends the hold of accepted.
 func (js *jobs) release(id string) {
 	js.of(id, true, func(j *job) { j.held-- })
 }
@@ -134,8 +134,7 @@ func (js *jobs) update(j *job, n update) {
 	}
 }
 
-// look gives the job's state and attempt, and a channel that is closed at its
-// next update. The job must be held.
+// look returns the job's state and attempt, and a channel that is closed at its next update. The job must be held.
 func (js *jobs) look(id string) (state string, attempt int, changed <-chan struct{}) {
 	js.of(id, true, func(j *job) {
 		if j.changed == nil {

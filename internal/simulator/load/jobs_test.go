@@ -58,7 +58,7 @@ func shows(attempt int, state string) step {
 	}
 }
 
-// A job is counted in one state at a time, and forgotten at its end, when its end was streamed and nobody holds it.
+// A job is counted in one state at a time. It is forgotten once its end was streamed and it is not held.
 func TestJobsUntilTheirEnd(t *testing.T) {
 	t.Parallel()
 	const (

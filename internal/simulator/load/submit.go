@@ -285,7 +285,7 @@ func (e *Engine) note(t *ticket, try history.Answer, batch string) {
 	})
 }
 
-// params gives parameters of about the given size.
+// params returns parameters of about the given size.
 func params(bytes int) json.RawMessage {
 	if bytes <= 0 {
 		return nil

@@ -33,8 +33,7 @@ type message struct {
 	data    client.Outcome // of the job or the batch
 }
 
-// verify reads the message and returns why it must not be accepted, "" if it may be. An error means that nobody knows without the
-// published keys.
+// verify returns why the message must be rejected, "" if it is valid. An error means that the published keys were not available.
 func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, err error) {
 	id, secret := r.registered(ctx, m.to)
 	m.webhook = id

@@ -221,8 +221,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestCloseEndsWhatIsHeld: nobody waits for an answer that does not come, and
-// what was not answered yet is in the history when Close returns.
+// TestCloseEndsWhatIsHeld: Close ends held requests, and their answers are in the history when it returns.
 func TestCloseEndsWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	var told atomic.Int32

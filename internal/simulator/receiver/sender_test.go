@@ -44,7 +44,7 @@ type delivery struct {
 	at             time.Time
 }
 
-// of gives a good message of a job's event, to a registered webhook.
+// of returns a valid message about a job's event, to a registered webhook.
 func of(url, id, jobID string) delivery {
 	return delivery{url: url, id: id, event: "job.succeeded", subject: "jobs/" + jobID, jobID: jobID, secret: secretText, key: privateKey,
 		at: time.Now()}

@@ -140,7 +140,7 @@ func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a
 
 const forever = 1<<63 - 1
 
-// hold waits for d, and returns the reason if nobody waits for the answer any more.
+// hold waits for d. It returns a reason if the sender stopped waiting before that.
 func (r *Receiver) hold(ctx context.Context, d time.Duration) (over string) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -44,7 +44,7 @@ func WriteJUnit(w io.Writer, run Run) error {
 	return s.Write(w)
 }
 
-// firstOf gives the first violations of an invariant with what was seen.
+// firstOf returns the first violations of an invariant, with the evidence.
 func firstOf(violations []judge.Violation, i judge.Result) string {
 	var out strings.Builder
 	left := junitViolations

@@ -64,7 +64,7 @@ func merged(a, b *hdrhistogram.PackedHistogram) *hdrhistogram.PackedHistogram {
 	return a
 }
 
-// series gives the numbers of all points.
+// series returns the numbers of all points.
 func (l *timeline) series() Series {
 	last := l.points[len(l.points)-1]
 	held := func(value func(point) int64) []int64 { return column(l.points, value) }
@@ -143,7 +143,7 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 	}
 }
 
-// percentileOf gives milliseconds, nil where nothing was measured.
+// percentileOf returns milliseconds, nil without measurements.
 func percentileOf(h *hdrhistogram.PackedHistogram, percentile float64) *float64 {
 	if h == nil {
 		return nil

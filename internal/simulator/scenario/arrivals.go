@@ -8,13 +8,11 @@ import (
 	"time"
 )
 
-// arrivals gives the send times of an open loop, and zeros for a closed one.
+// arrivals returns the send times of an open loop, and zeros for a closed one.
 //
-// A rate is a density of arrivals over time. Its integral is followed instead
-// of time: an arrival is due whenever the integral grew by a gap, which is 1
-// for even arrivals and drawn for a Poisson process. So constant rates, ramps
-// and changes from phase to phase are all the same, and over any time there are
-// as many arrivals as the integral says.
+// A rate is the density of arrivals over time. An arrival is due each time the integral of the rate grows by a gap: 1 for even arrivals,
+// a random value for a Poisson process. So constant rates, ramps and changes between phases need no special case, and the number of
+// arrivals over any time matches the integral.
 type arrivals struct {
 	phases []Phase
 	limit  time.Duration

@@ -44,8 +44,7 @@ const (
 	held, broken, skipped = verdict.OK, verdict.Fail, verdict.NotTested
 )
 
-// The verdict of several sessions, and whether it is a failure, is that of the worst. What none of them exercised is asked for by
-// --complete alone.
+// The verdict of several sessions is the worst of them. Rules that no session exercised matter only with --complete.
 func TestWhatSessionsComeTo(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -18,7 +18,7 @@ func (p *played) lead() {
 	p.exec(`UPDATE maintenance_state SET leader_id = gen_random_uuid(), leader_expires_at = clock_timestamp() + interval '30 s'`)
 }
 
-// violated gives the invariants that do not hold.
+// violated returns the names of the violated invariants.
 func (p *played) violated() (violated []string) {
 	p.t.Helper()
 	collected, verdict := p.judge()
@@ -54,7 +54,7 @@ func changes(kind string) []string {
 	}[kind]
 }
 
-// change gives a column of one row another value, and gives the way back; "" if no value is allowed.
+// change sets a column of one row to another value, and returns an undo function. done is false if no other value is allowed.
 func (p *played) change(table, column, kind string, skip int) (undo func(), done bool) {
 	p.t.Helper()
 	ctx := p.t.Context()
@@ -88,7 +88,7 @@ func (p *played) change(table, column, kind string, skip int) (undo func(), done
 // that it cannot see: the page says why.
 func TestFaultColumns(t *testing.T) {
 	p := play(t)
-	// Nobody works from here on: a row that is changed stays as it is. Queue and metrics are not asked again for each of them.
+	// No worker runs from here on, so a changed row stays as it is. Queue and metrics are not read again for each change.
 	require.NoError(t, p.trial.stack.Scale(t.Context(), 0))
 	p.config.RedisURL, p.config.MetricsURLs, p.config.MaxWait = "", nil, time.Second
 	p.lead()

@@ -57,7 +57,7 @@ var unseenColumns = []struct {
 	}},
 }
 
-// emptyTables have no row after such a run: nobody operates the service, and no client tests itself or has schedules.
+// emptyTables have no row after such a run: it has no operators, test beds or schedules.
 var emptyTables = []string{
 	"audit", "bulk_items", "bulk_operations", "ended_sessions", "erasures", "pauses", "schedules", "testbed_clock", "testbed_exchanges",
 	"testbed_faults", "testbed_requests", "testbed_sessions",

@@ -14,8 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
-// service gives the address of the service, which it starts unless it was given
-// one.
+// service returns the address of the service. It starts one unless an address was given.
 func (t *Trial) service(ctx context.Context) (address string, err error) {
 	own := t.o.URL == ""
 	if !own {
