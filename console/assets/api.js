@@ -32,7 +32,7 @@ async function learn() {
   if (server.testbed) followClock(await get("testbed/clock"));
 }
 
-// session is who is logged in: null for nobody.
+// session.now is the operator who is logged in, or null.
 export const session = { now: null, onEnd: () => {} };
 
 export async function begin() {
@@ -76,7 +76,7 @@ export function queryOf(query) {
   return given.length ? "?" + new URLSearchParams(given) : "";
 }
 
-// fetchText gives the beginning of a text, and whether there is more.
+// fetchText returns the beginning of a text, and whether there is more.
 export async function fetchText(path, most) {
   const response = await ask("GET", API + path, {});
   const text = await response.text();

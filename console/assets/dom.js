@@ -68,7 +68,7 @@ export function morph(old, made) {
 
 const keyOf = node => node.nodeType === Node.ELEMENT_NODE ? node.getAttribute("data-key") : null;
 
-// theirs are attributes that belong to whoever looks at the page.
+// theirs are attributes that the user changes, not the page.
 const theirs = new Set(["open", "style"]);
 
 function attributes(old, made) {

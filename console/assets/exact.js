@@ -92,7 +92,7 @@ class Reader {
   }
 }
 
-// write gives the JSON text of a value, Exact ones as they were written; step is the indentation.
+// write returns the JSON text of a value, Exact ones as they were written; step is the indentation.
 export function write(value, step = "", indent = "") {
   if (value instanceof Exact) return value.source;
   if (value === null || typeof value !== "object") return JSON.stringify(value === undefined ? null : value);

@@ -46,9 +46,9 @@ function disconnect() {
   stream.open = false;
 }
 
-// load(signal) gives what show(data) shows; trouble(failure, since) is told of what went wrong, and of null once it goes
-// again. since is when the last answer came: a Date, or null. often(data) says that no event tells of what is shown. quiet(ms) is told
-// each second how long neither a beat nor an answer has come, and of 0 once one does.
+// load(signal) returns the data for show(data). trouble(failure, since) is called with a failure, and with null once it is over; since is
+// the Date of the last answer, or null. often(data) reports whether the data changes without events. quiet(ms) is called each second with
+// the time since the last beat or answer, and with 0 once one arrives.
 export function watch({ load, show, trouble, quiet, every = 2000, often = () => false }) {
   let timer = 0, failures = 0, held = false, stopped = false, answered = null, asking = null, asked = 0, again = false, pause = every, lately = 0;
 
@@ -111,7 +111,7 @@ export function watch({ load, show, trouble, quiet, every = 2000, often = () => 
       disconnect();
       return;
     }
-    stream.heard = Date.now(); // what did not come while nobody looked is not missed
+    stream.heard = Date.now(); // a hidden page ignores the time without beats
     connect();
     if (!held) ask();
   }

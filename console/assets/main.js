@@ -145,7 +145,7 @@ function show() {
   const current = () => shown === it;
   const context = {
     query: route.query, session: session.now, say,
-    go(address) { if (current()) go(address); }, // an answer that comes late leads nobody away from another page
+    go(address) { if (current()) go(address); }, // ignore answers that arrive after navigation
     draw: () => { if (current()) draw(); },
     refresh: () => current() && it.live.now(),
     // replace changes the address without a step in the history.

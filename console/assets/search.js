@@ -10,7 +10,7 @@ const FILTERS = {
 
 export const isID = text => UUID.test(text);
 
-// addressFor gives the address of what was searched, or throws what is wrong with it.
+// addressFor returns the address for a search, or throws an error that says what is wrong.
 export function addressFor(text, now = serviceNow()) {
   const words = text.trim().split(/\s+/).filter(Boolean);
   if (words.length === 0) return "#/jobs";
@@ -42,7 +42,7 @@ function moment(value) {
   return date.toISOString();
 }
 
-// bare gives the filter of a word that says by itself what it is.
+// bare returns the filter for a word that needs no name.
 function bare(word) {
   const name = word.toUpperCase();
   if (/^(CREATED|QUEUED|ASSIGNED|RUNNING|SUCCEEDED|FAILED|CANCELED)$/.test(name)) return ["state", name];

@@ -7,7 +7,7 @@ import { note, pager, STATES } from "../parts.js";
 // given are the parameters of the address that the API knows, with the cursor.
 export const given = (query, names) => Object.fromEntries([...names, "cursor"].map(n => [n, query.get(n)]).filter(([, v]) => v));
 
-// addressOf gives the address of a page with its parameters, changed by changes; a cursor belongs to its filters.
+// addressOf returns the address of a page with its parameters, changed by changes. A cursor is dropped when filters change.
 export function addressOf(place, query, changes = {}) {
   const next = new URLSearchParams(query);
   if (!("cursor" in changes)) next.delete("cursor");
@@ -30,7 +30,7 @@ export async function clientField(context) {
     h("datalist", { id: "clients" }, data.map(c => h("option", { value: c.client_id }, c.name || "")))]);
 }
 
-// orRefusal gives an empty list where the server does not know a value that is asked for, with what it said.
+// orRefusal returns an empty list with the server's message if the server does not know a value of the request.
 export async function orRefusal(answer, signal) {
   try {
     return await answer;

@@ -5,7 +5,7 @@ import { h } from "../dom.js";
 import { age } from "../format.js";
 import { badge, button, card, clientLink, filterLink, mono, table } from "../parts.js";
 
-// read gives all pauses; null where another process is of a version without them.
+// read returns all pauses; null if another process has a version without them.
 export const read = signal => optional(get("pauses", {}, signal)).then(list => list?.data ?? null);
 
 const reason = () => field("Why", h("input", { name: "reason", required: true, maxlength: 1000 }), "Others read it in the audit log.");
