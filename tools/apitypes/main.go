@@ -188,7 +188,7 @@ func (o *options) rename(node any) {
 	}
 }
 
-// setType gives a member of a schema, or of one that it is composed of, a Go type.
+// setType sets the Go type of a member of a schema, or of a schema that it is composed of.
 func (o *options) setType(schema any, member, goType string) {
 	v, _ := schema.(map[string]any)
 	properties, _ := v["properties"].(map[string]any)

@@ -176,7 +176,7 @@ func TestValuesThatAreWrongAreRefused(t *testing.T) {
 	}
 }
 
-// The chart is of the version that was released last, and says so to whoever installed it.
+// The chart has the version of the last release, and its notes show it.
 func TestChartIsOfTheRelease(t *testing.T) {
 	t.Parallel()
 	changes, err := os.ReadFile(root + "CHANGELOG.md")

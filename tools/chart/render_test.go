@@ -91,7 +91,7 @@ func texts(c *chart.Chart, values map[string]any) (map[string]string, error) {
 	return engine.Render(c, all)
 }
 
-// render gives the objects of a set. A document that has a member which its type does not know, or one twice, fails the test.
+// render returns the objects of a set. A document with a member that its type does not know, or with a repeated one, fails the test.
 func render(t *testing.T, set string) (r release) {
 	t.Helper()
 	files, err := texts(load(t), valuesOf(t, set))
@@ -139,7 +139,7 @@ func eachSet(t *testing.T, test func(t *testing.T, set string, r release)) {
 	}
 }
 
-// role is the role of an object of a release, "" if it is of none.
+// role returns the role of a release's object, "" if it has none.
 func role(o meta.Object) string { return o.GetLabels()["app.kubernetes.io/component"] }
 
 // pods are the templates of all pods, by role.
