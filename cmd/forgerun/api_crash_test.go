@@ -42,7 +42,7 @@ func killAfterCommit(t *testing.T, enqueued bool) {
 	s.checkInvariants()
 }
 
-// The statement is on its way when the process dies: nobody knows whether it will be committed. The same key finds out.
+// The process dies while its statement runs, so the outcome of the commit is unknown. The same key finds it out.
 func TestAPIKilledBeforeCommit(t *testing.T) {
 	bodies := make([]string, 5)
 	for i := range bodies {
@@ -168,7 +168,7 @@ func TestSubmissionWhoseAnswerIsLost(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, again.status, again.body)
 	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM jobs`))
-	s.await("SUCCEEDED", again.text("job_id")) // nobody enqueued it: the relay does
+	s.await("SUCCEEDED", again.text("job_id")) // it was never enqueued: the relay does that
 	s.checkInvariants()
 }
 

@@ -54,7 +54,7 @@ func TestBatchWithMixedEnds(t *testing.T) {
 		`{"item_id":"late","type":"EXECUTE","work_kind":"RUNS_OVER_TIMEOUT"}`,
 		`{"item_id":"wrong","type":"EXECUTE","work_kind":"NO_SUCH_KIND"}`,
 		execute("SUCCESS_FAST", `"colour":"blue"`),
-		execute("SUCCESS_FAST", `"a\u0000":1`), // what nobody can store is not said of it
+		execute("SUCCESS_FAST", `"a\u0000":1`), // the error does not repeat a name that cannot be stored
 	}, ",") + `]}`
 	a := u.expect(api, http.StatusAccepted, "POST", "/v1/jobs/batch", body, "Idempotency-Key", "a-batch")
 	id := a.text("batch_id")
@@ -99,11 +99,11 @@ func TestBatchWithMixedEnds(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Whoever ended the last job died before it could complete the batch.
+// The worker that ended the last job died before it could complete the batch.
 func TestBatchWhoseCompletionWasLostIsCompleted(t *testing.T) {
 	s, api, u := newService(t)
 	worker := s.startWorker()
-	// Its last job ends, but nobody may write the outcome.
+	// The last job ends, but its outcome cannot be written.
 	unlock := s.lock(`LOCK TABLE client_events IN ACCESS EXCLUSIVE MODE`)
 	id := u.submitBatch(api, batchBody("SUCCESS_FAST", "SUCCESS_FAST"))
 	s.awaitCount("its jobs end", 2, `SELECT count(*) FROM jobs WHERE batch_id = $1 AND state = 'SUCCEEDED'`, id)

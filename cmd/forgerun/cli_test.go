@@ -323,7 +323,7 @@ func listenCommand(sh *shell) {
 	sh.exits(command.WrongUsage, "did you mean listen", "webhooks", "listn")
 }
 
-// A command is run for each message; one that it does not take comes again.
+// "webhooks listen" runs a command for each message. If the command fails, the message comes again.
 func listenAndRun(sh *shell) {
 	t := sh.t
 	dir := t.TempDir()

@@ -139,7 +139,7 @@ func buildWheel(t *testing.T, program string) string {
 	return wheel
 }
 
-// codeOf gives the blocks of a language in a page.
+// codeOf returns the blocks of a language in a page.
 func codeOf(t *testing.T, page, language string) []string {
 	t.Helper()
 	var blocks []string

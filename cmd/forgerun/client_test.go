@@ -91,7 +91,7 @@ func (u *user) expect(api *proc, status int, method, path, body string, headers 
 	return a
 }
 
-// value gives a member of the answer by its path, such as "failure.code".
+// value returns a member of the answer by its path, such as "failure.code".
 func (a answer) value(path string) any {
 	var at any
 	if json.Unmarshal([]byte(a.body), &at) != nil {

@@ -116,7 +116,7 @@ func maskAddress(raw string) (masked string, ok bool) {
 	return u.Scheme + "://" + user + u.Host + path + query, true
 }
 
-// effective gives the value of a variable in a role, and whether it is set to something else than its default.
+// effective returns the value of a variable in a role, and whether it is set to something else than its default.
 func (v variable) effective(role string, getenv func(string) string) (value string, isSet bool) {
 	fallback := v.fallback
 	if role == "dev" && v.dev != "" {

@@ -100,7 +100,7 @@ func TestConsoleBulkThatCanDoNothing(t *testing.T) {
 	c.noneWrong()
 }
 
-// The search finds whatever has an id, a correlation id or a name; an unknown value is told of in its place.
+// The search finds ids, correlation ids and names. For an unknown value the page says so in place.
 func TestConsoleSearch(t *testing.T) {
 	s, api, u := newDelivering(t)
 	hook := u.receive(api, nil)

@@ -116,7 +116,7 @@ func (c *consoleTab) fill(name, value string) {
 	})()`, name, value))
 }
 
-// login gives a token to the form.
+// login submits a token in the form.
 func (c *consoleTab) login(token string) {
 	c.t.Helper()
 	c.until("the login", `!!document.querySelector("main.login")`)

@@ -183,7 +183,7 @@ func TestRunbookFitsTheStores(t *testing.T) {
 	}
 }
 
-// runbookBlocks gives the lines of the runbook's code blocks in a language.
+// runbookBlocks returns the lines of the runbook's code blocks in a language.
 func runbookBlocks(t *testing.T, language string) (lines []string) {
 	t.Helper()
 	page := readText(t, "../../docs/how-to/runbook.md")
@@ -193,7 +193,7 @@ func runbookBlocks(t *testing.T, language string) (lines []string) {
 	return lines
 }
 
-// dashboardQueries gives all queries of dashboards, with their variables filled in as Grafana would for "all".
+// dashboardQueries returns all queries of dashboards, with their variables filled in as Grafana would for "all".
 func dashboardQueries(t *testing.T) (queries []string) {
 	t.Helper()
 	paths, err := filepath.Glob(dashboardsPattern)

@@ -176,8 +176,7 @@ type login struct {
 	APIKey   string `json:"api_key"`
 }
 
-// login gives the client of earlier runs on this data folder if its key still
-// works, and otherwise a new one.
+// login returns the client of earlier runs on this data folder if its key still works, otherwise a new one.
 func (a *api) login(ctx context.Context) (login, error) {
 	path := filepath.Join(a.p.cfg.DataDir, "credentials.json")
 	var known login

@@ -41,7 +41,7 @@ func (c *consoleTab) hearLog() {
 	require.NoError(c.t, err)
 }
 
-// evaluate gives the value of an expression in the page, which may be a promise.
+// evaluate returns the value of an expression in the page, which may be a promise.
 func evaluate[T any](c *consoleTab, expression string) T {
 	c.t.Helper()
 	value, err := inPage(c.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))

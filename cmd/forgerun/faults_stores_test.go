@@ -50,7 +50,7 @@ func redisAt(t *testing.T, port int) *redis.Client {
 	return c
 }
 
-// freePort gives a port that nobody uses at the moment.
+// freePort returns a port that is not in use.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -295,7 +295,7 @@ func TestFaultStandby(t *testing.T) {
 	r.end()
 }
 
-// limitMemory gives a control group of processes that together may have so much memory, and how many of them were killed for it.
+// limitMemory creates a control group with a shared memory limit; killed counts the processes killed for exceeding it.
 func limitMemory(t *testing.T, limit int) (join func(pid int), killed func() int) {
 	t.Helper()
 	write := func(path, value string) error { return os.WriteFile(path, []byte(value), 0o600) }

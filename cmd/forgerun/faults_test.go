@@ -97,7 +97,7 @@ func (r *trial) drained(what, sql string) {
 	}
 }
 
-// mountSmall gives a folder on a file system of its own.
+// mountSmall returns a folder on a file system of its own.
 func mountSmall(t *testing.T, size string) string {
 	t.Helper()
 	dir := tempDir(t)

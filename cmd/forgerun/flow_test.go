@@ -182,8 +182,8 @@ func (s *stack) submitFrom(u *user, n int, apis ...*proc) []string {
 	return flat
 }
 
-// displaced gives the number of jobs that started before one that was created
-// earlier, the most positions and the longest time of creation between two such jobs.
+// displaced returns how many jobs started before an older one, and the largest distance between two such jobs in positions and in
+// creation time.
 func (s *stack) displaced(ids []string) (jobs, positions int, distance time.Duration) {
 	s.t.Helper()
 	err := s.db.QueryRow(s.ctx(), `
@@ -209,9 +209,9 @@ func notEnqueued(api *proc) float64 {
 	return total
 }
 
-// Section 12: jobs are dequeued in creation order. Across processes the order is that of the hand-overs: of commits that take less
-// than a second, none is further from its place. Commits that take longer, and tasks that Redis did not take within a second, are left
-// out of that, and counted: such a round is repeated.
+// Section 12: jobs are dequeued in creation order. Across processes that is the order of the hand-overs: if all commits take less than a
+// second, no job is displaced further than that. A round with slower commits, or with tasks that Redis did not take within a second, is
+// counted and repeated.
 // Promise: contract 12a
 func TestJobsStartInTheOrderOfTheirCreation(t *testing.T) {
 	t.Parallel()

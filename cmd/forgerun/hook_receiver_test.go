@@ -52,7 +52,7 @@ func (r received) id() string    { return r.header.Get("Webhook-Id") }
 func (r received) event() string { return r.header.Get("Ce-Type") }
 func (r received) job() string   { return strings.TrimPrefix(r.header.Get("Ce-Subject"), "jobs/") }
 
-// value gives a member of the body.
+// value returns a member of the body.
 func (r received) value(path string) any { return answer{body: r.body}.value(path) }
 
 // captured is the delivery as the verifiers take it.
@@ -119,7 +119,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	answer(d, w, request)
 }
 
-// consent answers whoever asks whether it may send.
+// consent answers the challenge that asks for permission to send.
 func (r *receiver) consent(w http.ResponseWriter, request *http.Request) {
 	origin := request.Header.Get("WebHook-Request-Origin")
 	r.mu.Lock()

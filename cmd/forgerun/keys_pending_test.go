@@ -39,7 +39,7 @@ func (p pending) finish(t *testing.T) int {
 	return response.StatusCode
 }
 
-// revokeWithNewer gives the user a new key and ends the old one with it.
+// revokeWithNewer creates a new key for the user and revokes the old one with it.
 func (u *user) revokeWithNewer(api *proc) {
 	old := strings.Split(u.key, "_")[1]
 	u.key = u.expect(api, http.StatusCreated, "POST", "/v1/clients/"+u.id+"/keys", `{"rotate":true}`).text("api_key")
@@ -47,7 +47,7 @@ func (u *user) revokeWithNewer(api *proc) {
 	u.expect(api, http.StatusOK, "POST", "/v1/clients/"+u.id+"/keys/revoke", `{"key_id":"`+old+`"}`)
 }
 
-// Whoever keeps requests pending does not outlive the revocation of his key with them, whether the process hears of it or not.
+// Pending requests end when their key is revoked, whether or not the process receives the notification.
 func TestARevokedKeyFinishesNoRequest(t *testing.T) {
 	s, api, client := newService(t)
 	other := s.startAPI()

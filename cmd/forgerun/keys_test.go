@@ -73,14 +73,14 @@ func TestRevocationIsSeenWithoutNotifications(t *testing.T) {
 	s.exec(`CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE query LIKE 'LISTEN%' AND datname = current_database(); RETURN NEW; END $$`)
-	s.exec(`CREATE TRIGGER cut BEFORE UPDATE ON api_keys FOR EACH ROW EXECUTE FUNCTION cut()`) // so the notification reaches nobody
+	s.exec(`CREATE TRIGGER cut BEFORE UPDATE ON api_keys FOR EACH ROW EXECUTE FUNCTION cut()`) // so the notification is not sent
 	s.exec(`UPDATE api_keys SET revoked_at = clock_timestamp()`)
 	eventually(t, "the process refuses the key", func() bool { return !u.accepts(b, u.key) })
 	b.logged("key watch interrupted")
 }
 
-// Where only the operator registers clients, whoever has no credentials is refused
-// before a transaction begins: not even a locked client makes him wait.
+// Where only the operator registers clients, a request without credentials is refused before a transaction begins: even a locked client
+// does not delay it.
 func TestNobodyReachesStorageWhereRegistrationIsClosed(t *testing.T) {
 	s := newStack(t)
 	u := s.newUser(s.startAPI())

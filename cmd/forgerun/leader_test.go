@@ -61,7 +61,7 @@ func TestKilledLeaderIsReplaced(t *testing.T) {
 	s.checkInvariants()
 }
 
-// The leader loses Redis, and nobody else does: only another relay can give the jobs to the queue that it could not enqueue.
+// Only the leader loses Redis: another relay has to enqueue the jobs that the leader could not.
 func TestLeaderWithoutRedisIsReplaced(t *testing.T) {
 	s := newStack(t)
 	redis := newRelay(t, s.rdb.Options().Addr)

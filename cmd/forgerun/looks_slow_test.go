@@ -25,8 +25,8 @@ func init() {
 	verifiers = allVerifiers
 }
 
-// findNoBarrier checks that axe finds nothing serious or critical in what is seen of the page. What is folded away is taken out
-// meanwhile: nobody meets it, and axe takes many seconds for 15,000 elements.
+// findNoBarrier checks that axe finds nothing serious or critical in the visible page. Collapsed parts are removed for the check: users
+// do not see them, and axe takes many seconds for 15,000 elements.
 func findNoBarrier(c *consoleTab, at string) {
 	c.t.Helper()
 	if !evaluate[bool](c, `!!window.axe`) {

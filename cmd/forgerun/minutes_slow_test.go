@@ -67,7 +67,7 @@ func TestNoMinuteHasMoreRequestsThanTheLimit(t *testing.T) {
 	}
 }
 
-// asynq gives a handler up when Redis has been away for 30 s. The jobs must not notice.
+// asynq abandons a handler when Redis has been away for 30 s. The jobs must not notice.
 func TestRedisAwayFor40SecondsWhileJobsRun(t *testing.T) {
 	const away = 40 * time.Second
 	s, api, u := newWorking(t, env{"FORGERUN_TIME_SCALE": "0.6"}) // SUCCESS_SLOW takes 54 s

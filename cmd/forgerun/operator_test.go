@@ -23,7 +23,7 @@ func (s *stack) operator(token string) *user {
 	}}
 }
 
-// ids gives the members of that name in the entries of a list.
+// ids returns the members with that name from the entries of a list.
 func (a answer) ids(t *testing.T, name string) (ids []string) {
 	t.Helper()
 	var list struct{ Data []map[string]any }
@@ -37,7 +37,7 @@ func (a answer) ids(t *testing.T, name string) (ids []string) {
 // passing is what differs from answer to answer: moments of what is alive.
 var passing = regexp.MustCompile(`"(time|as_of|heartbeat_at|expires_at)":"[^"]*"`)
 
-// Each process of each role answers operators alike, in the form of the API's document, and nobody else.
+// Each process of each role serves the operator API as documented, and to operators only.
 func TestOperatorAPI(t *testing.T) {
 	s := newStack(t, hooks, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_ADMIN_READ_TOKEN": readersToken})
 	api, sender, u := s.startDelivering()
@@ -215,8 +215,8 @@ func TestEverythingIsPaused(t *testing.T) {
 	s.checkInvariants()
 }
 
-// A kind and a client are paused on a queue that they share with others: these go on, and what was put aside comes later in the
-// order in which it was queued, whoever leads then.
+// A kind and a client are paused on a queue that they share with others. The others go on. Postponed jobs come later in the order in
+// which they were queued, also under a new leader.
 func TestAKindAndAClientArePaused(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_ADMIN_TOKEN": "ann:" + operatorsToken, "FORGERUN_WORKER_CONCURRENCY": "1"})
 	leader := s.startLeader()

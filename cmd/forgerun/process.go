@@ -68,7 +68,7 @@ type process struct {
 	maintenance *maintenance.Maintenance
 	due         *clock.Clock     // Postgres' clock, moved in a test bed: it decides when tasks are due
 	clock       *clock.Clock     // due in a test bed; nil elsewhere
-	testbed     *testbed.Service // likewise
+	testbed     *testbed.Service // nil without a test bed
 
 	parts     lifecycle.Group
 	listener  net.Listener // of the API; nil in the other roles

@@ -24,7 +24,7 @@ func (s *stack) jobsQueue(i *asynq.Inspector) *asynq.QueueInfo {
 	return info
 }
 
-// scheduled gives the scheduled tasks of queue "jobs" by the job that their payload names.
+// scheduled returns the scheduled tasks of queue "jobs" by the job that their payload names.
 func (s *stack) scheduled(i *asynq.Inspector) map[string]*asynq.TaskInfo {
 	s.t.Helper()
 	tasks, err := i.ListScheduledTasks("jobs", asynq.PageSize(1000))

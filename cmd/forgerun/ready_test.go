@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// Whoever asks is told while both stores hang, on every connection that there is.
+// The readiness check answers while every connection to both stores hangs.
 func TestReadinessWhileStoresHang(t *testing.T) {
 	s, postgres := newStackWithPostgres(t)
 	api := s.startLeader()

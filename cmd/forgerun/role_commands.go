@@ -47,7 +47,7 @@ func (p *program) roleCommand(role, short string, start startRole) *cobra.Comman
 	return c
 }
 
-// withPort gives an address, or loopback where there is none, with another port.
+// withPort returns an address with another port; the default host is loopback.
 func withPort(address string, port int) string {
 	host, _, err := net.SplitHostPort(address)
 	if address == "" || err != nil {

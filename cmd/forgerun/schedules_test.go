@@ -124,7 +124,7 @@ func TestLeaderIsKilledAtDueTimes(t *testing.T) {
 	s.checkInvariants()
 }
 
-// Nobody is there for a while, which is longer than a minute by the schedule's row: catch_up decides.
+// No leader runs for more than a minute, by the schedule's row: catch_up decides what happens to the missed runs.
 func TestScheduleCatchesUp(t *testing.T) {
 	s, api, u := newService(t)
 	ids := map[string]string{}

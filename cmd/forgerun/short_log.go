@@ -143,7 +143,7 @@ func plainly(value string) string {
 	return value
 }
 
-// flat gives the fields by their names, those of groups too.
+// flat returns the fields by name, including those of groups.
 func flat(attrs []slog.Attr) map[string]string {
 	all := map[string]string{}
 	for _, a := range attrs {

@@ -175,7 +175,7 @@ func childrenOf(t *testing.T, pid int) []int {
 	return children
 }
 
-// startUnread starts a worker whose standard error is a pipe that nobody reads, and gives the end to read from.
+// startUnread starts a worker with an unread pipe as its standard error, and returns the read end.
 func (s *stack) startUnread() (*proc, *os.File) {
 	s.t.Helper()
 	reader, writer, err := os.Pipe()
@@ -192,7 +192,7 @@ func (s *stack) startUnread() (*proc, *os.File) {
 	return p, reader
 }
 
-// Nobody reads the log of a worker, so that it fills the pipe, or its reader dies: jobs run on and end, and SIGTERM drains.
+// If a worker's log pipe is full or its reader dies, jobs still run and end, and SIGTERM drains.
 func TestWorkerWhoseLogIsNotRead(t *testing.T) {
 	t.Parallel()
 	for name, dies := range map[string]bool{"full": false, "gone": true} {

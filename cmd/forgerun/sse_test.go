@@ -18,7 +18,7 @@ import (
 // frame is one event of a stream.
 type frame struct{ id, event, data string }
 
-// value gives a member of the frame's data by its path.
+// value returns a member of the frame's data by its path.
 func (f frame) value(path string) any { return answer{body: f.data}.value(path) }
 
 func (f frame) text(path string) string { return answer{body: f.data}.text(path) }
@@ -98,7 +98,7 @@ func (e *eventStream) read(ctx context.Context, response *http.Response) {
 	}
 }
 
-// next gives the next frame that has an event or an id, which must be as documented; ok is false at the end of the stream.
+// next returns the next frame that has an event or an id, which must be as documented; ok is false at the end of the stream.
 func (e *eventStream) next() (f frame, ok bool) {
 	e.t.Helper()
 	select {
@@ -116,7 +116,7 @@ func (e *eventStream) next() (f frame, ok bool) {
 	return frame{}, false
 }
 
-// until gives all frames up to the one with the event's name.
+// until returns all frames up to the one with the event's name.
 func (e *eventStream) until(event string) []frame {
 	e.t.Helper()
 	var all []frame
@@ -130,7 +130,7 @@ func (e *eventStream) until(event string) []frame {
 	}
 }
 
-// rest gives all frames to the end of the stream.
+// rest returns all frames to the end of the stream.
 func (e *eventStream) rest() (all []frame) {
 	e.t.Helper()
 	for {

@@ -237,7 +237,7 @@ func (s *stack) exec(sql string, args ...any) {
 	require.NoError(s.t, err)
 }
 
-// count gives the one number that the query asks for.
+// count returns the one number that the query asks for.
 func (s *stack) count(sql string, args ...any) (n int) {
 	s.t.Helper()
 	require.NoError(s.t, s.db.QueryRow(s.ctx(), sql, args...).Scan(&n))
@@ -250,13 +250,13 @@ func (s *stack) text(sql string, args ...any) (text string) {
 	return text
 }
 
-// texts gives the one column that the query asks for.
+// texts returns the one column that the query asks for.
 func (s *stack) texts(sql string, args ...any) []string {
 	s.t.Helper()
 	return collect(s, pgx.RowTo[string], sql, args...)
 }
 
-// structs gives the rows that the query asks for, column by column in the members of a struct.
+// structs returns the rows that the query asks for, column by column in the members of a struct.
 func structs[T any](s *stack, sql string, args ...any) []T {
 	s.t.Helper()
 	return collect(s, pgx.RowToStructByPos[T], sql, args...)

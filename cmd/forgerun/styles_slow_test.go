@@ -31,8 +31,8 @@ func clientStyles(t *testing.T) map[string][]string {
 	return commands
 }
 
-// TestRightStylesAreNotBlamed: whoever follows the documents breaks no rule, in whatever way. Clients of one profile and seed run at the
-// same time, each in a session of its own: they mostly wait.
+// TestRightStylesAreNotBlamed runs clients that follow the documents, each in its own way: none breaks a rule. Clients of one profile and
+// seed run at the same time, each in its own session, as they mostly wait.
 func TestRightStylesAreNotBlamed(t *testing.T) {
 	s, api, _ := newDelivering(t, withTestbed, env{"FORGERUN_TIME_SCALE": "1", "FORGERUN_WORKER_CONCURRENCY": "32"})
 	commands := clientStyles(t)

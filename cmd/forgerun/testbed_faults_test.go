@@ -52,7 +52,7 @@ func (u *user) plainly(api *proc, method, path, body string, headers ...string) 
 	return response, string(text), err
 }
 
-// A client has its own answers disturbed, on every process and nobody else's, and what the fault says of the work is true.
+// Every process applies a client's faults to the answers of that client only, and the fault's description is true.
 func TestFaultsOnTheWire(t *testing.T) {
 	s := newStack(t, withTestbed)
 	first, second := s.startLeader(), s.startAPI()

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// labelled gives the one session with a label.
+// labelled returns the one session with a label.
 func (u *user) labelled(api *proc, label string) (n verdict.Session) {
 	u.s.t.Helper()
 	var list struct{ Data []verdict.Session }

@@ -39,7 +39,7 @@ func custom(behavior string, members ...string) string {
 	return execute("CUSTOM", append(members, `"params":{"behavior":`+behavior+`}`)...)
 }
 
-// emitted gives the names and data of the events that an attempt emitted, in their order, with the seq of each.
+// emitted returns the names and data of the events that an attempt emitted, in their order, with the seq of each.
 func (u *user) emitted(api *proc, id string, attempt float64) (names []string, seqs []float64) {
 	u.s.t.Helper()
 	events, _ := u.call(api, "GET", "/v1/jobs/"+id+"/events", "").value("data").([]any)

@@ -90,7 +90,7 @@ func attributes(list []*commonpb.KeyValue) map[string]string {
 	return values
 }
 
-// all gives the spans that came so far.
+// all returns the spans received so far.
 func (c *collector) all() []span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,8 +101,8 @@ func (c *collector) all() []span {
 	return all
 }
 
-// paths gives each span of a trace by the way that leads to it, such as
-// "api POST /v1/jobs > api submit job"; those of SQL are all "sql".
+// paths groups the spans of a trace by their path from the root, such as "api POST /v1/jobs > api submit job". All SQL spans are named
+// "sql".
 func (c *collector) paths(trace string) map[string][]span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +162,7 @@ func (c *collector) checkSpans(secrets []string) {
 	}
 }
 
-// newTrace gives the id of a new trace and the traceparent of a client that records it.
+// newTrace returns the id of a new trace, and the traceparent header of a client that records it.
 func newTrace() (id, header string) {
 	id = strings.ReplaceAll(uuid.NewString(), "-", "")
 	return id, "00-" + id + "-00f067aa0ba902b7-01"
@@ -239,7 +239,7 @@ func TestTraceSurvivesRepairs(t *testing.T) {
 	c.checkSpans(s.knownSecrets())
 }
 
-// The last spans leave a process that is told to end, whoever is still being served on the admin listener.
+// A process that shuts down sends its last spans, even while the admin listener serves requests.
 func TestTheLastSpansAreSent(t *testing.T) {
 	c := newCollector(t)
 	s := newStack(t, c.env, env{"OTEL_BSP_SCHEDULE_DELAY": "600000"}) // by themselves they leave after the test

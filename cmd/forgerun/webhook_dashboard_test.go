@@ -21,7 +21,7 @@ func (s *stack) hookQueue() hookQueue { return hookQueue{s, s.inspector()} }
 
 type listTasks func(queue string, options ...asynq.ListOption) ([]*asynq.TaskInfo, error)
 
-// list gives the tasks in a state, by delivery.
+// list returns the tasks in a state, by delivery.
 func (q hookQueue) list(list listTasks) map[string]*asynq.TaskInfo {
 	q.s.t.Helper()
 	all, err := list("webhooks", asynq.PageSize(1000))

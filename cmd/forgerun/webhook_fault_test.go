@@ -111,7 +111,7 @@ func TestTerminatedDeliverer(t *testing.T) {
 	s.checkInvariants()
 }
 
-// FLUSHALL with deliveries that wait, while nobody delivers.
+// FLUSHALL with pending deliveries, while no deliverer runs.
 func TestFlushAllWithPendingDeliveries(t *testing.T) {
 	s, api, u := newWorking(t, hooks)
 	r := u.receive(api, nil)

@@ -101,7 +101,7 @@ func TestWrongMasterKey(t *testing.T) {
 	}
 }
 
-// Whoever verifies with another implementation, in another language, accepts every delivery and none that was tampered with.
+// Verifiers written in other languages accept every delivery, and none that was tampered with.
 // Promise: draft 5.3, 6.6, D
 func TestForeignVerifiersAcceptEveryDelivery(t *testing.T) {
 	s, api, u := newDelivering(t)
@@ -167,8 +167,8 @@ type verifier struct {
 	secretOnly bool
 }
 
-// verifiers gives the one in Go, and with -tags slow all of them. Call require on each, in a test of its own, so that what is not
-// installed is skipped by name.
+// verifiers returns the Go verifier; with -tags slow, all of them. Call require on each in its own test, so that a missing one is skipped
+// by name.
 var verifiers = func(t *testing.T) []verifier { return []verifier{goVerifier(t)} }
 
 func (v verifier) require(t *testing.T) {
@@ -249,7 +249,7 @@ func TestWebhooksPageQuotesTheSnippets(t *testing.T) {
 	}
 }
 
-// tampering is what is done to a delivery that is right, and who sees it: whoever verifies by the secret, by the key, or both.
+// tampering is a change to a valid delivery, and the verifiers that must notice it: by the secret, by the key, or both.
 type tampering struct {
 	name            string
 	of              func(*captured)

@@ -204,7 +204,7 @@ func requireRefused(t *testing.T, a answer, pointer, why string) {
 	require.Contains(t, found[0].(map[string]any)["detail"], why)
 }
 
-// Where FORGERUN_WEBHOOK_CHALLENGE is on, nobody gets events who did not say that it wants them, at a webhook or a callback.
+// With FORGERUN_WEBHOOK_CHALLENGE on, events go only to webhooks and callbacks that confirmed the challenge.
 func TestWebhooksProveThatTheyWantEvents(t *testing.T) {
 	s, api, u := newDelivering(t, challenged)
 	willing, other := newReceiver(t, nil), newReceiver(t, nil)

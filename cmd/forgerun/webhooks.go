@@ -70,8 +70,7 @@ func (p *process) webhooksDeps() delivery.WebhooksDeps {
 // does not sign for ten minutes.
 const directoryAge = 5 * time.Second
 
-// newDirectory gives the published signing keys, read from storage no more
-// often than need be: requests need no key.
+// newDirectory returns the published signing keys. It reads them from storage only when needed: requests need no key.
 func (p *process) newDirectory() func(context.Context) ([]byte, error) {
 	var mu sync.Mutex
 	var known []byte

@@ -64,7 +64,7 @@ func (p *process) consumer(concurrency int) consumer.Config {
 	}
 }
 
-// stopped gives the last step of a stop a time of its own: the grace may be used up.
+// stopped runs the last step of a stop with its own timeout: the grace period may be used up.
 func stopped(stop func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
