@@ -1,8 +1,6 @@
-// Package app holds what the use cases in its sub-packages share: the queue that
-// they publish to and enqueue in, metrics, spans, and the log line of a transition.
-// HTTP and workers go through the same use cases, so every rule stands once. They
-// know no SQL, queue or HTTP: they write to a repo.Store, and declare small
-// interfaces for the rest.
+// Package app holds what the use cases in its sub-packages share: the queue that they publish to and enqueue in, metrics, spans, and the
+// log line of a transition. HTTP and workers call the same use cases, so every rule exists once. Use cases contain no SQL, queue or HTTP
+// code: they write to a repo.Store, and declare small interfaces for the rest.
 package app
 
 import (
@@ -16,20 +14,18 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Queue is best effort: the relay repairs what it loses, and storage checks what
-// it delivers.
+// Queue is best effort: the relay repairs lost tasks, and storage checks delivered ones.
 type Queue interface {
 	// Enqueue hands a task over, best effort, non-blocking.
 	Enqueue(job.Task)
-	// Remove takes a task that no worker has taken out of the queue, best effort, non-blocking: its job was canceled or deleted.
+	// Remove removes the task of a canceled or deleted job, unless a worker has taken it. Best effort, non-blocking.
 	Remove(job.Task)
 	// SignalCancel asks the workers to stop a job, best effort.
 	SignalCancel(job.ID)
-	// Publish notifies watchers of what was committed, or of how far a job has
-	// come; best effort, non-blocking.
+	// Publish notifies watchers of a committed change or of progress; best effort, non-blocking.
 	Publish(job.Notification)
-	// Deliver says that events of a job were recorded that may have deliveries, or with the zero job events of the client alone;
-	// best effort, non-blocking.
+	// Deliver announces new events of a job that may have deliveries, or with the zero job events of the client alone. Best effort,
+	// non-blocking.
 	Deliver(client, jobID job.ID)
 }
 
@@ -39,12 +35,12 @@ type Tasks interface {
 	RemoveDeliveries(ids ...job.ID)
 }
 
-// NotificationOf says that an event of j was recorded.
+// NotificationOf returns the notification of an event of j.
 func NotificationOf(j *job.Job) job.Notification {
 	return job.Notification{ClientID: j.ClientID, JobID: j.ID}
 }
 
-// Publish sends a notification about j to its watchers, and has its callback delivered to. For webhooks, delivery.Notifier does that.
+// Publish notifies the watchers of j and triggers the delivery of its callback. For webhooks, delivery.Notifier does that.
 func Publish(q Queue, j *job.Job, n job.Notification) {
 	q.Publish(n)
 	if j.Callback != "" {
@@ -52,13 +48,13 @@ func Publish(q Queue, j *job.Job, n job.Notification) {
 	}
 }
 
-// Clock gives the time.
+// Clock returns the current time.
 type Clock func() time.Time
 
 // NewID makes a version 7 UUID.
 func NewID() job.ID { return job.ID(uuid.Must(uuid.NewV7())) }
 
-// Sleep waits for d or for the end of ctx, and reports whether it was d.
+// Sleep waits for d or for the end of ctx, and reports whether d passed.
 func Sleep(ctx context.Context, d time.Duration) bool { return Rest(ctx, d, nil) }
 
 // Rest waits for d, or until wake delivers or is closed. It reports false if ctx
@@ -76,7 +72,7 @@ func Rest(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	}
 }
 
-// Repeat calls f until ctx ends, with a rest in between. Of errors in a row the first is logged.
+// Repeat calls f until ctx ends, with a rest in between. It logs the first of consecutive errors.
 func Repeat(ctx context.Context, rest time.Duration, log *slog.Logger, message, action string, f func(context.Context) error) {
 	for failing := false; ; {
 		err := f(ctx)
@@ -90,14 +86,13 @@ func Repeat(ctx context.Context, rest time.Duration, log *slog.Logger, message, 
 	}
 }
 
-// Refused reports whether storage will not take the data, however often it is
-// offered.
+// Refused reports whether storage will refuse the data however often the write is repeated.
 func Refused(err error) bool {
 	var known *job.Error
 	return errors.As(err, &known) && known.Code == job.CodeInternal
 }
 
-// Targets says what is plainly wrong with a URL to deliver to, "" for nothing.
+// Targets returns what is plainly wrong with a URL to deliver to, "" for nothing.
 type Targets interface {
 	Check(url string) string
 }

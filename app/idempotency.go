@@ -9,14 +9,14 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Idempotency runs the requests of an idempotency key once. Submissions of jobs and batches have a quicker way of their own.
+// Idempotency runs the request of an idempotency key once. Submissions of jobs and batches have a faster implementation.
 type Idempotency struct {
 	Store *repo.Store
 	Hits  prometheus.Counter
 }
 
-// Once calls do with a context in which a use case writes, and commits that together with the key and the answer. Then it runs
-// what the use case left to AfterCommit. For a known key it returns the first answer instead, and does nothing.
+// Once calls do with a context for the use case's writes, and commits them together with the key and the answer. Then it runs the
+// functions left to AfterCommit. For a known key it only returns the first answer.
 func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
 	answer job.Answer, replayed bool, err error,
 ) {
@@ -33,9 +33,8 @@ func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(cont
 	return answer, replayed, nil
 }
 
-// Within calls do, which commits what use cases write with the context that it is given,
-// and then runs what they left to AfterCommit. An error means that nothing was written,
-// or that it is not known.
+// Within calls do, commits the writes made with its context, and then runs the functions left to AfterCommit. An error means that nothing
+// was written, or that the outcome is unknown.
 func Within(ctx context.Context, do func(context.Context) error) error {
 	var rest afterCommit
 	if err := do(context.WithValue(ctx, afterCommitKey{}, &rest)); err != nil {
@@ -47,16 +46,13 @@ func Within(ctx context.Context, do func(context.Context) error) error {
 	return nil
 }
 
-// afterCommit is what waits for the commit of Once or Within. It is filled by the one
-// goroutine of the request.
+// afterCommit holds the functions that wait for the commit of Once or Within. Only the goroutine of the request adds to it.
 type afterCommit []func()
 
 type afterCommitKey struct{}
 
-// AfterCommit runs f when what the use case has written is committed: now,
-// unless that is done within Once. What others learn of a change, and what is
-// counted, must not come before its commit. f is not run if there is none, or if
-// its outcome is unknown: then the relay and the readers find what was written.
+// AfterCommit runs f when the writes of the use case are committed: now, or within Once at its commit. Notifications and counts must not
+// come before the commit. f does not run if the commit fails or its outcome is unknown: then the relay and the readers find the writes.
 func AfterCommit(ctx context.Context, f func()) {
 	if rest, ok := ctx.Value(afterCommitKey{}).(*afterCommit); ok {
 		*rest = append(*rest, f)

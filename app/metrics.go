@@ -7,16 +7,15 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Why watchers are notified.
+// Sources of notifications to watchers.
 const (
 	NotifiedByEvent  = "event"
 	NotifiedByResume = "resumed"
 	NotifiedBySweep  = "sweep"
 )
 
-// Metrics of the use cases, the worker and the maintenance (section 16). Every
-// process exposes all of them, from zero. Labels have few values, all of them
-// known here: no ids, and nothing that a client wrote.
+// Metrics of the use cases, the worker and the maintenance (section 16). Every process exposes all of them, from zero. Labels have few
+// values, all of them known here: no ids, and no text from clients.
 type Metrics struct {
 	IdempotencyHits            prometheus.Counter
 	BatchesCompleted           *prometheus.CounterVec

@@ -47,7 +47,7 @@ func newDeliveryMetrics(in telemetry.Factory) deliveryMetrics {
 		}
 	}
 	for _, class := range job.SendErrors {
-		if class == job.SendDisabled || class == job.SendDeleted { // these are of no attempt
+		if class == job.SendDisabled || class == job.SendDeleted { // not results of an attempt
 			continue
 		}
 		for _, code := range []string{noAnswer, "2xx", "3xx", "4xx", "5xx"} {
@@ -57,7 +57,7 @@ func newDeliveryMetrics(in telemetry.Factory) deliveryMetrics {
 	return m
 }
 
-// otherEvent stands for names that this program does not know.
+// otherEvent replaces names that this program does not know.
 const otherEvent = "other"
 
 func eventLabel(name string) string {
@@ -69,7 +69,7 @@ func eventLabel(name string) string {
 
 const noAnswer = "none"
 
-// codeLabel is the class of an HTTP status.
+// codeLabel returns the class of an HTTP status.
 func codeLabel(status int) string {
 	if status < 200 || status > 599 {
 		return noAnswer
@@ -77,8 +77,7 @@ func codeLabel(status int) string {
 	return fmt.Sprintf("%dxx", status/100)
 }
 
-// Sent counts the time that an attempt took and, if it was the first one and
-// succeeded, the time since the event.
+// Sent counts the duration of an attempt and, if it was the first and succeeded, the time since the event.
 func (m *deliveryMetrics) Sent(ctx context.Context, p job.ClaimedDelivery, a job.DeliveryAttempt, took time.Duration) {
 	telemetry.Observe(ctx, m.sendTime, took)
 	if a.Error == "" && p.Attempts == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// jobMetrics count what happens to jobs.
+// jobMetrics count the transitions of jobs.
 type jobMetrics struct {
 	Submitted, Queued, Running, Succeeded, Failed, Canceled *prometheus.CounterVec
 	Retried, RetryOutcomes                                  *prometheus.CounterVec
@@ -60,8 +60,7 @@ func newJobMetrics(in telemetry.Factory) jobMetrics {
 	return m
 }
 
-// usualFailure is how jobs of a kind fail by the catalogue; those that do not
-// fail, when their worker dies.
+// usualFailure returns the failure code of a kind in the catalogue; for kinds that do not fail, the code of a dead worker.
 func usualFailure(k job.Kind) job.Code {
 	if reason, fails := k.FailsOn(1); fails {
 		return reason.Spec().Code
@@ -80,8 +79,7 @@ func (m *jobMetrics) Entered(s job.State, k job.Kind) {
 	}
 }
 
-// Scheduled counts a job whose time has come, as it was when it was queued or
-// claimed.
+// Scheduled counts a job that became due, as it was when it was queued or claimed.
 func (m *jobMetrics) Scheduled(ctx context.Context, j *job.Job) {
 	m.Entered(job.Queued, j.WorkKind)
 	if j.ExecutionAt != nil && !j.UpdatedAt.IsZero() {
@@ -104,8 +102,7 @@ func (m *jobMetrics) Started(ctx context.Context, c *job.Claim, at time.Time) {
 	telemetry.Observe(ctx, m.assigned, at.Sub(c.Job.UpdatedAt))
 }
 
-// Finished counts the end of an attempt, and the automatic retry that came with
-// it.
+// Finished counts the end of an attempt, and its automatic retry.
 func (m *jobMetrics) Finished(ctx context.Context, f job.Finish, k job.Kind, done job.Finished) {
 	if f.State == job.Failed {
 		m.Failed.WithLabelValues(string(k), string(f.Failure.Code)).Inc()
@@ -120,7 +117,7 @@ func (m *jobMetrics) Finished(ctx context.Context, f job.Finish, k job.Kind, don
 	}
 }
 
-// WasCanceled counts the cancel of a job that was as given before it.
+// WasCanceled counts the cancel of a job; before is the job's state before it.
 func (m *jobMetrics) WasCanceled(ctx context.Context, before *job.Job, c job.Change) {
 	m.Canceled.WithLabelValues(string(before.WorkKind)).Inc()
 	if before.State == job.Running && before.StartedAt != nil {

@@ -9,42 +9,42 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// What the relay of deliveries repairs.
+// Repairs by the relay of deliveries.
 const (
 	RepairReclaimed = "reclaimed"
 	RepairOrphaned  = "orphaned"
 	RepairEnqueued  = "enqueued"
 )
 
-// RepairStranded is what was written while Postgres' clock was ahead, jobs and deliveries.
+// RepairStranded is the repair of jobs and deliveries written while Postgres' clock was ahead.
 const RepairStranded = "stranded"
 
-// Resumed is for a job that waited until its client ran fewer jobs.
+// Resumed is the repair of a job that waited until its client ran fewer jobs.
 const Resumed = "client_limit"
 
-// Clocks that are watched.
+// Watched clocks.
 const (
 	PostgresClock = "postgres"
 	ProcessClock  = "process"
 )
 
-// MaintenanceTasks are what the maintenance does again and again.
+// MaintenanceTasks are the repeated tasks of the maintenance.
 var MaintenanceTasks = []string{
 	"leader", "scheduler", "relay", "rescuer", "batch_completer", "cleaner", "deliveries", "orphans", "outcomes", "backlog",
 	"clock", "pauses", "history", "bulk", "erasures", "schedules",
 }
 
-// What becomes of the due times of schedules.
+// Outcomes of the due times of schedules.
 const (
 	DueRun     = "run"     // it has a job
-	DueMissed  = "missed"  // it has none: it was looked at too late, or the submission was refused
-	DueSkipped = "skipped" // it has none: an earlier run was not final
+	DueMissed  = "missed"  // no job: it was found too late, or the submission was refused
+	DueSkipped = "skipped" // no job: an earlier run was not final
 )
 
-// VitalTasks are those without which jobs or deliveries stop.
+// VitalTasks are tasks without which jobs or deliveries stop.
 var VitalTasks = []string{"scheduler", "relay", "rescuer", "deliveries"}
 
-// maintenanceMetrics count what the leader does, and what it has counted.
+// maintenanceMetrics count the leader's work and show its counts.
 type maintenanceMetrics struct {
 	Leading                      prometheus.Gauge
 	blocked                      *prometheus.GaugeVec
@@ -115,13 +115,13 @@ func (m *maintenanceMetrics) Blocked(task string, blocked bool) {
 	}
 }
 
-// forgetCensus shows none: another process shows its own.
+// ForgetBacklog hides the backlog: another process shows its own.
 func (m *maintenanceMetrics) ForgetBacklog() {
 	m.Backlog.show(job.Backlog{})
 	m.Backlog.takenAt.Set(0)
 }
 
-// Counted shows the backlog of this moment.
+// Counted shows the current backlog.
 func (m *maintenanceMetrics) Counted(c job.Backlog) {
 	m.Backlog.show(c)
 	m.Backlog.takenAt.SetToCurrentTime()
@@ -137,7 +137,7 @@ type backlogGauges struct {
 	takenAt                    prometheus.Gauge
 }
 
-// OpenStates are the states of jobs that are counted: those that are not final.
+// OpenStates are the counted states of jobs: the non-final ones.
 var OpenStates = []job.State{job.Created, job.Queued, job.Assigned, job.Running}
 
 func newBacklogGauges(in telemetry.Factory) backlogGauges {

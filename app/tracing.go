@@ -18,7 +18,7 @@ func BeginSpan(ctx context.Context, name string, client job.ID) (context.Context
 	return ctx, span
 }
 
-// Describe says which attempt of which job a span is about.
+// Describe adds the job and the attempt to a span.
 func Describe(span trace.Span, j *job.Job, attempt int) {
 	if !span.IsRecording() {
 		return
@@ -31,8 +31,7 @@ func Describe(span trace.Span, j *job.Job, attempt int) {
 	}
 }
 
-// DescribeKey says which client, and which key of it if one is given, a span is
-// about.
+// DescribeKey adds the client, and its key if one is given, to a span.
 func DescribeKey(span trace.Span, client job.ID, keyID string) {
 	if !span.IsRecording() {
 		return
@@ -43,9 +42,8 @@ func DescribeKey(span trace.Span, client job.ID, keyID string) {
 	}
 }
 
-// EndSpan ends a span with the job that it was about and the state that the job
-// has now, as far as they are known. It is failed by what is wrong here; what is
-// wrong with a request is a normal outcome.
+// EndSpan ends a span with its job and the job's state now, as far as they are known. Only failures of the service fail the span; a wrong
+// request is a normal outcome.
 func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 	if !span.IsRecording() {
 		return
@@ -56,7 +54,7 @@ func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 	if state != "" {
 		span.SetAttributes(telemetry.State.String(string(state)))
 	}
-	if err != nil && !errors.Is(err, job.ErrStale) { // which has no code: it is not shown outside
+	if err != nil && !errors.Is(err, job.ErrStale) { // ErrStale has no code: it is not shown outside
 		code := job.CodeOf(err)
 		span.SetAttributes(telemetry.ErrorCode.String(string(code)))
 		if code.Spec().Status < http.StatusInternalServerError {
@@ -66,12 +64,10 @@ func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 	telemetry.End(span, err)
 }
 
-// Enqueue hands a task over, to be gone on with from the span of ctx; without
-// one, from where the task says.
+// Enqueue enqueues a task that continues the span of ctx, or without one the span that the task names.
 func Enqueue(ctx context.Context, q Queue, t job.Task) { q.Enqueue(TracedTask(ctx, t)) }
 
-// TracedTask is the task, to be gone on with from the span of ctx; without one,
-// from where the task says.
+// TracedTask returns the task so that it continues the span of ctx, or without one the span that it names.
 func TracedTask(ctx context.Context, t job.Task) job.Task {
 	if here := telemetry.Traceparent(ctx); here != "" {
 		t.TraceParent = here

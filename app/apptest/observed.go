@@ -40,10 +40,10 @@ func (h TracingHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// Tracer makes the spans that Span and its siblings find.
+// Tracer returns the tracer whose spans Span and its siblings find.
 func (w *World) Tracer() trace.Tracer { return w.provider.Tracer("test") }
 
-// Traced runs f in the span of a request, and gives its traceparent.
+// Traced runs f in the span of a request, and returns its traceparent.
 func (w *World) Traced(f func(ctx context.Context)) (traceparent string) {
 	ctx, span := w.Tracer().Start(context.Background(), "request", trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
@@ -51,10 +51,10 @@ func (w *World) Traced(f func(ctx context.Context)) (traceparent string) {
 	return telemetry.Traceparent(ctx)
 }
 
-// Traceparent is that of a request that has ended.
+// Traceparent returns the traceparent of a request that has ended.
 func (w *World) Traceparent() string { return w.Traced(func(context.Context) {}) }
 
-// Span gives the only span of a name that has ended.
+// Span returns the only ended span of a name.
 func (w *World) Span(name string) tracetest.SpanStub {
 	w.T.Helper()
 	named := w.SpansNamed(name)
@@ -62,7 +62,7 @@ func (w *World) Span(name string) tracetest.SpanStub {
 	return named[0]
 }
 
-// SpansNamed gives the spans of a name that have ended.
+// SpansNamed returns the ended spans of a name.
 func (w *World) SpansNamed(name string) (named []tracetest.SpanStub) {
 	for _, s := range w.spans.GetSpans() {
 		if s.Name == name {
@@ -79,12 +79,12 @@ func (w *World) RequireBelow(child, parent tracetest.SpanStub) {
 	require.Equal(w.T, parent.SpanContext.SpanID(), child.Parent.SpanID())
 }
 
-// TraceparentOf is the traceparent of what continues a span.
+// TraceparentOf returns the traceparent for work that continues a span.
 func TraceparentOf(s tracetest.SpanStub) string {
 	return telemetry.Traceparent(trace.ContextWithSpanContext(context.Background(), s.SpanContext))
 }
 
-// Attributes of a span, by their names.
+// Attributes returns the attributes of a span by name.
 func Attributes(s tracetest.SpanStub) map[string]any {
 	all := map[string]any{}
 	for _, a := range s.Attributes {

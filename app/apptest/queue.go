@@ -19,7 +19,7 @@ func (SilentQueue) Enqueue(job.Task)         {}
 // ErrQueue is the error of a queue that cannot be reached.
 var ErrQueue = errors.New("the queue cannot be reached")
 
-// Trouble is what is wrong with the infrastructure, of what a handler says of its task.
+// Trouble returns a handler's error if it shows trouble with the infrastructure, nil if it only reports on its task.
 func Trouble(err error) error {
 	var failed *job.TaskFailed
 	if errors.Is(err, job.ErrTaskStale) || errors.As(err, &failed) {
@@ -28,7 +28,7 @@ func Trouble(err error) error {
 	return err
 }
 
-// Named are the tasks without what is for those who look at the queue.
+// Named returns the tasks without the members that are only displayed in the queue.
 func Named(tasks []job.Task) []job.Task {
 	named := slices.Clone(tasks)
 	for i := range named {
@@ -77,13 +77,13 @@ func (q *Queue) Deliver(_, jobID job.ID) {
 	q.Change(func() { q.delivered = append(q.delivered, jobID) })
 }
 
-// Delivered returns the jobs named in calls of Deliver since the last time; the zero id stands for events without a job.
+// Delivered returns the jobs named in calls of Deliver since its last call; the zero id stands for events without a job.
 func (q *Queue) Delivered() (jobs []job.ID) {
 	q.Change(func() { jobs, q.delivered = q.delivered, nil })
 	return jobs
 }
 
-// Notifications gives what was published since the last call.
+// Notifications returns the notifications published since its last call.
 func (q *Queue) Notifications() (published []job.Notification) {
 	q.Change(func() { published, q.published = q.published, nil })
 	return published
@@ -98,13 +98,13 @@ func (q *Queue) Progress(_ context.Context, id job.ID, attempt int) (p *job.Prog
 	return p
 }
 
-// Sent gives what was enqueued so far.
+// Sent returns the tasks enqueued so far.
 func (q *Queue) Sent() (tasks []job.Task) {
 	q.Change(func() { tasks = slices.Clone(q.enqueued) })
 	return tasks
 }
 
-// Signaled gives the jobs whose cancel was signaled so far.
+// Signaled returns the jobs with a signaled cancel so far.
 func (q *Queue) Signaled() (ids []job.ID) {
 	q.Change(func() { ids = slices.Clone(q.signals) })
 	return ids

@@ -13,14 +13,13 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Values that tests use where theirs do not matter.
+// Values for tests to which they do not matter.
 const (
 	LeaseTime = 30 * time.Second
 	Heartbeat = 5 * time.Second
 	Limit     = 120 * time.Second
 )
 
-// More of them.
 var (
 	ClientA = job.ID{0xa}
 	ClientB = job.ID{0xb}
@@ -53,7 +52,7 @@ func Takes(d time.Duration) RunnerFunc {
 	}
 }
 
-// DefinitionOf gives the definition of a kind.
+// DefinitionOf returns the definition of a kind.
 func DefinitionOf(k job.Kind) *job.Definition {
 	d, err := job.Catalogue{Kinds: job.Kinds(), MaxRuntime: Limit}.Define(job.Execute, k, time.Unix(1, 0), nil)
 	if err != nil {
@@ -62,13 +61,13 @@ func DefinitionOf(k job.Kind) *job.Definition {
 	return &d
 }
 
-// GoodResult is a result as the definition promises it.
+// GoodResult returns a result that matches the definition.
 func GoodResult(d job.Definition) *job.Result {
 	body := make([]byte, d.PayloadSize)
 	return &job.Result{MediaType: "application/octet-stream", Body: body, SHA256: sha256.Sum256(body)}
 }
 
-// Failure is the error of an attempt that fails by the catalogue.
+// Failure is the error of an attempt that fails as its definition says.
 type Failure struct{ Reason job.Reason }
 
 func (f Failure) Error() string { return string(f.Reason) }
@@ -76,7 +75,7 @@ func (f Failure) Error() string { return string(f.Reason) }
 // FailureReason says why the attempt fails.
 func (f Failure) FailureReason() job.Reason { return f.Reason }
 
-// NoLocals is a Targets that refuses what has the word local in it.
+// NoLocals is a Targets that refuses URLs with the word local.
 type NoLocals struct{}
 
 // Check implements app.Targets.
@@ -98,7 +97,7 @@ func End(t job.Task) job.Notification {
 	return job.Notification{ClientID: ClientA, JobID: t.JobID, Attempt: t.Attempt, Ended: true}
 }
 
-// Must gives the value of a call that has to succeed: Must(f())(t).
+// Must returns the value of a call that has to succeed: Must(f())(t).
 func Must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()

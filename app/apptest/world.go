@@ -1,6 +1,5 @@
-// Package apptest has what the tests of several packages below app share: a queue that records its calls, values, and a world with
-// metrics, spans and a log.
-// What one package's tests need alone is in that package.
+// Package apptest holds what the tests of several packages below app share: a queue that records its calls, values, and a world with
+// metrics, spans and a log. Helpers for the tests of one package stay in that package.
 package apptest
 
 import (
@@ -59,8 +58,7 @@ func (w *World) requireSoundLines() {
 	}
 }
 
-// Bubble runs a test on a clock of its own, which advances when every goroutine
-// waits. It fails if goroutines are left over.
+// Bubble runs a test on its own clock, which advances when every goroutine waits. It fails if goroutines are left over.
 func Bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
@@ -98,7 +96,7 @@ func (w *World) Background(loop func(context.Context)) (stop func()) {
 // Metric reads one counter or gauge.
 func (w *World) Metric(c prometheus.Collector) float64 { return testutil.ToFloat64(c) }
 
-// Sum adds up a metric over its labels; of a histogram what it has observed.
+// Sum adds up a metric over its labels; for a histogram, the observed values.
 func (w *World) Sum(name string) (sum float64) {
 	for _, m := range w.Gather(name) {
 		sum += m.GetHistogram().GetSampleSum() + m.GetCounter().GetValue() + m.GetGauge().GetValue()
@@ -106,8 +104,7 @@ func (w *World) Sum(name string) (sum float64) {
 	return sum
 }
 
-// Executions gives what job_execution_seconds has observed for an outcome: how often,
-// and the sum.
+// Executions returns the count and the sum that job_execution_seconds has observed for an outcome.
 func (w *World) Executions(outcome job.State) (n uint64, sum float64) {
 	for _, m := range w.Gather("job_execution_seconds") {
 		if m.GetLabel()[0].GetValue() == string(outcome) {
@@ -118,7 +115,7 @@ func (w *World) Executions(outcome job.State) (n uint64, sum float64) {
 	return n, sum
 }
 
-// Exemplars gives the traces that a histogram names.
+// Exemplars returns the traces that a histogram names.
 func (w *World) Exemplars(name string) (traces []string) {
 	for _, m := range w.Gather(name) {
 		for _, b := range m.GetHistogram().GetBucket() {
@@ -130,7 +127,7 @@ func (w *World) Exemplars(name string) (traces []string) {
 	return traces
 }
 
-// Gather gives a metric with all its labels.
+// Gather returns a metric with all its labels.
 func (w *World) Gather(name string) []*dto.Metric {
 	families, err := w.Registry.Gather()
 	require.NoError(w.T, err)

@@ -23,7 +23,7 @@ const (
 	RetryInterval = time.Second
 )
 
-// Completer ends batches soon after their last job has ended. When its process dies, the maintenance ends them.
+// Completer ends batches soon after their last job has ended. If its process dies, the maintenance ends them.
 type Completer struct {
 	store   *repo.Store
 	queue   app.Queue
@@ -91,8 +91,8 @@ func (s *Completer) take() []job.ID {
 	return slices.Collect(maps.Keys(s.touched))
 }
 
-// Complete ends those of the given batches whose jobs have all ended, and returns how many. Each is ended and published once, however
-// many processes try.
+// Complete ends the given batches if all their jobs have ended, and returns how many. Each is ended and published once, even if several
+// processes try.
 func (s *Completer) Complete(ctx context.Context, batches []job.ID) (int, error) {
 	completed, err := s.store.CompleteBatches(ctx, batches)
 	app.AfterCommit(ctx, func() {

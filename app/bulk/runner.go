@@ -15,7 +15,7 @@ import (
 
 // Each part is one short transaction. The Runner rests after it for as long as it took.
 const (
-	roundTime    = time.Second // operations that begin meanwhile have their turn in the next round
+	roundTime    = time.Second // new operations have their turn in the next round
 	gatherAtOnce = 2000        // jobs that one statement looks at
 	itemsAtOnce  = 50
 	maxRate      = job.MaxBulkRate // items per second of all operations together
@@ -103,7 +103,7 @@ func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error
 	switch {
 	case err != nil:
 		return false, err
-	case len(taken) < limit: // at the end: the next round begins with the items that were left
+	case len(taken) < limit: // at the end: the next round begins with the remaining items
 		w.after = job.ID{}
 		return false, nil
 	}
@@ -129,8 +129,7 @@ func (r *Runner) part(ctx context.Context, b *job.Bulk, after job.ID, limit int)
 	return taken, ended, nil
 }
 
-// single does the item after a job. If storage will never accept the change, the item has failed; after another error it is
-// tried again later.
+// single does the item after a job. If storage will never accept the change, the item fails; after another error it is tried again later.
 func (r *Runner) single(ctx context.Context, b *job.Bulk, after job.ID) (ended int, err error) {
 	_, ended, err = r.commit(ctx, b, after, 1, r.jobs.DoItems)
 	if app.Refused(err) {

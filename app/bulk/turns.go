@@ -36,7 +36,7 @@ func (t *tokens) refill(now time.Time, rate int) {
 	t.at = now
 }
 
-// begin begins a round: it refills the budgets, and forgets operations that are not open any more.
+// begin begins a round: it refills the budgets, and forgets closed operations.
 func (t *turns) begin(open []*job.Bulk, now time.Time) {
 	known := t.work
 	t.work = make(map[job.ID]*work, len(open))
@@ -51,8 +51,8 @@ func (t *turns) begin(open []*job.Bulk, now time.Time) {
 	}
 }
 
-// next returns the index of the operation whose turn it is. Owners alternate, however many operations each has, and so do
-// the operations of an owner.
+// next returns the index of the operation with the next turn. Owners alternate, however many operations each has, and so do the
+// operations of an owner.
 func (t *turns) next(open []*job.Bulk) (first int) {
 	owners := map[job.BulkOwner]int{}
 	for _, b := range open {

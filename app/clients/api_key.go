@@ -41,7 +41,7 @@ func parseAPIKey(key string) (id string, ok bool) {
 	return publicPart(key)
 }
 
-// publicPart returns the id at the beginning of a key, also of a mistyped one.
+// publicPart returns the id at the beginning of a key, even of a mistyped one.
 func publicPart(key string) (id string, ok bool) {
 	if len(key) < len(keyPrefix)+keyIDLength || !strings.HasPrefix(key, keyPrefix) {
 		return "", false
@@ -55,8 +55,7 @@ func publicPart(key string) (id string, ok bool) {
 	return id, true
 }
 
-// hashAPIKey is what is stored of a key. The secret is 256 random bits, so a
-// plain hash is enough: there is nothing to guess.
+// hashAPIKey returns the stored hash of a key. The secret is 256 random bits, so a plain hash is enough: it cannot be guessed.
 func hashAPIKey(key string) [32]byte { return sha256.Sum256([]byte(key)) }
 
 func randomBase62(n int) string {

@@ -25,10 +25,9 @@ var (
 	errAdminOnly  = job.Errorf(job.CodeForbidden, "Open registration is off on this server: only the operator may create clients.")
 )
 
-// Authenticate returns who presents the credentials (section 14). A caller without any
-// is anonymous while registration is open, and refused otherwise, before storage is
-// asked. The first use of a key is recorded before the key is accepted. With the error for
-// an expired key the caller is Expired: it may be renewed.
+// Authenticate returns the caller for the credentials (section 14). Without any, the caller is anonymous while registration is open, and
+// otherwise refused before storage is asked. The first use of a key is recorded before the key is accepted. With the error for an expired
+// key the caller is Expired: it may be renewed.
 func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
 	if bearer == "" {
 		if k.cfg.OpenRegistration {
@@ -66,8 +65,8 @@ func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, 
 	return caller, errExpiredKey
 }
 
-// use records the first use of a key durably: from then on no older one can be renewed.
-// Later uses cost nothing. Keys of clients that were never used are removed some time.
+// use records the first use of a key durably: from then on no older key can be renewed. Later uses cost nothing. Clients with unused keys
+// lose them eventually.
 func (k *Service) use(ctx context.Context, key *job.APIKey) error {
 	if key.UsedAt != nil {
 		return nil

@@ -21,21 +21,21 @@ import (
 // Config of clients and their keys.
 type Config struct {
 	Operators          operators.Tokens
-	OpenRegistration   bool          // anybody may create a client and its first key
+	OpenRegistration   bool          // allow anyone to create a client and its first key
 	RegistrationWindow time.Duration // how long after a client's creation its first key may be created openly
 	TTL                time.Duration // life of a key
 	Overlap            time.Duration // how long a replaced key stays valid
-	RenewWindow        time.Duration // how long after its end a key can be renewed; 0: not at all
+	RenewWindow        time.Duration // how long an expired key can be renewed; 0 disables it
 }
 
-// What the service sets of keys.
+// Fixed properties of keys.
 const (
 	KeyOverlap  = 10 * time.Minute
 	RenewWindow = 7 * 24 * time.Hour
 )
 
-// maxKeys limits the usable keys of a client that may do all, and apart from them those with a lesser scope: one kind must not
-// keep the other from being replaced.
+// maxKeys limits a client's usable full keys, and separately its keys with a lesser scope: keys of one kind must not block the
+// replacement of the other.
 const maxKeys = 10
 
 // Service creates clients, and creates, changes and recognises their API keys.
@@ -48,7 +48,7 @@ type Service struct {
 	uses   singleflight.Group // recordings of first uses, by key
 }
 
-// New makes the service; WatchKeys keeps what it remembers current.
+// New makes the service; WatchKeys keeps its memory of keys current.
 func New(cfg Config, store *repo.Store, clock app.Clock, log *slog.Logger) *Service {
 	if clock == nil {
 		clock = time.Now
@@ -72,7 +72,7 @@ func (k *Service) CreateClient(ctx context.Context, caller job.Caller) (job.Clie
 	return client, err
 }
 
-// NameClient sets how operators call a client; "" removes the name.
+// NameClient sets the operators' name for a client; "" removes it.
 func (k *Service) NameClient(ctx context.Context, client job.ID, name string) error {
 	exists, err := k.store.NameClient(ctx, client, name)
 	switch {
@@ -85,7 +85,7 @@ func (k *Service) NameClient(ctx context.Context, client job.ID, name string) er
 	return nil
 }
 
-// logChange logs what was committed, with the request that asked for it.
+// logChange logs a committed change, with the request that asked for it.
 func (k *Service) logChange(ctx context.Context, message, action string, client job.ID, more ...slog.Attr) {
 	app.AfterCommit(ctx, func() {
 		attrs := []slog.Attr{

@@ -7,14 +7,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// keyring is a client with its keys, under the lock of the client. Keys that may do all follow one another; those with
-// a lesser scope replace none and are replaced by none.
+// keyring is a client with its keys, under the lock of the client. Keys with full scope follow one another; those with a lesser scope
+// replace none and are replaced by none.
 type keyring struct {
 	client job.Client
 	now    time.Time
 	keys   []job.APIKey // newest first
-	full   []job.APIKey // those that authenticate now and may do all
-	scoped int          // how many with a lesser scope authenticate now
+	full   []job.APIKey // valid now, with full scope
+	scoped int          // number of valid keys with a lesser scope
 }
 
 func newKeyring(c job.Client, now time.Time, keys []job.APIKey) keyring {
@@ -31,7 +31,7 @@ func newKeyring(c job.Client, now time.Time, keys []job.APIKey) keyring {
 	return r
 }
 
-// find returns a key, nil if it is gone, and the newer ones that may do all.
+// find returns a key, nil if it is gone, and the newer ones with full scope.
 func (r keyring) find(id string) (key *job.APIKey, newer []job.APIKey) {
 	for i := range r.keys {
 		switch {
@@ -73,9 +73,8 @@ func (r keyring) superseded(id string) error {
 	return nil
 }
 
-// renewable returns why an expired key cannot be renewed; nil if it can be. Every
-// newer key of the client is a successor: a rotation has ended all older ones, and
-// the first use of a successor shows that the client has it.
+// renewable returns why an expired key cannot be renewed, nil if it can. Every newer key of the client is a successor: a rotation has
+// ended all older ones, and the first use of a successor shows that the client has it.
 func (r keyring) renewable(id string, window time.Duration) error {
 	key, newer := r.find(id)
 	switch {
@@ -88,8 +87,8 @@ func (r keyring) renewable(id string, window time.Duration) error {
 	return nil
 }
 
-// replaced returns the keys that a new one takes over from, valid for the overlap at most. The end of a key that was replaced
-// before does not move.
+// replaced returns the keys that a new key replaces, valid for the overlap at most. The end of a key that was replaced before does not
+// move.
 func (r keyring) replaced(by job.APIKey, overlap time.Duration) (changed []job.APIKey) {
 	if by.Scope != job.ScopeAll {
 		return nil

@@ -57,9 +57,8 @@ func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID
 	})
 }
 
-// RevokeKey ends a key at once, and with it the keys that it made, since a thief
-// may have made them. The key that asks for it is spared with what it made, unless
-// it names itself. Revoking a revoked key changes nothing else.
+// RevokeKey ends a key at once, and with it the keys that it created, since a thief may have created them. It spares the caller's key and
+// its descendants, unless that key is the revoked one. Revoking a revoked key changes nothing else.
 func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error {
 	if caller.Anonymous() {
 		return errNoCredentials
@@ -95,7 +94,7 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 func withMade(keys []job.APIKey, id, spared string) []job.APIKey {
 	chosen := map[string]bool{id: true}
 	var found []job.APIKey
-	for _, key := range slices.Backward(keys) { // the oldest first: a key is made by an older one
+	for _, key := range slices.Backward(keys) { // oldest first: a key is created by an older one
 		if key.ID == id || chosen[key.MadeBy] && key.ID != spared {
 			chosen[key.ID] = true
 			found = append(found, key)
@@ -104,7 +103,7 @@ func withMade(keys []job.APIKey, id, spared string) []job.APIKey {
 	return found
 }
 
-// issueKey makes a new key for a client, unless rule refuses or returns an existing key to answer with.
+// issueKey makes a new key for a client, unless rule refuses or returns an existing key.
 func (k *Service) issueKey(ctx context.Context, action string, caller job.Caller, client job.ID, wanted job.APIKey,
 	rule func(keyring) (existing *job.APIKey, err error)) (job.IssuedKey, error) {
 	var issued job.IssuedKey
@@ -134,8 +133,8 @@ func (k *Service) issueKey(ctx context.Context, action string, caller job.Caller
 	return issued, nil
 }
 
-// changeKeys has decide change a client's keys under the lock of the client. Other clients than the caller do not exist for it. After the
-// commit this process forgets the changed keys; storage tells the others.
+// changeKeys runs decide under the lock of the client and stores its changes. To the caller, other clients do not exist. After the commit
+// this process forgets the changed keys; storage notifies the other processes.
 func (k *Service) changeKeys(ctx context.Context, caller job.Caller, client job.ID, decide func(keyring) (job.KeyChange, error)) error {
 	if !caller.Admin && !caller.Anonymous() && caller.ClientID != client {
 		return errNoClient

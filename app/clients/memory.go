@@ -10,25 +10,25 @@ import (
 // maxRemembered limits the keys that a process remembers.
 const maxRemembered = 10_000
 
-// memory holds the keys that were looked up, while storage reports every change.
+// memory caches the keys that were looked up, while storage reports every change.
 type memory struct {
 	mu         sync.Mutex
 	watching   bool
 	generation uint64 // raised by every change
 	known      map[string]job.APIKey
-	watches    map[*func()]string // the key that each is about
+	watches    map[*func()]string // watched keys
 }
 
 func newMemory() memory {
 	return memory{known: map[string]job.APIKey{}, watches: map[*func()]string{}}
 }
 
-// WatchKeys keeps what this process remembers of keys true, until ctx ends.
+// WatchKeys keeps the cached keys of this process current until ctx ends.
 func (k *Service) WatchKeys(ctx context.Context) {
 	k.store.WatchKeys(ctx, k.memory.forget, k.memory.connected)
 }
 
-// WatchKey calls changed when a key may have changed, in whichever process, until stop is called. changed must not block.
+// WatchKey calls changed when a key may have changed, in any process, until stop is called. changed must not block.
 func (k *Service) WatchKey(id string, changed func()) (stop func()) {
 	m := &k.memory
 	m.mu.Lock()
@@ -53,7 +53,7 @@ func (m *memory) forget(id string) {
 	}
 }
 
-// connected forgets all keys. Watched ones may have changed unnoticed; they are looked up when storage is back.
+// connected forgets all keys. Watched keys may have changed unnoticed; they are looked up when storage is back.
 func (m *memory) connected(up bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

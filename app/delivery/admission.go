@@ -14,14 +14,14 @@ import (
 const (
 	// busyTime is how long the admitted tasks of an endpoint keep it busy: asynq brings deferred tasks back at whole seconds.
 	busyTime = 2 * time.Second
-	// unknownRoom is how many tasks of an endpoint are admitted before its first answer. They are sent one at a time.
+	// unknownRoom is how many tasks of an endpoint are admitted before its first answer, one send at a time.
 	unknownRoom = 4
 	// How long a task is put off. The relay ignores tasks that come within this time.
 	minBusy = time.Second
 	maxBusy = 30 * time.Second
-	// knownEndpoints is how many endpoints are remembered; then those without tasks are forgotten.
+	// knownEndpoints is how many endpoints are remembered; beyond that, endpoints without tasks are forgotten.
 	knownEndpoints = 10_000
-	// The latest delivery counts as one of paceWeight parts of an endpoint's pace.
+	// paceWeight weighs the average: the latest delivery counts as one of paceWeight parts of an endpoint's pace.
 	paceWeight = 16
 	// After paceKnown deliveries the pace of an endpoint is known. Before, tasks are put off for minSpacing.
 	paceKnown  = 64
@@ -46,7 +46,7 @@ type clientTasks struct {
 	rest time.Time // end of the rest at the rate limit
 }
 
-// endpointTasks is what is known of an endpoint and its tasks.
+// endpointTasks is the known state of an endpoint and its tasks.
 type endpointTasks struct {
 	client *clientTasks
 	turn   chan struct{} // holds a token during a send, unless the endpoint is known to answer
@@ -74,7 +74,7 @@ func newAdmission(handlers, limit int, active prometheus.Gauge) *admission {
 	}
 }
 
-// enter admits a task, or returns for how long it is put off. leave follows an admission.
+// enter admits a task, or returns how long to put it off. Each admission ends with leave.
 func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,7 +83,7 @@ func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Durat
 	switch {
 	case c.rest.After(now):
 		return e, e.putOff(now, c.rest.Sub(now))
-	// An endpoint may have fewer than its client may still take, and a client fewer than are free.
+	// An endpoint may have fewer tasks than its client may still take, and a client fewer than are free.
 	case e.held >= min(a.most(e), a.handlers-a.held-c.held):
 		return e, e.putOff(now, e.spacing(now))
 	}
@@ -97,7 +97,7 @@ func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Durat
 	return e, 0
 }
 
-// most is how many tasks an endpoint may have here.
+// most returns how many tasks an endpoint may have here.
 func (a *admission) most(e *endpointTasks) int {
 	switch e.health {
 	case failing:
@@ -111,7 +111,7 @@ func (a *admission) most(e *endpointTasks) int {
 	return max(2*a.limit, int(busyTime/e.pace))
 }
 
-// leave ends the handling of a task that took so long; 0 if nothing was sent.
+// leave ends the handling of a task; took is the time of its send, 0 if nothing was sent.
 func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -121,7 +121,7 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 		switch {
 		case e.health != answering: // one at a time
 			pace = took
-		case e.pace == 0, e.held <= a.limit: // there was not enough to do to tell
+		case e.pace == 0, e.held <= a.limit: // too few tasks to measure the pace
 			pace = took / time.Duration(a.limit)
 		}
 		if e.pace == 0 {
@@ -138,8 +138,8 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	}
 }
 
-// spacing is the time between the returns of two tasks. It is a little less than sending takes: the endpoint must not wait for tasks.
-// Before the first answer it grows with the wait for that.
+// spacing returns the time between the returns of two tasks: a little less than sending takes, so that the endpoint never waits for
+// tasks. Before the first answer it grows with the wait for that answer.
 func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	switch {
 	case e.health == unknown && e.held > 0:
@@ -150,7 +150,7 @@ func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	return e.pace * 3 / 4
 }
 
-// putOff reserves a time for a task to come back, so long after the one before it.
+// putOff reserves the time at which a task comes back, at least after behind the one before it.
 func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration {
 	if e.next.Before(now) {
 		e.next = now

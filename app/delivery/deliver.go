@@ -19,7 +19,7 @@ import (
 const (
 	recordTries = 6
 	recordPause = 100 * time.Millisecond // doubled each time
-	// How long the deliveries of a client rest at its rate limit: other processes give unused attempts back.
+	// How long a client's deliveries rest at its rate limit: other processes may return unused attempts meanwhile.
 	minRest = 100 * time.Millisecond
 	maxRest = 10 * time.Second
 )
@@ -27,9 +27,9 @@ const (
 // errStopping ends the span of an attempt that is cut off.
 var errStopping = errors.New("the delivery worker is stopping")
 
-// Handle sends a delivery if it is due. It returns nil if it was delivered, a job.TaskFailed if not, with the wait for the next attempt;
-// job.ErrTaskStale if there is nothing to do; a job.TaskEarly if the task must come again later. The end of the context is no reason to
-// stop: see Stop.
+// Handle sends a delivery if it is due. It returns nil if it was delivered; a job.TaskFailed, with the wait for the next attempt, if not;
+// job.ErrTaskStale if there is nothing to do; a job.TaskEarly if the task must come again later. The end of the context does not stop it:
+// see Stop.
 func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 	if !w.begin() {
 		return &job.TaskEarly{Wait: minBusy}
@@ -91,7 +91,7 @@ func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (claimed, error) {
 	}
 }
 
-// deliver sends a claimed delivery and records the result, and reports whether it was sent. Without a result it gives the claim back.
+// deliver sends a claimed delivery, records the result, and reports whether it was sent. Without a result it releases the claim.
 func (w *Worker) deliver(c claimed) (sent bool, err error) {
 	result, span, err := w.attempt(c)
 	if err != nil {
@@ -109,8 +109,8 @@ func (w *Worker) deliver(c claimed) (sent bool, err error) {
 	return true, w.record(trace.ContextWithSpan(w.storing, span), c, result)
 }
 
-// attempt sends a delivery when it gets a send slot. The span that it returns with a result covers the recording too. An error says when
-// to try again; then there is nothing to record.
+// attempt sends a delivery once it gets a send slot. The returned span covers the recording of the result too. An error says when to try
+// again; then there is nothing to record.
 func (w *Worker) attempt(c claimed) (job.Sent, trace.Span, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
@@ -137,7 +137,7 @@ func receiverOf(p job.ClaimedDelivery) receiver {
 	return receiver{p.ClientID, cmp.Or(job.OriginOf(p.Target.URL), p.Endpoint.String())} // without an origin the sender refuses it
 }
 
-// gaveUp says when a task must come again that got no slot in time.
+// gaveUp returns when a task that got no slot in time must come again.
 func (w *Worker) gaveUp(e *endpointTasks) error {
 	early := &job.TaskEarly{}
 	if w.open.Err() == nil {
@@ -165,7 +165,7 @@ func (w *Worker) sendInTime(c claimed) (sent job.Sent, span trace.Span, err erro
 	describeDelivery(span, c.ClaimedDelivery)
 	sent = w.send(ctx, c.ClaimedDelivery)
 	describeSent(span, sent.Attempt)
-	// A send that was cut off here did not fail there. It may have arrived: then it arrives twice.
+	// A send that was cut off here did not fail there. The receiver may get it twice.
 	if sent.Attempt.Error != "" && w.sending.Err() != nil {
 		telemetry.End(span, errStopping)
 		return job.Sent{}, nil, &job.TaskEarly{}
@@ -189,8 +189,8 @@ func (w *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent
 	return w.sender.Send(ctx, p)
 }
 
-// record writes a result while the claim lasts, and returns the result of the task. A repeated write whose first answer was lost comes
-// back as stale. A delivery that cannot be recorded is sent again when its claim has ended.
+// record writes a result while the claim lasts, and returns the result of the task. If the answer to a write is lost, its repetition
+// returns stale. A delivery that cannot be recorded is sent again when its claim has ended.
 func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 	if w.cfg.Clock.Moved() { // the attempt lies between events of the same clock
 		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
@@ -216,7 +216,7 @@ func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 				"status", sent.Attempt.Status, "error_code", string(sent.Attempt.Error))...)
 			return job.ErrTaskStale
 		case app.Refused(err) && (len(r.Sent.Attempt.Header) > 0 || len(r.Sent.Attempt.Body) > 0):
-			// Better an attempt without the answer than a delivery without an end.
+			// An attempt without the answer is better than a delivery without an end.
 			forgetAnswer(&r.Sent.Attempt)
 			continue
 		}

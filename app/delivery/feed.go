@@ -13,14 +13,14 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Queue has the tasks of jobs and deliveries. Calls without an error are best effort and do not block.
+// Queue holds the tasks of jobs and deliveries. Calls without an error are best effort and do not block.
 type Queue interface {
 	Enqueue(t job.Task)
 	Remove(t job.Task)
 	SignalCancel(id job.ID)
 	Publish(n job.Notification)
 	EnqueueDelivery(t job.DeliveryTask)
-	// EnsureDeliveries makes sure that deliveries have tasks, and returns how many had none.
+	// EnsureDeliveries makes sure that deliveries have tasks, and returns how many were missing.
 	EnsureDeliveries(ctx context.Context, ts []job.DeliveryTask) (made int, err error)
 	RemoveDeliveries(ids ...job.ID)
 }

@@ -19,9 +19,9 @@ const (
 	dueMinAge    = time.Second     // the writer of the event makes the tasks of younger ones
 	dueSoon      = 5 * time.Second // retries that are due by then have tasks in time
 	dueBatch     = 2500            // deliveries of one look
-	roundTime    = 3 * time.Second // a longer round would count as one that hangs
-	// After a look that found most tasks in place, the next one follows after restShare times as long, at most restAtMost: each
-	// task that is not among the first pending ones costs Redis two questions.
+	roundTime    = 3 * time.Second // a longer round would count as hanging
+	// restShare and restAtMost set the rest after a look that found most tasks in place: restShare times its duration, up to restAtMost.
+	// Each task behind the first pending ones costs Redis two requests.
 	restShare  = 10
 	restAtMost = 3 * time.Second
 	// How many deliveries of an endpoint one look checks: few, and more while they lack tasks.
@@ -29,7 +29,7 @@ const (
 	mostDue  = 1000
 )
 
-// Relay makes sure that due deliveries are sent, whatever became of their tasks and of the delivery workers that claimed them.
+// Relay makes sure that due deliveries are sent, even if their tasks are lost or the delivery workers that claimed them die.
 type Relay struct {
 	store   *repo.Store
 	queue   Queue
@@ -43,7 +43,7 @@ type Relay struct {
 	next   time.Time       // when that is
 }
 
-// NewRelay makes a relay of deliveries; Maintenance runs it. The clock is Postgres', set before the first round; nil: the machine's.
+// NewRelay makes a relay of deliveries; Maintenance runs it. The clock is Postgres', set before the first round; nil means the machine's.
 func NewRelay(store *repo.Store, queue Queue, c *clock.Clock, m *app.Metrics, log *slog.Logger) *Relay {
 	return &Relay{store: store, queue: queue, clock: c, metrics: m, log: log, due: leastDue}
 }
@@ -94,7 +94,7 @@ func (r *Relay) reclaim(ctx context.Context, leading func() bool) (err error) {
 	return err
 }
 
-// FailOrphans ends what cannot be delivered any more, in bounded batches.
+// FailOrphans ends deliveries that cannot be sent any more, in bounded batches.
 func (r *Relay) FailOrphans(ctx context.Context, leading func() bool) error {
 	for leading() {
 		failed, err := r.store.FailOrphans(ctx, orphanLook, orphanBatch)

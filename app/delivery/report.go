@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// reportRecorded logs and counts what was committed. If the webhook was disabled, that is an event of the client.
+// reportRecorded logs and counts a committed result. A webhook that was disabled by it is an event of the client.
 func (w *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
 	w.metrics.Delivered(p, r)
 	w.logAttempt(ctx, p, r, recorded.Number)
@@ -44,7 +44,7 @@ func (w *Worker) logAttempt(ctx context.Context, p job.ClaimedDelivery, r job.De
 	w.log.InfoContext(ctx, "delivery attempt", attrs...)
 }
 
-// aboutDelivery names a delivery in a log line. Of a callback it gives the host only: paths and queries may hold secrets.
+// aboutDelivery names a delivery in a log line. It shows only the host of a callback: paths and queries may hold secrets.
 func aboutDelivery(p job.ClaimedDelivery) []any {
 	attrs := append(make([]any, 0, 12), slog.String("action", "deliver"),
 		slog.String("delivery_id", p.Delivery.ID.String()), slog.String("client_id", p.ClientID.String()))
@@ -69,7 +69,7 @@ func aboutDelivery(p job.ClaimedDelivery) []any {
 	return append(attrs, slog.String("event_name", p.EventName))
 }
 
-// describeDelivery names a delivery in a span. Of a callback's URL it gives the host only: the rest may hold secrets.
+// describeDelivery names a delivery in a span. It shows only the host of a callback: the rest may hold secrets.
 func describeDelivery(span trace.Span, p job.ClaimedDelivery) {
 	if !span.IsRecording() {
 		return

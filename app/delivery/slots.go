@@ -17,15 +17,15 @@ type slots struct {
 	receivers map[receiver]*turns // those in use
 }
 
-// receiver is an origin (scheme, host and port) as one client uses it, whatever its webhooks and callbacks there are.
+// receiver is an origin (scheme, host and port) used by one client, for any of its webhooks and callbacks.
 type receiver struct {
 	client job.ID
 	origin string
 }
 
 type turns struct {
-	taken chan struct{} // holds a token for each
-	users int           // that have one or wait
+	taken chan struct{} // one token per request
+	users int           // requests that have a slot or wait
 }
 
 func newSlots(n, limit int) *slots {

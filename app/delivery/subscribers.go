@@ -11,10 +11,10 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// subscribersInterval is how often the subscribers are read again. The relay finds what is missed in about the same time.
+// subscribersInterval is how often the subscribers are read again. The relay finds missed deliveries in about the same time.
 const subscribersInterval = time.Second
 
-// Subscribers knows the enabled webhooks of each client, as of a moment ago: what a submission costs depends on their number.
+// Subscribers knows the enabled webhooks of each client, as of a moment ago: the cost of a submission depends on their number.
 type Subscribers struct {
 	store *repo.Store
 	log   *slog.Logger
@@ -38,7 +38,7 @@ func NewSubscribers(store *repo.Store, log *slog.Logger) *Subscribers {
 	return &Subscribers{store: store, log: log, known: subscriptions{}}
 }
 
-// Webhooks returns how many enabled webhooks a client is known to have.
+// Webhooks returns the number of a client's known enabled webhooks.
 func (s *Subscribers) Webhooks(client job.ID) int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -70,7 +70,7 @@ func (s *Subscribers) read(ctx context.Context) error {
 	return nil
 }
 
-// replace takes the result of a read, and adds what was enabled since it began.
+// replace sets the result of a read, and adds the webhooks enabled since it began.
 func (s *Subscribers) replace(enabled []job.EndpointKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

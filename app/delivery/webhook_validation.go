@@ -15,7 +15,7 @@ const (
 	maxWebhookDescription = 256 // characters
 )
 
-// checkRequest returns everything that is wrong with a request for a webhook.
+// checkRequest returns the violations of a request for a webhook.
 func (s *Webhooks) checkRequest(r job.WebhookRequest) []job.Violation {
 	p := job.WebhookPatch{URL: &r.URL, Events: append([]string{}, r.Events...), Description: &r.Description, Violations: r.Violations}
 	if r.ContentMode != "" {
@@ -24,7 +24,7 @@ func (s *Webhooks) checkRequest(r job.WebhookRequest) []job.Violation {
 	return s.checkPatch(p)
 }
 
-// checkPatch is checkRequest for the members that a patch has. One in which decoding found something wrong has no value to be checked.
+// checkPatch is checkRequest for the members of a patch. Members that decoding refused have no value to check.
 func (s *Webhooks) checkPatch(p job.WebhookPatch) []job.Violation {
 	violations := slices.Clone(p.Violations)
 	wrong := func(pointer, detail string) {

@@ -15,14 +15,14 @@ import (
 // secretOverlap is how long a webhook's old secret signs beside the new one.
 const secretOverlap = 24 * time.Hour
 
-// WebhooksDeps is what Webhooks works with.
+// WebhooksDeps are the dependencies of Webhooks.
 type WebhooksDeps struct {
 	Store *repo.Store
-	// NewSecret makes a signing secret; nil: there is no master key, and no webhook can be registered.
+	// NewSecret makes a signing secret. If it is nil, there is no master key, and webhooks cannot be registered.
 	NewSecret func(webhook job.ID) (secret string, sealed []byte, err error)
 	Targets   app.Targets
-	// Challenge asks a receiver whether it wants events, and returns what is wrong with its answer, "" for nothing. It takes a
-	// bounded time. nil: receivers are not asked.
+	// Challenge asks a receiver whether it wants events, and returns what is wrong with its answer, "" for nothing. It takes a bounded
+	// time. If it is nil, receivers are not asked.
 	Challenge   func(ctx context.Context, url string) (wrong string)
 	Queue       Queue
 	Subscribers *Subscribers
@@ -30,13 +30,13 @@ type WebhooksDeps struct {
 	Log         *slog.Logger
 }
 
-// Webhooks is the use cases of subscriptions and of what is delivered to them (section 8).
+// Webhooks is the use cases of subscriptions and their deliveries (section 8).
 type Webhooks struct {
 	deps   WebhooksDeps
-	proofs *slots // of questions to receivers
+	proofs *slots // of challenges
 }
 
-// Limits of how many receivers one process asks at once. A receiver that hangs delays its own client only.
+// Limits of how many receivers one process challenges at once. A receiver that hangs delays its own client only.
 const (
 	proofsAtOnce       = 64
 	clientProofsAtOnce = 2
@@ -89,17 +89,17 @@ func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
 	}
 	defer release()
 	wrong := s.deps.Challenge(ctx, url)
-	if err := ctx.Err(); err != nil || wrong == "" { // an answer that was cut off says nothing
+	if err := ctx.Err(); err != nil || wrong == "" { // an answer that was cut off proves nothing
 		return err
 	}
 	return job.Invalid(job.Violation{Pointer: "/url", Detail: wrong})
 }
 
-// errNoMasterKey refuses requests that need a secret where none can be kept.
+// errNoMasterKey refuses requests for a secret when there is no key to seal it with.
 var errNoMasterKey = job.Errorf(job.CodeConfigInvalid,
 	"Webhooks cannot be registered on this server: its operator must set FORGERUN_MASTER_KEY.")
 
-// Register makes a webhook and returns its secret. It returns job.ErrUnproven if the receiver must be asked first, see Prove.
+// Register makes a webhook and returns its secret. It returns job.ErrUnproven if the receiver must be challenged first, see Prove.
 func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.IssuedWebhook, error) {
 	if violations := s.checkRequest(r); len(violations) > 0 {
 		return job.IssuedWebhook{}, job.Request{Malformed: r.Malformed, Unlisted: r.Unlisted}.Refusal(violations)
@@ -120,7 +120,7 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 		ContentMode: cmp.Or(r.ContentMode, job.ContentBinary), Secrets: []job.SealedSecret{{Sealed: sealed}},
 	}
 	if r.Proven {
-		w.ProvenAt = new(s.deps.Clock()) // storage has it by its own clock
+		w.ProvenAt = new(s.deps.Clock()) // storage uses its own clock
 	}
 	if w, err = s.deps.Store.InsertWebhook(ctx, w); err != nil {
 		return job.IssuedWebhook{}, err
@@ -132,8 +132,8 @@ func (s *Webhooks) Register(ctx context.Context, r job.WebhookRequest) (job.Issu
 	return job.IssuedWebhook{Webhook: w, Secret: secret}, nil
 }
 
-// Update changes a webhook, and disables or enables it. It returns job.ErrUnproven if the receiver must first prove that it wants
-// events; that can concern the present URL as well.
+// Update changes a webhook, and disables or enables it. It returns job.ErrUnproven if the receiver must first prove that it wants events,
+// which can apply to an unchanged URL too.
 func (s *Webhooks) Update(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
 	if violations := s.checkPatch(p); len(violations) > 0 {
 		return nil, job.Request{Malformed: p.Malformed, Unlisted: p.Unlisted}.Refusal(violations)
@@ -164,7 +164,7 @@ func (s *Webhooks) Unregister(ctx context.Context, client, id job.ID) error {
 	return nil
 }
 
-// RotateSecret gives a webhook a new secret. For secretOverlap deliveries are signed with both, so that the receiver can change over.
+// RotateSecret replaces a webhook's secret. For secretOverlap deliveries are signed with both, so that the receiver can change over.
 func (s *Webhooks) RotateSecret(ctx context.Context, client, id job.ID) (job.IssuedWebhook, error) {
 	if s.deps.NewSecret == nil {
 		return job.IssuedWebhook{}, errNoMasterKey
@@ -211,7 +211,7 @@ func (s *Webhooks) Redeliver(ctx context.Context, client job.ID, owner job.Deliv
 	return d, nil
 }
 
-// RedeliverFailed sends the deliveries again that failed for good since a moment.
+// RedeliverFailed repeats the deliveries that failed for good since a moment.
 func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since time.Time) (job.Replay, error) {
 	if err := s.checkSince(since); err != nil {
 		return job.Replay{}, err
@@ -219,9 +219,9 @@ func (s *Webhooks) RedeliverFailed(ctx context.Context, client, id job.ID, since
 	return s.deps.Store.RedeliverFailed(ctx, client, id, since, replayBatch)
 }
 
-// Replay sends the deliveries that failed for good since a moment, and the events since then that the webhook asks for and that have
-// no delivery to it. It continues after the position that an earlier call returned; the zero position is the start. Each call does one
-// step, so that each is limited like any request. Repeating a call makes nothing twice. The relay makes the tasks.
+// Replay repeats the deliveries that failed for good since a moment, and creates those of matching events that the webhook missed. It
+// continues at the position that an earlier call returned; the zero position is the start. Each call does one step, so that each is
+// limited like any request. Repeating a call creates no duplicates. The relay makes the tasks.
 func (s *Webhooks) Replay(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error) {
 	if err := s.checkSince(since); err != nil {
 		return job.Replay{}, err
@@ -236,7 +236,7 @@ func (s *Webhooks) checkSince(since time.Time) error {
 	return nil
 }
 
-// logChange logs a change, with the request that asked for it and without URL and secret: a URL may hold credentials of its own.
+// logChange logs a change and the request that asked for it. It omits URL and secret: a URL may hold credentials.
 func (s *Webhooks) logChange(ctx context.Context, message, action string, client, id job.ID, more ...slog.Attr) {
 	attrs := []slog.Attr{
 		slog.String("action", action), slog.String("request_id", telemetry.RequestOf(ctx)), slog.String("client_id", client.String()),

@@ -1,5 +1,5 @@
-// Package delivery holds the use cases of webhooks (section 8), and the delivery worker: it handles a task for each delivery, which
-// claims it, sends it, and records the result. A feeder makes the tasks of new deliveries, and a relay those that were lost.
+// Package delivery holds the use cases of webhooks (section 8), and the delivery worker. The worker handles a task per delivery: it
+// claims the delivery, sends it, and records the result. A feeder makes the tasks of new deliveries, and a relay replaces lost ones.
 package delivery
 
 import (
@@ -25,32 +25,32 @@ type Sender interface {
 // WorkerConfig of a Worker.
 type WorkerConfig struct {
 	Concurrency int           // sends at once in this process
-	Timeout     time.Duration // of one attempt, as the sender keeps it
+	Timeout     time.Duration // time limit of an attempt, enforced by the sender
 	Policy      job.DeliveryPolicy
-	// Rate counts an attempt of a client, if it may have one now; otherwise it says when. nil: there is no limit.
+	// Rate counts an attempt of a client if it may have one now; otherwise it returns when. nil means no limit.
 	Rate func(ctx context.Context, client job.ID) job.Allowance
-	// Storage counts what a receiver's answer takes of the client's storage in a day, in units of job.WeightUnit. nil: there is no limit.
+	// Storage counts an answer against the client's daily storage, in units of job.WeightUnit. nil means no limit.
 	Storage func(ctx context.Context, client job.ID, units int) job.Allowance
 	Tracer  trace.Tracer // nil: deliveries are not traced
 	Clock   *clock.Clock // of a test bed; nil: the machine's
 }
 
 const (
-	// endpointShare is the part of the process' sends that one endpoint may take: one of so many.
+	// endpointShare limits one endpoint to 1/endpointShare of the process' sends.
 	endpointShare = 5
 	// claimShare bounds the claimed deliveries, as a multiple of the sends: their data is in memory.
 	claimShare = 4
-	// holdMargin is how much longer than the time limit of a send a claim lasts: the delivery waits, is sent late, and is recorded.
+	// holdMargin is how much longer a claim lasts than the time limit of a send: the delivery waits, is sent late, and is recorded.
 	holdMargin = 15 * time.Second
-	// sendMargin must be left of a claim after a send that takes the whole time limit, to record it. sendGrace of it is for the sender,
-	// which keeps the limit itself.
+	// sendMargin is the part of a claim reserved for recording after a send that takes the whole time limit. sendGrace of it is for the
+	// sender, which enforces the limit itself.
 	sendMargin = 3 * time.Second
 	sendGrace  = time.Second
 	// maxSlotWait is how long a task waits to claim its delivery, and then to send it.
 	maxSlotWait = 5 * time.Second
-	// maxNap is how long a task waits for its delivery to be due. asynq keeps whole seconds, so it brings tasks up to a second early.
+	// maxNap is how long a task waits for its delivery to be due. asynq stores whole seconds, so it brings tasks up to a second early.
 	maxNap = 1100 * time.Millisecond
-	// cutGrace is how long Stop waits for what it has cut.
+	// cutGrace is how long Stop waits for the sends that it has cut off.
 	cutGrace = 5 * time.Second
 )
 
@@ -58,8 +58,8 @@ const (
 func HandlersOf(concurrency int) int { return max(concurrency, min(64*max(1, concurrency), 4096)) }
 
 // Worker handles the tasks of deliveries (section 8). An endpoint takes at most its share of the sends, and clients share them fairly:
-// endpoints that hang do not delay the others. Storage knows what is due, and guards each claim by a fence; when a process dies, its
-// claims end there.
+// hanging endpoints do not delay the others. Storage knows what is due and guards each claim by a fence. When a process dies, its claims
+// expire.
 type Worker struct {
 	cfg     WorkerConfig
 	store   *repo.Store
@@ -73,7 +73,7 @@ type Worker struct {
 	claimSlots *fair.Semaphore[job.ID]
 	sends      *slots
 
-	open    context.Context // ended by Stop: nothing more is claimed, and no send begins
+	open    context.Context // ended by Stop: no more claims or sends begin
 	quit    context.CancelFunc
 	sending context.Context // of sends
 	cut     context.CancelFunc
@@ -110,8 +110,8 @@ func (w *Worker) begin() bool {
 	return true
 }
 
-// Stop ends the worker: it claims nothing more, waits for sends until ctx ends, then cuts them off, and gives back unused claims. It may
-// be called again, and waits again.
+// Stop ends the worker: it stops claiming, waits for sends until ctx ends, then cuts them off, and releases unused claims. It may be
+// called again, and waits again.
 func (w *Worker) Stop(ctx context.Context) {
 	w.mu.Lock()
 	w.quit()

@@ -38,7 +38,7 @@ func (s *Service) Erasure(ctx context.Context, id job.ID) (*job.Erasure, error) 
 	return s.store.Erasure(ctx, id)
 }
 
-// Erasures lists erasures, the newest first, and says where to go on.
+// Erasures lists erasures, the newest first, and returns where the list goes on.
 func (s *Service) Erasures(ctx context.Context, after job.ID, limit int) ([]*job.Erasure, job.ID, error) {
 	return s.store.Erasures(ctx, after, limit)
 }
@@ -48,7 +48,7 @@ func logErasure(ctx context.Context, log *slog.Logger, message, action string, e
 		"operator", e.Operator)
 }
 
-// roundTime bounds what one round does for one erasure, so that each has its turn.
+// roundTime bounds the time of a round for one erasure, so that each has its turn.
 const roundTime = time.Second
 
 // Runner does the erasures. It keeps no state of its own: another leader goes on where it stopped.
@@ -112,7 +112,7 @@ func (r *Runner) advance(ctx context.Context, leading func() bool, id job.ID) er
 	return nil
 }
 
-// cancel cancels the unfinished jobs. A job that is gone or has ended meanwhile is no error.
+// cancel cancels the unfinished jobs. It ignores jobs that are gone or have ended meanwhile.
 func (r *Runner) cancel(ctx context.Context, step job.ErasureStep) error {
 	for _, id := range step.Unfinished {
 		_, err := r.jobs.Cancel(ctx, step.Erasure.ClientID, id)

@@ -1,5 +1,5 @@
-// Package events holds the use cases of events: it notifies watchers of new ones,
-// reads histories, and finds by itself events whose notification was lost.
+// Package events holds the use cases of events: it notifies watchers of new ones, reads histories, and finds events with a lost
+// notification.
 package events
 
 import (
@@ -14,23 +14,20 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Listener receives what other processes publish about the clients that it
-// watches, and hands it to Hub.Received. None of its methods waits for
-// anything, least of all for Received or Resumed to return.
+// Listener receives other processes' notifications about the watched clients, and hands them to Hub.Received. None of its methods blocks,
+// least of all until Received or Resumed returns.
 type Listener interface {
 	Watch(client job.ID)
 	Unwatch(client job.ID)
 	Connected() bool // notifications come in now
 }
 
-// MaxConcurrentReads limits how many watchers read storage at once. All of them want to
-// when notifications come in again; others need connections too.
+// MaxConcurrentReads limits how many watchers read storage at once. When notifications come in again, all of them want to; others need
+// connections too.
 const MaxConcurrentReads = 4
 
-// Hub notifies the watchers of this process of new events. Notifications may be
-// lost on their way here. A sweep makes up for that: it asks storage, once
-// for all watchers, how far the watched histories have come, and notifies
-// those who have not seen that.
+// Hub notifies the watchers of this process of new events. Notifications may be lost on their way here. A sweep makes up for that: it
+// asks storage, once for all watchers, how far the watched histories have come, and notifies the watchers that are behind.
 type Hub struct {
 	store    *repo.Store
 	listener Listener
@@ -49,8 +46,7 @@ type topic struct {
 	seen        job.Position // every watcher has read up to here, or was notified since
 }
 
-// unread is the position of a topic that has not been read. Its watchers are about to
-// read, so there is nothing to notify them of.
+// unread is the position of a topic that has not been read. Its watchers are about to read, so they need no notification.
 var unread = job.Position{Tx: math.MaxUint64}
 
 type watcher struct {
@@ -66,11 +62,9 @@ func NewHub(store *repo.Store, listener Listener, m *app.Metrics, log *slog.Logg
 	}
 }
 
-// Watch receives the notifications of one job, or with the zero id of all of a client's jobs and
-// batches, until stop is called. The watcher reads storage after Watch, and
-// again with each notification, also if it brings progress: those that come faster
-// than they are received are merged, and a merged one stands for an event as well.
-// Progress is received of single jobs only, and is the latest.
+// Watch receives the notifications of one job, or with the zero id of all of a client's jobs and batches, until stop is called. The
+// watcher reads storage after Watch, and again with each notification, even one with progress: unreceived notifications are merged, and a
+// merged one stands for an event as well. Only watchers of a single job receive progress, always the latest.
 func (h *Hub) Watch(client, id job.ID) (notifications <-chan job.Notification, stop func()) {
 	return h.watch(client, id, !id.IsZero())
 }
@@ -134,8 +128,7 @@ func (h *Hub) Received(n job.Notification) {
 	}
 }
 
-// Resumed notifies everybody who watches something of a client: earlier ones of
-// it may have been missed.
+// Resumed notifies all watchers of a client, since they may have missed notifications.
 func (h *Hub) Resumed(client job.ID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

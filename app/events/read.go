@@ -11,7 +11,7 @@ func (h *Hub) JobEvents(ctx context.Context, client, id job.ID, after, limit int
 	log, err := inTurn(ctx, h, func() (job.Log, error) { return h.store.Events(ctx, client, id, after, limit) })
 	seen := log.Last
 	if err != nil {
-		seen = after // watchers are notified to try again
+		seen = after // notify watchers to try again
 	}
 	h.saw(client, id, job.Position{Seq: seen})
 	return log, err
@@ -32,18 +32,17 @@ func (h *Hub) ClientEvents(ctx context.Context, client job.ID, after job.Positio
 	return feed, err
 }
 
-// FeedEnd is the position after everything that ClientEvents can give now.
+// FeedEnd returns the position after the last event that ClientEvents can return now.
 func (h *Hub) FeedEnd(ctx context.Context) (job.Position, error) {
 	return h.store.FeedEnd(ctx)
 }
 
-// Await reads a job, and again with each of its events, until done accepts it. When ctx ends
-// first, it returns the job as it was read last, and over is true: its progress may have gone
-// on without an event.
+// Await reads a job, and again with each of its events, until done accepts it. If ctx ends first, it returns the last read job, and over
+// is true: progress may have happened without an event.
 func (h *Hub) Await(
 	ctx context.Context, client, id job.ID, read func(context.Context) (*job.Job, error), done func(*job.Job) bool,
 ) (last *job.Job, over bool, err error) {
-	// Watched before it is read: no change falls between the two.
+	// Watch before reading, so that no change falls between the two.
 	notified, stop := h.watch(client, id, false)
 	defer stop()
 	for {
@@ -75,8 +74,7 @@ func inTurn[T any](ctx context.Context, h *Hub, read func() (T, error)) (answer 
 	return read()
 }
 
-// saw notes that somebody has read a history up to p and no further, so that
-// the next sweep notifies of what came later.
+// saw notes that a watcher has read a history up to p, so that the next sweep notifies of later events.
 func (h *Hub) saw(client, id job.ID, p job.Position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 const (
 	// SweepInterval is the time between sweeps while no notifications come in.
 	SweepInterval = time.Second
-	calmRounds    = 5    // intervals between sweeps while they do
+	calmRounds    = 5    // intervals between sweeps while notifications come in
 	sweepChunk    = 1000 // histories in one query
 )
 
@@ -34,7 +34,7 @@ func (h *Hub) Run(ctx context.Context) {
 // calm reports whether a round needs no sweep.
 func (h *Hub) calm(round int) bool { return h.listener.Connected() && round%calmRounds != 0 }
 
-// sweep notifies the watchers of histories that have come further than they know.
+// sweep notifies the watchers of histories with new events.
 func (h *Hub) sweep(ctx context.Context) error {
 	jobs, feeds := h.watched()
 	for topics := range slices.Chunk(jobs, sweepChunk) {
@@ -65,7 +65,7 @@ func (h *Hub) sweep(ctx context.Context) error {
 	return nil
 }
 
-// watched lists what is watched: jobs, and all of a client's.
+// watched lists the watched jobs, and the watched feeds of clients.
 func (h *Hub) watched() (jobs, feeds []*topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,8 +81,7 @@ func (h *Hub) watched() (jobs, feeds []*topic) {
 	return jobs, feeds
 }
 
-// compare notifies the watchers of topics that have come further than was seen,
-// or that are gone.
+// compare notifies the watchers of topics that have new events or are gone.
 func (h *Hub) compare(topics []*topic, latest func(*topic) (p job.Position, there bool)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,23 +10,22 @@ import (
 
 // Admission is what limits the submissions of clients.
 type Admission struct {
-	Pauses          func() job.Pauses // what operators have stopped, as this process knows it
+	Pauses          func() job.Pauses // current pauses, as this process knows them
 	Capacity        *Capacity
 	Storage         DailyStorage
 	ProvenCallbacks bool // a callback must lead to the origin of a proven webhook
 }
 
-// DailyStorage counts what the jobs of a client store in a day, in units of job.WeightUnit.
+// DailyStorage counts what the jobs of a client store per day, in units of job.WeightUnit.
 type DailyStorage interface {
 	AllowUnits(ctx context.Context, client job.ID, units int) job.Allowance
 }
 
-// drainedRetry is the Retry-After of submissions that operators have stopped for an unknown time.
+// drainedRetry is the Retry-After of paused submissions, since the end of a pause is unknown.
 const drainedRetry = 10 * time.Second
 
-// admit decides whether a client's jobs may be stored now: all of them or none. It asks in this order whether operators have
-// stopped such jobs, whether there is room for them, and whether the client may store that much today. The jobs get the lease
-// of their room, and the caller ends the reservation.
+// admit decides whether a client's jobs may be stored now: all or none. It checks the pauses, then the room for the jobs, then the
+// client's daily storage. The jobs get the lease of their room, and the caller ends the reservation.
 func (s *Service) admit(ctx context.Context, client job.ID, jobs []job.Job) (*reservation, error) {
 	if s.Admission == nil {
 		return nil, nil
@@ -51,7 +50,7 @@ func (s *Service) admit(ctx context.Context, client job.ID, jobs []job.Job) (*re
 	return room, nil
 }
 
-// drained is the refusal of jobs that operators have stopped taking.
+// drained refuses jobs that operators have paused.
 func drained(p *job.Pause) error {
 	of := map[job.PauseScope]string{
 		job.PauseAll: "jobs", job.PauseKind: "jobs of the work kind " + p.Target, job.PauseClient: "jobs of this client",
@@ -97,7 +96,7 @@ func (s *Service) receivers(client job.ID, callback string) int {
 	return n
 }
 
-// Deliveries returns how many deliveries the events make that a job may emit, in all of its attempts.
+// Deliveries returns how many deliveries a job's emitted events may cause, in all of its attempts.
 func (s *Service) Deliveries(r *job.Request) int {
 	return r.Emitted(s.cfg.MaxAttempts) * s.receivers(r.ClientID, r.Callback)
 }

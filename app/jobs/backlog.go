@@ -15,16 +15,15 @@ import (
 )
 
 const (
-	// backlogWait is how long a submission should wait for storage at most.
+	// backlogWait is the longest wait of a submission for storage.
 	backlogWait = time.Second
-	// backlogMemory is the number of these intervals that count. While many clients connect at once, few submissions are
-	// accepted for a few seconds. A bound that followed at once would refuse most of them; they would come again, and a
-	// machine that is busy refusing accepts little.
+	// backlogMemory is the number of counted intervals. While many clients connect at once, few submissions are accepted for a few
+	// seconds. A bound that followed at once would refuse most of them; they would come again, and a machine that is busy refusing
+	// accepts little.
 	backlogMemory = 10
-	// BacklogFloor is how many jobs may wait however slow storage is. It takes bursts, and group commit always fills its
-	// statements.
+	// BacklogFloor is how many jobs may wait at any speed of storage. It absorbs bursts and lets group commit fill its statements.
 	BacklogFloor = 4096
-	// BatchBacklogFloor is the same for batches, of which few are stored at once.
+	// BatchBacklogFloor is the same for batches; few of them are stored at once.
 	BatchBacklogFloor = 64
 	// refusalInterval is the time between two log lines of refusals.
 	refusalInterval = time.Second
@@ -34,9 +33,9 @@ const (
 var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second,
 	Detail: "More submissions wait to be stored than the server can store in time. This one was not looked at; repeat it after Retry-After."}
 
-// Backlog bounds how many submissions wait inside a process at once. By Little's law, no request waits much longer than
-// a second if no more may wait than were accepted in the best of the last ten seconds. The others are refused at once,
-// which costs less than to store them, instead of being answered when their clients have given up.
+// Backlog bounds how many submissions wait inside a process at once. By Little's law, no request waits much longer than a second if at
+// most as many wait as were accepted in the best of the last ten seconds. The others are refused at once, which is cheaper than storing
+// them after their clients have given up.
 //
 // The bound falls to a floor while storage stands still, and rises again with the first submissions that are accepted.
 // Invalid submissions do not change it.
@@ -48,9 +47,9 @@ type Backlog struct {
 	mu      sync.Mutex
 	waiting int
 	began   time.Time          // of the present interval of backlogWait
-	served  [backlogMemory]int // accepted in the present interval, and in those before it
+	served  [backlogMemory]int // accepted in the present interval and the earlier ones
 	refused int                // since the last log line
-	logged  time.Time          // when that was
+	logged  time.Time          // time of the last log line
 }
 
 // NewBacklog makes a bound of at least floor. clock is time.Now if nil.
@@ -78,11 +77,10 @@ func (b *Backlog) look() (waiting, limit int) {
 	return b.waiting, b.limit()
 }
 
-// Full refuses a submission whose body has not come yet, if too many wait.
+// Full refuses a submission before its body arrives, if too many wait.
 func (b *Backlog) Full() error { return b.admit(0) }
 
-// Enter admits a submission, or refuses it with an error. One that was admitted
-// must Leave.
+// Enter admits a submission, or refuses it with an error. Each admitted one must Leave.
 func (b *Backlog) Enter() error { return b.admit(1) }
 
 func (b *Backlog) admit(entering int) error {
@@ -110,8 +108,7 @@ func (b *Backlog) admit(entering int) error {
 	return errTooManyWait
 }
 
-// Leave ends the wait of a submission that was admitted. accepted says whether
-// it is stored.
+// Leave ends the wait of an admitted submission. accepted says whether it is stored.
 func (b *Backlog) Leave(accepted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +119,7 @@ func (b *Backlog) Leave(accepted bool) {
 	}
 }
 
-// limit is how many may wait now.
+// limit returns how many may wait now.
 func (b *Backlog) limit() int { return max(b.floor, slices.Max(b.served[:])) }
 
 // turn begins a new interval when the present one is over.

@@ -19,8 +19,8 @@ const (
 
 var errItemGone = job.Errorf(job.CodeJobGone, "The job was removed.")
 
-// DoItems does the action of a bulk operation to its items, by the rules of single jobs and with the same events, tasks and
-// metrics. It returns the items that have a result; there is no room at the moment for the next attempts of the others.
+// DoItems applies the action of a bulk operation to its items, by the rules of single jobs and with the same events, tasks and metrics.
+// It returns the items with a result; for the others there is no room at the moment.
 func (s *Service) DoItems(ctx context.Context, operation *job.Bulk, items []job.BulkItem) (ended []job.BulkItem, err error) {
 	ctx = telemetry.WithRequest(ctx, operation.RequestID)
 	var open []job.BulkItem
@@ -49,8 +49,8 @@ func (s *Service) DoItems(ctx context.Context, operation *job.Bulk, items []job.
 	return append(ended, changed...), nil
 }
 
-// leftItem returns the result of an item whose job the operation leaves as it is. A job that was retried since the operation
-// began is not retried again, and a job that has changed is not deleted: it may not match the filter any more.
+// leftItem returns the result of an item that the operation skips. A job that was retried since the operation began is not retried again.
+// A changed job is not deleted, as it may not match the filter any more.
 func leftItem(operation *job.Bulk, i job.BulkItem) (job.BulkItem, bool) {
 	switch j := i.Job; {
 	case j == nil && operation.Action == job.BulkDelete:
@@ -63,7 +63,7 @@ func leftItem(operation *job.Bulk, i job.BulkItem) (job.BulkItem, bool) {
 	return operation.Left(i)
 }
 
-// retryItems queues next attempts, as far as there is room for them.
+// retryItems queues next attempts while there is room for them.
 func (s *Service) retryItems(ctx context.Context, operation *job.Bulk, items []job.BulkItem) (ended []job.BulkItem, err error) {
 	var retries []job.ItemRetry
 	var rooms []*reservation

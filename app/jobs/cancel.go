@@ -23,10 +23,10 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Cha
 	return change, nil
 }
 
-// canceledAtOnce bounds the jobs that CancelClient stops in one call, which takes some seconds.
+// canceledAtOnce bounds the jobs of one call of CancelClient, which takes some seconds.
 const canceledAtOnce = 1000
 
-// CancelClient stops jobs of a client that are not final. more says that there may be others.
+// CancelClient stops unfinished jobs of a client. more reports whether there may be others.
 func (s *Service) CancelClient(ctx context.Context, client job.ID) (canceled int, more bool, err error) {
 	unfinished, err := s.Store.UnfinishedJobs(ctx, client, canceledAtOnce)
 	if err != nil {

@@ -12,13 +12,12 @@ import (
 const (
 	// cancelPart is how many jobs of a batch are canceled at a time, which takes some 35 ms: other requests come in between.
 	cancelPart = 75
-	// While another process completes a batch, its outcome is read so often.
+	// outcomeTries is how often the outcome is read while another process completes the batch.
 	outcomeTries = 20
 	outcomePause = 25 * time.Millisecond
 )
 
-// CancelBatch stops the jobs of a batch that are not final, and returns the batch with its outcome. A repetition does what
-// failed.
+// CancelBatch stops the unfinished jobs of a batch, and returns the batch with its outcome. A repetition retries failed cancels.
 func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	open, err := s.Store.OpenJobs(ctx, client, id)
 	if err != nil {
@@ -32,8 +31,8 @@ func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batc
 	return s.completed(ctx, client, id)
 }
 
-// completed reads a batch. If all of its jobs have ended but it has no outcome, it completes the batch, or waits a moment for
-// the process that does.
+// completed reads a batch. If all of its jobs have ended but it has no outcome, it completes the batch, or waits a moment for the process
+// that does.
 func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	for try := 0; ; try++ {
 		b, err := s.Store.Batch(ctx, client, id)
@@ -44,7 +43,7 @@ func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch,
 			return b, nil
 		}
 		if _, err := s.Completer.Complete(ctx, []job.ID{id}); err != nil {
-			s.Completer.Touch(id) // its jobs have ended all the same
+			s.Completer.Touch(id) // its jobs have ended, even without an outcome
 			return b, nil
 		}
 	}

@@ -18,25 +18,24 @@ import (
 const (
 	// capacityInterval is the time between two renewals of a lease.
 	capacityInterval = time.Second
-	// A lease lasts for leaseExpiry by Postgres' clock. The process uses it for leaseUse by its own clock: it stops before others
-	// may take the room. The row of the lease guards against a process that was paused in between.
+	// A lease lasts for leaseExpiry by Postgres' clock. The process uses it for leaseUse by its own clock, so it stops before other
+	// processes may take the room. The row of the lease guards against a process that was paused in between.
 	leaseExpiry = 5 * time.Second
 	leaseUse    = 3 * time.Second
 	// fullPause is how long requests are refused without a renewal after the ledger had no room.
 	fullPause = 100 * time.Millisecond
 
-	// Counting a million jobs takes 0.1 s or more. The ledger's bound holds without a count, but only a count finds the
-	// room of jobs that have ended.
+	// Counting a million jobs takes 0.1 s or more. The ledger's bound holds without a count, but only a count finds the room of ended
+	// jobs.
 	countShare = 100     // pause after a count, in times of its duration: 1 % of a core
 	nearShare  = 10      // the same while room is short
-	fewJobs    = 100_000 // quickly counted
+	fewJobs    = 100_000 // fast to count
 	maxRate    = 50_000  // jobs a second that all other processes together may accept
 )
 
-// Capacity keeps the number of active and of queued jobs below the limits (section 17). The limits of all jobs hold over all
-// processes: each stores jobs only under a lease of headroom, and the jobs and leases together never exceed the limits. The shares
-// of clients are exact within a process; what other processes stored counts about a second later. Capacity also counts the
-// live workers.
+// Capacity keeps the number of active and of queued jobs below the limits (section 17). The limits of all jobs hold over all processes:
+// each stores jobs only under a lease of headroom, and the jobs and leases together never exceed the limits. The shares of clients are
+// exact within a process; jobs stored by others count about a second later. Capacity also counts the live workers.
 type Capacity struct {
 	limit   job.Load
 	store   *repo.Store
@@ -47,7 +46,7 @@ type Capacity struct {
 	mu        sync.Mutex
 	lease     *lease
 	need      job.Load  // largest request that waits for room
-	needed    job.Load  // the same when the last renewal was asked for
+	needed    job.Load  // the same at the request for the last renewal
 	short     bool      // the last grant was less than wanted
 	again     time.Time // requests without room are refused before this
 	refusal   error     // their answer
@@ -73,7 +72,7 @@ type clientLoad struct {
 	jobs   job.Load
 }
 
-// NewCapacity makes a Capacity; Run keeps its lease. Without Run, a reservation takes a lease, which ends when it is not used.
+// NewCapacity makes a Capacity; Run keeps its lease. Without Run, a reservation takes a lease, which expires when unused.
 func NewCapacity(limits Limits, store *repo.Store, log *slog.Logger) *Capacity {
 	return &Capacity{
 		limit: job.Load{Active: limits.Active, Queued: limits.Queued}, shares: newShares(limits), store: store, clock: time.Now, log: log,
@@ -126,14 +125,14 @@ func (c *Capacity) Processes() int {
 	return c.processes
 }
 
-// liveWorkers returns the number of workers that were alive a second ago or so.
+// liveWorkers returns the number of workers alive about a second ago.
 func (c *Capacity) liveWorkers() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.workers
 }
 
-// Run renews the lease until ctx ends, and then gives it back.
+// Run renews the lease until ctx ends, and then releases it.
 func (c *Capacity) Run(ctx context.Context) {
 	app.Repeat(ctx, capacityInterval, c.log, "cannot count jobs and workers", "count", func(ctx context.Context) error {
 		return errors.Join(c.Renew(ctx), c.countWorkers(ctx))
@@ -143,7 +142,7 @@ func (c *Capacity) Run(ctx context.Context) {
 	_ = c.close(context.WithoutCancel(ctx)) // if that fails, the lease expires
 }
 
-// Renew renews the lease, and counts if it is time to.
+// Renew renews the lease, and counts the jobs if a count is due.
 func (c *Capacity) Renew(ctx context.Context) error {
 	_, err, _ := c.waiting.Do("", func() (any, error) { return nil, c.renew(ctx) })
 	return err
@@ -184,7 +183,7 @@ func (c *Capacity) ask() job.Lease {
 	return c.lease.ask(c.needed)
 }
 
-// answered takes the answer to a request for a renewal.
+// answered handles the answer to a request for a renewal.
 func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,14 +194,14 @@ func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err e
 	l := c.lease
 	l.granted(sent, ask, h.Granted)
 	c.processes, c.again, c.short = h.Processes, time.Time{}, !ask.Want.Within(h.Granted)
-	// A count during which this process stored jobs may have counted them twice. Then the next renewal tells.
+	// A count during which this process stored jobs may have counted them twice. The next renewal decides that.
 	sure := ask.Counted == nil || (ask.Stored == c.mine && l.used == job.Load{})
 	if sure && !l.used.Plus(c.needed, 1).Within(l.size) {
 		c.again, c.refusal = c.clock().Add(max(fullPause, nearShare*c.took)), errFull
 	}
 }
 
-// close leaves the lease to the jobs that may or may not be stored, and begins a new one.
+// close keeps the lease for jobs with an unknown outcome, and begins a new one.
 func (c *Capacity) close(ctx context.Context) error {
 	c.mu.Lock()
 	l := c.lease
@@ -223,20 +222,20 @@ func (c *Capacity) replaceLease() {
 	c.lease = newLease()
 }
 
-// due reports whether it is time to count.
+// due reports whether a count is due.
 func (c *Capacity) due(now time.Time) bool {
 	age := now.Sub(c.countedAt)
 	switch {
 	case age >= countShare*c.took:
 		return true
-	case c.failed: // as seldom as if it had shown room
+	case c.failed: // as rarely as after a count that found room
 		return false
 	default:
 		return age >= nearShare*c.took && (c.short || c.shares.mayBeFull(age))
 	}
 }
 
-// count counts the jobs, in all and by client if that may matter; nil if it is not time to.
+// count counts the jobs, and by client if shares may matter; nil if no count is due.
 func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 	began := c.clock()
 	before, due := c.beginCount(began)
@@ -252,7 +251,7 @@ func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 	return c.endCount(began, before, counted, byClient, err)
 }
 
-// beginCount reports whether it is time to count. The count will have the first before of c.accepted.
+// beginCount reports whether a count is due. The count will include the first before entries of c.accepted.
 func (c *Capacity) beginCount(now time.Time) (before int, due bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -260,7 +259,7 @@ func (c *Capacity) beginCount(now time.Time) (before int, due bool) {
 	return len(c.accepted), c.due(now)
 }
 
-// endCount takes a count that began at the given time.
+// endCount applies a count that began at the given time.
 func (c *Capacity) endCount(
 	began time.Time, before int, counted job.Counted, byClient map[job.ID]job.Load, err error,
 ) (*job.Counted, error) {

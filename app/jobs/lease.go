@@ -15,17 +15,17 @@ type lease struct {
 	id      job.ID
 	known   bool      // the ledger has it
 	until   time.Time // by this process' clock
-	size    job.Load  // the ledger holds at least as much for this lease
-	used    job.Load  // reserved, and not in report
+	size    job.Load  // lower bound of the ledger's size for this lease
+	used    job.Load  // reserved, without report
 	stored  job.Load  // part of used that is stored
 	report  job.Load  // stored, and to be reported to the ledger
 	demand  job.Load  // reserved since the last renewal
-	unknown int       // reservations whose jobs may or may not be stored
+	unknown int       // reservations with an unknown outcome
 }
 
 func newLease() *lease { return &lease{id: app.NewID()} }
 
-// take uses room of the lease if it has enough.
+// take uses room of the lease if there is enough.
 func (l *lease) take(now time.Time, jobs job.Load) bool {
 	used := l.used.Plus(jobs, 1)
 	if !used.Within(l.size) || !now.Before(l.until) {
@@ -35,8 +35,8 @@ func (l *lease) take(now time.Time, jobs job.Load) bool {
 	return true
 }
 
-// ask returns the request for a renewal, which wants twice the demand since the last one. Until the answer comes, the process uses
-// no more than it keeps: that holds whether the request is lost or only its answer.
+// ask returns the request for a renewal, which wants twice the demand since the last one. Until the answer comes, the process uses no
+// more than the size it asks to keep, so losing the request or the answer does no harm.
 func (l *lease) ask(need job.Load) job.Lease {
 	l.used, l.size, l.report = l.used.Plus(l.stored, -1), l.size.Plus(l.stored, -1), l.report.Plus(l.stored, 1)
 	want := l.used.Plus(need, 1).Plus(l.demand, 2)
@@ -45,13 +45,13 @@ func (l *lease) ask(need job.Load) job.Lease {
 	return job.Lease{ID: l.id, New: !l.known, Keep: l.size, Stored: l.report, Need: l.used.Plus(need, 1), Want: want}
 }
 
-// granted takes the answer to a request that was sent at the given time.
+// granted applies the answer to a request that was sent at the given time.
 func (l *lease) granted(sent time.Time, ask job.Lease, size job.Load) {
 	l.known, l.until, l.size = true, sent.Add(leaseUse), size
 	l.report = l.report.Plus(ask.Stored, -1)
 }
 
-// reservation is the room that the jobs of a request take.
+// reservation is the room for the jobs of a request.
 type reservation struct {
 	clientLoad
 	c     *Capacity

@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Job reads a client's job, with its progress while it runs and with what it waits for while it waits.
+// Job reads a client's job, with its progress while it runs and the reason for its wait while it waits.
 func (s *Service) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
 	j, err := s.Store.Job(ctx, client, id)
 	if err != nil {
@@ -15,7 +15,7 @@ func (s *Service) Job(ctx context.Context, client, id job.ID) (*job.Job, error) 
 	return s.annotate(ctx, j), nil
 }
 
-// annotate completes j with what storage does not know.
+// annotate adds the values that are not in storage.
 func (s *Service) annotate(ctx context.Context, j *job.Job) *job.Job {
 	if j.State == job.Running {
 		j.Progress = s.Progress(ctx, j.ID, j.Attempt)
@@ -25,7 +25,7 @@ func (s *Service) annotate(ctx context.Context, j *job.Job) *job.Job {
 	return j
 }
 
-// Await reads a job until done says so, or as it is when ctx ends: see Hub.Await.
+// Await reads a job until done accepts it or ctx ends: see Hub.Await.
 func (s *Service) Await(ctx context.Context, client, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
 	read := func(ctx context.Context) (*job.Job, error) { return s.Job(ctx, client, id) }
 	j, over, err := s.Hub.Await(ctx, client, id, read, done)

@@ -10,9 +10,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Retry queues the next attempt of a FAILED job after its backoff (section 11). A job in any other state is left as it is. A
-// FAILED job whose failure is not retryable, or that has no attempts left, is a conflict. The queued job counts against the limits
-// like a new one.
+// Retry queues the next attempt of a FAILED job after its backoff (section 11). It leaves a job in any other state as it is. A failure
+// that is not retryable, or a job without attempts left, is a conflict. The queued job counts against the limits like a new one.
 func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, error) {
 	return s.retry(ctx, client, id, retryOptions{})
 }
@@ -28,7 +27,7 @@ func (s *Service) RetryNow(ctx context.Context, client, id job.ID) (job.Change, 
 }
 
 type retryOptions struct {
-	anyway bool // whatever the failure and the number of attempts
+	anyway bool // ignore the failure and the number of attempts
 	now    bool // without the backoff
 }
 

@@ -32,13 +32,13 @@ func (x *Scheduled) Check(ctx context.Context, r job.Request) ([]job.Violation, 
 	return slices.Concat(invalid, untimely), nil
 }
 
-// Run is the job of a run, with the room that it takes.
+// Run is the job of a run, with its reserved room.
 type Run struct {
 	Job  job.Job
 	room *reservation
 }
 
-// Begin begins a round: it forgets which origins are proven.
+// Begin begins a round: it forgets the proven origins.
 func (x *Scheduled) Begin() { x.proven = map[job.ID]origins{} }
 
 // Prepare makes the job of a run and takes room for it. The caller stores the job and calls Finish.
@@ -69,8 +69,7 @@ func (x *Scheduled) prepare(ctx context.Context, schedule job.ID, r job.Request,
 	return Run{jobs[0], room}, err
 }
 
-// Finish gives the room of runs back unless they are stored, and enqueues, counts and publishes the jobs that are. err is
-// the error of storage.
+// Finish frees the room of runs unless they are stored. It enqueues, counts and publishes the stored jobs. err is the error of storage.
 func (x *Scheduled) Finish(ctx context.Context, runs []Run, stored bool, err error) {
 	for i := range runs {
 		runs[i].room.end(ctx, stored, err)

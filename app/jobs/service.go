@@ -21,19 +21,19 @@ import (
 // Config of a Service.
 type Config struct {
 	Catalogue   job.Catalogue
-	MaxAttempts int // the most that a request may ask for, the first attempt included
+	MaxAttempts int // limit of a request, including the first attempt
 	Backoff     job.Backoff
 	MaxAhead    time.Duration // how far in the future an execution_at may lie; 0: any time
 	Clock       app.Clock     // time.Now if nil
 }
 
-// Deps is what a Service works with. Only Admission and Hub may be nil.
+// Deps are the dependencies of a Service. Only Admission and Hub may be nil.
 type Deps struct {
 	Store     *repo.Store
 	Queue     app.Queue
 	Targets   app.Targets
 	Receivers func(client job.ID) int                                         // number of the client's enabled webhooks
-	Progress  func(ctx context.Context, id job.ID, attempt int) *job.Progress // nil, soon, if it is not known
+	Progress  func(ctx context.Context, id job.ID, attempt int) *job.Progress // returns nil soon if unknown
 	Completer *batches.Completer
 	Metrics   *app.Metrics
 	Log       *slog.Logger
@@ -58,7 +58,7 @@ func New(cfg Config, d Deps) *Service {
 	return &Service{Deps: d, cfg: cfg}
 }
 
-// describe sets the attributes of a span: the job, and the present request, which need not be that of the submission.
+// describe sets the attributes of a span: the job, and the present request, which may not be the one that submitted it.
 func describe(ctx context.Context, span trace.Span, j *job.Job, attempt int) {
 	app.Describe(span, j, attempt)
 	if id := telemetry.RequestOf(ctx); id != "" && span.IsRecording() {

@@ -8,8 +8,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits bound the jobs of all clients together and of each client. A client's limit that is not below the limit of all
-// has no effect.
+// Limits bound the jobs of all clients together and of each client. A client's limit has no effect unless it is below the limit of all.
 type Limits struct {
 	Active, Queued             int
 	ClientActive, ClientQueued int
@@ -17,18 +16,18 @@ type Limits struct {
 	ClientRate int
 }
 
-// shares are the parts of the limits that the clients hold. The caller holds the lock of Capacity.
+// shares are the clients' parts of the limits. The caller holds the lock of Capacity.
 //
-// Counting by client costs more than counting all jobs, so it is done only when a client could hold much. Where shares are
-// large, a client that holds less than half of one is not counted; shares assumes that it holds half.
+// Counting by client costs more than counting all jobs, so it happens only when a client could hold much. Where shares are large, a
+// client that holds less than half of one is not counted; shares assumes that it holds half.
 type shares struct {
 	Limits
-	few int // assumed of a client that is not in counted, at most
+	few int // largest load assumed for an uncounted client
 
 	counted map[job.ID]job.Load // from storage
-	rest    job.Load            // a bound for each client that is not in counted
-	mine    map[job.ID]job.Load // reserved in this process and maybe not in counted
-	room    int                 // the least room of a client that asked since the count began
+	rest    job.Load            // upper bound for each uncounted client
+	mine    map[job.ID]job.Load // reserved in this process and possibly uncounted
+	room    int                 // smallest room of a client that asked since the count began
 }
 
 func newShares(limits Limits) shares {
@@ -39,7 +38,7 @@ func newShares(limits Limits) shares {
 	return s
 }
 
-// none reports whether one client may hold as much as all.
+// none reports whether one client may hold as much as all together.
 func (s *shares) none() bool { return s.ClientActive >= s.Active && s.ClientQueued >= s.Queued }
 
 // refusal returns nil if there is room for jobs of a client.
@@ -81,16 +80,16 @@ func (s *shares) add(client job.ID, jobs job.Load, sign int) {
 	s.mine[client] = sum
 }
 
-// mayMatter reports whether a client could hold more than is assumed, with so many jobs in all.
+// mayMatter reports whether a client could hold more than assumed, given the number of all jobs.
 func (s *shares) mayMatter(total job.Load) bool { return !s.none() && total.Active > s.few }
 
-// counts takes a count by client, nil if none was needed, and the number of all jobs.
+// counts applies a count by client, nil if none was needed, and the number of all jobs.
 func (s *shares) counts(counted map[job.ID]job.Load, total job.Load) {
 	s.counted, s.room = counted, math.MaxInt
 	s.rest = job.Load{Active: min(total.Active, s.few), Queued: min(total.Queued, s.few)}
 }
 
-// mayBeFull reports whether a client that asked could use up its room at other processes before the next count.
+// mayBeFull reports whether a client that asked could use up its room in other processes before the next count.
 func (s *shares) mayBeFull(age time.Duration) bool {
 	elsewhere := min(maxRate*(age+capacityInterval).Seconds(), float64(s.ClientRate)*(1+age.Minutes()))
 	return float64(s.room) <= elsewhere

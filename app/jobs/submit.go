@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Submit accepts a job (section 7): when it returns without an error, the job is durable. A request that repeats an
-// idempotency key gets the first answer, whatever the time and the load are now.
+// Submit accepts a job (section 7): when it returns without an error, the job is durable. A request that repeats an idempotency key gets
+// the first answer, even if time or load would refuse it now.
 func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receipt, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanSubmit, r.ClientID)
 	defer func() { app.EndSpan(span, receipt.JobID, receipt.State, err) }()
@@ -57,8 +57,8 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receip
 	return receipt, nil
 }
 
-// firstAnswer returns what an idempotency key was answered before, and the refusal if there is no key or it is new. It is
-// asked only before a refusal: storing a job or batch finds a repeated key in the same statement.
+// firstAnswer returns the stored response if the idempotency key was already used; otherwise it returns the refusal. It is called only
+// before a refusal: storing a job or batch finds a repeated key in the same statement.
 func firstAnswer[T any](s *Service, key string, refusal error, find func() (*T, error)) (none T, err error) {
 	if key == "" {
 		return none, refusal
@@ -74,7 +74,7 @@ func firstAnswer[T any](s *Service, key string, refusal error, find func() (*T, 
 	return *answer, nil
 }
 
-// define returns the job that r asks for, or all violations. Untimely ones depend on the current time or settings: an earlier
+// define returns the job that r asks for, or all violations. Untimely violations depend on the current time or settings: an earlier
 // request with the same key may have been accepted.
 func (s *Service) define(r job.Request, now time.Time, proven origins) (j job.Job, invalid, untimely []job.Violation) {
 	invalid = s.cfg.Catalogue.Check(r)
@@ -121,11 +121,10 @@ func (s *Service) newJob(r job.Request) (job.Job, []job.Violation) {
 	return j, nil
 }
 
-// origins are where a client's callbacks may lead; nil: anywhere.
+// origins are the allowed origins of a client's callbacks; nil allows all.
 type origins map[string]bool
 
-// provenOrigins returns the origins of the client's proven webhooks. It reads them only if a request has callbacks and they
-// need a proof.
+// provenOrigins returns the origins of the client's proven webhooks. It reads them only for requests with callbacks that need a proof.
 func (s *Service) provenOrigins(ctx context.Context, client job.ID, callbacks bool) (origins, error) {
 	if s.Admission == nil || !s.Admission.ProvenCallbacks || !callbacks {
 		return nil, nil
@@ -141,7 +140,7 @@ func (s *Service) provenOrigins(ctx context.Context, client job.ID, callbacks bo
 	return proven, nil
 }
 
-// check returns the violation of a callback that leads to another origin. A URL without an origin is refused by the targets.
+// check returns the violation of a callback to another origin. The targets refuse a URL without an origin.
 func (o origins) check(callback string) (job.Violation, bool) {
 	origin := job.OriginOf(callback)
 	if o == nil || origin == "" || o[origin] {
@@ -151,17 +150,17 @@ func (o origins) check(callback string) (job.Violation, bool) {
 		"your enabled webhooks whose receiver said that it wants events (proven_at is not null). Register a webhook there first."}, true
 }
 
-// recordSubmitted counts and logs a job that is stored.
+// recordSubmitted counts and logs a stored job.
 func (s *Service) recordSubmitted(ctx context.Context, j *job.Job, state job.State) {
 	s.Metrics.Submitted.WithLabelValues(string(j.WorkKind)).Inc()
 	s.Metrics.Entered(state, j.WorkKind)
 	app.LogTransition(ctx, s.Log, "submit", j, "", job.Created, slog.Int("attempt", 1))
-	if state == job.Queued { // in the same commit, with an event of its own
+	if state == job.Queued { // in the same commit, with its own event
 		app.LogTransition(ctx, s.Log, "submit", j, job.Created, job.Queued, slog.Int("attempt", 1))
 	}
 }
 
-// firstTask returns the task of a job that is about to be stored. Its trace continues from the span of ctx.
+// firstTask returns the task of a job before it is stored. Its trace continues from the span of ctx.
 func firstTask(ctx context.Context, j *job.Job) job.Task {
 	task := job.Task{JobID: j.ID, Attempt: 1, TraceParent: j.TraceParent, ClientID: j.ClientID, WorkKind: j.WorkKind}
 	if j.ExecutionAt != nil {

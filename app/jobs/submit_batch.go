@@ -13,8 +13,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// SubmitBatch accepts many jobs in one commit. Invalid items are refused one by one; the others are all accepted or none. A
-// request that repeats an idempotency key gets the first answer, whatever the time and the load are now.
+// SubmitBatch accepts many jobs in one commit. Invalid items are refused individually; the others are all accepted or none. A request
+// that repeats an idempotency key gets the first answer, even if time or load would refuse it now.
 func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.Batch, replayed bool, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanBatch, r.ClientID)
 	defer func() { endBatchSpan(span, r.RequestID, b, err) }()
@@ -51,7 +51,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 		s.Metrics.IdempotencyHits.Inc()
 		return b, true, nil
 	}
-	s.Queue.Publish(job.Notification{ClientID: r.ClientID}) // no client can watch one of the jobs yet
+	s.Queue.Publish(job.Notification{ClientID: r.ClientID}) // no client can watch the jobs yet
 	for i := range sub.Jobs {
 		j := &sub.Jobs[i]
 		s.recordSubmitted(ctx, j, firstState(j))
@@ -65,8 +65,8 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	return b, false, nil
 }
 
-// defineBatch decides about each item. The ids rise in the request's order, so lists show the jobs in it. An error refuses
-// all items: together they have more violations than are listed.
+// defineBatch checks each item. The ids rise in the request's order, so lists show the jobs in it. An error refuses all items: together
+// they have more violations than the answer lists.
 func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubmission, error) {
 	sub := job.BatchSubmission{
 		Batch: job.Batch{
@@ -103,8 +103,8 @@ func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubm
 	return sub, nil
 }
 
-// itemRequest returns the request for one item, with the values of the batch request. Each item has another ReceivedAt, later by
-// its index in microseconds: it is the seed of the item's definition.
+// itemRequest returns the request for one item, with the values of the batch request. Each item's ReceivedAt is its index in microseconds
+// later than the batch's: it is the seed of the item's definition.
 func itemRequest(r job.BatchRequest, i int) job.Request {
 	item := r.Items[i].Request
 	item.ClientID, item.RequestID, item.Language = r.ClientID, r.RequestID, r.Language
@@ -118,7 +118,7 @@ func itemRequest(r job.BatchRequest, i int) job.Request {
 // maxRefusalBytes bounds the detail of a refused item: a batch keeps up to job.MaxBatchItems of them.
 const maxRefusalBytes = 300
 
-// itemRefusal returns what a batch keeps of an item's error, with pointers into the request.
+// itemRefusal returns the refusal that a batch stores for an item, with pointers into the request.
 func itemRefusal(index int, err *job.Error) *job.Refusal {
 	r, lead := &job.Refusal{Code: err.Code}, "The item has invalid values."
 	if err.Code == job.CodeMalformed {

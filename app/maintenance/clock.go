@@ -10,9 +10,9 @@ import (
 
 const (
 	clockInterval = time.Second
-	clockStep     = time.Second // a smaller step cannot be told from the time an answer takes
-	// strandedTime is how long stranded rows are looked for after a clock was set back, in addition to the step: by then what was
-	// being written is visible, and what follows from rows of the future lies in the future too.
+	clockStep     = time.Second // a smaller step cannot be distinguished from the time of an answer
+	// strandedTime is how long, in addition to the step, stranded rows are searched after a clock was set back. By then all pending
+	// writes are visible, and times computed from rows of the future lie in the future too.
 	strandedTime = time.Minute
 	// strandedRest is the rest after a search, as a multiple of the search's time.
 	strandedRest = 20
@@ -25,13 +25,13 @@ const (
 // stepWatch notices when a clock is set, by the monotonic clock of this process, which cannot be set.
 type stepWatch struct {
 	known         bool
-	least, utmost time.Duration // bounds of what the clock shows (since 1970) minus the monotonic clock
+	least, utmost time.Duration // bounds of the clock (since 1970) minus the monotonic clock
 }
 
-// observe notes that the clock showed t between two moments of the monotonic one. It returns by how much the clock was set, at
-// least, since the last look; 0: it was not.
+// observe notes that the clock showed t between two moments of the monotonic one. It returns the smallest step since the last call that
+// explains it, 0 for none.
 func (w *stepWatch) observe(t time.Time, asked, received time.Duration) (step time.Duration) {
-	if received-asked > clockStep { // says too little
+	if received-asked > clockStep { // too imprecise
 		return 0
 	}
 	shown := time.Duration(t.UnixNano())
@@ -47,13 +47,12 @@ func (w *stepWatch) observe(t time.Time, asked, received time.Duration) (step ti
 	return step
 }
 
-// clockWatch decides when to look for stranded rows. A step of Postgres' clock leaves times behind that were computed while it was
-// ahead: they come late once it is set back.
+// clockWatch decides when to look for stranded rows. Times computed while Postgres' clock was ahead come late once it is set back.
 type clockWatch struct {
 	began             time.Time // origin of the monotonic clock
 	postgres, process stepWatch
-	looked            time.Duration // when the clocks were read last; 0: never
-	until, next       time.Duration // until when, and from when on, stranded rows are looked for
+	looked            time.Duration // last reading of the clocks; 0: never
+	until, next       time.Duration // end of the search for stranded rows, and its next round
 }
 
 // watchClocks notices when a clock was set, and moves stranded rows.
@@ -76,8 +75,8 @@ func (m *Maintenance) watchClocks(ctx context.Context, leading func() bool) erro
 	return err
 }
 
-// due reports whether stranded rows are to be looked for: when Postgres' clock was set back, and when this process has just begun
-// to lead, because it does not know what happened before.
+// due reports whether to look for stranded rows: after Postgres' clock was set back, and when this process has just begun to lead,
+// because it does not know of earlier steps.
 func (w *clockWatch) due(step, asked, received time.Duration) bool {
 	if w.looked == 0 || asked-w.looked > leaderLease {
 		w.until, w.next = max(w.until, received+strandedTime), received
@@ -106,7 +105,7 @@ func (m *Maintenance) reportStep(ctx context.Context, clock string, step time.Du
 		"step_seconds", step.Seconds())
 }
 
-// moveStranded walks over everything that waits for a future time, a part at a time.
+// moveStranded walks over all jobs and deliveries that wait for a future time, a part at a time.
 func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (moved int, err error) {
 	if !leading() {
 		return 0, nil
@@ -132,7 +131,7 @@ func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (mo
 	return jobs + deliveries, err
 }
 
-// walk does one part after the other until one was the last. A part that moved the full number may be repeated from the start.
+// walk calls part until it reports the end. A part that moved the full number may be repeated from the start.
 func walk[Cursor comparable](leading func() bool, full int, part func(after Cursor) (int, Cursor, error)) (moved int, err error) {
 	var first, after Cursor
 	for leading() {

@@ -13,14 +13,13 @@ import (
 const (
 	leaderLease    = 5 * time.Second
 	leaderInterval = time.Second
-	backlogMemory  = time.Minute // how long the backlog is shown after a leadership that was not given up
+	backlogMemory  = time.Minute // how long the backlog is shown after the lead was lost
 )
 
 // leader runs tasks while this process holds the leader's lease.
 type leader struct {
 	id job.ID
-	// elect takes or keeps the lease. It takes it from another holder when it has run out for at least vacant; a lease of 0 is free
-	// for everybody at once.
+	// elect takes or keeps the lease. It takes another holder's lease once that has been expired for vacant; with a lease of 0, at once.
 	elect   func(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error)
 	resign  func(ctx context.Context, holder job.ID) error
 	metrics *app.Metrics
@@ -29,9 +28,9 @@ type leader struct {
 
 	mu      sync.Mutex
 	until   time.Time     // zero while this process does not lead
-	lapse   *time.Timer   // ends the leadership in time, and later the showing of the backlog
+	lapse   *time.Timer   // ends the leadership in time, and later hides the backlog
 	leads   chan struct{} // closed while this process leads
-	elected chan struct{} // has the backlog counted at once
+	elected chan struct{} // triggers a count of the backlog
 }
 
 func newLeader(elect func(context.Context, job.ID, time.Duration, time.Duration) (bool, error),
@@ -51,10 +50,10 @@ func (l *leader) run(ctx context.Context) {
 	loops.Wait()
 }
 
-// lead keeps trying to get or keep the lease. It is counted from before each request, so this side gives up before storage does.
+// lead keeps trying to get or keep the lease. The lease counts from before each request, so this side gives up before storage does.
 //
-// A process in which a vital task is blocked leaves the lease open: it continues with what works, and a process that is not blocked
-// takes over at once. It takes the lease itself only when it was free for a whole lease: part of the work done is better than none.
+// If a vital task is blocked, the process leaves the lease open: it continues with the other tasks, and an unblocked process takes over
+// at once. It takes a lease itself only after that was free for a whole lease: part of the work is better than none.
 func (l *leader) lead(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := time.Now()
@@ -84,7 +83,7 @@ func (l *leader) lead(ctx context.Context) {
 	}
 }
 
-// watch notes which of the vital tasks are blocked, and reports whether any is.
+// watch notes the blocked vital tasks, and reports whether there are any.
 func (l *leader) watch(ctx context.Context, now time.Time) (blocked bool) {
 	for _, t := range l.tasks {
 		if !t.vital {
@@ -121,10 +120,10 @@ func (l *leader) show(b job.Backlog) {
 	}
 }
 
-// setLeading notes the answer to an election that was asked for at the given moment.
+// setLeading applies the answer to an election requested at the given moment.
 func (l *leader) setLeading(leads bool, asked time.Time) {
 	until := asked.Add(leaderLease)
-	leads = leads && time.Now().Before(until) // an answer may come too late to be of use
+	leads = leads && time.Now().Before(until) // the answer may come too late
 	if !leads {
 		until = time.Time{}
 	}
@@ -136,7 +135,7 @@ func (l *leader) setLeading(leads bool, asked time.Time) {
 	}
 }
 
-// leadUntil notes until when this process leads; the zero time: it does not. The caller holds the lock.
+// leadUntil sets until when this process leads; zero means that it does not. The caller holds the lock.
 func (l *leader) leadUntil(until time.Time) {
 	leads, led := !until.IsZero(), !l.until.IsZero()
 	l.until = until
@@ -162,8 +161,8 @@ func (l *leader) leadUntil(until time.Time) {
 	}
 }
 
-// lapsed ends a leadership that was not renewed in time, even while the election has not answered. The last backlog is shown for a
-// while longer: there may be no other process to count it.
+// lapsed ends a leadership that was not renewed in time, even while an election is pending. The last backlog is shown for a while longer:
+// there may be no other process to count it.
 func (l *leader) lapsed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

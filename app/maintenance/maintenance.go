@@ -1,5 +1,5 @@
-// Package maintenance repairs what crashes leave behind, in the one process that holds the leader's lease: it queues due jobs,
-// enqueues what Redis lost, gives back the jobs of dead workers, publishes outcomes, counts the backlog and writes the history.
+// Package maintenance repairs what crashes leave behind, in the one process that holds the leader's lease. It queues due jobs, replaces
+// tasks lost by Redis, releases the jobs of dead workers, publishes outcomes, counts the backlog and writes the history.
 package maintenance
 
 import (
@@ -19,21 +19,21 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Queue has the tasks of jobs and deliveries, and the stream of outcomes. Calls with an error wait for the answer.
+// Queue holds the tasks of jobs and deliveries, and the stream of outcomes. Calls with an error wait for the answer.
 type Queue interface {
 	delivery.Queue
-	// Ensure makes sure that each due job has a task that will run, and returns the number of jobs that had none.
+	// Ensure makes sure that each due job has a task that will run, and returns the number of missing ones.
 	Ensure(ctx context.Context, tasks []job.Task) (made int, err error)
-	// Mend removes what keeps the queue from working, such as a key of another type.
+	// Mend repairs the queue's keys, such as a key of another type.
 	Mend(ctx context.Context) error
-	// AppendOutcomes appends entries to a stream in their order. It returns the ids of the entry before the new ones, "" for none,
-	// and of the last one.
+	// AppendOutcomes appends entries to a stream in order. It returns the id of the entry before them, "" for none, and the id of the
+	// last one.
 	AppendOutcomes(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) (before, last string, err error)
 	// LastOutcome returns the id of the stream's last entry, "" for none.
 	LastOutcome(ctx context.Context, stream string) (last string, err error)
 }
 
-// Cadence of the maintenance.
+// Intervals of the maintenance.
 const (
 	SchedulerInterval = 200 * time.Millisecond
 	relayInterval     = 500 * time.Millisecond // a deferred job without a task still starts within a second
@@ -48,8 +48,8 @@ const (
 	backlogInterval   = 5 * time.Second
 )
 
-// Maintenance runs in every process, but works only in the one that holds the leader's lease. All of its statements are guarded:
-// two leaders for a moment do no harm.
+// Maintenance runs in every process, but works only in the one that holds the leader's lease. All of its statements are guarded, so two
+// leaders for a moment do no harm.
 type Maintenance struct {
 	Deps
 
@@ -60,16 +60,16 @@ type Maintenance struct {
 	completeAfter job.ID // where the completer continues; used by its task only
 }
 
-// Deps is what Maintenance works with.
+// Deps are the dependencies of Maintenance.
 type Deps struct {
 	Store     *repo.Store
-	Queue     app.Queue // of the processes that write events
+	Queue     app.Queue // queue of the processes that write events
 	Tasks     Queue
 	Completer *batches.Completer
 	Backoff   job.Backoff
 	Clock     *clock.Clock // Postgres' clock, set before the first round; nil: the machine's
 
-	ClientMaxRunning int    // limit of the jobs of one client that workers hold at once; 0: none
+	ClientMaxRunning int    // limit of one client's jobs held by workers at once; 0: none
 	OutcomeStream    string // name of the stream; "": outcomes are not published
 	PublicURL        string // base of the problem types in the stream
 
@@ -94,7 +94,7 @@ func New(d Deps) *Maintenance {
 	return m
 }
 
-// tasks lists what this process does while it leads.
+// tasks lists the tasks of the leader.
 func (m *Maintenance) tasks() []*task {
 	deliveries := delivery.NewRelay(m.Store, m.Tasks, m.Clock, m.Metrics, m.Log)
 	pauses := &pauseSweep{store: m.Store, relay: m.relay}

@@ -15,18 +15,18 @@ const streamLength = 1_000_000
 
 const (
 	publisherBatch = 500
-	// publishedKept is how long a published outcome is kept: when the stream's server dies, it may lose the latest entries.
+	// publishedKept is how long a published outcome is kept: a stream server that dies may lose the latest entries.
 	publishedKept   = time.Minute
 	removalInterval = 10 * time.Second
 	// unknownEntry is not the id of an entry.
 	unknownEntry = "unknown"
 )
 
-// publisher appends the outcome document of every attempt to a stream, at least once (section 8). An outcome is marked only after
-// the stream has it, and stays in storage until the stream is seen to have it a minute later.
+// publisher appends the outcome document of every attempt to a stream, at least once (section 8). It marks an outcome only after the
+// stream has it, and keeps it in storage until the stream is seen to have it a minute later.
 //
-// The outcomes in storage are appended again if the stream does not end with the entry that this process appended last: Redis was
-// emptied, or lost its latest writes, or another process led in the meantime and may have died before it noticed.
+// If the stream does not end with the entry that this process appended last, it appends the stored outcomes again: Redis was emptied or
+// lost its latest writes, or another process led meanwhile and may have died before it noticed.
 type publisher struct {
 	stream    string
 	publicURL string // base of problem types
@@ -36,9 +36,9 @@ type publisher struct {
 	log       *slog.Logger
 
 	// Used by the leader's loop only.
-	last     string               // id of the entry that the stream should end with
+	last     string               // expected id of the stream's last entry
 	appended []job.OutcomeMessage // in the stream, not yet marked in storage
-	removed  time.Time            // when old ones were removed last
+	removed  time.Time            // last removal of old ones
 }
 
 func (m *Maintenance) newPublisher() *publisher {
@@ -94,7 +94,7 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	return nil
 }
 
-// remove removes outcomes that were published a minute before the stream was seen to have them. While Redis is away all are kept.
+// remove removes outcomes published a minute before the stream was seen to have them. While Redis is down it keeps all.
 func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	if asked.Sub(p.removed) < removalInterval {
 		return nil
@@ -106,9 +106,9 @@ func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	return nil
 }
 
-// publish appends outcomes. One that cannot be rendered is dropped: it must not stop the others.
+// publish appends outcomes. It drops those that cannot be rendered, so that they do not block the others.
 func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) error {
-	links := job.Links{PublicURL: p.publicURL, Absolute: true, Language: job.Languages[0]} // readers of the stream negotiate nothing
+	links := job.Links{PublicURL: p.publicURL, Absolute: true, Language: job.Languages[0]} // readers of the stream do not negotiate
 	entries := make([]job.StreamEntry, 0, len(messages))
 	for _, m := range messages {
 		document := links.Document(m.Origin, m.Ended)
@@ -135,8 +135,8 @@ func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 	return nil
 }
 
-// mark records what the stream has. Nothing more is published until that has worked, so that trouble there does not fill the stream with
-// repetitions.
+// mark records the appended outcomes. Nothing more is published until it succeeds, so that a failing storage does not fill the stream
+// with repetitions.
 func (p *publisher) mark(ctx context.Context) error {
 	if len(p.appended) == 0 {
 		return nil

@@ -15,16 +15,16 @@ const (
 	pauseBatch    = 1000
 	// pauseOverlap is how long after a change of the pauses a claim may still defer jobs by the earlier pauses.
 	pauseOverlap = 5 * time.Second
-	// pauseSweepEvery is how often all are looked at without a change, in case one was missed.
+	// pauseSweepEvery is the time between two sweeps without a change, in case one was missed.
 	pauseSweepEvery = 30 * time.Second
 )
 
-// pauseSweep makes jobs due again when the pause that stopped them is over.
+// pauseSweep makes deferred jobs due again when their pause is over.
 type pauseSweep struct {
 	store *repo.Store
 	relay *relay
 
-	known          []job.ID // the pauses at the last look
+	known          []job.ID // pauses at the last sweep
 	changed, swept time.Time
 }
 
@@ -54,7 +54,7 @@ func (s *pauseSweep) round(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// due reports whether paused jobs are to be looked at: after a change of the pauses, and now and then.
+// due reports whether to sweep: after a change of the pauses, and at intervals.
 func (s *pauseSweep) due(pauses job.Pauses, now time.Time) bool {
 	ids := make([]job.ID, len(pauses))
 	for i, p := range pauses {

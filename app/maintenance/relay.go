@@ -18,13 +18,13 @@ const (
 	furtherEvery = 10
 )
 
-// relay enqueues jobs again whose tasks were lost. Postgres knows which jobs wait; Redis may lose any of their tasks.
+// relay enqueues jobs with lost tasks again. Postgres knows which jobs wait; Redis may lose any of their tasks.
 //
-// Each round checks the oldest due jobs that no worker has claimed. If none of them lacked a task, the round ends. A task that is
-// missing further back is found once its job is among the oldest, before the workers run out of work. If some lacked a task, Redis
-// may have been emptied, and the relay continues with the next batch at once. A deferred job is checked when its time has come.
+// Each round checks the oldest due, unclaimed jobs. If all of them had tasks, the round ends. A task that is missing further back is
+// found once its job is among the oldest, before the workers run out of work. If some lacked a task, Redis may have been emptied, and the
+// relay continues with the next batch at once. A deferred job is checked when its time has come.
 //
-// The oldest may be jobs of a kind that no worker can run now. So the relay also walks over those behind them, slowly.
+// The oldest jobs may be of a kind that no worker can run now. So the relay also walks slowly over those behind them.
 type relay struct {
 	store   *repo.Store
 	queue   Queue
@@ -57,7 +57,7 @@ func (r *relay) round(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// minAge is the age from which jobs are checked. They do not age while the clock is frozen.
+// minAge is the minimum age of checked jobs. They do not age while the clock is frozen.
 func (r *relay) minAge() time.Duration {
 	if r.clock.Moved() {
 		return 0
@@ -65,7 +65,7 @@ func (r *relay) minAge() time.Duration {
 	return relayMinAge
 }
 
-// lookFurther checks a batch behind the oldest jobs, every now and then the next one.
+// lookFurther checks a batch behind the oldest jobs; each call continues where the previous one ended.
 func (r *relay) lookFurther(ctx context.Context, oldest job.QueueCursor, age time.Duration) error {
 	if r.rounds++; r.rounds < furtherEvery {
 		return nil

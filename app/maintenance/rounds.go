@@ -37,8 +37,8 @@ func (m *Maintenance) rescue(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// completeBatches ends batches whose last job ended in a process that died before it ended them. A round looks at a slice of the
-// open batches, the next one at those after it.
+// completeBatches ends batches if the process that ended their last job died before it ended them. A round looks at a slice of the open
+// batches, the next one at those after it.
 func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) error {
 	ready, last, err := m.Store.ReadyBatches(ctx, m.completeAfter, completerLook)
 	if err != nil {
@@ -58,8 +58,8 @@ func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) 
 	return nil
 }
 
-// clean removes what is past its retention, in bounded batches. It rests for as long as each took: there may be millions, and
-// nothing waits for their end.
+// clean removes expired rows, in bounded batches. After each it rests for as long as it took: there may be millions, and no other work
+// waits for them.
 func (m *Maintenance) clean(ctx context.Context, leading func() bool) error {
 	for leading() {
 		began := time.Now()
@@ -71,7 +71,7 @@ func (m *Maintenance) clean(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// countBacklog shows what there is to do in the whole system.
+// countBacklog updates the backlog metrics of the whole system.
 func (m *Maintenance) countBacklog(ctx context.Context, _ func() bool) error {
 	backlog, err := m.Store.Backlog(ctx, backlogLimit)
 	if err == nil {
@@ -109,8 +109,8 @@ func (m *Maintenance) throttleInterval() time.Duration {
 	return throttleInterval
 }
 
-// resumeThrottled enqueues jobs that waited for others of their client, as many as the limit allows. Without a limit it enqueues
-// all: they wait because of an earlier limit.
+// resumeThrottled enqueues jobs that waited for others of their client, as many as the limit allows. Without a limit it enqueues all:
+// they wait because of an earlier limit.
 func (m *Maintenance) resumeThrottled(ctx context.Context, leading func() bool) error {
 	most := m.ClientMaxRunning
 	if most == 0 {

@@ -42,8 +42,8 @@ func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// Schedule submits the jobs of due schedules, and queues all due jobs, except those that another process is queueing. It may run
-// without the lead.
+// Schedule submits the jobs of due schedules, and queues all due jobs, except those that another process is queueing. It may run in any
+// process, not only the leader.
 func (m *Maintenance) Schedule(ctx context.Context) error {
 	always := func() bool { return true }
 	if err := m.Schedules(ctx, always); err != nil {
@@ -52,7 +52,7 @@ func (m *Maintenance) Schedule(ctx context.Context) error {
 	return m.schedule(ctx, always)
 }
 
-// queueDue queues jobs, and returns them in batches, also when it fails. more reports whether some may be left.
+// queueDue queues jobs, and returns them in batches, even when it fails. more reports whether some may be left.
 func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due [][]job.Job, more bool, err error) {
 	var mu sync.Mutex // guards due
 	queue := func() (full bool, err error) {
@@ -69,7 +69,7 @@ func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due []
 		return due, false, err
 	}
 	var lanes errgroup.Group
-	var busy atomic.Bool // a lane has not come to the end
+	var busy atomic.Bool // a lane stopped before the end
 	for range schedulerLanes {
 		lanes.Go(func() (err error) {
 			full := true

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/app"
 )
 
-// blockedAfter is how long the rounds of a vital task may fail, or one may hang, until the process lets others lead.
+// blockedAfter is how long the rounds of a vital task may fail or hang before the process gives up the lead.
 const blockedAfter = 5 * time.Second
 
 // Round does one round of a task. It asks leading before each part of its work, and returns once that is false.
@@ -20,13 +20,13 @@ type task struct {
 	name     string
 	interval time.Duration
 	wake     func() <-chan struct{} // its channel starts a round at once; nil for none
-	vital    bool                   // without it jobs or deliveries stop: a process that cannot do it should not lead
+	vital    bool                   // jobs or deliveries stop without it: a process that cannot do it should not lead
 	run      Round
 
 	mu      sync.Mutex
 	sign    time.Time // latest sign of life of the current round; zero between rounds
-	failing time.Time // the same of the first failed round since one succeeded; zero if the last one did
-	blocked bool      // at the latest look
+	failing time.Time // sign of the first failed round since the last success; zero if the last round succeeded
+	blocked bool      // at the latest check
 }
 
 func (t *task) waking() <-chan struct{} {
@@ -36,7 +36,7 @@ func (t *task) waking() <-chan struct{} {
 	return t.wake()
 }
 
-// alive notes that a round has begun, or done a part of its work.
+// alive notes that a round has begun, or finished a part of its work.
 func (t *task) alive() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,14 +55,14 @@ func (t *task) ended(err error) {
 	t.sign = time.Time{}
 }
 
-// tries reports whether the task is tried without the lead: that is how a process finds out that it could lead again.
+// tries reports whether the task is tried without the lead, to find out whether the process could lead again.
 func (t *task) tries() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.vital && !t.failing.IsZero()
 }
 
-// judge reports whether the task is blocked, and whether that is news.
+// judge reports whether the task is blocked, and whether that has changed.
 func (t *task) judge(now time.Time) (blocked, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,8 +73,8 @@ func (t *task) judge(now time.Time) (blocked, changed bool) {
 	return blocked, changed
 }
 
-// repeat runs a task at its interval, and when it is woken, while this process leads. A vital task whose last round failed is tried
-// without the lead as well.
+// repeat runs a task at its interval, and when it is woken, while this process leads. After a failed round, a vital task is tried without
+// the lead as well.
 func (l *leader) repeat(ctx context.Context, t *task) {
 	for wake := t.waking(); l.awaitLead(ctx, t) && app.Rest(ctx, t.interval, wake); {
 		wake = t.waking() // before the round: an event during it starts the next one
@@ -95,8 +95,8 @@ func (l *leader) repeat(ctx context.Context, t *task) {
 	}
 }
 
-// leadingIn returns what a round asks before each part of its work. Each further part is a sign of life. Without the lead a round is a
-// trial of one part: all statements are guarded, so it does no harm.
+// leadingIn returns the function that a round calls before each part of its work. Each call after the first is a sign of life. Without
+// the lead a round tries one part only: all statements are guarded, so it does no harm.
 func (l *leader) leadingIn(t *task) func() bool {
 	var asked atomic.Bool
 	return func() bool {

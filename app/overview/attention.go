@@ -9,12 +9,12 @@ import (
 	"github.com/forgerun/forgerun/job/admin"
 )
 
-// What asks for attention, and what does not yet.
+// Thresholds of attention.
 const (
 	jobLate      = time.Minute     // since a job's time came
-	deliveryLate = 5 * time.Minute // since a delivery's did
-	failedShare  = 0.2             // of the jobs that ran to their end
-	fewestEnded  = 5               // jobs that say anything about a share
+	deliveryLate = 5 * time.Minute // since a delivery's time came
+	failedShare  = 0.2             // of completed jobs
+	fewestEnded  = 5               // minimum number of ended jobs for a share
 )
 
 // manyFailed reports whether more than the usual share of jobs failed.
@@ -89,7 +89,7 @@ func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureG
 	return found
 }
 
-// oneWebhook is the page of the webhook that has a trouble, or that of all if there are several.
+// oneWebhook returns the page of the troubled webhook, or the page of all if there are several.
 func oneWebhook(t admin.WebhookTrouble, all string) string {
 	if t.Count > 1 || t.WebhookID == nil {
 		return all
@@ -101,7 +101,7 @@ func allPaused(pauses []admin.Pause) bool {
 	return slices.ContainsFunc(pauses, func(p admin.Pause) bool { return p.Scope == job.PauseAll && p.Mode == job.ModePause })
 }
 
-// stopped tells what a pause has stopped.
+// stopped describes the work that a pause has stopped.
 func stopped(p admin.Pause) string {
 	of := map[job.PauseScope]string{
 		job.PauseAll: "all jobs", job.PauseKind: "jobs of kind " + p.Target, job.PauseClient: "jobs of client " + p.Target,
@@ -116,7 +116,7 @@ func stopped(p admin.Pause) string {
 	return "paused " + of
 }
 
-// since is 0 for a nil moment.
+// since returns the time between then and now, 0 if then is nil.
 func since(now job.Time, then *job.Time) time.Duration {
 	if then == nil {
 		return 0
@@ -138,7 +138,7 @@ func verb(n int, one, several string) string {
 	return several
 }
 
-// roughly writes a time as people say it.
+// roughly formats a duration for readers.
 func roughly(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:

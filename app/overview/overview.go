@@ -1,5 +1,5 @@
-// Package overview composes the operator's overview: the state of the service now, its history, and what needs attention.
-// It only reads, and any process can.
+// Package overview composes the operator's overview: the state of the service now, its history, and what needs attention. It only reads,
+// and every process can serve it.
 package overview
 
 import (
@@ -15,8 +15,8 @@ import (
 type Service struct{ Store *repo.Store }
 
 const (
-	endsBack   = 24 * time.Hour   // of the final states that are shown
-	recentBack = 15 * time.Minute // of what asks for attention
+	endsBack   = 24 * time.Hour   // window of the final states
+	recentBack = 15 * time.Minute // window for the attention list
 )
 
 // Overview reads the service's state with the history of a window, which must be 15m, 1h or 24h. Each read takes a bounded

@@ -1,5 +1,5 @@
-// Package pauses holds the use cases by which operators pause and resume work, and the Watch that knows the current pauses
-// without a statement. Claims read the pauses in their own statements.
+// Package pauses holds the use cases by which operators pause and resume work, and the Watch that knows the current pauses without a
+// statement. Claims read the pauses in their own statements.
 package pauses
 
 import (
@@ -22,7 +22,7 @@ type Service struct {
 // New makes a Service.
 func New(store *repo.Store, log *slog.Logger) *Service { return &Service{store, log} }
 
-// Pause stores p. If there is such a pause already, it stays as it is and added is false.
+// Pause stores p. If such a pause exists already, it stays as it is and added is false.
 func (s *Service) Pause(ctx context.Context, p job.Pause) (stored job.Pause, added bool, err error) {
 	p.ID = app.NewID()
 	stored, added, err = s.store.AddPause(ctx, p)
@@ -52,8 +52,8 @@ func (s *Service) logPause(ctx context.Context, message, action string, p job.Pa
 // watchInterval bounds how late a process learns of a change.
 const watchInterval = 500 * time.Millisecond
 
-// Watch reads the pauses again and again. While Postgres does not answer, it keeps the pauses that it read last: without
-// Postgres nothing is started or accepted anyway.
+// Watch reads the pauses periodically. While Postgres is down it keeps the latest ones: without Postgres no work is started or accepted
+// anyway.
 type Watch struct {
 	store *repo.Store
 
@@ -67,7 +67,7 @@ type Watch struct {
 // NewWatch makes a Watch; Run keeps it fresh.
 func NewWatch(store *repo.Store) *Watch { return &Watch{store: store} }
 
-// Now returns the pauses that were read last; nil for a nil Watch.
+// Now returns the latest pauses; nil for a nil Watch.
 func (w *Watch) Now() job.Pauses {
 	if w == nil {
 		return nil

@@ -18,8 +18,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Rescuer gives back jobs whose holder is gone: claimed ones return to the queue, running ones fail, retryable (section 14). It does not
-// know which of them have a callback, so it looks for deliveries of each: rescues are rare.
+// Rescuer releases jobs whose holder is gone: ASSIGNED jobs return to the queue, RUNNING ones fail, retryable (section 14). It does not
+// know which have a callback, so it looks for deliveries of each: rescues are rare.
 type Rescuer struct {
 	Store     *repo.Store
 	Queue     app.Queue
@@ -28,13 +28,13 @@ type Rescuer struct {
 	Metrics   *app.Metrics
 	Tracer    trace.Tracer
 	Log       *slog.Logger
-	OfDead    bool // the holders' leases have ended; otherwise a living worker gives back jobs that it lost
+	OfDead    bool // the holders' leases have ended; otherwise a living worker releases jobs that it lost
 }
 
 // rescueConcurrency lets the failures of one round share their statements.
 const rescueConcurrency = 64
 
-// GiveBack gives back the jobs that it can, logs the others, and returns the first error.
+// GiveBack releases the jobs that it can, logs the others, and returns the first error.
 func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
 	var group errgroup.Group
 	group.SetLimit(rescueConcurrency)
@@ -52,7 +52,8 @@ func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
 	return group.Wait()
 }
 
-// wait is 0 at first. A job that loses holder after holder backs off, so that it cannot crash one worker after the other at full speed.
+// wait returns 0 at first. A job that loses one holder after another backs off, so that it cannot crash worker after worker at full
+// speed.
 func (r *Rescuer) wait(h job.Held) time.Duration {
 	if h.LeaseExpiries == 0 {
 		return 0
@@ -79,7 +80,7 @@ func (r *Rescuer) requeue(ctx context.Context, claimed []job.Held) error {
 	return nil
 }
 
-// reportRequeued logs, counts and publishes what was committed, in a span of its own: the statement was for many jobs.
+// reportRequeued logs, counts and publishes a committed requeue, in its own span: the statement was for many jobs.
 func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, began time.Time) {
 	ctx, span := r.begin(ctx, h, trace.WithTimestamp(began))
 	defer app.EndSpan(span, h.JobID, job.Queued, nil)
@@ -92,7 +93,7 @@ func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, be
 	app.Enqueue(ctx, r.Queue, t)
 }
 
-// expired counts a job that was in this state when its holder's lease ended.
+// expired counts a job by its state when its holder's lease ended.
 func (r *Rescuer) expired(s job.State) {
 	if r.OfDead {
 		r.Metrics.LeasesExpired.WithLabelValues(string(s)).Inc()
@@ -125,7 +126,7 @@ func (r *Rescuer) fail(ctx context.Context, h job.Held) (err error) {
 	return nil
 }
 
-// reportFailed logs, counts and publishes what was committed.
+// reportFailed logs, counts and publishes a committed failure.
 func (r *Rescuer) reportFailed(ctx context.Context, h job.Held, f job.Finish, done job.Finished) {
 	r.Metrics.Repaired.WithLabelValues("rescuer_failed").Inc()
 	r.expired(job.Running)

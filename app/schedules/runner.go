@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// One transaction, which locks its schedules, advances schedulesAtOnce of them with bytesAtOnce of jobs.
+	// Limits of one transaction: the schedules that it locks and advances, and the bytes of their jobs.
 	schedulesAtOnce = 100
 	bytesAtOnce     = 8 << 20
-	// deferWait is the pause of a schedule whose step could not be written.
+	// deferWait is the pause of a schedule after its step could not be written.
 	deferWait = time.Minute
 )
 
-// Runner runs what is due, in the process that leads the maintenance.
+// Runner runs due schedules, in the process that leads the maintenance.
 type Runner struct {
 	store   *repo.Store
 	runs    *jobs.Scheduled
@@ -72,7 +72,7 @@ func (r *Runner) wakeIn(wait time.Duration) {
 	})
 }
 
-// look advances the schedules that are due first, and reports whether it could advance any.
+// look advances the schedules that are due first, and reports whether it advanced any.
 func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 	due, err := r.store.DueSchedules(ctx, schedulesAtOnce)
 	if err != nil || len(due) == 0 {
@@ -95,7 +95,7 @@ func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 // part is the work of one transaction.
 type part struct {
 	steps      []*stepper
-	unreadable []job.DueSchedule // their timetables cannot be read
+	unreadable []job.DueSchedule // schedules with an unreadable timetable
 	bytes      int
 }
 
@@ -140,7 +140,7 @@ func (r *Runner) commit(ctx context.Context, p *part) (n int, err error) {
 	return n, err
 }
 
-// record counts and logs a step that was written.
+// record counts and logs a written step.
 func (r *Runner) record(ctx context.Context, w *stepper) {
 	before, now := w.s.ScheduleProgress, w.step.ScheduleProgress
 	missed := now.Missed - before.Missed
@@ -156,7 +156,7 @@ func (r *Runner) record(ctx context.Context, w *stepper) {
 	}
 }
 
-// single advances schedules one by one, so that a step that cannot be written does not block the others. It is tried again
+// single advances schedules one by one, so that a step that cannot be written does not block the others. A failed step is tried again
 // later.
 func (r *Runner) single(ctx context.Context, due []job.DueSchedule) (advanced bool, err error) {
 	for _, s := range due {

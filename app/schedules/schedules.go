@@ -92,7 +92,7 @@ func checkTimes(s *job.Schedule) (violations []job.Violation) {
 	return violations
 }
 
-// errNever is the answer to a timetable without a due time.
+// errNever refuses a timetable without a due time.
 var errNever = job.Invalid(job.Violation{Pointer: "", Detail: "The schedule would never be due: no time matches cron in the next five " +
 	"years, or none between now and end_at."})
 
@@ -189,8 +189,8 @@ func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-// Trigger submits a job of a schedule at once, whether it is paused or not. It changes
-// nothing of its due times; for its overlap policy the job is a run as any other.
+// Trigger submits a job of a schedule at once, even if it is paused. Its due times stay as they are. For its overlap policy the job is a
+// run like any other.
 func (s *Service) Trigger(ctx context.Context, client, id job.ID, now time.Time, requestID string) (*job.Job, error) {
 	sched, err := s.store.Schedule(ctx, client, id)
 	if err != nil {

@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// One step submits runsAtOnce runs of a schedule, or bytesOfStep: other schedules have their turn in between.
+	// One step submits at most runsAtOnce runs of a schedule, or bytesOfStep: other schedules have their turn in between.
 	runsAtOnce  = 100
 	bytesOfStep = 1 << 20
 	// ordinaryBytes is the size of a job without its params.
 	ordinaryBytes = 4 << 10
-	// pendingInterval is the time between two checks whether the earlier run, which a pending one waits for, has ended.
+	// pendingInterval is the time between two checks whether the run that a pending one waits for has ended.
 	pendingInterval = time.Second
 	// retryInterval is the pause after a refused submission.
 	retryInterval = time.Second
-	// maxMissed bounds the count of missed due times: a gap may be years, with a due time in each second.
+	// maxMissed bounds the count of missed due times: a gap may last years, with a due time in each second.
 	maxMissed = 10_000
 )
 
 // prepare makes the job of a run at its due time, or refuses it.
 type prepare func(due time.Time) (jobs.Run, error)
 
-// stepper decides about the due times of a schedule up to now, in their order. Each of them is run, missed, skipped or pending.
+// stepper decides on the due times of a schedule up to now, in order. Each of them is run, missed, skipped or pending.
 type stepper struct {
 	s       job.DueSchedule
 	times   *timetable.Times
@@ -36,7 +36,7 @@ type stepper struct {
 	late    []float64  // seconds by which runs were late
 }
 
-// newStepper makes the step of a schedule as it was read; it fails if the timetable cannot be read.
+// newStepper makes the step of a schedule; it fails if the timetable cannot be read.
 func newStepper(s job.DueSchedule, prepare prepare) (*stepper, error) {
 	times, err := timetable.New(s.Timetable, s.Anchor())
 	if err != nil {
@@ -46,7 +46,7 @@ func newStepper(s job.DueSchedule, prepare prepare) (*stepper, error) {
 		step: job.ScheduleStep{ID: s.ID, Version: s.Version, ScheduleProgress: s.ScheduleProgress}}, nil
 }
 
-// begin returns when the run of a due time begins: the due time plus its jitter, which is always the same.
+// begin returns the start of a due time's run: the due time plus its jitter, which is always the same.
 func begin(s *job.Schedule, due time.Time) time.Time {
 	if s.Jitter < time.Millisecond {
 		return due
@@ -57,7 +57,7 @@ func begin(s *job.Schedule, due time.Time) time.Time {
 	return due.Add(time.Duration(h.Sum64()%uint64(s.Jitter.Milliseconds()+1)) * time.Millisecond)
 }
 
-// passed reports whether the run of a due time should have begun.
+// passed reports whether the run of a due time should have started.
 func (w *stepper) passed(due *time.Time) bool {
 	return due != nil && !begin(&w.s.Schedule, *due).After(w.s.Now)
 }
@@ -95,7 +95,7 @@ func (w *stepper) do() {
 	for n := 0; n < atOnce && !refused && (len(chosen) > 0 || w.passed(p.DueAt)); n++ {
 		refused = w.due(&chosen)
 	}
-	if len(chosen) > 0 { // the next step goes on there
+	if len(chosen) > 0 { // the next step continues there
 		p.DueAt = &chosen[0]
 	}
 	w.lookAgain(refused)
@@ -104,7 +104,7 @@ func (w *stepper) do() {
 // bytesOf returns the approximate size of a job of a schedule.
 func bytesOf(s *job.Schedule) int { return ordinaryBytes + len(s.Job.Params) }
 
-// catchUp moves DueAt past the due times that are late, and returns those of them that run all the same.
+// catchUp moves DueAt past the late due times, and returns those that still run.
 func (w *stepper) catchUp() (chosen []time.Time) {
 	p := &w.step.ScheduleProgress
 	late := w.s.Now.Add(-job.ScheduleOnTime - w.s.Jitter - time.Nanosecond) // and all before
@@ -124,7 +124,7 @@ func (w *stepper) catchUp() (chosen []time.Time) {
 	return chosen
 }
 
-// due decides about the next due time, and reports whether it was refused and must be tried again.
+// due decides on the next due time, and reports whether it was refused and must be tried again.
 func (w *stepper) due(chosen *[]time.Time) (refused bool) {
 	p := &w.step.ScheduleProgress
 	var due time.Time
@@ -181,7 +181,7 @@ func (w *stepper) run(due time.Time) bool {
 	return true
 }
 
-// lookAgain sets when the leader has something to do next.
+// lookAgain sets when the leader must look at the schedule again.
 func (w *stepper) lookAgain(refused bool) {
 	p := &w.step.ScheduleProgress
 	p.LookAt = nil

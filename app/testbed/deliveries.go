@@ -12,21 +12,21 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Sender sends deliveries, and such as an effect has changed.
+// Sender sends deliveries, with or without an effect.
 type Sender interface {
 	Send(ctx context.Context, p job.ClaimedDelivery) job.Sent
 	SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault.Effect) job.Sent
 }
 
-// Deliveries sends what is delivered to clients, disturbed by the rules of their test bed.
+// Deliveries sends deliveries to clients, disturbed by the rules of their test bed.
 type Deliveries struct {
 	Bed    *Service
 	Sender Sender
 	Log    *slog.Logger
 }
 
-// Send makes one attempt to deliver, and returns how it ended. Extra requests are recorded in the session of the job and change
-// nothing else. A disturbance that cannot be looked up or recorded does not happen.
+// Send makes one attempt to deliver, and returns its result. Extra requests are recorded in the session of the job and change nothing
+// else. A disturbance that cannot be looked up or recorded does not happen.
 func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	of, e, err := d.Bed.deliveryFault(ctx, &p)
 	if err != nil {
@@ -52,7 +52,7 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	}
 	if sent.Attempt.Error == "" {
 		d.sendExtra(ctx, of, p, fault.Effect{Repeat: 1}, e.Repeat)
-		if e.Tamper != "" { // of what the client knows by now
+		if e.Tamper != "" { // of the deliveries that the client has seen
 			d.sendExtra(ctx, of, p, fault.Effect{Tamper: e.Tamper}, 1)
 		}
 	}
@@ -69,7 +69,7 @@ func (s *Service) deliveryFault(ctx context.Context, p *job.ClaimedDelivery) (te
 	return of, e, err
 }
 
-// drop loses an attempt, unless it cannot be recorded: the client would be blamed for it.
+// drop loses an attempt, unless the loss cannot be recorded: the client would be blamed for it.
 func (d *Deliveries) drop(ctx context.Context, of testbed.Scope, p job.ClaimedDelivery, again time.Duration) job.Sent {
 	began := time.Now()
 	if !d.record(ctx, of, p, fault.Effect{Drop: true, Delay: fault.Duration(again)}, began, job.Sent{}) {
@@ -79,14 +79,14 @@ func (d *Deliveries) drop(ctx context.Context, of testbed.Scope, p job.ClaimedDe
 	return job.Sent{Attempt: lost, RetryAfter: again}
 }
 
-// sendExtra sends requests that are not the delivery, and records their answers.
+// sendExtra sends requests other than the delivery, and records their answers.
 func (d *Deliveries) sendExtra(ctx context.Context, of testbed.Scope, p job.ClaimedDelivery, e fault.Effect, times int) {
 	limited, cancel := context.WithTimeout(ctx, fault.ExtraTimeout)
 	defer cancel()
 	for range times {
 		began := time.Now()
 		sent := d.Sender.SendChanged(limited, p, e)
-		if limited.Err() != nil { // what was cut off here says nothing about the client
+		if limited.Err() != nil { // a request that was cut off here proves nothing about the client
 			return
 		}
 		d.record(ctx, of, p, e, began, sent)

@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	fixtureTime  = 8 * time.Second // for which a request waits for workers
+	fixtureTime  = 8 * time.Second // how long a request waits for workers
 	fixtureDelay = 24 * time.Hour  // of deferred jobs
 	fixtureSteps = 100
 	fixtureRuns  = 10 * time.Minute // or nine tenths of the execution limit
 )
 
-// Fixtures makes jobs for tests. Nothing is made up: workers run each of them until it is in its state.
+// Fixtures makes real jobs for tests: workers run each of them until it is in its state.
 type Fixtures struct {
 	Jobs  *jobs.Service
 	Store *repo.Store
 	Limit time.Duration // of executions
 }
 
-// MakeFixtures makes jobs, and returns when each is in its state. The request is the one by which all of them are submitted. If it
-// has an idempotency key, a repetition finds the jobs that were made, and goes on with them.
+// MakeFixtures makes jobs, and returns when each is in its state. One request submits all of them. With an idempotency key, a repetition
+// finds the jobs and continues with them.
 func (f *Fixtures) MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error) {
 	ctx, cancel := context.WithTimeout(ctx, fixtureTime)
 	defer cancel()
@@ -90,7 +90,7 @@ func (f *Fixtures) request(r job.Request, wanted *testbed.Fixture, n int) job.Re
 	return r
 }
 
-// drive brings a job into its state. One that is there already is left alone.
+// drive brings a job into its state. It leaves a job alone that is there already.
 func (f *Fixtures) drive(ctx context.Context, client job.ID, m *testbed.Made, progress int) error {
 	var err error
 	switch {
@@ -119,7 +119,7 @@ func (f *Fixtures) drive(ctx context.Context, client job.ID, m *testbed.Made, pr
 	return err
 }
 
-// exhaust has a job tried until it has no attempts left.
+// exhaust lets a job run until it has no attempts left.
 func (f *Fixtures) exhaust(ctx context.Context, client job.ID, m *testbed.Made) error {
 	for tried := 0; ; {
 		j, err := f.await(ctx, client, m, func(j *job.Job) bool { return j.State.Final() && j.Attempt > tried })

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Operators is what operators see of a test bed, whosever it is, and do to its clock. The store lists sessions and rules.
+// Operators are the operators' use cases of all test beds and of the clock. The store lists sessions and rules.
 type Operators struct {
 	*repo.Store
 	Bed  *Service
@@ -52,7 +52,7 @@ func forOwner[T any](ctx context.Context, o *Operators, id job.ID, do func(ctx c
 	return owner, done, err
 }
 
-// NextClock reads the clock, and when something becomes due next.
+// NextClock reads the clock and the next due time.
 func (o *Operators) NextClock(ctx context.Context) (testbed.NextClock, error) {
 	state, err := o.Time.ClockState(ctx)
 	return o.withNext(ctx, state, err)

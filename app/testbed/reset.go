@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	resetTime  = 7 * time.Second // for which a request goes on
+	resetTime  = 7 * time.Second // time limit of a request
 	resetPause = 20 * time.Millisecond
 )
 
-// Resetter removes what clients have.
+// Resetter removes all data of a client.
 type Resetter struct {
 	Store *repo.Store
 	Jobs  *jobs.Service
 	Tasks app.Tasks
 }
 
-// Reset removes all jobs of a client with what belongs to them, its batches, webhooks, bulk operations, rules, events and
-// idempotency keys, and returns the numbers of rows by table. A repetition goes on with what it has not done in its time.
+// Reset removes all jobs of a client with their data, its batches, webhooks, bulk operations, rules, events and idempotency keys. It
+// returns the numbers of rows by table. A repetition continues where it stopped.
 func (s *Resetter) Reset(ctx context.Context, client job.ID) (map[string]int, error) {
 	e := &job.Erasure{ClientID: client, Removed: map[string]int{}, Remaining: map[string]int{}}
 	for began := time.Now(); time.Since(began) < resetTime; {
@@ -44,8 +44,8 @@ func (s *Resetter) Reset(ctx context.Context, client job.ID) (map[string]int, er
 	return nil, job.Errorf(job.CodeStorageUnavailable, "Not all is removed yet; there is much. Send the request again.")
 }
 
-// finishStep takes the tasks of what a step has removed out of the queue, and cancels jobs that later steps remove. A job that is
-// gone, or has ended, needs no cancel.
+// finishStep removes the tasks of a step's removed jobs from the queue, and cancels jobs that later steps remove. A job that is gone, or
+// has ended, needs no cancel.
 func (s *Resetter) finishStep(ctx context.Context, client job.ID, step job.ErasureStep) error {
 	app.AfterCommit(ctx, func() {
 		s.Tasks.RemoveDeliveries(step.Deliveries...)

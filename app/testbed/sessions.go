@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// StartSession begins to record a client's traffic, or that with a label, which its session is judged by. The rules of a profile replace
-// the client's; with a label there are no others.
+// StartSession begins to record a client's traffic, or its traffic with a label, for its verdict. The rules of a profile replace the
+// client's; a session with a label has no others.
 func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Session) (verdict.Session, error) {
 	n.ID = uuid.Must(uuid.NewV7()).String()
 	if len(n.Rules) == 0 {
@@ -36,8 +36,8 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	return began, err
 }
 
-// Enter returns the session to which a request with a label belongs, and the jobs that it makes: the open one with that label, or a
-// new one if one without a label is open. If neither is, the label has no effect. A request that makes no jobs is "".
+// Enter returns the session of a request with a label, and of the jobs that it creates: the open one with that label, or a new one if a
+// session without a label is open. Otherwise the label has no effect. For a request that creates no jobs, request is "".
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	of := testbed.Scope{Client: client}
 	session, unlabelled, err := s.store.EnterSession(ctx, client, label, request)
@@ -67,13 +67,13 @@ func (s *Service) Session(ctx context.Context, client, id job.ID) (verdict.Sessi
 	return n, found(ok, err)
 }
 
-// The end of a stream is recorded a moment after the client has closed it, and streams that stay open are not waited for any longer.
+// The end of a stream is recorded a moment after the client has closed it. Streams that stay open longer are not waited for.
 const (
 	streamPatience = time.Second
 	streamPause    = 50 * time.Millisecond
 )
 
-// EndSession ends a session, and the disturbances of its profile, and with the one without a label those with one. One that has ended
+// EndSession ends a session and the disturbances of its profile. The session without a label also ends those with one. An ended session
 // stays as it is.
 func (s *Service) EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error) {
 	before, err := s.Session(ctx, client, id)
@@ -109,8 +109,8 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 	return v, nil
 }
 
-// Record records a request in its session, if that is open. Its failure is an error only if the client had a session at its last
-// request through this process: most clients have none, and miss nothing.
+// Record records a request in its session, if that is open. A failure is an error only if the client had a session at its last request
+// through this process: most clients have none, and miss nothing.
 func (s *Service) Record(ctx context.Context, of testbed.Scope, x *verdict.Exchange) error {
 	recorded, err := s.store.Record(ctx, of, x)
 	client := of.Client

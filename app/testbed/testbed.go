@@ -1,4 +1,4 @@
-// Package testbed keeps what clients have asked the service to do to their own traffic, and decides for each request.
+// Package testbed stores the faults that clients request for their own traffic, and applies them to each request.
 package testbed
 
 import (
@@ -15,18 +15,18 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// verdictsAtOnce is how many sessions a process judges at a time, of each client one: each takes up to 200 MB of memory.
+// verdictsAtOnce is how many sessions a process judges at a time, one per client: each takes up to 200 MB of memory.
 const verdictsAtOnce = 2
 
-// Service is the use cases of a test bed. It reads rules and sessions from storage with each request, so that they hold in all
-// processes at once.
+// Service is the use cases of a test bed. It reads rules and sessions from storage with each request, so changes apply to all processes
+// at once.
 type Service struct {
 	store *repo.Store
 	open  sync.Map // clients whose last request without a label through this process was recorded
 	turns *fair.Semaphore[job.ID]
 
-	most          int  // sessions of a client that are open
-	outcomeStream bool // clients may learn of ends from the outcome stream, where nothing is recorded
+	most          int  // open sessions of a client
+	outcomeStream bool // clients may learn of ends from the outcome stream, which is not recorded
 }
 
 // Bed is all use cases of the clients of a test bed.
@@ -42,7 +42,7 @@ func New(store *repo.Store, outcomeStream bool) *Service {
 	return &Service{store: store, turns: fair.New[job.ID](verdictsAtOnce), most: verdict.MaxSessions, outcomeStream: outcomeStream}
 }
 
-// ReplaceFaults gives a client's session rules instead of those that it has, and after them those of a profile, and lists them.
+// ReplaceFaults replaces the rules of a client's session, keeps those of a profile behind them, and lists all.
 func (s *Service) ReplaceFaults(ctx context.Context, of testbed.Scope, seed int64, rules []fault.Rule, p fault.Profile) (
 	[]fault.Counted, error,
 ) {
@@ -52,7 +52,7 @@ func (s *Service) ReplaceFaults(ctx context.Context, of testbed.Scope, seed int6
 	return s.replaceFaults(ctx, of, seed, rules, p)
 }
 
-// changeable refuses to change the rules by which the profile of an open session disturbs the client: its verdict would be about less.
+// changeable refuses to change the rules of an open session with a profile: its verdict would cover less.
 func (s *Service) changeable(ctx context.Context, of testbed.Scope) error {
 	n, err := s.current(ctx, of)
 	if err == nil && n.EndedAt == nil && n.Profile != "" {
@@ -62,7 +62,7 @@ func (s *Service) changeable(ctx context.Context, of testbed.Scope) error {
 	return err
 }
 
-// current returns the session of a scope, or for a client the latest one without a label; the zero value if there is none.
+// current returns the session of a scope, or a client's latest one without a label; the zero value if there is none.
 func (s *Service) current(ctx context.Context, of testbed.Scope) (verdict.Session, error) {
 	if !of.Session.IsZero() {
 		n, _, err := s.store.Session(ctx, of.Client, of.Session)
@@ -115,8 +115,8 @@ func (s *Service) RemoveFault(ctx context.Context, of testbed.Scope, id job.ID) 
 	return err
 }
 
-// Fault counts a request for the rules of its session and returns the effect of the first one that applies, nil for none.
-// The subject is that of fault.Subject.
+// Fault counts a request for the rules of its session and returns the effect of the first matching one, nil for none. The subject comes
+// from fault.Subject.
 func (s *Service) Fault(ctx context.Context, of testbed.Scope, operation, subject string) (*fault.Effect, error) {
 	rules, err := s.store.CountFaults(ctx, of, operation, subject)
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *Service) Fault(ctx context.Context, of testbed.Scope, operation, subjec
 	return s.apply(ctx, of, rules)
 }
 
-// apply returns the effect of the first rule that applies, and counts that. Other processes may have used the rule up meanwhile.
+// apply returns the effect of the first matching rule, and counts it. Other processes may have used the rule up meanwhile.
 func (s *Service) apply(ctx context.Context, of testbed.Scope, rules []fault.Counted) (*fault.Effect, error) {
 	for _, r := range rules {
 		if !r.Applies() {

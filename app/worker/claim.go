@@ -11,15 +11,13 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Handle looks at the job that a task names and, if it waits and is due,
-// executes it. It returns nil or a job.TaskFailed once there is nothing left to
-// do for the task: the outcome is committed, or the job is somebody else's now;
-// job.ErrTaskStale if there was nothing to do; job.TaskEarly if the job's time,
-// which storage knows, has not come, or its kind cannot be run here at the moment. Another error means that the job could not
+// Handle executes the job of a task if it waits and is due. It returns nil or a job.TaskFailed once the task is done: the outcome is
+// committed, or another holder has the job; job.ErrTaskStale if there was nothing to do; job.TaskEarly if the job is not due by storage's
+// clock, or this worker cannot run its kind at the moment. Another error means that the job could not be claimed; the queue offers the
+// task again.
 // be claimed; the queue offers the task again.
 //
-// ctx is the queue's: it bounds the waiting for a slot and for a lease, and
-// nothing else.
+// ctx is the queue's: it bounds only the wait for a slot and for a lease.
 func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	if w.refuses(t.WorkKind) {
 		return &job.TaskEarly{Wait: refusalWait}
@@ -43,21 +41,18 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	return w.execute(context.WithoutCancel(ctx), worker, claim)
 }
 
-// claimTries bounds how often a job that becomes due while it is being claimed
-// is claimed again at once, a claim for which the lease was over under the next
-// lease, and one that storage refuses while it is there.
+// claimTries bounds repeated claims: at once for a job that becomes due during its claim, under the next lease for one whose lease was
+// over, and again for one that storage refuses while it is up.
 const claimTries = 3
 
-// claim claims the job of a task, and says under which identity; without an
-// error the claim is not nil.
+// claim claims the job of a task, and returns the identity of the claim. Without an error the claim is not nil.
 //
-// When storage fails, the claim may have come about all the same, and this worker
-// holds the job: so it is asked again, for as long as this worker is who it is,
-// and a claim that came about is answered then.
+// When storage fails, the claim may still have been stored, and this worker holds the job. So it asks again while it keeps its identity,
+// and then gets a stored claim.
 func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
 	defer func() { endAssign(span, t, worker, claim, err) }()
-	own := context.WithoutCancel(ctx) // a claim that is given up half-way would have no holder
+	own := context.WithoutCancel(ctx) // an abandoned claim would have no holder
 	var failed error
 	for tries := 0; tries < claimTries; {
 		if worker, err = w.identity(ctx); err != nil {
@@ -69,7 +64,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 			w.Log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt,
 				app.ErrorFields(failed))
 			w.pauseClaims(ctx)
-			if job.CodeOf(failed) != job.CodeStorageUnavailable { // this job is what storage has trouble with
+			if job.CodeOf(failed) != job.CodeStorageUnavailable { // only this job troubles storage
 				tries++
 			}
 			if ctx.Err() != nil {
@@ -103,28 +98,28 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 	return job.ID{}, nil, errors.Join(failed, errBusy)
 }
 
-// soon is for how long a slot waits for the time of a job: the queue would offer it later than that.
+// soon is how long a slot waits for a job to become due: the queue would offer it later than that.
 const soon = 50 * time.Millisecond
 
-// dropTask counts a task with which there is nothing to do.
+// dropTask counts a stale task.
 func (w *Worker) dropTask(reason string) error {
 	w.Metrics.TasksDropped.WithLabelValues(reason).Inc()
 	return job.ErrTaskStale
 }
 
-// stoppedWait is after which a task that was fetched before everything, or this worker, was stopped is offered again.
+// stoppedWait is the wait before a task is offered again that was fetched before a pause or drain.
 const stoppedWait = time.Second
 
-// Stopped reports whether this worker is to fetch no tasks, by what operators have stopped. A worker that lost its lease and has
-// another one, with an id of its own, stays drained.
+// Stopped reports whether operators have stopped this worker from fetching tasks. A worker that lost its lease and has another one, with
+// a new id, stays drained.
 func (w *Worker) Stopped(p job.Pauses) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.ContainsFunc(w.ids, p.StopsWorker) || p.StopsWorker(w.id)
 }
 
-// pauseClaims holds a slot for a moment after a failed claim, so that a queue full of
-// tasks is not churned through while storage or the lease is gone.
+// pauseClaims holds a slot for a moment after a failed claim, so that the worker does not rush through a full queue while storage or the
+// lease is gone.
 func (w *Worker) pauseClaims(ctx context.Context) {
 	w.mu.Lock()
 	changed := w.changed
@@ -132,7 +127,7 @@ func (w *Worker) pauseClaims(ctx context.Context) {
 	app.Rest(ctx, w.pause(), changed)
 }
 
-// beatNow asks for a heartbeat at once: it finds out about the lease.
+// beatNow asks for a heartbeat at once, to check the lease.
 func (w *Worker) beatNow() {
 	select {
 	case w.trigger <- struct{}{}:

@@ -5,11 +5,9 @@ import (
 	"time"
 )
 
-// Drain stops claiming and waits for the running jobs until ctx ends; those
-// that are left are failed, retryable, and waited for. A claimed job that has not
-// started by then is given back. One whose failure cannot be written within
-// another lease is left to the rescuer. Heartbeats go on
-// meanwhile: Run must still be running. A second call waits as well.
+// Drain stops claiming and waits for the running jobs until ctx ends. Then it fails the rest, retryable, and waits for that. Claimed jobs
+// that have not started by then are released. If a failure cannot be written within another lease, the rescuer takes the job. Heartbeats
+// go on meanwhile: Run must still be running. A second call waits as well.
 func (w *Worker) Drain(ctx context.Context) {
 	w.refuse(ctx)
 	grace := ctx.Done()
@@ -34,7 +32,7 @@ func (w *Worker) Drain(ctx context.Context) {
 	}
 }
 
-// WaitingMessage is logged when running jobs keep a worker from stopping, with how many they are and the grace that they have.
+// WaitingMessage is logged while running jobs keep a worker from stopping, with their number and the grace that they have.
 const WaitingMessage = "waiting for running jobs"
 
 // refuse ends claiming for good.

@@ -15,11 +15,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// execute runs a claimed job to its end. When it cannot bring it there, the
-// claim was lost, and the job is its new holder's or the rescuer's.
+// execute runs a claimed job to its end. If it cannot, the claim was lost, and its new holder or the rescuer has the job.
 //
-// What it returns is for the queue: nil, that the attempt failed, or that none was
-// begun.
+// The result is for the queue: nil, an error that the attempt failed, or one that it did not begin.
 func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error {
 	claimed, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -46,12 +44,12 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 	case ok && w.finish(claimed, c, &finish) == nil:
 		return taskEnd(finish)
 	}
-	// Somebody else ended the attempt, or will. Its progress is known here alone.
+	// Another process ended the attempt, or will. Only this worker knows its progress.
 	w.Queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
 	return nil
 }
 
-// reportAssigned logs, counts and publishes what a claim has committed.
+// reportAssigned logs, counts and publishes a committed claim.
 func (w *Worker) reportAssigned(ctx context.Context, worker job.ID, c *job.Claim) {
 	attrs := []slog.Attr{slog.Int("attempt", c.Attempt), slog.String("worker_id", worker.String())}
 	if c.WasCreated {
@@ -62,8 +60,8 @@ func (w *Worker) reportAssigned(ctx context.Context, worker job.ID, c *job.Claim
 	w.Metrics.Claimed(ctx, c)
 }
 
-// start moves the job to RUNNING, before its work begins, and reports whether it did. Without it the job is not
-// this worker's to run: it was canceled, or the lease has ended.
+// start moves the job to RUNNING before its work begins, and reports whether it did. Otherwise this worker must not run it: it was
+// canceled, or the lease has ended.
 func (w *Worker) start(ctx context.Context, c *job.Claim) bool {
 	var at time.Time
 	err := w.write(ctx, c, "start", nil, func() (err error) {
@@ -86,9 +84,8 @@ func about(c *job.Claim, action string) []any {
 		"job_id", c.JobID.String(), "attempt", c.Attempt}
 }
 
-// work starts the job and runs it, in a span of its own, and judges how it ended.
-// ok is false when the holder has nothing to say: the job did not start, was
-// canceled or taken away.
+// work starts the job, runs it in its own span, and judges its end. ok is false when there is no outcome to write: the job did not start,
+// was canceled or taken away.
 func (w *Worker) work(ctx context.Context, c *job.Claim) (finish job.Finish, started, ok bool) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanRun)
 	app.Describe(span, &c.Job, c.Attempt)
@@ -116,7 +113,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 		return job.Finish{}, false
 	case errors.As(err, &failure):
 		return w.failed(c, failure.FailureReason()), true
-	case errors.Is(cause, errTimeLimit), errors.Is(err, errTimeLimit): // however it ended: the limit is hard (section 17)
+	case errors.Is(cause, errTimeLimit), errors.Is(err, errTimeLimit): // in every case: the limit is hard (section 17)
 		return w.failed(c, job.TimedOut), true
 	case err == nil && !complete(result, d):
 		w.Log.ErrorContext(ctx, "job output unusable", append(about(c, "finish"), app.ErrorFields(errIncomplete))...)
@@ -140,8 +137,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 	}
 }
 
-// usable checks a definition that was read back: nothing runs on defaults
-// (section 14).
+// usable checks a stored definition: no job runs on defaults (section 14).
 func usable(d *job.Definition, t job.Type) error {
 	switch {
 	case d == nil:
@@ -173,7 +169,7 @@ func (w *Worker) run(ctx context.Context, c *job.Claim, timeline *timeline) (res
 	return w.Runner.Run(ctx, *c.Job.Definition, c.Attempt, on)
 }
 
-// emit records an event of the work's own, and notifies those who wait for events.
+// emit records an event of the work itself, and notifies the watchers of events.
 func (w *Worker) emit(ctx context.Context, c *job.Claim, before int, e job.Emission) error {
 	err := w.write(ctx, c, "emit", app.Refused, func() error { return w.Store.Emit(ctx, c.ClaimID, before, e) })
 	if err == nil {
@@ -182,8 +178,7 @@ func (w *Worker) emit(ctx context.Context, c *job.Claim, before int, e job.Emiss
 	return err
 }
 
-// reporter publishes how far an attempt has come: never backwards, and nothing
-// once the work was stopped or end was called.
+// reporter publishes the progress of an attempt: never backwards, and never after the work was stopped or end was called.
 func (w *Worker) reporter(ctx context.Context, c *job.Claim) (report func(job.Progress), end func()) {
 	var mu sync.Mutex
 	over, reached := false, 0
@@ -203,7 +198,7 @@ func (w *Worker) reporter(ctx context.Context, c *job.Claim) (report func(job.Pr
 	}
 }
 
-// complete reports whether a result is what the definition promises.
+// complete reports whether a result matches the definition.
 func complete(r *job.Result, d *job.Definition) bool {
 	return r != nil && r.MediaType != "" && len(r.Body) == d.PayloadSize && sha256.Sum256(r.Body) == r.SHA256
 }

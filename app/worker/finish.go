@@ -23,7 +23,7 @@ func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
 	return held.Fail(reason, w.cfg.Backoff, rand.Float64())
 }
 
-// plannedFailure is the failure that the request for a CUSTOM job plans for the attempt, nil for none.
+// plannedFailure returns the failure that a CUSTOM job plans for the attempt, nil for none.
 func plannedFailure(c *job.Claim) *job.PlannedFailure {
 	if c.Job.Definition == nil {
 		return nil
@@ -31,8 +31,8 @@ func plannedFailure(c *job.Claim) *job.PlannedFailure {
 	return c.Job.Definition.Behavior.FailureOf(c.Attempt)
 }
 
-// finish writes the outcome, and returns nil if it did. A success that cannot be stored is a failure
-// (section 14), since repeating it would keep the job RUNNING for good; f is then that failure.
+// finish writes the outcome, and returns nil if it did. A success that cannot be stored becomes a failure (section 14), since repeating
+// it would keep the job RUNNING for good; f is then that failure.
 func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanReport)
 	app.Describe(span, &c.Job, c.Attempt)
@@ -58,9 +58,8 @@ func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err e
 	}
 }
 
-// write repeats a write about a claim while the claim is held, unless giveUp finds that it will never succeed. A write whose
-// answer was lost finds its own work done and returns job.ErrStale. This is harmless: the worker decides nothing by it
-// that storage did not decide.
+// write repeats a write about a claim while the claim is held, unless giveUp finds that it will never succeed. If the answer to a write
+// was lost, the repetition returns job.ErrStale. This is harmless: the worker only acts on storage's decisions.
 func (w *Worker) write(ctx context.Context, c *job.Claim, operation string, giveUp func(error) bool, do func() error) (err error) {
 	for ctx.Err() == nil {
 		err = do()
@@ -80,8 +79,7 @@ func (w *Worker) write(ctx context.Context, c *job.Claim, operation string, give
 	return cmp.Or(context.Cause(ctx), err)
 }
 
-// reportFinished logs, counts and publishes what was committed, and enqueues an
-// automatic retry.
+// reportFinished logs, counts and publishes a committed outcome, and enqueues an automatic retry.
 func (w *Worker) reportFinished(ctx context.Context, c *job.Claim, f job.Finish, done job.Finished) {
 	app.LogTransition(ctx, w.Log, "finish", &c.Job, job.Running, f.State, append(app.FailureAttrs(f.Failure),
 		slog.Int("attempt", f.Attempt))...)
@@ -100,7 +98,7 @@ func (w *Worker) reportFinished(ctx context.Context, c *job.Claim, f job.Finish,
 	w.Completer.Touch(done.BatchID)
 }
 
-// taskEnd says how the task of an attempt ended.
+// taskEnd returns the result of the task of an attempt.
 func taskEnd(f job.Finish) error {
 	if f.Failure == nil {
 		return nil

@@ -12,13 +12,11 @@ import (
 // errLapsed is why a lease ends that could not be renewed in time.
 var errLapsed = errors.New("the lease could not be renewed in time")
 
-// maxIdentities is how many leases back a worker knows by which id operators named it.
+// maxIdentities is how many of a worker's past lease ids are remembered, since operators may drain any of them.
 const maxIdentities = 100
 
-// Run keeps the lease until ctx ends: it registers, beats, and when the lease
-// is lost stops everything and registers under a new id. When ctx ends, the
-// lease is given up for good; Drain must have come before. It may be called
-// once.
+// Run keeps the lease until ctx ends. It registers and beats. When the lease is lost, it stops everything and registers under a new id.
+// When ctx ends, it releases the lease for good; Drain must have come before. It may be called once.
 func (w *Worker) Run(ctx context.Context) {
 	defer w.refuse(ctx)
 	for ctx.Err() == nil {
@@ -40,9 +38,8 @@ func (w *Worker) Run(ctx context.Context) {
 // pause is the wait after a failed attempt to reach storage.
 func (w *Worker) pause() time.Duration { return w.cfg.Heartbeat / 5 }
 
-// remaining is how long a lease that was asked for at the given moment may be
-// relied on. It is counted from before the request, and ends early by a tenth,
-// so this side gives up before storage does: what it runs has time to stop.
+// remaining returns how long a lease may be relied on. It counts from before the request and ends early by a tenth, so this side gives up
+// before storage does: its work has time to stop.
 func (w *Worker) remaining(asked time.Time) time.Duration {
 	return time.Until(asked.Add(w.cfg.Lease - w.cfg.Lease/10))
 }
@@ -62,12 +59,11 @@ func (w *Worker) register(ctx context.Context) (job.ID, error) {
 	return id, nil
 }
 
-// keep holds a lease for as long as it can be renewed, or until ctx ends, and
-// then ends all that goes with it.
+// keep holds a lease for as long as it can be renewed, or until ctx ends. Then it ends all work under the lease.
 func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 	leased, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	// A clock of its own: the lease ends in time even while a request hangs.
+	// A separate timer ends the lease in time even while a request hangs.
 	lapse := time.AfterFunc(w.remaining(asked), func() {
 		w.lose(id, errLapsed)
 		end(errLapsed)
@@ -80,8 +76,7 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 		w.lose(id, err)
 		return // storage knows
 	}
-	// Storage may count the lease on, if the answer to a renewal was lost; its
-	// jobs would wait for that in vain.
+	// If the answer to a renewal was lost, storage may consider the lease valid; its jobs would wait for that in vain.
 	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
 	defer cancel()
 	if err := w.Store.Retire(retiring, id); err != nil {
@@ -90,8 +85,7 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 	}
 }
 
-// beat renews the lease at the heartbeat's interval until ctx ends or storage
-// says that the lease has.
+// beat renews the lease at the heartbeat's interval until ctx ends or storage says that the lease has ended.
 func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 	wait := w.cfg.Heartbeat
 	for app.Rest(ctx, wait, w.trigger) {
@@ -113,8 +107,7 @@ func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 	return context.Cause(ctx)
 }
 
-// lose ends the lease on this side: nothing more is claimed under it, and
-// nothing that it held is written. A nil error says that it was given up.
+// lose ends the lease on this side: it ends claiming and writing under the lease. A nil error means that it was released.
 func (w *Worker) lose(id job.ID, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -133,13 +126,10 @@ func (w *Worker) lose(id job.ID, err error) {
 	w.signalChange()
 }
 
-// reconcile compares what storage says this worker holds with what it does
-// hold. Jobs that are no longer its own are stopped; one whose outcome is just
-// being written is left alone, because it may be missing from the answer for
-// that reason, and the write finds out by itself. Jobs that it does not know
-// of, on two beats, and that it is not asking for either, come from a claim or
-// start whose answer was lost: they are given back, again with each beat until storage
-// agrees.
+// reconcile compares the jobs that storage assigns to this worker with those that it holds. It stops jobs that are no longer its own,
+// except one with an outcome being written: that may be why it is missing, and the write finds out by itself. Jobs that are unknown on
+// two beats, and not being claimed, come from a claim or start with a lost answer: the worker releases them, again with each beat until
+// storage agrees.
 func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimID, asked time.Time) {
 	unknown := make(map[job.ClaimID]bool, len(held))
 	for _, claim := range held {

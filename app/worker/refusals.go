@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	refusalWait   = time.Second // after which a task of a refused kind is offered again, to any worker
+	refusalWait   = time.Second // wait before a task of a refused kind is offered again, to any worker
 	probeInterval = time.Second
 )
 
-// refuses reports whether jobs of a kind cannot be run on this machine at the moment: a worker that fails them at once would get
-// more of them than any other.
+// refuses reports whether this machine cannot run jobs of a kind at the moment. A worker that fails them at once would get more of them
+// than any other.
 func (w *Worker) refuses(k job.Kind) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.refused[k]
 }
 
-// Refused lists the kinds of which this worker takes no jobs at the moment.
+// Refused lists the kinds that this worker refuses at the moment.
 func (w *Worker) Refused() []job.Kind {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.refused))
 }
 
-// refuseKind takes no more jobs of the kind until a probe succeeds.
+// refuseKind refuses jobs of the kind until a probe succeeds.
 func (w *Worker) refuseKind(ctx context.Context, k job.Kind, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,7 +43,7 @@ func (w *Worker) refuseKind(ctx context.Context, k job.Kind, err error) {
 		"work_kind", string(k), app.ErrorFields(err))
 }
 
-// allowKind takes jobs of the kind again.
+// allowKind accepts jobs of the kind again.
 func (w *Worker) allowKind(ctx context.Context, k job.Kind) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -52,7 +52,7 @@ func (w *Worker) allowKind(ctx context.Context, k job.Kind) {
 	w.Log.InfoContext(ctx, "jobs of a kind are taken again", "action", "refuse", "work_kind", string(k))
 }
 
-// ProbeRefused tries again and again what this worker refuses, until ctx ends.
+// ProbeRefused probes the refused kinds periodically until ctx ends.
 func (w *Worker) ProbeRefused(ctx context.Context) {
 	for app.Sleep(ctx, probeInterval) {
 		for _, k := range w.Refused() {

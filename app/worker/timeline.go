@@ -9,26 +9,26 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// timeline is the time of one attempt by the clock of a test bed. The clock may jump over moments of it: each takes
-// place all the same, one after the other, and has its own time. It is used by the goroutine that does the work.
+// timeline is the time of one attempt by the clock of a test bed. The clock may jump over moments of it. Each still takes place, one
+// after the other, at its own time. Only the goroutine of the work uses it.
 type timeline struct {
 	clock   *clock.Clock
 	start   time.Time
-	limit   time.Time // when the execution limit is over
-	reached time.Time // the latest moment that the work has waited for
+	limit   time.Time // end of the execution limit
+	reached time.Time // latest moment that the work has waited for
 }
 
-// limitGrace is how long work may go on that does not wait for its time when the execution limit is over.
+// limitGrace is how long work without waits may go on after the execution limit.
 const limitGrace = 5 * time.Second
 
-// limited bounds an attempt that was started by the execution limit. In a test bed it has a timeline, which is nil elsewhere:
-// there what was to happen before the limit has happened before it, however far the clock jumps.
+// limited bounds a started attempt by the execution limit. In a test bed it returns a timeline, nil elsewhere: what was to happen before
+// the limit happens before it, however far the clock jumps.
 func (w *Worker) limited(ctx context.Context, c *job.Claim) (context.Context, *timeline, context.CancelFunc) {
 	if w.cfg.Clock == nil {
 		limited, cancel := context.WithTimeoutCause(ctx, w.cfg.Limit, errTimeLimit)
 		return limited, nil, cancel
 	}
-	start := *c.Job.StartedAt // by Postgres: perhaps in a past that the clock has jumped over
+	start := *c.Job.StartedAt // by Postgres: the clock may have jumped over it
 	t := &timeline{clock: w.cfg.Clock, start: start, limit: start.Add(w.cfg.Limit), reached: start}
 	limited, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -50,7 +50,7 @@ func (t *timeline) Start() time.Time { return t.start }
 // Now is the clock's time.
 func (t *timeline) Now() time.Time { return t.clock.Now() }
 
-// WaitUntil waits for a moment of the attempt, the zero one being always past; not beyond the execution limit.
+// WaitUntil waits for a moment of the attempt, but not beyond the execution limit. The zero moment is always past.
 func (t *timeline) WaitUntil(ctx context.Context, at time.Time) error {
 	over := at.After(t.limit)
 	if over {
@@ -68,7 +68,7 @@ func (t *timeline) WaitUntil(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// latest is the moment that the work has reached, nil without a timeline.
+// latest returns the moment that the work has reached, nil without a timeline.
 func (t *timeline) latest() *time.Time {
 	if t == nil {
 		return nil
@@ -77,7 +77,7 @@ func (t *timeline) latest() *time.Time {
 	return &at
 }
 
-// ended is when work ended that has returned with err; nil: now, because something else ended it.
+// ended returns when work that returned err ended; nil means now, because something else ended it.
 func (t *timeline) ended(err error) *time.Time {
 	var planned interface{ FailureReason() job.Reason }
 	if err == nil || errors.As(err, &planned) || errors.Is(err, errTimeLimit) {

@@ -10,8 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// endAssign ends the span of a claim. That a task turned out to be used, or that
-// its time has not come, is no error.
+// endAssign ends the span of a claim. A stale or early task is no error.
 func endAssign(span trace.Span, t job.Task, worker job.ID, c *job.Claim, err error) {
 	if !span.IsRecording() {
 		return
@@ -29,9 +28,8 @@ func endAssign(span trace.Span, t job.Task, worker job.ID, c *job.Claim, err err
 	app.EndSpan(span, t.JobID, job.Assigned, nil)
 }
 
-// endRun ends the span of a job's work. What the work came to is a normal
-// outcome, a failure too, unless it crashed. A job that was stopped has none: a
-// canceled one ended well, one that was taken away did not.
+// endRun ends the span of a job's work. Every outcome is normal, a failure too, unless the work crashed. A stopped job has none: a cancel
+// is a success, a lost claim an error.
 func endRun(span trace.Span, f job.Finish, stopped error) {
 	if !span.IsRecording() {
 		return

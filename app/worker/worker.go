@@ -15,16 +15,16 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Store is what a worker needs of repo.Store and its leases. Tests of leases have another one, on virtual time.
+// Store is the part of repo.Store and its leases that a worker needs. Tests of leases use another one, on virtual time.
 type Store interface {
 	Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error)
 	Start(ctx context.Context, c job.ClaimID) (time.Time, error)
-	// Emit adds an event of the attempt's own, which has emitted so many before.
+	// Emit adds an event of the attempt; before is how many the attempt has emitted already.
 	Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 
 	Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error
-	// Renew returns what storage says the worker holds; Held returns more about some of it.
+	// Renew returns the jobs that storage assigns to the worker; Held returns more about some of them.
 	Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error)
 	Held(ctx context.Context, worker job.ID, claims []job.ClaimID) ([]job.Held, error)
 	Retire(ctx context.Context, worker job.ID) error
@@ -32,9 +32,9 @@ type Store interface {
 
 // Runner does the work of a job.
 type Runner interface {
-	// Run tells on how the work goes on.
+	// Run does the work and reports on it to on.
 	Run(ctx context.Context, d job.Definition, attempt int, on job.Observer) (*job.Result, error)
-	// Probe tries whether work of the kind can be run here, after an attempt failed with job.ErrExhausted.
+	// Probe checks whether this machine can run the kind, after an attempt failed with job.ErrExhausted.
 	Probe(ctx context.Context, k job.Kind) error
 }
 
@@ -45,16 +45,16 @@ type Config struct {
 	Lease       time.Duration // without a heartbeat for this long, the worker counts as dead
 	Heartbeat   time.Duration
 	Limit       time.Duration // execution limit
-	Clock       *clock.Clock  // of a test bed, by which jobs take their time; nil: the machine's
+	Clock       *clock.Clock  // clock of a test bed, which jobs run by; nil: the machine's
 	Backoff     job.Backoff
 }
 
-// Deps are what a Worker works with.
+// Deps are the dependencies of a Worker.
 type Deps struct {
 	Store     Store
 	Queue     app.Queue
 	Completer *batches.Completer
-	// GiveBack requeues or fails jobs that this worker holds by storage's account and does not run. It logs what failed.
+	// GiveBack requeues or fails jobs that storage assigns to this worker but that it does not run. It logs failures.
 	GiveBack func(ctx context.Context, held []job.Held) error
 	Runner   Runner
 	Metrics  *app.Metrics
@@ -72,8 +72,7 @@ var (
 // errBusy makes the queue offer a task again later.
 var errBusy = errors.New("the worker takes no jobs at the moment")
 
-// Worker executes jobs under one lease. Only the lease, the execution limit, a
-// cancel and shutdown stop the work; the queue's opinion does not.
+// Worker executes jobs under one lease. Only the lease, the execution limit, a cancel and shutdown stop the work; the queue does not.
 type Worker struct {
 	cfg Config
 	Deps
@@ -83,24 +82,24 @@ type Worker struct {
 
 	mu       sync.Mutex
 	id       job.ID           // current identity; zero while there is no valid lease
-	ids      []job.ID         // those of the latest leases, maxIdentities at most
-	draining bool             // nothing is claimed any more
+	ids      []job.ID         // ids of the latest leases, maxIdentities at most
+	draining bool             // no more claims begin
 	over     bool             // the grace of Drain has ended
 	busy     map[attempt]bool // calls of Handle that claim or hold a job
 	holding  map[job.ClaimID]*holding
 	changed  chan struct{} // closed when the lease changes, draining begins, or the last busy call ends meanwhile
 	refused  map[job.Kind]bool
 
-	suspects map[job.ClaimID]bool // held by storage's account only, at the last beat; Run's own
+	suspects map[job.ClaimID]bool // jobs that only storage assigned to it at the last beat; used by Run only
 }
 
-// attempt is what a task names.
+// attempt is the job and attempt of a task.
 type attempt struct {
 	id     job.ID
 	number int
 }
 
-// holding is a job that this worker claimed and has not ended yet.
+// holding is a claimed job that has not ended yet.
 type holding struct {
 	lose  context.CancelCauseFunc // the lease is gone: nothing more may be written
 	stop  context.CancelCauseFunc // the work must end; the cause says whether its outcome is written
@@ -123,7 +122,7 @@ func (w *Worker) Alive() bool {
 	return !w.draining && !w.id.IsZero()
 }
 
-// identity waits for a lease and gives the id that goes with it.
+// identity waits for a lease and returns its id.
 func (w *Worker) identity(ctx context.Context) (job.ID, error) {
 	for {
 		w.mu.Lock()
@@ -143,16 +142,14 @@ func (w *Worker) identity(ctx context.Context) (job.ID, error) {
 	}
 }
 
-// signalChange wakes all that wait for a change; the caller holds the lock.
+// signalChange wakes all waiters for a change; the caller holds the lock.
 func (w *Worker) signalChange() {
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
 
-// enter notes that a call of Handle is about an attempt, until leave. A claim
-// whose answer is on its way is noted too, so Drain waits for what will come of
-// it. It refuses a second call: storage answers a claim again to the worker
-// that has it.
+// enter notes that a call of Handle is about an attempt, until leave. That includes a claim with a pending answer, so Drain waits for its
+// outcome. It refuses a second call: storage answers a repeated claim to the worker that has it.
 func (w *Worker) enter(a attempt) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -172,8 +169,7 @@ func (w *Worker) leave(a attempt) {
 	}
 }
 
-// Canceled stops a job of this worker, if it holds it: its cancel is already
-// committed.
+// Canceled stops a job if this worker holds it: its cancel is already committed.
 func (w *Worker) Canceled(id job.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,9 +180,8 @@ func (w *Worker) Canceled(id job.ID) {
 	}
 }
 
-// hold notes a claimed job; drop forgets it. It refuses when the lease under
-// which the job was claimed has ended since: the job is then the rescuer's. After
-// the grace of Drain the job is stopped at once.
+// hold notes a claimed job; drop forgets it. It refuses if the lease of the claim has ended since: the rescuer has the job then. After
+// the grace of Drain it stops the job at once.
 func (w *Worker) hold(worker job.ID, claim job.ClaimID, lose, stop context.CancelCauseFunc) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

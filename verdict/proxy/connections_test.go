@@ -74,7 +74,7 @@ func TestConnectionsEnd(t *testing.T) {
 			}
 			b.recorded(id, 3)
 			_, rules := b.verdict(id)
-			hangs := c.first == context.DeadlineExceeded || c.second == context.DeadlineExceeded //nolint:errorlint // the context's own error is compared
+			hangs := c.first == context.DeadlineExceeded || c.second == context.DeadlineExceeded //nolint:errorlint // compares the exact value
 			require.Equal(t, hangs, rules["time-outs"].Status == verdict.OK, "%+v", rules)
 		})
 	}
