@@ -20,8 +20,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// What can keep Inspect from a look at the database. Their texts go on where
-// "Postgres at db:5432" ends.
+// Errors of Inspect. Their texts continue the sentence "Postgres at db:5432".
 var (
 	ErrBadURL     = errors.New("has an address that cannot be read")
 	ErrAway       = errors.New("does not accept connections")
@@ -35,57 +34,57 @@ var (
 	ErrUnread     = errors.New("refuses to be inspected")
 )
 
-// Inspection is what Inspect found: facts, without a judgement.
+// Inspection is the result of Inspect: facts, without a judgement.
 type Inspection struct {
 	Place       string // host:port/database
 	User        string
 	Version     int               // server_version_num, such as 150004
 	VersionName string            // server_version
-	Settings    map[string]string // of inspectedSettings, as a session of this user gets them
+	Settings    map[string]string // inspectedSettings, as a session of this user gets them
 	IsStandby   bool
 	Encoding    string // of the database
 
-	PoolSize    int // the most connections in the pool of a process that has this URL
-	Connections int // of the server, taken now
-	Usable      int // connections of the server that this user can have, with those it has now
+	PoolSize    int // pool size of a process with this URL
+	Connections int // current connections of the server
+	Usable      int // connections available to this user, including its current ones
 
-	ClockOffset time.Duration // by how much Postgres' clock is ahead of this machine's
-	RoundTrip   time.Duration // half of it is how wrong ClockOffset may be
+	ClockOffset time.Duration // how far Postgres' clock is ahead of this machine's
+	RoundTrip   time.Duration // ClockOffset may be wrong by half of it
 
-	SchemaVersion, NeededVersion int64    // SchemaVersion 0: no table of ours is there
-	FormerSchema                 bool     // of a program before 0.1.0: it cannot be migrated
-	Schema                       string   // quoted name of the schema that has the tables, "" if none is there
+	SchemaVersion, NeededVersion int64    // SchemaVersion 0: none of our tables exist
+	FormerSchema                 bool     // schema of a version before 0.1.0: it cannot be migrated
+	Schema                       string   // quoted name of the schema with the tables, "" if none
 	MissingPrivileges            []string // such as "INSERT on jobs"
-	MigratorLacks                string   // what the user lacks to migrate, such as "CREATE on schema public"
+	MigratorLacks                string   // missing privilege for migrations, such as "CREATE on schema public"
 
-	Writing *Transaction // the oldest one that writes, if it is older than a second
+	Writing *Transaction // oldest writing transaction, if it is older than a second
 
-	State *State // nil: the schema is not one that it can be read from
+	State *State // nil: not readable from this schema
 }
 
-// Transaction is one that is open on the server.
+// Transaction is an open transaction on the server.
 type Transaction struct {
-	PID                   int // 0: it is prepared, and belongs to no session
+	PID                   int // 0: prepared, without a session
 	User, Database, Named string
 	Age                   time.Duration
 }
 
-// State is what a database says about the processes that share it.
+// State is the state of the processes that share the database.
 type State struct {
-	Workers, Slots, Held int           // workers whose lease has not ended, the jobs that they can hold, and those that they hold
-	OldestDue            time.Duration // for how long the job has been due that waits longest; 0: none waits
-	Moving               bool          // a job was started, or ended by itself, within the last minute
+	Workers, Slots, Held int           // live workers, the jobs that they can hold, and the jobs that they hold
+	OldestDue            time.Duration // how long the oldest due job has waited; 0: none waits
+	Moving               bool          // a job was started or ended within the last minute
 	HasLeader            bool
 	LeaderOpen           bool             // the leader cannot do all of its work, and no other process can take over
-	HasWebhooks          bool             // any that is not deleted
-	Ahead                bool             // workers or waiting jobs were written in the future: Postgres' clock was ahead of what it is
-	SigningKeys          []job.SigningKey // that are published: id, public and encrypted private part
+	HasWebhooks          bool             // any that are not deleted
+	Ahead                bool             // workers or waiting jobs were written in the future: Postgres' clock was ahead
+	SigningKeys          []job.SigningKey // published keys: id, public and encrypted private part
 }
 
-// NewestSchema is the newest version of the schema that this program knows.
+// NewestSchema returns the newest schema version that this program knows.
 func NewestSchema() int64 { return schemaVersion() }
 
-// inspectedSettings are parameters of the server that doctor judges.
+// inspectedSettings are the server parameters that doctor judges.
 var inspectedSettings = []string{
 	"fsync", "full_page_writes", "synchronous_commit", "default_transaction_read_only", "max_connections",
 }
@@ -93,9 +92,8 @@ var inspectedSettings = []string{
 // inspectTimeout bounds the connect and each statement.
 const inspectTimeout = 3 * time.Second
 
-// Inspect looks at the database on a connection of its own, in transactions
-// that cannot write. Its error is one of the above, with the server's words
-// but never with the password; Place is known all the same.
+// Inspect looks at the database on its own connection, in read-only transactions. Its error is one of the above, with the server's
+// message but never with the password; Place is set in any case.
 func Inspect(ctx context.Context, url string) (Inspection, error) {
 	i := Inspection{NeededVersion: schemaVersion(), Settings: map[string]string{}}
 	cfg, err := pgxpool.ParseConfig(url)
@@ -139,8 +137,7 @@ func (i *Inspection) readServer(ctx context.Context, tx pgx.Tx) error {
 		Scan(&i.Settings)
 }
 
-// clockTries is how often the clock is read: the quickest answer is the most
-// exact one.
+// clockTries is how often the clock is read: the fastest answer is the most exact one.
 const clockTries = 3
 
 func (i *Inspection) readClock(ctx context.Context, tx pgx.Tx) error {
@@ -167,7 +164,7 @@ func (i *Inspection) readTransactions(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// readSchema reads the version of the schema, and which privileges are missing.
+// readSchema reads the version of the schema, and the missing privileges.
 func (i *Inspection) readSchema(ctx context.Context, tx pgx.Tx) error {
 	var err error
 	if i.MissingPrivileges, err = pg.RowsIn(ctx, tx, pgx.RowTo[string], statement("inspectPrivileges")); err != nil {
@@ -185,8 +182,7 @@ func (i *Inspection) readSchema(ctx context.Context, tx pgx.Tx) error {
 	return tx.QueryRow(ctx, readSchemaVersion).Scan(&i.SchemaVersion, &i.FormerSchema)
 }
 
-// readState is only for the schema that this program knows, and for a user who
-// may read it.
+// readState requires the schema of this version, and a user who may read it.
 func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	if i.SchemaVersion != i.NeededVersion || i.FormerSchema || len(i.MissingPrivileges) > 0 {
 		return nil
@@ -242,15 +238,15 @@ func obstacleOfState(code, message string) error {
 	return ErrUnread
 }
 
-// CheckURL reports whether an address can be read: a postgres:// URL, or keywords and values. The driver would take an address of
-// another scheme that has a = in it for the latter.
+// CheckURL reports whether an address can be parsed: a postgres:// URL, or keywords and values. The driver would parse another scheme's
+// address with a = in it as the latter.
 func CheckURL(address string) error {
 	scheme, _, isURL := strings.Cut(address, "://")
 	if isURL && !strings.Contains(scheme, "=") && scheme != "postgres" && scheme != "postgresql" {
 		return ErrBadURL
 	}
 	if _, err := pgxpool.ParseConfig(address); err != nil {
-		return ErrBadURL // the driver's quotes it
+		return ErrBadURL // the driver's error quotes the address
 	}
 	return nil
 }

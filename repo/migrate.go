@@ -21,13 +21,10 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Migrate brings the schema of the database to the given version, up or down.
-// Version -1 is the newest one that this program knows: then it never goes
-// down, whatever a newer program made of the database. An advisory lock makes
-// processes that start together take turns.
+// Migrate brings the schema of the database to the given version, up or down. Version -1 means the newest one that this program knows;
+// then it never goes down, even if a newer program has migrated further. An advisory lock makes processes that start together take turns.
 //
-// A database that was restored from a dump into another server is made to fit
-// that server's transaction numbers, see relabelEvents.
+// After a restore from a dump into another server, it adapts the event labels to that server's transaction numbers, see relabelEvents.
 func Migrate(ctx context.Context, url string, version int64) error {
 	db, err := openSQL(url)
 	if err != nil {
@@ -53,8 +50,7 @@ func Migrate(ctx context.Context, url string, version int64) error {
 	return nil
 }
 
-// formerSchema is said of a database whose schema no release has made: its
-// versions had numbers of their own.
+// formerSchema describes a database with a schema from before the first release, with its own version numbers.
 const formerSchema = "database was made by a program before version 0.1.0 and cannot be migrated: use a new, empty database"
 
 // refuseFormerSchema returns an error if the database has a schema from before this version's migrations.
@@ -73,7 +69,7 @@ func refuseFormerSchema(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// checkMigrator returns an error that names what the user lacks to change the schema, before the first change.
+// checkMigrator returns an error that names the user's missing privileges to change the schema, before the first change.
 func checkMigrator(ctx context.Context, db *sql.DB) error {
 	var lacks string
 	if err := db.QueryRowContext(ctx, statement("migratorLacks")).Scan(&lacks); err != nil {
@@ -85,16 +81,15 @@ func checkMigrator(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// A change of a table waits for all its readers, and later readers wait behind
-// it: running services above all. So its lock timeout is short, and it is
-// repeated for some time.
+// A change of a table waits for all its readers, and later readers wait behind it, above all running services. So its lock timeout is
+// short, and it is repeated for some time.
 const (
 	migrationLockTimeout = 500 * time.Millisecond // well below the services' own
 	migrationPause       = time.Second
 	migrationTimeout     = 2 * time.Minute
 )
 
-// unlessLocked repeats what did not get its locks.
+// unlessLocked repeats a change that did not get its locks.
 func unlessLocked(ctx context.Context, change func() error) error {
 	for limit := time.Now().Add(migrationTimeout); ; {
 		err := change()
@@ -138,7 +133,7 @@ const (
 // for those. Goose's own locker polls once a second at best.
 type turns struct{}
 
-// SessionLock waits for the advisory lock of the schema that is migrated.
+// SessionLock waits for the advisory lock of the migrated schema.
 func (turns) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnWait, errors.New("another process is migrating for too long"))
 	defer cancel()
@@ -171,15 +166,14 @@ func openSQL(url string) (*sql.DB, error) {
 	return stdlib.OpenDB(*cfg.ConnConfig), nil
 }
 
-// readSchemaVersion reads the version that the database has, and whether it is
-// one of a former schema: then the function is missing that the first of our
-// migrations makes.
+// readSchemaVersion reads the version of the database, and whether its schema is a former one: then the function that our first migration
+// creates is missing.
 const readSchemaVersion = `SELECT coalesce(max(version_id), 0), count(*) FILTER (WHERE version_id > 0) > 0
   AND to_regprocedure('schema_since()') IS NULL FROM goose_db_version WHERE is_applied`
 
 // schemaVersion is the number of the newest migration.
 var schemaVersion = sync.OnceValue(func() int64 {
-	files, _ := fs.Glob(migrations.FS, "*.sql") // in their order; the pattern is right
+	files, _ := fs.Glob(migrations.FS, "*.sql") // in order; the pattern is valid
 	number, _, _ := strings.Cut(files[len(files)-1], "_")
 	version, err := strconv.ParseInt(number, 10, 64)
 	if err != nil {
@@ -188,17 +182,14 @@ var schemaVersion = sync.OnceValue(func() int64 {
 	return version
 })
 
-// relabelEvents repairs a database that was restored from a dump into another
-// server. Transactions are numbered anew there, so the labels of old events can
-// lie ahead: ClientEvents would not show such events for a long time, and new
-// ones not before them. It gives all old events one label that precedes every
-// transaction. A job's events keep their order, which among equal labels is
-// that of their seq. Positions that clients have kept would leave events out once
-// the server's transactions have come to them: with the key that signed them
-// gone, they are refused for good, and so are cursors of lists and of replays.
+// relabelEvents repairs a database that was restored from a dump into another server. That server numbers transactions from its own
+// start, so the labels of old events can lie ahead: ClientEvents would not show such events for a long time, nor new ones before them.
+// relabelEvents gives all old events one label that precedes every transaction. A job's events keep their order: among equal labels their
+// seq decides. Stored positions of clients would skip events once the server's transactions reach them. So it removes the key that signed
+// them: they are refused for good, and so are cursors of lists and of replays.
 func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
 	version, err := provider.GetDBVersion(ctx)
-	if err != nil || version < schemaVersion() { // the tables are not all there
+	if err != nil || version < schemaVersion() { // some tables are missing
 		return err
 	}
 	if future, err := futureLabels(ctx, db); err != nil || !future {
@@ -234,10 +225,8 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 	return nil
 }
 
-// futureLabels reports whether an event has a label that no transaction of this
-// server can have given. It goes from client to client in the indexes
-// events_client and client_events_client and looks at the latest label of each:
-// with millions of jobs, all their rows are not read for this.
+// futureLabels reports whether an event has a label that no transaction of this server can have assigned. It goes from client to client
+// in the indexes events_client and client_events_client and looks at the latest label of each, so it does not read millions of rows.
 func futureLabels(ctx context.Context, db interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }) (future bool, err error) {

@@ -1,7 +1,6 @@
 -- name: anyFutureLabel
--- Reports whether an event has a label that no transaction of this server can have given. Goes from client to client
--- in the indexes events_client and client_events_client and looks at the latest label of each: with millions of jobs,
--- all their rows are not read for this. Locks nothing.
+-- Reports whether an event has a label that no transaction of this server can have assigned. Goes from client to client in the indexes
+-- events_client and client_events_client and looks at the latest label of each, so it does not read millions of rows. Locks nothing.
 WITH RECURSIVE job_labels AS (
   (SELECT client_id, tx FROM events ORDER BY client_id DESC, tx DESC LIMIT 1)
   UNION ALL
@@ -17,8 +16,8 @@ SELECT EXISTS (SELECT FROM job_labels WHERE tx >= pg_snapshot_xmax(pg_current_sn
   OR EXISTS (SELECT FROM client_labels WHERE tx >= pg_snapshot_xmax(pg_current_snapshot()))
 
 -- name: migratorLacks
--- Returns what the user lacks to migrate, and '' if nothing: a schema to create tables in, CREATE on it, and ownership of the tables
--- and functions of ours that are there. Locks nothing.
+-- Returns the user's missing privileges for a migration, '' if none: a schema to create tables in, CREATE on it, and ownership of our
+-- existing tables and functions. Locks nothing.
 SELECT CASE
   WHEN current_schema() IS NULL THEN 'a schema to create tables in (none of the search_path ' || current_setting('search_path') || ' is there)'
   WHEN NOT has_schema_privilege(current_schema(), 'CREATE') THEN 'CREATE on schema ' || quote_ident(current_schema())

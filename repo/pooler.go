@@ -8,10 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// RefusePooler fails with ErrPooled behind a pooler that gives a session's server
-// to another one between transactions: settings, prepared statements, locks and
-// notifications would be lost with it. Where that cannot be found out, because
-// Postgres cannot be reached or others keep the pooler busy, there is no error.
+// RefusePooler returns ErrPooled behind a pooler that reassigns a session's server between transactions: settings, prepared statements,
+// locks and notifications would be lost with it. If that is unknown, because Postgres is down or other clients keep the pooler busy, it
+// returns no error.
 func (s *Store) RefusePooler(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, poolerTimeout)
 	defer cancel()
@@ -33,7 +32,7 @@ func refusePooler(ctx context.Context, c *pgconn.Config) error {
 		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 		sessions[i] = conn
 	}
-	// A pooler hands out the server that was used last.
+	// A pooler assigns the most recently used server.
 	for range 5 {
 		first, err1 := serverOf(ctx, sessions[0])
 		second, err2 := serverOf(ctx, sessions[1])

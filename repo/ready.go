@@ -13,9 +13,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Ping reports whether Postgres answers and its schema is at least the one this
-// program was built with: a later one still suits it, while programs of the next
-// version take over.
+// Ping reports whether Postgres answers and its schema is at least that of this program: a later one still works, while programs of the
+// next version take over.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := s.db.Bound(ctx)
 	defer cancel()
@@ -39,23 +38,22 @@ func (s *Store) Ping(ctx context.Context) error {
 
 const stateDiskFull = "53100"
 
-// writeCheck remembers for a moment whether Postgres took a write.
+// writeCheck caches for a moment whether Postgres accepted a write.
 type writeCheck struct {
 	mu     sync.Mutex
 	at     time.Time
 	err    error
-	suited atomic.Bool // the schema and the clock suited this program when they were read last
+	suited atomic.Bool // schema and clock fitted this program at the last read
 }
 
-// writeCheckKept is for how long: so often a process writes for its readiness, however often it is asked.
+// writeCheckKept is how long the result is kept: it limits the writes for readiness, however often that is checked.
 const writeCheckKept = time.Second
 
-// readyPing is how long Ready reads the schema, within the time that it has: the rest is for the write.
+// readyPing is the part of Ready's time for reading the schema; the rest is for the write.
 const readyPing = 400 * time.Millisecond
 
-// Ready is Ping, and reports whether Postgres takes what this program writes: there is
-// room on its disk, and a commit comes to its end. A lock on a table that Ping reads and
-// submissions do not is no reason to be unready.
+// Ready is Ping, and reports whether Postgres accepts this program's writes: its disk has room, and a commit completes. A lock on a table
+// that Ping reads and submissions do not use is no reason to be unready.
 func (s *Store) Ready(ctx context.Context) error {
 	c := &s.writes
 	brief, cancel := context.WithTimeout(ctx, readyPing)
@@ -81,14 +79,14 @@ func (s *Store) Ready(ctx context.Context) error {
 	return err
 }
 
-// readyWrites are what tryWrite does in one transaction. Nothing of it stays.
+// readyWrites are the statements of tryWrite, in one transaction that leaves nothing behind.
 var readyWrites = []string{
 	`SET LOCAL work_mem = '64kB'`,
-	// What is beyond work_mem goes to a file on the disk of the database: a megabyte, as much as a table may
-	// grow at once. A row would only be written to the free room in its table.
+	// Data beyond work_mem goes to a file on the disk of the database: a megabyte, as much as a table may grow at once. A row would only
+	// be written to the free room in its table.
 	`WITH spilled AS MATERIALIZED (SELECT repeat('x', 8000) AS x FROM generate_series(1, 130)) SELECT count(x) FROM spilled`,
-	`SELECT FROM jobs WHERE false FOR NO KEY UPDATE`, // refused where nothing may be written
-	// A record in the WAL and nothing else: the commit is flushed and, where that is set up, replicated.
+	`SELECT FROM jobs WHERE false FOR NO KEY UPDATE`, // refused on a read-only server
+	// Only a record in the WAL: the commit is flushed and, if set up, replicated.
 	`SELECT pg_logical_emit_message(true, 'forgerun', 'ready')`,
 }
 

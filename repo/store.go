@@ -1,11 +1,8 @@
-// Package repo is the Postgres store: the truth about every job. Open makes a
-// Store, which is put together of the parts below: jobs, deliveries, clients,
-// maintenance, operator and testbed, which share pg. Each has its statements, with their
-// contracts, in .sql files beside the Go files that send them. What is about the
-// database itself is here: its schema, its readiness, and a look at it from outside.
+// Package repo is the Postgres store: the truth about every job. Open makes a Store from the packages below: jobs, deliveries, clients,
+// maintenance, operator and testbed, which share pg. Each has its statements, with their contracts, in .sql files next to the Go files
+// that send them. This package handles the database itself: its schema, its readiness, and its inspection from outside.
 //
-// No pgx type leaves these packages, and no decision that is not about storage
-// is taken in them.
+// These packages return no pgx types, and decide only about storage.
 package repo
 
 import (
@@ -40,22 +37,22 @@ type Config struct {
 	Timeout         time.Duration // of one statement
 	ApplicationName string        // shown in pg_stat_activity
 	RetentionJobs   time.Duration // how long final jobs are kept
-	ClientMaxHeld   int           // how many jobs of one client workers hold at once; 0: any number
+	ClientMaxHeld   int           // limit of one client's jobs held by workers at once; 0: none
 	Webhooks        WebhookLimits
-	OutcomeStream   bool // each outcome is kept until it was published, see UnpublishedOutcomes
+	OutcomeStream   bool // keep each outcome until it is published, see UnpublishedOutcomes
 	Logger          *slog.Logger
 	Registry        prometheus.Registerer
 	TracerProvider  trace.TracerProvider // of spans of statements; nil: there are none
-	Clock           *clock.Clock         // of a test bed, which may be moved; nil: Postgres' own counts, and is not moved
+	Clock           *clock.Clock         // of a test bed, which may be moved; nil: Postgres' own
 }
 
-// WebhookLimits say when a webhook that keeps failing is disabled.
+// WebhookLimits set when a failing webhook is disabled.
 type WebhookLimits = deliveries.WebhookLimits
 
 // DisableFailures is how many failures in a row disable a webhook, unless they come too soon.
 const DisableFailures = deliveries.DisableFailures
 
-// Store is the Postgres store of one process: what its parts can do. It is safe for concurrent use.
+// Store is the Postgres store of one process, with the methods of its parts. It is safe for concurrent use.
 type Store struct {
 	*jobStore
 	*deliveryStore
@@ -77,8 +74,7 @@ type (
 	testbedStore     = testbed.Store
 )
 
-// Open makes a store. It does not wait for Postgres: an unreachable server
-// shows as errors of the calls, until it is there.
+// Open makes a store. It does not wait for Postgres: the calls return errors until the server is there.
 func Open(cfg Config) (*Store, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
@@ -101,9 +97,8 @@ func Open(cfg Config) (*Store, error) {
 	}, nil
 }
 
-// MaxConnections is how many connections the store has at most.
+// MaxConnections returns the largest number of connections of the store.
 func (s *Store) MaxConnections() int { return int(s.db.Pool.Config().MaxConns) }
 
-// Close flushes what waits in the batchers, then closes the pool. Calls made
-// afterwards fail.
+// Close flushes the batchers, then closes the pool. Later calls fail.
 func (s *Store) Close() { s.db.Close() }

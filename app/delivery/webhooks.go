@@ -77,8 +77,8 @@ var errManyProofs = &job.Error{
 	Code: job.CodeQueueFull, Detail: "Too many receivers are being asked whether they want events. Try again later.", RetryAfter: time.Second,
 }
 
-// Prove asks the receiver at a URL, which was checked before, whether it wants events. It takes some seconds: the caller must hold no
-// lock and no transaction. An answer with something missing is a violation of the URL.
+// Prove challenges the receiver at a URL, which was checked before. It takes some seconds, so the caller must hold no lock or
+// transaction. A wrong answer is a violation of the URL.
 func (s *Webhooks) Prove(ctx context.Context, client job.ID, url string) error {
 	if s.deps.Challenge == nil {
 		return nil

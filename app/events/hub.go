@@ -137,9 +137,8 @@ func (h *Hub) Resumed(client job.ID) {
 	}
 }
 
-// notify hands a notification to the watchers of a topic, merged with what they have not
-// received yet. It does not wait: the lock is held, so no other sender fills the
-// channel.
+// notify hands a notification to the watchers of a topic, merged with unreceived ones. It does not block: the lock is held, so no other
+// sender fills the channel.
 func (h *Hub) notify(t *topic, n job.Notification, source string) {
 	for w := range t.watchers {
 		if n.Progress != nil && !w.progress {
@@ -156,7 +155,7 @@ func (h *Hub) notify(t *topic, n job.Notification, source string) {
 	}
 }
 
-// merge makes one notification of two, with the progress that is further.
+// merge combines two notifications, with the later progress.
 func merge(pending, n job.Notification) job.Notification {
 	if p := pending.Progress; p != nil && (n.Progress == nil || pending.Attempt > n.Attempt ||
 		pending.Attempt == n.Attempt && p.Percentage > n.Progress.Percentage) {

@@ -11,18 +11,17 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// revocationChannel is the NOTIFY channel that names each key whose validity
-// changed, so that every process forgets what it remembers of it.
+// revocationChannel is the NOTIFY channel that names each key with a changed validity, so that every process forgets it.
 const revocationChannel = "forgerun_keys"
 
-// InsertClient stores a new client and gives its moment of creation.
+// InsertClient stores a new client and returns its time of creation.
 func (s *Store) InsertClient(ctx context.Context, id job.ID) (job.Client, error) {
 	created, _, err := pg.First(pg.QueryAs(ctx, s.db, "insert client", pgx.RowTo[time.Time],
 		`INSERT INTO clients (client_id, created_at) VALUES ($1, clock_timestamp()) RETURNING created_at`, pg.UUID(id)))
 	return job.Client{ID: id, CreatedAt: created}, err
 }
 
-// NameClient sets how operators call a client; "" removes the name. It reports whether there is such a client.
+// NameClient sets the operators' name for a client; "" removes it. It reports whether the client exists.
 func (s *Store) NameClient(ctx context.Context, id job.ID, name string) (exists bool, err error) {
 	n, err := s.db.Change(ctx, "name client", `UPDATE clients SET name = $2 WHERE client_id = $1`, pg.UUID(id), pg.Nullable(name))
 	return n > 0, err
@@ -39,7 +38,7 @@ func scanKey(row pgx.CollectableRow) (k job.APIKey, err error) {
 	return k, err
 }
 
-// Key looks a key up by its public id; nil when there is none.
+// Key finds a key by its public id; nil if there is none.
 func (s *Store) Key(ctx context.Context, id string) (*job.APIKey, error) {
 	k, found, err := pg.QueryFirst(ctx, s.db, scanKey, `SELECT `+keyColumns+` FROM api_keys WHERE key_id = $1`, id)
 	if err != nil || !found {
@@ -48,23 +47,19 @@ func (s *Store) Key(ctx context.Context, id string) (*job.APIKey, error) {
 	return &k, nil
 }
 
-// UseKey records the first use of a key, and reports whether the key is there
-// still. It returns only after the commit.
+// UseKey records the first use of a key, and reports whether the key still exists. It returns only after the commit.
 func (s *Store) UseKey(ctx context.Context, id string) (exists bool, err error) {
 	n, err := s.db.Change(ctx, "use key", `UPDATE api_keys SET used_at = clock_timestamp() WHERE key_id = $1 AND used_at IS NULL`, id)
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
-	// It was used before, or is gone. A statement of its own sees what the one
-	// above may have waited for.
+	// It was used before, or is gone. A separate statement sees the changes that the one above may have waited for.
 	key, err := s.Key(ctx, id)
 	return key != nil, err
 }
 
-// ChangeKeys runs decide on the client and all its keys, newest first, with
-// the client's row locked: two changes of one client's keys never overlap.
-// What decide returns is stored. A zero client is handed over when there is
-// none with this id.
+// ChangeKeys runs decide on the client and all its keys, newest first, with the client's row locked: two changes of one client's keys
+// never overlap. It stores the result of decide. If the client does not exist, decide gets a zero one.
 func (s *Store) ChangeKeys(ctx context.Context, client job.ID,
 	decide func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error)) error {
 	return s.db.InTx(ctx, "change keys", func(ctx context.Context, tx pgx.Tx) error {
@@ -87,8 +82,7 @@ func (s *Store) ChangeKeys(ctx context.Context, client job.ID,
 	})
 }
 
-// lockClient reads the clock after it got the lock: in one query level with
-// the lock it would be read before the wait.
+// lockClient reads the clock after it got the lock: at the same query level it would be read before the wait.
 const lockClient = `
 WITH locked AS MATERIALIZED (SELECT client_id, created_at FROM clients WHERE client_id = $1 FOR NO KEY UPDATE)
 SELECT client_id, created_at, clock_timestamp() FROM locked`
@@ -114,10 +108,8 @@ func storeKeys(ctx context.Context, tx pgx.Tx, change job.KeyChange) error {
 	return nil
 }
 
-// WatchKeys calls changed with the id of every key whose validity changes in
-// any process, and connected when the watch begins or ends: while it is down,
-// nothing that is remembered about keys may be trusted. It returns when ctx
-// ends.
+// WatchKeys calls changed with the id of every key with a changed validity, in any process, and connected when the watch begins or ends:
+// while it is down, cached keys must not be trusted. It returns when ctx ends.
 func (s *Store) WatchKeys(ctx context.Context, changed func(id string), connected func(bool)) {
 	for ctx.Err() == nil {
 		err := s.watchKeys(ctx, changed, connected)
@@ -166,8 +158,7 @@ func (s *Store) watchKeys(ctx context.Context, changed func(id string), connecte
 	}
 }
 
-// CursorKey gives the secret that signs the cursors of lists: 32 bytes, the
-// same for all processes and at all times.
+// CursorKey returns the secret that signs the cursors of lists: 32 bytes, the same for all processes and at all times.
 func (s *Store) CursorKey(ctx context.Context) ([]byte, error) {
 	return pg.QueryValue[[]byte](ctx, s.db, `SELECT cursor_key FROM maintenance_state`)
 }

@@ -26,30 +26,27 @@ var (
 const (
 	eraseLimit    = 500    // rows
 	eraseJobLimit = 100    // jobs, with what belongs to them
-	eraseLook     = 2000   // rows looked at that may be removed
+	eraseLook     = 2000   // rows looked at for removal
 	countLook     = 10_000 // rows looked at to count them
 )
 
-// eraseStep is one of the steps of an erasure, in their order. It reports that it is done
-// when nothing is left that it could remove.
+// eraseStep is one step of an erasure, in order. It reports that it is done when it can remove nothing more.
 type eraseStep struct {
 	name   string
-	resets bool // it is one of a reset of a test bed, too
+	resets bool // part of a reset of a test bed, too
 	run    func(*erasing, context.Context) (done bool, err error)
 }
 
-// eraseSteps remove what names others before these, and what can still be written before
-// what it is written for:
+// eraseSteps remove referencing rows before referenced ones, and rows that can still be written before the rows that need them:
 //
 //   - From the beginning on, new jobs, batches, webhooks, bulk operations and keys are
-//     refused. settle waits for the transactions that did not see that.
-//   - Jobs are canceled before the first is removed. One that was retried since is canceled
-//     before it is.
-//   - Deliveries are of a job or of a webhook, and go with it.
-//   - settle_jobs waits for those who found a job before it went: its tombstone, and the item
+//     refused. settle waits for the transactions that did not see the erasure.
+//   - Jobs are canceled before the first is removed. A job that was retried since is canceled before its removal.
+//   - Deliveries belong to a job or a webhook, and are removed with it.
+//   - settle_jobs waits for transactions that found a job before its removal: its tombstone, and the item
 //     of an operator's bulk operation, come before the steps that look for them.
-//   - Events of no job are of webhooks and batches, which go before them.
-//   - Then all is counted. If anything is left it begins again.
+//   - Events without a job belong to webhooks and batches, which are removed before them.
+//   - Then everything is counted. If anything is left, the erasure begins again.
 var eraseSteps = []eraseStep{
 	{"stop", true, (*erasing).stop}, // the default of the column
 	{"settle", false, (*erasing).mayGoOn},
@@ -79,12 +76,11 @@ var eraseSteps = []eraseStep{
 	{"finish", false, (*erasing).finish},
 }
 
-// resetSteps are the steps of a reset. Nothing keeps new rows out, so none waits until they are. Sessions stay, with what they
-// have recorded.
+// resetSteps are the steps of a reset. New rows are not kept out, so no step waits for that. Sessions stay, with their records.
 var resetSteps = append(slices.DeleteFunc(slices.Clone(eraseSteps), func(s eraseStep) bool { return !s.resets }),
 	eraseStep{"idempotency_keys", true, limited("idempotency_keys", statement("forgetAnswers"))})
 
-// limited makes a step of a statement that removes so many rows of a table.
+// limited makes a step from a statement that removes a limited number of rows of a table.
 func limited(table, sql string) func(*erasing, context.Context) (bool, error) {
 	return func(e *erasing, ctx context.Context) (bool, error) {
 		tag, err := e.tx.Exec(ctx, sql, pg.UUID(e.Erasure.ClientID), eraseLimit)
@@ -108,8 +104,8 @@ func counted(table, sql string) func(*erasing, context.Context) (bool, error) {
 	}
 }
 
-// walk sends a statement that looks at the next rows of a table, and answers with how many it looked at, the last one, and how
-// many are the client's.
+// walk sends a statement that looks at the next rows of a table. The statement returns how many it looked at, the last one, and how many
+// belong to the client.
 func (e *erasing) walk(ctx context.Context, sql string, look int, found func(n int)) (done bool, err error) {
 	type looked struct {
 		Looked        int
@@ -125,7 +121,7 @@ func (e *erasing) walk(ctx context.Context, sql string, look int, found func(n i
 	return l.Looked < look, err
 }
 
-// stop ends what belongs to the client and acts by itself.
+// stop ends the parts of the client that act by themselves.
 func (e *erasing) stop(ctx context.Context) (bool, error) {
 	e.Erasure.Remaining = map[string]int{}
 	_, err := e.tx.Exec(ctx, statement("stopErasedBulks"), pg.UUID(e.Erasure.ClientID))
@@ -135,7 +131,7 @@ func (e *erasing) stop(ctx context.Context) (bool, error) {
 	return true, err
 }
 
-// mayGoOn waits for transactions that began before the step.
+// mayGoOn reports whether all transactions from before the step have ended.
 func (e *erasing) mayGoOn(ctx context.Context) (may bool, err error) {
 	return may, e.tx.QueryRow(ctx, statement("erasureMayGoOn"), pg.UUID(e.Erasure.ID)).Scan(&may)
 }
@@ -147,7 +143,7 @@ type erasedJob struct {
 	Attempt, Dispatch int
 }
 
-// split notes which jobs must be canceled, and gives the others.
+// split notes which jobs must be canceled, and returns the others.
 func (e *erasing) split(found []erasedJob) (final [][16]byte) {
 	for _, j := range found {
 		if j.Open {
@@ -159,8 +155,7 @@ func (e *erasing) split(found []erasedJob) (final [][16]byte) {
 	return final
 }
 
-// findUnfinished looks for jobs that are to be canceled. A leader that dies before it has
-// canceled them leaves them to the step that removes jobs.
+// findUnfinished looks for jobs to cancel. If the leader dies before it has canceled them, the step that removes jobs does it.
 func (e *erasing) findUnfinished(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("lookErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), [16]byte(e.Erasure.Position), eraseLimit)
@@ -171,7 +166,7 @@ func (e *erasing) findUnfinished(ctx context.Context) (bool, error) {
 	return len(found) < eraseLimit, err
 }
 
-// deliveries removes deliveries that a statement chooses, and gives how many.
+// deliveries removes deliveries chosen by a statement, and returns their number.
 func (e *erasing) deliveries(ctx context.Context, sql string, args ...any) (int, error) {
 	var ids [][16]byte
 	var tasks []job.ID
@@ -202,16 +197,14 @@ func (e *erasing) allDeliveries(ctx context.Context, ids [][16]byte) (gone bool,
 	return !left, err
 }
 
-// waitingDeliveries removes what would still be sent. What is being sent just now goes with
-// its job or webhook.
+// waitingDeliveries removes waiting deliveries. Those being sent are removed with their job or webhook.
 func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
 	n, err := e.deliveries(ctx, statement("eraseWaitingDeliveries"), pg.UUID(e.Erasure.ClientID), eraseLimit)
 	return n == 0, err
 }
 
-// jobs removes jobs with all that belongs to them. What is counted afterwards, in the same
-// transaction, can be told to be the client's at no other time; nothing is written of a job
-// without its row, which is locked.
+// jobs removes jobs with all their data. It counts that data in the same transaction, the only time when it can be attributed to the
+// client; no row is written for a job without its row, which is locked.
 func (e *erasing) jobs(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("chooseErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), eraseJobLimit)
@@ -251,7 +244,7 @@ func (e *erasing) jobs(ctx context.Context) (bool, error) {
 func (e *erasing) webhooks(ctx context.Context) (bool, error) {
 	type webhook struct {
 		ID   job.ID
-		Mine bool // it is the client's
+		Mine bool // belongs to the client
 	}
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[webhook], statement("lookErasedWebhooks"),
 		pg.UUID(e.Erasure.ClientID), [16]byte(e.Erasure.Position), eraseLook)
@@ -278,7 +271,7 @@ func (e *erasing) webhooks(ctx context.Context) (bool, error) {
 	return len(found) < eraseLook, nil
 }
 
-// client removes the client with its keys, which all processes forget.
+// client removes the client with its keys, and makes all processes forget them.
 func (e *erasing) client(ctx context.Context) (bool, error) {
 	keys, err := forgetKeys(ctx, e.tx, statement("eraseKeys"), e.Erasure.ClientID)
 	if err != nil {
@@ -290,8 +283,7 @@ func (e *erasing) client(ctx context.Context) (bool, error) {
 	return true, err
 }
 
-// finish counts what it can by client, and ends the erasure with its record if nothing is
-// left. Otherwise all steps are done again.
+// finish counts the remaining rows by client, and ends the erasure with its record if there are none. Otherwise all steps run again.
 func (e *erasing) finish(ctx context.Context) (bool, error) {
 	var counts map[string]int
 	var at time.Time

@@ -1,6 +1,6 @@
 -- name: forgetAnswers
--- Removes answers under the idempotency keys of a client, along the primary key. One with the status 0 is of a request that is under
--- way, such as the one that this is part of.
+-- Removes answers under the idempotency keys of a client, along the primary key. An answer with status 0 belongs to a pending request,
+-- such as the one that runs this.
 -- Parameters: @client, @limit
 DELETE FROM idempotency_keys WHERE client_id = @client AND (endpoint, key) IN (SELECT endpoint, key FROM idempotency_keys
   WHERE client_id = @client AND answer_status IS DISTINCT FROM 0 ORDER BY client_id, endpoint, key LIMIT @limit FOR UPDATE SKIP LOCKED)
@@ -13,9 +13,8 @@ UPDATE erasures SET finished_at = @finished_at, step = 'done', position = NULL, 
 WHERE erasure_id = @erasure
 
 -- name: erasureMayGoOn
--- Reads whether all transactions have ended that were there when the step began, and all statements that may not have seen it: one
--- that had not written yet had no transaction id, but a snapshot. Labels from before a restored dump can be ahead of all that there
--- are: those transactions have ended too. Finds the erasure by primary key.
+-- Reads whether all transactions and statements from before the step have ended: a transaction without writes had a snapshot, but no
+-- transaction id. After a restored dump, labels can be ahead of all transactions; those have ended too. Finds the erasure by primary key.
 -- Parameters: @erasure
 SELECT since > pg_snapshot_xmax(pg_current_snapshot()) OR since < pg_snapshot_xmin(pg_current_snapshot()) AND NOT EXISTS (
   SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
@@ -23,8 +22,8 @@ SELECT since > pg_snapshot_xmax(pg_current_snapshot()) OR since < pg_snapshot_xm
 FROM erasures WHERE erasure_id = @erasure
 
 -- name: stopErasedBulks
--- Ends the bulk operations of a client where they are, found by the index bulk_operations_open or bulk_operations_client. Waits
--- for the part that is under way.
+-- Ends the client's bulk operations at their current item, found by the index bulk_operations_open or bulk_operations_client. Waits for
+-- the part in progress.
 -- Parameters: @client
 UPDATE bulk_operations SET finished_at = clock_timestamp(), aborted = true WHERE client_id = @client AND finished_at IS NULL
 
@@ -54,7 +53,7 @@ WITH looked AS MATERIALIZED (
 SELECT job_id, open, attempt, dispatch FROM looked ORDER BY job_id
 
 -- name: chooseErasedJobs
--- Locks jobs of a client, along the index jobs_client from its beginning, and says which are not final. Skips what another
+-- Locks jobs of a client, along the index jobs_client from its beginning, and returns which are not final. Skips rows that another
 -- transaction has locked.
 -- Parameters: @client, @limit
 SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id = @client ORDER BY client_id, job_id
@@ -66,8 +65,8 @@ SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id 
 SELECT EXISTS (SELECT FROM jobs WHERE client_id = @client)
 
 -- fragment: removeDeliveries
--- Ends a statement that has chosen deliveries as old: removes them with their attempts. Gives the ids, those of them
--- that may have a task, and the number of attempts.
+-- Ends a statement that has chosen deliveries as old: removes them with their attempts. Returns the ids, the ids that may have a task,
+-- and the number of attempts.
 no_attempts AS (
   DELETE FROM delivery_attempts WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old)) RETURNING 1
 ), no_deliveries AS (
@@ -77,7 +76,7 @@ SELECT ARRAY(SELECT delivery_id FROM no_deliveries), ARRAY(SELECT delivery_id FR
   (SELECT count(*)::int FROM no_attempts)
 
 -- name: eraseWaitingDeliveries
--- Removes deliveries of a client that wait, along the index deliveries_waiting. Skips what another transaction has locked.
+-- Removes waiting deliveries of a client, along the index deliveries_waiting. Skips rows that another transaction has locked.
 -- Parameters: @client, @limit
 WITH old AS MATERIALIZED (
   SELECT delivery_id FROM deliveries WHERE client_id = @client AND state = 'PENDING' AND claimed_until IS NULL
@@ -85,7 +84,7 @@ WITH old AS MATERIALIZED (
 ), {{removeDeliveries}}
 
 -- name: eraseDeliveries
--- Removes deliveries of jobs, found by the index deliveries_job, or of webhooks, by deliveries_webhook. Skips what another
+-- Removes deliveries of jobs, found by the index deliveries_job, or of webhooks, by deliveries_webhook. Skips rows that another
 -- transaction has locked.
 -- Parameters: @ids, @limit
 WITH old AS MATERIALIZED (
@@ -99,7 +98,7 @@ WITH old AS MATERIALIZED (
 ), {{removeDeliveries}}
 
 -- name: countErasedAttempts
--- Counts attempts of deliveries by the primary key: after the deliveries are gone nothing else tells whose they were.
+-- Counts attempts of deliveries by the primary key: after the deliveries are gone, their owner is unknown.
 -- Parameters: @ids
 SELECT count(*)::int FROM delivery_attempts WHERE delivery_id = ANY (@ids::uuid[])
 
@@ -111,8 +110,8 @@ SELECT EXISTS (SELECT FROM unnest(@ids::uuid[]) AS i(id) CROSS JOIN LATERAL (
   UNION ALL (SELECT 1 FROM deliveries WHERE webhook_id = i.id ORDER BY webhook_id, delivery_id LIMIT 1)) d)
 
 -- name: eraseJobs
--- Removes jobs, which are locked already, with all that belongs to them but deliveries, by primary key, and leaves no tombstones.
--- Gives numbers of rows by table. Trigger: jobs_undelivered finds nothing.
+-- Removes jobs, which are locked already, with all their data except deliveries, by primary key, and leaves no tombstones. Returns
+-- numbers of rows by table. Trigger: jobs_undelivered finds nothing.
 -- Parameters: @ids
 WITH no_outcomes AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]) RETURNING 1
@@ -129,13 +128,13 @@ SELECT jsonb_build_object('outcome_outbox', (SELECT count(*) FROM no_outcomes), 
   'reports', (SELECT count(*) FROM no_reports), 'results', (SELECT count(*) FROM no_results), 'jobs', (SELECT count(*) FROM no_jobs))
 
 -- name: countErasedJobs
--- Counts what there is of jobs after their removal, by primary key: nothing else tells whose it was.
+-- Counts the remaining data of jobs after their removal, by primary key: later its owner is unknown.
 -- Parameters: @ids
 SELECT (SELECT count(*) FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]))
   + (SELECT count(*) FROM reports WHERE job_id = ANY (@ids)) + (SELECT count(*) FROM results WHERE job_id = ANY (@ids))
 
 -- name: lookErasedWebhooks
--- Looks at so many webhooks behind a position by primary key, and says which are the client's: no index has the deleted ones by
+-- Looks at @look webhooks behind a position by primary key, and returns which belong to the client: no index has the deleted ones by
 -- client. Locks nothing.
 -- Parameters: @client, @after, @look
 SELECT webhook_id, client_id = @client FROM webhooks WHERE webhook_id > @after ORDER BY webhook_id LIMIT @look
@@ -146,14 +145,14 @@ SELECT webhook_id, client_id = @client FROM webhooks WHERE webhook_id > @after O
 DELETE FROM webhooks WHERE webhook_id = ANY (@ids::uuid[])
 
 -- fragment: lookedAlong
--- Looks at so many rows of a table behind a position, by primary key.
+-- Looks at @look rows of a table behind a position, by primary key.
 looked AS MATERIALIZED (
   SELECT {{key}}, client_id FROM {{table}} WHERE {{key}} > @after ORDER BY {{key}} LIMIT @look
 )
 
 -- name: eraseAlong
--- Looks at so many rows of a table behind a position by primary key, and removes the client's: no index has them by client. Gives
--- how many it looked at, the last one, and how many it removed.
+-- Looks at @look rows of a table behind a position by primary key, and removes the client's: no index has them by client. Returns how
+-- many it looked at, the last one, and how many it removed.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedAlong}}, gone AS (
   DELETE FROM {{table}} WHERE {{key}} = ANY (ARRAY(SELECT {{key}} FROM looked WHERE client_id = @client)) RETURNING 1
@@ -169,7 +168,7 @@ SELECT (SELECT count(*)::int FROM looked), (SELECT {{key}} FROM looked ORDER BY 
   (SELECT count(*)::int FROM looked WHERE client_id = @client)
 
 -- fragment: lookedItems
--- Looks at so many items of bulk operations behind a position, by primary key: no index has them by client.
+-- Looks at @look items of bulk operations behind a position, by primary key: no index has them by client.
 looked AS MATERIALIZED (
   SELECT bulk_id, job_id, client_id FROM bulk_items WHERE (bulk_id, job_id) > (@after::uuid, @after_job::uuid)
   ORDER BY bulk_id, job_id LIMIT @look
@@ -216,7 +215,7 @@ DELETE FROM schedules WHERE schedule_id = ANY (ARRAY(SELECT schedule_id FROM sch
   ORDER BY client_id, schedule_id LIMIT @limit))
 
 -- name: eraseFaults
--- Removes the rules of a client's test bed by primary key, unless they are those of the profile of an open session, which is found by
+-- Removes the rules of a client's test bed by primary key, except those of the profile of an open session, found by
 -- testbed_sessions_open.
 -- Parameters: @client, @limit
 DELETE FROM testbed_faults WHERE client_id = @client AND (session_id, position) IN (SELECT session_id, position FROM testbed_faults f
@@ -226,31 +225,31 @@ DELETE FROM testbed_faults WHERE client_id = @client AND (session_id, position) 
   ORDER BY client_id, session_id, position LIMIT @limit)
 
 -- name: eraseSessions
--- Removes the sessions of a client's test bed by primary key. Nothing is recorded without one.
+-- Removes the sessions of a client's test bed by primary key. Without a session, nothing is recorded.
 -- Parameters: @client, @limit
 DELETE FROM testbed_sessions WHERE client_id = @client AND session_id = ANY (ARRAY(SELECT session_id FROM testbed_sessions
   WHERE client_id = @client ORDER BY client_id, session_id LIMIT @limit))
 
 -- name: eraseExchanges
--- Removes what sessions of a client recorded by primary key.
+-- Removes the records of a client's sessions by primary key.
 -- Parameters: @client, @limit
 DELETE FROM testbed_exchanges WHERE client_id = @client AND (session_id, number) IN (SELECT session_id, number FROM testbed_exchanges
   WHERE client_id = @client ORDER BY client_id, session_id, number LIMIT @limit)
 
 -- name: eraseRequests
--- Removes what is noted of the requests of a client by primary key.
+-- Removes the noted requests of a client by primary key.
 -- Parameters: @client, @limit
 DELETE FROM testbed_requests WHERE client_id = @client AND request_id = ANY (ARRAY(SELECT request_id FROM testbed_requests
   WHERE client_id = @client ORDER BY client_id, request_id LIMIT @limit))
 
 -- name: eraseClientEvents
--- Removes events of no job along the index client_events_client.
+-- Removes events without a job along the index client_events_client.
 -- Parameters: @client, @limit
 DELETE FROM client_events WHERE event_id = ANY (ARRAY(SELECT event_id FROM client_events WHERE client_id = @client
   ORDER BY client_id, tx, event_id LIMIT @limit))
 
 -- name: eraseEvents
--- Removes events that their jobs left behind, of which there should be none, along the index events_client.
+-- Removes events that their jobs left behind, normally none, along the index events_client.
 -- Parameters: @client, @limit
 DELETE FROM events WHERE ((job_id, seq) IN (SELECT job_id, seq FROM events WHERE client_id = @client
   ORDER BY client_id, tx, job_id, seq LIMIT @limit)) IS TRUE
@@ -280,7 +279,7 @@ DELETE FROM api_keys WHERE client_id = @client RETURNING key_id
 DELETE FROM clients WHERE client_id = @client
 
 -- name: countErased
--- Counts what there is of a client in the tables that have an index by client, and gives the time. Locks nothing.
+-- Counts the client's rows in the tables with an index by client, and returns the time. Locks nothing.
 -- Parameters: @client
 SELECT jsonb_build_object('jobs', (SELECT count(*) FROM jobs WHERE client_id = @client),
   'events', (SELECT count(*) FROM events WHERE client_id = @client),

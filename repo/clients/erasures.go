@@ -11,8 +11,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// maxOpenErasures is how many erasures are looked at in one round. The others have their
-// turn when those are done.
+// maxOpenErasures is how many erasures one round handles. The others wait until those are done.
 const maxOpenErasures = 100
 
 // erasureColumns is the one column list of an erasure, named like the members of job.Erasure.
@@ -21,17 +20,16 @@ const erasureColumns = `erasure_id AS id, client_id, operator, reason, request_i
 
 var scanErasure = pgx.RowToAddrOfStructByName[job.Erasure]
 
-// BeginErasure stores the erasure of a client, and gives it. From the commit on the
-// client's keys are revoked, in all processes, and nothing new is stored for it. The
-// erasure of a client that is being erased is given as it is; a client that was erased,
-// like one that never was, is not found.
+// BeginErasure stores the erasure of a client, and returns it. From the commit on the client's keys are revoked, in all processes, and
+// nothing new is stored for it. If the erasure is already open, it is returned as it is. An erased client is not found, like one that
+// never existed.
 func (s *Store) BeginErasure(ctx context.Context, id job.ID, r job.ErasureRequest) (e *job.Erasure, begun bool, err error) {
 	err = s.db.InTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
 		known, err := tx.Exec(ctx, statement("lockErasedClient"), pg.UUID(r.ClientID))
 		if err != nil {
 			return err
 		}
-		// A statement of its own sees what the one above waited for.
+		// A separate statement sees the changes that the one above waited for.
 		var found bool
 		e, found, err = pg.First(pg.RowsIn(ctx, tx, scanErasure, statement("erasureOfClient"), pg.UUID(r.ClientID)))
 		switch {
@@ -45,7 +43,7 @@ func (s *Store) BeginErasure(ctx context.Context, id job.ID, r job.ErasureReques
 		switch {
 		case err != nil:
 			return err
-		case !begun: // only another way than this one could have
+		case !begun: // could only have begun in another way
 			return pg.ErrErased
 		}
 		_, err = forgetKeys(ctx, tx, statement("revokeErasedKeys"), r.ClientID)
@@ -57,13 +55,13 @@ func (s *Store) BeginErasure(ctx context.Context, id job.ID, r job.ErasureReques
 	return e, begun, nil
 }
 
-// IsErased reports whether a client was erased, or is being.
+// IsErased reports whether a client was erased, or is being erased.
 func (s *Store) IsErased(ctx context.Context, client job.ID) (bool, error) {
 	_, erased, err := pg.QueryFirst(ctx, s.db, scanErasure, statement("erasureOfClient"), pg.UUID(client))
 	return erased, err
 }
 
-// forgetKeys changes keys of a client, has all processes forget them, and gives their number.
+// forgetKeys changes keys of a client, makes all processes forget them, and returns their number.
 func forgetKeys(ctx context.Context, tx pgx.Tx, sql string, client job.ID) (int, error) {
 	keys, err := pg.RowsIn(ctx, tx, pgx.RowTo[string], sql, pg.UUID(client))
 	if err == nil {
@@ -78,24 +76,22 @@ func (s *Store) Erasure(ctx context.Context, id job.ID) (*job.Erasure, error) {
 	return pg.QueryOne(ctx, s.db, missing, scanErasure, statement("readErasure"), pg.UUID(id))
 }
 
-// Erasures lists erasures after the given one, the newest first. It answers where the list
-// goes on, the zero id at its end.
+// Erasures lists erasures after the given one, the newest first. It returns where the list goes on, the zero id at its end.
 func (s *Store) Erasures(ctx context.Context, after job.ID, limit int) (list []*job.Erasure, next job.ID, err error) {
 	return pg.QueryPage(ctx, s.db, limit, func(e *job.Erasure) job.ID { return e.ID }, scanErasure,
 		statement("listErasures"), [16]byte(pg.AfterOf(after)), limit+1)
 }
 
-// OpenErasures reads the erasures that are not done, the oldest first.
+// OpenErasures reads the open erasures, the oldest first.
 func (s *Store) OpenErasures(ctx context.Context) ([]*job.Erasure, error) {
 	return pg.Query(ctx, s.db, scanErasure, statement("openErasures"), maxOpenErasures)
 }
 
-// EraseStep does the next part of an erasure. What it removes and how far it has come are
-// one commit: whatever dies in between, a part is done once. ErasureStep.Erasure is nil if
-// the erasure is done, or being worked on elsewhere.
+// EraseStep does the next part of an erasure. It commits removals and progress together, so each part happens once, whatever dies in
+// between. ErasureStep.Erasure is nil if the erasure is done, or being worked on elsewhere.
 func (s *Store) EraseStep(ctx context.Context, id job.ID) (step job.ErasureStep, err error) {
 	err = s.db.InTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
-		// Who waits here holds back the event streams of all clients.
+		// Waiting here holds back the event streams of all clients.
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = `+pg.Milliseconds(s.db.Timeout/pg.LockedRowFraction)); err != nil {
 			return err
 		}
@@ -120,8 +116,8 @@ func (s *Store) EraseStep(ctx context.Context, id job.ID) (step job.ErasureStep,
 	return step, nil
 }
 
-// ResetStep does the next part of a reset of e.ClientID, and notes in e how far it has come: it begins with the zero Step. It
-// reports that nothing is left to be done. A part that was done is not undone by what fails later.
+// ResetStep does the next part of a reset of e.ClientID, beginning with the zero Step, and notes the progress in e. It reports whether
+// the reset is done. A later failure does not undo finished parts.
 func (s *Store) ResetStep(ctx context.Context, e *job.Erasure) (step job.ErasureStep, done bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		after := *e
@@ -143,9 +139,8 @@ type erasing struct {
 	tx pgx.Tx
 }
 
-// advance does a part of the step that an erasure has come to, and has it go on with the next one when that is done, after the
-// last with the first. last: that was the last. A step that this program does not know, of a later one, is done from the
-// beginning: each may be repeated.
+// advance does a part of the current step of an erasure. When that is done, it moves on to the next step, after the last to the first.
+// last reports that the last step is done. An unknown step of a later version starts from the beginning: each step may be repeated.
 func (e *erasing) advance(ctx context.Context, steps []eraseStep) (last bool, err error) {
 	n := max(0, slices.IndexFunc(steps, func(s eraseStep) bool { return s.name == e.Erasure.Step }))
 	before, removed := e.Erasure.Position, maps.Clone(e.Erasure.Removed)

@@ -1,5 +1,5 @@
 -- name: lockErasedClient
--- Locks a client that is to be erased, found by primary key, against changes of its keys. No row: there is none.
+-- Locks a client before its erasure, found by primary key, against changes of its keys. No row: it does not exist.
 -- Parameters: @client
 SELECT client_id FROM clients WHERE client_id = @client FOR UPDATE
 
@@ -9,9 +9,9 @@ SELECT client_id FROM clients WHERE client_id = @client FOR UPDATE
 SELECT {{erasureColumns}} FROM erasures WHERE client_id = @client
 
 -- name: insertErasure
--- Stores an erasure. From its commit on nothing new is stored for the client: what its keys ask for is refused with them, which
--- end in the same commit, and the rest by the trigger refuse_erased and insertOwn. A transaction that does the same is waited for.
--- No row: the client is being erased, or was.
+-- Stores an erasure. From its commit on nothing new is stored for the client. Requests with its keys are refused, as the keys end in the
+-- same commit; the trigger refuse_erased and insertOwn refuse the rest. Waits for a transaction that does the same. No row: the client is
+-- being erased, or was.
 -- Parameters: @erasure, @client, @operator, @reason, @request_id
 INSERT INTO erasures (erasure_id, client_id, operator, reason, request_id, created_at)
 VALUES (@erasure, @client, @operator, @reason, @request_id, clock_timestamp()) ON CONFLICT (client_id) DO NOTHING
@@ -35,7 +35,7 @@ SELECT {{erasureColumns}} FROM erasures WHERE erasure_id = @erasure
 SELECT {{erasureColumns}} FROM erasures WHERE erasure_id < @before ORDER BY erasure_id DESC LIMIT @limit
 
 -- name: openErasures
--- Reads the erasures that are not done, the oldest first, by the index erasures_open. Locks nothing.
+-- Reads the open erasures, the oldest first, by the index erasures_open. Locks nothing.
 -- Parameters: @limit
 SELECT {{erasureColumns}} FROM erasures WHERE finished_at IS NULL ORDER BY erasure_id LIMIT @limit
 
@@ -46,8 +46,8 @@ SELECT {{erasureColumns}} FROM erasures WHERE finished_at IS NULL ORDER BY erasu
 SELECT {{erasureColumns}} FROM erasures WHERE erasure_id = @erasure AND finished_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: moveErasure
--- Writes how far an erasure has come, in the transaction that has done the part. Finds the row, which is locked already, by primary
--- key. A step that begins notes its transaction.
+-- Writes the progress of an erasure, in the transaction of the part. Finds the row, which is locked already, by primary key. A step that
+-- begins notes its transaction.
 -- Parameters: @erasure, @step, @position, @position_job, @removed, @remaining
 UPDATE erasures SET since = CASE WHEN step = @step THEN since ELSE pg_current_xact_id() END, step = @step, position = @position,
   position_job = @position_job, removed = @removed, remaining = @remaining, started_at = coalesce(started_at, clock_timestamp())

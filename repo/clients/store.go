@@ -1,5 +1,4 @@
-// Package clients stores clients and their API keys, and removes clients: those that were never used, and those that are to
-// be erased with all that belongs to them.
+// Package clients stores clients and their API keys. It removes clients that were never used, and erases clients with all their data.
 package clients
 
 import (
@@ -19,7 +18,7 @@ var statement, variant = pg.Statements(files, map[string]string{"erasureColumns"
 type Store struct {
 	db     *pg.DB
 	logger *slog.Logger
-	unused pg.Walk[job.ID] // through clients, for those that were never used
+	unused pg.Walk[job.ID] // over clients, to find unused ones
 }
 
 // New makes a Store.

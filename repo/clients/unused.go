@@ -14,19 +14,16 @@ import (
 
 // How long keys and unused clients are kept (section 15).
 const (
-	KeysKept          = 90 * 24 * time.Hour // revoked or expired API keys, for audit; and what operators did
+	KeysKept          = 90 * 24 * time.Hour // revoked or expired API keys, for audit; also the log of operators
 	unusedClientsKept = 30 * 24 * time.Hour
 )
 
-// lookPerRemoved is how many clients are looked at for each that may be removed:
-// most are used, and stay.
+// lookPerRemoved is how many clients are looked at for each removal: most are used, and stay.
 const lookPerRemoved = 4
 
-// findUnused walks clients by their primary key, and says of each whether it is
-// old and was never used: it has no key that was used or is young, no job and no
-// webhook. One without keys may have had some that are removed already, unless it
-// is younger than any key that is. Reads api_keys, jobs and webhooks by their
-// indexes of the client. Locks nothing.
+// findUnused walks clients by their primary key, and returns whether each is old and was never used: it has no used or young key, no job
+// and no webhook. A client without keys may have had some that are removed already, unless it is younger than any removed key. Reads
+// api_keys, jobs and webhooks by their indexes of the client. Locks nothing.
 const findUnused = `
 WITH looked AS MATERIALIZED (SELECT client_id, created_at FROM clients
   WHERE client_id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY client_id LIMIT $2)
@@ -38,8 +35,7 @@ SELECT client_id, l.created_at <= now() - $3::interval
   AND NOT EXISTS (SELECT FROM webhooks w WHERE w.client_id = l.client_id AND w.deleted_at IS NULL OFFSET 0)
 FROM looked l ORDER BY client_id`
 
-// CleanUnused removes clients that were never used, at most limit of them, and
-// reports whether there may be more where it looked.
+// CleanUnused removes at most limit clients that were never used, and reports whether there may be more where it looked.
 func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err error) {
 	s.unused.Lock()
 	defer s.unused.Unlock()
@@ -69,18 +65,16 @@ func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err erro
 	if len(unused) > 0 {
 		err = s.db.InTx(ctx, "clean", func(ctx context.Context, tx pgx.Tx) error { return removeUnused(ctx, tx, unused, unusedClientsKept) })
 	}
-	if err == nil { // the same again otherwise
+	if err == nil { // otherwise repeat the same part
 		s.unused.At = after
 	}
 	return len(unused) == limit, err
 }
 
-// removeUnused removes clients with their keys, and has all processes forget
-// the keys. It locks the clients first, as every change of keys does, and skips
-// those that another transaction has locked: no key comes up meanwhile. Then it
-// locks the keys, and leaves a client alone of which one was used since it was
-// found: the recording of a use waits for the lock, and finds the key gone or
-// keeps its client.
+// removeUnused removes clients with their keys, and makes all processes forget the keys. It locks the clients first, as every change of
+// keys does, and skips those that another transaction has locked, so no key is added meanwhile. Then it locks the keys, and skips a
+// client if one of its keys was used since it was found: the recording of a use waits for the lock, and finds the key gone or keeps its
+// client.
 func removeUnused(ctx context.Context, tx pgx.Tx, found []pgtype.UUID, keep time.Duration) error {
 	clients, err := pg.RowsIn(ctx, tx, pg.RowToID,
 		`SELECT client_id FROM clients WHERE client_id = ANY ($1) ORDER BY client_id FOR UPDATE SKIP LOCKED`, found)

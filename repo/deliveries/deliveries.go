@@ -46,12 +46,11 @@ var (
 		"{{guard}}", `EXISTS (SELECT FROM jobs WHERE job_id = @owner AND client_id = @client)`)
 )
 
-// ownsWebhook guards the deliveries of a webhook: it is the client's.
+// ownsWebhook guards the deliveries of a webhook: it must belong to the client.
 const ownsWebhook = `EXISTS (SELECT FROM webhooks WHERE webhook_id = @owner AND client_id = @client AND deleted_at IS NULL)`
 
-// Deliveries lists the deliveries of a client's webhook or job, the newest
-// first by their ids. A page that found fewer than its limit among the first
-// 20,000 of its range ends there.
+// Deliveries lists the deliveries of a client's webhook or job, the newest first by their ids. A page ends after the first 20,000 rows of
+// its range, even with fewer than its limit.
 func (s *Store) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error) {
 	list, owner := listByWebhook, q.Owner.WebhookID
 	switch {
@@ -74,7 +73,7 @@ func (s *Store) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQue
 	return job.DeliveryPage{Deliveries: deliveries, Next: next}, err
 }
 
-// owns is an error if the owner of deliveries is not the client's.
+// owns returns an error unless the owner of the deliveries belongs to the client.
 func (s *Store) owns(ctx context.Context, client job.ID, o job.DeliveryOwner) error {
 	if o.WebhookID.IsZero() {
 		_, err := s.jobs.Look(ctx, client, o.JobID)
@@ -84,12 +83,10 @@ func (s *Store) owns(ctx context.Context, client job.ID, o job.DeliveryOwner) er
 	return err
 }
 
-// MaxAttemptsKept bounds the log of one delivery; a client may have it sent
-// again and again.
+// MaxAttemptsKept bounds the log of one delivery; a client may redeliver it without limit.
 const MaxAttemptsKept = 100
 
-// Delivery reads one delivery and its attempts, from the first one on; at most
-// the latest 100 of them.
+// Delivery reads one delivery and its attempts in order, the latest 100 at most.
 func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (
 	*job.Delivery, []job.DeliveryAttempt, error,
 ) {
@@ -109,15 +106,15 @@ func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryO
 		}
 		return nil, nil, ErrNotFound
 	}
-	if tries[0].Number == 0 { // it was not tried yet
+	if tries[0].Number == 0 { // not tried yet
 		return &d, nil, nil
 	}
 	slices.SortFunc(tries, func(a, b job.DeliveryAttempt) int { return a.Number - b.Number })
 	return &d, tries, nil
 }
 
-// Redeliver has a completed delivery sent again, and one that waits at once. One
-// that is being sent is left as it is. It is a conflict if the webhook is disabled.
+// Redeliver makes a completed delivery due again, and a waiting one at once. It leaves one alone that is being sent. A disabled webhook
+// is a conflict.
 func (s *Store) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
 	d, found, err := pg.QueryFirst(ctx, s.db, scanOneDelivery, statement("redeliver"),
 		pg.UUID(id), pg.UUID(client), pg.UUID(owner.WebhookID), pg.UUID(owner.JobID))
@@ -129,8 +126,7 @@ func (s *Store) Redeliver(ctx context.Context, client job.ID, owner job.Delivery
 	return d, err
 }
 
-// RedeliverFailed has FAILED deliveries of a webhook sent again that were made
-// since the given time, the oldest first.
+// RedeliverFailed makes FAILED deliveries of a webhook due again that were created since the given time, the oldest first.
 func (s *Store) RedeliverFailed(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error) {
 	w, err := s.Webhook(ctx, client, webhook)
 	switch {
@@ -144,8 +140,7 @@ func (s *Store) RedeliverFailed(ctx context.Context, client, webhook job.ID, sin
 	return job.Replay{Queued: n, More: n == limit && err == nil}, err
 }
 
-// TestWebhook has an event of no consequence sent to a webhook, and to no other
-// one. It is a conflict if the webhook is disabled.
+// TestWebhook sends a test event to one webhook only. A disabled webhook is a conflict.
 func (s *Store) TestWebhook(ctx context.Context, client, id job.ID) (*job.Delivery, error) {
 	d, found, err := pg.QueryFirst(ctx, s.db, scanOneDelivery, statement("testWebhook"), pg.UUID(id), pg.UUID(client))
 	if err == nil && !found {
@@ -155,24 +150,19 @@ func (s *Store) TestWebhook(ctx context.Context, client, id job.ID) (*job.Delive
 }
 
 const (
-	// maxReplayed is how many events one call of ReplayEvents may look at, of
-	// those of jobs and of the others together.
+	// maxReplayed is how many events one call of ReplayEvents may look at, job events and others together.
 	maxReplayed = 5000
 
-	// replaySlack is how much earlier than another event one can have occurred
-	// that comes after it in the order of transactions: longer than any
-	// transaction that writes events takes.
+	// replaySlack bounds how much earlier an event can have occurred than one before it in the order of transactions: longer than any
+	// transaction that writes events.
 	replaySlack = time.Minute
 )
 
-// ReplayEvents sends again what a webhook has missed since the given time: its
-// FAILED deliveries, and then events that it asks for and that have no delivery
-// to it, in the order of the client's events. It looks at a limited number of
-// events. If there are more, the answer has the position to go on after; the
-// zero position begins.
+// ReplayEvents sends again what a webhook has missed since the given time: its FAILED deliveries, and then matching events without a
+// delivery to it, in the order of the client's events. It looks at a limited number of events. If there are more, it returns the position
+// to continue after; the zero position begins.
 //
-// Neither tests of webhooks nor what the webhook itself was disabled for are
-// replayed.
+// It replays neither tests of webhooks nor the event that the webhook itself was disabled.
 func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (
 	job.Replay, error,
 ) {
@@ -183,7 +173,7 @@ func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since 
 			return again, err
 		}
 		failed = again.Queued
-		// All events since the given time come after that position, and hardly earlier ones.
+		// All events since the given time come after that position, with few earlier ones.
 		if after.Tx, err = pg.QueryValue[uint64](ctx, s.db, statement("findReplayStart"), pg.UUID(client), since.Add(-replaySlack)); err != nil {
 			return again, err
 		}
@@ -210,7 +200,7 @@ func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since 
 	return r.Replay, nil
 }
 
-// whyNotSent is the error for a webhook that gets no deliveries.
+// whyNotSent returns the error for a webhook that gets no deliveries.
 func (s *Store) whyNotSent(ctx context.Context, client, webhook job.ID) error {
 	if _, err := s.Webhook(ctx, client, webhook); err != nil {
 		return err

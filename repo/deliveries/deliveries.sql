@@ -16,8 +16,7 @@ SELECT nth = {{maxLooked}}, wanted, {{deliveryColumns}} FROM judged AS deliverie
 ORDER BY {{owner}} DESC, delivery_id DESC LIMIT @limit
 
 -- fragment: ofOwner
--- Finds one delivery, by primary key, if it is the client's and the owner's: the webhook's, or the job's if that is
--- given.
+-- Finds one delivery, by primary key, if it belongs to the client and the owner: the webhook, or the job if given.
 deliveries.delivery_id = @delivery AND deliveries.client_id = @client
   AND CASE WHEN @webhook::uuid IS NULL THEN deliveries.job_id = @job::uuid ELSE deliveries.webhook_id = @webhook
     AND EXISTS (SELECT FROM webhooks WHERE webhook_id = @webhook AND deleted_at IS NULL) END
@@ -46,7 +45,7 @@ RETURNING {{deliveryColumns}}
 
 -- name: redeliverFailed
 -- Makes FAILED deliveries of a webhook due, the oldest first. Walks the index deliveries_failed, in which a delivery's
--- id stands for its time, and skips what another transaction has locked.
+-- id stands for its time, and skips rows that another transaction has locked.
 -- Parameters: @client, @webhook, @since, @limit, @first_id
 WITH failed AS MATERIALIZED (
   SELECT delivery_id FROM deliveries WHERE webhook_id = @webhook AND state = 'FAILED' AND delivery_id >= @first_id
@@ -72,8 +71,8 @@ SELECT uuid7(at), client_id, webhook_id, webhook_id, 0, event_id, 'webhook.test'
 RETURNING {{deliveryColumns}}
 
 -- name: findReplayStart
--- Halves the range of transactions until it has the last one of the client's, about, whose event is too old. The order
--- of transactions is that of time, but for their length. Each step looks up one event in the index events_client.
+-- Bisects the range of transactions for about the last one of the client with a too old event. Transactions are ordered by time, except
+-- for their duration. Each step looks up one event in the index events_client.
 -- Parameters: @client, @since
 WITH RECURSIVE search AS (
   SELECT 0::bigint AS old, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS young
@@ -86,13 +85,13 @@ WITH RECURSIVE search AS (
 SELECT max(old)::text::xid8 FROM search
 
 -- name: replayEvents
--- Walks the indexes events_client and client_events_client from a position on, as clientEvents does, and asks the
--- index deliveries_once about each event. A delivery that another transaction is making is waited for. Jobs that are
--- just being removed are left out, and the others stay until the end.
+-- Walks the indexes events_client and client_events_client from a position on, as clientEvents does, and looks up each event in the index
+-- deliveries_once. Waits for a delivery that another transaction is making. Leaves out jobs that are just being removed, and locks the
+-- others until the end.
 --
--- The position that it gives passes nothing that an event could still come before: nothing from the snapshot's xmin
--- on. Such events are sent all the same. There is more if that position goes on before others, or if this call queued
--- something and left something: so a repetition never finds just what the call before it has found.
+-- The returned position stays before the snapshot's xmin, since earlier events may still be committed from there on. Later events are
+-- sent all the same. There is more if other events follow the position, or if this call queued something and left something: so a
+-- repetition never finds only what the previous call found.
 -- Parameters: @client, @webhook, @since, @limit, @after_tx, @after_id, @after_seq, @looked
 WITH target AS MATERIALIZED (
   SELECT webhook_id, events FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL

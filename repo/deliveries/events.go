@@ -11,14 +11,13 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// eventColumns is the one column list of an event e with what it takes to
-// publish it: its job j, and the report r of the attempt that it ended.
+// eventColumns is the one column list of an event e with the data for its publication: its job j, and the report r of the attempt that it
+// ended.
 const eventColumns = `e.event_id, e.job_id, e.seq, e.event_name, e.prev_state, e.next_state, e.attempt, e.occurred_at, e.data,
   ` + jobs.AttemptColumns
 
-// eventScanner reads eventColumns. They are all null where there is no event,
-// those of the job where the event belongs to none, and those of the report
-// where the event ended no attempt.
+// eventScanner reads eventColumns. All are null without an event, those of the job if the event belongs to none, and those of the report
+// if the event ended no attempt.
 type eventScanner struct {
 	job.Occurrence
 	ended jobs.AttemptScanner
@@ -43,19 +42,17 @@ func (s *eventScanner) occurrence() *job.Occurrence {
 	return &s.Occurrence
 }
 
-// Bounds of what is read at once, beside the number of events: a stream
-// holds them for as long as its reader takes.
+// Bounds of one read, besides the number of events: a stream holds them until its reader has taken them.
 const (
 	// pageBytes is how much data, in bytes, ends a page: the event that reaches
 	// it is the last one. So each page has an event, however large it is.
 	pageBytes = 256 << 10
-	// batchBytes is what the document of a batch counts for. It is about the
-	// most it has, with all the failed items that it may list.
+	// batchBytes is the assumed size of a batch document: about the most that it has, with all the failed items that it may list.
 	batchBytes = 16 << 10
 )
 
-// Events reads events of a client's job that come after the given seq: at most
-// limit of them, and no more than pageBytes allows. A job that is not there is an error as by Job.
+// Events reads events of a client's job after the given seq: at most limit of them, within pageBytes. A missing job is an error, as in
+// Job.
 func (s *Store) Events(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
 	type line struct {
 		state job.State
@@ -85,22 +82,18 @@ func (s *Store) Events(ctx context.Context, client, id job.ID, after, limit int)
 	return log, s.requireReader(ctx, log.Events)
 }
 
-// EventSeqs gives the seq of the latest event of each job. Jobs that are gone
-// are missing.
+// EventSeqs returns the seq of the latest event of each job. Jobs that are gone are missing.
 func (s *Store) EventSeqs(ctx context.Context, jobs []job.ID) (map[job.ID]int, error) {
 	return pg.QueryByID(ctx, s.db, func(seq *int) []any { return []any{seq} }, statement("eventSeqs"), pg.Column(jobs, pg.UUID))
 }
 
-// errFuturePosition is the answer to a position that this server has not come to: a
-// position of another server, or of this one before it was restored.
+// errFuturePosition refuses a position ahead of this server: it comes from another server, or from this one before a restore.
 var errFuturePosition = job.Errorf(job.CodeMalformed, "This position is ahead of the server's: it is not one of this stream.")
 
-// ClientEvents reads events of a client that come after a position, in the order
-// of positions: at most limit of them, and no more than pageBytes allows.
+// ClientEvents reads events of a client after a position, in the order of positions: at most limit of them, within pageBytes.
 //
-// Only what no transaction can come before any more is shown: one that is under
-// way has a number from the snapshot's xmin on, labels its events with that
-// number or a later one, and so cannot add anything below it.
+// It returns only events before which no transaction can still add one: a pending transaction has a number from the snapshot's xmin on,
+// labels its events with that number or a later one, and so cannot add anything below it.
 func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
 	type line struct {
 		future, held, more bool
@@ -139,8 +132,8 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 	return feed, s.requireReader(ctx, feed.Events)
 }
 
-// requireReader returns an error if the API key of the context ended before the events were read. The check comes after the read:
-// it sees each end that was committed before an event.
+// requireReader returns an error if the API key of the context ended before the events were read. It checks after the read, so it sees
+// every end that was committed before an event.
 func (s *Store) requireReader(ctx context.Context, events []job.Occurrence) error {
 	key := job.KeyOf(ctx)
 	if key == "" || len(events) == 0 {
@@ -149,8 +142,7 @@ func (s *Store) requireReader(ctx context.Context, events []job.Occurrence) erro
 	return s.db.RequireKey(ctx, key)
 }
 
-// endedBatches reads completed batches with their outcome, which never changes:
-// without their items and the numbers of their jobs. Zero ids are left out.
+// endedBatches reads completed batches with their outcome, which never changes, without items and numbers of jobs. It skips zero ids.
 func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job.Batch, error) {
 	if ids = slices.DeleteFunc(ids, job.ID.IsZero); len(ids) == 0 {
 		return nil, nil
@@ -159,15 +151,14 @@ func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job
 	return pg.ByID(found, func(b *job.Batch) job.ID { return b.ID }), err
 }
 
-// FeedEnd gives the position where new events will come in: what is committed
-// by now and shown already lies before it.
+// FeedEnd returns the position of new events: all events that are committed and shown by now lie before it.
 func (s *Store) FeedEnd(ctx context.Context) (job.Position, error) {
 	tx, err := pg.QueryValue[uint64](ctx, s.db, `SELECT pg_snapshot_xmin(pg_current_snapshot())`)
 	return job.Position{Tx: tx}, err
 }
 
-// LatestPositions gives the position of each client's latest committed event,
-// whether ClientEvents shows it yet or not. Clients without events are missing.
+// LatestPositions returns the position of each client's latest committed event, even if ClientEvents does not show it yet. Clients
+// without events are missing.
 func (s *Store) LatestPositions(ctx context.Context, clients []job.ID) (map[job.ID]job.Position, error) {
 	return pg.QueryByID(ctx, s.db, func(p *job.Position) []any { return []any{&p.Tx, &p.ID, &p.Seq} },
 		statement("latestPositions"), pg.Column(clients, pg.UUID))

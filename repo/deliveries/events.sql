@@ -6,16 +6,16 @@ SELECT {{batchColumns}}, NULL::jsonb, jsonb_array_length(items), NULL::jsonb
 FROM batches WHERE batch_id = ANY (@ids::uuid[]) AND completed_at IS NOT NULL
 
 -- fragment: endedBy
--- Joins the report of the attempt that an event e ended: of the event's own attempt, whatever state the job has since.
--- There is one at most; that it is said makes the planner find it by primary key.
+-- Joins the report of the attempt that an event e ended: of the event's own attempt, whatever state the job has since. The limit of one
+-- makes the planner find it by primary key.
 LEFT JOIN LATERAL (
   SELECT * FROM reports WHERE job_id = e.job_id AND attempt = e.attempt AND e.next_state IN ('SUCCEEDED', 'FAILED', 'CANCELED') LIMIT 1
 ) r ON true
 
 -- name: jobEvents
--- Reads a job, found by the index jobs_client, and its events, found by their primary key, in one snapshot. Without
--- further events it yields one row. The seq has no gaps: so it goes from event to event, and looks at no data behind
--- the end of the page. (That each step finds one event at most is said so that the planner searches by the whole key.)
+-- Reads a job, found by the index jobs_client, and its events, found by their primary key, in one snapshot. Without further events it
+-- yields one row. The seq has no gaps, so it steps from event to event, and reads no data behind the end of the page. (The limit of one
+-- per step makes the planner search by the whole key.)
 -- Parameters: @job, @client, @after, @limit, @max_bytes
 WITH RECURSIVE page AS (
   SELECT greatest(@after::bigint, 0) AS seq, 0 AS n, 0::bigint AS bytes
@@ -36,14 +36,13 @@ WHERE j.job_id = @job AND j.client_id = @client ORDER BY n
 SELECT job_id, event_seq FROM jobs WHERE job_id = ANY (@ids::uuid[])
 
 -- name: clientEvents
--- Walks the indexes events_client and client_events_client from the position on, each no further than one event after
--- the limit, and joins the rest to what it has chosen. Without events it yields one row.
+-- Walks the indexes events_client and client_events_client from the position on, each at most one event past the limit, and joins the
+-- other tables to the chosen events. Without events it yields one row.
 --
--- What is held is searched from the snapshot's xmin on, not from the position: a reader that has much to catch up with
--- would walk all of it for each page.
+-- Held events are searched from the snapshot's xmin on, not from the position: otherwise a reader far behind would walk all of them for
+-- each page.
 --
--- The page is measured event by event, so that what lies behind its end is not unpacked. An event of a batch counts
--- for its document too.
+-- The page is measured event by event, so that events behind its end are not unpacked. An event of a batch also counts its document.
 -- Parameters: @client, @after_tx, @after_id, @after_seq, @limit, @max_bytes
 WITH RECURSIVE chosen AS MATERIALIZED (
   SELECT row_number() OVER (ORDER BY tx, item_id, seq) AS n, first.* FROM (SELECT * FROM (

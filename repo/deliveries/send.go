@@ -12,21 +12,19 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// MaxLookedEndpoints is how many endpoints a statement looks at that counts for operators.
+// MaxLookedEndpoints is how many endpoints the operators' counting statements look at.
 const MaxLookedEndpoints = 10_000
 
-// NewDeliveries finds deliveries that wait for their first attempt: the latest of each of the jobs, and of the events that the
-// clients have beside those of jobs.
+// NewDeliveries finds deliveries that wait for their first attempt: the latest of each job, and of the clients' events without a job.
 func (s *Store) NewDeliveries(ctx context.Context, jobs, clients []job.ID) ([]job.DeliveryTask, error) {
 	return pg.Query(ctx, s.db, func(row pgx.CollectableRow) (t job.DeliveryTask, err error) {
 		return t, row.Scan(&t.ID, &t.ClientID, &t.Endpoint)
 	}, statement("newDeliveries"), pg.Column(jobs, pg.UUID), pg.Column(clients, pg.UUID))
 }
 
-// DueDeliveries finds deliveries that wait and are due, or will be so soon: of each endpoint the first perEndpoint, and at most
-// limit. Those that were not tried yet are left out while they are younger than minAge. It looks at so many endpoints with waiting
-// deliveries after the given one, and returns where to go on: the zero endpoint when there are no more. limit is more than
-// perEndpoint.
+// DueDeliveries finds waiting deliveries that are due, or soon will be: the first perEndpoint of each endpoint, and at most limit. It
+// leaves out untried ones younger than minAge. It looks at a limited number of endpoints with waiting deliveries after the given one, and
+// returns where to go on: the zero endpoint at the end. limit must exceed perEndpoint.
 func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, perEndpoint, limit int, minAge, soon time.Duration) (
 	due []job.DeliveryTask, last job.EndpointKey, err error,
 ) {
@@ -34,7 +32,7 @@ func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, 
 		Last   bool
 		Client job.ID
 		At     job.ID
-		ID     job.ID // zero for an endpoint that has none
+		ID     job.ID // zero for an endpoint without one
 		Due    *time.Time
 	}
 	rows, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (r seen, err error) {
@@ -59,19 +57,19 @@ func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, 
 	return due, last, nil
 }
 
-// maxClaimBytes bounds the data of events that one statement reads, in bytes: a delivery worker holds it until it is sent. What
-// reaches the bound is still taken.
+// maxClaimBytes bounds the event data of one statement, in bytes: a delivery worker holds it until it is sent. The event that reaches the
+// bound is still taken.
 const maxClaimBytes = 8 << 20
 
-// asked is a delivery that somebody wants to claim.
+// asked is a delivery requested for a claim.
 type asked struct {
 	id   job.ID
 	hold time.Duration
 }
 
-// ClaimDelivery claims a delivery that is due for the given time, with all that it takes to send it. One that cannot be claimed yet
-// is nil, with how long to wait before it is asked for again. With no wait there is nothing to claim: it is settled, being sent, gone,
-// or of a webhook that is disabled or deleted.
+// ClaimDelivery claims a due delivery for the given time, with all the data to send it. If it cannot be claimed yet, it returns nil and
+// how long to wait before the next try. With no wait there is nothing to claim: it is settled, being sent, gone, or its webhook is
+// disabled or deleted.
 func (s *Store) ClaimDelivery(ctx context.Context, id job.ID, hold time.Duration) (*job.ClaimedDelivery, time.Duration, error) {
 	c, err := s.claims.Do(ctx, asked{id, hold})
 	return c.delivery, c.wait, err
@@ -83,7 +81,7 @@ func (s *Store) claimDeliveries(ctx context.Context, db pg.Conn, all []asked) ([
 	if err != nil {
 		return nil, err
 	}
-	// What is claimed stays so, whether the batches can be read or not: such deliveries are due again when the claim has ended.
+	// Claims hold even if the batches cannot be read: such deliveries are due again when the claim has ended.
 	batches, err := s.endedBatches(ctx, pg.Column(rows, func(c claimed) job.ID { return c.batch }))
 	answers := make([]pg.Answer[claim], len(all))
 	for _, c := range rows {
@@ -105,13 +103,13 @@ func (s *Store) claimDeliveries(ctx context.Context, db pg.Conn, all []asked) ([
 	return answers, nil
 }
 
-// claim is what became of a claim: see ClaimDelivery.
+// claim is the result of a claim: see ClaimDelivery.
 type claim struct {
 	delivery *job.ClaimedDelivery
 	wait     time.Duration
 }
 
-// claimed is a row of claimDeliveries: of what was asked for at that index.
+// claimed is a row of claimDeliveries, for the request at that index.
 type claimed struct {
 	job.ClaimedDelivery
 	asked int
@@ -138,13 +136,12 @@ func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
 	return c, nil
 }
 
-// ReleaseDelivery gives a claim back: the delivery is due as it was. A claim that is not current is left alone.
+// ReleaseDelivery releases a claim: the delivery is due as before. It leaves a claim alone that is not current.
 func (s *Store) ReleaseDelivery(ctx context.Context, id job.ID, fence int) error {
 	return s.db.Exec(ctx, "release", statement("releaseDelivery"), pg.UUID(id), fence)
 }
 
-// ReclaimDeliveries ends at most limit claims whose time is over, and gives
-// their number: the process that sends such a delivery is given up, and it is due again.
+// ReclaimDeliveries ends at most limit expired claims, and returns their number: their deliveries are due again.
 func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (n int, err error) {
 	return s.db.Change(ctx, "reclaim", statement("reclaimDeliveries"), limit)
 }
@@ -153,17 +150,16 @@ func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (n int, err er
 // delivery: the attempt, the delivery's state, and the health of its webhook.
 // job.ErrStale: the claim is no longer current and nothing was written.
 //
-// A webhook that has failed too often in a row, and for too long, is disabled,
-// and so is one for which the result asks for it; the client's event
-// webhook.disabled is written once for it.
+// A webhook that has failed too often in a row, for too long, is disabled, also if the result asks for it. The client's event
+// webhook.disabled is written once for that.
 //
-// A failure of our own, job.SendInternal, says nothing about the receiver: it
-// does not count, neither against the webhook nor as one of the delivery's tries.
+// An internal failure, job.SendInternal, says nothing about the receiver: it counts neither against the webhook nor as one of the
+// delivery's tries.
 func (s *Store) RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.Recorded, error) {
 	return s.records.Do(ctx, r)
 }
 
-// disabledTexts are the sentences for the reasons that are found here.
+// disabledTexts are the sentences for the reasons found here.
 var disabledTexts = map[job.DisabledReason]string{
 	job.DisabledGone: job.DisabledGone.Text(), job.DisabledFailing: job.DisabledFailing.Text(),
 }
@@ -194,8 +190,7 @@ func (s *Store) recordDeliveries(ctx context.Context, db pg.Conn, results []job.
 	return collectRecorded(rows, err, results)
 }
 
-// collectRecorded reports a disabled webhook once: with the first of the
-// failures that it was disabled for.
+// collectRecorded reports a disabled webhook once: with the first of the failures that disabled it.
 func collectRecorded(rows pgx.Rows, err error, results []job.DeliveryResult) ([]pg.Answer[job.Recorded], error) {
 	type line struct {
 		number  int
@@ -236,13 +231,13 @@ func resultBytes(r job.DeliveryResult) int {
 	return n
 }
 
-// EndpointWalk is what a statement answers with that looks at endpoints with waiting deliveries.
+// EndpointWalk is the result of a statement that looks at endpoints with waiting deliveries.
 type EndpointWalk struct {
-	job.EndpointKey // the last one that it looked at
+	job.EndpointKey // last endpoint looked at
 	Looked, Changed int
 }
 
-// Next is the endpoint behind which a walk goes on that was to look at so many, and to change limit deliveries at most.
+// Next returns the endpoint behind which a walk goes on; look and limit bound the endpoints and the changed deliveries of its part.
 func (w EndpointWalk) Next(from job.EndpointKey, look, limit int) job.EndpointKey {
 	switch {
 	case w.Changed == limit: // there may be more of these
@@ -253,14 +248,14 @@ func (w EndpointWalk) Next(from job.EndpointKey, look, limit int) job.EndpointKe
 	return w.EndpointKey
 }
 
-// FailOrphans gives up waiting deliveries whose webhook was disabled or deleted, at most limit of them, and returns their ids. Each
-// call looks at so many endpoints with waiting deliveries, from where the call before ended; after the last one it begins again.
+// FailOrphans ends waiting deliveries of disabled or deleted webhooks, at most limit of them, and returns their ids. Each call looks at a
+// limited number of endpoints, from where the previous call ended; after the last one it begins again.
 func (s *Store) FailOrphans(ctx context.Context, look, limit int) ([]job.ID, error) {
 	s.orphans.Lock()
 	defer s.orphans.Unlock()
 	from := s.orphans.At
 	type found struct {
-		job.EndpointKey // the last one that it looked at
+		job.EndpointKey // last endpoint looked at
 		Looked          int
 		Failed          []job.ID
 	}

@@ -1,10 +1,10 @@
 -- fragment: endpointEnabled
--- Guards endpoints: not those that are disabled or deleted webhooks.
+-- Guards endpoints: excludes disabled and deleted webhooks.
 NOT EXISTS (SELECT FROM webhooks w WHERE w.webhook_id = endpoint_id AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL) OFFSET 0)
 
 -- fragment: walkEndpoints
--- Begins a statement: goes from endpoint to endpoint in the index deliveries_waiting, from (@after_client,
--- @after_endpoint) on, @looked of them. The first entry of each is what is due first.
+-- Begins a statement: goes from endpoint to endpoint in the index deliveries_waiting, from (@after_client, @after_endpoint) on, @looked
+-- of them. The first entry of each is due first.
 WITH RECURSIVE walk AS (
   SELECT @after_client::uuid AS client_id, @after_endpoint::uuid AS endpoint_id, NULL::timestamptz AS next_attempt_at, 0 AS n
   UNION ALL
@@ -16,9 +16,8 @@ WITH RECURSIVE walk AS (
 )
 
 -- fragment: stillWaiting
--- Guards waiting deliveries d that are found by primary key. It does not name the columns as the index
--- deliveries_waiting does: that can lead the planner to walk the index instead. For the same reason claimed deliveries
--- are guarded by num_nonnulls(claimed_until) = 1.
+-- Guards waiting deliveries d that are found by primary key. It avoids the expression of the index deliveries_waiting, which can lead the
+-- planner to walk that index instead. For the same reason claimed deliveries are guarded by num_nonnulls(claimed_until) = 1.
 num_nonnulls(d.claimed_until, d.settled_at) = 0
 
 -- name: newDeliveries
@@ -35,18 +34,17 @@ CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE event_id = e.event_id AND url
 WHERE {{stillWaiting}} AND d.attempts = 0
 
 -- name: claimDeliveries
--- Claims deliveries, found by primary key, that are due and whose webhook is enabled. Skips those that another
--- transaction has locked, and so never waits.
+-- Claims due deliveries, found by primary key, with an enabled webhook. Skips those that another transaction has locked, and so never
+-- waits.
 --
--- A delivery and its event are written together, and removed together. Should there be one without its event all the
--- same, it is removed here: nothing could be sent.
+-- A delivery and its event are written together, and removed together. A delivery without its event is still removed here: it could not
+-- be sent.
 --
--- How large the data of an event is, is estimated from what is stored of it, with a high guess for what is compressed:
--- what is not taken is not unpacked. Small events come first, so that the large ones of one client do not keep the
--- others' waiting.
+-- The size of an event's data is estimated from its stored size, with a high guess for compressed data, so that untaken data is not
+-- unpacked. Small events come first, so that large ones of one client do not block the others.
 --
--- Each delivery that is asked for is in the answer. One that is not claimed has a wait if it is worth to ask again: until
--- it is due, or a moment if it was locked, or there was too much data.
+-- Each requested delivery is in the answer. An unclaimed one has a wait if it is worth asking again: until it is due, or a moment if it
+-- was locked, or there was too much data.
 -- Parameters: @ids, @holds
 WITH due AS MATERIALIZED (
   SELECT d.delivery_id, d.job_id, d.seq, d.event_id, i.hold
@@ -87,13 +85,12 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (SELECT * FROM webhooks WHERE webhook_id = e.webhook_id LIMIT 1) w ON true
 
 -- name: releaseDelivery
--- Gives a claim back, if it is current. Locks the delivery, found by primary key.
+-- Releases a claim, if it is current. Locks the delivery, found by primary key.
 -- Parameters: @delivery, @fence
 UPDATE deliveries d SET claimed_until = NULL WHERE d.delivery_id = @delivery AND num_nonnulls(d.claimed_until) = 1 AND d.dispatch = @fence
 
 -- name: reclaimDeliveries
--- Ends claims whose time is over. Walks the index deliveries_claimed; skips deliveries that another transaction has
--- locked.
+-- Ends expired claims. Walks the index deliveries_claimed; skips deliveries that another transaction has locked.
 -- Parameters: @limit
 WITH expired AS MATERIALIZED (
   SELECT delivery_id FROM deliveries WHERE claimed_until <= pg_catalog.now() ORDER BY claimed_until
@@ -107,9 +104,9 @@ UPDATE deliveries SET claimed_until = NULL WHERE delivery_id = ANY (ARRAY(SELECT
 -- their ids. The webhook of a success that has not failed before is not locked. No row: the claim is not current, and
 -- nothing was written for that item.
 --
--- Of several results for one webhook a success counts most: it is the proof that the receiver is alive.
+-- Of several results for one webhook a success counts most: it proves that the receiver is alive.
 --
--- Of the attempts of a delivery the latest ones stay: a client may have it sent again and again.
+-- Only the latest attempts of a delivery are kept: a client may redeliver it without limit.
 --
 -- Trigger: client_events_delivered writes the deliveries of webhook.disabled.
 -- Parameters: @ids, @fences, @states, @waits, @disables, @started, @durations_ms, @errors, @reasons, @statuses,
@@ -169,9 +166,9 @@ SELECT s.delivery_id, s.number, s.webhook_id, s.failed IS NOT NULL AND NOT s.our
   (SELECT reason FROM judged j WHERE j.webhook_id = s.webhook_id) FROM stamped s
 
 -- name: dueDeliveries
--- Walks from endpoint to endpoint, and finds of each the first that wait and are due, or will be within @soon. Those that
--- were not tried yet are left out for @min_age: their writer gives them to the queue. Reads the index deliveries_waiting;
--- locks nothing. The last endpoint that it looks at is in the answer in any case, if there may be more.
+-- Walks from endpoint to endpoint, and finds the first waiting deliveries of each that are due within @soon. Leaves out untried ones for
+-- @min_age: their writer enqueues them. Reads the index deliveries_waiting; locks nothing. The last endpoint that it looks at is always
+-- in the answer, if there may be more.
 -- Parameters: @after_client, @after_endpoint, @looked, @per_endpoint, @min_age, @soon, @limit
 {{walkEndpoints}}
 SELECT walk.n = @looked, walk.client_id, walk.endpoint_id, delivery_id, d.next_attempt_at FROM walk LEFT JOIN LATERAL (
@@ -183,9 +180,8 @@ SELECT walk.n = @looked, walk.client_id, walk.endpoint_id, delivery_id, d.next_a
 WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit
 
 -- name: failOrphans
--- Gives up waiting deliveries of webhooks that were disabled or deleted. A delivery that was tried keeps its error.
--- Finds them by the index deliveries_waiting. Skips rows that another transaction has locked: a request that enables the
--- webhook or redelivers wins.
+-- Ends waiting deliveries of disabled or deleted webhooks. A tried delivery keeps its error. Finds them by the index deliveries_waiting.
+-- Skips rows that another transaction has locked: a request that enables the webhook or redelivers wins.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}, orphans AS MATERIALIZED (
   SELECT d.delivery_id FROM walk CROSS JOIN LATERAL (

@@ -1,5 +1,5 @@
-// Package deliveries stores events as they are read, the webhooks that ask for them, and their deliveries. Events and
-// deliveries are written together with the change that they tell of: the former by its statement, the latter by a trigger.
+// Package deliveries reads events, and stores webhooks and their deliveries. Events and deliveries are written together with the change
+// that they report: events by its statement, deliveries by a trigger.
 package deliveries
 
 import (
@@ -30,7 +30,7 @@ type Store struct {
 	claims  *pg.Batcher[asked, claim]
 	records *pg.Batcher[job.DeliveryResult, job.Recorded]
 
-	newHooks pg.KeyedMutex[job.ID]    // of clients for whom a webhook is being inserted
+	newHooks pg.KeyedMutex[job.ID]    // clients with a webhook being inserted
 	orphans  pg.Walk[job.EndpointKey] // of FailOrphans
 }
 

@@ -13,8 +13,7 @@ import (
 // DisableFailures is how many failures in a row disable a webhook, unless they come too soon.
 const DisableFailures = 20
 
-// WebhookLimits say when a webhook that keeps failing is disabled: both must be
-// reached. The zero value stands for 20 failures and 10 minutes.
+// WebhookLimits set when a failing webhook is disabled: both must be reached. The zero value means 20 failures and 10 minutes.
 type WebhookLimits struct {
 	DisableFailures int           // in a row
 	DisableAfter    time.Duration // since the first of them
@@ -63,8 +62,7 @@ type secretScanner struct {
 	until   []time.Time
 }
 
-// valid puts the secrets of a webhook together that are valid at a moment. They
-// overlap for so long that it need not be Postgres' clock.
+// valid returns the secrets of a webhook that are valid at a moment. They overlap for so long that the moment need not be Postgres' time.
 func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 	secrets := []job.SealedSecret{{Sealed: s.current}}
 	for i, old := range s.old {
@@ -75,9 +73,8 @@ func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 	return secrets
 }
 
-// InsertWebhook stores a webhook with its current secret, enabled, and proven now
-// if its ProvenAt is set. It returns only after the commit, unless that is Once's. A client's submissions wait here
-// for each other: in the database each would wait on a connection.
+// InsertWebhook stores an enabled webhook with its current secret, and proven now if its ProvenAt is set. It returns only after the
+// commit, unless Once commits. A client's submissions take turns here: in the database each would hold a connection.
 func (s *Store) InsertWebhook(ctx context.Context, w job.Webhook) (added job.Webhook, err error) {
 	_, unlock, err := s.newHooks.Lock(ctx, w.ClientID)
 	if err != nil {
@@ -104,7 +101,7 @@ func (s *Store) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, e
 	return s.oneWebhook(ctx, statement("readWebhook"), pg.UUID(id), pg.UUID(client))
 }
 
-// oneWebhook runs a statement that answers with the webhook that it is about.
+// oneWebhook runs a statement that returns its webhook.
 func (s *Store) oneWebhook(ctx context.Context, sql string, args ...any) (*job.Webhook, error) {
 	w, err := pg.QueryOne(ctx, s.db, ErrWebhookNotFound, scanWebhook, sql, args...)
 	if err != nil {
@@ -118,9 +115,8 @@ func (s *Store) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, err
 	return pg.Query(ctx, s.db, scanWebhook, statement("listWebhooks"), pg.UUID(client))
 }
 
-// UpdateWebhook changes what the patch names. Disabling keeps an earlier
-// reason; enabling, and another URL, forget the failures. Another URL is not
-// proven, unless the patch says that it is.
+// UpdateWebhook changes the members of the patch. Disabling keeps an earlier reason; enabling, and another URL, reset the failures.
+// Another URL is unproven, unless the patch says otherwise.
 func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
 	var mode *string
 	if p.ContentMode != nil {
@@ -130,16 +126,14 @@ func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.Webh
 		p.URL, p.Events, p.Description, mode, p.Enabled, p.Proven)
 }
 
-// DeleteWebhook ends a webhook. Deliveries that wait for it are given up by
-// FailOrphans; its log goes with the jobs, and at last by Clean.
+// DeleteWebhook ends a webhook. FailOrphans ends its waiting deliveries; its log is removed with the jobs, and finally by Clean.
 func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
 	_, err := s.oneWebhook(ctx, statement("deleteWebhook"), pg.UUID(id), pg.UUID(client))
 	return err
 }
 
-// RotateWebhookSecret gives a webhook another secret. The one that it had stays
-// valid for the overlap, and so do the two before it for what is left of theirs:
-// a client that repeats a rotation without having seen its answer loses nothing.
+// RotateWebhookSecret replaces a webhook's secret. The previous secret stays valid for the overlap, and the two before it for the rest of
+// theirs: a client that repeats a rotation with a lost answer loses nothing.
 func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
 	return s.oneWebhook(ctx, statement("rotateSecret"), pg.UUID(id), pg.UUID(client), sealed, overlap)
 }
@@ -149,23 +143,20 @@ func (s *Store) Subscribers(ctx context.Context) ([]job.EndpointKey, error) {
 	return pg.Query(ctx, s.db, pgx.RowToStructByPos[job.EndpointKey], statement("subscribers"))
 }
 
-// ProvenURLs gives the URLs of a client's enabled webhooks whose receivers said
-// that they want events.
+// ProvenURLs returns the URLs of a client's enabled webhooks with proven receivers.
 func (s *Store) ProvenURLs(ctx context.Context, client job.ID) ([]string, error) {
 	return pg.Query(ctx, s.db, pgx.RowTo[string], statement("provenURLs"), pg.UUID(client))
 }
 
-// SigningKeys gives the keys that are published, the oldest first.
+// SigningKeys returns the published keys, the oldest first.
 func (s *Store) SigningKeys(ctx context.Context) ([]job.SigningKey, error) {
 	return pg.Query(ctx, s.db, pgx.RowToStructByPos[job.SigningKey], statement("signingKeys"))
 }
 
-// AddSigningKey publishes a key, to sign after the delay, which gives receivers
-// time to learn of it; the first key of all signs at once. The others are
-// published for the overlap longer than they sign. The times are Postgres'.
+// AddSigningKey publishes a key, to sign after the delay, which lets receivers learn of it; the very first key signs at once. The other
+// keys stay published for the overlap after they stop signing. The times are Postgres'.
 //
-// With onlyFirst nothing happens if there is a key already. A key that is
-// current already stays as it is; the others retire all the same.
+// With onlyFirst it does nothing if there is a key already. A key that is current already stays as it is; the others retire all the same.
 func (s *Store) AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error {
 	return s.db.InTx(ctx, "signing key", func(ctx context.Context, tx pgx.Tx) error {
 		// Processes that start together take turns.

@@ -16,9 +16,8 @@ import (
 // batchEndpoint is the scope of idempotency keys of POST /jobs/batch.
 const batchEndpoint = "batch"
 
-// InsertBatch stores a batch with its jobs in one transaction. It returns only
-// after the commit. A submission whose key is known gets the earlier batch
-// instead, as it is now: the caller has looked for it before.
+// InsertBatch stores a batch with its jobs in one transaction. It returns only after the commit. If another submission took the key
+// meanwhile, it returns that batch as it is now: the caller has checked the key before.
 func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *job.Batch, replayed bool, err error) {
 	insert := func() (*job.Batch, error) { return s.insertBatch(ctx, sub) }
 	if sub.IdempotencyKey == "" {
@@ -30,8 +29,7 @@ func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *jo
 	}, insert)
 }
 
-// insertBatch takes the key, then writes the jobs and the batch. It locks
-// nothing but the key: all other rows are new.
+// insertBatch takes the key, then writes the jobs and the batch. It locks only the key: all other rows are new.
 func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.Batch, error) {
 	release, err := s.batchSlots.Acquire(ctx)
 	if err != nil {
@@ -53,7 +51,7 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 			}
 		}
 		if len(sub.Jobs) > 0 {
-			p = s.order.take(len(sub.Jobs)) // not before the key, for which it may wait
+			p = s.order.take(len(sub.Jobs)) // after the key, for which it may wait
 		}
 		return s.insertItems(ctx, tx, &b, sub.Jobs, p)
 	})
@@ -101,10 +99,8 @@ func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs [
 		pg.UUID(b.ID), pg.UUID(b.ClientID), pg.Nullable(b.CorrelationID), b.Language, b.RequestID, b.Items, b.Refused(), first).Scan(&b.CreatedAt)
 }
 
-// FindBatch gives the batch that an idempotency key stands for: nil when the
-// client never used it or its window is over, an idempotency conflict when it
-// stands for a different request. A batch whose retention ended before the
-// key's window is gone: the jobs were done, so the key is not free.
+// FindBatch returns the batch of an idempotency key: nil if the key is unused or expired, an idempotency conflict if it was used for a
+// different request. A batch that expired before its key is gone: its jobs were done, so the key is not free.
 func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Batch, error) {
 	known, err := s.findKey(ctx, client, batchEndpoint, key, hash)
 	if err != nil || known == nil {
@@ -117,25 +113,24 @@ func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [
 	return b, err
 }
 
-// errBatchGone answers a request that was accepted before.
+// errBatchGone refuses a repeated request for a batch that is gone.
 var errBatchGone = job.Errorf(job.CodeJobGone, "This idempotency key stands for a batch whose retention has ended.")
 
 // ErrBatchNotFound is the same for a batch that never existed and for another
 // client's.
 var ErrBatchNotFound = job.Errorf(job.CodeBatchNotFound, "No batch with this id was found.")
 
-// batchColumns is the one column list of a batch. After it come its items, the
-// number of items that are left out, and the numbers of its jobs by state.
+// batchColumns is the one column list of a batch. Behind it come its items, the number of omitted items, and the numbers of its jobs by
+// state.
 const batchColumns = `batch_id, client_id, created_at, coalesce(correlation_id, ''), language, request_id,
   status, completed_at, succeeded, failed, canceled, failures`
 
-// Batch reads a client's batch, with the numbers of its jobs by state. Jobs
-// that were deleted are in none of them.
+// Batch reads a client's batch, with the numbers of its jobs by state, without deleted jobs.
 func (s *Store) Batch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	return pg.QueryOne(ctx, s.db, ErrBatchNotFound, ScanBatch, statement("readBatch"), pg.UUID(id), pg.UUID(client))
 }
 
-// ScanBatch reads batchColumns and what comes after them.
+// ScanBatch reads batchColumns and the columns behind them.
 func ScanBatch(row pgx.CollectableRow) (*job.Batch, error) {
 	var b job.Batch
 	var o job.BatchOutcome
@@ -147,16 +142,14 @@ func ScanBatch(row pgx.CollectableRow) (*job.Batch, error) {
 	return &b, err
 }
 
-// OpenJobs gives the jobs of a client's batch that are not final, in no order.
-// Another client's batch has none, like one that never was.
+// OpenJobs returns the unfinished jobs of a client's batch, in no order. Another client's batch has none, like one that never existed.
 func (s *Store) OpenJobs(ctx context.Context, client, batch job.ID) ([]job.ID, error) {
 	return pg.Query(ctx, s.db, pg.RowToID, statement("openJobs"), pg.UUID(batch), pg.UUID(client))
 }
 
-// ReadyBatches looks at so many open batches after the given one, in order of
-// their ids, and finds those that have no unfinished job. It answers with the
-// last one that it looked at, or with zero when there are no more. It locks
-// nothing, and takes some microseconds for each.
+// ReadyBatches looks at a limited number of open batches after the given one, in order of their ids, and returns those without an
+// unfinished job. It also returns the last batch that it looked at, zero at the end. It locks nothing, and takes some microseconds for
+// each.
 func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error) {
 	type seen struct {
 		ID          job.ID
@@ -174,13 +167,11 @@ func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready
 	return ready, last, err
 }
 
-// CompleteBatches freezes the outcome of those of the given batches that are open
-// and have no unfinished job, and records batch.completed for each. It answers
-// with those it completed: their identity, items and outcome, not more. It reads
-// before it locks: most of the time no batch is ready.
+// CompleteBatches freezes the outcome of the given batches that are open and have no unfinished job, and records batch.completed for
+// each. It returns the identity, items and outcome of those that it completed. It reads before it locks: most of the time no batch is
+// ready.
 //
-// An outcome is what was true in one moment in which no job was unfinished; a
-// job that is retried later changes nothing. Until then its jobs cannot be
+// An outcome is the state at a moment without an unfinished job; a later retry of a job does not change it. Until then jobs cannot be
 // deleted (see notInOpenBatch), so all of them are counted.
 func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) (completed []job.Batch, err error) {
 	found, err := pg.Query(ctx, s.db, pg.RowToID, statement("readyGiven"), pg.Column(ids, pg.UUID))
@@ -210,8 +201,7 @@ func lockReady(ctx context.Context, tx pgx.Tx, ids []job.ID) ([]job.Batch, error
 	}, statement("lockGiven"), pg.Column(ids, pg.UUID))
 }
 
-// batchOutcome puts together how a batch ended; failed holds the failures of
-// its failed jobs.
+// batchOutcome builds the outcome of a batch; failed holds the failures of its failed jobs.
 func batchOutcome(items []job.BatchItem, succeeded, canceled int, failed map[job.ID]*job.Failure) *job.BatchOutcome {
 	o := job.BatchOutcome{Succeeded: succeeded, Canceled: canceled, Failures: []job.ItemFailure{}}
 	for _, item := range items {

@@ -1,6 +1,6 @@
 -- name: takeKey
--- Takes an idempotency key that is new or expired, and locks its row. A transaction that is inserting the same key is
--- waited for. No row changed: the key is taken.
+-- Takes a new or expired idempotency key, and locks its row. Waits for a transaction that is inserting the same key. No row changed: the
+-- key is taken.
 -- Parameters: @client, @endpoint, @key, @request_hash, @resource, @key_window
 INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at)
 SELECT @client, @endpoint, @key, @request_hash, @resource, at, at + @key_window::interval FROM (VALUES (clock_timestamp())) AS v(at)
@@ -29,8 +29,8 @@ SELECT job_id FROM jobs WHERE batch_id = @batch AND finished_at IS NULL
 NOT EXISTS (SELECT FROM jobs WHERE jobs.batch_id = b.batch_id AND jobs.finished_at IS NULL OFFSET 0)
 
 -- name: readyAfter
--- Looks at open batches in the order of the index batches_open, and gives those that are ready; the last one that it
--- looked at in any case, if there may be more. Locks nothing.
+-- Looks at open batches in the order of the index batches_open, and returns the ready ones, and always the last one that it looked at, if
+-- there may be more. Locks nothing.
 -- Parameters: @after, @looked
 WITH looked AS MATERIALIZED (
   SELECT batch_id, {{isReady}} AS ready, row_number() OVER (ORDER BY batch_id) = @looked AS last FROM (
@@ -39,15 +39,13 @@ WITH looked AS MATERIALIZED (
 SELECT batch_id, ready, last FROM looked WHERE ready OR last ORDER BY batch_id
 
 -- name: readyGiven
--- Gives those of the batches that are open and ready, found by the index batches_open or the primary key. Locks
--- nothing.
+-- Returns the given batches that are open and ready, found by the index batches_open or the primary key. Locks nothing.
 -- Parameters: @ids
 SELECT batch_id FROM batches b WHERE completed_at IS NULL AND batch_id = ANY (@ids::uuid[]) AND {{isReady}}
 
 -- name: lockGiven
--- Locks those of the batches that are open and ready, in order of their ids, and counts their jobs by the index
--- jobs_batch. Skips batches that another process is completing. All is read in this one statement, so that what is
--- counted is what was found finished.
+-- Locks the given batches that are open and ready, in order of their ids, and counts their jobs by the index jobs_batch. Skips batches
+-- that another process is completing. One statement reads everything, so that it counts the same jobs that it found finished.
 -- Parameters: @ids
 WITH ready AS MATERIALIZED (
   SELECT batch_id, client_id, request_id, correlation_id, items FROM batches b
@@ -63,9 +61,9 @@ FROM ready CROSS JOIN LATERAL (
 ) AS ended
 
 -- name: completeBatches
--- Writes outcomes and their events. Finds the batches, which the transaction has locked already, by primary key: the
--- guard names status, and not completed_at, because all open batches are searched with that one. No row: the batch was
--- completed before. Trigger: client_events_delivered writes the deliveries of batch.completed.
+-- Writes outcomes and their events. Finds the batches, which the transaction has locked already, by primary key: the guard names status,
+-- not completed_at, because the index of all open batches uses that one. No row: the batch was completed before. Trigger:
+-- client_events_delivered writes the deliveries of batch.completed.
 -- Parameters: @ids, @statuses, @succeeded, @failed, @canceled, @failures, @totals
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @statuses::text[], @succeeded::int[], @failed::int[], @canceled::int[], @failures::jsonb[],

@@ -13,14 +13,14 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// bulkLook is what looks at jobs along an index: see bulkLooked.
+// bulkLook holds the statements that look at jobs along an index: see bulkLooked.
 type bulkLook struct{ count, gather string }
 
 func lookAlong(name string, with ...string) bulkLook {
 	return bulkLook{variant("countBulk"+name, "countBulk", with...), variant("gatherBulk"+name, "gatherBulk", with...)}
 }
 
-// As in the list of jobs, a batch of another client costs the same as one that never was.
+// As in the list of jobs, a batch of another client costs the same as one that never existed.
 var (
 	bulkOfClient = lookAlong("OfClient", "{{owner}}", "client_id,", "{{value}}", "@client::uuid,", "{{order}}", "client_id DESC,",
 		"{{guard}}", "true")
@@ -52,13 +52,11 @@ const bulkItemColumns = `job_id, client_id, attempt, event_seq, result, coalesce
 
 var scanBulkItem = pgx.RowToStructByNameLax[job.BulkItem]
 
-// bulkJobColumns are jobColumns without what a client sent, which can be 256 KiB for
-// each job.
+// bulkJobColumns are jobColumns without the client's data, which can be 256 KiB per job.
 var bulkJobColumns = strings.NewReplacer("jobs.params", "NULL::json").Replace(jobColumns)
 
-// InsertBulk stores a bulk operation, and gives it with the time of its creation. It
-// returns only after the commit, unless that is Once's. Too many that are not finished
-// are a conflict for their owner, and for others a limit of the server.
+// InsertBulk stores a bulk operation, and returns it with its time of creation. It returns only after the commit, unless Once commits.
+// Too many open ones are a conflict for their owner, and otherwise a limit of the server.
 func (s *Store) InsertBulk(ctx context.Context, b job.Bulk) (added *job.Bulk, err error) {
 	err = s.db.InTx(ctx, "bulk", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, statement("lockBulk")); err != nil {
@@ -76,7 +74,7 @@ func (s *Store) InsertBulk(ctx context.Context, b job.Bulk) (added *job.Bulk, er
 	return added, err
 }
 
-// manyBulks says which limit an operation would be above.
+// manyBulks returns the limit that an operation would exceed.
 func manyBulks(ctx context.Context, tx pgx.Tx, owner job.BulkOwner) error {
 	var own int
 	if err := tx.QueryRow(ctx, statement("countOpenBulks"), pg.UUID(owner.ClientID)).Scan(&own); err != nil {
@@ -90,16 +88,16 @@ func manyBulks(ctx context.Context, tx pgx.Tx, owner job.BulkOwner) error {
 		Detail: "The server has as many bulk operations under way as it may have. Nothing was begun."}
 }
 
-// bulkRetryAfter is the advised wait where all clients together have too many operations.
+// bulkRetryAfter is the Retry-After if all clients together have too many operations.
 const bulkRetryAfter = 10 * time.Second
 
-// Bulk reads a bulk operation of a client; with the zero client, anybody's.
+// Bulk reads a bulk operation of a client; with the zero client, of any.
 func (s *Store) Bulk(ctx context.Context, client, id job.ID) (*job.Bulk, error) {
 	return pg.QueryOne(ctx, s.db, errBulkNotFound, scanBulk, statement("readBulk"), pg.UUID(id), pg.UUID(client))
 }
 
-// Bulks lists the bulk operations of a client, the newest first; with the zero client,
-// all. It answers where the list goes on, the zero id at its end.
+// Bulks lists the bulk operations of a client, the newest first; with the zero client, all. It returns where the list goes on, the zero
+// id at its end.
 func (s *Store) Bulks(ctx context.Context, client job.ID, q job.BulkQuery) (list []*job.Bulk, next job.ID, err error) {
 	id, before := func(b *job.Bulk) job.ID { return b.ID }, [16]byte(pg.AfterOf(q.After))
 	if client.IsZero() {
@@ -108,8 +106,7 @@ func (s *Store) Bulks(ctx context.Context, client job.ID, q job.BulkQuery) (list
 	return pg.QueryPage(ctx, s.db, q.Limit, id, scanBulk, statement("listBulksOfClient"), pg.UUID(client), before, q.Limit+1)
 }
 
-// BulkItems lists the items of a client's operation in order of their jobs, as Bulks
-// does.
+// BulkItems lists the items of a client's operation in order of their jobs, like Bulks.
 func (s *Store) BulkItems(ctx context.Context, client, id job.ID, q job.BulkQuery) (items []job.BulkItem, next job.ID, err error) {
 	if _, err := s.Bulk(ctx, client, id); err != nil {
 		return nil, next, err
@@ -121,8 +118,8 @@ func (s *Store) BulkItems(ctx context.Context, client, id job.ID, q job.BulkQuer
 	return pg.QueryPage(ctx, s.db, q.Limit, func(i job.BulkItem) job.ID { return i.JobID }, scanBulkItem, list, args...)
 }
 
-// AbortBulk ends a client's operation at the item that it has come to, and gives it.
-// One that was aborted before is given as it is, and one that is done is a conflict.
+// AbortBulk ends a client's operation at its current item, and returns it. An aborted one is returned as it is; a finished one is a
+// conflict.
 func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, changed bool, err error) {
 	b, changed, err = pg.QueryFirst(ctx, s.db, scanBulk, statement("abortBulk"), pg.UUID(id), pg.UUID(client))
 	if err != nil || changed {
@@ -135,15 +132,14 @@ func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, 
 	return b, false, err
 }
 
-// CountBulk looks at a part of the jobs that an operation would be about, before the
-// given job or with the zero id from the newest on.
+// CountBulk counts matching jobs in a part of those that an operation would look at: before the given job, or with the zero id from the
+// newest on.
 func (s *Store) CountBulk(ctx context.Context, client job.ID, f job.BulkFilter, before job.ID, look int) (job.BulkLook, error) {
 	args := append(bulkArgs(client, f, before, time.Now().Add(pg.IDSkew)), look, job.BulkSample)
 	return pg.QueryOne(ctx, s.db, nil, pgx.RowToStructByPos[job.BulkLook], bulkAlong(client, f).count, args...)
 }
 
-// BulkJobs reads the jobs of a sample, without Params, the newest first. Those that are
-// gone meanwhile are left out.
+// BulkJobs reads the jobs of a sample, without Params, the newest first. Deleted ones are missing.
 func (s *Store) BulkJobs(ctx context.Context, ids []job.ID) ([]*job.Job, error) {
 	found, err := s.bulkJobs(ctx, ids)
 	var jobs []*job.Job
@@ -155,7 +151,7 @@ func (s *Store) BulkJobs(ctx context.Context, ids []job.ID) ([]*job.Job, error) 
 	return jobs, err
 }
 
-// bulkAlong chooses the index along which jobs are looked at.
+// bulkAlong chooses the index for the look at jobs.
 func bulkAlong(client job.ID, f job.BulkFilter) bulkLook {
 	switch {
 	case !f.BatchID.IsZero():
@@ -166,8 +162,7 @@ func bulkAlong(client job.ID, f job.BulkFilter) bulkLook {
 	return bulkOfAll
 }
 
-// bulkArgs are the arguments of bulkLooked for jobs that were created until then. The
-// client is whose jobs are meant, zero for all.
+// bulkArgs returns the arguments of bulkLooked for jobs created until then, of the client, or with the zero id of all.
 func bulkArgs(client job.ID, f job.BulkFilter, before job.ID, until time.Time) []any {
 	after, earlier := (*time.Time)(f.CreatedAfter), (*time.Time)(f.CreatedBefore)
 	bound := until.Add(time.Microsecond)
@@ -182,17 +177,16 @@ func bulkArgs(client job.ID, f job.BulkFilter, before job.ID, until time.Time) [
 	}
 }
 
-// maxOpenBulks is far above the number of open operations that there may be.
+// maxOpenBulks is far above the possible number of open operations.
 const maxOpenBulks = 1000
 
-// OpenBulks reads all operations that are not finished, the oldest first: they are few.
+// OpenBulks reads all open operations, the oldest first: they are few.
 func (s *Store) OpenBulks(ctx context.Context) ([]*job.Bulk, error) {
 	return pg.Query(ctx, s.db, scanBulk, statement("openBulks"), maxOpenBulks)
 }
 
-// GatherBulk looks at the next jobs of an operation, at so many of them, and takes those
-// that match as its items. It gives the operation as it is then; false if another process
-// did that, or it is finished.
+// GatherBulk looks at the next jobs of an operation and takes the matching ones as its items. It returns the operation as it is then;
+// false if another process did that, or it is finished.
 func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*job.Bulk, bool, error) {
 	args := append(bulkArgs(b.JobsOf(), b.Filter, b.Position, b.CreatedAt), look, pg.UUID(b.ID), pg.UUID(b.Position), most)
 	gathered, found, err := pg.First(pg.QueryAs(ctx, s.db, "gather", scanBulk, bulkAlong(b.JobsOf(), b.Filter).gather, args...))
@@ -202,15 +196,12 @@ func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*j
 	return gathered, found, err
 }
 
-// DoItems takes the next items of an operation that have no result, after the given job
-// and limit of them at most, with their jobs as they are now. do changes the jobs through
-// this store, with the context that it is given, and gives the items that have a result
-// now; the others stay. The changes and the results are one commit, so each item has its
-// effect once, whatever dies in between (see recordItems).
+// DoItems takes the next items of an operation without a result, after the given job and at most limit, with their jobs as they are now.
+// do changes the jobs through this store, with its context, and returns the items that have a result now; the others stay. The changes
+// and the results are one commit, so each item takes effect once, whatever dies in between (see recordItems).
 //
-// It answers with the items that it took: none, if they all have a result, or the
-// operation is finished or being worked on elsewhere. A job that another transaction has
-// locked fails all of them, soon.
+// It returns the items that it took: none if they all have a result, or the operation is finished or being worked on elsewhere. A job
+// that another transaction has locked soon fails all of them.
 func (s *Store) DoItems(ctx context.Context, bulk, after job.ID, limit int,
 	do func(context.Context, []job.BulkItem) ([]job.BulkItem, error),
 ) (items []job.BulkItem, err error) {
@@ -265,16 +256,14 @@ func (s *Store) bulkJobs(ctx context.Context, ids []job.ID) (map[job.ID]*job.Job
 	return pg.ByID(jobs, func(j *job.Job) job.ID { return j.ID }), err
 }
 
-// FinishBulk ends an operation whose items all have a result, and gives it; false if it
-// has others, or is finished.
+// FinishBulk ends an operation if all its items have a result, and returns it; false if some have none, or it is finished.
 func (s *Store) FinishBulk(ctx context.Context, id job.ID) (*job.Bulk, bool, error) {
 	return pg.First(pg.QueryAs(ctx, s.db, "bulk", scanBulk, statement("finishBulk"), pg.UUID(id)))
 }
 
-// RetryItems queues the next attempts of jobs, and gives what became of each in their
-// order: Changed is false for one that was not FAILED at its attempt any more. With
-// override it does so whether their failures are retryable or not, and beyond their
-// attempts. All are one statement, of the transaction that ctx is of.
+// RetryItems queues the next attempts of jobs, and returns the results in order: Changed is false for a job that was not FAILED at its
+// attempt any more. With override it ignores whether their failures are retryable and how many attempts are left. All are one statement
+// in the transaction of ctx.
 func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, override bool) ([]job.Change, error) {
 	answers, err := s.retryJobs(ctx, s.db.Conn(ctx), pg.Column(retries, func(r job.ItemRetry) retryRequest {
 		return retryRequest{client: r.Item.ClientID, id: r.Item.JobID, attempt: r.Item.Attempt, wait: r.Wait, lease: r.Lease, override: override}
@@ -283,15 +272,14 @@ func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, overrid
 		return nil, s.db.Failed("bulk", err)
 	}
 	for _, a := range answers {
-		if errors.Is(a.Err, job.ErrLeaseEnded) { // the jobs are FAILED still
+		if errors.Is(a.Err, job.ErrLeaseEnded) { // the jobs are still FAILED
 			return nil, a.Err
 		}
 	}
 	return pg.Column(answers, func(a pg.Answer[job.Change]) job.Change { return a.Value }), nil
 }
 
-// CancelItems ends jobs that are not final, and gives those as CancelAll does. All are
-// one statement, of the transaction that ctx is of.
+// CancelItems ends unfinished jobs, and returns them like CancelAll. All are one statement in the transaction of ctx.
 func (s *Store) CancelItems(ctx context.Context, items []job.BulkItem) ([]job.Canceling, error) {
 	requests := pg.Column(items, func(i job.BulkItem) cancelRequest { return cancelRequest{client: i.ClientID, id: i.JobID} })
 	answers, err := s.cancelJobs(ctx, s.db.Conn(ctx), requests)
@@ -307,9 +295,8 @@ func (s *Store) CancelItems(ctx context.Context, items []job.BulkItem) ([]job.Ca
 	return done, nil
 }
 
-// DeleteItems removes final jobs that have not changed since they were gathered, with all
-// that belongs to them, and gives those. All are one statement, of the transaction that
-// ctx is of.
+// DeleteItems removes final jobs, unchanged since they were gathered, with all their data, and returns them. All are one statement in the
+// transaction of ctx.
 func (s *Store) DeleteItems(ctx context.Context, items []job.BulkItem) ([]job.ID, error) {
 	return pg.QueryAs(ctx, s.db, "bulk", pg.RowToID, statement("deleteItems"),
 		pg.Column(items, func(i job.BulkItem) pgtype.UUID { return pg.UUID(i.JobID) }),

@@ -1,10 +1,10 @@
 -- name: lockBulk
--- Lets one transaction at a time begin a bulk operation, by an advisory lock: only so can the open ones be counted.
+-- Lets one transaction at a time begin a bulk operation, by an advisory lock, so that the open ones can be counted.
 SELECT pg_advisory_xact_lock(hashtextextended('bulk operations', 'jobs'::regclass::oid::bigint))
 
 -- name: insertBulk
--- Stores a bulk operation. Counts the open ones by the index bulk_operations_open: they are few. Those of clients have
--- a limit together. No row: as many are open as may be.
+-- Stores a bulk operation. Counts the open ones by the index bulk_operations_open: they are few. All clients share a limit. No row: a
+-- limit is reached.
 -- Parameters: @bulk, @client, @operator, @action, @filter, @rate, @override, @request_id, @most_own, @most_clients
 INSERT INTO bulk_operations (bulk_id, client_id, operator, action, filter, rate, override, request_id, created_at)
 SELECT @bulk, @client::uuid, @operator, @action, @filter, @rate, @override, @request_id, clock_timestamp()
@@ -19,8 +19,8 @@ RETURNING {{bulkColumns}}
 SELECT count(*) FROM bulk_operations WHERE finished_at IS NULL AND client_id IS NOT DISTINCT FROM @client::uuid
 
 -- name: readBulk
--- Reads a bulk operation, found by primary key; with null for the client anybody's. Locks nothing. No row: there is
--- none, or it is not the client's.
+-- Reads a bulk operation, found by primary key, of a client or with null of anyone. Locks nothing. No row: it does not exist, or is not
+-- the client's.
 -- Parameters: @bulk, @client
 SELECT {{bulkColumns}} FROM bulk_operations WHERE bulk_id = @bulk AND (@client::uuid IS NULL OR client_id IS NOT DISTINCT FROM @client)
 
@@ -50,9 +50,9 @@ WHERE (result, bulk_id, job_id) > (@result, @bulk::uuid, @after::uuid)
 ORDER BY result, bulk_id, job_id LIMIT @limit
 
 -- fragment: bulkLooked
--- Looks at jobs from the newest to the oldest, as listJobs does and for its reasons: along jobs_client, jobs_batch for
--- the jobs of one batch, or the primary key for those of all clients. It looks at so many rows of the index, whether
--- they match or not. owner, value and order name the first column of the index; for the primary key they are empty.
+-- Looks at jobs from the newest to the oldest, as listJobs does and for its reasons: along jobs_client, jobs_batch for the jobs of one
+-- batch, or the primary key for those of all clients. It looks at @look rows of the index, matching or not. owner, value and order name
+-- the first column of the index; for the primary key they are empty.
 looked AS MATERIALIZED (
   SELECT job_id, client_id, batch_id, state, attempt, max_attempts, failure_retryable, event_seq,
     (@client::uuid IS NULL OR client_id = @client) AND created_at <= @until
@@ -68,8 +68,8 @@ looked AS MATERIALIZED (
 )
 
 -- name: countBulk
--- Looks at a part of the jobs that an operation would be about, and counts those that match, in groups that are alike in
--- what decides whether it changes them. Locks nothing.
+-- Looks at a part of the jobs that an operation would look at, and counts the matching ones, grouped by the values that decide whether it
+-- changes them. Locks nothing.
 -- Parameters: @client, @batch, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @failure_code, @failure_detail,
 --   @created_after, @created_before, @until, @look, @sample
 WITH {{bulkLooked}}
@@ -93,8 +93,8 @@ event AS (
 SELECT {{bulkColumns}} FROM ended AS bulk_operations
 
 -- name: abortBulk
--- Ends an operation as it is: items without a result stay so. Locks its row, found by primary key, and waits for the
--- part of the work that is under way. No row: it is finished, or not the client's; with null for the client it may be anybody's.
+-- Ends an operation as it is: open items stay without a result. Locks its row, found by primary key, and waits for the part in progress.
+-- No row: it is finished, or not the client's; null for the client means any.
 -- Parameters: @bulk, @client
 WITH ended AS (
   UPDATE bulk_operations SET finished_at = clock_timestamp(), aborted = true
@@ -103,14 +103,14 @@ WITH ended AS (
 ), {{bulkEnded}}
 
 -- name: openBulks
--- Reads the operations that are not finished, by the index bulk_operations_open. Locks nothing.
+-- Reads the open operations, by the index bulk_operations_open. Locks nothing.
 -- Parameters: @limit
 SELECT {{bulkColumns}} FROM bulk_operations WHERE finished_at IS NULL ORDER BY bulk_id LIMIT @limit
 
 -- name: gatherBulk
--- Takes the jobs that match among the next ones into bulk_items, and notes where to go on. The operation's row is locked:
--- of two leaders one does the step, and the other one finds the position moved on. It is done with the last part of the
--- jobs, or when there would be too many items: then those that were found first stay.
+-- Takes the next matching jobs into bulk_items, and notes where to go on. The operation's row is locked: of two leaders one does the
+-- step, and the other finds a later position. It is done with the last part of the jobs, or when there would be too many items: then the
+-- first ones stay.
 --
 -- Locks the row of the operation, found by primary key, and none of jobs. No row: the operation is finished, gathered,
 -- being worked on by another process, or not at this position any more.
@@ -143,8 +143,8 @@ SELECT bulk_id FROM bulk_operations WHERE bulk_id = @bulk AND finished_at IS NUL
 FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: nextBulkItems
--- Reads the next items that have no result, in order of their jobs, along the index bulk_items_result, as
--- listBulkItemsWith does. They are not locked: the operation is.
+-- Reads the next items without a result, in order of their jobs, along the index bulk_items_result, as listBulkItemsWith does. They need
+-- no lock: the operation has one.
 -- Parameters: @bulk, @after, @limit
 SELECT {{bulkItemColumns}} FROM bulk_items
 WHERE (result, bulk_id, job_id) > ('PENDING', @bulk::uuid, @after::uuid)
@@ -152,14 +152,13 @@ WHERE (result, bulk_id, job_id) > ('PENDING', @bulk::uuid, @after::uuid)
 ORDER BY result, bulk_id, job_id LIMIT @limit
 
 -- name: bulkJobs
--- Reads jobs by primary key as they are now, without what their client sent. Locks nothing: what changes them checks again.
+-- Reads jobs by primary key as they are now, without their client's data. Locks nothing: the changing statement checks again.
 -- Parameters: @ids
 SELECT {{bulkJobColumns}} FROM jobs WHERE job_id = ANY (@ids::uuid[])
 
 -- name: deleteItems
--- Removes final jobs that have not changed since they were gathered, with all that belongs to them, and leaves
--- tombstones. Locks their rows in job_id order, found by primary key. No row: the job is not final, changed, of an open
--- batch, or gone. As in deleteJob, event_seq must still be what it was.
+-- Removes final jobs, unchanged since they were gathered, with all their data, and leaves tombstones. Locks their rows in job_id order,
+-- found by primary key. No row: the job is not final, changed, of an open batch, or gone. As in deleteJob, event_seq must be unchanged.
 -- Parameters: @ids, @seqs
 WITH seen AS MATERIALIZED (
   SELECT jobs.job_id, jobs.event_seq FROM jobs JOIN unnest(@ids::uuid[], @seqs::int[]) AS i(id, seq) ON jobs.job_id = i.id
@@ -171,14 +170,14 @@ WITH seen AS MATERIALIZED (
 ), {{removeOld}} RETURNING job_id
 
 -- name: recordItems
--- Writes the results of items, and counts them. It is sent in the transaction that has changed the jobs: an item whose
--- job was changed has its result, and is never taken again, and one without a result has had no effect. A leader that
--- dies in between leaves both undone; the next one finds the item as it was, and so does a former leader that comes back.
--- An item whose result is there already stays as it is, and is not counted again.
+-- Writes the results of items, and counts them, in the transaction that has changed the jobs. So an item with a changed job has its
+-- result and is not taken again, and an item without a result has had no effect. If a leader dies in between, both are undone; the next
+-- leader finds the item as it was, and so does a former one that comes back. An item with a result stays as it is, and is not counted
+-- again.
 --
--- The rows, of the items and of the operation, are found by primary key; the latter is locked already. Items are taken in
--- order of their jobs, so those between the first and the last one are searched: the planner does not know whether an
--- operation has ten of them or 100,000.
+-- The rows of the items and of the operation are found by primary key; the latter is locked already. Items are taken in order of their
+-- jobs, so those between the first and the last one are searched: the planner does not know whether an operation has ten of them or
+-- 100,000.
 -- Parameters: @bulk, @ids, @results, @codes, @details, @first, @last
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @results::text[], @codes::text[], @details::text[]) AS i(id, result, code, detail)
@@ -195,8 +194,7 @@ FROM (SELECT count(*) FILTER (WHERE result = 'SUCCEEDED') AS succeeded, count(*)
 WHERE bulk_id = @bulk
 
 -- name: finishBulk
--- Ends an operation whose items all have a result. Locks its row, found by primary key. No row: it is finished, or has
--- items without one.
+-- Ends an operation if all items have a result. Locks its row, found by primary key. No row: it is finished, or an item has none.
 -- Parameters: @bulk
 WITH ended AS (
   UPDATE bulk_operations SET finished_at = clock_timestamp()

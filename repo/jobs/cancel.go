@@ -21,16 +21,14 @@ type cancelRequest struct {
 	apiKey     string
 }
 
-// Cancel ends a job that is not final yet, and gives what it was before: its
-// identity, batch, state, start, definition, callback and trace, not more. A final job is
-// left as it is (section 14), and before is nil.
+// Cancel ends an unfinished job, and returns in before only its earlier identity, batch, state, start, definition, callback and trace. A
+// final job is left as it is (section 14), and before is nil.
 func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
 	c, err := s.cancels.Do(ctx, cancelRequest{client, id, job.KeyOf(ctx)})
 	return c.Change, c.Before, err
 }
 
-// CancelAll cancels those of a client's jobs that are not final, and gives them
-// as they were before. One that is gone meanwhile is no error.
+// CancelAll cancels the unfinished ones of a client's jobs, and returns them as they were before. A missing job is no error.
 func (s *Store) CancelAll(ctx context.Context, client job.ID, ids []job.ID) ([]job.Canceling, error) {
 	answers, err := s.cancels.DoAll(ctx, pg.Column(ids, func(id job.ID) cancelRequest { return cancelRequest{client, id, job.KeyOf(ctx)} }))
 	var done []job.Canceling
@@ -46,7 +44,7 @@ func (s *Store) CancelAll(ctx context.Context, client job.ID, ids []job.ID) ([]j
 	return done, err
 }
 
-// UnfinishedJobs gives at most limit of a client's jobs that are not final.
+// UnfinishedJobs returns at most limit of a client's unfinished jobs.
 func (s *Store) UnfinishedJobs(ctx context.Context, client job.ID, limit int) ([]job.ID, error) {
 	return pg.Query(ctx, s.db, pg.RowToID, statement("unfinishedJobs"), pg.UUID(client), limit)
 }
@@ -87,18 +85,16 @@ type retryRequest struct {
 	traceparent string
 	apiKey      string
 	lease       job.ID // of headroom
-	override    bool   // retry whatever the failure was, and beyond max_attempts
+	override    bool   // ignore whether the failure is retryable, and max_attempts
 }
 
-// Retry queues the attempt after the given failed one, to run after wait. If
-// the job is not FAILED at that attempt any more, it is left as it is. The new
-// attempt goes on from the given traceparent, or with "" from the one before.
+// Retry queues the attempt after the given failed one, to run after wait. If the job is not FAILED at that attempt any more, it is left
+// as it is. The new attempt continues the given traceparent, or with "" that of the previous one.
 func (s *Store) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error) {
 	return s.retries.Do(ctx, retryRequest{client, id, attempt, wait, traceparent, job.KeyOf(ctx), job.LeaseOf(ctx), false})
 }
 
-// RetryAnyway is Retry whether the failure is retryable or not, and beyond the attempts that the job may have: they are one
-// more then.
+// RetryAnyway is Retry, but ignores whether the failure is retryable, and raises max_attempts by one if none are left.
 func (s *Store) RetryAnyway(
 	ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string,
 ) (job.Change, error) {
@@ -135,7 +131,7 @@ func (s *Store) retryJobs(ctx context.Context, db pg.Conn, requests []retryReque
 	return answers, nil
 }
 
-// unchanged says why a job was left as it is: the API key that asked for the change has ended, or the job's state.
+// unchanged returns why a job was left as it is: the API key of the request has ended, or the job's state.
 func (s *Store) unchanged(ctx context.Context, apiKey string, client, id job.ID) (job.Change, error) {
 	if apiKey != "" {
 		if err := s.db.RequireKey(ctx, apiKey); err != nil {
@@ -145,7 +141,7 @@ func (s *Store) unchanged(ctx context.Context, apiKey string, client, id job.ID)
 	return s.Look(ctx, client, id)
 }
 
-// Look gives an unchanged job's state.
+// Look returns an unchanged job's state.
 func (s *Store) Look(ctx context.Context, client, id job.ID) (job.Change, error) {
 	c, found, err := pg.QueryFirst(ctx, s.db, pgx.RowToStructByNameLax[job.Change],
 		`SELECT job_id, state, attempt, updated_at, run_at FROM jobs WHERE job_id = $1 AND client_id = $2`, pg.UUID(id), pg.UUID(client))
@@ -155,12 +151,11 @@ func (s *Store) Look(ctx context.Context, client, id job.ID) (job.Change, error)
 	return c, err
 }
 
-// deleteTries bounds how often a job that changes meanwhile is tried again.
+// deleteTries bounds the tries for a job that changes meanwhile.
 const deleteTries = 3
 
-// Delete removes a client's job and all that belongs to it, if it is final and
-// not of a batch that is still open; otherwise it is a conflict. A job that is
-// gone already is no error.
+// Delete removes a client's final job with all its data, unless it belongs to an open batch; otherwise it is a conflict. Deleting a
+// missing job is no error.
 func (s *Store) Delete(ctx context.Context, client, id job.ID) error {
 	for range deleteTries {
 		n, err := s.db.Change(ctx, "delete", statement("deleteJob"), pg.UUID(id), pg.UUID(client))

@@ -8,13 +8,12 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// clockInterval is how often a process asks for Postgres' time. For as long after a step, tasks are made for times that are wrong by
-// it: the relay has those run that are due.
+// clockInterval is how often a process asks for Postgres' time. For that long after a step, tasks are made for wrong times: the relay
+// runs those that are due.
 const clockInterval = time.Second
 
-// Now is Postgres' time, as far as it is known without asking: what is accepted by it
-// is due by it, whatever the clock of this machine shows. Until Postgres has
-// answered once it is this machine's.
+// Now returns the latest known time of Postgres: a job that is accepted by it is due by it, whatever this machine's clock shows. Before
+// the first answer from Postgres it is this machine's.
 func (s *Store) Now() time.Time {
 	if now, known := s.order.clock.now(); known {
 		return s.serviceTime(now)
@@ -22,8 +21,8 @@ func (s *Store) Now() time.Time {
 	return s.serviceTime(time.Now())
 }
 
-// FollowClock keeps Now near Postgres' clock until ctx ends, and calls learn with how far that clock is ahead of this machine's.
-// While Postgres does not answer, the last answer counts.
+// FollowClock keeps Now near Postgres' clock until ctx ends, and calls learn with how far that clock is ahead of this machine's. While
+// Postgres is down, the last answer counts.
 func (s *Store) FollowClock(ctx context.Context, learn func(ahead time.Duration)) {
 	pg.Every(ctx, clockInterval, func() {
 		if _, err := s.ReadClock(ctx); err == nil {
@@ -43,8 +42,7 @@ func (s *Store) ReadClock(ctx context.Context) (time.Time, error) {
 	return server, err
 }
 
-// learnClock asks for Postgres' time if nothing is known of it. If there is no answer,
-// nor will there be one to a flush.
+// learnClock asks for Postgres' time if it is unknown. Without an answer, a flush would get none either.
 func (s *Store) learnClock() {
 	s.order.learning.Lock()
 	defer s.order.learning.Unlock()
@@ -53,16 +51,16 @@ func (s *Store) learnClock() {
 	}
 }
 
-// clockMemory is for how long an observation of Postgres' clock counts, at least.
+// clockMemory is the minimum time that an observation of Postgres' clock counts.
 const clockMemory = 10 * time.Second
 
-// serverClock estimates Postgres' clock without asking it: never ahead of it, and
-// behind by the shortest way of an answer in the last seconds.
+// serverClock estimates Postgres' clock without asking: never ahead of it, and behind by the shortest transmission of an answer in the
+// last seconds.
 type serverClock struct {
 	mu            sync.Mutex
-	base          time.Time // a moment of this process; its monotonic clock is what counts
+	base          time.Time // a moment of this process; only its monotonic clock counts
 	known         bool
-	offset, older time.Duration // of Postgres' clock, at least, since rotated and in the clockMemory before
+	offset, older time.Duration // lower bounds of Postgres' clock, since rotated and in the clockMemory before
 	rotated       time.Time
 }
 
@@ -76,8 +74,8 @@ func (c *serverClock) now() (t time.Time, known bool) {
 	return c.base.Add(time.Since(c.base) + max(c.offset, c.older)), true
 }
 
-// observe learns that Postgres' clock showed server, at the latest when the answer
-// was received. A clock that was set back makes earlier observations worthless.
+// observe notes that Postgres' clock showed server, no later than the answer was received. A clock that was set back voids earlier
+// observations.
 func (c *serverClock) observe(server, received time.Time, setBack bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,5 +93,5 @@ func (c *serverClock) observe(server, received time.Time, setBack bool) {
 	}
 }
 
-// serviceTime is the service's time when Postgres' clock shows real.
+// serviceTime returns the service's time for Postgres' time real.
 func (s *Store) serviceTime(real time.Time) time.Time { return s.db.Clock.Setting().At(real) }

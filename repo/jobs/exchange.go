@@ -19,7 +19,7 @@ var (
 	stepJobsWithin = variant("stepWithin", "stepJobs", "{{candidates}}", "due", "{{within}}", "{{withinLimit}}")
 )
 
-// exchanges names what steps have in common. What is done with each of them has a name of its own.
+// exchanges names what all steps share; each kind of step also has its own name.
 const exchanges = "exchange"
 
 // The steps of a worker with a job.
@@ -29,8 +29,8 @@ var (
 	finishStep = pg.Operation{Name: "finish", Span: telemetry.SpanCommit + "finish"}
 )
 
-// step is a claim, a start or a finish of a job: one of the three is set. Those that wait
-// at the same moment share one exchange with Postgres, see exchange.
+// step is a claim, a start or a finish of a job: one of the three is set. Steps that wait at the same moment share one exchange with
+// Postgres, see exchange.
 type step struct {
 	operation pg.Operation
 	job       job.ID
@@ -41,7 +41,7 @@ type step struct {
 
 // stepAnswer is the answer to a step.
 type stepAnswer struct {
-	claim    *job.Claim     // nil: see not
+	claim    *job.Claim     // nil for the reason in not
 	not      job.NotClaimed // why there is no claim
 	started  time.Time
 	finished job.Finished
@@ -59,22 +59,20 @@ func stepBytes(st step) int {
 	return len(st.finish.Result.Body) + 512
 }
 
-// A step that meets a locked row is flushed again after a wait that grows from
-// the one to the other.
+// A step that meets a locked row is flushed again after a wait that grows from minimum to maximum.
 const (
 	minLockedWait = 2 * time.Millisecond
 	maxLockedWait = 50 * time.Millisecond
 )
 
-// resumeLook is among how many of the oldest jobs that are due an exchange looks for those that were resumed before. One
-// that it does not see makes it resume another one too many, which is throttled again.
+// resumeLook is how many of the oldest due jobs an exchange searches for jobs that were resumed before. If it misses one, it resumes one
+// too many, which is throttled again.
 const resumeLook = 1000
 
-// createdWait is when a job that is due, and could not be claimed because it may not be throttled before it is QUEUED, is
-// tried again.
+// createdWait is the wait before the next try of a due job that could not be claimed: it may be throttled only once it is QUEUED.
 const createdWait = time.Second
 
-// errLocked is for a step whose row stayed locked: nothing was written.
+// errLocked is returned for a step if its row stayed locked: nothing was written.
 var errLocked = fmt.Errorf("the row is locked by another session: %w", context.DeadlineExceeded)
 
 // step does one step, within an exchange that it may share. It waits for a row that another session has locked up to the statement
@@ -103,11 +101,8 @@ func (s *Store) step(ctx context.Context, st step) (stepAnswer, error) {
 
 // exchange writes steps in one transaction, by one statement, or with a limit of
 // jobs per client by at most three that are sent together and answered together:
-// the protocol's own transaction around what comes before a Sync. A statement
-// that fails undoes the others.
-//
-// The statements skip rows that other sessions have locked. Why a step got no
-// row is looked up afterwards.
+// exchange writes steps in one transaction: by one statement, or with a limit of jobs per client by at most three that are sent and
+// answered together. The protocol's implicit transaction ends at the Sync. A statement that fails undoes the others.
 func (s *Store) exchange(ctx context.Context, db pg.Conn, steps []step) ([]pg.Answer[stepAnswer], error) {
 	var done map[job.ID]*stepRow
 	var resumed []job.Task
@@ -164,7 +159,7 @@ func (s *Store) exchangeQueries(steps []step, done *map[job.ID]*stepRow, resumed
 	return queries, nil
 }
 
-// query is a statement and what becomes of its rows.
+// query is a statement and the handler of its rows.
 type query struct {
 	sql       string
 	arguments []any
@@ -178,8 +173,7 @@ func into[T any](found *T, collect func(pgx.Rows) (T, error)) func(pgx.Rows) err
 	}
 }
 
-// send sends statements together, as one transaction. What they found is valid
-// if there is no error: the commit comes last.
+// send sends statements together, as one transaction. Their results are valid only without an error: the commit comes last.
 func send(ctx context.Context, db pg.Conn, queries []query) error {
 	if len(queries) == 1 {
 		rows, err := db.Query(ctx, queries[0].sql, queries[0].arguments...)
@@ -195,10 +189,9 @@ func send(ctx context.Context, db pg.Conn, queries []query) error {
 	return db.SendBatch(ctx, &batch).Close()
 }
 
-// explain answers the steps that got no row: they were done before and the
-// Answer was lost, or their guard does not hold. One whose guard does hold met a
-// locked row, or became possible a moment ago. The other steps of the exchange
-// are committed, whatever becomes of this look.
+// explain answers the steps without a row: they were done before and the answer was lost, or their guard does not hold. If the guard does
+// hold, the row was locked, or the step became possible a moment ago. The other steps of the exchange are committed, whether this look
+// succeeds or not.
 func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[stepAnswer], left []int) {
 	ids, workers := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left))
 	var claims []claimRequest
@@ -246,7 +239,7 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[s
 	}
 }
 
-// parkPaused parks those of the jobs that a pause of their kind or client stops.
+// parkPaused parks the jobs that a pause of their kind or client stops.
 func (s *Store) parkPaused(ctx context.Context, found map[job.ID]guarded) error {
 	var paused []pgtype.UUID
 	for id, g := range found {
@@ -261,7 +254,7 @@ func (s *Store) parkPaused(ctx context.Context, found map[job.ID]guarded) error 
 	return err
 }
 
-// guarded is what the guards of the steps look at.
+// guarded is the state that the guards of the steps check.
 type guarded struct {
 	state     job.State
 	attempt   int
@@ -285,11 +278,11 @@ func (g guarded) holds(state job.State, c job.ClaimID) bool {
 	return g.state == state && g.attempt == c.Attempt && g.fence == c.Fence
 }
 
-// started reports whether the job runs under the lease. Only its holder knows
-// the fence, so it was started by the same holder, whose answer was lost.
+// started reports whether the job runs under the lease. Only its holder knows the fence, so the same holder started it and lost the
+// answer.
 func (g guarded) started(c job.ClaimID) bool { return g.holds(job.Running, c) && g.startedAt != nil }
 
-// unclaimed answers a claim that got no row.
+// unclaimed answers a claim without a row.
 func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepAnswer {
 	waits := known && g.attempt == r.attempt && g.state.Waiting()
 	switch {

@@ -25,18 +25,13 @@ type onceKey struct {
 	scope, key string
 }
 
-// Once does what a request with an idempotency key asks for, and stores the key,
-// the effect and the answer in one commit: what do writes through this store with
-// the context that it is given. If do fails nothing is written, and the key is
-// free again.
+// Once runs the request of an idempotency key, and stores the key, the effect and the answer in one commit: do writes through this store
+// with its context. If do fails nothing is written, and the key is free again.
 //
-// A key that is known gets its first answer: replayed is true and do was not
-// called. If it stands for another request, that is an idempotency conflict.
-// Requests with the same key take turns: in this process here, and between
-// processes at the key's row.
+// A known key gets its first answer: replayed is true and do was not called. If the key was used for another request, that is an
+// idempotency conflict. Requests with the same key take turns: within this process here, and between processes at the key's row.
 //
-// do may use the store from one goroutine at a time. Every row it locks stays
-// locked until the commit, so it should do little.
+// do may use the store from one goroutine at a time. Every row it locks stays locked until the commit, so it should do little.
 func (s *Store) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
 	answer job.Answer, replayed bool, err error,
 ) {
@@ -48,9 +43,8 @@ func (s *Store) Once(ctx context.Context, key job.RequestKey, do func(context.Co
 	return pg.Deref(known), replayed, err
 }
 
-// inTurn does what a request with an idempotency key asks for, unless find knows the answer of an earlier one. Requests with one
-// key wait here for each other: in the database each would wait on a connection. looked: find knew nothing when it was asked
-// before this.
+// inTurn runs the request of an idempotency key, unless find returns the answer of an earlier one. Requests with one key take turns here:
+// in the database each would hold a connection. looked says that the caller has just called find without a result.
 func inTurn[A any](ctx context.Context, s *Store, key onceKey, looked bool, find, do func() (*A, error)) (
 	answer *A, replayed bool, err error,
 ) {

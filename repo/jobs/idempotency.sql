@@ -1,6 +1,6 @@
 -- name: reserveKey
--- Takes an idempotency key that is new or expired, and locks its row, for a request whose answer storeAnswer writes in
--- the same transaction. A transaction that is inserting the same key is waited for. No row changed: the key is taken.
+-- Takes a new or expired idempotency key, and locks its row, for a request whose answer storeAnswer writes in the same transaction. Waits
+-- for a transaction that is inserting the same key. No row changed: the key is taken.
 -- Parameters: @client, @endpoint, @key, @request_hash, @key_window
 INSERT INTO idempotency_keys AS k (client_id, endpoint, key, request_hash, answer_status, created_at, expires_at)
 SELECT @client, @endpoint, @key, @request_hash, 0, at, at + @key_window::interval FROM (VALUES (clock_timestamp())) AS v(at)
@@ -16,8 +16,7 @@ UPDATE idempotency_keys SET resource_id = @resource, answer_status = @status, an
 WHERE client_id = @client AND endpoint = @endpoint AND key = @key
 
 -- name: findAnswer
--- Reads what an idempotency key was answered with, by primary key. Locks nothing. No row: the key is free or has
--- expired.
+-- Reads the answer of an idempotency key, by primary key. Locks nothing. No row: the key is free or has expired.
 -- Parameters: @client, @endpoint, @key
 SELECT request_hash, resource_id, coalesce(answer_status, 0), answer_header, answer_body
 FROM idempotency_keys WHERE client_id = @client AND endpoint = @endpoint AND key = @key AND expires_at > clock_timestamp()

@@ -14,15 +14,14 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// insertOwn is insertJobs where some submissions have no API key.
+// insertOwn is insertJobs for submissions without an API key.
 var insertOwn = variant("insertOwn", "insertJobs", "{{keyHolds}}",
 	"CASE WHEN i.api_key IS NULL THEN (SELECT count(*) FROM erasures WHERE erasures.client_id = i.client_id) = 0 ELSE {{keyHolds}} END")
 
 // jobsEndpoint is the scope of idempotency keys of POST /jobs.
 const jobsEndpoint = "jobs"
 
-// keyReused is the answer to a known key with another payload. It names what the
-// first request made: keys belong to a client, and so does what they stand for.
+// keyReused refuses a known key with another payload. It names the result of the first request: the client owns both.
 func keyReused(endpoint string, made job.ID) error {
 	const detail = "This idempotency key was used for a different request, which made %s %s. Repeat that request unchanged, or use a new key."
 	switch endpoint {
@@ -38,25 +37,21 @@ func keyReused(endpoint string, made job.ID) error {
 	return errKeyReused
 }
 
-// errKeyReused is the same where it is not said what the first request made.
+// errKeyReused is the same without the result of the first request.
 var errKeyReused = job.Errorf(job.CodeIdempotencyConflict, "This idempotency key was used for a different request.")
 
-// errKeyInFlight answers a request whose key another one took and gave back, or
-// whose window ended, between two statements.
+// errKeyInFlight refuses a request if another one took and freed its key, or the key expired, between two statements.
 var errKeyInFlight = &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: pg.RetryAfter,
 	Detail: "Another request with this idempotency key was in flight. Repeat the request."}
 
-// InsertJob stores a submission: the key's row, the job and its first events,
-// in one statement. It returns only after the commit. A submission whose key
-// is known gets the first answer instead, and one whose API key has ended, see
-// job.WithKey, is refused. Committed is called for a new job, in the
-// order of created_at, whatever became of the caller.
+// InsertJob stores a submission: the key's row, the job and its first events, in one statement. It returns only after the commit. A known
+// key gets the first answer instead, and an ended API key, see job.WithKey, is refused. Committed is called for a new job, in the order
+// of created_at, even if the caller has left.
 func (s *Store) InsertJob(ctx context.Context, sub job.Submission) (job.Receipt, error) {
 	return s.inserts.Do(ctx, insertion{Submission: sub, apiKey: job.KeyOf(ctx)})
 }
 
-// insertion is a submission with the created_at that its flush gave it; zero: it
-// is Postgres' time.
+// insertion is a submission with the created_at of its flush; zero means Postgres' time.
 type insertion struct {
 	job.Submission
 	at     time.Time
@@ -168,7 +163,7 @@ func insertArguments(subs []insertion) ([]any, error) {
 	}, nil
 }
 
-// unstored answers a submission that was refused, or whose idempotency key was taken.
+// unstored answers a submission that was refused, or that found its idempotency key taken.
 func (s *Store) unstored(ctx context.Context, sub insertion) pg.Answer[job.Receipt] {
 	err := cmp.Or(s.refusal(ctx, sub), s.requireLease(ctx, sub.Job.Lease))
 	var receipt *job.Receipt
@@ -181,7 +176,7 @@ func (s *Store) unstored(ctx context.Context, sub insertion) pg.Answer[job.Recei
 	return pg.Answer[job.Receipt]{Value: pg.Deref(receipt), Err: err}
 }
 
-// refusal says why a submission may not be stored; nil if it may.
+// refusal returns why a submission may not be stored, nil if it may.
 func (s *Store) refusal(ctx context.Context, sub insertion) error {
 	if sub.apiKey != "" {
 		return s.db.RequireKey(ctx, sub.apiKey)
@@ -193,9 +188,8 @@ func (s *Store) refusal(ctx context.Context, sub insertion) error {
 	return err
 }
 
-// FindReceipt looks up what an idempotency key was answered with: nil when the
-// client never used it or its window is over, an idempotency conflict when it
-// stood for a different request.
+// FindReceipt returns the stored answer of an idempotency key: nil if the key is unused or expired, an idempotency conflict if it was
+// used for a different request.
 func (s *Store) FindReceipt(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Receipt, error) {
 	return s.findKey(ctx, client, jobsEndpoint, key, hash)
 }

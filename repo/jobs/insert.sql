@@ -61,6 +61,6 @@ WITH {{leased}}, input AS MATERIALIZED (
 SELECT job_id, state, created_at, pg_catalog.clock_timestamp() FROM new
 
 -- fragment: keyHolds
--- Reports whether the API key that the row i of the input names has neither been revoked nor expired; null if there is none. Not an
--- EXISTS, which the planner may answer by reading the whole table.
+-- Reports whether the API key of the input row i is neither revoked nor expired; null without one. It avoids EXISTS, which the planner
+-- may answer by reading the whole table.
 (SELECT revoked_at IS NULL AND expires_at > clock_timestamp() FROM api_keys WHERE api_keys.key_id = i.api_key)

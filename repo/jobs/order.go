@@ -7,24 +7,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxHandOverWait is for how long a flush that ended waits for one before it. The
-// relay enqueues jobs that are older than this, so longer would keep no order.
+// maxHandOverWait is how long an ended flush waits for an earlier one. The relay enqueues older jobs, so a longer wait would keep no
+// order.
 const maxHandOverWait = time.Second
 
-// order keeps the flushes of new jobs of this process in order (section 12): their
-// created_at rises with the number of the flush, and what a flush committed is
-// handed over after what the one before it committed, or after that one failed.
+// order keeps the flushes of new jobs of this process in order (section 12): their created_at rises with the number of the flush, and a
+// flush's jobs are handed over after those of the previous flush, or after that one failed.
 type order struct {
 	clock   serverClock
 	service func(time.Time) time.Time // the service's time by Postgres' clock
-	late    prometheus.Counter        // jobs that were handed over after younger ones
+	late    prometheus.Counter        // jobs handed over after younger ones
 
 	wait     time.Duration // maxHandOverWait
 	learning sync.Mutex    // held while Postgres is asked for its time
 
 	mu      sync.Mutex
 	taken   int64               // number of the latest flush
-	last    time.Time           // latest created_at that was given
+	last    time.Time           // latest assigned created_at
 	next    int64               // number of the flush that is handed over next
 	ended   map[int64]*handOver // flushes that ended before their turn
 	handing bool                // a hand-over runs
@@ -44,10 +43,10 @@ func (p place) at(i int) time.Time {
 	return p.first.Add(time.Duration(i) * time.Microsecond)
 }
 
-// handOver is what follows the commit of a flush.
+// handOver is the work after the commit of a flush.
 type handOver struct {
 	run   func()
-	limit *time.Timer // ends the waiting for its turn
+	limit *time.Timer // ends the wait for its turn
 }
 
 func newOrder(late prometheus.Counter) *order {
@@ -75,14 +74,14 @@ func (o *order) take(n int) place {
 	return place{o.taken, first}
 }
 
-// stored learns from a flush that was answered: the greatest created_at that it
-// was to get, the greatest that it got, and Postgres' time in its statement.
+// stored learns from an answered flush: the greatest created_at that it asked for, the greatest that it got, and Postgres' time in its
+// statement.
 func (o *order) stored(wanted, got, server time.Time) {
 	setBack := o.service(server).Before(wanted)
 	o.clock.observe(server, time.Now(), setBack)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if setBack { // otherwise all times would stay ahead until the clock is there again
+	if setBack { // otherwise all times would stay ahead until the clock catches up
 		o.last = time.Time{}
 	}
 	if got.After(o.last) {
@@ -90,8 +89,8 @@ func (o *order) stored(wanted, got, server time.Time) {
 	}
 }
 
-// end hands over what a flush of so many jobs committed, which must not block,
-// when it is its turn; nil: nothing was committed. It does not wait for the turn.
+// end hands over the jobs of a flush when it is its turn, without waiting for that. run must not block; nil means that nothing was
+// committed.
 func (o *order) end(p place, jobs int, run func()) {
 	o.mu.Lock()
 	if p.number < o.next { // its turn has passed
@@ -111,7 +110,7 @@ func (o *order) end(p place, jobs int, run func()) {
 	o.mu.Unlock()
 }
 
-// skipTo makes it the turn of a flush that has waited for long enough.
+// skipTo gives the turn to a flush that has waited long enough.
 func (o *order) skipTo(number int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -119,9 +118,8 @@ func (o *order) skipTo(number int64) {
 	o.handOverAll()
 }
 
-// handOverAll runs the hand-overs whose turn it is, one after the other and
-// without the lock, which the caller holds. Who finds one running leaves the
-// rest to it.
+// handOverAll runs the hand-overs whose turn it is, one after the other, without the lock that the caller holds. A caller that finds one
+// running leaves the rest to it.
 func (o *order) handOverAll() {
 	for !o.handing {
 		h := o.ended[o.next]

@@ -15,8 +15,8 @@ const pauseColumns = `pause_id AS id, scope, target, mode, operator, reason, cre
 
 var scanPause = pgx.RowToStructByName[job.Pause]
 
-// AddPause stores a pause, which holds for claims in all processes from then on. One of the same scope, target and mode is given
-// as it is; added is false then. CodeRequestNotFound: there is no such worker. CodeConflict: there are job.MaxPauses.
+// AddPause stores a pause, which holds for all later claims in all processes. An existing pause with the same scope, target and mode is
+// returned as it is, with added false. CodeRequestNotFound: the worker does not exist. CodeConflict: there are job.MaxPauses.
 func (s *Store) AddPause(ctx context.Context, p job.Pause) (_ job.Pause, added bool, err error) {
 	if p.Scope == job.PauseWorker {
 		alive, err := pg.QueryValue[bool](ctx, s.db, statement("workerAlive"), p.Target)
@@ -37,12 +37,12 @@ func (s *Store) AddPause(ctx context.Context, p job.Pause) (_ job.Pause, added b
 	return stored, false, err
 }
 
-// Pauses gives all that hold now, the oldest first.
+// Pauses returns all current pauses, the oldest first.
 func (s *Store) Pauses(ctx context.Context) (job.Pauses, error) {
 	return pg.Query(ctx, s.db, scanPause, statement("listPauses"))
 }
 
-// RemovePause ends a pause, and gives it.
+// RemovePause ends a pause, and returns it.
 func (s *Store) RemovePause(ctx context.Context, id job.ID) (job.Pause, error) {
 	removed, found, err := pg.First(pg.QueryAs(ctx, s.db, "pause", scanPause, statement("deletePause"), pg.UUID(id)))
 	if err == nil && !found {
@@ -51,8 +51,8 @@ func (s *Store) RemovePause(ctx context.Context, id job.ID) (job.Pause, error) {
 	return removed, err
 }
 
-// ResumePaused looks at the parked jobs after the given one, at most limit, and makes those due that may go on. It
-// answers with their tasks, and with the last job that it looked at; zero when it came to the end.
+// ResumePaused looks at parked jobs after the given one, at most limit, and makes those due that no pause stops. It returns their tasks
+// and the last job that it looked at, zero at the end.
 func (s *Store) ResumePaused(ctx context.Context, after job.ID, limit int) (tasks []job.Task, last job.ID, err error) {
 	type parkedJob struct {
 		ID     job.ID

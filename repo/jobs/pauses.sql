@@ -3,8 +3,7 @@
 p.mode = 'PAUSE' AND (p.scope = 'KIND' AND p.target = j.work_kind OR p.scope = 'CLIENT' AND p.target = j.client_id::text)
 
 -- name: insertPause
--- Adds a pause, unless there are too many. A pause with the same scope, target and mode stays as it is. Locks nothing but the
--- new row.
+-- Adds a pause, unless there are too many. A pause with the same scope, target and mode stays as it is. Locks only the new row.
 -- Parameters: @id, @scope, @target, @mode, @operator, @reason, @most
 INSERT INTO pauses (pause_id, scope, target, mode, operator, reason)
 SELECT @id, @scope, @target, @mode, @operator, @reason WHERE (SELECT count(*) FROM pauses) < @most
@@ -12,12 +11,12 @@ ON CONFLICT (scope, target, mode) DO NOTHING
 RETURNING {{pauseColumns}}
 
 -- name: workerAlive
--- Tells whether a worker lives, by primary key.
+-- Reports whether a worker is alive, by primary key.
 -- Parameters: @id
 SELECT EXISTS (SELECT FROM workers WHERE worker_id = @id AND state = 'ALIVE')
 
 -- name: findPause
--- Reads a pause by what it is of.
+-- Reads a pause by its scope, target and mode.
 -- Parameters: @scope, @target, @mode
 SELECT {{pauseColumns}} FROM pauses WHERE scope = @scope AND target = @target AND mode = @mode
 
@@ -31,7 +30,7 @@ SELECT {{pauseColumns}} FROM pauses ORDER BY created_at, pause_id
 DELETE FROM pauses WHERE pause_id = @id RETURNING {{pauseColumns}}
 
 -- name: parkedJobs
--- Walks the index jobs_paused from a job on, and says of each whether it may go on. Locks nothing.
+-- Walks the index jobs_paused from a job on, and returns for each whether it may run. Locks nothing.
 -- Parameters: @after, @limit
 SELECT j.job_id, NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}}) FROM (
   SELECT job_id, work_kind, client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL
@@ -39,9 +38,9 @@ SELECT j.job_id, NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}}) FROM (
 ORDER BY j.job_id
 
 -- name: resumeJobs
--- Gives parked jobs their time back: that of queuing, so that they come before what was queued since. Locks the
--- jobs in job_id order, found by primary key, and skips those that another transaction has locked. dispatch is raised: the name
--- of the task that was dropped may be taken still.
+-- Restores the time of parked jobs to that of their queueing, so that they come before jobs queued since. Locks the jobs in job_id order,
+-- found by primary key, and skips those that another transaction has locked. dispatch is raised: the name of the dropped task may still
+-- be taken.
 -- Parameters: @ids
 WITH free AS MATERIALIZED (
   SELECT job_id FROM jobs WHERE job_id = ANY (@ids::uuid[]) AND state = 'QUEUED' AND run_at >= {{pausedUntil}}

@@ -32,16 +32,16 @@ func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, age time.Dur
 	return pg.Query(ctx, s.db, scanTask, statement("waitingJobs"), after.RunAt, [16]byte(after.JobID), age, limit)
 }
 
-// sweepLook is among how many of the oldest jobs that are due ResumeThrottled looks for those that were resumed before.
+// sweepLook is how many of the oldest due jobs ResumeThrottled searches for those that were resumed before.
 const sweepLook = 20_000
 
-// ResumeThrottled makes at most limit throttled jobs due again, and returns their tasks. Each client gets as many as fit beside the
-// jobs that it holds, below most.
+// ResumeThrottled makes at most limit throttled jobs due again, and returns their tasks. Each client's held and resumed jobs stay below
+// most.
 func (s *Store) ResumeThrottled(ctx context.Context, most, limit int) ([]job.Task, error) {
 	return pg.QueryAs(ctx, s.db, "resume throttled", scanTask, statement("resumeThrottled"), most, sweepLook, limit)
 }
 
-// AnyDue reports whether a job is still CREATED whose time has come.
+// AnyDue reports whether a due job is still CREATED.
 func (s *Store) AnyDue(ctx context.Context) (bool, error) {
 	return pg.QueryValue[bool](ctx, s.db, statement("anyDue"))
 }

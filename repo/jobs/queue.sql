@@ -1,14 +1,14 @@
 -- name: anyDue
--- Says whether a job is CREATED whose time has come, by the index jobs_scheduled; also one that another transaction has locked.
+-- Reports whether a due job is still CREATED, by the index jobs_scheduled, even if another transaction has locked it.
 SELECT EXISTS (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL AND state = 'CREATED' AND execution_at <= now())
 
 -- name: queueDue
--- Moves due CREATED jobs to QUEUED. Locks those that no other transaction has locked, found by the index
--- jobs_scheduled, in its order; touches queued_at, which leaves the job in jobs_waiting. Trigger: events_delivered
--- writes the deliveries. What the event tells of the definition is all that is carried on of it, since sorting whole rows costs more.
+-- Moves due CREATED jobs to QUEUED. Locks those that no other transaction has locked, found by the index jobs_scheduled, in its order;
+-- touches queued_at, which leaves the job in jobs_waiting. Trigger: events_delivered writes the deliveries. Only the event's members of
+-- the definition are carried on, since sorting whole rows costs more.
 --
--- Here and in every search by time it is now(), the statement's begin, and not clock_timestamp(): a volatile function
--- cannot end an index scan, and the search would read all jobs of the future too.
+-- Searches by time use now(), the statement's begin, not clock_timestamp(): a volatile function cannot end an index scan, and the search
+-- would read all future jobs too.
 -- Parameters: @limit, @event_ids
 WITH ready AS MATERIALIZED (
   SELECT job_id, client_id, request_id, event_seq, event_tx, attempt, updated_at, work_kind, execution_at,
@@ -31,8 +31,8 @@ SELECT job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(cal
   execution_at, at FROM stamped
 
 -- name: waitingJobs
--- Walks the index jobs_waiting from a cursor to the present time. Of the jobs that it reads, it skips those that were stored
--- within @age; not those of the future, which were stored before the clock was set back. Locks nothing.
+-- Walks the index jobs_waiting from a cursor to the present time. It skips jobs stored within @age; not those with a future time of
+-- storage, which were stored before the clock was set back. Locks nothing.
 -- Parameters: @after_time, @after_job, @age, @limit
 SELECT {{taskColumns}} FROM jobs
 WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > (@after_time, @after_job) AND run_at <= now()

@@ -23,8 +23,7 @@ const jobColumns = `jobs.job_id, jobs.client_id, jobs.batch_id, jobs.type, jobs.
   coalesce(jobs.callback, ''), coalesce(jobs.correlation_id, ''), coalesce(jobs.traceparent, ''), jobs.language, jobs.request_id,
   jobs.schedule_id, jobs.scheduled_for`
 
-// scanJob reads a row of leading columns and jobColumns. A definition that
-// cannot be read becomes nil: the job can be looked at, but not run.
+// scanJob reads a row of leading columns and jobColumns. A damaged definition becomes nil: the job can be read, but not run.
 func scanJob(row pgx.CollectableRow, j *job.Job, leading ...any) error {
 	var definition, params []byte
 	var f job.Failure
@@ -57,8 +56,8 @@ func failureOf(f job.Failure) *job.Failure {
 	return &f
 }
 
-// scenarioColumns are what outcome documents say of the scenario of a job j. They
-// are text: a damaged definition must not fail the statement.
+// scenarioColumns are the columns about the scenario of a job j in outcome documents. They are text: a damaged definition must not fail
+// the statement.
 const scenarioColumns = `j.work_kind, j.definition ->> 'duration_ms' AS duration_ms,
   j.definition ->> 'expected_outcome' AS expected_outcome, j.definition #> '{behavior,failures}' AS planned_failures`
 
@@ -67,16 +66,16 @@ const AttemptColumns = `j.created_at, coalesce(j.correlation_id, ''), j.language
   r.attempt, r.outcome, r.started_at, r.finished_at,
   r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage, r.failure_detail`
 
-// AttemptScanner reads AttemptColumns. Those of the job, or of the report, are null where there is none.
+// AttemptScanner reads AttemptColumns. Those of a missing job or report are null.
 type AttemptScanner struct {
 	origin   job.Origin
 	attempt  job.Attempt
 	failure  job.Failure
 	duration string
-	failures []byte // that the request for a CUSTOM job has
+	failures []byte // planned failures of a CUSTOM job
 }
 
-// Columns is what the columns are scanned into.
+// Columns returns the destinations of the columns.
 func (s *AttemptScanner) Columns() []any {
 	o, a, f := &s.origin, &s.attempt, &s.failure
 	return []any{
@@ -86,19 +85,18 @@ func (s *AttemptScanner) Columns() []any {
 	}
 }
 
-// Of gives what was read of a job, and of its attempt.
+// Of returns the job and its attempt.
 func (s *AttemptScanner) Of(id job.ID) (job.Origin, job.Attempt) {
 	s.origin.JobID = id
 	s.origin.Scenario.DurationMS, _ = strconv.ParseInt(s.duration, 10, 64) // 0, which is left out, of a damaged definition
 	if s.failures != nil {
-		_ = json.Unmarshal(s.failures, &s.origin.Failures) // of a damaged definition what can be read
+		_ = json.Unmarshal(s.failures, &s.origin.Failures) // a damaged definition yields its readable part
 	}
 	s.attempt.State, s.attempt.Failure = stateOf(s.attempt.Outcome), failureOf(s.failure)
 	return s.origin, s.attempt
 }
 
-// Job reads a client's job. Another client's job is not found, and neither is
-// one that never existed; a deleted one of the client's own is gone.
+// Job reads a client's job. Another client's job is not found, like one that never existed; a deleted job of the client is gone.
 func (s *Store) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
 	j, found, err := pg.QueryFirst(ctx, s.db, func(row pgx.CollectableRow) (*job.Job, error) {
 		var j job.Job
@@ -116,7 +114,7 @@ func (s *Store) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
 	return j, err
 }
 
-// Missing is the error for a job that is gone, or never was the client's.
+// Missing returns the error for a job that is gone or not the client's.
 func (s *Store) Missing(ctx context.Context, client, id job.ID) error {
 	at, found, err := pg.QueryFirst(ctx, s.db, pgx.RowTo[time.Time],
 		`SELECT expired_at FROM tombstones WHERE job_id = $1 AND client_id = $2`, pg.UUID(id), pg.UUID(client))
@@ -152,7 +150,7 @@ func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*jo
 	return report, err
 }
 
-// report is Report, where a report that is not there is not found.
+// report is Report without the error for a missing report.
 func (s *Store) report(ctx context.Context, client, id job.ID, attempt int) (report *job.Report, found bool, err error) {
 	return pg.QueryFirst(ctx, s.db, func(row pgx.CollectableRow) (*job.Report, error) {
 		var r job.Report
@@ -176,9 +174,8 @@ func stateOf(o job.Outcome) job.State {
 	}
 }
 
-// Attempts reads the attempts of a client's job, from the first one to the
-// current one, in one snapshot. A finished attempt is what its report says; a
-// job that is not final has one more, which has no report yet.
+// Attempts reads the attempts of a client's job, from the first one to the current one, in one snapshot. A finished attempt comes from
+// its report; an unfinished job has one more attempt without a report.
 func (s *Store) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) {
 	var origin job.Origin
 	attempts, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (a job.Attempt, err error) {
@@ -228,7 +225,7 @@ func (s *Store) Result(ctx context.Context, client, id job.ID) (*job.StoredResul
 	return &r.StoredResult, nil
 }
 
-// noResult says why a job in this state has no result.
+// noResult returns why a job in this state has no result.
 func noResult(state job.State) error {
 	switch state {
 	case job.Succeeded:
@@ -241,14 +238,12 @@ func noResult(state job.State) error {
 	return job.Errorf(job.CodeJobNotFinished, "The job is %s: it has no result yet. It will have one if it succeeds.", state)
 }
 
-// listColumns are jobColumns without what a client sent, which can be 256 KiB
-// for each job.
+// listColumns are jobColumns without the client's data, which can be 256 KiB per job.
 var listColumns = strings.NewReplacer("jobs.definition", "NULL::jsonb", "jobs.params", "NULL::json").Replace(jobColumns)
 
 var (
 	listByClient = variant("listByClient", "listJobs", "{{owner}}", "client_id", "{{value}}", "@client::uuid", "{{guard}}", "true")
-	// A batch of another client costs the same as one that never was: its jobs
-	// are not looked at.
+	// A batch of another client costs the same as one that never existed: its jobs are not looked at.
 	listByBatch = variant("listByBatch", "listJobs", "{{owner}}", "batch_id", "{{value}}", "@batch::uuid",
 		"{{guard}}", "batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)")
 	// A schedule may be deleted, so its jobs name its owner.
@@ -256,9 +251,8 @@ var (
 		"schedule_id IS NOT NULL AND (SELECT client_id FROM jobs WHERE schedule_id = @schedule ORDER BY schedule_id, job_id LIMIT 1) = @client")
 )
 
-// Jobs lists a client's jobs, the newest first by their ids, without Params
-// and Definition. A page that found fewer jobs than its limit among the first
-// 20,000 of its range ends there.
+// Jobs lists a client's jobs, the newest first by their ids, without Params and Definition. A page ends after the first 20,000 rows of
+// its range, even with fewer jobs than its limit.
 func (s *Store) Jobs(ctx context.Context, client job.ID, q job.Query) (job.Page, error) {
 	list := listByClient
 	switch {

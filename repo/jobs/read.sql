@@ -1,6 +1,5 @@
 -- name: readJob
--- Reads a job with what is known of its result, both found by primary key. Locks nothing. No row: the client has no
--- such job.
+-- Reads a job with the description of its result, both found by primary key. Locks nothing. No row: the client has no such job.
 -- Parameters: @job, @client
 SELECT results.media_type, results.size, results.sha256, results.expires_at, results.body IS NULL, {{jobColumns}}
 FROM jobs LEFT JOIN results ON results.job_id = jobs.job_id WHERE jobs.job_id = @job AND jobs.client_id = @client
@@ -41,16 +40,15 @@ CROSS JOIN LATERAL (SELECT coalesce(r.expires_at > clock_timestamp() AND r.body 
 WHERE j.job_id = @job AND j.client_id = @client
 
 -- name: listJobs
--- Lists jobs, the newest first, along an index (owner, job_id) backwards: jobs_client, or jobs_batch for the jobs of
--- one batch, or jobs_schedule for those of one schedule. Each row says whether it is wanted; the maxLooked-th row is answered
--- even if it is not, to go on from there. Locks nothing.
+-- Lists jobs, the newest first, along an index (owner, job_id) backwards: jobs_client, or jobs_batch for the jobs of one batch, or
+-- jobs_schedule for those of one schedule. Each row says whether it matches; the maxLooked-th row is always returned, to go on from
+-- there. Locks nothing.
 --
--- The planner must not be free to gather all jobs of the owner and sort them, or to walk the primary key past other
--- clients' jobs, however good that looks by what it knows of the tables. So the range is a comparison of rows, which
--- no other index can search; the session takes bitmaps away.
+-- The planner must not gather all jobs of the owner and sort them, or walk the primary key past other clients' jobs, however good that
+-- looks by its statistics. So the range is a comparison of rows, which no other index can search, and the session disables bitmaps.
 --
--- The correlation id is a filter as any other, without an index: that would be a row in one more place for each submission, of up
--- to 256 bytes and in random order where it is a trace-id, for a search that is rare. What it costs is bounded by maxLooked.
+-- The correlation id is a filter without an index. An index would cost a row per submission, of up to 256 bytes and in random order for
+-- trace-ids, for a rare search. maxLooked bounds the cost of the filter.
 -- Parameters: @client, @batch, @schedule, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @created_after,
 --   @created_before, @limit
 WITH looked AS (

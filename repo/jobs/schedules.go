@@ -31,9 +31,8 @@ func definitionArgs(s *job.Schedule) []any {
 	}
 }
 
-// InsertSchedule stores a schedule, unless its client has so many already. begin is
-// given its time of creation, and says when it is due first. It returns only after the
-// commit, unless that is Once's.
+// InsertSchedule stores a schedule, unless its client has reached the limit. begin gets its time of creation, and returns its first due
+// time. It returns only after the commit, unless Once commits.
 func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int, begin func(*job.Schedule) error) (
 	added *job.Schedule, err error,
 ) {
@@ -58,13 +57,12 @@ func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int
 	return added, err
 }
 
-// Schedule reads a schedule of a client; with the zero client, anybody's.
+// Schedule reads a schedule of a client; with the zero client, of any.
 func (s *Store) Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error) {
 	return pg.QueryOne(ctx, s.db, errScheduleNotFound, scanSchedule, statement("readSchedule"), pg.UUID(id), pg.UUID(client))
 }
 
-// ChangeSchedule has change change a schedule of a client, or with the zero client
-// anybody's, and gives it as it is then. Nothing else changes it meanwhile.
+// ChangeSchedule runs change on a locked schedule of a client, or with the zero client of any, and returns it as it is then.
 func (s *Store) ChangeSchedule(ctx context.Context, client, id job.ID, change func(s *job.Schedule, now time.Time) error) (
 	changed *job.Schedule, err error,
 ) {
@@ -99,8 +97,8 @@ func (s *Store) DeleteSchedule(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-// Schedules lists the schedules of a client, the newest first; with the zero client,
-// all. It answers where the list goes on, the zero id at its end.
+// Schedules lists the schedules of a client, the newest first; with the zero client, all. It returns where the list goes on, the zero id
+// at its end.
 func (s *Store) Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) (list []*job.Schedule, next job.ID, err error) {
 	id, before := func(s *job.Schedule) job.ID { return s.ID }, [16]byte(pg.AfterOf(q.After))
 	if client.IsZero() {
@@ -124,27 +122,25 @@ func (s *Store) insertRunsOf(ctx context.Context, db pg.Conn, jobs []job.Job) er
 	return err
 }
 
-// InsertRun stores the job of a run that is not of the timetable. It returns only after
-// the commit, unless that is Once's.
+// InsertRun stores the job of a run outside the timetable. It returns only after the commit, unless Once commits.
 func (s *Store) InsertRun(ctx context.Context, j job.Job) error {
 	return s.db.InTx(ctx, "schedules", func(ctx context.Context, tx pgx.Tx) error {
 		return s.insertRunsOf(ctx, tx, []job.Job{j})
 	})
 }
 
-// NextLook gives how long it is until a schedule is to be looked at; false if there is none.
+// NextLook returns the time until the next look at a schedule; false if there is none.
 func (s *Store) NextLook(ctx context.Context) (wait time.Duration, any bool, err error) {
 	return pg.QueryFirst(ctx, s.db, pgx.RowTo[time.Duration], statement("nextLook"))
 }
 
-// DueSchedules gives at most limit schedules that are to be looked at, the earliest first.
+// DueSchedules returns at most limit schedules to look at, the earliest first.
 func (s *Store) DueSchedules(ctx context.Context, limit int) ([]job.DueSchedule, error) {
 	return pg.QueryAs(ctx, s.db, "schedules", pgx.RowToStructByName[job.DueSchedule], statement("dueSchedules"), limit)
 }
 
-// AdvanceSchedules writes steps with their jobs in one commit, and says of which: a
-// schedule that was changed since it was read, or is being changed, stays as it is and
-// gets no job.
+// AdvanceSchedules writes steps with their jobs in one commit, and returns those that it wrote: a schedule that has changed since it was
+// read, or is being changed, stays as it is and gets no job.
 func (s *Store) AdvanceSchedules(ctx context.Context, steps []job.ScheduleStep) (advanced map[job.ID]bool, err error) {
 	type step = job.ScheduleStep
 	failures, err := pg.JSONColumn(steps, func(x step) (*job.ScheduleError, bool) { return x.LastError, x.LastError != nil })
@@ -189,7 +185,7 @@ func (s *Store) AdvanceSchedules(ctx context.Context, steps []job.ScheduleStep) 
 	return advanced, nil
 }
 
-// DeferSchedules has schedules that are as they were read looked at again after a wait.
+// DeferSchedules puts off the next look at unchanged schedules.
 func (s *Store) DeferSchedules(ctx context.Context, due []job.DueSchedule, wait time.Duration) error {
 	return s.db.Exec(ctx, "schedules", statement("deferSchedules"),
 		pg.Column(due, func(d job.DueSchedule) pgtype.UUID { return pg.UUID(d.ID) }),

@@ -1,10 +1,10 @@
 -- name: lockClientsSchedules
--- Lets one transaction at a time add a schedule for a client, by an advisory lock: only so can they be counted.
+-- Lets one transaction at a time add a schedule for a client, by an advisory lock, so that they can be counted.
 -- Parameters: @client
 SELECT pg_advisory_xact_lock(hashtextextended('schedules of ' || @client::text, 0))
 
 -- name: countSchedules
--- Counts a client's schedules by the index schedules_client, and gives the time.
+-- Counts a client's schedules by the index schedules_client, and returns the time.
 -- Parameters: @client
 SELECT count(*)::int, clock_timestamp() FROM schedules WHERE client_id = @client
 
@@ -19,20 +19,20 @@ VALUES (@schedule, @client, @request_id, @created_at, @created_at, @name, @cron,
 RETURNING {{scheduleColumns}}
 
 -- name: readSchedule
--- Reads a schedule, found by primary key; with null for the client anybody's. Locks nothing. No row: there is none, or it is
--- not the client's.
+-- Reads a schedule, found by primary key, of a client or with null of any. Locks nothing. No row: it does not exist, or is not the
+-- client's.
 -- Parameters: @schedule, @client
 SELECT {{scheduleColumns}} FROM schedules WHERE schedule_id = @schedule AND (@client::uuid IS NULL OR client_id IS NOT DISTINCT
   FROM @client)
 
 -- name: lockSchedule
--- Reads a schedule as readSchedule does, locks it, and gives the time.
+-- Reads a schedule as readSchedule does, locks it, and returns the time.
 -- Parameters: @schedule, @client
 SELECT clock_timestamp() AS now, {{scheduleColumns}} FROM schedules WHERE schedule_id = @schedule
   AND (@client::uuid IS NULL OR client_id IS NOT DISTINCT FROM @client) FOR UPDATE
 
 -- name: updateSchedule
--- Writes what a client or operator may change of a schedule, and what follows from it. The caller has locked it.
+-- Writes the changeable members of a schedule, and the values that depend on them. The caller has locked it.
 -- Parameters: @schedule, @name, @cron, @time_zone, @interval_ms, @jitter_ms, @start_at, @end_at, @overlap, @catch_up,
 --   @catch_up_max, @job, @language, @paused, @due_at, @look_at, @pending_for, @retrying
 UPDATE schedules SET name = @name, cron = @cron, time_zone = @time_zone, interval_ms = @interval_ms, jitter_ms = @jitter_ms,
@@ -58,15 +58,13 @@ ORDER BY client_id DESC, schedule_id DESC LIMIT @limit
 SELECT {{scheduleColumns}} FROM schedules WHERE schedule_id < @before ORDER BY schedule_id DESC LIMIT @limit
 
 -- name: nextLook
--- Gives how long it is until a schedule is to be looked at: the first row of the index schedules_due. Locks nothing. No row:
--- there is none.
+-- Returns the time until the next look at a schedule: the first row of the index schedules_due. Locks nothing. No row: there is none.
 SELECT look_at - now() FROM schedules WHERE look_at IS NOT NULL ORDER BY look_at LIMIT 1
 
 -- name: dueSchedules
--- Reads the schedules that are to be looked at, in turns of their clients, each one's earliest first, of those that come first in the
--- index schedules_due. Whether an earlier run is not final is asked of the index jobs_schedule_open, where it matters.
--- jumped is until when the clock of a test bed jumped over due times: to where it was moved last, or to now if it does not run at
--- the rate of Postgres' clock; null if it was never moved. Locks nothing.
+-- Reads the schedules to look at, clients in turns, each one's earliest first, from the first rows of the index schedules_due. Where it
+-- matters, checks by the index jobs_schedule_open whether an earlier run is not final. jumped is the end of a jump of a test bed's clock
+-- over due times: its last target, or now if the clock does not run at the rate of Postgres'; null if it was never moved. Locks nothing.
 -- Parameters: @limit
 SELECT now() AS now, overlap <> 'allow' AND EXISTS (
   SELECT FROM jobs j WHERE j.schedule_id = schedules.schedule_id AND j.finished_at IS NULL) AS busy, (
@@ -78,8 +76,8 @@ FROM (
 ) AS schedules ORDER BY turn, look_at LIMIT @limit
 
 -- name: advanceSchedules
--- Writes how far schedules have come, of those that are as they were read. Locks them, found by primary key, and skips those
--- that another transaction has locked. What it does not answer with was changed meanwhile.
+-- Writes the progress of schedules that have not changed since they were read. Locks them, found by primary key, and skips those that
+-- another transaction has locked. Missing rows were changed meanwhile.
 -- Parameters: @schedules, @versions, @due_times, @look_times, @pending_times, @retrying, @runs, @missed, @skipped, @last_due_times,
 --   @last_jobs, @errors
 WITH locked AS MATERIALIZED (
@@ -96,8 +94,7 @@ FROM locked i WHERE s.schedule_id = i.schedule_id
 RETURNING s.schedule_id
 
 -- name: deferSchedules
--- Has schedules looked at again later, found by primary key: what could not be done about them may be done then. One that was
--- changed meanwhile stays as it is.
+-- Puts off the next look at schedules, found by primary key. A schedule that was changed meanwhile stays as it is.
 -- Parameters: @schedules, @versions, @wait
 UPDATE schedules s SET look_at = now() + @wait::interval, version = s.version + 1
 FROM unnest(@schedules::uuid[], @versions::bigint[]) AS i(schedule_id, version)

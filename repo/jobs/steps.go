@@ -19,17 +19,14 @@ type claimRequest struct {
 	attempt     int
 }
 
-// Claim gives the attempt to the worker, if it waits, is due and the worker is
-// alive. A claim of this worker's whose answer was lost is answered again;
-// whether the worker runs the attempt already, only it knows. Otherwise the claim
-// is nil and NotClaimed says why.
+// Claim claims the attempt for the worker, if it waits, is due and the worker is alive. It repeats the answer to a claim of this worker
+// with a lost answer; only the worker knows whether it runs the attempt already. Otherwise the claim is nil and NotClaimed says why.
 func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error) {
 	done, err := s.step(ctx, step{operation: claimStep, job: id, claim: &claimRequest{worker, id, attempt}})
 	return done.claim, done.not, err
 }
 
-// Start moves a claimed job to RUNNING, while its worker is alive, and gives the
-// moment of it. A start whose answer was lost is answered again. job.ErrStale:
+// Start moves a claimed job to RUNNING, while its worker is alive, and returns the time of that. It repeats a lost answer. job.ErrStale:
 // the claim is no longer current and nothing was written.
 func (s *Store) Start(ctx context.Context, claim job.ClaimID) (time.Time, error) {
 	done, err := s.step(ctx, step{operation: startStep, job: claim.JobID, start: &claim})
@@ -52,26 +49,23 @@ func claimColumns(claims []job.ClaimID) (ids []pgtype.UUID, attempts []int, fenc
 		pg.Column(claims, func(c job.ClaimID) int64 { return c.Fence })
 }
 
-// Release gives claimed jobs that never started back to the queue
-// (section 12: ASSIGNED -> QUEUED when the lease expired), each to run again
-// after its wait. It returns the tasks to enqueue; a claim that is no
-// longer current is skipped.
+// Release returns claimed jobs that never started to the queue (section 12: ASSIGNED -> QUEUED when the lease expired), each to run again
+// after its wait. It returns the tasks to enqueue, and skips claims that are no longer current.
 func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.Duration) ([]job.Task, error) {
 	ids, attempts, fences := claimColumns(claims)
 	return pg.QueryAs(ctx, s.db, "release", scanTask, statement("releaseJobs"), ids, attempts, fences, waits)
 }
 
-// taskColumns is the one column list of a task, named like the members of job.Task.
-// Why the attempt before failed is in its report; for a first attempt none is looked for.
+// taskColumns is the one column list of a task, named like the members of job.Task. The failure of the previous attempt is in its report;
+// a first attempt has none.
 const taskColumns = `jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at, coalesce(jobs.traceparent, '') AS traceparent, jobs.client_id,
   jobs.work_kind, CASE WHEN jobs.attempt > 1 THEN coalesce((SELECT failure_reason FROM reports
     WHERE reports.job_id = jobs.job_id AND reports.attempt = jobs.attempt - 1), '') ELSE '' END AS reason`
 
 var scanTask = pgx.RowToStructByName[job.Task]
 
-// Emit adds event.emitted to the log of a running job. before is how many events
-// the attempt has emitted: an event whose answer was lost is not added again.
-// job.ErrStale: the claim is no longer current and nothing was written.
+// Emit adds event.emitted to the log of a running job. before is how many events the attempt has emitted, so that an event with a lost
+// answer is not added again. job.ErrStale: the claim is no longer current and nothing was written.
 func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error {
 	id := pg.EventIDs(1)[0]
 	for {
@@ -88,10 +82,9 @@ func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emiss
 	}
 }
 
-// Finish ends an attempt: final state, outcome, events, report and result in
-// one statement (stepJobs), and with RetryWait the next attempt as well. The trigger
-// events_delivered writes the deliveries of these events in the same transaction.
-// job.ErrStale: the claim is no longer current and nothing was written.
+// Finish ends an attempt: final state, outcome, events, report and result in one statement (stepJobs), and with RetryWait the next
+// attempt as well. The trigger events_delivered writes the deliveries of these events in the same transaction. job.ErrStale: the claim is
+// no longer current and nothing was written.
 func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
 	if f.State != job.Succeeded && f.State != job.Failed {
 		return job.Finished{}, &job.Error{Code: job.CodeInternal, Detail: "The data could not be stored.",
@@ -101,7 +94,7 @@ func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) 
 	return done.finished, err
 }
 
-// finished is the answer to the finish that the row belongs to.
+// finished returns the answer to the finish of the row.
 func (r *stepRow) finished(f *job.Finish) job.Finished {
 	done := job.Finished{
 		ClaimID: f.ClaimID, ClientID: r.client, BatchID: r.batch,
@@ -150,7 +143,7 @@ func (s *Store) stepArguments(steps []step) ([]any, error) {
 // resultTTL is how long results are kept (section 15).
 const resultTTL = 24 * time.Hour
 
-// endColumns are those that only a finish has.
+// endColumns returns the columns of a finish.
 func endColumns(ends []job.Finish) ([]any, error) {
 	emits, err := pg.JSONColumn(ends, func(f job.Finish) (emission, bool) {
 		if f.Emit == nil {
@@ -184,18 +177,18 @@ func endColumns(ends []job.Finish) ([]any, error) {
 	}, nil
 }
 
-// stepRow is what stepJobs answers with.
+// stepRow is a row of stepJobs.
 type stepRow struct {
 	id, client, batch job.ID
 	at                time.Time
-	claim             *job.Claim // of a claim
+	claim             *job.Claim // of a claim only
 	kind              job.Kind
 	ms                *int64
 	retryAt           *time.Time
 	traceparent       string
 }
 
-// stepColumns are jobColumns, with what a client sent only where a claim needs it.
+// stepColumns are jobColumns, with the client's data only if a claim needs it.
 var stepColumns = strings.NewReplacer(
 	"jobs.definition", "CASE s.next WHEN 'ASSIGNED' THEN jobs.definition END",
 	"jobs.params", "CASE s.next WHEN 'ASSIGNED' THEN jobs.params END",
@@ -206,7 +199,7 @@ func collectSteps(rows pgx.Rows) (map[job.ID]*stepRow, error) {
 	return pg.ByID(all, func(r *stepRow) job.ID { return r.id }), err
 }
 
-// scanStep reads a row of stepJobs: stepColumns only of a claim.
+// scanStep reads a row of stepJobs; only a claim has stepColumns.
 func scanStep(row pgx.CollectableRow) (*stepRow, error) {
 	var r stepRow
 	var c job.Claim

@@ -1,5 +1,5 @@
 -- fragment: throttled
--- Jobs whose time is one that never comes: the predicate of the index jobs_throttled.
+-- Jobs with a time that never comes: the predicate of the index jobs_throttled.
 worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL AND run_at >= {{throttledUntil}}
 
 -- name: releaseJobs
@@ -29,12 +29,12 @@ WITH input AS MATERIALIZED (
 SELECT * FROM changed
 
 -- name: emitEvent
--- Adds event.emitted to the log of a RUNNING job, under its lease, if the attempt has emitted @before events: one that is
--- asked for twice, because an answer was lost, is written once. Those are counted in the statement's snapshot, so it
--- writes nothing, and says null, if another transaction changed the row between the snapshot and the lock.
+-- Adds event.emitted to the log of a RUNNING job, under its lease, if the attempt has emitted @before events: a repeated request after a
+-- lost answer is written once. The events are counted in the statement's snapshot, so it writes nothing, and returns null, if another
+-- transaction changed the row between the snapshot and the lock.
 --
--- Locks the job row, found by primary key, and changes no column that an index has; counts the job's own events by
--- primary key. No row: the claim is no longer current. Trigger: events_delivered writes the deliveries.
+-- Locks the job row, found by primary key, and changes no indexed column; counts the job's own events by primary key. No row: the claim
+-- is no longer current. Trigger: events_delivered writes the deliveries.
 -- Parameters: @job, @attempt, @fence, @before, @event_id, @emit, @due
 WITH ready AS MATERIALIZED (
   SELECT j.job_id, j.client_id, j.event_seq, j.event_tx, j.attempt, j.updated_at, j.callback IS NOT NULL AS called_back,

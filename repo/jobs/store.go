@@ -1,6 +1,6 @@
-// Package jobs stores jobs and what is made of them or makes them: batches, bulk operations and schedules; the
-// leases of workers; the pauses that hold jobs back; idempotency keys. Each change of a job's state is one guarded
-// statement that writes the state, the events, the report and the result together, so nothing is ever half-written.
+// Package jobs stores jobs and related data: batches, bulk operations and schedules; the leases of workers; pauses; idempotency keys.
+// Each change of a job's state is one guarded statement that writes the state, the events, the report and the result together, so nothing
+// is ever half-written.
 package jobs
 
 import (
@@ -31,22 +31,21 @@ var statement, variant = pg.Statements(files, map[string]string{
 type Store struct {
 	db      *pg.DB
 	clients *clients.Store
-	maxHeld int // how many jobs of one client workers hold at once; 0: any number
+	maxHeld int // limit of one client's jobs held by workers at once; 0: none
 
 	order   *order             // of flushes of new jobs
-	damaged prometheus.Counter // results whose bytes do not match their digest
+	damaged prometheus.Counter // results that do not match their digest
 	inserts *pg.Batcher[insertion, job.Receipt]
 	cancels *pg.Batcher[cancelRequest, job.Canceling]
 	retries *pg.Batcher[retryRequest, job.Change]
 	steps   *pg.Batcher[step, stepAnswer]
 
-	batchSlots pg.Semaphore           // of transactions that insert batches
-	onceSlots  pg.Semaphore           // of transactions of Once
-	onceKeys   pg.KeyedMutex[onceKey] // of requests that are being done, and of batches that are being inserted
+	batchSlots pg.Semaphore           // transactions that insert batches
+	onceSlots  pg.Semaphore           // transactions of Once
+	onceKeys   pg.KeyedMutex[onceKey] // requests in progress, and batches being inserted
 }
 
-// MaxBatchInserts is how many batches are inserted at once. One takes long, and
-// holds its connection all the time.
+// MaxBatchInserts is how many batches are inserted at once. Each takes long, and holds its connection all the time.
 const MaxBatchInserts = 3
 
 // New makes a Store. Workers hold at most maxHeld jobs of one client at once; 0: any number.
@@ -69,8 +68,8 @@ func New(db *pg.DB, c *clients.Store, maxHeld int, metrics telemetry.Factory) *S
 	return s
 }
 
-// KeepOrder makes flushes of new jobs wait for so long for the ones before them: tests are more patient.
+// KeepOrder sets how long flushes of new jobs wait for earlier ones, for tests.
 func KeepOrder(s *Store, wait time.Duration) { s.order.wait = wait }
 
-// KeysHeld gives the number of idempotency keys that callers hold, for tests.
+// KeysHeld returns the number of idempotency keys that callers hold, for tests.
 func KeysHeld(s *Store) int { return s.onceKeys.Held() }

@@ -11,8 +11,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Leases keeps the lease of one worker process alive. It has a connection of
-// its own, so that a full pool cannot make the lease expire.
+// Leases keeps the lease of one worker process alive. It has its own connection, so that a full pool cannot make the lease expire.
 type Leases struct {
 	store *Store
 	mu    sync.Mutex
@@ -24,7 +23,7 @@ func (s *Store) NewLeases() *Leases {
 	return &Leases{store: s, own: s.db.NewOwnConn()}
 }
 
-// Register makes a worker known and alive for the length of a lease.
+// Register stores a worker as alive for the length of a lease.
 func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error {
 	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `INSERT INTO workers (worker_id, name, concurrency, state, expires_at)
@@ -33,10 +32,8 @@ func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concu
 	})
 }
 
-// Renew extends the lease of a worker that is alive and answers with the leases
-// of the jobs that storage says it holds: not more, since there may be
-// thousands and this is asked for with every heartbeat. job.ErrWorkerDead: the
-// lease had ended; all that it held belongs to others now.
+// Renew extends the lease of a living worker and returns the claims of the jobs that storage assigns to it. It returns no more, since
+// there may be thousands and each heartbeat calls it. job.ErrWorkerDead: the lease had ended; other workers get its jobs.
 func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error) {
 	var held []job.ClaimID
 	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -56,7 +53,7 @@ func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) 
 	return held, err
 }
 
-// Held reads the jobs of those of the leases that the worker still has.
+// Held reads the jobs of the claims that the worker still has.
 func (l *Leases) Held(ctx context.Context, worker job.ID, claims []job.ClaimID) (held []job.Held, err error) {
 	err = l.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		ids, attempts, fences := claimColumns(claims)
@@ -66,8 +63,7 @@ func (l *Leases) Held(ctx context.Context, worker job.ID, claims []job.ClaimID) 
 	return held, err
 }
 
-// Retire ends a worker's lease at a clean shutdown. Jobs that it still holds
-// are found by the rescuer at once.
+// Retire ends a worker's lease at a clean shutdown. The rescuer finds its remaining jobs at once.
 func (l *Leases) Retire(ctx context.Context, worker job.ID) error {
 	return l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `UPDATE workers SET state = 'STOPPED', expires_at = pg_catalog.clock_timestamp()
@@ -106,9 +102,8 @@ const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, '')
 
 var scanHeld = pgx.RowToStructByName[job.Held]
 
-// Orphans marks workers dead whose lease has ended, then answers with at most
-// limit jobs that no living worker holds. The guard of every later write is
-// the job's fence, so a stale answer harms nothing.
+// Orphans marks workers with an ended lease dead, then returns at most limit jobs that no living worker holds. The fence of the job
+// guards every later write, so a stale answer does no harm.
 func (s *Store) Orphans(ctx context.Context, limit int) ([]job.Held, error) {
 	if err := s.db.Exec(ctx, "mark dead", statement("markDeadWorkers")); err != nil {
 		return nil, err

@@ -1,14 +1,13 @@
 -- name: readHeld
--- Reads those of the leases that the worker still has. Finds the jobs by primary key, as claimedBefore does. Locks
--- nothing. No row: the lease is not current.
+-- Reads the leases that the worker still has. Finds the jobs by primary key, as claimedBefore does. Locks nothing. No row: the lease is
+-- not current.
 -- Parameters: @worker, @ids, @attempts, @fences
 SELECT {{heldColumns}} FROM unnest(@ids::uuid[], @attempts::int[], @fences::bigint[]) AS i(id, number, token)
   JOIN jobs ON jobs.job_id = i.id
 WHERE jobs.attempt = i.number AND jobs.fence = i.token AND jobs.worker_id IS NOT DISTINCT FROM @worker
 
 -- name: markDeadWorkers
--- Marks workers dead whose lease has ended. Locks them in order of their ids, and skips a worker that is just renewing
--- its lease.
+-- Marks workers with an ended lease dead. Locks them in order of their ids, and skips a worker that is just renewing its lease.
 WITH dead AS MATERIALIZED (
   SELECT worker_id FROM workers WHERE state = 'ALIVE' AND expires_at <= pg_catalog.clock_timestamp()
   ORDER BY worker_id FOR UPDATE SKIP LOCKED
@@ -16,8 +15,8 @@ WITH dead AS MATERIALIZED (
 UPDATE workers SET state = 'DEAD' WHERE worker_id IN (SELECT worker_id FROM dead)
 
 -- name: orphanedJobs
--- Finds jobs that a dead or stopped worker holds, by the index jobs_held. Locks nothing. Apart from the search, order
--- and limit cannot mislead the planner into walking all jobs in their order.
+-- Finds jobs that a dead or stopped worker holds, by the index jobs_held. Locks nothing. The subquery keeps order and limit from
+-- misleading the planner into walking all jobs in their order.
 -- Parameters: @limit
 WITH held AS MATERIALIZED (
   SELECT {{heldColumns}} FROM jobs WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM workers WHERE state <> 'ALIVE'))

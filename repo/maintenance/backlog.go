@@ -10,30 +10,28 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Load counts the jobs that are not final and those in QUEUED, but no further than limit each. It returns what the
-// processes had reported to the ledger of headroom at the moment of the count.
+// Load counts the unfinished jobs and those in QUEUED, each up to limit. It also returns what the processes had reported to the ledger of
+// headroom at the moment of the count.
 func (s *Store) Load(ctx context.Context, limit int) (job.Counted, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (c job.Counted, err error) {
 		return c, pg.ScanRow(row, &c.Jobs.Active, &c.Jobs.Queued, &c.Reported.Active, &c.Reported.Queued)
 	}, statement("countLoad"), limit+1)
 }
 
-// LoadByClient is Load of each client that has more than few jobs.
+// LoadByClient is Load for each client with more than few jobs.
 func (s *Store) LoadByClient(ctx context.Context, limit, few int) (map[job.ID]job.Load, error) {
 	return pg.QueryByID(ctx, s.db, func(l *job.Load) []any { return []any{&l.Active, &l.Queued} }, statement("countLoadByClient"),
 		limit+1, few)
 }
 
-// LiveWorkers counts workers whose lease has not ended.
+// LiveWorkers counts workers with a valid lease.
 func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
 	return pg.QueryValue[int](ctx, s.db,
 		`SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()`)
 }
 
-// Backlog counts what there is to do and who is there to do it, in one moment.
-// It looks at no more than limit rows of each kind, and locks nothing. Of more
-// jobs that wait than that, too few are counted as QUEUED. The oldest delivery is
-// the oldest one of the first 10,000 endpoints that have any.
+// Backlog counts the waiting work and the workers at one moment. It looks at no more than limit rows of each kind, and locks nothing.
+// Above that, it counts too few jobs as QUEUED. The oldest delivery is the oldest one of the first 10,000 endpoints with any.
 func (s *Store) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (b job.Backlog, err error) {
 		var created, waiting, assigned, running int

@@ -8,23 +8,21 @@ import (
 	"github.com/forgerun/forgerun/repo/clients"
 )
 
-// How long things are kept (section 15). Events, reports and results go with their jobs.
+// Retention times (section 15). Events, reports and results are removed with their jobs.
 const (
-	tombstonesKept = 90 * 24 * time.Hour // what is left of removed jobs
+	tombstonesKept = 90 * 24 * time.Hour // remains of removed jobs
 	historyKept    = 48 * time.Hour      // minutes
 	bulksKept      = 7 * 24 * time.Hour  // operations and their items, after their end
 )
 
-// deadWorkersKept is how long the row of a dead worker stays to be looked at.
+// deadWorkersKept is how long the row of a dead worker stays visible.
 const deadWorkersKept = time.Hour
 
-// batchesOutlive is how much longer batches are kept than their events:
-// such an event is nothing without its batch.
+// batchesOutlive is how much longer batches are kept than their events: such an event is useless without its batch.
 const batchesOutlive = time.Hour
 
-// Clean removes at most limit rows of each kind whose time is over, and
-// reports whether a kind may have more. Every statement skips rows that
-// another transaction has locked. A kind that cannot be removed does not keep the others.
+// Clean removes at most limit expired rows of each kind, and reports whether a kind may have more. Every statement skips rows that
+// another transaction has locked. If one kind fails, the others are still removed.
 func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 	keep := s.retention
 	var errs []error

@@ -16,8 +16,7 @@ DELETE FROM audit WHERE audit_id IN (
     WHERE at <= pg_catalog.now() - @keep::interval)
 
 -- name: cleanBulkItems
--- Removes items of operations that ended long ago, found by the index bulk_operations_ended. They are locked, so they are
--- where they were found.
+-- Removes items of operations that ended long ago, found by the index bulk_operations_ended. They are locked, so their ctid stays valid.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT i.place FROM (SELECT bulk_id FROM bulk_operations WHERE finished_at <= now() - @keep::interval ORDER BY finished_at
@@ -39,13 +38,11 @@ WITH old AS MATERIALIZED (
 DELETE FROM bulk_operations WHERE bulk_id = ANY (ARRAY(SELECT bulk_id FROM old))
 
 -- name: cleanDeliveries
--- Removes deliveries of old jobs, twenty for each job that may be removed at once: a job can have hundreds. Finds the
--- jobs by the index jobs_ended.
+-- Removes deliveries of old jobs, twenty for each removable job: a job can have hundreds. Finds the jobs by the index jobs_ended.
 --
--- In this and the statements below the rows to remove are chosen in a materialized query of their own: within the
--- DELETE the choice could be made more than once, and the limit with it. They are handed on as an array: whatever the
--- planner believes about their number, it finds them by the primary key. All of them skip rows that another
--- transaction has locked.
+-- In this and the statements below, a materialized query chooses the rows to remove: within the DELETE the choice could be made more than
+-- once, and the limit with it. They are passed as an array, so that the planner finds them by the primary key, whatever it estimates. All
+-- of them skip rows that another transaction has locked.
 -- Parameters: @keep, @limit
 WITH ended AS MATERIALIZED (
   SELECT job_id FROM jobs WHERE finished_at <= now() - @keep::interval AND {{notInOpenBatch}} ORDER BY finished_at LIMIT @limit
@@ -58,8 +55,7 @@ WITH ended AS MATERIALIZED (
 DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old))
 
 -- name: cleanJobs
--- Removes jobs with all that belongs to them and leaves tombstones. Those that have deliveries still are left for
--- later.
+-- Removes jobs with all their data and leaves tombstones. Jobs that still have deliveries are left for later.
 -- Parameters: @keep, @limit
 WITH oldest AS MATERIALIZED (
   SELECT jobs.job_id, jobs.client_id, jobs.state, jobs.attempt, jobs.run_at, jobs.started_at, jobs.finished_at FROM jobs
@@ -69,8 +65,7 @@ WITH oldest AS MATERIALIZED (
 ), {{removeOld}}
 
 -- name: cleanClientDeliveries
--- Removes deliveries of old events of no job, found by the index deliveries_once: one event has as many as its client
--- has webhooks.
+-- Removes deliveries of old events without a job, found by the index deliveries_once: one event has as many as its client has webhooks.
 -- Parameters: @keep, @limit
 WITH past AS MATERIALIZED (
   SELECT event_id FROM client_events WHERE occurred_at <= now() - @keep::interval ORDER BY occurred_at LIMIT @limit
@@ -82,7 +77,7 @@ WITH past AS MATERIALIZED (
 DELETE FROM deliveries WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old))
 
 -- name: cleanClientEvents
--- Removes events of no job. Those that have deliveries still are left for later.
+-- Removes events without a job. Events that still have deliveries are left for later.
 -- Parameters: @keep, @limit
 WITH oldest AS MATERIALIZED (
   SELECT event_id FROM client_events WHERE occurred_at <= now() - @keep::interval ORDER BY occurred_at LIMIT @limit FOR UPDATE SKIP LOCKED
@@ -92,8 +87,8 @@ WITH oldest AS MATERIALIZED (
 DELETE FROM client_events WHERE event_id = ANY (ARRAY(SELECT event_id FROM old))
 
 -- name: cleanBatches
--- Removes completed batches, by the index batches_ended. Leaves the jobs of a batch alone: one that was retried later
--- has its own time.
+-- Removes completed batches, by the index batches_ended. Leaves the jobs of a batch alone: a job that was retried later has its own
+-- retention.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT batch_id FROM batches WHERE completed_at <= now() - @keep::interval ORDER BY completed_at LIMIT @limit FOR UPDATE SKIP LOCKED
@@ -101,8 +96,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM batches WHERE batch_id = ANY (ARRAY(SELECT batch_id FROM old))
 
 -- name: cleanLogs
--- Removes what is left of the deliveries of webhooks that were deleted long ago, found by the index
--- deliveries_webhook.
+-- Removes the remaining deliveries of webhooks that were deleted long ago, found by the index deliveries_webhook.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT d.delivery_id FROM (SELECT webhook_id FROM webhooks WHERE deleted_at <= now() - @keep::interval ORDER BY deleted_at
@@ -125,7 +119,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM webhooks WHERE webhook_id = ANY (ARRAY(SELECT webhook_id FROM old))
 
 -- name: cleanSigningKeys
--- Removes signing keys that no receiver needs any more.
+-- Removes signing keys that receivers do not need any more.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT kid FROM signing_keys WHERE retires_at <= pg_catalog.now() - @keep::interval LIMIT @limit FOR UPDATE SKIP LOCKED
@@ -133,7 +127,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM signing_keys WHERE kid = ANY (ARRAY(SELECT kid FROM old))
 
 -- name: cleanResults
--- Removes bodies. What they were, and when they expired, stays as long as their job.
+-- Removes bodies. Their description and expiry stay as long as their job.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT job_id FROM results WHERE body IS NOT NULL AND expires_at <= now() - @keep::interval
@@ -159,7 +153,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM tombstones WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 
 -- name: cleanKeys
--- Removes API keys that were revoked and have expired long ago, whichever came later, or expired without being revoked.
+-- Removes API keys long after their end: the later of revocation and expiry, or an expiry without revocation.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT key_id FROM api_keys WHERE greatest(revoked_at, expires_at) <= now() - @keep::interval LIMIT @limit FOR UPDATE SKIP LOCKED
@@ -167,7 +161,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM api_keys WHERE key_id = ANY (ARRAY(SELECT key_id FROM old))
 
 -- name: cleanWorkers
--- Leaves the row of a worker that jobs still name: the rescuer finds them by it.
+-- Keeps the row of a worker while jobs name it: the rescuer finds them by it.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT worker_id FROM workers w WHERE state <> 'ALIVE' AND expires_at <= pg_catalog.now() - @keep::interval
@@ -176,7 +170,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM workers WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM old))
 
 -- name: cleanPauses
--- Removes what operators said of workers whose rows are gone. There are never many.
+-- Removes pauses of workers whose rows are gone. There are never many.
 -- Parameters: @keep, @limit
 DELETE FROM pauses WHERE scope = 'WORKER' AND created_at <= pg_catalog.now() - @keep::interval AND pause_id IN (
   SELECT pause_id FROM pauses p WHERE NOT EXISTS (SELECT FROM workers w WHERE w.worker_id::text = p.target) LIMIT @limit)

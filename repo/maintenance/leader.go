@@ -8,12 +8,10 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Lead takes or keeps the lease of the one maintenance leader, on Postgres'
-// clock, and reports whether holder has it now. From another holder it is taken when
-// it has run out for at least vacant; a lease of 0 is kept, but open to be taken. One
-// that would last longer than any does was taken when Postgres' clock was ahead, and
-// is free: who lives has renewed it since. A row and not an advisory lock: a paused
-// process would keep the lock.
+// Lead takes or keeps the lease of the one maintenance leader, on Postgres' clock, and reports whether holder has it now. It takes
+// another holder's lease once that has been expired for at least vacant; a lease of 0 is kept, but open to others. A lease that ends
+// implausibly late was taken while Postgres' clock was ahead, and is free: a living holder has renewed it since. It is a row, not an
+// advisory lock: a paused process would keep the lock.
 func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error) {
 	n, err := s.db.Change(ctx, "lead", `UPDATE maintenance_state
 		SET leader_id = $1, leader_expires_at = pg_catalog.clock_timestamp() + $2::interval
@@ -25,7 +23,7 @@ func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Dura
 // sureExcess limits a leader's lease: it is at most this much longer than the lease of the process that asks.
 const sureExcess = time.Minute
 
-// Resign gives the leader's lease up at once.
+// Resign releases the leader's lease at once.
 func (s *Store) Resign(ctx context.Context, holder job.ID) error {
 	return s.db.Exec(ctx, "resign", `UPDATE maintenance_state SET leader_id = NULL, leader_expires_at = '-infinity' WHERE leader_id = $1`,
 		pg.UUID(holder))

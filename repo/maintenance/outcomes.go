@@ -12,9 +12,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// UnpublishedOutcomes gives at most limit outcomes that are to be appended to
-// the outcome stream, the oldest first. Only processes with Config.OutcomeStream
-// write any.
+// UnpublishedOutcomes returns at most limit outcomes to append to the outcome stream, the oldest first. Only processes with
+// Config.OutcomeStream write any.
 func (s *Store) UnpublishedOutcomes(ctx context.Context, limit int) ([]job.OutcomeMessage, error) {
 	return pg.Query(ctx, s.db, func(row pgx.CollectableRow) (m job.OutcomeMessage, err error) {
 		var a jobs.AttemptScanner
@@ -35,8 +34,7 @@ func (s *Store) MarkPublished(ctx context.Context, messages []job.OutcomeMessage
 // outcomesAtOnce is how many outcomes one statement marks or removes.
 const outcomesAtOnce = 5000
 
-// RepublishOutcomes has everything published again that is still there, after
-// the stream may have lost some, and gives their number.
+// RepublishOutcomes marks all stored outcomes as unpublished, after the stream may have lost some, and returns their number.
 func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
 	type round struct{ Found, Changed int }
 	for {
@@ -48,9 +46,8 @@ func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
 	}
 }
 
-// RemovePublished removes outcomes that were published longer than minAge ago.
-// The stream may lose what it was given last: the caller knows that it
-// still has what is that old.
+// RemovePublished removes outcomes that were published longer than minAge ago. The stream may lose its latest entries: the caller knows
+// that it still has those that old.
 func (s *Store) RemovePublished(ctx context.Context, minAge time.Duration) error {
 	for {
 		n, err := s.db.Change(ctx, "publish", statement("removePublished"), minAge, outcomesAtOnce)

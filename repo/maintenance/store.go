@@ -1,5 +1,5 @@
-// Package maintenance is what the leader of the service does with the rows of all: it counts what there is to do, removes what is
-// over, publishes outcomes, and repairs what a jump of Postgres' clock left behind.
+// Package maintenance holds the leader's statements on all rows: it counts the backlog, removes expired rows, publishes outcomes, and
+// repairs the effects of a jump of Postgres' clock.
 package maintenance
 
 import (

@@ -10,9 +10,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// MoveStrandedJobs looks at so many jobs after the cursor that wait for a time to
-// come, and moves those that wait only because Postgres' clock was ahead when
-// they were queued. last is where to go on, zero when there are no more.
+// MoveStrandedJobs looks at a limited number of jobs after the cursor that wait for a future time, and moves those that wait only because
+// Postgres' clock was ahead when they were queued. last is where to go on, zero at the end.
 func (s *Store) MoveStrandedJobs(ctx context.Context, after job.QueueCursor, look int) (moved int, last job.QueueCursor, err error) {
 	type seen struct {
 		job.QueueCursor
@@ -26,8 +25,7 @@ func (s *Store) MoveStrandedJobs(ctx context.Context, after job.QueueCursor, loo
 	return got.Moved, got.QueueCursor, err
 }
 
-// MoveStrandedDeliveries does the same for at most limit deliveries of so many
-// endpoints after the cursor.
+// MoveStrandedDeliveries does the same for at most limit deliveries of a limited number of endpoints after the cursor.
 func (s *Store) MoveStrandedDeliveries(ctx context.Context, after job.EndpointKey, look, limit int) (
 	moved int, last job.EndpointKey, err error,
 ) {
@@ -39,8 +37,7 @@ func (s *Store) MoveStrandedDeliveries(ctx context.Context, after job.EndpointKe
 // claimsAtOnce is how many claims of deliveries one statement shortens.
 const claimsAtOnce = 5000
 
-// EndStrandedLeases shortens leases of workers, and claims of deliveries, that last
-// longer than any does.
+// EndStrandedLeases shortens leases of workers, and claims of deliveries, that last implausibly long.
 func (s *Store) EndStrandedLeases(ctx context.Context) error {
 	return s.db.Exec(ctx, "end stranded leases", statement("endStrandedLeases"), claimsAtOnce)
 }

@@ -28,9 +28,9 @@ SELECT run_at, job_id, (SELECT count(*)::int FROM looked), (SELECT count(*)::int
 ORDER BY run_at DESC, job_id DESC LIMIT 1
 
 -- name: moveStrandedDeliveries
--- Walks over endpoints, and through what waits there for a time to come, by the index deliveries_waiting. A delivery
--- was written when its event was, or when its last attempt was recorded. Locks what it moves, found by primary key, and
--- skips what another transaction has locked.
+-- Walks over endpoints, and through their deliveries with a future time, by the index deliveries_waiting. A delivery was written with its
+-- event, or when its last attempt was recorded. Locks what it moves, found by primary key, and skips rows that another transaction has
+-- locked.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}, stranded AS MATERIALIZED (
   SELECT d.delivery_id, d.wait FROM walk CROSS JOIN LATERAL (
@@ -51,9 +51,9 @@ ORDER BY run_at DESC, job_id DESC LIMIT 1
 SELECT client_id, endpoint_id, n, (SELECT count(*)::int FROM moved) FROM walk ORDER BY n DESC LIMIT 1
 
 -- name: endStrandedLeases
--- Has leases of workers end as if they had been renewed now: who lives renews it anyway. Claims of deliveries, found by the
--- index deliveries_claimed, end when the longest that there may be would: settings allow five minutes for an attempt.
--- Skips what another transaction has locked.
+-- Shortens leases of workers as if they had been renewed now: living workers renew them anyway. Claims of deliveries, found by the index
+-- deliveries_claimed, end when the longest possible one would: settings allow five minutes for an attempt. Skips rows that another
+-- transaction has locked.
 -- Parameters: @limit
 WITH far AS MATERIALIZED (
   SELECT delivery_id FROM deliveries WHERE claimed_until > pg_catalog.now() + interval '6 min' ORDER BY claimed_until

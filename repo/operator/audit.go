@@ -11,20 +11,20 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Begin stores what an operator is about to do. It returns only after the commit.
+// Begin stores an operator's action before it happens. It returns only after the commit.
 func (a Admin) Begin(ctx context.Context, e admin.AuditEntry) error {
 	_, err := a.store.db.Change(ctx, "audit", statement("auditBegin"),
 		pg.UUID(e.AuditID), e.Operator, e.Action, e.TargetType, e.TargetID, e.RequestID, e.Detail)
 	return err
 }
 
-// End stores what became of it; target is "" unless the action made it.
+// End stores the result of an action; target is "" unless the action created it.
 func (a Admin) End(ctx context.Context, id job.ID, status int, target string) error {
 	_, err := a.store.db.Change(ctx, "audit", statement("auditEnd"), pg.UUID(id), status, pg.Nullable(target))
 	return err
 }
 
-// Audit lists what operators did.
+// Audit lists the actions of operators.
 func (a Admin) Audit(ctx context.Context, q admin.AuditQuery) (admin.Page[admin.AuditEntry], error) {
 	from, to := pg.IDRange(job.Query{After: q.After, CreatedAfter: q.From, CreatedBefore: q.To})
 	return pageByID(ctx, a.store, q.Limit, to, func(e admin.AuditEntry) job.ID { return e.AuditID },
@@ -34,7 +34,7 @@ func (a Admin) Audit(ctx context.Context, q admin.AuditQuery) (admin.Page[admin.
 		})
 }
 
-// Logout ends a session of the console, whose cookies expire at a time at the latest.
+// Logout ends a session of the console. expires is the latest expiry of its cookies.
 func (a Admin) Logout(ctx context.Context, session string, expires time.Time) error {
 	return a.store.db.Exec(ctx, "session", statement("logout"), session, expires)
 }

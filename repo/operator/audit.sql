@@ -1,12 +1,12 @@
 -- name: auditBegin
--- Writes what an operator is about to do.
+-- Writes an operator's action before it happens.
 -- Parameters: @id, @operator, @action, @target_type, @target_id, @request_id, @detail
 INSERT INTO audit (audit_id, operator, action, target_type, target_id, request_id, detail)
 VALUES (@id, @operator, @action, @target_type, @target_id, @request_id, @detail)
 
 -- name: auditEnd
--- Completes an entry with what became of it. Locks the entry, found by primary key. A target that was made by the action is
--- known only now.
+-- Completes an entry with the result of its action. Locks the entry, found by primary key. A target created by the action is known only
+-- now.
 -- Parameters: @id, @status, @target_id
 UPDATE audit SET status = @status, target_id = coalesce(@target_id::text, target_id) WHERE audit_id = @id
 
@@ -26,7 +26,7 @@ SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT audit_id, at
 FROM judged WHERE wanted OR nth = {{maxLooked}} ORDER BY audit_id DESC LIMIT @limit
 
 -- name: logout
--- Ends a session of the console, and forgets those whose cookies have expired: there are few.
+-- Ends a session of the console, and removes sessions with expired cookies: there are few.
 -- Parameters: @session, @expires_at
 WITH expired AS (
   DELETE FROM ended_sessions WHERE expires_at < pg_catalog.now()
@@ -34,6 +34,6 @@ WITH expired AS (
 INSERT INTO ended_sessions (session_id, expires_at) VALUES (@session, @expires_at) ON CONFLICT (session_id) DO NOTHING
 
 -- name: loggedOut
--- Says whether a session was ended, by primary key. Locks nothing.
+-- Reports whether a session was ended, by primary key. Locks nothing.
 -- Parameters: @session
 SELECT EXISTS (SELECT FROM ended_sessions WHERE session_id = @session)

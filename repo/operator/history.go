@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// History tells what happened in a window, from old to new.
+// History returns the history of a window, from old to new.
 func (a Admin) History(ctx context.Context, w admin.Window) ([]admin.HistoryBucket, error) {
 	length, step := w.Span()
 	width := 60
@@ -20,23 +20,23 @@ func (a Admin) History(ctx context.Context, w admin.Window) ([]admin.HistoryBuck
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[[]admin.HistoryBucket], statement("readHistory"), width, length, step)
 }
 
-// Ends counts how many jobs were submitted in the last time, and how jobs ended, as far as history goes back: two days at most.
+// Ends counts the submitted jobs and the ends of jobs in the last time, as far as the history goes back: two days at most.
 func (a Admin) Ends(ctx context.Context, last time.Duration) (admin.Ends, error) {
 	return pg.QueryOne(ctx, a.store.db, nil, pgx.RowToStructByPos[admin.Ends], statement("sumHistory"), last)
 }
 
 const (
-	historyWidth = 10 * time.Second // of the buckets that are counted; minutes are made of them
+	historyWidth = 10 * time.Second // width of counted buckets; minutes are built from them
 
-	// historyBack is how far back buckets that are missing are written: after a change of leader, or an outage.
+	// historyBack is how far back missing buckets are written: after a change of leader, or an outage.
 	historyBack = 15 * time.Minute
-	// historyMost is how many jobs one bucket counts: 20,000 a second.
+	// historyMost is the most jobs of one bucket: 20,000 a second.
 	historyMost = 200_000
-	// historyTimeout is how long Postgres may take for one bucket. It is tried again, as long as it is missing.
+	// historyTimeout bounds Postgres' time for one bucket. A missing bucket is tried again.
 	historyTimeout = 2 * time.Second
 )
 
-// MissingHistory gives the buckets that are to be written, the latest first.
+// MissingHistory returns the buckets to write, the latest first.
 func (s *Store) MissingHistory(ctx context.Context) ([]time.Time, error) {
 	return pg.QueryAs(ctx, s.db, "history", pgx.RowTo[time.Time], statement("missingHistory"), historyBack)
 }
@@ -50,12 +50,12 @@ func (s *Store) WriteHistory(ctx context.Context, at time.Time) error {
 	return s.inHistory(ctx, statement("writeHistory"), at, [16]byte(from), [16]byte(to), historyMost)
 }
 
-// RollUpHistory makes minutes of what WriteHistory has written.
+// RollUpHistory builds minutes from the buckets of WriteHistory.
 func (s *Store) RollUpHistory(ctx context.Context) error {
 	return s.inHistory(ctx, statement("rollUpHistory"), historyBack+time.Minute)
 }
 
-// inHistory runs a statement that may take historyTimeout: Postgres itself ends it, whatever becomes of the connection.
+// inHistory runs a statement of up to historyTimeout: Postgres itself ends it, even if the connection is lost.
 func (s *Store) inHistory(ctx context.Context, sql string, args ...any) error {
 	return s.db.InTx(ctx, "history", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = `+pg.Milliseconds(min(historyTimeout, s.db.Timeout))); err != nil {

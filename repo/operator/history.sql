@@ -1,7 +1,6 @@
 -- name: missingHistory
--- Gives the buckets of ten seconds that are over and to be written, the latest first: those of the last @back that are not there,
--- and the last three in any case, because a transaction may have ended after the bucket of its finished_at was written.
--- Reads the primary key. Locks nothing.
+-- Returns the ended buckets of ten seconds to write, the latest first: missing ones of the last @back, and always the last three, because
+-- a transaction may have ended after the bucket of its finished_at was written. Reads the primary key. Locks nothing.
 -- Parameters: @back
 SELECT b.at FROM (SELECT date_bin('10 s', now(), 'epoch') AS at) latest CROSS JOIN LATERAL
   generate_series(latest.at - @back::interval, latest.at - interval '10 s', interval '10 s') AS b(at)
@@ -39,19 +38,19 @@ FROM ended
 ON CONFLICT (width, at) DO UPDATE SET {{setHistory}} WHERE {{historyDiffers}}
 
 -- fragment: setHistory
--- Takes what was counted now.
+-- Replaces the counts.
 submitted = excluded.submitted, succeeded = excluded.succeeded, failed = excluded.failed, canceled = excluded.canceled,
   retried = excluded.retried, wait_ms_p50 = excluded.wait_ms_p50, wait_ms_p99 = excluded.wait_ms_p99,
   run_ms_p50 = excluded.run_ms_p50, run_ms_p99 = excluded.run_ms_p99
 
 -- fragment: historyDiffers
--- Guards rows that are as they should be from being written.
+-- Guards unchanged rows against a write.
 (h.submitted, h.succeeded, h.failed, h.canceled, h.retried, h.wait_ms_p50, h.wait_ms_p99, h.run_ms_p50, h.run_ms_p99)
   IS DISTINCT FROM (excluded.submitted, excluded.succeeded, excluded.failed, excluded.canceled, excluded.retried,
     excluded.wait_ms_p50, excluded.wait_ms_p99, excluded.run_ms_p50, excluded.run_ms_p99)
 
 -- fragment: mergedHistory
--- Makes one bucket of several. Their medians are averaged, each weighted with its jobs that ended; of the high percentiles it is the
+-- Merges several buckets into one. Their medians are averaged, each weighted with its ended jobs; of the high percentiles it takes the
 -- highest: that of all jobs cannot be higher.
 sum(submitted)::int AS submitted, sum(succeeded)::int AS succeeded, sum(failed)::int AS failed, sum(canceled)::int AS canceled,
   sum(retried)::int AS retried,
@@ -63,8 +62,8 @@ sum(submitted)::int AS submitted, sum(succeeded)::int AS succeeded, sum(failed):
   max(run_ms_p99) AS run_ms_p99
 
 -- name: rollUpHistory
--- Writes the minutes of the last @back that are over from their buckets of ten seconds, if they differ from what is there. Reads and
--- locks rows of history alone, the latter in the order of the primary key.
+-- Writes the ended minutes of the last @back from their buckets of ten seconds, if they differ from the stored ones. Reads and locks only
+-- rows of history, the latter in the order of the primary key.
 -- Parameters: @back
 INSERT INTO history AS h (width, at, submitted, succeeded, failed, canceled, retried, wait_ms_p50, wait_ms_p99, run_ms_p50, run_ms_p99)
 SELECT 60, date_bin('1 min', at, 'epoch') AS minute, {{mergedHistory}}
@@ -73,7 +72,7 @@ GROUP BY minute ORDER BY minute
 ON CONFLICT (width, at) DO UPDATE SET {{setHistory}} WHERE {{historyDiffers}}
 
 -- name: readHistory
--- Reads what happened in the last @back, in steps of @step that are over, from buckets of @width seconds. Locks nothing.
+-- Reads the history of the last @back, in ended steps of @step, from buckets of @width seconds. Locks nothing.
 -- Parameters: @width, @back, @step
 SELECT coalesce(json_agg(to_json(b) ORDER BY b.at), '[]') FROM (
   SELECT date_bin(@step::interval, history.at, 'epoch') AS at, {{mergedHistory}}
@@ -83,7 +82,7 @@ SELECT coalesce(json_agg(to_json(b) ORDER BY b.at), '[]') FROM (
 ) b
 
 -- name: sumHistory
--- Adds up what was submitted and how jobs ended in the last @back: from minutes, and from buckets of ten seconds after the last of them. Locks nothing.
+-- Adds up submissions and ends of jobs in the last @back: from minutes, and from later buckets of ten seconds. Locks nothing.
 -- Parameters: @back
 WITH minutes AS MATERIALIZED (
   SELECT coalesce(max(at) + interval '1 min', '-infinity') AS ended FROM history WHERE width = 60

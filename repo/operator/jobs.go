@@ -20,14 +20,14 @@ const (
 	// maxCounted is how many jobs one count may look at: about a third of a second.
 	maxCounted = 200_000
 
-	// MaxCount is how far is counted.
+	// MaxCount is the largest count.
 	MaxCount = 100_000
 
-	// searchFor is how long a page is searched for further entries in portions of maxLooked: one that is not full after
-	// that ends where it is.
+	// searchFor is how long a page is searched for further entries in portions of maxLooked. After that a page ends even if it is not
+	// full.
 	searchFor = 250 * time.Millisecond
 
-	// What the detail of a job shows at most.
+	// Limits of the detail of a job.
 	maxShownEvents     = 1000
 	maxShownDeliveries = 100
 )
@@ -36,7 +36,7 @@ const (
 type jobRange struct {
 	list, count string
 	start       admin.Place // before the first entry
-	byID        bool        // from new to old by ids, whose times bound it
+	byID        bool        // from new to old by ids; their times are the bounds
 }
 
 func newJobRange(name, source, where, sort, placed string, start admin.Place) jobRange {
@@ -72,13 +72,13 @@ var (
 		"job_id < @id AND job_id >= @from_id AND "+unplaced, "job_id DESC", "created_at", newest)
 )
 
-// A range that does not begin at a time, or at an id, names it all the same: lists have the same parameters.
+// All ranges name a time and an id, even if they do not use them: lists have the same parameters.
 const (
 	unplaced  = "@at::timestamptz IS NOT NULL"
 	unbounded = "@from_id::uuid IS NOT NULL"
 )
 
-// ownersJobs is the range of the jobs of a client, a batch or a schedule.
+// ownersJobs returns the range of the jobs of a client, a batch or a schedule.
 func ownersJobs(column, value string) string {
 	return fmt.Sprintf("(%[1]s, job_id) < (%[2]s::uuid, @id) AND (%[1]s, job_id) >= (%[2]s::uuid, @from_id) AND %[1]s IS NOT NULL AND %[3]s",
 		column, value, unplaced)
@@ -107,10 +107,10 @@ func rangeOf(q admin.JobQuery) jobRange {
 	}
 }
 
-// likePattern turns a text in which * stands for anything into a pattern of LIKE.
+// likePattern turns a text with the wildcard * into a pattern of LIKE.
 var likePattern = strings.NewReplacer(`\`, `\\`, `_`, `\_`, `%`, `\%`, `*`, `%`)
 
-// arguments are those that a list and a count of jobs have in common.
+// arguments returns the common arguments of a list and a count of jobs.
 func (r jobRange) arguments(q admin.JobQuery) []any {
 	after := q.After
 	if after.IsZero() {
@@ -148,7 +148,7 @@ func scanPlaced(row pgx.CollectableRow) (l pg.Listed[admin.JobSummary, admin.Pla
 	return l, err
 }
 
-// Count counts jobs as far as MaxCount, and after a bounded time.
+// Count counts jobs up to MaxCount, and for a bounded time.
 func (a Admin) Count(ctx context.Context, q admin.JobQuery) (admin.Count, error) {
 	r := rangeOf(q)
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[admin.Count], r.count, append(r.arguments(q), MaxCount)...)
@@ -160,7 +160,7 @@ func canRetry(j admin.JobSummary, retryable bool) bool {
 	}).CanRetry()
 }
 
-// Job reads a job. What it waits for is told without its sentence.
+// Job reads a job. The reason for its wait has no sentence.
 func (a Admin) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
 	type stored struct {
 		admin.Job
@@ -186,7 +186,7 @@ func (a Admin) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
 	return &j.Job, nil
 }
 
-// OwnerOf finds whose a job is.
+// OwnerOf finds the owner of a job.
 func (a Admin) OwnerOf(ctx context.Context, id job.ID) (job.ID, error) {
 	return pg.QueryOne(ctx, a.store.db, jobs.ErrNotFound, pg.RowToID, statement("adminOwner"), pg.UUID(id))
 }

@@ -15,13 +15,12 @@ jobs.job_id, jobs.client_id, jobs.type, jobs.work_kind, jobs.state, jobs.outcome
   jobs.attempt, jobs.attempt AS attempts, jobs.max_attempts, jobs.failure_retryable, jobs.batch_id, jobs.correlation_id, jobs.failure_code
 
 -- name: adminJobs
--- Lists jobs of all clients along the index that gives their order: jobs_pkey, jobs_client, jobs_batch or
--- jobs_schedule backwards for the newest first, jobs_ended backwards for what ended last, jobs_waiting and jobs_scheduled for what is next, and
--- jobs_held, whose rows are few and sorted here. Each row says whether it is wanted; the maxLooked-th row is answered even
--- if it is not, to go on from there. Locks nothing.
+-- Lists jobs of all clients along the index with their order: jobs_pkey, jobs_client, jobs_batch or jobs_schedule backwards for the
+-- newest first, jobs_ended backwards for the latest ends, jobs_waiting and jobs_scheduled for the next jobs, and jobs_held, whose few
+-- rows are sorted here. Each row says whether it matches; the maxLooked-th row is always returned, to go on from there. Locks nothing.
 --
--- Ranges by owner are comparisons of rows, for the reason that stands at listJobs. Each range names @at, @id and @from_id, so
--- that all lists have the same parameters.
+-- Ranges by owner are comparisons of rows, as in listJobs. Each range names @at, @id and @from_id, so that all lists have the same
+-- parameters.
 -- Parameters: @client, @batch, @schedule, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
 -- @at, @id, @from_id, @limit
 WITH looked AS (
@@ -34,7 +33,7 @@ SELECT nth = {{maxLooked}}, wanted, {{placed}}, (SELECT to_json(r) FROM (SELECT 
 FROM judged AS jobs WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT @limit
 
 -- name: adminJobCount
--- Counts jobs of all clients in the range of adminJobs, along the same indexes, as far as the first maxCounted. Locks nothing.
+-- Counts jobs of all clients in the range of adminJobs, along the same indexes, up to the first maxCounted. Locks nothing.
 -- Parameters: @client, @batch, @schedule, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
 -- @at, @id, @from_id, @most
 SELECT to_json(r) FROM (
@@ -47,14 +46,14 @@ SELECT to_json(r) FROM (
 ) r
 
 -- fragment: failureObject
--- Makes one value of the six columns of a failure, null if there is none.
+-- Combines the six columns of a failure into one value, null if there is none.
 CASE WHEN failure_code IS NOT NULL THEN json_build_object('reason', failure_reason, 'code', failure_code,
   'retryable', failure_retryable, 'stage', failure_stage, 'detail', failure_detail) END AS failure
 
 -- name: adminJob
--- Reads a job of any client with its reports, its first events, its latest deliveries and what is known of its result, in one
--- snapshot. All are found by keys, deliveries by the index deliveries_job. Locks nothing. No row: there is no such job.
--- What the definition of a CUSTOM job has of its request is in the params, where members are hidden from operators.
+-- Reads a job of any client with its reports, its first events, its latest deliveries and the description of its result, in one snapshot.
+-- All are found by keys, deliveries by the index deliveries_job. Locks nothing. No row: there is no such job. The parts of a CUSTOM job's
+-- request are in the params, where members are hidden from operators.
 -- Parameters: @job, @events, @deliveries
 SELECT to_json(r) FROM (
   SELECT {{adminJobColumns}}, auto_retry, callback, request_id, substring(traceparent FROM 4 FOR 32) AS trace_id, queued_at, assigned_at,
@@ -79,6 +78,6 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminOwner
--- Finds whose a job is, by primary key. Locks nothing. No row: there is no such job.
+-- Finds the owner of a job, by primary key. Locks nothing. No row: there is no such job.
 -- Parameters: @job
 SELECT client_id FROM jobs WHERE job_id = @job

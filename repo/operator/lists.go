@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// maxGrouped is how many jobs are looked at to group them, maxGroups how many groups are told.
+	// maxGrouped is how many jobs are looked at to group them, maxGroups how many groups are returned.
 	maxGrouped = 100_000
 	maxGroups  = 1000
 
 	maxReasons = 100 // of a bulk operation
 
 	maxShownHeld = 100  // of each worker
-	maxShownKeys = 1000 // of a client: it cannot have so many that are valid
+	maxShownKeys = 1000 // of a client, which cannot have that many valid ones
 )
 
 var (
@@ -53,13 +53,13 @@ func (a Admin) Workers(ctx context.Context, r admin.Range) (admin.Page[admin.Wor
 	return admin.Page[admin.Worker]{Data: all, Next: next}, err
 }
 
-// Queues counts what waits by client and kind.
+// Queues counts waiting jobs by client and kind.
 func (a Admin) Queues(ctx context.Context, r admin.Range) (admin.Bounded[admin.Queue], error) {
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[admin.Bounded[admin.Queue]], statement("adminQueues"),
 		pg.UUID(r.ClientID), pg.Nullable(string(r.WorkKind)), maxGrouped, maxGroups)
 }
 
-// Failures groups failed jobs of the time from r.From, or the last 24 hours.
+// Failures groups the failed jobs since r.From, or of the last 24 hours.
 func (a Admin) Failures(ctx context.Context, r admin.Range) (admin.Bounded[admin.FailureGroup], error) {
 	from, to := time.Now().Add(-24*time.Hour), farFuture
 	if r.From != nil {
@@ -72,7 +72,7 @@ func (a Admin) Failures(ctx context.Context, r admin.Range) (admin.Bounded[admin
 		pg.UUID(r.ClientID), pg.Nullable(string(r.WorkKind)), pg.Nullable(string(r.Code)), from, to, maxGrouped, maxGroups)
 }
 
-// Clients lists clients with their use of limits; the limits are not known here.
+// Clients lists clients with their use of limits; the caller adds the limits.
 func (a Admin) Clients(ctx context.Context, r admin.Range) (admin.Page[admin.Client], error) {
 	all, next, err := pg.QueryPage(ctx, a.store.db, r.Limit, func(c admin.Client) job.ID { return c.ClientID }, pg.ScanJSON[admin.Client],
 		statement("adminClients"), pg.UUID(r.ClientID), r.Named, [16]byte(pg.AfterOf(r.After)), maxGrouped, r.Limit+1)
@@ -160,7 +160,7 @@ func (a Admin) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, 
 	return &d, nil
 }
 
-// showText shows a body that is text as such.
+// showText shows a text body as text.
 func showText(r *admin.Response) {
 	body, err := base64.StdEncoding.DecodeString(r.BodyBase64)
 	if err == nil && utf8.Valid(body) && !slices.Contains(body, 0) {
@@ -177,23 +177,23 @@ func (a Admin) Batch(ctx context.Context, id job.ID) (*admin.Batch, error) {
 	}
 	for _, state := range job.States {
 		if name := strings.ToLower(string(state)); b.Counts[name] == 0 {
-			b.Counts[name] = 0 // it is told as well
+			b.Counts[name] = 0 // zero counts are shown too
 		}
 	}
 	return &b, nil
 }
 
-// BulkLeft counts the items that a bulk operation did not change by the reason.
+// BulkLeft counts the items that a bulk operation did not change, by reason.
 func (a Admin) BulkLeft(ctx context.Context, bulk job.ID) ([]job.BulkReason, error) {
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[[]job.BulkReason], statement("adminBulkLeft"), pg.UUID(bulk), maxReasons)
 }
 
-// Find says what has an id.
+// Find returns the things with an id.
 func (a Admin) Find(ctx context.Context, id job.ID) ([]admin.Found, error) {
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[[]admin.Found], statement("adminFind"), pg.UUID(id))
 }
 
-// System reads what the service as a whole is doing; its version and its limits are not known here.
+// System reads the state of the whole service; the caller adds version and limits.
 func (a Admin) System(ctx context.Context) (*admin.System, error) {
 	system, err := pg.QueryOne(ctx, a.store.db, errNoSchema, pg.ScanJSON[admin.System], statement("adminSystem"),
 		MaxCount, [16]byte{}, [16]byte{}, deliveries.MaxLookedEndpoints)
@@ -205,12 +205,12 @@ var errNoSchema = job.Errorf(job.CodeStorageUnavailable, "The database has no sc
 // maxMarked is how many held jobs are watched for events.
 const maxMarked = 10_000
 
-// Mark gives a text that is another one once something has happened that operators look at.
+// Mark returns a text that changes with every event that operators look at.
 func (a Admin) Mark(ctx context.Context) (string, error) {
 	return pg.QueryValue[string](ctx, a.store.db, statement("adminMark"), maxMarked)
 }
 
-// Situation tells how the service is at this moment.
+// Situation returns the present state of the service.
 func (a Admin) Situation(ctx context.Context) (admin.Situation, error) {
 	return pg.QueryOne(ctx, a.store.db, errNoSchema, pg.ScanJSON[admin.Situation], statement("adminSituation"),
 		MaxCount, [16]byte{}, [16]byte{}, deliveries.MaxLookedEndpoints, admin.FailingAfter)

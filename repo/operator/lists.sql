@@ -23,8 +23,8 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminQueues
--- Counts what waits by client and kind: the first of the index jobs_waiting, those whose time came first. What waits and has
--- no time of queuing is CREATED. Locks nothing.
+-- Counts waiting jobs by client and kind: the first of the index jobs_waiting, earliest times first. Waiting jobs without a time of
+-- queueing are CREATED. Locks nothing.
 -- Parameters: @client, @work_kind, @looked, @groups
 SELECT to_json(r) FROM (
   WITH looked AS (
@@ -41,7 +41,7 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminFailures
--- Groups failed jobs among the last that ended in a time, found by the index jobs_ended. Locks nothing.
+-- Groups failed jobs among the last that ended in a period, found by the index jobs_ended. Locks nothing.
 -- Parameters: @client, @work_kind, @failure_code, @from, @to, @looked, @groups
 SELECT to_json(r) FROM (
   WITH looked AS (
@@ -61,9 +61,9 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminClients
--- Lists clients by primary key, from the last id to the first, or one client, with its use of limits. What waits is
--- counted by the index jobs_waiting alone, what is held by jobs_held; of more that waits than can be looked at the number
--- is not known, and null. Webhooks are counted by the index webhooks_client. Locks nothing.
+-- Lists clients by primary key, from the last id to the first, or one client, with its use of limits. Counts waiting jobs by the index
+-- jobs_waiting only, held ones by jobs_held; above the limit the number is unknown, and null. Counts webhooks by the index
+-- webhooks_client. Locks nothing.
 -- Parameters: @client, @named, @after, @looked, @limit
 WITH waiting AS MATERIALIZED (
   SELECT client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @looked
@@ -85,7 +85,7 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminKeys
--- Lists the keys of a client along the index api_keys_client, the newest first, without what could be used. Locks nothing.
+-- Lists the keys of a client along the index api_keys_client, the newest first, without secrets. Locks nothing.
 -- Parameters: @client, @limit
 SELECT to_json(r) FROM (
   SELECT key_id, scope, created_at, expires_at, revoked_at, replaced_by FROM api_keys WHERE client_id = @client
@@ -166,8 +166,8 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminBulkLeft
--- Counts the items of a bulk operation that it did not change by their reason, the most frequent first, along the index
--- bulk_items_result as listBulkItemsWith does. Locks nothing.
+-- Counts the items that a bulk operation did not change by their reason, the most frequent first, along the index bulk_items_result as
+-- listBulkItemsWith does. Locks nothing.
 -- Parameters: @bulk, @reasons
 WITH looked AS (
   SELECT result, code, detail FROM bulk_items
@@ -184,7 +184,7 @@ SELECT coalesce(json_agg(r), '[]') FROM (
 ) r
 
 -- name: adminFind
--- Finds what has an id, each by primary key. Locks nothing.
+-- Finds the things with an id, each by primary key. Locks nothing.
 -- Parameters: @id
 SELECT coalesce(json_agg(r), '[]') FROM (
   SELECT 'jobs' AS type, job_id AS id, client_id FROM jobs WHERE job_id = @id
@@ -199,8 +199,8 @@ SELECT coalesce(json_agg(r), '[]') FROM (
 ) r
 
 -- name: adminSystem
--- Reads what the service as a whole is doing: the row of maintenance_state, workers, and what waits by the indexes
--- jobs_waiting, jobs_scheduled, jobs_held, deliveries_waiting and deliveries_claimed, as far as @most. Locks nothing.
+-- Reads the state of the whole service: the row of maintenance_state, workers, and waiting work by the indexes jobs_waiting,
+-- jobs_scheduled, jobs_held, deliveries_waiting and deliveries_claimed, up to @most. Locks nothing.
 -- Parameters: @most, @after_client, @after_endpoint, @looked
 {{walkEndpoints}}
 SELECT to_json(r) FROM (
@@ -228,13 +228,13 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminSituation
--- Reads how the service is at this moment. What waits is counted by the index jobs_waiting alone, what is due first, and CREATED by
--- jobs_scheduled, as far as @most of them; what is held by jobs_held; deliveries as adminSystem does. Goes from client to client in
--- jobs_throttled, and from endpoint to endpoint in deliveries_waiting, @looked of them. Webhooks are read along webhooks_client.
--- Locks nothing. With 1,000,000 jobs, 300,000 of which wait, it takes 40 ms, and half of that once they are vacuumed.
+-- Reads the present state of the service. Counts waiting jobs by the index jobs_waiting only, due ones first, and CREATED ones by
+-- jobs_scheduled, up to @most; held ones by jobs_held; deliveries as adminSystem does. Goes from client to client in jobs_throttled, and
+-- from endpoint to endpoint in deliveries_waiting, @looked of them. Reads webhooks along webhooks_client. Locks nothing. With 1,000,000
+-- jobs, 300,000 of them waiting, it takes 40 ms, and half of that once they are vacuumed.
 --
--- A leader that lets others lead renews its lease, which has run out by then, once a second. A worker that is lost keeps its jobs
--- until the rescuer's next round. No row: there is no schema.
+-- A blocked leader renews its lease, which has expired by then, once a second. A lost worker keeps its jobs until the rescuer's next
+-- round. No row: there is no schema.
 -- Parameters: @most, @after_client, @after_endpoint, @looked, @failing
 {{walkEndpoints}}, throttled AS (
   (SELECT client_id, 1 AS n FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)
@@ -285,14 +285,14 @@ SELECT to_json(r) FROM (
 ) r
 
 -- fragment: worst
--- Counts webhooks that are troubled, and names the one with the most failures in a row.
+-- Counts troubled webhooks, and names the one with the most failures in a row.
 json_build_object('count', count(*), 'webhook_id', (array_agg(webhook_id ORDER BY consecutive_failures DESC))[1],
   'failures', coalesce(max(consecutive_failures), 0), 'since', (array_agg(failing_since ORDER BY consecutive_failures DESC))[1])
 
 -- name: adminMark
--- Gives a text that is another one after something happened: a job was submitted or has ended, a held job had an event, a
--- delivery was made, an operator did something, a worker came or went. Reads the last entry of jobs_pkey, jobs_ended,
--- deliveries_pkey and audit_pkey, and of jobs_held @most. Locks nothing. It takes 1 ms, and 5 ms with 10,000 held jobs.
+-- Returns a text that changes when a job is submitted or ends, a held job has an event, a delivery is created, an operator acts, or a
+-- worker comes or goes. Reads the last entry of jobs_pkey, jobs_ended, deliveries_pkey and audit_pkey, and of jobs_held @most. Locks
+-- nothing. It takes 1 ms, and 5 ms with 10,000 held jobs.
 -- Parameters: @most
 SELECT concat_ws(' ', (SELECT job_id FROM jobs ORDER BY job_id DESC LIMIT 1),
   (SELECT finished_at FROM jobs WHERE finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT 1),

@@ -29,19 +29,19 @@ const (
 	Flushers           = 2
 	slowFlushThreshold = 25 * time.Millisecond
 
-	// LockedRowFraction is the fraction of the statement timeout for which a batch
-	// that met a locked row waits for further ones. It leaves time for some 80 waits.
+	// LockedRowFraction divides the statement timeout: the result is how long a batch with a locked row waits for further ones. It leaves
+	// time for some 80 waits.
 	LockedRowFraction = 100
 )
 
-// Conn is what statements are sent to: a pool, a connection or a transaction.
+// Conn is a destination of statements: a pool, a connection or a transaction.
 type Conn interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// Operation names what is done with an item: in metrics, and the span of its caller.
+// Operation names the work on an item: in metrics, and the span of its caller.
 type Operation struct{ Name, Span string }
 
 var (
@@ -64,16 +64,16 @@ type Batcher[T, R any] struct {
 	key       func(T) string // "" for none
 	size      func(T) int    // nil: items weigh nothing
 	Operation func(T) Operation
-	slow      time.Duration // after which a flush is slow
+	slow      time.Duration // duration after which a flush is slow
 
-	Prepare func()                                   // called before a batch is taken, or nil
-	Begin   func(batch []*Waiter[T, R]) (end func()) // called with each batch, in the order of taking, or nil
+	Prepare func()                                   // called before a batch is taken; may be nil
+	Begin   func(batch []*Waiter[T, R]) (end func()) // called with each batch, in the order of taking; may be nil
 
 	mu       sync.Mutex
 	ready    sync.Cond
 	queue    []*Waiter[T, R]
-	inFlight map[string]bool // keys of items that are being flushed
-	quick    int             // flushes in flight that are not slow
+	inFlight map[string]bool // keys of items in flight
+	quick    int             // number of flushes in flight that are not slow
 	closed   bool
 	done     sync.WaitGroup
 }
@@ -84,7 +84,7 @@ type Answer[R any] struct {
 	Err   error
 }
 
-// Waiter is an item, and its caller who waits for the answer.
+// Waiter is an item, and the caller that waits for its answer.
 type Waiter[T, R any] struct {
 	Item   T
 	key    string
@@ -93,7 +93,7 @@ type Waiter[T, R any] struct {
 	Got    Answer[R] // the same, for the flusher
 }
 
-// NewBatcher makes a batcher of items with which the same is done. It begins with DB.Start.
+// NewBatcher makes a batcher for one operation. It begins with DB.Start.
 func NewBatcher[T, R any](name string, d *DB, flush func(context.Context, Conn, []T) ([]Answer[R], error),
 	key func(T) string, size func(T) int) *Batcher[T, R] {
 	same := Operation{name, telemetry.SpanCommit + name}
@@ -112,8 +112,7 @@ func (b *Batcher[T, R]) start() {
 	}
 }
 
-// Do queues one item and waits for its answer. Within Once it is written in that
-// transaction, with no others.
+// Do queues one item and waits for its answer. Within Once the item is written alone, in that transaction.
 func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	if sharedTxOf(ctx) != nil {
 		answers, err := b.DoAll(ctx, []T{item})
@@ -159,7 +158,7 @@ func (b *Batcher[T, R]) await(ctx context.Context, w *Waiter[T, R]) (R, error) {
 	if b.withdraw(w) {
 		return none, Translate(ctx.Err())
 	}
-	select { // the answer may have come together with the cancellation
+	select { // the answer may have come at the same time as the cancellation
 	case a := <-w.answer:
 		return a.Value, a.Err
 	default:
@@ -167,20 +166,20 @@ func (b *Batcher[T, R]) await(ctx context.Context, w *Waiter[T, R]) (R, error) {
 	return none, errUnknown(context.Cause(ctx))
 }
 
-// errUnknown is for writes that may have been committed or not.
+// errUnknown is for writes with an unknown outcome.
 func errUnknown(cause error) error {
 	return &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: RetryAfter, Cause: cause,
 		Detail: "The outcome of the write is unknown. Repeat the request with the same idempotency key to learn it."}
 }
 
-// waiting tells how many items wait for a flusher.
+// waiting returns how many items wait for a flusher.
 func (b *Batcher[T, R]) waiting() (name string, items int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.name, len(b.queue)
 }
 
-// withdraw takes w back if no flusher has it yet.
+// withdraw removes w from the queue unless a flusher has it.
 func (b *Batcher[T, R]) withdraw(w *Waiter[T, R]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -191,8 +190,7 @@ func (b *Batcher[T, R]) withdraw(w *Waiter[T, R]) bool {
 	return i >= 0
 }
 
-// stop refuses new items, flushes those that wait, and returns when all are
-// answered. It may be called twice.
+// stop refuses new items, flushes the queued ones, and returns when all are answered. It may be called twice.
 func (b *Batcher[T, R]) stop() {
 	b.mu.Lock()
 	b.closed = true
@@ -220,8 +218,8 @@ func (b *Batcher[T, R]) run() {
 	}
 }
 
-// endQuick lets the next flush begin, once for each: when the flush has returned,
-// or earlier when it is slow, because of a locked row for instance.
+// endQuick lets the next flush begin, once for each: when the flush has returned, or earlier if it is slow, for instance because of a
+// locked row.
 func (b *Batcher[T, R]) endQuick() {
 	b.mu.Lock()
 	b.quick--
@@ -229,14 +227,13 @@ func (b *Batcher[T, R]) endQuick() {
 	b.ready.Broadcast()
 }
 
-// take waits for items and takes as many as one flush may hold; nil when the
-// Batcher is closed and empty. Items whose key is in flight stay queued.
+// take waits for items and takes as many as one flush may hold; nil when the Batcher is closed and empty. Items with a key in flight stay
+// queued.
 func (b *Batcher[T, R]) take() (batch []*Waiter[T, R], end func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		// Less than a full batch does better to wait for the flush that is in flight:
-		// together with what comes meanwhile it costs one commit instead of two.
+		// Less than a full batch waits for the flush in flight: together with later items it costs one commit instead of two.
 		if b.quick == 0 || len(b.queue) >= MaxFlushItems {
 			b.beReady()
 			if batch = b.gather(); len(batch) > 0 {
@@ -254,7 +251,7 @@ func (b *Batcher[T, R]) take() (batch []*Waiter[T, R], end func()) {
 	}
 }
 
-// beReady prepares a flush, without the lock that the caller holds.
+// beReady prepares a flush. It releases the lock that the caller holds meanwhile.
 func (b *Batcher[T, R]) beReady() {
 	if b.Prepare != nil && len(b.queue) > 0 {
 		b.mu.Unlock()
@@ -296,8 +293,7 @@ func (b *Batcher[T, R]) release(batch []*Waiter[T, R]) {
 	b.ready.Broadcast()
 }
 
-// DoAll is do for many items at once, in whatever flushes they find room. The
-// error is one of all of them: within Once they share a statement.
+// DoAll is Do for many items at once, in any number of flushes. The error is the first of all: within Once they share a statement.
 func (b *Batcher[T, R]) DoAll(ctx context.Context, items []T) ([]Answer[R], error) {
 	if tx := sharedTxOf(ctx); tx != nil {
 		ctx, cancel := b.db.Bound(ctx)

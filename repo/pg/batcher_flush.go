@@ -12,8 +12,7 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// completeAll answers each item of a batch exactly once, within the store's own
-// limit and not a caller's: a caller with a short limit must not undo the
+// completeAll answers each item of a batch exactly once. It uses the store's own timeout: a caller with a short one must not undo the
 // others' writes.
 func (b *Batcher[T, R]) completeAll(batch []*Waiter[T, R]) {
 	ctx, cancel := b.db.Bound(b.traced(batch))
@@ -51,10 +50,8 @@ func (b *Batcher[T, R]) traced(batch []*Waiter[T, R]) context.Context {
 	return ctx
 }
 
-// complete flushes a batch. One that fails through a row of its own is split
-// until that row is alone. A row that another session has locked costs the batch
-// one lock timeout; from then on the timeout is short, so that the other items do
-// not pay the same again at every split.
+// complete flushes a batch. If a row makes it fail, it is split until that row is alone. A row that another session has locked costs the
+// batch one lock timeout; from then on the timeout is short, so that the other items do not pay again at every split.
 func (b *Batcher[T, R]) complete(ctx context.Context, batch []*Waiter[T, R], shortLocks bool) {
 	items := Column(batch, func(w *Waiter[T, R]) T { return w.Item })
 	answers, err := b.attempt(ctx, items, shortLocks)
@@ -76,7 +73,7 @@ func (b *Batcher[T, R]) complete(ctx context.Context, batch []*Waiter[T, R], sho
 	}
 }
 
-// deadlockTries bounds how often a batch that lost a deadlock is repeated.
+// deadlockTries bounds the tries of a batch that lost a deadlock.
 const deadlockTries = 3
 
 func (b *Batcher[T, R]) attempt(ctx context.Context, items []T, shortLocks bool) (answers []Answer[R], err error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// SQLSTATE codes that are treated differently.
+// SQLSTATE codes with their own handling.
 const (
 	stateDeadlock        = "40P01"
 	stateSerialization   = "40001"
@@ -24,7 +24,7 @@ const (
 	stateUniqueViolation = "23505"
 	StateUndefinedTable  = "42P01"
 
-	// constraintNotErased is what the triggers of erasures name.
+	// constraintNotErased is the constraint name in errors of the triggers of erasures.
 	constraintNotErased = "client_not_erased"
 
 	// Classes, the first two characters.
@@ -37,11 +37,10 @@ const (
 	classSchema     = "3F" // no such schema
 )
 
-// RetryAfter is the advice that goes with storage trouble.
+// RetryAfter is the Retry-After of storage errors.
 const RetryAfter = time.Second
 
-// Translate is the one place where driver errors become errors of the API.
-// What the driver said stays in the cause, for the log.
+// Translate is the one place where driver errors become errors of the API. The driver's error stays in the cause, for the log.
 func Translate(err error) error {
 	if err == nil || IsKnown(err) {
 		return err
@@ -66,13 +65,13 @@ func Translate(err error) error {
 	return unavailable(job.CodeDBError, "The database operation failed.")
 }
 
-// IsKnown reports whether err says something of the domain already.
+// IsKnown reports whether err is already an error of the domain.
 func IsKnown(err error) bool {
 	var known *job.Error
 	return errors.As(err, &known) || errors.Is(err, job.ErrStale) || errors.Is(err, job.ErrWorkerDead) || errors.Is(err, ErrKeyTaken)
 }
 
-// translateState is translate for what the server itself reported.
+// translateState is Translate for errors of the server.
 func translateState(code string, err error, unavailable func(job.Code, string) error) error {
 	switch {
 	case code == stateUniqueViolation:
@@ -91,34 +90,33 @@ func translateState(code string, err error, unavailable func(job.Code, string) e
 	return unavailable(job.CodeDBError, "The database refused the operation.")
 }
 
-// isConnectionLoss reports whether the connection broke. The driver passes on
-// whatever the socket said, or says itself that nothing was sent.
+// isConnectionLoss reports whether the connection broke. The driver returns the socket's error, or says itself that nothing was sent.
 func isConnectionLoss(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || pgconn.SafeToRetry(err)
 }
 
-// HasState reports whether the server refused with one of these SQLSTATE codes.
+// HasState reports whether the server returned one of these SQLSTATE codes.
 func HasState(err error, states ...string) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && slices.Contains(states, pg.Code)
 }
 
-// InClass reports whether an SQLSTATE code is of one of these classes.
+// InClass reports whether an SQLSTATE code belongs to one of these classes.
 func InClass(code string, classes ...string) bool {
 	return slices.ContainsFunc(classes, func(class string) bool { return strings.HasPrefix(code, class) })
 }
 
-// isRowsFault reports whether one row of a batch can be to blame, so that
-// splitting the batch helps: bad data, a broken constraint, a blocked row.
+// isRowsFault reports whether a single row of a batch can be the cause, so that splitting the batch helps: bad data, a broken constraint,
+// a blocked row.
 func isRowsFault(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (InClass(pg.Code, classData, classIntegrity) || pg.Code == StateLockTimeout)
 }
 
-// ErrErased is what a row of a client that is erased is refused with.
+// ErrErased refuses a row of an erased client.
 var ErrErased = job.Errorf(job.CodeClientNotFound, "No client with this id was found.")
 
-// ErrKeyTaken is for a key that is not free: the idempotency key stands for an earlier request.
+// ErrKeyTaken is returned if the idempotency key was already used.
 var ErrKeyTaken = errors.New("the idempotency key is taken")

@@ -9,9 +9,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// A change that a client asks for is refused when the API key that asked has ended by the time of the commit: the key was looked at
-// when the request began, and a request can take as long as its body. A single submission, a cancel and a retry require the key in
-// their own statement, which sees all that was committed before it; every other change in the last statement of its transaction.
+// A client's change is refused if its API key has ended by the time of the commit: the key was checked when the request began, and a
+// request can take as long as its body. A single submission, a cancel and a retry require the key in their own statement, which sees
+// everything committed before it; every other change requires it in the last statement of its transaction.
 
 var errKeyRevoked = job.Errorf(job.CodeKeyDisabled, "The API key was revoked while the request was under way.")
 
@@ -26,9 +26,8 @@ func (d *DB) RequireKey(ctx context.Context, id string) error {
 	return refusalOfKey(QueryFirst(ctx, d, pgx.RowToStructByPos[keyEnd], readKeyEnd, id))
 }
 
-// requireKeyIn refuses the API key of the context at the end of a transaction. It waits for a change of the key that is under way,
-// and one that comes later waits for the commit: what locks keys has locked their client before, so that the two do not wait for
-// each other.
+// requireKeyIn refuses an ended API key of the context at the end of a transaction. It waits for a pending change of the key, and a later
+// change waits for the commit. Changes of keys lock the client first, so the two cannot deadlock.
 func requireKeyIn(ctx context.Context, tx pgx.Tx) error {
 	id := job.KeyOf(ctx)
 	if id == "" {

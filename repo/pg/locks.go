@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Walk is where a search goes on that is made a part at a time.
+// Walk is the position of a search that proceeds in parts.
 type Walk[P any] struct {
 	sync.Mutex
 	At P
@@ -24,7 +24,7 @@ func (s Semaphore) Acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// KeyedMutex lets one caller at a time hold a key. The zero value is ready.
+// KeyedMutex lets one caller at a time hold a key. The zero value is ready to use.
 type KeyedMutex[K comparable] struct {
 	mu    sync.Mutex
 	locks map[K]*keyLock
@@ -35,7 +35,7 @@ type keyLock struct {
 	users int // callers that hold it, or wait for it
 }
 
-// Lock waits until no other caller holds the key; waited: one did.
+// Lock waits until no other caller holds the key. waited reports whether one did.
 func (m *KeyedMutex[K]) Lock(ctx context.Context, key K) (waited bool, unlock func(), err error) {
 	m.mu.Lock()
 	if m.locks == nil {
@@ -63,7 +63,7 @@ func (m *KeyedMutex[K]) Lock(ctx context.Context, key K) (waited bool, unlock fu
 	return waited, func() { release(); leave() }, nil
 }
 
-// Held gives the number of keys that callers hold.
+// Held returns the number of held keys.
 func (m *KeyedMutex[K]) Held() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

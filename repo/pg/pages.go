@@ -11,10 +11,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// LastID is behind all others.
+// LastID sorts behind all other ids.
 var LastID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// AfterOf is where a list from new to old goes on.
+// AfterOf returns where a list from new to old continues.
 func AfterOf(id job.ID) job.ID {
 	if id.IsZero() {
 		return LastID
@@ -23,25 +23,23 @@ func AfterOf(id job.ID) job.ID {
 }
 
 const (
-	// maxLooked is how many jobs one page may look at to find those that its
-	// filters want.
+	// maxLooked is how many jobs one page may look at to find those that match its filters.
 	maxLooked = 20_000
 
-	// IDSkew is how far the time in a job's id, which the api process gave it,
-	// may be from created_at, which is Postgres' time.
+	// IDSkew is the largest difference between the time in a job's id, set by the api process, and created_at, set by Postgres.
 	IDSkew = 5 * time.Minute
 )
 
-// Listed is a row of a list. The list goes on behind its place.
+// Listed is a row of a list. The list continues behind its place.
 type Listed[T, P any] struct {
 	Item   T
 	Place  P
-	Last   bool // no more is looked at
+	Last   bool // end of the look
 	Wanted bool
 }
 
-// OnePage gives the wanted items of a list, limit of them at most, and the place
-// after which the next page begins; the zero place if there is none.
+// OnePage returns the matching items of a list, limit of them at most, and the place before the next page, or the zero place if there is
+// none.
 func OnePage[T, P any](rows []Listed[T, P], limit int) (items []T, next P) {
 	var taken P
 	for _, r := range rows {
@@ -58,8 +56,7 @@ func OnePage[T, P any](rows []Listed[T, P], limit int) (items []T, next P) {
 	return items, next
 }
 
-// IDRange gives the ids between which the jobs of q lie: from the first one
-// up to, but without, the second.
+// IDRange returns the range of ids for the jobs of q: from the first up to, but excluding, the second.
 func IDRange(q job.Query) (from, to job.ID) {
 	for i := range to {
 		to[i] = 0xff
@@ -78,16 +75,15 @@ func IDRange(q job.Query) (from, to job.ID) {
 	return from, to
 }
 
-// FirstIDOf is not above any version 7 UUID of t's millisecond or later, and
-// above those of earlier ones.
+// FirstIDOf returns the smallest version 7 UUID of t's millisecond.
 func FirstIDOf(t time.Time) (id job.ID) {
 	const most = 1<<48 - 1
 	binary.BigEndian.PutUint64(id[:8], uint64(min(max(t.UnixMilli(), 0), most))<<16)
 	return id
 }
 
-// QueryPage gives the rows of a statement that was asked for one more than limit, without that one, and where the next page
-// goes on: behind the last id, or the zero id at the end.
+// QueryPage returns the rows of a statement that asks for one more than limit, without that one, and where the next page continues:
+// behind the last id, or the zero id at the end.
 func QueryPage[T any](
 	ctx context.Context, d *DB, limit int, id func(T) job.ID, scan pgx.RowToFunc[T], sql string, args ...any,
 ) (page []T, next job.ID, err error) {

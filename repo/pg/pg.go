@@ -1,6 +1,5 @@
-// Package pg is what all parts of the store share: the pool and its sessions,
-// group commit, transactions, statements, errors and metrics. It knows no table
-// but that of the API keys, which every change requires.
+// Package pg holds the shared parts of the store: the pool and its sessions, group commit, transactions, statements, errors and metrics.
+// The only table that it knows is that of the API keys, which every change requires.
 package pg
 
 import (
@@ -24,7 +23,7 @@ type Config struct {
 	Metrics         telemetry.Factory
 }
 
-// DB is the way of one process to Postgres. It is safe for concurrent use.
+// DB is a process' access to Postgres. It is safe for concurrent use.
 type DB struct {
 	Pool    *pgxpool.Pool
 	Timeout time.Duration // of one statement
@@ -55,7 +54,7 @@ func Open(pc *pgxpool.Config, cfg Config) (*DB, error) {
 	return d, nil
 }
 
-// Start starts batchers, which Close stops.
+// Start starts batchers; Close stops them.
 func (d *DB) Start(batchers ...flusher) {
 	for _, b := range batchers {
 		b.start()
@@ -63,8 +62,7 @@ func (d *DB) Start(batchers ...flusher) {
 	d.batchers = append(d.batchers, batchers...)
 }
 
-// Close flushes what waits in the batchers, then closes the pool. Calls made
-// afterwards fail.
+// Close flushes the batchers, then closes the pool. Later calls fail.
 func (d *DB) Close() {
 	for _, b := range d.batchers {
 		b.stop()
@@ -73,7 +71,7 @@ func (d *DB) Close() {
 	d.Pool.Close()
 }
 
-// Queued gives the number of items that wait for a flusher of the batcher of that name.
+// Queued returns the number of items that wait for a flusher of the named batcher.
 func (d *DB) Queued(batcher string) (n int) {
 	for _, b := range d.batchers {
 		if name, queued := b.waiting(); name == batcher {
@@ -100,15 +98,13 @@ func Every(ctx context.Context, interval time.Duration, do func()) {
 // MinConns leaves room for every batcher's flushers and for reads.
 const MinConns = 20
 
-// Bound limits a call to the statement timeout and a little more, so that the
-// server's own limit fires first and the connection survives.
+// Bound limits a call to slightly more than the statement timeout, so that the server's limit fires first and the connection survives.
 func (d *DB) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, d.Timeout+d.Timeout/5)
 }
 
-// Failed translates a driver error, counts it, and drops pooled connections
-// where every other one must be expected to be broken too. An error that is
-// not storage's own passes.
+// Failed translates a driver error, counts it, and drops all pooled connections if the others are probably broken too. Other errors pass
+// unchanged.
 func (d *DB) Failed(operation string, err error) error {
 	if IsKnown(err) {
 		return err

@@ -11,19 +11,16 @@ import (
 // probeTimeout is how long a scrape waits for Postgres.
 const probeTimeout = time.Second
 
-// probe asks whether Postgres answers. It has a connection of its own, which it
-// keeps: neither a full pool nor a server that takes no more connections is an
-// outage.
+// probe asks whether Postgres answers. It keeps its own connection: a full pool, or a server without free connections, is not an outage.
 type probe struct {
 	mu     sync.Mutex
 	own    OwnConn
 	closed bool
 	last   bool      // the latest answer
-	at     time.Time // of it
+	at     time.Time // time of last
 }
 
-// answers reports whether Postgres answers within probeTimeout. Those who ask
-// at the same moment share the answer.
+// answers reports whether Postgres answers within probeTimeout. Simultaneous callers share the answer.
 func (p *probe) answers() bool {
 	asked := time.Now()
 	p.mu.Lock()
@@ -34,7 +31,7 @@ func (p *probe) answers() bool {
 	return p.last
 }
 
-// ask tries the connection that there is, and then a new one.
+// ask tries the existing connection, and then a new one.
 func (p *probe) ask() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
@@ -51,8 +48,7 @@ func (p *probe) ask() bool {
 	return false
 }
 
-// close ends the connection. The answer afterwards is that Postgres does
-// not answer.
+// close ends the connection. From then on answers returns false.
 func (p *probe) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,7 +65,7 @@ type OwnConn struct {
 // NewOwnConn makes a connection like those of the pool.
 func (d *DB) NewOwnConn() OwnConn { return OwnConn{config: d.probe.own.config} }
 
-// Open gives the connection, and connects if there is none.
+// Open returns the connection, and connects if there is none.
 func (c *OwnConn) Open(ctx context.Context) (conn *pgx.Conn, err error) {
 	if c.conn == nil || c.conn.IsClosed() {
 		c.conn, err = pgx.ConnectConfig(ctx, c.config)

@@ -16,7 +16,7 @@ func Query[T any](ctx context.Context, d *DB, scan pgx.RowToFunc[T], sql string,
 	return QueryAs(ctx, d, "read", scan, sql, args...)
 }
 
-// QueryAs is Query for an operation whose errors are counted on their own.
+// QueryAs is Query for an operation with its own error count.
 func QueryAs[T any](ctx context.Context, d *DB, operation string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	var all []T
 	err := d.on(ctx, operation, sql, func(ctx context.Context, db Conn) (err error) {
@@ -29,14 +29,14 @@ func QueryAs[T any](ctx context.Context, d *DB, operation string, scan pgx.RowTo
 	return all, nil
 }
 
-// RowsIn gives the rows of a statement that is sent to a transaction, or to the pool.
+// RowsIn returns the rows of a statement in a transaction or the pool.
 func RowsIn[T any](ctx context.Context, db Conn, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	rows, _ := db.Query(ctx, sql, args...) // CollectRows returns its error
 	return pgx.CollectRows(rows, scan)
 }
 
-// on has a statement sent to the pool or to the transaction of Once; or, if it writes in the name of an API key, to a transaction
-// of its own that requires the key.
+// on sends a statement to the pool or to the transaction of Once. If it writes for an API key, it gets its own transaction that requires
+// the key.
 func (d *DB) on(ctx context.Context, operation, sql string, send func(context.Context, Conn) error) error {
 	if job.KeyOf(ctx) != "" && sharedTxOf(ctx) == nil && writes(sql) {
 		return d.InTx(ctx, operation, func(ctx context.Context, tx pgx.Tx) error { return send(ctx, tx) })
@@ -54,7 +54,7 @@ func writes(sql string) bool {
 	return strings.Contains(sql, "INSERT INTO ") || strings.Contains(sql, "UPDATE ") || strings.Contains(sql, "DELETE FROM ")
 }
 
-// First gives the first of the rows; false if there is none.
+// First returns the first row; false if there is none.
 func First[T any](rows []T, err error) (row T, found bool, _ error) {
 	if err != nil || len(rows) == 0 {
 		return row, false, err
@@ -62,12 +62,12 @@ func First[T any](rows []T, err error) (row T, found bool, _ error) {
 	return rows[0], true, nil
 }
 
-// QueryFirst gives the first row of a statement; found is false if it has none.
+// QueryFirst returns the first row of a statement; found is false if it has none.
 func QueryFirst[T any](ctx context.Context, d *DB, scan pgx.RowToFunc[T], sql string, args ...any) (row T, found bool, err error) {
 	return First(Query(ctx, d, scan, sql, args...))
 }
 
-// QueryOne gives the first row of a statement; the error missing, if it is not nil, if there is none.
+// QueryOne returns the first row of a statement. If there is none, it returns the error missing, or nil.
 func QueryOne[T any](ctx context.Context, d *DB, missing error, scan pgx.RowToFunc[T], sql string, args ...any) (T, error) {
 	row, found, err := QueryFirst(ctx, d, scan, sql, args...)
 	if err == nil && !found {
@@ -81,8 +81,7 @@ func QueryValue[T any](ctx context.Context, d *DB, sql string, args ...any) (T, 
 	return QueryOne(ctx, d, nil, pgx.RowTo[T], sql, args...)
 }
 
-// CollectByID collects rows that begin with an id. columns gives what the
-// others are scanned into.
+// CollectByID collects rows that begin with an id. columns returns the destinations of the others.
 func CollectByID[T any](rows pgx.Rows, err error, columns func(*T) []any) (map[job.ID]T, error) {
 	if err != nil {
 		return nil, err
@@ -110,7 +109,7 @@ func QueryByID[T any](ctx context.Context, d *DB, columns func(*T) []any, sql st
 	return found, nil
 }
 
-// Change runs a statement and gives the number of rows that it changed.
+// Change runs a statement and returns the number of changed rows.
 func (d *DB) Change(ctx context.Context, operation, sql string, args ...any) (int, error) {
 	var n int64
 	err := d.on(ctx, operation, sql, func(ctx context.Context, db Conn) error {
@@ -124,7 +123,7 @@ func (d *DB) Change(ctx context.Context, operation, sql string, args ...any) (in
 	return int(n), nil
 }
 
-// InTx runs a function in a transaction: that of Once, or one of its own, which requires the API key of the context.
+// InTx runs a function in the transaction of Once, or in a new one that requires the API key of the context.
 func (d *DB) InTx(ctx context.Context, operation string, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := d.Bound(ctx)
 	defer cancel()
@@ -145,8 +144,8 @@ func (d *DB) InTx(ctx context.Context, operation string, do func(context.Context
 	return d.Commit(ctx, tx, operation)
 }
 
-// Commit requires the API key of the context, and ends a transaction. Unless the server itself
-// refused, or was never asked, a failed commit may have taken effect all the same.
+// Commit requires the API key of the context, and commits. Unless the server refused it or was never asked, a failed commit may have
+// taken effect.
 func (d *DB) Commit(ctx context.Context, tx pgx.Tx, operation string) error {
 	if err := requireKeyIn(ctx, tx); err != nil {
 		return d.Failed(operation, err)

@@ -27,12 +27,10 @@ func setSession(c *pgconn.Config, cfg Config) {
 		"lock_timeout":                        Milliseconds(cfg.Timeout * 2 / 5),
 		"idle_in_transaction_session_timeout": Milliseconds(cfg.Timeout * 2),
 	}
-	// A plan is made once for each session, for any arguments: planning one of the large statements costs as much as
-	// carrying it out.
+	// Each session makes a plan once, for any arguments: planning a large statement costs as much as running it.
 	settings["plan_cache_mode"] = "force_generic_plan"
-	// Every statement here finds its rows by an index. A plan that was cached
-	// while the tables were small must not go on scanning, sorting or hashing them whole
-	// until they are analyzed; and these statements are too short to compile.
+	// Every statement here finds its rows by an index. A plan cached while the tables were small must not keep scanning, sorting or
+	// hashing them whole until they are analyzed; and these statements are too short to compile.
 	for _, setting := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"} {
 		settings[setting] = "off"
 	}
@@ -49,7 +47,7 @@ func setSession(c *pgconn.Config, cfg Config) {
 	}
 }
 
-// assumed are settings that change what a statement means. A role or a database may have others for programs that are not ours.
+// assumed are settings that change the meaning of statements. A role or a database may have other values for other programs.
 var assumed = map[string]string{
 	"standard_conforming_strings": "on", "transform_null_equals": "off", "array_nulls": "on", "xmloption": "content",
 	"datestyle": "ISO, MDY", "intervalstyle": "postgres", "extra_float_digits": "1", "bytea_output": "hex",
@@ -57,9 +55,8 @@ var assumed = map[string]string{
 	"statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "check_function_bodies": "on",
 }
 
-// SetOnConnect gives sessions their settings with the first statement. Poolers
-// refuse most settings in the message that starts a session, or forget them. The
-// statements follow.
+// SetOnConnect sends a session's settings with the first statement. Poolers refuse most settings in the startup message, or forget them.
+// The statements follow.
 func SetOnConnect(c *pgconn.Config, settings map[string]string, statements ...string) {
 	all := maps.Clone(assumed)
 	maps.Copy(all, settings)
@@ -73,14 +70,14 @@ func SetOnConnect(c *pgconn.Config, settings map[string]string, statements ...st
 	}
 }
 
-// searchOwnFirst makes sessions find now() and clock_timestamp() of the installation, which a test bed moves, before those of
-// Postgres. Statements that must not follow a move name pg_catalog.
+// searchOwnFirst makes sessions find the installation's now() and clock_timestamp(), which a test bed moves, before those of Postgres.
+// Statements that must not follow a move name pg_catalog.
 const searchOwnFirst = `SELECT set_config('search_path', concat_ws(', ', CASE WHEN 'pg_catalog' = ANY (current_schemas(false))
   THEN (SELECT string_agg(quote_ident(s), ', ' ORDER BY n) FROM unnest(current_schemas(false)) WITH ORDINALITY AS u(s, n)
     WHERE s <> 'pg_catalog')
   ELSE nullif(current_setting('search_path'), '') END, 'pg_catalog'), false);`
 
-// ScanUTC makes a connection hand out times in UTC, as package job promises, and NULL as the zero ID.
+// ScanUTC makes a connection return times in UTC, as package job promises, and NULL as the zero ID.
 func ScanUTC(_ context.Context, conn *pgx.Conn) error {
 	conn.TypeMap().TryWrapScanPlanFuncs = slices.Insert(conn.TypeMap().TryWrapScanPlanFuncs, 0, planID)
 	conn.TypeMap().RegisterType(&pgtype.Type{
@@ -89,5 +86,5 @@ func ScanUTC(_ context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// Milliseconds is a duration as settings of a session have it.
+// Milliseconds formats a duration for session settings.
 func Milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

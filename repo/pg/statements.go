@@ -10,10 +10,8 @@ import (
 	"sync"
 )
 
-// Each statement stands in the folder that sends it, in a .sql file named like the Go
-// file that does. It begins with a comment: its name, its contract (what it locks and in
-// which order, the indexes that it uses, what no row means, the triggers that
-// follow) and its parameters in the order of their values. {{x}} stands for the
+// Each statement is in the folder that sends it, in a .sql file named like the Go file. It begins with a comment: its name, its contract
+// (locks and their order, indexes, the meaning of no row, triggers) and its parameters in the order of their values. {{x}} stands for the
 // fragment or the constant x, of any folder.
 
 // section is a statement or a fragment, without comments.
@@ -22,10 +20,10 @@ type section struct {
 	params []string
 }
 
-// What all folders have, since the program started.
+// Registered by all folders at the start of the program.
 var (
 	sections  = map[string]section{}
-	constants = map[string]string{"maxLooked": strconv.Itoa(maxLooked)} // what the statements share with Go code
+	constants = map[string]string{"maxLooked": strconv.Itoa(maxLooked)} // shared with Go code
 	variants  = map[string]string{}
 )
 
@@ -47,10 +45,10 @@ func Statements(files fs.FS, shared map[string]string) (
 	return statementOf, variantOf
 }
 
-// parameter is how a statement's parameter is written.
+// parameter matches a statement's parameter.
 var parameter = regexp.MustCompile(`@(\w+)`)
 
-// made are the statements that have no fragments of their own, as they are sent.
+// made caches the statements without fragments of their own, as they are sent.
 var made sync.Map
 
 func statementOf(name string) string {
@@ -66,8 +64,7 @@ func variantOf(name, of string, with ...string) string {
 	return variants[name]
 }
 
-// Catalog gives all that there is, for tests: the names of statements, fragments and constants, and the variants by
-// their names.
+// Catalog returns, for tests, the names of statements, fragments and constants, and the variants by name.
 func Catalog() (names []string, texts map[string]string) {
 	return slices.Concat(slices.Collect(maps.Keys(sections)), slices.Collect(maps.Keys(constants))), maps.Clone(variants)
 }
@@ -105,7 +102,7 @@ func expand(text string, with []string) string {
 	}
 }
 
-// meaning is what a reference to the name stands for.
+// meaning returns the text of a reference to the name.
 func meaning(name string, with []string) string {
 	if value, ok := constants[name]; ok {
 		return value
@@ -117,7 +114,7 @@ func meaning(name string, with []string) string {
 	return expand(s.text, with)
 }
 
-// readSections parses the files. A comment has its line for itself.
+// readSections parses the files. A comment has its own line.
 func readSections(files fs.FS) map[string]section {
 	paths, err := fs.Glob(files, "*.sql")
 	if err != nil {
@@ -129,13 +126,13 @@ func readSections(files fs.FS) map[string]section {
 		if err != nil {
 			panic(err) // cannot happen: the file is embedded
 		}
-		// The heads of statements, and of fragments, which only stand within statements.
+		// Heads of statements, and of fragments, which only occur within statements.
 		for text := range strings.SplitSeq(strings.ReplaceAll("\n"+string(content), "\n-- fragment: ", "\n-- name: "), "\n-- name: ") {
 			name, body, _ := strings.Cut(text, "\n")
 			all[name] = readSection(body)
 		}
 	}
-	delete(all, "") // what is before a file's first head
+	delete(all, "") // text before a file's first head
 	return all
 }
 

@@ -14,8 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// grouped are the operations of group commits, single all others: the values
-// of the label operation.
+// grouped are the operations of group commits, single all others: the values of the label operation.
 var (
 	grouped = []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"}
 	single  = []string{
@@ -45,8 +44,7 @@ func newMetrics(f telemetry.Factory) *metrics {
 	}
 }
 
-// showPool makes the metrics that are read off a pool when they are scraped,
-// and of whether Postgres answers. Only the latter asks Postgres.
+// showPool makes the metrics that are read from a pool at a scrape, and the one whether Postgres answers. Only the latter asks Postgres.
 func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
 	for state, count := range map[string]func(*pgxpool.Stat) int32{
 		"in_use": (*pgxpool.Stat).AcquiredConns, "idle": (*pgxpool.Stat).IdleConns,
@@ -71,22 +69,20 @@ func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
 	})
 }
 
-// newQueryTracer makes spans of statements below the span of their caller, and
-// none without one. They have the text of the statement and no parameters: those
-// are the clients' data.
+// newQueryTracer makes spans of statements below the span of their caller, and none without one. They have the text of the statement and
+// no parameters, which are the clients' data.
 func newQueryTracer(p trace.TracerProvider) pgx.QueryTracer {
 	return otelpgx.NewTracer(otelpgx.WithTracerProvider(p), otelpgx.WithSpanNameFunc(Verb),
 		otelpgx.WithQuerySpanNamePrefix(), otelpgx.WithDisableAcquireTracer())
 }
 
-// change is the first change that a statement makes. The names of tables have
-// small letters, what may follow UPDATE elsewhere has not.
+// change matches the first change of a statement. Table names are lower case, other words after UPDATE are not.
 var change = regexp.MustCompile(`\b(INSERT|UPDATE|DELETE)(?: INTO| FROM)? [a-z]`)
 
-// Verb names a statement by what it does: most begin with WITH, whatever they do.
+// Verb names a statement by its effect: most begin with WITH.
 func Verb(statement string) string {
 	if strings.HasPrefix(statement, "--") {
-		return "PING" // the driver's way to ask whether a connection is alive
+		return "PING" // the driver's check of a connection
 	}
 	if found := change.FindStringSubmatch(statement); found != nil {
 		return found[1]

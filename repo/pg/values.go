@@ -49,10 +49,10 @@ func ScanJSON[T any](row pgx.CollectableRow) (v T, err error) { return v, row.Sc
 // RowToID reads a row that is an id.
 func RowToID(row pgx.CollectableRow) (id job.ID, err error) { return id, row.Scan(&id) }
 
-// KeyOf is an id as a key of a batcher.
+// KeyOf returns an id as a key of a batcher.
 func KeyOf(id job.ID) string { return string(id[:]) }
 
-// ByID gives values by their ids.
+// ByID maps values by their ids.
 func ByID[T any](all []T, id func(T) job.ID) map[job.ID]T {
 	found := make(map[job.ID]T, len(all))
 	for _, v := range all {
@@ -61,8 +61,7 @@ func ByID[T any](all []T, id func(T) job.ID) map[job.ID]T {
 	return found
 }
 
-// EventIDs makes the ids of that many events. Postgres could do it too, for
-// several times the cost.
+// EventIDs returns n new event ids. Postgres could do it too, for several times the cost.
 func EventIDs(n int) []pgtype.UUID {
 	ids := make([]pgtype.UUID, n)
 	for i := range ids {
@@ -71,7 +70,7 @@ func EventIDs(n int) []pgtype.UUID {
 	return ids
 }
 
-// Column turns one member of each item into an array argument for unnest.
+// Column returns one member of each item as an array argument for unnest.
 func Column[T, V any](items []T, value func(T) V) []V {
 	values := make([]V, len(items))
 	for i, item := range items {
@@ -80,7 +79,7 @@ func Column[T, V any](items []T, value func(T) V) []V {
 	return values
 }
 
-// JSONColumn is column for jsonb: it encodes one member of each item, or passes NULL if an item has none.
+// JSONColumn is Column for jsonb: it encodes one member of each item, NULL if an item has none.
 func JSONColumn[T, V any](items []T, value func(T) (v V, ok bool)) ([][]byte, error) {
 	encoded := make([][]byte, len(items))
 	for i, item := range items {
@@ -96,7 +95,7 @@ func JSONColumn[T, V any](items []T, value func(T) (v V, ok bool)) ([][]byte, er
 	return encoded, nil
 }
 
-// Nullable is NULL for the zero value.
+// Nullable returns nil (NULL) for the zero value.
 func Nullable[V comparable](v V) *V {
 	if v == *new(V) {
 		return nil
@@ -104,7 +103,7 @@ func Nullable[V comparable](v V) *V {
 	return &v
 }
 
-// Deref gives the zero value for NULL.
+// Deref returns the zero value for NULL.
 func Deref[V any](p *V) V {
 	if p == nil {
 		return *new(V)

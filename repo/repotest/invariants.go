@@ -12,7 +12,7 @@ import (
 )
 
 // Violations returns a sentence for each row that breaks an invariant, as of one moment. Each sentence begins with INVARIANT: a run of
-// all tests does not retry a test that says so.
+// all tests does not retry such a test.
 func Violations(ctx context.Context, db *pgxpool.Pool) (wrong []string, err error) {
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	return wrong, pgx.BeginTxFunc(ctx, db, options, func(tx pgx.Tx) error {
@@ -22,7 +22,7 @@ func Violations(ctx context.Context, db *pgxpool.Pool) (wrong []string, err erro
 	})
 }
 
-// AnyTime are parameters of invariants for tests, which move times of rows.
+// AnyTime are parameters of invariants for tests that move times of rows.
 var AnyTime = pgx.NamedArgs{
 	"now": time.Time{}, "settled": time.Time{}, "recent": time.Duration(0), "skew": 100 * year, "follow": 100 * year,
 }

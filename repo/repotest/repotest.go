@@ -7,8 +7,7 @@
 //
 //	func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 //
-// Either server writes nothing to disk on purpose. A test that crashes
-// its server, or measures it, takes one of its own: Server.
+// Both servers skip writes to disk on purpose. A test that crashes its server, or measures it, starts its own: Server.
 package repotest
 
 import (
@@ -45,8 +44,7 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// URL makes a fresh database with the newest schema and returns its URL. It is
-// dropped, connections or not, when the test ends.
+// URL makes a fresh database with the newest schema and returns its URL. It is dropped when the test ends, even if connections remain.
 func URL(t testing.TB) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
@@ -75,8 +73,7 @@ func OpenURL(t testing.TB, url string, opts ...func(*repo.Config)) *repo.Store {
 	return s
 }
 
-// Config is what OpenURL starts from: the service's defaults, a registry of
-// its own, and warnings in the test's output.
+// Config returns the base of OpenURL: the service's defaults, a separate registry, and warnings in the test's output.
 func Config(t testing.TB, url string) repo.Config {
 	return repo.Config{
 		URL: url, Timeout: 5 * time.Second, ApplicationName: t.Name(),

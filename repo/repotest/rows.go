@@ -14,7 +14,7 @@ import (
 // Columns are values of a table's columns, in SQL.
 type Columns map[string]string
 
-// plain are the values of the rows that Insert writes, unless the test gives others.
+// plain are the default values of the rows that Insert writes.
 var plain = map[string]Columns{
 	"jobs": {
 		"job_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "type": "'EXECUTE'", "work_kind": "'SUCCESS_FAST'",
@@ -43,7 +43,7 @@ func Insert(t testing.TB, url, table string, n int, given Columns) {
 		` FROM generate_series(1, $1::int) i`, n)
 }
 
-// Exec runs a statement on a database, past the store.
+// Exec runs a statement on a database, bypassing the store.
 func Exec(t testing.TB, url, sql string, args ...any) {
 	t.Helper()
 	ctx, db := connect(t, url)
@@ -52,7 +52,7 @@ func Exec(t testing.TB, url, sql string, args ...any) {
 	require.NoError(t, err)
 }
 
-// Begin runs a statement in a transaction, past the store. The transaction is rolled back when end is called.
+// Begin runs a statement in a transaction, bypassing the store. end rolls the transaction back.
 func Begin(t testing.TB, url, sql string) (end func()) {
 	t.Helper()
 	ctx, db := connect(t, url)
@@ -61,7 +61,7 @@ func Begin(t testing.TB, url, sql string) (end func()) {
 	return func() { _ = db.Close(ctx) }
 }
 
-// All reads the only column of all rows of a query, past the store.
+// All reads the only column of all rows of a query, bypassing the store.
 func All[T any](t testing.TB, url, sql string, args ...any) []T {
 	t.Helper()
 	ctx, db := connect(t, url)

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Variables of the environment that tell the packages of one run what Shared made for them.
+// Variables of the environment by which Shared passes its results to the packages of a run.
 const (
 	templateVariable = "FORGERUN_TEST_POSTGRES" // URL of the template database
 	clusterVariable  = "FORGERUN_TEST_CLUSTER"  // folder of a stopped server with the newest schema
@@ -31,7 +31,7 @@ var unsafeButQuick = map[string]string{
 	"checkpoint_timeout": "1h", "max_wal_size": "4GB", "autovacuum": "off", "jit": "off",
 }
 
-// Shared starts a server for all packages of a run. They find it by the variables that it returns.
+// Shared starts a server for all packages of a run. It returns the variables by which they find it.
 func Shared(ctx context.Context) (variables []string, stop func() error, err error) {
 	made, err := migrated(ctx)
 	if err != nil {
@@ -61,10 +61,10 @@ func migrated(ctx context.Context) (*stack.Servers, error) {
 	return servers, nil
 }
 
-// server is the server that a test binary uses. Its database "forgerun" is the template: a database with connections
-// cannot be copied, so there are none once it has its schema.
+// server is the server of a test binary. Its database "forgerun" is the template. A database with connections cannot be copied, so none
+// remain once it has its schema.
 type server struct {
-	open bool // Main is in charge of it
+	open bool // Main closes it
 
 	once     sync.Once
 	err      error
@@ -74,8 +74,7 @@ type server struct {
 	copying  string        // of CREATE DATABASE
 }
 
-// start does not follow a test's context: the server outlives the test that
-// happens to be the first.
+// start does not follow a test's context: the server outlives the test that starts it.
 func (s *server) start() error {
 	s.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
@@ -102,7 +101,7 @@ func (s *server) doStart(ctx context.Context) (err error) {
 	if s.admin, err = pgxpool.New(ctx, s.urlOf("postgres")); err != nil {
 		return err
 	}
-	// To copy the files takes a third of the time where that needs no write to disk. Before version 15 there is no choice.
+	// Copying the files takes a third of the time if it needs no write to disk. Before version 15 there is no choice.
 	return s.admin.QueryRow(ctx,
 		`SELECT CASE WHEN current_setting('server_version_num')::int >= 150000 THEN 'STRATEGY FILE_COPY' ELSE '' END`).Scan(&s.copying)
 }

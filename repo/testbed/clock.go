@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// moveInterval is how often a process of a test bed looks whether the clock was moved: all of them agree within that
-	// and the time of an answer.
+	// moveInterval is how often a process of a test bed checks whether the clock was moved: all of them agree within that and the time of
+	// an answer.
 	moveInterval = 50 * time.Millisecond
-	// slowdownDelay is by how much later a clock is frozen or slowed down than it was asked for: statements that are under
-	// way have the faster one, and what they write must not lie ahead of the new one.
+	// slowdownDelay is how much later than requested a clock is frozen or slowed down: pending statements use the faster clock, and must
+	// not write times ahead of the new one.
 	slowdownDelay = 200 * time.Millisecond
 	movesKept     = 10_000
 )
 
-// FollowClockMoves keeps Config.Clock as Postgres has it, until ctx ends. Without an answer the latest one counts on.
+// FollowClockMoves keeps Config.Clock equal to Postgres' clock until ctx ends. Without an answer the latest one holds.
 func (s *Store) FollowClockMoves(ctx context.Context) {
 	pg.Every(ctx, moveInterval, func() { _, _ = s.ReadClockMove(ctx) })
 }
@@ -31,7 +31,7 @@ func (s *Store) FollowClockMoves(ctx context.Context) {
 // clockMove is the latest move of the clock, with the time of Postgres' own.
 type clockMove struct {
 	clock.Setting
-	rate   float64 // while it is not frozen
+	rate   float64 // unless frozen
 	frozen bool
 	server time.Time
 }
@@ -49,14 +49,14 @@ func scanClockMove(row pgx.CollectableRow) (m clockMove, err error) {
 	return m, err
 }
 
-// ReadClockMove reads how the clock was moved, and tells Config.Clock.
+// ReadClockMove reads the latest move of the clock, and applies it to Config.Clock.
 func (s *Store) ReadClockMove(ctx context.Context) (testbed.ClockState, error) {
 	m, err := s.readClockMove(ctx)
 	return m.state(), err
 }
 
-// readClockMove takes Postgres' clock for what it showed at the latest: a process of a test bed is never ahead of it, so what it
-// waits for has come by Postgres' clock, too.
+// readClockMove assumes the latest possible reading of Postgres' clock: a process of a test bed is never ahead of it, so a time that it
+// waited for has come by Postgres' clock, too.
 func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	m, err := pg.QueryOne(ctx, s.db, nil, scanClockMove, statement("readClockMove"))
 	if err == nil {
@@ -65,8 +65,8 @@ func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	return m, err
 }
 
-// MoveClock moves the clock from the state that it has to the one that move makes of it, and gives that. Moves come one
-// after the other. follow is to be called when it is committed; then Config.Clock learns of it.
+// MoveClock moves the clock from its state to the result of move, and returns that. Moves take turns. Call follow after the commit; then
+// Config.Clock learns of the move.
 func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (testbed.ClockState, error)) (
 	moved testbed.ClockState, follow func(context.Context) (testbed.ClockState, error), err error,
 ) {
@@ -96,8 +96,8 @@ func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (te
 	return after.state(), func(ctx context.Context) (testbed.ClockState, error) { return s.settleClock(ctx, before, after) }, nil
 }
 
-// settleClock looks whether a move that was to freeze or slow the clock was committed too late, because this process or Postgres
-// was held up: then the faster one has shown times meanwhile to which the clock is moved on, so that it has not gone backwards.
+// settleClock checks whether a freeze or slowdown was committed too late, because this process or Postgres was held up. Then the faster
+// clock has shown later times, and it moves the clock on to them, so that it has not gone backwards.
 func (s *Store) settleClock(ctx context.Context, before, after clockMove) (testbed.ClockState, error) {
 	now, err := s.readClockMove(ctx)
 	if err != nil || now.Number != after.Number || !now.server.After(after.Real) || after.Rate >= before.effectiveRate() {
@@ -119,7 +119,7 @@ func (s *Store) settleClock(ctx context.Context, before, after clockMove) (testb
 	return state, err
 }
 
-// to makes the next move: what the arguments of moveClock are.
+// to returns the next move: the arguments of moveClock.
 func (m clockMove) to(wanted testbed.ClockState) (next clockMove, arguments []any) {
 	next = clockMove{rate: wanted.Rate, frozen: wanted.Frozen, server: m.server}
 	if !wanted.Frozen {
@@ -134,7 +134,7 @@ func (m clockMove) to(wanted testbed.ClockState) (next clockMove, arguments []an
 	return next, []any{next.Number, jump, wait, m.effectiveRate(), wanted.Rate, wanted.Frozen}
 }
 
-// effectiveRate is that of the setting, 1 for a clock that was never moved.
+// effectiveRate returns the rate of the setting, 1 for a clock that was never moved.
 func (m clockMove) effectiveRate() float64 {
 	if !m.Moved() {
 		return 1
@@ -142,8 +142,8 @@ func (m clockMove) effectiveRate() float64 {
 	return m.Rate
 }
 
-// RefuseMovedClock fails if the clock of the database was moved and this process does not follow it: it would do things at
-// other times than the others. Without an answer there is no error.
+// RefuseMovedClock fails if the clock of the database was moved and this process does not follow it: it would act at other times than the
+// others. Without an answer it returns no error.
 func (s *Store) RefuseMovedClock(ctx context.Context) error {
 	if s.db.Clock != nil {
 		return nil

@@ -7,7 +7,7 @@ FROM (SELECT pg_catalog.clock_timestamp() AS at) AS now
   LEFT JOIN LATERAL (SELECT * FROM testbed_clock ORDER BY number DESC LIMIT 1) m ON true
 
 -- name: clockMoves
--- Reads all moves of the clock that are kept, in their order. Locks nothing.
+-- Reads all stored moves of the clock, in order. Locks nothing.
 SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END FROM testbed_clock ORDER BY number
 
 -- name: lockClock
@@ -15,8 +15,8 @@ SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END FROM t
 LOCK TABLE testbed_clock IN SHARE ROW EXCLUSIVE MODE
 
 -- name: moveClock
--- Stores the next move of the clock, and makes the functions of the clock anew with it. They are inlined into statements
--- like constants; plans that are cached are made anew, too.
+-- Stores the next move of the clock, and recreates the functions of the clock with it. They are inlined into statements like constants;
+-- cached plans are remade, too.
 -- Parameters: @number, @jump, @wait, @old_rate, @rate, @frozen
 SELECT testbed_move(@number, @jump::interval, @wait::interval, @old_rate, @rate, @frozen)
 
@@ -26,5 +26,5 @@ SELECT testbed_move(@number, @jump::interval, @wait::interval, @old_rate, @rate,
 DELETE FROM testbed_clock WHERE number <= @number
 
 -- name: anyMoved
--- Says whether the clock was ever moved. Locks nothing.
+-- Reports whether the clock was ever moved. Locks nothing.
 SELECT EXISTS (SELECT FROM testbed_clock)

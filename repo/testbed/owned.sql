@@ -5,7 +5,7 @@ SELECT client_id, {{sessionColumns}} FROM testbed_sessions WHERE session_id < @a
 ORDER BY session_id DESC LIMIT @limit
 
 -- name: ownerOfSession
--- Gives whose a session is, found by testbed_sessions_latest. Locks nothing. No row: there is none.
+-- Returns the owner of a session, found by testbed_sessions_latest. Locks nothing. No row: it does not exist.
 -- Parameters: @session
 SELECT client_id FROM testbed_sessions WHERE session_id = @session
 
@@ -18,8 +18,8 @@ WHERE @client::uuid IS NULL OR testbed_faults.client_id = @client
 ORDER BY testbed_faults.client_id, testbed_faults.session_id, testbed_faults.position LIMIT @limit
 
 -- name: nextDue
--- Gives when the next job becomes due, by the head of jobs_waiting that lies ahead, or the next run of a schedule, by schedules_due. From
--- @end on times in run_at have a meaning of their own. Locks nothing. NULL: none does.
+-- Returns the due time of the next job, by the first future entry of jobs_waiting, or of the next run of a schedule, by schedules_due.
+-- Times in run_at from @end on have a special meaning. Locks nothing. NULL: there is none.
 -- Parameters: @end
 SELECT least((SELECT min(run_at) FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at > now() AND run_at < @end),
   (SELECT min(look_at) FROM schedules WHERE look_at > now()))

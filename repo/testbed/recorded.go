@@ -16,16 +16,16 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// recording reads what a session has recorded.
+// recording reads the records of a session.
 type recording struct {
 	*Store
 	client job.ID
-	args   []any // of statements about a session's jobs: @client, @session, @first, @since, @until, @limit
+	args   []any // arguments of statements about a session's jobs: @client, @session, @first, @since, @until, @limit
 	real   func(time.Time) time.Time
 }
 
-// Recorded returns what a session has recorded, with the jobs that its requests made, the batches and bulk operations that these are part
-// of, the attempts to deliver their events, and the keys of its client that expire. Its times are real ones, as the client's waits are.
+// Recorded returns the records of a session, with the jobs that its requests created, their batches and bulk operations, the attempts to
+// deliver their events, and the expiring keys of its client. Its times are real ones, like the client's waits.
 func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) (verdict.Record, error) {
 	r := verdict.Record{Session: n, Expiries: map[string]time.Time{}, Groups: map[string]time.Time{}}
 	moves, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[clock.Setting], statement("clockMoves"))
@@ -42,7 +42,7 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 	}
 	from := pg.FirstIDOf(since.Add(-pg.IDSkew))
 	labelled := pgtype.UUID{}
-	if n.Label != "" { // its jobs are known by their requests, whatever the difference between the clocks of processes
+	if n.Label != "" { // their requests identify its jobs, independent of the processes' clocks
 		labelled, since = uuidOf(n.ID), since.Add(-pg.IDSkew)
 	}
 	of.args = []any{pg.UUID(client), labelled, pg.UUID(from), since, until, verdict.MaxExchanges}
@@ -91,7 +91,7 @@ func (r *recording) runs(ctx context.Context, groups map[string]time.Time) ([]ve
 	}, statement("sessionJobs"), r.args...)
 }
 
-// bulks notes the bulk operations that the jobs are part of, and when these ended.
+// bulks notes the bulk operations of the jobs, and when these ended.
 func (r *recording) bulks(ctx context.Context, from job.ID, record *verdict.Record) error {
 	runs := map[job.ID]*verdict.Run{}
 	for i := range record.Runs {
@@ -113,7 +113,7 @@ func (r *recording) bulks(ctx context.Context, from job.ID, record *verdict.Reco
 	return err
 }
 
-// attempts returns the attempts to deliver that a statement finds.
+// attempts returns the delivery attempts that a statement finds.
 func (r *recording) attempts(ctx context.Context, sql string) ([]verdict.Attempt, error) {
 	return pg.Query(ctx, r.db, func(row pgx.CollectableRow) (a verdict.Attempt, err error) {
 		var delivery, about job.ID

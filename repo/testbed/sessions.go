@@ -27,8 +27,8 @@ func scanSession(row pgx.CollectableRow) (s verdict.Session, err error) {
 	return s, err
 }
 
-// StartSession begins a session of a client; false if it has an open one with the label, or so many that are open. The oldest that
-// have ended go, so that no more are kept.
+// StartSession begins a session of a client; false if it has an open one with the label, or too many open ones. It removes the oldest
+// ended sessions beyond the limit.
 func (s *Store) StartSession(ctx context.Context, client job.ID, n verdict.Session, keep int) (began verdict.Session, ok bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		began, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("startSession"),
@@ -41,14 +41,14 @@ func (s *Store) StartSession(ctx context.Context, client job.ID, n verdict.Sessi
 	return began, ok, err
 }
 
-// forget removes the oldest sessions of a client beyond so many.
+// forget removes the oldest sessions of a client beyond keep.
 func forget(ctx context.Context, tx pgx.Tx, client job.ID, keep int) error {
 	_, err := tx.Exec(ctx, statement("forgetSessions"), pg.UUID(client), keep, verdict.MaxBytes, verdict.MaxAllBytes)
 	return err
 }
 
-// EnterSession finds the open session of a client with a label, and notes that a request belongs to it, unless that is "". It gives
-// the zero id if there is none such, and whether the session without a label is open.
+// EnterSession finds the open session of a client with a label, and notes that a request belongs to it, unless that is "". It returns the
+// zero id if there is none, and whether the session without a label is open.
 func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request string) (session job.ID, unlabelled bool, err error) {
 	_, err = pg.QueryAs(ctx, s.db, "testbed", func(row pgx.CollectableRow) (struct{}, error) {
 		return struct{}{}, pg.ScanRow(row, &session, &unlabelled)
@@ -56,8 +56,8 @@ func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request 
 	return session, unlabelled, err
 }
 
-// OpenLabelled begins the session of a client with a label like the open one without, with rules of its own that are the same. It does
-// nothing if that is not open, if one with the label is, or if so many are.
+// OpenLabelled begins a client's session with a label like the open one without, with a copy of its rules. It does nothing if that is not
+// open, if one with the label is open, or if the limit is reached.
 func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label string, keep int) error {
 	return s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, statement("openLabelled"), pg.UUID(client), pg.UUID(id), label, keep)
@@ -68,15 +68,15 @@ func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label strin
 	})
 }
 
-// EndSession ends a session of a client with the rules of its profile, and gives it; false if there is none. With the one without a
-// label those with one end, too. One that has ended stays as it is.
+// EndSession ends a session of a client with the rules of its profile, and returns it; false if it does not exist. The session without a
+// label also ends those with one. An ended session stays as it is.
 func (s *Store) EndSession(ctx context.Context, client, id job.ID) (ended verdict.Session, ok bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		ended, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("endSession"), pg.UUID(client), pg.UUID(id)))
 		if err != nil || !ok {
 			return err
 		}
-		if ended.Label == "" { // sees also such as were begun while the end of this one waited
+		if ended.Label == "" { // includes sessions begun while this end waited
 			if _, err := tx.Exec(ctx, statement("endLabelled"), pg.UUID(client)); err != nil {
 				return err
 			}
@@ -95,12 +95,12 @@ func (s *Store) Session(ctx context.Context, client, id job.ID) (verdict.Session
 	return pg.QueryFirst(ctx, s.db, scanSession, statement("listSessions"), pg.UUID(client), pg.UUID(id), nil, 1)
 }
 
-// Sessions lists those of a client, or with a label those that have it, the latest first.
+// Sessions lists the sessions of a client, the latest first; with a label, only those that have it.
 func (s *Store) Sessions(ctx context.Context, client job.ID, label *string) ([]verdict.Session, error) {
 	return pg.Query(ctx, s.db, scanSession, statement("listSessions"), pg.UUID(client), pgtype.UUID{}, label, verdict.MaxSessions)
 }
 
-// Record records a request in the open session that it belongs to, if there is one.
+// Record records a request in its open session, if there is one.
 func (s *Store) Record(ctx context.Context, of testbed.Scope, x *verdict.Exchange) (bool, error) {
 	text, err := json.Marshal(x)
 	if err != nil {
@@ -115,15 +115,15 @@ func (s *Store) Record(ctx context.Context, of testbed.Scope, x *verdict.Exchang
 	return n > 0, err
 }
 
-// OpenStreams counts the event streams whose end is not recorded, of a session and those that end with it.
+// OpenStreams counts the event streams without a recorded end, of a session and those that end with it.
 func (s *Store) OpenStreams(ctx context.Context, client job.ID, n verdict.Session) (int, error) {
 	return pg.QueryValue[int](ctx, s.db, statement("openStreams"), pg.UUID(client), uuidOf(n.ID), n.Label == "")
 }
 
-// exchangesAtOnce is how many recorded exchanges are read by a statement.
+// exchangesAtOnce is how many recorded exchanges one statement reads.
 const exchangesAtOnce = 20_000
 
-// logOf reads the exchanges that a session has recorded.
+// logOf reads the recorded exchanges of a session.
 func (s *Store) logOf(ctx context.Context, client job.ID, session pgtype.UUID) (*verdict.Log, error) {
 	log := &verdict.Log{}
 	for last, read := 0, exchangesAtOnce; read == exchangesAtOnce; {

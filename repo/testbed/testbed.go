@@ -1,5 +1,5 @@
-// Package testbed stores what a test bed has besides: the moves of its clock, the rules by which requests fail, and sessions with
-// the exchanges that they record.
+// Package testbed stores the data of a test bed: the moves of its clock, the rules by which requests fail, and sessions with their
+// recorded exchanges.
 package testbed
 
 import (
@@ -22,10 +22,10 @@ var files embed.FS
 
 var statement, _ = pg.Statements(files, map[string]string{"faultColumns": faultColumns, "sessionColumns": sessionColumns})
 
-// Store stores what a test bed has.
+// Store stores the data of a test bed.
 type Store struct {
 	db       *pg.DB
-	counting pg.KeyedMutex[job.ID] // of clients whose requests are counted for the rules
+	counting pg.KeyedMutex[job.ID] // clients with requests being counted for the rules
 }
 
 // New makes a Store.
@@ -44,13 +44,13 @@ func scanFaultWith(row pgx.CollectableRow, more ...any) (c fault.Counted, err er
 	return c, err
 }
 
-// uuidOf reads an id of a rule or session, which were made from one; of anything else it gives NULL.
+// uuidOf parses an id of a rule or session; it returns NULL for any other text.
 func uuidOf(text string) pgtype.UUID {
 	id, _ := job.ParseID(text)
 	return pg.UUID(id)
 }
 
-// ReplaceFaults gives a client's session these rules instead of those that it has, all or none of them.
+// ReplaceFaults replaces the rules of a client's session, all or none of them.
 func (s *Store) ReplaceFaults(ctx context.Context, of testbed.Scope, seed int64, rules []fault.Counted) error {
 	texts := make([]string, len(rules))
 	for i, r := range rules {
@@ -73,7 +73,7 @@ func (s *Store) ReplaceFaults(ctx context.Context, of testbed.Scope, seed int64,
 	})
 }
 
-// RemoveFaults removes the rules of a client's session, or with an id that one, and gives how many there were.
+// RemoveFaults removes the rules of a client's session, or the one with the id, and returns their number.
 func (s *Store) RemoveFaults(ctx context.Context, of testbed.Scope, id job.ID) (int, error) {
 	return s.db.Change(ctx, "testbed", statement("removeFaults"), pg.UUID(of.Client), pg.UUID(of.Session), pg.UUID(id))
 }
@@ -83,16 +83,16 @@ func (s *Store) Faults(ctx context.Context, of testbed.Scope) ([]fault.Counted, 
 	return pg.Query(ctx, s.db, scanFault, statement("listFaults"), pg.UUID(of.Client), pg.UUID(of.Session))
 }
 
-// CountFaults counts a request of a client's session for the rules that are about it, and gives those in their order. The requests of
-// one client wait here for each other: they lock the same rows, and in the database each would wait on a connection.
+// CountFaults counts a request of a client's session for the matching rules, and returns those in order. The requests of one client take
+// turns here: they lock the same rows, and in the database each would hold a connection.
 func (s *Store) CountFaults(ctx context.Context, of testbed.Scope, operation, subject string) ([]fault.Counted, error) {
-	session := pgtype.UUID{Bytes: of.Session, Valid: true} // zero is that of the rules without one
+	session := pgtype.UUID{Bytes: of.Session, Valid: true} // zero for rules without a session
 	_, rules, err := s.countFaults(ctx, of.Client, session, "", operation, subject)
 	return rules, err
 }
 
-// CountDelivery counts an attempt to deliver likewise, and says to which session that belongs: the one of the request that made the
-// job or batch. The subject of a delivery is its job.
+// CountDelivery counts a delivery attempt in the same way, and returns its session: that of the request that created the job or batch.
+// The subject of a delivery is its job.
 func (s *Store) CountDelivery(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, []fault.Counted, error) {
 	request := p.RequestID
 	if b := p.Occurrence.Batch; b != nil {
@@ -111,15 +111,15 @@ func (s *Store) countFaults(
 	}
 	defer unlock()
 	rules, err = pg.QueryAs(ctx, s.db, "testbed", func(row pgx.CollectableRow) (fault.Counted, error) {
-		c, err := scanFaultWith(row, &of.Session) // all are of one
+		c, err := scanFaultWith(row, &of.Session) // all belong to one session
 		c.Subject = subject
 		return c, err
 	}, statement("countFaults"), pg.UUID(client), session, request, operation, subject)
 	return of, rules, err
 }
 
-// FaultApplied counts that a rule has its effect on a request that CountFaults returned it for. It reports false if the rule was
-// removed since, or has applied to other requests since, and is about no more of them, or of other subjects.
+// FaultApplied counts the effect of a rule on a request that CountFaults returned it for. It reports false if the rule was removed since,
+// or has been used up by other requests, or belongs to other subjects.
 func (s *Store) FaultApplied(ctx context.Context, of testbed.Scope, c fault.Counted) (bool, error) {
 	_, unlock, err := s.counting.Lock(ctx, of.Client)
 	if err != nil {

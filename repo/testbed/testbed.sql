@@ -32,10 +32,9 @@ SELECT {{faultColumns}} FROM testbed_faults WHERE client_id = @client
   AND session_id = coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY position
 
 -- name: countFaults
--- Counts a request, or an attempt to deliver, for the rules that are about it and may still apply, and gives those in their order:
--- requests that come together each get a number of their own. Finds the rules along the primary key, and locks them in that order.
--- With a null session it is that of the request, found by primary key. Rules that have become about another subject do not count it.
--- No row: there is no such rule.
+-- Counts a request, or a delivery attempt, for the matching rules that may still apply, and returns those in order: simultaneous requests
+-- each get their own number. Finds the rules along the primary key, and locks them in that order. With a null session it uses the session
+-- of the request, found by primary key. Rules bound to another subject do not count it. No row: there is no such rule.
 -- Parameters: @client, @session, @request, @operation, @subject
 WITH about AS MATERIALIZED (
   SELECT client_id, session_id, position FROM testbed_faults
@@ -53,9 +52,8 @@ WITH about AS MATERIALIZED (
 SELECT {{faultColumns}}, session_id FROM counted AS testbed_faults ORDER BY position
 
 -- name: applyFault
--- Counts that a rule has its effect, and stores the subject that it is about from then on, if it is one with "same". Finds it by
--- primary key. No row: it was removed or replaced meanwhile, is about another subject, or its window is over: it has applied @most times,
--- unless @most is 0, and @lasting has passed.
+-- Counts the effect of a rule, and binds a rule with "same" to the subject. Finds it by primary key. No row: it was removed or replaced
+-- meanwhile, is bound to another subject, or its window is over: it has applied @most times, unless @most is 0, and @lasting has passed.
 -- Parameters: @client, @session, @position, @rule, @subject, @most, @lasting
 UPDATE testbed_faults SET applied = applied + 1, first_at = coalesce(first_at, clock_timestamp()),
   subject = CASE rule->'match'->>'same' WHEN 'true' THEN @subject END
@@ -65,8 +63,8 @@ WHERE client_id = @client AND session_id = coalesce(@session::uuid, '00000000-00
   AND (@most = 0 OR applied < @most OR first_at > clock_timestamp() - @lasting::interval)
 
 -- name: startSession
--- Begins a session of a client, unless it has an open one with the label: then no row is given. A transaction that begins another one
--- is waited for by the index testbed_sessions_open. No row, too: the client has so many open sessions.
+-- Begins a session of a client. No row: it has an open one with the label, or @most open ones. The index testbed_sessions_open makes it
+-- wait for a transaction that begins another one.
 -- Parameters: @session, @client, @label, @profile, @seed, @rules, @most
 INSERT INTO testbed_sessions (session_id, client_id, label, profile, seed, rules, created_at)
 SELECT @session, @client, @label, @profile, @seed, @rules, clock_timestamp()
@@ -75,8 +73,8 @@ ON CONFLICT (client_id, label) WHERE ended_at IS NULL DO NOTHING
 RETURNING {{sessionColumns}}
 
 -- name: enterSession
--- Finds the open session of a client with a label by testbed_sessions_open, and notes that a request belongs to it, unless that is
--- null. An erasure of the session is waited for. Gives in any case whether one without a label is open.
+-- Finds the open session of a client with a label by testbed_sessions_open, and notes that a request belongs to it, unless that is null.
+-- Waits for an erasure of the session. Always returns whether one without a label is open.
 -- Parameters: @client, @label, @request
 WITH own AS MATERIALIZED (
   SELECT client_id, session_id FROM testbed_sessions WHERE client_id = @client AND label = @label AND ended_at IS NULL FOR KEY SHARE
@@ -90,8 +88,8 @@ SELECT own.session_id, EXISTS (SELECT FROM testbed_sessions WHERE client_id = @c
 FROM (SELECT) one LEFT JOIN own ON true
 
 -- name: openLabelled
--- Begins a session with a label like the open one of the client without, of which it gets the rules for faults, counted anew. Locks
--- that one, so that its end is waited for, or waits. No row: it is not open, or one with the label is, or the client has so many.
+-- Begins a session with a label like the open one of the client without, with a copy of its rules and new counts. Locks the latter, so
+-- that one waits for the end of the other. No row: it is not open, or one with the label is, or the limit is reached.
 -- Parameters: @client, @session, @label, @most
 WITH main AS MATERIALIZED (
   SELECT profile, seed, rules FROM testbed_sessions WHERE client_id = @client AND label = '' AND ended_at IS NULL FOR SHARE
@@ -109,9 +107,8 @@ WITH main AS MATERIALIZED (
 SELECT session_id FROM opened
 
 -- name: forgetSessions
--- Removes ended sessions of a client, with what they recorded, so that as many are kept as @keep says, the open ones included, with so
--- many bytes. The oldest go. Requests are forgotten that belong to none as young as the oldest one kept. All along the primary key and
--- testbed_requests_session.
+-- Removes the oldest ended sessions of a client, with their records, so that @keep remain, including open ones, within the limits of
+-- bytes. Removes requests that are older than every remaining session. All along the primary key and testbed_requests_session.
 -- Parameters: @client, @keep, @most_bytes, @all_bytes
 WITH ranked AS MATERIALIZED (
   SELECT session_id, ended_at IS NOT NULL AND (row_number() OVER latest > @keep
@@ -127,8 +124,8 @@ DELETE FROM testbed_sessions WHERE client_id = @client AND session_id = ANY (ARR
 RETURNING session_id
 
 -- name: endSession
--- Ends an open session of a client, found by testbed_sessions_latest: what is asked of ended_at is not the condition of
--- testbed_sessions_open, which the planner could walk instead. No row: there is none, or it has ended.
+-- Ends an open session of a client, found by testbed_sessions_latest: the test of ended_at avoids the condition of testbed_sessions_open,
+-- which the planner could walk instead. No row: it does not exist, or it has ended.
 -- Parameters: @client, @session
 UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
 WHERE session_id = @session AND client_id = @client AND (ended_at IS NULL) IS TRUE RETURNING {{sessionColumns}}
@@ -140,8 +137,7 @@ UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
 WHERE client_id = @client AND ended_at IS NULL AND label <> ''
 
 -- name: removeEndedFaults
--- Removes the rules of a client's sessions with a label that are not open, and if asked for those without a session, along the primary
--- key.
+-- Removes the rules of a client's closed sessions with a label, and if asked those without a session, along the primary key.
 -- Parameters: @client, @own
 DELETE FROM testbed_faults WHERE client_id = @client AND session_id <> ALL (ARRAY(SELECT session_id FROM testbed_sessions
   WHERE client_id = @client AND ended_at IS NULL)) AND (@own OR session_id <> '00000000-0000-0000-0000-000000000000')
@@ -154,9 +150,9 @@ SELECT {{sessionColumns}} FROM testbed_sessions WHERE client_id = @client AND (@
 ORDER BY session_id DESC LIMIT @limit
 
 -- name: recordExchange
--- Records a request in an open session of a client, found by testbed_sessions_latest, or if that is null in the open one without a
--- label, by testbed_sessions_open. Locks the session: each request gets a number of its own. Beyond @most, and beyond @most_bytes of all,
--- it is counted alone. No row: there is no such session, or it has ended.
+-- Records a request in an open session of a client, found by testbed_sessions_latest, or if null in the open one without a label, by
+-- testbed_sessions_open. Locks the session, so each request gets its own number. Beyond @most, and beyond @most_bytes of all, it is only
+-- counted. No row: there is no such session, or it has ended.
 -- Parameters: @client, @session, @exchange, @most, @most_bytes
 WITH open AS (
   UPDATE testbed_sessions SET exchanges = exchanges + 1, bytes = bytes + octet_length(@exchange::text)
@@ -170,14 +166,14 @@ WITH open AS (
 SELECT session_id FROM open
 
 -- name: sessionExchanges
--- Gives what a session has recorded after a number, along the primary key. Locks nothing.
+-- Returns the records of a session after a number, along the primary key. Locks nothing.
 -- Parameters: @client, @session, @after, @limit
 SELECT number, exchange FROM testbed_exchanges WHERE client_id = @client AND session_id = @session AND number > @after
 ORDER BY client_id, session_id, number LIMIT @limit
 
 -- name: openStreams
--- Counts the event streams of a session whose end is not recorded, or with @all also those of all open ones of the client, along the
--- primary key and testbed_sessions_open. Locks nothing. Text is searched faster than JSON is read.
+-- Counts the event streams of a session without a recorded end, or with @all also those of the client's open sessions, along the primary
+-- key and testbed_sessions_open. Locks nothing. Searching text is faster than reading JSON.
 -- Parameters: @client, @session, @all
 SELECT count(*) FILTER (WHERE exchange -> 'stream' ->> 'open' = 'true')
   - count(*) FILTER (WHERE exchange -> 'stream' ->> 'events' IS NOT NULL AND exchange -> 'stream' ->> 'open' IS NULL)
@@ -186,8 +182,8 @@ FROM testbed_exchanges WHERE client_id = @client AND session_id = ANY (@session:
   AND exchange::text LIKE '%"stream":{%'
 
 -- fragment: jobsOfSession
--- The jobs of a client that were made in its session with a label, or if that is null in the one without: along jobs_client, each with
--- the session of the request that made it, found by primary key. @first is not above the id of any of them.
+-- The jobs of a client created in its session with a label, or if null in the one without: along jobs_client, each with the session of
+-- its request, found by primary key. @first is at most the smallest of their ids.
 FROM jobs WHERE client_id = @client AND job_id >= @first AND created_at >= @since
   AND (@until::timestamptz IS NULL OR created_at <= @until)
   AND (SELECT r.session_id FROM testbed_requests r WHERE r.client_id = @client AND r.request_id = jobs.request_id)
@@ -195,7 +191,7 @@ FROM jobs WHERE client_id = @client AND job_id >= @first AND created_at >= @sinc
 ORDER BY client_id, job_id LIMIT @limit
 
 -- name: sessionJobs
--- Returns the jobs of a session, each with its batch and when that ended, found by primary key. Locks nothing.
+-- Returns the jobs of a session, each with its batch and the end of that, found by primary key. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
 SELECT job_id, state, finished_at, failure_retryable, batch_id, (SELECT completed_at FROM batches b WHERE b.batch_id = jobs.batch_id)
 {{jobsOfSession}}
