@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// trivial are rules about any request: that a client kept them says little about it.
+// trivial are rules about all requests: keeping them says little about a client.
 var trivial = []string{"no-key-in-url", "connection-reuse", "content-negotiation"}
 
-// likeOrders is why rules about retries were not tested of a client that sends neither keys nor correlation ids.
+// likeOrders is why rules about retries were not tested for a client that sends neither keys nor correlation ids.
 const likeOrders = "retries look like new orders"
 
-// maxReasons is how many reasons a sentence gives for rules that were not tested.
+// maxReasons limits the reasons for untested rules in a sentence.
 const maxReasons = 4
 
-// conclude sets what the verdict comes to, and why.
+// conclude sets the verdict's conclusion and its reason.
 func (r *record) conclude(v *Verdict) {
 	nothing := r.nothing(v)
 	v.Why = Sentence(v.Results)
@@ -41,7 +41,7 @@ func (r *record) conclude(v *Verdict) {
 	}
 }
 
-// nothing returns why the session shows nothing about the client, or "" if it does.
+// nothing returns why the session shows nothing about the client, "" if it does.
 func (r *record) nothing(v *Verdict) string {
 	answered, posted, submitted, unreached := 0, false, false, ""
 	r.each(func(x *exchange) {
@@ -104,10 +104,10 @@ func (r *record) untested(rule string) string {
 	return guides[rule].untested
 }
 
-// unnamed reports whether x is a submission by which retries cannot be told from other orders.
+// unnamed reports whether x is a submission whose retries look like new orders.
 func unnamed(x *exchange) bool { return submits(x) && x.Key == "" && x.Correlation == "" }
 
-// reasons returns why rules were not tested, each reason once.
+// reasons returns the distinct reasons for untested rules.
 func reasons(results []Result) (all []string) {
 	for _, r := range results {
 		if r.Status == NotTested && r.Reason != "" && !slices.Contains(all, r.Reason) {
@@ -139,7 +139,7 @@ func Sentence(results []Result) string {
 	return text + "."
 }
 
-// Headline says in a few words what is wrong: "Your client can create duplicates", or how many errors and warnings there are.
+// Headline describes the problem in a few words: "Your client can create duplicates", or the number of errors and warnings.
 func Headline(results []Result) string {
 	fails, warns := 0, 0
 	text := ""

@@ -50,13 +50,13 @@ func secret(r *record, f *finding) {
 // oneShots begin the User-Agent of programs that make one request and end.
 var oneShots = regexp.MustCompile(`^(curl|Wget|HTTPie|xh|hurl|lwp-request|fetch libfetch|aria2)/|PowerShell/`)
 
-// slow begin the User-Agent of programs that an interpreter or a virtual machine has to load.
+// slow begins the User-Agent of programs that need an interpreter or a virtual machine.
 var slow = regexp.MustCompile(`(?i)^(python|node|deno|bun|undici|axios|got |ruby|faraday|java|apache-httpclient|okhttp|php|guzzle|perl)`)
 
-// closing begin the User-Agent of libraries that always ask to close the connection, also where a process makes one request and ends.
+// closing begins the User-Agent of libraries that always ask to close the connection, even for a single request per process.
 var closing = regexp.MustCompile(`^(Python-urllib|PHP|http\.rb|axios|node-fetch)/?`)
 
-// startup is less than a new process with a User-Agent takes from its start to its first request.
+// startup is a lower bound of the time from a process' start to its first request, by User-Agent.
 func startup(agent string) time.Duration {
 	if slow.MatchString(agent) {
 		return 15 * time.Millisecond
@@ -64,18 +64,18 @@ func startup(agent string) time.Duration {
 	return 3 * time.Millisecond
 }
 
-// caller is a part of a client that keeps connections, or should.
+// caller is a part of a client that should keep connections.
 type caller struct {
-	fresh, able int // requests over new connections, of those that could have used an old one
-	unkept      int // of the fresh ones, those that ask to close theirs, or came sooner than a new process could send them
+	fresh, able int // requests over new connections, and requests that could have reused one
+	unkept      int // fresh ones that ask to close the connection, or came sooner than a new process could send them
 	gone        int // connections that were taken away
 	last        *exchange
-	until       time.Time // by which earlier exchanges were over
+	until       time.Time // end of the earlier exchanges
 }
 
 func (c *caller) add(x *exchange) {
 	gap := x.Start.Sub(c.until)
-	if x.Start.After(c.until) && gap < KeptFor { // others do not need the connection, or it may be closed by now
+	if x.Start.After(c.until) && gap < KeptFor { // otherwise the connection is in use, or may be closed by now
 		c.able++
 		if !x.Reused {
 			c.fresh++
@@ -86,20 +86,20 @@ func (c *caller) add(x *exchange) {
 		}
 	}
 	if f := x.Fault; f != nil && (f.Disconnects() || f.NextRequest != "" || f.OtherHost) || x.HungUp || x.Status >= 400 && x.Code == "" {
-		c.gone++ // these faults close the connection, and so may what is no answer of the service's own
+		c.gone++ // these faults close the connection, and so may an answer that is not from the service
 	}
 	if x.End().After(c.until) {
 		c.until = x.End()
 	}
 }
 
-// reused checks that not each of many requests has a connection of its own. A script that starts a process for each request cannot keep
-// connections: new ones only count if the client asked to close some, or needed some sooner than a process can start.
+// reused checks that many requests do not each use a new connection. A script that starts a process per request cannot keep connections:
+// new ones only count if the client asked to close some, or needed some sooner than a process can start.
 func reused(r *record, f *finding) {
 	callers := map[string]*caller{}
 	var order []*caller
 	r.each(func(x *exchange) {
-		if x.Stream != nil || oneShots.MatchString(x.Agent) { // has one for itself
+		if x.Stream != nil || oneShots.MatchString(x.Agent) { // has its own connection
 			return
 		}
 		c := callers[x.Agent]
@@ -121,7 +121,7 @@ func reused(r *record, f *finding) {
 	}
 }
 
-// negotiated checks that the service has the media types that the client sends and accepts.
+// negotiated checks that the service supports the media types that the client sends and accepts.
 func negotiated(r *record, f *finding) {
 	r.each(func(x *exchange) {
 		if x.Disturbed() || x.Operation == "" {

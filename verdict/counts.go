@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// faults counts those that happened, by kind and use, and names those that the session's profile is about and that did not.
+// faults counts the faults of the session by kind and use, and adds those of its profile that did not happen.
 func faults(r *record) []fault.Count {
 	counts := []fault.Count{}
 	requests, anyhow := map[fault.Use]int{fault.Deliveries: len(r.Attempts)}, map[string]int{}
@@ -45,7 +45,7 @@ func faults(r *record) []fault.Count {
 	return counts
 }
 
-// unmet counts the kinds of faults that the profile is about and that did not happen.
+// unmet counts the kinds of faults in the profile that did not happen.
 func unmet(counts []fault.Count) (n int) {
 	for _, c := range counts {
 		if c.Times == 0 {

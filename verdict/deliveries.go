@@ -10,7 +10,7 @@ import (
 func answered(r *record, f *finding) {
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
-		if a.Unsigned && a.Error == "STATUS" { // a receiver that refuses it is right
+		if a.Unsigned && a.Error == "STATUS" { // a receiver may refuse it
 			continue
 		}
 		if r.disturbed[attempt{a.DeliveryID, a.Number}].dropped || a.GaveUp && a.Took < AnswerWithin { // the client might have answered in time
@@ -30,7 +30,7 @@ func answered(r *record, f *finding) {
 	}
 }
 
-// refused checks that requests which the service did not sign for this receiver and this moment get no 2xx. One without an answer shows
+// refused checks that forged requests, not signed by the service for this receiver and moment, get no 2xx. A missing answer shows
 // nothing.
 func refused(r *record, f *finding) {
 	old, forged := false, false
@@ -63,10 +63,10 @@ var wrongWith = map[fault.Tamper]string{
 	fault.TamperTarget:    "the request was signed for another receiver",
 }
 
-// repeated checks that a copy of a delivery that was answered with 2xx gets 2xx too. A copy without an answer shows nothing. Nor does 2xx
-// where another attempt came to nothing: the receiver may have noted the id and lost the event.
+// repeated checks that a copy of a delivery with a 2xx answer gets 2xx too. A missing answer shows nothing. Nor does 2xx if another
+// attempt failed: the receiver may have noted the id and lost the event.
 func repeated(r *record, f *finding) {
-	vain := map[string]bool{} // deliveries
+	vain := map[string]bool{} // failed deliveries
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
 		if a.Status/100 != 2 && !r.disturbed[attempt{a.DeliveryID, a.Number}].dropped {

@@ -6,21 +6,21 @@ import (
 	"net/http"
 )
 
-// content is what two requests have in common that ask for the same thing.
+// content identifies requests that ask for the same thing.
 type content struct{ method, path, query, body string }
 
 func contentOf(x *exchange) content { return content{x.Method, x.Path, x.Query, x.Body} }
 
-// duplicates: a submission that the service accepted, and whose answer was lost, is not accepted a second time. It judges any POST, also
-// of APIs whose jobs are not recognised: that two things were created is a fact.
+// duplicates checks that an accepted submission with a lost answer is not accepted a second time. It judges any POST, even of APIs with
+// unrecognized jobs: two created things are a fact.
 func duplicates(r *record, f *finding) {
 	posts := indexed(r, func(x *exchange, add func(content)) {
 		if x.Method == http.MethodPost {
 			add(contentOf(x))
 		}
 	})
-	arrived := map[content]int{} // accepted ones whose answers the client has got: of two or more, each may be wanted
-	lookups := group{}           // by which a client may find out: reads of jobs that it knows tell nothing
+	arrived := map[content]int{} // accepted ones with a received answer: each of several may be wanted
+	lookups := group{}           // possible checks by the client; reads of known jobs are not
 	r.each(func(x *exchange) {
 		switch {
 		case x.Method == http.MethodPost && x.Arrived() && accepted(x):
@@ -34,7 +34,7 @@ func duplicates(r *record, f *finding) {
 		if x.Method != http.MethodPost || x.Repeatable || x.Arrived() || !accepted(x) {
 			return
 		}
-		var tries []group // which may be of the same submission
+		var tries []group // possible tries of the same submission
 		if submits(x) {
 			tries = submissions.resubmissions(scope{}, x)
 		}
@@ -55,7 +55,7 @@ func duplicates(r *record, f *finding) {
 		case x.Key != "" && x.Key == again.Key:
 			f.hold(x, again, "The retry has the Idempotency-Key of the first try.")
 		case looked != nil && looked.End().Before(again.Start):
-			return // the client may have found out that there is none
+			return // the client may have found that none exists
 		case first != "" && second != "":
 			f.fail(x, again, fmt.Sprintf("The client sent the same submission twice, and the service created two: %s and %s.", first, second),
 				oneOfThem)
@@ -66,14 +66,14 @@ func duplicates(r *record, f *finding) {
 	})
 }
 
-// sameOrder reports whether two requests with equal bodies may be tries of one: other correlation ids say that they are not.
+// sameOrder reports whether two requests with equal bodies may be tries of one order: different correlation ids say no.
 func sameOrder(x, y *exchange) bool {
 	return x.Correlation == "" || y.Correlation == "" || x.Correlation == y.Correlation
 }
 
 const oneOfThem = "One of the two: send the Idempotency-Key of the first try with the retry, or look for the job before sending it again."
 
-// accepted reports whether the service did what x asks for, whether or not the client got to know.
+// accepted reports whether the service accepted x, even if the client did not learn of it.
 func accepted(x *exchange) bool {
 	replaced := x.Fault != nil && x.Fault.Replaces() // the status is not from the service
 	return x.Made != "" || !replaced && x.Status >= 200 && x.Status < 300

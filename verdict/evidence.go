@@ -12,20 +12,20 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// finding is what a rule found so far.
+// finding is the interim result of a rule.
 type finding struct {
 	times, failures int
 	held, broken    []Evidence
-	ways            []string // of broken, by which equal ones are known
-	broke           []int    // places of what broke it
-	doubtful        string   // what could not be told, so that it is not said that the rule was kept; empty: nothing
-	cites           *demand  // what asks for it, if that depends on how it was broken; nil: what the rule cites
+	ways            []string // shapes of broken, to recognize equal ones
+	broke           []int    // places of the mistakes
+	doubtful        string   // why it is uncertain that the rule was kept; empty: certain
+	cites           *demand  // source of the demand, if it depends on the mistake; nil: the rule's own
 }
 
-// doubt notes that something may have broken the rule, which cannot be told from outside.
+// doubt notes a possible mistake that cannot be confirmed from outside.
 func (f *finding) doubt(what string) { f.doubtful = what }
 
-// hold notes that the rule was kept once: by x, after what before had set as the expectation. Either may be nil.
+// hold notes that x kept the rule; before set the expectation. Either may be nil.
 func (f *finding) hold(before, x *exchange, found string) {
 	f.times++
 	if len(f.held) == 0 {
@@ -33,12 +33,13 @@ func (f *finding) hold(before, x *exchange, found string) {
 	}
 }
 
-// fail notes that it was broken once, or once more in the same way.
+// fail notes a mistake, or a repetition of one.
 func (f *finding) fail(before, x *exchange, found, expected string) {
 	f.failBy(nil, before, x, found, expected)
 }
 
-// failBy does so by another sentence than the rule's own, nil for that. The rule cites it if it was broken in no other way.
+// failBy notes a mistake against another demand than the rule's own; nil means the rule's. The rule cites it if there are no other
+// mistakes.
 func (f *finding) failBy(cites *demand, before, x *exchange, found, expected string) {
 	if f.failures > 0 && f.cites != cites {
 		cites = nil
@@ -60,7 +61,7 @@ func (f *finding) failBy(cites *demand, before, x *exchange, found, expected str
 	}
 }
 
-// judge notes either.
+// judge notes success or a mistake.
 func (f *finding) judge(ok bool, before, x *exchange, found, expected string) {
 	if ok {
 		f.hold(before, x, found)
@@ -69,7 +70,7 @@ func (f *finding) judge(ok bool, before, x *exchange, found, expected string) {
 	f.fail(before, x, found, expected)
 }
 
-// either is one of two values, such as texts.
+// either returns one of two values, such as texts.
 func either[T any](first bool, one, other T) T {
 	if first {
 		return one
@@ -77,8 +78,7 @@ func either[T any](first bool, one, other T) T {
 	return other
 }
 
-// shape is what mistakes have in common that are the same one: the requests, about whichever jobs, and what happened to them but for
-// being slow.
+// shape identifies equal mistakes: the kind of requests, about any jobs, and their faults except delays.
 func shape(x *exchange) string {
 	if x == nil {
 		return ""
@@ -118,7 +118,7 @@ func requestText(x *exchange) string {
 	return text
 }
 
-// headers are those of the request that rules go by. What is secret, or may be, is known by a hash.
+// headers returns the request's headers that rules use. Secrets appear as a hash.
 func headers(x *exchange) []string {
 	list := []string{}
 	for _, h := range []struct{ name, value string }{
@@ -163,7 +163,7 @@ func answerText(x *exchange) string {
 	return strings.Join(parts, ", ")
 }
 
-// lostText tells how an answer was lost. How the connection ended depends on the protocol.
+// lostText says how an answer was lost. The end of the connection depends on the protocol.
 func lostText(x *exchange) string {
 	by := either(x.Fault.Reset, ", by a reset", "")
 	switch x.Fault.Close {
@@ -184,13 +184,13 @@ func lostText(x *exchange) string {
 	return fmt.Sprintf("none: a %d was lost after the work%s", x.Status, by)
 }
 
-// faultText says in words what a fault did, and the effect as a rule would have it: "answer lost after the work {...}".
+// faultText describes a fault in words, with the effect as in a rule: "answer lost after the work {...}".
 func faultText(e *fault.Effect) string {
 	if e == nil {
 		return ""
 	}
 	text, err := json.Marshal(e)
-	if err != nil { // no effect that was read from JSON
+	if err != nil { // impossible for an effect read from JSON
 		return err.Error()
 	}
 	return strings.Join(e.Kinds(), ", ") + " " + string(text)

@@ -6,7 +6,7 @@ type guide struct {
 	fix      Fix
 }
 
-// guides has one for each rule, by its id.
+// guides holds the guide of each rule by its id.
 var guides = map[string]guide{
 	"retry-after": {"no job was polled with Retry-After", Fix{
 		"Sleep for the seconds in Retry-After before you read the job again.",

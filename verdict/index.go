@@ -8,41 +8,41 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// record is a Record that is judged, with what the rules look up in it. Each looks at an exchange once, and finds others by an index.
+// record is a judged Record with its indexes. The rules look at each exchange once, and find others by an index.
 type record struct {
 	Record
-	exchanges []exchange // in the order of their beginnings
-	sent      []exchange // of these, what was sent to the client as part of disturbed deliveries, or not sent
+	exchanges []exchange // in order of their beginnings
+	sent      []exchange // the exchanges sent to the client as part of disturbed deliveries, or withheld
 	journal   *journal
 	runs      map[string]*Run // by their ids
 
-	reads     map[place]group     // that are no streams
+	reads     map[place]group     // without streams
 	shared    map[uint64]bool     // connections that served several requests
 	told      map[string]tellings // hints by job; "": of no job
-	open      map[string]spans    // by job: what may have told of it, such as streams without an end; "": of any
+	open      map[string]spans    // by job: exchanges that may have shown it, such as streams without an end; "": of any job
 	ends      map[string]ends     // by job, batch or bulk operation
 	disturbed map[attempt]disturbance
 }
 
-// exchange is one of a record that is judged.
+// exchange is an exchange of a judged record.
 type exchange struct {
 	*kept
 	place int // in the journal
-	era   int // resets before it
+	era   int // number of earlier resets
 }
 
-// target is what requests go to.
+// target is the target of requests.
 type target struct{ method, path, query string }
 
 func targetOf(x *exchange) target { return target{x.Method, x.Path, x.Query} }
 
-// attempt names an attempt to deliver.
+// attempt identifies a delivery attempt.
 type attempt struct {
 	delivery string
 	number   int
 }
 
-// disturbance is what a fault did to an attempt.
+// disturbance is the effect of a fault on an attempt.
 type disturbance struct {
 	effect  *fault.Effect
 	dropped bool
@@ -55,7 +55,7 @@ func (r *record) index() {
 		r.runs[r.Runs[i].ID] = &r.Runs[i]
 	}
 	r.countEras()
-	if r.Standards && len(r.Attempts) == 0 { // what the service sends to receivers may not pass here
+	if r.Standards && len(r.Attempts) == 0 { // the service's requests to receivers may bypass the recorder
 		r.each(func(x *exchange) { r.Elsewhere = r.Elsewhere || x.Receiver })
 	}
 	r.disturbed = map[attempt]disturbance{}
@@ -100,7 +100,7 @@ func (r *record) index() {
 	}
 }
 
-// countEras counts for each exchange the resets that were over before it began.
+// countEras counts for each exchange the resets that ended before it began.
 func (r *record) countEras() {
 	var resets []time.Time
 	r.each(func(x *exchange) {
@@ -121,7 +121,7 @@ func (r *record) each(f func(x *exchange)) {
 	}
 }
 
-// group is exchanges in the order of their beginnings.
+// group is a list of exchanges in order of their beginnings.
 type group []*exchange
 
 // indexed groups exchanges by the keys that keys adds for them.
@@ -137,13 +137,13 @@ func indexed[K comparable](r *record, keys func(x *exchange, add func(K))) map[K
 	return groups
 }
 
-// after are those that began after x was over.
+// after returns the exchanges that began after the end of x.
 func (g group) after(x *exchange) group {
 	over := x.End()
 	return g[sort.Search(len(g), func(i int) bool { return g[i].place > x.place && g[i].Start.After(over) }):]
 }
 
-// next is the first that began after x was over; nil if there is none.
+// next returns the first exchange that began after the end of x, nil for none.
 func (g group) next(x *exchange) *exchange {
 	if later := g.after(x); len(later) > 0 {
 		return later[0]
@@ -151,7 +151,7 @@ func (g group) next(x *exchange) *exchange {
 	return nil
 }
 
-// earliest is the one that began first; nil if all are nil.
+// earliest returns the exchange that began first; nil if all are nil.
 func earliest(all ...*exchange) (first *exchange) {
 	for _, x := range all {
 		if x != nil && (first == nil || x.place < first.place) {
@@ -164,7 +164,7 @@ func earliest(all ...*exchange) (first *exchange) {
 // span is the time of an exchange.
 type span struct{ from, until time.Time }
 
-// spans are sorted by their beginnings; each is as if it lasted until all before it were over too.
+// spans are sorted by their beginnings; each counts as lasting until all before it are over.
 type spans []span
 
 func sortSpans[K comparable](all map[K]spans) {
@@ -178,25 +178,25 @@ func sortSpans[K comparable](all map[K]spans) {
 	}
 }
 
-// overlap reports whether one began before a moment and ended after another.
+// overlap reports whether a span began before until and ended after since.
 func (s spans) overlap(since, until time.Time) bool {
 	n := sort.Search(len(s), func(i int) bool { return !s[i].from.Before(until) })
 	return n > 0 && s[n-1].until.After(since)
 }
 
-// begin reports whether one began between two moments.
+// begin reports whether a span began between two moments.
 func (s spans) begin(since, until time.Time) bool {
 	n := sort.Search(len(s), func(i int) bool { return s[i].from.After(since) })
 	return n < len(s) && s[n].from.Before(until)
 }
 
-// end is what showed a job in a final state.
+// end is an exchange that showed a job in a final state.
 type end struct {
 	exchange *exchange
 	attempt  *Attempt
 }
 
-// from is the first moment at which it may have shown that: a stream shows it at some moment while it is open.
+// from returns the first moment at which it may have shown that: a stream shows it at some moment while it is open.
 func (e end) from() time.Time {
 	if e.exchange != nil && e.exchange.Stream != nil {
 		return e.exchange.Start
@@ -204,7 +204,7 @@ func (e end) from() time.Time {
 	return e.until()
 }
 
-// until is the last such moment.
+// until returns the last such moment.
 func (e end) until() time.Time {
 	if e.exchange != nil {
 		return e.exchange.End()
@@ -215,7 +215,7 @@ func (e end) until() time.Time {
 // ends are sorted by their last moments.
 type ends []end
 
-// since returns the first end that was shown at a moment or after it, and when that was at the earliest. There may be none.
+// since returns the first end shown at or after a moment, and the earliest time of that, if any.
 func (all ends) since(moment time.Time) (first end, at time.Time) {
 	n := sort.Search(len(all), func(i int) bool { return !all[i].until().Before(moment) })
 	for _, e := range all[n:] {

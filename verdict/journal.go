@@ -9,9 +9,9 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Entry is a line of a session's journal: a request that was recorded, or an attempt to deliver.
+// Entry is a line of a session's journal: a recorded request, or a delivery attempt.
 type Entry struct {
-	Number int `json:"number"` // from 1, in the order of their beginnings
+	Number int `json:"number"` // from 1, in order of their beginnings
 	Moment
 	Operation string       `json:"operation,omitempty"` // as a rule of faults names it
 	Of        fault.Use    `json:"of"`                  // what the operation is used for
@@ -137,7 +137,7 @@ func (j *journal) faulty() (n int, first, last *Moment) {
 	return n, first, last
 }
 
-// note keeps that a rule was broken at these places.
+// note records that a rule was broken at these places.
 func (j *journal) note(rule string, places []int) {
 	slices.Sort(places)
 	for _, place := range slices.Compact(places) {
@@ -145,7 +145,7 @@ func (j *journal) note(rule string, places []int) {
 	}
 }
 
-// Journal gives all requests and attempts that were judged. A verdict that was read has none.
+// Journal returns all judged requests and attempts. A decoded verdict has none.
 func (v *Verdict) Journal() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		if v.journal == nil {
@@ -159,7 +159,7 @@ func (v *Verdict) Journal() iter.Seq[Entry] {
 	}
 }
 
-// Edit has f change each request that the verdict shows, as evidence and in its journal.
+// Edit applies f to each request that the verdict shows, as evidence and in its journal.
 func (v *Verdict) Edit(f func(*Moment)) {
 	for _, m := range []*Moment{v.First, v.Last} {
 		if m != nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Log keeps the exchanges of a session in little memory: requests, answers and texts that are alike are kept once. It is not for several
-// goroutines at once; what was added does not change.
+// Log stores the exchanges of a session compactly: it keeps equal requests, answers and texts once. It is not safe for concurrent use;
+// added exchanges do not change.
 type Log struct {
 	kept     []*kept
-	requests map[uint64]*request // by their hashes
+	requests map[uint64]*request // by hash
 	answers  map[uint64]*answer
 	texts    map[string]string
-	bytes    int // that all of it takes, about
+	bytes    int // approximate size of everything
 }
 
-// kept is an Exchange as a Log has it.
+// kept is an Exchange in the form of a Log.
 type kept struct {
 	Start             time.Time
 	took              time.Duration // until its end
@@ -33,7 +33,7 @@ type kept struct {
 	*answer
 }
 
-// request is what requests have in common that are alike.
+// request is the shared part of equal requests.
 type request struct {
 	Method, Host, Path, Query, Operation                       string
 	Role                                                       Role
@@ -43,7 +43,7 @@ type request struct {
 	Repeatable, KeyInURL, Unsigned, Closes, Receiver           bool
 }
 
-// answer is what answers have in common that are alike.
+// answer is the shared part of equal answers.
 type answer struct {
 	Status          int
 	RetryAfter      *int
@@ -58,7 +58,7 @@ type answer struct {
 	More            bool
 }
 
-// What parts of a Log take in memory besides their texts, in bytes, with their places in maps and slices.
+// Sizes of the parts of a Log without their texts, in bytes, including their places in maps and slices.
 const (
 	keptSize    = 200
 	requestSize = 50 // and its JSON
@@ -68,7 +68,7 @@ const (
 	partSize    = 100
 )
 
-// Add adds an exchange, whose members belong to the Log from then on, and returns how many bytes that takes.
+// Add adds an exchange, takes ownership of its members, and returns the bytes that it takes.
 func (l *Log) Add(x *Exchange) (bytes int) {
 	before := l.bytes
 	if l.texts == nil {
@@ -106,7 +106,7 @@ func (l *Log) Add(x *Exchange) (bytes int) {
 	return l.bytes - before
 }
 
-// Len is the number of exchanges.
+// Len returns the number of exchanges.
 func (l *Log) Len() int {
 	if l == nil {
 		return 0
@@ -114,11 +114,11 @@ func (l *Log) Len() int {
 	return len(l.kept)
 }
 
-// Copy gives a Log with the exchanges so far, which can be judged while the other one grows.
+// Copy returns a Log with the exchanges so far, which can be judged while the original grows.
 func (l *Log) Copy() *Log { return &Log{kept: l.kept[:len(l.kept):len(l.kept)]} }
 
-// FoundKey notes that a key has been in URLs. without reports whether one has it, and returns it without the key. Copies of the Log stay
-// as they are.
+// FoundKey notes that a key has been in URLs. without returns a URL without the key, and whether it had one. Copies of the Log stay as
+// they are.
 func (l *Log) FoundKey(without func(path, query string) (shownPath, shownQuery string, found bool)) {
 	var changed []*kept
 	for i, k := range l.kept {
@@ -150,11 +150,11 @@ func (l *Log) text(text string) string {
 
 var seed = maphash.MakeSeed()
 
-// shared returns what is known to be equal to v, or else makes v known, whose texts are about as long as its JSON. Of two with one hash
-// the last is known.
+// shared returns the known value equal to v, or else adds v; its texts are about as long as its JSON. Of two values with one hash it
+// keeps the last.
 func shared[T any](l *Log, known map[uint64]*T, size int, v *T) *T {
 	text, err := json.Marshal(v)
-	if err != nil { // no exchange has what cannot be written
+	if err != nil { // exchanges have no values that cannot be encoded
 		return v
 	}
 	hash := maphash.Bytes(seed, text)
@@ -166,37 +166,37 @@ func shared[T any](l *Log, known map[uint64]*T, size int, v *T) *T {
 	return v
 }
 
-// until is x with another end.
+// until returns x with another end.
 func (x *kept) until(end time.Time) *kept {
 	other := *x
 	other.took = max(0, end.Sub(x.Start))
 	return &other
 }
 
-// as is x with another role.
+// as returns x with another role.
 func (x *kept) as(role Role) *kept {
 	other, r := *x, *x.request
 	r.Role, other.request = role, &r
 	return &other
 }
 
-// End is when the answer was made, or the stream was over.
+// End returns when the answer was complete, or the stream ended.
 func (x *kept) End() time.Time { return x.Start.Add(x.took) }
 
-// Arrived reports whether the client got the answer as a whole.
+// Arrived reports whether the client got the whole answer.
 func (x *kept) Arrived() bool {
 	return !x.HungUp && (x.Stream != nil || x.Fault == nil || x.Fault.Close == "")
 }
 
-// Disturbed reports whether what the client saw was not the service's own.
+// Disturbed reports whether a fault changed what the client saw.
 func (x *kept) Disturbed() bool { return x.Fault != nil }
 
-// extra reports whether x is no attempt of the service, but what a fault sent besides.
+// extra reports whether x is an additional request of a fault, not an attempt of the service.
 func (x *kept) extra() bool {
 	return x.Fault != nil && (x.Fault.Tamper != "" || x.Fault.Repeat > 0)
 }
 
-// attempted tells of a delivery as of an exchange in which the service asks, with what a fault did to it.
+// attempted returns a delivery as an exchange in which the service asks, with its fault.
 func (r *record) attempted(a *Attempt) *exchange {
 	return &exchange{place: a.place, kept: &kept{
 		Start: a.At, took: a.Took,

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// learned returns how and when the client first saw a job, a batch or a bulk operation final at a moment or after it: read, streamed or
+// learned returns how and when the client first saw a job, a batch or a bulk operation final at or after a moment: read, streamed or
 // delivered. Both are zero if it never did.
 func (r *record) learned(id string, since time.Time) (first *exchange, at time.Time) {
 	e, at := r.ends[id].since(since.Add(-Tolerance))
@@ -20,9 +20,9 @@ func (r *record) learned(id string, since time.Time) (first *exchange, at time.T
 	return e.exchange, at
 }
 
-// ended returns how the client learned of a run's end, and how late: by the run itself, or by the end of a batch or bulk operation that it
-// is part of. A client that follows one of those has a minute from its end on; if that has not come, waiting is true. The times in which it
-// could not ask do not count.
+// ended returns how the client learned of a run's end, and how late: by the run itself, or by the end of its batch or bulk operation. A
+// client that follows one of those has a minute from its end on; waiting is true before that end. Times in which it could not ask do not
+// count.
 func (r *record) ended(run *Run, kept spans) (first *exchange, late time.Duration, waiting bool) {
 	consider := func(id string, due time.Time) {
 		x, at := r.learned(id, run.Finished)
@@ -65,7 +65,7 @@ func (r *record) knownJobs() map[string]*exchange {
 	return known
 }
 
-// outcome checks that the client learns soon what became of each job that it knows of.
+// outcome checks that the client soon learns the end of each job that it knows of.
 func outcome(r *record, f *finding) {
 	known, gaveUp, kept := r.knownJobs(), r.givesUp(), r.keptWaiting()
 	for i := range r.Runs {
@@ -92,17 +92,17 @@ func outcome(r *record, f *finding) {
 	}
 }
 
-// givesUp returns what reports whether the client may have given a job up with an error: its last reads of the job, or the last requests
-// that it sent at all, came to nothing as if they never would.
+// givesUp returns a function that reports whether the client may have given a job up with an error: its last reads of the job, or its
+// last requests of all, failed as if for good.
 func (r *record) givesUp() func(run *Run) bool {
 	type ask struct {
 		era int
 		target
 		body, key string
 	}
-	vain := map[ask]int{}     // requests in a row that came to nothing
-	quit := map[string]bool{} // by job: whether the last one about it was of those
-	var last bool             // whether the last one of all was
+	vain := map[ask]int{}     // consecutive failed requests
+	quit := map[string]bool{} // by job: whether its last request was one of those
+	var last bool             // whether the last request of all was one
 	r.each(func(x *exchange) {
 		if x.Stream != nil {
 			last, quit[x.Job] = false, false
@@ -120,8 +120,8 @@ func (r *record) givesUp() func(run *Run) bool {
 	}
 }
 
-// keptWaiting returns the times in which a client that asks for one thing after the other could not ask: refusals told it to wait, or a
-// fault kept it waiting, for as long as it should.
+// keptWaiting returns the times in which a client that makes one request at a time could not ask: a refusal told it to wait, or a fault
+// delayed it.
 func (r *record) keptWaiting() (all spans) {
 	r.each(func(x *exchange) {
 		switch refused := failed(x) || x.Status == http.StatusForbidden; {
@@ -134,7 +134,7 @@ func (r *record) keptWaiting() (all spans) {
 	return all
 }
 
-// within is how much of the time between two moments the spans cover, which are sorted by their beginnings.
+// within returns how much of the time between two moments the spans cover. They are sorted by their beginnings.
 func (s spans) within(since, until time.Time) (sum time.Duration) {
 	for _, one := range s {
 		from, to := one.from, one.until
@@ -152,13 +152,13 @@ func (s spans) within(since, until time.Time) (sum time.Duration) {
 	return sum
 }
 
-// inVain reports whether the client got nothing of what it asked for. A result that is not found may come.
+// inVain reports whether the client got nothing that it asked for. A missing result may still come.
 func inVain(x *exchange) bool {
 	return failed(x) || slices.Contains([]int{401, 403, 410}, x.Status) || slices.Contains(fault.Moves, x.Status) ||
 		x.Status == http.StatusNotFound && (x.Role != Outcome || x.Disturbed())
 }
 
-// forGood reports whether a client may give up at once: by what the answer says, by how long it tells to wait, or as it leads elsewhere.
+// forGood reports whether a client may give up at once: because of the answer, the length of its wait, or a redirect.
 func forGood(x *exchange) bool {
 	return x.Arrived() && (x.Status == http.StatusGone || x.RetryAfter != nil && tells(x) >= LearnWithin || x.otherHost() != "")
 }
@@ -168,7 +168,7 @@ func (r *record) endedBefore(moment time.Time) bool {
 	return r.Session.EndedAt != nil && time.Time(*r.Session.EndedAt).Before(moment)
 }
 
-// unended reports whether a job, or a batch, is known not to have ended in the session.
+// unended reports whether a job or batch certainly did not end in the session.
 func (r *record) unended(id string) bool {
 	if run := r.runs[id]; run != nil {
 		return run.Finished.IsZero() || r.endedBefore(run.Finished)
@@ -177,11 +177,11 @@ func (r *record) unended(id string) bool {
 	return (!over || r.endedBefore(end)) && slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Batch == id })
 }
 
-// pollers returns what reports whether the client would have read a job again after x: it does so with a job that has not ended, nothing
-// tells it of the job otherwise, and it has sent other requests for longer than x told it to wait.
+// pollers returns a function that reports whether the client would have read a job again after x: it reads unfinished jobs again, nothing
+// else shows it the job, and it has sent other requests for longer than x told it to wait.
 func (r *record) pollers() func(x *exchange) bool {
 	polls := false
-	var last time.Time // when it sent one
+	var last time.Time // time of its last request
 	r.each(func(x *exchange) {
 		if last = x.Start; !polls && x.Role == Read && x.Job != "" && slices.Contains(x.Shown, x.Job) {
 			y := r.sameReads(x).next(x)
@@ -197,20 +197,20 @@ func (r *record) pollers() func(x *exchange) bool {
 	}
 }
 
-// mayHaveLearned reports whether something whose content is not known may have told the client of the run's end.
+// mayHaveLearned reports whether an exchange with unknown content may have shown the run's end to the client.
 func (r *record) mayHaveLearned(run *Run) bool {
 	return slices.ContainsFunc(append([]string{run.ID}, run.Groups...), func(id string) bool {
 		return r.untold(id, run.Finished.Add(-Tolerance), run.Finished.Add(LearnWithin))
 	})
 }
 
-// text tells how the run ended.
+// text describes the end of the run.
 func (run *Run) text() string {
 	return fmt.Sprintf("Job %s%s %s at %s", run.ID, either(run.Batch == "", "", " of batch "+run.Batch), endText(run.State),
 		run.Finished.UTC().Format(time.TimeOnly))
 }
 
-// endText is a verb for a final state: the state itself where it is one.
+// endText returns a verb for a final state: the state itself if it is one.
 func endText(state string) string {
 	switch strings.ToUpper(state) {
 	case "SUCCEEDED", "FAILED", "COMPLETED", "FINISHED", "EXPIRED":
@@ -221,9 +221,9 @@ func endText(state string) string {
 	return "ended (" + state + ")"
 }
 
-// unretried: what will not get better is not tried again.
+// unretried checks that permanent failures are not tried again.
 func unretried(r *record, f *finding) {
-	first, seen := map[string]*exchange{}, map[string]*exchange{} // submissions of jobs, and what showed their ends
+	first, seen := map[string]*exchange{}, map[string]*exchange{} // submissions of jobs, and exchanges that showed their ends
 	r.each(func(x *exchange) {
 		if submits(x) && first[x.Made] == nil {
 			first[x.Made] = x

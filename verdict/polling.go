@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// retryAfter checks that a reader which was told when to come again does not poll sooner.
+// retryAfter checks that a reader does not poll sooner than an answer told it.
 func retryAfter(r *record, f *finding) {
 	firsts := indexed(r, func(x *exchange, add func(string)) {
 		if r.Standards && x.Role == Read {
@@ -18,7 +18,7 @@ func retryAfter(r *record, f *finding) {
 	})
 	readers, hints := newLoops(f), r.newHints()
 	r.each(func(x *exchange) {
-		began := r.Standards && submits(x) && x.Status == http.StatusAccepted // what it tells is about the first read of the job
+		began := r.Standards && submits(x) && x.Status == http.StatusAccepted // its Retry-After is for the first read of the job
 		if x.RetryAfter == nil || !x.Arrived() || x.Method != http.MethodGet && !began || len(x.Final) > 0 ||
 			!slices.Contains([]int{http.StatusOK, http.StatusAccepted, http.StatusNotModified, http.StatusNotFound}, x.Status) {
 			return
@@ -31,7 +31,7 @@ func retryAfter(r *record, f *finding) {
 			return
 		}
 		if began && len(y.Final) > 0 {
-			return // the client may have waited for the end otherwise
+			return // the client may have waited for the end in another way
 		}
 		told := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
 		waited, job := y.Start.Sub(x.End()), cmp.Or(x.Job, x.Made)
@@ -44,7 +44,7 @@ func retryAfter(r *record, f *finding) {
 		case waited >= tells(x)-Tolerance:
 			readers.right(r.readerOf(y), x, y, found)
 		case len(y.Final) > 0, !told, hints.use(x, y, job):
-			// The client may have learned of the end otherwise.
+			// The client may have learned of the end in another way.
 		default:
 			readers.wrong(r.readerOf(y), r.crowded(x, y, tells(x)), mistake{x, y, found, fmt.Sprintf("Wait %d s.", *x.RetryAfter)})
 		}
@@ -54,7 +54,7 @@ func retryAfter(r *record, f *finding) {
 	}
 }
 
-// hammered checks that a reader pauses between polls where no answer says how long, and reports whether one did not.
+// hammered checks that a reader pauses between polls if no answer says how long, and reports whether one did not.
 func hammered(r *record, f *finding) (found bool) {
 	rows := map[place]int{} // reads without a pause
 	r.each(func(x *exchange) {
@@ -76,7 +76,7 @@ func hammered(r *record, f *finding) (found bool) {
 	return found
 }
 
-// listing checks that a list which shows unfinished jobs is not polled too often.
+// listing checks that a list with unfinished jobs is not polled too often.
 func listing(r *record, f *finding) {
 	readers, hints := newLoops(f), r.newHints()
 	r.each(func(x *exchange) {
@@ -100,11 +100,11 @@ func listing(r *record, f *finding) {
 	})
 }
 
-// tail is what a reader did after it saw a job final.
+// tail is a reader's behavior after it saw a job final.
 type tail struct {
 	job       string
 	end, last *exchange     // last: its last read so far
-	pace      time.Duration // the shortest time between two reads up to the end; 0: there was one
+	pace      time.Duration // shortest time between two reads up to the end; 0 with only one read
 	gap       time.Duration // before the last read
 	row, most int           // reads at a steady pace: now, and at most
 }
@@ -118,12 +118,12 @@ func (t *tail) poll(y *exchange) {
 	t.last = y
 }
 
-// visitors reports whether each of several parts of the client may have read the job once, over a connection of its own: they read it for
-// the first time, or much faster than the client polled before.
+// visitors reports whether several parts of the client may have read the job once each, over their own connections: for the first time,
+// or much faster than the client polled before.
 func (t *tail) visitors() bool { return t.pace == 0 || t.gap < t.pace/3 }
 
-// add counts a read after the end. Visitors who open a page come at any time, a loop at a steady pace.
-// What was caused by a hint is no part of it.
+// add counts a read after the end. Visitors who open a page come at any time, a loop at a steady pace. Reads caused by a hint do not
+// count.
 func (t *tail) add(y *exchange, hinted bool) {
 	gap := y.Start.Sub(t.last.End())
 	steady := gap <= 3*t.gap+50*time.Millisecond && t.gap <= 3*gap+50*time.Millisecond
@@ -137,7 +137,7 @@ func (t *tail) add(y *exchange, hinted bool) {
 	t.gap, t.last, t.most = gap, y, max(t.most, t.row)
 }
 
-// stopAtEnd checks that a reader which saw a job final stops polling it, unless the job was retried.
+// stopAtEnd checks that a reader stops polling a job that it saw final, unless the job was retried.
 func stopAtEnd(r *record, f *finding) {
 	retried := indexed(r, func(x *exchange, add func(string)) {
 		if x.Role == Retry {
@@ -159,7 +159,7 @@ func stopAtEnd(r *record, f *finding) {
 		}
 		switch {
 		case t.end != nil && t.most <= MaxRereads && x.Start.After(t.end.End()) && slices.Contains(x.Shown, t.job):
-			*t = tail{job: t.job} // it has not ended after all
+			*t = tail{job: t.job} // it has not ended
 			t.poll(x)
 		case t.end != nil && x.Start.After(t.end.End()) && (shows(x, t.job) || x.Status == http.StatusNotModified):
 			t.add(x, hints.use(t.end, x, t.job))
@@ -181,14 +181,14 @@ func stopAtEnd(r *record, f *finding) {
 	}
 }
 
-// conditional checks that polls name the newest ETag that the reader got. A single one without it may come from elsewhere in the client.
+// conditional checks that polls name the newest ETag of the reader. A single poll without one may come from another part of the client.
 func conditional(r *record, f *finding) {
 	type store struct {
 		target
 		keyID, accept, agent string
 	}
 	of := func(x *exchange) store { return store{targetOf(x), x.KeyID, x.Accept, x.Agent} }
-	stored := map[store]bool{} // a client that never says that it keeps an answer has none to update
+	stored := map[store]bool{} // clients that keep an answer, as they once showed; others have none to update
 	r.each(func(x *exchange) {
 		if x.IfNoneMatch != "" {
 			stored[of(x)] = true
@@ -200,12 +200,12 @@ func conditional(r *record, f *finding) {
 	}
 	received := map[version][]time.Time{} // by any connection of the client
 	r.each(func(x *exchange) {
-		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // an answer may have none
+		if x.Method == http.MethodGet && (x.ETag != "" || x.Status == http.StatusOK) && x.Arrived() { // an answer without one
 			at := version{of(x), x.ETag}
 			received[at] = append(received[at], x.End())
 		}
 	})
-	// elsewhere reports whether the client got what y names over another connection, after x.
+	// elsewhere reports whether the client got the version in y over another connection, after x.
 	elsewhere := func(x, y *exchange) bool {
 		return slices.ContainsFunc(received[version{of(y), y.IfNoneMatch}], func(at time.Time) bool {
 			return !at.Before(x.End()) && at.Before(y.Start)
@@ -264,11 +264,11 @@ func (r *record) returns() func(x *exchange) *exchange {
 	}
 }
 
-// backoff checks that a client which came to nothing waits as told, or else does not come back at once time after time.
+// backoff checks that a client waits after a failure as told, and otherwise does not come back immediately again and again.
 func backoff(r *record, f *finding) {
 	again, returns := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x)}, true }), r.returns()
 	copied := r.copies(func(*exchange) bool { return true })
-	hasty, hints := map[content]int{}, r.newHints() // consecutive repetitions at once
+	hasty, hints := map[content]int{}, r.newHints() // consecutive immediate repetitions
 	r.each(func(x *exchange) {
 		told := x.Arrived() && x.RetryAfter != nil
 		if x.Stream != nil || !failed(x) && !(told && x.Status == http.StatusForbidden) {
@@ -276,7 +276,7 @@ func backoff(r *record, f *finding) {
 			return
 		}
 		if !told && r.Standards {
-			return // no standard says how long: see storms
+			return // no standard sets a time: see storms
 		}
 		var y *exchange
 		switch {
@@ -312,10 +312,10 @@ func backoff(r *record, f *finding) {
 	}
 }
 
-// timeouts: a client does not wait for ever.
+// timeouts checks that a client does not wait forever.
 func timeouts(r *record, f *finding) {
 	r.each(func(x *exchange) {
-		if x.Fault == nil || x.Fault.Held() < WaitAtMost || waits(x) && !x.HungUp { // who asks to wait has to
+		if x.Fault == nil || x.Fault.Held() < WaitAtMost || waits(x) && !x.HungUp { // a client that asks to wait has to
 			return
 		}
 		took := after(x.End().Sub(x.Start))

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// reader is a part of a client that reads, such as a process, a browser tab or a user. Two requests are from the same reader if nothing
-// about them says that they are not.
+// reader is a reading part of a client, such as a process, a browser tab or a user. Two requests belong to one reader unless something
+// distinguishes them.
 type reader struct {
 	keyID, accept, agent string
-	connection           uint64 // 0: each request has its own connection, or the connection is not known
+	connection           uint64 // 0 if unknown, or if each request has its own
 }
 
 func (r *record) readerOf(x *exchange) reader {
@@ -22,7 +22,7 @@ func (r *record) readerOf(x *exchange) reader {
 	return who
 }
 
-// place is what one reader reads.
+// place is a resource as read by one reader.
 type place struct {
 	target
 	reader
@@ -30,7 +30,7 @@ type place struct {
 
 func (r *record) placeOf(x *exchange) place { return place{targetOf(x), r.readerOf(x)} }
 
-// indexReaders finds the reads of each reader, and the connections that serve several requests.
+// indexReaders finds the reads of each reader, and the shared connections.
 func (r *record) indexReaders() {
 	r.shared = map[uint64]bool{}
 	seen := map[uint64]bool{0: true}
@@ -48,14 +48,14 @@ func (r *record) indexReaders() {
 	})
 }
 
-// ofKey is where all reads of a resource are that were made with one key, by whichever reader.
+// ofKey returns the place of all reads of a resource with one key, by any reader.
 func (r *record) ofKey(x *exchange) place {
 	return place{targetOf(x), reader{keyID: x.KeyID, agent: anyAgent}}
 }
 
 const anyAgent = "\x00" // no User-Agent
 
-// sameReads are the reads of the same resource by the same reader.
+// sameReads returns the reads of the same resource by the same reader.
 func (r *record) sameReads(x *exchange) group {
 	if x.Stream != nil {
 		return nil
@@ -64,17 +64,17 @@ func (r *record) sameReads(x *exchange) group {
 }
 
 const (
-	loop  = 3 // mistakes in a row make a loop; fewer may be a second look by another part of the client
-	turns = 3 // readers that look like one, such as tabs of a browser that share a connection
+	loop  = 3 // consecutive mistakes that make a loop; fewer may come from different parts of the client
+	turns = 3 // readers that look like one, such as tabs of a browser with a shared connection
 )
 
-// loops judges readers by what they do in a row.
+// loops judges readers by consecutive requests.
 type loops struct {
 	*finding
 	rows map[reader]*row
 }
 
-// row is what a reader did wrong since it was last right.
+// row is a reader's mistakes since it was last right.
 type row struct {
 	mistakes []mistake
 	gaps     []time.Duration

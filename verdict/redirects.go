@@ -12,15 +12,15 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Bounds of redirects in a row.
+// Limits of consecutive redirects.
 const (
-	MaxHops = 50 // that clients in common use follow
-	FewHops = 3  // after which a client may take them for a circle
-	// HopWithin is the longest time of one that is followed; a client that gives up and begins anew takes longer.
+	MaxHops = 50 // followed by common clients
+	FewHops = 3  // after which a client may assume a circle
+	// HopWithin is the longest time of a followed redirect; a client that gives up and starts again takes longer.
 	HopWithin = 200 * time.Millisecond
 )
 
-// sent is what a request and the one that follows its redirect have in common. A query is part of it if the path stays the same.
+// sent identifies a request and the one that follows its redirect. A query is part of it if the path stays the same.
 type sent struct{ method, path, query, body, key, correlation, keyID, agent string }
 
 func (s sent) on(path, query string, samePath bool) sent {
@@ -34,7 +34,7 @@ func sentBy(x *exchange) sent {
 	return sent{method: x.Method, path: x.Path, body: x.Body, key: x.Key, correlation: x.Correlation, keyID: x.KeyID, agent: x.Agent}
 }
 
-// redirected returns where a redirect led on the same host; false: elsewhere, or nowhere.
+// redirected returns the target of a redirect on the same host; ok is false for others.
 func (x *exchange) redirected() (path, query string, ok bool) {
 	switch {
 	case !x.Arrived() || !slices.Contains(fault.Moves, x.Status) || x.otherHost() != "":
@@ -46,7 +46,7 @@ func (x *exchange) redirected() (path, query string, ok bool) {
 	return path, query, strings.HasPrefix(path, "/")
 }
 
-// What asks for it, besides what the rule cites.
+// Sources of the demands, besides the rule's own.
 var (
 	kept307 = demand{Should, rfc9110 + "15.4.8", "The 307 (Temporary Redirect) status code indicates that the target resource resides " +
 		"temporarily under a different URI and the user agent MUST NOT change the request method if it performs an automatic " +
@@ -58,15 +58,15 @@ var (
 	movedBy = map[int]*demand{303: &got303, 307: &kept307}
 )
 
-// hops are redirects in a row, each of them followed.
+// hops are consecutive followed redirects.
 type hops struct {
 	first *exchange
 	n     int
-	burst int // of these, the last ones, each followed at once
+	burst int // number of the last ones that were each followed immediately
 }
 
-// followed checks that a request which was redirected is sent again, as it was or after 303 with GET, to the new address, and that a circle
-// of redirects is noticed.
+// followed checks that a redirected request is sent again to the new address, unchanged or after 303 with GET, and that a circle of
+// redirects is noticed.
 func followed(r *record, f *finding) {
 	gets := indexed(r, func(x *exchange, add func(string)) {
 		if x.retrieves() {
@@ -77,8 +77,8 @@ func followed(r *record, f *finding) {
 		add(sentBy(x))
 		add(sentBy(x).on(x.Path, x.Query, true))
 	})
-	used := map[sent]int{} // how many of these have followed a redirect
-	rows := map[int]hops{} // by the place of what followed the last one
+	used := map[sent]int{} // number of these that followed a redirect
+	rows := map[int]hops{} // by the place of the request after the last one
 	r.each(func(x *exchange) {
 		path, query, ok := x.redirected()
 		if !ok || !r.over(x.End()) {
@@ -93,7 +93,7 @@ func followed(r *record, f *finding) {
 		if y != nil && y.Start.Sub(x.End()) < FollowWithin {
 			delete(rows, x.place)
 			next := hops{cmp.Or(row.first, x), row.n + 1, row.burst + 1}
-			if y.Start.Sub(x.End()) >= HopWithin && row.burst < MaxHops { // it may have given up, and begun anew
+			if y.Start.Sub(x.End()) >= HopWithin && row.burst < MaxHops { // it may have given up, and started again
 				next.first, next.burst = y, 0
 			}
 			rows[y.place] = next
@@ -108,8 +108,8 @@ func followed(r *record, f *finding) {
 	})
 }
 
-// follow judges what came after the redirect x: y is the same request, z a GET instead of it; either may be nil. Before x the client
-// has followed so many redirects in a row.
+// follow judges the requests after the redirect x: y is the same request, z a GET instead of it; either may be nil. hops is how many
+// consecutive redirects the client followed before x.
 func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	const same = "Send the same request, with its method and body, to the address in Location."
 	in := y != nil && y.Start.Sub(x.End()) < FollowWithin
@@ -124,17 +124,17 @@ func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	case z != nil:
 		f.failBy(movedBy[x.Status], x, z, "The client followed the redirect with GET: the method and the body were lost.", same)
 	case y == nil && (hops >= FewHops || x.Status == http.StatusSeeOther && !x.Disturbed()):
-		// It gave up on a circle, or 303 was all that it wanted to know.
+		// It gave up on a circle, or needed only the 303.
 	case y == nil:
 		f.failBy(movedBy[x.Status], x, y, "The client did not send the request again.", same)
 	case !in && x.Key == "" && x.Correlation == "":
-		// It may be another request that is equal.
+		// It may be another, equal request.
 	default:
 		f.hold(x, y, "The client sent the request again, to the new address.")
 	}
 }
 
-// lostBy returns the GET by which the redirect x was followed without its method and body, before y; nil: there is none.
+// lostBy returns the GET before y that followed the redirect x without its method and body, nil for none.
 func (x *exchange) lostBy(gets group, y *exchange) *exchange {
 	for _, z := range gets.after(x) {
 		if z.Start.Sub(x.End()) >= FollowWithin || y != nil && y.place <= z.place {
@@ -149,15 +149,15 @@ func (x *exchange) lostBy(gets group, y *exchange) *exchange {
 
 func (x *exchange) retrieves() bool { return x.Method == http.MethodGet || x.Method == http.MethodHead }
 
-// lostMethod reports whether z is x, which was redirected, without its method and body.
+// lostMethod reports whether z is the redirected x without its method and body.
 func (x *exchange) lostMethod(z *exchange) bool {
 	if x.retrieves() || x.KeyID != z.KeyID || x.Agent != z.Agent {
 		return false
 	}
-	return x.Key != "" && x.Key == z.Key || x.Connection == z.Connection || !z.Reused // others have connections in use
+	return x.Key != "" && x.Key == z.Key || x.Connection == z.Connection || !z.Reused // other requests have their own connections
 }
 
-// otherHost returns the other host that an answer redirects to; empty: none.
+// otherHost returns the other host of a redirect, empty for none.
 func (x *exchange) otherHost() string {
 	to, err := url.Parse(x.Location)
 	if err != nil || x.Host == "" || x.Status/100 != 3 || !x.Arrived() || strings.EqualFold(to.Host, x.Host) {
@@ -166,10 +166,10 @@ func (x *exchange) otherHost() string {
 	return strings.ToLower(to.Host)
 }
 
-// keyElsewhere checks that a client which is redirected to another host does not send its key there. Hosts that it sent a key to before
-// are its own.
+// keyElsewhere checks that a client does not send its key to another host after a redirect. Hosts that it sent a key to before are its
+// own.
 func keyElsewhere(r *record, f *finding) {
-	own, home := map[string]bool{}, map[string]bool{} // hosts, and keys that the client sent them
+	own, home := map[string]bool{}, map[string]bool{} // hosts, and the client's keys for them
 	led := map[string]*exchange{}                     // the first redirect to each other host
 	r.each(func(x *exchange) {
 		host := strings.ToLower(x.Host)
@@ -192,7 +192,7 @@ func keyElsewhere(r *record, f *finding) {
 	asked := indexed(r, func(x *exchange, add func(string)) { add(strings.ToLower(x.Host)) })
 	r.each(func(x *exchange) {
 		to := x.otherHost()
-		if to == "" || led[to] == nil || !x.Disturbed() || asked[to].next(x) != nil { // of a host that is not ours nothing is seen
+		if to == "" || led[to] == nil || !x.Disturbed() || asked[to].next(x) != nil { // other hosts' requests are not recorded
 			return
 		}
 		if y := asked[strings.ToLower(x.Host)].next(x); y != nil {

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Bounds of trying what is refused.
+// Limits of repeated attempts.
 const (
-	MaxTries    = 10 // of a request that comes to nothing, or of a job that is not found
-	MaxRenewals = 3  // of a key that is refused all the same
+	MaxTries    = 10 // of a failing request, or of reads of a missing job
+	MaxRenewals = 3  // of a key that is refused each time
 )
 
-// streak is a number of exchanges in a row that are alike.
+// streak is a number of equal consecutive exchanges.
 type streak struct {
 	first, last *exchange
 	n           int
@@ -45,7 +45,7 @@ func (s *streaks[K]) end(at K) {
 	}
 }
 
-// What asks clients of any API to leave what was refused.
+// Demands on clients of any API to give up refused requests.
 var (
 	unauthorized = demand{Should, rfc9110 + "15.5.2", "If the 401 response contains the same challenge as the prior response, and the user " +
 		"agent has already attempted authentication at least once, then the user agent SHOULD present the enclosed representation to the " +
@@ -56,7 +56,7 @@ var (
 	notFoundForAny = demand{Should, judging, "A client should give up a job that stays 404 after ten reads."}
 )
 
-// repeatedRefusals blames requests that were sent time after time with the same key though they were refused.
+// repeatedRefusals checks that a refused request is not repeated again and again with the same key.
 func repeatedRefusals(r *record, f *finding) {
 	type request struct {
 		era                              int
@@ -90,7 +90,7 @@ func repeatedRefusals(r *record, f *finding) {
 	}
 }
 
-// neverFound blames who reads a job time after time that a submission made and that is not found. A result that is not found may come.
+// neverFound checks that a submitted job that is not found is not read again and again. A missing result may still come.
 func neverFound(r *record, f *finding) {
 	known, missing := r.knownJobs(), newStreaks[place]()
 	r.each(func(x *exchange) {
@@ -116,11 +116,11 @@ func neverFound(r *record, f *finding) {
 	}
 }
 
-// renewals are the operations of ours that make a new key.
+// renewals are our operations that create a new key.
 var renewals = []string{"createKey", "renewKey"}
 
-// keysInVain blames who asks for one new key after the other while the same request is refused with each. Where other APIs make keys is not
-// known, and requests with several keys may be those of several users.
+// keysInVain checks that a client does not ask for one new key after the other while the same request is refused with each. For other
+// APIs the creation of keys is unknown, and requests with several keys may belong to several users.
 func keysInVain(r *record, f *finding) {
 	type row struct {
 		first   *exchange
@@ -161,7 +161,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// refusal reports whether the answer says that the same request will not be better another time. 403 with Retry-After limits a rate.
+// refusal reports whether the answer refuses the same request for good. 403 with Retry-After limits a rate.
 func refusal(x *exchange) bool {
 	if !x.Arrived() || x.Stream != nil {
 		return false
@@ -175,13 +175,13 @@ func refusal(x *exchange) bool {
 	return false
 }
 
-// effort is what requests have in common that are tries of one thing that the client wants.
+// effort identifies tries of one thing that the client wants.
 type effort struct {
 	era                                       int
 	method, path, query, key, correlate, body string
 }
 
-// effortOf returns what x is a try of. Of requests that tell nothing apart, each may be wanted.
+// effortOf returns the effort of x. Indistinguishable requests may each be wanted.
 func (r *record) effortOf(x *exchange) (at effort, ok bool) {
 	at = effort{era: x.era, method: x.Method, path: x.Path, query: x.Query}
 	switch {
@@ -189,7 +189,7 @@ func (r *record) effortOf(x *exchange) (at effort, ok bool) {
 		return at, false
 	case x.Key != "" && (r.Standards || x.Correlation == "" || batch(x)):
 		at.key = x.Key
-	case x.Correlation != "" && !batch(x): // a client may wrongly make a key for each try
+	case x.Correlation != "" && !batch(x): // a client may wrongly make a new key for each try
 		at.correlate, at.body = x.Correlation, x.Body
 	case batch(x) && x.Body != "", !submits(x) && x.Job != "":
 		at.body = x.Body
@@ -199,7 +199,7 @@ func (r *record) effortOf(x *exchange) (at effort, ok bool) {
 	return at, true
 }
 
-// budget checks that a request which comes to nothing time after time is given up. Reads are left out: a poller may go on for long.
+// budget checks that a client gives up a request that fails again and again. It skips reads: a poller may go on for long.
 func budget(r *record, f *finding) {
 	efforts := newStreaks[effort]()
 	r.each(func(x *exchange) {

@@ -2,17 +2,17 @@ package verdict
 
 import "net/http"
 
-// repetitions finds requests that do again what one before was to do, as far as that can be told: jobs with equal bodies may all be wanted.
+// repetitions finds requests that repeat an earlier one, as far as that is visible: jobs with equal bodies may all be wanted.
 type repetitions map[sameness]group
 
-// sameness is what such requests have in common.
+// sameness identifies such requests.
 type sameness struct {
 	scope      scope
 	what       byte
 	text, body string
 }
 
-// What may be the same, besides the scope.
+// Kinds of sameness, within the scope.
 const (
 	sameTarget      = iota // nothing
 	sameKey                // idempotency keys
@@ -21,13 +21,13 @@ const (
 	sameBatch              // bodies of batches
 )
 
-// scope is where repetitions are looked for, besides the era; empty: among all.
+// scope limits the search for repetitions, besides the era; empty: no limit.
 type scope struct {
 	target
 	era int
 }
 
-// repetitions indexes requests by the scope that they are in; false: they are no repetitions.
+// repetitions indexes requests by their scope; false skips them.
 func (r *record) repetitions(in func(*exchange) (scope, bool)) repetitions {
 	return indexed(r, func(x *exchange, add func(sameness)) {
 		s, ok := in(x)
@@ -49,16 +49,16 @@ func (r *record) repetitions(in func(*exchange) (scope, bool)) repetitions {
 	})
 }
 
-// submissions are the repetitions that submit.
+// submissions returns the repetitions among submissions.
 func (r *record) submissions() repetitions {
 	return r.repetitions(func(x *exchange) (scope, bool) { return scope{}, submits(x) })
 }
 
-// intended are those that are to make what x was to make: they carry one correlation id and one body, as far as that was read, or are equal
+// intended returns the requests with the same intention as x: with one correlation id and one body, as far as it was read, or equal
 // batches.
 func (all repetitions) intended(s scope, x *exchange) []group { return all.of(samenesses(s, x)) }
 
-// samenesses are what requests have in common with x that are to make what x was to make.
+// samenesses returns the keys of requests with the same intention as x.
 func samenesses(s scope, x *exchange) []sameness {
 	s.era = x.era
 	switch {
@@ -70,10 +70,10 @@ func samenesses(s scope, x *exchange) []sameness {
 	return []sameness{{s, sameIntention, x.Correlation, x.Body}, {s, sameIntention, x.Correlation, ""}}
 }
 
-// resubmissions are those, and those with the same key.
+// resubmissions returns the requests of intended and those with the same key.
 func (all repetitions) resubmissions(s scope, x *exchange) []group { return all.of(resubmitted(s, x)) }
 
-// resubmitted is what these have in common with x.
+// resubmitted returns the keys of these.
 func resubmitted(s scope, x *exchange) []sameness {
 	same := samenesses(s, x)
 	s.era = x.era
@@ -88,7 +88,7 @@ func (all repetitions) of(same []sameness) []group {
 	return groups
 }
 
-// tries counts x and its resubmissions, up to one more than a client may give up after.
+// tries counts x and its resubmissions, up to one more than the tries after which a client may give up.
 func (all repetitions) tries(x *exchange) int {
 	tries := map[*exchange]bool{x: true}
 	for _, g := range all.resubmissions(scope{}, x) {
@@ -101,7 +101,7 @@ func (all repetitions) tries(x *exchange) int {
 	return len(tries)
 }
 
-// next is the first that does again what x was to do; nil if there is none.
+// next returns the first repetition after x, nil for none.
 func (all repetitions) next(s scope, x *exchange) *exchange {
 	s.era = x.era
 	if x.Method == http.MethodGet || x.Method == http.MethodDelete || !submits(x) && x.Job != "" {
@@ -110,7 +110,7 @@ func (all repetitions) next(s scope, x *exchange) *exchange {
 	return next(all.resubmissions(s, x), x)
 }
 
-// next is the first exchange of several groups that began after x was over; nil if there is none.
+// next returns the first exchange of several groups that began after the end of x, nil for none.
 func next(groups []group, x *exchange) (first *exchange) {
 	for _, g := range groups {
 		first = earliest(first, g.next(x))
@@ -118,8 +118,8 @@ func next(groups []group, x *exchange) (first *exchange) {
 	return first
 }
 
-// copies finds requests that are the same as one before, where the client wanted that only once: it stopped when one was accepted. Clients
-// of other APIs send neither keys nor correlation ids, those of ours are not judged by this.
+// copies finds copies of an earlier request that the client wanted only once: it stopped when one was accepted. It serves clients of
+// other APIs that send neither keys nor correlation ids; clients of our API are not judged by it.
 func (r *record) copies(among func(*exchange) bool) (next func(x *exchange) *exchange) {
 	if !r.Standards {
 		return func(*exchange) *exchange { return nil }

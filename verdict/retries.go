@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// failed reports whether a submission came to nothing, so that the client may try it again.
+// failed reports whether a submission failed, so that the client may try it again.
 func failed(x *exchange) bool {
 	return !x.Arrived() || x.Status == 429 || x.Status >= 500
 }
 
-// retried checks that a submission that came to nothing is repeated until it is made, and that what was refused is not.
+// retried checks that a failed submission is repeated until it succeeds, and that a refused one is not.
 func retried(r *record, f *finding) {
 	repeatedRefusals(r, f)
 	neverFound(r, f)
@@ -32,19 +32,19 @@ func retried(r *record, f *finding) {
 				f.hold(x, again, "The client tried again until it had an answer.")
 			}
 		case again == nil && !slices.ContainsFunc(tries, func(g group) bool { return len(g) > 0 && g[len(g)-1].place > x.place }):
-			o.givenUp(f, x) // it is the last try, and none is under way at the same moment
+			o.givenUp(f, x) // the last try, without a simultaneous one
 		}
 	})
 }
 
-// orders are the submissions of a session, as far as they tell what became of each.
+// orders are the submissions of a session with their known results.
 type orders struct {
 	*record
 	submissions repetitions
-	made        map[sameness]time.Time // when the last ones were over that did not come to nothing
+	made        map[sameness]time.Time // end of the latest successful ones
 	found       func(*exchange) bool
-	patience    time.Duration // the longest time that the client has waited for an answer to one
-	retries     bool          // it has tried one again after an answer that refused it for now
+	patience    time.Duration // longest time that the client has waited for an answer to one
+	retries     bool          // it has repeated one after a temporary refusal
 	last        int           // place of the client's last request
 }
 
@@ -69,8 +69,7 @@ func ordersOf(r *record) *orders {
 	return o
 }
 
-// settled reports whether another try, later or at the same moment, has not come to nothing, or the client found the job otherwise after
-// any of them.
+// settled reports whether another try, later or simultaneous, succeeded, or the client found the job in another way after any of them.
 func (o *orders) settled(x *exchange) bool {
 	for _, same := range resubmitted(scope{}, x) {
 		if o.made[same].After(x.Start) {
@@ -80,8 +79,8 @@ func (o *orders) settled(x *exchange) bool {
 	return o.found(x)
 }
 
-// givenUp judges the last try of a submission. A client may give up after as many tries as it has to make, and one that tries nothing
-// again may say at once that nothing was ordered: whether it did is not seen.
+// givenUp judges the last try of a submission. A client may give up after the required tries, and one that never tries again may report
+// the failure at once, which is not visible.
 func (o *orders) givenUp(f *finding, x *exchange) {
 	tries := o.submissions.tries(x)
 	const expected = "Try again, for as long as the caller waits, and say in the end that nothing was ordered."
@@ -89,7 +88,7 @@ func (o *orders) givenUp(f *finding, x *exchange) {
 	case o.found(x), tries == 1 && x.Arrived() && !o.retries:
 	case tries <= MaxRereads:
 		f.fail(x, nil, "The client gave the order up after "+map[int]string{1: "one try", 2: "two tries"}[tries]+".", expected)
-	case x.HungUp && x.took < o.patience && x.place < o.last: // one time-out for all tries has ended the last one
+	case x.HungUp && x.took < o.patience && x.place < o.last: // a single time-out for all tries ended the last one
 		f.fail(x, nil, fmt.Sprintf("The client hung up on the last try after %.1f s, though it had waited %.1f s for another answer. "+
 			"It gave the order up.", x.took.Seconds(), o.patience.Seconds()), "Give each try a time-out of its own. "+expected)
 	default:
@@ -97,9 +96,9 @@ func (o *orders) givenUp(f *finding, x *exchange) {
 	}
 }
 
-// finds returns what reports whether the client was told of the job that a submission made, or looked for one of which it had no answer.
+// finds returns a function that reports whether the client saw the job of a submission, or looked for a submission with a lost answer.
 func (r *record) finds() (found func(x *exchange) bool) {
-	made := map[string]bool{} // of submissions that came to nothing
+	made := map[string]bool{} // by failed submissions
 	var lists group
 	r.each(func(x *exchange) {
 		if submits(x) && failed(x) && x.Made != "" {
@@ -122,7 +121,7 @@ func (r *record) finds() (found func(x *exchange) bool) {
 	}
 }
 
-// addAmong adds those ids of lists that are wanted.
+// addAmong adds the wanted ids of lists.
 func addAmong(wanted map[string]bool, add func(string), lists ...[]string) {
 	for _, list := range lists {
 		for _, id := range list {

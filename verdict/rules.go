@@ -2,7 +2,7 @@ package verdict
 
 import "github.com/forgerun/forgerun/verdict/fault"
 
-// Where it is asked for.
+// Sources of the demands.
 const (
 	rfc9110 = "https://www.rfc-editor.org/rfc/rfc9110#section-"
 	keyRef  = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07#section-2"
@@ -90,7 +90,7 @@ var rules = []rule{
 	},
 	{
 		id: "no-duplicates", title: "A retry never creates a second job.",
-		level: Must, check: duplicates, // the sentence says SHOULD NOT; that there are two jobs is a fact
+		level: Must, check: duplicates, // the sentence says SHOULD NOT, but two jobs are a fact
 		see: rfc9110 + "9.2.2",
 		quote: "A client SHOULD NOT automatically retry a request with a non-idempotent method unless it has some means to know that the " +
 			"request semantics are actually idempotent, regardless of the method, or some means to detect that the original request was " +

@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// ValidLabel reports whether a text may be a session's label: it is sent in a header.
+// ValidLabel reports whether a text may be a session's label, which is sent in a header.
 func ValidLabel(text string) bool {
 	for _, b := range []byte(text) {
 		if b < ' ' || b > '~' {
@@ -16,47 +16,47 @@ func ValidLabel(text string) bool {
 	return text != "" && len(text) <= MaxLabel && strings.TrimSpace(text) == text
 }
 
-// Session is a time in which a client's traffic is recorded and judged.
+// Session is a period in which a client's traffic is recorded and judged.
 type Session struct {
 	ID        string        `json:"session_id"`
 	Label     string        `json:"label,omitempty"` // header value of its requests; empty: requests without the header
 	Profile   fault.Profile `json:"profile,omitempty"`
 	Seed      int64         `json:"seed"`
-	Rules     []string      `json:"rules"` // ids of the rules that are judged
+	Rules     []string      `json:"rules"` // ids of the judged rules
 	CreatedAt fault.Time    `json:"created_at"`
 	EndedAt   *fault.Time   `json:"ended_at"`  // nil while it runs
 	Recorded  int           `json:"exchanges"` // requests so far; at most MaxExchanges with MaxBytes are judged
 }
 
-// Conclusion is what a verdict comes to.
+// Conclusion is the result of a verdict.
 type Conclusion string
 
 // The conclusions, from the best to the worst. Only the first two are green.
 const (
 	Passed        Conclusion = "passed"               // no rule is broken
-	Warned        Conclusion = "passed_with_warnings" // only rules that say should are broken
+	Warned        Conclusion = "passed_with_warnings" // only "should" rules are broken
 	NothingJudged Conclusion = "nothing_judged"       // the session shows nothing about the client: see Verdict.Why
-	Failed        Conclusion = "failed"               // a rule that says must is broken
+	Failed        Conclusion = "failed"               // a "must" rule is broken
 )
 
-// Words returns the conclusion as people read it, such as "PASSED WITH WARNINGS".
+// Words returns the conclusion for people, such as "PASSED WITH WARNINGS".
 func (c Conclusion) Words() string { return strings.ToUpper(strings.ReplaceAll(string(c), "_", " ")) }
 
-// Status says whether a client kept a rule.
+// Status is the result of a rule.
 type Status string
 
 // The statuses of a rule.
 const (
 	OK        Status = "ok"
-	Warn      Status = "warn" // broken, and the rule says should
-	Fail      Status = "fail" // broken, and the rule says must
+	Warn      Status = "warn" // a broken "should" rule
+	Fail      Status = "fail" // a broken "must" rule
 	NotTested Status = "not_tested"
 )
 
 // Broken reports whether the client broke the rule.
 func (s Status) Broken() bool { return s == Warn || s == Fail }
 
-// At returns the status of the rule if it asks for as much as the level.
+// At returns the status of the rule, limited to the level.
 func (s Status) At(l Level) Status {
 	switch {
 	case !s.Broken():
@@ -67,7 +67,7 @@ func (s Status) At(l Level) Status {
 	return Warn
 }
 
-// Level is how much a rule asks for, by the sentence that it cites.
+// Level is the strictness of a rule, by its cited sentence.
 type Level string
 
 // The levels.
@@ -76,46 +76,46 @@ const (
 	Should Level = "should"
 )
 
-// Verdict is what a session has shown of a client so far.
+// Verdict is the result of a session so far.
 type Verdict struct {
 	Session
 	Verdict Conclusion     `json:"verdict"`
-	Why     string         `json:"why"`             // one sentence: what was tested and what was not, or why nothing was
+	Why     string         `json:"why"`             // one sentence: what was tested or not, or why nothing was
 	Counts  map[Status]int `json:"counts"`          // of rules
-	Judged  int            `json:"judged"`          // requests and deliveries that the rules looked at
-	Faulty  int            `json:"faulty"`          // requests and deliveries that a fault changed
-	First   *Moment        `json:"first,omitempty"` // the first of these; nil: none
-	Last    *Moment        `json:"last,omitempty"`  // and the last
+	Judged  int            `json:"judged"`          // judged requests and deliveries
+	Faulty  int            `json:"faulty"`          // requests and deliveries changed by a fault
+	First   *Moment        `json:"first,omitempty"` // the first of these; nil if none
+	Last    *Moment        `json:"last,omitempty"`  // the last of these
 	Faults  []fault.Count  `json:"faults"`          // by kind
-	Guess   *Guess         `json:"guess,omitempty"` // a description of the API, if no submission was recognised; else nil
+	Guess   *Guess         `json:"guess,omitempty"` // a description of the API if no submission was recognized; else nil
 	Results []Result       `json:"results"`         // of each rule
 
-	journal *journal // nil: the verdict was read from JSON
+	journal *journal // nil if the verdict was read from JSON
 }
 
-// Guess describes an API of which no submission was recognised, as far as its traffic tells.
+// Guess describes an API without recognized submissions, according to its traffic.
 type Guess struct {
 	Seen string `json:"seen"` // such as "POST /thumbnails answered 201 with {id}"
-	YAML string `json:"yaml"` // a description for --api; empty: no answer to a POST named anything
+	YAML string `json:"yaml"` // description for --api; empty if no answer to a POST named anything
 }
 
-// Result is what a session has shown about one rule.
+// Result is the result of one rule.
 type Result struct {
 	Rule     string     `json:"rule"`  // its id
-	Title    string     `json:"title"` // what a client should do, as a sentence
+	Title    string     `json:"title"` // the demand on clients, as a sentence
 	Level    Level      `json:"level"`
 	Status   Status     `json:"status"`
-	Times    int        `json:"times"`              // how often it was tested
-	Failures int        `json:"failures"`           // how often it was broken
-	Evidence []Evidence `json:"evidence"`           // of the first times it was broken, or of one time that it was kept
-	See      string     `json:"see"`                // address of the sentence that asks for it
+	Times    int        `json:"times"`              // number of tests
+	Failures int        `json:"failures"`           // number of mistakes
+	Evidence []Evidence `json:"evidence"`           // first mistakes, or one success
+	See      string     `json:"see"`                // address of the sentence with the demand
 	Quote    string     `json:"quote"`              // that sentence
-	Reason   string     `json:"reason,omitempty"`   // why it was not tested, in a few words
+	Reason   string     `json:"reason,omitempty"`   // short reason why it was not tested
 	Exercise string     `json:"exercise,omitempty"` // what would test it
 	Fix      Fix        `json:"fix"`
 }
 
-// Fix says what a client does right, with a line of code in three languages.
+// Fix describes the right behavior, with a line of code in three languages.
 type Fix struct {
 	Text       string `json:"text"`
 	Python     string `json:"python"`
@@ -123,21 +123,21 @@ type Fix struct {
 	Go         string `json:"go"`
 }
 
-// Evidence shows how a rule was kept or broken: the request that set the expectation, and the one that met it or did not.
+// Evidence shows how a rule was kept or broken: the request that set the expectation, and the one that met or broke it.
 type Evidence struct {
 	Found    string  `json:"found"`             // what the client did
 	Expected string  `json:"expected"`          // what it should have done
-	Times    int     `json:"times"`             // how often in the same way
-	Before   *Moment `json:"before,omitempty"`  // the request that set the expectation; nil: none did
-	Request  *Moment `json:"request,omitempty"` // the one that kept or broke the rule; nil: none came
+	Times    int     `json:"times"`             // number of equal ones
+	Before   *Moment `json:"before,omitempty"`  // request that set the expectation; nil if none
+	Request  *Moment `json:"request,omitempty"` // request that kept or broke the rule; nil if none came
 }
 
-// Moment is a request as evidence: the first of several that are alike.
+// Moment is a request as evidence: the first of several equal ones.
 type Moment struct {
 	At         fault.Time `json:"at"`
 	Until      fault.Time `json:"until"`
 	Request    string     `json:"request"`              // such as "GET /v1/jobs/0190..."
-	Headers    []string   `json:"headers"`              // the ones that rules go by
+	Headers    []string   `json:"headers"`              // headers that rules use
 	Connection uint64     `json:"connection,omitempty"` // its number; 0: unknown
 	Answer     string     `json:"answer"`               // such as "503 RFA_STORAGE_UNAVAILABLE, Retry-After: 2"
 	Fault      string     `json:"fault,omitempty"`      // what was done to it

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Bounds of a storm of repetitions.
+// Limits of a storm of repetitions.
 const (
-	AtOnce     = 50 * time.Millisecond // after a failure a repetition comes at once
-	StormAfter = 10                    // repetitions that came at once, each after the one before failed
+	AtOnce     = 50 * time.Millisecond // longest pause of an immediate repetition after a failure
+	StormAfter = 10                    // immediate repetitions, each after a failure
 )
 
-// sameRequest is what requests have in common that are tries of one. Without a key or a correlation id all with one body may be.
+// sameRequest identifies tries of one request. Without a key or a correlation id, all requests with one body may be tries.
 type sameRequest struct {
 	era                        int
 	method, path, query, keyID string
@@ -22,19 +22,19 @@ type sameRequest struct {
 func sameRequestOf(x *exchange) sameRequest {
 	same := sameRequest{x.era, x.Method, x.Path, x.Query, x.KeyID, x.Body, x.Key, x.Correlation}
 	if x.Correlation != "" {
-		same.key = "" // which a client may wrongly make anew for each try
+		same.key = "" // a client may wrongly make a new one for each try
 	}
 	return same
 }
 
-// storm is a sequence of tries, each at once after the one before failed.
+// storm is a sequence of tries, each immediately after the previous one failed.
 type storm struct {
 	first, last *exchange
 	repetitions int
 }
 
-// storms blames requests that came again at once, time after time, though they failed and nothing said when to come again. Requests that
-// overlap are no sequence: several parts of a client may each send theirs.
+// storms checks that a failed request is not repeated immediately again and again, if no answer said when to come again. Overlapping
+// requests are no sequence: several parts of a client may each send theirs.
 func storms(r *record, f *finding) {
 	open := map[sameRequest]*storm{}
 	var order []sameRequest
@@ -68,7 +68,7 @@ func storms(r *record, f *finding) {
 	}
 }
 
-// stormy reports whether the request failed, and nothing said when it may come again.
+// stormy reports whether the request failed without a time for the next try.
 func (r *record) stormy(x *exchange) bool {
 	switch {
 	case x.Stream != nil || x.RetryAfter != nil:
@@ -81,13 +81,13 @@ func (r *record) stormy(x *exchange) bool {
 	return x.Status == http.StatusTooManyRequests || x.Status >= 500
 }
 
-// resent reports whether it may be the client's HTTP library that sent y: many send a request again whose kept connection was closed
-// before an answer came.
+// resent reports whether the client's HTTP library may have sent y: many repeat a request if its kept connection was closed before an
+// answer came.
 func resent(x, y *exchange) bool {
 	return !x.Arrived() && x.Reused && x.Connection != y.Connection && y.Start.Sub(x.End()) < FollowWithin
 }
 
-// atOnce reports whether y came at once after x. The client knows of an answer that did not come at some moment before x was over.
+// atOnce reports whether y came immediately after x. If the answer was lost, the client noticed that at some moment before the end of x.
 func atOnce(x, y *exchange) bool {
 	from := x.End()
 	if !x.Arrived() {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// feed is what a client follows over several connections, one after the other.
+// feed is the stream that a client follows over several consecutive connections.
 type feed struct{ path, query, keyID string }
 
 func feedOf(x *exchange) feed {
@@ -16,11 +16,11 @@ func feedOf(x *exchange) feed {
 	return feed{x.Path, strings.Join(query, "&"), x.KeyID}
 }
 
-// cursor begins the parameter that can take the place of Last-Event-ID.
+// cursor begins the parameter that can replace Last-Event-ID.
 const cursor = "cursor="
 
-// settle pairs the record of a stream's beginning with that of its end. A stream without an end is one that is open, or whose process
-// was killed: it may have told the client of anything until the next one began.
+// settle pairs the record of a stream's beginning with that of its end. A stream without an end is open, or its process was killed: it
+// may have shown the client anything until the next one began.
 func (r *record) settle() {
 	type stream struct {
 		start      time.Time
@@ -41,7 +41,7 @@ func (r *record) settle() {
 	if r.Session.EndedAt != nil {
 		last = time.Time(*r.Session.EndedAt)
 	}
-	began := map[feed]time.Time{} // when the stream after this one did
+	began := map[feed]time.Time{} // beginning of the next stream
 	for i := range slices.Backward(r.exchanges) {
 		x := &r.exchanges[i]
 		if x.Stream == nil {
@@ -58,7 +58,7 @@ func (r *record) settle() {
 	}
 }
 
-// untold reports whether a stream of which the end is not known may have told the client of a job between two moments.
+// untold reports whether a stream with an unknown end may have shown the client a job between two moments.
 func (r *record) untold(id string, since, until time.Time) bool {
 	return r.open[""].overlap(since, until) || r.open[id].overlap(since, until)
 }
@@ -90,18 +90,18 @@ func (r *record) resumptions() (resumption func(x *exchange) *exchange) {
 	}
 }
 
-// newest returns the id to resume from after x, the last one that came or that the reader has sent, and all that it may have instead: the
-// last ones may not have been read.
+// newest returns the id to resume from after x, the last one received or sent by the reader, and the acceptable alternatives: the last
+// ones may not have been read.
 func newest(x *exchange) (id string, may []string) {
 	all := append([]string{x.LastEventID}, x.Stream.IDs...)
 	last := len(all) - 1
 	return all[last], all[last-min(x.Stream.Late, last):]
 }
 
-// resumed checks that a stream which ended is resumed where it ended, and not sooner than told.
+// resumed checks that an ended stream is resumed where it ended, and not too early.
 func resumed(r *record, f *finding) {
 	resumption := r.resumptions()
-	ids := map[feed]map[string]bool{} // that were sent
+	ids := map[feed]map[string]bool{} // sent ids
 	r.each(func(x *exchange) {
 		if x.Stream == nil {
 			return
@@ -133,11 +133,11 @@ func resumed(r *record, f *finding) {
 			f.fail(x, y, "The client resumed the stream with Last-Event-ID: "+y.LastEventID+"; the last id that it got was "+want+".", expected)
 			return
 		default:
-			return // of an event that came to half, or whose record is lost with its process
+			return // of an event that was cut in half, or whose record died with its process
 		}
 		switch {
 		case x.Job != "" && shows(x, x.Job), x.Fault != nil && x.Fault.StallAfter != nil:
-			return // it asks whether that was all, or the silence was a pause of its own
+			return // it asks whether that was all, or the silence was its own pause
 		case waited < max(told-Tolerance, Tolerance):
 			f.fail(x, y, "The client opened the stream again "+after(waited)+fmt.Sprintf("; its `retry` said %d ms.", x.Stream.Retry),
 				fmt.Sprintf("Wait %d ms first.", max(x.Stream.Retry, int(Tolerance/time.Millisecond))))
@@ -148,7 +148,7 @@ func resumed(r *record, f *finding) {
 	})
 }
 
-// halved checks that an event of which half came is discarded, and asked for again.
+// halved checks that half an event is discarded, and requested again.
 func halved(r *record, f *finding) {
 	type event struct {
 		feed

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// keyed: a submission that is repeated carries the key that it had.
+// keyed checks that a repeated submission carries its original key.
 func keyed(r *record, f *finding) {
 	submissions, copied := r.submissions(), r.copies(submits)
-	reads := group{} // by which a client may find out
+	reads := group{} // possible checks by the client
 	r.each(func(x *exchange) {
 		if x.Method == http.MethodGet && x.Arrived() && x.Status < 500 {
 			reads = append(reads, x)
@@ -36,8 +36,8 @@ func keyed(r *record, f *finding) {
 	})
 }
 
-// sameBody checks that a key stands for one request: one path, and one body. Submissions and other requests have keys of their own. Where
-// a redirect has led to another path, the request there is the same one.
+// sameBody checks that a key is used for one request: one path, and one body. Submissions and other requests have separate keys. A
+// request that followed a redirect to another path is the same one.
 func sameBody(r *record, f *finding) {
 	type use struct {
 		era  int
@@ -65,9 +65,9 @@ func sameBody(r *record, f *finding) {
 	})
 }
 
-// want is what the client wants one job for.
+// want is one thing that the client wants a job for.
 type want struct {
-	era, round        int // a round ends when the client has seen the job fail, or was told that it was canceled
+	era, round        int // a round ends when the client has seen the job fail, or learned that it was canceled
 	correlation, body string
 }
 
@@ -78,11 +78,11 @@ type intentions struct {
 	home  map[string]want
 	made  map[want]map[string]bool
 	first map[want]*exchange
-	again map[want]*exchange // the second try
+	again map[want]*exchange // second try
 	order []want
 }
 
-// note counts a submission for the want that it is about.
+// note counts a submission for its want.
 func (in *intentions) note(x *exchange) {
 	base := want{era: x.era, correlation: x.Correlation, body: x.Body}
 	w := in.home[x.Made]
@@ -109,8 +109,7 @@ func (in *intentions) note(x *exchange) {
 	}
 }
 
-// undone reports whether the client had seen by a moment that a job, or a batch, has ended without success. Of one that was removed
-// nothing more is known.
+// undone reports whether the client had seen by a moment that a job or batch ended without success. Removed ones are unknown.
 func (r *record) undone(id string, by time.Time) bool {
 	ends := r.ends[id]
 	if len(ends) == 0 || !ends[0].until().Before(by) {
@@ -123,18 +122,18 @@ func (r *record) undone(id string, by time.Time) bool {
 	return !slices.ContainsFunc(r.Runs, of) || slices.ContainsFunc(r.Runs, func(run Run) bool { return of(run) && run.undone() })
 }
 
-// successes are the names of final states that say so, in lower case.
+// successes are the names of successful final states, in lower case.
 var successes = []string{"succeeded", "success", "successful", "completed", "complete", "done", "finished"}
 
 func (run *Run) undone() bool { return !slices.Contains(successes, strings.ToLower(run.State)) }
 
-// once checks that one intention makes one job. To order again what the client has seen fail is another intention.
+// once checks that one intention makes one job. A new order after a seen failure is another intention.
 func once(r *record, f *finding) {
 	type use struct {
 		era int
 		key string
 	}
-	done := map[use]*exchange{} // keys of submissions that the client knows to be made
+	done := map[use]*exchange{} // keys of submissions that the client knows to be accepted
 	in := &intentions{
 		record: r, round: map[want]int{}, home: map[string]want{}, made: map[want]map[string]bool{}, first: map[want]*exchange{},
 		again: map[want]*exchange{},
@@ -161,14 +160,14 @@ func once(r *record, f *finding) {
 	for _, w := range in.order {
 		n := len(in.made[w])
 		if n == 0 {
-			continue // each try came to nothing
+			continue // each try failed
 		}
 		f.judge(n <= 1, in.first[w], in.again[w], fmt.Sprintf("The client's requests with one correlation id and one body made %d jobs.", n),
 			"Send each repetition with the Idempotency-Key of the first try: it finds the job that was made.")
 	}
 }
 
-// foundOut: a submission whose answer was lost is asked after.
+// foundOut checks that a client looks for the result of a submission with a lost answer.
 func foundOut(r *record, f *finding) {
 	lost := map[string]bool{}
 	r.each(func(x *exchange) {
@@ -194,7 +193,7 @@ func foundOut(r *record, f *finding) {
 			return // the repetition's answer was lost too, and counts by itself
 		}
 		if y == nil && again.next(scope{target: targetOf(x)}, x) != nil {
-			return // it is trying
+			return // it is still trying
 		}
 		if y == nil && r.untold(x.Made, x.Start, r.Now) {
 			return
@@ -205,7 +204,7 @@ func foundOut(r *record, f *finding) {
 	})
 }
 
-// correlated: each submission has a correlation id, and each intention one of its own.
+// correlated checks that each submission has a correlation id, and each intention its own.
 func correlated(r *record, f *finding) {
 	type owner struct {
 		era         int
@@ -213,7 +212,7 @@ func correlated(r *record, f *finding) {
 	}
 	owners := map[owner]*exchange{}
 	r.each(func(x *exchange) {
-		if !submits(x) || batch(x) { // whose items may have one each
+		if !submits(x) || batch(x) { // items may have one each
 			return
 		}
 		at := owner{x.era, x.Correlation}

@@ -7,8 +7,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// tolerant checks that an answer or event with members, states or types that the client does not know does not stop it. It cannot be told
-// from outside whether a client stopped because of an unknown state or because another member said that the job had ended.
+// tolerant checks that unknown members, states or types in an answer or event do not stop the client. From outside it is not visible
+// whether a client stopped because of an unknown state or because another member showed the job's end.
 func tolerant(r *record, f *finding) {
 	t := &tolerance{record: r, finding: f, polls: r.pollers(), retries: r.retriesReads()}
 	t.asked = indexed(r, func(x *exchange, add func(string)) {
@@ -35,26 +35,26 @@ func tolerant(r *record, f *finding) {
 	t.deliveries()
 }
 
-// strange reports whether the client may not know all that it got. States that the API has are no news.
+// strange reports whether the client may not know everything that it got. The API's own states do not count.
 func strange(e *fault.Effect) bool {
 	unknown := *e
 	unknown.Unfinished, unknown.OtherEnd = false, false
 	return unknown.Rewrites() || unknown.ExtraEvents
 }
 
-// tolerance judges what a client did after documents that it does not know all of.
+// tolerance judges a client's behavior after documents with unknown parts.
 type tolerance struct {
 	*record
 	*finding
 	polls   func(*exchange) bool
 	asked   map[string]group // requests about each job
-	retries bool             // it comes back to reads that fail with an error that it knows
+	retries bool             // it comes back to reads that fail with a known error
 }
 
-// shown judges what came after a job was shown.
+// shown judges the requests after a job was shown.
 func (t *tolerance) shown(x *exchange, id string) {
 	if x.Role == List && t.runs[id] == nil || t.knew(id, x) {
-		return // it may be nothing to the client, or no news
+		return // it may be irrelevant to the client, or old
 	}
 	y, _ := t.learned(id, x.End())
 	if y == nil && submits(x) {
@@ -70,7 +70,7 @@ func (t *tolerance) shown(x *exchange, id string) {
 		"Ignore unknown members. Take an unknown state for one that is not final, and go on.")
 }
 
-// knew reports whether the client had learned of a job's end before x was over: by the job itself, or by what it is part of.
+// knew reports whether the client had learned of a job's end before the end of x: by the job itself, or by its group.
 func (t *tolerance) knew(id string, x *exchange) bool {
 	of := []string{id}
 	if run := t.runs[id]; run != nil {
@@ -82,12 +82,12 @@ func (t *tolerance) knew(id string, x *exchange) bool {
 	})
 }
 
-// unclear reports whether nothing need have come after x about a job, as far as can be told.
+// unclear reports whether there may be a reason for no further request about the job after x.
 func (t *tolerance) unclear(x *exchange, id string) bool {
 	return t.Elsewhere || t.untold(id, x.End(), t.Now) || t.unended(id) && !t.polls(x)
 }
 
-// error judges what came after a read of a job that failed for now, with an error of an unknown type.
+// error judges the requests after a read of a job failed temporarily, with an error of an unknown type.
 func (t *tolerance) error(x *exchange) {
 	if x.Role != Read || x.Job == "" || !failed(x) {
 		return
@@ -103,8 +103,8 @@ func (t *tolerance) error(x *exchange) {
 		"Go by the status of an error whose type you do not know.")
 }
 
-// retriesReads reports whether the client has come back to each read of a job that failed with an error of a known type, and to one at
-// least.
+// retriesReads reports whether the client has come back to each read of a job that failed with an error of a known type, and there was at
+// least one.
 func (r *record) retriesReads() bool {
 	came, left := false, false
 	r.each(func(x *exchange) {
@@ -116,7 +116,7 @@ func (r *record) retriesReads() bool {
 	return came && !left
 }
 
-// deliveries judges the answers to deliveries with more than the receiver knows. One without an answer shows nothing.
+// deliveries judges the answers to deliveries with unknown parts. A missing answer shows nothing.
 func (t *tolerance) deliveries() {
 	for i := range t.Attempts {
 		a := &t.Attempts[i]

@@ -13,58 +13,58 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Bounds of the rules.
+// Limits of the rules.
 const (
-	Tolerance    = 100 * time.Millisecond // by which a client may come early
-	LearnWithin  = time.Minute            // of a job's end, or of an answer that was lost
-	AnswerWithin = 10 * time.Second       // of a delivery
-	// StandardAnswerWithin is so for other APIs: the least that Standard Webhooks recommends.
+	Tolerance    = 100 * time.Millisecond // how early a client may come
+	LearnWithin  = time.Minute            // to learn of a job's end, or of a lost answer
+	AnswerWithin = 10 * time.Second       // to answer a delivery
+	// StandardAnswerWithin is the same for other APIs: the minimum that Standard Webhooks recommends.
 	StandardAnswerWithin = 15 * time.Second
-	WaitAtMost           = 30 * time.Second // for an answer
-	MaxRereads           = 2                // of a job that was seen final
-	KeptFor              = 4 * time.Second  // idle connections are, by clients in common use
-	FewRequests          = 10               // that say nothing about connections
-	FewUnkept            = 3                // new connections that a process for each request does not explain
+	WaitAtMost           = 30 * time.Second // wait for an answer
+	MaxRereads           = 2                // of a job seen final
+	KeptFor              = 4 * time.Second  // idle connections, by common clients
+	FewRequests          = 10               // too few for a judgement of connections
+	FewUnkept            = 3                // new connections that a process per request does not explain
 	Pause                = 50 * time.Millisecond
 	FewUnpaused          = 50          // reads without that pause
-	FollowWithin         = time.Second // of a redirect, HTTP libraries follow it
-	ListEvery            = time.Second // at most, if a list is polled
+	FollowWithin         = time.Second // of a redirect followed by an HTTP library
+	ListEvery            = time.Second // shortest interval of polling a list
 	maxEvidence          = 5           // of a rule
 )
 
-// Record is what a session has recorded.
+// Record is the recorded traffic of a session.
 type Record struct {
 	Session  Session
 	API      fault.API
 	Log      *Log
 	Runs     []Run
-	Groups   map[string]time.Time // batches and bulk operations that have ended, and when
-	Attempts []Attempt            // of deliveries, in the order of their beginnings
-	Expiries map[string]time.Time // of the client's keys that have one
+	Groups   map[string]time.Time // ends of batches and bulk operations
+	Attempts []Attempt            // of deliveries, in order of their beginnings
+	Expiries map[string]time.Time // of the client's expiring keys
 	Now      time.Time
-	// Submits reports which requests by a method and path make jobs; nil: all that are said to.
+	// Submits reports whether requests with a method and path submit jobs; nil: their role decides.
 	Submits func(method, path string) bool
-	// Guess describes the API as far as the traffic tells; nil: nothing in it looks like a submission.
+	// Guess describes the API according to its traffic; nil: nothing in it looks like a submission.
 	Guess *Guess
-	// Elsewhere: clients may also learn of ends where nothing is recorded.
+	// Elsewhere is set if clients may also learn of ends in unrecorded ways.
 	Elsewhere bool
-	// Standards: the API is not ours. Rules ask for what their standards say, where that is less.
+	// Standards is set if the API is not ours: the rules then demand only what standards say.
 	Standards bool
 }
 
-// rule is what clients should do, and how to find out.
+// rule is a demand on clients, and its check.
 type rule struct {
 	id, title string
 	level     Level
-	see       string          // where that is asked for
-	quote     string          // the sentence that does
-	standard  demand          // of the clients of any API; empty: see is a standard, or there is none
-	exercise  string          // what a client does
-	profiles  []fault.Profile // and under one of these; none: under any
+	see       string          // source of the demand
+	quote     string          // sentence with the demand
+	standard  demand          // demand on clients of any API; empty: see is a standard, or there is none
+	exercise  string          // what exercises the rule
+	profiles  []fault.Profile // profiles needed for that; none: any
 	check     func(*record, *finding)
 }
 
-// demand is what a sentence asks of clients.
+// demand is a sentence's demand on clients.
 type demand struct {
 	level      Level
 	see, quote string
@@ -78,7 +78,7 @@ func (r rule) demand(standards bool) demand {
 	return demand{r.level, r.see, r.quote}
 }
 
-// advice tells what would exercise the rule, under a profile or none.
+// advice returns what would exercise the rule, under a profile or none.
 func (r rule) advice(p fault.Profile) string {
 	if len(r.profiles) == 0 || slices.Contains(r.profiles, p) {
 		return r.exercise + "."
@@ -91,7 +91,7 @@ func (r rule) advice(p fault.Profile) string {
 	return r.exercise + ", with the profile " + strings.TrimPrefix(strings.Join(names[:last], ", ")+" or ", " or ") + names[last] + "."
 }
 
-// IDs are those of all rules, in their order.
+// IDs returns the ids of all rules, in order.
 func IDs() []string {
 	ids := make([]string, len(rules))
 	for i, r := range rules {
@@ -100,7 +100,7 @@ func IDs() []string {
 	return ids
 }
 
-// StandardIDs are those of the rules that a standard asks the clients of any API to keep.
+// StandardIDs returns the ids of the rules that a standard demands of clients of any API.
 func StandardIDs() (ids []string) {
 	for _, r := range rules {
 		if r.demand(true).see != client {
@@ -110,14 +110,14 @@ func StandardIDs() (ids []string) {
 	return ids
 }
 
-// Rule describes a rule: what clients should do, where that is asked for, and what exercises it.
+// Rule describes a rule: the demand on clients, its source, and what exercises it.
 type Rule struct {
 	ID, Title            string
 	Level                Level
 	See, Quote, Exercise string
 }
 
-// Rules are all rules, in their order, as they are for the clients of ours, or of any API.
+// Rules returns all rules in order, for the clients of our API or of any.
 func Rules(standards bool) []Rule {
 	all := make([]Rule, len(rules))
 	for i, r := range rules {
@@ -127,7 +127,7 @@ func Rules(standards bool) []Rule {
 	return all
 }
 
-// Of judges a session so far. The record belongs to the verdict from then on, but for its Log.
+// Of judges a session so far. It takes ownership of the record, except for its Log.
 func Of(all *Record) Verdict {
 	r := &record{Record: *all, exchanges: make([]exchange, all.Log.Len())}
 	for i := range r.exchanges {
@@ -156,7 +156,7 @@ func of(r *record, faults []fault.Count) Verdict {
 		Faults: faults, Session: r.Session, Results: []Result{}, journal: r.journal, Judged: len(r.exchanges) + len(r.sent),
 		Counts: map[Status]int{OK: 0, Warn: 0, Fail: 0, NotTested: 0},
 	}
-	if r.Standards { // the proxy counts attempts to deliver among what it records
+	if r.Standards { // the proxy's record includes delivery attempts
 		v.Judged += len(r.Attempts)
 	}
 	v.Faulty, v.First, v.Last = r.journal.faulty()
@@ -194,12 +194,12 @@ func (r rule) result(record *record) Result {
 	return result
 }
 
-// over reports whether enough time has passed since a moment that nothing more is to be expected.
+// over reports whether enough time has passed since a moment that no further reaction is expected.
 func (r *record) over(since time.Time) bool {
 	return r.Session.EndedAt != nil || r.Now.Sub(since) > LearnWithin
 }
 
-// waits reports whether a request asks to be answered once there is something new: it may come at any time.
+// waits reports whether a request asks for an answer once there is something new: it may come at any time.
 func waits(x *exchange) bool {
 	for preference := range strings.SplitSeq(x.Prefer, ",") {
 		if name, value, _ := strings.Cut(strings.TrimSpace(preference), "="); strings.EqualFold(name, "wait") && value != "0" {
@@ -212,25 +212,25 @@ func waits(x *exchange) bool {
 // shows reports whether the client saw the job in a final state.
 func shows(x *exchange, id string) bool { return x.Arrived() && slices.Contains(x.Final, id) }
 
-// unanswered reports whether the client cannot know whether the request had an effect.
+// unanswered reports whether the client cannot know if the request had an effect.
 func unanswered(x *exchange) bool {
 	return !x.Arrived() || x.Status == http.StatusBadGateway || x.Status == http.StatusGatewayTimeout
 }
 
-// idempotent reports whether the request may be repeated by its method (RFC 9110, section 9.2.2), or by what its API says.
+// idempotent reports whether the request may be repeated because of its method (RFC 9110, section 9.2.2) or its API.
 func idempotent(x *exchange) bool {
 	return x.Repeatable || slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}, x.Method)
 }
 
-// safe reports whether the request changes nothing, so that a key means nothing.
+// safe reports whether the request changes nothing, so that a key has no meaning.
 func safe(x *exchange) bool {
 	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}, x.Method)
 }
 
-// submits reports whether x is to make a job.
+// submits reports whether x submits one or more jobs.
 func submits(x *exchange) bool { return x.Role == Submit || batch(x) }
 
-// batch reports whether x is to make several jobs.
+// batch reports whether x submits several jobs.
 func batch(x *exchange) bool { return x.Role == SubmitMany }
 
 // tells returns how long an answer tells a client to wait.

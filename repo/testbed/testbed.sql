@@ -211,7 +211,7 @@ LIMIT @limit
 -- Parameters: @client
 SELECT key_id, expires_at FROM api_keys WHERE client_id = @client AND expires_at IS NOT NULL
 
--- name: sessionDeliveries
+-- Returns the expiring keys of a client, along api_keys_client. Locks nothing.
 -- Returns the attempts to deliver events of the jobs of a session, along deliveries_job. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
 SELECT d.delivery_id, j.subject, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '')

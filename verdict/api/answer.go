@@ -12,20 +12,20 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Where a place is, if not in a body.
+// Places outside of bodies.
 const (
 	headerPlace = "header:"
 	queryPlace  = "query:"
 )
 
-// Message is a request, or an answer to one, as far as descriptions ask for it.
+// Message is a request or its answer, as far as descriptions use it.
 type Message struct {
 	URL    *url.URL // of the request
 	Header http.Header
-	Body   any // the decoded JSON document; nil: there is none
+	Body   any // decoded JSON document; nil if none
 }
 
-// Decode decodes a body; what is no JSON document is nil.
+// Decode decodes a body; it returns nil unless that is a JSON document.
 func Decode(body []byte) (document any) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -35,7 +35,7 @@ func Decode(body []byte) (document any) {
 	return document
 }
 
-// Text gives what is at the first of the places that has something, "" for nothing.
+// Text returns the first text found at the places, "" for none.
 func (m *Message) Text(places ...string) string {
 	for _, place := range places {
 		if name, ok := strings.CutPrefix(place, headerPlace); ok {
@@ -71,23 +71,23 @@ func at(document any, pointer string) any {
 	return document
 }
 
-// KeyOf gives the idempotency key of a request.
+// KeyOf returns the idempotency key of a request.
 func (a *API) KeyOf(m *Message) string { return m.Text(a.Key...) }
 
-// CorrelationOf gives what names the intention of a request.
+// CorrelationOf returns the correlation id of a request.
 func (a *API) CorrelationOf(m *Message) string { return m.Text(a.Correlation...) }
 
-// Names reports whether a header has the idempotency key or the correlation id of a request.
+// Names reports whether a header holds the idempotency key or the correlation id of a request.
 func (a *API) Names(header string) bool {
 	return slices.ContainsFunc(slices.Concat(a.Key, a.Correlation), func(place string) bool {
 		return strings.EqualFold(place, headerPlace+header)
 	})
 }
 
-// addresses are the headers that name a job's address, the most exact first. Azure's older name is among them.
+// addresses are the headers with a job's address, the most exact first, including Azure's older name.
 var addresses = []string{"Operation-Location", "Azure-AsyncOperation", "Location", "Content-Location"}
 
-// Made gives the address or the id of the job that an answer says was made. One of an operation that is not described must say so itself.
+// Made returns the address or the id of the job that an answer created. An undescribed operation must say so itself.
 func (a *API) Made(m *Message, status int, described bool) (address *url.URL, id string) {
 	if status < 200 || status > 299 {
 		return nil, ""
@@ -141,7 +141,7 @@ func (m *Message) resolve(address string) *url.URL {
 	return m.URL.ResolveReference(parsed)
 }
 
-// Result gives the address of a result to which an answer leads.
+// Result returns the address of the result that an answer leads to.
 func (m *Message) Result(status int) *url.URL {
 	if location := m.Header.Get("Location"); status == http.StatusSeeOther && location != "" {
 		return m.resolve(location)
@@ -149,27 +149,27 @@ func (m *Message) Result(status int) *url.URL {
 	return nil
 }
 
-// State is what a document says of a job.
+// State is the state of a job in a document.
 type State struct {
-	Known     bool // it says something
+	Known     bool // the document shows a state
 	Final     bool
-	Permanent bool   // it has failed, and another try would not help
-	Name      string // as people read it
+	Permanent bool   // failed, and another try would not help
+	Name      string // as shown to people
 }
 
-// finals are states, in lower case, that are final wherever they are used: of the async problem details draft, of ForgeRun, Azure,
+// finals are states, in lower case, that are final in all APIs that use them: the async problem details draft, ForgeRun, Azure,
 // Kubernetes, OpenAI and others.
 var finals = []string{
 	"succeeded", "success", "successful", "completed", "complete", "completed_with_errors", "done", "finished", "failed", "failure",
 	"error", "errored", "timed_out", "timedout", "canceled", "cancelled", "aborted", "expired", "terminated",
 }
 
-// where documents of APIs in common use have a state.
+// known are the places of the state in documents of common APIs.
 var known = []string{
 	"/jobStatus", "/state", "/status", "/properties/provisioningState", "/properties/status", "/done", "/data/attributes/status",
 }
 
-// StateOf reads the state of a job in a document about it.
+// StateOf reads the state of a job from a document.
 func (a *API) StateOf(document any) (s State) {
 	places := a.Job.State
 	if len(places) == 0 {
@@ -221,7 +221,7 @@ func (a *API) isFinal(state string) bool {
 	return slices.ContainsFunc(finals, is)
 }
 
-// Shape is how documents show jobs; job gives the one that an id names. Jobs that have ended may be shown in the open state.
+// Shape describes how documents show jobs; job returns the job of an id. open is the state that replaces the end of a job.
 func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape {
 	return wire.Shape{
 		Things: []wire.Thing{{
@@ -234,7 +234,7 @@ func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape 
 	}
 }
 
-// members are the ends of JSON Pointers, the longest first: a list may have the object of which a pointer names a part.
+// members returns the ends of JSON Pointers, the longest first: a list may contain the object that a pointer leads into.
 func members(places []string, usual ...string) (paths []string) {
 	if !slices.ContainsFunc(places, func(place string) bool { return strings.HasPrefix(place, "/") }) {
 		places = usual

@@ -1,5 +1,5 @@
-// Package api describes HTTP APIs that do long work: which requests submit a job, read it, or read its events; what names a job; and
-// when it is final. What is not described follows the standards: 202 with Location, Operation-Location, Content-Location or Link.
+// Package api describes HTTP APIs for long work: which requests submit a job, read it, or read its events; how jobs are named; and which
+// states are final. Undescribed parts follow the standards: 202 with Location, Operation-Location, Content-Location or Link.
 package api
 
 import (
@@ -19,11 +19,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// API is a description, as its file has it.
+// API is a description in the form of its file.
 type API struct {
 	Name string `yaml:"name,omitempty"`
-	// Operations, each as "METHOD /path", by what they do for the client. {id} stands for one segment of a path that names the job,
-	// {name...} at the end for all that follow.
+	// Operations by their role, each as "METHOD /path". {id} is a path segment that names the job; {name...} at the end matches the rest.
 	Submit  []string `yaml:"submit,omitempty"`
 	Read    []string `yaml:"read,omitempty"`
 	Outcome []string `yaml:"outcome,omitempty"`
@@ -33,21 +32,21 @@ type API struct {
 	Reset   []string `yaml:"reset,omitempty"`
 	Job     Job      `yaml:"job,omitempty"`
 
-	Key         []string         `yaml:"key,omitempty"`         // where a request has its idempotency key
-	Correlation []string         `yaml:"correlation,omitempty"` // where it has an id of the intention, the same in all tries
+	Key         []string         `yaml:"key,omitempty"`         // place of a request's idempotency key
+	Correlation []string         `yaml:"correlation,omitempty"` // place of its correlation id, the same in all tries
 	Repeatable  []string         `yaml:"repeatable,omitempty"`  // operations that are safe to repeat without a key
-	Errors      map[int]Document `yaml:"errors,omitempty"`      // bodies of errors that faults answer with, by status; 0: of all others
-	Rules       []string         `yaml:"rules,omitempty"`       // to judge besides those that a standard asks for
+	Errors      map[int]Document `yaml:"errors,omitempty"`      // bodies of errors from faults, by status; 0: of all others
+	Rules       []string         `yaml:"rules,omitempty"`       // additional rules to judge
 
 	operations []operation
 }
 
-// Job says how the API names jobs and shows their states. Places are JSON Pointers into bodies, or "header:NAME".
+// Job describes how the API names jobs and shows their states. Places are JSON Pointers into bodies, or "header:NAME".
 type Job struct {
 	ID      []string `yaml:"id,omitempty"`      // of the job, in answers to submissions; the paths of other operations have it as {id}
 	Address []string `yaml:"address,omitempty"` // of the job, instead of an id
 	State   []string `yaml:"state,omitempty"`
-	Final   []string `yaml:"final,omitempty"` // states, whatever their case
+	Final   []string `yaml:"final,omitempty"` // final states, in any case
 }
 
 // Document is a body with its media type.
@@ -65,21 +64,21 @@ type operation struct {
 //go:embed apis/*.yaml
 var ready embed.FS
 
-// Schema is that of descriptions, for editors.
+// Schema is the JSON schema of descriptions, for editors.
 //
 //go:embed schema.json
 var Schema string
 
-// Names are those of the ready-made descriptions.
+// Names returns the names of the ready-made descriptions.
 func Names() (names []string) {
-	files, _ := fs.Glob(ready, "apis/*.yaml") // the pattern is a good one
+	files, _ := fs.Glob(ready, "apis/*.yaml") // the pattern is valid
 	for _, file := range files {
 		names = append(names, strings.TrimSuffix(strings.TrimPrefix(file, "apis/"), ".yaml"))
 	}
 	return names
 }
 
-// Load reads a description: a ready-made one by its name, or a file. Without a name it is that of the standards alone.
+// Load reads a description: a ready-made one by name, or a file. Without a name it returns that of the standards only.
 func Load(name string) (*API, error) {
 	if name == "" {
 		return Parse(nil)
@@ -156,10 +155,10 @@ func (a *API) checkPlaces() error {
 	return nil
 }
 
-// RuleIDs are those of the rules that clients of the API are judged by, if nothing else is asked for.
+// RuleIDs returns the rules that clients of the API are judged by, unless others are requested.
 func (a *API) RuleIDs() (ids []string) {
 	standard := verdict.StandardIDs()
-	for _, id := range verdict.IDs() { // in their order
+	for _, id := range verdict.IDs() { // in order
 		if slices.Contains(standard, id) || slices.Contains(a.Rules, id) {
 			ids = append(ids, id)
 		}
@@ -167,13 +166,13 @@ func (a *API) RuleIDs() (ids []string) {
 	return ids
 }
 
-// Faults is what profiles need to know. Operations are named by what they do.
+// Faults describes the API to profiles. Operations are named by their role.
 var Faults = fault.API{Refuses: true, Lists: []string{string(verdict.List)}, Operations: map[fault.Use][]string{
 	fault.Submissions: {string(verdict.Submit)}, fault.Lookups: {string(verdict.Read), string(verdict.List)},
 	fault.Outcomes: {string(verdict.Outcome)}, fault.Streams: {string(verdict.Stream)},
 }}
 
-// Match finds the operation of a request that is described, and the id of a job in its path.
+// Match returns the role of a described request, and the job id in its path.
 func (a *API) Match(r *http.Request) (role verdict.Role, id string, ok bool) {
 	for _, o := range a.operations {
 		if o.method != r.Method {
@@ -186,8 +185,8 @@ func (a *API) Match(r *http.Request) (role verdict.Role, id string, ok bool) {
 	return "", "", false
 }
 
-// ReadPath returns the path at which a job is read whose submission had a path: that of a read operation, with the job's id, and the other
-// names as in the submission. It is empty if none can be made.
+// ReadPath returns the path of the read operation for a submitted job: with the job's id, and the other names from the submission's path.
+// It is empty if there is none.
 func (a *API) ReadPath(submission, id string) string {
 	sent := strings.Split(strings.TrimPrefix(submission, "/"), "/")
 	names := map[string]string{"{id}": url.PathEscape(id), "{id...}": id}
@@ -212,7 +211,7 @@ func (a *API) ReadPath(submission, id string) string {
 	return ""
 }
 
-// fill makes a path that names a job; empty if a name has no value.
+// fill returns the path with the names filled in; empty if a name has no value.
 func (o *operation) fill(names map[string]string) string {
 	path, named := "", false
 	for _, segment := range o.segments {
@@ -231,7 +230,7 @@ func (o *operation) fill(names map[string]string) string {
 	return path
 }
 
-// Is reports whether a request is of an operation that is written as in descriptions: a method and a path, such as GET /v1/orders/{id}.
+// Is reports whether a request matches an operation in the syntax of descriptions: a method and a path, such as GET /v1/orders/{id}.
 func Is(r *http.Request, text string) bool {
 	o, err := parseOperation("", text)
 	if err != nil || o.method != r.Method {
@@ -241,10 +240,10 @@ func Is(r *http.Request, text string) bool {
 	return ok
 }
 
-// MayRepeat reports whether operations of the kind are safe to repeat without a key.
+// MayRepeat reports whether operations of the role are safe to repeat without a key.
 func (a *API) MayRepeat(role verdict.Role) bool { return slices.Contains(a.Repeatable, string(role)) }
 
-// Described reports whether operations of the kind are.
+// Described reports whether operations of the role are described.
 func (a *API) Described(role verdict.Role) bool {
 	return slices.ContainsFunc(a.operations, func(o operation) bool { return o.role == role })
 }

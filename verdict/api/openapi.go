@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// document is what matters here of an OpenAPI document, in YAML or JSON.
+// document is the relevant part of an OpenAPI document, in YAML or JSON.
 type document struct {
 	OpenAPI string `yaml:"openapi"`
 	Servers []struct {
@@ -33,8 +33,8 @@ type documented struct {
 	} `yaml:"responses"`
 }
 
-// AddOpenAPI adds what an OpenAPI document says and the description does not: operations that answer 202 or have callbacks submit, GETs
-// of event streams are streams, and a GET of one thing below a path of submissions reads it.
+// AddOpenAPI adds operations from an OpenAPI document to the description: those that answer 202 or have callbacks submit, GETs of event
+// streams are streams, and a GET of a single resource below a path of submissions reads it.
 func (a *API) AddOpenAPI(text []byte) error {
 	var d document
 	if err := yaml.Unmarshal(text, &d); err != nil {
@@ -63,7 +63,7 @@ func (a *API) AddOpenAPI(text []byte) error {
 			}
 		}
 	}
-	for path, read := range reads { // of what a submission makes
+	for path, read := range reads { // of a submission's result
 		parent := strings.Split(strings.TrimPrefix(d.base()+path[:strings.LastIndexByte(path, '/')], "/"), "/")
 		if slices.ContainsFunc(found[verdict.Submit], func(o operation) bool { return slices.Equal(o.segments, parent) }) {
 			read.segments[len(read.segments)-1] = "{id}"
@@ -96,7 +96,7 @@ func (d *document) base() string {
 	return ""
 }
 
-// role is what an operation does, as far as its document tells, and the header with its idempotency key.
+// role returns the role of an operation according to its document, and the header with its idempotency key.
 func (o *documented) role(method string) (role verdict.Role, key string) {
 	for _, p := range o.Parameters {
 		if p.In == "header" && strings.Contains(strings.ToLower(p.Name), "idempotency") {

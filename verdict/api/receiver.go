@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// hooks are parts of names that have to do with telling a client what has happened.
+// hooks are parts of names that suggest notifications.
 var hooks = []string{"hook", "callback", "notif", "subscription"}
 
 // NamesReceiver reports whether a request tells the service where to send notifications: by a URL in a header, member or parameter with
@@ -37,7 +37,7 @@ func isURL(text string) bool {
 	return strings.HasPrefix(text, "http://") || strings.HasPrefix(text, "https://")
 }
 
-// hasReceiver reports whether a value has a URL, once a name around it has to do with telling.
+// hasReceiver reports whether a value has a URL below a name that suggests notifications.
 func hasReceiver(v any, named bool) bool {
 	switch v := v.(type) {
 	case string:

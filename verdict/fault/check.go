@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Wrong is what is wrong with a member of a rule.
+// Wrong is a violation in a member of a rule.
 type Wrong struct{ Pointer, Detail string }
 
-// Error says where and what.
+// Error returns the place and the violation.
 func (w *Wrong) Error() string { return w.Pointer + ": " + w.Detail }
 
-// Check finds what is wrong with a rule for any API.
+// Check returns the first violation of a rule, for any API.
 func (r *Rule) Check() error {
 	m, e := &r.Match, &r.Effect
 	ranges := []struct {
@@ -63,14 +63,14 @@ func (r *Rule) Check() error {
 	return nil
 }
 
-// ResetsNothing reports whether it is to reset a connection that no other member ends.
+// ResetsNothing reports whether Reset is set, but no other member ends the connection.
 func (e *Effect) ResetsNothing() bool {
 	ends := e.Close != "" && e.Close != CloseNever && e.Close != CloseStall || e.NextRequest == CloseBefore || e.CutAfter != nil ||
 		e.HalfEventAfter != nil
 	return e.Reset && !ends
 }
 
-// NextIsGone reports whether it is about the next request on a connection that ends before.
+// NextIsGone reports whether the effect is for the next request on a connection that ends before it.
 func (e *Effect) NextIsGone() bool { return e.NextRequest != "" && (e.Disconnects() || e.OfStreams()) }
 
 func count(all ...bool) (n int) {

@@ -1,5 +1,5 @@
-// Package fault describes what may be done to a client's traffic, so that it can be tested against everything that happens in
-// production: rules, which requests they are about, and the faults that they bring about. It knows no API.
+// Package fault describes faults in a client's traffic, so that clients can be tested against everything that happens in production:
+// rules, the requests that they match, and their effects. It knows no API.
 package fault
 
 import (
@@ -23,70 +23,69 @@ const (
 	MaxRefuse    = 10 * time.Second
 )
 
-// Rule is one fault and when it happens. Which of a client's requests it is about, Match says; of several rules that are
-// about a request, the first one that applies has its effect.
+// Rule is one fault with the requests that it matches. If several rules match a request, the first one that applies takes effect.
 type Rule struct {
 	Match  Match  `json:"match"`
 	Effect Effect `json:"effect"`
 }
 
-// Match selects requests. Without any member all are meant. Nth, Every and Probability exclude each other; they count the
-// requests that the rest of the match is about, from 1.
+// Match selects requests; without members, all of them. Nth, Every and Probability exclude each other; they count the requests that the
+// other members match, from 1.
 type Match struct {
-	Operation   string   `json:"operation,omitempty"` // as the API names it, or Delivery; all requests without it
-	Nth         int      `json:"nth,omitempty"`       // this one, and those of the window that begins with it
-	Times       int      `json:"times,omitempty"`     // the window lasts until the rule has applied so often, 1 without it
-	For         Duration `json:"for,omitempty"`       // and for so long after it applied first
-	Every       int      `json:"every,omitempty"`     // each so many
+	Operation   string   `json:"operation,omitempty"` // the API's name, or Delivery; empty: all requests
+	Nth         int      `json:"nth,omitempty"`       // this one, and the window that begins with it
+	Times       int      `json:"times,omitempty"`     // the window lasts until the rule has applied this often; default 1
+	For         Duration `json:"for,omitempty"`       // and for this long after it first applied
+	Every       int      `json:"every,omitempty"`     // each nth request
 	Probability float64  `json:"probability,omitempty"`
-	Same        bool     `json:"same,omitempty"`  // once it has applied, only to requests like that one: see Subject
+	Same        bool     `json:"same,omitempty"`  // after its first use, only similar requests: see Subject
 	From        *Time    `json:"from,omitempty"`  // inclusive
 	Until       *Time    `json:"until,omitempty"` // exclusive
 }
 
 // Effect is a fault. Members of different groups may be combined.
 type Effect struct {
-	// Instead of the answer: an error of the contract, with its own document, or a proxy's page.
+	// Answer in place of the service's: an error of the contract, with its own document, or a proxy's page.
 	Status    int    `json:"status,omitempty"`
 	Code      string `json:"code,omitempty"`
 	HTML      bool   `json:"html,omitempty"`
 	Moved     int    `json:"moved,omitempty"`         // 303, 307 or 308 to the same address
 	OtherHost bool   `json:"to_other_host,omitempty"` // with Moved: to another name of the same machine, which is another origin
 
-	// Retry-After of the answer, whichever that is.
+	// Retry-After of any answer.
 	RetryAfter   *int       `json:"retry_after,omitempty"` // s
 	RetryAfterAs RetryAfter `json:"retry_after_as,omitempty"`
 
-	// Around the answer.
+	// Timing and connection.
 	Delay       Duration `json:"delay,omitempty"` // before the work
 	Close       Close    `json:"close,omitempty"`
-	NextRequest Close    `json:"next_request,omitempty"` // of the next request on the connection: see NextCloses
-	Reset       bool     `json:"reset,omitempty"`        // of TCP, where another member ends the connection
-	Refuse      Duration `json:"refuse,omitempty"`       // new connections of any client, from the answer on
-	TLS         TLS      `json:"tls,omitempty"`          // of the next connection, of any client; the present one ends
+	NextRequest Close    `json:"next_request,omitempty"` // fault of the next request on the connection: see NextCloses
+	Reset       bool     `json:"reset,omitempty"`        // end the connection by a TCP reset, with another member
+	Refuse      Duration `json:"refuse,omitempty"`       // new connections of all clients, from the answer on
+	TLS         TLS      `json:"tls,omitempty"`          // of the next connection of any client; the present one ends
 	SlowBytes   int      `json:"slow_bytes,omitempty"`   // per second
 	ContentType string   `json:"content_type,omitempty"`
 
-	// Of an event stream. Each counts the events of one connection.
+	// Event streams. Each member counts the events of one connection.
 	CutAfter       *int `json:"cut_after,omitempty"`
 	HalfEventAfter *int `json:"half_event_after,omitempty"`
 	StallAfter     *int `json:"stall_after,omitempty"`
-	RepeatAfter    int  `json:"repeat_after_resume,omitempty"` // so many events come twice, where a stream was resumed
+	RepeatAfter    int  `json:"repeat_after_resume,omitempty"` // events repeated after a stream was resumed
 	CommentsOnly   bool `json:"comments_only,omitempty"`
-	ExtraEvents    bool `json:"extra_events,omitempty"` // after each event one of an unknown type, whose id has a NUL
-	StreamRetry    int  `json:"stream_retry,omitempty"` // ms: the stream begins with this retry
+	ExtraEvents    bool `json:"extra_events,omitempty"` // add an event of an unknown type after each one, with a NUL in its id
+	StreamRetry    int  `json:"stream_retry,omitempty"` // ms: retry field at the beginning of the stream
 
-	// Of a delivery.
-	Drop          bool   `json:"drop,omitempty"`           // it is not sent, and tried again; with Delay after that
-	Repeat        int    `json:"repeat,omitempty"`         // so many copies follow one that was answered with 2xx
-	Tamper        Tamper `json:"tamper,omitempty"`         // one that must be refused comes before it, and after an answer 2xx
-	RotatedSecret bool   `json:"rotated_secret,omitempty"` // a signature by another secret comes before the right one
+	// Deliveries.
+	Drop          bool   `json:"drop,omitempty"`           // withhold it and try again, with Delay after that
+	Repeat        int    `json:"repeat,omitempty"`         // copies after a delivery with a 2xx answer
+	Tamper        Tamper `json:"tamper,omitempty"`         // forged request before it, and after a 2xx answer
+	RotatedSecret bool   `json:"rotated_secret,omitempty"` // signature with another secret before the right one
 	Padding       int    `json:"padding,omitempty"`        // spaces at the end of the body, in bytes
 
-	// In answers and events: what a client must take (draft sections 4.3 and F).
+	// Documents and events: variations that a client must accept (draft sections 4.3 and F).
 	JobStatus    string `json:"job_status,omitempty"`
-	Unfinished   bool   `json:"unfinished,omitempty"` // a job that has ended is shown as if it had not
-	OtherEnd     bool   `json:"other_end,omitempty"`  // a job that has ended is shown in another final state that the API has
+	Unfinished   bool   `json:"unfinished,omitempty"` // show an ended job as unfinished
+	OtherEnd     bool   `json:"other_end,omitempty"`  // show an ended job in another final state of the API
 	Extensions   bool   `json:"extensions,omitempty"`
 	NullOptional bool   `json:"null_optional,omitempty"` // optional members are null
 	OmitOptional bool   `json:"omit_optional,omitempty"`
@@ -94,20 +93,20 @@ type Effect struct {
 	Language     string `json:"language,omitempty"`
 }
 
-// Close says when the connection is closed.
+// Close is the moment at which the connection is closed.
 type Close string
 
 // The moments at which a connection may be closed.
 const (
 	CloseBefore  Close = "before"       // the request has no effect
-	AfterCommit  Close = "after_commit" // it has, and the answer is lost
+	AfterCommit  Close = "after_commit" // it has an effect, but its answer is lost
 	CloseMidBody Close = "mid_body"     // in the middle of the answer
 	CloseNever   Close = "never"        // the request has no effect and no answer, until the client hangs up, MaxDelay at most
-	CloseStall   Close = "stall"        // half of the answer comes, and then nothing, until the client hangs up, MaxDelay at most
-	CloseHalf    Close = "half"         // the service ends its side of the connection, and says so in no header
+	CloseStall   Close = "stall"        // half of the answer comes, then nothing until the client hangs up, MaxDelay at most
+	CloseHalf    Close = "half"         // the service closes its side of the connection without a header that says so
 )
 
-// Closes are those of a request, NextCloses those of the next request on its connection.
+// Closes are for a request, NextCloses for the next request on its connection.
 var (
 	Closes     = []Close{CloseBefore, AfterCommit, CloseMidBody, CloseNever, CloseStall}
 	NextCloses = []Close{CloseBefore, CloseNever, CloseHalf}
@@ -116,23 +115,23 @@ var (
 // Moves are the statuses of redirections.
 var Moves = []int{303, 307, 308}
 
-// TLS says what is wrong with a connection's TLS.
+// TLS is a fault of a connection's TLS.
 type TLS string
 
-// What may be wrong with it.
+// The faults of TLS.
 const (
-	TLSHandshake TLS = "handshake"  // it fails, with an alert
+	TLSHandshake TLS = "handshake"  // the handshake fails with an alert
 	TLSExpired   TLS = "expired"    // the certificate has expired
-	TLSWrongHost TLS = "wrong_host" // the certificate is another host's
+	TLSWrongHost TLS = "wrong_host" // the certificate belongs to another host
 )
 
 // TLSes are all of them.
 var TLSes = []TLS{TLSHandshake, TLSExpired, TLSWrongHost}
 
-// Languages are those that texts can be given in by Effect.Language.
+// Languages are the languages of texts for Effect.Language.
 var Languages = []string{"de", "fr"}
 
-// Replaces reports whether the fault is an answer of its own, so that the request has no effect.
+// Replaces reports whether the fault is an answer itself, so that the request has no effect.
 func (e *Effect) Replaces() bool {
 	return e.Status != 0 || e.Code != "" || e.HTML || e.Moved != 0 || e.Unanswered()
 }
@@ -140,7 +139,7 @@ func (e *Effect) Replaces() bool {
 // Unanswered reports whether the request has neither effect nor answer.
 func (e *Effect) Unanswered() bool { return e.Close == CloseBefore || e.Close == CloseNever }
 
-// OfStreams reports whether the fault is one of event streams.
+// OfStreams reports whether the fault disturbs event streams.
 func (e *Effect) OfStreams() bool {
 	return e.CutAfter != nil || e.HalfEventAfter != nil || e.StallAfter != nil || e.RepeatAfter > 0 || e.CommentsOnly ||
 		e.ExtraEvents || e.StreamRetry > 0
@@ -151,7 +150,7 @@ func (e *Effect) Disconnects() bool {
 	return e.Close != "" || e.SlowBytes > 0 || e.Refuse > 0 || e.TLS != ""
 }
 
-// Wait is how long the client is kept waiting before the work.
+// Wait returns how long the client waits before the work.
 func (e *Effect) Wait() time.Duration {
 	if e.Close == CloseNever {
 		return MaxDelay
@@ -159,7 +158,7 @@ func (e *Effect) Wait() time.Duration {
 	return time.Duration(e.Delay)
 }
 
-// Held is how long the client is kept waiting for the end of the answer, before the work or in the middle of the answer.
+// Held returns how long the client waits for the end of the answer, before the work or in the middle of the answer.
 func (e *Effect) Held() time.Duration {
 	if e.Close == CloseStall {
 		return time.Duration(e.Delay) + MaxDelay
@@ -167,7 +166,7 @@ func (e *Effect) Held() time.Duration {
 	return e.Wait()
 }
 
-// OnNext gives the fault as it happens to the next request on the connection; nil if nothing does.
+// OnNext returns the fault for the next request on the connection, nil for none.
 func (e *Effect) OnNext() *Effect {
 	if e.NextRequest == "" {
 		return nil
@@ -175,8 +174,8 @@ func (e *Effect) OnNext() *Effect {
 	return &Effect{Close: e.NextRequest, Reset: e.Reset}
 }
 
-// OnStream returns the fault as it happens to an event stream: nothing of one whose answer is lost is sent, and one that is cut in the
-// middle of its body ends within the first event.
+// OnStream returns the fault for an event stream: a stream with a lost answer sends nothing, and one cut in the middle of its body ends
+// within the first event.
 func (e *Effect) OnStream() *Effect {
 	on := *e
 	switch e.Close {
@@ -198,7 +197,7 @@ func (e *Effect) Rewrites() bool {
 		e.Language != ""
 }
 
-// Counted is a rule as it is kept, with how often it was about a request and how often it applied.
+// Counted is a stored rule, with how often it matched and how often it applied.
 type Counted struct {
 	Rule
 	ID       string
@@ -206,11 +205,11 @@ type Counted struct {
 	Seed     int64
 	Seen     int64
 	Applied  int64
-	Subject  string         // of Match.Same: what the first request was that it applied to
-	Age      *time.Duration // since it applied first; nil: it has not
+	Subject  string         // for Match.Same: the first request that it applied to
+	Age      *time.Duration // since its first use; nil: unused
 }
 
-// View is a rule with what became of it, as clients see it.
+// View is a rule with its counts, as clients see it.
 type View struct {
 	RuleID  string `json:"rule_id"`
 	Match   Match  `json:"match"`
@@ -220,14 +219,14 @@ type View struct {
 	Applied int64  `json:"applied"`
 }
 
-// ViewOf shows a rule as it is kept.
+// ViewOf returns the view of a stored rule.
 func ViewOf(c Counted) View { return View{c.ID, c.Match, c.Effect, c.Seed, c.Seen, c.Applied} }
 
-// Window reports whether the nth request begins a window, whose end no count of requests tells.
+// Window reports whether the nth request begins a window, so that a count alone does not end it.
 func (m *Match) Window() bool { return m.Times > 0 || m.For > 0 }
 
-// Applies reports whether the rule has its effect on the request that it has counted last. It depends on nothing but the
-// seed, the rule's place and the count, and in a window on when and how often it has applied.
+// Applies reports whether the rule applies to the request that it counted last. It depends only on the seed, the rule's place and the
+// count, and in a window on when and how often the rule has applied.
 func (c *Counted) Applies() bool {
 	switch m := c.Match; {
 	case m.Window():
@@ -243,7 +242,7 @@ func (c *Counted) Applies() bool {
 	}
 }
 
-// Subject names what a request is about, for Match.Same: its method, its path, and its idempotency key or else its body.
+// Subject identifies a request for Match.Same: by its method, its path, and its idempotency key or else its body.
 func Subject(method, path string, key, body []byte) string {
 	h := fnv.New128a()
 	for _, part := range [][]byte{[]byte(method), []byte(path), key} {
@@ -260,7 +259,7 @@ func draw(seed int64, position int, n int64) float64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d/%d/%d", seed, position, n)
 	x := h.Sum64()
-	x ^= x >> 33 // FNV alone leaves the upper bits of similar texts alike
+	x ^= x >> 33 // FNV alone gives similar texts similar upper bits
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33
 	x *= 0xc4ceb9fe1a85ec53
@@ -268,13 +267,13 @@ func draw(seed int64, position int, n int64) float64 {
 	return float64(x>>11) / (1 << 53)
 }
 
-// Duration is a length of time that is written as in "1.5s".
+// Duration is a duration in the form "1.5s".
 type Duration time.Duration
 
-// MarshalJSON writes it.
+// MarshalJSON implements json.Marshaler.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON implements json.Unmarshaler.
 func (d *Duration) UnmarshalJSON(b []byte) error {
 	var text string
 	if err := json.Unmarshal(b, &text); err != nil || string(b) == "null" {
@@ -285,10 +284,10 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// Time is a moment as it is written: RFC 3339, UTC, with Z and microseconds.
+// Time is a moment in RFC 3339, UTC, with Z and microseconds.
 type Time time.Time
 
-// MarshalText writes it.
+// MarshalText implements encoding.TextMarshaler.
 func (t Time) MarshalText() ([]byte, error) {
 	return time.Time(t).UTC().AppendFormat(nil, "2006-01-02T15:04:05.000000Z"), nil
 }
@@ -300,7 +299,7 @@ func (t *Time) UnmarshalText(text []byte) error {
 	return err
 }
 
-// TimeOf makes a *Time of a moment that may be absent.
+// TimeOf returns a *Time for an optional moment.
 func TimeOf(t *time.Time) *Time {
 	if t == nil {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kinds names what the fault does, each in a few words.
+// Kinds describes the fault, each kind in a few words.
 func (e *Effect) Kinds() (kinds []string) {
 	told := ""
 	if e.RetryAfter != nil || e.RetryAfterAs != "" {
@@ -54,7 +54,7 @@ func (e *Effect) Kinds() (kinds []string) {
 	return kinds
 }
 
-// Use is what operations are used for.
+// Use is the purpose of operations.
 type Use string
 
 // The uses.
@@ -68,18 +68,18 @@ const (
 	AnyRequest  Use = "requests"
 )
 
-// Uses are all of them, in the order in which people read of them.
+// Uses are all of them, in display order.
 var Uses = []Use{Submissions, Lookups, Outcomes, Streams, Deliveries, Others, AnyRequest}
 
-// Count tells how often a kind of fault happened to requests of a use.
+// Count is how often a kind of fault happened to requests of a use.
 type Count struct {
 	Fault    string `json:"fault"`
 	Of       Use    `json:"of"`
 	Requests int    `json:"requests"` // of this use
-	Times    int    `json:"times"`    // 0: the profile is about it, and it did not come to be
+	Times    int    `json:"times"`    // 0: the profile has it, but it did not happen
 }
 
-// About gives the kinds of faults that the profile is sure to bring about where their operations are used, without counts.
+// About returns the kinds of faults that the profile is sure to cause if their operations are used, without counts.
 func (p Profile) About(api API, seed int64) (about []Count) {
 	for _, r := range p.Rules(api, seed) {
 		if r.Match.Probability > 0 {

@@ -13,26 +13,26 @@ const (
 // all are all operations but deliveries.
 var all = []string{""}
 
-// step is one of the faults that an operation meets one after the other.
+// step is one of the consecutive faults of an operation.
 type step struct {
 	Effect
 	window Match // without its operation
 }
 
-// once is a step of one request, lasting one for a length of time, and stuck one of a request and its repetitions, so many in all.
+// once makes a step of one request, lasting one of a duration, and stuck one of a request and its repetitions, up to a number.
 func once(e Effect) step { return step{e, Match{Times: 1}} }
 
 func lasting(d time.Duration, e Effect) step { return step{e, Match{Times: 1, For: Duration(d)}} }
 
 func stuck(times int, e Effect) step { return step{e, Match{Times: times, Same: true}} }
 
-// chain returns rules by which each operation meets the steps one after the other.
+// chain returns rules that give each operation the steps one after the other.
 func chain(operations []string, steps ...step) []Rule { return chainFrom(1, operations, steps...) }
 
-// later is the first of the uses at which something may be refused for good: by then a client that has one job knows its end.
+// later is the first use at which something may be refused for good: by then a client with one job knows its end.
 const later = 7
 
-// chainFrom is a chain that begins with one of the uses.
+// chainFrom is chain from the nth use on.
 func chainFrom(nth int, operations []string, steps ...step) (rules []Rule) {
 	for _, operation := range operations {
 		for n, s := range steps {
@@ -77,8 +77,8 @@ func random(operations []string, probability float64, e Effect) (rules []Rule) {
 	return rules
 }
 
-// oddRetryAfter refuses requests with odd forms of Retry-After. Those that say nothing last a second, in which a client that does not wait
-// comes back many times. Between them an answer shows the job unfinished, so that a client that has one job meets them all.
+// oddRetryAfter refuses requests with odd forms of Retry-After. Forms without a time last a second, in which a client that does not wait
+// comes back many times. Between them an answer shows the job unfinished, so that a client with one job meets them all.
 func (p *plan) oddRetryAfter() []Rule {
 	refusal := func(status int, as RetryAfter, seconds int) Effect {
 		return Effect{Status: status, RetryAfterAs: as, RetryAfter: new(seconds)}
@@ -98,7 +98,7 @@ func (p *plan) oddRetryAfter() []Rule {
 			once(Effect{RetryAfterAs: AsDate, RetryAfter: new(2)}), once(refusal(503, "", 0))))
 }
 
-// newVersion is a service of a later version, whose documents have more than the client knows, and less.
+// newVersion is a later version of the service, with additional and missing members in its documents.
 func (p *plan) newVersion() []Rule {
 	steps := p.drawn(once, Effect{Unfinished: true, JobStatus: unknownState}, Effect{Unfinished: true, Extensions: true, OmitOptional: true},
 		Effect{Unfinished: true, Extensions: true, NullOptional: true},
@@ -112,7 +112,7 @@ func (p *plan) newVersion() []Rule {
 		random(all, 0.3, Effect{Extensions: true}))
 }
 
-// credentials has a key refused once, a client told to slow down by 403, and at last a key refused for good where one job is read.
+// credentials refuses a key once, slows the client down by 403, and finally refuses a key for good where one job is read.
 func (p *plan) credentials() []Rule {
 	expired, secondary := Effect{Status: 401, Code: p.Expired}, Effect{Status: 403, RetryAfter: new(2)}
 	return slices.Concat(chain(p.lookups, once(expired), once(Effect{Unfinished: true}), once(secondary)),
@@ -120,7 +120,7 @@ func (p *plan) credentials() []Rule {
 		chain(p.submissions, once(Effect{RetryAfter: new(1)}), once(secondary)))
 }
 
-// eventual shows jobs later than it accepts them: not at once, or never.
+// eventual shows jobs later than it accepts them: after a while, or never.
 func (p *plan) eventual() []Rule {
 	missing, gone, behind := Effect{Status: 404}, Effect{Status: 410}, Effect{Unfinished: true}
 	lost := p.drawn(func(e Effect) step { return stuck(40, e) }, missing, gone)
@@ -129,7 +129,7 @@ func (p *plan) eventual() []Rule {
 		chain(p.submissions, once(Effect{RetryAfter: new(2)})))
 }
 
-// staleConnections has connections that look good and are not, and answers that never end.
+// staleConnections has connections that look usable but are not, and answers that never end.
 func (p *plan) staleConnections() []Rule {
 	dead, half := Effect{NextRequest: CloseBefore, Reset: true}, Effect{NextRequest: CloseHalf}
 	return slices.Concat(p.first(p.submissions, dead, half),
@@ -138,7 +138,7 @@ func (p *plan) staleConnections() []Rule {
 		chain(p.streams, once(Effect{StreamRetry: 10_000, CutAfter: new(1)})))
 }
 
-// moved redirects: to the same address in all ways that keep a request as it is, to another host, and in a circle for two seconds.
+// moved redirects: to the same address in all ways that preserve the request, to another host, and in a circle for two seconds.
 func (p *plan) moved() []Rule {
 	temporary, permanent, other := Effect{Moved: 307}, Effect{Moved: 308}, Effect{Moved: 303}
 	kept, seen := p.drawn(once, temporary, permanent), p.drawn(once, temporary, permanent, other)
@@ -148,7 +148,7 @@ func (p *plan) moved() []Rule {
 		chain(p.outcomes, once(temporary)))
 }
 
-// outage has one order refused and another one unanswered for good, and reads that fail for a while.
+// outage refuses one order, leaves another one unanswered for good, and lets reads fail for a while.
 func (p *plan) outage() []Rule {
 	return slices.Concat(
 		chain(p.submissions, once(Effect{RetryAfter: new(1)}), stuck(15, Effect{Status: 500}),

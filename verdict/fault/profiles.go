@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Profile is a production-like set of rules that has one name.
+// Profile is a named, production-like set of rules.
 type Profile string
 
 // The profiles.
@@ -35,18 +35,18 @@ var Profiles = []Profile{
 	OddRetryAfter, NewVersion, Credentials, Eventual, StaleConnections, Moved, Outage,
 }
 
-// MayGiveUp reports whether the profile refuses something for good: a client that says so and fails is right.
+// MayGiveUp reports whether the profile refuses something for good: a client may then report the failure.
 func (p Profile) MayGiveUp() bool {
 	return slices.Contains([]Profile{OddRetryAfter, NewVersion, Credentials, Eventual, Outage}, p)
 }
 
-// API is what profiles need to know of one.
+// API is the profiles' view of an API.
 type API struct {
-	Operations map[Use][]string // that are used for something; none of Others and Deliveries
-	Lists      []string         // of the Lookups, those that show several jobs
-	Full       string           // the code of a 503 that says that no more jobs are taken
-	Limited    string           // the code of a 429
-	Expired    string           // the code of a 401 that says that the key has expired
+	Operations map[Use][]string // operations by use; none of Others and Deliveries
+	Lists      []string         // the Lookups that show several jobs
+	Full       string           // code of a 503 for a full service
+	Limited    string           // code of a 429
+	Expired    string           // code of a 401 for an expired key
 	Refuses    bool             // connections may be refused; a service with many clients would not refuse only this one's
 }
 
@@ -73,7 +73,7 @@ type plan struct {
 	submissions, lookups, reads, outcomes, streams []string
 }
 
-// plans are how the profiles draw their rules.
+// plans are the plans of the profiles.
 var plans = map[Profile]func(*plan) []Rule{
 	Default: (*plan).short, FlakyNetwork: (*plan).flakyNetwork, Overloaded: (*plan).overloaded,
 	MaintenanceWindow: (*plan).maintenance, SlowEverything: (*plan).slow, Failover: (*plan).failover,
@@ -82,9 +82,8 @@ var plans = map[Profile]func(*plan) []Rule{
 	Outage: (*plan).outage,
 }
 
-// Rules gives the rules of a profile. Each fault that it is about comes at one of the first uses of its operation, whatever the seed,
-// which decides at which one. Further ones come as often as the probability says, or for as long as a window lasts, which begins with
-// the client's own requests.
+// Rules returns the rules of a profile. Each of its faults comes at one of the first uses of its operation; the seed decides at which.
+// More follow with a probability, or during a window that begins with the client's own requests.
 func (p Profile) Rules(api API, seed int64) []Rule {
 	draw, ok := plans[p]
 	if !ok {
@@ -98,7 +97,7 @@ func (p Profile) Rules(api API, seed int64) []Rule {
 	})
 }
 
-// short has one fault of each kind that a client meets sooner or later, for half a minute at most.
+// short has one fault of each kind that clients meet in production, for half a minute at most.
 func (p *plan) short() []Rule {
 	lost, full := Effect{Close: AfterCommit}, Effect{Status: 503, Code: p.Full, RetryAfter: new(1)}
 	limited, refused := Effect{Status: 429, Code: p.Limited, RetryAfter: new(2)}, Effect{Close: CloseBefore, Reset: true}
@@ -149,7 +148,7 @@ func (p *plan) failover() []Rule {
 	})
 }
 
-// deliveries disturbs the first three deliveries in each way, forges the next ones in the other ways, and disturbs half of the others.
+// deliveries disturbs the first three deliveries in each way, forges the next ones in the other ways, and disturbs half of the rest.
 func (p *plan) deliveries() []Rule {
 	tampers, operation := slices.Clone(Tampers), []string{Delivery}
 	p.Shuffle(len(tampers), func(i, j int) { tampers[i], tampers[j] = tampers[j], tampers[i] })

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// RetryAfter is how the header Retry-After is written.
+// RetryAfter is the form of the header Retry-After.
 type RetryAfter string
 
-// The forms of it. Those that have a number have that of Effect.RetryAfter.
+// The forms. Those with a number use Effect.RetryAfter.
 const (
-	AsDate     RetryAfter = "date"      // an HTTP-date, so many seconds ahead
+	AsDate     RetryAfter = "date"      // an HTTP-date that many seconds ahead
 	AsPast     RetryAfter = "past"      // an HTTP-date of an hour ago
-	AsMissing  RetryAfter = "missing"   // there is none
-	AsGarbage  RetryAfter = "garbage"   // no number and no date
-	AsFraction RetryAfter = "fraction"  // half a second more, which the grammar does not allow
+	AsMissing  RetryAfter = "missing"   // no header
+	AsGarbage  RetryAfter = "garbage"   // neither number nor date
+	AsFraction RetryAfter = "fraction"  // half a second more, which the grammar forbids
 	AsNegative RetryAfter = "negative"  // -1
 	AsTwoLines RetryAfter = "two_lines" // in two lines, the second with one more
 )
@@ -22,7 +22,7 @@ const (
 // RetryAfters are all forms.
 var RetryAfters = []RetryAfter{AsDate, AsPast, AsMissing, AsGarbage, AsFraction, AsNegative, AsTwoLines}
 
-// RetryAfterLines returns the lines of Retry-After that the answer has, if the fault sets them.
+// RetryAfterLines returns the header lines of Retry-After, if the fault sets them.
 func (e *Effect) RetryAfterLines(now time.Time) (lines []string, set bool) {
 	n := 1
 	if e.RetryAfter != nil {
@@ -47,5 +47,5 @@ func (e *Effect) RetryAfterLines(now time.Time) (lines []string, set bool) {
 	return []string{strconv.Itoa(n)}, e.RetryAfter != nil
 }
 
-// httpDate is the form of dates in headers (RFC 9110, section 5.6.7).
+// httpDate is the format of dates in headers (RFC 9110, section 5.6.7).
 const httpDate = "Mon, 02 Jan 2006 15:04:05 GMT"

@@ -18,11 +18,11 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// errEnded says that a fault has ended an answer.
+// errEnded is returned after a fault has ended an answer.
 var errEnded = errors.New("a fault has ended the answer")
 
-// answer is an answer on its way to the client. It is disturbed, and looked into: JSON documents up to maxDocument, and event streams.
-// It hides that the connection can be flushed: a reverse proxy flushes what must not be sent.
+// answer is an answer on its way to the client. It applies faults, and reads JSON documents up to maxDocument and event streams. It hides
+// http.Flusher of the connection: a reverse proxy would flush withheld bytes.
 type answer struct {
 	http.ResponseWriter
 	proxy     *Proxy
@@ -30,24 +30,24 @@ type answer struct {
 	request   *http.Request
 	body      *requestBody
 	exchange  *verdict.Exchange
-	effect    *fault.Effect // nil: none
-	described bool          // its operation is
+	effect    *fault.Effect // nil for none
+	described bool          // whether the operation is described
 
-	own      bool // the proxy made it, not the target
+	own      bool // from the proxy, not the target
 	status   int
-	document bytes.Buffer // what has come of a JSON document
-	isJSON   bool         // it says so, or may be one: many servers do not say
-	held     http.Header  // of a document that is sent at the end, rewritten; nil: it is not
-	earlier  *pending     // answer in the place of this one; nil: none
-	lost     bool         // nothing is sent
-	left     int          // bytes to send until the connection is cut; -1: all
-	rest     int          // bytes that have not come; -1: not known
-	last     []byte       // of the body, sent when the record is complete
-	ended    bool         // what comes of connections is settled: see disconnect
+	document bytes.Buffer // received part of a JSON document
+	isJSON   bool         // certain or possible: many servers do not say
+	held     http.Header  // header of a document that is rewritten and sent at the end; nil otherwise
+	earlier  *pending     // answer sent in place of this one; nil for none
+	lost     bool         // the client gets nothing
+	left     int          // bytes until the connection is cut; -1 for all
+	rest     int          // bytes still to come; -1 if unknown
+	last     []byte       // last bytes, sent when the record is complete
+	ended    bool         // disconnect has run
 	stream   *wire.Stream
 }
 
-// WriteHeader takes the head of the answer.
+// WriteHeader receives the head of the answer.
 func (a *answer) WriteHeader(status int) {
 	if status < http.StatusOK {
 		a.interim(status)
@@ -89,7 +89,7 @@ func (a *answer) WriteHeader(status int) {
 	}
 }
 
-// retryAfter sets when the client is to come again, if the effect says so.
+// retryAfter sets Retry-After from the effect.
 func (a *answer) retryAfter(h http.Header) {
 	if a.effect == nil {
 		return
@@ -102,7 +102,7 @@ func (a *answer) retryAfter(h http.Header) {
 	}
 }
 
-// interim passes on what comes before the answer, unless that is lost. A client that was asked for its body sends it all the same.
+// interim passes interim answers on, unless the answer is lost. A client that is asked for its body still sends it.
 func (a *answer) interim(status int) {
 	lost := a.effect != nil && a.effect.Close == fault.AfterCommit
 	if a.request.ProtoAtLeast(1, 1) && (status == http.StatusContinue || !lost) {
@@ -113,7 +113,7 @@ func (a *answer) interim(status int) {
 	}
 }
 
-// length returns how long the body of an answer is, -1 if that is not known.
+// length returns the length of an answer's body, -1 if unknown.
 func length(method string, status int, h http.Header) int {
 	if method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified {
 		return 0
@@ -124,7 +124,8 @@ func length(method string, status int, h http.Header) int {
 	return -1
 }
 
-// FlushError sends what may be sent so far. An answer that is complete goes once it is recorded: who has it finds the record.
+// FlushError sends the bytes that may be sent so far. A complete answer is sent after it is recorded, so that a client that has it finds
+// the record.
 func (a *answer) FlushError() error {
 	if a.status == 0 || a.lost || a.held != nil || a.rest == 0 && a.left < 0 {
 		return nil
@@ -132,7 +133,7 @@ func (a *answer) FlushError() error {
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// disconnect does what the effect wants of new connections, before anything of the answer is sent.
+// disconnect applies the effects on new connections, before any part of the answer is sent.
 func (a *answer) disconnect() {
 	e, p := a.effect, a.proxy
 	if e == nil || a.ended {
@@ -148,7 +149,7 @@ func (a *answer) disconnect() {
 	}
 }
 
-// disturb decides what becomes of an answer that is no event stream.
+// disturb applies an effect to an answer that is not an event stream.
 func (a *answer) disturb(e *fault.Effect, h http.Header, isJSON bool) {
 	switch {
 	case e.Close == fault.AfterCommit:
@@ -159,18 +160,18 @@ func (a *answer) disturb(e *fault.Effect, h http.Header, isJSON bool) {
 	}
 	if isJSON && e.Rewrites() && !a.lost && !digested(h) {
 		h.Del("Content-Length")
-		h.Del("ETag") // it is another representation
+		h.Del("ETag") // the representation changes
 		a.exchange.ETag = ""
 		a.held, a.rest = h.Clone(), -1
 	}
 }
 
-// digested reports whether a digest says what the body is: that of a changed one would be wrong.
+// digested reports whether the header has a digest of the body, which a change would make wrong.
 func digested(h http.Header) bool {
 	return h.Get("Repr-Digest")+h.Get("Content-Digest")+h.Get("Digest")+h.Get("Content-Md5") != ""
 }
 
-// begin begins an event stream: the record has its beginning, since it may last.
+// begin begins an event stream. It records the beginning, since the stream may last.
 func (a *answer) begin() {
 	x := a.exchange
 	e := a.effect
@@ -194,7 +195,7 @@ func (a *answer) begin() {
 	}
 }
 
-// flushing sends what is written at once.
+// flushing flushes after each write.
 type flushing struct{ http.ResponseWriter }
 
 func (f flushing) Write(b []byte) (int, error) {
@@ -205,7 +206,7 @@ func (f flushing) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Write takes a part of the body.
+// Write receives a part of the body.
 func (a *answer) Write(b []byte) (int, error) {
 	if a.status == 0 {
 		a.WriteHeader(http.StatusOK)
@@ -218,7 +219,7 @@ func (a *answer) Write(b []byte) (int, error) {
 	}
 	if a.isJSON && a.document.Len()+len(b) <= maxDocument {
 		a.document.Write(b)
-	} else if a.isJSON { // too large to look into, or to rewrite
+	} else if a.isJSON { // too large to read or rewrite
 		a.isJSON = false
 		if a.held != nil {
 			if err := a.release(a.document.Bytes()); err != nil {
@@ -227,7 +228,7 @@ func (a *answer) Write(b []byte) (int, error) {
 		}
 		a.document = bytes.Buffer{}
 	}
-	if (a.lost || a.left == 0) && !a.isJSON { // there is nothing more to learn, and it may never end
+	if (a.lost || a.left == 0) && !a.isJSON { // there is nothing more to learn, and the answer may never end
 		return 0, errEnded
 	}
 	if a.lost || a.held != nil {
@@ -241,7 +242,7 @@ func (a *answer) Write(b []byte) (int, error) {
 	return n, a.send(b)
 }
 
-// release sends what was held. What the target has said after it, its trailers, comes after it again.
+// release sends the held document. The target's trailers follow it.
 func (a *answer) release(document []byte) error {
 	h := a.Header()
 	after := h.Clone()
@@ -274,7 +275,7 @@ func (a *answer) send(b []byte) error {
 	return err
 }
 
-// finish sends what was held, records the exchange, and cuts the connection if a fault says so or the answer was ended already.
+// finish sends the held bytes, records the exchange, and cuts the connection if a fault requires it or the answer has ended already.
 func (a *answer) finish(panicked any) {
 	a.disconnect()
 	x := a.exchange
@@ -300,7 +301,7 @@ func (a *answer) finish(panicked any) {
 		x.Stream = a.stream.Part()
 		cut = cut || x.Stream.Cut
 	} else if panicked != nil && !a.lost && a.left < 0 || a.request.Context().Err() != nil && x.Status == 0 {
-		x.HungUp = true // or the target did: the client has not got the answer as a whole
+		x.HungUp = true // or the target did: the client has not got the whole answer
 	}
 	_ = a.FlushError()
 	a.body.end(a.proxy.api, x)
@@ -318,7 +319,7 @@ func (a *answer) finish(panicked any) {
 		x.HungUp = !wait(a.request.Context(), fault.MaxDelay)
 	}
 	x.End = time.Now().UTC()
-	if !a.body.broken.Load() || x.Status != 0 { // the target has no request whose body did not come
+	if !a.body.broken.Load() || x.Status != 0 { // the target did not get a request with an incomplete body
 		a.proxy.sessions.record(a.in, x)
 	}
 	if panicked != nil && panicked != http.ErrAbortHandler { //nolint:errorlint // a value that was panicked with
@@ -335,7 +336,7 @@ func (a *answer) finish(panicked any) {
 	}
 }
 
-// readUpTo reads at most so many bytes; what cannot be read is as if it were not there.
+// readUpTo reads at most so many bytes, and ignores errors.
 func readUpTo(r io.Reader, most int64) []byte {
 	b, _ := io.ReadAll(io.LimitReader(r, most))
 	return b

@@ -16,41 +16,41 @@ import (
 )
 
 const (
-	maxFetched  = 8 << 20                // of a body that no target reads
+	maxFetched  = 8 << 20                // of a body that the target does not read
 	restTimeout = 100 * time.Millisecond // for the rest of a body that the target did not read
-	askTimeout  = time.Second            // for the target to ask for a body, where it cannot be seen that the client sends it unasked
+	askTimeout  = time.Second            // for the target to ask for a body, if the proxy cannot see whether the client sends it unasked
 )
 
-// requestBody is the body of a request on its way to the target. It notes for the record what passes.
+// requestBody is the body of a request on its way to the target. It notes its content for the record.
 type requestBody struct {
 	io.ReadCloser
 	request  *http.Request
-	trailer  http.Header   // that the target gets
-	expected bool          // the client waits until it is asked for the body
+	trailer  http.Header   // trailer for the target
+	expected bool          // the client waits for 100 Continue
 	gate     func() error  // waits until the client is asked for the body, or sends it
-	ask      func()        // notes that the target has asked for it
-	over     chan struct{} // closed when the exchange is over
+	ask      func()        // notes that the target asked for it
+	over     chan struct{} // closed at the end of the exchange
 
 	reading sync.Mutex // held while the client's body is read
 	ahead   []byte     // read before the target asked
 
 	mu    sync.Mutex // guards what follows
-	noted *payload   // nil: there is no body
-	taken bool       // the record has what it needs
+	noted *payload   // nil without a body
+	taken bool       // the record has its content
 
 	opened atomic.Bool // the client was asked for the body, or sends it unasked
-	whole  atomic.Bool // it was read to its end
-	broken atomic.Bool // it cannot be: the client has gone
+	whole  atomic.Bool // read to its end
+	broken atomic.Bool // incomplete: the client has gone
 }
 
-// newBody puts a requestBody in the place of the body of a request. A request without a body has one that is whole.
+// newBody replaces the body of a request by a requestBody. Without a body it is already whole.
 func newBody(r *http.Request) *requestBody {
 	b := &requestBody{request: r, over: make(chan struct{}), trailer: http.Header{}, ask: func() {}, gate: func() error { return nil }}
 	if r.Body == nil || r.ContentLength == 0 {
 		b.whole.Store(true)
 		return b
 	}
-	maps.Copy(b.trailer, r.Trailer) // those that are announced
+	maps.Copy(b.trailer, r.Trailer) // announced trailers
 	b.ReadCloser, b.noted, r.Body = r.Body, newPayload(r.Header), b
 	if b.expected = r.ProtoAtLeast(1, 1) && strings.EqualFold(r.Header.Get("Expect"), "100-continue"); b.expected {
 		asked := make(chan struct{})
@@ -60,7 +60,7 @@ func newBody(r *http.Request) *requestBody {
 	return b
 }
 
-// waitUntil waits until the target has asked for the body, or the client sends it all the same.
+// waitUntil waits until the target has asked for the body, or the client sends it anyway.
 func (b *requestBody) waitUntil(asked chan struct{}) error {
 	var arrives <-chan struct{}
 	var conn *wire.Conn
@@ -80,7 +80,7 @@ func (b *requestBody) waitUntil(asked chan struct{}) error {
 	case <-b.over:
 		return http.ErrBodyReadAfterClose
 	case <-arrives:
-		if conn != nil && b.request.TLS == nil { // with TLS it cannot be held back
+		if conn != nil && b.request.TLS == nil { // with TLS the body cannot be held back
 			conn.Unasked()
 		}
 		return nil
@@ -102,7 +102,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return b.read(p)
 }
 
-// read reads and notes what the client sends. The caller holds reading.
+// read reads and notes the client's bytes. The caller holds reading.
 func (b *requestBody) read(p []byte) (int, error) {
 	if b.whole.Load() {
 		return 0, io.EOF
@@ -123,8 +123,8 @@ func (b *requestBody) read(p []byte) (int, error) {
 	return n, err
 }
 
-// fetch reads a body before the target does, or in its place. Until then net/http does not notice that the client hangs up. It keeps
-// what the target gets later. It does not ask for a body that the client holds back.
+// fetch reads a body before the target does, or in its place. Until then net/http does not notice that the client hangs up. It keeps the
+// body for the target. It does not ask for a body that the client holds back.
 func (b *requestBody) fetch(keep bool) {
 	if b.expected && !b.opened.Load() {
 		return
@@ -146,7 +146,7 @@ func (b *requestBody) fetch(keep bool) {
 	}
 }
 
-// end completes the record of the request. It reads what the target left of the body, unless that takes long.
+// end completes the record of the request. It reads the rest of the body that the target left, unless that takes long.
 func (b *requestBody) end(a *api.API, x *verdict.Exchange) {
 	close(b.over)
 	if b.noted != nil && !b.whole.Load() {
@@ -163,7 +163,7 @@ func (b *requestBody) end(a *api.API, x *verdict.Exchange) {
 	b.take(a, x)
 }
 
-// take notes what the request says, once.
+// take notes the content of the request, once.
 func (b *requestBody) take(a *api.API, x *verdict.Exchange) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

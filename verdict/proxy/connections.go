@@ -18,13 +18,13 @@ import (
 const (
 	headerTimeout = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
-	halfTimeout   = 10 * time.Second // for a request on a connection of which the proxy has ended its side
+	halfTimeout   = 10 * time.Second // for a request on a connection that the proxy has half closed
 )
 
-// Server serves the proxy by HTTP/1.1 and HTTP/2.
+// Server returns the server of the proxy, for HTTP/1.1 and HTTP/2.
 func (p *Proxy) Server() *http.Server {
 	var connections atomic.Uint64
-	var open sync.Map // of connections
+	var open sync.Map // open connections
 	s := &http.Server{
 		Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, Protocols: new(http.Protocols),
 		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug), DisableGeneralOptionsHandler: true,
@@ -52,14 +52,14 @@ func (p *Proxy) Server() *http.Server {
 	return s
 }
 
-// Listen opens the socket of the server. While connections are refused the others end as soon as they are idle.
+// Listen opens the socket of the server. While new connections are refused, existing ones end as soon as they are idle.
 func (p *Proxy) Listen(address string) (net.Listener, error) {
 	socket, err := wire.Listen(address)
 	if err != nil {
 		return nil, err
 	}
 	p.open = beyondLoopback(socket)
-	if p.forwards != nil { // connections are not refused: those to other hosts would be, too
+	if p.forwards != nil { // connections are not refused: that would include those to other hosts
 		go func() { _ = p.server.Serve(p.forwards) }() // until Shutdown or Close
 		return wire.Watched{Listener: socket}, nil
 	}
@@ -71,17 +71,17 @@ func (p *Proxy) Listen(address string) (net.Listener, error) {
 	return wire.Watched{Listener: socket}, nil
 }
 
-// connection is one of a client.
+// connection is a client's connection.
 type connection struct {
 	net.Conn
-	below    *wire.Conn // nil: it is no listener's of ours
+	below    *wire.Conn // nil: from another listener
 	number   uint64
 	requests atomic.Int64
-	next     atomic.Pointer[fault.Effect] // what becomes of the next request; nil: nothing
+	next     atomic.Pointer[fault.Effect] // fault of the next request; nil for none
 	half     atomic.Bool                  // the proxy's side ends after the answer
 }
 
-// end ends the proxy's side of a connection, and the other one if no request comes.
+// end half closes a connection, and closes it if no request comes.
 func (c *connection) end() {
 	if secured, ok := c.Conn.(*tls.Conn); ok {
 		_ = secured.CloseWrite()
@@ -124,7 +124,7 @@ func (p *Proxy) fault(in *session, operation string, r *http.Request, body *requ
 	}
 	next := e.OnNext()
 	if e.NextRequest == fault.CloseHalf {
-		if r.ProtoMajor != 1 { // a connection of several streams has no half that ends
+		if r.ProtoMajor != 1 { // a connection with several streams cannot be half closed
 			if rest := *e; rest != (fault.Effect{NextRequest: fault.CloseHalf}) {
 				rest.NextRequest = ""
 				return &rest

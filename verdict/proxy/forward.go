@@ -11,9 +11,9 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// rewrite makes the request to the target: what the client sent, but for hop-by-hop fields. A target without TLS, most likely one in
-// development, is asked by the name that the client has used, so that the addresses in its answers lead through the proxy. Answers are
-// looked into, so the target must not compress them.
+// rewrite makes the request to the target: the client's request without hop-by-hop fields. A target without TLS, probably in development,
+// gets the client's Host, so that the addresses in its answers lead through the proxy. The proxy reads answers, so the target must not
+// compress them.
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out
 	out.URL = p.targetOf(in)
@@ -26,7 +26,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 		}
 	}
 	if p.forwards == nil {
-		pr.SetXForwarded() // it adds to X-Forwarded-For
+		pr.SetXForwarded() // appends to X-Forwarded-For
 	}
 	for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if all, ok := in.Header[name]; ok {
@@ -48,7 +48,7 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	length, said := in.Header["Content-Length"]
 	switch posts := in.Method == http.MethodPost || in.Method == http.MethodPut || in.Method == http.MethodPatch; {
 	case said && !posts:
-		out.Header["content-length"] = length // net/http leaves out the name in its usual form
+		out.Header["content-length"] = length // net/http drops the name in its canonical form
 	case !said && posts && in.ProtoMajor == 1: // net/http adds a length of 0 otherwise
 		out.ContentLength, out.TransferEncoding = -1, []string{"identity"}
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }
@@ -56,32 +56,32 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	}
 }
 
-// targetOf returns where a request goes, exactly as the client wrote its path and query.
+// targetOf returns the target URL of a request, with path and query exactly as the client wrote them.
 func (p *Proxy) targetOf(in *http.Request) *url.URL {
 	to := *in.URL
 	to.Scheme, to.Host, to.User = p.target.Scheme, p.target.Host, nil
 	path, _, _ := strings.Cut(in.RequestURI, "?")
 	switch {
-	case in.URL.Host != "" && in.URL.Scheme == p.target.Scheme && in.URL.User == nil: // the absolute form, which servers take, too
+	case in.URL.Host != "" && in.URL.Scheme == p.target.Scheme && in.URL.User == nil: // absolute form, which servers accept, too
 		to.Opaque = strings.TrimPrefix(path[len(in.URL.Scheme):], ":")
 	case in.URL.Host != "":
-	case !strings.HasPrefix(path, "//"): // in an Opaque that would begin an authority
+	case !strings.HasPrefix(path, "//"): // in an Opaque that would start an authority
 		to.Opaque = path
 	}
 	return &to
 }
 
-// passing is an answer that is not looked into.
+// passing is an answer that the proxy does not read.
 type passing struct {
 	http.ResponseWriter
 	proxy   *Proxy
 	request *http.Request
 }
 
-// Unwrap lets the connection be taken over.
+// Unwrap allows a hijack of the connection.
 func (w *passing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader takes the head of the answer.
+// WriteHeader receives the head of the answer.
 func (w *passing) WriteHeader(status int) {
 	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
 		w.proxy.asSent(w.Header(), status, w.request)
@@ -89,14 +89,14 @@ func (w *passing) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// unchanged has net/http send the header of an answer as it came.
+// unchanged makes net/http send the header of an answer as it came.
 func unchanged(h http.Header, status int) {
-	for _, name := range []string{"Date", "Content-Type"} { // it makes its own, if they are not known
+	for _, name := range []string{"Date", "Content-Type"} { // net/http adds its own if they are missing
 		if _, said := h[name]; !said {
 			h[name] = nil
 		}
 	}
-	if status == http.StatusNotModified || status == http.StatusNoContent { // it leaves out these names in their usual form
+	if status == http.StatusNotModified || status == http.StatusNoContent { // net/http drops these names in their canonical form
 		for _, name := range []string{"Content-Type", "Content-Length"} {
 			if all := h[name]; len(all) > 0 {
 				delete(h, name)
@@ -107,10 +107,10 @@ func unchanged(h http.Header, status int) {
 	}
 }
 
-// addressed are the headers that have an address.
+// addressed are the headers that contain an address.
 var addressed = []string{"Location", "Content-Location", "Operation-Location", "Azure-Asyncoperation"}
 
-// asSent has the header of an answer sent as it came, but for addresses that name the target: they lead through the proxy.
+// asSent makes the header of an answer pass as sent, except that addresses of the target lead through the proxy.
 func (p *Proxy) asSent(h http.Header, status int, in *http.Request) {
 	unchanged(h, status)
 	for _, name := range addressed {
@@ -123,7 +123,7 @@ func (p *Proxy) asSent(h http.Header, status int, in *http.Request) {
 	}
 }
 
-// linksThrough has the links of a header lead through the proxy.
+// linksThrough makes the links of a header lead through the proxy.
 func (p *Proxy) linksThrough(header string, in *http.Request) string {
 	var b strings.Builder
 	last := 0
@@ -136,8 +136,8 @@ func (p *Proxy) linksThrough(header string, in *http.Request) string {
 	return b.String()
 }
 
-// through returns the address at the proxy of one at the target; others stay as they are. A target that is asked by the name that the
-// client has used does not see that the proxy listens with TLS.
+// through returns the proxy's address for one at the target; others stay as they are. A target that gets the client's Host does not see
+// that the proxy listens with TLS.
 func (p *Proxy) through(address string, in *http.Request) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil {
@@ -163,7 +163,7 @@ func (p *Proxy) through(address string, in *http.Request) string {
 	return scheme + "://" + in.Host + rest
 }
 
-// origin is that of an address (RFC 6454).
+// origin returns the origin of an address (RFC 6454).
 func origin(u *url.URL) string {
 	port := u.Port()
 	if port == "" {

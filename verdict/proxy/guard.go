@@ -10,10 +10,10 @@ import (
 	"github.com/forgerun/forgerun/internal/localhosts"
 )
 
-// AllowHosts sets further names by which requests may ask for a proxy that listens on loopback.
+// AllowHosts sets further host names that requests to a proxy on loopback may use.
 func (p *Proxy) AllowHosts(names ...string) { p.hosts = localhosts.ThisMachine(names...) }
 
-// misdirected refuses a request for a host that is not this machine: a page may have its own name point here (DNS rebinding).
+// misdirected refuses a request for a host that is not this machine: a page may make its own name point here (DNS rebinding).
 func (p *Proxy) misdirected(w http.ResponseWriter, r *http.Request) bool {
 	if p.hosts(r.Host) || r.Host == "" && !r.ProtoAtLeast(1, 1) { // every browser sends a Host
 		return false
@@ -23,7 +23,7 @@ func (p *Proxy) misdirected(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// foreign refuses a request that a page of another origin sent.
+// foreign refuses a request from a page of another origin.
 func foreign(w http.ResponseWriter, r *http.Request) bool {
 	if !localhosts.FromOtherPage(r.Method, r.Host, r.Header.Get) {
 		return false
@@ -32,7 +32,7 @@ func foreign(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// notJSON refuses a body that does not say that it is JSON: a form of any page may send others.
+// notJSON refuses a body without a JSON content type: a form of any page may send others.
 func notJSON(w http.ResponseWriter, r *http.Request) bool {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if r.ContentLength == 0 || kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json") {

@@ -16,15 +16,15 @@ import (
 	"github.com/forgerun/forgerun/verdict/redact"
 )
 
-// Limits of what is kept to guess how an API works.
+// Limits of the data for a guess.
 const (
-	maxGuesses = 20  // operations by which things may be submitted
-	maxCreated = 500 // things that these have created
+	maxGuesses = 20  // operations that may submit things
+	maxCreated = 500 // things that they have created
 	maxStates  = 20  // states of these
 )
 
-// guesses is what a session has seen of an API, in case its description does not fit: the answers to POSTs that name something, and
-// how that was read later.
+// guesses collects hints on how an API works, in case its description does not fit: the answers to POSTs that name something, and later
+// reads of that.
 type guesses struct {
 	operations []*guessed
 	created    map[string]*guessed // by id
@@ -34,21 +34,21 @@ type guesses struct {
 type guessed struct {
 	method, path string // the path has {a} for segments that look like ids
 	status       int
-	place        string            // of the id: a JSON Pointer, or header:Location
-	read         string            // how what it created is read; empty: no request read it
-	state        string            // where answers to that have a state; empty: nowhere
-	latest       map[string]string // states of what it created, by id
-	passing      map[string]bool   // states that another one followed
+	place        string            // place of the id: a JSON Pointer, or header:Location
+	read         string            // operation that reads its results; empty if unknown
+	state        string            // place of the state in those answers; empty if none
+	latest       map[string]string // states of its results, by id
+	passing      map[string]bool   // states followed by another one
 }
 
-// idNames are the members that name what an answer is about, the most usual first.
+// idNames are common names of the id in an answer, the most usual first.
 var idNames = []string{"id", "job_id", "jobId", "task_id", "taskId", "operation_id", "operationId", "request_id", "requestId",
 	"uuid", "name"}
 
-// stateNames are the members that have a state.
+// stateNames are common names of the state.
 var stateNames = []string{"status", "state", "jobStatus", "job_status", "phase", "done"}
 
-// idOf returns the id in an answer to a POST, and where that is. Objects in the document are looked into, one level deep.
+// idOf returns the id in an answer to a POST, and its place. It looks into objects in the document, one level deep.
 func idOf(document any, h http.Header, at *url.URL) (id, place string) {
 	object, _ := document.(map[string]any)
 	look := func(object map[string]any, under string) bool {
@@ -74,7 +74,7 @@ func idOf(document any, h http.Header, at *url.URL) (id, place string) {
 	return "", ""
 }
 
-// stateOf returns a state in a document, and where that is.
+// stateOf returns a state in a document, and its place.
 func stateOf(document any) (state, place string) {
 	object, _ := document.(map[string]any)
 	for _, under := range append([]string{""}, slices.Sorted(maps.Keys(object))...) {
@@ -128,9 +128,9 @@ func (g *guesses) posted(r *http.Request, status int, id, place string) {
 	}
 }
 
-// got notes how something is read that a POST has created: its path has the id.
+// got notes how a POST's result is read: the path contains its id.
 func (g *guesses) got(r *http.Request, document any) {
-	if o := g.created[r.URL.RequestURI()]; o != nil { // its Location
+	if o := g.created[r.URL.RequestURI()]; o != nil { // by its Location
 		o.saw(r.URL.RequestURI(), document)
 		return
 	}
@@ -142,7 +142,7 @@ func (g *guesses) got(r *http.Request, document any) {
 			continue
 		}
 		rest := segments[i+1:]
-		if o.read == "" || len(rest) == 0 { // the shortest path is the thing itself
+		if o.read == "" || len(rest) == 0 { // the shortest path reads the thing itself
 			before := strings.TrimSuffix(template("/"+strings.Join(segments[:i], "/")), "/")
 			o.read = strings.Join(append([]string{before, "{id}"}, rest...), "/")
 		}
@@ -165,7 +165,7 @@ func (o *guessed) saw(id string, document any) {
 
 const maxDescribed = 100 // characters of a state
 
-// looksLikeID matches segments of paths that differ from request to request.
+// looksLikeID matches path segments that differ from request to request.
 var looksLikeID = regexp.MustCompile(`^([0-9]+|[0-9a-fA-F-]{16,}|[A-Za-z]+_[0-9A-Za-z]{8,})$`)
 
 // template replaces the segments of a path that look like ids.
@@ -179,7 +179,7 @@ func template(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// guess describes the API; nil if no answer to a POST named anything. Operations whose results were read count before others.
+// guess describes the API; nil if no answer to a POST named anything. Operations with results that were read come first.
 func (g *guesses) guess() *verdict.Guess {
 	all := slices.DeleteFunc(slices.Clone(g.operations), func(o *guessed) bool { return o.read == "" && o.place != "header:Location" })
 	if len(all) == 0 {
@@ -204,14 +204,14 @@ func (g *guesses) guess() *verdict.Guess {
 			description.Job.State = add(description.Job.State, o.state)
 		}
 		for _, state := range o.latest {
-			if len(o.passing) > 0 && !o.passing[state] { // without another one before, it may as well be the first
+			if len(o.passing) > 0 && !o.passing[state] { // without an earlier state, it may be the first
 				finals[state] = true
 			}
 		}
 	}
 	description.Job.Final = slices.Sorted(maps.Keys(finals))
 	text, err := yaml.Marshal(&description)
-	if err != nil { // it has nothing but texts
+	if err != nil { // it contains only texts
 		return nil
 	}
 	o := all[0]
@@ -223,7 +223,7 @@ func (g *guesses) guess() *verdict.Guess {
 	}
 }
 
-// GuessHeader begins a description that was guessed.
+// GuessHeader begins a guessed description.
 const GuessHeader = "Guessed by forgerun from the traffic of one session; see docs/how-to/any-api.md."
 
 func add(list []string, text string) []string {

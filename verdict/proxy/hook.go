@@ -24,17 +24,17 @@ const (
 	extraTimeout = fault.ExtraTimeout
 )
 
-// Hook is a handler that the target is told to call instead of the client's receiver. It passes deliveries on, disturbs them by the
-// rules about deliveries, and records how they were answered.
+// Hook is a handler that the target calls instead of the client's receiver. It passes deliveries on, disturbs them by the rules for
+// deliveries, and records the answers.
 type Hook struct {
 	proxy    *Proxy
 	receiver *url.URL
-	secret   []byte // of the signatures; nil: not known
-	open     bool   // other machines may reach the listener, by any name
+	secret   []byte // for signatures; nil if unknown
+	open     bool   // other machines may reach the listener, by any host name
 	client   http.Client
 }
 
-// Hook makes one before a receiver. With the secret by which the target signs, old and padded deliveries are signed, too.
+// Hook returns a hook in front of a receiver. With the target's signing secret, it can also sign old and padded deliveries.
 func (p *Proxy) Hook(receiver *url.URL, secret string) *Hook {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true
@@ -43,14 +43,14 @@ func (p *Proxy) Hook(receiver *url.URL, secret string) *Hook {
 	}}
 }
 
-// Listen opens the socket at which deliveries are taken.
+// Listen opens the socket for deliveries.
 func (h *Hook) Listen(address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	h.open = err == nil && beyondLoopback(l)
 	return l, err
 }
 
-// delivery is one attempt of the target to deliver.
+// delivery is one delivery attempt of the target.
 type delivery struct {
 	method string
 	url    string
@@ -60,7 +60,7 @@ type delivery struct {
 	verdict.Attempt
 }
 
-// ServeHTTP takes a delivery.
+// ServeHTTP handles a delivery.
 func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !h.open && h.proxy.misdirected(w, r) || foreign(w, r) {
 		return
@@ -73,11 +73,11 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to := *h.receiver
 	to.RawQuery = cmp.Or(r.URL.RawQuery, to.RawQuery)
 	d := &delivery{method: r.Method, url: to.String(), header: r.Header.Clone(), body: body}
-	for _, name := range []string{"Connection", "Keep-Alive", "Te", "Trailer", "Upgrade", "Expect"} { // they are about this connection
+	for _, name := range []string{"Connection", "Keep-Alive", "Te", "Trailer", "Upgrade", "Expect"} { // they concern this connection
 		d.header.Del(name)
 	}
 	if _, said := d.header["User-Agent"]; !said {
-		d.header["User-Agent"] = []string{""} // or net/http sends its own
+		d.header["User-Agent"] = []string{""} // otherwise net/http sends its own
 	}
 	d.At = time.Now().UTC()
 	if d.Unsigned = !h.holds(d); d.Unsigned {
@@ -104,7 +104,7 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.deliver(r.Context(), w, d, e)
 }
 
-// deliver sends a delivery to the receiver, with what comes before and after it.
+// deliver sends a delivery to the receiver, with the additional requests before and after it.
 func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, e *fault.Effect) {
 	forged, canForge := h.forged(d, e.Tamper)
 	forge := func() {
@@ -146,7 +146,7 @@ func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, 
 	_, _ = w.Write(body)
 }
 
-// extra sends what is no delivery, and gives the status of its answer; 0 for none.
+// extra sends an additional request, and returns the status of its answer; 0 for none.
 func (h *Hook) extra(ctx context.Context, d *delivery) int {
 	status, _, _, err := h.send(ctx, d, extraTimeout)
 	if err != nil {
@@ -172,7 +172,7 @@ func (h *Hook) send(ctx context.Context, d *delivery, timeout time.Duration) (st
 	return res.StatusCode, res.Header, body, err
 }
 
-// sessionOf is the session with a label one of whose jobs a document is about, or nil for that without.
+// sessionOf returns the labelled session that owns a job in the document, nil for the one without a label.
 func (s *sessions) sessionOf(document any) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +188,7 @@ func (s *sessions) sessionOf(document any) *session {
 	return nil
 }
 
-// delivered notes what a delivery says: its id, and the job that it is about.
+// delivered notes the id of a delivery and its job.
 func (s *sessions) delivered(d *delivery, document any) {
 	m := &api.Message{URL: &url.URL{}, Header: d.header, Body: document}
 	d.DeliveryID = redact.Keep(cmp.Or(m.Text("header:Webhook-Id", "header:X-GitHub-Delivery", "/id"), sum(d.body)))
@@ -213,7 +213,7 @@ func (s *sessions) delivered(d *delivery, document any) {
 	s.show(n, document, &x)
 	switch {
 	case len(x.Final) > 0:
-		if d.JobID, d.Final = x.Final[0], !d.Unsigned; d.Final { // a stranger's delivery ends no job
+		if d.JobID, d.Final = x.Final[0], !d.Unsigned; d.Final { // an unsigned delivery ends no job
 			n.jobs[d.JobID].became(api.State{Known: true, Final: true, Name: "final"}, d.At)
 		}
 	case len(x.Shown) > 0:
@@ -221,7 +221,7 @@ func (s *sessions) delivered(d *delivery, document any) {
 	}
 }
 
-// attempted records an attempt of the target to deliver.
+// attempted records a delivery attempt of the target.
 func (s *sessions) attempted(d *delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +236,7 @@ func (s *sessions) attempted(d *delivery) {
 	}
 }
 
-// sent records what was sent besides a delivery, or not sent.
+// sent records an additional or withheld request of a delivery.
 func (s *sessions) sent(d *delivery, e *fault.Effect, status int) {
 	now := time.Now().UTC()
 	s.record(d.in, &verdict.Exchange{

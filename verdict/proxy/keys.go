@@ -15,13 +15,13 @@ import (
 
 const (
 	maxKeys  = 1000 // of a session
-	minKey   = 8    // bytes of a key that is looked for, with a digit
-	plainKey = 16   // and without one: shorter ones may be words
+	minKey   = 8    // bytes of a key with a digit
+	plainKey = 16   // bytes of a key without one: shorter ones may be words
 )
 
 var keySeed = maphash.MakeSeed()
 
-// keys are the credentials that clients have sent in headers, by their hashes.
+// keys are the hashes of the credentials that clients sent in headers.
 type keys struct {
 	hashes map[uint64]bool
 	sizes  []int
@@ -43,7 +43,7 @@ func (k *keys) add(key string) bool {
 	return true
 }
 
-// in returns a key that is a part of a URL, however it is escaped; "" for none.
+// in returns a key contained in a URL, in any escaping; "" for none.
 func (k *keys) in(text string) string {
 	for _, form := range forms(text) {
 		for _, size := range k.sizes {
@@ -66,7 +66,7 @@ func alphanumeric(c byte) bool {
 
 var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// forms are a text as it is, and unescaped, once and twice.
+// forms returns a text as it is, and unescaped once and twice.
 func forms(text string) []string {
 	all := []string{text}
 	for range 2 {
@@ -75,7 +75,7 @@ func forms(text string) []string {
 		}
 		text = escape.ReplaceAllStringFunc(text, func(found string) string {
 			plain, err := url.PathUnescape(found)
-			if err != nil { // the expression finds no such
+			if err != nil { // impossible for matches of the expression
 				return found
 			}
 			return plain
@@ -85,8 +85,8 @@ func forms(text string) []string {
 	return all
 }
 
-// keyInURL notes whether a key is part of the URL of a request (RFC 6750, section 2.3): one that a header of this request or of another
-// one of the session has. An address that the target has given is no mistake of the client.
+// keyInURL notes whether a URL contains a key (RFC 6750, section 2.3) from a header of this or another request of the session. An address
+// from the target is not the client's mistake.
 func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	x.KeyInURL = r.URL.RawQuery != "" && r.URL.Query().Has("access_token")
 }
 
-// without masks a key in a path and a query as they are kept, and reports whether one had it. In a query it may be masked already.
+// without masks a key in a stored path and query, and reports whether they had one. In a query it may be masked already.
 func without(key, path, query string) (shownPath, shownQuery string, found bool) {
 	one := keys{}
 	one.add(key)
@@ -126,18 +126,18 @@ func without(key, path, query string) (shownPath, shownQuery string, found bool)
 			continue
 		}
 		found = true
-		if *part = masked.Replace(*part); one.in(*part) != "" { // it was escaped in another way
+		if *part = masked.Replace(*part); one.in(*part) != "" { // another escaping
 			*part = redact.Mask(key)
 		}
 	}
 	return path, query, found
 }
 
-// notKeys are names of headers that look like credentials and are none, or are not the client's alone, without punctuation.
+// notKeys are names of headers, without punctuation, that look like credentials but are not, or are shared.
 var notKeys = regexp.MustCompile(`cookie|csrf|xsrf|session|signature|hmac|` +
 	`^sig$|^sid$|^code$|page|continuation|next|idempotency|xamzsecurity`)
 
-// keysOf are the credentials in headers.
+// keysOf returns the credentials in headers.
 func (s *sessions) keysOf(h http.Header) (all []string) {
 	for name, values := range h {
 		plain := strings.ToLower(strings.ReplaceAll(name, "-", ""))
@@ -153,7 +153,7 @@ func (s *sessions) keysOf(h http.Header) (all []string) {
 	return all
 }
 
-// keyOf is the key in the value of a header, "" for none: behind a scheme, or the password of Basic.
+// keyOf returns the key in the value of a header, "" for none: behind a scheme, or the password of Basic.
 func keyOf(value string) string {
 	scheme, key, credentials := strings.Cut(strings.TrimSpace(value), " ")
 	switch {
@@ -168,7 +168,7 @@ func keyOf(value string) string {
 		if len(password) > 1 {
 			return password
 		}
-		return user // of APIs whose keys have no second part
+		return user // for APIs with keys without a second part
 	}
 	key = strings.Trim(strings.TrimPrefix(strings.TrimSpace(key), "token="), `"`)
 	if strings.ContainsAny(key, ", ") { // a signature with parameters

@@ -11,14 +11,14 @@ import (
 	"github.com/forgerun/forgerun/verdict/redact"
 )
 
-// Limits of the redirects that are remembered.
+// Limits of remembered redirects.
 const (
 	moveLasts = time.Minute
 	maxMoves  = 1000
 )
 
-// moves are redirects of the proxy's own to another name of this machine, which is another origin. Clients should not send their
-// credentials there, so a read that comes without them gets those of the redirected request, as if the address were a signed one.
+// moves are the proxy's own redirects to another name of this machine, which is another origin. Clients should not send their credentials
+// there, so a read without any gets those of the redirected request, as if the address were a signed one.
 type moves struct {
 	mu  sync.Mutex
 	all map[string]move // by host and path
@@ -29,7 +29,7 @@ type move struct {
 	until time.Time
 }
 
-// otherName returns another name by which a client reaches the same port of this machine; empty if it did not come by loopback.
+// otherName returns another name for the same port of this machine; empty if the client did not come by loopback.
 func otherName(host string) string {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {

@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	maxDocument = 1 << 20 // of a body that is looked into; a larger one passes
+	maxDocument = 1 << 20 // of a body that is read; larger ones pass
 	maxUnpacked = 8 << 20 // of a compressed one
 	maxNested   = 3       // multipart bodies within each other
 )
 
-// payload notes what a body says. Equal payloads have equal sums, however they are framed, packed or ordered. A payload that cannot be
-// compared has none.
+// payload identifies the content of a body. Equal payloads have equal sums, independent of framing, packing and order. A payload that
+// cannot be compared has none.
 type payload struct {
 	kind   string // media type
 	packed string // content coding
@@ -47,7 +47,7 @@ func newPayload(h http.Header) *payload {
 	return p
 }
 
-// note takes the next piece.
+// note adds the next piece.
 func (p *payload) note(b []byte) {
 	p.size += int64(len(b))
 	if p.parts != nil {
@@ -58,7 +58,7 @@ func (p *payload) note(b []byte) {
 	p.text = append(p.text, b[:min(len(b), maxDocument-len(p.text))]...)
 }
 
-// end returns the sum of the payload, "" if it cannot be compared, and its document if that is JSON. It is called once.
+// end returns the sum of the payload, "" if it cannot be compared, and its document if it is JSON. It is called once.
 func (p *payload) end(whole bool) (same string, document any) {
 	if p.parts != nil {
 		return p.parts.end(whole), nil
@@ -74,13 +74,13 @@ func (p *payload) end(whole bool) (same string, document any) {
 		if text = unpacked(text); !fits || text == nil {
 			return "", nil
 		}
-	default: // it may be packed in another way each time
+	default: // packing may differ each time
 		return "", nil
 	}
 	if fits {
-		if document = api.Decode(text); document != nil { // equal documents are equal, whatever the order of members and the spacing
+		if document = api.Decode(text); document != nil { // independent of member order and spacing
 			alike := jsontext.Value(text).Clone()
-			_ = alike.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // or stays as it is
+			_ = alike.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // or it stays as it is
 			return sum(alike), document
 		}
 	}
@@ -98,17 +98,17 @@ func (p *payload) end(whole bool) (same string, document any) {
 	return hex.EncodeToString(p.hash.Sum(nil)[:8]), nil
 }
 
-// ordered reports whether equal bodies of a media type may have their members in another order.
+// ordered reports whether equal bodies of a media type may have different member order.
 func ordered(kind string) bool {
 	return kind == "" || strings.HasSuffix(kind, "json") || kind == "application/x-www-form-urlencoded"
 }
 
-// encrypted reports whether bodies of a media type are other ones each time.
+// encrypted reports whether bodies of a media type differ each time.
 func encrypted(kind string) bool {
 	return strings.HasPrefix(kind, "application/jose") || strings.HasPrefix(kind, "application/pkcs7") || strings.HasSuffix(kind, "encrypted")
 }
 
-// unpacked returns what was compressed, nil if that is too much or damaged.
+// unpacked returns the decompressed text, nil if it is too large or damaged.
 func unpacked(packed []byte) []byte {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -121,7 +121,7 @@ func unpacked(packed []byte) []byte {
 	return text
 }
 
-// parts are those of a multipart body, which has another boundary each time. They are read as they pass.
+// parts reads a multipart body, with its varying boundary, as it passes.
 type parts struct {
 	*io.PipeWriter
 	sum chan string
@@ -152,7 +152,7 @@ func (p *parts) end(whole bool) string {
 	return <-p.sum
 }
 
-// sumOfParts returns the sum of the parts, in whatever order.
+// sumOfParts returns the sum of the parts, independent of their order.
 func sumOfParts(body io.Reader, boundary string, depth int) (string, error) {
 	var all []string
 	for r := multipart.NewReader(body, boundary); ; {
@@ -173,7 +173,7 @@ func sumOfParts(body io.Reader, boundary string, depth int) (string, error) {
 }
 
 func sumOfPart(part *multipart.Part, depth int) (string, error) {
-	if part.Header.Get("Content-Id") != "" { // made anew each time, and other parts name it
+	if part.Header.Get("Content-Id") != "" { // random, and named by other parts
 		return "", fmt.Errorf("parts name each other")
 	}
 	h := sha256.New()

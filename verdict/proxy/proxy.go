@@ -1,5 +1,5 @@
-// Package proxy is a reverse proxy before any HTTP API that does long work. It disturbs what a client does by the rules and profiles
-// of package fault, records it, and judges it by package verdict. It keeps everything in memory.
+// Package proxy is a reverse proxy in front of any HTTP API for long work. It disturbs a client's requests by the rules and profiles of
+// package fault, records them, and judges them by package verdict. It keeps everything in memory.
 package proxy
 
 import (
@@ -24,17 +24,17 @@ import (
 
 const eventStream = "text/event-stream"
 
-// sessionHeader has the label of the session to which a request belongs.
+// sessionHeader holds the label of a request's session.
 const sessionHeader = "ForgeRun-Session"
 
 // Limits of the proxy's own requests and connections.
 const (
 	probeTimeout  = 5 * time.Second
-	idleTarget    = 4 * time.Second  // many servers close a connection that is idle for 5 s
+	idleTarget    = 4 * time.Second  // many servers close idle connections after 5 s
 	flushInterval = time.Millisecond // for a part of an answer
 )
 
-// Proxy is the handler. Below Prefix it has routes of its own; all else goes to the target.
+// Proxy is the handler. It serves its own routes below Prefix, and passes all other requests to the target.
 type Proxy struct {
 	target   *url.URL
 	api      *api.API
@@ -44,20 +44,20 @@ type Proxy struct {
 	forward  httputil.ReverseProxy
 	server   *http.Server
 	socket   *wire.Listener
-	tls      *secure // nil: it listens without TLS
+	tls      *secure // nil without TLS
 	hosts    func(host string) bool
-	open     bool // other machines may reach the listener, by any name
+	open     bool // other machines may reach the listener, by any host name
 	moves    moves
-	forwards *forwarder // nil: it stands in the place of the target
+	forwards *forwarder // nil if it acts as the target
 }
 
-// New makes a proxy before a target.
+// New makes a proxy in front of a target.
 func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression, transport.Proxy = true, nil
 	transport.MaxIdleConnsPerHost = transport.MaxIdleConns
 	transport.IdleConnTimeout = idleTarget
-	transport.ExpectContinueTimeout = time.Nanosecond // a requestBody waits, for as long as the target takes
+	transport.ExpectContinueTimeout = time.Nanosecond // a requestBody waits as long as the target takes
 	p := &Proxy{target: target, api: a, log: log, sessions: newSessions(a)}
 	p.sessions.probe, p.sessions.base = p.probe(transport), strings.TrimSuffix(target.Path, "/")
 	p.AllowHosts()
@@ -69,10 +69,10 @@ func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	return p
 }
 
-// buffers are those through which bodies are copied.
+// buffers are pooled buffers for copying bodies.
 type buffers struct{ pool sync.Pool }
 
-// Get gives one of the size that io.Copy has.
+// Get returns a buffer of io.Copy's size.
 func (b *buffers) Get() []byte {
 	if buffer, ok := b.pool.Get().(*[]byte); ok {
 		return *buffer
@@ -80,7 +80,7 @@ func (b *buffers) Get() []byte {
 	return make([]byte, 32<<10)
 }
 
-// Put takes one back.
+// Put returns a buffer to the pool.
 func (b *buffers) Put(buffer []byte) { b.pool.Put(&buffer) }
 
 // ServeHTTP answers a request.
@@ -92,22 +92,22 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusMethodNotAllowed, "This proxy is before one server: call it as that server.")
 	case strings.HasPrefix(r.URL.Path, Prefix):
 		p.control(w, r)
-	case upgrades(r): // to a protocol that is not looked into
+	case upgrades(r): // to a protocol that the proxy does not read
 		p.forward.ServeHTTP(&passing{w, p, r}, r)
 	default:
 		p.exchange(w, r)
 	}
 }
 
-// upgrades reports whether a request asks for another protocol than HTTP/2: a client that asks for that takes an answer by HTTP/1.1.
+// upgrades reports whether a request asks for another protocol than HTTP/2: clients that offer HTTP/2 accept an answer by HTTP/1.1.
 func upgrades(r *http.Request) bool {
 	upgrade := r.Header.Get("Upgrade")
 	return upgrade != "" && !strings.EqualFold(upgrade, "h2c") && r.ProtoMajor == 1
 }
 
-// exchange passes a request on, with what a fault does to it, and records it.
+// exchange passes a request on, applies its fault, and records it.
 func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
-	_ = http.NewResponseController(w).EnableFullDuplex() // a target may answer before it has read all
+	_ = http.NewResponseController(w).EnableFullDuplex() // a target may answer before it has read everything
 	in, err := p.sessions.enter(r.Header.Get(sessionHeader))
 	if err != nil {
 		refuseLabel(w, err)
@@ -129,7 +129,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case e == nil:
 	case e.Replaces():
-		a.body.fetch(false) // the next try is compared with it
+		a.body.fetch(false) // for the comparison with the next try
 		if e.Wait() == 0 || wait(r.Context(), e.Wait()) {
 			p.instead(a, r, e)
 		}
@@ -140,14 +140,14 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if e != nil && e.Rewrites() { // "not modified" would hide it
+	if e != nil && e.Rewrites() { // "not modified" would hide the change
 		r.Header.Del("If-None-Match")
 		r.Header.Del("If-Modified-Since")
 	}
 	p.forward.ServeHTTP(a, r)
 }
 
-// wait reports whether the time has passed and the client is still there.
+// wait reports whether the time has passed while the client was still there.
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -157,7 +157,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// failed answers if the target does not, or the client is gone.
+// failed answers if the target does not, or the client has gone.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if a, ok := w.(*answer); ok {
 		if a.exchange.HungUp = r.Context().Err() != nil || a.body.broken.Load(); a.exchange.HungUp {
@@ -177,7 +177,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	writeProblem(w, http.StatusBadGateway, "The target "+target+" did not answer: is it running?")
 }
 
-// unreached says why the target did not answer, such as "connection refused at 127.0.0.1:3000".
+// unreached returns why the target did not answer, such as "connection refused at 127.0.0.1:3000".
 func (p *Proxy) unreached(err error) string {
 	why := err.Error()
 	switch {
@@ -191,7 +191,7 @@ func (p *Proxy) unreached(err error) string {
 	return redact.Keep(why + " at " + p.target.Host)
 }
 
-// instead answers in the place of the target.
+// instead answers in place of the target.
 func (p *Proxy) instead(a *answer, r *http.Request, e *fault.Effect) {
 	if a.own = true; e.Unanswered() {
 		a.lost = true
@@ -204,7 +204,7 @@ func (p *Proxy) instead(a *answer, r *http.Request, e *fault.Effect) {
 			to = p.moves.to(r, other)
 		}
 		a.Header().Set("Location", to)
-		a.Header().Set("Content-Length", "0") // it is recorded before any of it is sent
+		a.Header().Set("Content-Length", "0") // recorded before any of it is sent
 		a.WriteHeader(e.Moved)
 	case e.HTML:
 		status := e.Status
@@ -234,7 +234,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, e *fault.Effect) {
 	writeWhole(w, d.ContentType, status, []byte(d.Body))
 }
 
-// probe reads the address of a job at the target.
+// probe returns a function that reads the address of a job at the target.
 func (p *Proxy) probe(t http.RoundTripper) func(*url.URL, http.Header) (int, http.Header, any) {
 	c := &http.Client{Transport: t, Timeout: probeTimeout, CheckRedirect: unfollowed}
 	return func(address *url.URL, as http.Header) (int, http.Header, any) {
@@ -254,5 +254,5 @@ func (p *Proxy) probe(t http.RoundTripper) func(*url.URL, http.Header) (int, htt
 	}
 }
 
-// unfollowed leaves redirects to those who asked.
+// unfollowed leaves redirects to the caller.
 func unfollowed(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

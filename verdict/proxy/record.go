@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	perJob     = 400      // bytes that a job takes in memory, besides its name
-	perText    = 100      // and an entry of a map
-	perAttempt = 250      // and an attempt to deliver
-	minID      = 8        // characters of an id by which lists and events may name a job whose address ends with it
-	maxProbe   = 16 << 10 // of the address and the credentials by which a job can be asked for at the end
+	perJob     = 400      // memory of a job without its name, in bytes
+	perText    = 100      // of a map entry
+	perAttempt = 250      // of a delivery attempt
+	minID      = 8        // minimum length of an id by which lists and events may name a job with such an address
+	maxProbe   = 16 << 10 // limit of the address and credentials for asking for a job at the end
 )
 
 // exchange begins the record of a request.
@@ -42,7 +42,7 @@ func exchange(r *http.Request) *verdict.Exchange {
 	return x
 }
 
-// traceID is that of a traceparent (W3C Trace Context).
+// traceID returns the trace id of a traceparent (W3C Trace Context).
 func traceID(traceparent string) string {
 	if parts := strings.Split(traceparent, "-"); len(parts) >= 4 && len(parts[1]) == 32 {
 		return strings.Clone(parts[1])
@@ -52,7 +52,7 @@ func traceID(traceparent string) string {
 
 func values(h http.Header, name string) string { return strings.Join(h.Values(name), ", ") }
 
-// sum names a text without keeping it, "" for none.
+// sum returns a hash of a text, "" for none.
 func sum(text []byte) string {
 	if len(text) == 0 {
 		return ""
@@ -61,8 +61,8 @@ func sum(text []byte) string {
 	return hex.EncodeToString(h[:8])
 }
 
-// operation is what a request does, as far as that is known before its answer: by the description, by the addresses of jobs that
-// were made, or by what it looks like.
+// operation returns the role of a request as known before its answer: by the description, by the addresses of created jobs, or by its
+// form.
 func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, job string, described bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,14 +71,14 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 		n = &session{}
 	}
 	if role, id, ok := s.api.Match(r); ok {
-		plain, _ := url.PathUnescape(id) // as answers have it
+		plain, _ := url.PathUnescape(id) // as in answers
 		if id = redact.KeepURL(id); n.jobs[id] == nil && n.jobs[redact.KeepURL(plain)] != nil {
 			id = redact.KeepURL(plain)
 		}
 		switch {
 		case n.jobs[id] != nil:
 			return role, id, true
-		case role == verdict.Read && strings.Contains(id, "/"): // of several segments: any resource
+		case role == verdict.Read && strings.Contains(id, "/"): // several segments: any resource
 			return "", "", false
 		case role == verdict.Read:
 			return role, here, true
@@ -96,7 +96,7 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 	case n.jobs[here] != nil, s.api.Described(verdict.Submit):
 		return "", "", false
 	case r.Method == http.MethodPost, r.Method == http.MethodPut, r.Method == http.MethodPatch:
-		return verdict.Submit, "", false // it may be one: see verdict
+		return verdict.Submit, "", false // possibly: see verdict
 	}
 	return "", "", false
 }
@@ -111,7 +111,7 @@ func (n *session) above(path string) string {
 	return ""
 }
 
-// record adds an exchange, which does not change any more, to a session.
+// record adds a complete exchange to a session.
 func (s *sessions) record(in *session, x *verdict.Exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *sessions) record(in *session, x *verdict.Exchange) {
 	}
 }
 
-// spare reports whether a session may keep more. What is kept at a time is small beside the bound.
+// spare reports whether a session may keep more. Each addition is small compared to the limit.
 func (n *session) spare() bool {
 	if n.Label != "" {
 		return n.bytes < verdict.MaxLabelled
@@ -133,7 +133,7 @@ func (n *session) spare() bool {
 	return n.bytes < verdict.MaxBytes
 }
 
-// job returns what is kept of a job, nil if there is no room for one that is new.
+// job returns the entry of a job, nil if there is no room for a new one.
 func (n *session) job(name string) *jobSeen {
 	if n.jobs[name] == nil {
 		if len(n.jobs) >= verdict.MaxExchanges || !n.spare() {
@@ -153,8 +153,8 @@ func (n *session) job(name string) *jobSeen {
 	return n.jobs[name]
 }
 
-// answered notes what an answer of the target says of jobs, in the session and in the record of its exchange. made are those that the
-// client cannot know of if the answer is lost: the record has them all the same, as what took place.
+// answered notes the jobs in an answer of the target, in the session and in the record of its exchange. made are the jobs that the client
+// does not learn of if the answer is lost: the record has them as facts.
 func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, described bool, h http.Header, body []byte) {
 	document := api.Decode(body)
 	x.Location = location(r, x.Status, h)
@@ -191,13 +191,13 @@ func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, d
 	}
 }
 
-// made notes the job that a submission has made.
+// made notes the job of a submission.
 func (n *session) made(s *sessions, r *http.Request, x *verdict.Exchange, m *api.Message, described bool) {
 	address, id := s.api.Made(m, x.Status, described)
 	if address != nil {
 		id = address.RequestURI()
 	} else if path := s.api.ReadPath(r.URL.EscapedPath(), id); path != "" {
-		address, _ = url.Parse(s.base + path) // or it cannot be asked for
+		address, _ = url.Parse(s.base + path) // otherwise it cannot be read
 	}
 	if id = redact.KeepURL(id); id == "" {
 		return
@@ -247,14 +247,14 @@ func (n *session) saw(a *api.API, name string, status int, h http.Header, docume
 	return state.Final, state.Known
 }
 
-// passes notes a state that is not final.
+// passes notes an unfinished state.
 func (n *session) passes(s api.State) {
 	if s.Known && !s.Final {
 		n.passing = redact.Keep(s.Name)
 	}
 }
 
-// became notes a state, if the job has not ended.
+// became sets the state, unless the job has ended.
 func (j *jobSeen) became(s api.State, at time.Time) {
 	if !s.Known || !j.Finished.IsZero() {
 		return
@@ -264,7 +264,7 @@ func (j *jobSeen) became(s api.State, at time.Time) {
 	}
 }
 
-// askAt notes how a job can be asked for at the end of the session, unless that takes much memory, and counts the bytes.
+// askAt notes how to read a job at the end of the session, unless that takes much memory, and counts the bytes.
 func (j *jobSeen) askAt(address *url.URL, h http.Header, bytes *int) {
 	text, as, size := address.String(), credentials(h), 0
 	for name, all := range as {
@@ -273,13 +273,13 @@ func (j *jobSeen) askAt(address *url.URL, h http.Header, bytes *int) {
 	if size += len(text); size > maxProbe {
 		return
 	}
-	if own, err := url.Parse(strings.Clone(text)); err == nil { // address has parts of the whole answer's header
+	if own, err := url.Parse(strings.Clone(text)); err == nil { // the original would keep the whole answer's header alive
 		j.address, j.as = own, as
 		*bytes += size
 	}
 }
 
-// credentials are the headers by which a target may know the client.
+// credentials returns the headers by which a target may recognize the client.
 func credentials(h http.Header) http.Header {
 	as := http.Header{}
 	for name, all := range h {
@@ -292,7 +292,7 @@ func credentials(h http.Header) http.Header {
 	return as
 }
 
-// location returns where a redirect leads: path and query, or the whole URL if that is another origin.
+// location returns the target of a redirect: path and query, or the whole URL for another origin.
 func location(r *http.Request, status int, h http.Header) string {
 	if status < 301 || status > 308 || h.Get("Location") == "" {
 		return ""
@@ -307,7 +307,7 @@ func location(r *http.Request, status int, h http.Header) string {
 	return redact.KeepURL(to.EscapedPath()) + "?" + redact.KeepQuery(to.RawQuery)
 }
 
-// retryAfter reads Retry-After, in seconds or as a date; nil if there is none, or several, or one that is neither.
+// retryAfter reads Retry-After, in seconds or as a date; nil if it is missing, repeated or invalid.
 func retryAfter(h http.Header, now time.Time) *int {
 	all := h.Values("Retry-After")
 	if len(all) != 1 {
@@ -315,7 +315,7 @@ func retryAfter(h http.Header, now time.Time) *int {
 	}
 	if text := all[0]; text != "" && strings.Trim(text, "0123456789") == "" {
 		n, err := strconv.ParseInt(text, 10, 32)
-		if err != nil { // too large a number
+		if err != nil { // number too large
 			n = math.MaxInt32
 		}
 		return new(int(n))

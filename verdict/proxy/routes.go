@@ -16,12 +16,12 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// Prefix begins the paths of the proxy's own routes, which are those of the service's test bed.
+// Prefix begins the paths of the proxy's own routes, which equal those of the service's test bed.
 const Prefix = "/-/forgerun/"
 
 const maxRequest = 1 << 20
 
-// routes are the proxy's own.
+// routes returns the handler of the proxy's own routes.
 func (p *Proxy) routes() http.Handler {
 	mux := http.NewServeMux()
 	at := func(pattern string, handle func(w http.ResponseWriter, r *http.Request) (int, any, error)) {
@@ -51,7 +51,7 @@ func (p *Proxy) routes() http.Handler {
 	at("POST sessions/{id}/end", func(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 		n, err := s.end(r.PathValue("id"))
 		if err == nil && p.socket != nil {
-			p.socket.Reopen() // what refuses connections ends with the session
+			p.socket.Reopen() // refused connections end with the session
 		}
 		return http.StatusOK, n, err
 	})
@@ -82,7 +82,7 @@ func (p *Proxy) routes() http.Handler {
 	return mux
 }
 
-// Own serves the proxy's own routes alone, on a listener on loopback.
+// Own serves only the proxy's own routes, on a listener on loopback.
 func (p *Proxy) Own() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !p.misdirected(w, r) {
@@ -91,20 +91,20 @@ func (p *Proxy) Own() http.Handler {
 	})
 }
 
-// control serves the proxy's own routes, but not to pages of others.
+// control serves the proxy's own routes, but not to foreign pages.
 func (p *Proxy) control(w http.ResponseWriter, r *http.Request) {
 	if !foreign(w, r) && !notJSON(w, r) {
 		p.own.ServeHTTP(w, r)
 	}
 }
 
-// badRequest is what is wrong with a body.
+// badRequest is an error in a request's body.
 type badRequest struct{ error }
 
 func read[T any](w http.ResponseWriter, r *http.Request, v *T) error {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil && !errors.Is(err, io.EOF) { // without a body it is as with an empty object
+	if err := d.Decode(v); err != nil && !errors.Is(err, io.EOF) { // a missing body counts as an empty object
 		return badRequest{fmt.Errorf("the body is not as it should be: %w", err)}
 	}
 	return nil
@@ -139,7 +139,7 @@ func (p *Proxy) startSession(w http.ResponseWriter, r *http.Request) (int, any, 
 	return http.StatusCreated, began, err
 }
 
-// checkSession refuses profiles and rules that there are not.
+// checkSession refuses unknown profiles and rules.
 func checkSession(n verdict.Session) error {
 	if n.Profile != "" && !slices.Contains(fault.Profiles, n.Profile) {
 		return fmt.Errorf("there is no profile %q; there are %v", n.Profile, fault.Profiles)
@@ -152,7 +152,7 @@ func checkSession(n verdict.Session) error {
 	return nil
 }
 
-// getVerdict answers in the form that is asked for: JSON, JUnit XML, or a page.
+// getVerdict answers in the requested form: JSON, JUnit XML, or a page.
 func (p *Proxy) getVerdict(w http.ResponseWriter, r *http.Request) (int, any, error) {
 	v, err := p.sessions.verdict(r.PathValue("id"))
 	accept := r.Header.Get("Accept")
@@ -169,13 +169,13 @@ func (p *Proxy) getVerdict(w http.ResponseWriter, r *http.Request) (int, any, er
 	return http.StatusOK, v, nil
 }
 
-// faultRules are an array of rules, or an object with them and what they are drawn by.
+// faultRules is an array of rules, or an object with rules and a seed.
 type faultRules struct {
 	Seed  int64        `json:"seed"`
 	Rules []fault.Rule `json:"rules"`
 }
 
-// UnmarshalJSON reads either.
+// UnmarshalJSON accepts both.
 func (f *faultRules) UnmarshalJSON(body []byte) error {
 	type object faultRules
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -209,7 +209,7 @@ func (p *Proxy) replaceFaults(w http.ResponseWriter, r *http.Request) (int, any,
 	return http.StatusOK, p.faultList(in), nil
 }
 
-// lacks tells what this proxy cannot do.
+// lacks returns an error for effects that this proxy does not support.
 func (p *Proxy) lacks(e *fault.Effect) error {
 	switch {
 	case e.Refuse > 0 && p.socket == nil:
@@ -228,7 +228,7 @@ func (p *Proxy) faultList(in *session) any {
 	return listOf(items)
 }
 
-// listOf is a list as the service answers with it.
+// listOf returns a list in the form of the service's answers.
 func listOf[T any](items []T) any {
 	return map[string]any{"data": items, "page": map[string]any{"limit": len(items), "next_cursor": nil}}
 }
@@ -248,12 +248,12 @@ func refuse(w http.ResponseWriter, err error) {
 	writeProblem(w, status, err.Error())
 }
 
-// refuseLabel refuses a request for the header with its label, as the service does.
+// refuseLabel refuses a request with an invalid label, like the service.
 func refuseLabel(w http.ResponseWriter, err error) {
 	writeProblem(w, http.StatusBadRequest, "The header "+sessionHeader+": "+err.Error()+".")
 }
 
-// writeProblem answers with a problem document (RFC 9457).
+// writeProblem writes a problem document (RFC 9457).
 func writeProblem(w http.ResponseWriter, status int, detail string) {
 	writeJSON(w, "application/problem+json", status, map[string]any{
 		"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail,
@@ -262,17 +262,17 @@ func writeProblem(w http.ResponseWriter, status int, detail string) {
 
 func writeJSON(w http.ResponseWriter, kind string, status int, v any) {
 	body, err := json.Marshal(v)
-	if err != nil { // no document of the proxy has what JSON cannot say
+	if err != nil { // the proxy's documents can be encoded
 		body, status = []byte("{}"), http.StatusInternalServerError
 	}
 	writeWhole(w, kind, status, append(body, '\n'))
 }
 
-// writeWhole answers with a length, so that an answer of the proxy's own is recorded before any of it is sent: a client that ends at its
-// status must not end the session first.
+// writeWhole writes an answer with a length, so that the proxy's own answer is recorded before any of it is sent: a client that ends at
+// its status must not end the session first.
 func writeWhole(w http.ResponseWriter, kind string, status int, body []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may be gone
+	_, _ = w.Write(body) // the client may have gone
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// rules are those by which requests are disturbed.
+// rules are a list of fault rules with their counts.
 type rules struct {
 	list  []fault.Counted
-	began map[string]time.Time // when a rule applied first, by its id
+	began map[string]time.Time // first use of a rule, by its id
 }
 
 func newRules(list []fault.Rule, seed int64) rules {
@@ -25,7 +25,7 @@ func newRules(list []fault.Rule, seed int64) rules {
 	return made
 }
 
-// again are the same rules, counted anew.
+// again returns the same rules with new counts.
 func (r *rules) again() rules {
 	same := rules{slices.Clone(r.list), map[string]time.Time{}}
 	for i := range same.list {
@@ -35,14 +35,14 @@ func (r *rules) again() rules {
 	return same
 }
 
-// asks reports whether a rule needs to know what a request is about, or without one a delivery.
+// asks reports whether a rule needs the subject of a request, or without one of a delivery.
 func (r *rules) asks(operation string, request *http.Request) bool {
 	return slices.ContainsFunc(r.list, func(c fault.Counted) bool {
 		return c.Match.Same && about(&c.Match, operation, request, time.Now())
 	})
 }
 
-// count counts a request, or without one a delivery, and gives what is to be done to it, nil for nothing.
+// count counts a request, or without one a delivery, and returns its effect, nil for none.
 func (r *rules) count(operation string, request *http.Request, subject string) (effect *fault.Effect) {
 	now := time.Now()
 	for i := range r.list {
@@ -70,7 +70,7 @@ func about(m *fault.Match, operation string, r *http.Request, now time.Time) boo
 		(m.From == nil || !now.Before(time.Time(*m.From))) && (m.Until == nil || now.Before(time.Time(*m.Until)))
 }
 
-// rulesOf are those of a session with a label, or with nil the proxy's own; none if it has ended. The caller has the lock.
+// rulesOf returns the rules of a session with a label, or with nil the proxy's own; none if it has ended. The caller holds the lock.
 func (s *sessions) rulesOf(in *session) *rules {
 	switch {
 	case in == nil:
@@ -98,8 +98,8 @@ func (s *sessions) faults(in *session) []fault.Counted {
 	return slices.Clone(s.rulesOf(in).list)
 }
 
-// fault counts a request of a session, or without one a delivery, and gives what is to be done to it, nil for nothing. It calls subject,
-// which may read the body, only if a rule stays with one subject.
+// fault counts a request of a session, or without one a delivery, and returns its effect, nil for none. It calls subject, which may read
+// the body, only for rules bound to one subject.
 func (s *sessions) fault(in *session, operation string, r *http.Request, subject func() string) *fault.Effect {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *sessions) fault(in *session, operation string, r *http.Request, subject
 	return s.rulesOf(in).count(operation, r, about)
 }
 
-// subject names what a request is about. A body is read only where nothing else tells.
+// subject returns the subject of a request. It reads the body only if nothing else identifies it.
 func (p *Proxy) subject(r *http.Request, b *requestBody) string {
 	path, m := r.URL.EscapedPath(), &api.Message{URL: r.URL, Header: r.Header}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// heard notes what an event says of jobs, and what the reader sees of that once the effect has rewritten it.
+// heard notes the jobs in an event, and what the reader sees of them once the effect has rewritten it.
 func (s *sessions) heard(in *session, x *verdict.Exchange, e *fault.Effect, data []byte) {
 	document := api.Decode(data)
 	if document == nil {
@@ -36,7 +36,7 @@ func (s *sessions) heard(in *session, x *verdict.Exchange, e *fault.Effect, data
 	x.More = x.More || said.More
 }
 
-// said notes the jobs that an event of the target shows, one that belongs to a job among them, and which have ended.
+// said notes the jobs that an event of the target shows, including the one that it belongs to, and which have ended.
 func (s *sessions) said(in *session, document any, x *verdict.Exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *sessions) said(in *session, document any, x *verdict.Exchange) {
 	}
 }
 
-// shape is how documents show the jobs of a session. The caller does not have the lock.
+// shape returns how documents show the jobs of a session. The caller does not hold the lock.
 func (s *sessions) shape(in *session) *wire.Shape {
 	locked := func(do func(n *session)) {
 		s.mu.Lock()
@@ -92,13 +92,13 @@ func (s *sessions) disguise(in *session, x *verdict.Exchange, e *fault.Effect, r
 	}
 }
 
-// show notes in x the jobs of a session that a document shows.
+// show notes in x the jobs of a session in a document.
 func (s *sessions) show(n *session, document any, x *verdict.Exchange) {
 	shape := s.api.Shape("", n.known)
 	shape.Walk(document, x)
 }
 
-// known returns the job that an id names, or the end of its address, false for none.
+// known returns the job of an id, or of the end of its address; false for none.
 func (n *session) known(id string) (job string, ok bool) {
 	if n.jobs[id] == nil {
 		id = redact.KeepURL(id)
@@ -112,14 +112,14 @@ func (n *session) known(id string) (job string, ok bool) {
 	return "", false
 }
 
-// pending is an answer that says by its status that a job has not ended.
+// pending is an answer with a status that shows an unfinished job.
 type pending struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// pend notes such an answer, unless it is large. The caller has the lock.
+// pend notes such an answer, unless it is large. The caller holds the lock.
 func (n *session) pend(x *verdict.Exchange, h http.Header, body []byte) {
 	j := n.jobs[x.Job]
 	if j == nil || x.Status != http.StatusAccepted || len(body) > maxProbe || !n.spare() {
@@ -135,12 +135,12 @@ func (n *session) pend(x *verdict.Exchange, h http.Header, body []byte) {
 			j.pending.header[name] = all
 		}
 	}
-	if x.Fault != nil && (x.Fault.RetryAfter != nil || x.Fault.RetryAfterAs != "") { // the target did not say it
+	if x.Fault != nil && (x.Fault.RetryAfter != nil || x.Fault.RetryAfterAs != "") { // not from the target
 		j.pending.header.Del("Retry-After")
 	}
 }
 
-// pending returns the answer that shows a job unfinished where the API tells of the end by its status alone, nil if there is none.
+// pending returns an answer that shows a job unfinished, if the API shows the end only by the status; nil if there is none.
 func (a *answer) pending() (p *pending) {
 	x, s := a.exchange, a.proxy.sessions
 	ends := a.status == http.StatusSeeOther || a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted
@@ -155,7 +155,7 @@ func (a *answer) pending() (p *pending) {
 	return p
 }
 
-// instead has an earlier answer sent at the end, with Retry-After as the effect wants it.
+// instead sends an earlier answer at the end, with the effect's Retry-After.
 func (a *answer) instead(p *pending) {
 	a.earlier = &pending{p.status, p.header.Clone(), p.body}
 	a.retryAfter(a.earlier.header)

@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// What a request for a session may be refused for.
+// Errors of requests for a session.
 var (
 	errNotFound = errors.New("there is no session with this id")
 	errOpen     = errors.New("a session with this label, or one without a label, has not ended: end it first")
@@ -26,21 +26,21 @@ var (
 	errProfile  = errors.New("the rules are those of the profile under which a session runs: end that first")
 )
 
-// sessions are the sessions of a proxy, of which one with each label is open at most, and one without, and the rules by which it
-// disturbs. They are in memory. What takes a session in which something happens takes one with a label, nil for that without.
+// sessions are the sessions of a proxy and its rules, in memory. At most one with each label, and one without, is open. Functions about
+// events in a session take one with a label, or nil for the one without.
 type sessions struct {
 	api   *api.API
-	base  string // path of the target, without a slash at its end
+	base  string // path of the target, without a trailing slash
 	probe func(address *url.URL, as http.Header) (status int, h http.Header, document any)
 
 	mu       sync.Mutex
 	all      []*session          // the latest last
-	main     *session            // the open one without a label; nil if there is none
+	main     *session            // the open one without a label; may be nil
 	labelled map[string]*session // the open ones with a label
-	rules    rules               // of requests without one
+	rules    rules               // of requests without a label
 }
 
-// session is what was recorded in a session.
+// session is the record of a session.
 type session struct {
 	verdict.Session
 	log       *verdict.Log
@@ -48,27 +48,27 @@ type session struct {
 	bytes     int
 	attempts  []verdict.Attempt   // of deliveries
 	tries     map[string]int      // by the id of a delivery
-	jobs      map[string]*jobSeen // by what names them: an id, or an address
-	results   map[string]string   // addresses of results, with their jobs
+	jobs      map[string]*jobSeen // by id or address
+	results   map[string]string   // jobs by the addresses of their results
 	keys      keys
-	submitted map[string]bool // methods and paths that were answered with a job
+	submitted map[string]bool // methods and paths of answers with a job
 	guesses   guesses
-	ends      map[string]string // last segments of addresses of jobs, with those jobs; "": several have it
-	passing   string            // state that a job had last while it had not ended
+	ends      map[string]string // jobs by the last segments of their addresses; "" if several share it
+	passing   string            // latest state of an unfinished job
 }
 
-// jobSeen is a job that the target has told of.
+// jobSeen is a job in the target's answers.
 type jobSeen struct {
 	verdict.Run
 	address *url.URL
 	as      http.Header // credentials of its submission
-	waited  bool        // it was answered with 202
-	pending *pending    // the last such answer, unless that is large
+	waited  bool        // was answered with 202
+	pending *pending    // latest such answer, unless it is large
 }
 
 func newSessions(a *api.API) *sessions { return &sessions{api: a, labelled: map[string]*session{}} }
 
-// open is a session that runs; nil if it has ended, or there is none without a label. The caller has the lock.
+// open returns a running session; nil if it has ended, or there is none without a label. The caller holds the lock.
 func (s *sessions) open(in *session) *session {
 	switch {
 	case in == nil:
@@ -100,7 +100,7 @@ func (s *sessions) start(n verdict.Session) (verdict.Session, error) {
 	return began.Session, nil
 }
 
-// begin opens a session. The oldest ones go that have ended, so that no more are kept. The caller has the lock.
+// begin opens a session. It removes the oldest ended ones beyond the limit. The caller holds the lock.
 func (s *sessions) begin(n verdict.Session) (*session, error) {
 	if s.openOnes() >= verdict.MaxSessions {
 		return nil, errFull
@@ -128,7 +128,7 @@ func (s *sessions) begin(n verdict.Session) (*session, error) {
 	return began, nil
 }
 
-// openOnes counts the sessions that run. The caller has the lock.
+// openOnes counts the open sessions. The caller holds the lock.
 func (s *sessions) openOnes() int {
 	if s.main == nil {
 		return len(s.labelled)
@@ -191,7 +191,7 @@ func (s *sessions) get(id string) (verdict.Session, error) {
 	return n.Session, nil
 }
 
-// end ends a session, and the disturbances of its profile, and with the one without a label those with one. One that has ended stays as
+// end ends a session and the disturbances of its profile. The session without a label also ends those with one. An ended session stays as
 // it is.
 func (s *sessions) end(id string) (verdict.Session, error) {
 	s.mu.Lock()
@@ -231,7 +231,7 @@ func (s *sessions) end(id string) (verdict.Session, error) {
 	return n.Session, nil
 }
 
-// within is how a session is named for what happens in it.
+// within returns the session as functions about events take it.
 func within(n *session) *session {
 	if n.Label == "" {
 		return nil
@@ -239,7 +239,7 @@ func within(n *session) *session {
 	return n
 }
 
-// endingWith are the open sessions that end with one: it, and if it has no label those with one. The caller has the lock.
+// endingWith returns the open sessions that end with n: itself, and if it has no label those with one. The caller holds the lock.
 func (s *sessions) endingWith(n *session) []*session {
 	var all []*session
 	for _, other := range s.all {
@@ -288,7 +288,7 @@ func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 	for _, j := range n.jobs {
 		r.Runs = append(r.Runs, j.Run)
 	}
-	if submitted := maps.Clone(n.submitted); !s.api.Described(verdict.Submit) { // what a request was to do is known by an answer to one
+	if submitted := maps.Clone(n.submitted); !s.api.Described(verdict.Submit) { // an answer shows what its request was for
 		r.Submits = func(method, path string) bool { return submitted[method+" "+path] }
 	}
 	s.mu.Unlock()

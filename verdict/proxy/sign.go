@@ -20,18 +20,18 @@ import (
 
 // scheme is a way to sign deliveries.
 type scheme struct {
-	header string // that has the signature
+	header string // header of the signature
 	dated  bool   // the time is signed, too
 	secret func(text []byte) []byte
 	sign   func(h http.Header, body []byte, at time.Time, secret []byte) // nil: only with the sender's private key
-	// signed returns when a delivery says that it was signed, and its signatures, as sign would write one; zero without a time.
+	// signed returns the time of a delivery's signatures, zero without one, and the signatures in the form that sign returns.
 	signed func(h http.Header) (at time.Time, signatures []string)
 }
 
-// maxAge is how old a signature may be, and how far ahead, to hold (Standard Webhooks and Stripe recommend it).
+// maxAge bounds the age of a valid signature, in both directions (Standard Webhooks and Stripe recommend it).
 const maxAge = 5 * time.Minute
 
-// schemes are those that are known, by their header.
+// schemes are the known schemes, by header.
 var schemes = []scheme{
 	{ // https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md#signature-scheme
 		header: "Webhook-Signature", dated: true,
@@ -96,7 +96,7 @@ func unix(text string) time.Time {
 	return time.Unix(at, 0)
 }
 
-// schemesOf are those by which a delivery is signed.
+// schemesOf returns the schemes that a delivery is signed with.
 func schemesOf(h http.Header) (all []*scheme) {
 	for i := range schemes {
 		if h.Get(schemes[i].header) != "" {
@@ -106,7 +106,7 @@ func schemesOf(h http.Header) (all []*scheme) {
 	return all
 }
 
-// signedAt reports whether one of a delivery's signatures by a scheme holds, and when it was made.
+// signedAt reports whether one of a delivery's signatures by a scheme is valid, and when it was made.
 func (h *Hook) signedAt(s *scheme, d *delivery) (at time.Time, holds bool) {
 	at, signatures := s.signed(d.header)
 	if s.dated && d.At.Sub(at).Abs() > maxAge {
@@ -119,8 +119,8 @@ func (h *Hook) signedAt(s *scheme, d *delivery) (at time.Time, holds bool) {
 	})
 }
 
-// holds reports whether each signature of a delivery that the secret can check does. Without the secret nothing is known, and nothing
-// is signed. A delivery without a signature, though there is a secret, does not hold.
+// holds reports whether all signatures of a delivery that the secret can check are valid. Without the secret nothing is checked or
+// signed. A delivery without a signature, although there is a secret, is invalid.
 func (h *Hook) holds(d *delivery) bool {
 	if len(h.secret) == 0 {
 		return true
@@ -137,7 +137,7 @@ func (h *Hook) holds(d *delivery) bool {
 	return len(all) > 0
 }
 
-// key is the secret as the scheme uses it; nil if it is not known.
+// key returns the secret in the form of the scheme; nil if unknown.
 func (h *Hook) key(s *scheme) []byte {
 	if len(h.secret) == 0 || s.secret == nil {
 		return h.secret
@@ -160,19 +160,19 @@ func (h *Hook) forged(d *delivery, kind fault.Tamper) (*delivery, bool) {
 	case kind == fault.TamperTimestamp && s.dated && len(known) > 0 && s.sign != nil:
 		s.sign(f.header, f.body, d.At.Add(-time.Hour), known)
 	case kind == fault.TamperTimestamp:
-		return nil, false // not without the secret
+		return nil, false // requires the secret
 	case (kind == fault.TamperKey || kind == fault.TamperTarget) && s.sign != nil:
 		s.sign(f.header, f.body, d.At, []byte(rand.Text()))
 	default:
 		f.header.Set(s.header, altered(f.header.Get(s.header)))
 	}
-	for _, other := range all[1:] { // or a receiver that checks that one would be right to take it
+	for _, other := range all[1:] { // otherwise a receiver that checks that one would be right to accept it
 		f.header.Set(other.header, altered(f.header.Get(other.header)))
 	}
 	return f, true
 }
 
-// signature is the part of a header that is one: of at least 40 characters of hex or base64.
+// signature matches the signature in a header: at least 40 characters of hex or base64.
 var signature = regexp.MustCompile(`[0-9A-Za-z+/_-]{40,}`)
 
 // altered returns a header with each signature replaced by another one of the same form.
@@ -190,9 +190,9 @@ func altered(header string) string {
 	})
 }
 
-// dress changes a delivery without making it wrong: its media type, its size, its document, and a signature of an unknown secret besides.
-// One whose signature does not hold stays as it is: signing it anew would have the receiver believe it. It returns what it did to the
-// document, which stays as it is if it cannot be signed anew.
+// dress changes a delivery but keeps it valid: its media type, its size, its document, and an additional signature with an unknown
+// secret. A delivery with an invalid signature stays as it is: signing it would make the receiver trust it. It returns the effect on the
+// document, which stays as it is if it cannot be signed again.
 func (h *Hook) dress(d *delivery, e *fault.Effect) (seen *fault.Effect) {
 	seen = &fault.Effect{}
 	if d.Unsigned {
@@ -228,7 +228,7 @@ func (h *Hook) resign(d *delivery, body []byte) bool {
 		return false
 	}
 	for _, s := range all {
-		at, _ := h.signedAt(s, d) // as old as it was
+		at, _ := h.signedAt(s, d) // keeps its time
 		s.sign(d.header, body, at, h.key(s))
 	}
 	d.body = body

@@ -18,13 +18,13 @@ import (
 
 const day = 24 * time.Hour
 
-// secure is how the proxy listens with TLS.
+// secure is the proxy's TLS configuration.
 type secure struct {
-	next  atomic.Pointer[fault.TLS] // what is wrong with the next connection; nil: nothing
-	certs map[fault.TLS]*tls.Config // "": nothing is wrong
+	next  atomic.Pointer[fault.TLS] // fault of the next connection; nil for none
+	certs map[fault.TLS]*tls.Config // "" is the valid one
 }
 
-// authority signs certificates. Its key is in memory alone.
+// authority signs certificates. Its key exists only in memory.
 type authority struct {
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
@@ -50,7 +50,7 @@ func (a *authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.der})
 }
 
-// sign returns how to listen as some hosts, until a time.
+// sign returns a configuration for hosts, valid until a time.
 func (a *authority) sign(until time.Time, hosts ...string) (*tls.Config, error) {
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
@@ -77,8 +77,8 @@ func (a *authority) sign(until time.Time, hosts ...string) (*tls.Config, error) 
 	}, nil
 }
 
-// UseTLS has the proxy listen with TLS, as localhost and as another host, and gives in PEM the certificate authority that clients must
-// trust.
+// UseTLS makes the proxy listen with TLS, as localhost and as another host, and returns in PEM the certificate authority that clients
+// must trust.
 func (p *Proxy) UseTLS(host string) ([]byte, error) {
 	ca, err := newAuthority()
 	if err != nil {
@@ -100,19 +100,19 @@ func (p *Proxy) UseTLS(host string) ([]byte, error) {
 	}
 	s.certs[fault.TLSHandshake] = s.certs[""].Clone()
 	s.certs[fault.TLSHandshake].MaxVersion = tls.VersionTLS12
-	s.certs[fault.TLSHandshake].CipherSuites = []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256} // for which the key is none
+	s.certs[fault.TLSHandshake].CipherSuites = []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256} // does not fit the key
 	p.tls = s
 	return ca.pem(), nil
 }
 
-// config is that of the listener: each connection has the one that is its turn.
+// config returns the configuration of the listener: each connection gets the next fault.
 func (s *secure) config() *tls.Config {
 	c := s.certs[""].Clone()
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		if wrong := s.next.Swap(nil); wrong != nil {
 			return s.certs[*wrong], nil
 		}
-		return nil, nil // as it is
+		return nil, nil // unchanged
 	}
 	return c
 }

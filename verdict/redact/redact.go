@@ -1,5 +1,5 @@
-// Package redact masks secrets in what is recorded of requests and answers, and bounds it. Equal secrets have equal masks within a
-// process, so that records of them can be compared.
+// Package redact masks secrets in recorded requests and answers, and limits their size. Equal secrets have equal masks within a process,
+// so that records can be compared.
 package redact
 
 import (
@@ -13,30 +13,30 @@ import (
 	"strings"
 )
 
-// MaxText bounds a text that is kept, in bytes.
+// MaxText limits a stored text, in bytes.
 const MaxText = 400
 
 const (
 	maxValue = 200 // of a parameter in a query
-	maxParts = 64  // of a query; of others only their hash is known
+	maxParts = 64  // of a query; the rest is stored as a hash
 	maxDepth = 3   // of addresses within addresses
-	slack    = 512 // by which more of a long text is looked into than is kept: the end of a secret may be needed to know it
+	slack    = 512 // bytes read behind the stored part of a long text: the end of a secret may be needed to recognize it
 )
 
-// names are those of secrets, in lower case and without punctuation.
+// names are names of secrets, in lower case and without punctuation.
 var names = []string{
 	"key", "sig", "code", "auth", "authorization", "proxyauthorization", "pass", "passwd", "pwd", "passphrase", "pin", "otp", "jwt", "bearer",
 	"cookie", "setcookie", "session", "sessionid", "jsessionid", "phpsessid", "sid", "csrf", "xsrf", "assertion", "samlresponse",
 	"samlrequest", "codeverifier", "hmac", "sharedkey",
 }
 
-// endings are those of names of secrets.
+// endings are endings of names of secrets.
 var endings = []string{
 	"token", "secret", "password", "signature", "credential", "credentials", "apikey", "appkey", "accesskey", "accesskeyid", "secretkey",
 	"privatekey", "authkey", "functionskey", "subscriptionkey", "webhookkey", "signingkey", "licensekey", "clientkey", "masterkey",
 }
 
-// Secret reports whether a parameter, header or member with a name has a secret as its value.
+// Secret reports whether a parameter, header or member with a name holds a secret.
 func Secret(name string) bool {
 	if plain, err := url.QueryUnescape(name); err == nil {
 		name = plain
@@ -54,7 +54,7 @@ var key = []byte(rand.Text()) // random per process, so values cannot be guessed
 
 var masked = regexp.MustCompile(`^\*\*\*[0-9a-f]{8}$`)
 
-// Mask returns what is shown of a secret.
+// Mask returns the mask of a secret.
 func Mask(secret string) string {
 	if secret == "" || masked.MatchString(secret) {
 		return secret
@@ -93,7 +93,7 @@ func query(raw, separator string, depth int) string {
 	return strings.Join(parts, separator)
 }
 
-// nested masks the secrets in a value that is an address or a form itself.
+// nested masks the secrets in a value that is itself an address or a form.
 func nested(value string, depth int) string {
 	plain, err := url.QueryUnescape(value)
 	if err != nil || depth == maxDepth {
@@ -148,7 +148,7 @@ var (
 		`|\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*`)
 )
 
-// Text masks what looks like a secret in any text: credentials, keys of well-known forms, and parts of addresses.
+// Text masks likely secrets in any text: credentials, keys of well-known forms, and parts of addresses.
 func Text(text string) string {
 	if strings.Contains(text, "=") || strings.Contains(text, "@") {
 		text = address.ReplaceAllStringFunc(text, URL)
@@ -168,7 +168,7 @@ func Text(text string) string {
 	return shapes(text)
 }
 
-// shapes masks keys of well-known forms. Most texts have none of their beginnings.
+// shapes masks keys of well-known forms. Most texts contain none of their prefixes.
 func shapes(text string) string {
 	if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.Contains(text, prefix) }) {
 		return shape.ReplaceAllStringFunc(text, Mask)
@@ -176,7 +176,7 @@ func shapes(text string) string {
 	return text
 }
 
-// Keep returns a text as it is recorded: without secrets, and shortened. It does not hold on to the memory of text.
+// Keep returns a text in its recorded form: without secrets, and shortened. It does not keep the memory of text alive.
 func Keep(text string) string { return bounded(text, MaxText, Text) }
 
 // KeepURL is Keep for an address or the target of a request.
@@ -187,7 +187,7 @@ func KeepQuery(raw string) string {
 	return bounded(Query(raw), MaxText, func(shown string) string { return shown })
 }
 
-// bounded masks a text and shortens it to most bytes. What is cut off is known by a hash of the whole.
+// bounded masks a text and shortens it to most bytes. A hash of the whole represents the rest.
 func bounded(text string, most int, mask func(string) string) string {
 	head := text[:min(len(text), most+slack)]
 	shown := mask(head)

@@ -1,4 +1,4 @@
-// Package report writes what a test bed's session has shown of a client, for CI servers and as a page.
+// Package report writes the result of a test bed's session, for CI servers and as a page.
 package report
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Style is that of pages that report something: headings, cards, tables, tiles.
+// Style is the style sheet of reports: headings, cards, tables, tiles.
 //
 //go:embed style.css
 var Style string
@@ -33,18 +33,18 @@ var pageTemplate = template.Must(template.New("verdict").Funcs(template.FuncMap{
 	"plural": plural, "tone": Tone,
 }).Parse(page))
 
-// view is what the page shows.
+// view is the data of the page.
 type view struct {
 	*verdict.Verdict
 	timeline
 	Entries      int
-	Shown        int  // of them, in First
-	First        rows // of all
-	Breaking     rows // the first of those that broke rules
+	Shown        int  // number of requests in First
+	First        rows // first requests
+	Breaking     rows // first requests that broke rules
 	MoreBreaking int
 }
 
-// HTML writes the verdict as a page of one file, without a script. Of many requests it has some: the journal has all.
+// HTML writes the verdict as a single-file page without a script. It shows a part of many requests: the journal has all.
 func HTML(w io.Writer, v *verdict.Verdict) error {
 	shown := view{Verdict: v}
 	var points []point
@@ -61,10 +61,10 @@ func HTML(w io.Writer, v *verdict.Verdict) error {
 	return pageTemplate.Execute(w, &shown)
 }
 
-// Style is that of the page.
+// Style returns the page's style sheet.
 func (*view) Style() template.CSS { return template.CSS(Style + pageStyle) } //nolint:gosec // ours
 
-// FaultTimes is how many faults happened.
+// FaultTimes returns the number of faults that happened.
 func (s *view) FaultTimes() (n int) {
 	for _, f := range s.Faults {
 		n += f.Times
@@ -72,7 +72,7 @@ func (s *view) FaultTimes() (n int) {
 	return n
 }
 
-// Unmet is how many faults of the profile did not happen.
+// Unmet returns the number of faults of the profile that did not happen.
 func (s *view) Unmet() (n int) {
 	for _, f := range s.Faults {
 		if f.Times == 0 {
@@ -82,7 +82,7 @@ func (s *view) Unmet() (n int) {
 	return n
 }
 
-// Headline is the conclusion in a few words.
+// Headline returns the conclusion in a few words.
 func (s *view) Headline() string {
 	if s.Verdict.Verdict == verdict.NothingJudged {
 		return s.Verdict.Verdict.Words()
@@ -90,12 +90,12 @@ func (s *view) Headline() string {
 	return s.Verdict.Verdict.Words() + ": " + verdict.Headline(s.Results)
 }
 
-// Tone is the class that Style has for a conclusion.
+// Tone returns the class of a conclusion in Style.
 func Tone(c verdict.Conclusion) string {
 	return cmp.Or(map[verdict.Conclusion]string{verdict.Passed: "good", verdict.Failed: "bad"}[c], "open")
 }
 
-// Mark is its sign.
+// Mark returns the sign of a conclusion.
 func (s *view) Mark() string {
 	return map[verdict.Conclusion]string{
 		verdict.Passed: "✓", verdict.Warned: "!", verdict.Failed: "✗", verdict.NothingJudged: "–",
@@ -127,7 +127,7 @@ func broken(v *verdict.Verdict) []verdict.Result {
 	return append(having(v, string(verdict.Fail)), having(v, string(verdict.Warn))...)
 }
 
-// at writes a time of a verdict, or a pointer to one.
+// at formats a time of a verdict, or a pointer to one.
 func at(t any, layout string) string {
 	if p, ok := t.(*fault.Time); ok {
 		t = *p
@@ -136,7 +136,7 @@ func at(t any, layout string) string {
 	return time.Time(moment).UTC().Format(layout)
 }
 
-// grouped writes 1234567 as 1,234,567.
+// grouped formats 1234567 as 1,234,567.
 func grouped(n int) string {
 	text := strconv.Itoa(n)
 	for i := len(text) - 3; i > 0; i -= 3 {
@@ -147,7 +147,7 @@ func grouped(n int) string {
 
 func plural(n int, what string) string { return grouped(n) + " " + what + either(n == 1, "", "s") }
 
-// lasted writes a length of time in two units at most.
+// lasted formats a duration with two units at most.
 func lasted(d time.Duration) string {
 	switch {
 	case d >= time.Hour:
@@ -160,7 +160,7 @@ func lasted(d time.Duration) string {
 	return fmt.Sprintf("%d ms", d.Milliseconds())
 }
 
-// printable replaces what would not be seen, or would change how the rest is shown.
+// printable replaces invisible characters, and those that change the display of the rest.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -10,7 +10,7 @@ import (
 // JournalType is the media type of a journal.
 const JournalType = "application/x-ndjson"
 
-// Journal writes what the verdict is about, an entry on each line.
+// Journal writes the judged requests and attempts, one entry per line.
 func Journal(w io.Writer, v *verdict.Verdict) error {
 	lines := json.NewEncoder(w)
 	lines.SetEscapeHTML(false)

@@ -10,11 +10,11 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// JUnit writes the verdict for CI servers.
+// JUnit writes the verdict in JUnit XML.
 func JUnit(w io.Writer, v *verdict.Verdict) error { return Suite(v).Write(w) }
 
-// Suite has a test case for each rule, and for each fault. Warnings and rules that were not tested are skipped, with the reason.
-// A session that judged nothing has an error.
+// Suite returns a test case for each rule and each fault. Warnings and untested rules are skipped, with the reason. A session that judged
+// nothing has an error.
 func Suite(v *verdict.Verdict) junit.Suite {
 	s := junit.Suite{Name: strings.TrimSpace("forgerun verdict " + string(v.Profile)), Began: time.Time(v.CreatedAt)}
 	if v.EndedAt != nil {
@@ -64,7 +64,7 @@ func evidenceText(r verdict.Result) string {
 	return b.String()
 }
 
-// times says how often, if more than once.
+// times returns the count in words if it is more than one.
 func times(n int) string {
 	if n < 2 {
 		return ""

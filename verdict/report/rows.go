@@ -8,10 +8,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// maxRows is how many rows a table of requests has.
+// maxRows limits the rows of a table of requests.
 const maxRows = 500
 
-// row is a request in a table, or a run of equal ones. Its entry is the first of them.
+// row is a request in a table, or a run of equal ones with the first as its entry.
 type row struct {
 	verdict.Entry
 	Count  int
@@ -19,10 +19,10 @@ type row struct {
 	LastAt fault.Time // when that began
 }
 
-// rows are what a table of requests shows.
+// rows are the rows of a table of requests.
 type rows []row
 
-// add adds a request, and reports whether there was room. A request that only repeats the one before it is counted there.
+// add adds a request, and reports whether there was room. It counts a repetition of the previous request there.
 func (all *rows) add(e *verdict.Entry) bool {
 	if n := len(*all); n > 0 && (*all)[n-1].repeatedBy(e) {
 		last := &(*all)[n-1]
@@ -39,8 +39,8 @@ func (all *rows) add(e *verdict.Entry) bool {
 	return true
 }
 
-// repeatedBy reports whether a request follows those of the row at once and is equal to them. Its job may differ, unless a rule was
-// broken or a fault happened.
+// repeatedBy reports whether a request follows the row immediately and equals it. Its job may differ, unless a rule was broken or a fault
+// happened.
 func (r *row) repeatedBy(e *verdict.Entry) bool {
 	if e.Number != r.Last+1 || e.Answer != r.Answer || e.Fault != r.Fault || !slices.Equal(e.Breaks, r.Breaks) {
 		return false

@@ -11,14 +11,14 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// bins is how many parts the time of a picture has, and its width; laneHeight is the height of each lane.
+// bins is the number of time steps in a picture, and its width; laneHeight is the height of each lane.
 const (
 	bins       = 160
 	laneHeight = 32
 	barHeight  = 24
 )
 
-// timeline is a picture of when requests came, in lanes by what they do.
+// timeline is a picture of requests over time, in lanes by role.
 type timeline struct {
 	Took  time.Duration // from the first to the last
 	Bin   time.Duration
@@ -26,7 +26,7 @@ type timeline struct {
 	Times []string // along the bottom
 }
 
-// lane is the requests of one kind.
+// lane shows the requests of one role.
 type lane struct {
 	Name                       string
 	Requests, Faulty, Breaking int
@@ -41,7 +41,7 @@ type mark struct {
 	Text string
 }
 
-// point is what the picture has of a request.
+// point is a request in the picture.
 type point struct {
 	at     time.Time
 	role   verdict.Role
@@ -53,7 +53,7 @@ func pointOf(e *verdict.Entry) point {
 	return point{time.Time(e.At), e.Role, e.Fault != "", e.Breaks}
 }
 
-// laneNames name the roles, in the order of the lanes.
+// laneNames name the roles, in order of the lanes.
 var laneNames = []struct {
 	role verdict.Role
 	name string
@@ -69,7 +69,7 @@ type bin struct {
 	breaks                     map[string]int // by rule
 }
 
-// timelineOf draws points that are in the order of their times.
+// timelineOf draws points, which are sorted by time.
 func timelineOf(points []point) (t timeline) {
 	if len(points) == 0 {
 		return t

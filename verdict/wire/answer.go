@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Page gives what a proxy in front of a service answers when it cannot reach it.
+// Page returns the error page of a proxy that cannot reach its service.
 func Page(status int) []byte {
 	text := http.StatusText(status)
 	return fmt.Appendf(nil, "<html>\r\n<head><title>%d %s</title></head>\r\n<body>\r\n<center><h1>%d %s</h1></center>\r\n"+
@@ -16,14 +16,14 @@ func Page(status int) []byte {
 }
 
 const (
-	steps     = 10          // of a second, in which bytes are written
-	stepLimit = time.Minute // for each of them
+	steps     = 10          // per second of slow writing
+	stepLimit = time.Minute // time limit of each step
 )
 
 // ErrGone says that the reader has closed its connection.
 var ErrGone = errors.New("the reader has gone")
 
-// Slowly writes so many bytes a second, or all at once if that is 0. It stops when gone is closed.
+// Slowly writes b at a number of bytes per second, or at once if that is 0. It stops when gone is closed.
 func Slowly(w io.Writer, b []byte, perSecond int, gone <-chan struct{}) error {
 	if perSecond == 0 {
 		_, err := w.Write(b)

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// askForBody is what net/http sends by itself before it reads the body of a request with "Expect: 100-continue".
+// askForBody is what net/http itself sends before it reads the body of a request with "Expect: 100-continue".
 const askForBody = "HTTP/1.1 100 Continue\r\n\r\n"
 
 // Watched is a listener whose connections are each a Conn.
@@ -32,7 +32,7 @@ type Conn struct {
 // NetConn returns the connection below.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
-// CloseWrite ends what is sent.
+// CloseWrite closes the sending side.
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -40,7 +40,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Read returns what Arrives has read, then what comes.
+// Read returns the byte that Arrives has read, then the following ones.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +71,7 @@ func (c *Conn) Arrives() <-chan struct{} {
 // Unasked drops the next "100 Continue": the client sends its body without it.
 func (c *Conn) Unasked() { c.quiet.Store(true) }
 
-// Write writes all but a "100 Continue" that Unasked makes needless.
+// Write writes everything but a "100 Continue" that Unasked drops.
 func (c *Conn) Write(p []byte) (int, error) {
 	if c.quiet.Load() && string(p) == askForBody && c.quiet.CompareAndSwap(true, false) {
 		return len(p), nil

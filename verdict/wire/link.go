@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Link is one of a Link header (RFC 8288).
+// Link is a link of a Link header (RFC 8288).
 type Link struct {
 	Target     string
-	At         int // where Target begins in the header
+	At         int // offset of Target in the header
 	Parameters string
 }
 
-// Links returns the links of a header. Commas and semicolons in targets and in quoted parameters separate nothing.
+// Links returns the links of a header. Commas and semicolons in targets and in quoted parameters are not separators.
 func Links(header string) iter.Seq[Link] {
 	return func(yield func(Link) bool) {
 		for at := 0; ; {

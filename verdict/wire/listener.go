@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// reopenPause is how long it waits before it tries again to open a socket whose address somebody else has taken.
+// reopenPause is the pause between tries to reopen a socket whose address is taken.
 const reopenPause = 20 * time.Millisecond
 
-// Listener is a TCP socket that can be closed for a time, as that of a server which restarts.
+// Listener is a TCP socket that can be closed for a time, like that of a restarting server.
 type Listener struct {
 	Changed func(open bool) // called without a lock when the socket has closed, and before it is open again; may be nil
 
 	mu     sync.Mutex
 	socket net.Listener
-	opened chan struct{} // nil while the socket is open; closed when it is open again, or for good closed
+	opened chan struct{} // nil while the socket is open; closed when it is open again, or closed for good
 	closed bool
 }
 
@@ -25,14 +25,14 @@ func Listen(address string) (*Listener, error) {
 	return &Listener{socket: socket}, err
 }
 
-// Addr is the address of the socket.
+// Addr returns the address of the socket.
 func (l *Listener) Addr() net.Addr {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.socket.Addr()
 }
 
-// Accept waits for a connection, also while the socket is closed for a time.
+// Accept waits for a connection, even while the socket is closed for a time.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		l.mu.Lock()
@@ -51,14 +51,15 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// again reports whether there is, or will be, another socket than the one that has failed.
+// again reports whether the failed socket has or gets a successor.
 func (l *Listener) again(failed net.Listener) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.closed && (l.opened != nil || l.socket != failed)
 }
 
-// Refuse closes the socket, so that the system refuses connections, and opens it again after d. It has no effect while one is closed.
+// Refuse closes the socket, so that the system refuses connections, and opens it again after d. It has no effect while the socket is
+// closed.
 func (l *Listener) Refuse(d time.Duration) {
 	l.mu.Lock()
 	if l.closed || l.opened != nil {
@@ -73,7 +74,7 @@ func (l *Listener) Refuse(d time.Duration) {
 	time.AfterFunc(d, func() { l.open(opened) })
 }
 
-// Reopen opens the socket before its time, if it is closed for a time.
+// Reopen opens a socket early that is closed for a time.
 func (l *Listener) Reopen() {
 	l.mu.Lock()
 	opened := l.opened
@@ -83,7 +84,7 @@ func (l *Listener) Reopen() {
 	}
 }
 
-// open opens the socket again, unless something else has, or tries later if its address is taken.
+// open opens the socket again, unless that has happened, or retries later if its address is taken.
 func (l *Listener) open(opened chan struct{}) {
 	l.mu.Lock()
 	done := l.closed || l.opened != opened
@@ -107,7 +108,7 @@ func (l *Listener) open(opened chan struct{}) {
 	l.reopened()
 }
 
-// reopened lets Accept go on. The caller has the lock.
+// reopened lets Accept continue. The caller holds the lock.
 func (l *Listener) reopened() {
 	if l.opened != nil {
 		close(l.opened)
@@ -136,7 +137,7 @@ func (l *Listener) Close() error {
 	return l.socket.Close()
 }
 
-// Reset ends a TCP connection by a reset, also below TLS: what was not taken yet is thrown away.
+// Reset ends a TCP connection by a reset, even below TLS: unread data is dropped.
 func Reset(c net.Conn) {
 	for upper, ok := c.(interface{ NetConn() net.Conn }); ok; upper, ok = c.(interface{ NetConn() net.Conn }) {
 		c = upper.NetConn()

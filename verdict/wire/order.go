@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// encoded writes a document whose members have the order that they had in the original. New ones come last.
+// encoded encodes a document with the member order of the original. New members come last.
 func encoded(v any, original []byte) ([]byte, error) {
 	o := ordered{from: json.NewDecoder(bytes.NewReader(original))}
 	o.from.UseNumber()
@@ -20,7 +20,7 @@ type ordered struct {
 	out  bytes.Buffer
 }
 
-// value writes a value in the place of the next one of the original.
+// value encodes a value in place of the next one of the original.
 func (o *ordered) value(v any) error {
 	token, err := o.from.Token()
 	if err != nil {
@@ -65,7 +65,7 @@ func (o *ordered) object(v map[string]any) error {
 			}
 			continue
 		}
-		delete(rest, text) // of equal names one is enough
+		delete(rest, text) // one of equal names is enough
 		if err = name(text); err == nil {
 			err = o.value(value)
 		}
@@ -89,7 +89,7 @@ func (o *ordered) object(v map[string]any) error {
 	return err
 }
 
-// list writes a list, which has as many items as the original.
+// list encodes a list with as many items as the original.
 func (o *ordered) list(v []any) error {
 	o.out.WriteByte('[')
 	for i, item := range v {
@@ -105,7 +105,7 @@ func (o *ordered) list(v []any) error {
 	return err
 }
 
-// skip passes over the next value, or the rest of so many that have begun.
+// skip skips the next value, or the rest of nested ones.
 func (o *ordered) skip(depth int) error {
 	for {
 		token, err := o.from.Token()
@@ -128,6 +128,6 @@ func (o *ordered) plain(v any) error {
 	encoder := json.NewEncoder(&o.out)
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(v)
-	o.out.Truncate(o.out.Len() - min(1, o.out.Len())) // its line feed
+	o.out.Truncate(o.out.Len() - min(1, o.out.Len())) // drops its line feed
 	return err
 }

@@ -1,4 +1,4 @@
-// Package wire does to documents and event streams what faults ask for, and notes what passes. It knows no API and no HTTP library.
+// Package wire applies faults to documents and event streams, and notes their content. It knows no API and no HTTP library.
 package wire
 
 import (
@@ -8,17 +8,17 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// optional are the members that documents of jobs and problems may lack (draft appendix F.1).
+// optional are the members that documents of jobs and problems may omit (draft appendix F.1).
 var optional = []string{"correlationId", "scenario", "language", "retryAfter", "expiresAt", "links", "correlation_id", "progress",
 	"estimate", "labels", "instance"}
 
-// texts are those of another language, for documents whose texts are in English.
+// texts are translations of the documents' English texts.
 var texts = map[string]map[string]string{
 	"de": {"title": "Der Auftrag ist nicht gelungen", "detail": "Was geschehen ist, sagt der Typ des Problems."},
 	"fr": {"title": "Le travail n'a pas abouti", "detail": "Le type du problème dit ce qui s'est passé."},
 }
 
-// Rewrite returns a document as the effect wants it. Numbers of any size stay as they are, and so does what is no JSON object or list.
+// Rewrite applies the effect to a document. Numbers of any size stay as they are, and so does anything but a JSON object or list.
 func (s *Shape) Rewrite(e *fault.Effect, document []byte) []byte {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.UseNumber()
@@ -33,7 +33,7 @@ func (s *Shape) Rewrite(e *fault.Effect, document []byte) []byte {
 	s.restate(e, v, true)
 	if object {
 		rewrite(e, d)
-		if failure, ok := d["failure"].(map[string]any); ok { // the outcome document within a job
+		if failure, ok := d["failure"].(map[string]any); ok { // outcome document within a job
 			if e.JobStatus != "" {
 				s.root(e, failure)
 			}
@@ -48,7 +48,7 @@ func (s *Shape) Rewrite(e *fault.Effect, document []byte) []byte {
 	return out
 }
 
-// around adds members to a document, and takes optional ones away.
+// around adds members to a document, and removes optional ones.
 func around(e *fault.Effect, d map[string]any) {
 	for _, name := range optional {
 		if _, there := d[name]; there && e.NullOptional {
@@ -64,7 +64,7 @@ func around(e *fault.Effect, d map[string]any) {
 	}
 }
 
-// rewrite changes texts of a document that are there.
+// rewrite changes existing texts of a document.
 func rewrite(e *fault.Effect, d map[string]any) {
 	if _, problem := d["status"].(json.Number); problem && e.ProblemType != "" {
 		replace(d, "type", e.ProblemType)

@@ -9,24 +9,23 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Shape says how documents of an API show jobs: by objects with an id and a state, at any depth.
+// Shape describes how documents of an API show jobs: by objects with an id and a state, at any depth.
 type Shape struct {
-	Things []Thing                              // in the order in which an object is tried
+	Things []Thing                              // kinds of objects, tried in order
 	Final  func(state any) bool                 // reports whether a state is final
-	Job    func(id string) (job string, _ bool) // returns the job that an id names, false for no job
+	Job    func(id string) (job string, _ bool) // returns the job of an id, false for none
 }
 
 // Thing is a kind of object with an id and a state. Members are named as in "status", or as in "properties/status" if they are nested.
-// The first one that is there counts; an object is the first thing whose id it has.
+// The first existing one counts; an object is the first thing whose id it has.
 type Thing struct {
 	ID, State []string
-	Event     string   // member with the name of an event, which counts before State and is never rewritten
-	Open      string   // state in which fault.Effect.Unfinished shows a thing that has ended
+	Event     string   // member with the name of an event, which takes precedence over State and is never rewritten
+	Open      string   // state that replaces the end of a thing for fault.Effect.Unfinished
 	Ends      []string // final states from which fault.Effect.OtherEnd chooses
 }
 
-// Jobs notes the jobs that a document shows, with or without a final state. A client that sees an unknown state takes it for one that
-// is not final.
+// Jobs notes the jobs in a document, with or without a final state. To a client, an unknown state is not final.
 func (s *Shape) Jobs(document []byte, x *verdict.Exchange) {
 	var v any
 	if json.Unmarshal(document, &v) == nil {
@@ -34,8 +33,8 @@ func (s *Shape) Jobs(document []byte, x *verdict.Exchange) {
 	}
 }
 
-// Rewritten notes the jobs that a document shows once the effect has rewritten it. Jobs that have ended, and whose state is now an unknown
-// one, are told, unless no other member says so either.
+// Rewritten notes the jobs in a document once the effect has rewritten it. Ended jobs with an unknown state go to Told, if another member
+// shows their end.
 func (s *Shape) Rewritten(e *fault.Effect, document []byte, x *verdict.Exchange) {
 	s.Jobs(s.Rewrite(e, document), x)
 	if e.JobStatus == "" || e.Unfinished {
@@ -48,7 +47,7 @@ func (s *Shape) Rewritten(e *fault.Effect, document []byte, x *verdict.Exchange)
 	}
 }
 
-// Walk notes the jobs that a decoded value shows.
+// Walk notes the jobs in a decoded value.
 func (s *Shape) Walk(v any, x *verdict.Exchange) {
 	switch v := v.(type) {
 	case []any:
@@ -75,7 +74,7 @@ func (s *Shape) object(v map[string]any, x *verdict.Exchange) {
 	}
 }
 
-// thing returns the kind of an object, and its id; nil if it is none.
+// thing returns the kind of an object, and its id; nil if it is not one.
 func (s *Shape) thing(v map[string]any) (*Thing, string) {
 	for n := range s.Things {
 		if id, ok := first(v, s.Things[n].ID).(string); ok {
@@ -93,7 +92,7 @@ func (t *Thing) state(v map[string]any) any {
 	return first(v, t.State)
 }
 
-// event returns the name of an event, nil for a thing that is none.
+// event returns the name of an event, nil for other things.
 func (t *Thing) event(v map[string]any) any {
 	if t.Event == "" {
 		return nil
@@ -116,7 +115,7 @@ func Show(x *verdict.Exchange, job string, final bool) {
 	}
 }
 
-// Tell notes that an exchange has told of a job's end, if it has not shown that by a final state.
+// Tell notes that an exchange has shown a job's end without a final state.
 func Tell(x *verdict.Exchange, job string) {
 	if !slices.Contains(x.Final, job) && !slices.Contains(x.Told, job) && len(x.Told) < verdict.MaxShown {
 		x.Told = append(x.Told, job)
@@ -132,7 +131,7 @@ func first(object map[string]any, names []string) any {
 	return nil
 }
 
-// owner returns the object that has a member, nil if there is none, and the member's last name.
+// owner returns the object with a member, nil for none, and the member's last name.
 func owner(object map[string]any, path string) (within map[string]any, last string) {
 	for {
 		name, rest, nested := strings.Cut(path, "/")

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// restate changes the states of the things in a value, at any depth. The document itself need not have an id.
+// restate changes the states of the things in a value, at any depth. Only the document itself may lack an id.
 func (s *Shape) restate(e *fault.Effect, v any, document bool) {
 	if e.JobStatus == "" && !e.Unfinished && !e.OtherEnd {
 		return
@@ -35,7 +35,7 @@ func (s *Shape) restate(e *fault.Effect, v any, document bool) {
 	}
 }
 
-// root changes the states of a document that shows one thing, which may have no id.
+// root changes the states of a document about one thing, which may have no id.
 func (s *Shape) root(e *fault.Effect, d map[string]any) {
 	if thing, _ := s.thing(d); thing != nil {
 		s.change(e, thing, d)
@@ -49,7 +49,7 @@ func (s *Shape) root(e *fault.Effect, d map[string]any) {
 	}
 }
 
-// change changes the state of one thing, and its copies. An event whose name tells of an end stays as it is.
+// change changes the state of one thing, and its copies. An event named after an end stays as it is.
 func (s *Shape) change(e *fault.Effect, t *Thing, d map[string]any) {
 	if event := t.event(d); event != nil && s.Final(event) {
 		return
@@ -71,7 +71,8 @@ func (s *Shape) change(e *fault.Effect, t *Thing, d map[string]any) {
 	}
 }
 
-// changed returns what becomes of a state: a word, a Boolean that says whether the job is done, or a Kubernetes status with conditions.
+// changed returns the replacement of a state: a word, a Boolean that says whether the job is done, or a Kubernetes status with
+// conditions.
 func (s *Shape) changed(e *fault.Effect, t *Thing, state any, final bool) any {
 	switch v := state.(type) {
 	case string:
@@ -111,7 +112,7 @@ func word(e *fault.Effect, t *Thing, state string, final bool) string {
 	return state
 }
 
-// betrayals are members by which a thing tells of its end besides its state, without the case and the separators of their names.
+// betrayals are members that show a thing's end besides its state, in lower case without separators.
 var betrayals = []string{
 	"finishedat", "completedat", "endedat", "failedat", "canceledat", "cancelledat", "succeededat", "expiredat", "expiresat", "endat",
 	"finishtime", "finishedtime", "completiontime", "completedtime", "endtime", "enddate", "enddatetime", "completeddatetime",
@@ -121,7 +122,7 @@ var betrayals = []string{
 	"succeeded", "failed",
 }
 
-// open takes away what tells of an end: times become null, counts 0, what is true false, and the rest goes.
+// open removes the traces of an end: times become null, counts 0, true false, and the rest is dropped.
 func open(t *Thing, d map[string]any) {
 	for name, value := range d {
 		plain := strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))
@@ -152,7 +153,7 @@ func open(t *Thing, d map[string]any) {
 	}
 }
 
-// reopen counts what has ended as running.
+// reopen counts ended jobs as running.
 func reopen(counts map[string]any) {
 	running, ok := counts["running"].(json.Number)
 	sum, _ := running.Int64()

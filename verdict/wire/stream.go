@@ -17,10 +17,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/redact"
 )
 
-// ErrEnded says that a fault has ended a stream. Its owner closes the connection.
+// ErrEnded is returned after a fault has ended a stream. The caller closes the connection.
 var ErrEnded = errors.New("a fault has ended the stream")
 
-// maxBlock bounds an event that is held until it is complete. A longer one passes as it is, and is not noted.
+// maxBlock bounds an event that is held until it is complete. A longer one passes unchanged and is not noted.
 const maxBlock = 1 << 20
 
 // unread is how long an event may wait for its reader.
@@ -28,26 +28,26 @@ const unread = 50 * time.Millisecond
 
 func read(at time.Time) bool { return time.Since(at) >= unread }
 
-// Stream passes an event stream on, disturbs it, and notes which events went out. Comments pass as they are.
+// Stream passes an event stream on, disturbs it, and notes the sent events. Comments pass unchanged.
 type Stream struct {
 	To       io.Writer
 	Shape    *Shape            // of the documents; needed with Effect
-	Effect   *fault.Effect     // nil: the stream is only noted
-	Resumed  bool              // the reader named the last event that it has
-	Position string            // name of events that only tell where to resume
-	Note     func(data []byte) // is given the data of each event that went out, before it was rewritten
-	Closed   <-chan struct{}   // ends a stream that was stalled
+	Effect   *fault.Effect     // nil: only note the stream
+	Resumed  bool              // the reader named its last event
+	Position string            // name of events that only mark where to resume
+	Note     func(data []byte) // receives the original data of each sent event
+	Closed   <-chan struct{}   // ends a stalled stream
 
-	rest  []byte // of a block whose end has not come
+	rest  []byte // incomplete block
 	begun bool   // a block was passed on, other than the head of the answer
 	count int    // of events so far
 
 	mu    sync.Mutex
 	part  verdict.Part
-	fresh []time.Time // when the last ids were written, as far as they may be unread
+	fresh []time.Time // times of the last ids, while they may be unread
 }
 
-// Part tells what went out so far.
+// Part returns the record of the sent events so far.
 func (s *Stream) Part() *verdict.Part {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *Stream) Part() *verdict.Part {
 	return &part
 }
 
-// Write passes on what the effect leaves of b. It is called by one goroutine.
+// Write passes on b as the effect allows. One goroutine calls it.
 func (s *Stream) Write(b []byte) (int, error) {
 	n := len(b)
 	if s.Effect != nil && s.Effect.Close == fault.AfterCommit { // not even the head is sent
@@ -85,7 +85,7 @@ func (s *Stream) Write(b []byte) (int, error) {
 	}
 }
 
-// Flush passes on what came after the last complete block, at the end of a stream.
+// Flush passes on the rest after the last complete block, at the end of a stream.
 func (s *Stream) Flush() error {
 	if s.Effect == nil || len(s.rest) == 0 {
 		return nil
@@ -95,7 +95,7 @@ func (s *Stream) Flush() error {
 	return err
 }
 
-// block disturbs a block, or notes one that has passed.
+// block disturbs a block, or notes a passed one.
 func (s *Stream) block(block []byte) error {
 	if s.Effect != nil {
 		return s.pass(block)
@@ -104,7 +104,7 @@ func (s *Stream) block(block []byte) error {
 	return nil
 }
 
-// pass writes a comment, the position, or an event, and before the first of them the time to wait.
+// pass writes a comment, the position, or an event, and before the first of them the retry time.
 func (s *Stream) pass(block []byte) error {
 	e := s.Effect
 	if e.StreamRetry > 0 && !bytes.HasPrefix(block, []byte("HTTP/")) {
@@ -144,13 +144,13 @@ func (s *Stream) pass(block []byte) error {
 			return err
 		}
 	}
-	if e.ExtraEvents { // which are no events to those who know the service
+	if e.ExtraEvents { // readers that know the service ignore them
 		return Slowly(s.To, []byte("id: later\x00version\nevent: forgerun.later-version\ndata: {}\n\n"), e.SlowBytes, s.Closed)
 	}
 	return nil
 }
 
-// withoutRetry returns a block without its lines that say how long to wait; it is empty if there was nothing else.
+// withoutRetry returns a block without its retry lines; it is empty if there was nothing else.
 func withoutRetry(block []byte) []byte {
 	if parse(block).retry == 0 {
 		return block
@@ -171,7 +171,7 @@ func lines(block []byte) iter.Seq[[]byte] {
 	return bytes.FieldsFuncSeq(block, func(r rune) bool { return r == '\n' || r == '\r' })
 }
 
-// send rewrites and writes a block, slowly if the effect says so, and notes it.
+// send rewrites, writes and notes a block, slowly if the effect says so.
 func (s *Stream) send(block []byte) error {
 	if err := Slowly(s.To, s.rewritten(block), s.Effect.SlowBytes, s.Closed); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (s *Stream) rewritten(block []byte) []byte {
 	return bytes.Replace(bytes.Clone(block), data, s.Shape.Rewrite(s.Effect, data), 1)
 }
 
-// note notes an event that went out, or the time that the reader was told to wait.
+// note notes a sent event, or the reader's retry time.
 func (s *Stream) note(f fields) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,12 +210,12 @@ func (s *Stream) note(f fields) {
 	}
 }
 
-// ended notes that it is the fault by which the stream ends, with half of an event.
+// ended notes that the fault ends the stream, with half of an event.
 func (s *Stream) ended(half []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.part.Cut = true
-	if s.Effect.StallAfter == nil { // readers may discard what they have not read when a connection ends
+	if s.Effect.StallAfter == nil { // readers may discard unread data when a connection ends
 		s.part.Late = min(len(slices.DeleteFunc(s.fresh, read)), len(s.part.IDs))
 	}
 	if last := bytes.LastIndexAny(half, "\r\n"); last >= 0 {
@@ -227,12 +227,12 @@ func (s *Stream) isEvent(f fields) bool {
 	return f.hasData && (s.Position == "" || f.event != s.Position)
 }
 
-// fields are those of a block that matter.
+// fields are the relevant fields of a block.
 type fields struct {
 	event   string
 	id      []byte
 	hasID   bool
-	data    []byte // if it is one line
+	data    []byte // if it is a single line
 	hasData bool
 	retry   int // ms
 }
@@ -254,7 +254,7 @@ func parse(block []byte) (f fields) {
 			}
 			f.hasData = true
 		case "retry":
-			f.retry, _ = strconv.Atoi(string(value)) // what is no number is ignored by readers too
+			f.retry, _ = strconv.Atoi(string(value)) // readers ignore invalid numbers too
 		}
 	}
 	return f
