@@ -197,8 +197,8 @@ SELECT job_id, state, finished_at, failure_retryable, batch_id, (SELECT complete
 {{jobsOfSession}}
 
 -- name: sessionBulks
--- Returns the jobs that a client's bulk operations since a moment have changed, or left as they were, and when each operation ended:
--- operations along bulk_operations_client, jobs along the primary key of their items. What was tried again has another end. Locks nothing.
+-- Returns the jobs that a client's bulk operations since a moment have changed or skipped, and the end of each operation: operations
+-- along bulk_operations_client, jobs along the primary key of their items. Retried jobs have another end. Locks nothing.
 -- Parameters: @client, @first, @limit
 SELECT b.bulk_id, b.finished_at, i.job_id
 FROM (SELECT bulk_id, finished_at, action FROM bulk_operations WHERE client_id = @client AND bulk_id >= @first) b
@@ -207,11 +207,11 @@ WHERE i.result <> 'PENDING' AND NOT (b.action = 'retry' AND i.result = 'SUCCEEDE
 LIMIT @limit
 
 -- name: sessionKeys
--- Gives the keys of a client that expire, along api_keys_client. Locks nothing.
+-- Returns the expiring keys of a client, along api_keys_client. Locks nothing.
 -- Parameters: @client
 SELECT key_id, expires_at FROM api_keys WHERE client_id = @client AND expires_at IS NOT NULL
 
--- Returns the expiring keys of a client, along api_keys_client. Locks nothing.
+-- name: sessionDeliveries
 -- Returns the attempts to deliver events of the jobs of a session, along deliveries_job. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
 SELECT d.delivery_id, j.subject, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '')
@@ -222,7 +222,7 @@ CROSS JOIN LATERAL (SELECT number, started_at, duration_ms, status, error FROM d
 LIMIT @limit
 
 -- name: sessionGroupDeliveries
--- Returns the attempts to deliver the ends of the batches and bulk operations of a session, which are made by requests as jobs are: their
+-- Returns the attempts to deliver the ends of a session's batches and bulk operations, which requests create like jobs: their
 -- events along client_events_client, their deliveries along deliveries_once. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
 SELECT d.delivery_id, j.subject, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '') FROM (
