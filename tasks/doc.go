@@ -6,7 +6,6 @@
 //   - notify: events, progress and cancel signals by pub/sub
 //   - ratelimit: counts requests for the rate limit
 //
-// No asynq or Redis type leaves them, and they know nothing of Postgres or HTTP,
-// save the dashboard's handler. This package itself has the tests that use all
-// of them, on every kind of Redis.
+// They expose no asynq or Redis type except in the dashboard's handler, and know nothing of Postgres or HTTP. This package itself has the
+// tests that use all of them, on every kind of Redis.
 package tasks

@@ -94,8 +94,8 @@ func (l *loops) right(who reader, before, x *exchange, found string) {
 	l.hold(before, x, found)
 }
 
-// wrong notes that a reader broke the rule. That counts once it is a loop. What looks like one reader may be several that take turns,
-// such as tabs of a browser, unless the reads are crowded or come at equal intervals.
+// wrong notes that a reader broke the rule, which counts once it is a loop. An apparent reader may be several that take turns, such as
+// tabs of a browser, unless the reads are crowded or come at equal intervals.
 func (l *loops) wrong(who reader, crowded bool, m mistake) {
 	now := l.rows[who]
 	if now == nil {
@@ -114,7 +114,7 @@ func (l *loops) wrong(who reader, crowded bool, m mistake) {
 	now.mistakes = nil
 }
 
-// even reports whether gaps are about as long as each other.
+// even reports whether the gaps are about equal.
 func even(gaps []time.Duration) bool {
 	least, most := slices.Min(gaps), slices.Max(gaps)
 	return most <= least+least/10+10*time.Millisecond
@@ -128,7 +128,7 @@ func (r *record) crowded(x, y *exchange, told time.Duration) bool {
 	return i >= 0 && y.Start.Sub(all[i].End()) < told-Tolerance
 }
 
-// hints counts what told a client of jobs: deliveries, and events on streams. A read of each resource may use each hint once.
+// hints counts notifications of the client about jobs: deliveries, and events on streams. A read of each resource may use each hint once.
 type hints struct {
 	r    *record
 	used map[target]int
@@ -136,12 +136,12 @@ type hints struct {
 
 func (r *record) newHints() *hints { return &hints{r, map[target]int{}} }
 
-// tellings are the hints about one job, in the order of their times.
+// tellings are the hints about one job, sorted by time.
 type tellings []telling
 
 type telling struct {
 	at  time.Time
-	sum int // of hints up to this one
+	sum int // of hints up to and including this one
 }
 
 // indexHints finds the hints about each job.
@@ -171,7 +171,7 @@ func (r *record) indexHints() {
 	}
 }
 
-// by is how many hints there were at a moment.
+// by returns the number of hints up to a moment.
 func (all tellings) by(moment time.Time) int {
 	n := sort.Search(len(all), func(i int) bool { return all[i].at.After(moment) })
 	if n == 0 {
@@ -180,8 +180,8 @@ func (all tellings) by(moment time.Time) int {
 	return all[n-1].sum
 }
 
-// use reports whether y, which comes after x, may have been caused by a hint about one of these jobs that no read of y's resource has
-// used, and uses it.
+// use reports whether y, which comes after x, may have been caused by an unused hint about one of these jobs, and marks it used by reads
+// of y's resource.
 func (h *hints) use(x, y *exchange, jobs ...string) bool {
 	total := h.r.told[""].by(y.Start)
 	for _, id := range jobs {

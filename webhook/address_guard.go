@@ -13,9 +13,8 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// Guard decides which addresses may be called. It decides when an address is
-// dialled, after its name was resolved; Check reports early what could never
-// work.
+// Guard decides which addresses may be called. It decides when an address is dialed, after its name was resolved; Check reports early
+// what can never work.
 type Guard struct {
 	allowPrivate bool
 	public       *ssrf.Guardian
@@ -33,8 +32,7 @@ func NewGuard(allowPrivate bool) *Guard {
 
 var errForbidden = errors.New("the address must not be called")
 
-// control is for net.Dialer, which calls it with each resolved address right
-// before it connects.
+// control is for net.Dialer, which calls it with each resolved address just before it connects.
 func (g *Guard) control(network, address string, _ syscall.RawConn) error {
 	if _, port, err := net.SplitHostPort(address); err != nil || checkPort(port) != "" {
 		return errForbidden
@@ -53,16 +51,14 @@ const (
 	notPublic = "The host must have a public address; local, private and reserved ones must not be called."
 )
 
-// Check says what is wrong with the host or port of a target, "" for nothing. Spellings
-// that programs read differently (short, octal or hexadecimal IPv4
-// addresses, zones, names that are not ASCII, a dot at the end) are wrong even
-// where private addresses are allowed.
+// Check returns what is wrong with the host or port of a target, "" for nothing. Spellings that programs read differently (short, octal
+// or hexadecimal IPv4 addresses, zones, names that are not ASCII, a trailing dot) are wrong even if private addresses are allowed.
 func (g *Guard) Check(target string) string {
 	_, wrong := g.parse(target)
 	return wrong
 }
 
-// parse reads a target, and says what is wrong with it.
+// parse parses a target, or returns what is wrong with it.
 func (g *Guard) parse(target string) (*url.URL, string) {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
@@ -94,7 +90,7 @@ func (g *Guard) checkHost(u *url.URL) string {
 }
 
 var (
-	// namePattern is the form of a domain name without the dot at its end.
+	// namePattern is the form of a domain name without a trailing dot.
 	namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*$`)
 	// numberPattern is a decimal, octal or hexadecimal number as the last label. No
 	// domain ends in one: some programs read such a host as an IPv4 address (URL
@@ -102,8 +98,7 @@ var (
 	numberPattern = regexp.MustCompile(`(?:^|\.)(?:0[xX][0-9a-fA-F]*|[0-9]+)$`)
 )
 
-// isLocalhost reports whether a name means the machine itself (RFC 6761,
-// section 6.3).
+// isLocalhost reports whether a name means this machine (RFC 6761, section 6.3).
 func isLocalhost(host string) bool {
 	host = strings.ToLower(host)
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")

@@ -17,21 +17,20 @@ const (
 	headerAllowedOrigin = "Webhook-Allowed-Origin"
 )
 
-// challengeTimeout bounds a handshake, from the look-up of the name to the answer's head.
+// challengeTimeout bounds a handshake, from the DNS lookup to the answer's head.
 const challengeTimeout = 5 * time.Second
 
-// ChallengeConfig is what a Challenge needs to know.
+// ChallengeConfig configures a Challenge.
 type ChallengeConfig struct {
-	Origin  string // the name of this service, as of Origin
+	Origin  string // name of this service, from Origin
 	Version string // of the program, for User-Agent
 	Guard   *Guard
-	Timeout time.Duration  // of one handshake; 0, and whatever is longer, stands for 5 s
+	Timeout time.Duration  // of one handshake; 0 or more than 5 s means 5 s
 	RootCAs *x509.CertPool // nil for the system's
 }
 
-// Challenge asks receivers whether they want events, with one OPTIONS request
-// that follows no redirect. Of the answer only the head is read. It is safe for
-// concurrent use.
+// Challenge asks receivers whether they want events, with one OPTIONS request. It follows no redirect and reads only the head of the
+// answer. It is safe for concurrent use.
 type Challenge struct {
 	*connector
 
@@ -48,9 +47,8 @@ func NewChallenge(cfg ChallengeConfig) *Challenge {
 	return c
 }
 
-// Ask asks the receiver at a URL, and says what is missing in its answer, "" for
-// nothing. For whatever goes wrong before there is an answer it says the same, so
-// that callers do not learn which inner names and ports exist.
+// Ask asks the receiver at a URL, and returns what is missing in its answer, "" for nothing. All failures before an answer have the same
+// text, so that callers do not learn which internal names and ports exist.
 func (c *Challenge) Ask(ctx context.Context, target string) (wrong string) {
 	u, wrong := c.cfg.Guard.parse(target)
 	if wrong != "" {
@@ -86,12 +84,12 @@ func (c *Challenge) judge(answer *http.Response) string {
 	return ""
 }
 
-// mustAnswer adds to what is missing what is asked for.
+// mustAnswer adds the required answer to a description of the missing part.
 func (c *Challenge) mustAnswer(missing string) string {
 	return missing + " It must answer OPTIONS at this URL with a 2xx status and WebHook-Allowed-Origin: " + c.cfg.Origin + " (or *)."
 }
 
-// Origin gives the name of this service in handshakes: the host of its public URL.
+// Origin returns the name of this service in handshakes: the host of its public URL.
 func Origin(publicURL string) string {
 	u, err := url.Parse(publicURL)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// SendChanged sends a delivery as a test bed's rule says: padded, with another document, with one more signature, or with something
-// wrong that its receiver must find. It takes no longer than Send.
+// SendChanged sends a delivery with an effect of a test bed: padded, with another document, with one more signature, or with an error
+// that its receiver must find. It takes no longer than Send.
 func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault.Effect) job.Sent {
 	return s.send(ctx, p, e)
 }
 
-// staleAge is how old a signature with a stale timestamp is: no receiver takes one of more than some minutes.
+// staleAge is the age of a signature with a stale timestamp: receivers accept a few minutes at most.
 const staleAge = time.Hour
 
 // changed returns the signing keys of a request after an effect.
@@ -45,12 +45,12 @@ func (g signing) changed(e fault.Effect) (signing, error) {
 	return g, err
 }
 
-// otherSecrets makes as many random secrets.
+// otherSecrets returns as many random secrets.
 func otherSecrets(secrets []string) []string {
 	others := make([]string, len(secrets))
 	for i := range others {
 		secret := make([]byte, 32)
-		_, _ = rand.Read(secret) // it never fails
+		_, _ = rand.Read(secret) // never fails
 		others[i] = "whsec_" + base64.StdEncoding.EncodeToString(secret)
 	}
 	return others
@@ -67,7 +67,7 @@ func unpublishedKey() (k signingKey, err error) {
 	return k, err
 }
 
-// pad adds spaces, which JSON may have at its end.
+// pad adds trailing spaces, which JSON allows.
 func pad(body []byte, n int) []byte {
 	if n == 0 {
 		return body
@@ -91,7 +91,7 @@ func tamper(r *http.Request, body []byte, t fault.Tamper) {
 	}
 }
 
-// otherSignatures changes each signature of a header: the letters of base64 after the label and a few bytes more.
+// otherSignatures changes each signature of a header: the base64 letters behind the label and a few more bytes.
 func otherSignatures(value string) string {
 	const label = 10 // as long as "v1," or "sig1=:" at least
 	parts := strings.Split(value, " ")

@@ -15,11 +15,10 @@ import (
 
 // KeyStore keeps the signing keys for all processes.
 type KeyStore interface {
-	// SigningKeys gives the keys that are published, oldest first.
+	// SigningKeys returns the published keys, oldest first.
 	SigningKeys(ctx context.Context) ([]job.SigningKey, error)
-	// AddSigningKey adds a key that signs from delay from now on, the first key
-	// of all at once. The others retire overlap later. With onlyFirst nothing
-	// happens if there is a key already.
+	// AddSigningKey adds a key that signs after delay; the very first key signs at once. The others retire overlap later. With onlyFirst
+	// it does nothing if there is a key already.
 	AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error
 }
 
@@ -30,7 +29,7 @@ const (
 	refreshEvery  = 30 * time.Second
 )
 
-// Keyring has the keys that sign all deliveries. They are stored, encrypted.
+// Keyring holds the keys that sign all deliveries. They are stored encrypted.
 type Keyring struct {
 	Log *slog.Logger // gets failed refreshes, in Run; nil for none
 
@@ -46,10 +45,10 @@ type signingKey struct {
 	err     error
 }
 
-// NewKeyring makes a keyring. Without a vault no key can be made or used.
+// NewKeyring makes a keyring. Without a vault it can neither make nor use keys.
 func NewKeyring(v *Vault, store KeyStore) *Keyring { return &Keyring{vault: v, store: store} }
 
-// Ensure reads the keys, and adds one if there is none. Several processes may do so at the same time: the store decides.
+// Ensure reads the keys, and adds one if there is none. Several processes may call it at the same time: the store decides.
 func (k *Keyring) Ensure(ctx context.Context) error {
 	known, err := k.store.SigningKeys(ctx)
 	if err != nil {
@@ -63,15 +62,14 @@ func (k *Keyring) Ensure(ctx context.Context) error {
 	return k.Refresh(ctx)
 }
 
-// Rotate adds a new key. It signs after ten minutes; the one before it stays
-// published for a day longer. Nothing is added under a master key that is not
-// that of the present key.
+// Rotate adds a new key. It signs after ten minutes; the previous one stays published for a day longer. It fails under another master key
+// than that of the present key.
 func (k *Keyring) Rotate(ctx context.Context) error {
 	return k.rotate(ctx, publishBefore, publishAfter)
 }
 
-// Replace adds a new key that signs at once, and retires all others now: receivers
-// must not trust what they have signed. The other processes know within 30 seconds.
+// Replace adds a new key that signs at once, and retires all others now: receivers must not trust their signatures. The other processes
+// know within 30 seconds.
 func (k *Keyring) Replace(ctx context.Context) error { return k.rotate(ctx, 0, 0) }
 
 func (k *Keyring) rotate(ctx context.Context, delay, overlap time.Duration) error {
@@ -112,8 +110,7 @@ func (v *Vault) Check(keys []job.SigningKey) error {
 	return nil
 }
 
-// Run refreshes the keys every 30 seconds, until ctx ends. When that fails, the
-// keys of before are used until they retire.
+// Run refreshes the keys every 30 seconds, until ctx ends. After a failure, it uses the earlier keys until they retire.
 func (k *Keyring) Run(ctx context.Context) {
 	ticker := time.NewTicker(refreshEvery)
 	defer ticker.Stop()

@@ -18,7 +18,7 @@ const (
 	mimeCloudEvent = "application/cloudevents+json"
 )
 
-// message is the content of a delivery. It is the same on each try.
+// message is the content of a delivery, the same on each try.
 type message struct {
 	contentType string
 	language    string      // of the texts in the data; "" if there are none
@@ -26,13 +26,12 @@ type message struct {
 	body        []byte
 }
 
-// attribute is one of CloudEvents in the HTTP binding: a header in lower case.
+// attribute is a CloudEvents attribute in the HTTP binding: a header in lower case.
 type attribute struct {
 	name, value string
 }
 
-// cloudEvent is an event of CloudEvents 1.0, with the extension "sequence" and
-// one of our own, "workkind".
+// cloudEvent is a CloudEvents 1.0 event, with the extension "sequence" and our own, "workkind".
 type cloudEvent struct {
 	SpecVersion     string          `json:"specversion"`
 	ID              string          `json:"id"`
@@ -47,8 +46,7 @@ type cloudEvent struct {
 	Data            json.RawMessage `json:"data"`
 }
 
-// emittedDocument is the document of event.emitted: that of the running
-// attempt, and the client's own event.
+// emittedDocument is the document of event.emitted: that of the running attempt, and the client's own event.
 type emittedDocument struct {
 	plainDocument
 	Emitted struct {
@@ -57,10 +55,10 @@ type emittedDocument struct {
 	} `json:"emitted"`
 }
 
-// plainDocument is a document of nothing that failed: it has no members of its own to write, and is written as it stands.
+// plainDocument is a document without a failure: it is encoded as it is.
 type plainDocument job.Document
 
-// render makes the message of an occurrence, whose document an effect may change.
+// render makes the message of an occurrence; an effect may change its document.
 func render(links job.Links, o *job.Occurrence, mode job.ContentMode, changed fault.Effect) (message, error) {
 	mediaType, language, data, err := content(links, o)
 	if err != nil {
@@ -84,8 +82,7 @@ func render(links job.Links, o *job.Occurrence, mode job.ContentMode, changed fa
 	return message{mediaType, language, attributes, data}, err
 }
 
-// attributes are the headers of binary mode, where the media type of the data
-// is that of the message.
+// attributes returns the headers of binary mode, in which the message has the media type of the data.
 func (e *cloudEvent) attributes() ([]attribute, error) {
 	at, err := e.Time.MarshalText()
 	if err != nil {

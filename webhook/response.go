@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits of what is read and stored of a response, beside job.MaxStoredBody.
+// Limits of reading and storing a response, besides job.MaxStoredBody.
 const (
 	maxDrained     = 64 << 10 // bytes; with a longer body the connection is closed
 	maxStoredNames = 64
@@ -21,9 +21,8 @@ const (
 	maxRetryAfter  = 24 * time.Hour
 )
 
-// read reads a response and classifies it. The body of a success must be
-// complete, as far as it is read: otherwise read returns the error too. For all
-// others the status alone decides.
+// read reads a response and classifies it. The body of a success must be complete as far as it is read: otherwise read returns the error
+// too. For all others only the status matters.
 func read(r *http.Response, now time.Time) (sent job.Sent, err error) {
 	a := job.DeliveryAttempt{Status: r.StatusCode, Error: classifyStatus(r.StatusCode), Header: storedHeader(r.Header)}
 	if r.StatusCode >= http.StatusOK { // 101 has no body but the connection
@@ -37,7 +36,7 @@ func read(r *http.Response, now time.Time) (sent job.Sent, err error) {
 	return job.Sent{Attempt: a, RetryAfter: retryAfter(r.Header.Get("Retry-After"), now)}, err
 }
 
-// readBody reads what is stored of a body, and some of the rest, so that the connection can be used again.
+// readBody reads the stored part of a body, and some of the rest, so that the connection can be reused.
 func readBody(body io.Reader) (kept []byte, truncated bool, err error) {
 	kept, err = io.ReadAll(io.LimitReader(body, job.MaxStoredBody))
 	if err != nil || len(kept) < job.MaxStoredBody {
@@ -71,7 +70,7 @@ func storedHeader(h http.Header) map[string][]string {
 	return stored
 }
 
-// plainText replaces what is not UTF-8, and control characters.
+// plainText replaces invalid UTF-8 and control characters.
 func plainText(s string) string {
 	return strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) {
@@ -81,8 +80,7 @@ func plainText(s string) string {
 	}, strings.ToValidUTF8(s, string(unicode.ReplacementChar)))
 }
 
-// retryAfter reads a Retry-After header: seconds or a date (RFC 9110, section
-// 10.2.3). It is 0 for none, and a day at most.
+// retryAfter reads a Retry-After header: seconds or a date (RFC 9110, section 10.2.3). It returns 0 for none, and at most a day.
 func retryAfter(value string, now time.Time) time.Duration {
 	const maxSeconds = int(maxRetryAfter / time.Second)
 	if value != "" && strings.Trim(value, "0123456789") == "" {

@@ -13,8 +13,7 @@ const (
 	secretBytes  = 32
 )
 
-// Secrets makes the secrets that sign deliveries of subscriptions, as Standard
-// Webhooks writes them: whsec_ and base64.
+// Secrets makes the signing secrets of subscriptions in the form of Standard Webhooks: whsec_ and base64.
 type Secrets struct {
 	vault *Vault
 }
@@ -22,14 +21,14 @@ type Secrets struct {
 // NewSecrets makes secrets that are stored encrypted.
 func NewSecrets(v *Vault) *Secrets { return &Secrets{v} }
 
-// New makes a secret for a webhook: as its owner gets it, and as it is stored.
+// New returns a secret for a webhook, as its owner gets it and as it is stored.
 func (s *Secrets) New(webhook job.ID) (secret string, sealed []byte, err error) {
 	random := make([]byte, secretBytes)
 	_, _ = rand.Read(random) // never fails
 	return secretText(random), s.vault.Seal(secretContext(webhook), random), nil
 }
 
-// Reveal gives a stored secret of a webhook as its owner got it.
+// Reveal returns a stored secret of a webhook as its owner got it.
 func (s *Secrets) Reveal(webhook job.ID, sealed []byte) (string, error) {
 	random, err := s.vault.Open(secretContext(webhook), sealed)
 	if err != nil {

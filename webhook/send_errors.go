@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// handshakeError is a TLS handshake that failed, for whatever reason.
+// handshakeError is a failed TLS handshake.
 type handshakeError struct{ error }
 
 func (e handshakeError) Unwrap() error { return e.error }
@@ -33,8 +33,8 @@ func classify(err error, answered bool) job.SendError {
 		op        *net.OpError
 	)
 	switch {
-	case errors.Is(err, errForbidden): // of a name: the addresses that a URL spells out are refused before
-		return job.SendDNS // as an unknown name, so that clients do not learn which inner names exist
+	case errors.Is(err, errForbidden): // by name: addresses written in a URL are refused earlier
+		return job.SendDNS // like an unknown name, so that clients do not learn which internal names exist
 	case errors.Is(err, context.Canceled): // by the caller
 		return job.SendInternal
 	case errors.Is(err, context.DeadlineExceeded):
@@ -78,11 +78,11 @@ func classifyStatus(status int) job.SendError {
 	}
 }
 
-// maxReason limits what an error may add to a reason, in bytes: receivers choose some of the text.
+// maxReason limits an error's part of a reason, in bytes: receivers choose some of the text.
 const maxReason = 200
 
-// reason returns what failed and the receiver's address; "" for a success and for errors on this side. It shows an
-// address that the name resolved to only if that is public: clients must not learn about private networks.
+// reason returns what failed and the receiver's address; "" for a success and for internal errors. It shows a resolved address only if it
+// is public: clients must not learn about private networks.
 func (s *Sender) reason(a *job.DeliveryAttempt, err error, target *url.URL, peer string) string {
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" && dial.Addr != nil {
@@ -97,7 +97,7 @@ func (s *Sender) reason(a *job.DeliveryAttempt, err error, target *url.URL, peer
 		return ""
 	case job.SendTimeout:
 		return fmt.Sprintf("timeout after %v s from %s", s.cfg.Timeout.Seconds(), peer)
-	case job.SendDNS: // the same for unknown names and for those of private addresses
+	case job.SendDNS: // the same for unknown names and for names with private addresses
 		return "no address that may be called for " + target.Hostname()
 	case job.SendTLS:
 		if unverified := (*tls.CertificateVerificationError)(nil); errors.As(err, &unverified) {

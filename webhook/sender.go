@@ -25,10 +25,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// SenderConfig is what a Sender needs to know.
+// SenderConfig configures a Sender.
 type SenderConfig struct {
-	PublicURL string // base of links and of the events' source, no slash at the end
-	Origin    string // the name under which receivers are asked whether they want events; "" if they are not
+	PublicURL string // base of links and of the events' source, without a trailing slash
+	Origin    string // our name in challenges; "" without challenges
 	Version   string // of the program, for User-Agent
 	Timeout   time.Duration
 	Guard     *Guard
@@ -53,16 +53,15 @@ func NewSender(cfg SenderConfig, keys *Keyring, secrets *Secrets) *Sender {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	links := job.Links{PublicURL: cfg.PublicURL, Absolute: true, Language: job.Languages[0]} // receivers negotiate nothing
+	links := job.Links{PublicURL: cfg.PublicURL, Absolute: true, Language: job.Languages[0]} // receivers do not negotiate
 	return &Sender{connector: newConnector(cfg.Guard, cfg.Timeout, cfg.RootCAs), cfg: cfg, links: links, keys: keys, secrets: secrets}
 }
 
 // Close closes the connections that are not in use.
 func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 
-// Send sends a delivery and returns the outcome. It takes no longer than the time
-// limit and never fails: an error of our own is of class SendInternal, and
-// logged. If ctx is canceled the class means nothing.
+// Send sends a delivery and returns the outcome. It takes no longer than the time limit and never fails: an internal error has class
+// SendInternal and is logged. If ctx is canceled the class means nothing.
 func (s *Sender) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	return s.send(ctx, p, fault.Effect{})
 }
@@ -115,8 +114,7 @@ func (s *Sender) internal(ctx context.Context, p job.ClaimedDelivery, err error)
 	return job.Sent{Attempt: job.DeliveryAttempt{Error: job.SendInternal}}
 }
 
-// request makes the signed request. All but the timestamps, signatures and
-// traceparent is the same on each try.
+// request makes the signed request. Only timestamps, signatures and traceparent differ between tries.
 func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url.URL, now time.Time, e fault.Effect) (
 	*http.Request, error,
 ) {
@@ -149,7 +147,7 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	if parent := traceparent(ctx, p); parent != "" {
 		r.Header.Set("Traceparent", parent) // not signed: a proxy may replace it
 	}
-	// An empty list, which is not sent, lets the transport repeat the request when an idle connection was closed.
+	// An empty list, which is not sent, lets the transport repeat the request if an idle connection was closed.
 	r.Header["Idempotency-Key"] = []string{}
 
 	secrets, err := s.reveal(p, now)
@@ -206,8 +204,8 @@ func (s *Sender) reveal(p job.ClaimedDelivery, now time.Time) ([]string, error) 
 	return secrets, nil
 }
 
-// plainURL writes a target as receivers derive it from a request: host in lower case, no default port, and of path and query whatever
-// RFC 3986 does not allow there percent-encoded.
+// plainURL formats a target as receivers derive it from a request: host in lower case, no default port, and percent-encoding for
+// everything in path and query that RFC 3986 does not allow there.
 func plainURL(u *url.URL) string {
 	host := strings.ToLower(u.Host)
 	if port := map[string]string{"http": ":80", "https": ":443"}[u.Scheme]; u.Port() == port[1:] {
@@ -220,7 +218,7 @@ func plainURL(u *url.URL) string {
 	return plain
 }
 
-// encoded percent-encodes what may stand neither in a path nor in a query (RFC 3986, sections 3.3 and 3.4).
+// encoded percent-encodes characters that neither a path nor a query allows (RFC 3986, sections 3.3 and 3.4).
 func encoded(text string) string {
 	var out strings.Builder
 	for i := range len(text) {

@@ -13,10 +13,10 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// signatureLabel names our signature among those of a message.
+// signatureLabel is the label of our signature in a message.
 const signatureLabel = "sig1"
 
-// signatureLife is how long a signature is good for.
+// signatureLife is how long a signature is valid.
 const signatureLife = 5 * time.Minute
 
 // component is a covered component of a message: a derived component or a header
@@ -25,11 +25,10 @@ type component struct {
 	name, value string
 }
 
-// coveredFields are the headers that every signature covers; those of
-// CloudEvents come after them.
+// coveredFields are the headers that every signature covers; those of CloudEvents follow.
 var coveredFields = []string{"content-type", "content-digest", "webhook-id"}
 
-// signing is by what and for what a request is signed.
+// signing holds the keys for a request.
 type signing struct {
 	at      time.Time
 	target  *url.URL
@@ -77,8 +76,8 @@ func (g signing) signMessage(r *http.Request, attributes []attribute) error {
 	return nil
 }
 
-// targetURI is the target as the receiver derives it: from the scheme,
-// the Host header and the request line (RFC 9421, section 2.2.2).
+// targetURI returns the target as the receiver derives it: from the scheme, the Host header and the request line (RFC 9421, section
+// 2.2.2).
 func targetURI(u *url.URL) string { return u.Scheme + "://" + u.Host + u.RequestURI() }
 
 // sign returns the Signature-Input and Signature headers for the components, in this order (RFC 9421, sections 2.5 and 3.1).
@@ -87,7 +86,7 @@ func sign(label string, components []component, params *httpsfv.Params, key ed25
 	var base strings.Builder
 	for _, c := range components {
 		covered.Items = append(covered.Items, httpsfv.NewItem(c.name))
-		base.WriteString(`"` + c.name + `": ` + c.value + "\n") // no name has a quote
+		base.WriteString(`"` + c.name + `": ` + c.value + "\n") // names contain no quotes
 	}
 	list, err := httpsfv.Marshal(covered)
 	if err != nil {
@@ -108,7 +107,7 @@ func contentDigest(body []byte) (string, error) {
 	return member("sha-256", httpsfv.NewItem(sum[:]))
 }
 
-// member writes a dictionary of one member.
+// member encodes a dictionary with one member.
 func member(name string, value httpsfv.Member) (string, error) {
 	d := httpsfv.NewDictionary()
 	d.Add(name, value)

@@ -23,8 +23,7 @@ const (
 	maxConnBuffer   = 1 << 20
 )
 
-// connector is the one way to call receivers: the guard sees each address before
-// it is dialled, no proxy is used, answers are bounded.
+// connector is the only way to call receivers: the guard checks each address before it is dialed, no proxy is used, answers are bounded.
 type connector struct {
 	dialer    *net.Dialer
 	tls       *tls.Config
@@ -34,7 +33,7 @@ type connector struct {
 
 func newConnector(guard *Guard, timeout time.Duration, roots *x509.CertPool) *connector {
 	c := &connector{
-		// A dial outlives the attempt that started it, so it has a time limit of its own.
+		// A dial outlives the attempt that started it, so it has its own time limit.
 		dialer:  &net.Dialer{Timeout: timeout, Control: guard.control},
 		tls:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}},
 		timeout: timeout,

@@ -1,5 +1,5 @@
-// Package consumer takes tasks out of the asynq queues and hands them to handlers: tasks that point at jobs, with the cancel
-// signals, and tasks that point at deliveries.
+// Package consumer takes tasks from the asynq queues and passes them to handlers: tasks of jobs, with their cancel signals, and tasks of
+// deliveries.
 package consumer
 
 import (
@@ -21,17 +21,17 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// Config has defaults for what is zero.
+// Config sets a consumer; zero members have defaults.
 type Config struct {
 	// Concurrency is how many tasks are handled at once. Default 1.
 	Concurrency int
 	// TaskCheckInterval is how often an idle consumer looks for tasks. Default 40 ms.
 	TaskCheckInterval time.Duration
-	// DelayedTaskCheckInterval is how often a consumer looks for tasks whose time has come. Default 250 ms.
+	// DelayedTaskCheckInterval is how often a consumer looks for deferred tasks that are due. Default 250 ms.
 	DelayedTaskCheckInterval time.Duration
 	// ShutdownTimeout is how long Stop waits for handlers before it puts their tasks back. Default 35 s, longer than a job's grace.
 	ShutdownTimeout time.Duration
-	// Clock is Postgres' clock, by which tasks wait for their time; nil: the machine's.
+	// Clock is Postgres' clock, by which tasks become due; nil: the machine's.
 	Clock *clock.Clock
 }
 
@@ -47,9 +47,9 @@ const (
 	timeouts = 5
 	// quietWait bounds how long Quiet waits for a fetch that hangs in Redis.
 	quietWait = time.Second
-	// cutAfter is by how much Stop may outlast ShutdownTimeout before it cuts the connections.
+	// cutAfter is how much Stop may exceed ShutdownTimeout before it cuts the connections.
 	cutAfter = 2 * time.Second
-	// longestWait bounds the wait of a task that came early: while a clock is frozen its time does not come.
+	// longestWait bounds the wait of an early task: while a clock is frozen its time does not come.
 	longestWait = 365 * 24 * time.Hour
 )
 
@@ -59,7 +59,7 @@ type Consumer struct {
 	cfg      Config
 	queue    string
 	handler  asynq.Handler
-	canceled func(job.ID) // nil: no signals are listened to
+	canceled func(job.ID) // nil: no cancel signals
 
 	client     redis.UniversalClient
 	cut        context.CancelFunc // breaks its connections
@@ -71,11 +71,11 @@ type Consumer struct {
 	stopped     chan struct{}
 
 	mu       sync.Mutex
-	server   *asynq.Server // that fetches; nil while held, and before Start
+	server   *asynq.Server // fetching server; nil while held, and before Start
 	held     []*asynq.Server
 	quiet    bool
-	quieting sync.WaitGroup // servers that are told to fetch no more
-	ending   sync.WaitGroup // servers that wait for their handlers and end
+	quieting sync.WaitGroup // servers that are stopping to fetch
+	ending   sync.WaitGroup // servers that wait for their handlers to end
 }
 
 func newConsumer(r *redisconn.Redis, cfg Config, name string, handle asynq.HandlerFunc) *Consumer {
@@ -83,8 +83,8 @@ func newConsumer(r *redisconn.Redis, cfg Config, name string, handle asynq.Handl
 	return &Consumer{redis: r, cfg: cfg, queue: name, handler: handle, stopping: make(chan struct{}), stopped: make(chan struct{})}
 }
 
-// Start begins to fetch. It does not wait for Redis, which is tried until Stop. ctx gives handlers its values; its end means nothing.
-// A second Start, or one after Quiet or Stop, does nothing.
+// Start begins to fetch. It does not wait for Redis, and retries until Stop. ctx provides values to handlers; its end is ignored. A
+// second Start, or one after Quiet or Stop, does nothing.
 func (c *Consumer) Start(ctx context.Context) (err error) {
 	c.start.Do(func() {
 		c.values = context.WithoutCancel(ctx)
@@ -96,7 +96,7 @@ func (c *Consumer) Start(ctx context.Context) (err error) {
 	return err
 }
 
-// connect makes the consumer's own client, with its timeouts and connections that can be cut.
+// connect makes the consumer's own client, with its timeouts and interruptible connections.
 func (c *Consumer) connect() {
 	o := c.redis.ClientOptions(timeouts*c.redis.Timeout, 16)
 	var connections context.Context
@@ -131,7 +131,7 @@ func (c *Consumer) serve() error {
 	return nil
 }
 
-// retryDelay is after how long a task is handled again, of whose infrastructure n failures were counted before.
+// retryDelay returns the wait before a task is handled again after its infrastructure failed n times.
 func retryDelay(n int, err error, _ *asynq.Task) time.Duration {
 	var early *job.TaskEarly
 	var failed *job.TaskFailed
@@ -144,20 +144,20 @@ func retryDelay(n int, err error, _ *asynq.Task) time.Duration {
 	return min(time.Duration(n+1)*time.Second, 10*time.Second)
 }
 
-// isFailure reports whether asynq counts what a handler returned as a failure.
+// isFailure reports whether asynq counts a handler's error as a failure.
 func isFailure(err error) bool {
 	var early *job.TaskEarly
 	return !errors.As(err, &early)
 }
 
-// archived has asynq keep a task in the archive, with the text as its error.
+// archived makes asynq archive a task, with the text as its error.
 type archived struct{ error }
 
 func (archived) Is(target error) bool { return target == asynq.SkipRetry }
 
 func (a archived) Unwrap() error { return a.error }
 
-// handler makes the handler for tasks of one type. A task that parse cannot read is archived, where the dashboard shows it.
+// handler makes the handler for tasks of one type. It archives unreadable tasks, so that the dashboard shows them.
 func handler[T any](
 	r *redisconn.Redis, taskType string, results *prometheus.CounterVec, parse func([]byte) (T, error), handle func(context.Context, T) error,
 ) asynq.HandlerFunc {
@@ -174,7 +174,7 @@ func handler[T any](
 	}
 }
 
-// resultOf returns what is counted of a handled task, and what asynq is to hear.
+// resultOf returns the metric's result of a handled task, and the error for asynq.
 func resultOf(err error) (string, error) {
 	var failed *job.TaskFailed
 	var early *job.TaskEarly
@@ -193,12 +193,13 @@ func resultOf(err error) (string, error) {
 	return redisconn.ResultFailed, err
 }
 
-// Hold stops fetching for now, or goes on; handlers go on. It comes after Start. A server of asynq cannot go on: another one does.
+// Hold pauses or resumes fetching; handlers go on. It comes after Start. A stopped asynq server cannot resume, so Hold starts another
+// one.
 func (c *Consumer) Hold(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.quiet || c.client == nil: // it was stopped before
+	case c.quiet || c.client == nil: // already stopped
 	case on:
 		c.stopFetching()
 	case c.server == nil:
@@ -212,7 +213,7 @@ func (c *Consumer) Hold(on bool) {
 	}
 }
 
-// stopFetching has the server fetch no more; the caller holds the lock.
+// stopFetching stops the server's fetching; the caller holds the lock.
 func (c *Consumer) stopFetching() {
 	if c.server != nil {
 		c.quieting.Go(c.server.Stop)
@@ -233,9 +234,8 @@ func (c *Consumer) Quiet() {
 	_ = redisconn.WaitFor(ctx, c.quieting.Wait)
 }
 
-// Stop stops fetching, waits up to ShutdownTimeout for the handlers, puts the tasks of those that still run back into the queue,
-// and ends. It does not end handlers. When ctx ends first the rest goes on without it. It may be called again, before Start, and
-// while Redis hangs.
+// Stop stops fetching, waits up to ShutdownTimeout for the handlers, returns the tasks of running ones to the queue, and ends. It does
+// not end handlers. If ctx ends first, Stop returns and the rest goes on. It may be called again, before Start, and while Redis hangs.
 func (c *Consumer) Stop(ctx context.Context) error {
 	c.Quiet()
 	c.halt.Do(func() {
@@ -254,14 +254,14 @@ func (c *Consumer) Stop(ctx context.Context) error {
 
 func (c *Consumer) shutDown() {
 	if c.client == nil {
-		return // it was never started
+		return // never started
 	}
 	close(c.stopping)
 	cut := time.AfterFunc(c.cfg.ShutdownTimeout+cutAfter, func() {
 		c.redis.Log.Warn("Redis does not answer; its connections are cut to stop")
 		c.cut()
 	})
-	for _, s := range c.held { // Quiet was called: no other goroutine changes it
+	for _, s := range c.held { // after Quiet no other goroutine changes it
 		c.ending.Go(s.Shutdown)
 	}
 	if c.subscriber != nil {

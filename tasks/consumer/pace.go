@@ -11,10 +11,10 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// pacePause is how long each failed command of a consumer takes at least.
+// pacePause is the minimum duration of a consumer's failed commands.
 const pacePause = 200 * time.Millisecond
 
-// pacer is a go-redis hook for consumers: asynq fetches again at once when a fetch fails, and would spin until Redis works.
+// pacer is a go-redis hook for consumers: asynq fetches again immediately after a failure, and would spin until Redis works.
 type pacer struct {
 	redis *redisconn.Redis
 	stop  <-chan struct{} // closed: no more pauses
@@ -24,7 +24,7 @@ func (p pacer) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (p pacer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if errors.Is(ctx.Err(), context.Canceled) { // asynq cancels it itself before it tries again to record how a task ended
+		if errors.Is(ctx.Err(), context.Canceled) { // asynq itself cancels the context before it retries to record a task's end
 			ctx = context.WithoutCancel(ctx)
 		}
 		err := next(ctx, cmd)
@@ -40,8 +40,7 @@ func (p pacer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	return next
 }
 
-// isOutage distinguishes failures of Redis from answers that asynq expects: an empty queue, an unknown script, a task that is
-// gone.
+// isOutage distinguishes failures of Redis from expected answers: an empty queue, an unknown script, a missing task.
 func isOutage(err error) bool {
 	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, context.Canceled) {
 		return false

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// progressWait bounds how long a reader waits for progress.
+	// progressWait bounds a reader's wait for progress.
 	progressWait = 100 * time.Millisecond
 	// progressRest is how long the progress of an ended attempt is kept, for readers that have seen the job running.
 	progressRest = 10 * time.Second
@@ -20,7 +20,7 @@ const (
 
 func progressKey(id job.ID) string { return "forgerun:progress:" + id.String() }
 
-// keepProgress adds the command that changes what Redis keeps. Each key expires, at the latest when no attempt can still run.
+// keepProgress adds the command that updates the progress in Redis. Each key expires, at the latest when no attempt can still run.
 func (p *Publisher) keepProgress(ctx context.Context, pipe redis.Pipeliner, u *update, line []byte) {
 	kept := p.progressTTL
 	if u.ended {
@@ -33,13 +33,13 @@ func (p *Publisher) keepProgress(ctx context.Context, pipe redis.Pipeliner, u *u
 	}
 }
 
-// Progress reads how far the attempt of a running job has come: nil when that is not known, or Redis does not answer at once.
-// While Redis is known to be down it does not try.
+// Progress reads the progress of a running job's attempt: nil if unknown, or if Redis does not answer at once. While Redis is known to be
+// down it does not try.
 func (p *Publisher) Progress(ctx context.Context, id job.ID, attempt int) *job.Progress {
 	if ctx.Err() != nil || !p.reading.Allow() {
 		return nil
 	}
-	// A caller that goes away says nothing about Redis.
+	// A canceled caller says nothing about Redis.
 	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), progressWait)
 	defer cancel()
 	value, err := p.redis.Client.Get(short, progressKey(id)).Bytes()
@@ -48,7 +48,7 @@ func (p *Publisher) Progress(ctx context.Context, id job.ID, attempt int) *job.P
 	}
 	err = p.redis.Failed("progress", err)
 	var answer redis.Error
-	if errors.As(err, &answer) { // a refusal is quick
+	if errors.As(err, &answer) { // a refusal is fast
 		err = nil
 	}
 	p.reading.Report(err)

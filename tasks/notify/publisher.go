@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// publishPause is the rest after sending: what is published meanwhile goes together, much of it of the same jobs and clients.
+	// publishPause is the rest after sending: later notifications are sent together, as many concern the same jobs and clients.
 	publishPause  = 5 * time.Millisecond
 	publishBuffer = 16384 // notifications that may wait
 	maxPublished  = 1000  // notifications in one round trip
@@ -22,20 +22,20 @@ const (
 	maxSignals    = 100 // in one round trip
 )
 
-// cancelChannel carries the ids of canceled jobs to the workers. One that misses a signal learns of it with its next heartbeat.
+// cancelChannel carries the ids of canceled jobs to the workers. A worker that misses a signal learns of it with its next heartbeat.
 const cancelChannel = "forgerun:cancel"
 
-// Publisher sends events and progress of jobs, and cancel signals, to all processes, best effort, and keeps the progress of
-// running jobs in Redis.
+// Publisher sends events and progress of jobs, and cancel signals, to all processes, best effort. It stores the progress of running jobs
+// in Redis.
 type Publisher struct {
 	redis       *redisconn.Redis
 	progressTTL time.Duration
-	reading     *redisconn.Circuit // of Progress, which gives up early
+	reading     *redisconn.Circuit // of Progress, which has a shorter timeout
 	events      *Sender[job.Notification]
 	signals     *Sender[job.ID]
 }
 
-// NewPublisher makes a publisher that buffers until Start. Progress of an attempt whose end is not published is kept for progressTTL.
+// NewPublisher makes a publisher that buffers until Start. Progress is stored for progressTTL if the attempt's end is not published.
 func NewPublisher(r *redisconn.Redis, progressTTL time.Duration) *Publisher {
 	p := &Publisher{redis: r, progressTTL: progressTTL, reading: redisconn.NewCircuit("reading progress", r.Log, nil)}
 	p.events = NewSender(SenderConfig[job.Notification]{
@@ -61,28 +61,27 @@ func (p *Publisher) Stop(ctx context.Context) error {
 	return p.signals.Stop(ctx)
 }
 
-// Publish notifies watchers of the client's jobs and keeps the job's progress in Redis until the attempt has ended, best
-// effort, non-blocking: what finds the buffer full or Redis down is dropped and counted. Notifications of a job arrive in their
-// order, save that those of a round come as one progress, the latest, and then one event for all.
+// Publish notifies watchers of the client's jobs and stores the job's progress in Redis until the attempt has ended, best effort,
+// non-blocking: with a full buffer or a Redis outage the notification is dropped and counted. Notifications of a job arrive in order, but
+// those of one round are merged into the latest progress and one event.
 //
-// n.Progress must not be changed afterwards. The publisher of an attempt's progress publishes its end too, with Ended and Attempt.
+// n.Progress must not be changed afterwards. An attempt's publisher of progress also publishes its end, with Ended and Attempt.
 func (p *Publisher) Publish(n job.Notification) { p.events.Add(n) }
 
-// SignalCancel signals to all workers that the job was canceled, best effort, non-blocking.
+// SignalCancel signals the cancel of the job to all workers, best effort, non-blocking.
 func (p *Publisher) SignalCancel(id job.ID) { p.signals.Add(id) }
 
-// update is what there is to say about a job. A message to the watchers of a client has a line for each. Redis keeps the last one
-// that has progress.
+// update is the news about a job. A message to the watchers of a client has a line for each. Redis stores the last one with progress.
 type update struct {
 	client   job.ID
 	Job      job.ID        `json:"job,omitzero"` // zero: the client's stream has an event
 	Attempt  int           `json:"attempt,omitempty"`
 	Progress *job.Progress `json:"progress,omitempty"`
-	Event    bool          `json:"event,omitempty"` // it was recorded after the progress
-	ended    bool          // the attempt whose progress is, or was, kept
+	Event    bool          `json:"event,omitempty"` // recorded after the progress
+	ended    bool          // attempt with an end; its progress is removed
 }
 
-// isSound reports whether a worker can have come so far; JSON has years up to 9999.
+// isSound reports whether the progress is plausible; JSON has years up to 9999.
 func isSound(p *job.Progress) bool {
 	return p.Percentage <= 100 && min(p.Percentage, p.StepsCompleted, p.StepsTotal, p.ItemsProcessed, p.ItemsTotal) >= 0 &&
 		p.UpdatedAt.Year() <= 9999
@@ -107,8 +106,8 @@ func merge(ns []job.Notification) (updates []*update) {
 	return updates
 }
 
-// sendEvents sends all in one round trip, progress first, so that who receives it can read it. The error is that of the
-// messages: a Redis that has no room for progress still passes them on.
+// sendEvents sends everything in one round trip, progress first, so that receivers can read it. The error is that of the messages: a
+// Redis without room for progress still delivers them.
 func (p *Publisher) sendEvents(ctx context.Context, ns []job.Notification) error {
 	pipe, messages := p.redis.Client.Pipeline(), map[job.ID][][]byte{}
 	for _, u := range merge(ns) {
@@ -121,7 +120,7 @@ func (p *Publisher) sendEvents(ctx context.Context, ns []job.Notification) error
 	}
 	kept := pipe.Len()
 	for client, lines := range messages {
-		// In a cluster all messages of a client go to one node, in their order.
+		// In a cluster all messages of a client go to one node, in order.
 		pipe.Publish(ctx, eventChannel(client), bytes.Join(lines, []byte("\n"))).SetFirstKeyPos(1)
 	}
 	commands, _ := pipe.Exec(ctx)

@@ -17,7 +17,7 @@ const eventPrefix = "forgerun:news:"
 func eventChannel(client job.ID) string { return eventPrefix + client.String() }
 
 func clientOf(channel string) job.ID {
-	id, _ := job.ParseID(strings.TrimPrefix(channel, eventPrefix)) // of our own channels only
+	id, _ := job.ParseID(strings.TrimPrefix(channel, eventPrefix)) // only of our own channels
 	return id
 }
 
@@ -27,9 +27,8 @@ type Events struct{ *Subscriber }
 // NewEvents makes a receiver that receives nothing until Start.
 func NewEvents(r *redisconn.Redis) *Events { return &Events{newSubscriber(r, r.Client, r.Log)} }
 
-// Start begins to receive; see Subscriber.begin. received gets each notification of watched clients; its Ended is never set.
-// resumed gets a client whose notifications are received from now on, earlier ones perhaps not: when it is watched anew and after
-// the connection broke.
+// Start begins to receive; see Subscriber.begin. received gets each notification of watched clients, without Ended. resumed gets a client
+// whose notifications are received from now on, although earlier ones may be lost: after Watch, and after a broken connection.
 func (e *Events) Start(received func(job.Notification), resumed func(client job.ID)) {
 	e.begin(func(channel, message string) {
 		for line := range strings.SplitSeq(message, "\n") {
@@ -56,15 +55,15 @@ func (e *Events) receive(client job.ID, line string, received func(job.Notificat
 	}
 }
 
-// Watch begins to receive the client's notifications, soon: resumed says when. It never waits.
+// Watch begins to receive the client's notifications; resumed is called when it does. It never blocks.
 func (e *Events) Watch(client job.ID) { e.want(eventChannel(client), true) }
 
-// Unwatch ends receiving the client's notifications. It never waits.
+// Unwatch stops receiving the client's notifications. It never blocks.
 func (e *Events) Unwatch(client job.ID) { e.want(eventChannel(client), false) }
 
-// ReceiveCancels hands the ids of canceled jobs on until Stop, by a connection of the client.
+// ReceiveCancels passes on the ids of canceled jobs until Stop, on a connection of the client.
 func ReceiveCancels(r *redisconn.Redis, client redis.UniversalClient, canceled func(job.ID)) *Subscriber {
-	s := newSubscriber(r, client, slog.New(slog.DiscardHandler)) // asynq, which listens too, logs outages
+	s := newSubscriber(r, client, slog.New(slog.DiscardHandler)) // asynq logs outages of this client
 	s.want(cancelChannel, true)
 	s.begin(func(_, message string) {
 		id, err := job.ParseID(message)

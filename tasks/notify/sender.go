@@ -1,8 +1,7 @@
-// Package notify sends messages between processes through Redis, other than
-// tasks: events and progress of jobs, and cancel signals.
-// One kind of sender sends all of it, one kind of subscriber receives it.
+// Package notify sends messages other than tasks between processes through Redis: events and progress of jobs, and cancel signals. One
+// kind of sender sends all of them, one kind of subscriber receives them.
 //
-// Notifications are best effort: what cannot be sent is counted and dropped, and those who depend on it also poll.
+// Notifications are best effort: unsent ones are counted and dropped, and their receivers also poll.
 package notify
 
 import (
@@ -16,32 +15,32 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// SenderConfig says what a sender does with its items. Buffer, Batch, Send and Circuit are needed.
+// SenderConfig sets a sender. Buffer, Batch, Send and Circuit are required.
 type SenderConfig[T any] struct {
-	Buffer int // how many items may wait; further ones are dropped
-	Batch  int // how many items one Send gets at most
-	// Send sends the items, which it must not keep, and counts what became of them.
+	Buffer int // buffered items; further ones are dropped
+	Batch  int // items of one Send
+	// Send sends the items, which it must not retain, and counts the results.
 	Send func(ctx context.Context, items []T) error
 	// Circuit skips items while Send is known to fail.
 	Circuit *redisconn.Circuit
-	// Pause is the rest after a Send that left less than a batch.
+	// Pause is the rest after a Send if less than a batch is left.
 	Pause time.Duration
-	// Results counts items that are dropped or skipped; may be nil.
+	// Results counts dropped and skipped items; may be nil.
 	Results *prometheus.CounterVec
-	// Waiting is how many items wait; may be nil.
+	// Waiting is the number of buffered items; may be nil.
 	Waiting prometheus.Gauge
 }
 
-// Sender buffers items and sends them in the background, in their order, many at once.
+// Sender buffers items and sends them in the background, in order, in batches.
 type Sender[T any] struct {
 	SenderConfig[T]
 	items chan T
 
 	start    sync.Once
 	halt     sync.Once
-	stopping chan struct{} // closed: send what is buffered, then end
-	stopped  atomic.Bool   // nothing more is taken
-	aborted  atomic.Bool   // what is buffered is dropped
+	stopping chan struct{} // closed: send the buffered items, then end
+	stopped  atomic.Bool   // further items are dropped
+	aborted  atomic.Bool   // buffered items are dropped
 	running  sync.WaitGroup
 }
 
@@ -50,7 +49,7 @@ func NewSender[T any](cfg SenderConfig[T]) *Sender[T] {
 	return &Sender[T]{SenderConfig: cfg, items: make(chan T, cfg.Buffer), stopping: make(chan struct{})}
 }
 
-// Add has the item sent, soon. It never waits: without room, or after Stop, the item is dropped.
+// Add queues the item to be sent soon. It never blocks: without room, or after Stop, the item is dropped.
 func (s *Sender[T]) Add(item T) {
 	if !s.stopped.Load() {
 		select {
@@ -68,8 +67,8 @@ func (s *Sender[T]) Start() {
 	s.start.Do(func() { s.running.Go(s.work) })
 }
 
-// Stop sends what is buffered and ends. When ctx ends first it drops the rest and returns ctx's error; what is on its way to
-// Redis then may still arrive. It may be called again, and before Start.
+// Stop sends the buffered items and ends. If ctx ends first it drops the rest and returns ctx's error; items being sent may still arrive.
+// It may be called again, and before Start.
 func (s *Sender[T]) Stop(ctx context.Context) error {
 	s.start.Do(func() {}) // a later Start starts nothing
 	s.halt.Do(func() {

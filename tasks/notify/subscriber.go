@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// pingEvery is how often a subscriber pings. A connection is broken when nothing came for that time and twice Options.Timeout.
+	// pingEvery is the interval of pings. A connection is broken after silence for that time and twice Options.Timeout.
 	pingEvery   = time.Second
-	maxChannels = 500 // that one command subscribes to
+	maxChannels = 500 // of one subscribe command
 )
 
-// Subscriber receives what is published to channels, on one connection of its own, in a cluster to any node: they pass messages
-// on to each other. Messages may be lost at any time.
+// Subscriber receives messages of channels, on its own connection, in a cluster to any node: nodes forward messages to each other.
+// Messages may be lost at any time.
 type Subscriber struct {
 	client     redis.UniversalClient // makes the connection
 	outages    *redisconn.Circuit    // logs them
@@ -50,12 +50,11 @@ func newSubscriber(r *redisconn.Redis, client redis.UniversalClient, log *slog.L
 	return s
 }
 
-// begin begins to receive. It does not wait for Redis, which is tried until Stop. A second time, or after Stop, it does nothing.
+// begin begins to receive. It does not wait for Redis, and retries until Stop. A second call, or one after Stop, does nothing.
 //
-// received gets each message from a channel that is wanted; subscribed gets a channel whose messages are received from now on,
-// earlier ones perhaps not: at least once after each add, and after each break of the connection. Both are called one after the
-// other, from one goroutine. While they block nothing is received, and Redis breaks the connection when too much piles up. They
-// must not call Stop.
+// received gets each message of a wanted channel. subscribed gets a channel whose messages are received from now on, although earlier
+// ones may be lost: at least once after each add, and after each break of the connection. One goroutine makes all the calls. While they
+// block nothing is received, and Redis breaks the connection if too much piles up. They must not call Stop.
 func (s *Subscriber) begin(received func(channel, message string), subscribed func(channel string)) {
 	s.start.Do(func() {
 		s.received, s.subscribed = received, subscribed
@@ -63,7 +62,7 @@ func (s *Subscriber) begin(received func(channel, message string), subscribed fu
 	})
 }
 
-// Stop ends receiving, within ctx; no function is called afterwards. While Redis hangs it takes up to the client's timeout. It may
+// Stop stops receiving, within ctx, and no function is called afterwards. While Redis hangs it takes up to the client's timeout. It may
 // be called again and before Start, and comes before Redis.Close.
 func (s *Subscriber) Stop(ctx context.Context) error {
 	s.start.Do(func() {}) // a later Start starts nothing
@@ -74,7 +73,7 @@ func (s *Subscriber) Stop(ctx context.Context) error {
 // Connected reports whether Redis answers on the subscriber's connection. It is false before the first answer.
 func (s *Subscriber) Connected() bool { return s.connected.Load() }
 
-// want says whether to receive from the channel, from soon on. What comes of an unwanted one is dropped. It never waits.
+// want sets whether to receive from the channel, soon. Messages of unwanted ones are dropped. It never blocks.
 func (s *Subscriber) want(channel string, wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +96,7 @@ func (s *Subscriber) wants(channel string) bool {
 	return s.wanted[channel]
 }
 
-// run connects anew whenever the connection is broken.
+// run reconnects whenever the connection is broken.
 func (s *Subscriber) run() {
 	for pause := redisconn.FirstPause; ; pause = min(2*pause, redisconn.MaxPause) {
 		began := time.Now()
@@ -114,8 +113,8 @@ func (s *Subscriber) run() {
 	}
 }
 
-// receive receives on one connection until it breaks. Each has a PubSub of its own: go-redis reconnects silently, and not when
-// Redis hangs or the network drops everything.
+// receive receives on one connection until it breaks. Each has its own PubSub: go-redis reconnects silently, and not if Redis hangs or
+// the network drops everything.
 func (s *Subscriber) receive() error {
 	ctx, end := context.WithCancelCause(s.ctx)
 	pubsub := s.client.Subscribe(ctx)
@@ -135,7 +134,7 @@ func (s *Subscriber) receive() error {
 		}
 	})
 	for {
-		// After a timeout a reply may have been read in part: this connection is not to be read again.
+		// After a timeout a reply may have been read in part, so this connection must not be read again.
 		reply, err := pubsub.ReceiveTimeout(ctx, pingEvery+2*s.redis.Timeout)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -150,7 +149,7 @@ func (s *Subscriber) receive() error {
 	}
 }
 
-// subscribe keeps the subscriptions of a new connection as they are wanted, and pings, until ctx ends or the connection breaks.
+// subscribe keeps the subscriptions of a new connection up to date, and pings, until ctx ends or the connection breaks.
 func (s *Subscriber) subscribe(ctx context.Context, pubsub *redis.PubSub) error {
 	s.mu.Lock()
 	maps.Copy(s.changed, s.wanted)
@@ -173,7 +172,7 @@ func (s *Subscriber) subscribe(ctx context.Context, pubsub *redis.PubSub) error 
 	}
 }
 
-// reconcile sends what changed. A channel that was removed and added again is subscribed to once more, and confirmed once more.
+// reconcile sends the changes. A channel that was removed and added again is subscribed and confirmed once more.
 func (s *Subscriber) reconcile(ctx context.Context, pubsub *redis.PubSub) error {
 	var wanted, unwanted []string
 	s.mu.Lock()

@@ -11,11 +11,9 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// DashboardHandler serves asynqmon, the queue dashboard, below rootPath (such as
-// "/asynqmon"). It shows and changes nothing: its buttons would act on Redis
-// alone, where they decide nothing and confuse everybody. Nor does it need any
-// other host. That browsers ask none either, and show it in no frame, is up to
-// the listener.
+// DashboardHandler serves asynqmon, the queue dashboard, below rootPath (such as "/asynqmon"). It is read-only: its buttons would act on
+// Redis only, where they decide nothing and confuse everyone. It needs no other host. The listener makes sure that browsers contact none
+// either, and do not show it in a frame.
 func DashboardHandler(r *redisconn.Redis, rootPath string) http.Handler {
 	dashboard := asynqmon.New(asynqmon.Options{RootPath: rootPath, RedisConnOpt: r, ReadOnly: true})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -25,7 +23,7 @@ func DashboardHandler(r *redisconn.Redis, rootPath string) http.Handler {
 			return
 		}
 		if strings.HasPrefix(r.URL.Path, rootPath+"/api/") {
-			w.Header().Set("Content-Type", "application/json") // asynqmon leaves it to be guessed
+			w.Header().Set("Content-Type", "application/json") // asynqmon leaves out the type
 			dashboard.ServeHTTP(w, r)
 			return
 		}
@@ -35,10 +33,8 @@ func DashboardHandler(r *redisconn.Redis, rootPath string) http.Handler {
 	})
 }
 
-// pageWriter takes out of asynqmon's page what links to other hosts: fonts, for
-// which the page has others of the same kind in reserve. The page is what comes
-// without a content type, under any path that is no file's; as a file of its own
-// it is there as well.
+// pageWriter removes links to other hosts from asynqmon's page: fonts, for which the page has fallbacks. The page has no content type and
+// is served under any path without a file, and also as a file.
 type pageWriter struct {
 	http.ResponseWriter
 	page bytes.Buffer
@@ -58,5 +54,5 @@ func (w *pageWriter) finish() {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.ResponseWriter.Write(foreignLink.ReplaceAll(w.page.Bytes(), nil)) // the client is gone
+	_, _ = w.ResponseWriter.Write(foreignLink.ReplaceAll(w.page.Bytes(), nil)) // the client has gone
 }

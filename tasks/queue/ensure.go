@@ -16,17 +16,17 @@ import (
 
 const (
 	listPage = 1000 // pending tasks that one exchange reads
-	maxPages = 5    // that one call reads: of a longer list the rest is not known
-	// maxAgain is how many tasks there may be of one name beside the first.
+	maxPages = 5    // read by one call; the rest of a longer list is unknown
+	// maxAgain is how many repetitions of a task there may be besides the first.
 	maxAgain = 8
 	// stuckPending is how long a task may be pending without being found. stuckActive is how long it may be active while its job is not
 	// claimed: asynq itself notices after a minute or two that a worker was killed.
 	stuckPending = 2 * time.Second
 	stuckActive  = 10 * time.Second
-	// A task that comes again so soon is left as it is, or so soon after its handler put it off.
+	// A task that comes again so soon is left alone, even if its handler just put it off.
 	soonEnough = 3 * time.Second
 	busyEnough = 35 * time.Second
-	// sightingsKept is for how long a task that was not seen again is remembered.
+	// sightingsKept is how long a sighting is remembered after the last one.
 	sightingsKept = time.Minute
 )
 
@@ -64,26 +64,26 @@ func (q *Queue) ensure(ctx context.Context, name string, hints []hint) (made int
 	return made, nil
 }
 
-// look is what one call has seen of a queue.
+// look is one call's view of a queue.
 type look struct {
 	queue  *Queue
 	name   string
 	listed map[string]bool // pending tasks, by the first of their names
-	pages  int             // so many were read
-	ended  bool            // and these were all
+	pages  int             // number of pages read
+	ended  bool            // these were all
 }
 
-// page reads on in the list of pending tasks, from those that are taken next.
+// page reads the next page of pending tasks, those to be taken first coming first.
 func (l *look) page(ctx context.Context) error {
 	l.pages++
 	tasks, err := l.queue.redis.Inspector.ListPendingTasks(l.name, asynq.PageSize(listPage), asynq.Page(l.pages))
 	switch {
-	case errors.Is(err, asynq.ErrQueueNotFound): // it is empty, or Redis was emptied and other processes went on
+	case errors.Is(err, asynq.ErrQueueNotFound): // it is empty, or Redis was emptied and other processes continued
 		if err := l.queue.register(ctx, l.name); err != nil {
 			return err
 		}
 	case err != nil && strings.Contains(err.Error(), "WRONGTYPE"):
-		tasks = nil // one task cannot be read, so it counts as if none could: it is found among those that have one
+		tasks = nil // one task is unreadable, so all count as unreadable: existing tasks are found by name
 	case err != nil:
 		return err
 	}
@@ -95,7 +95,7 @@ func (l *look) page(ctx context.Context) error {
 	return nil
 }
 
-// isListed reports whether the task is among the pending ones, or may be in the rest of a long list.
+// isListed reports whether the task is pending, or may be in the unread rest of a long list.
 func (l *look) isListed(ctx context.Context, h hint) (bool, error) {
 	for !l.listed[h.id] && !l.ended && l.pages < maxPages {
 		if err := l.page(ctx); err != nil {
@@ -125,7 +125,7 @@ func (l *look) ensureAll(ctx context.Context, hints []hint) (made int, err error
 	return made, nil
 }
 
-// finding is what is to be done about a task that is there.
+// finding is the result of a look at an existing task.
 type finding int
 
 const (
@@ -158,10 +158,10 @@ func (l *look) ensureOne(ctx context.Context, h hint, ahead bool) (bool, error) 
 	return false, nil
 }
 
-// judge looks at the task of a name.
+// judge looks at the task with a name.
 func (l *look) judge(ctx context.Context, h hint, id string) (finding, error) {
 	info, err := l.queue.redis.Inspector.GetTaskInfo(l.name, id)
-	if err != nil { // it is gone, or damaged, unless Redis is away
+	if err != nil { // it is gone or damaged, unless Redis is down
 		return freed, l.queue.discard(ctx, l.name, id)
 	}
 	switch info.State {
@@ -192,7 +192,7 @@ func (l *look) judge(ctx context.Context, h hint, id string) (finding, error) {
 	return freed, l.queue.discard(ctx, l.name, id)
 }
 
-// sightings remembers since when tasks were seen in a state that ought not to last.
+// sightings remembers since when tasks were seen in a state that should not last.
 type sightings struct {
 	mu sync.Mutex
 	of map[string]sighting
@@ -200,7 +200,7 @@ type sightings struct {
 
 type sighting struct{ first, last time.Time }
 
-// seenFor reports whether this was seen at least so long ago, and again and again since.
+// seenFor reports whether a state was first seen at least d ago, and repeatedly since.
 func (s *sightings) seenFor(what string, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +214,7 @@ func (s *sightings) seenFor(what string, d time.Duration) bool {
 	return now.Sub(seen.first) >= d
 }
 
-// forget lets go of what was not seen for a while.
+// forget drops old sightings.
 func (s *sightings) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

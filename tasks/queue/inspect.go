@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// The errors of Inspect, as they follow "Redis at cache:6379".
+// Errors of Inspect. Their texts continue "Redis at cache:6379".
 var (
 	ErrBadURL     = errors.New("has an address that cannot be read")
 	ErrAway       = errors.New("does not accept connections")
@@ -30,49 +30,49 @@ var (
 	ErrUnread     = errors.New("refuses to be inspected")
 )
 
-// Inspection is what Inspect found: facts, without a judgement.
+// Inspection is the result of Inspect: facts, without a judgement.
 type Inspection struct {
 	Place   string // the hosts of the address
 	Servers []ServerFacts
 
-	Paused []string          // queues that somebody paused, in asynq's way
-	Wrong  map[string]string // keys of the queues that hold another type than asynq's, which is the value
+	Paused []string          // queues paused by asynq's tools
+	Wrong  map[string]string // keys with another type than asynq's, and that type
 }
 
-// ServerFacts are about one server: the only one, the sentinels' master, or a master of a cluster. "" is what it does not say.
+// ServerFacts are the facts of one server: the only one, the sentinels' master, or a master of a cluster. "" means unknown.
 type ServerFacts struct {
 	Address string
 	Product string // redis or valkey
-	Version string // of Redis, or for Valkey of the Redis that it is compatible with
+	Version string // of Redis, or for Valkey the compatible version of Redis
 	Release string // the product's own version
 	RunID   string
 	Role    string // master or slave
 
 	AppendOnly      string // aof_enabled: 0 or 1
-	AppendFsync     string // "" also if the user may not use CONFIG
+	AppendFsync     string // "" also without permission for CONFIG
 	Policy          string // maxmemory-policy
 	MaxMemory, Used int64  // bytes; MaxMemory 0: no limit
 
-	ClockOffset time.Duration // by how much its clock is ahead of this machine's
-	RoundTrip   time.Duration // half of it is how wrong ClockOffset may be
+	ClockOffset time.Duration // how far its clock is ahead of this machine's
+	RoundTrip   time.Duration // ClockOffset may be wrong by half of it
 }
 
 // inspectTimeout bounds each exchange.
 const inspectTimeout = 3 * time.Second
 
-// Inspect looks at the Redis at the address (see redisconn.Connect) on connections of its own, with commands that only read. Its
-// error is one of the above, with Redis' words but never with the password.
+// Inspect looks at the Redis at the address (see redisconn.Connect) on its own connections, with read-only commands. Its error is one of
+// the above, with Redis' message but never with the password.
 func Inspect(ctx context.Context, address string) (Inspection, error) {
 	r, err := redisconn.Connect(address, redisconn.Options{Timeout: inspectTimeout})
 	if err != nil {
-		return Inspection{}, fmt.Errorf("%w: %w", ErrBadURL, err) // which does not quote it
+		return Inspection{}, fmt.Errorf("%w: %w", ErrBadURL, err) // without the password
 	}
 	defer func() { _ = r.Close() }()
 	i := Inspection{Place: strings.Join(r.Addrs(), ",")}
 	if err := i.readServers(ctx, r.Client); err != nil {
 		return i, obstacle(err)
 	}
-	i.Wrong, _ = wrongTypes(ctx, r.Client) // unknown where TYPE is not allowed
+	i.Wrong, _ = wrongTypes(ctx, r.Client) // unknown if TYPE is not allowed
 	if i.Paused, err = pausedQueues(ctx, r.Client); err != nil && !redis.HasErrorPrefix(err, "LOADING") {
 		return i, obstacle(err)
 	}
@@ -102,13 +102,13 @@ func (i *Inspection) readServers(ctx context.Context, client redis.UniversalClie
 
 func readServer(ctx context.Context, c *redis.Client) (ServerFacts, error) {
 	s := ServerFacts{Address: c.Options().Addr}
-	// All sections at once and not by name: an older server takes one name only.
+	// All sections at once: an older server accepts only one name.
 	info, err := c.Info(ctx).Result()
 	if err != nil {
 		return s, err
 	}
 	s.readInfo(info)
-	// Many providers forbid CONFIG: most of it is in INFO too.
+	// Many providers forbid CONFIG: most values are in INFO too.
 	if config, err := c.ConfigGet(ctx, "appendfsync").Result(); err == nil {
 		s.AppendFsync = config["appendfsync"]
 	}
@@ -130,10 +130,10 @@ func (s *ServerFacts) readInfo(info string) {
 	s.MaxMemory, s.Used = number("maxmemory"), number("used_memory")
 }
 
-// clockTries is how often the clock is read: the quickest answer is the most exact one.
+// clockTries is how often the clock is read: the fastest answer is the most exact one.
 const clockTries = 3
 
-// readClock passes over a server that is still loading, or does not know TIME.
+// readClock skips a server that is still loading, or does not know TIME.
 func (s *ServerFacts) readClock(ctx context.Context, c *redis.Client) error {
 	for range clockTries {
 		asked := time.Now()
@@ -152,7 +152,7 @@ func (s *ServerFacts) readClock(ctx context.Context, c *redis.Client) error {
 	return nil
 }
 
-// obstacle maps to the errors above.
+// obstacle maps errors to those above.
 func obstacle(err error) error {
 	var refused redis.Error
 	var network net.Error

@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// Mend removes keys of the queues that hold another type than asynq's: every script that needs them would fail until somebody does.
-// The tasks that are missing then are made by Ensure and EnsureDeliveries.
+// Mend removes keys of the queues with another type than asynq's: every script that needs them would fail. Ensure and EnsureDeliveries
+// then make the missing tasks.
 func (q *Queue) Mend(ctx context.Context) error {
 	damaged, err := wrongTypes(ctx, q.redis.Client)
 	for key, holds := range damaged {
@@ -25,7 +25,7 @@ func (q *Queue) Mend(ctx context.Context) error {
 	return q.redis.Failed("mend", err)
 }
 
-// wrongTypes returns the type of each key of the queues that holds another one than asynq's.
+// wrongTypes returns the keys of the queues with another type than asynq's, and those types.
 func wrongTypes(ctx context.Context, client redis.UniversalClient) (map[string]string, error) {
 	want := map[string]string{"asynq:queues": "set", "asynq:servers": "zset", "asynq:workers": "zset"}
 	for _, queue := range redisconn.Queues {
@@ -55,7 +55,7 @@ func wrongTypes(ctx context.Context, client redis.UniversalClient) (map[string]s
 	return wrong, err
 }
 
-// countKeys are where asynq counts the tasks of a queue: those processed and those failed, of today and of all time.
+// countKeys returns asynq's counters of a queue's tasks: processed and failed, today and in total.
 func countKeys(queue string) []string {
 	today := time.Now().UTC().Format(":" + time.DateOnly)
 	return []string{

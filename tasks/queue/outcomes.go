@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// What one round trip appends to a stream: at most so many entries, and no further one after so many bytes.
+// Limits of one round trip: entries, and bytes after which no further entry follows.
 const (
 	maxAppend      = 500
 	maxAppendBytes = 1 << 20
@@ -24,10 +24,10 @@ func (q *Queue) LastOutcome(ctx context.Context, stream string) (last string, er
 	return lastOf(entries), nil
 }
 
-// AppendOutcomes appends the entries to the Redis stream, in order, and trims it to about maxLen entries (0: not at all). An entry
-// has the fields "key", "content-type", "content-language" if its value has texts, and "value". It returns the ids of the entry
-// before the new ones, "" for none, and of the last one; entries of others in between are returned as the one before. With an error
-// some of the entries may have been appended; appending all of them again repeats those and keeps the order.
+// AppendOutcomes appends the entries to the Redis stream, in order, and trims it to about maxLen entries (0: not at all). An entry has
+// the fields "key", "content-type", "content-language" if its value has texts, and "value". It returns the ids of the entry before the
+// new ones, "" for none, and of the last one. An entry of another process in between counts as the one before. After an error some
+// entries may be appended; appending all again repeats those and keeps the order.
 func (q *Queue) AppendOutcomes(
 	ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry,
 ) (before, last string, err error) {
@@ -59,7 +59,7 @@ func lastOf(entries []redis.XMessage) string {
 	return entries[0].ID
 }
 
-// portion is how many of the entries one round trip appends, at least one.
+// portion returns how many of the entries one round trip appends, at least one.
 func portion(entries []job.StreamEntry) int {
 	size := 0
 	for i, e := range entries {

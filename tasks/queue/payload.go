@@ -14,37 +14,37 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// The asynq types: of a task that points at a job, and of one that points at a delivery.
+// The asynq types of job tasks and delivery tasks.
 const (
 	JobTask      = "job"
 	DeliveryTask = "delivery"
 )
 
-// ErrBadPayload is of a payload that this package did not write.
+// ErrBadPayload is returned for a payload that this package did not write.
 var ErrBadPayload = errors.New("not a payload that this queue has")
 
-// hint is a task before asynq has it.
+// hint is a task before it is in asynq.
 type hint struct {
 	queue       string
 	kind        string // asynq's type
 	id          string
 	payload     []byte
-	at          time.Time // in the service's time; zero: at once
+	at          time.Time // in the service's time; zero: immediately
 	traceparent string    // "" for none
 	of          job.Task  // zero for a delivery
 }
 
 func (h hint) task() *asynq.Task {
-	if h.traceparent == "" || len(h.traceparent) > MaxTraceparent || !utf8.ValidString(h.traceparent) { // asynq refuses what is no UTF-8
+	if h.traceparent == "" || len(h.traceparent) > MaxTraceparent || !utf8.ValidString(h.traceparent) { // asynq refuses invalid UTF-8
 		return asynq.NewTask(h.kind, h.payload)
 	}
 	return asynq.NewTaskWithHeaders(h.kind, h.payload, map[string]string{TraceHeader: h.traceparent})
 }
 
-// againMark separates a task's id from the number of the repetition: the relay makes another task beside one that is not run.
+// againMark separates a task's id from the number of its repetition: the relay makes another task next to one that is not run.
 const againMark = "/"
 
-// name is the asynq id of the task, or of its n-th repetition.
+// name returns the asynq id of the task, or of its n-th repetition.
 func (h hint) name(n int) string {
 	if n == 0 {
 		return h.id
@@ -52,8 +52,8 @@ func (h hint) name(n int) string {
 	return h.id + againMark + strconv.Itoa(n)
 }
 
-// TaskName is the asynq id of a job's task: "{job_id}:{attempt}". An attempt that was queued again under the same number has a third
-// part, which counts that. So a second enqueue is a conflict.
+// TaskName returns the asynq id of a job's task: "{job_id}:{attempt}". A third part counts requeues of an attempt under the same number.
+// So a second enqueue is a conflict.
 func TaskName(t job.Task) string {
 	if t.Dispatch > 0 {
 		return fmt.Sprintf("%s:%d:%d", t.JobID, t.Attempt, t.Dispatch)
@@ -61,15 +61,15 @@ func TaskName(t job.Task) string {
 	return fmt.Sprintf("%s:%d", t.JobID, t.Attempt)
 }
 
-// jobPayload is what a task of a job says. The first three members name it; the others are for who looks at the queue.
+// jobPayload is the payload of a job's task. The first three members name it; the others are for people who look at the queue.
 type jobPayload struct {
 	Job      job.ID     `json:"job"`
 	Attempt  int        `json:"attempt"`
 	Dispatch int        `json:"dispatch,omitempty"`
-	RunAt    time.Time  `json:"run_at,omitzero"` // asynq keeps whole seconds
+	RunAt    time.Time  `json:"run_at,omitzero"` // asynq stores whole seconds
 	Kind     job.Kind   `json:"kind,omitempty"`
 	Client   job.ID     `json:"client,omitzero"`
-	Reason   job.Reason `json:"reason,omitempty"` // why the attempt before failed
+	Reason   job.Reason `json:"reason,omitempty"` // failure of the previous attempt
 }
 
 func jobHint(t job.Task) hint {
@@ -79,8 +79,8 @@ func jobHint(t job.Task) hint {
 	}
 }
 
-// ParseTask reads the payload of a job's task, of which only the name's members, the time and the kind count. Attempts count from 1,
-// dispatches from 0.
+// ParseTask reads the payload of a job's task. It uses only the name's members, the time and the kind. Attempts count from 1, dispatches
+// from 0.
 func ParseTask(payload []byte) (job.Task, error) {
 	var p jobPayload
 	if json.Unmarshal(payload, &p) != nil || p.Job.IsZero() || p.Attempt < 1 || p.Dispatch < 0 {
@@ -89,7 +89,7 @@ func ParseTask(payload []byte) (job.Task, error) {
 	return job.Task{JobID: p.Job, Attempt: p.Attempt, Dispatch: p.Dispatch, WorkKind: p.Kind, RunAt: p.RunAt}, nil
 }
 
-// deliveryPayload is what a task of a delivery says.
+// deliveryPayload is the payload of a delivery's task.
 type deliveryPayload struct {
 	Delivery job.ID `json:"delivery"`
 	Client   job.ID `json:"client"`

@@ -1,7 +1,7 @@
-// Package queue puts tasks into the asynq queues and answers for what is there.
+// Package queue puts tasks into the asynq queues and reads their state.
 //
-// A task is a hint: "look at job J, attempt N", or "look at delivery D". It may come late, twice, or never. What could not be sent is
-// counted and dropped, and the relay has it made again from Postgres.
+// A task is a hint: "look at job J, attempt N", or "look at delivery D". It may come late, twice, or never. Unsent tasks are counted and
+// dropped, and the relay makes them again from Postgres.
 package queue
 
 import (
@@ -20,34 +20,34 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// MaxRetry is how often asynq runs a task again whose handler reported a failure of the infrastructure, or of a delivery; it is not
-// the number of a job's attempts. Then the task is archived, and the relay has it run again.
+// MaxRetry is how often asynq repeats a task after its handler reported a failure of the infrastructure, or of a delivery; it is not the
+// number of a job's attempts. Then the task is archived, and the relay makes it run again.
 const MaxRetry = 1000
 
 const (
-	enqueueBatch   = 256   // tasks between two looks at whether Redis works
-	maxDeliveries  = 65536 // that may wait to be enqueued
+	enqueueBatch   = 256   // tasks between two checks whether Redis works
+	maxDeliveries  = 65536 // buffered delivery tasks
 	deliveryTime   = 5 * time.Minute
 	farAhead       = 365 * 24 * time.Hour
 	defaultBuffer  = 65536
 	defaultTaskFor = time.Hour
 )
 
-// Config has defaults for what is zero.
+// Config sets a queue; zero members have defaults.
 type Config struct {
-	// MaxTaskTime is after how long asynq takes the handler of a job for lost and the task is run again; more than any job can take.
-	// Default 1 h. Rounded up to whole seconds.
+	// MaxTaskTime is when asynq considers the handler of a job lost and the task is run again; longer than any job. Default 1 h. Rounded
+	// up to whole seconds.
 	MaxTaskTime time.Duration
-	// Buffer is how many tasks of jobs may wait to be enqueued. Default 65536.
+	// Buffer is the number of buffered job tasks. Default 65536.
 	Buffer int
-	// Clock is Postgres' clock, by which tasks wait for their time; nil: the machine's.
+	// Clock is Postgres' clock, by which tasks become due; nil: the machine's.
 	Clock *clock.Clock
 }
 
 // Queue puts tasks into Redis, and publishes notifications.
 //
-// Enqueue, EnqueueDelivery, Remove, RemoveDeliveries, SignalCancel and Publish are best effort, non-blocking; Progress waits for a
-// moment; Ensure, EnsureDeliveries and AppendOutcomes answer, within a few times Options.Timeout.
+// Enqueue, EnqueueDelivery, Remove, RemoveDeliveries, SignalCancel and Publish are best effort and do not block. Progress waits for a
+// moment. Ensure, EnsureDeliveries and AppendOutcomes wait for an answer, within a few times Options.Timeout.
 type Queue struct {
 	*notify.Publisher
 	redis    *redisconn.Redis
@@ -60,7 +60,7 @@ type Queue struct {
 	removals   *notify.Sender[removal]
 
 	sightings sightings
-	ready     struct { // what Ready found last
+	ready     struct { // latest result of Ready
 		mu  sync.Mutex
 		at  time.Time
 		err error
@@ -91,7 +91,7 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 // registration is the task of register.
 const registration = "registration"
 
-// register tells asynq's inspectors of a queue. Each client does that once, with its first task: after Redis was emptied another
+// register makes a queue known to asynq's inspectors. Each client does that once, with its first task. After Redis was emptied another
 // client does it again, with a task that is removed at once.
 func (q *Queue) register(ctx context.Context, name string) error {
 	_, err := asynq.NewClientFromRedisClient(q.redis.Client).EnqueueContext(ctx, asynq.NewTask(registration, nil), asynq.Queue(name),
@@ -120,7 +120,7 @@ func (q *Queue) Start() {
 	q.removals.Start()
 }
 
-// Stop sends what is buffered and ends; see notify.Sender.Stop. Later tasks, signals and notifications are dropped.
+// Stop sends the buffered tasks and ends; see notify.Sender.Stop. Later tasks, signals and notifications are dropped.
 func (q *Queue) Stop(ctx context.Context) error {
 	_ = q.Publisher.Stop(ctx)
 	_ = q.jobs.Stop(ctx)
@@ -128,14 +128,14 @@ func (q *Queue) Stop(ctx context.Context) error {
 	return q.removals.Stop(ctx)
 }
 
-// Enqueue puts the task into the queue, after those that were enqueued before, best effort, non-blocking: a task that finds the
-// buffer full or Redis down is dropped and counted, and the relay has it made.
+// Enqueue puts the task into the queue, after earlier ones, best effort, non-blocking. With a full buffer or a Redis outage the task is
+// dropped and counted, and the relay makes it again.
 func (q *Queue) Enqueue(t job.Task) { q.jobs.Add(jobHint(t)) }
 
 // EnqueueDelivery does the same for a delivery.
 func (q *Queue) EnqueueDelivery(t job.DeliveryTask) { q.deliveries.Add(deliveryHint(t)) }
 
-// send enqueues tasks one after the other: their order is that of the jobs.
+// send enqueues tasks one after the other: they keep the order of the jobs.
 func (q *Queue) send(ctx context.Context, hints []hint, results *prometheus.CounterVec) error {
 	for i, h := range hints {
 		err := q.put(ctx, h, 0)
@@ -152,7 +152,7 @@ func (q *Queue) send(ctx context.Context, hints []hint, results *prometheus.Coun
 	return nil
 }
 
-// put enqueues a task under the n-th of its names. An error that is asynq.ErrTaskIDConflict says that there is a task of this name.
+// put enqueues a task under its n-th name. The error asynq.ErrTaskIDConflict means that a task with this name exists.
 func (q *Queue) put(ctx context.Context, h hint, n int) (err error) {
 	if q.redis.Tracer != nil && h.traceparent != "" {
 		var end func(error)
@@ -168,7 +168,7 @@ func (q *Queue) put(ctx context.Context, h hint, n int) (err error) {
 	return err
 }
 
-// processAt is when the machine's clock shows that it is t in the service's time; a year ahead at most, as while a clock is frozen.
+// processAt converts t from the service's time to the machine's; at most a year ahead, for instance while a clock is frozen.
 func (q *Queue) processAt(t time.Time) time.Time {
 	if t.IsZero() {
 		return t

@@ -9,16 +9,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrRefused is of a Redis that answers, and takes no writes.
+// ErrRefused is returned if Redis answers but refuses writes.
 var ErrRefused = errors.New("it refuses writes")
 
 const (
-	readyKept = time.Second // for so long Ready remembers what it found, however often it is asked
-	readyLife = time.Minute // of what it writes
+	readyKept = time.Second // how long Ready keeps its result, however often it is called
+	readyLife = time.Minute // expiry of the written key
 )
 
-// Ready reports whether Redis takes writes where these queues are: in a cluster other servers may work. It is asked for the same
-// queues each time.
+// Ready reports whether Redis accepts writes to these queues: in a cluster other servers may work. Each call must name the same queues.
 func (q *Queue) Ready(ctx context.Context, queues ...string) error {
 	q.ready.mu.Lock()
 	defer q.ready.mu.Unlock()
@@ -35,7 +34,7 @@ func (q *Queue) Ready(ctx context.Context, queues ...string) error {
 func (q *Queue) tryWrites(ctx context.Context, queues []string) error {
 	for _, name := range queues {
 		err := q.redis.Client.Set(ctx, "forgerun:{"+name+"}:ready", 1, readyLife).Err()
-		var refused redis.Error // an answer, unlike a broken connection
+		var refused redis.Error // an answer, not a broken connection
 		if errors.As(err, &refused) {
 			err = fmt.Errorf("%w: %w", ErrRefused, err)
 		}

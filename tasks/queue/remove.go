@@ -15,18 +15,17 @@ import (
 const (
 	maxRemovals = 4096 // that may wait
 	removeBatch = 100
-	// removeAgain is after how long a task that was not there is removed once more: it may have been on its way.
+	// removeAgain is the wait before a second removal of a missing task: it may have been on its way.
 	removeAgain = time.Second
 )
 
-// removal is of a task that is not wanted any more.
+// removal is a task to remove.
 type removal struct {
 	queue, id string
-	again     bool // it was not there before
+	again     bool // it was missing before
 }
 
-// Remove takes the task out of the queue, unless somebody has it, best effort, non-blocking. One that stays is found stale by who
-// takes it.
+// Remove removes the task from the queue, unless a worker has it, best effort, non-blocking. A worker finds a remaining task stale.
 func (q *Queue) Remove(t job.Task) { q.removals.Add(removal{queue: redisconn.Jobs, id: TaskName(t)}) }
 
 // RemoveDeliveries does the same for the tasks of deliveries.
@@ -47,7 +46,7 @@ func (q *Queue) sendRemovals(ctx context.Context, removals []removal) error {
 			missing = append(missing, removal{r.queue, r.id, true})
 		}
 	}
-	if len(missing) > 0 { // what waits when the process ends is left to who takes it
+	if len(missing) > 0 { // at the end of the process the rest is left to the workers
 		missing = slices.Clip(missing)
 		time.AfterFunc(removeAgain, func() {
 			for _, r := range missing {
@@ -58,8 +57,8 @@ func (q *Queue) sendRemovals(ctx context.Context, removals []removal) error {
 	return nil
 }
 
-// remove reports whether the task was not there. A pending one stays in a long list: Redis would search all of it, and who takes the
-// task finds nothing to do.
+// remove reports whether the task was missing. A pending one stays in a long list, which Redis would have to search; its worker finds
+// nothing to do.
 func (q *Queue) remove(ctx context.Context, r removal) (gone bool, err error) {
 	if q.Condition().Long {
 		if info, err := q.redis.Inspector.GetTaskInfo(r.queue, r.id); err == nil && info.State == asynq.TaskStatePending {
@@ -72,5 +71,5 @@ func (q *Queue) remove(ctx context.Context, r removal) (gone bool, err error) {
 	case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
 		return true, nil
 	}
-	return false, q.redis.Ping(ctx) // somebody has the task, unless Redis is away
+	return false, q.redis.Ping(ctx) // a worker has the task, unless Redis is down
 }

@@ -14,16 +14,13 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// TraceHeader is the header of a task with the span to go on from, as in W3C
-// Trace Context. A task without one is as good as any other.
+// TraceHeader is the header of a task with its parent span, as in W3C Trace Context. It is optional.
 const TraceHeader = "traceparent"
 
-// MaxTraceparent is twice what the present version of W3C Trace Context needs.
-// A writer to Redis can write longer ones.
+// MaxTraceparent is twice the length of the present version of W3C Trace Context. Other writers to Redis could write longer ones.
 const MaxTraceparent = 110
 
-// trace begins a span of the task, and returns what the worker goes on from. end ends it: that the queue has the task already is an
-// answer and no failure of the span.
+// trace begins a span of the task, and returns the traceparent for the worker. end ends the span: an existing task is not a failure.
 func (q *Queue) trace(ctx context.Context, h hint) (traceparent string, end func(error)) {
 	within, span := telemetry.Continue(ctx, q.redis.Tracer, h.traceparent, telemetry.SpanEnqueue, trace.WithSpanKind(trace.SpanKindProducer))
 	traceparent = h.traceparent

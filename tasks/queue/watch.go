@@ -14,20 +14,20 @@ import (
 
 const (
 	watchInterval = time.Second
-	queuesEvery   = 5 // of these: asynq asks for the length of a queue in three exchanges
+	queuesEvery   = 5 // of these: asynq needs three exchanges for the length of a queue
 )
 
-// longQueue is how many pending tasks are many: none is searched for among them.
+// longQueue is the number of pending tasks from which no task is searched for.
 const longQueue = 1000
 
-// Condition is what an operator has to change in Redis, and whether many tasks wait.
+// Condition is the state of Redis that an operator has to fix, and whether many tasks wait.
 type Condition struct {
-	Paused []string // queues that somebody paused, in asynq's way
-	Evicts string   // the maxmemory-policy by which Redis evicts keys when it is full; "" if it does not
-	Long   bool     // some queue has many pending tasks
+	Paused []string // queues paused by asynq's tools
+	Evicts string   // maxmemory-policy that evicts keys when Redis is full; "" if none does
+	Long   bool     // a queue has many pending tasks
 }
 
-// Condition returns what Watch found last.
+// Condition returns the latest result of Watch.
 func (q *Queue) Condition() Condition {
 	if found := q.condition.Load(); found != nil {
 		return *found
@@ -35,7 +35,7 @@ func (q *Queue) Condition() Condition {
 	return Condition{}
 }
 
-// Watch keeps Condition up to date until ctx ends. While Redis does not answer, the last answer counts.
+// Watch keeps Condition up to date until ctx ends. While Redis is down, the last answer counts.
 func (q *Queue) Watch(ctx context.Context) {
 	ticks := time.NewTicker(watchInterval)
 	defer ticks.Stop()
@@ -49,7 +49,7 @@ func (q *Queue) Watch(ctx context.Context) {
 	}
 }
 
-// look also notices that Redis was emptied, when it looks at everything.
+// look reads the condition; with everything it also notices that Redis was emptied.
 func (q *Queue) look(ctx context.Context, everything bool) {
 	paused, err := pausedQueues(ctx, q.redis.Client)
 	if err != nil {
@@ -62,7 +62,7 @@ func (q *Queue) look(ctx context.Context, everything bool) {
 		for _, name := range redisconn.Queues {
 			info, err := q.redis.QueueInfo(name)
 			if errors.Is(err, asynq.ErrQueueNotFound) {
-				_ = q.register(ctx, name) // or the next time
+				_ = q.register(ctx, name) // otherwise the next time
 			}
 			c.Long = c.Long || err == nil && info.Pending > longQueue
 		}
@@ -70,7 +70,7 @@ func (q *Queue) look(ctx context.Context, everything bool) {
 	q.condition.Store(&c)
 }
 
-// evicts returns the policy by which Redis evicts keys, "" if it never does or does not tell.
+// evicts returns the policy by which Redis evicts keys, "" if it never does or the policy is unknown.
 func evicts(info string) string {
 	policy := infoField(info, "maxmemory_policy")
 	if limit := infoField(info, "maxmemory"); limit == "" || limit == "0" || policy == "noeviction" {
@@ -79,7 +79,7 @@ func evicts(info string) string {
 	return policy
 }
 
-// pausedQueues returns the queues that have the key by which asynq pauses them, whatever is in it.
+// pausedQueues returns the queues with asynq's key for a pause, whatever its value.
 func pausedQueues(ctx context.Context, client redis.UniversalClient) (paused []string, err error) {
 	gets := make([]*redis.StringCmd, len(redisconn.Queues))
 	_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error { // each answer has its own error
@@ -108,5 +108,5 @@ func infoField(info, name string) string {
 	return ""
 }
 
-// isWrongType reports whether a key holds another type than ours has.
+// isWrongType reports whether a key holds another type than ours.
 func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }

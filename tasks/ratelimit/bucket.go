@@ -12,18 +12,18 @@ const day = 24 * time.Hour
 const (
 	maxPerMinute = 100_000_000
 	usualChunk   = 100
-	// trust is how long a refusal of the shared counts is believed: another process may give some back.
+	// trust is how long a refusal by the shared counts is valid: another process may return some.
 	trust = 200 * time.Millisecond
 	// trustQuota is the same for a day's quota.
 	trustQuota = time.Second
 )
 
-// rates are the limits of every client.
+// rates are the limits of each client.
 type rates struct {
 	perMinute int
 	perDay    int // 0: no limit
 	chunk     int // tokens taken from the shared counts at a time
-	maxChunk  int // the same, by a process that uses so many in half a second
+	maxChunk  int // the same for a process that uses so many in half a second
 	noMinute  bool
 }
 
@@ -41,65 +41,65 @@ func newRates(perMinute, perDay int) rates {
 	return r
 }
 
-// verdict is what a bucket says to a request.
+// verdict is a bucket's answer to a request.
 type verdict int
 
 const (
 	passed    verdict = iota
 	tooFast           // the minute's allowance is used up
-	quotaUsed         // the day's
+	quotaUsed         // the day's quota is used up
 	mustAsk           // only Redis knows
 )
 
-// chunk is what one answer of Redis gave: tokens of the shared counts, each for one request.
+// chunk is the result of one answer of Redis: tokens of the shared counts, each for one request.
 type chunk struct {
 	n     int
-	slot  int64     // of Redis' clock, in which they count
-	day   int64     // of Redis' clock, to whose count they belong
+	slot  int64     // of Redis' clock, for their count
+	day   int64     // of Redis' clock, for their count
 	until time.Time // when they end
 }
 
-// bucket is this process's half of one client's rate limit. It reads no clock; time does not go back.
+// bucket is this process's half of one client's rate limit. It reads no clock; its time must not go back.
 type bucket struct {
 	rates rates
 	began time.Time
-	own   window // what passed here: a bound even if Redis allows more
+	own   window // requests passed here: a bound even if Redis allows more
 
 	chunks []chunk // oldest first, none empty
 	held   int     // their sum
-	unused []chunk // to be given back
+	unused []chunk // to be returned
 
-	asked      bool // there was an answer, and what follows is from the last one
+	asked      bool // there was an answer; the members below are from the last one
 	available  int  // tokens left for any process
 	believedTo time.Time
-	freeAt     time.Time // when there is a token again
-	wholeAt    time.Time // when nothing counts any more
+	freeAt     time.Time // time of the next token
+	wholeAt    time.Time // time when no request counts any more
 
 	day       int64
 	dayEnds   time.Time
 	used      int // the day's count of all processes at the last answer, held tokens included
 	usedAt    time.Time
-	owed      int // requests that passed since without a token
-	owedToday int // of these, the day's
+	owed      int // requests passed since without a token
+	owedToday int // of these, those of the day
 }
 
 func newBucket(r rates, now time.Time) *bucket {
 	b := &bucket{rates: r, began: now, day: dayOf(now)}
-	// Until Redis says when its day ends.
+	// Until Redis reports when its day ends.
 	b.dayEnds = now.Add(time.Unix((b.day+1)*int64(day/time.Second), 0).Sub(now))
 	return b
 }
 
 func dayOf(now time.Time) int64 { return now.Unix() / int64(day/time.Second) }
 
-// advance brings everything to now.
+// advance updates everything to now.
 func (b *bucket) advance(now time.Time) {
 	b.own.advance(now.Sub(b.began))
 	if !now.Before(b.dayEnds) {
 		days := now.Sub(b.dayEnds)/day + 1
 		b.day, b.dayEnds = b.day+int64(days), b.dayEnds.Add(days*day)
 		b.used, b.usedAt, b.owedToday = 0, time.Time{}, 0
-		b.putBack(len(b.chunks)) // they count for the day before
+		b.putBack(len(b.chunks)) // they belong to the previous day
 	}
 	ended := 0
 	for ended < len(b.chunks) && !now.Before(b.chunks[ended].until) {
@@ -108,7 +108,7 @@ func (b *bucket) advance(now time.Time) {
 	b.putBack(ended)
 }
 
-// putBack makes what is left of the oldest n chunks ready to be given back.
+// putBack moves the rest of the oldest n chunks to unused.
 func (b *bucket) putBack(n int) {
 	for _, c := range b.chunks[:n] {
 		b.held -= c.n
@@ -134,11 +134,11 @@ func (b *bucket) use(n int) {
 	}
 }
 
-// part is what one of several processes has of a limit: together they never exceed it, but each has 1 at least.
+// part returns one of several processes' part of a limit: together they never exceed it, but each has 1 at least.
 func part(limit, processes int) int { return max(1, limit/max(1, processes)) }
 
-// take lets a request of n tokens pass if it may; otherwise it takes none. alone is, without Redis, the number of processes
-// that share the limits; zero with Redis.
+// take takes n tokens for a request if it may pass; otherwise it takes none. alone is the number of processes that share the limits
+// without Redis; zero with Redis.
 func (b *bucket) take(now time.Time, n, alone int) verdict {
 	b.advance(now)
 	missing := n - b.held
@@ -165,7 +165,7 @@ func (b *bucket) take(now time.Time, n, alone int) verdict {
 	return passed
 }
 
-// leftToday is this process' part of what is left of the day's quota, apart from the requests that passed without a token.
+// leftToday returns this process' part of the rest of the day's quota, without the requests that passed without a token.
 func (b *bucket) leftToday(alone int) int {
 	if left := b.rates.perDay - b.used; left > 0 {
 		return part(left, alone)
@@ -173,16 +173,16 @@ func (b *bucket) leftToday(alone int) int {
 	return 0
 }
 
-// busy reports whether more pass here in half a second than a usual chunk has. Then tokens are asked for in time for a Redis that
+// busy reports whether more requests pass here in half a second than a usual chunk has. Then tokens are requested early, for a Redis that
 // needs a quarter of a second to answer.
 func (b *bucket) busy(now time.Time) bool { return b.chunk(now) > b.rates.chunk }
 
-// chunk is how many tokens to hold: a usual chunk, or what passes here in half a second.
+// chunk returns how many tokens to hold: a usual chunk, or the number of requests in half a second.
 func (b *bucket) chunk(now time.Time) int {
 	return max(b.rates.chunk, min(b.own.pace(now.Sub(b.began)), b.rates.maxChunk))
 }
 
-// ready is how many of the held tokens there will be when Redis answers.
+// ready returns how many of the held tokens will be left when Redis answers.
 func (b *bucket) ready(now time.Time) int {
 	n := b.held
 	if b.busy(now) {
@@ -201,7 +201,7 @@ func (b *bucket) wants(now time.Time) bool {
 	return quota && b.ready(now) < b.chunk(now)/2 && b.available > 0
 }
 
-// report is for the shared counts: tokens given back, and requests that passed without one.
+// report is sent to the shared counts: returned tokens, and requests that passed without one.
 type report struct {
 	unused          []chunk
 	owed, owedToday int
@@ -209,7 +209,7 @@ type report struct {
 	day             int64
 }
 
-// none is true when there is nothing to report.
+// none reports whether there is nothing to report.
 func (r report) none() bool { return len(r.unused) == 0 && r.owed == 0 && r.owedToday == 0 }
 
 // report returns and clears the counts since the last report.
@@ -220,7 +220,7 @@ func (b *bucket) report(now time.Time) report {
 	return r
 }
 
-// usedChange is by how much the day's count changes.
+// usedChange returns the change of the day's count.
 func (r report) usedChange() int {
 	change := r.owedToday
 	for _, c := range r.unused {
@@ -231,7 +231,7 @@ func (r report) usedChange() int {
 	return change
 }
 
-// takeBack takes back what could not be reported, except returned tokens, which may have arrived.
+// takeBack restores an unsent report, except returned tokens, which may have arrived.
 func (b *bucket) takeBack(r report) {
 	b.owed += r.owed
 	if r.day == b.day {
@@ -239,11 +239,11 @@ func (b *bucket) takeBack(r report) {
 	}
 }
 
-// answer is what the shared counts said.
+// answer is the answer of the shared counts.
 type answer struct {
 	taken     int
 	available int   // tokens left
-	slot      int64 // in which the taken ones count
+	slot      int64 // of the taken tokens
 	free      time.Duration
 	whole     time.Duration
 	day       int64
@@ -251,7 +251,7 @@ type answer struct {
 	used      int
 }
 
-// receive takes the answer to a question that was sent at a time.
+// receive applies the answer to a request that was sent at a time.
 func (b *bucket) receive(now, sent time.Time, a answer) {
 	b.advance(now)
 	b.asked, b.available = true, a.available
@@ -259,22 +259,22 @@ func (b *bucket) receive(now, sent time.Time, a answer) {
 	b.believedTo = now.Add(min(a.free, trust))
 	b.day, b.dayEnds, b.used, b.usedAt = a.day, now.Add(a.dayLeft), a.used, now
 	if a.taken > 0 {
-		// They were taken after the question was sent, so what ends by that time ends early enough, however late the answer is.
+		// They were taken after the request was sent, so they end early enough, however late the answer is.
 		b.chunks = append(b.chunks, chunk{a.taken, a.slot, a.day, sent.Add(keepHeld)})
 		b.held += a.taken
 		b.advance(now)
 	}
 }
 
-// idle reports whether forgetting the bucket changes nothing.
+// idle reports whether the bucket can be dropped without effect.
 func (b *bucket) idle(now time.Time) bool {
 	b.advance(now)
 	nothing := b.held == 0 && b.owed == 0 && len(b.unused) == 0 && b.own.total == 0
 	return nothing && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
 }
 
-// allowance describes the bucket after a request: the limit that refused it, or the one with less left. A refused request needs
-// so many tokens to pass. For more than one of the shared ones, all that is known is when they are whole again.
+// allowance describes the bucket after a request: the limit that refused it, or the one with less left. needs is the number of tokens
+// that a refused request needs. For several shared tokens, only the time when all are available again is known.
 func (b *bucket) allowance(now time.Time, needs int, v verdict, alone int) job.Allowance {
 	limit := part(b.rates.perMinute, alone)
 	have := max(0, limit-b.own.total)

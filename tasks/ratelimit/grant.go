@@ -20,8 +20,8 @@ var limiterScript = redis.NewScript(limiterSource)
 
 var errSlow = errors.New("no answer in time")
 
-// ask begins an exchange with the client's shared counts, or joins the one in flight, and returns what is closed with its end;
-// nil while the circuit is open. The caller holds c.mu.
+// ask begins an exchange with the client's shared counts, or joins a pending one, and returns a channel that is closed with its end; nil
+// while the circuit is open. The caller holds c.mu.
 func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	if c.asking != nil {
 		return c.asking
@@ -36,7 +36,7 @@ func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 		return nil
 	}
 	if probe {
-		// A Redis that hangs may execute many probes later: they must change nothing.
+		// A hanging Redis may execute many probes later, so they must change nothing.
 		l.exchange(c, 0, report{day: c.bucket.day})
 	} else {
 		l.exchange(c, wanted, c.bucket.report(l.now()))
@@ -44,7 +44,7 @@ func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	return c.asking
 }
 
-// askForTokens asks for a chunk, or for as many as requests wait for.
+// askForTokens asks for a chunk, or for as many tokens as requests wait for.
 func (l *Limiter) askForTokens(c *client) <-chan struct{} {
 	return l.ask(c, max(0, c.waiting, c.bucket.chunk(l.now())-c.bucket.ready(l.now())))
 }
@@ -97,7 +97,7 @@ func (l *Limiter) grant(id job.ID, wanted int, r report) (answer, error) {
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// key names the hash of a client in Redis.
+// key returns the Redis key of a client's hash.
 func (l *Limiter) key(id job.ID) string {
 	if l.cfg.Of != "" {
 		return "forgerun:rate:" + l.cfg.Of + ":{" + id.String() + "}"
@@ -105,10 +105,10 @@ func (l *Limiter) key(id job.ID) string {
 	return limiterKey(id)
 }
 
-// limiterKey names the hash of a client.
+// limiterKey returns the default Redis key of a client's hash.
 func limiterKey(id job.ID) string { return "forgerun:rate:{" + id.String() + "}" }
 
-// giveBack returns all unused tokens, and reports what passed without one.
+// giveBack returns all unused tokens, and reports requests without one.
 func (l *Limiter) giveBack() {
 	l.each(func(c *client) {
 		c.bucket.putBack(len(c.bucket.chunks))

@@ -1,5 +1,4 @@
-// Package ratelimit counts requests for the rate limit, which all processes
-// share through Redis.
+// Package ratelimit counts requests for the rate limit, which all processes share through Redis.
 package ratelimit
 
 import (
@@ -11,9 +10,9 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// Config says how many requests a client may send.
+// Config sets the limits of a client.
 type Config struct {
-	// Of is what is counted, if not requests: a part of the keys in Redis, so that several limits know nothing of each other.
+	// Of names the counted thing if it is not requests: a part of the keys in Redis, so that several limits are independent.
 	Of string
 	// PerMinute is the limit for any 60 seconds and the largest burst; 0 for none.
 	PerMinute int
@@ -21,22 +20,22 @@ type Config struct {
 	PerDay int
 	// Wait bounds how long a request waits for Redis. Default 500 ms.
 	Wait time.Duration
-	// Processes returns the number of processes that share the limits. Without Redis each has its part. Nil: one.
+	// Processes returns the number of processes that share the limits. Without Redis each has its part. nil means one.
 	Processes func() int
-	// Clock is for tests. Nil: time.Now. What processes share goes by Redis' clock, always.
+	// Clock is for tests; nil means time.Now. Shared counts always follow Redis' clock.
 	Clock func() time.Time
 }
 
 // Limiter limits each client's requests, over all processes together: never more than PerMinute pass in any 60 seconds.
 //
-// What was taken in the last minute is counted in Redis, of which this process takes tokens in chunks: of one if the limit is
-// small, larger ones if more pass here. Only when it holds none does a request ask, and those that come meanwhile wait for the
-// same answer. Tokens may be used for keepHeld; a token counts until a minute after that, and unused ones are given back. Those
-// of a process that dies count until then. By the slots in which Redis counts, a request that passed counts for 60.5 to 61 seconds.
+// Redis counts the tokens of the last minute. This process takes tokens from it in chunks: of one if the limit is small, larger ones if
+// more requests pass here. A request asks Redis only if no token is held, and later requests wait for the same answer. Tokens may be used
+// for keepHeld; a token counts until a minute after that, and unused ones are returned. Those of a process that dies count until then.
+// Because Redis counts in slots, a passed request counts for 60.5 to 61 seconds.
 //
 // Without Redis each process applies its part of the limit, without waiting: the limit divided by Config.Processes, and at least 1. It
-// reports what passed when Redis is back; so does a request for which Redis took longer than Config.Wait. A flushed Redis forgets
-// what was used, the day's quota included; each process still bounds its own requests.
+// reports passed requests when Redis is back, and those for which Redis took longer than Config.Wait. A flushed Redis forgets all counts,
+// the day's quota included; each process still bounds its own requests.
 type Limiter struct {
 	redis   *redisconn.Redis
 	cfg     Config
@@ -53,13 +52,13 @@ type Limiter struct {
 	asking      sync.WaitGroup
 }
 
-// client is a bucket with its lock and its conversation with Redis.
+// client is a bucket with its lock and its pending exchange with Redis.
 type client struct {
 	id job.ID
 
 	mu      sync.Mutex
 	bucket  *bucket
-	asking  chan struct{} // closed with the answer; nil: no request asks
+	asking  chan struct{} // closed with the answer; nil: no request waits
 	waiting int           // tokens that requests wait for
 }
 
@@ -90,12 +89,12 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 	return l
 }
 
-// Allow counts a request of the client, if it may pass, and returns the state of the client's limit. It never fails, and waits
-// for Redis no longer than Config.Wait and ctx.
+// Allow counts a request of the client, if it may pass, and returns the state of the client's limit. It never fails, and waits for Redis
+// at most for Config.Wait and until ctx ends.
 func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance { return l.allow(ctx, id, 1, 1) }
 
-// AllowItems counts the items of a request that Allow has let pass: all together a token each, that of the request included,
-// but no more than the limits have, so that any request can pass. If they may not pass, none of them counts.
+// AllowItems counts the items of a request that Allow has let pass: a token each, including the request's, but at most the limit, so that
+// any request can pass. If they may not pass, none of them counts.
 func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allowance {
 	parts := 1
 	if l.circuit.IsOpen() {
@@ -111,12 +110,12 @@ func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allo
 	return l.allow(ctx, id, needs-1, needs)
 }
 
-// AllowUnits counts so many, of a limit of nothing but units, but no more than the limit has.
+// AllowUnits counts units of a limit that counts only units, at most the limit.
 func (l *Limiter) AllowUnits(ctx context.Context, id job.ID, units int) job.Allowance {
 	return l.AllowItems(ctx, id, units+1)
 }
 
-// allow takes n tokens. A request that is refused needs more, if it has paid for its attempt.
+// allow takes n tokens. paid is the number that a refused request has already paid.
 func (l *Limiter) allow(ctx context.Context, id job.ID, n, needs int) job.Allowance {
 	if l.cfg.PerMinute <= 0 && l.cfg.PerDay <= 0 {
 		return job.Allowance{OK: true}

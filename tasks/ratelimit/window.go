@@ -3,18 +3,18 @@ package ratelimit
 import "time"
 
 const (
-	// minute is the span in which never more than the limit may pass.
+	// minute is the period of the limit.
 	minute = time.Minute
-	// slotWidth is the precision of counting: what happens in a slot counts until a minute after the slot's end, so a count is
-	// never given up early, and a client needs a bounded number of counts whatever its limit.
+	// slotWidth is the precision of counting: a request counts until a minute after the end of its slot, so no count ends early, and the
+	// number of counts per client does not depend on its limit.
 	slotWidth = 500 * time.Millisecond
-	// keepHeld is how long a process may use the tokens that it took. In Redis they count for that much longer, since a minute
-	// begins with their last possible use; unused ones go back when it is over.
+	// keepHeld is how long a process may use the tokens that it took. In Redis they count for that much longer, since a minute begins
+	// with their last possible use; unused ones are returned after it.
 	keepHeld = 500 * time.Millisecond
 )
 
-// window counts the requests that passed this process, by slots. The process's own times are durations since a beginning of its
-// choice, by a clock that does not go back.
+// window counts the requests that passed this process, by slots. Times are durations since an arbitrary start, by a clock that does not
+// go back.
 type window struct {
 	counts []count // oldest first, none empty
 	total  int
@@ -25,10 +25,10 @@ type count struct {
 	n    int
 }
 
-// over is when the count ends.
+// over returns when the count ends.
 func (c count) over() time.Duration { return time.Duration(c.slot+1)*slotWidth + minute }
 
-// advance forgets what ended.
+// advance drops ended counts.
 func (w *window) advance(now time.Duration) {
 	gone := 0
 	for gone < len(w.counts) && w.counts[gone].over() <= now {
@@ -51,7 +51,7 @@ func (w *window) add(now time.Duration, n int) {
 	w.counts = append(w.counts, count{slot, n})
 }
 
-// pace is how many passed in this slot or in the one before, whichever are more.
+// pace returns the larger of this slot's and the previous slot's counts.
 func (w *window) pace(now time.Duration) (most int) {
 	for i := len(w.counts) - 1; i >= 0 && w.counts[i].slot >= int64(now/slotWidth)-1; i-- {
 		most = max(most, w.counts[i].n)
@@ -59,7 +59,7 @@ func (w *window) pace(now time.Duration) (most int) {
 	return most
 }
 
-// freeIn is the time until fewer than limit count.
+// freeIn returns the time until fewer than limit requests count.
 func (w *window) freeIn(now time.Duration, limit int) time.Duration {
 	left := w.total
 	for _, c := range w.counts {
@@ -73,7 +73,7 @@ func (w *window) freeIn(now time.Duration, limit int) time.Duration {
 	return 0
 }
 
-// wholeIn is the time until nothing counts.
+// wholeIn returns the time until no request counts.
 func (w *window) wholeIn(now time.Duration) time.Duration {
 	if len(w.counts) == 0 {
 		return 0

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// How long an open circuit refuses all: doubled with each failed probe.
+// How long an open circuit refuses all tries: doubled with each failed probe.
 const (
 	FirstPause = 250 * time.Millisecond
 	MaxPause   = 2 * time.Second
 )
 
-// Circuit is a circuit breaker: after a failure no caller tries for a while, then one does. It logs when that begins and
-// ends. With gobreaker the pause cannot grow with each failed probe.
+// Circuit is a circuit breaker: after a failure no caller tries for a while, then one does. It logs the beginning and the end. With
+// gobreaker the pause cannot grow with each failed probe.
 type Circuit struct {
-	what    string // for the log: what does not work meanwhile
+	what    string // for the log: what fails meanwhile
 	log     *slog.Logger
 	now     func() time.Time
 	changed func(open bool)
@@ -39,14 +39,14 @@ func NewCircuit(what string, log *slog.Logger, changed func(open bool)) *Circuit
 	return &Circuit{what: what, log: log, now: time.Now, changed: changed}
 }
 
-// IsOpen reports whether Redis is being left alone.
+// IsOpen reports whether the circuit is open.
 func (c *Circuit) IsOpen() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.open
 }
 
-// Allow reports whether to try. An allowed caller calls Report.
+// Allow reports whether to try. An allowed caller must call Report.
 func (c *Circuit) Allow() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *Circuit) Allow() bool {
 	return true
 }
 
-// Report takes the result of a try.
+// Report applies the result of a try.
 func (c *Circuit) Report(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,7 +2,7 @@ package redisconn
 
 import "fmt"
 
-// The asynq queues: of tasks that point at jobs, and of tasks that point at deliveries.
+// The asynq queues of job tasks and delivery tasks.
 const (
 	Jobs     = "jobs"
 	Webhooks = "webhooks"
@@ -11,5 +11,5 @@ const (
 // Queues are the asynq queues, as the dashboard shows them.
 var Queues = []string{Jobs, Webhooks}
 
-// QueueKey is one of the keys that asynq has for a queue. They are read only to find one that another program has damaged.
+// QueueKey returns one of asynq's keys for a queue. They are read only to find one damaged by another program.
 func QueueKey(queue, name string) string { return fmt.Sprintf("asynq:{%s}:%s", queue, name) }

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asynqLog is asynq's logger. asynq's information is for debugging. Its warnings repeat for as long as a failure lasts, so each
-// kind is written at most every logEvery.
+// asynqLog is asynq's logger. asynq's information is logged as debug. Its warnings repeat during a failure, so each kind is logged at
+// most every logEvery.
 type asynqLog struct {
 	log *slog.Logger
 
@@ -26,7 +26,7 @@ const (
 	logKind  = 20
 )
 
-// archiving begins what asynq says of each task that it archives: those whose work failed, which their handler has logged.
+// archiving begins asynq's message about each archived task: its work failed, and its handler has logged that.
 const archiving = "Retry exhausted for task"
 
 // NewAsynqLog makes the logger of asynq servers.
@@ -45,7 +45,7 @@ func (l *asynqLog) Warn(args ...any) {
 }
 func (l *asynqLog) Error(args ...any) { l.write(slog.LevelError, args) }
 
-// Fatal does not end the process, as asynq's own logger would.
+// Fatal does not end the process, unlike asynq's own logger.
 func (l *asynqLog) Fatal(args ...any) { l.write(slog.LevelError, args) }
 
 func (l *asynqLog) write(level slog.Level, args []any) {

@@ -11,8 +11,8 @@ const (
 	ResultOK       = "ok"
 	ResultFailed   = "failed"
 	ResultDropped  = "dropped"  // the buffer was full, or the process is stopping
-	ResultSkipped  = "skipped"  // Redis is known not to work
-	ResultConflict = "conflict" // a task of that name is there already
+	ResultSkipped  = "skipped"  // Redis is known to be down
+	ResultConflict = "conflict" // a task with that name exists
 	ResultPresent  = "present"
 	ResultStale    = "stale" // there was nothing to do
 	ResultEarly    = "early" // the task is handled again at its time
@@ -25,7 +25,7 @@ var operations = []string{
 	"notify", "progress", "listen", "append", "remove", "ready", "mend",
 }
 
-// Metrics are of everything that is done with a Redis. They are made with it, so each series is shown from the start.
+// Metrics are the metrics of everything that uses a Redis. They exist from the start.
 type Metrics struct {
 	Errors             *prometheus.CounterVec
 	Enqueued           *prometheus.CounterVec

@@ -1,5 +1,5 @@
-// Package redisconn is the connection to Redis that everything in tasks shares: address, dialer, circuit breaker, loggers,
-// metrics, and the keys of asynq's queues.
+// Package redisconn is the Redis connection shared by everything in tasks: address, dialer, circuit breaker, loggers, metrics, and the
+// keys of asynq's queues.
 package redisconn
 
 import (
@@ -24,15 +24,15 @@ const poolSize = 16
 // ask again, its slots cannot be used. go-redis itself asks once a minute.
 const clusterReload = 2 * time.Second
 
-// Options are what all users of a Redis share.
+// Options are shared by all users of a Redis.
 type Options struct {
-	// Logger: nil for none. The loggers of asynq and go-redis end here too.
+	// Logger may be nil. asynq and go-redis log to it, too.
 	Logger *slog.Logger
-	// Registry gets the metrics: nil for none. One Redis a registry.
+	// Registry gets the metrics; nil for none. One Redis per registry.
 	Registry prometheus.Registerer
 	// Timeout bounds each exchange with Redis. Default 1 s.
 	Timeout time.Duration
-	// Tracer begins the spans of tasks: nil for none.
+	// Tracer begins the spans of tasks; nil for none.
 	Tracer trace.Tracer
 }
 
@@ -49,11 +49,11 @@ type Redis struct {
 	close     func() error
 
 	mu      sync.Mutex
-	clients []redis.UniversalClient // all that were made, for their statistics
+	clients []redis.UniversalClient // all clients, for their statistics
 }
 
-// Connect prepares the connection to the Redis at the address; see errBadURL for its forms. It does not connect: Redis may be
-// down now and come later. An error says what is wrong with the address, without quoting it.
+// Connect prepares the connection to the Redis at the address; see errBadURL for its forms. It does not connect: Redis may be down now.
+// An error says what is wrong with the address, without quoting it.
 func Connect(address string, o Options) (*Redis, error) {
 	parsed, err := parseURL(address)
 	if err != nil {
@@ -72,20 +72,20 @@ func Connect(address string, o Options) (*Redis, error) {
 	return r, nil
 }
 
-// ClientOptions are the settings of a client. Everything is tried once: callers try again by themselves, and what was executed
-// though its answer was lost is not executed twice.
+// ClientOptions returns the settings of a client. Commands are tried once: callers retry themselves, and a command with a lost answer
+// must not be executed twice.
 func (r *Redis) ClientOptions(timeout time.Duration, pool int) *redis.UniversalOptions {
 	o := *r.address
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = r.Timeout, timeout, timeout, timeout
 	o.DialerRetries, o.MaxRetries = 1, -1
 	o.PoolSize, o.ContextTimeoutEnabled = pool, true
 	o.DisableIdentity = true
-	o.Protocol = 2 // with 3, each answer is first searched for pushed messages, which nothing here subscribes to
+	o.Protocol = 2 // with 3, each answer is first searched for push messages, which are not used here
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &o
 }
 
-// NewClient makes a client whose connections are counted.
+// NewClient makes a client with counted connections.
 func (r *Redis) NewClient(o *redis.UniversalOptions) redis.UniversalClient {
 	client := newClient(o)
 	r.mu.Lock()
@@ -103,10 +103,10 @@ func newClient(o *redis.UniversalOptions) redis.UniversalClient {
 	return redis.NewClusterClient(cluster)
 }
 
-// MakeRedisClient is how asynq asks for a client. It is not asynq's to close.
+// MakeRedisClient returns asynq's client. asynq must not close it.
 func (r *Redis) MakeRedisClient() any { return r.Client }
 
-// Addrs are the hosts, or the socket, of the address.
+// Addrs returns the hosts, or the socket, of the address.
 func (r *Redis) Addrs() []string { return r.address.Addrs }
 
 // Ping checks that Redis answers, within ctx and Options.Timeout.
@@ -114,7 +114,7 @@ func (r *Redis) Ping(ctx context.Context) error {
 	return r.Failed("ping", r.Client.Ping(ctx).Err())
 }
 
-// Close closes the connections. Everything that uses them is stopped before. It may be called again.
+// Close closes the connections. Their users must have stopped. It may be called again.
 func (r *Redis) Close() error { return r.close() }
 
 // Failed counts an error of the operation and wraps it with its name; nil stays nil.

@@ -19,10 +19,10 @@ var errBadURL = errors.New("not a Redis address; the forms are " +
 	"redis-sentinel://[user:password@]host1[:port],host2[:port][/db]?master=name " +
 	"and redis-cluster://[user:password@]host1[:port],host2[:port]")
 
-// scheme is what an address that begins with its name may hold.
+// scheme describes the addresses with its prefix.
 type scheme struct {
 	port   string // the default; "" for a socket
-	many   bool   // hosts
+	many   bool   // several hosts allowed
 	params []string
 }
 
@@ -34,19 +34,19 @@ var (
 		"redis-cluster":  {port: "6379", params: tlsParams, many: true},
 		"redis-sentinel": {port: "26379", params: append([]string{"master", "sentinel_username", "sentinel_password"}, tlsParams...), many: true},
 		"unix":           {params: []string{"db"}},
-		"redis-socket":   {params: []string{"db"}}, // another word for unix
+		"redis-socket":   {params: []string{"db"}}, // alias of unix
 	}
 )
 
-// CheckURL reports whether an address can be read. Its error quotes nothing of it.
+// CheckURL reports whether an address is valid. Its error does not quote it.
 func CheckURL(raw string) error {
 	_, err := parseURL(raw)
 	return err
 }
 
-// parseURL reads an address in one of the forms of errBadURL, with the parameters of its scheme. User and password before the
-// @ are those of the Redis itself, not of its sentinels. go-redis' own parsers know neither sentinels nor a list of hosts, and
-// net/url refuses more than one port, so hosts are split by hand.
+// parseURL parses an address in one of the forms of errBadURL, with the parameters of its scheme. User and password before the @ are for
+// Redis, not for its sentinels. go-redis' own parsers know neither sentinels nor a list of hosts, and net/url refuses several ports, so
+// it splits the hosts itself.
 func parseURL(raw string) (*redis.UniversalOptions, error) {
 	name, rest, ok := strings.Cut(raw, "://")
 	form, known := schemes[name]
@@ -95,7 +95,7 @@ func parseURL(raw string) (*redis.UniversalOptions, error) {
 	return o, readDatabase(o, query.Get("db"), u.Path)
 }
 
-// readDatabase takes the number from the path, or else from the parameter db. Both must be valid.
+// readDatabase reads the number from the path, or else from the parameter db. Both must be valid.
 func readDatabase(o *redis.UniversalOptions, param, path string) (err error) {
 	for _, number := range []string{param, strings.Trim(path, "/")} {
 		if number == "" {

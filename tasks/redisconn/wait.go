@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Default gives v, or what is to hold in its place when it is not set.
+// Default returns v, or otherwise if v is zero.
 func Default[T int | time.Duration](v, otherwise T) T {
 	if v > 0 {
 		return v
@@ -13,7 +13,7 @@ func Default[T int | time.Duration](v, otherwise T) T {
 	return otherwise
 }
 
-// WaitFor waits until wait returns, or ctx ends: then with its error.
+// WaitFor waits until wait returns, or until ctx ends, and then returns ctx's error.
 func WaitFor(ctx context.Context, wait func()) error {
 	done := make(chan struct{})
 	go func() {

@@ -1,8 +1,8 @@
 // Package redistest has the helpers that tests below tasks share: Redis servers, tasks, and waiting.
 //
-// Mini is an embedded Redis, for everything that a Redis must merely answer. DB is a database of a real one, for tests in which
-// the server is the point: what it blocks, publishes, persists or forgets, and scripts that must be the same as asynq's. Own is
-// a server that the test may break. Tests of real servers are left out of "go test -short", which starts none.
+// Mini is an embedded Redis for tests that only need answers. DB is a database of a real one, for tests of the server's behavior:
+// blocking, publishing, persistence, expiry, and scripts that must equal asynq's. Own is a server that the test may break. "go test
+// -short" skips tests of real servers.
 package redistest
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// Within bounds every wait for something that will happen.
+// Within bounds every wait for an expected event.
 var Within = testkit.Patience
 
 // shared is nil with -short.
@@ -53,7 +53,7 @@ func Main(m *testing.M) int {
 	}
 	before := runtime.NumGoroutine()
 	if code := m.Run(); code != 0 || flag.Lookup("test.fuzz").Value.String() != "" {
-		return code // fuzzing leaves goroutines of its own
+		return code // fuzzing leaves goroutines behind
 	}
 	for deadline := time.Now().Add(Within); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -83,20 +83,20 @@ func Own(t testing.TB) *stack.Redis {
 	return servers.Redis
 }
 
-// Shared is the server that most tests of a real one share, each with a database of its own.
+// Shared returns the server that most tests of a real one share, each with its own database.
 func Shared(t testing.TB) *stack.Redis {
 	t.Helper()
 	NeedServer(t)
 	return shared
 }
 
-// URL is the address of an empty database of the shared server.
+// URL returns the address of an empty database of the shared server.
 func URL(t testing.TB) string {
 	t.Helper()
 	return strings.TrimSuffix(Shared(t).URL(), "/0") + fmt.Sprint("/", lastDB.Add(1))
 }
 
-// MiniURL starts an embedded Redis of the test's own, and gives its address.
+// MiniURL starts an embedded Redis for the test, and returns its address.
 func MiniURL(t testing.TB) string {
 	t.Helper()
 	mini := miniredis.RunT(t)
@@ -110,7 +110,7 @@ func MiniURL(t testing.TB) string {
 	return "redis://" + mini.Addr() + "/0"
 }
 
-// Log shows the log of a failed test.
+// Log returns a logger that shows the log of a failed test.
 func Log(t testing.TB) *slog.Logger { return slog.New(slog.NewTextHandler(testLog{t}, nil)) }
 
 type testLog struct{ testing.TB }
@@ -123,14 +123,14 @@ func (l testLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Task is a task of a job of its own.
+// Task returns a task of a new job.
 func Task() job.Task {
 	n := lastID.Add(1)
 	id := job.ID{0: 1, 6: 0x70, 8: 0x80, 12: byte(n >> 24), 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}
 	return job.Task{JobID: id, Attempt: 1}
 }
 
-// Tasks are n of them.
+// Tasks returns n tasks of new jobs.
 func Tasks(n int) []job.Task {
 	ts := make([]job.Task, n)
 	for i := range ts {
@@ -139,7 +139,7 @@ func Tasks(n int) []job.Task {
 	return ts
 }
 
-// IDs are those of n clients.
+// IDs returns the ids of n clients.
 func IDs(n int) []job.ID {
 	ids := make([]job.ID, n)
 	for i := range ids {
@@ -148,7 +148,7 @@ func IDs(n int) []job.ID {
 	return ids
 }
 
-// Deliveries are n tasks of deliveries, each to an endpoint of its own.
+// Deliveries returns n tasks of deliveries, each to its own endpoint.
 func Deliveries(n int) []job.DeliveryTask {
 	ts := make([]job.DeliveryTask, n)
 	for i := range ts {
@@ -175,7 +175,7 @@ func Receive[T any](t testing.TB, ch <-chan T, what string) T {
 	}
 }
 
-// Start starts something until the test ends.
+// Start starts something and stops it at the end of the test.
 func Start[T interface {
 	Start()
 	Stop(ctx context.Context) error
@@ -185,7 +185,7 @@ func Start[T interface {
 	return s
 }
 
-// Ensure wants all of the tasks to be made.
+// Ensure requires that all of the tasks are made.
 func Ensure(t testing.TB, q interface {
 	Ensure(ctx context.Context, ts []job.Task) (made int, err error)
 }, ts ...job.Task) {
@@ -193,7 +193,7 @@ func Ensure(t testing.TB, q interface {
 	require.Equal(t, len(ts), Must(q.Ensure(t.Context(), ts))(t))
 }
 
-// Must gives the value of a call that has to succeed: Must(f())(t).
+// Must returns the value of a call that has to succeed: Must(f())(t).
 func Must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -208,27 +208,27 @@ func DB(t testing.TB) *redisconn.Redis {
 	return Connect(t, URL(t))
 }
 
-// Mini connects to an embedded Redis of the test's own.
+// Mini connects to a new embedded Redis.
 func Mini(t testing.TB) *redisconn.Redis {
 	t.Helper()
 	return Connect(t, MiniURL(t))
 }
 
-// Connect makes a patient connection: a machine under load is no fault.
+// Connect makes a connection with a long timeout: a machine under load is no fault.
 func Connect(t testing.TB, url string) *redisconn.Redis {
 	t.Helper()
 	r, _ := ConnectCounted(t, url, Within)
 	return r
 }
 
-// ConnectHanging is for tests in which Redis hangs.
+// ConnectHanging makes a connection for tests in which Redis hangs.
 func ConnectHanging(t testing.TB, url string) *redisconn.Redis {
 	t.Helper()
 	r, _ := ConnectCounted(t, url, 2*time.Second)
 	return r
 }
 
-// ConnectCounted gives the connection's metrics too.
+// ConnectCounted also returns the connection's metrics.
 func ConnectCounted(t testing.TB, url string, timeout time.Duration) (*redisconn.Redis, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -238,7 +238,7 @@ func ConnectCounted(t testing.TB, url string, timeout time.Duration) (*redisconn
 	return r, registry
 }
 
-// SeriesOf gives the number of series by the metric's name.
+// SeriesOf returns the number of series by the metric's name.
 func SeriesOf(t testing.TB, g prometheus.Gatherer) map[string]int {
 	t.Helper()
 	families, err := g.Gather()
@@ -265,7 +265,7 @@ func Gauge(t testing.TB, g prometheus.Gatherer, name string) float64 {
 	return 0
 }
 
-// StateOf is the asynq state of a task in a queue, "" if there is no such task.
+// StateOf returns the asynq state of a task in a queue, "" if there is none.
 func StateOf(t testing.TB, r *redisconn.Redis, queue, id string) string {
 	t.Helper()
 	state, err := r.Client.HGet(context.Background(), redisconn.QueueKey(queue, "t:"+id), "state").Result()
@@ -275,7 +275,7 @@ func StateOf(t testing.TB, r *redisconn.Redis, queue, id string) string {
 	return state
 }
 
-// JobState is the state of a job's task in Redis, "" for none.
+// JobState returns the state of a job's task in Redis, "" for none.
 func JobState(t testing.TB, r *redisconn.Redis, task job.Task) string {
 	t.Helper()
 	name := fmt.Sprintf("%s:%d", task.JobID, task.Attempt)
@@ -285,7 +285,7 @@ func JobState(t testing.TB, r *redisconn.Redis, task job.Task) string {
 	return StateOf(t, r, redisconn.Jobs, name)
 }
 
-// Info is what asynq's inspector tells of a queue, nothing if it does not know the queue.
+// Info returns the inspector's information about a queue, zero if it does not know the queue.
 func Info(t testing.TB, r *redisconn.Redis, queue string) *asynq.QueueInfo {
 	t.Helper()
 	info, err := r.QueueInfo(queue)
