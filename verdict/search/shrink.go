@@ -119,11 +119,9 @@ func (s *search) repeat(ctx context.Context, schedule Schedule, b Break) (hits i
 	return hits, always, nil
 }
 
-// same reports whether a break is among those of a trial. A command fails in the same way if it says the same.
+// same reports whether a break is among those of a trial.
 func same(shown []Break, b Break) bool {
-	return slices.ContainsFunc(shown, func(other Break) bool {
-		return other.Rule == b.Rule && (b.Rule != commandFails || other.shape == b.shape)
-	})
+	return slices.ContainsFunc(shown, func(other Break) bool { return other.Rule == b.Rule })
 }
 
 // tryAll runs several schedules at once, as far as there are workers.
@@ -160,11 +158,13 @@ func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedu
 	return schedule, nil
 }
 
-// first returns the first of some schedules that breaks the client in the same way; nil: none does. What has been tried is not run again.
+// first returns the first of some schedules that breaks the client in the same way; nil: none does. It leaves out schedules that were
+// tried without that, and those with a known finding in them, which may be another mistake.
 func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Schedule, error) {
 	candidates = slices.DeleteFunc(candidates, func(c Schedule) bool {
 		shown, tried := s.shown[c.key()]
-		return len(c) == 0 || tried && !same(shown, b)
+		known := slices.ContainsFunc(s.planner.known, func(k Schedule) bool { return c.contains(k) })
+		return len(c) == 0 || known || tried && !same(shown, b)
 	})
 	for batch := range slices.Chunk(candidates, s.Workers) {
 		trials, err := s.tryAll(ctx, batch)
