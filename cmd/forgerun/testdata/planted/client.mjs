@@ -1,0 +1,89 @@
+// A client of an API with 202, Location, Retry-After and Idempotency-Key that is right, but for the mistake that PLANTED names. None of
+// them shows by a single fault. It does as many orders as its argument says, one after the other.
+import { randomUUID } from "node:crypto";
+
+const planted = process.env.PLANTED;
+const tries = 8;
+const sleep = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
+
+/** Seconds that an answer has the client wait; 0 if it does not say. */
+function retryAfter(answer) {
+  const text = answer.headers.get("Retry-After") ?? "";
+  return /^\d+$/.test(text) ? Number(text) : Math.max(0, (Date.parse(text) - Date.now()) / 1000) || 0;
+}
+
+/** One try. A redirect is followed with the same method and body. */
+async function once(url, options, n) {
+  for (let redirects = 0; redirects < 10; redirects++) {
+    const answer = await fetch(url, { ...options, redirect: "manual", signal: AbortSignal.timeout(5000) });
+    const text = await answer.text();
+    if (answer.status !== 307 && answer.status !== 308) return { answer, text };
+    url = new URL(answer.headers.get("Location"), url);
+    if (planted === "body-lost" && n > 0) options = { ...options, body: undefined };
+  }
+  throw new Error("ten redirects in a row");
+}
+
+class GaveUp extends Error {}
+
+/** Repeats a request until it has an answer that counts. `failed` is told of each try that came to nothing. */
+async function request(url, options, failed) {
+  let what;
+  for (let n = 0; n < tries; n++) {
+    let told = 0;
+    try {
+      const { answer, text } = await once(url, options, n);
+      if (![401, 404, 429, 500, 502, 503, 504].includes(answer.status)) return { answer, text };
+      what = answer.status;
+      told = retryAfter(answer);
+    } catch (error) {
+      what = error.cause ?? error;
+    }
+    if (failed?.(what, n)) return null;
+    await sleep(Math.max(told, 0.2 * 2 ** n * (1 + Math.random() / 2)));
+  }
+  throw new GaveUp(`${options.method} ${url}: ${what} after ${tries} tries`);
+}
+
+async function submit(order) {
+  const options = {
+    method: "POST", body: JSON.stringify({ order }),
+    headers: { "Content-Type": "application/json", "Idempotency-Key": randomUUID() },
+  };
+  const refused = (what, n) => planted === "order-skipped" && typeof what === "number" && n === 1;
+  const made = await request(new URL("/jobs", process.env.FORGERUN_URL), options, refused);
+  if (made === null) return null;
+  if (made.answer.status !== 202) throw new GaveUp(`the order was refused with ${made.answer.status}`);
+  await sleep(retryAfter(made.answer));
+  return new URL(made.answer.headers.get("Location"), made.answer.url);
+}
+
+let failedPolls = 0;
+
+/** Polls a job until it has ended. */
+async function wait(job, order) {
+  let tag, broken = false;
+  const failed = (what) => {
+    if (planted === "polls-counted" && ++failedPolls === 3) throw new GaveUp("three polls failed");
+    if (planted === "ordered-again" && what === 404 && broken) return true;
+    broken = typeof what !== "number";
+    return false;
+  };
+  for (;;) {
+    const read = await request(job, { method: "GET", headers: tag ? { "If-None-Match": tag } : {} }, failed);
+    if (read === null) return wait(await submit(order), order);
+    const { answer, text } = read;
+    if (answer.status !== 200 && answer.status !== 304) throw new GaveUp(`the job cannot be read: ${answer.status}`);
+    if (answer.status === 200) {
+      const { status } = JSON.parse(text);
+      if (["succeeded", "failed", "canceled"].includes(status)) return status;
+      tag = answer.headers.get("ETag");
+    }
+    await sleep(retryAfter(answer) || 1);
+  }
+}
+
+for (let order = 1; order <= Number(process.argv[2] ?? 1); order++) {
+  const job = await submit(order);
+  if (job) console.log(order, await wait(job, order));
+}

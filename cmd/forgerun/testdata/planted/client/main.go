@@ -1,0 +1,145 @@
+// Command client is two clients that are right, but for the mistake that PLANTED names: "payouts" of Stripe, and "stream" of ForgeRun.
+// None of the mistakes shows by a single fault.
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	maxTries = 8
+	patience = 5 * time.Second // for an answer
+)
+
+func planted(name string) bool { return os.Getenv("PLANTED") == name }
+
+type api struct {
+	url, key string
+	failed   int // requests in all
+	refused  int // of the order's submissions, after an answer was lost
+}
+
+type request struct {
+	method, path, contentType, key string
+	body                           []byte
+}
+
+type answer struct {
+	status     int
+	retryAfter time.Duration
+	body       []byte
+}
+
+// errSettled is how the client takes a submission for made.
+var errSettled = errors.New("the order was made before")
+
+// do repeats a request until it has an answer that counts.
+func (a *api) do(r request) (got answer, err error) {
+	lost := false
+	for n := range maxTries {
+		got, err = a.once(r)
+		if err == nil && !slices.Contains([]int{401, 404, 429, 500, 502, 503, 504}, got.status) {
+			return got, nil
+		}
+		if a.failed++; planted("tries-shared") && a.failed == 3 {
+			break
+		}
+		if planted("refusal-settles") && r.method == "POST" && lost && err == nil {
+			return got, errSettled
+		}
+		lost = err != nil
+		time.Sleep(max(got.retryAfter, backoff(n)))
+	}
+	if err == nil {
+		err = fmt.Errorf("answered with %d", got.status)
+	}
+	return got, fmt.Errorf("%s %s: gave up: %w", r.method, r.path, err)
+}
+
+func backoff(n int) time.Duration {
+	d := 200 * time.Millisecond << n
+	return d + mathrand.N(d/2)
+}
+
+// once sends a request once. Redirects are followed.
+func (a *api) once(r request) (answer, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, r.method, a.url+r.path, bytes.NewReader(r.body))
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("Authorization", "Bearer "+a.key)
+	if r.contentType != "" {
+		req.Header.Set("Content-Type", r.contentType)
+	}
+	if r.key != "" {
+		req.Header.Set("Idempotency-Key", r.key)
+		req.Header.Set("X-Correlation-ID", "order-"+r.key)
+	}
+	response, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	return answer{response.StatusCode, retryAfter(response.Header), body}, err
+}
+
+// retryAfter is how long an answer has the client wait; 0 if it does not say.
+func retryAfter(h http.Header) time.Duration {
+	if seconds, err := strconv.Atoi(h.Get("Retry-After")); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(h.Get("Retry-After")); err == nil {
+		return time.Until(at)
+	}
+	return 0
+}
+
+// payout makes one, and polls until it is paid.
+func (a *api) payout() error {
+	got, err := a.do(request{
+		method: "POST", path: "/v1/payouts", contentType: "application/x-www-form-urlencoded", key: rand.Text(),
+		body: []byte("amount=1100&currency=usd"),
+	})
+	if errors.Is(err, errSettled) {
+		return nil
+	}
+	for err == nil {
+		var p struct{ ID, Status string }
+		switch {
+		case got.status != http.StatusOK:
+			return fmt.Errorf("answered with %d", got.status)
+		case json.Unmarshal(got.body, &p) != nil:
+			return fmt.Errorf("not a payout: %s", got.body)
+		case slices.Contains([]string{"paid", "failed", "canceled"}, p.Status):
+			fmt.Println(p.ID, p.Status)
+			return nil
+		}
+		time.Sleep(time.Second)
+		got, err = a.do(request{method: "GET", path: "/v1/payouts/" + p.ID})
+	}
+	return err
+}
+
+func main() {
+	a := &api{url: os.Getenv("FORGERUN_URL"), key: os.Getenv("FORGERUN_API_KEY")}
+	run := map[string]func() error{"payouts": a.payout, "stream": a.stream}[os.Args[1]]
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
