@@ -83,7 +83,12 @@ async function wait(job, order) {
   }
 }
 
-for (let order = 1; order <= Number(process.argv[2] ?? 1); order++) {
-  const job = await submit(order);
-  if (job) console.log(order, await wait(job, order));
+try {
+  for (let order = 1; order <= Number(process.argv[2] ?? 1); order++) {
+    const job = await submit(order);
+    if (job) console.log(order, await wait(job, order));
+  }
+} catch (error) {
+  console.error(String(error));
+  process.exitCode = 1;
 }

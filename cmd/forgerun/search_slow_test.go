@@ -1,0 +1,105 @@
+//go:build slow
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/examples/other-apis/apis"
+	"github.com/forgerun/forgerun/verdict/search"
+)
+
+// plantedClient is a client, and its mistakes: none of them shows by a single fault.
+type plantedClient struct {
+	flags, command []string
+	mistakes       map[string]plantedMistake
+}
+
+type plantedMistake struct {
+	faults int      // that it takes
+	rules  []string // of which one is broken
+}
+
+func plantedClients(t *testing.T) map[string]plantedClient {
+	t.Helper()
+	for _, program := range []string{"python3", "node"} {
+		if missing := missingProgram(program, "install it"); missing != "" {
+			t.Skip(missing)
+		}
+	}
+	program := filepath.Join(t.TempDir(), "client")
+	runIn(t, ".", nil, "go", "build", "-o", program, "./"+planted+"client")
+	server := httptest.NewServer(apis.Handler())
+	t.Cleanup(server.Close)
+	twice := []string{"no-duplicates", "one-job-per-intention", "idempotency-key", "work-doubled"}
+	fails := []string{"command-fails"}
+	return map[string]plantedClient{
+		"python": {nil, []string{"python3", planted + "client.py"}, map[string]plantedMistake{
+			"fresh-key": {2, twice}, "caught-once": {2, fails}, "anew-after-401": {2, twice}, "waits-once": {2, []string{"backoff"}},
+		}},
+		"python, results": {nil, []string{"python3", planted + "client.py", "result"}, map[string]plantedMistake{"half-result": {2, fails}}},
+		"node": {[]string{"--target", server.URL}, []string{"node", planted + "client.mjs"}, map[string]plantedMistake{
+			"order-skipped": {2, []string{"work-lost"}}, "ordered-again": {2, twice}, "body-lost": {2, []string{"redirects", "same-body"}},
+		}},
+		"node, two orders": {[]string{"--target", server.URL}, []string{"node", planted + "client.mjs", "2"}, map[string]plantedMistake{
+			"polls-counted": {3, fails},
+		}},
+		"go, Stripe": {[]string{"--target", server.URL, "--api", "stripe"}, []string{program, "payouts"}, map[string]plantedMistake{
+			"tries-shared": {3, fails}, "refusal-settles": {2, []string{"work-lost", "outcome-learned", "lost-answer"}},
+		}},
+		"go, streams": {nil, []string{program, "stream"}, map[string]plantedMistake{
+			"first-break-kept": {2, []string{"stream-resume"}}, "half-taken": {2, append(fails, "half-events")}, "breaks-counted": {3, fails},
+		}},
+	}
+}
+
+// TestSearchFindsPlantedMistakes: the search finds each mistake, and says what it takes: at most one fault more than it needs.
+func TestSearchFindsPlantedMistakes(t *testing.T) {
+	for name, client := range plantedClients(t) {
+		for mistake, m := range client.mistakes {
+			for seed := 1; seed <= seeds(); seed++ {
+				t.Run(fmt.Sprintf("%s/%s/%d", name, mistake, seed), func(t *testing.T) {
+					code, report, stderr := client.search(t, mistake, "--budget", "3m", "--seed", fmt.Sprint(seed))
+					require.Equal(t, 1, code, "%s", stderr)
+					found := report.Findings[0]
+					require.True(t, slices.ContainsFunc(found.Breaks, func(b search.Break) bool { return slices.Contains(m.rules, b.Rule) }),
+						"%s: %+v", found.Words, found.Breaks)
+					require.GreaterOrEqual(t, faultsOf(found), 2, found.Words)
+					require.LessOrEqual(t, faultsOf(found), m.faults+1, found.Words)
+				})
+			}
+		}
+	}
+}
+
+// TestSearchBlamesNoRightClient: the same clients have no finding without a mistake.
+func TestSearchBlamesNoRightClient(t *testing.T) {
+	for name, client := range plantedClients(t) {
+		for seed := 1; seed <= seeds(); seed++ {
+			t.Run(fmt.Sprintf("%s/%d", name, seed), func(t *testing.T) {
+				code, report, stderr := client.search(t, "", "--budget", "90s", "--seed", fmt.Sprint(seed))
+				require.Equal(t, 0, code, "%+v\n%s", report.Findings, stderr)
+			})
+		}
+	}
+}
+
+// search searches until the first finding.
+func (c plantedClient) search(t *testing.T, mistake string, flags ...string) (code int, report search.Report, stderr string) {
+	t.Helper()
+	arguments := slices.Concat([]string{"search", "--first", "--workers", "8", "--json", "--out", t.TempDir()}, flags, c.flags)
+	code, stdout, stderr := runPlanted(t, mistake, slices.Concat(arguments, []string{"--"}, c.command)...)
+	require.NoError(t, json.Unmarshal(stdout, &report), stderr)
+	t.Logf("exit code %d, %d runs in %.0f s", code, report.Trials, report.Seconds)
+	for _, f := range report.All() {
+		t.Logf("%s: %s (%s)", f.Breaks[0].Rule, f.Words, f.Rate())
+	}
+	return code, report, stderr
+}
