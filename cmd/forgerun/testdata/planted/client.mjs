@@ -12,14 +12,14 @@ function retryAfter(answer) {
   return /^\d+$/.test(text) ? Number(text) : Math.max(0, (Date.parse(text) - Date.now()) / 1000) || 0;
 }
 
-/** One try. A redirect is followed with the same method and body. */
+/** One try. A redirect is followed with the same method and body, and after 303 with GET. */
 async function once(url, options, n) {
   for (let redirects = 0; redirects < 10; redirects++) {
     const answer = await fetch(url, { ...options, redirect: "manual", signal: AbortSignal.timeout(5000) });
     const text = await answer.text();
-    if (answer.status !== 307 && answer.status !== 308) return { answer, text };
+    if (![303, 307, 308].includes(answer.status)) return { answer, text };
     url = new URL(answer.headers.get("Location"), url);
-    if (planted === "body-lost" && n > 0) options = { ...options, body: undefined };
+    if (answer.status === 303 || planted === "redirected-to-get" && n > 0) options = { headers: options.headers, method: "GET" };
   }
   throw new Error("ten redirects in a row");
 }
@@ -33,9 +33,9 @@ async function request(url, options, failed) {
     let told = 0;
     try {
       const { answer, text } = await once(url, options, n);
-      if (![401, 404, 429, 500, 502, 503, 504].includes(answer.status)) return { answer, text };
       what = answer.status;
       told = retryAfter(answer);
+      if (![401, 404, 429, 500, 502, 503, 504].includes(what) && !(what === 403 && told)) return { answer, text };
     } catch (error) {
       what = error.cause ?? error;
     }

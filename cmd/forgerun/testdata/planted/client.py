@@ -40,14 +40,16 @@ class Client:
         self.waited = False  # as long as a Retry-After said
 
     def once(self, method, path, body, headers):
-        """One try. A redirect is followed with the same method and body."""
+        """One try. A redirect is followed with the same method and body, and after 303 with GET."""
         for _ in range(10):
             self.connection.request(method, path, body, headers)
             answer = self.connection.getresponse()
             data = answer.read()
-            if answer.status not in (307, 308):
+            if answer.status not in (303, 307, 308):
                 return answer.status, answer.headers, data
             path = urllib.parse.urlsplit(answer.headers["Location"]).path
+            if answer.status == 303:
+                method, body = "GET", None
         raise GaveUp("ten redirects in a row")
 
     def request(self, method, path, body=None, **more):
@@ -68,7 +70,7 @@ class Client:
                 self.connection.close()
             else:
                 what, told = status, retry_after(head)
-                if status not in PASSES and (status != 401 or refused):
+                if status not in PASSES and not (status == 403 and told is not None) and (status != 401 or refused):
                     return status, head, data
                 refused = refused or status == 401
                 if PLANTED == "anew-after-401" and status == 401 and n > 0 and method == "POST":

@@ -50,7 +50,7 @@ func (a *api) do(r request) (got answer, err error) {
 	lost := false
 	for n := range maxTries {
 		got, err = a.once(r)
-		if err == nil && !slices.Contains([]int{401, 404, 429, 500, 502, 503, 504}, got.status) {
+		if err == nil && !passes(got.status, got.retryAfter) {
 			return got, nil
 		}
 		if a.failed++; planted("tries-shared") && a.failed == 3 {
@@ -66,6 +66,11 @@ func (a *api) do(r request) (got answer, err error) {
 		err = fmt.Errorf("answered with %d", got.status)
 	}
 	return got, fmt.Errorf("%s %s: gave up: %w", r.method, r.path, err)
+}
+
+// passes reports whether an answer is about trouble that passes.
+func passes(status int, retryAfter time.Duration) bool {
+	return slices.Contains([]int{401, 404, 429, 500, 502, 503, 504}, status) || status == http.StatusForbidden && retryAfter > 0
 }
 
 func backoff(n int) time.Duration {

@@ -6,14 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// silence is how long a stream may say nothing: a comment comes every 15 seconds.
-const silence = 17 * time.Second
+// silence is how long a stream may say nothing: a job takes a second.
+const silence = 5 * time.Second
 
 // reader reads the stream of a job, which goes on where it broke.
 type reader struct {
@@ -91,7 +90,7 @@ func (r *reader) connect() (again time.Duration, err error) {
 	switch {
 	case response.StatusCode == http.StatusOK:
 		return 0, r.read(bufio.NewScanner(response.Body), func() { alarm.Reset(silence) })
-	case slices.Contains([]int{401, 404, 429, 500, 502, 503, 504}, response.StatusCode):
+	case passes(response.StatusCode, retryAfter(response.Header)):
 		return retryAfter(response.Header), nil
 	}
 	return 0, fmt.Errorf("the stream was answered with %d", response.StatusCode)
