@@ -80,7 +80,7 @@ func TestSearchFindsWhatTwoFaultsBreak(t *testing.T) {
 		arguments = append(arguments, "--target", instantJobs(t), "--api", "forgerun", "--")
 		return runPlanted(t, mistake, append(arguments, "env", "FORGERUN_API_KEY=key", "python3", planted+"client.py")...)
 	}
-	code, stdout, stderr := run("fresh-key", "search", "--first", "--workers", "16", "--json", "--out", found)
+	code, stdout, stderr := run("fresh-key", "search", "--first", "--workers", "16", "--min-support", "2", "--json", "--out", found)
 	require.Equal(t, 1, code, stderr)
 	var report search.Report
 	require.NoError(t, json.Unmarshal(stdout, &report), string(stdout))
