@@ -18,7 +18,7 @@ type Trial struct {
 	Entries  []Entry
 	Failed   string // how the command failed; empty: it did not
 	Hung     bool   // it was ended because it ran too long
-	LastLine string // of what the command printed
+	LastLine string // of what the command printed, on standard error if it did
 	Took     time.Duration
 }
 

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,8 +47,8 @@ func (r *searchRun) hire() (dismiss func(), err error) {
 // try runs the command once under rules.
 func (r *searchRun) try(ctx context.Context, worker int, rules []fault.Rule, limit time.Duration) (*search.Trial, error) {
 	v := r.each[worker]
-	said := &tail{}
-	v.Stdout, v.Stderr, v.limit = said, said, limit
+	said, printed := &tail{}, &tail{}
+	v.Stdout, v.Stderr, v.limit = printed, said, limit
 	under := conditions{seed: r.Seed, faults: []client.FaultRule{}}
 	for _, rule := range rules {
 		match, err := json.Marshal(rule.Match)
@@ -66,7 +67,7 @@ func (r *searchRun) try(ctx context.Context, worker int, rules []fault.Rule, lim
 	}
 	began := time.Now()
 	failed, err := v.runCommand(ctx, as)
-	t := &search.Trial{Took: time.Since(began), LastLine: said.last()}
+	t := &search.Trial{Took: time.Since(began), LastLine: cmp.Or(said.last(), printed.last())}
 	if failed != nil {
 		var over overtime
 		t.Failed, t.Hung = failed.Error(), errors.As(failed, &over)
