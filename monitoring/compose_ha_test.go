@@ -34,7 +34,7 @@ func exampleWith(t *testing.T, heading string) map[string]string {
 // With the lines of .env.example the roles use the stores, and the balancer the roles, that the profile starts.
 func TestComposeHA(t *testing.T) {
 	t.Parallel()
-	project, err := loadCompose(t, exampleWith(t, "# With --profile ha, all of these:"), "ha")
+	project, err := loadCompose(t, composeFile, exampleWith(t, "# With --profile ha, all of these:"), "ha")
 	require.NoError(t, err)
 	services := project.Services
 	require.ElementsMatch(t, []string{"api", "api-2", "balancer", "migrate", "postgres", "postgres-standby", "redis", "redis-replica",
@@ -93,7 +93,7 @@ func TestComposePassesVariables(t *testing.T) {
 		require.NotNil(t, row, name)
 		variables := maps.Clone(requiredVariables)
 		variables[name] = "as-it-is-set"
-		project, err := loadCompose(t, variables)
+		project, err := loadCompose(t, composeFile, variables)
 		require.NoError(t, err)
 		var passed []string
 		for role, service := range project.Services {

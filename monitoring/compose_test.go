@@ -17,7 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const composeFile = "../docker-compose.yml"
+const (
+	composeFile = "../docker-compose.yml"
+	proxyFile   = "../deploy/compose/proxy.yml"
+)
 
 // What has to be set before docker compose starts anything.
 var requiredVariables = map[string]string{
@@ -27,21 +30,21 @@ var requiredVariables = map[string]string{
 	"POSTGRES_PASSWORD":      "the-databases-password",
 }
 
-func loadCompose(t *testing.T, variables map[string]string, profiles ...string) (*types.Project, error) {
+func loadCompose(t *testing.T, file string, variables map[string]string, profiles ...string) (*types.Project, error) {
 	t.Helper()
-	path, err := filepath.Abs(composeFile)
+	path, err := filepath.Abs(file)
 	require.NoError(t, err)
 	return loader.LoadWithContext(t.Context(), types.ConfigDetails{
 		WorkingDir:  filepath.Dir(path),
 		ConfigFiles: []types.ConfigFile{{Filename: path}},
 		Environment: maps.Clone(variables), // to which the loader adds
-	}, loader.WithProfiles(profiles))
+	}, loader.WithProfiles(profiles), func(o *loader.Options) { o.SetProjectName("forgerun", false) })
 }
 
 // compose loads the file as docker compose does.
 func compose(t *testing.T, profiles ...string) *types.Project {
 	t.Helper()
-	project, err := loadCompose(t, requiredVariables, profiles...)
+	project, err := loadCompose(t, composeFile, requiredVariables, profiles...)
 	require.NoError(t, err)
 	return project
 }
@@ -60,7 +63,7 @@ func TestComposeMonitorsAndTracesOnlyWhenAsked(t *testing.T) {
 	require.Contains(t, string(header), variable+"="+collector+" docker compose --profile monitoring up")
 	variables := maps.Clone(requiredVariables)
 	variables[variable] = collector
-	traced, err := loadCompose(t, variables, "monitoring")
+	traced, err := loadCompose(t, composeFile, variables, "monitoring")
 	require.NoError(t, err)
 	for _, role := range []string{"api", "worker", "deliverer"} {
 		require.Nil(t, compose(t).Services[role].Environment[variable], role)
@@ -68,10 +71,31 @@ func TestComposeMonitorsAndTracesOnlyWhenAsked(t *testing.T) {
 	}
 }
 
+// proxy is the service that judges clients of any API.
+func proxy(t *testing.T) types.ServiceConfig {
+	t.Helper()
+	_, err := loadCompose(t, proxyFile, nil)
+	require.ErrorContains(t, err, "TARGET")
+	project, err := loadCompose(t, proxyFile, map[string]string{"TARGET": "http://web:3000"})
+	require.NoError(t, err)
+	return project.Services["proxy"]
+}
+
+// The proxy runs from the small image, which has the program alone.
+func TestComposeProxyJudgesAnyTarget(t *testing.T) {
+	t.Parallel()
+	s := proxy(t)
+	require.Equal(t, "roles", s.Build.Target)
+	require.Equal(t, "proxy --listen 0.0.0.0:9000 --target http://web:3000 --profile default", strings.Join(s.Command, " "))
+	require.Equal(t, uint32(9000), s.Ports[0].Target)
+}
+
 func TestComposeServicesAreKeptWell(t *testing.T) {
 	t.Parallel()
 	exact := regexp.MustCompile(`:v?\d+\.\d+\.\d+$`)
-	for name, s := range compose(t, "monitoring", "dev", "ha").Services {
+	services := compose(t, "monitoring", "dev", "ha").Services
+	services["proxy"] = proxy(t)
+	for name, s := range services {
 		require.NotNil(t, s.Deploy, name)
 		require.Positive(t, s.Deploy.Resources.Limits.MemoryBytes, name)
 		require.Positive(t, s.Deploy.Resources.Limits.NanoCPUs, name)
@@ -138,7 +162,7 @@ func TestComposeHoldsNoSecret(t *testing.T) {
 	for missing := range requiredVariables {
 		variables := maps.Clone(requiredVariables)
 		delete(variables, missing)
-		_, err := loadCompose(t, variables)
+		_, err := loadCompose(t, composeFile, variables)
 		require.ErrorContains(t, err, missing)
 	}
 	grafana := compose(t, "monitoring").Services["grafana"].Environment
