@@ -35,9 +35,10 @@ func newForwarding(proxy string, authority []byte) (f *forwarding, err error) {
 	if f.dir, err = os.MkdirTemp("", "forgerun-ca-"); err != nil {
 		return nil, err
 	}
-	all := slices.Concat(systemRoots(os.Getenv("SSL_CERT_FILE")), []byte("\n"), authority)
+	further, _ := os.ReadFile(os.Getenv("NODE_EXTRA_CA_CERTS"))
+	all := slices.Concat(systemRoots(os.Getenv("SSL_CERT_FILE")), []byte("\n"), further, []byte("\n"), authority)
 	store, err := trustStore(all)
-	for name, content := range map[string][]byte{"ca.pem": authority, "all.pem": all, "all.p12": store} {
+	for name, content := range map[string][]byte{"all.pem": all, "all.p12": store} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(f.dir, name), content, 0o644))
 	}
 	if err != nil {
@@ -74,7 +75,7 @@ func (f *forwarding) environment() (variables []string) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
 		variables = append(variables, name+"="+f.proxy, strings.ToLower(name)+"="+f.proxy)
 	}
-	for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE"} {
+	for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"} {
 		variables = append(variables, name+"="+all)
 	}
 	at, _ := url.Parse(f.proxy)
@@ -85,8 +86,7 @@ func (f *forwarding) environment() (variables []string) {
 	}
 	java += " -Dhttp.nonProxyHosts= -Djavax.net.ssl.trustStore=" + filepath.Join(f.dir, "all.p12") +
 		" -Djavax.net.ssl.trustStoreType=PKCS12 -Djavax.net.ssl.trustStorePassword=" + trustPassword
-	return append(variables, "NO_PROXY=", "no_proxy=", "NODE_USE_ENV_PROXY=1",
-		"NODE_EXTRA_CA_CERTS="+filepath.Join(f.dir, "ca.pem"), "JAVA_TOOL_OPTIONS="+strings.TrimSpace(java))
+	return append(variables, "NO_PROXY=", "no_proxy=", "NODE_USE_ENV_PROXY=1", "JAVA_TOOL_OPTIONS="+strings.TrimSpace(java))
 }
 
 // exports are the same for a shell that a person has opened.
