@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,9 +46,7 @@ func TestForwardProxyByEnvironmentAlone(t *testing.T) {
 		return s
 	}
 	secured := start(target, httptest.NewTLSServer)
-	trusted := filepath.Join(t.TempDir(), "roots.pem")
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secured.Certificate().Raw})
-	require.NoError(t, os.WriteFile(trusted, certificate, 0o600))
+	trusted := trust(t, secured)
 	for scheme, servers := range map[string][2]string{
 		"https": {secured.URL, start(other, httptest.NewTLSServer).URL},
 		"http":  {start(target, httptest.NewServer).URL, start(other, httptest.NewServer).URL},
@@ -71,6 +70,61 @@ func TestForwardProxyByEnvironmentAlone(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Several hosts are judged in one session, which keeps equal paths of theirs apart; a host that is not named passes untouched.
+func TestForwardProxyBeforeSeveralTargets(t *testing.T) {
+	t.Parallel()
+	var servers []string
+	trusted := ""
+	for _, serve := range []func(http.Handler) *httptest.Server{httptest.NewServer, httptest.NewTLSServer, httptest.NewServer} {
+		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "/orders/1")
+			w.Header().Set("Content-Type", "application/json")
+			if r.Method == http.MethodPost {
+				w.WriteHeader(http.StatusAccepted)
+			}
+			_, _ = io.WriteString(w, `{"status":"`+map[string]string{http.MethodPost: "running", http.MethodGet: "done"}[r.Method]+`"}`)
+		}))
+		t.Cleanup(s.Close)
+		servers = append(servers, s.URL)
+		if s.TLS != nil {
+			trusted = trust(t, s)
+		}
+	}
+	// The first host's job is read until it has ended, and the second one's is not.
+	client := `for at in "$@"; do curl -sSf -d '{}' "$at/orders"; done; curl -sSf "$1/orders/1"`
+	file := filepath.Join(t.TempDir(), "verdict.json")
+	text, err := tryIn(t, ".", []string{"SSL_CERT_FILE=" + trusted}, testkit.Program(t, "forgerun"), append([]string{
+		"verdict", "--target", servers[0], "--target", servers[1], "--forward", "--profile", "none", "--rules", "outcome-learned",
+		"--json-file", file, "--", "sh", "-c", client, "sh",
+	}, servers...)...)
+	require.NoError(t, err, text)
+	var shown struct {
+		Sessions []struct {
+			Exchanges int
+			Results   []struct {
+				Times    int
+				Evidence []struct{ Found string }
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(readText(t, file)), &shown))
+	require.Len(t, shown.Sessions, 1, text)
+	require.Equal(t, 3, shown.Sessions[0].Exchanges, text)
+	jobs := shown.Sessions[0].Results[0]
+	require.Equal(t, 2, jobs.Times, text)
+	require.Len(t, jobs.Evidence, 1, text)
+	require.Contains(t, jobs.Evidence[0].Found, "Job //"+strings.TrimPrefix(servers[1], "https://")+"/orders/1 ended")
+}
+
+// trust writes a file with a server's certificate.
+func trust(t *testing.T, s *httptest.Server) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "roots.pem")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	require.NoError(t, os.WriteFile(file, certificate, 0o600))
+	return file
 }
 
 // forwardClients are those of this machine. Node takes a proxy from its environment since 22.21, and Go never for this machine.

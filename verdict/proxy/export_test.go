@@ -7,7 +7,7 @@ import (
 
 // What is recorded of a request, and of Retry-After.
 var (
-	ExchangeOf   = exchange
+	ExchangeOf   = (&sessions{}).exchange
 	RetryAfterOf = retryAfter
 )
 

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"io"
 	"net"
 	"net/http"
@@ -16,8 +17,8 @@ import (
 // compress them.
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out
-	out.URL = p.targetOf(in)
-	if out.Host = ""; p.target.Scheme == "http" {
+	out.URL = p.at(in)
+	if out.Host = ""; out.URL.Scheme == "http" {
 		out.Host = in.Host
 	}
 	for _, name := range []string{"Forwarded", "X-Forwarded-For"} {
@@ -56,16 +57,17 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	}
 }
 
-// targetOf returns the target URL of a request, with path and query exactly as the client wrote them.
-func (p *Proxy) targetOf(in *http.Request) *url.URL {
-	to := *in.URL
-	to.Scheme, to.Host, to.User = p.target.Scheme, p.target.Host, nil
+// at returns where a request goes, exactly as the client wrote its path and query.
+func (p *Proxy) at(in *http.Request) *url.URL {
+	to, target := *in.URL, p.targetFor(in.URL)
+	to.Scheme, to.Host, to.User = target.Scheme, target.Host, nil
 	path, _, _ := strings.Cut(in.RequestURI, "?")
 	switch {
-	case in.URL.Host != "" && in.URL.Scheme == p.target.Scheme && in.URL.User == nil: // absolute form, which servers accept, too
-		to.Opaque = strings.TrimPrefix(path[len(in.URL.Scheme):], ":")
-	case in.URL.Host != "":
-	case !strings.HasPrefix(path, "//"): // in an Opaque that would start an authority
+	case !strings.HasPrefix(path, "/"): // the absolute form, which servers take, too
+		if in.URL.Scheme == target.Scheme && in.URL.User == nil {
+			to.Opaque = strings.TrimPrefix(path[len(in.URL.Scheme):], ":")
+		}
+	case !strings.HasPrefix(path, "//"): // in an Opaque that would begin an authority
 		to.Opaque = path
 	}
 	return &to
@@ -147,12 +149,12 @@ func (p *Proxy) through(address string, in *http.Request) string {
 	if in.TLS != nil {
 		scheme = "https"
 	}
-	relative := u.Scheme == ""
+	relative, target := u.Scheme == "", p.targetFor(in.URL)
 	if relative {
-		u.Scheme = p.target.Scheme
+		u.Scheme = target.Scheme
 	}
-	misled := p.target.Scheme == "http" && u.Scheme == "http" && strings.EqualFold(u.Host, in.Host)
-	if in.Host == "" || !misled && origin(u) != origin(p.target) {
+	misled := target.Scheme == "http" && u.Scheme == "http" && strings.EqualFold(u.Host, in.Host)
+	if in.Host == "" || !misled && origin(u) != origin(target) {
 		return address
 	}
 	rest := address[strings.Index(address, "//")+2:]
@@ -163,7 +165,20 @@ func (p *Proxy) through(address string, in *http.Request) string {
 	return scheme + "://" + in.Host + rest
 }
 
-// origin returns the origin of an address (RFC 6454).
+// targetAt returns the target that has the origin of an address, nil if none has.
+func (p *Proxy) targetAt(u *url.URL) *url.URL {
+	for _, target := range p.targets {
+		if origin(target) == origin(u) {
+			return target
+		}
+	}
+	return nil
+}
+
+// targetFor returns the target of a request or a job; addresses at the proxy itself are the first one's.
+func (p *Proxy) targetFor(u *url.URL) *url.URL { return cmp.Or(p.targetAt(u), p.targets[0]) }
+
+// origin is that of an address (RFC 6454).
 func origin(u *url.URL) string {
 	port := u.Port()
 	if port == "" {

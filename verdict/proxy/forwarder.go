@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"io"
@@ -17,10 +18,10 @@ import (
 const dialTimeout = 10 * time.Second // to a host that is not judged
 
 // forwarder is what a forward proxy (RFC 9110, section 3.7) has besides: clients name the host of each request, and only requests for
-// the target are looked into.
+// targets are looked into.
 type forwarder struct {
 	ca     *authority
-	opened chan net.Conn // connections of clients that asked for the target by CONNECT
+	opened chan net.Conn // connections of clients that asked for a target by CONNECT
 	done   chan struct{}
 	once   sync.Once
 	others httputil.ReverseProxy // for requests without TLS to other hosts
@@ -29,11 +30,16 @@ type forwarder struct {
 type openedKey struct{}
 
 // Forward makes it a forward proxy, for clients whose base address cannot be changed, and returns in PEM the certificate authority
-// that they must trust. Its key is in memory alone. It must be called before Server.
-func (p *Proxy) Forward() ([]byte, error) {
+// that they must trust. Its key is in memory alone. Further targets are judged with the first one: their paths are recorded with the host,
+// as in "//api.example.com/jobs". It must be called before Server.
+func (p *Proxy) Forward(further ...*url.URL) ([]byte, error) {
 	ca, err := newAuthority()
 	if err != nil {
 		return nil, err
+	}
+	p.targets, p.sessions.further = append(p.targets, further...), map[string]bool{}
+	for _, target := range further {
+		p.sessions.further[origin(target)] = true
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression, transport.Proxy = true, nil
@@ -65,7 +71,12 @@ func (p *Proxy) forwarded(w http.ResponseWriter, r *http.Request) bool {
 	case r.Method == http.MethodConnect:
 		p.connect(w, r)
 		return true
-	case r.URL.Host == "" || origin(r.URL) == origin(p.target):
+	case r.URL.Host == "":
+		if target, ok := r.Context().Value(openedKey{}).(*url.URL); ok {
+			r.URL.Scheme, r.URL.Host = target.Scheme, target.Host
+		}
+		return false
+	case p.targetAt(r.URL) != nil:
 		return false
 	}
 	p.forwards.others.ServeHTTP(w, r)
@@ -77,12 +88,11 @@ func (p *Proxy) named(r *http.Request) bool {
 	return p.forwards != nil && (r.URL.Host != "" || r.Method == http.MethodConnect || r.Context().Value(openedKey{}) != nil)
 }
 
-// connect opens a tunnel. The one to the target ends here, with a certificate for that host; others are passed through.
+// connect opens a tunnel. Those to targets end here, with a certificate for that host; others are passed through.
 func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
-	secured := origin(&url.URL{Scheme: "https", Host: r.Host}) == origin(p.target)
-	ours := secured || origin(&url.URL{Scheme: "http", Host: r.Host}) == origin(p.target)
+	target := cmp.Or(p.targetAt(&url.URL{Scheme: "https", Host: r.Host}), p.targetAt(&url.URL{Scheme: "http", Host: r.Host}))
 	var beyond net.Conn
-	if !ours {
+	if target == nil {
 		dialer := net.Dialer{Timeout: dialTimeout}
 		var err error
 		if beyond, err = dialer.DialContext(r.Context(), "tcp", r.Host); err != nil {
@@ -106,28 +116,29 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	client = &begun{client, io.MultiReader(io.LimitReader(buffered, int64(buffered.Reader.Buffered())), client)}
+	client = &begun{client, target, io.MultiReader(io.LimitReader(buffered, int64(buffered.Reader.Buffered())), client)}
 	switch {
-	case secured:
+	case target == nil:
+		passThrough(client, beyond)
+	case target.Scheme == "https":
 		ca := p.forwards.ca
-		config, err := ca.sign(ca.cert.NotAfter, p.target.Hostname())
+		config, err := ca.sign(ca.cert.NotAfter, target.Hostname())
 		if err != nil {
-			p.log.Error("no certificate for the target", "error", err)
+			p.log.Error("no certificate for a target", "error", err)
 			_ = client.Close()
 			return
 		}
 		p.forwards.serve(tls.Server(client, config))
-	case ours:
-		p.forwards.serve(client)
 	default:
-		passThrough(client, beyond)
+		p.forwards.serve(client)
 	}
 }
 
 // begun is a connection of which something was read already.
 type begun struct {
 	net.Conn
-	read io.Reader
+	target *url.URL // nil: another host
+	read   io.Reader
 }
 
 func (b *begun) Read(p []byte) (int, error) { return b.read.Read(p) }
@@ -186,13 +197,13 @@ func (f *forwarder) Close() error {
 // Addr is of no port.
 func (f *forwarder) Addr() net.Addr { return &net.TCPAddr{} }
 
-// tunnelled marks the requests of connections that came by CONNECT.
+// tunnelled has the requests of connections that came by CONNECT know their target.
 func tunnelled(ctx context.Context, c net.Conn) context.Context {
 	if secured, ok := c.(*tls.Conn); ok {
 		c = secured.NetConn()
 	}
-	if _, ok := c.(*begun); ok {
-		return context.WithValue(ctx, openedKey{}, true)
+	if opened, ok := c.(*begun); ok {
+		return context.WithValue(ctx, openedKey{}, opened.target)
 	}
 	return ctx
 }

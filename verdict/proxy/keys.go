@@ -100,7 +100,7 @@ func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 			n.log.FoundKey(func(path, query string) (string, string, bool) { return without(key, path, query) })
 		}
 	}
-	if here := redact.KeepURL(r.URL.RequestURI()); n.jobs[here] != nil || n.results[here] != "" {
+	if here := s.at(r.URL, r.URL.RequestURI()); n.jobs[here] != nil || n.results[here] != "" {
 		return
 	}
 	if found := n.keys.in(r.URL.RequestURI()); found != "" {

@@ -36,7 +36,7 @@ const (
 
 // Proxy is the handler. It serves its own routes below Prefix, and passes all other requests to the target.
 type Proxy struct {
-	target   *url.URL
+	targets  []*url.URL // the first one, and those of Forward
 	api      *api.API
 	log      *slog.Logger
 	sessions *sessions
@@ -57,8 +57,8 @@ func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	transport.DisableCompression, transport.Proxy = true, nil
 	transport.MaxIdleConnsPerHost = transport.MaxIdleConns
 	transport.IdleConnTimeout = idleTarget
-	transport.ExpectContinueTimeout = time.Nanosecond // a requestBody waits as long as the target takes
-	p := &Proxy{target: target, api: a, log: log, sessions: newSessions(a)}
+	transport.ExpectContinueTimeout = time.Nanosecond // a requestBody waits, for as long as the target takes
+	p := &Proxy{targets: []*url.URL{target}, api: a, log: log, sessions: newSessions(a)}
 	p.sessions.probe, p.sessions.base = p.probe(transport), strings.TrimSuffix(target.Path, "/")
 	p.AllowHosts()
 	p.own = p.routes()
@@ -113,7 +113,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 		refuseLabel(w, err)
 		return
 	}
-	x := exchange(r)
+	x := p.sessions.exchange(r)
 	p.sessions.keyInURL(in, r, x)
 	p.moves.restore(r)
 	role, job, described := p.sessions.operation(in, r)
@@ -168,17 +168,18 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, errEnded) {
 		panic(http.ErrAbortHandler)
 	}
-	target := redact.URL(p.target.String())
+	at := p.targetFor(r.URL)
+	target := redact.URL(at.String())
 	if a, ok := w.(*answer); ok {
-		a.exchange.Unreached = p.unreached(err)
+		a.exchange.Unreached = unreached(err, at)
 	}
 	p.log.Warn("the target did not answer", "target", target, "method", redact.Keep(r.Method), "path", redact.KeepURL(r.URL.EscapedPath()),
 		"error", redact.Keep(err.Error()))
 	writeProblem(w, http.StatusBadGateway, "The target "+target+" did not answer: is it running?")
 }
 
-// unreached returns why the target did not answer, such as "connection refused at 127.0.0.1:3000".
-func (p *Proxy) unreached(err error) string {
+// unreached says why the target did not answer, such as "connection refused at 127.0.0.1:3000".
+func unreached(err error, target *url.URL) string {
 	why := err.Error()
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -188,7 +189,7 @@ func (p *Proxy) unreached(err error) string {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		why = "connection closed without an answer"
 	}
-	return redact.Keep(why + " at " + p.target.Host)
+	return redact.Keep(why + " at " + target.Host)
 }
 
 // instead answers in place of the target.
@@ -239,7 +240,8 @@ func (p *Proxy) probe(t http.RoundTripper) func(*url.URL, http.Header) (int, htt
 	c := &http.Client{Transport: t, Timeout: probeTimeout, CheckRedirect: unfollowed}
 	return func(address *url.URL, as http.Header) (int, http.Header, any) {
 		at := *address
-		at.Scheme, at.Host = p.target.Scheme, p.target.Host
+		target := p.targetFor(address)
+		at.Scheme, at.Host = target.Scheme, target.Host
 		r, err := http.NewRequest(http.MethodGet, at.String(), nil)
 		if err != nil {
 			return 0, nil, nil

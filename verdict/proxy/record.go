@@ -25,11 +25,19 @@ const (
 	maxProbe   = 16 << 10 // limit of the address and credentials for asking for a job at the end
 )
 
+// at names what is at a path: of a further target with the host.
+func (s *sessions) at(u *url.URL, path string) string {
+	if len(s.further) > 0 && s.further[origin(u)] {
+		path = "//" + u.Host + path
+	}
+	return redact.KeepURL(path)
+}
+
 // exchange begins the record of a request.
-func exchange(r *http.Request) *verdict.Exchange {
+func (s *sessions) exchange(r *http.Request) *verdict.Exchange {
 	h := r.Header
 	x := &verdict.Exchange{
-		Start: time.Now().UTC(), Method: redact.Keep(r.Method), Host: redact.Keep(r.Host), Path: redact.KeepURL(r.URL.EscapedPath()),
+		Start: time.Now().UTC(), Method: redact.Keep(r.Method), Host: redact.Keep(r.Host), Path: s.at(r.URL, r.URL.EscapedPath()),
 		Query:  redact.KeepQuery(r.URL.RawQuery),
 		Prefer: redact.Keep(values(h, "Prefer")), ContentType: redact.Keep(h.Get("Content-Type")), Accept: redact.Keep(values(h, "Accept")),
 		IfNoneMatch: redact.Keep(values(h, "If-None-Match")), LastEventID: redact.Keep(h.Get("Last-Event-ID")),
@@ -66,7 +74,7 @@ func sum(text []byte) string {
 func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, job string, described bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, here := s.open(in), redact.KeepURL(r.URL.RequestURI())
+	n, here := s.open(in), s.at(r.URL, r.URL.RequestURI())
 	if n == nil {
 		n = &session{}
 	}
@@ -88,7 +96,7 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
 	case reads && strings.Contains(r.Header.Get("Accept"), eventStream):
-		return verdict.Stream, n.above(redact.KeepURL(r.URL.EscapedPath())), false
+		return verdict.Stream, n.above(s.at(r.URL, r.URL.EscapedPath())), false
 	case reads && n.jobs[here] != nil:
 		return verdict.Read, here, false
 	case reads && n.results[here] != "":
@@ -157,7 +165,7 @@ func (n *session) job(name string) *jobSeen {
 // does not learn of if the answer is lost: the record has them as facts.
 func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, described bool, h http.Header, body []byte) {
 	document := api.Decode(body)
-	x.Location = location(r, x.Status, h)
+	x.Location = s.location(r, x.Status, h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.open(in)
@@ -178,7 +186,7 @@ func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, d
 		}
 		n.pend(x, h, body)
 		if address := m.Result(x.Status); address != nil && len(n.results) < verdict.MaxExchanges && n.spare() {
-			result := redact.KeepURL(address.RequestURI())
+			result := s.at(address, address.RequestURI())
 			if n.results[result] == "" {
 				n.bytes += perText + len(result)
 			}
@@ -195,11 +203,14 @@ func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, d
 func (n *session) made(s *sessions, r *http.Request, x *verdict.Exchange, m *api.Message, described bool) {
 	address, id := s.api.Made(m, x.Status, described)
 	if address != nil {
-		id = address.RequestURI()
-	} else if path := s.api.ReadPath(r.URL.EscapedPath(), id); path != "" {
-		address, _ = url.Parse(s.base + path) // otherwise it cannot be read
+		id = s.at(address, address.RequestURI())
+	} else {
+		if path := s.api.ReadPath(r.URL.EscapedPath(), id); path != "" {
+			address, _ = r.URL.Parse(s.base + path) // or it cannot be asked for
+		}
+		id = redact.KeepURL(id)
 	}
-	if id = redact.KeepURL(id); id == "" {
+	if id == "" {
 		return
 	}
 	fresh := n.jobs[id] == nil
@@ -292,8 +303,8 @@ func credentials(h http.Header) http.Header {
 	return as
 }
 
-// location returns the target of a redirect: path and query, or the whole URL for another origin.
-func location(r *http.Request, status int, h http.Header) string {
+// location returns where a redirect leads: path and query, or the whole URL if that is another origin.
+func (s *sessions) location(r *http.Request, status int, h http.Header) string {
 	if status < 301 || status > 308 || h.Get("Location") == "" {
 		return ""
 	}
@@ -301,10 +312,10 @@ func location(r *http.Request, status int, h http.Header) string {
 	switch {
 	case err != nil:
 		return ""
-	case to.Host != "" && to.Host != r.Host:
+	case to.Host != "" && to.Host != r.Host && to.Host != r.URL.Host:
 		return redact.KeepURL(to.String())
 	}
-	return redact.KeepURL(to.EscapedPath()) + "?" + redact.KeepQuery(to.RawQuery)
+	return s.at(to, to.EscapedPath()) + "?" + redact.KeepQuery(to.RawQuery)
 }
 
 // retryAfter reads Retry-After, in seconds or as a date; nil if it is missing, repeated or invalid.

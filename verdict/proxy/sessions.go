@@ -29,9 +29,10 @@ var (
 // sessions are the sessions of a proxy and its rules, in memory. At most one with each label, and one without, is open. Functions about
 // events in a session take one with a label, or nil for the one without.
 type sessions struct {
-	api   *api.API
-	base  string // path of the target, without a trailing slash
-	probe func(address *url.URL, as http.Header) (status int, h http.Header, document any)
+	api     *api.API
+	base    string          // path of the target, without a slash at its end
+	further map[string]bool // origins of targets besides the first
+	probe   func(address *url.URL, as http.Header) (status int, h http.Header, document any)
 
 	mu       sync.Mutex
 	all      []*session          // the latest last

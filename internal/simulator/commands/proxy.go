@@ -62,9 +62,10 @@ type runningProxy struct {
 
 // proxied is what a proxy is put before.
 type proxied struct {
-	listen, target            string
-	forward                   bool   // clients ask for the target itself, and their environment leads them through the proxy
-	tls                       string // file for the certificate that clients must trust; empty: without TLS
+	listen                    string
+	targets                   []string // several only with forward
+	forward                   bool     // clients ask for the target itself, and their environment leads them through the proxy
+	tls                       string   // file for the certificate that clients must trust; empty: without TLS
 	api, openAPI              string
 	hosts                     []string // names besides this machine's own by which it may be asked
 	webhook, secret, hookPort string   // the client's receiver, the secret by which deliveries are signed, and where the target calls
@@ -72,7 +73,7 @@ type proxied struct {
 
 // flags are those of all commands with a proxy.
 func (o *proxied) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.target, "target", "", "`address` of a server of any API, to put a proxy before")
+	f.StringArrayVar(&o.targets, "target", nil, "`address` of a server of any API, to put a proxy before; may be repeated with --forward")
 	f.BoolVar(&o.forward, "forward", false, "be a forward proxy, for clients whose base address cannot be changed: they find it by\n"+
 		"HTTP_PROXY and HTTPS_PROXY, and trust it by SSL_CERT_FILE and the like; other hosts pass untouched")
 	f.StringVar(&o.api, "api", "", apiFlag)
@@ -116,10 +117,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	if o.forward && o.tls != "" {
 		return nil, errors.New("--forward makes certificates for the target's host by itself: it does not go with --tls")
 	}
-	target, err := address("--target", o.target)
-	if err == nil && strings.Trim(target.Path, "/") != "" { // its answers name paths from the root
-		err = fmt.Errorf("--target %q must be an address without a path: the command's requests have it", redact.URL(o.target))
-	}
+	targets, err := o.addresses()
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +125,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	if err != nil {
 		return nil, err
 	}
-	before := proxy.New(target, description, slog.New(slog.NewTextHandler(log, nil)))
+	before := proxy.New(targets[0], description, slog.New(slog.NewTextHandler(log, nil)))
 	listening, _, _ := net.SplitHostPort(o.listen) // Listen reports what is wrong
 	before.AllowHosts(append(o.hosts, listening)...)
 	scheme := "http://"
@@ -139,7 +137,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	}
 	var ca []byte
 	if o.forward {
-		if ca, err = before.Forward(); err != nil {
+		if ca, err = before.Forward(targets[1:]...); err != nil {
 			return nil, fmt.Errorf("--forward: %w", err)
 		}
 	}
@@ -161,7 +159,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 			p.stop()
 			return nil, fmt.Errorf("--forward: %w", err)
 		}
-		p.url, p.stop = strings.TrimSuffix(o.target, "/"), func() { all.stop(); _ = p.via.close() }
+		p.url, p.stop = strings.TrimSuffix(o.targets[0], "/"), func() { all.stop(); _ = p.via.close() }
 	}
 	if o.webhook != "" {
 		if p.hook, err = o.startHook(before, &all); err != nil {
@@ -170,6 +168,33 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 		}
 	}
 	return p, nil
+}
+
+// addresses reads the targets.
+func (o *proxied) addresses() (all []*url.URL, err error) {
+	if len(o.targets) > 1 && !o.forward {
+		return nil, errors.New("a proxy is before one --target; several need --forward")
+	}
+	for _, text := range o.targets {
+		target, err := address("--target", text)
+		if err == nil && strings.Trim(target.Path, "/") != "" { // its answers name paths from the root
+			err = fmt.Errorf("--target %q must be an address without a path: the command's requests have it", redact.URL(text))
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, target)
+	}
+	return all, nil
+}
+
+// shown names the targets without their secrets.
+func (o *proxied) shown() string {
+	var all []string
+	for _, text := range o.targets {
+		all = append(all, redact.URL(text))
+	}
+	return strings.Join(all, ", ")
 }
 
 // startHook listens for the target's webhooks, and returns the address that the target is to call.
@@ -239,7 +264,7 @@ func (p Program) proxyCommand() *cobra.Command {
 				_, err := fmt.Fprint(v.Stdout, api.Schema)
 				return err
 			}
-			if v.target == "" {
+			if len(v.targets) == 0 {
 				return command.Usagef("--target is required: the address of your server (%s --help)", c.CommandPath())
 			}
 			return command.Code(v.serve(c.Context()))
@@ -265,9 +290,9 @@ func (v *verdictRun) serve(ctx context.Context) int {
 	v.url, v.control = p.url, p.control
 	if p.via != nil {
 		_, _ = fmt.Fprintf(v.Stdout, "%s is a forward proxy, and judges what is asked of %s. In the shell of your client:\n\n%s\n", p.via.proxy,
-			redact.URL(v.target), p.via.exports())
+			v.shown(), p.via.exports())
 	} else {
-		_, _ = fmt.Fprintf(v.Stdout, "%s is before %s; sessions: %[1]s%[3]sv1/testbed/sessions\n", p.url, redact.URL(v.target), proxy.Prefix)
+		_, _ = fmt.Fprintf(v.Stdout, "%s is before %s; sessions: %[1]s%[3]sv1/testbed/sessions\n", p.url, v.shown(), proxy.Prefix)
 	}
 	if host, port, err := net.SplitHostPort(v.listen); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
 		_, _ = fmt.Fprintf(v.Stdout, "From another machine or container: its name, with port %s or the one that is mapped to it\n", port)

@@ -203,18 +203,19 @@ var chosen = []string{"FORGERUN_DATA_DIR", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN
 
 // check refuses flags that say nothing, or do not go together.
 func (v *verdictRun) check(f *pflag.FlagSet) error {
-	own := v.target == "" && v.url == ""
+	targeted := len(v.targets) > 0
+	own := !targeted && v.url == ""
 	for _, c := range []struct {
 		wrong bool
 		why   string
 	}{
-		{v.target != "" && v.url != "", "--target is for other APIs, --url is for a running ForgeRun"},
-		{v.target == "" && v.api != "", "--api describes the API of --target"},
-		{v.target == "" && v.forward, "--forward is a proxy before --target"},
+		{targeted && v.url != "", "--target is for other APIs, --url is for a running ForgeRun"},
+		{!targeted && v.api != "", "--api describes the API of --target"},
+		{!targeted && v.forward, "--forward is a proxy before --target"},
 		{f.Changed("key") && v.url == "", "--key is of a client of the service at --url"},
 		{len(v.settings) > 0 && !own, "--set is about a service of its own, and goes neither with --url nor with --target"},
 		{v.fetch != "" && !own, "--fetch is about a service of its own, and goes neither with --url nor with --target"},
-		{v.advance.by > 0 && v.target != "", "--advance moves the clock of a ForgeRun: it does not go with --target"},
+		{v.advance.by > 0 && targeted, "--advance moves the clock of a ForgeRun: it does not go with --target"},
 		{len(v.profiles) > 0 && v.profile != "", "--profile is for one run, --profiles for several: give one of them"},
 		{v.faults != "" && (v.profile != "" || len(v.profiles) > 0), "--faults are instead of a profile"},
 		{v.seeds < 1, "--seeds must be 1 at least"},

@@ -192,7 +192,7 @@ const guessFile = "forgerun-api.yaml"
 // writeGuess writes a description that fits what was seen, if no submission was recognised. A file that somebody wrote stays.
 func (v *verdictRun) writeGuess(shown *summary.Summary) error {
 	guess := shown.Guess()
-	if guess == nil || v.target == "" {
+	if guess == nil || len(v.targets) == 0 {
 		return nil
 	}
 	if old, err := os.ReadFile(guessFile); err == nil && (v.api == guessFile || !strings.HasPrefix(string(old), "# "+proxy.GuessHeader)) {

@@ -20,7 +20,6 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
-	"github.com/forgerun/forgerun/verdict/redact"
 )
 
 const (
@@ -81,7 +80,7 @@ func (v *verdictRun) within(ctx context.Context, do func() int) int {
 		return v.Unusable(fmt.Errorf("NOTHING JUDGED: the command %q was not found: %w", v.command[0], errors.Unwrap(err)))
 	}
 	all := verdict.IDs()
-	if v.target != "" {
+	if len(v.targets) > 0 {
 		p, err := v.start(v.Stderr)
 		if err != nil {
 			return v.Unusable(err)
@@ -190,8 +189,8 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 	}
 	if requests == 0 && len(sessions) > 0 {
 		note := "Does the command use FORGERUN_URL and FORGERUN_API_KEY?"
-		if v.target != "" {
-			note = "Does the command use FORGERUN_URL, or a variable of --url-env, instead of " + redact.URL(v.target) + "?"
+		if len(v.targets) > 0 {
+			note = "Does the command use FORGERUN_URL, or a variable of --url-env, instead of " + v.shown() + "?"
 		}
 		shown.Notes = append(shown.Notes, note)
 	}
