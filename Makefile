@@ -16,7 +16,7 @@ TESTFLAGS ?=
 FUZZTIME  ?= 30s
 
 # Every module of this repository.
-MODULES = . tools tools/oasdiff tools/dockerfile tools/chart docs/examples/webhooks/go internal/bench/peers examples/other-apis/go
+MODULES = . tools tools/oasdiff tools/dockerfile tools/chart docs/examples/webhooks/go internal/bench/peers examples/other-apis/go examples/testcontainers
 
 # The tests that hold the documentation against the code: "make generated" runs them, "make test" does not.
 DOC_TESTS = ^(TestReliabilityPage|TestAPIPage|TestConfigurationPage|TestWebhooksPageQuotes|TestDocumentationNames|TestDocumentationTypes|TestDocumentationLinks|TestPageLists|TestExamplesOnThePage|TestSettingsAre)
@@ -118,7 +118,7 @@ verify: generated checks ## All that is checked without running the service
 
 # None of them writes what another one reads: "make -j2 checks" works.
 .PHONY: checks
-checks: fmt-check lint tidy-check api-diff dockerfile chart scripts site
+checks: fmt-check lint tidy-check api-diff dockerfile chart examples scripts site
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -155,6 +155,10 @@ dockerfile: ## The Dockerfile passes BuildKit's checks (its first run builds the
 .PHONY: chart
 chart: ## The Helm chart: lint, and what it renders to, read as the types of Kubernetes (the first run builds helm's library)
 	cd tools/chart && $(GO) test -vet=off -count=1 ./... # vet would read the hundreds of packages behind it
+
+.PHONY: examples
+examples: ## The example with Testcontainers compiles; it runs where Docker is
+	cd examples/testcontainers && $(GO) vet .
 
 .PHONY: scripts
 scripts: ## shellcheck, where it is installed
