@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Draws docs/images/survives.svg from a real run: a job survives kill -9 of its worker, and a client is judged before and after
-# it is mended. Needs asciinema, Node, Python and port 8080.
+# Draws docs/images/verdict.svg, the end of a verdict on a wrong client, and docs/images/survives.svg, from real runs: a job survives
+# kill -9 of its worker, and a client is judged before and after it is mended. Needs Node and Python, and for the second one, which
+# "verdict" leaves out, asciinema and port 8080.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 export PATH="$root/bin:$PATH" FORGERUN_TIME_SCALE=0.05 FORGERUN_URL=http://127.0.0.1:8080
@@ -17,12 +18,23 @@ if [ "${1:-}" = scenes ]; then
   sleep 4 && echo # the last frame is seen for as long
   exit
 fi
+svg() { npx --yes svg-term-cli@2.1.1 --in "$1" --out "$root/docs/images/$2" --no-cursor --window --padding 12 "${@:3}"; }
 dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
 cp "$root"/examples/tutorial/*.py "$dir" && cd "$dir"
+command='forgerun verdict --profile overloaded -- python3 orders.py'
+env -u FORGERUN_URL script -qec "$command" /dev/null </dev/null >verdict || true # it exits with 1 for a wrong client
+{ printf '\033[32m$\033[0m %s\r\n...\r\n' "$command" && sed -n '/ FAIL .*backoff/,$p' verdict; } |
+  python3 -c 'import json, sys
+lines = sys.stdin.buffer.read().decode().rstrip().split("\n")
+print(json.dumps({"version": 2, "width": 140, "height": sum(1 + len(line) // 140 for line in lines)}))
+print(json.dumps([1, "o", "\n".join(lines)]) + "\n" + json.dumps([2, "o", ""]))' >cast
+svg cast verdict.svg --at 1500
+[ "${1:-}" != verdict ] || exit 0
 forgerun dev --chaos kill=24h >log 2>&1 & # a process for each role, and no fault by itself
 echo $! >pid
 trap 'kill "$(cat pid)"; wait; rm -rf "$dir"' EXIT
 until FORGERUN_API_KEY=$(grep -om 1 'frk_[^ ]*' log); do kill -0 "$(cat pid)" && sleep 0.2; done
 export FORGERUN_API_KEY
 asciinema rec -q -i 4 --cols 132 --rows 40 -c "$root/scripts/picture.sh scenes" cast
-npx --yes svg-term-cli@2.1.1 --in cast --out "$root/docs/images/survives.svg" --no-cursor --window --padding 12
+svg cast survives.svg
