@@ -122,34 +122,12 @@ func jobOf(o *Outcome) *Job {
 	return j
 }
 
-// JobFilter selects jobs; zero members do not filter.
-type JobFilter struct {
-	State, Type, WorkKind, BatchID string
-	ScheduleID                     string
-	CorrelationID                  string    // exactly this one
-	CreatedAfter                   time.Time // inclusive
-	CreatedBefore                  time.Time // exclusive
-	PageSize                       int       // of one request, up to 100; 0: the service's default
-}
-
-// Jobs lists the client's jobs, newest first, page by page as they are read. An error is the last thing it yields.
-func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[Job, error] {
-	r := get(nil, "jobs").page(filter.PageSize, filter.CreatedAfter, filter.CreatedBefore).where("state", filter.State, "type", filter.Type,
-		"work_kind", filter.WorkKind, "batch_id", filter.BatchID, "schedule_id", filter.ScheduleID, "correlation_id", filter.CorrelationID)
-	return list[Job](ctx, c, r, false)
-}
-
 // BatchItem is an item of a batch that was accepted, with JobID and State, or refused, with Failure, which has Violations.
 type BatchItem struct {
 	ItemID  string   `json:"item_id"`
 	JobID   string   `json:"job_id"`
 	State   string   `json:"state"`
 	Failure *Outcome `json:"failure"`
-}
-
-// SubmitBatch submits 1 to 1,000 jobs with one idempotency key. Each is accepted or refused by itself: look at the Failure of each item.
-func (c *Client) SubmitBatch(ctx context.Context, jobs []JobRequest, options ...Option) (*BatchReceipt, error) {
-	return fetch[BatchReceipt](ctx, c, post(options, "jobs", "batch").with(map[string][]JobRequest{"jobs": jobs}).keyed())
 }
 
 // Final reports whether the batch is complete.

@@ -111,11 +111,6 @@ func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 // apiTime gives a time as the API takes it.
 func apiTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// Events lists the events of all the client's jobs, batches and webhooks, oldest first, up to now. Stream goes on from there.
-func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
-	return list[Event](ctx, c, get(nil, "events"), true)
-}
-
 // StreamOptions say what to watch.
 type StreamOptions struct {
 	JobID       string // "": all of the client's jobs, batches and webhooks

@@ -5,6 +5,7 @@ package client
 import (
 	"context"
 	"iter"
+	"time"
 )
 
 // AbortBulk sends abortBulk: Abort a bulk operation.
@@ -131,6 +132,34 @@ func (c *Client) DeleteWebhook(ctx context.Context, id string, options ...Option
 	return c.remove(ctx, options, "webhooks", id)
 }
 
+// Deliveries sends listWebhookDeliveries: List the deliveries of a webhook.
+//
+// The deliveries to the webhook, newest first.
+// Filters are combined. A page may be shorter than `limit`, or empty, before the end: the list is complete when `next_cursor` is
+// null.
+func (c *Client) Deliveries(ctx context.Context, id string, filter DeliveryFilter) iter.Seq2[Delivery, error] {
+	return list[Delivery](ctx, c, filter.on(newRequest("GET", nil, "webhooks", id, "deliveries")), false)
+}
+
+// DeliveryFilter selects entries of a list; zero members do not filter.
+type DeliveryFilter struct {
+	// Only deliveries in this state.
+	State string
+	// Only deliveries of events of this name.
+	EventName string
+	// Only what was created at this time or later. RFC 3339 in UTC.
+	CreatedAfter time.Time
+	// Only what was created before this time. RFC 3339 in UTC.
+	CreatedBefore time.Time
+	PageSize      int // of one request, up to 100; 0: the service's default
+}
+
+func (f DeliveryFilter) on(r *request) *request {
+	return r.page(f.PageSize, f.CreatedAfter, f.CreatedBefore).where(
+		"state", f.State,
+		"event_name", f.EventName)
+}
+
 // Delivery sends getWebhookDelivery: Read a delivery of a webhook.
 //
 // The delivery with all its attempts and what the receiver answered, as far as it is kept: the first 8 KiB of a body.
@@ -143,6 +172,34 @@ func (c *Client) Delivery(ctx context.Context, id string, deliveryId string, opt
 // Nothing more is recorded, and the faults of its profile are removed. One that has ended stays as it is.
 func (c *Client) EndSession(ctx context.Context, id string, options ...Option) (*Session, error) {
 	return fetch[Session](ctx, c, newRequest("POST", options, "testbed", "sessions", id, "end").of(id))
+}
+
+// Events sends clientEvents: Read or follow the events of a client.
+//
+// The events of all the client's jobs, batches and webhooks, oldest first. Those of one job are in the order of `seq`. Nothing
+// ever appears before what was read: keep `next_cursor` and go on from there, also after an empty page.
+//
+// If `Accept` prefers `text/event-stream`, the answer is a live stream of what happens from now on. Each frame's `id` is
+// a cursor; send it as `Last-Event-ID` to go on after it, without gap or repetition. A comment comes at least every
+// 15 seconds.
+func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
+	return list[Event](ctx, c, newRequest("GET", nil, "events"), true)
+}
+
+// Faults sends listFaults: List the rules.
+//
+// The rules of this client in their order, with how many requests each was about and on how many it had its effect.
+func (c *Client) Faults(ctx context.Context, options ...Option) ([]Fault, error) {
+	return collect(list[Fault](ctx, c, newRequest("GET", options, "testbed", "faults"), false))
+}
+
+// JobDeliveries sends listJobDeliveries: List the deliveries of a job.
+//
+// The deliveries of the job's events, newest first: those to webhooks, and those to its callback.
+// Filters are combined. A page may be shorter than `limit`, or empty, before the end: the list is complete when `next_cursor` is
+// null.
+func (c *Client) JobDeliveries(ctx context.Context, id string, filter DeliveryFilter) iter.Seq2[Delivery, error] {
+	return list[Delivery](ctx, c, filter.on(newRequest("GET", nil, "jobs", id, "deliveries")), false)
 }
 
 // JobDelivery sends getJobDelivery: Read a delivery of a job.
@@ -162,6 +219,61 @@ func (c *Client) JobDelivery(ctx context.Context, id string, deliveryId string, 
 // seconds.
 func (c *Client) JobEvents(ctx context.Context, id string) iter.Seq2[Event, error] {
 	return list[Event](ctx, c, newRequest("GET", nil, "jobs", id, "events"), false)
+}
+
+// Jobs sends listJobs: List jobs.
+//
+// The client's jobs, newest first. Filters are combined: a job must match all of them. A page may be shorter than
+// `limit`, or empty, before the end: the list is complete when `next_cursor` is null. Jobs that are submitted
+// meanwhile do not move the pages.
+func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[Job, error] {
+	return list[Job](ctx, c, filter.on(newRequest("GET", nil, "jobs")), false)
+}
+
+// JobFilter selects entries of a list; zero members do not filter.
+type JobFilter struct {
+	// Only jobs in this state.
+	State string
+	// Only jobs of this type.
+	Type string
+	// Only jobs of this work kind.
+	WorkKind string
+	// Only jobs of this batch; an unknown batch has none.
+	BatchID string
+	// Only runs of this schedule, which may be deleted; an unknown schedule has none.
+	ScheduleID string
+	// Only jobs with exactly this correlation id, whichever header or member it came from. The search looks at up to 20,000 jobs
+	// for a page: bound it with `created_after` where you can, and follow `next_cursor` past empty pages.
+	CorrelationID string
+	// Only what was created at this time or later. RFC 3339 in UTC.
+	CreatedAfter time.Time
+	// Only what was created before this time. RFC 3339 in UTC.
+	CreatedBefore time.Time
+	PageSize      int // of one request, up to 100; 0: the service's default
+}
+
+func (f JobFilter) on(r *request) *request {
+	return r.page(f.PageSize, f.CreatedAfter, f.CreatedBefore).where(
+		"state", f.State,
+		"type", f.Type,
+		"work_kind", f.WorkKind,
+		"batch_id", f.BatchID,
+		"schedule_id", f.ScheduleID,
+		"correlation_id", f.CorrelationID)
+}
+
+// MakeFixtures sends makeFixtures: Make jobs in given states.
+//
+// For tests that begin with a job in a certain state. The answer comes when workers have brought each into its state, with a true
+// log of events; 503 if they have not after 8 seconds. With the same Idempotency-Key the request finds the jobs that were made.
+//
+// A request whose answer is lost is sent again with the same idempotency key.
+func (c *Client) MakeFixtures(ctx context.Context, jobs []Fixture, options ...Option) ([]MadeFixture, error) {
+	var answer struct {
+		Value []MadeFixture `json:"jobs"`
+	}
+	_, err := c.call(ctx, newRequest("POST", options, "testbed", "fixtures").with(map[string]any{"jobs": jobs}).keyed(), &answer)
+	return answer.Value, err
 }
 
 // PauseSchedule sends pauseSchedule: Pause a schedule.
@@ -197,6 +309,21 @@ func (c *Client) RedeliverJob(ctx context.Context, id string, deliveryId string,
 // It is not sent again, since only one answer has the secret: if that was lost, call it again.
 func (c *Client) RenewKey(ctx context.Context, id string, options ...Option) (*Key, error) {
 	return fetch[Key](ctx, c, newRequest("POST", options, "clients", id, "keys", "renew").once())
+}
+
+// Reset sends reset: Remove all that this client has.
+//
+// For tests that begin from nothing. Removes all jobs of this client with what belongs to them, whatever their state, its batches,
+// webhooks, bulk operations, fault rules, events and idempotency keys. Keys and sessions stay. If there is much, 503 says that
+// the request is to be sent again.
+//
+// A request whose answer is lost is sent again with the same idempotency key.
+func (c *Client) Reset(ctx context.Context, options ...Option) (map[string]int, error) {
+	var answer struct {
+		Value map[string]int `json:"removed"`
+	}
+	_, err := c.call(ctx, newRequest("POST", options, "testbed", "reset").keyed(), &answer)
+	return answer.Value, err
 }
 
 // ResumeSchedule sends resumeSchedule: Resume a schedule.
@@ -248,6 +375,17 @@ func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 	return list[Session](ctx, c, newRequest("GET", nil, "testbed", "sessions"), false)
 }
 
+// SetFaults sends replaceFaults: Disturb your own traffic.
+//
+// Replaces the rules by which the service disturbs the requests, answers and event streams of this client, on all of its
+// processes, from the next request on. The body is an array of rules, or an object with a `profile`, whose rules come after
+// the others. A rule that is wrong is refused with a pointer, and nothing changes. The paths of the test bed are not disturbed.
+//
+// For a single request there is the header `ForgeRun-Fault` with one effect as JSON, which no rule is then asked about.
+func (c *Client) SetFaults(ctx context.Context, body FaultRules, options ...Option) ([]Fault, error) {
+	return collect(list[Fault](ctx, c, newRequest("PUT", options, "testbed", "faults").with(body), false))
+}
+
 // StartBulk sends beginBulk: Retry, cancel or delete many jobs.
 //
 // Does the action to all of the client's jobs that match the filter when the operation begins, as a request for each of
@@ -281,6 +419,21 @@ func (c *Client) StartBulk(ctx context.Context, body BulkRequest, options ...Opt
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) StartSession(ctx context.Context, body SessionRequest, options ...Option) (*Session, error) {
 	return fetch[Session](ctx, c, newRequest("POST", options, "testbed", "sessions").with(body).keyed())
+}
+
+// SubmitBatch sends submitBatch: Submit a batch of jobs.
+//
+// Up to 1,000 jobs in one request. An item whose members or values are wrong is refused alone, with violations that
+// point into the request; the others are accepted. Items with more than 100 violations together refuse all of them
+// (400, with the first 100). What is wrong with the request as a whole refuses all of it:
+// no `jobs`, too many, an item that is no object, an unknown top-level member, or two equal item ids. An item without
+// an `item_id` gets its zero-based index in the request, as a string: "0", "1", ...
+//
+// Idempotency keys work as for single jobs, for the batch as a whole.
+//
+// A request whose answer is lost is sent again with the same idempotency key.
+func (c *Client) SubmitBatch(ctx context.Context, jobs []JobRequest, options ...Option) (*BatchReceipt, error) {
+	return fetch[BatchReceipt](ctx, c, newRequest("POST", options, "jobs", "batch").with(map[string]any{"jobs": jobs}).keyed())
 }
 
 // TestWebhook sends testWebhook: Send a test event to a webhook.
@@ -338,4 +491,11 @@ func (c *Client) Verdict(ctx context.Context, id string, options ...Option) (*Ve
 // The webhook as it is now. If it is disabled, `disabled_reason` says why. The secret is not shown.
 func (c *Client) Webhook(ctx context.Context, id string, options ...Option) (*Webhook, error) {
 	return fetch[Webhook](ctx, c, newRequest("GET", options, "webhooks", id).of(id))
+}
+
+// Webhooks sends listWebhooks: List webhooks.
+//
+// All of the client's webhooks, newest first, in one page.
+func (c *Client) Webhooks(ctx context.Context, options ...Option) ([]Webhook, error) {
+	return collect(list[Webhook](ctx, c, newRequest("GET", options, "webhooks"), false))
 }

@@ -6,39 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
-	"net/http"
 	"time"
 )
-
-// SetFaults replaces the rules of this client by others, and gives them with their ids. Only a test bed has rules; another service
-// answers 404.
-func (c *Client) SetFaults(ctx context.Context, rules FaultRules, options ...Option) ([]Fault, error) {
-	return collect(list[Fault](ctx, c, newRequest(http.MethodPut, options, "testbed", "faults").with(rules), false))
-}
-
-// Faults lists the rules of this client, with how often each applied.
-func (c *Client) Faults(ctx context.Context, options ...Option) ([]Fault, error) {
-	return collect(list[Fault](ctx, c, get(options, "testbed", "faults"), false))
-}
-
-// MakeFixtures makes jobs, up to 20, and returns when workers have brought each into its state.
-func (c *Client) MakeFixtures(ctx context.Context, wanted []Fixture, options ...Option) ([]MadeFixture, error) {
-	var made struct {
-		Jobs []MadeFixture `json:"jobs"`
-	}
-	_, err := c.call(ctx, post(options, "testbed", "fixtures").with(map[string]any{"jobs": wanted}).keyed(), &made)
-	return made.Jobs, err
-}
-
-// Reset removes all jobs, batches, webhooks, bulk operations, rules and idempotency keys of this client, and gives the numbers of rows by
-// table.
-func (c *Client) Reset(ctx context.Context, options ...Option) (map[string]int, error) {
-	var done struct {
-		Removed map[string]int `json:"removed"`
-	}
-	_, err := c.call(ctx, post(options, "testbed", "reset").keyed(), &done)
-	return done.Removed, err
-}
 
 // WithSession gives a client whose requests belong to the test bed's session with that label, over the same connections: one for each
 // test. The service refuses one that is longer than 200 characters or not ASCII.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -24,35 +23,6 @@ func (w Webhook) Format(f fmt.State, _ rune) { format(f, w) }
 
 // LogValue is String.
 func (w Webhook) LogValue() slog.Value { return slog.StringValue(w.String()) }
-
-// Webhooks lists the client's webhooks.
-func (c *Client) Webhooks(ctx context.Context) ([]Webhook, error) {
-	return collect(list[Webhook](ctx, c, get(nil, "webhooks"), false))
-}
-
-// DeliveryFilter selects deliveries; zero members do not filter.
-type DeliveryFilter struct {
-	State         string // PENDING, DELIVERED, FAILED
-	EventName     string
-	CreatedAfter  time.Time // inclusive
-	CreatedBefore time.Time // exclusive
-	PageSize      int       // of one request, up to 100; 0: the service's default
-}
-
-// Deliveries lists what was sent to a webhook, newest first.
-func (c *Client) Deliveries(ctx context.Context, webhookID string, filter DeliveryFilter) iter.Seq2[Delivery, error] {
-	return c.deliveries(ctx, get(nil, "webhooks", webhookID, "deliveries"), filter)
-}
-
-// JobDeliveries lists what was sent of a job, to webhooks and its callback, newest first.
-func (c *Client) JobDeliveries(ctx context.Context, jobID string, filter DeliveryFilter) iter.Seq2[Delivery, error] {
-	return c.deliveries(ctx, get(nil, "jobs", jobID, "deliveries"), filter)
-}
-
-func (c *Client) deliveries(ctx context.Context, r *request, f DeliveryFilter) iter.Seq2[Delivery, error] {
-	r.page(f.PageSize, f.CreatedAfter, f.CreatedBefore).where("state", f.State, "event_name", f.EventName)
-	return list[Delivery](ctx, c, r, false)
-}
 
 // RedeliverSince sends again the deliveries that failed since then. While the answer has a NextCursor there are more: call it again with
 // that cursor; "" begins.

@@ -45,7 +45,7 @@ type options struct {
 	// Requests are the files of the schemas of request bodies. With them, nothing else is made.
 	Requests []requests `yaml:"requests"`
 
-	schemas, paths map[string]any
+	schemas, paths, parameters map[string]any
 }
 
 func main() {
@@ -118,6 +118,7 @@ func (o *options) load(file string) (*openapi3.T, error) {
 		return nil, err
 	}
 	o.schemas, _ = document["components"].(map[string]any)["schemas"].(map[string]any)
+	o.parameters, _ = document["components"].(map[string]any)["parameters"].(map[string]any)
 	o.paths, _ = document["paths"].(map[string]any)
 	o.rename(o.schemas)
 	for old, name := range o.Rename {
