@@ -17,7 +17,7 @@ import (
 // historyRow is a row of history without its place.
 type historyRow struct {
 	Submitted, Succeeded, Failed, Canceled, Retried int
-	WaitP50, WaitP99, RunP50, RunP99                *int64
+	WaitP50, WaitP99, RunP50, RunP99                *int
 }
 
 // recorded returns the row of a bucket.
@@ -47,7 +47,7 @@ func (f *fixture) endedAt(s job.State, at time.Time, waited, ran time.Duration) 
 	return id
 }
 
-func ms(n int64) *int64 { return &n }
+func ms(n int) *int { return &n }
 
 func TestHistoryCountsWhatHappened(t *testing.T) {
 	f := setup(t)

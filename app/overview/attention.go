@@ -97,12 +97,12 @@ func oneWebhook(t admin.WebhookTrouble, all string) string {
 	return "#/webhooks/" + t.WebhookID.String()
 }
 
-func allPaused(pauses []admin.Pause) bool {
-	return slices.ContainsFunc(pauses, func(p admin.Pause) bool { return p.Scope == job.PauseAll && p.Mode == job.ModePause })
+func allPaused(pauses job.Pauses) bool {
+	return slices.ContainsFunc(pauses, func(p job.Pause) bool { return p.Scope == job.PauseAll && p.Mode == job.ModePause })
 }
 
-// stopped describes the work that a pause has stopped.
-func stopped(p admin.Pause) string {
+// stopped tells what a pause has stopped.
+func stopped(p job.Pause) string {
 	of := map[job.PauseScope]string{
 		job.PauseAll: "all jobs", job.PauseKind: "jobs of kind " + p.Target, job.PauseClient: "jobs of client " + p.Target,
 		job.PauseWorker: "worker " + p.Target,

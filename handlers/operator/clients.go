@@ -43,10 +43,7 @@ func (a *API) createClient(r *httpkit.Request) error {
 		return err
 	}
 	r.Made = client.ID
-	return r.JSON(fiber.StatusCreated, struct {
-		ClientID  job.ID   `json:"client_id"`
-		CreatedAt job.Time `json:"created_at"`
-	}{client.ID, job.Time(client.CreatedAt)})
+	return r.JSON(fiber.StatusCreated, admin.ClientMade{ClientID: client.ID, CreatedAt: job.Time(client.CreatedAt)})
 }
 
 // nameClient sets the name that operators see, and answers with the client.
@@ -57,56 +54,29 @@ func (a *API) nameClient(r *httpkit.Request, name string) error {
 	return a.getClient(r)
 }
 
-type keyView struct {
-	KeyID     string    `json:"key_id"`
-	Scope     job.Scope `json:"scope"`
-	APIKey    *string   `json:"api_key"` // null if there was such a key, whose secret is not kept
-	ExpiresAt job.Time  `json:"expires_at"`
-}
-
-func keyViewOf(k job.IssuedKey) keyView {
-	return keyView{k.ID, k.Scope, view.OrNull(k.Secret), job.Time(k.ExpiresAt)}
+func keyMade(k job.IssuedKey) admin.KeyMade {
+	return admin.KeyMade{KeyID: k.ID, Scope: k.Scope, APIKey: view.OrNull(k.Secret), ExpiresAt: job.Time(k.ExpiresAt)}
 }
 
 // createKey makes a key beside those that the client has; with rotate it replaces the one that may do all. The secret is in
 // this answer only.
 func (a *API) createKey(r *httpkit.Request, asked decode.Key) error {
-	return httpkit.Respond(r, fiber.StatusCreated, keyViewOf)(a.deps.Clients.CreateKey(r.Ctx, r.Caller, r.PathID(), asked.Rotate, asked.Scope))
+	return httpkit.Respond(r, fiber.StatusCreated, keyMade)(a.deps.Clients.CreateKey(r.Ctx, r.Caller, r.PathID(), asked.Rotate, asked.Scope))
 }
 
 func (a *API) revokeKey(r *httpkit.Request) error {
 	return a.deps.Clients.RevokeKey(r.Ctx, r.Caller, r.PathID(), r.Params("key_id"))
 }
 
-type erasureView struct {
-	ErasureID  job.ID           `json:"erasure_id"`
-	ClientID   job.ID           `json:"client_id"`
-	State      job.ErasureState `json:"state"`
-	Step       string           `json:"step"`
-	Operator   string           `json:"operator"`
-	Reason     string           `json:"reason"`
-	RequestID  string           `json:"request_id"`
-	CreatedAt  job.Time         `json:"created_at"`
-	StartedAt  *job.Time        `json:"started_at"`
-	FinishedAt *job.Time        `json:"finished_at"`
-	Removed    map[string]int   `json:"removed"`
-	Proof      *proofView       `json:"proof"` // null until it is done
-}
-
-type proofView struct {
-	CountedAt job.Time        `json:"counted_at"`
-	Remaining map[string]int  `json:"remaining"`
-	Record    json.RawMessage `json:"record"`
-	SHA256    string          `json:"sha256"`
-}
-
-func erasureViewOf(e *job.Erasure) erasureView {
-	v := erasureView{
+func erasureViewOf(e *job.Erasure) admin.Erasure {
+	v := admin.Erasure{
 		ErasureID: e.ID, ClientID: e.ClientID, State: e.State(), Step: e.Step, Operator: e.Operator, Reason: e.Reason, RequestID: e.RequestID,
 		CreatedAt: job.Time(e.CreatedAt), StartedAt: job.TimeOf(e.StartedAt), FinishedAt: job.TimeOf(e.FinishedAt), Removed: e.Removed,
 	}
 	if e.FinishedAt != nil {
-		v.Proof = &proofView{job.Time(*e.FinishedAt), e.Remaining, json.RawMessage(e.Record), hex.EncodeToString(e.SHA256)}
+		v.Proof = &admin.ErasureProof{
+			CountedAt: job.Time(*e.FinishedAt), Remaining: e.Remaining, Record: json.RawMessage(e.Record), SHA256: hex.EncodeToString(e.SHA256),
+		}
 	}
 	return v
 }
@@ -129,11 +99,7 @@ func (a *API) eraseClient(r *httpkit.Request, asked decode.Erasing) error {
 		return err
 	}
 	r.Set(fiber.HeaderLocation, prefix+"erasures/"+e.ID.String())
-	return r.JSON(fiber.StatusAccepted, struct {
-		ErasureID job.ID           `json:"erasure_id"`
-		ClientID  job.ID           `json:"client_id"`
-		State     job.ErasureState `json:"state"`
-	}{e.ID, e.ClientID, e.State()})
+	return r.JSON(fiber.StatusAccepted, admin.ErasureReceipt{ErasureID: e.ID, ClientID: e.ClientID, State: e.State()})
 }
 
 func (a *API) getErasure(r *httpkit.Request) error {

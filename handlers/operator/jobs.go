@@ -53,7 +53,8 @@ func (a *API) listJobs(r *httpkit.Request) error {
 		return err
 	}
 	for i := range page.Jobs {
-		a.addProgress(r.Ctx, &page.Jobs[i])
+		j := &page.Jobs[i]
+		j.Progress = a.progressOf(r.Ctx, j.JobID, j.State, j.Attempt)
 	}
 	list := query.ListOf(page.Jobs, q.Limit, httpkit.As)
 	if !page.Next.IsZero() {
@@ -77,7 +78,7 @@ func (a *API) getJob(r *httpkit.Request) error {
 	if err != nil {
 		return err
 	}
-	a.addProgress(r.Ctx, &j.JobSummary)
+	j.Progress = a.progressOf(r.Ctx, j.JobID, j.State, j.Attempt)
 	if w := j.Waiting; w != nil && a.deps.Stopped != nil {
 		w.Reason = a.deps.Stopped().Reason(w.Reason, j.WorkKind, j.ClientID)
 		w.Detail = w.Reason.Text()
@@ -88,11 +89,12 @@ func (a *API) getJob(r *httpkit.Request) error {
 	return ok(r, j, nil)
 }
 
-// addProgress says how far a running job has come, if that is known.
-func (a *API) addProgress(ctx context.Context, j *admin.JobSummary) {
-	if j.State == job.Running {
-		j.Progress = view.ProgressOf(a.deps.Progress(ctx, j.JobID, j.Attempt))
+// progressOf returns how far a running job has come, if that is known.
+func (a *API) progressOf(ctx context.Context, id job.ID, state job.State, attempt int) *admin.Progress {
+	if state != job.Running {
+		return nil
 	}
+	return admin.ProgressOf(a.deps.Progress(ctx, id, attempt))
 }
 
 // owned does something to the job that the path names, on behalf of the client whose it is.

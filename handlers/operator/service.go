@@ -38,21 +38,6 @@ func (a *API) find(r *httpkit.Request) error {
 	return ok(r, map[string][]admin.Found{"data": found}, err)
 }
 
-type catalogueView struct {
-	Types []job.Type `json:"types"`
-	Kinds []kindView `json:"kinds"`
-
-	Profiles []fault.Profile `json:"profiles"` // of faults; empty unless this is a test bed
-}
-
-type kindView struct {
-	WorkKind        job.Kind `json:"work_kind"`
-	Description     string   `json:"description"`
-	ShouldFail      bool     `json:"should_fail"`
-	DurationMS      int64    `json:"duration_ms"`
-	ExpectedOutcome string   `json:"expected_outcome"`
-}
-
 // kindDescriptions says what each kind does, as the API's document has it.
 var kindDescriptions = sync.OnceValue(func() map[job.Kind]string {
 	var d struct {
@@ -72,13 +57,18 @@ var kindDescriptions = sync.OnceValue(func() map[job.Kind]string {
 
 // getCatalogue answers with what jobs can do on this server.
 func (a *API) getCatalogue(r *httpkit.Request) error {
-	v := catalogueView{Types: a.cfg.Catalogue.Types, Profiles: []fault.Profile{}}
-	if a.deps.Testbed != nil {
-		v.Profiles = fault.Profiles
+	v := admin.Catalogue{Types: a.cfg.Catalogue.Types, Profiles: []string{}}
+	for _, p := range fault.Profiles {
+		if a.deps.Testbed != nil {
+			v.Profiles = append(v.Profiles, string(p))
+		}
 	}
 	for _, kind := range a.cfg.Catalogue.Offered() {
 		spec, _ := job.SpecOf(kind, a.cfg.Catalogue.MaxRuntime)
-		v.Kinds = append(v.Kinds, kindView{kind, kindDescriptions()[kind], spec.ShouldFail, spec.DurationMS, spec.Expected})
+		v.Kinds = append(v.Kinds, admin.KindInfo{
+			WorkKind: kind, Description: kindDescriptions()[kind], ShouldFail: spec.ShouldFail, DurationMS: spec.DurationMS,
+			ExpectedOutcome: spec.Expected,
+		})
 	}
 	return ok(r, v, nil)
 }
@@ -94,18 +84,11 @@ func (a *API) listAudit(r *httpkit.Request) error {
 	})
 }
 
-type pauseView struct {
-	PauseID   job.ID         `json:"pause_id"`
-	Scope     job.PauseScope `json:"scope"`
-	Target    *string        `json:"target"` // null of all
-	Mode      job.PauseMode  `json:"mode"`
-	Operator  string         `json:"operator"`
-	Reason    string         `json:"reason"`
-	CreatedAt job.Time       `json:"created_at"`
-}
-
-func pauseViewOf(p job.Pause) pauseView {
-	return pauseView{p.ID, p.Scope, view.OrNull(p.Target), p.Mode, p.Operator, p.Reason, job.Time(p.CreatedAt)}
+func pauseViewOf(p job.Pause) admin.Pause {
+	return admin.Pause{
+		PauseID: p.ID, Scope: p.Scope, Target: view.OrNull(p.Target), Mode: p.Mode, Operator: p.Operator, Reason: p.Reason,
+		CreatedAt: job.Time(p.CreatedAt),
+	}
 }
 
 // pauseDetail is what the audit log keeps of the request.
@@ -140,9 +123,7 @@ func (a *API) resume(r *httpkit.Request) error {
 
 func (a *API) listPauses(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusOK, func(all job.Pauses) any {
-		return struct {
-			Data []pauseView `json:"data"`
-		}{query.ListOf(all, 0, pauseViewOf).Data}
+		return map[string]any{"data": query.ListOf(all, 0, pauseViewOf).Data}
 	})(a.deps.Pauses.Pauses(r.Ctx))
 }
 

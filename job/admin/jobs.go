@@ -1,3 +1,5 @@
+//go:generate go run -C ../../tools ./apitypes ../job/admin/types.yaml
+
 // Package admin has the forms of the operator API's answers, which storage fills in and the admin listener sends
 // as they are. The names of the members are those of the API's document.
 package admin
@@ -64,88 +66,39 @@ type Place struct {
 // IsZero reports whether p is the beginning of a list.
 func (p Place) IsZero() bool { return p.ID.IsZero() }
 
-// JobSummary is a job in a list.
-type JobSummary struct {
-	view.Job
-	ClientID    job.ID         `json:"client_id"`
-	FailureCode *job.Code      `json:"failure_code"`
-	Progress    *view.Progress `json:"progress"` // of the attempt that runs; storage does not know
-}
-
 // SummaryOf shows a job that was read in another way.
 func SummaryOf(j *job.Job) JobSummary {
-	s := JobSummary{Job: view.JobOf(j), ClientID: j.ClientID}
+	s := JobSummary{
+		JobID: j.ID, ClientID: j.ClientID, Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: view.OrNull(j.Outcome),
+		CreatedAt: job.Time(j.CreatedAt), ExecutionAt: job.TimeOf(j.ExecutionAt), UpdatedAt: job.Time(j.UpdatedAt),
+		StartedAt: job.TimeOf(j.StartedAt), FinishedAt: job.TimeOf(j.FinishedAt),
+		Attempt: j.Attempt, Attempts: j.Attempt, MaxAttempts: j.MaxAttempts, CanRetry: j.CanRetry(),
+		BatchID: view.OrNull(j.BatchID), CorrelationID: view.OrNull(j.CorrelationID),
+	}
+	if j.State == job.Canceled {
+		s.CanceledAt = s.FinishedAt
+	}
 	if j.Failure != nil {
 		s.FailureCode = &j.Failure.Code
 	}
 	return s
 }
 
+// ProgressOf is nil where that is not known.
+func ProgressOf(p *job.Progress) *Progress {
+	if p == nil {
+		return nil
+	}
+	return &Progress{
+		Percentage: p.Percentage, Phase: p.Phase, StepsCompleted: p.StepsCompleted, StepsTotal: p.StepsTotal,
+		ItemsProcessed: p.ItemsProcessed, ItemsTotal: p.ItemsTotal, UpdatedAt: job.Time(p.UpdatedAt),
+	}
+}
+
 // JobPage is a part of a list of jobs. It may be short, or empty, before the end.
 type JobPage struct {
 	Jobs []JobSummary
 	Next Place // zero at the end
-}
-
-// Job is a job with everything that is stored of it but the body of its result.
-type Job struct {
-	JobSummary
-	AutoRetry      bool            `json:"auto_retry"`
-	Callback       *string         `json:"callback"`
-	RequestID      string          `json:"request_id"`
-	TraceID        *string         `json:"trace_id"`
-	TraceURL       *string         `json:"trace_url"` // where it is shown; storage does not know
-	QueuedAt       *job.Time       `json:"queued_at"`
-	AssignedAt     *job.Time       `json:"assigned_at"`
-	RunAt          job.Time        `json:"run_at"`
-	WorkerID       *job.ID         `json:"worker_id"`
-	Fence          int64           `json:"fence"`
-	LeaseExpiries  int             `json:"lease_expiries"`
-	Definition     json.RawMessage `json:"definition"`
-	Params         json.RawMessage `json:"params"`
-	Waiting        *Waiting        `json:"waiting"`
-	Failure        *Failure        `json:"failure"`
-	Result         *Result         `json:"result"`
-	AttemptsLog    []Attempt       `json:"attempts_log"`
-	Events         []Event         `json:"events"`
-	MoreEvents     bool            `json:"more_events"`
-	Deliveries     []Delivery      `json:"deliveries"`
-	MoreDeliveries bool            `json:"more_deliveries"`
-}
-
-// Failure is how an attempt failed.
-type Failure struct {
-	Reason    job.Reason `json:"reason"`
-	Code      job.Code   `json:"code"`
-	Retryable bool       `json:"retryable"`
-	Stage     job.Stage  `json:"stage"`
-	Detail    string     `json:"detail"`
-}
-
-// Waiting says why a job waits.
-type Waiting struct {
-	Reason job.WaitingReason `json:"reason"`
-	Detail string            `json:"detail"`
-	Until  *job.Time         `json:"until"`
-}
-
-// Result is what is known of a result.
-type Result struct {
-	MediaType string   `json:"media_type"`
-	SizeBytes int      `json:"size_bytes"`
-	SHA256    string   `json:"sha256"`
-	ExpiresAt job.Time `json:"expires_at"`
-}
-
-// Attempt is one that ended.
-type Attempt struct {
-	Attempt    int         `json:"attempt"`
-	Outcome    job.Outcome `json:"outcome"`
-	StartedAt  *job.Time   `json:"started_at"`
-	FinishedAt job.Time    `json:"finished_at"`
-	DurationMS int64       `json:"duration_ms"`
-	WorkerID   *job.ID     `json:"worker_id"`
-	Failure    *Failure    `json:"failure"`
 }
 
 // Event is an entry of a job's log.

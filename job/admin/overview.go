@@ -29,68 +29,6 @@ func (w Window) Span() (length, step time.Duration) {
 	return 0, 0
 }
 
-// Overview is what an operator looks at first.
-type Overview struct {
-	AsOf job.Time `json:"as_of"`
-	// States counts open jobs. CREATED and QUEUED are counted as far as Waiting is.
-	States map[job.State]int `json:"states"`
-	// Ended counts ends of the last 24 hours. A retried job counts each time it ends.
-	Ended      map[job.State]int `json:"ended"`
-	Waiting    WaitingJobs       `json:"waiting"`
-	Workers    WorkerTotals      `json:"workers"`
-	Deliveries PendingDeliveries `json:"deliveries"`
-	History    History           `json:"history"`
-	Attention  []Attention       `json:"attention"`
-}
-
-// WaitingJobs are those that wait for a worker, or for their time.
-type WaitingJobs struct {
-	Count
-	Due         int       `json:"due"`           // of them: those whose time has come
-	OldestRunAt *job.Time `json:"oldest_run_at"` // of those that are due
-	NextRunAt   *job.Time `json:"next_run_at"`   // of the others; null if more wait than are counted
-}
-
-// PendingDeliveries are those that wait for their next attempt, or are being sent.
-type PendingDeliveries struct {
-	Count
-	FirstDueAt *job.Time `json:"first_due_at"` // of those that wait for a receiver that is enabled: in the past, or ahead
-}
-
-// WorkerTotals are the workers whose lease has not ended, and the jobs that any worker holds.
-type WorkerTotals struct {
-	Alive int `json:"alive"`
-	Slots int `json:"slots"`
-	Held  int `json:"held"`
-}
-
-// History is what happened, in steps of equal length, from old to new. A step without an entry was not written: there was no leader.
-type History struct {
-	StepSeconds int             `json:"step_seconds"`
-	Buckets     []HistoryBucket `json:"buckets"`
-}
-
-// HistoryBucket is what happened in one step. Times are null where no job ran to its end.
-type HistoryBucket struct {
-	At        job.Time `json:"at"`
-	Submitted int      `json:"submitted"`
-	Succeeded int      `json:"succeeded"`
-	Failed    int      `json:"failed"`
-	Canceled  int      `json:"canceled"`
-	Retried   int      `json:"retried"`
-	WaitMSP50 *int64   `json:"wait_ms_p50"`
-	WaitMSP99 *int64   `json:"wait_ms_p99"`
-	RunMSP50  *int64   `json:"run_ms_p50"`
-	RunMSP99  *int64   `json:"run_ms_p99"`
-}
-
-// Attention is something that an operator should look at.
-type Attention struct {
-	Code string `json:"code"`
-	Text string `json:"text"`
-	Href string `json:"href"` // of the console's page about it
-}
-
 // Situation is what storage tells of the service at one moment.
 type Situation struct {
 	AsOf     job.Time     `json:"as_of"`
@@ -110,7 +48,7 @@ type Situation struct {
 	LeaderGone bool `json:"leader_gone"` // the leader's lease has been free for some seconds
 	Throttled  int  `json:"throttled"`   // clients with jobs that wait because their client runs enough of them
 	// Pauses are what operators have stopped.
-	Pauses     []Pause           `json:"pauses"`
+	Pauses     job.Pauses        `json:"pauses"`
 	Failing    WebhookTrouble    `json:"failing"`  // webhooks that are enabled and have failed FailingAfter times in a row
 	Disabled   WebhookTrouble    `json:"disabled"` // webhooks that the service has disabled
 	Deliveries PendingDeliveries `json:"deliveries"`
@@ -133,15 +71,6 @@ type SilentWorker struct {
 	Held        int      `json:"held"`
 	HeartbeatAt job.Time `json:"heartbeat_at"` // the last one
 	ExpiresAt   job.Time `json:"expires_at"`   // when it is taken for dead
-}
-
-// Pause is what an operator has stopped.
-type Pause struct {
-	Scope    job.PauseScope `json:"scope"`
-	Target   string         `json:"target"`
-	Mode     job.PauseMode  `json:"mode"`
-	Operator string         `json:"operator"`
-	Reason   string         `json:"reason"`
 }
 
 // Ends counts jobs that were submitted, and how jobs ended.

@@ -144,7 +144,7 @@ func scanPlaced(row pgx.CollectableRow) (l pg.Listed[admin.JobSummary, admin.Pla
 	}
 	err = row.Scan(&l.Last, &l.Wanted, &l.Place.At, &stored)
 	l.Item, l.Place.ID = stored.JobSummary, stored.JobID
-	l.Item.CanRetry = canRetry(l.Item, pg.Deref(stored.Retryable))
+	l.Item.CanRetry = canRetry(l.Item.State, l.Item.Attempt, l.Item.MaxAttempts, pg.Deref(stored.Retryable))
 	return l, err
 }
 
@@ -154,10 +154,8 @@ func (a Admin) Count(ctx context.Context, q admin.JobQuery) (admin.Count, error)
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[admin.Count], r.count, append(r.arguments(q), MaxCount)...)
 }
 
-func canRetry(j admin.JobSummary, retryable bool) bool {
-	return (&job.Job{
-		State: j.State, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts, Failure: &job.Failure{Retryable: retryable},
-	}).CanRetry()
+func canRetry(state job.State, attempt, most int, retryable bool) bool {
+	return (&job.Job{State: state, Attempt: attempt, MaxAttempts: most, Failure: &job.Failure{Retryable: retryable}}).CanRetry()
 }
 
 // Job reads a job. The reason for its wait has no sentence.
@@ -172,7 +170,7 @@ func (a Admin) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.CanRetry = canRetry(j.JobSummary, j.Failure != nil && j.Failure.Retryable)
+	j.CanRetry = canRetry(j.State, j.Attempt, j.MaxAttempts, j.Failure != nil && j.Failure.Retryable)
 	if j.MoreDeliveries = len(j.Deliveries) > maxShownDeliveries; j.MoreDeliveries {
 		j.Deliveries = j.Deliveries[:maxShownDeliveries]
 	}
