@@ -3,16 +3,13 @@ package testbed
 import (
 	"cmp"
 	"errors"
-	"net"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/valyala/fasthttp"
 
 	"github.com/forgerun/forgerun/handlers/conn"
 	"github.com/forgerun/forgerun/handlers/decode"
@@ -252,43 +249,14 @@ func (v *visit) setRetryAfter() {
 	}
 }
 
-// toldToWait returns the seconds of the answer's Retry-After as a right client understands it; nil if there is none that is valid.
-func toldToWait(r *httpkit.Request) *int {
-	lines := r.Response().Header.PeekAll(fiber.HeaderRetryAfter)
-	if len(lines) != 1 {
-		return nil
-	}
-	if n, err := strconv.ParseUint(string(lines[0]), 10, 31); err == nil {
-		return new(int(n))
-	}
-	if at, err := fasthttp.ParseHTTPDate(lines[0]); err == nil {
-		return new(max(0, int(time.Until(at).Seconds())))
-	}
-	return nil
-}
-
 // elsewhere returns the origin to which a fault moves the request: another name of this machine than that by which the client came. It
 // is "" for any other name, which is the client's own word.
 func (v *visit) elsewhere() string {
-	if !v.fault.OtherHost {
+	other := wire.OtherName(string(v.Request.Request().Header.Host()))
+	if other == "" || !v.fault.OtherHost {
 		return ""
 	}
-	host := string(v.Request.Request().Header.Host())
-	name, port, err := net.SplitHostPort(host)
-	if err != nil {
-		name = strings.Trim(host, "[]")
-	} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return ""
-	} else {
-		port = ":" + port
-	}
-	switch strings.ToLower(name) {
-	case "localhost":
-		return "http://127.0.0.1" + port
-	case "127.0.0.1", "::1":
-		return "http://localhost" + port
-	}
-	return ""
+	return "http://" + other
 }
 
 // showFault answers as GET of one rule would, which there is not.

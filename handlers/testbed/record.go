@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"net/url"
 	"strings"
@@ -21,16 +19,8 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 	"github.com/forgerun/forgerun/verdict/redact"
+	"github.com/forgerun/forgerun/verdict/wire"
 )
-
-// sum names a text without keeping it, "" for none.
-func sum(text []byte) string {
-	if len(text) == 0 {
-		return ""
-	}
-	h := sha256.Sum256(text)
-	return hex.EncodeToString(h[:8])
-}
 
 // Body keeps what a record says of the body, which is gone by then.
 func (s *API) Body(r *httpkit.Request, body []byte) {
@@ -44,7 +34,7 @@ func (s *API) Body(r *httpkit.Request, body []byte) {
 	if len(body) > 0 {
 		same := jsontext.Value(body).Clone()
 		_ = same.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // what is no JSON stays as it is
-		v.bodySum = sum(same)
+		v.bodySum = wire.Sum(same)
 	}
 }
 
@@ -124,19 +114,23 @@ func kept(keep func(string) string, text string) string { return header.Clip(kee
 func (v *visit) exchange() *verdict.Exchange {
 	r := v.Request
 	request, answer, operation := r.Request(), r.Response(), operationOf(r.Route)
+	var told []string
+	for _, line := range answer.Header.PeekAll(fiber.HeaderRetryAfter) {
+		told = append(told, string(line))
+	}
 	x := &verdict.Exchange{
 		Start: r.Start.UTC(), End: time.Now().UTC(), Method: r.Method(),
 		Host: kept(redact.Keep, string(request.Header.Host())), Path: kept(redact.KeepURL, string(request.URI().Path())),
 		Operation: operation, Role: testbed.RoleOf(operation), Body: v.bodySum,
 		Correlation: kept(redact.Keep, cmp.Or(r.List("X-Correlation-ID"), v.bodyCorrelation)),
 		Prefer:      kept(redact.Keep, r.List("Prefer")),
-		Key:         sum([]byte(cmp.Or(r.List("Idempotency-Key"), v.bodyKey))), ContentType: kept(redact.Keep, r.Get(fiber.HeaderContentType)),
+		Key:         wire.Sum([]byte(cmp.Or(r.List("Idempotency-Key"), v.bodyKey))), ContentType: kept(redact.Keep, r.Get(fiber.HeaderContentType)),
 		Accept: kept(redact.Keep, r.List(fiber.HeaderAccept)), IfNoneMatch: kept(redact.Keep, r.List(fiber.HeaderIfNoneMatch)),
 		LastEventID: kept(redact.Keep, r.List("Last-Event-ID")), KeyID: cmp.Or(r.Caller, r.Claimed).KeyID,
 		Closes: r.Request().ConnectionClose(), Agent: kept(redact.Keep, r.Get(fiber.HeaderUserAgent)),
 		Connection: r.Context().ConnID(), Reused: r.Context().ConnRequestNum() > 1,
 		Status: answer.StatusCode(), ETag: string(answer.Header.Peek(fiber.HeaderETag)),
-		RetryAfter: toldToWait(r), Fault: v.fault, HungUp: v.hungUp,
+		RetryAfter: wire.RetryAfter(told, time.Now()), Fault: v.fault, HungUp: v.hungUp,
 	}
 	if _, span := r.Traceparent(); span.IsValid() {
 		x.Trace = span.TraceID().String()

@@ -64,7 +64,7 @@ func (a *answer) WriteHeader(status int) {
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	said := kind == "application/json" || strings.HasSuffix(kind, "+json")
 	a.isJSON = said || kind == "" || kind == "text/plain"
-	a.exchange.Status, a.exchange.ETag, a.exchange.RetryAfter = status, redact.Keep(h.Get("ETag")), retryAfter(h, time.Now())
+	a.exchange.Status, a.exchange.ETag, a.exchange.RetryAfter = status, redact.Keep(h.Get("ETag")), wire.RetryAfter(h["Retry-After"], time.Now())
 	e := a.effect
 	switch streams := kind == eventStream && status == http.StatusOK && a.request.Method != http.MethodHead; {
 	case streams && e != nil && e.Close == fault.AfterCommit:
@@ -311,7 +311,7 @@ func (a *answer) finish(panicked any) {
 			a.proxy.sessions.disguise(a.in, x, a.effect, rewritten)
 		}
 		if p := a.earlier; p != nil {
-			x.Status, x.RetryAfter, x.ETag, x.Location, x.Final = p.status, retryAfter(p.header, time.Now()), "", "", nil
+			x.Status, x.RetryAfter, x.ETag, x.Location, x.Final = p.status, wire.RetryAfter(p.header["Retry-After"], time.Now()), "", "", nil
 			wire.Show(x, x.Job, false)
 		}
 	}

@@ -175,6 +175,6 @@ func (b *requestBody) take(a *api.API, x *verdict.Exchange) {
 	if b.noted != nil {
 		x.Body, m.Body = b.noted.end(b.whole.Load())
 	}
-	x.Key, x.Correlation = sum([]byte(a.KeyOf(m))), redact.Keep(a.CorrelationOf(m))
+	x.Key, x.Correlation = wire.Sum([]byte(a.KeyOf(m))), redact.Keep(a.CorrelationOf(m))
 	x.Receiver = x.Method == http.MethodPost && api.NamesReceiver(m)
 }

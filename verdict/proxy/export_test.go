@@ -5,11 +5,8 @@ import (
 	"net/http"
 )
 
-// What is recorded of a request, and of Retry-After.
-var (
-	ExchangeOf   = (&sessions{}).exchange
-	RetryAfterOf = retryAfter
-)
+// ExchangeOf is what is recorded of a request.
+var ExchangeOf = (&sessions{}).exchange
 
 // TrustAny lets a proxy take any certificate of its target.
 func TrustAny(p *Proxy) {

@@ -16,6 +16,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/api"
 	"github.com/forgerun/forgerun/verdict/fault"
 	"github.com/forgerun/forgerun/verdict/redact"
+	"github.com/forgerun/forgerun/verdict/wire"
 )
 
 const (
@@ -191,7 +192,7 @@ func (s *sessions) sessionOf(document any) *session {
 // delivered notes the id of a delivery and its job.
 func (s *sessions) delivered(d *delivery, document any) {
 	m := &api.Message{URL: &url.URL{}, Header: d.header, Body: document}
-	d.DeliveryID = redact.Keep(cmp.Or(m.Text("header:Webhook-Id", "header:X-GitHub-Delivery", "/id"), sum(d.body)))
+	d.DeliveryID = redact.Keep(cmp.Or(m.Text("header:Webhook-Id", "header:X-GitHub-Delivery", "/id"), wire.Sum(d.body)))
 	d.Event = redact.Keep(m.Text("/type", "/event", "header:X-GitHub-Event", "header:Ce-Type"))
 	s.mu.Lock()
 	defer s.mu.Unlock()

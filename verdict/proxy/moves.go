@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"maps"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -27,19 +26,6 @@ type moves struct {
 type move struct {
 	as    http.Header // credentials
 	until time.Time
-}
-
-// otherName returns another name for the same port of this machine; empty if the client did not come by loopback.
-func otherName(host string) string {
-	name, port, err := net.SplitHostPort(host)
-	if err != nil {
-		name, port = host, ""
-	}
-	other := map[string]string{"127.0.0.1": "localhost", "::1": "localhost", "[::1]": "localhost", "localhost": "127.0.0.1"}[name]
-	if other == "" || port == "" {
-		return other
-	}
-	return net.JoinHostPort(other, port)
 }
 
 // to returns the address of the request at another host, and remembers its credentials.

@@ -19,6 +19,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/forgerun/forgerun/verdict/api"
+	"github.com/forgerun/forgerun/verdict/wire"
 )
 
 const (
@@ -80,8 +81,8 @@ func (p *payload) end(whole bool) (same string, document any) {
 	if fits {
 		if document = api.Decode(text); document != nil { // independent of member order and spacing
 			alike := jsontext.Value(text).Clone()
-			_ = alike.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // or it stays as it is
-			return sum(alike), document
+			_ = alike.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // or stays as it is
+			return wire.Sum(alike), document
 		}
 	}
 	switch {
@@ -91,9 +92,9 @@ func (p *payload) end(whole bool) (same string, document any) {
 		if form, err := url.ParseQuery(string(text)); err == nil {
 			text = []byte(form.Encode())
 		}
-		return sum(text), nil
+		return wire.Sum(text), nil
 	case fits:
-		return sum(text), nil
+		return wire.Sum(text), nil
 	}
 	return hex.EncodeToString(p.hash.Sum(nil)[:8]), nil
 }
@@ -159,7 +160,7 @@ func sumOfParts(body io.Reader, boundary string, depth int) (string, error) {
 		part, err := r.NextRawPart()
 		if err == io.EOF { //nolint:errorlint // of a multipart.Reader
 			slices.Sort(all)
-			return sum([]byte(strings.Join(all, "\n"))), nil
+			return wire.Sum([]byte(strings.Join(all, "\n"))), nil
 		}
 		if err != nil {
 			return "", err

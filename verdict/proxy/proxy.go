@@ -201,7 +201,7 @@ func (p *Proxy) instead(a *answer, r *http.Request, e *fault.Effect) {
 	switch {
 	case e.Moved != 0:
 		to := r.URL.RequestURI()
-		if other := otherName(r.Host); other != "" && e.OtherHost {
+		if other := wire.OtherName(r.Host); other != "" && e.OtherHost {
 			to = p.moves.to(r, other)
 		}
 		a.Header().Set("Location", to)

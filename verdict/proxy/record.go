@@ -2,12 +2,8 @@ package proxy
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"math"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -41,7 +37,7 @@ func (s *sessions) exchange(r *http.Request) *verdict.Exchange {
 		Query:  redact.KeepQuery(r.URL.RawQuery),
 		Prefer: redact.Keep(values(h, "Prefer")), ContentType: redact.Keep(h.Get("Content-Type")), Accept: redact.Keep(values(h, "Accept")),
 		IfNoneMatch: redact.Keep(values(h, "If-None-Match")), LastEventID: redact.Keep(h.Get("Last-Event-ID")),
-		KeyID: sum([]byte(cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key"), h.Get("Api-Key")))), Trace: traceID(h.Get("Traceparent")),
+		KeyID: wire.Sum([]byte(cmp.Or(h.Get("Authorization"), h.Get("X-Api-Key"), h.Get("Api-Key")))), Trace: traceID(h.Get("Traceparent")),
 		Agent: redact.Keep(r.UserAgent()), Closes: r.Close && r.ProtoMajor == 1,
 	}
 	if c, ok := r.Context().Value(connKey{}).(*connection); ok {
@@ -60,17 +56,8 @@ func traceID(traceparent string) string {
 
 func values(h http.Header, name string) string { return strings.Join(h.Values(name), ", ") }
 
-// sum returns a hash of a text, "" for none.
-func sum(text []byte) string {
-	if len(text) == 0 {
-		return ""
-	}
-	h := sha256.Sum256(text)
-	return hex.EncodeToString(h[:8])
-}
-
-// operation returns the role of a request as known before its answer: by the description, by the addresses of created jobs, or by its
-// form.
+// operation is what a request does, as far as that is known before its answer: by the description, by the addresses of jobs that
+// were made, or by what it looks like.
 func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, job string, described bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -316,23 +303,4 @@ func (s *sessions) location(r *http.Request, status int, h http.Header) string {
 		return redact.KeepURL(to.String())
 	}
 	return s.at(to, to.EscapedPath()) + "?" + redact.KeepQuery(to.RawQuery)
-}
-
-// retryAfter reads Retry-After, in seconds or as a date; nil if it is missing, repeated or invalid.
-func retryAfter(h http.Header, now time.Time) *int {
-	all := h.Values("Retry-After")
-	if len(all) != 1 {
-		return nil
-	}
-	if text := all[0]; text != "" && strings.Trim(text, "0123456789") == "" {
-		n, err := strconv.ParseInt(text, 10, 32)
-		if err != nil { // number too large
-			n = math.MaxInt32
-		}
-		return new(int(n))
-	}
-	if at, err := http.ParseTime(all[0]); err == nil {
-		return new(int(min(max(0, at.Sub(now).Seconds()), math.MaxInt32)))
-	}
-	return nil
 }

@@ -1,10 +1,16 @@
 package wire
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"net"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -49,4 +55,47 @@ func Slowly(w io.Writer, b []byte, perSecond int, gone <-chan struct{}) error {
 		}
 	}
 	return nil
+}
+
+// RetryAfter returns how many seconds the lines of Retry-After, a number or a date, tell a right client to wait; nil if there is no such
+// line, or several, or one that is neither.
+func RetryAfter(lines []string, now time.Time) *int {
+	if len(lines) != 1 {
+		return nil
+	}
+	if text := lines[0]; text != "" && strings.Trim(text, "0123456789") == "" {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil { // too large a number
+			n = math.MaxInt32
+		}
+		return new(int(n))
+	}
+	if at, err := http.ParseTime(lines[0]); err == nil {
+		return new(int(min(max(0, at.Sub(now).Seconds()), math.MaxInt32)))
+	}
+	return nil
+}
+
+// OtherName returns another name by which a client reaches the same port of this machine; empty if it did not come by loopback.
+func OtherName(host string) string {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		name, port = strings.Trim(host, "[]"), ""
+	} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "" // the client's own word, which is no address
+	}
+	other := map[string]string{"127.0.0.1": "localhost", "::1": "localhost", "localhost": "127.0.0.1"}[strings.ToLower(name)]
+	if other == "" || port == "" {
+		return other
+	}
+	return net.JoinHostPort(other, port)
+}
+
+// Sum names a text without keeping it, "" for none.
+func Sum(text []byte) string {
+	if len(text) == 0 {
+		return ""
+	}
+	h := sha256.Sum256(text)
+	return hex.EncodeToString(h[:8])
 }
