@@ -329,3 +329,13 @@ func (r *Request) HTML(page []byte) error {
 
 // MergePatch is the media type of changes (RFC 7396). Plain JSON means the same.
 const MergePatch = "application/merge-patch+json"
+
+// Preferences are those of the client (RFC 7240).
+func (r *Request) Preferences() *header.Preferences { return header.ParsePrefer(r.List("Prefer")) }
+
+// Honored names the preferences that were honored in the answer.
+func (r *Request) Honored(prefs *header.Preferences) {
+	if applied := prefs.Applied(); applied != "" {
+		r.Set("Preference-Applied", applied)
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/cors"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/problem"
 	"github.com/forgerun/forgerun/handlers/query"
@@ -105,6 +106,11 @@ var unmatchedRoute = &Route{Method: Get, Path: "unmatched", Access: Public, Acti
 
 // unreadableRoute is that of requests that cannot be read: their Host may not be there.
 var unreadableRoute = func() *Route { rt := *unmatchedRoute; return &rt }()
+
+// preflight is that of a browser's question whether a page may send a request. It is asked without credentials.
+var preflight = &Route{
+	Method: fiber.MethodOptions, Path: "preflight", Access: Public, Action: "preflight", Success: fiber.StatusNoContent,
+}
 
 // Register adds the routes. Fiber derives 404 and 405 with Allow from them.
 func (s *Kit) Register(routes []Route) {
@@ -240,8 +246,11 @@ func (s *Kit) unmatched(c *fiber.Ctx, err error) error {
 			Status: fiber.StatusNotImplemented, Cause: job.Errorf(job.CodeMethodNotAllowed, problem.UnknownMethod),
 		}
 	}
-	if s.isPreflight(c) {
-		s.serve(c, preflight, answerPreflight)
+	if s.Origins.IsPreflight(c) {
+		s.serve(c, preflight, func(*Request) error {
+			cors.AnswerPreflight(c)
+			return nil
+		})
 		return nil
 	}
 	s.serve(c, unmatchedRoute, func(*Request) error { return err })

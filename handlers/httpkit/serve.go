@@ -26,7 +26,7 @@ func (s *Kit) serve(c *fiber.Ctx, rt *Route, handle Handler) {
 	r.Set("X-Request-Id", r.ID)
 	r.Set("X-Content-Type-Options", "nosniff")
 	r.Set("Cache-Control", "no-store")
-	s.share(r)
+	s.Origins.Share(c, rt == preflight)
 	s.metrics.inFlight.Inc()
 	defer s.metrics.inFlight.Dec()
 	if err := s.run(r, handle); err != nil {

@@ -23,16 +23,6 @@ type metrics struct {
 	inFlight     prometheus.Gauge
 	authFailures *prometheus.CounterVec
 	refused      *prometheus.CounterVec
-	usual        map[string]usualAnswer // by a route's action
-}
-
-// usualAnswer is the good answer of a route, whose metrics need not be looked up
-// each time.
-type usualAnswer struct {
-	method   string
-	status   int
-	requests prometheus.Counter
-	duration prometheus.Observer
 }
 
 // newMetrics makes the metrics of the HTTP side, with the usual answer of each
@@ -53,13 +43,10 @@ func newMetrics(f telemetry.Factory, routes []Route) *metrics {
 			"Submissions and retries refused for a while: too many wait for storage (overload), "+
 				"the service holds as many jobs as it may (queue_full), the client sends too many (rate_limit).",
 			[]string{"reason"}, "overload", "queue_full", "rate_limit"),
-		usual: map[string]usualAnswer{},
 	}
 	for _, rt := range append(routes, *unmatchedRoute, *preflight) {
-		m.usual[rt.Action] = usualAnswer{
-			rt.Method, rt.Success,
-			m.requests.WithLabelValues(rt.Path, rt.Method, strconv.Itoa(rt.Success)), m.duration.WithLabelValues(rt.Path, class(rt.Success)),
-		}
+		m.requests.WithLabelValues(rt.Path, rt.Method, strconv.Itoa(rt.Success))
+		m.duration.WithLabelValues(rt.Path, class(rt.Success))
 	}
 	for _, code := range authCodes {
 		m.authFailures.WithLabelValues(string(code))
@@ -69,11 +56,6 @@ func newMetrics(f telemetry.Factory, routes []Route) *metrics {
 
 func (m *metrics) observe(r *Request, took time.Duration) {
 	status := r.Response().StatusCode()
-	if usual := m.usual[r.Route.Action]; usual.status == status && usual.method == r.Method() {
-		usual.requests.Inc()
-		telemetry.Observe(r.Ctx, usual.duration, took)
-		return
-	}
 	m.requests.WithLabelValues(r.Route.Path, r.Method(), strconv.Itoa(status)).Inc()
 	telemetry.Observe(r.Ctx, m.duration.WithLabelValues(r.Route.Path, class(status)), took)
 }
