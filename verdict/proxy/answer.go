@@ -64,7 +64,8 @@ func (a *answer) WriteHeader(status int) {
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	said := kind == "application/json" || strings.HasSuffix(kind, "+json")
 	a.isJSON = said || kind == "" || kind == "text/plain"
-	a.exchange.Status, a.exchange.ETag, a.exchange.RetryAfter = status, redact.Keep(h.Get("ETag")), wire.RetryAfter(h["Retry-After"], time.Now())
+	a.exchange.Status, a.exchange.ETag = status, redact.Keep(h.Get("ETag"))
+	a.exchange.RetryAfter = wire.RetryAfter(h["Retry-After"], time.Now())
 	e := a.effect
 	switch streams := kind == eventStream && status == http.StatusOK && a.request.Method != http.MethodHead; {
 	case streams && e != nil && e.Close == fault.AfterCommit:
