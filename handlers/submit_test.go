@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/view"
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
@@ -58,7 +58,7 @@ func TestSubmit(t *testing.T) {
 
 	plain := w.submit("")
 	j = w.made(plain)
-	want, err := json.Marshal(view.Receipt{JobID: j.ID, State: job.Queued, CreatedAt: job.Time(j.CreatedAt)})
+	want, err := json.Marshal(api.JobReceipt{JobID: j.ID, State: job.Queued, CreatedAt: job.Time(j.CreatedAt)})
 	require.NoError(t, err)
 	require.Equal(t, string(want)+"\n", plain.text, "a plain receipt is written by hand")
 }

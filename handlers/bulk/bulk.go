@@ -72,7 +72,7 @@ func (s *API) begin(r *httpkit.Request) error {
 		r.About(httpkit.BulkID, b.ID)
 		r.AcceptedAt(job.BulkPath(b.ID), false)
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(poll))
-		return r.JSON(fiber.StatusAccepted, view.BulkReceiptOf(b))
+		return r.JSON(fiber.StatusAccepted, views.BulkReceipt(b))
 	}
 	if key == "" {
 		return start(r)
@@ -111,7 +111,7 @@ func (s *API) send(r *httpkit.Request) func(*job.Bulk, error) error {
 
 func (s *API) listItems(r *httpkit.Request) error {
 	scope := "bulk " + r.PathID().String() + "?" + r.Filters()
-	return httpkit.Paged(r, scope, view.BulkItemOf, func(after job.ID, limit int) ([]job.BulkItem, job.ID, error) {
+	return httpkit.Paged(r, scope, views.BulkItem, func(after job.ID, limit int) ([]job.BulkItem, job.ID, error) {
 		q := job.BulkQuery{After: after, Limit: limit, Result: job.BulkResult(r.Query("result"))}
 		return s.Bulk.Items(r.Ctx, ownerOf(r), r.PathID(), q)
 	})

@@ -18,7 +18,6 @@ import (
 	"github.com/forgerun/forgerun/handlers/query"
 	"github.com/forgerun/forgerun/handlers/views"
 	"github.com/forgerun/forgerun/job"
-	"github.com/forgerun/forgerun/job/view"
 )
 
 // API answers requests about jobs.
@@ -32,7 +31,7 @@ type API struct {
 // Routes are those of jobs.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, client = httpkit.Get, httpkit.Post, httpkit.ClientKey
-	cancel, retry := httpkit.Answering(s.Jobs.Cancel, view.ChangeOf), httpkit.Answering(s.Jobs.Retry, view.RetriedOf)
+	cancel, retry := httpkit.Answering(s.Jobs.Cancel, views.Changed), httpkit.Answering(s.Jobs.Retry, views.Retried)
 	return []httpkit.Route{
 		httpkit.Row(post, "/v1/jobs", client, "submit", fiber.StatusAccepted, s.submit),
 		httpkit.Row(get, "/v1/jobs", client, "list", fiber.StatusOK, s.listJobs, listQuery...),

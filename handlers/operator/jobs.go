@@ -9,9 +9,11 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/query"
+	"github.com/forgerun/forgerun/handlers/views"
 	"github.com/forgerun/forgerun/job"
 	"github.com/forgerun/forgerun/job/admin"
 	"github.com/forgerun/forgerun/job/view"
@@ -107,7 +109,7 @@ func owned[T any](a *API, r *httpkit.Request, do func(ctx context.Context, clien
 }
 
 func (a *API) cancelJob(r *httpkit.Request) error {
-	return httpkit.Respond(r, fiber.StatusOK, view.RetriedOf)(owned(a, r, a.deps.Jobs.Cancel))
+	return httpkit.Respond(r, fiber.StatusOK, views.Retried)(owned(a, r, a.deps.Jobs.Cancel))
 }
 
 func (a *API) retryJob(r *httpkit.Request, override bool) error {
@@ -115,7 +117,7 @@ func (a *API) retryJob(r *httpkit.Request, override bool) error {
 	if override {
 		retry = a.deps.Jobs.RetryAnyway
 	}
-	return httpkit.Respond(r, fiber.StatusAccepted, view.RetriedOf)(owned(a, r, retry))
+	return httpkit.Respond(r, fiber.StatusAccepted, views.Retried)(owned(a, r, retry))
 }
 
 // retryDetail is what the audit log keeps of a retry.
@@ -150,7 +152,7 @@ func (a *API) submitJob(r *httpkit.Request, asked decode.ForClient) error {
 		return within("/job", err)
 	}
 	r.Made = receipt.JobID
-	return r.JSON(fiber.StatusAccepted, view.Receipt{
+	return r.JSON(fiber.StatusAccepted, api.JobReceipt{
 		JobID: receipt.JobID, State: receipt.State, CreatedAt: job.Time(receipt.CreatedAt), Warnings: pointInto("/job", request.Warnings),
 	})
 }
@@ -303,7 +305,7 @@ func (a *API) beginBulk(r *httpkit.Request, asked job.BulkRequest) error {
 		return err
 	}
 	r.Made = b.ID
-	return r.JSON(fiber.StatusAccepted, view.BulkReceiptOf(b))
+	return r.JSON(fiber.StatusAccepted, views.BulkReceipt(b))
 }
 
 func (a *API) listBulks(r *httpkit.Request) error {
@@ -313,7 +315,7 @@ func (a *API) listBulks(r *httpkit.Request) error {
 }
 
 func (a *API) listBulkItems(r *httpkit.Request) error {
-	return paged(r, view.BulkItemOf, func(after job.ID, limit int) ([]job.BulkItem, job.ID, error) {
+	return paged(r, views.BulkItem, func(after job.ID, limit int) ([]job.BulkItem, job.ID, error) {
 		q := job.BulkQuery{After: after, Limit: limit, Result: job.BulkResult(r.Query("result"))}
 		return a.deps.Bulk.Items(r.Ctx, bulkOwner(r), r.PathID(), q)
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/forgerun/forgerun/handlers/api"
 	"github.com/forgerun/forgerun/handlers/decode"
 	"github.com/forgerun/forgerun/handlers/httpkit"
 	"github.com/forgerun/forgerun/handlers/query"
@@ -178,8 +179,8 @@ func (a *API) deleteSchedule(r *httpkit.Request) error {
 
 // triggerSchedule submits a job of the schedule now.
 func (a *API) triggerSchedule(r *httpkit.Request) error {
-	return httpkit.Respond(r, fiber.StatusAccepted, func(j *job.Job) view.Receipt {
-		return view.Receipt{JobID: j.ID, State: job.Queued, CreatedAt: job.Time(j.CreatedAt)}
+	return httpkit.Respond(r, fiber.StatusAccepted, func(j *job.Job) api.JobReceipt {
+		return api.JobReceipt{JobID: j.ID, State: job.Queued, CreatedAt: job.Time(j.CreatedAt)}
 	})(a.deps.Schedules.Trigger(r.Ctx, job.ID{}, r.PathID(), time.Now(), r.ID))
 }
 

@@ -126,7 +126,7 @@ func (v *visit) exchange() *verdict.Exchange {
 		Prefer:      kept(redact.Keep, r.List("Prefer")),
 		Key:         wire.Sum([]byte(cmp.Or(r.List("Idempotency-Key"), v.bodyKey))),
 		ContentType: kept(redact.Keep, r.Get(fiber.HeaderContentType)),
-		Accept: kept(redact.Keep, r.List(fiber.HeaderAccept)), IfNoneMatch: kept(redact.Keep, r.List(fiber.HeaderIfNoneMatch)),
+		Accept:      kept(redact.Keep, r.List(fiber.HeaderAccept)), IfNoneMatch: kept(redact.Keep, r.List(fiber.HeaderIfNoneMatch)),
 		LastEventID: kept(redact.Keep, r.List("Last-Event-ID")), KeyID: cmp.Or(r.Caller, r.Claimed).KeyID,
 		Closes: r.Request().ConnectionClose(), Agent: kept(redact.Keep, r.Get(fiber.HeaderUserAgent)),
 		Connection: r.Context().ConnID(), Reused: r.Context().ConnRequestNum() > 1,

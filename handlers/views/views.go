@@ -113,6 +113,26 @@ func (s Views) linksOf(j *job.Job, now time.Time) api.JobLinks {
 	return links
 }
 
+// Changed shows a job after what was to change its state.
+func Changed(c job.Change) api.JobChange {
+	return api.JobChange{JobID: c.JobID, State: c.State, UpdatedAt: job.Time(c.UpdatedAt), Changed: c.Changed}
+}
+
+// Retried shows a change that may have begun an attempt.
+func Retried(c job.Change) api.JobRetry {
+	return api.JobRetry{JobID: c.JobID, State: c.State, UpdatedAt: job.Time(c.UpdatedAt), Changed: c.Changed, Attempt: c.Attempt}
+}
+
+// BulkReceipt shows an operation that has begun.
+func BulkReceipt(b *job.Bulk) api.BulkReceipt {
+	return api.BulkReceipt{BulkID: b.ID, State: b.State(), CreatedAt: job.Time(b.CreatedAt)}
+}
+
+// BulkItem shows what became of one job.
+func BulkItem(i job.BulkItem) api.BulkItem {
+	return api.BulkItem{JobID: i.JobID, Result: i.Result, Code: view.OrNull(i.Code), Detail: view.OrNull(i.Detail), At: job.TimeOf(i.At)}
+}
+
 // Progress is nil where that is not known.
 func Progress(p *job.Progress) *api.Progress {
 	if p == nil {

@@ -30,18 +30,6 @@ func BulkOf(b *job.Bulk) Bulk {
 	}
 }
 
-// BulkReceipt is the answer to the beginning of an operation.
-type BulkReceipt struct {
-	BulkID    job.ID        `json:"bulk_id"`
-	State     job.BulkState `json:"state"`
-	CreatedAt job.Time      `json:"created_at"`
-}
-
-// BulkReceiptOf shows an operation that has begun.
-func BulkReceiptOf(b *job.Bulk) BulkReceipt {
-	return BulkReceipt{b.ID, b.State(), job.Time(b.CreatedAt)}
-}
-
 // BulkCount is the answer to a dry run.
 type BulkCount[V any] struct {
 	Count   int              `json:"count"`
@@ -58,18 +46,4 @@ func BulkCountOf[V any](c job.BulkCount, view func(*job.Job) V) BulkCount[V] {
 		v.Sample[i] = view(j)
 	}
 	return v
-}
-
-// BulkItem is what became of one job.
-type BulkItem struct {
-	JobID  job.ID         `json:"job_id"`
-	Result job.BulkResult `json:"result"`
-	Code   *job.Code      `json:"code"`
-	Detail *string        `json:"detail"`
-	At     *job.Time      `json:"at"`
-}
-
-// BulkItemOf shows an item.
-func BulkItemOf(i job.BulkItem) BulkItem {
-	return BulkItem{i.JobID, i.Result, OrNull(i.Code), OrNull(i.Detail), job.TimeOf(i.At)}
 }
