@@ -47,8 +47,6 @@ func plantedClients(t *testing.T) map[string]plantedClient {
 		"python, results": {nil, []string{"python3", planted + "client.py", "result"}, map[string]plantedMistake{"half-result": {2, fails}}},
 		"node": {[]string{"--target", server.URL}, []string{"node", planted + "client.mjs"}, map[string]plantedMistake{
 			"order-skipped": {2, []string{"work-lost"}}, "ordered-again": {2, twice}, "redirected-to-get": {2, fails},
-		}},
-		"node, two orders": {[]string{"--target", server.URL}, []string{"node", planted + "client.mjs", "2"}, map[string]plantedMistake{
 			"polls-counted": {3, fails},
 		}},
 		"go, Stripe": {[]string{"--target", server.URL, "--api", "stripe"}, []string{program, "payouts"}, map[string]plantedMistake{

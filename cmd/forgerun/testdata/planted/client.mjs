@@ -1,5 +1,5 @@
 // A client of an API with 202, Location, Retry-After and Idempotency-Key that is right, but for the mistake that PLANTED names. None of
-// them shows by a single fault. It does as many orders as its argument says, one after the other.
+// them shows by a single fault.
 import { randomUUID } from "node:crypto";
 
 const planted = process.env.PLANTED;
@@ -45,23 +45,22 @@ async function request(url, options, failed) {
   throw new GaveUp(`${options.method} ${url}: ${what} after ${tries} tries`);
 }
 
-async function submit(order) {
+async function submit() {
   const options = {
-    method: "POST", body: JSON.stringify({ order }),
+    method: "POST", body: JSON.stringify({ order: "one" }),
     headers: { "Content-Type": "application/json", "Idempotency-Key": randomUUID() },
   };
   const refused = (what, n) => planted === "order-skipped" && typeof what === "number" && n === 1;
   const made = await request(new URL("/jobs", process.env.FORGERUN_URL), options, refused);
   if (made === null) return null;
   if (made.answer.status !== 202) throw new GaveUp(`the order was refused with ${made.answer.status}`);
-  await sleep(retryAfter(made.answer));
   return new URL(made.answer.headers.get("Location"), made.answer.url);
 }
 
 let failedPolls = 0;
 
 /** Polls a job until it has ended. */
-async function wait(job, order) {
+async function wait(job) {
   let tag, broken = false;
   const failed = (what) => {
     if (planted === "polls-counted" && ++failedPolls === 3) throw new GaveUp("three polls failed");
@@ -71,7 +70,7 @@ async function wait(job, order) {
   };
   for (;;) {
     const read = await request(job, { method: "GET", headers: tag ? { "If-None-Match": tag } : {} }, failed);
-    if (read === null) return wait(await submit(order), order);
+    if (read === null) return wait(await submit());
     const { answer, text } = read;
     if (answer.status !== 200 && answer.status !== 304) throw new GaveUp(`the job cannot be read: ${answer.status}`);
     if (answer.status === 200) {
@@ -84,10 +83,8 @@ async function wait(job, order) {
 }
 
 try {
-  for (let order = 1; order <= Number(process.argv[2] ?? 1); order++) {
-    const job = await submit(order);
-    if (job) console.log(order, await wait(job, order));
-  }
+  const job = await submit();
+  if (job) console.log(await wait(job));
 } catch (error) {
   console.error(String(error));
   process.exitCode = 1;
