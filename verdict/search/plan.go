@@ -28,7 +28,7 @@ type planner struct {
 	inRow      int             // faults in a row that a client must get over
 	planned    map[string]bool // schedules
 	orders     map[string]int  // how often faults were planned one after the other
-	ends       map[string]bool // kinds of steps after which the client gives up
+	ends       map[string]bool // kinds of steps that the client takes for the end
 	first      []Schedule      // single faults to try before anything else
 	later      []Schedule      // and between the others
 	known      []Schedule      // that break the client: what has them is not tried
@@ -83,10 +83,12 @@ func (p *planner) next(seen coverage) (s Schedule, ok bool) {
 		switch p.turn++; {
 		case p.turn%4 == 0 && len(p.later) > 0:
 			s, p.later = p.later[0], p.later[1:]
+		case p.turn%8 == 6 && len(p.ends) > 0:
+			s = p.best(2, seen, true)
 		case p.turn%4 == 2:
-			s = p.best(1, seen)
+			s = p.best(1, seen, false)
 		default:
-			s = p.best(4, seen)
+			s = p.best(4, seen, false)
 		}
 		if p.take(s) {
 			return s, true
@@ -114,12 +116,12 @@ func (p *planner) take(s Schedule) bool {
 }
 
 // best returns the one of several drafts that has most that is new: faults one after the other that were not planned so, and a fault that
-// has not happened in each state of a job.
-func (p *planner) best(bursts int, seen coverage) (best Schedule) {
+// has not happened in each state of a job. With ended it is one that ends the client.
+func (p *planner) best(bursts int, seen coverage, ended bool) (best Schedule) {
 	most := -1
 	for range drafts {
 		s := p.draft(bursts)
-		if !p.worth(s) {
+		if !p.worth(s) || ended && !p.ends[s[len(s)-1].kind()] {
 			continue
 		}
 		value := 0

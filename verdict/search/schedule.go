@@ -167,11 +167,14 @@ func (s Schedule) contains(other Schedule) bool {
 	return at == len(other)
 }
 
-// failsInRow is the most faults in a row after which no request of an operation has got its answer.
+// failsInRow is the most faults in a row after which no request of an operation has got its answer. A connection that is dead for the
+// next request may add to those of any operation.
 func (s Schedule) failsInRow() (most int) {
-	row, last := 0, Step{}
+	row, dead, last := 0, 0, Step{}
 	for _, step := range s {
 		switch {
+		case step.Effect.NextRequest != "":
+			row, dead = 0, dead+step.Times
 		case !failing(&step.Effect):
 			row = 0
 		case step.Operation == last.Operation && step.Nth == last.Nth+last.Times:
@@ -181,7 +184,7 @@ func (s Schedule) failsInRow() (most int) {
 		}
 		most, last = max(most, row), step
 	}
-	return most
+	return most + dead
 }
 
 // failing reports whether the client has to repeat the request.

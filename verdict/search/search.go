@@ -17,8 +17,9 @@ const (
 	lag          = 32
 	MaxWorkers   = lag
 	maxFindings  = 20
+	maxStrays    = 3
 	hangAfter    = 15 * time.Second // and four times as long as without faults, and the waits of the faults
-	gaugeTrials  = 2                // without faults
+	gaugeTrials  = 2                // at least, without faults
 	firstTrialIn = 5 * time.Minute
 )
 
@@ -90,8 +91,9 @@ type search struct {
 	base    base
 	planner *planner
 	seen    coverage
-	tried   map[Cell]int // trials, by cells without a state
-	known   map[string]bool
+	tried   map[Cell]int       // trials, by cells without a state
+	known   map[string]bool    // groups of findings
+	strays  map[string]int     // schedules that broke the client only sometimes, by groups
 	shown   map[string][]Break // by schedules that were tried
 	report  Report
 
@@ -138,7 +140,8 @@ func Replay(ctx context.Context, c Config, lists [][]fault.Rule) ([][]Break, err
 func newSearch(c Config) *search {
 	s := &search{
 		Config: c, free: make(chan int, c.Workers), began: time.Now(), seen: coverage{}, tried: map[Cell]int{}, known: map[string]bool{},
-		shown: map[string][]Break{}, report: Report{Seed: c.Seed, Findings: []Finding{}, Flaky: []Finding{}},
+		strays: map[string]int{},
+		shown:  map[string][]Break{}, report: Report{Seed: c.Seed, Findings: []Finding{}, Flaky: []Finding{}},
 	}
 	for n := range c.Workers {
 		s.free <- n
@@ -153,11 +156,16 @@ func (s *search) limit(schedule Schedule) time.Duration {
 
 // gauge learns what the client does without faults.
 func (s *search) gauge(ctx context.Context) error {
-	var trials []*Trial
-	for range gaugeTrials {
-		t, err := s.try(ctx, nil, firstTrialIn)
-		if err != nil {
-			return err
+	trials := make([]*Trial, max(gaugeTrials, s.Workers)) // at once, so that the machine is as busy as later on
+	errs := make([]error, len(trials))
+	var all sync.WaitGroup
+	for i := range trials {
+		all.Go(func() { trials[i], errs[i] = s.try(ctx, nil, firstTrialIn) })
+	}
+	all.Wait()
+	for i, t := range trials {
+		if errs[i] != nil {
+			return errs[i]
 		}
 		for _, r := range t.Results {
 			if r.Status == verdict.Fail && !slices.Contains(s.base.broken, r.Rule) {
@@ -170,11 +178,11 @@ func (s *search) gauge(ctx context.Context) error {
 		case len(s.base.broken) > 0:
 			return errors.Join(ErrBroken, errors.New("it breaks "+s.base.broken[0]))
 		}
-		trials = append(trials, t)
 		s.base.took = max(s.base.took, t.Took)
 	}
-	if jobs := trials[0].jobs(); jobs == trials[1].jobs() {
-		s.base.jobs = jobs
+	s.base.jobs = trials[0].jobs()
+	if slices.ContainsFunc(trials, func(t *Trial) bool { return t.jobs() != s.base.jobs }) {
+		s.base.jobs = 0
 	}
 	s.report.Operations = operations(trials[0].Entries)
 	if len(s.report.Operations) == 0 {
@@ -257,7 +265,7 @@ func (s *search) explore(ctx context.Context) error {
 
 // enough reports whether the search has found what it is to find.
 func (s *search) enough() bool {
-	return s.First && len(s.report.Findings) > 0 || len(s.report.Findings)+len(s.report.Flaky) >= maxFindings
+	return s.First && len(s.report.Findings) > 0 || len(s.report.Findings) >= maxFindings
 }
 
 // worker returns one that is free.
@@ -312,7 +320,7 @@ func (s *search) absorb(ctx context.Context, schedule Schedule, t *Trial) error 
 	s.tell("")
 	breaks := s.base.breaks(schedule, t)
 	s.shown[schedule.key()] = breaks
-	if len(schedule) == 1 && t.Failed != "" {
+	if len(schedule) == 1 && schedule[0].Times == 1 && schedule.mayFail() && t.Failed != "" {
 		s.planner.ends[schedule[0].kind()] = true
 	}
 	for _, b := range breaks {
@@ -330,7 +338,7 @@ func (s *search) absorb(ctx context.Context, schedule Schedule, t *Trial) error 
 
 // explained reports whether a break is one that has been found.
 func (s *search) explained(schedule Schedule, b Break) bool {
-	return s.known[b.group()] || slices.ContainsFunc(s.report.Findings, func(f Finding) bool {
+	return s.known[b.group()] || s.strays[b.group()] >= maxStrays || slices.ContainsFunc(s.report.Findings, func(f Finding) bool {
 		return schedule.contains(f.Schedule) && slices.ContainsFunc(f.Breaks, func(known Break) bool { return known.Rule == b.Rule })
 	})
 }

@@ -15,23 +15,25 @@ const simplerTried = 4 // effects for each step
 
 // pursue makes a finding of a schedule that broke the client: it repeats the schedule, shrinks it, and repeats what is left.
 func (s *search) pursue(ctx context.Context, schedule Schedule, b Break) error {
-	s.known[b.group()] = true
 	hits, shown, err := s.repeat(ctx, schedule, b)
 	if err != nil {
 		return s.cut(ctx, schedule, b, err)
 	}
-	if hits == s.Support {
-		smaller, err := s.shrink(ctx, schedule, b)
-		if err != nil {
+	if hits < s.Support {
+		s.strays[b.group()]++
+		s.keep(Finding{Schedule: schedule, Breaks: append(leading(shown, b), b), Hits: hits + 1, Runs: s.Support + 1}) // with the first
+		return nil
+	}
+	smaller, err := s.shrink(ctx, schedule, b)
+	if err != nil {
+		return s.cut(ctx, smaller, b, err)
+	}
+	if smaller.key() != schedule.key() {
+		if hits, shown, err = s.repeat(ctx, smaller, b); err != nil {
 			return s.cut(ctx, smaller, b, err)
 		}
-		if smaller.key() != schedule.key() {
-			if hits, shown, err = s.repeat(ctx, smaller, b); err != nil {
-				return s.cut(ctx, smaller, b, err)
-			}
-		}
-		schedule = smaller
 	}
+	schedule = smaller
 	s.keep(Finding{Schedule: schedule, Breaks: append(leading(shown, b), b), Hits: hits, Runs: s.Support})
 	return nil
 }
@@ -61,12 +63,13 @@ func (s *search) cut(ctx context.Context, schedule Schedule, b Break, err error)
 
 // keep adds a finding. One that breaks the client by a schedule that is known adds to that.
 func (s *search) keep(f Finding) {
-	for _, b := range f.Breaks {
-		s.known[b.group()] = true
-	}
 	list := &s.report.Findings
 	if f.Flaky() {
 		list = &s.report.Flaky
+	} else {
+		for _, b := range f.Breaks {
+			s.known[b.group()] = true
+		}
 	}
 	for i := range *list {
 		if same := &(*list)[i]; same.Schedule.key() == f.Schedule.key() {
@@ -143,19 +146,24 @@ func (s *search) tryAll(ctx context.Context, schedules []Schedule) ([]*Trial, er
 // shrink leaves steps out as long as the client breaks in the same way, and makes those that are left simpler. With an error it returns
 // the smallest schedule so far.
 func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedule, error) {
-	for _, candidates := range []func(Schedule) []Schedule{fewer, earlier, simpler} {
-		for {
-			next, err := s.first(ctx, candidates(schedule), b)
-			if err != nil || next == nil {
+	for {
+		before := schedule.key()
+		for _, candidates := range []func(Schedule) []Schedule{fewer, earlier, simpler} {
+			for {
+				next, err := s.first(ctx, candidates(schedule), b)
 				if err != nil {
 					return schedule, err
 				}
-				break
+				if next == nil {
+					break
+				}
+				schedule = next
 			}
-			schedule = next
+		}
+		if schedule.key() == before {
+			return schedule, nil
 		}
 	}
-	return schedule, nil
 }
 
 // first returns the first of some schedules that breaks the client in the same way; nil: none does. It leaves out schedules that were

@@ -135,8 +135,11 @@ func (r *searchRun) play(ctx context.Context) int {
 // replayed is the command line that replays the faults of a file.
 func (r *searchRun) replayed(file string) string {
 	words := []string{"forgerun", "verdict", "--faults", file}
+	for _, target := range r.targets {
+		words = append(words, "--target", target)
+	}
 	for _, flag := range [][2]string{
-		{"--target", r.target}, {"--api", r.api}, {"--openapi", r.openAPI}, {"--url-env", strings.Join(r.urlNames, ",")},
+		{"--api", r.api}, {"--openapi", r.openAPI}, {"--url-env", strings.Join(r.urlNames, ",")},
 	} {
 		if flag[1] != "" {
 			words = append(words, flag[0], flag[1])

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,7 +32,7 @@ func (r *searchRun) hire() (dismiss func(), err error) {
 	}
 	for n := range r.Workers {
 		w := r.verdictRun
-		if n > 0 && w.target != "" { // the first one has the proxy that was started already
+		if n > 0 && len(w.targets) > 0 { // the first one has the proxy that was started already
 			p, err := w.proxied.start(w.Stderr)
 			if err != nil {
 				dismiss()
@@ -117,11 +119,17 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last is the last line that is not empty.
+// complaint is how programs begin the line that says why they failed.
+var complaint = regexp.MustCompile(`(?i)\w*(error|exception|panic)\b`)
+
+// last is the last line that says what failed, or the last one that is not empty.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	lines := strings.Split(strings.TrimSpace(strings.ToValidUTF8(string(t.text), "?")), "\n")
+	if said := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !complaint.MatchString(line) }); len(said) > 0 {
+		lines = said
+	}
 	return strings.TrimSpace(strings.Map(func(r rune) rune { // it goes into files and pages
 		if unicode.IsPrint(r) {
 			return r

@@ -1,0 +1,77 @@
+package commands
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict/search"
+)
+
+// endedJobs is an API of the standards whose jobs have ended at once. It takes no keys.
+func endedJobs(t *testing.T) string {
+	t.Helper()
+	var made atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodPost {
+			w.Header().Set("Location", fmt.Sprint("/jobs/", made.Add(1)))
+			w.WriteHeader(http.StatusAccepted)
+		}
+		fmt.Fprint(w, `{"status": "succeeded"}`)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// The search finds a fault that breaks a client, and writes a file that breaks it again. A client that gets over the fault is right.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	target, out := endedJobs(t), filepath.Join(t.TempDir(), "out")
+	run := func(tries string, flags ...string) (code int, stdout string) {
+		order := `curl -sf ` + tries + ` "$FORGERUN_URL/jobs" -d '{}'`
+		code, stdout, stderr := simulate(t, append(flags, "--target", target, "--", "sh", "-c", order)...)
+		return code, stdout + stderr
+	}
+	code, said := run("", "search", "--first", "--workers", "8", "--out", out)
+	require.Equal(t, exitDifferent, code, said)
+	require.Contains(t, said, "1 schedule breaks the client. Seed 1: ")
+	require.Contains(t, said, "3 of 3 runs. Replay:\n    forgerun verdict --faults "+out+"/")
+	page, err := os.ReadFile(filepath.Join(out, "index.html"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), "<h1>1 schedule breaks the client</h1>")
+	files, err := filepath.Glob(filepath.Join(out, "*.yaml"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	require.Contains(t, said, files[0])
+
+	code, said = run("", "verdict", "--faults", files[0])
+	require.NotEqual(t, exitOK, code, said)
+	require.NoError(t, os.WriteFile(files[0], []byte("- {match: {operation: submit, nth: 1}, effect: {status: 503}}\n"), 0o600))
+	code, said = run("", "search", "--regressions", out)
+	require.Equal(t, exitDifferent, code, said)
+	require.Contains(t, said, "BROKEN  "+files[0]+"\n          command-fails: ")
+	code, said = run("--retry 1 --retry-delay 1", "search", "--regressions", out)
+	require.Equal(t, exitOK, code, said)
+	require.Contains(t, said, "ok      "+files[0])
+	code, said = run("; false", "search", "--regressions", out)
+	require.Equal(t, exitUnusable, code, said)
+	require.Contains(t, said, "the client is broken without any fault: it failed (exit status 1): ")
+}
+
+// With --json standard output is the report. A budget that ends is no error.
+func TestSearchAsJSON(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := simulate(t, "search", "--json", "--budget", "2s", "--out", t.TempDir(), "--target", endedJobs(t), "--",
+		"sh", "-c", `curl -s --retry 4 --retry-all-errors --retry-delay 1 "$FORGERUN_URL/jobs" -d '{}' || true`)
+	var report search.Report
+	require.NoError(t, json.Unmarshal([]byte(stdout), &report), "%d %s %s", code, stdout, stderr)
+	require.Equal(t, []search.Operation{{Name: "submit", Of: "submissions", Requests: 1}}, report.Operations)
+}
