@@ -313,6 +313,13 @@ func (s *stack) closeGate(state string) gate {
 	return gate{s.lock(`SELECT pg_advisory_xact_lock(4711)`)}
 }
 
+// atGate reports whether a statement waits at a closed gate.
+func (s *stack) atGate() bool {
+	s.t.Helper()
+	return s.count(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) > 0
+}
+
 // lock holds what the statement locks until the returned function is called.
 func (s *stack) lock(sql string) (unlock func()) {
 	s.t.Helper()

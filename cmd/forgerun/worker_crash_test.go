@@ -43,12 +43,10 @@ func TestWorkerKilledBeforeItsClaimsAreCommitted(t *testing.T) {
 	claims := s.closeGate("ASSIGNED")
 	ids := u.submitMany(api, 4, execute("SUCCESS_FAST"))
 	victim := s.startWorker(quickLease)
-	held := func() bool {
-		return s.count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'`) > 0
-	}
-	eventually(t, "the worker claims", held)
+	eventually(t, "the worker claims", s.atGate)
 	victim.kill()
-	eventually(t, "its statements end", func() bool { return !held() })
+	s.awaitCount("its statements end", 0,
+		`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'forgerun worker'`)
 	claims.open()
 	s.endTaskLeases()
 	require.Equal(t, 4, s.countJobs(ids, "QUEUED"))
@@ -86,10 +84,7 @@ func workerBefore(t *testing.T, state string, environment ...env) (s *stack, api
 	worker = s.startWorker(environment...)
 	step := s.closeGate(state)
 	id = u.submit(api, execute("SUCCESS_FAST"))
-	eventually(t, "the worker takes the step", func() bool {
-		return s.count(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
-			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) > 0
-	})
+	eventually(t, "the worker takes the step", s.atGate)
 	worker.pause()
 	step.open()
 	s.await(state, id)
