@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
@@ -51,12 +52,15 @@ func URL(t testing.TB) string {
 	defer cancel()
 	name, err := shared.clone(ctx)
 	require.NoError(t, err)
+	url := shared.urlOf(name)
+	idle.Store(url, make(chan *pgx.Conn, 1))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 		defer cancel()
+		forget(ctx, url)
 		require.NoError(t, shared.drop(ctx, name))
 	})
-	return shared.urlOf(name)
+	return url
 }
 
 // OpenURL opens a store on a given database, as another process would, and

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -46,8 +47,8 @@ func Insert(t testing.TB, url, table string, n int, given Columns) {
 // Exec runs a statement on a database, bypassing the store.
 func Exec(t testing.TB, url, sql string, args ...any) {
 	t.Helper()
-	ctx, db := connect(t, url)
-	defer func() { _ = db.Close(ctx) }()
+	ctx, db, release := borrow(t, url)
+	defer release()
 	_, err := db.Exec(ctx, sql, args...)
 	require.NoError(t, err)
 }
@@ -64,8 +65,8 @@ func Begin(t testing.TB, url, sql string) (end func()) {
 // All reads the only column of all rows of a query, bypassing the store.
 func All[T any](t testing.TB, url, sql string, args ...any) []T {
 	t.Helper()
-	ctx, db := connect(t, url)
-	defer func() { _ = db.Close(ctx) }()
+	ctx, db, release := borrow(t, url)
+	defer release()
 	rows, err := db.Query(ctx, sql, args...)
 	require.NoError(t, err)
 	values, err := pgx.CollectRows(rows, pgx.RowTo[T])
@@ -90,11 +91,57 @@ func Refuse(t testing.TB, url, what string) (accept func()) {
 	}
 }
 
+// idle has a channel of an unused connection for each database that URL made. A new connection has no plans and knows no tables: rows
+// would take it ten times as long.
+var idle sync.Map
+
+// borrow returns a connection, which release gives back.
+func borrow(t testing.TB, url string) (ctx context.Context, db *pgx.Conn, release func()) {
+	t.Helper()
+	of, ok := idle.Load(url)
+	if !ok {
+		ctx, db = connect(t, url)
+		return ctx, db, func() { _ = db.Close(ctx) }
+	}
+	unused := of.(chan *pgx.Conn)
+	select {
+	case db = <-unused:
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.Background(), setupTimeout)
+		t.Cleanup(cancel)
+		if db.Ping(ctx) != nil { // the test has ended it
+			_, db = connect(t, url)
+		}
+	default:
+		ctx, db = connect(t, url)
+	}
+	return ctx, db, func() {
+		select {
+		case unused <- db:
+		default:
+			_ = db.Close(ctx)
+		}
+	}
+}
+
+// forget closes the unused connection of a database.
+func forget(ctx context.Context, url string) {
+	of, _ := idle.LoadAndDelete(url)
+	select {
+	case db := <-of.(chan *pgx.Conn):
+		_ = db.Close(ctx)
+	default:
+	}
+}
+
 func connect(t testing.TB, url string) (context.Context, *pgx.Conn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	t.Cleanup(cancel)
-	db, err := pgx.Connect(ctx, url)
+	cfg, err := pgx.ParseConfig(url)
+	require.NoError(t, err)
+	cfg.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // tests change tables between statements
+	db, err := pgx.ConnectConfig(ctx, cfg)
 	require.NoError(t, err)
 	return ctx, db
 }
