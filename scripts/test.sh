@@ -3,8 +3,8 @@
 #
 #   scripts/test.sh [FLAG...]    flags of go test, for all packages: -tags slow, -run NAME
 #
-# The packages of the service run with the race detector; the other packages, and the programs that end-to-end tests run,
-# only where FORGERUN_TEST_RACE=1. All packages share one Postgres server. A test that fails is run once more by itself,
+# The packages in which much is concurrent run with the race detector; the other packages, and the programs that end-to-end tests
+# run, only where FORGERUN_TEST_RACE=1. Vet is left to "make lint". All packages share one Postgres server. A test that fails is run once more by itself,
 # unless more than five failed, a data race or a panic was seen, or an invariant of the rows was broken; if it passes then,
 # the run passes and names the test as flaky. The end of the output has the slowest tests, the flaky ones and the totals.
 #
@@ -16,7 +16,7 @@ cd "$root"
 GO=${GO:-go}
 
 # The packages that always have the race detector.
-raced=(./app/... ./handlers/... ./repo/... ./tasks/... ./verdict/... ./webhook)
+raced=(./app/... ./handlers/stream ./repo/pg ./tasks/... ./verdict/proxy ./webhook)
 # The tests of whole programs: the race detector would only slow down those that start the programs.
 programs=(./cmd/... ./internal/simulator/trial)
 
@@ -62,7 +62,7 @@ print_events() {
     if raced_packages | grep -qxF "$last"; then
       test_raced -count=1 "$@" "${repeated[@]}" "$last"
     else
-      "$GO" test -json -count=1 "$@" "${repeated[@]}" "$last"
+      test_plain -count=1 "$@" "${repeated[@]}" "$last"
     fi
     return
   fi
@@ -75,11 +75,13 @@ print_all_events() {
   # shellcheck disable=SC2046 # a list of words
   test_raced -parallel "$(parallel)" "$@" $(raced_packages) || result=1
   # shellcheck disable=SC2086 # a list of words
-  "$GO" test -json -parallel "$(parallel)" -timeout 90m "$@" $packages || result=1
+  test_plain -parallel "$(parallel)" -timeout 90m "$@" $packages || result=1
   return "$result"
 }
 
-test_raced() { CGO_ENABLED=1 "$GO" test -json -race -timeout 30m "$@"; }
+test_plain() { "$GO" test -json -vet=off -ldflags="-s -w" "$@"; }
+
+test_raced() { CGO_ENABLED=1 test_plain -race -timeout 30m "$@"; }
 
 raced_packages() {
   if [ "${FORGERUN_TEST_RACE:-}" = 1 ]; then
