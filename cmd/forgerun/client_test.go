@@ -198,7 +198,7 @@ func (u *user) retry(api *proc, id string) {
 	u.expect(api, http.StatusOK, "POST", "/v1/jobs/"+id+"/retry", "")
 }
 
-// load is clients that submit without a pause until stop.
+// load is clients that submit until stop, with short pauses: they leave the processor to what they test.
 type load struct {
 	stopping chan struct{}
 	clients  sync.WaitGroup
@@ -215,10 +215,9 @@ func (u *user) startLoad(api func() *proc, n int, body func(key string) string) 
 		l.clients.Go(func() {
 			for key := uuid.NewString(); ; {
 				a := u.trySubmit(api(), body(key))
-				pause := 5 * time.Millisecond
 				switch {
 				case a.status == http.StatusAccepted:
-					key, pause = uuid.NewString(), 0
+					key = uuid.NewString()
 				case a.err == nil:
 					l.mu.Lock()
 					l.refused = append(l.refused, a)
@@ -227,7 +226,7 @@ func (u *user) startLoad(api func() *proc, n int, body func(key string) string) 
 				select {
 				case <-l.stopping:
 					return
-				case <-time.After(pause):
+				case <-time.After(10 * time.Millisecond):
 				}
 			}
 		})

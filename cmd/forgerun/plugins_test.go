@@ -102,11 +102,19 @@ func orderServer(t *testing.T) string {
 	return s.URL
 }
 
+// TestPackages packs the program once, which takes ten seconds.
+func TestPackages(t *testing.T) {
+	t.Parallel()
+	out := packages(t)
+	bin := venv(t, out)
+	t.Run("plugins", func(t *testing.T) { t.Parallel(); pluginsFailTheTestsOfWrongClients(t, out, bin) })
+	t.Run("program", func(t *testing.T) { t.Parallel(); packagesRunTheProgram(t, out, bin) })
+}
+
 // A suite has three tests whose client is right and two whose is wrong: exactly these fail, with the rule and the standard, by each
 // plugin, also in several workers at once. What the packages bring is all that they need.
-func TestPluginsFailTheTestsOfWrongClients(t *testing.T) {
-	t.Parallel()
-	out, target := packages(t), orderServer(t)
+func pluginsFailTheTestsOfWrongClients(t *testing.T, out, bin string) {
+	target := orderServer(t)
 	here, err := filepath.Abs("testdata/plugins")
 	require.NoError(t, err)
 	node := nodeModules(t, out)
@@ -114,7 +122,7 @@ func TestPluginsFailTheTestsOfWrongClients(t *testing.T) {
 		copyFile(t, filepath.Join(here, name), filepath.Join(node, name))
 	}
 	for name, command := range map[string][]string{
-		"pytest": {filepath.Join(venv(t, out), "python"), "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "-rA", here},
+		"pytest": {filepath.Join(bin, "python"), "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "-rA", here},
 		"jest":   {"node", node + "/node_modules/jest/bin/jest.js", "--rootDir", node, "--maxWorkers", "2", "--verbose"},
 		"vitest": {"node", node + "/node_modules/vitest/vitest.mjs", "run", "--root", node, "--reporter", "verbose"},
 		"go":     {"go", "test", "-count=1", "-v", "-tags", "plugins", "./testdata/plugins"},
@@ -173,9 +181,8 @@ func npmPlatform() string {
 }
 
 // From an empty folder, Node with the packages of npm, and Python with the wheel, judge the client of another API.
-func TestPackagesRunTheProgram(t *testing.T) {
-	t.Parallel()
-	out, target := packages(t), impatientTarget(t)
+func packagesRunTheProgram(t *testing.T, out, bin string) {
+	target := impatientTarget(t)
 	verdict := []string{"verdict", "--target", target, "--profile", "none", "--strict", "--", "sh", "-c", actionCommand}
 	t.Run("npx", func(t *testing.T) {
 		t.Parallel()
@@ -187,7 +194,7 @@ func TestPackagesRunTheProgram(t *testing.T) {
 	})
 	t.Run("pip", func(t *testing.T) {
 		t.Parallel()
-		text, err := tryIn(t, t.TempDir(), nil, filepath.Join(venv(t, out), "forgerun"), verdict...)
+		text, err := tryIn(t, t.TempDir(), nil, filepath.Join(bin, "forgerun"), verdict...)
 		requireBackoff(t, text, err)
 	})
 }

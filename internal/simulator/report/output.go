@@ -79,10 +79,14 @@ var functions = template.FuncMap{
 	"library": func() htmltemplate.JS { return "/* " + script("uPlot-LICENSE") + " */\n" + script("uPlot.iife.min.js") },
 }
 
-var (
-	pageTemplate    = htmltemplate.Must(htmltemplate.New("page.html").Funcs(functions).ParseFS(pageFiles, "page/page.html"))
-	summaryTemplate = template.Must(template.New("summary.txt").Funcs(functions).ParseFS(pageFiles, "page/summary.txt"))
-)
+// Templates are parsed at their use: that would take half of the time in which any process of the program starts.
+func pageTemplate() *htmltemplate.Template {
+	return htmltemplate.Must(htmltemplate.New("page.html").Funcs(functions).ParseFS(pageFiles, "page/page.html"))
+}
+
+func summaryTemplate() *template.Template {
+	return template.Must(template.New("summary.txt").Funcs(functions).ParseFS(pageFiles, "page/summary.txt"))
+}
 
 func pageFile(name string) string {
 	content, err := pageFiles.ReadFile("page/" + name)
@@ -96,7 +100,7 @@ func script(name string) htmltemplate.JS { return htmltemplate.JS(pageFile(name)
 
 // WriteHTML writes the report as one page that fetches nothing. It holds the document of WriteJSON, of which its
 // script draws the charts.
-func WriteHTML(w io.Writer, run Run) error { return pageTemplate.Execute(w, documentOf(run)) }
+func WriteHTML(w io.Writer, run Run) error { return pageTemplate().Execute(w, documentOf(run)) }
 
 var outcomeColors = map[Outcome]term.Color{
 	Passed: term.Good, Unjudged: term.Warn, Inconclusive: term.Warn, Unmet: term.Bad, Violated: term.Bad,
@@ -107,7 +111,7 @@ var outcomeColors = map[Outcome]term.Color{
 func WriteSummary(w io.Writer, run Run) error {
 	var out bytes.Buffer
 	columns := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	if err := summaryTemplate.Execute(columns, documentOf(run)); err != nil {
+	if err := summaryTemplate().Execute(columns, documentOf(run)); err != nil {
 		return err
 	}
 	_ = columns.Flush() // to memory
