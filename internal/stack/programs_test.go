@@ -32,7 +32,7 @@ func TestMissingServersAreNamed(t *testing.T) {
 	_, err = StartPostgres(testContext(t), o)
 	require.ErrorContains(t, err, "To install it: sudo dnf install postgresql-server")
 	require.NotContains(t, err.Error(), "apt-get", "the one command of this machine")
-	_, err = TempIn(testContext(t), t.TempDir(), &o, &o)
+	_, err = tempIn(testContext(t), t.TempDir(), &o, &o)
 	require.ErrorIs(t, err, ErrNotInstalled)
 	require.NoDirExists(t, o.Dir)
 }

@@ -24,11 +24,10 @@ const tempPrefix = "forgerun-stack-" // of the folders of temporary servers
 // Temp starts servers that leave nothing behind after Close; nil leaves one out. If this process is killed, the next Temp cleans up.
 // After an error no server is left running.
 func Temp(ctx context.Context, postgres, redis *ServerOptions) (*Servers, error) {
-	return TempIn(ctx, os.TempDir(), postgres, redis)
+	return tempIn(ctx, os.TempDir(), postgres, redis)
 }
 
-// TempIn is Temp in a folder below parent.
-func TempIn(ctx context.Context, parent string, postgres, redis *ServerOptions) (*Servers, error) {
+func tempIn(ctx context.Context, parent string, postgres, redis *ServerOptions) (*Servers, error) {
 	sweepTemp(parent)
 	dir, err := mkdirTemp(parent, tempPrefix)
 	if err != nil {

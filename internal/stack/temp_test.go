@@ -26,7 +26,7 @@ func TestTempLeavesNothing(t *testing.T) {
 func TestTempThatFailsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	parent := tempDir(t)
-	_, err := TempIn(testContext(t), parent, nil, &ServerOptions{Settings: map[string]string{"maxmemory": "much"}})
+	_, err := tempIn(testContext(t), parent, nil, &ServerOptions{Settings: map[string]string{"maxmemory": "much"}})
 	require.ErrorIs(t, err, ErrExited)
 	require.ErrorContains(t, err, "memory value", "the log says why")
 	left, err := os.ReadDir(parent)
@@ -53,7 +53,7 @@ func TestTempRemovesWhatAKilledProcessLeft(t *testing.T) {
 	defer lock.release()
 	require.NoError(t, os.Chtimes(used, old, old))
 
-	s, err := TempIn(testContext(t), parent, nil, nil)
+	s, err := tempIn(testContext(t), parent, nil, nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	require.NoDirExists(t, abandoned)

@@ -31,9 +31,6 @@ var unsafeButQuick = map[string]string{
 	"checkpoint_timeout": "1h", "max_wal_size": "1GB", "autovacuum": "off", "jit": "off",
 }
 
-// memory is a folder for the files of the shared server. To copy a database takes a quarter of the time there.
-func memory() string { return stack.MemoryDir(4 << 30) }
-
 // Shared starts a server for all packages of a run. They find it by the variables that it returns.
 func Shared(ctx context.Context) (variables []string, stop func() error, err error) {
 	made, err := migrated(ctx)
@@ -43,7 +40,7 @@ func Shared(ctx context.Context) (variables []string, stop func() error, err err
 	if err = made.Postgres.Stop(); err != nil {
 		return nil, nil, errors.Join(err, made.Close())
 	}
-	shared, err := stack.TempIn(ctx, memory(), &stack.ServerOptions{Settings: unsafeButQuick, Cluster: made.Postgres.Dir()}, nil)
+	shared, err := stack.Temp(ctx, &stack.ServerOptions{Settings: unsafeButQuick, Cluster: made.Postgres.Dir()}, nil)
 	if err != nil {
 		return nil, nil, errors.Join(err, made.Close())
 	}
@@ -54,7 +51,7 @@ func Shared(ctx context.Context) (variables []string, stop func() error, err err
 // migrated starts a server whose database "forgerun" has the newest schema.
 func migrated(ctx context.Context) (*stack.Servers, error) {
 	// Tests connect thousands of times, and for SCRAM both sides hash a password 4096 times.
-	servers, err := stack.TempIn(ctx, memory(), &stack.ServerOptions{Settings: unsafeButQuick, Auth: "md5"}, nil)
+	servers, err := stack.Temp(ctx, &stack.ServerOptions{Settings: unsafeButQuick, Auth: "md5"}, nil)
 	if err != nil {
 		return nil, err
 	}

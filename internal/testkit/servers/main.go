@@ -1,5 +1,5 @@
 // Command servers runs a command beside a Postgres server that the tests of all packages share (see repotest.Shared), and
-// removes the server when the command has ended.
+// removes the server when the command has ended. Temporary files of both are in memory where that has room.
 package main
 
 import (
@@ -34,6 +34,11 @@ func main() {
 func run(name string, args ...string) (err error) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	remove, err := inMemory()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
 	variables, stop, err := repotest.Shared(context.Background())
 	if err != nil {
 		return err
