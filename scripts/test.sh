@@ -16,7 +16,7 @@ cd "$root"
 GO=${GO:-go}
 
 # The packages that always have the race detector.
-raced=(./app/... ./handlers/stream ./repo/pg ./tasks/... ./verdict/proxy ./webhook)
+raced=(./app/{clients,delivery,events,jobs,maintenance,worker} ./repo/pg ./tasks/{consumer,notify,queue,ratelimit} ./verdict/proxy)
 # The tests of whole programs: the race detector would only slow down those that start the programs.
 programs=(./cmd/... ./internal/simulator/trial)
 
