@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -206,49 +204,6 @@ func TestFaultsOfOneRequest(t *testing.T) {
 	}
 }
 
-// The journal tells of what a client was shown, and where it was sent.
-func TestJournalOfNewFaults(t *testing.T) {
-	_, api, u := newWorking(t, withTestbed)
-	session := u.startSession(api, "")
-	id := u.submitAndAwait(api, "SUCCEEDED", execute("SUCCESS_FAST"))
-	read := func(effect string) (*http.Response, string) {
-		r, text, err := u.plainly(api, "GET", "/v1/jobs/"+id, "", "ForgeRun-Fault", effect)
-		require.NoError(t, err)
-		return r, text
-	}
-	_, text := read(`{"unfinished":true,"null_optional":true}`)
-	require.Contains(t, text, `"state":"RUNNING"`)
-	_, text = read(`{"other_end":true}`)
-	require.Contains(t, text, `"state":"CANCELED"`)
-	_, text, err := u.plainly(api, "GET", "/v1/jobs", "", "ForgeRun-Fault", `{"unfinished":true,"job_status":"PONDERING"}`)
-	require.NoError(t, err)
-	require.Contains(t, text, `"state":"PONDERING"`)
-	require.Contains(t, text, `"finished_at":null`)
-	_, text = read(`{"status":403,"retry_after":2}`)
-	require.Contains(t, text, "RFA_AUTH_FORBIDDEN")
-	r, _ := read(`{"moved":307,"to_other_host":true}`)
-	to := r.Header.Get("Location")
-	require.Equal(t, "http://localhost:"+api.url[strings.LastIndexByte(api.url, ':')+1:]+"/v1/jobs/"+id, to)
-	for key, status := range map[string]int{"": 401, u.key: 200} {
-		request, err := http.NewRequestWithContext(u.s.ctx(), "GET", to, nil)
-		require.NoError(t, err)
-		request.Header.Set("Authorization", "Bearer "+key)
-		r, err = http.DefaultClient.Do(request)
-		require.NoError(t, err)
-		require.NoError(t, r.Body.Close())
-		require.Equal(t, status, r.StatusCode)
-	}
-	_, _ = u.verdict(api, session)
-	journal := u.expect(api, http.StatusOK, "GET", "/v1/testbed/sessions/"+session+"/journal", "").body
-	for _, told := range []string{`\"unfinished\":true`, `\"other_end\":true`, `307 to another host`, "403 with Retry-After"} {
-		require.Contains(t, journal, told)
-	}
-	shown, final := `shown ["`+id+`"]`, `final ["`+id+`"]`
-	require.Equal(t, []string{shown, final, shown, "", "to " + to}, u.s.texts(`SELECT concat_ws(' ', 'final ' || (exchange->>'final'),
-		'shown ' || (exchange->>'shown'), 'told ' || (exchange->>'told'), 'to ' || (exchange->>'location'))
-		FROM testbed_exchanges WHERE client_id = $1 AND exchange->>'fault' IS NOT NULL ORDER BY number`, u.id))
-}
-
 // startSession has a client's traffic judged.
 func (u *user) startSession(api *proc, body string) string {
 	u.s.t.Helper()
@@ -280,82 +235,6 @@ func brokenIn(v verdict.Verdict) map[string]verdict.Result {
 		}
 	}
 	return broken
-}
-
-// A client with the mistakes that people make hears of each of them, whichever process it talks to.
-func TestNaiveClientIsCaught(t *testing.T) {
-	s := newStack(t, withTestbed)
-	first, second := s.startLeader(), s.startAPI()
-	u, other := s.newUser(first), s.newUser(first)
-	session := u.startSession(first, "")
-	u.call(second, "POST", "/v1/testbed/sessions", "").requireProblem(t, 409, "RFA_JOB_CONFLICT")
-	other.call(first, "GET", "/v1/testbed/sessions/"+session, "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
-	for _, part := range []string{"/verdict", "/journal"} {
-		other.call(first, "GET", "/v1/testbed/sessions/"+session+part, "").requireProblem(t, 404, "RFA_REQUEST_NOT_FOUND")
-	}
-	u.disturb(first, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"after_commit"}},
-		{"match":{"operation":"submitJob","nth":2},"effect":{"status":503,"retry_after":5}}]`)
-
-	submit := func(api *proc, key string) (string, error) {
-		_, text, err := u.plainly(api, "POST", "/v1/jobs", execute("SUCCESS_FAST"), "Idempotency-Key", key, "X-Correlation-ID", "order-1")
-		return answer{body: text}.text("job_id"), err
-	}
-	_, err := submit(first, "one")
-	require.ErrorIs(t, err, io.EOF)
-	_, err = submit(second, "two") // 503, another key
-	require.NoError(t, err)
-	id, err := submit(first, "three") // at once, another key again
-	require.NoError(t, err)
-	require.NotEmpty(t, id)
-	state := func() string {
-		_, text, err := u.plainly(second, "GET", "/v1/jobs/"+id, "")
-		require.NoError(t, err)
-		return text
-	}
-	for range 6 { // in a tight loop, without tags, over new connections
-		state()
-	}
-	s.startWorker()
-	s.await("SUCCEEDED", id)
-	for range 5 {
-		require.Contains(t, state(), "SUCCEEDED")
-	}
-	_, _, err = u.plainly(first, "GET", "/v1/jobs?limit=1&key="+u.key, "")
-	require.NoError(t, err)
-
-	v, broken := u.verdict(second, session)
-	require.Equal(t, verdict.Failed, v.Verdict)
-	names := []string{}
-	for name, r := range broken {
-		names = append(names, name)
-		require.NotEmpty(t, r.Evidence, name)
-		for _, e := range r.Evidence {
-			require.NotEmpty(t, e.Found+e.Expected, name)
-		}
-	}
-	require.ElementsMatch(t, []string{
-		"idempotency-key", "one-job-per-intention", "backoff", "retry-after", "conditional-requests", "stop-at-end", "connection-reuse",
-		"no-key-in-url", "no-duplicates",
-	}, names, "%+v", v)
-	lines := strings.Split(strings.TrimSpace(u.expect(first, http.StatusOK, "GET", "/v1/testbed/sessions/"+session+"/journal", "").body), "\n")
-	require.Len(t, lines, v.Recorded)
-	found := map[string]bool{}
-	for _, line := range lines {
-		var e verdict.Entry
-		require.NoError(t, json.Unmarshal([]byte(line), &e))
-		for _, rule := range e.Breaks {
-			found[rule] = true
-		}
-	}
-	require.ElementsMatch(t, names, slices.Collect(maps.Keys(found)), "the journal shows what the verdict is about")
-	text, err := json.Marshal(v)
-	require.NoError(t, err)
-	require.False(t, strings.Contains(string(text), u.key), "no key is part of a record")
-	require.Zero(t, s.count(`SELECT count(*) FROM testbed_exchanges WHERE client_id = $1`, other.id))
-	before := v.Recorded
-	u.call(first, "GET", "/v1/jobs", "")
-	v, _ = u.verdict(first, session)
-	require.Equal(t, before, v.Recorded, "nothing is recorded after the end")
 }
 
 // runJudged runs a command in a session of a new client, and gives what it said, how it ended, and which rules it broke.

@@ -19,7 +19,7 @@ import (
 // beside the window, and each link within it leads somewhere.
 func TestVerdictPage(t *testing.T) {
 	s := newStack(t, withTestbed)
-	api := s.startLeader()
+	api, second := s.startLeader(), s.startAPI() // a session has what both have answered
 	u := s.newUser(api)
 	session := u.startSession(api, "")
 	u.disturb(api, `[{"match":{"operation":"submitJob","nth":1},"effect":{"close":"after_commit"}},
@@ -30,10 +30,10 @@ func TestVerdictPage(t *testing.T) {
 		id = answer{body: text}.text("job_id")
 	}
 	for range 8 {
-		_, _, err := u.plainly(api, "GET", "/v1/jobs/"+id, "")
+		_, _, err := u.plainly(second, "GET", "/v1/jobs/"+id, "")
 		require.NoError(t, err)
 	}
-	_, _, err := u.plainly(api, "GET", "/v1/jobs?limit=1&key="+u.key, "")
+	_, _, err := u.plainly(second, "GET", "/v1/jobs?limit=1&key="+u.key, "")
 	require.NoError(t, err)
 	path := "/v1/testbed/sessions/" + session
 	u.expect(api, http.StatusOK, "POST", path+"/end", "")
