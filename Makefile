@@ -141,7 +141,7 @@ tidy-check: ## go.mod and go.sum of each module say what is used
 generated: ## What follows from code is in step with it: generated files, the tables of the documentation
 	@before=$$(git diff | cksum) && $(GO) generate ./handlers/docs ./... && [ "$$before" = "$$(git diff | cksum)" ] || \
 		{ echo "go generate changed files (git diff shows them)"; exit 1; }
-	$(GO) test -count=1 -run '$(DOC_TESTS)' ./cmd/forgerun ./internal/simulator/scenario
+	$(GO) test -count=1 -vet=off -run '$(DOC_TESTS)' ./cmd/forgerun ./internal/simulator/scenario
 
 .PHONY: api-diff
 api-diff: ## Compare the API document with the last release tag, and check that breaking changes are noticed
