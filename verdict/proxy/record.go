@@ -183,6 +183,7 @@ func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, d
 		wire.Show(x, x.Job, true)
 	case x.Status < http.StatusMultipleChoices && document != nil:
 		s.show(n, document, x)
+		n.showed(x.Final)
 	}
 }
 
@@ -259,6 +260,18 @@ func (j *jobSeen) became(s api.State, at time.Time) {
 	}
 	if j.State = redact.Keep(s.Name); s.Final {
 		j.Finished, j.Permanent = at, s.Permanent
+		if !j.shown.IsZero() {
+			j.Finished = j.shown
+		}
+	}
+}
+
+// showed notes which jobs a list or an event shows to have ended. What else is known of their ends is asked for with the session.
+func (n *session) showed(ended []string) {
+	for _, name := range ended {
+		if j := n.jobs[name]; j != nil && j.shown.IsZero() {
+			j.shown = time.Now()
+		}
 	}
 }
 

@@ -48,6 +48,7 @@ func (s *sessions) said(in *session, document any, x *verdict.Exchange) {
 	if state := s.api.StateOf(document); x.Job != "" && state.Known {
 		wire.Show(x, x.Job, state.Final)
 	}
+	n.showed(x.Final)
 	for _, job := range x.Final {
 		if j := n.jobs[job]; j != nil {
 			j.became(api.State{Known: true, Final: true, Name: "final"}, time.Now())

@@ -63,8 +63,9 @@ type jobSeen struct {
 	verdict.Run
 	address *url.URL
 	as      http.Header // credentials of its submission
-	waited  bool        // was answered with 202
-	pending *pending    // latest such answer, unless it is large
+	waited  bool        // it was answered with 202
+	pending *pending    // the last such answer, unless that is large
+	shown   time.Time   // when a list or an event showed that it has ended; zero if none did
 }
 
 func newSessions(a *api.API) *sessions { return &sessions{api: a, labelled: map[string]*session{}} }
