@@ -87,14 +87,16 @@ func TestComposePassesVariables(t *testing.T) {
 	require.NoError(t, err)
 	names := regexp.MustCompile(`(?m)^#(FORGERUN_[A-Z_]+)=`).FindAllStringSubmatch(string(example), -1)
 	require.NotEmpty(t, names)
+	variables := maps.Clone(requiredVariables)
+	for _, match := range names {
+		variables[match[1]] = "as-it-is-set: " + match[1]
+	}
+	project, err := loadCompose(t, variables)
+	require.NoError(t, err)
 	for _, match := range names {
 		name := match[1]
 		row := regexp.MustCompile(`(?m)^\| ` + name + ` \| ([^ (|]*)`).FindStringSubmatch(string(reference))
 		require.NotNil(t, row, name)
-		variables := maps.Clone(requiredVariables)
-		variables[name] = "as-it-is-set"
-		project, err := loadCompose(t, composeFile, variables)
-		require.NoError(t, err)
 		var passed []string
 		for role, service := range project.Services {
 			if value := service.Environment[name]; value != nil {
