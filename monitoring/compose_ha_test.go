@@ -93,6 +93,7 @@ func TestComposePassesVariables(t *testing.T) {
 	}
 	project, err := loadCompose(t, variables)
 	require.NoError(t, err)
+	services := compose(t).Services
 	for _, match := range names {
 		name := match[1]
 		row := regexp.MustCompile(`(?m)^\| ` + name + ` \| ([^ (|]*)`).FindStringSubmatch(string(reference))
@@ -105,13 +106,12 @@ func TestComposePassesVariables(t *testing.T) {
 			}
 		}
 		require.NotEmpty(t, passed, name)
-		value := compose(t).Services[passed[0]].Environment[name]
+		value := services[passed[0]].Environment[name]
 		others := []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_PUBLIC_URL", "FORGERUN_WORKER_CONCURRENCY"}
 		if value != nil && !slices.Contains(others, name) {
 			require.Equal(t, row[1], *value, "the default of %s", name)
 		}
 	}
-	services := compose(t).Services
 	for name, roles := range map[string][]string{ // the same for all of them, as the page of the configuration says
 		"FORGERUN_TESTBED": {"api", "worker", "deliverer"}, "FORGERUN_CLIENT_MAX_RUNNING": {"api", "worker"},
 		"FORGERUN_OUTCOME_STREAM": {"api", "worker", "deliverer"}, "FORGERUN_WEBHOOK_CHALLENGE": {"api", "deliverer"},
