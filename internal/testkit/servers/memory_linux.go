@@ -27,8 +27,8 @@ func inMemory() (remove func() error, err error) {
 	}
 	remove = func() error { return os.RemoveAll(dir) }
 	probe := filepath.Join(dir, "probe")
-	err = os.WriteFile(probe, []byte("#!/bin/sh\n"), 0o700) //nolint:gosec // a program
-	if err != nil || exec.CommandContext(context.Background(), probe).Run() != nil {
+	err = os.WriteFile(probe, []byte("#!/bin/sh\n"), 0o700)                          //nolint:gosec // a program
+	if err != nil || exec.CommandContext(context.Background(), probe).Run() != nil { //nolint:gosec // written above
 		return remove, err
 	}
 	for name, value := range map[string]string{"GOTMPDIR": cmp.Or(os.Getenv("GOTMPDIR"), os.TempDir()), "TMPDIR": dir} {
