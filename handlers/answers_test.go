@@ -14,7 +14,6 @@ import (
 
 	"github.com/forgerun/forgerun/handlers/backend"
 	"github.com/forgerun/forgerun/handlers/httpkit"
-	"github.com/forgerun/forgerun/internal/testkit"
 	"github.com/forgerun/forgerun/job"
 )
 
@@ -127,14 +126,9 @@ func TestAnswers(t *testing.T) {
 				accepts = accepts[:1]
 			}
 			for _, accept := range accepts {
-				if w.dirty {
-					w.Seed()
-					w.dirty = false
-				}
+				w.freshen()
 				if path == "/v1/events" && scene.below == "" {
-					testkit.Eventually(t, "no open transaction of another test holds the events back", func() bool {
-						return !strings.Contains(w.send(httpkit.Get, path, "").text, `{"data":[],`)
-					})
+					w.awaitEvents()
 				}
 				a := w.send(rt.Method, path, exampleBody(rt), "X-Request-Id", backend.Job.String(), "Accept", accept)
 				text := fmt.Sprintln(a.StatusCode)

@@ -49,10 +49,7 @@ func exampleBody(rt httpkit.Route) string { return exampleBodies[rt.Action] }
 // try sends what a route takes, but for some headers. It finds the rows as they were made.
 func (w *world) try(rt httpkit.Route, headers ...string) *answer {
 	w.t.Helper()
-	if w.dirty {
-		w.Seed()
-		w.dirty = false
-	}
+	w.freshen()
 	return w.send(rt.Method, examplePath(rt), exampleBody(rt), headers...)
 }
 
