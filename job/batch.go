@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// MaxBatchItems is how many jobs one batch may have.
+// MaxBatchItems is the most jobs of a batch.
 const MaxBatchItems = 1000
 
-// MaxFailedItems is how many failed items a batch's outcome document lists
-// (draft section 7.1.1); all of them are in the list of the batch's jobs.
+// MaxFailedItems is how many failed items a batch's outcome document lists (draft section 7.1.1); the list of the batch's
+// jobs has all of them.
 const MaxFailedItems = 50
 
 // BatchRequest is a decoded request for many jobs.
@@ -19,17 +19,17 @@ type BatchRequest struct {
 	RequestID  string
 	ReceivedAt time.Time
 	Items      []ItemRequest
-	Unlisted   int // violations of items that decoding found and left out; then the batch is refused
+	Unlisted   int // omitted violations of items; the batch is then refused
 
 	IdempotencyKey string
-	Hash           [32]byte // of the canonical request without the key
+	Hash           [32]byte // canonical request without the key
 
 	CorrelationID string
 	Language      string
 }
 
-// Warnings gives those of the items that nothing is wrong with so far, with
-// pointers into the request: at most MaxViolations, and how many there are beyond.
+// Warnings returns the warnings of the items without violations so far, with pointers into the request: at most MaxViolations, and the
+// number of further ones.
 func (r BatchRequest) Warnings() (warnings []Violation) {
 	more := 0
 	for i, item := range r.Items {
@@ -57,14 +57,14 @@ type ItemRequest struct {
 	Request Request
 }
 
-// Refusal says why an item of a batch was not accepted. It is stored.
+// Refusal is the stored reason why an item of a batch was refused.
 type Refusal struct {
 	Code       Code        `json:"code"`
 	Detail     string      `json:"detail"`
 	Violations []Violation `json:"violations,omitempty"` // pointers into the batch request
 }
 
-// Batch is a set of jobs that were submitted in one request.
+// Batch is a set of jobs submitted in one request.
 type Batch struct {
 	ID            ID
 	ClientID      ID
@@ -73,12 +73,12 @@ type Batch struct {
 	Language      string
 	RequestID     string
 	Items         []BatchItem // in the request's order; never changes
-	Unread        int         // items that are not in Items, where only their number was read
+	Unread        int         // number of items that were counted but not read
 	Counts        map[State]int
 	Outcome       *BatchOutcome // nil until all jobs are final for the first time
 }
 
-// Unfinished reports whether the batch has a job that is not final.
+// Unfinished reports whether the batch has an unfinished job.
 func (b *Batch) Unfinished() bool {
 	for state, n := range b.Counts {
 		if n > 0 && !state.Final() {
@@ -88,8 +88,7 @@ func (b *Batch) Unfinished() bool {
 	return false
 }
 
-// BatchItem is one item of a batch as it was answered: accepted with a job, or
-// refused.
+// BatchItem is one item of a batch in its original answer: accepted with a job, or refused.
 type BatchItem struct {
 	ItemID  string   `json:"item_id"`
 	JobID   ID       `json:"job_id,omitzero"`
@@ -106,8 +105,8 @@ type BatchSubmission struct {
 	Committed      func() // as in Submission, once for the whole batch
 }
 
-// BatchOutcome is how a batch ended. It is taken once, when all its jobs are
-// final for the first time, and never changes (draft section 4.2).
+// BatchOutcome is the outcome of a batch. It is fixed when all its jobs are final for the first time, and never changes (draft section
+// 4.2).
 type BatchOutcome struct {
 	Status      Status
 	CompletedAt time.Time
@@ -128,7 +127,7 @@ type ItemFailure struct {
 	Stage     Stage  `json:"stage"`
 }
 
-// In gives the detail in a language.
+// In returns the detail in a language.
 func (f ItemFailure) In(language string) string {
 	if refused := batchTextOf(language).refused; f.JobID.IsZero() && refused != "" {
 		return refused
@@ -146,10 +145,8 @@ type ItemOutcome struct {
 	ProcessingStage Stage  `json:"processingStage"`
 }
 
-// BatchStatus is the status of a batch whose items ended as counted (draft
-// section 7.2): COMPLETED_WITH_ERRORS if an item failed and another did not,
-// FAILED if all failed, CANCELLED if all were canceled, else COMPLETED. To be
-// canceled is no error: the client asked for it.
+// BatchStatus returns the status of a batch with these ends (draft section 7.2): COMPLETED_WITH_ERRORS if an item failed and another did
+// not, FAILED if all failed, CANCELLED if all were canceled, otherwise COMPLETED. A cancel is not an error: the client asked for it.
 func BatchStatus(succeeded, failed, canceled int) Status {
 	switch {
 	case failed > 0 && succeeded+canceled > 0:
@@ -166,7 +163,7 @@ func BatchStatus(succeeded, failed, canceled int) Status {
 // Total counts the items.
 func (b *Batch) Total() int { return len(b.Items) + b.Unread }
 
-// Refused counts the items that were not accepted. They must have been read.
+// Refused counts the refused items, which must have been read.
 func (b *Batch) Refused() int {
 	n := 0
 	for _, item := range b.Items {
@@ -177,7 +174,7 @@ func (b *Batch) Refused() int {
 	return n
 }
 
-// Status is the batch's status now.
+// Status returns the batch's status now.
 func (b *Batch) Status() Status {
 	switch {
 	case b.Outcome != nil:
@@ -189,11 +186,10 @@ func (b *Batch) Status() Status {
 	}
 }
 
-// BatchPath is the path of a batch.
+// BatchPath returns the path of a batch.
 func BatchPath(id ID) string { return "/v1/batches/" + id.String() }
 
-// ItemInstance names an item of a batch that has no job: by its place in the
-// request, from 0, below the path of the batch.
+// ItemInstance names an item of a batch without a job: by its index in the request, below the path of the batch.
 func ItemInstance(batch ID, index int) string {
 	return BatchPath(batch) + "#/jobs/" + strconv.Itoa(index)
 }
@@ -232,17 +228,17 @@ const (
 	BatchFailed          = "batch-failed"
 )
 
-// batchText is what documents say of batches in one language.
+// batchText is the texts of batch documents in one language.
 type batchText struct {
 	partial, failed            string // titles
 	succeededItems             counted
 	failedItems, canceledItems counted
 	all                        string // every failed item is listed
 	some                       string // listed, failed
-	refused                    string // detail of an item that was not accepted; "": as it was stored
+	refused                    string // detail of a refused item; "": as it was stored
 }
 
-// counted is a phrase with a number: for 1, and for any other.
+// counted is a phrase with a number: for 1, and for others.
 type counted struct{ one, many string }
 
 func (c counted) of(n int, more ...any) string {

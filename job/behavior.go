@@ -9,15 +9,14 @@ import (
 	"time"
 )
 
-// Custom is the work kind that does what its request says: see Behavior. It is no
-// row of the catalogue: it is never drawn, and only a test bed accepts it.
+// Custom is the work kind with a behavior from its request: see Behavior. It is not in the catalogue: it is never drawn, and only a test
+// bed accepts it.
 const Custom Kind = "CUSTOM"
 
-// AllKinds lists the kinds that a job can have: those of the catalogue, and Custom.
+// AllKinds lists all kinds of jobs: those of the catalogue, and Custom.
 func AllKinds() []Kind { return append(Kinds(), Custom) }
 
-// The bounds of a Behavior. Those of memory and I/O are what the kinds of the
-// catalogue use at most: MEMORY_SPIKE and IO_HEAVY.
+// Limits of a Behavior. Those of memory and I/O are the maxima of the catalogue: MEMORY_SPIKE and IO_HEAVY.
 const (
 	DefaultBehaviorSteps  = 10
 	MaxBehaviorSteps      = 100
@@ -35,61 +34,58 @@ const (
 	defaultBehaviorResult = 1 * kib
 )
 
-// Behavior is what a CUSTOM job does, as its request says. The zero Behavior
-// succeeds at once. It is stored with the definition.
+// Behavior is the behavior of a CUSTOM job. The zero Behavior succeeds at once. It is stored with the definition.
 type Behavior struct {
 	Seed        *int64           `json:"seed,omitempty"` // nil: the time of the request
 	Duration    time.Duration    `json:"duration,omitempty"`
-	Jitter      time.Duration    `json:"jitter,omitempty"`   // the most that an attempt is shorter or longer
-	BeginAt     float64          `json:"begin_at,omitempty"` // share of the duration that an attempt has behind it when it begins
+	Jitter      time.Duration    `json:"jitter,omitempty"`   // largest deviation of an attempt's duration
+	BeginAt     float64          `json:"begin_at,omitempty"` // share of the duration that counts as done at the beginning of an attempt
 	Steps       int              `json:"steps,omitempty"`    // of progress; 0: DefaultBehaviorSteps
 	Failures    []PlannedFailure `json:"failures,omitempty"`
 	Result      PlannedResult    `json:"result,omitzero"`
 	Emit        []PlannedEvent   `json:"emit,omitempty"`
-	CPU         float64          `json:"cpu,omitempty"` // share of the time that it hashes, 0 to 1
+	CPU         float64          `json:"cpu,omitempty"` // share of the time spent hashing, 0 to 1
 	MemoryBytes int              `json:"memory_bytes,omitempty"`
 	IOBytes     int              `json:"io_bytes,omitempty"`
 }
 
-// PlannedFailure says how some attempts fail.
+// PlannedFailure is a failure of certain attempts.
 type PlannedFailure struct {
 	Attempts []int          `json:"attempts"`
 	After    *time.Duration `json:"after,omitempty"` // nil: at the end of the duration
 	Problem  PlannedProblem `json:"problem,omitzero"`
 }
 
-// PlannedProblem is what the outcome document of a planned failure says. What is
-// zero has the value of the reason CustomFailed.
+// PlannedProblem is the content of a planned failure's outcome document. Zero members have the values of the reason CustomFailed.
 type PlannedProblem struct {
 	Type       string          `json:"type,omitempty"`
 	Title      string          `json:"title,omitempty"`
 	Status     int             `json:"status,omitempty"`
 	Detail     string          `json:"detail,omitempty"`
 	Code       Code            `json:"code,omitempty"`
-	Retryable  *bool           `json:"retryable,omitempty"`   // nil: it is
+	Retryable  *bool           `json:"retryable,omitempty"`   // nil: true
 	RetryAfter int             `json:"retry_after,omitempty"` // seconds; 0: the backoff
 	Stage      Stage           `json:"stage,omitempty"`
-	Extensions json.RawMessage `json:"extensions,omitempty"` // a JSON object of further members
+	Extensions json.RawMessage `json:"extensions,omitempty"` // JSON object of further members
 }
 
-// PlannedResult is the result of a success: so many bytes, or the body itself.
+// PlannedResult is the result of a success: a number of bytes, or the body itself.
 type PlannedResult struct {
 	MediaType string  `json:"media_type,omitempty"`
 	Size      *int    `json:"size,omitempty"`
 	Body      *string `json:"body,omitempty"`
 }
 
-// PlannedEvent is an event that each attempt emits once it has run for so long.
+// PlannedEvent is an event that each attempt emits after a time.
 type PlannedEvent struct {
 	Emission
 	After time.Duration `json:"after,omitempty"`
 }
 
-// behaviorAt is where a request has its behavior.
+// behaviorAt is the place of the behavior in a request.
 const behaviorAt = "/params/behavior"
 
-// Check gives what is wrong with values of b that depend on each other, or on the
-// execution limit: an attempt must end before it.
+// Check returns the violations of values that depend on each other, or on the execution limit: an attempt must end before it.
 func (b *Behavior) Check(limit time.Duration) (violations []Violation) {
 	if b == nil {
 		return nil
@@ -130,7 +126,7 @@ func (b *Behavior) Check(limit time.Duration) (violations []Violation) {
 	return violations
 }
 
-// FailureOf gives the failure that is planned for an attempt, nil for none.
+// FailureOf returns the planned failure of an attempt, nil for none.
 func (b *Behavior) FailureOf(attempt int) *PlannedFailure {
 	if b == nil {
 		return nil
@@ -147,10 +143,10 @@ func plannedFor(failures []PlannedFailure, attempt int) *PlannedFailure {
 	return nil
 }
 
-// StepsTotal is the number of progress steps.
+// StepsTotal returns the number of progress steps.
 func (b *Behavior) StepsTotal() int { return cmp.Or(b.Steps, DefaultBehaviorSteps) }
 
-// ResultSize is how many bytes the result has.
+// ResultSize returns the size of the result in bytes.
 func (b *Behavior) ResultSize() int {
 	switch r := b.Result; {
 	case r.Body != nil:
@@ -161,18 +157,16 @@ func (b *Behavior) ResultSize() int {
 	return defaultBehaviorResult
 }
 
-// Timeline is what one attempt of a CUSTOM job does, and when. It depends on the
-// definition and the attempt alone, so that it is the same on every worker. Times
-// are before any time scale.
+// Timeline is the course of one attempt of a CUSTOM job. It depends only on the definition and the attempt, so it is the same on every
+// worker. Times exclude any time scale.
 type Timeline struct {
 	Duration time.Duration   // with the jitter; progress is spread over it
-	End      time.Duration   // when the attempt ends; earlier than Duration if it fails before
+	End      time.Duration   // end of the attempt; earlier than Duration if it fails before
 	Failure  *PlannedFailure // nil: it succeeds
-	Events   []PlannedEvent  // in the order of their times, none after End
+	Events   []PlannedEvent  // in order of their times, none after End
 }
 
-// Timeline gives what an attempt of a CUSTOM job does. An event whose time lies
-// beyond an end that the jitter made earlier comes at the end.
+// Timeline returns the course of an attempt of a CUSTOM job. If the jitter moves the end before an event, the event comes at the end.
 func (d Definition) Timeline(attempt int) Timeline {
 	b := d.Behavior
 	t := Timeline{Duration: b.Duration, Failure: b.FailureOf(attempt)}
@@ -196,7 +190,7 @@ func (d Definition) Timeline(attempt int) Timeline {
 	return t
 }
 
-// failure is the failure of an attempt that ends as planned.
+// failure returns the failure of an attempt that ends as planned.
 func (p *PlannedFailure) failure(attempt int, b Backoff) *Failure {
 	f := NewFailure(CustomFailed, attempt, b)
 	q := p.Problem
@@ -208,8 +202,7 @@ func (p *PlannedFailure) failure(attempt int, b Backoff) *Failure {
 	return f
 }
 
-// FailAsPlanned is Fail for a failure that was planned. The wait before an
-// automatic retry is the one that the failure advises, if that was planned.
+// FailAsPlanned is Fail for a planned failure. The wait before an automatic retry is the planned retry_after, if there is one.
 func (h Held) FailAsPlanned(p *PlannedFailure, b Backoff, random float64) Finish {
 	b = h.Retry.backoff(b)
 	wait := b.Wait(h.Attempt, random)
@@ -219,9 +212,8 @@ func (h Held) FailAsPlanned(p *PlannedFailure, b Backoff, random float64) Finish
 	return h.end(p.failure(h.Attempt, b), wait)
 }
 
-// RetryWait is the wait before the attempt that follows j's current, failed one.
-// What a planned failure advises counts from the attempt's end, as the draft has
-// it (section 3.7): who has waited for so long waits no more.
+// RetryWait returns the wait before the attempt after j's current, failed one. A planned retry_after counts from the attempt's end, as in
+// the draft (section 3.7), so a late retry does not wait again.
 func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration {
 	if j.Failure != nil && j.Failure.Reason == CustomFailed && j.Definition != nil && j.FinishedAt != nil {
 		if p := j.Definition.Behavior.FailureOf(j.Attempt); p != nil && p.Problem.RetryAfter > 0 {
@@ -231,7 +223,7 @@ func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration 
 	return j.Backoff(b).Wait(j.Attempt, random)
 }
 
-// on puts what was planned into the document of a failure.
+// on applies the plan to the document of a failure.
 func (p *PlannedProblem) on(d *Document) {
 	d.Type, d.Title = cmp.Or(p.Type, d.Type), cmp.Or(p.Title, d.Title)
 	d.Status, d.Detail = cmp.Or(p.Status, d.Status), cmp.Or(p.Detail, d.Detail)

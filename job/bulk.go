@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Bounds of bulk operations.
+// Limits of bulk operations.
 const (
 	MaxBulkItems         = 100_000 // of one operation
-	MaxOpenBulks         = 100     // operations that are not finished, of all clients
+	MaxOpenBulks         = 100     // open operations of all clients
 	MaxOpenBulksClient   = 10      // of these, of one client
 	MaxBulkRate          = 1000    // items per second
 	DefaultBulkRate      = 200
-	BulkSample           = 10 // jobs that a dry run shows
-	MaxOpenBulksOperator = 10 // of these, of operators: clients cannot keep them out
+	BulkSample           = 10 // jobs in a dry run's answer
+	MaxOpenBulksOperator = 10 // of operators, so that clients cannot block them
 )
 
-// BulkAction is what a bulk operation does with each of its jobs.
+// BulkAction is the action of a bulk operation on each of its jobs.
 type BulkAction string
 
 // The actions.
@@ -26,37 +26,35 @@ const (
 	BulkDelete BulkAction = "delete"
 )
 
-// BulkActions are all there are.
+// BulkActions are all actions.
 var BulkActions = []BulkAction{BulkRetry, BulkCancel, BulkDelete}
 
-// BulkFilter says which jobs a bulk operation is about: those that match all members
-// that are given. It is stored and shown as it is.
+// BulkFilter selects the jobs of a bulk operation: those that match all given members. It is stored and shown as it is.
 type BulkFilter struct {
-	All           bool   `json:"all,omitempty"` // stands for no other member
+	All           bool   `json:"all,omitempty"` // instead of all other members
 	State         State  `json:"state,omitempty"`
 	Type          Type   `json:"type,omitempty"`
 	WorkKind      Kind   `json:"work_kind,omitempty"`
 	BatchID       ID     `json:"batch_id,omitzero"`
 	CorrelationID string `json:"correlation_id,omitempty"`
 	FailureCode   Code   `json:"failure_code,omitempty"`
-	CreatedAfter  *Time  `json:"created_after,omitempty"`  // at this moment or later
-	CreatedBefore *Time  `json:"created_before,omitempty"` // before this moment
-	ClientID      ID     `json:"client_id,omitzero"`       // an operator's only
-	FailureDetail string `json:"failure_detail,omitempty"` // an operator's only
+	CreatedAfter  *Time  `json:"created_after,omitempty"`  // inclusive
+	CreatedBefore *Time  `json:"created_before,omitempty"` // exclusive
+	ClientID      ID     `json:"client_id,omitzero"`       // for operators only
+	FailureDetail string `json:"failure_detail,omitempty"` // for operators only
 }
 
-// Names reports whether the filter names a member.
+// Names reports whether the filter has a member.
 func (f BulkFilter) Names() bool { return f != BulkFilter{} }
 
-// BulkOwner is whose bulk operations are meant: a client's, about its own jobs; or
-// with a zero client those of operators, about the jobs of all clients. An operator
-// sees and aborts those of clients too.
+// BulkOwner is the owner of bulk operations: a client, for its own jobs; or with a zero client the operators, for the jobs of all
+// clients. Operators see and abort those of clients too.
 type BulkOwner struct {
 	ClientID ID
 	Operator string // the operator's name
 }
 
-// MayOpen is how many operations of its own the owner may have that are not finished.
+// MayOpen returns how many open operations the owner may have.
 func (o BulkOwner) MayOpen() int {
 	if o.ClientID.IsZero() {
 		return MaxOpenBulksOperator
@@ -64,15 +62,14 @@ func (o BulkOwner) MayOpen() int {
 	return MaxOpenBulksClient
 }
 
-// BulkRequest is a decoded request for a bulk operation. Violations holds what decoding
-// found wrong with it.
+// BulkRequest is a decoded request for a bulk operation. Violations holds what decoding refused.
 type BulkRequest struct {
 	Owner     BulkOwner
 	Action    BulkAction
 	Filter    BulkFilter
 	DryRun    bool
 	Rate      int  // items per second
-	Override  bool // an operator's retry: of failures that are not retryable, and beyond the attempts, too
+	Override  bool // retry of operators that ignores retryability and max_attempts
 	RequestID string
 }
 
@@ -92,12 +89,12 @@ type Bulk struct {
 	FinishedAt *time.Time
 	Aborted    bool
 
-	Position                                ID   // gathering goes on before this job; zero: from the newest on
+	Position                                ID   // gathering continues before this job; zero: from the newest on
 	More                                    bool // there were more jobs than MaxBulkItems
 	Total, Done, Succeeded, Skipped, Failed int
 }
 
-// BulkState is how far a bulk operation has come.
+// BulkState is the stage of a bulk operation.
 type BulkState string
 
 // The states of a bulk operation; the last two are final.
@@ -108,7 +105,7 @@ const (
 	BulkAborted BulkState = "ABORTED"
 )
 
-// State is the operation's state now.
+// State returns the operation's state now.
 func (b *Bulk) State() BulkState {
 	switch {
 	case b.FinishedAt != nil && b.Aborted:
@@ -122,7 +119,7 @@ func (b *Bulk) State() BulkState {
 	}
 }
 
-// JobsOf is the client whose jobs the operation is about, zero for those of all.
+// JobsOf returns the client of the operation's jobs, zero for all.
 func (b *Bulk) JobsOf() ID {
 	if b.Owner.ClientID.IsZero() {
 		return b.Filter.ClientID
@@ -130,11 +127,10 @@ func (b *Bulk) JobsOf() ID {
 	return b.Owner.ClientID
 }
 
-// BulkResult is what became of an item.
+// BulkResult is the result of an item.
 type BulkResult string
 
-// The results. A single request for the job would have been answered that it changed
-// the job, that it left it as it is, and with an error.
+// The results. The answer to a single request would have been, in order: changed, unchanged, or an error.
 const (
 	ItemPending   BulkResult = "PENDING"
 	ItemSucceeded BulkResult = "SUCCEEDED"
@@ -142,40 +138,39 @@ const (
 	ItemFailed    BulkResult = "FAILED"
 )
 
-// BulkResults are all there are.
+// BulkResults are all results.
 var BulkResults = []BulkResult{ItemPending, ItemSucceeded, ItemSkipped, ItemFailed}
 
-// BulkItem is one job of a bulk operation. Attempt and EventSeq are those that the job
-// had when it was gathered.
+// BulkItem is one job of a bulk operation. Attempt and EventSeq are the job's values when it was gathered.
 type BulkItem struct {
 	JobID    ID
 	ClientID ID
 	Attempt  int
 	EventSeq int
-	Job      *Job // as it is now, without Params; nil if it is gone, and in lists
+	Job      *Job // present state, without Params; nil if deleted, and in lists
 
 	Result BulkResult
-	Code   Code   // of an item that FAILED, or was SKIPPED for a reason that has one
+	Code   Code   // of a FAILED item, or of a SKIPPED one with such a reason
 	Detail string // in English
 	At     *time.Time
 }
 
-// End gives the item with its result.
+// End returns the item with its result.
 func (i BulkItem) End(result BulkResult, code Code, detail string) BulkItem {
 	i.Result, i.Code, i.Detail = result, code, detail
 	return i
 }
 
-// Fail gives the item with the result of an error.
+// Fail returns the item with an error as its result.
 func (i BulkItem) Fail(err *Error) BulkItem { return i.End(ItemFailed, err.Code, err.Detail) }
 
-// What is said of skipped items.
+// Details of skipped items.
 const (
 	itemEnded    = "The job was final already."
 	itemNotFinal = "The job is not final."
 )
 
-// Left gives an item with its result if the operation leaves its job as it is; false if it would change the job.
+// Left returns an item with its result if the operation skips its job; false if it would change the job.
 func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 	var refusal error
 	switch j := i.Job; {
@@ -206,13 +201,13 @@ type ItemRetry struct {
 // BulkCount is the answer to a dry run.
 type BulkCount struct {
 	Count   int
-	More    bool // not all of the jobs were looked at, or there are more than MaxBulkItems
-	Changes int  // how many of them the operation would change
+	More    bool // not all jobs were looked at, or there are more than MaxBulkItems
+	Changes int  // how many jobs the operation would change
 	Left    []BulkReason
 	Sample  []*Job
 }
 
-// BulkReason is how many jobs an operation leaves as they are for the same reason.
+// BulkReason is the number of jobs that an operation skips for the same reason.
 type BulkReason struct {
 	Result BulkResult `json:"result"`
 	Code   *Code      `json:"code"`
@@ -220,15 +215,15 @@ type BulkReason struct {
 	Count  int        `json:"count"`
 }
 
-// BulkLook is a part of a dry run: of so many jobs that were looked at, those that match.
+// BulkLook is a part of a dry run: the matching ones of the jobs that it looked at.
 type BulkLook struct {
 	Looked int
-	Last   ID   // the one that was looked at last
-	First  []ID // of those that match, BulkSample at most
+	Last   ID   // last job looked at
+	First  []ID // matching ones, BulkSample at most
 	Alike  []BulkAlike
 }
 
-// BulkAlike is how many jobs are alike in all that decides whether an operation changes them.
+// BulkAlike is a group of jobs that an operation treats alike.
 type BulkAlike struct {
 	State       State `json:"state"`
 	Attempt     int   `json:"attempt"`
@@ -245,5 +240,5 @@ type BulkQuery struct {
 	Result BulkResult // of items; "" for all
 }
 
-// BulkPath is the path of a bulk operation.
+// BulkPath returns the path of a bulk operation.
 func BulkPath(id ID) string { return "/v1/bulk/" + id.String() }

@@ -6,42 +6,39 @@ import (
 	"time"
 )
 
-// Task says that a job's attempt may be due: "look at job J, attempt N".
-// It decides nothing. Dispatch counts how often the attempt returned to QUEUED:
-// each time it gets a task with an id of its own.
+// Task says that a job's attempt may be due: "look at job J, attempt N". It decides nothing. Dispatch counts how often the attempt
+// returned to QUEUED: each time it gets a task with a new id.
 type Task struct {
 	JobID    ID
 	Attempt  int
 	Dispatch int
-	RunAt    time.Time // not before this; zero: at once
-	// TraceParent is the span to go on from, as in W3C Trace Context; "" for a
-	// job that is not traced.
+	RunAt    time.Time // earliest time; zero: immediately
+	// TraceParent is the parent span, as in W3C Trace Context; "" for an untraced job.
 	TraceParent string
 
-	// For those who look at the queue; a handler gets none of it.
+	// For display in the queue; handlers do not get them.
 	ClientID ID
 	WorkKind Kind
-	Reason   Reason // why the attempt before failed; "" for a first attempt
+	Reason   Reason // failure of the previous attempt; "" for a first one
 }
 
-// What became of a task that was handled, where nil does not say it all. Any other error says that the infrastructure failed, and
-// the task is handled again.
+// Results of a handled task other than nil. Any other error means that the infrastructure failed, and the task is handled again.
 
-// TaskFailed is of a task whose work was done and failed, and that is recorded: the queue counts it as failed.
+// TaskFailed reports that the work was done and failed, and that this is recorded: the queue counts it as failed.
 type TaskFailed struct {
 	Text string
-	// Again is after how long it is handled again, by the machine's clock; 0: never, and it is kept for a while with the text.
+	// Again is the wait before it is handled again, by the machine's clock; 0: never, and the task is archived with the text.
 	Again time.Duration
 }
 
 func (e *TaskFailed) Error() string { return e.Text }
 
-// TaskEarly is of a task whose time comes after Wait, by the machine's clock: it is handled again then, and is not counted now.
+// TaskEarly reports a task that is due after Wait, by the machine's clock: it is handled again then, and not counted now.
 type TaskEarly struct{ Wait time.Duration }
 
 func (e *TaskEarly) Error() string { return "the task's time has not come" }
 
-// ErrTaskStale is of a task with which there is nothing to do any more: it is forgotten.
+// ErrTaskStale reports that there is nothing to do for a task: the queue forgets it.
 var ErrTaskStale = errors.New("there is nothing to do for the task any more")
 
 // DeliveryTask says that a delivery may be due: "look at delivery D". It decides nothing.
@@ -49,11 +46,11 @@ type DeliveryTask struct {
 	ID       ID
 	ClientID ID
 	Endpoint ID
-	At       time.Time // not before this; zero: at once
+	At       time.Time // earliest time; zero: immediately
 }
 
-// ClaimID names one claim of one attempt. Every write of the holder carries it;
-// the fence rises with each claim, so an old holder's writes change nothing.
+// ClaimID names one claim of one attempt. Every write of the holder carries it. The fence rises with each claim, so an old holder's
+// writes change nothing.
 type ClaimID struct {
 	JobID   ID
 	Attempt int
@@ -64,30 +61,29 @@ type ClaimID struct {
 type Claim struct {
 	ClaimID
 	Job        Job
-	QueuedAt   time.Time // when it entered QUEUED; Job.UpdatedAt is when it left it
-	WasCreated bool      // the claim came before the scheduler, and passed QUEUED on its way
+	QueuedAt   time.Time // entry into QUEUED; Job.UpdatedAt is when it left it
+	WasCreated bool      // claimed before the scheduler queued it; it passed through QUEUED
 }
 
-// NotClaimed says why a claim got no row.
+// NotClaimed is the reason why a claim got no job.
 type NotClaimed struct {
-	// StillWaiting: the attempt waits, but not yet for this long (an early
-	// task or a skewed clock). Otherwise the task is stale and is dropped.
+	// StillWaiting is set if the attempt waits, but is not due yet (an early task or a skewed clock). Otherwise the task is stale and is
+	// dropped.
 	StillWaiting bool
 	Wait         time.Duration
-	// Throttled: its client holds as many jobs as one may. The task is dropped; there
-	// will be another one.
+	// Throttled is set if its client holds as many jobs as allowed. The task is dropped; another one will follow.
 	Throttled bool
-	// Paused: its kind or client is, and it was put aside. The task is dropped; there will be another one.
+	// Paused is set if its kind or client is paused, and it was parked. The task is dropped; another one will follow.
 	Paused bool
-	// Stopped: everything is paused, or this worker is drained.
+	// Stopped is set if everything is paused, or this worker is drained.
 	Stopped bool
-	// WorkerDead: the claiming worker's own lease has ended.
+	// WorkerDead is set if the worker's lease has ended.
 	WorkerDead bool
-	// Unknown: there is no such job.
+	// Unknown is set if the job does not exist.
 	Unknown bool
 }
 
-// Held is a job that storage says a worker holds.
+// Held is a job that storage assigns to a worker.
 type Held struct {
 	ClaimID
 	ClientID      ID
@@ -98,8 +94,8 @@ type Held struct {
 	WorkKind      Kind
 	MaxAttempts   int
 	AutoRetry     bool
-	Retry         *RetryPolicy // nil: as the service is set
-	LeaseExpiries int          // how often a holder's lease ended before the job ran
+	Retry         *RetryPolicy // nil: the service's setting
+	LeaseExpiries int          // number of leases that ended before the job ran
 }
 
 // Finish is the end of an attempt: SUCCEEDED with a result, or FAILED with a
@@ -109,19 +105,17 @@ type Finish struct {
 	State   State
 	Failure *Failure
 	Result  *Result
-	// RetryWait, when not nil, queues the next attempt in the same commit
-	// (auto_retry), to run after that time.
+	// RetryWait, if not nil, queues the next attempt in the same commit (auto_retry), to run after that time.
 	RetryWait *time.Duration
-	// Exhausted adds job.retries_exhausted: the last attempt failed.
+	// Exhausted adds job.retries_exhausted after the last attempt failed.
 	Exhausted bool
 	// Emit adds event.emitted before the final event.
 	Emit *Emission
-	// EndedAt is when the work ended by the clock of a test bed, which may have jumped since; nil: now. Other clocks
-	// take no notice of it.
+	// EndedAt is when the work ended by the clock of a test bed, which may have jumped since; nil: now. Other clocks ignore it.
 	EndedAt *time.Time
 }
 
-// Finished is what a Finish did.
+// Finished is the result of a Finish.
 type Finished struct {
 	ClaimID
 	ClientID ID
@@ -129,12 +123,12 @@ type Finished struct {
 	State    State // SUCCEEDED, FAILED, or QUEUED after an automatic retry
 	WorkKind Kind
 	Duration time.Duration // of the attempt
-	Next     *Task         // the automatic retry's task
-	// Resumed are the tasks of throttled jobs for which this and others' ends made room.
+	Next     *Task         // task of the automatic retry
+	// Resumed are the tasks of throttled jobs that now have room.
 	Resumed []Task
 }
 
-// Progress is how far a running job has come.
+// Progress is the progress of a running job.
 type Progress struct {
 	Percentage     int       `json:"percentage"`
 	Phase          string    `json:"phase"`
@@ -145,12 +139,12 @@ type Progress struct {
 	UpdatedAt      time.Time `json:"updated_at"`
 }
 
-// AttemptClock is the time that an attempt lives by.
+// AttemptClock is the clock of an attempt.
 type AttemptClock interface {
 	Now() time.Time
-	// WaitUntil returns when t has come, or with an error when the attempt is to end before: of ctx, or of its own.
+	// WaitUntil waits for t. It returns an error if the attempt ends before: ctx's, or its own.
 	WaitUntil(ctx context.Context, t time.Time) error
-	// Start is when the attempt began.
+	// Start returns when the attempt began.
 	Start() time.Time
 }
 
@@ -158,8 +152,7 @@ type AttemptClock interface {
 type Observer struct {
 	Clock    AttemptClock // nil: this machine's, from the call on
 	Progress func(Progress)
-	// Emit records an event; before is how many the attempt has emitted. An error
-	// ends the work.
+	// Emit records an event; before is how many the attempt has emitted already. An error ends the work.
 	Emit func(before int, e Emission) error
 }
 
@@ -169,16 +162,16 @@ type QueueCursor struct {
 	JobID ID
 }
 
-// Cursor is the position of a task's job.
+// Cursor returns the position of a task's job.
 func (t Task) Cursor() QueueCursor { return QueueCursor{RunAt: t.RunAt, JobID: t.JobID} }
 
-// Load is how much there is to do.
+// Load is an amount of work.
 type Load struct {
-	Active int // jobs that are not final
+	Active int // unfinished jobs
 	Queued int // of these, jobs in QUEUED
 }
 
-// Plus adds another load, or with sign -1 takes it away.
+// Plus adds another load, or with sign -1 subtracts it.
 func (l Load) Plus(other Load, sign int) Load {
 	return Load{Active: l.Active + sign*other.Active, Queued: l.Queued + sign*other.Queued}
 }
@@ -196,15 +189,14 @@ func (l Load) Max(other Load) Load {
 // Within reports whether neither number exceeds the other's.
 func (l Load) Within(other Load) bool { return l.Active <= other.Active && l.Queued <= other.Queued }
 
-// Fail ends the held attempt as FAILED. With auto_retry a retryable failure
-// queues the next attempt in the same commit, after the backoff; random, from 0
-// to 1, is its jitter.
+// Fail ends the held attempt as FAILED. With auto_retry a retryable failure queues the next attempt in the same commit, after the
+// backoff; random, from 0 to 1, sets its jitter.
 func (h Held) Fail(reason Reason, b Backoff, random float64) Finish {
 	b = h.Retry.backoff(b)
 	return h.end(NewFailure(reason, h.Attempt, b), b.Wait(h.Attempt, random))
 }
 
-// end ends the held attempt with a failure; wait is that before an automatic retry.
+// end ends the held attempt with a failure; wait is the wait before an automatic retry.
 func (h Held) end(failure *Failure, wait time.Duration) Finish {
 	f := Finish{ClaimID: h.ClaimID, State: Failed, Failure: failure, Exhausted: h.Attempt >= h.MaxAttempts}
 	if h.AutoRetry && failure.Retryable && !f.Exhausted && h.Retry.retries(failure.Code) {
@@ -213,26 +205,22 @@ func (h Held) end(failure *Failure, wait time.Duration) Finish {
 	return f
 }
 
-// Notification says that the attempt has ended, with whatever was committed
-// with its end.
+// Notification returns the notification of the attempt's end, with everything committed with it.
 func (f Finished) Notification() Notification {
 	return Notification{ClientID: f.ClientID, JobID: f.JobID, Attempt: f.Attempt, Ended: true}
 }
 
-// Backlog is what there is to do in the whole system and who is there to do it,
-// counted at one moment (section 16).
+// Backlog is the work of the whole system and the workers for it, counted at one moment (section 16).
 type Backlog struct {
-	// Jobs by state, those that are not final. No state is counted beyond the
-	// limit that the count was given.
+	// Jobs counts unfinished jobs by state, each up to the limit of the count.
 	Jobs map[State]int
-	// OldestDue is for how long the job that waits longest could have run: its
-	// time has come and no worker has taken it. 0 if none waits.
+	// OldestDue is how long the oldest waiting job has been due. 0 if none waits.
 	OldestDue time.Duration
 
-	Workers int // whose lease has not ended
-	Slots   int // jobs that these can hold at once
+	Workers int // with a valid lease
+	Slots   int // jobs that they can hold at once
 
 	Deliveries       int           // pending, up to the limit
-	OldestDelivery   time.Duration // for how long the longest waiting one has been due; 0 if none is
+	OldestDelivery   time.Duration // how long the oldest waiting one has been due; 0 if none is
 	DisabledWebhooks int           // disabled by the server, up to the limit
 }

@@ -15,7 +15,7 @@ type Client struct {
 	CreatedAt time.Time
 }
 
-// APIKey is what is known of a client's key: never the secret itself.
+// APIKey is a client's key without the secret.
 type APIKey struct {
 	ID         string // the public part
 	ClientID   ID
@@ -23,27 +23,27 @@ type APIKey struct {
 	CreatedAt  time.Time
 	ExpiresAt  time.Time
 	RevokedAt  *time.Time
-	ReplacedBy string     // id of the key that took over, "" for none
-	UsedAt     *time.Time // when it first authenticated a request; nil: it never did
+	ReplacedBy string     // id of its replacement, "" for none
+	UsedAt     *time.Time // first use; nil: unused
 	IssuedBy   KeyIssue
 	Scope      Scope
-	MadeBy     string // id of the key that asked for this one; "" if it was the operator, an anonymous caller, or is not known
+	MadeBy     string // id of the key that asked for this one; "" for the operator or an anonymous caller, or if unknown
 }
 
-// Scope is what requests a key authenticates.
+// Scope is the set of requests that a key allows.
 type Scope string
 
-// Scopes; each allows what those before it do.
+// The scopes; each includes the previous ones.
 const (
 	ScopeRead   Scope = "read"
 	ScopeSubmit Scope = "submit" // jobs and batches
 	ScopeAll    Scope = "all"
 )
 
-// Scopes are all there are, the least first.
+// Scopes are all scopes, the least first.
 var Scopes = []Scope{ScopeRead, ScopeSubmit, ScopeAll}
 
-// Allows reports whether a key of scope s may do what needs another one.
+// Allows reports whether scope s includes the needed one.
 func (s Scope) Allows(needed Scope) bool {
 	return slices.Index(Scopes, s) >= slices.Index(Scopes, needed)
 }
@@ -53,25 +53,25 @@ type KeyIssue string
 
 // The actions that make keys.
 const (
-	KeyCreated KeyIssue = "CREATED" // where the client had no usable key
+	KeyCreated KeyIssue = "CREATED" // because the client had no usable key
 	KeyRenewed KeyIssue = "RENEWED"
 	KeyRotated KeyIssue = "ROTATED"
 )
 
-// IssuedKey is the answer to creating or renewing a key. Secret is the whole
-// key, shown this once; it is "" when an existing key was found instead.
+// IssuedKey is the answer to creating or renewing a key. Secret is the whole key, shown this once; it is "" if an existing key was found
+// instead.
 type IssuedKey struct {
 	APIKey
 	Secret string
 }
 
-// Caller is who sends a request.
+// Caller is the sender of a request.
 type Caller struct {
-	ClientID ID     // zero for the operator and without credentials
+	ClientID ID     // zero for the operator and anonymous callers
 	KeyID    string // "" unless a key was presented
 	Scope    Scope  // of that key
 	Admin    bool   // holds an operator's token
-	Operator string // the name of that token
+	Operator string // name of that token
 	Expired  bool   // the key has expired
 }
 
@@ -81,41 +81,40 @@ func (c Caller) Anonymous() bool { return !c.Admin && c.ClientID.IsZero() }
 // Allowance is the state of a client's rate limit after one request.
 type Allowance struct {
 	OK         bool
-	Policy     string        // which limit: "minute" or "day"
+	Policy     string        // name of the limit: "minute" or "day"
 	Limit      int           // requests per window
 	Remaining  int           // requests left now
-	Reset      time.Duration // until the allowance is whole again
+	Reset      time.Duration // until the allowance is complete again
 	RetryAfter time.Duration // when !OK: until the next request can pass
 }
 
 type keyOfChanges struct{}
 
-// WithKey has storage refuse changes, and events of streams, when the API key was revoked or has expired by then.
+// WithKey makes storage refuse changes, and events of streams, if the API key was revoked or has expired by then.
 func WithKey(ctx context.Context, keyID string) context.Context {
 	return context.WithValue(ctx, keyOfChanges{}, keyID)
 }
 
-// KeyOf gives the key of WithKey, "" if there is none.
+// KeyOf returns the key of WithKey, "" for none.
 func KeyOf(ctx context.Context) string {
 	id, _ := ctx.Value(keyOfChanges{}).(string)
 	return id
 }
 
-// KeyChange is what a decision about a client's keys stores.
+// KeyChange is the stored result of a decision about a client's keys.
 type KeyChange struct {
-	New     *APIKey  // to be added
+	New     *APIKey  // key to add
 	Changed []APIKey // existing keys with a new expiry, revocation or replacement
 }
 
-// ErasedTables are the tables that can hold rows of a client. A record tells of each how
-// many were removed, and how many remain.
+// ErasedTables are the tables that can hold rows of a client. A record has the numbers of removed and remaining rows for each.
 var ErasedTables = []string{
 	"api_keys", "batches", "bulk_items", "bulk_operations", "client_events", "clients", "deliveries", "delivery_attempts", "events",
 	"idempotency_keys", "jobs", "outcome_outbox", "reports", "results", "schedules", "testbed_exchanges", "testbed_faults",
 	"testbed_requests", "testbed_sessions", "tombstones", "webhooks",
 }
 
-// ErasureState says how far an erasure has come.
+// ErasureState is the stage of an erasure.
 type ErasureState string
 
 // The states.
@@ -125,7 +124,7 @@ const (
 	ErasureDone    ErasureState = "DONE"
 )
 
-// ErasureRequest asks for a client to be erased with all that belongs to it.
+// ErasureRequest asks for the erasure of a client with all its data.
 type ErasureRequest struct {
 	ClientID  ID
 	Operator  string
@@ -133,7 +132,7 @@ type ErasureRequest struct {
 	RequestID string
 }
 
-// Erasure is the erasure of a client. Of the client it keeps the id alone.
+// Erasure is the erasure of a client. It keeps only the client's id.
 type Erasure struct {
 	ID         ID
 	ClientID   ID
@@ -144,17 +143,17 @@ type Erasure struct {
 	StartedAt  *time.Time
 	FinishedAt *time.Time
 
-	Step        string // what is being done, in words of storage
-	Position    ID     // behind which the step goes on
+	Step        string // current step, named by storage
+	Position    ID     // position of the step
 	PositionJob ID
 	Removed     map[string]int // rows by table
 	Remaining   map[string]int // rows by table, counted after the removal
 
-	Record string // what the hash is of: canonical JSON (RFC 8785); "" until it is done
+	Record string // hashed text: canonical JSON (RFC 8785); "" until it is done
 	SHA256 []byte // of Record
 }
 
-// State tells how far the erasure has come.
+// State returns the stage of the erasure.
 func (e *Erasure) State() ErasureState {
 	switch {
 	case e.FinishedAt != nil:
@@ -165,13 +164,11 @@ func (e *Erasure) State() ErasureState {
 	return ErasurePending
 }
 
-// Finish gives the erasure its end and its record: what was removed and what remains, for
-// every table.
+// Finish sets the end and the record of the erasure: the removed and remaining rows of every table.
 func (e *Erasure) Finish(at time.Time) error {
 	e.FinishedAt = &at
 	e.Removed, e.Remaining = ofAllTables(e.Removed), ofAllTables(e.Remaining)
-	// Members of maps are in order, numbers are integers, and strings have no characters that are not printable: of the
-	// others the encoder escapes those that RFC 8785 does.
+	// Map members are sorted, numbers are integers, and strings are printable. The encoder escapes the same characters as RFC 8785.
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
@@ -196,11 +193,11 @@ func ofAllTables(counts map[string]int) map[string]int {
 	return all
 }
 
-// ErasureStep is what became of a part of the work on an erasure.
+// ErasureStep is the result of a part of an erasure.
 type ErasureStep struct {
-	Erasure    *Erasure // as it is after it
-	Progress   bool     // false: something must happen elsewhere before it goes on
-	Unfinished []ID     // jobs that must be canceled
-	Tasks      []Task   // of jobs that are no more
-	Deliveries []ID     // that are no more, and may have a task
+	Erasure    *Erasure // state after the part
+	Progress   bool     // false: something else must happen first
+	Unfinished []ID     // jobs to cancel
+	Tasks      []Task   // of removed jobs
+	Deliveries []ID     // removed ones that may have a task
 }

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Type is what a client asks for (section 8).
+// Type is the type of a requested job (section 8).
 type Type string
 
 // The three job types.
 const (
 	Execute   Type = "EXECUTE"    // run as soon as possible
 	Deferred  Type = "DEFERRED"   // run at execution_at
-	EmitEvent Type = "EMIT_EVENT" // publish one event of the client's own
+	EmitEvent Type = "EMIT_EVENT" // publish one event of the client
 )
 
 // Types lists all job types.
@@ -28,11 +28,10 @@ func (t Type) Valid() bool { return t == Execute || t == Deferred || t == EmitEv
 type Emission struct {
 	Name string          `json:"name"`
 	Data json.RawMessage `json:"data,omitempty"`
-	At   *time.Time      `json:"-"` // when it was due, see Finish.EndedAt
+	At   *time.Time      `json:"-"` // due time, see Finish.EndedAt
 }
 
-// Definition says what a job does. It is made once, at acceptance, and never
-// changes.
+// Definition describes the work of a job. It is made once, at acceptance, and never changes.
 type Definition struct {
 	WorkKind        Kind      `json:"work_kind"`
 	DurationMS      int64     `json:"duration_ms"`
@@ -43,7 +42,7 @@ type Definition struct {
 	Emit            *Emission `json:"emit,omitempty"`     // EMIT_EVENT only
 	Behavior        *Behavior `json:"behavior,omitempty"` // CUSTOM only
 
-	Retry *RetryPolicy `json:"retry,omitempty"` // nil: as the service is set
+	Retry *RetryPolicy `json:"retry,omitempty"` // nil: the service's setting
 }
 
 // Catalogue is the configured part of the work-kind catalogue.
@@ -55,7 +54,7 @@ type Catalogue struct {
 	TestBed         bool          // CUSTOM is allowed
 }
 
-// Offered lists the kinds that may be asked for.
+// Offered lists the kinds that requests may name.
 func (c Catalogue) Offered() []Kind {
 	if !c.TestBed {
 		return c.Kinds
@@ -63,9 +62,8 @@ func (c Catalogue) Offered() []Kind {
 	return append(append([]Kind(nil), c.Kinds...), Custom)
 }
 
-// Define makes the definition of a job requested at the given moment: the
-// moment is the seed, so the same moment and the same catalogue give the same
-// definition (section 6). With kind "" one is drawn, never PAYLOAD_INVALID.
+// Define makes the definition of a job requested at the given moment. The moment is the seed, so the same moment and the same catalogue
+// give the same definition (section 6). With kind "" it draws one, never PAYLOAD_INVALID.
 func (c Catalogue) Define(t Type, kind Kind, requestedAt time.Time, emit *Emission) (Definition, error) {
 	seed := requestedAt.UnixMicro()
 	if kind == "" {
@@ -83,8 +81,7 @@ func (c Catalogue) Define(t Type, kind Kind, requestedAt time.Time, emit *Emissi
 	return d, nil
 }
 
-// DefineCustom makes the definition of a CUSTOM job: what b says. The time of the
-// request is the seed, unless b has one.
+// DefineCustom makes the definition of a CUSTOM job from b. The time of the request is the seed, unless b has one.
 func DefineCustom(t Type, b *Behavior, requestedAt time.Time, emit *Emission) Definition {
 	if b == nil {
 		b = &Behavior{}
@@ -114,8 +111,7 @@ func (d *Definition) setEmission(t Type, emit *Emission) {
 	}
 }
 
-// draw picks a kind: first whether it fails, then evenly among those kinds. An
-// EMIT_EVENT job exists to publish, so it gets a kind that succeeds quickly.
+// draw picks a kind: first whether it fails, then evenly among those kinds. An EMIT_EVENT job gets a kind that succeeds quickly.
 func (c Catalogue) draw(t Type, seed int64) Kind {
 	if t == EmitEvent && contains(c.Kinds, SuccessFast) {
 		return SuccessFast
@@ -141,15 +137,13 @@ func (c Catalogue) draw(t Type, seed int64) Kind {
 	return matching[r.IntN(len(matching))]
 }
 
-// ErrExhausted is wrapped by errors of work that are this machine's alone: no room
-// in its temp folder, no memory, no file handles.
+// ErrExhausted is wrapped by errors of work that only concern this machine: no room in its temp folder, no memory, no file handles.
 var ErrExhausted = errors.New("the machine lacks what the work needs")
 
 // ErrBadDefinition is wrapped by every error of Definition.Validate.
 var ErrBadDefinition = errors.New("job definition is missing or invalid")
 
-// Validate checks a definition that was read back from storage. A worker runs
-// nothing else: a damaged definition fails the job (section 14).
+// Validate checks a stored definition. A damaged definition fails the job (section 14).
 func (d Definition) Validate() error {
 	custom, least := d.WorkKind == Custom, 1*kib
 	if custom {
@@ -168,12 +162,12 @@ func (d Definition) Validate() error {
 	return nil
 }
 
-// WeightUnit is what a unit of a job's weight stands for, in bytes.
+// WeightUnit is the unit of weight, in bytes.
 const WeightUnit = 16 * kib
 
-// Weight is what a job brings beyond an ordinary one, in units: what its params and its result take beyond the first unit each, and
-// each event that it emits, with its deliveries, in each attempt. A change of state makes a delivery of about 1.5 KiB to each receiver:
-// those to two receivers are a unit, but one receiver is ordinary.
+// Weight returns how much a job exceeds an ordinary one, in units: its params and its result beyond the first unit each, and its emitted
+// events with their deliveries, in each attempt. A change of state makes a delivery of about 1.5 KiB per receiver: two receivers are a
+// unit, but one receiver is ordinary.
 func (j *Job) Weight(receivers int) int {
 	d := j.Definition
 	weight := units(len(j.Params)) - 1 + units(d.PayloadSize) - 1 + receivers/2
@@ -188,10 +182,10 @@ func (j *Job) Weight(receivers int) int {
 	return weight
 }
 
-// smallAnswer is what a receiver may answer without having it counted, in bytes.
+// smallAnswer is the size of a receiver's answer that is not counted, in bytes.
 const smallAnswer = 1 * kib
 
-// Weight is what the answer of a receiver brings, in units.
+// Weight returns the weight of a receiver's answer, in units.
 func (a *DeliveryAttempt) Weight() int {
 	size := len(a.Body)
 	for name, values := range a.Header {
@@ -205,5 +199,5 @@ func (a *DeliveryAttempt) Weight() int {
 	return units(size)
 }
 
-// units are those that so many bytes have begun, one at least.
+// units returns the number of begun units, at least one.
 func units(bytes int) int { return max(1, (bytes+WeightUnit-1)/WeightUnit) }

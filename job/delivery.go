@@ -16,20 +16,20 @@ const (
 	DeliveryFailed    DeliveryState = "FAILED"    // given up, and kept
 )
 
-// DeliveryStates are all of them.
+// DeliveryStates are all states.
 var DeliveryStates = []DeliveryState{DeliveryPending, DeliveryDelivered, DeliveryFailed}
 
-// Valid reports whether s is one of them.
+// Valid reports whether s is a known state.
 func (s DeliveryState) Valid() bool { return slices.Contains(DeliveryStates, s) }
 
 // Delivery is one event on its way to one webhook or callback.
 type Delivery struct {
 	ID        ID
 	ClientID  ID
-	Endpoint  ID     // the webhook, or what stands for the callback's origin; takes its share of the sending
+	Endpoint  ID     // the webhook, or an id for the callback's origin; limited to its share of the sends
 	WebhookID ID     // zero for a callback
 	URL       string // of a callback; "" otherwise
-	JobID     ID     // zero for an event of no job
+	JobID     ID     // zero for an event without a job
 	Seq       int    // of the event within its job
 	EventID   ID
 	EventName string
@@ -37,56 +37,55 @@ type Delivery struct {
 
 	State         DeliveryState
 	Attempts      int
-	Tries         int        // attempts since it was made or redelivered last
+	Tries         int        // attempts since it was created or last redelivered
 	NextAttemptAt *time.Time // while PENDING
-	ClaimedUntil  *time.Time // while it is being sent
+	ClaimedUntil  *time.Time // while being sent
 	SettledAt     *time.Time // unless PENDING
 	LastStatus    int        // HTTP status of the latest attempt, 0 for none
 	LastError     SendError  // of the latest attempt, "" for none
-	LastReason    string     // what exactly failed and the receiver's address; "" if LastError says it all
+	LastReason    string     // what failed and the receiver's address; "" if LastError is enough
 }
 
-// DeliveryAttempt is one try: what was answered and what went wrong.
+// DeliveryAttempt is one try, with its answer and its error.
 type DeliveryAttempt struct {
 	Number    int
 	StartedAt time.Time
 	Duration  time.Duration
 	Status    int       // HTTP, 0 without an answer
-	Error     SendError // "" when it was delivered
-	Reason    string    // what exactly failed and the receiver's address
+	Error     SendError // "" if delivered
+	Reason    string    // what failed and the receiver's address
 	Header    map[string][]string
-	Body      []byte // the beginning of the answer, at most MaxStoredBody
+	Body      []byte // first bytes of the answer, at most MaxStoredBody
 	Truncated bool   // the answer had more
 }
 
-// MaxStoredBody is how much of a receiver's answer is kept, in bytes.
+// MaxStoredBody is the stored part of a receiver's answer, in bytes.
 const MaxStoredBody = 8 << 10
 
-// SendError is the class of what went wrong with an attempt.
+// SendError is the class of an attempt's error.
 type SendError string
 
-// The classes. Those at the end are not of an attempt: the delivery ended
-// without one.
+// The classes. The last ones are not from an attempt: the delivery ended without one.
 const (
 	SendTimeout     SendError = "TIMEOUT"           // no complete answer within the time limit
 	SendRefused     SendError = "CONNECTION_FAILED" // no connection, or none to that port
 	SendReset       SendError = "CONNECTION_LOST"   // closed or reset before the answer was complete
-	SendDNS         SendError = "NAME_NOT_RESOLVED" // the name has no address, or one that must not be called
+	SendDNS         SendError = "NAME_NOT_RESOLVED" // no address, or a forbidden one
 	SendTLS         SendError = "TLS_FAILED"
-	SendForbidden   SendError = "ADDRESS_FORBIDDEN" // the URL spells out an address that must not be called
+	SendForbidden   SendError = "ADDRESS_FORBIDDEN" // forbidden address in the URL
 	SendRedirect    SendError = "REDIRECT"          // 3xx: redirects are not followed
 	SendBadAnswer   SendError = "INVALID_ANSWER"    // not HTTP, or a head over the limit
 	SendRateLimited SendError = "RATE_LIMITED"      // 429
 	SendGone        SendError = "GONE"              // 410
 	SendClientError SendError = "HTTP_4XX"
 	SendServerError SendError = "HTTP_5XX"
-	SendInternal    SendError = "INTERNAL" // on this side
+	SendInternal    SendError = "INTERNAL" // internal error
 
 	SendDisabled SendError = "WEBHOOK_DISABLED"
 	SendDeleted  SendError = "WEBHOOK_DELETED"
 )
 
-// Text says in a sentence what the class means. An unknown one has none.
+// Text returns the meaning of the class in a sentence, "" for an unknown one.
 func (e SendError) Text() string { return sendTexts[e] }
 
 // SendErrors are all classes.
@@ -113,69 +112,65 @@ var sendTexts = map[SendError]string{
 	SendDeleted:     "Not tried: webhook deleted.",
 }
 
-// ClaimedDelivery is a claimed delivery with all that it takes to send it.
+// ClaimedDelivery is a claimed delivery with the data to send it.
 type ClaimedDelivery struct {
 	Delivery
-	Fence       int // of this claim: what is recorded under an older one changes nothing
+	Fence       int // of this claim: records under an older one change nothing
 	Target      Target
 	Occurrence  Occurrence
 	RequestID   string // of the event's job; "" for none
-	TraceParent string // of the event's job when it happened; "" for none
+	TraceParent string // of the event's job at that time; "" for none
 }
 
-// Target is where and how a delivery is sent.
+// Target is the destination of a delivery.
 type Target struct {
 	URL         string
 	ContentMode ContentMode
-	Secrets     []SealedSecret // none for a callback, which is signed by the server's key only
-	Failures    int            // in a row, when it was claimed
+	Secrets     []SealedSecret // none for a callback, which only the server's key signs
+	Failures    int            // consecutive ones at the time of the claim
 }
 
-// Sent is what became of one attempt to send.
+// Sent is the result of one attempt to send.
 type Sent struct {
 	Attempt    DeliveryAttempt // without its number
-	RetryAfter time.Duration   // what the receiver asked for, 0 for nothing
+	RetryAfter time.Duration   // requested by the receiver, 0 for none
 }
 
-// DeliveryResult is what is stored of one attempt.
+// DeliveryResult is the stored result of one attempt.
 type DeliveryResult struct {
 	DeliveryID ID
 	Fence      int
 	Sent       Sent
 	State      DeliveryState  // after it
 	Wait       time.Duration  // until the next attempt, while PENDING
-	Disable    DisabledReason // "" to leave the webhook as it is
+	Disable    DisabledReason // "" leaves the webhook as it is
 }
 
 // Recorded is storage's answer to a DeliveryResult.
 type Recorded struct {
 	Number   int            // of the attempt, from 1
-	Disabled DisabledReason // why the webhook was disabled because of it, "" if it was not
+	Disabled DisabledReason // why it disabled the webhook, "" if it did not
 }
 
-// EndpointKey is a place in the order of endpoints. The zero place comes
-// before all.
+// EndpointKey is a place in the order of endpoints. The zero place comes first.
 type EndpointKey struct {
 	Client, Endpoint ID
 }
 
-// DeliveryPolicy decides what follows an attempt.
+// DeliveryPolicy decides on further attempts.
 type DeliveryPolicy struct {
 	MaxRetries int // attempts after the first
 	Backoff    Backoff
 }
 
-// maxInternalAge is how old a delivery becomes while it cannot be sent for a
-// reason of our own.
+// maxInternalAge is the age at which a delivery ends that cannot be sent because of internal errors.
 const maxInternalAge = 3 * 24 * time.Hour
 
-// Next gives the state of d, as it was claimed, after one more attempt, and how
-// long to wait for the next one.
+// Next returns the state of d, as it was claimed, after one more attempt, and the wait before the next one.
 //
-// The wait is half fixed, half random, of the exponential backoff; after a
-// timeout and a 429 of twice that, within the backoff's maximum. What the
-// receiver asks for is honoured from the backoff to its double. Trouble on our
-// side is no try: it ends a delivery only when that is old.
+// The wait is the exponential backoff, half of it random. After a timeout and a 429 it is doubled, within the backoff's maximum. The
+// receiver's Retry-After is honored between the backoff and its double. Internal errors are no tries: they end a delivery only when it is
+// old.
 func (p DeliveryPolicy) Next(d *Delivery, s Sent, random float64) (DeliveryState, time.Duration) {
 	try := d.Tries + 1
 	switch s.Attempt.Error {
@@ -203,7 +198,7 @@ func (p DeliveryPolicy) Next(d *Delivery, s Sent, random float64) (DeliveryState
 	return DeliveryPending, jittered(wait, random)
 }
 
-// jittered leaves out a random part of half a wait.
+// jittered subtracts a random part of half a wait.
 func jittered(wait time.Duration, random float64) time.Duration {
 	return wait/2 + time.Duration(random*float64(wait/2))
 }
@@ -215,34 +210,33 @@ func doubled(d time.Duration) time.Duration {
 	return 2 * d
 }
 
-// DeliveryOwner names whose deliveries are meant: those of a webhook or of a
-// job. One of the two is set.
+// DeliveryOwner is the owner of deliveries: a webhook or a job. One of the two is set.
 type DeliveryOwner struct {
 	WebhookID, JobID ID
 }
 
-// DeliveryQuery selects deliveries, newest first. A zero member does not restrict.
+// DeliveryQuery selects deliveries, newest first. Zero members select all.
 type DeliveryQuery struct {
 	Owner         DeliveryOwner
 	State         DeliveryState
 	EventName     string
-	CreatedAfter  *time.Time // at this moment or later
-	CreatedBefore *time.Time // before this moment
-	After         ID         // go on after this delivery
+	CreatedAfter  *time.Time // inclusive
+	CreatedBefore *time.Time // exclusive
+	After         ID         // position after this delivery
 	Limit         int
 }
 
 // DeliveryPage is a part of a list of deliveries.
 type DeliveryPage struct {
 	Deliveries []Delivery
-	Next       ID // where to go on; zero at the end
+	Next       ID // position of the next page; zero at the end
 }
 
-// Replay is the answer to sending again what was missed.
+// Replay is the result of sending missed events again.
 type Replay struct {
-	Queued int      // deliveries that are PENDING because of it
-	More   bool     // there was more than one request does
-	Next   Position // where to go on while there is more
+	Queued int      // deliveries that became PENDING
+	More   bool     // more is left than one request handles
+	Next   Position // position of the next request
 }
 
 // OutcomeMessage is an outcome for the stream.

@@ -14,7 +14,7 @@ import (
 // Code is an error code of the API (section 14), always prefixed with RFA_.
 type Code string
 
-// The 22 codes of the contract, and the nine for things it does not name.
+// The 22 codes of the contract, and nine others.
 const (
 	CodeMalformed            Code = "RFA_REQUEST_MALFORMED"
 	CodeUnsupportedMediaType Code = "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE"
@@ -51,13 +51,13 @@ const (
 	CodeResultGone      Code = "RFA_RESULT_GONE"
 )
 
-// CodeSpec is what the contract fixes for an error code.
+// CodeSpec is the contract's row of an error code.
 type CodeSpec struct {
 	Code   Code
 	Status int    // HTTP status
 	Slug   string // last part of the problem type URI
 	Title  string
-	Action string // what the caller can do about it
+	Action string // what the caller can do
 }
 
 // Codes is the table of section 14, in its order, with the additions at the end.
@@ -101,7 +101,7 @@ var Codes = []CodeSpec{
 	{CodeResultGone, 410, "result-gone", "Result no longer available", "Submit the job again if the result is still needed."},
 }
 
-// Spec gives the contract's row for c; an unknown code is an internal error.
+// Spec returns the contract's row for c; an unknown code is an internal error.
 func (c Code) Spec() CodeSpec {
 	for _, s := range Codes {
 		if s.Code == c {
@@ -111,15 +111,14 @@ func (c Code) Spec() CodeSpec {
 	return CodeInternal.Spec()
 }
 
-// Violation points at one thing that is wrong with a request: at a query
-// parameter if Parameter is set, and into the body otherwise.
+// Violation points at one mistake in a request: at a query parameter if Parameter is set, and into the body otherwise.
 type Violation struct {
 	Pointer   string `json:"pointer,omitempty"`   // JSON Pointer (RFC 6901) into the body; "" is the whole
 	Parameter string `json:"parameter,omitempty"` // name of a query parameter
 	Detail    string `json:"detail"`              // what is wrong and what is allowed
 }
 
-// MarshalJSON writes either the pointer, an empty one too, or the parameter.
+// MarshalJSON writes either the pointer, even an empty one, or the parameter.
 func (v Violation) MarshalJSON() ([]byte, error) {
 	if v.Parameter != "" {
 		return json.Marshal(struct {
@@ -133,14 +132,13 @@ func (v Violation) MarshalJSON() ([]byte, error) {
 	}{v.Pointer, v.Detail})
 }
 
-// Error is an error with a code of the API. Detail is for the client and
-// holds nothing internal; the cause, if any, is for the log.
+// Error is an error with a code of the API. Detail is for the client and contains nothing internal; the cause, if any, is for the log.
 type Error struct {
 	Code       Code
 	Detail     string
 	Violations []Violation
 	RetryAfter time.Duration // 0: none
-	ExpiredAt  *time.Time    // 410 only: since when it is gone
+	ExpiredAt  *time.Time    // 410 only: when it was removed or expired
 	JobID      ID            // conflict of an idempotency key only: the job of the first request
 	BatchID    ID            // the same of a batch
 	State      State         // refused retry only: the job's state
@@ -153,13 +151,12 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Malformed makes the error for a request of the wrong form. The detail is what is
-// said in general, and gets the first violation.
+// Malformed makes the error for a malformed request. The detail is general, and gets the first violation.
 func Malformed(detail string, violations ...Violation) *Error {
 	return &Error{Code: CodeMalformed, Detail: WithFirst(detail, violations), Violations: violations}
 }
 
-// Error gives code, detail and cause, for logs.
+// Error returns code, detail and cause, for logs.
 func (e *Error) Error() string {
 	s := string(e.Code) + ": " + e.Detail
 	if e.Cause != nil {
@@ -168,11 +165,10 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// CodeOf gives the code of the first Error in err's chain; any other error is
-// an internal one.
+// CodeOf returns the code of the first Error in err's chain; any other error is an internal one.
 func CodeOf(err error) Code {
 	var e *Error
 	if errors.As(err, &e) {
@@ -186,25 +182,22 @@ func Invalid(violations ...Violation) *Error {
 	return &Error{Code: CodeValidationFailed, Detail: WithFirst("The request has invalid values.", violations), Violations: violations}
 }
 
-// ErrStale is the answer to a write that came too late: the job is no longer
-// held under the given attempt and fence. The holder stops, writes nothing
-// more and publishes nothing.
+// ErrStale refuses a write that came too late: the job is no longer held under the given attempt and fence. The holder stops, writes
+// nothing more and publishes nothing.
 var ErrStale = errors.New("the claim is no longer current")
 
-// ErrWorkerDead is the answer to a worker whose lease has ended.
+// ErrWorkerDead is returned to a worker with an ended lease.
 var ErrWorkerDead = errors.New("the worker's lease has ended")
 
-// ErrUnproven is the answer to a webhook's request whose URL needs a proof first:
-// nothing was changed. The caller asks the receiver, outside of any
+// ErrUnproven is returned if a webhook's URL needs a proof first: nothing was changed. The caller challenges the receiver, outside of any
 // transaction, and repeats the request with the proof.
 var ErrUnproven = errors.New("the receiver has not said that it wants events")
 
-// MaxDetailBytes bounds the texts of an error that are for the client.
+// MaxDetailBytes bounds the texts of an error for the client.
 const MaxDetailBytes = 1024
 
-// PlainText makes text fit to be shown as a line anywhere: control characters and
-// those that change how others are shown become U+FFFD, and what is longer than
-// limit bytes is cut.
+// PlainText makes text fit for display in a line: control characters and those that change the display of others become U+FFFD, and the
+// rest after limit bytes is cut.
 func PlainText(text string, limit int) string {
 	const dots = "..."
 	plain := strings.Map(func(c rune) rune {
@@ -212,7 +205,7 @@ func PlainText(text string, limit int) string {
 			return unicode.ReplacementChar
 		}
 		return c
-	}, text[:min(len(text), limit+1)]) // what is beyond would be cut
+	}, text[:min(len(text), limit+1)]) // the rest would be cut
 	if len(plain) <= limit {
 		return plain
 	}
@@ -223,11 +216,11 @@ func PlainText(text string, limit int) string {
 	return plain[:cut] + dots[:min(len(dots), limit)]
 }
 
-// maxPlaceBytes bounds what a detail shows of where a violation is.
+// maxPlaceBytes bounds the place of a violation in a detail.
 const maxPlaceBytes = 100
 
-// WithFirst gives the detail of an error: a lead, what is wrong first, and how much
-// more is. It is at most MaxDetailBytes long.
+// WithFirst returns the detail of an error: a lead, the first violation, and the number of further ones. It is at most MaxDetailBytes
+// long.
 func WithFirst(lead string, violations []Violation) string {
 	if len(violations) == 0 {
 		return lead
@@ -247,7 +240,7 @@ func WithFirst(lead string, violations []Violation) string {
 	return lead + " " + place + PlainText(first.Detail, MaxDetailBytes-len(lead)-len(place)-len(more)-1) + more
 }
 
-// Grouped writes a number that is not negative as people read it: 4,321.
+// Grouped formats a number that is not negative for people: 4,321.
 func Grouped(n int) string {
 	text := strconv.Itoa(n)
 	for i := len(text) - 3; i > 0; i -= 3 {

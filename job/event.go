@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// Names of events. Those of transitions carry both states; the others
-// (progress, exhausted, emitted) carry neither.
+// Names of events. Those of transitions have both states; the others (progress, exhausted, emitted) have none.
 const (
 	EventCreated          = "job.created"
 	EventQueued           = "job.queued"
@@ -21,7 +20,7 @@ const (
 	EventLeaseExpired     = "job.lease_expired"
 	EventRetriesExhausted = "job.retries_exhausted"
 	EventEmitted          = "event.emitted"
-	EventBatchCompleted   = "batch.completed" // this and the following belong to no job
+	EventBatchCompleted   = "batch.completed" // this and the following events have no job
 	EventBulkCompleted    = "bulk.completed"
 	EventWebhookDisabled  = "webhook.disabled"
 	EventWebhookTest      = "webhook.test"
@@ -40,7 +39,7 @@ type Event struct {
 	Data    json.RawMessage // always has work_kind, duration_ms and expected_outcome
 }
 
-// EventOf names the event of a transition, and "" for a pair that is none.
+// EventOf names the event of a transition, "" for a pair that is not one.
 func EventOf(from, to State) string {
 	switch {
 	case from == "" && to == Created:
@@ -58,55 +57,51 @@ func EventOf(from, to State) string {
 	}[to]
 }
 
-// Position is a place in the order of a client's events: by transaction, within
-// it by job (or, for an event of no job, by event), within that by sequence.
-// The zero Position comes before all events.
+// Position is a place in the order of a client's events: by transaction, then by job (or, for an event without a job, by event), then by
+// sequence. The zero Position comes first.
 //
-// Tx is the transaction that wrote the event, or, if the job's event before
-// came from a later one, that one: so a job's events keep their order.
+// Tx is the transaction that wrote the event or, if the job's previous event has a later one, that one: so a job's events keep their
+// order.
 type Position struct {
 	Tx  uint64
 	ID  ID
 	Seq int
 }
 
-// Before reports whether p comes before q in a history.
+// Before reports whether p comes before q.
 func (p Position) Before(q Position) bool {
 	return cmp.Or(cmp.Compare(p.Tx, q.Tx), bytes.Compare(p.ID[:], q.ID[:]), cmp.Compare(p.Seq, q.Seq)) < 0
 }
 
-// Occurrence is an event with all that it takes to tell a client about it.
+// Occurrence is an event with all the data to publish it.
 type Occurrence struct {
 	Event
 	Position Position
-	Origin   Origin   // of the job; zero for an event of no job
-	Ended    *Attempt // the attempt that the event ended, nil if none
+	Origin   Origin   // of the job; zero without one
+	Ended    *Attempt // attempt ended by the event, nil if none
 	Batch    *Batch   // of batch.completed
 	Webhook  ID       // of webhook.disabled and webhook.test
 }
 
-// Log is a part of a job's events. There are more while the last of them is
-// not Last.
+// Log is a part of a job's events. There are more unless the last of them is Last.
 type Log struct {
 	Events []Occurrence
 	Last   int  // seq of the job's latest event
-	Ended  bool // the job is final, and no event comes after these
+	Ended  bool // the job is final, and no event follows
 }
 
 // Feed is a part of a client's events.
 type Feed struct {
 	Events []Occurrence
-	More   bool // further events can be read already
-	// Held says that further events are committed, but wait for a transaction
-	// that is still under way and may bring earlier ones.
+	More   bool // further events can be read now
+	// Held is set if further events are committed, but a pending transaction may still add earlier ones.
 	Held bool
 }
 
-// Notification says that something happened to a job. Like a task it is best effort:
-// the receiver reads storage.
+// Notification says that something happened to a job. Like a task it is best effort: the receiver reads storage.
 type Notification struct {
 	ClientID, JobID ID
 	Attempt         int       // of Progress
 	Progress        *Progress // nil: an event was recorded
-	Ended           bool      // the attempt has ended: its progress is of no more use
+	Ended           bool      // the attempt has ended: its progress is outdated
 }

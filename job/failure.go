@@ -1,7 +1,7 @@
 package job
 
-// Reason says why an attempt failed. It is also the last part of the failure's
-// problem type URI, so it is public and never changes its meaning.
+// Reason is why an attempt failed. It is also the last part of the failure's problem type URI, so it is public and never changes its
+// meaning.
 type Reason string
 
 // The reasons.
@@ -21,8 +21,7 @@ const (
 	CustomFailed        Reason = "custom-failure"
 )
 
-// Stage is the step of the pipeline at which an attempt failed (draft section
-// 3.8, table 3).
+// Stage is the pipeline step of a failure (draft section 3.8, table 3).
 type Stage string
 
 // The stages, all of the draft's table.
@@ -37,13 +36,13 @@ const (
 	StageDelivery      Stage = "delivery"
 )
 
-// StageSpec says what a stage means.
+// StageSpec describes a stage.
 type StageSpec struct {
 	Stage Stage
 	About string
 }
 
-// Stages documents all stages, as draft section 3.8 asks of a server.
+// Stages documents all stages, as draft section 3.8 requires of a server.
 var Stages = []StageSpec{
 	{StageValidation, "The input did not pass the checks: of a batch's item at submission, of a job right after its start."},
 	{StageAuthorization, "The job was not allowed to do what it was asked to. No job of the catalogue fails here."},
@@ -55,12 +54,12 @@ var Stages = []StageSpec{
 	{StageDelivery, "The outcome could not be delivered to the client's address. The job's own outcome does not depend on it."},
 }
 
-// ReasonSpec is what is known of a reason in advance.
+// ReasonSpec is the fixed data of a reason.
 type ReasonSpec struct {
 	Reason    Reason
 	Code      Code
 	Stage     Stage
-	Retryable bool // another attempt may succeed: /retry is refused without it
+	Retryable bool // another attempt may succeed: otherwise /retry is refused
 	Title     string
 	Detail    string
 }
@@ -88,7 +87,7 @@ var Reasons = []ReasonSpec{
 		"The request for the job says that this attempt fails."},
 }
 
-// FailureCodes are the codes that failures can have, each once.
+// FailureCodes returns the codes of failures, each once.
 func FailureCodes() []Code {
 	var codes []Code
 	for _, s := range Reasons {
@@ -99,7 +98,7 @@ func FailureCodes() []Code {
 	return codes
 }
 
-// Spec gives the row of r; an unknown reason is treated as a crash.
+// Spec returns the row of r; an unknown reason is treated as a crash.
 func (r Reason) Spec() ReasonSpec {
 	for _, s := range Reasons {
 		if s.Reason == r {
@@ -109,8 +108,7 @@ func (r Reason) Spec() ReasonSpec {
 	return WorkPanicked.Spec()
 }
 
-// Failure is how one attempt failed. It is stored with the attempt and never
-// changes.
+// Failure is the failure of one attempt. It is stored with the attempt and never changes.
 type Failure struct {
 	Reason     Reason
 	Code       Code
@@ -120,8 +118,7 @@ type Failure struct {
 	Detail     string // in English
 }
 
-// In gives the detail in a language. English is what was stored with the
-// attempt; translations belong to the reason.
+// In returns the detail in a language. English is the text stored with the attempt; translations belong to the reason.
 func (f *Failure) In(language string) string {
 	if t, ok := translations[language][f.Reason]; ok {
 		return t.detail
@@ -129,8 +126,7 @@ func (f *Failure) In(language string) string {
 	return f.Detail
 }
 
-// NewFailure makes the failure of an attempt that ended for the given reason;
-// b gives the waiting time that a retryable one advises.
+// NewFailure makes the failure of an attempt that ended for the given reason; b determines the wait that a retryable one advises.
 func NewFailure(r Reason, attempt int, b Backoff) *Failure {
 	s := r.Spec()
 	f := &Failure{Reason: s.Reason, Code: s.Code, Retryable: s.Retryable, Stage: s.Stage, Detail: s.Detail}
@@ -140,12 +136,10 @@ func NewFailure(r Reason, attempt int, b Backoff) *Failure {
 	return f
 }
 
-// Languages are those of titles and details in outcome documents; the first is
-// the default.
+// Languages are the languages of titles and details in outcome documents; the first is the default.
 var Languages = []string{"en", "de", "fr"}
 
-// Title gives the reason's title in a language, English if it is not one of
-// Languages.
+// Title returns the reason's title in a language, English if it is not one of Languages.
 func (r Reason) Title(language string) string {
 	if t, ok := translations[language][r]; ok {
 		return t.title

@@ -10,30 +10,30 @@ type Lease struct {
 	ID, Process ID
 	New         bool          // not yet in the ledger
 	Limit       Load          // of all jobs
-	Keep        Load          // what the process may have used of the lease already; always granted
-	Stored      Load          // jobs stored under the lease since they were reported last
-	Need        Load          // what one waiting request takes
-	Want        Load          // what the process expects to use
+	Keep        Load          // possible use of the lease so far; always granted
+	Stored      Load          // jobs stored under the lease since the last report
+	Need        Load          // room for one waiting request
+	Want        Load          // expected use
 	Expiry      time.Duration // after which other processes may take the room
-	Counted     *Counted      // a new count of the jobs; nil if there is none
+	Counted     *Counted      // new count of the jobs; may be nil
 }
 
-// Counted is a count of the jobs, and what processes had reported at that moment.
+// Counted is a count of the jobs, with the jobs reported by processes at that moment.
 type Counted struct{ Jobs, Reported Load }
 
-// Headroom is what a lease was granted.
+// Headroom is the grant of a lease.
 type Headroom struct {
 	Granted   Load
-	Processes int // that hold leases
+	Processes int // processes with leases
 }
 
-// ErrLeaseEnded refuses jobs under a lease that is not in the ledger any more: its room was given to others.
+// ErrLeaseEnded refuses jobs under a lease that is not in the ledger any more: other processes have its room.
 var ErrLeaseEnded = &Error{Code: CodeStorageUnavailable, RetryAfter: time.Second,
 	Detail: "The server was held up for too long to store the job within the limits. Nothing was accepted. Repeat the request."}
 
 type leaseKey struct{}
 
-// WithLease has retries that are stored with the context take the room of a lease.
+// WithLease makes retries stored with the context use the room of a lease.
 func WithLease(ctx context.Context, lease ID) context.Context {
 	return context.WithValue(ctx, leaseKey{}, lease)
 }

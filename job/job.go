@@ -1,11 +1,8 @@
-// Package job is the domain of ForgeRun: states and the one transition table,
-// the work-kind catalogue as data, definitions made from a seed, attempts and
-// backoff, events, failures, outcome documents, and the errors that every
-// other package speaks in.
+// Package job is the domain of ForgeRun: states and the one transition table, the work-kind catalogue as data, definitions made from a
+// seed, attempts and backoff, events, failures, outcome documents, and the errors of all other packages.
 //
-// It imports the standard library alone, reads no clock and draws no
-// randomness: time and random numbers come in as arguments. Nothing that
-// knows a database, a queue or HTTP will ever live here.
+// It imports only the standard library, reads no clock and draws no randomness: time and random numbers are arguments. It must never know
+// about a database, a queue or HTTP.
 package job
 
 import (
@@ -14,17 +11,15 @@ import (
 	"time"
 )
 
-// Job is one unit of work and everything that is known of it now. Times are
-// UTC with microseconds; pointers are nil for what has not happened.
+// Job is one unit of work with its present state. Times are UTC with microseconds; pointers are nil for what has not happened.
 type Job struct {
 	ID       ID
 	ClientID ID
 	Type     Type
 	WorkKind Kind
-	// Definition is the stored definition, nil when it is missing or cannot be
-	// read: such a job fails, it never runs on defaults.
+	// Definition is the stored definition, nil if it is missing or damaged: such a job fails, it never runs on defaults.
 	Definition *Definition
-	Params     json.RawMessage // the client's own parameters, kept as sent
+	Params     json.RawMessage // the client's parameters, unchanged
 
 	State       State
 	Outcome     Outcome // "" until final
@@ -36,22 +31,22 @@ type Job struct {
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
 	ExecutionAt *time.Time // DEFERRED only
-	RunAt       time.Time  // not before this
+	RunAt       time.Time  // earliest time
 	StartedAt   *time.Time // of the current attempt
 	FinishedAt  *time.Time // of the current attempt
 
 	Failure *Failure // FAILED only
 	Result  *ResultInfo
 
-	// What the use case adds to what is stored.
-	Progress *Progress     // RUNNING only; nil if it is not known
+	// Added by the use case.
+	Progress *Progress     // RUNNING only; nil if unknown
 	Waiting  WaitingReason // "" unless the job waits
 
-	Lease ID // of headroom, for a job that is about to be stored; zero for none
+	Lease ID // of headroom, for a job being stored; zero for none
 
 	BatchID       ID         // zero for none
 	ScheduleID    ID         // zero for none
-	ScheduledFor  *time.Time // the due time of its schedule that it stands for; nil of one that was triggered
+	ScheduledFor  *time.Time // due time of its schedule; nil if triggered
 	Callback      string
 	CorrelationID string
 	TraceParent   string
@@ -65,26 +60,26 @@ type ResultInfo struct {
 	Size      int
 	SHA256    [32]byte
 	ExpiresAt time.Time
-	Removed   bool // the body is not stored any more
+	Removed   bool // the body was removed
 }
 
-// Expired reports whether the body cannot be had any more.
+// Expired reports whether the body is no longer available.
 func (r *ResultInfo) Expired(now time.Time) bool { return r.Removed || !now.Before(r.ExpiresAt) }
 
-// WaitingReason says what a job that has not been claimed waits for.
+// WaitingReason is why an unclaimed job waits.
 type WaitingReason string
 
 // The reasons to wait.
 const (
 	WaitingScheduled   WaitingReason = "SCHEDULED"    // for its execution_at
 	WaitingBackoff     WaitingReason = "BACKOFF"      // for the end of the wait between attempts
-	WaitingPaused      WaitingReason = "PAUSED"       // for an operator, who has stopped its kind, its client or everything
+	WaitingPaused      WaitingReason = "PAUSED"       // for an operator's pause of its kind, its client or everything
 	WaitingClientLimit WaitingReason = "CLIENT_LIMIT" // for the end of another job of its client
 	WaitingNoWorkers   WaitingReason = "NO_WORKERS"   // no worker is alive
 	WaitingQueue       WaitingReason = "QUEUE"        // for a free worker
 )
 
-// Text says the reason in a sentence.
+// Text returns the reason as a sentence.
 func (r WaitingReason) Text() string {
 	switch r {
 	case WaitingScheduled:
@@ -103,15 +98,14 @@ func (r WaitingReason) Text() string {
 	return ""
 }
 
-// ThrottledUntil is the RunAt of QUEUED jobs whose client runs as many as one may at
-// once: a time that does not come. They get their old one back when there is room.
+// ThrottledUntil is the RunAt of QUEUED jobs of a client at its limit of running jobs: a time that does not come. They get their old one
+// back when there is room.
 var ThrottledUntil = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Throttled reports whether j waits until its client runs fewer jobs.
 func (j *Job) Throttled() bool { return j.State == Queued && !j.RunAt.Before(ThrottledUntil) }
 
-// WaitingFor gives the reason for which j waits at the given moment, and ""
-// when it does not. workers is the number of live workers.
+// WaitingFor returns why j waits at the given moment, "" if it does not. workers is the number of live workers.
 func (j *Job) WaitingFor(now time.Time, workers int) WaitingReason {
 	switch {
 	case !j.State.Waiting():
@@ -131,9 +125,8 @@ func (j *Job) WaitingFor(now time.Time, workers int) WaitingReason {
 	}
 }
 
-// EstimatedCompletion is when the job may be expected to end, if no more than
-// its own duration stands between: nil unless it runs or waits for its time.
-// scale multiplies the duration.
+// EstimatedCompletion returns when the job will end if only its own duration matters: nil unless it runs or waits for its time. scale
+// multiplies the duration.
 func (j *Job) EstimatedCompletion(scale float64) *time.Time {
 	if j.Definition == nil {
 		return nil
@@ -154,9 +147,8 @@ func (j *Job) EstimatedCompletion(scale float64) *time.Time {
 // CanRetry reports whether /retry would queue the job again (section 11).
 func (j *Job) CanRetry() bool { return j.RefusalOfRetry() == nil }
 
-// RefusalOfRetry says why a final job cannot be retried; nil if it can be. Only a
-// failure that another attempt may mend is worth one (job management patterns,
-// retry API).
+// RefusalOfRetry returns why a final job cannot be retried, nil if it can. Only a failure that another attempt may fix is retried (job
+// management patterns, retry API).
 func (j *Job) RefusalOfRetry() error {
 	switch err := j.RefusalOfAnyRetry(); {
 	case err != nil:
@@ -171,7 +163,7 @@ func (j *Job) RefusalOfRetry() error {
 	return nil
 }
 
-// RefusalOfAnyRetry returns why a job cannot be retried even by an operator who overrides RefusalOfRetry; nil if it can be.
+// RefusalOfAnyRetry returns why even an operator cannot retry a job, nil if it is possible.
 func (j *Job) RefusalOfAnyRetry() error {
 	if j.State != Failed {
 		return Errorf(CodeConflict, "The job is %s; only a FAILED job can be retried.", j.State)
@@ -179,16 +171,16 @@ func (j *Job) RefusalOfAnyRetry() error {
 	return nil
 }
 
-// RefusalOfDelete says why a job that is not final cannot be deleted.
+// RefusalOfDelete returns why an unfinished job cannot be deleted.
 func RefusalOfDelete(s State) *Error {
 	return Errorf(CodeConflict, "The job is %s; only a job that is SUCCEEDED, FAILED or CANCELED can be deleted.", s)
 }
 
-// ErrCountsInBatch says why a final job of an open batch cannot be deleted.
+// ErrCountsInBatch refuses to delete a final job of an open batch.
 var ErrCountsInBatch = Errorf(CodeConflict, "The job belongs to a batch that is not complete. "+
 	"Delete it once the batch is, or cancel the batch first.")
 
-// CurrentAttempt gives the job's current attempt as an Attempt.
+// CurrentAttempt returns the job's current attempt as an Attempt.
 func (j *Job) CurrentAttempt() Attempt {
 	return Attempt{
 		Number: j.Attempt, State: j.State, Outcome: j.Outcome,
@@ -201,12 +193,12 @@ type Attempt struct {
 	Number     int
 	State      State
 	Outcome    Outcome
-	StartedAt  *time.Time // nil when it was canceled before it ran
+	StartedAt  *time.Time // nil if it was canceled before it ran
 	FinishedAt *time.Time
 	Failure    *Failure
 }
 
-// Report is the account of one finished attempt (section 8, get job report).
+// Report is the report of one finished attempt (section 8, get job report).
 type Report struct {
 	Origin
 	Attempt
@@ -214,20 +206,20 @@ type Report struct {
 	Events   []Event       // from seq 1 to the attempt's end
 }
 
-// Result is the body that a successful job produced.
+// Result is the body produced by a successful job.
 type Result struct {
 	MediaType string
 	Body      []byte
 	SHA256    [32]byte
 }
 
-// StoredResult is a result with the time until which it can be had.
+// StoredResult is a result with its expiry.
 type StoredResult struct {
 	Result
 	ExpiresAt time.Time
 }
 
-// Query chooses jobs of a client. Zero fields choose all.
+// Query selects jobs of a client. Zero members select all.
 type Query struct {
 	State         State
 	Type          Type
@@ -235,17 +227,16 @@ type Query struct {
 	BatchID       ID
 	ScheduleID    ID
 	CorrelationID string
-	CreatedAfter  *time.Time // at this moment or later
-	CreatedBefore *time.Time // before this moment
-	After         ID         // go on after this job; the list runs from new to old
+	CreatedAfter  *time.Time // inclusive
+	CreatedBefore *time.Time // exclusive
+	After         ID         // position after this job; the list runs from new to old
 	Limit         int
 }
 
-// Page is a part of a list of jobs. It may be short before the end: what a
-// filter costs is bounded.
+// Page is a part of a list of jobs. It may be short before the end: the cost of filters is bounded.
 type Page struct {
 	Jobs []*Job
-	Next ID // where to go on; zero at the end
+	Next ID // position of the next page; zero at the end
 }
 
 // Submission is an accepted request for a job, ready to be stored.
@@ -253,9 +244,8 @@ type Submission struct {
 	Job            Job
 	IdempotencyKey string   // "" for none; scoped to the client
 	RequestHash    [32]byte // of the canonical request without the key
-	// Committed, unless nil, is called once the job is durable, in the order of
-	// created_at of all jobs of the process; it must not block. It is not called for
-	// a replay, nor for a commit whose outcome is unknown.
+	// Committed, unless nil, is called once the job is durable, in the order of created_at of all jobs of the process. It must not block.
+	// It is not called for a replay, nor if the outcome of the commit is unknown.
 	Committed func(Receipt)
 }
 
@@ -264,13 +254,13 @@ type Receipt struct {
 	JobID     ID
 	State     State
 	CreatedAt time.Time
-	Replayed  bool // an earlier request with the same key made the job
+	Replayed  bool // an earlier request with the same key created the job
 }
 
-// Canceling is the cancel of a job that was not final.
+// Canceling is the cancel of an unfinished job.
 type Canceling struct {
 	Change Change
-	Before *Job // its identity, batch, state, start, definition, callback and trace, not more
+	Before *Job // only identity, batch, state, start, definition, callback and trace
 }
 
 // Change is the answer to a cancel or a retry: the job as it is now.
@@ -280,6 +270,6 @@ type Change struct {
 	Attempt   int
 	UpdatedAt time.Time
 	RunAt     time.Time
-	Dispatch  int  // of a canceled job: that of its task
-	Changed   bool // false: repeated or pointless, nothing was written
+	Dispatch  int  // of a canceled job's task
+	Changed   bool // false: repeated or without effect, nothing was written
 }

@@ -40,8 +40,7 @@ const (
 	PayloadInvalid              Kind = "PAYLOAD_INVALID"
 )
 
-// Rejected is the expected outcome of PAYLOAD_INVALID: such a job is refused
-// at submission and never exists.
+// Rejected is the expected outcome of PAYLOAD_INVALID: such a job is refused at submission.
 const Rejected = "REJECTED"
 
 const kib = 1024
@@ -49,20 +48,18 @@ const kib = 1024
 // KindSpec is one row of the catalogue.
 type KindSpec struct {
 	Kind        Kind
-	DurationMS  int64  // how long the work takes, in milliseconds, before any time scale
+	DurationMS  int64  // duration of the work, in milliseconds, before any time scale
 	ShouldFail  bool   // whether the catalogue lists it as failing
 	PayloadSize int    // bytes of the result body
 	Expected    string // the final State of attempt 1, or Rejected
 
-	// Reason is why it fails when it does; "" for kinds that do not.
+	// Reason is its failure; "" for kinds that do not fail.
 	Reason Reason
-	// SucceedsOnAttempt is the first attempt that does not fail although
-	// ShouldFail is set; 0 means that every attempt fails.
+	// SucceedsOnAttempt is the first attempt that succeeds although ShouldFail is set; 0 if every attempt fails.
 	SucceedsOnAttempt int
 }
 
-// catalogue is section 6's table, row by row. RUNS_OVER_TIMEOUT's duration
-// depends on the configured limit: see SpecOf.
+// catalogue is section 6's table, row by row. The duration of RUNS_OVER_TIMEOUT depends on the configured limit: see SpecOf.
 var catalogue = []KindSpec{
 	{Kind: SuccessFast, DurationMS: 1_000, PayloadSize: 4 * kib, Expected: "SUCCEEDED"},
 	{Kind: SuccessNormal, DurationMS: 10_000, PayloadSize: 16 * kib, Expected: "SUCCEEDED"},
@@ -115,8 +112,7 @@ func Kinds() []Kind {
 	return kinds
 }
 
-// SpecOf gives the catalogue row of k under the configured execution limit,
-// and whether k is in the catalogue at all.
+// SpecOf returns the catalogue row of k under the configured execution limit, and whether k is in the catalogue.
 func SpecOf(k Kind, maxRuntime time.Duration) (KindSpec, bool) {
 	s, ok := specs[k]
 	if k == RunsOverTimeout {
@@ -131,8 +127,7 @@ func (k Kind) Valid() bool {
 	return ok
 }
 
-// FailsOn reports whether attempt n (from 1) of a job of kind k fails by the
-// catalogue, and why.
+// FailsOn reports whether attempt n (from 1) of a job of kind k fails by the catalogue, and returns the reason.
 func (k Kind) FailsOn(attempt int) (Reason, bool) {
 	s := specs[k]
 	if !s.ShouldFail || (s.SucceedsOnAttempt > 0 && attempt >= s.SucceedsOnAttempt) {

@@ -24,8 +24,7 @@ const (
 	StatusCompletedWithErrors Status = "COMPLETED_WITH_ERRORS"
 )
 
-// StatusOf maps a state, and for FAILED the failure's code, to the draft's
-// vocabulary.
+// StatusOf maps a state, and for FAILED the failure's code, to the draft's vocabulary.
 func StatusOf(s State, failure *Failure) Status {
 	switch s {
 	case Running:
@@ -44,13 +43,12 @@ func StatusOf(s State, failure *Failure) Status {
 	}
 }
 
-// Document is the outcome document of one attempt or of a batch: RFC 9457's
-// members and the draft's extension members (draft sections 3 and 7). What did
-// not fail has none of the problem members but Instance, and a batch its Detail.
+// Document is the outcome document of one attempt or of a batch: RFC 9457's members and the draft's extension members (draft sections 3
+// and 7). Without a failure it has none of the problem members except Instance and, for a batch, Detail.
 type Document struct {
 	Type     string `json:"type,omitempty"`
 	Title    string `json:"title,omitempty"`
-	Status   int    `json:"status,omitempty"` // the would-be synchronous HTTP status
+	Status   int    `json:"status,omitempty"` // HTTP status of a synchronous answer
 	Detail   string `json:"detail,omitempty"`
 	Instance string `json:"instance,omitempty"`
 	Code     Code   `json:"code,omitempty"`
@@ -71,10 +69,10 @@ type Document struct {
 
 	Results []ItemOutcome `json:"results,omitempty"` // a batch's failed items, at most MaxFailedItems
 
-	extensions json.RawMessage // a JSON object of members that a CUSTOM job's request has for its failure
+	extensions json.RawMessage // JSON object of members that a CUSTOM job's request has for its failure
 }
 
-// MarshalJSON writes d, without escapes for HTML: its caller escapes if it wants to.
+// MarshalJSON encodes d without escapes for HTML, which are up to the caller.
 func (d Document) MarshalJSON() ([]byte, error) {
 	type plain Document
 	var buf bytes.Buffer
@@ -90,20 +88,17 @@ func (d Document) MarshalJSON() ([]byte, error) {
 	return append(append(text[:len(text)-1], ','), d.extensions[1:]...), nil
 }
 
-// Scenario is what the catalogue lets a job do (section 6). It never changes. Of
-// a job whose definition is damaged the kind alone is known.
+// Scenario is the catalogue's plan for a job (section 6). It never changes. With a damaged definition only the kind is known.
 type Scenario struct {
 	WorkKind        Kind   `json:"workKind"`
 	DurationMS      int64  `json:"durationMs,omitempty"`
 	ExpectedOutcome string `json:"expectedOutcome,omitempty"` // final state of attempt 1
 }
 
-// IsProblem reports whether d is a problem document, to be sent as
-// application/problem+json; otherwise it is plain JSON (draft section 11.7).
+// IsProblem reports whether d is a problem document, sent as application/problem+json; otherwise it is plain JSON (draft section 11.7).
 func (d Document) IsProblem() bool { return d.Type != "" }
 
-// Encode writes d as one line of JSON, without escapes for HTML, and gives its
-// media type (draft section 11.7).
+// Encode encodes d as one line of JSON, without escapes for HTML, and returns its media type (draft section 11.7).
 func (d Document) Encode() (mediaType string, body []byte, err error) {
 	mediaType = "application/json"
 	if d.IsProblem() {
@@ -118,11 +113,11 @@ func (d Document) Encode() (mediaType string, body []byte, err error) {
 	return mediaType, bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
-// Links makes outcome documents with the addresses in them.
+// Links makes outcome documents with their addresses.
 type Links struct {
-	PublicURL string // below which all addresses are, no slash at the end
-	Absolute  bool   // of documents that are sent, not asked for: their receiver knows no address to resolve a path against
-	Language  string // of all texts, where none was negotiated (draft F.5); "" for that of the job's or batch's request
+	PublicURL string // base of all addresses, without a trailing slash
+	Absolute  bool   // for documents that are sent, not requested: their receiver cannot resolve a path
+	Language  string // of all texts if none was negotiated (draft F.5); "": the language of the job's or batch's request
 }
 
 // languageOf returns the language of the texts for a requested language.
@@ -133,12 +128,11 @@ func (l Links) languageOf(requested string) string {
 	return Languages[0]
 }
 
-// ProblemType gives the URI of a problem type, for an error code's slug or a
-// failure's reason.
+// ProblemType returns the URI of a problem type, from an error code's slug or a failure's reason.
 func (l Links) ProblemType(slug string) string { return l.PublicURL + "/problems/" + slug }
 
-// At returns the address of a path of the API. It is absolute in documents that are sent, and where the public URL has a path:
-// a proxy takes that away from requests, so a path alone would be ambiguous.
+// At returns the address of a path of the API. It is absolute in sent documents, and if the public URL has a path: a proxy removes that
+// from requests, so a path alone would be ambiguous.
 func (l Links) At(path string) string {
 	_, host, _ := strings.Cut(l.PublicURL, "://")
 	if l.Absolute || strings.Contains(host, "/") {
@@ -147,14 +141,12 @@ func (l Links) At(path string) string {
 	return path
 }
 
-// AttemptPath is the path of an attempt, a resource that never changes once
-// the attempt has ended.
+// AttemptPath returns the path of an attempt, a resource that never changes once the attempt has ended.
 func AttemptPath(id ID, attempt int) string {
 	return "/v1/jobs/" + id.String() + "/attempts/" + strconv.Itoa(attempt)
 }
 
-// Origin is what an outcome document needs of the request that made a job or
-// a batch. It never changes.
+// Origin is the data of a job's or batch's request that outcome documents need. It never changes.
 type Origin struct {
 	JobID         ID // of the job, or of the batch
 	CreatedAt     time.Time
@@ -164,7 +156,7 @@ type Origin struct {
 	Failures      []PlannedFailure // of a CUSTOM job
 }
 
-// Origin gives what never changes about j.
+// Origin returns the unchanging data of j.
 func (j *Job) Origin() Origin {
 	o := Origin{
 		JobID: j.ID, CreatedAt: j.CreatedAt, CorrelationID: j.CorrelationID, Language: j.Language, Scenario: Scenario{WorkKind: j.WorkKind},
@@ -178,7 +170,7 @@ func (j *Job) Origin() Origin {
 	return o
 }
 
-// Document builds the draft's document of an attempt of the job that o is of.
+// Document builds the draft's document of an attempt of o's job.
 func (l Links) Document(o Origin, a Attempt) Document {
 	d := Document{
 		Instance: l.At(AttemptPath(o.JobID, a.Number)), JobID: o.JobID, JobStatus: StatusOf(a.State, a.Failure),

@@ -2,7 +2,7 @@ package job
 
 import "time"
 
-// PauseScope says what a pause holds for.
+// PauseScope is the extent of a pause.
 type PauseScope string
 
 // The scopes.
@@ -10,48 +10,47 @@ const (
 	PauseAll    PauseScope = "ALL"    // every job
 	PauseKind   PauseScope = "KIND"   // jobs of a work kind
 	PauseClient PauseScope = "CLIENT" // jobs of a client
-	PauseWorker PauseScope = "WORKER" // what one worker process does
+	PauseWorker PauseScope = "WORKER" // one worker process
 )
 
-// PauseScopes are all of them.
+// PauseScopes are all scopes.
 var PauseScopes = []PauseScope{PauseAll, PauseKind, PauseClient, PauseWorker}
 
-// PauseMode says what a pause stops.
+// PauseMode is the effect of a pause.
 type PauseMode string
 
 // The modes.
 const (
-	// ModePause starts no job. Submissions are accepted, and what runs goes on.
+	// ModePause starts no job. Submissions are accepted, and running jobs go on.
 	ModePause PauseMode = "PAUSE"
-	// ModeDrain accepts no submission; what was accepted is run. A worker that is drained takes no more jobs, and ends
-	// those that it has.
+	// ModeDrain accepts no submission; accepted jobs run. A drained worker takes no more jobs, and ends those that it has.
 	ModeDrain PauseMode = "DRAIN"
 )
 
-// PauseModes are all of them.
+// PauseModes are all modes.
 var PauseModes = []PauseMode{ModePause, ModeDrain}
 
-// MaxPauses is how many there may be: each claim looks at all of them.
+// MaxPauses limits the pauses: each claim looks at all of them.
 const MaxPauses = 100
 
-// Pause is what an operator has stopped.
+// Pause is an operator's pause.
 type Pause struct {
 	ID        ID
 	Scope     PauseScope
-	Target    string // the work kind, or the id of the client or worker; "" of all
+	Target    string // work kind, or id of the client or worker; "" for all
 	Mode      PauseMode
 	Operator  string
 	Reason    string
 	CreatedAt time.Time
 }
 
-// Pauses are those that hold at a moment.
+// Pauses are the pauses at a moment.
 type Pauses []Pause
 
-// Stops reports whether no job of the kind and client is started.
+// Stops reports whether jobs of the kind and client are not started.
 func (p Pauses) Stops(kind Kind, client ID) bool { return p.about(ModePause, kind, client) != nil }
 
-// Reason returns why a job waits that waits for r as far as its row tells.
+// Reason returns why a job waits; r is the reason according to its row.
 func (p Pauses) Reason(r WaitingReason, kind Kind, client ID) WaitingReason {
 	if (r == WaitingQueue || r == WaitingNoWorkers) && p.Stops(kind, client) {
 		return WaitingPaused
@@ -59,7 +58,7 @@ func (p Pauses) Reason(r WaitingReason, kind Kind, client ID) WaitingReason {
 	return r
 }
 
-// Refuses gives the pause by which submissions of the kind and client are refused, nil if there is none.
+// Refuses returns the pause that refuses submissions of the kind and client, nil if there is none.
 func (p Pauses) Refuses(kind Kind, client ID) *Pause { return p.about(ModeDrain, kind, client) }
 
 func (p Pauses) about(mode PauseMode, kind Kind, client ID) *Pause {
@@ -83,7 +82,7 @@ func (p Pauses) about(mode PauseMode, kind Kind, client ID) *Pause {
 	return nil
 }
 
-// StopsWorker reports whether the worker takes no jobs, whatever their kind and client.
+// StopsWorker reports whether the worker takes no jobs of any kind and client.
 func (p Pauses) StopsWorker(worker ID) bool {
 	for _, one := range p {
 		if one.Scope == PauseAll && one.Mode == ModePause || one.Scope == PauseWorker && one.Target == worker.String() {
@@ -93,11 +92,11 @@ func (p Pauses) StopsWorker(worker ID) bool {
 	return false
 }
 
-// PausedUntil is the RunAt of QUEUED jobs whose kind or client is paused: a time that does not come. They get
-// their old one back when it goes on.
+// PausedUntil is the RunAt of QUEUED jobs with a paused kind or client: a time that does not come. They get their old one back at the end
+// of the pause.
 var PausedUntil = time.Date(2199, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// Paused reports whether j was put aside because its kind or client is paused.
+// Paused reports whether j was parked by a pause of its kind or client.
 func (j *Job) Paused() bool {
 	return j.State == Queued && !j.RunAt.Before(PausedUntil) && j.RunAt.Before(ThrottledUntil)
 }

@@ -6,25 +6,23 @@ import (
 	"time"
 )
 
-// MaxViolations is how many violations are listed for one request. A batch whose
-// jobs together have more is refused as a whole: its answer would be many times
-// its size.
+// MaxViolations limits the listed violations of a request. A batch with more in its jobs is refused as a whole: its answer would be many
+// times its size.
 const MaxViolations = 100
 
-// Request is a decoded request for a job. Violations holds what decoding found
-// wrong with it, so that the caller learns of everything at once. What it
-// found to be wrong is not in the other members.
+// Request is a decoded request for a job. Violations holds what decoding refused, so that the caller learns of everything at once.
+// Refused values are missing in the other members.
 type Request struct {
 	ClientID    ID
 	RequestID   string
 	ReceivedAt  time.Time // the seed of the definition
 	Type        Type
-	WorkKind    Kind       // "" to have one drawn
+	WorkKind    Kind       // "": draw one
 	ExecutionAt *time.Time // DEFERRED only
 	Callback    string
 	Params      json.RawMessage
 	AutoRetry   bool
-	Retry       *RetryPolicy // nil: as the service is set
+	Retry       *RetryPolicy // nil: the service's setting
 	Emit        *Emission
 	Behavior    *Behavior // of a CUSTOM job; nil: the zero one
 
@@ -36,16 +34,14 @@ type Request struct {
 	Language      string
 
 	Violations []Violation
-	Unlisted   int  // violations that decoding found and left out
-	Malformed  bool // some of the Violations are of the form, not of values
+	Unlisted   int  // omitted violations of decoding
+	Malformed  bool // a violation concerns the form, not a value
 
-	// Warnings are about what was accepted and changes nothing. They depend on the
-	// request alone, so that a repetition gets them again.
+	// Warnings concern accepted values and change nothing. They depend only on the request, so that a repetition gets them again.
 	Warnings []Violation
 }
 
-// Refusal is the error for r with all that is wrong with it, Violations
-// included; of many violations, with the first ones and the number of the others.
+// Refusal returns the error for r with all violations, including Violations; of many, the first ones and the number of the others.
 func (r Request) Refusal(violations []Violation) *Error {
 	listed := violations[:min(len(violations), MaxViolations)]
 	err := Invalid(listed...)
@@ -59,7 +55,7 @@ func (r Request) Refusal(violations []Violation) *Error {
 	return err
 }
 
-// Emitted returns how many events of its own the job may emit, in all of its attempts: as many as attempts unless the request says.
+// Emitted returns how many events the job may emit in all of its attempts: one per attempt unless the request says otherwise.
 func (r *Request) Emitted(attempts int) (n int) {
 	if r.Emit != nil {
 		n = 1
@@ -70,9 +66,8 @@ func (r *Request) Emitted(attempts int) (n int) {
 	return n
 }
 
-// Check gives everything that is wrong with r's values under the catalogue c.
-// What depends on the time is left to TooLate: a repeated request must find
-// its first answer however late it comes.
+// Check returns all violations of r under the catalogue c that do not depend on the current time. TooLate checks the time: a repeated
+// request must find its first answer however late it comes.
 func (c Catalogue) Check(r Request) []Violation {
 	violations := append([]Violation(nil), r.Violations...)
 	add := func(pointer, detail string) {
@@ -113,13 +108,11 @@ func (c Catalogue) checkCustom(r Request) []Violation {
 	return r.Behavior.Check(c.MaxRuntime)
 }
 
-// clockSkew is how far in the past an execution_at may lie: the client's clock may
-// be behind by so much (section 10). Such a job is due at once.
+// clockSkew is how far in the past an execution_at may lie, as the client's clock may be behind (section 10). Such a job is due at once.
 const clockSkew = time.Second
 
-// TooLate gives the violation of a request whose execution_at lies further in
-// the past at now than clocks may differ, and false otherwise (section 10). A
-// time of a job that may have none is left to Check.
+// TooLate returns the violation of an execution_at that lies further in the past than clocks may differ, and false otherwise (section
+// 10). Check handles an execution_at that is not allowed at all.
 func (r Request) TooLate(now time.Time) (Violation, bool) {
 	if r.ExecutionAt == nil || !r.ExecutionAt.Before(now.Add(-clockSkew)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false
@@ -128,9 +121,8 @@ func (r Request) TooLate(now time.Time) (Violation, bool) {
 		"up to one second in the past is taken as now. The server's time is " + now.UTC().Format(time.RFC3339) + "."}, true
 }
 
-// TooFar gives the violation of a request whose execution_at lies further ahead
-// of now than it may, and false otherwise. A limit of 0 is none. As time goes on,
-// what was accepted is never too far.
+// TooFar returns the violation of an execution_at that lies further ahead than limit, and false otherwise. A limit of 0 is none. An
+// accepted time never becomes too far.
 func (r Request) TooFar(now time.Time, limit time.Duration) (Violation, bool) {
 	if limit == 0 || r.ExecutionAt == nil || !r.ExecutionAt.After(now.Add(limit)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false
@@ -165,8 +157,7 @@ func pointsAt(violations []Violation, pointer string) bool {
 	return false
 }
 
-// RequestKey is an idempotency key, with what tells whether a request repeats
-// the one that it was used for first.
+// RequestKey is an idempotency key, with the data that distinguishes a repetition from another request.
 type RequestKey struct {
 	ClientID ID     // zero of a request without a client's credentials
 	Scope    string // keys of different scopes are different
@@ -174,11 +165,10 @@ type RequestKey struct {
 	Hash     [32]byte // of method, path and body
 }
 
-// Answer is what a request with an idempotency key was answered. It has no
-// secrets: it is stored as it is.
+// Answer is the answer to a request with an idempotency key. It has no secrets: it is stored as it is.
 type Answer struct {
 	Status  int // 0: only Subject is known
 	Header  map[string]string
 	Body    []byte
-	Subject ID // what the request made, zero for nothing in particular
+	Subject ID // id of the created thing, zero for none
 }

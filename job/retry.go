@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// Strategy is how the waits between the attempts of a job grow.
+// Strategy is how the waits between a job's attempts grow.
 type Strategy string
 
 // The strategies.
 const (
 	Exponential Strategy = "EXPONENTIAL" // doubled each time, with full jitter, as by default
 	Constant    Strategy = "CONSTANT"    // the same each time, without jitter
-	Listed      Strategy = "LIST"        // one after the other, then the last one, without jitter
+	Listed      Strategy = "LIST"        // each one in turn, then the last one, without jitter
 )
 
-// Strategies are all of them.
+// Strategies are all strategies.
 var Strategies = []Strategy{Exponential, Constant, Listed}
 
-// Bounds of what a request may ask for.
+// Limits of a request's values.
 const (
 	MaxDelays = 100
 	MaxDelay  = 24 * time.Hour
 )
 
-// RetryPolicy is what a request says about the attempts of its job; what it leaves open is as the service is set.
+// RetryPolicy is a request's policy for the attempts of its job; missing members use the service's settings.
 type RetryPolicy struct {
-	MaxAttempts int             `json:"max_attempts,omitempty"` // the first one included; 0: as the service is set
-	Strategy    Strategy        `json:"strategy,omitempty"`     // "": as the service is set
-	Delays      []time.Duration `json:"delays,omitempty"`       // LIST all, CONSTANT one, EXPONENTIAL the first wait and the longest
-	Codes       []Code          `json:"codes,omitempty"`        // of failures that the service retries by itself; none: all retryable ones
+	MaxAttempts int             `json:"max_attempts,omitempty"` // including the first; 0: the service's setting
+	Strategy    Strategy        `json:"strategy,omitempty"`     // "": the service's setting
+	Delays      []time.Duration `json:"delays,omitempty"`       // LIST: all waits; CONSTANT: one; EXPONENTIAL: the first and the longest
+	Codes       []Code          `json:"codes,omitempty"`        // failures that the service retries automatically; none: all retryable ones
 }
 
-// attempts is how many there may be where usually there are so many.
+// attempts returns the policy's number of attempts; usual is the default.
 func (p *RetryPolicy) attempts(usual int) int {
 	if p == nil || p.MaxAttempts == 0 {
 		return usual
@@ -52,12 +52,12 @@ func (p *RetryPolicy) backoff(b Backoff) Backoff {
 	return Backoff{Exact: p.Delays}
 }
 
-// retries reports whether the service retries a failure with the code by itself, if it retries any.
+// retries reports whether the service automatically retries a failure with the code, if it retries any.
 func (p *RetryPolicy) retries(c Code) bool {
 	return p == nil || len(p.Codes) == 0 || slices.Contains(p.Codes, c)
 }
 
-// Policy is what the request said about the attempts; nil: nothing, or the definition is damaged.
+// Policy returns the request's policy; nil if there is none, or the definition is damaged.
 func (d *Definition) Policy() *RetryPolicy {
 	if d == nil {
 		return nil
@@ -65,7 +65,7 @@ func (d *Definition) Policy() *RetryPolicy {
 	return d.Retry
 }
 
-// WithRetry gives the job the attempts and waits that its request asks for.
+// WithRetry sets the attempts and waits that the request asks for.
 func (j *Job) WithRetry(p *RetryPolicy) {
 	if p == nil {
 		return
@@ -73,20 +73,19 @@ func (j *Job) WithRetry(p *RetryPolicy) {
 	j.Definition.Retry, j.MaxAttempts = p, p.attempts(j.MaxAttempts)
 }
 
-// Backoff gives the waits between j's attempts where usually they are b.
+// Backoff returns the waits between j's attempts; b has the defaults.
 func (j *Job) Backoff(b Backoff) Backoff { return j.Definition.Policy().backoff(b) }
 
-// Backoff is the waiting time between attempts (section 11): exponential, from
-// Base, doubled each time, at most Max; or as a request lists them.
+// Backoff is the waiting time between attempts (section 11): exponential, from Base, doubled each time, at most Max; or a list from the
+// request.
 type Backoff struct {
 	Base time.Duration
 	Max  time.Duration
-	// Exact are the waits after the attempts from the first on, without jitter; the last one is that of all later ones.
+	// Exact are the waits after the attempts from the first on, without jitter; the last one also applies to later attempts.
 	Exact []time.Duration
 }
 
-// Ceiling is the un-jittered wait before the attempt that follows attempt n
-// (from 1): Base * 2^(n-1), at most Max.
+// Ceiling returns the wait without jitter before the attempt after attempt n (from 1): Base * 2^(n-1), at most Max.
 func (b Backoff) Ceiling(attempt int) time.Duration {
 	if n := len(b.Exact); n > 0 {
 		return b.Exact[min(max(attempt, 1), n)-1]
@@ -94,15 +93,15 @@ func (b Backoff) Ceiling(attempt int) time.Duration {
 	d := b.Base
 	for i := 1; i < attempt && d > 0; i++ {
 		if d > b.Max/2 {
-			return max(0, b.Max) // and d * 2 could overflow
+			return max(0, b.Max) // d * 2 could overflow
 		}
 		d *= 2
 	}
 	return max(0, min(d, b.Max))
 }
 
-// Wait is the ceiling with full jitter: evenly between 0 and the ceiling,
-// picked by a uniform random number in [0, 1). What is listed is kept to.
+// Wait returns the ceiling with full jitter: evenly between 0 and the ceiling, picked by a uniform random number in [0, 1). Listed waits
+// have no jitter.
 func (b Backoff) Wait(attempt int, random float64) time.Duration {
 	if len(b.Exact) > 0 {
 		return b.Ceiling(attempt)
@@ -110,8 +109,8 @@ func (b Backoff) Wait(attempt int, random float64) time.Duration {
 	return time.Duration(random * float64(b.Ceiling(attempt)))
 }
 
-// RetryAfter is the advice that a retryable failure of attempt n carries: the
-// ceiling in whole seconds, rounded up, at least 1 (draft section 3.7).
+// RetryAfter returns the advice in a retryable failure of attempt n: the ceiling in whole seconds, rounded up, at least 1 (draft section
+// 3.7).
 func (b Backoff) RetryAfter(attempt int) int {
 	return max(1, int(math.Ceil(b.Ceiling(attempt).Seconds())))
 }

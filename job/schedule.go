@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Bounds of schedules.
+// Limits of schedules.
 const (
 	MaxCatchUp         = 1000
 	DefaultCatchUp     = 100
@@ -14,51 +14,50 @@ const (
 	MaxInterval        = 366 * 24 * time.Hour
 	MaxScheduleJitter  = time.Hour
 	MaxScheduleName    = 100 // characters
-	ShownRuns          = 5   // due times that a schedule shows
+	ShownRuns          = 5   // due times shown for a schedule
 	MaxCronBytes       = 200
 	MaxTimeZoneBytes   = 64
-	ScheduleOnTime     = time.Minute // how late a due time is not yet left to CatchUp: leaders change meanwhile
+	ScheduleOnTime     = time.Minute // due times later than this are left to CatchUp: a change of leader is shorter
 	scheduleErrorBytes = 500
 )
 
-// Overlap says what becomes of a due time while an earlier run of the schedule is not final.
+// Overlap is the policy for a due time while an earlier run of the schedule is not final.
 type Overlap string
 
 // The overlap policies.
 const (
-	OverlapAllow    Overlap = "allow"     // it is run
-	OverlapSkip     Overlap = "skip"      // it is not run
+	OverlapAllow    Overlap = "allow"     // run it
+	OverlapSkip     Overlap = "skip"      // do not run it
 	OverlapQueueOne Overlap = "queue_one" // one waits for the end of the run, others are not run
 )
 
-// Overlaps are all there are.
+// Overlaps are all policies.
 var Overlaps = []Overlap{OverlapAllow, OverlapSkip, OverlapQueueOne}
 
-// CatchUp says which due times are run that passed unnoticed: those that
-// are more than ScheduleOnTime late.
+// CatchUp is the policy for missed due times: those more than ScheduleOnTime late.
 type CatchUp string
 
 // The catch-up policies.
 const (
 	CatchUpNone CatchUp = "none"
 	CatchUpLast CatchUp = "last" // the latest one
-	CatchUpAll  CatchUp = "all"  // the latest ones, so many as CatchUpMax says
+	CatchUpAll  CatchUp = "all"  // the latest ones, CatchUpMax at most
 )
 
-// CatchUps are all there are.
+// CatchUps are all policies.
 var CatchUps = []CatchUp{CatchUpNone, CatchUpLast, CatchUpAll}
 
-// Timetable says when a schedule is due: by Cron in TimeZone, or at each Interval.
+// Timetable is when a schedule is due: by Cron in TimeZone, or at each Interval.
 type Timetable struct {
 	Cron     string
 	TimeZone string        // IANA; of Cron only
 	Interval time.Duration // 0 with Cron
-	Jitter   time.Duration // a run begins so much after its due time at most
-	StartAt  *time.Time    // no due time is before it; intervals count from it
-	EndAt    *time.Time    // no due time is after it
+	Jitter   time.Duration // largest delay of a run after its due time
+	StartAt  *time.Time    // first possible due time; intervals count from it
+	EndAt    *time.Time    // last possible due time
 }
 
-// ScheduledJob is the request for the job of each run. It is stored.
+// ScheduledJob is the stored request for the job of each run.
 type ScheduledJob struct {
 	Type          Type            `json:"type"`
 	WorkKind      Kind            `json:"work_kind,omitempty"`
@@ -67,11 +66,11 @@ type ScheduledJob struct {
 	AutoRetry     bool            `json:"auto_retry,omitempty"`
 	Emit          *Emission       `json:"event,omitempty"`
 	CorrelationID string          `json:"correlation_id,omitempty"`
-	Behavior      *Behavior       `json:"behavior,omitempty"` // of a CUSTOM job, as Params say
+	Behavior      *Behavior       `json:"behavior,omitempty"` // of a CUSTOM job, from Params
 	Retry         *RetryPolicy    `json:"retry,omitempty"`
 }
 
-// ScheduledJobOf is what of a request is kept for each run.
+// ScheduledJobOf returns the part of a request that is stored for each run.
 func ScheduledJobOf(r Request) ScheduledJob {
 	return ScheduledJob{r.Type, r.WorkKind, r.Callback, r.Params, r.AutoRetry, r.Emit, r.CorrelationID, r.Behavior, r.Retry}
 }
@@ -87,7 +86,7 @@ type Schedule struct {
 	CatchUpMax int
 	Job        ScheduledJob
 	Language   string
-	RequestID  string // of its creation; its jobs have it too
+	RequestID  string // of its creation, also used by its jobs
 	Paused     bool
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
@@ -97,14 +96,14 @@ type Schedule struct {
 	ScheduleProgress
 }
 
-// ScheduleProgress is how far a schedule has come.
+// ScheduleProgress is the progress of a schedule.
 type ScheduleProgress struct {
-	DueAt    *time.Time // the due time that comes next; nil: it is paused, or none is left
-	LookAt   *time.Time // when the leader has something to do about it; nil: never
-	Pending  *time.Time // the due time that waits for the end of an earlier run
-	Retrying bool       // the submission at DueAt was refused, and is tried again
+	DueAt    *time.Time // next due time; nil: it is paused, or none is left
+	LookAt   *time.Time // when the leader has to look at it; nil: never
+	Pending  *time.Time // due time that waits for the end of an earlier run
+	Retrying bool       // the submission at DueAt was refused, and is repeated
 
-	Runs, Missed, Skipped int64 // due times that got a job; that got none; that got none for Overlap
+	Runs, Missed, Skipped int64 // due times with a job; without one; skipped by Overlap
 	LastDueAt             *time.Time
 	LastJobID             ID
 	LastError             *ScheduleError
@@ -117,7 +116,7 @@ type ScheduleError struct {
 	Detail string `json:"detail"`
 }
 
-// NewScheduleError tells of an error what its client may read.
+// NewScheduleError returns the part of an error that its client may read.
 func NewScheduleError(due time.Time, err error) *ScheduleError {
 	e := &ScheduleError{DueAt: Time(due), Code: CodeOf(err), Detail: "The job could not be submitted."}
 	var known *Error
@@ -137,7 +136,7 @@ const (
 	ScheduleEnded  ScheduleState = "ENDED" // no due time is left
 )
 
-// State is the schedule's state now.
+// State returns the schedule's state now.
 func (s *Schedule) State() ScheduleState {
 	switch {
 	case s.Paused:
@@ -148,7 +147,7 @@ func (s *Schedule) State() ScheduleState {
 	return ScheduleActive
 }
 
-// Anchor is the moment from which intervals count.
+// Anchor returns the moment from which intervals count.
 func (s *Schedule) Anchor() time.Time {
 	if s.StartAt != nil {
 		return *s.StartAt
@@ -156,8 +155,7 @@ func (s *Schedule) Anchor() time.Time {
 	return s.CreatedAt
 }
 
-// Request is the request for the job of a run at its due time, which is the seed of
-// what is drawn.
+// Request returns the request for the job of a run at its due time, which is the seed of drawn values.
 func (s *Schedule) Request(due time.Time) Request {
 	j := s.Job
 	return Request{
@@ -167,27 +165,24 @@ func (s *Schedule) Request(due time.Time) Request {
 	}
 }
 
-// DueSchedule is a schedule that the leader is to look at.
+// DueSchedule is a schedule that the leader has to look at.
 type DueSchedule struct {
 	Schedule
-	Now  time.Time // by the clock that decides what is due
-	Busy bool      // an earlier run is not final; not looked at where Overlap allows it
-	// Jumped: due times up to then were jumped over by a test bed's clock, and count as
-	// on time.
+	Now  time.Time // by the clock that decides on due times
+	Busy bool      // an earlier run is not final; unset if Overlap allows it
+	// Jumped is the end of a test bed clock's jump: due times up to then count as on time.
 	Jumped *time.Time
 }
 
-// ScheduleStep is what is written of a schedule that the leader has looked at: all of
-// it or, if the schedule is not at Version any more, nothing.
+// ScheduleStep is the leader's change of a schedule: it is written completely or, if the schedule is not at Version any more, not at all.
 type ScheduleStep struct {
 	ID      ID
-	Version int64 // that it had
+	Version int64 // version that it had
 	ScheduleProgress
 	Jobs []Job // with ScheduledFor
 }
 
-// ScheduleRequest is a decoded request for a schedule. Violations holds what decoding
-// found wrong with it.
+// ScheduleRequest is a decoded request for a schedule. Violations holds what decoding refused.
 type ScheduleRequest struct {
 	Schedule   Schedule
 	Job        Request
@@ -197,21 +192,21 @@ type ScheduleRequest struct {
 	Warnings   []Violation // about the job
 }
 
-// Refusal is the error for r with all that is wrong with it.
+// Refusal returns the error for r with all violations.
 func (r ScheduleRequest) Refusal(violations []Violation) *Error {
 	return Request{Malformed: r.Malformed, Unlisted: r.Unlisted}.Refusal(violations)
 }
 
-// ScheduleQuery chooses a part of a list of schedules.
+// ScheduleQuery selects a part of a list of schedules.
 type ScheduleQuery struct {
-	After ID // go on after this schedule; the list runs from new to old
+	After ID // position after this schedule; the list runs from new to old
 	Limit int
 }
 
-// SchedulePath is the path of a schedule.
+// SchedulePath returns the path of a schedule.
 func SchedulePath(id ID) string { return "/v1/schedules/" + id.String() }
 
-// SchedulePatch is a decoded change of a schedule: what is nil stays as it is.
+// SchedulePatch is a decoded change of a schedule: nil members stay as they are.
 type SchedulePatch struct {
 	Name       *string
 	Cron       *string        // "" removes it
@@ -224,7 +219,7 @@ type SchedulePatch struct {
 	CatchUp    *CatchUp
 	CatchUpMax *int
 	Job        *Request
-	Times      bool // something changes of when it is due
+	Times      bool // the due times change
 
 	Violations []Violation
 	Unlisted   int

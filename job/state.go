@@ -17,7 +17,7 @@ const (
 // States lists all states in lifecycle order.
 var States = []State{Created, Queued, Assigned, Running, Succeeded, Failed, Canceled}
 
-// next is the one transition table: what a client or a worker may cause.
+// next is the one transition table: transitions by clients and workers.
 var next = map[State][]State{
 	Created:  {Queued, Canceled},
 	Queued:   {Assigned, Canceled},
@@ -26,8 +26,7 @@ var next = map[State][]State{
 	Failed:   {Queued},
 }
 
-// CanTransition reports whether a job may go from one state to another
-// (section 9). The return of an expired lease is not part of it: see
+// CanTransition reports whether a job may change from one state to another (section 9). It excludes the return of an expired lease: see
 // IsLeaseReturn.
 func CanTransition(from, to State) bool {
 	for _, s := range next[from] {
@@ -38,9 +37,8 @@ func CanTransition(from, to State) bool {
 	return false
 }
 
-// IsLeaseReturn reports whether the step is ASSIGNED -> QUEUED, which section
-// 9 forbids to everyone and section 12 demands of the system: it happens only
-// when a lease expired, always with the event job.lease_expired.
+// IsLeaseReturn reports whether the step is ASSIGNED -> QUEUED. Section 9 forbids it to everyone and section 12 requires it of the
+// system: it happens only when a lease expired, always with the event job.lease_expired.
 func IsLeaseReturn(from, to State) bool { return from == Assigned && to == Queued }
 
 // Valid reports whether s is one of the seven states.
@@ -62,7 +60,7 @@ func (s State) Waiting() bool { return s == Created || s == Queued }
 // Held reports whether a worker holds a job in s.
 func (s State) Held() bool { return s == Assigned || s == Running }
 
-// Outcome is how a finished job ended (section 8, get job).
+// Outcome is the outcome of a finished job (section 8, get job).
 type Outcome string
 
 // The three outcomes.
@@ -72,8 +70,7 @@ const (
 	OutcomeCanceled Outcome = "CANCELED"
 )
 
-// OutcomeOf gives the outcome that belongs to a final state, and "" for the
-// others.
+// OutcomeOf returns the outcome of a final state, "" for other states.
 func OutcomeOf(s State) Outcome {
 	switch s {
 	case Succeeded:

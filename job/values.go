@@ -30,7 +30,7 @@ func ParseID(s string) (ID, error) {
 	return id, nil
 }
 
-// String gives the canonical lower-case form.
+// String returns the canonical lower-case form.
 func (id ID) String() string {
 	var b [36]byte
 	hex.Encode(b[:8], id[:4])
@@ -45,7 +45,7 @@ func (id ID) String() string {
 // IsZero reports whether id is the zero ID, "none".
 func (id ID) IsZero() bool { return id == ID{} }
 
-// MarshalText writes the canonical form, so that JSON and logs show it.
+// MarshalText returns the canonical form, for JSON and logs.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // UnmarshalText is ParseID for encoders.
@@ -63,12 +63,11 @@ var ErrBadTime = errors.New("not an RFC 3339 timestamp in UTC, such as 2030-01-3
 
 var timeForm = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|\+00:00)$`)
 
-// lastTime is the last microsecond that RFC 3339 can write.
+// lastTime is the last microsecond of RFC 3339.
 var lastTime = time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC)
 
-// ParseTime parses an RFC 3339 timestamp in UTC ("Z" or "+00:00", in either case)
-// with up to nanoseconds. It rounds up to microseconds, as storage keeps them, so
-// that nothing runs before the time that was asked for. Only lastTime is not exceeded.
+// ParseTime parses an RFC 3339 timestamp in UTC ("Z" or "+00:00", in either case) with up to nanoseconds. It rounds up to the
+// microseconds of storage, so that nothing runs early, but not beyond lastTime.
 func ParseTime(s string) (time.Time, error) {
 	if !timeForm.MatchString(s) {
 		return time.Time{}, ErrBadTime
@@ -84,7 +83,7 @@ func ParseTime(s string) (time.Time, error) {
 	return t.Truncate(time.Microsecond), nil
 }
 
-// Time is a moment as the API writes it: RFC 3339, UTC, with Z.
+// Time is a moment in the format of the API: RFC 3339, UTC, with Z.
 type Time time.Time
 
 const timeLayout = "2006-01-02T15:04:05.000000Z"
@@ -101,7 +100,7 @@ func (t *Time) UnmarshalText(text []byte) error {
 	return err
 }
 
-// TimeOf makes a *Time of a moment that may be absent.
+// TimeOf returns a *Time for an optional moment.
 func TimeOf(t *time.Time) *Time {
 	if t == nil {
 		return nil

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Webhook is a subscription of a client: its URL gets the events that it asks
-// for (section 8). Secrets are encrypted; what encrypts them is not stored
-// beside them.
+// Webhook is a client's subscription: its URL gets the requested events (section 8). Secrets are encrypted, with a key that is stored
+// elsewhere.
 type Webhook struct {
 	ID          ID
 	ClientID    ID
@@ -17,13 +16,13 @@ type Webhook struct {
 	Events      []string // names, "job.*" or "*"
 	Description string
 	ContentMode ContentMode
-	Secrets     []SealedSecret // the current one first, then those that are still valid
+	Secrets     []SealedSecret // the current one first, then others that are still valid
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
-	Disabled    *Disabled // nil while it is enabled
+	Disabled    *Disabled // nil if enabled
 	Failures    int       // attempts that failed since the last success
 	FailingFrom *time.Time
-	ProvenAt    *time.Time // when its receiver said that it wants events at this URL; nil: never asked, or not at this one
+	ProvenAt    *time.Time // when its receiver confirmed that it wants events at this URL; nil: unconfirmed
 }
 
 // SealedSecret is an encrypted signing secret.
@@ -32,8 +31,7 @@ type SealedSecret struct {
 	Until  *time.Time // nil for the current one
 }
 
-// ContentMode is the way a CloudEvent travels over HTTP: its attributes in
-// headers, or around the data in the body.
+// ContentMode is the form of a CloudEvent over HTTP: its attributes in headers, or around the data in the body.
 type ContentMode string
 
 // The content modes of CloudEvents' HTTP binding.
@@ -45,13 +43,13 @@ const (
 // Valid reports whether m is one of the two.
 func (m ContentMode) Valid() bool { return m == ContentBinary || m == ContentStructured }
 
-// Disabled says since when and why a webhook gets no events.
+// Disabled is since when and why a webhook gets no events.
 type Disabled struct {
 	At     time.Time
 	Reason DisabledReason
 }
 
-// DisabledReason is who or what disabled a webhook.
+// DisabledReason is why a webhook was disabled.
 type DisabledReason string
 
 // The reasons.
@@ -61,7 +59,7 @@ const (
 	DisabledFailing DisabledReason = "FAILING" // too many failures in a row for too long
 )
 
-// Text says the reason in a sentence.
+// Text returns the reason as a sentence.
 func (r DisabledReason) Text() string {
 	switch r {
 	case DisabledGone:
@@ -73,54 +71,50 @@ func (r DisabledReason) Text() string {
 	}
 }
 
-// MaxWebhooks is how many webhooks a client may have. The transaction that writes
-// an event writes its deliveries too: a few webhooks must not
-// make a large batch slow.
+// MaxWebhooks limits the webhooks of a client. The transaction that writes an event writes its deliveries too, so webhooks must not make
+// a large batch slow.
 const MaxWebhooks = 10
 
-// SubscribableEvents are the events that a webhook can ask for by name.
-// Progress is not among them: it is shown in streams only.
+// SubscribableEvents are the events that a webhook can request by name. Progress is excluded: it is shown in streams only.
 var SubscribableEvents = []string{
 	EventCreated, EventQueued, EventAssigned, EventRunning, EventSucceeded, EventFailed, EventCanceled, EventRetried,
 	EventLeaseExpired, EventRetriesExhausted, EventEmitted, EventBatchCompleted, EventBulkCompleted,
 	EventWebhookDisabled, EventWebhookTest,
 }
 
-// Subscribable reports whether a webhook may ask for the name: that of an
-// event, "job.*" for all of jobs, or "*" for all.
+// Subscribable reports whether a webhook may request the name: an event, "job.*" for all of jobs, or "*" for all.
 func Subscribable(name string) bool {
 	return name == "*" || name == "job.*" || slices.Contains(SubscribableEvents, name)
 }
 
-// SubscribableNames lists all that Subscribable allows, for a sentence.
+// SubscribableNames lists all names that Subscribable allows, for a sentence.
 func SubscribableNames() string { return "*, job.*, " + strings.Join(SubscribableEvents, ", ") }
 
-// WebhookRequest is a decoded request for a webhook. Violations holds what
-// decoding found wrong with it.
+// WebhookRequest is a decoded request for a webhook. Violations holds what decoding refused.
 type WebhookRequest struct {
 	ClientID    ID
 	URL         string
 	Events      []string
 	Description string
 	ContentMode ContentMode // "" is binary
-	Proven      bool        // the receiver said that it wants events
+	Proven      bool        // the receiver confirmed that it wants events
 
 	IdempotencyKey string
 	Hash           [32]byte // of the canonical request without the key
 
 	Violations []Violation
-	Unlisted   int  // violations that decoding found and left out
-	Malformed  bool // some of the Violations are of the form, not of values
+	Unlisted   int  // omitted violations of decoding
+	Malformed  bool // a violation concerns the form, not a value
 }
 
-// WebhookPatch changes a webhook: what is nil stays as it is.
+// WebhookPatch changes a webhook: nil members stay as they are.
 type WebhookPatch struct {
 	URL         *string
 	Events      []string
 	Description *string
 	ContentMode *ContentMode
 	Enabled     *bool
-	Proven      bool // the receiver said that it wants events at URL
+	Proven      bool // the receiver confirmed that it wants events at URL
 
 	Violations []Violation
 	Unlisted   int
@@ -137,14 +131,13 @@ type IssuedWebhook struct {
 type SigningKey struct {
 	KID       string // RFC 7638 thumbprint
 	Public    []byte
-	Sealed    []byte // the encrypted private key; nil where a file has it
+	Sealed    []byte // encrypted private key; nil if it is in a file
 	CreatedAt time.Time
-	SignsFrom time.Time  // published before, so that receivers know it in time
-	RetiresAt *time.Time // published until then; nil for the newest key
+	SignsFrom time.Time  // published earlier, so that receivers know it in time
+	RetiresAt *time.Time // end of publication; nil for the newest key
 }
 
-// OriginOf gives the origin of a URL: scheme, host and port, in one spelling;
-// "" if it has none.
+// OriginOf returns the origin of a URL: scheme, host and port, in one spelling; "" if it has none.
 func OriginOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// JobQuery chooses jobs of all clients. Zero fields choose all.
+// JobQuery selects jobs of all clients. Zero members select all.
 type JobQuery struct {
 	ClientID      job.ID
 	BatchID       job.ID
@@ -22,24 +22,24 @@ type JobQuery struct {
 	WorkKind      job.Kind
 	CorrelationID string
 	FailureCode   job.Code
-	From, To      *time.Time // of created_at: at this moment or later, and before
+	From, To      *time.Time // of created_at: inclusive, exclusive
 	After         Place
 	Limit         int
 }
 
-// Order is how a list of jobs is sorted: by what is asked for, so that an index gives it.
+// Order is the order of a list of jobs. It follows from the filters, so that an index provides it.
 type Order int
 
 // The orders of lists of jobs.
 const (
 	ByID       Order = iota // the newest first
-	ByEnd                   // the last to end first: final states
+	ByEnd                   // latest end first: final states
 	ByRunAt                 // the next to run first: QUEUED
 	BySchedule              // the next to be queued first: CREATED
-	ByHolding               // what workers hold, the newest first
+	ByHolding               // jobs held by workers, the newest first
 )
 
-// Order says how the answer to q is sorted. Jobs of one client, batch or schedule are in the order of their ids.
+// Order returns the order of the answer to q. Jobs of one client, batch or schedule are ordered by id.
 func (q JobQuery) Order() Order {
 	switch {
 	case !q.ClientID.IsZero() || !q.BatchID.IsZero() || !q.ScheduleID.IsZero():
@@ -56,14 +56,13 @@ func (q JobQuery) Order() Order {
 	return ByID
 }
 
-// Place is where a list goes on: after the job with this id, and in orders by time, this moment. The zero value is
-// the beginning.
+// Place is a position in a list: after the job with this id and, in orders by time, this moment. The zero value is the beginning.
 type Place struct {
 	At time.Time
 	ID job.ID
 }
 
-// IsZero reports whether p is the beginning of a list.
+// IsZero reports whether p is the beginning.
 func (p Place) IsZero() bool { return p.ID.IsZero() }
 
 // SummaryOf shows a job that was read in another way.

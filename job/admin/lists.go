@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Range chooses by time, client and what else a list can be narrowed by. Zero fields choose all.
+// Range selects by time, client and the other filters of lists. Zero members select all.
 type Range struct {
 	ClientID  job.ID
 	WebhookID job.ID
@@ -18,17 +18,17 @@ type Range struct {
 	Enabled   *bool
 	Named     *bool // of clients
 	From, To  *time.Time
-	After     job.ID // go on after this one; lists run from new to old
+	After     job.ID // position after this one; lists run from new to old
 	Limit     int
 }
 
 // Page is a part of a list.
 type Page[T any] struct {
 	Data []T
-	Next job.ID // where to go on; zero at the end
+	Next job.ID // position of the next page; zero at the end
 }
 
-// Bounded is a list as far as it was read.
+// Bounded is a list up to a limit of reading.
 type Bounded[T any] struct {
 	Data []T  `json:"data"`
 	More bool `json:"more"`

@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Window is for how long an overview looks back.
+// Window is how far an overview looks back.
 type Window string
 
 // The windows of an overview.
@@ -16,7 +16,7 @@ const (
 	LastDay         Window = "24h"
 )
 
-// Span gives how long a window is, and the step of its history; 0 for a window that there is not.
+// Span returns the length of a window, and the step of its history; 0 for an unknown window.
 func (w Window) Span() (length, step time.Duration) {
 	switch w {
 	case LastQuarterHour:
@@ -38,12 +38,12 @@ type Situation struct {
 	Running  int          `json:"running"`
 	Waiting  WaitingJobs  `json:"waiting"`
 	Workers  WorkerTotals `json:"workers"`
-	// LostWorkers have had no lease for some seconds, and still hold LostJobs.
+	// LostWorkers are workers without a lease for some seconds that still hold LostJobs.
 	LostWorkers int `json:"lost_workers"`
 	LostJobs    int `json:"lost_jobs"`
-	// Silent workers are alive by their lease, but have not sent three heartbeats in a row.
+	// Silent workers are alive by their lease, but missed three heartbeats in a row.
 	Silent []SilentWorker `json:"silent"`
-	// Died is how many workers were found dead in the last quarter of an hour.
+	// Died is the number of workers found dead in the last quarter of an hour.
 	Died       int  `json:"died"`
 	LeaderGone bool `json:"leader_gone"` // the leader's lease has been free for some seconds
 	Throttled  int  `json:"throttled"`   // clients with jobs that wait because their client runs enough of them
@@ -54,23 +54,23 @@ type Situation struct {
 	Deliveries PendingDeliveries `json:"deliveries"`
 }
 
-// FailingAfter is how many failures in a row make a webhook one that fails: fewer are usual while a receiver restarts.
+// FailingAfter is the number of failures in a row that make a webhook failing: fewer are usual while a receiver restarts.
 const FailingAfter = 5
 
-// WebhookTrouble counts webhooks that have a trouble, and names one of them: the one with the most failures in a row.
+// WebhookTrouble counts troubled webhooks, and names the one with the most failures in a row.
 type WebhookTrouble struct {
 	Count     int       `json:"count"`
 	WebhookID *job.ID   `json:"webhook_id"`
 	Failures  int       `json:"failures"`
-	Since     *job.Time `json:"since"` // the first of the failures in a row
+	Since     *job.Time `json:"since"` // first of the failures in a row
 }
 
-// SilentWorker is a worker whose heartbeats do not come.
+// SilentWorker is a worker without heartbeats.
 type SilentWorker struct {
 	Name        string   `json:"name"`
 	Held        int      `json:"held"`
-	HeartbeatAt job.Time `json:"heartbeat_at"` // the last one
-	ExpiresAt   job.Time `json:"expires_at"`   // when it is taken for dead
+	HeartbeatAt job.Time `json:"heartbeat_at"` // latest heartbeat
+	ExpiresAt   job.Time `json:"expires_at"`   // when it counts as dead
 }
 
 // Ends counts jobs that were submitted, and how jobs ended.

@@ -1,5 +1,5 @@
-// Package testbed has the types of a test bed: jobs in given states, a clock that can be moved, and what faults and
-// verdicts need to know of the API.
+// Package testbed has the types of a test bed: jobs in given states, a movable clock, and the description of our API for faults and
+// verdicts.
 package testbed
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// API is what profiles of faults need to know of ours. Operations are named by their operationIds.
+// API describes our API to profiles of faults. Operations are named by their operationIds.
 var API = fault.API{
 	Operations: map[fault.Use][]string{
 		fault.Submissions: {"submitJob", "submitBatch"},
@@ -25,8 +25,7 @@ var API = fault.API{
 	Expired: string(job.CodeTokenExpired),
 }
 
-// Scope is whose requests, jobs and deliveries something is about: a client's, of its session with a label, or with the zero session
-// those without a label.
+// Scope selects requests, jobs and deliveries of a client: in its session with a label, or with the zero session those without a label.
 type Scope struct{ Client, Session job.ID }
 
 var roles = map[string]verdict.Role{
@@ -35,11 +34,11 @@ var roles = map[string]verdict.Role{
 	"clientEvents": verdict.Stream, "retryJob": verdict.Retry, "reset": verdict.Reset, fault.Delivery: verdict.Delivery,
 }
 
-// RoleOf gives what an operation does for its client.
+// RoleOf returns the role of an operation.
 func RoleOf(operation string) verdict.Role { return roles[operation] }
 
-// Shape is how documents show jobs, batches and bulk operations, in both vocabularies. An event or a delivery has the name of what
-// happened, whatever its own state is. The filter of a bulk operation names a batch and a state, and shows neither.
+// Shape is how documents show jobs, batches and bulk operations, in both vocabularies. An event or a delivery has a name that counts
+// instead of its own state. The filter of a bulk operation names a batch and a state, but shows neither.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
 		{
@@ -66,20 +65,20 @@ var Shape = wire.Shape{
 	},
 }
 
-// ends are the states of a job, batch or bulk operation that has ended, and the events that say so.
+// ends are the final states of jobs, batches and bulk operations, and the events that report them.
 var ends = append([]string{
 	"SUCCEEDED", "FAILED", "CANCELED", "COMPLETED", "COMPLETED_WITH_ERRORS", "TIMED_OUT", "CANCELLED", "DONE", "ABORTED",
 }, Ends...)
 
-// Ends are the events that tell of an end.
+// Ends are the events that report an end.
 var Ends = []string{
 	job.EventSucceeded, job.EventFailed, job.EventCanceled, job.EventRetriesExhausted, job.EventBatchCompleted, job.EventBulkCompleted,
 }
 
-// ItemOf returns the name that verdicts have for a job in a bulk operation.
+// ItemOf returns the name of a bulk operation's job in verdicts.
 func ItemOf(bulk, id job.ID) string { return bulk.String() + "/" + id.String() }
 
-// IDOf returns an id as verdicts have it; the zero id is empty.
+// IDOf returns an id in the form of verdicts; the zero id is empty.
 func IDOf(id job.ID) string {
 	if id.IsZero() {
 		return ""
@@ -87,7 +86,7 @@ func IDOf(id job.ID) string {
 	return id.String()
 }
 
-// ErrorOf gives the code of the error that a fault answers with.
+// ErrorOf returns the code of a fault's error.
 func ErrorOf(e *fault.Effect) job.Code {
 	if e.Code != "" {
 		return job.Code(e.Code)
@@ -96,10 +95,10 @@ func ErrorOf(e *fault.Effect) job.Code {
 	return code
 }
 
-// usual are the codes of statuses that several have, where it is not the first one.
+// usual are the codes of ambiguous statuses, unless it is the first one.
 var usual = map[int]job.Code{503: job.CodeStorageUnavailable, 404: job.CodeJobNotFound}
 
-// CodeOf gives the code that an error with a status usually has, false if there is none.
+// CodeOf returns the usual code of an error with a status, false if there is none.
 func CodeOf(status int) (job.Code, bool) {
 	if code, ok := usual[status]; ok {
 		return code, true

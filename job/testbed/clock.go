@@ -8,30 +8,30 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// ClockState is what the clock of a test bed shows, and how it runs.
+// ClockState is the time and the rate of a test bed's clock.
 type ClockState struct {
 	Now    job.Time       `json:"now"`
-	Offset fault.Duration `json:"offset"` // by how much it is ahead of the clock of Postgres
-	Rate   float64        `json:"rate"`   // how many of its seconds pass in a second, unless it is frozen
+	Offset fault.Duration `json:"offset"` // how far it is ahead of Postgres' clock
+	Rate   float64        `json:"rate"`   // its seconds per second, unless frozen
 	Frozen bool           `json:"frozen"`
 }
 
-// Bounds of the clock.
+// Limits of the clock.
 const (
 	MinRate  = 0.1
 	MaxRate  = 3600
-	MaxYears = 10 // by which it can be moved ahead of the real time
+	MaxYears = 10 // maximum offset from real time
 )
 
-// ClockMove says how the clock is to be moved; one member is set.
+// ClockMove is a move of the clock; one member is set.
 type ClockMove struct {
-	Advance *time.Duration // by so much, at once
-	Set     *time.Time     // to this time, at once
-	Freeze  *bool          // true stops it, false lets it run on at its rate
-	Rate    *float64       // lets it run so fast, also if it was frozen
+	Advance *time.Duration // jump by this
+	Set     *time.Time     // jump to this time
+	Freeze  *bool          // true stops it, false resumes it at its rate
+	Rate    *float64       // runs it at this rate, even if it was frozen
 }
 
-// From is the state of the clock after the move. It fails if the clock would go backwards, or too far.
+// From returns the state of the clock after the move. It fails if the clock would go backwards, or too far.
 func (m ClockMove) From(s ClockState) (ClockState, error) {
 	now := time.Time(s.Now)
 	switch {

@@ -6,25 +6,25 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// MaxFixtures is how many jobs one request may ask for.
+// MaxFixtures limits the jobs of one request.
 const MaxFixtures = 20
 
-// FixtureState is a state that a test wants a job to be in.
+// FixtureState is a job's state requested by a test.
 type FixtureState string
 
 // The states.
 const (
 	FixtureScheduled FixtureState = "scheduled" // CREATED, a day ahead
-	FixtureRunning   FixtureState = "running"   // with Progress behind it
+	FixtureRunning   FixtureState = "running"   // after Progress
 	FixtureSucceeded FixtureState = "succeeded" // with Result
 	FixtureFailed    FixtureState = "failed"    // at its first attempt, with Problem
 	FixtureExhausted FixtureState = "exhausted" // the same after all attempts
 	FixtureCanceled  FixtureState = "canceled"
-	FixtureGone      FixtureState = "gone"    // it succeeded, and was deleted
-	FixtureExpired   FixtureState = "expired" // it succeeded, and its result has expired
+	FixtureGone      FixtureState = "gone"    // succeeded and deleted
+	FixtureExpired   FixtureState = "expired" // succeeded, with an expired result
 )
 
-// FixtureStates are all of them.
+// FixtureStates are all states.
 var FixtureStates = []FixtureState{
 	FixtureScheduled, FixtureRunning, FixtureSucceeded, FixtureFailed, FixtureExhausted, FixtureCanceled, FixtureGone, FixtureExpired,
 }
@@ -41,7 +41,7 @@ func (s FixtureState) Ends() bool {
 // Fails reports whether the job fails.
 func (s FixtureState) Fails() bool { return s == FixtureFailed || s == FixtureExhausted }
 
-// Fixture is a job that a test wants.
+// Fixture is a job requested by a test.
 type Fixture struct {
 	State         FixtureState
 	Progress      int // percent, of a running one
@@ -49,13 +49,13 @@ type Fixture struct {
 	Problem       job.PlannedProblem
 	Result        job.PlannedResult
 
-	// Both as they were sent, for the params of the job.
+	// As sent, for the params of the job.
 	ProblemText, ResultText json.RawMessage
 }
 
-// Made is a job that was made for a test.
+// Made is a job made for a test.
 type Made struct {
 	JobID   job.ID
 	Fixture FixtureState
-	State   job.State // the one that the job has had last
+	State   job.State // latest state of the job
 }

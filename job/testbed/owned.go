@@ -12,7 +12,7 @@ type OwnedSession struct {
 	verdict.Session
 }
 
-// OwnedVerdict is a verdict with about whom it is, as operators see it.
+// OwnedVerdict is a verdict with the owner of its session, as operators see it.
 type OwnedVerdict struct {
 	ClientID job.ID `json:"client_id"`
 	verdict.Verdict
@@ -21,11 +21,11 @@ type OwnedVerdict struct {
 // OwnedRule is a rule with its owner, as operators see it.
 type OwnedRule struct {
 	ClientID job.ID `json:"client_id"`
-	Label    string `json:"label,omitempty"` // of the session whose requests are meant
+	Label    string `json:"label,omitempty"` // of the session
 	fault.View
 }
 
-// NextClock is the clock with when the next job, or run of a schedule, becomes due; nil if none does.
+// NextClock is the clock with the next due time of a job or a schedule; nil if there is none.
 type NextClock struct {
 	ClockState
 	NextDueAt *job.Time `json:"next_due_at"`

@@ -2,13 +2,13 @@ package view
 
 import "github.com/forgerun/forgerun/job"
 
-// Bulk is an operation on many jobs; each API has the filter in the names of its own list.
+// Bulk is an operation on many jobs; each API names the filter as in its own list.
 type Bulk struct {
 	BulkID     job.ID         `json:"bulk_id"`
 	Action     job.BulkAction `json:"action"`
 	Rate       int            `json:"rate"`
 	State      job.BulkState  `json:"state"`
-	Total      int            `json:"total"` // so far, until all are gathered
+	Total      int            `json:"total"` // so far, until gathering ends
 	More       bool           `json:"more"`
 	Done       int            `json:"done"`
 	Succeeded  int            `json:"succeeded"`
@@ -20,7 +20,7 @@ type Bulk struct {
 	Operator   *string        `json:"operator"` // null of a client's operation
 }
 
-// BulkOf shows an operation.
+// BulkOf returns the view of an operation.
 func BulkOf(b *job.Bulk) Bulk {
 	return Bulk{
 		BulkID: b.ID, Action: b.Action, Rate: b.Rate, State: b.State(), Total: b.Total, More: b.More,
@@ -34,12 +34,12 @@ func BulkOf(b *job.Bulk) Bulk {
 type BulkCount[V any] struct {
 	Count   int              `json:"count"`
 	Changes int              `json:"changes"` // jobs that the operation would change
-	Left    []job.BulkReason `json:"left"`    // why it would leave the others
+	Left    []job.BulkReason `json:"left"`    // why it would skip the others
 	More    bool             `json:"more"`
 	Sample  []V              `json:"sample"`
 }
 
-// BulkCountOf shows what an operation would be about.
+// BulkCountOf returns the view of a dry run.
 func BulkCountOf[V any](c job.BulkCount, view func(*job.Job) V) BulkCount[V] {
 	v := BulkCount[V]{c.Count, c.Changes, append([]job.BulkReason{}, c.Left...), c.More, make([]V, len(c.Sample))}
 	for i, j := range c.Sample {

@@ -24,10 +24,10 @@ func (c SendCause) MarshalJSON() ([]byte, error) {
 	return json.Marshal(Cause{string(c.Code), cmp.Or(c.Reason, c.Code.Text())})
 }
 
-// DisabledCause is why a webhook is disabled; it is told with a sentence.
+// DisabledCause is why a webhook is disabled, with a sentence.
 type DisabledCause job.DisabledReason
 
-// MarshalJSON tells the code with its sentence.
+// MarshalJSON writes the code with its sentence.
 func (c DisabledCause) MarshalJSON() ([]byte, error) {
 	return json.Marshal(Cause{string(c), job.DisabledReason(c).Text()})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Schedule is a schedule without what its client sends with the jobs.
+// Schedule is a schedule without the client's data for its jobs.
 type Schedule struct {
 	ScheduleID job.ID             `json:"schedule_id"`
 	Name       *string            `json:"name"`
@@ -18,7 +18,7 @@ type Schedule struct {
 	Overlap    job.Overlap        `json:"overlap"`
 	CatchUp    job.CatchUp        `json:"catch_up"`
 	CreatedAt  job.Time           `json:"created_at"`
-	NextRuns   []job.Time         `json:"next_runs"` // due times without jitter; none of one that is paused or has ended
+	NextRuns   []job.Time         `json:"next_runs"` // due times without jitter; empty if paused or ended
 	LastRunAt  *job.Time          `json:"last_run_at"`
 	LastJobID  *job.ID            `json:"last_job_id"`
 	Runs       int64              `json:"runs"`
@@ -27,7 +27,7 @@ type Schedule struct {
 	LastError  *job.ScheduleError `json:"last_error"`
 }
 
-// ScheduleOf shows a schedule.
+// ScheduleOf returns the view of a schedule.
 func ScheduleOf(s *job.Schedule) Schedule {
 	v := Schedule{
 		ScheduleID: s.ID, Name: OrNull(s.Name), State: s.State(), Cron: OrNull(s.Cron), TimeZone: OrNull(s.TimeZone),
@@ -45,7 +45,7 @@ func ScheduleOf(s *job.Schedule) Schedule {
 	return v
 }
 
-// DurationOrNull writes a duration, which is null if there is none.
+// DurationOrNull formats a duration; 0 becomes null.
 func DurationOrNull(d time.Duration) *string {
 	if d == 0 {
 		return nil

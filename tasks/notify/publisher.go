@@ -78,7 +78,7 @@ type update struct {
 	Attempt  int           `json:"attempt,omitempty"`
 	Progress *job.Progress `json:"progress,omitempty"`
 	Event    bool          `json:"event,omitempty"` // recorded after the progress
-	ended    bool          // attempt with an end; its progress is removed
+	ended    bool          // the attempt has ended: its progress is removed
 }
 
 // isSound reports whether the progress is plausible; JSON has years up to 9999.

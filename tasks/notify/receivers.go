@@ -63,7 +63,7 @@ func (e *Events) Unwatch(client job.ID) { e.want(eventChannel(client), false) }
 
 // ReceiveCancels passes on the ids of canceled jobs until Stop, on a connection of the client.
 func ReceiveCancels(r *redisconn.Redis, client redis.UniversalClient, canceled func(job.ID)) *Subscriber {
-	s := newSubscriber(r, client, slog.New(slog.DiscardHandler)) // asynq logs outages of this client
+	s := newSubscriber(r, client, slog.New(slog.DiscardHandler)) // asynq listens as well, and logs outages
 	s.want(cancelChannel, true)
 	s.begin(func(_, message string) {
 		id, err := job.ParseID(message)
