@@ -1,6 +1,5 @@
-// Package commands is the command line of the simulator: it plays scenarios and judges clients. It is an outside
-// client of ForgeRun: it knows the service through HTTP alone and carries its own copy of the work-kind catalogue, so that what it says
-// about the service is a judgement and not an echo.
+// Package commands is the command line of the simulator: it plays scenarios and judges clients. It is an outside client of ForgeRun: it
+// uses only HTTP and has its own copy of the work-kind catalogue, so that it does not repeat the service's mistakes.
 package commands
 
 import (
@@ -21,7 +20,7 @@ import (
 // The exit codes.
 const (
 	exitOK          = 0
-	exitDifferent   = 1   // the service did something else than it should
+	exitDifferent   = 1   // the service behaved differently than it should
 	exitUnusable    = 2   // nothing could be judged: service away, wrong key, bad flags, too few submissions accepted
 	exitInterrupted = 130 // Ctrl-C
 )
@@ -35,18 +34,18 @@ Exit codes:
      INCONCLUSIVE: too few submissions accepted (expect.accepted of the scenario)
   130  interrupted: nothing was judged`
 
-// Program is forgerun, as these commands see it.
+// Program describes the forgerun program to these commands.
 type Program struct {
-	Arguments      []string // as they were typed
+	Arguments      []string // as typed
 	Stdout, Stderr io.Writer
 }
 
-// Judge is the commands about clients, and the demo.
+// Judge returns the commands about clients, and the demo.
 func (p Program) Judge() []*cobra.Command {
 	return unbroken(p.verdictCommand(), p.searchCommand(), p.proxyCommand(), p.demoCommand())
 }
 
-// Simulator is the command that has those about the service.
+// Simulator returns the command with those about the service.
 func (p Program) Simulator() *cobra.Command {
 	c := &cobra.Command{
 		Use: "simulate", Short: "Play scenarios against a service, break things, and judge what it made of them",
@@ -60,8 +59,8 @@ func (p Program) Simulator() *cobra.Command {
 	return c
 }
 
-// unbroken has commands go on when their reader has gone: a closed pipe (demo | head) must not kill the process before it has stopped
-// its child; the writes fail instead.
+// unbroken lets commands continue after their reader has gone: a closed pipe (demo | head) must not kill the process before it has
+// stopped its child. Writes fail instead.
 func unbroken(commands ...*cobra.Command) []*cobra.Command {
 	for _, c := range commands {
 		c.PreRun = func(*cobra.Command, []string) {
@@ -71,7 +70,7 @@ func unbroken(commands ...*cobra.Command) []*cobra.Command {
 	return commands
 }
 
-// Unusable says in one sentence why nothing could be judged.
+// Unusable prints in one sentence why nothing could be judged.
 func (p Program) Unusable(err error) int {
 	for i, line := range strings.Split(err.Error(), "\n") { // a scenario may have several mistakes
 		if i == 0 {
@@ -82,5 +81,5 @@ func (p Program) Unusable(err error) int {
 	return exitUnusable
 }
 
-// versionLine names the program and its version, for reports.
+// versionLine returns the program and its version, for reports.
 func versionLine() string { return version.Get().Line("forgerun") }

@@ -41,7 +41,7 @@ junit.xml, and, where something was wrong, the history and the logs.
 Faults for --chaos, each with the mean time between two of them:
 %s`
 
-// runFlags are what the command line of "run" says.
+// runFlags are the flags of "run".
 type runFlags struct {
 	trial.Options
 	workers, chaos string
@@ -81,7 +81,7 @@ func (p Program) runCommand() *cobra.Command {
 	return c
 }
 
-// play plays the scenario, and gives the exit code. typed is the command line, for the report.
+// play plays the scenario, and returns the exit code. typed is the command line, for the report.
 func (f *runFlags) play(ctx context.Context, p Program, typed string) int {
 	f.Command, f.Program, f.Stdout, f.Stderr = typed, versionLine(), p.Stdout, p.Stderr
 	outcome, err := trial.New(f.Options).Run(ctx)
@@ -130,7 +130,7 @@ func (f *runFlags) declare(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.Keep, "keep", false, "keep the history and the logs of a run without violations too")
 }
 
-// load reads the scenario, and lets the flags overrule it.
+// load reads the scenario, and overrides it by the flags.
 func (f *runFlags) load(name string) error {
 	s, err := scenario.Load(name)
 	if err != nil {
@@ -140,8 +140,7 @@ func (f *runFlags) load(name string) error {
 	return f.overrule(s)
 }
 
-// overrule puts what the flags say in place of what the scenario says, and looks
-// for contradictions.
+// overrule overrides the scenario by the flags, and checks for contradictions.
 func (f *runFlags) overrule(s *scenario.Scenario) error {
 	if f.seed != 0 {
 		s.Seed = f.seed
@@ -151,7 +150,7 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 	}
 	s.Drain = cmp.Or(f.drain, s.Drain)
 	if f.duration > 0 {
-		// Steps keep their length: workers that start every moment would leave no time for jobs.
+		// Steps keep their length: workers that start all the time would leave no time for jobs.
 		if steps := strings.Split(s.Service.Workers, ","); f.duration < s.Duration {
 			fit := int(math.Round(float64(len(steps)) * float64(f.duration) / float64(s.Duration)))
 			s.Service.Workers = strings.Join(steps[:max(fit, 1)], ",")
@@ -161,7 +160,7 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 	if f.jobs > 0 {
 		s.Jobs = f.jobs
 		if f.duration == 0 {
-			s.Duration = 0 // it ends with the last of them
+			s.Duration = 0 // it ends with the last job
 		}
 	}
 	if f.chaos != "" {
@@ -172,7 +171,7 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 	}
 	own := f.URL == ""
 	if !own && f.chaos == "" && f.workers == "" {
-		s.Chaos = "" // the scenario means a service of its own
+		s.Chaos = "" // the scenario needs its own service
 	}
 	for _, admin := range f.AdminURLs {
 		if u, err := url.Parse(admin); err != nil || u.Host == "" || u.RawQuery != "" {
@@ -197,10 +196,10 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 	return nil
 }
 
-// opensDoors matches the flags whose values are secret.
+// opensDoors matches the flags with secret values.
 var opensDoors = regexp.MustCompile(`^--?(key|database-url|redis-url)$`)
 
-// commandLine is the command as the report shows it: without what opens doors. Arguments are all that was typed after the program.
+// commandLine returns the command for the report, without secrets. Arguments are everything typed after the program.
 func commandLine(path string, arguments []string) string {
 	line, hidden := []string{path}, false
 	for _, arg := range arguments[min(strings.Count(path, " "), len(arguments)):] {

@@ -20,17 +20,17 @@ import (
 const (
 	readyFile     = "dev.json" // written by forgerun dev once it is ready, removed at its end
 	startPatience = 60 * time.Second
-	stopPatience  = 60 * time.Second // before it is killed
+	stopPatience  = 60 * time.Second // before a kill
 	anyPort       = "127.0.0.1:0"
 	logTail       = 20 // lines of the log
 )
 
-// service is a ForgeRun of our own, at one address for its life: `forgerun dev` as a child process, with its data in a
-// temporary folder. It is used by one goroutine.
+// service is our own ForgeRun, at a fixed address: `forgerun dev` as a child process, with its data in a temporary folder. Only one
+// goroutine uses it.
 type service struct {
 	command  stack.Command
 	dir, url string
-	child    *stack.Process // nil: not started, or stopped
+	child    *stack.Process // nil: not running
 }
 
 // newService returns a service. It drops FORGERUN_ variables from the given environment, so it never touches stores configured for
@@ -54,7 +54,7 @@ func newService(binary string, base []string, scale float64, settings ...string)
 	}}, nil
 }
 
-// checkSettings asks the program, without starting a service, what is wrong with variables, each NAME=VALUE.
+// checkSettings lets the program check variables, each NAME=VALUE, without starting a service.
 func (s *service) checkSettings(ctx context.Context, settings []string) error {
 	if len(settings) == 0 {
 		return nil
@@ -76,8 +76,8 @@ func (s *service) checkSettings(ctx context.Context, settings []string) error {
 	return nil
 }
 
-// play starts the service, does something with it, and stops and removes it, however that ends. It gives the exit code:
-// unclean if the service did not end as it should.
+// play starts the service, runs do, and always stops and removes the service. It returns the exit code: unclean if the service did not
+// end cleanly.
 func (s *service) play(ctx context.Context, p Program, unclean int, do func() int) int {
 	defer func() { _ = os.RemoveAll(s.dir) }()
 	began, code := time.Now(), exitInterrupted
@@ -97,7 +97,7 @@ func (s *service) play(ctx context.Context, p Program, unclean int, do func() in
 	return code
 }
 
-// start starts the child and returns when it is ready.
+// start starts the child and waits until it is ready.
 func (s *service) start(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("forgerun dev was not ready within %s", startPatience))
 	defer cancel()
@@ -114,7 +114,7 @@ func (s *service) start(ctx context.Context) (err error) {
 	return err
 }
 
-// stop ends the child. Any end but a clean one is an error; without a child there is nothing to do.
+// stop stops the child. Any unclean end is an error; without a child it does nothing.
 func (s *service) stop() error {
 	err := s.child.Stop(stopPatience)
 	s.child = nil

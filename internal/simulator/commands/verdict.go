@@ -54,16 +54,16 @@ Exit codes; the first that applies to any run:
   0  PASSED, or PASSED WITH WARNINGS: the client broke only rules that say should
   130  interrupted (Ctrl-C): the traffic until then is judged and printed`
 
-// verdictRun is one or more runs of a command against a service, and what to do with the verdicts.
+// verdictRun is one or more runs of a command against a service, and the output of the verdicts.
 type verdictRun struct {
 	Program
 	proxied
-	url, key, token string   // of a running test bed; the token is an operator's, of a service of its own
-	urlNames        []string // variables that get the url too
-	control         string   // where sessions are; empty: at the url
-	hook            string   // where the target is to send webhooks
+	url, key, token string   // of a running test bed; token is an operator's, of our own service
+	urlNames        []string // further variables for the url
+	control         string   // address of the sessions; empty: the url
+	hook            string   // address for the target's webhooks
 	via             *forwarding
-	binary, fetch   string // fetch: from where a service of its own gets a missing Postgres
+	binary, fetch   string // fetch: source of a missing Postgres for our own service
 	scale           float64
 	settings        []string
 	profile         string
@@ -75,19 +75,19 @@ type verdictRun struct {
 	limit           time.Duration // of a run of the command; 0: none
 	rules, skip     []string
 	policy          summary.Policy
-	json            bool // on standard output, which the command does not get then
+	json            bool // on standard output, which the command then does not get
 	jsonFile        string
 	junit, html     string // files
 	markdown        string // file
 	baselinePath    string
 	baseline        *summary.Baseline // nil: none
-	update          bool              // the baseline
+	update          bool              // whether to update it
 	shared          bool              // other users may read these files
-	unwritten       error             // why a session's page was not written
+	unwritten       error             // why a session's page is missing
 	command         []string
 	stdin           io.Reader // of the command
 
-	first shownSession // whose page is written
+	first shownSession // session of the written page
 }
 
 func (p Program) verdictCommand() *cobra.Command {
@@ -201,7 +201,7 @@ func commandOf(c *cobra.Command, args []string) ([]string, error) {
 // chosen are the variables that this command sets for its own service.
 var chosen = []string{"FORGERUN_DATA_DIR", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR", "FORGERUN_ADMIN_TOKEN", "FORGERUN_LOG_FORMAT"}
 
-// check refuses flags that say nothing, or do not go together.
+// check refuses missing or contradictory flags.
 func (v *verdictRun) check(f *pflag.FlagSet) error {
 	targeted := len(v.targets) > 0
 	own := !targeted && v.url == ""
@@ -237,7 +237,7 @@ func (v *verdictRun) check(f *pflag.FlagSet) error {
 	return v.checkNames()
 }
 
-// checkNames refuses profiles and rules that there are not.
+// checkNames refuses unknown profiles and rules.
 func (v *verdictRun) checkNames() error {
 	names := profileNames()
 	for _, name := range append(slices.Clone(v.profiles), v.profile) {
@@ -267,7 +267,7 @@ const (
 	allProfiles = "all"
 )
 
-// refusing are the names of profiles under which the command may fail.
+// refusing returns the profiles under which the command may fail.
 func refusing() (names []string) {
 	for _, p := range fault.Profiles {
 		if p.MayGiveUp() {
@@ -284,7 +284,7 @@ func profileNames() (names []string) {
 	return names
 }
 
-// complete has the shell complete flags of a command with names.
+// complete lets the shell complete flags of a command with names.
 func complete(c *cobra.Command, names []string, flags ...string) {
 	for _, flag := range flags {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))

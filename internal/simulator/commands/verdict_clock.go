@@ -12,15 +12,15 @@ import (
 
 const (
 	minInterval = 100 * time.Millisecond // between two moves of the clock
-	askedPause  = 100 * time.Millisecond // between two looks whether the command has asked something
+	askedPause  = 100 * time.Millisecond // between two checks whether the command has sent a request
 )
 
-// advance is how far and how often the clock is moved while the command runs.
+// advance is how far and how often the clock moves while the command runs.
 type advance struct {
-	by, every time.Duration // every: 0 once
+	by, every time.Duration // every is 0 for a single move
 }
 
-// String writes it as a flag.
+// String implements pflag.Value.
 func (a *advance) String() string {
 	switch {
 	case a.by == 0:
@@ -31,10 +31,10 @@ func (a *advance) String() string {
 	return a.by.String() + "/" + a.every.String()
 }
 
-// Type is the one of a flag.
+// Type implements pflag.Value.
 func (a *advance) Type() string { return "duration" }
 
-// Set reads DURATION or DURATION/INTERVAL.
+// Set parses DURATION or DURATION/INTERVAL.
 func (a *advance) Set(text string) (err error) {
 	by, every, repeated := strings.Cut(text, "/")
 	if a.by, err = time.ParseDuration(by); err == nil && repeated {
@@ -46,7 +46,7 @@ func (a *advance) Set(text string) (err error) {
 	return nil
 }
 
-// run moves the clock once the session of the client, or one after it, has a request, and again after each interval, until ctx ends.
+// run moves the clock once the client's session, or a later one, has a request, and again after each interval, until ctx ends.
 func (a *advance) run(ctx context.Context, c *client.Client, session string) error {
 	err := a.awaitRequest(ctx, c, session)
 	for err == nil {

@@ -23,11 +23,11 @@ const (
 	sharedFile  = 0o644 // with --shared-files
 )
 
-// checkFiles returns an error if a report cannot be written where it is to be.
+// checkFiles returns an error if a report cannot be written to its file.
 func (v *verdictRun) checkFiles() error {
 	for flag, path := range map[string]string{"json-file": v.jsonFile, "junit": v.junit, "html": v.html, "summary": v.markdown} {
 		info, err := os.Stat(path)
-		if path == "" || err == nil && !info.Mode().IsRegular() && !info.IsDir() { // opening a pipe waits for its reader
+		if path == "" || err == nil && !info.Mode().IsRegular() && !info.IsDir() { // opening a pipe would block
 			continue
 		}
 		_, missing := os.Lstat(path)
@@ -43,10 +43,10 @@ func (v *verdictRun) checkFiles() error {
 	return nil
 }
 
-// baselineFile is where --update-baseline writes without --baseline.
+// baselineFile is the file for --update-baseline without --baseline.
 const baselineFile = "forgerun-baseline.yaml"
 
-// readBaseline reads the baseline, if there is to be one. One that is about to be written may be missing.
+// readBaseline reads the baseline, if there is one. With --update-baseline it may be missing.
 func (v *verdictRun) readBaseline() (err error) {
 	path := v.baselinePath
 	if path == "" && v.update {
@@ -63,7 +63,7 @@ func (v *verdictRun) readBaseline() (err error) {
 	return nil
 }
 
-// updateBaseline writes the baseline, and says so.
+// updateBaseline writes the baseline, and reports that.
 func (v *verdictRun) updateBaseline(shown *summary.Summary) error {
 	if err := shown.UpdateBaseline(); err != nil {
 		return fmt.Errorf("--update-baseline: %w", err)
@@ -73,7 +73,7 @@ func (v *verdictRun) updateBaseline(shown *summary.Summary) error {
 	return nil
 }
 
-// tellActions adds the summary to that of the step, and annotations to its log, in GitHub Actions.
+// tellActions adds the summary to the step's summary, and annotations to its log, in GitHub Actions.
 func (v *verdictRun) tellActions(shown *summary.Summary) error {
 	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, sharedFile) //nolint:gosec // the runner's file
@@ -90,7 +90,7 @@ func (v *verdictRun) tellActions(shown *summary.Summary) error {
 	return nil
 }
 
-// writeFile writes a report that only the owner can read, also where a file was that others could, unless it is to be shared.
+// writeFile writes a report that only the owner can read, even over a file that others could read, unless it is shared.
 func (v *verdictRun) writeFile(path string, content []byte) error {
 	mode := os.FileMode(privateFile)
 	if v.shared {
@@ -101,8 +101,8 @@ func (v *verdictRun) writeFile(path string, content []byte) error {
 		return err
 	}
 	info, err := f.Stat()
-	if err == nil && info.Mode().IsRegular() { // not of a device such as /dev/stdout
-		err = cmp.Or(f.Chmod(mode), f.Truncate(0)) // before anything is in it
+	if err == nil && info.Mode().IsRegular() { // skip devices such as /dev/stdout
+		err = cmp.Or(f.Chmod(mode), f.Truncate(0)) // before it has content
 	}
 	if err == nil {
 		_, err = f.Write(content)
@@ -110,8 +110,8 @@ func (v *verdictRun) writeFile(path string, content []byte) error {
 	return cmp.Or(err, f.Close())
 }
 
-// writePage writes the page of the session with a number, and its journal beside it. The first page is the file that was asked for,
-// until there is a second one. Then each is in a folder beside it.
+// writePage writes the page of the numbered session, and its journal next to it. With a single session the page is the requested file.
+// With several, each is in a folder next to it.
 func (v *verdictRun) writePage(n shownSession, number int) error {
 	path := v.html
 	if number > 1 {
@@ -137,10 +137,10 @@ func (v *verdictRun) writePage(n shownSession, number int) error {
 	return cmp.Or(v.writeFile(journalOf(path), n.journal), v.writeFile(path, page))
 }
 
-// journalOf is the file beside a page with the journal of its session.
+// journalOf returns the journal's file next to a page.
 func journalOf(page string) string { return strings.TrimSuffix(page, ".html") + ".journal.ndjson" }
 
-// pageFolder is the name of the folder of pages, and pagePath a page in it.
+// pageFolder returns the folder of pages, and pagePath a page in it.
 func (v *verdictRun) pageFolder() string {
 	return strings.TrimSuffix(filepath.Base(v.html), ".html") + "-sessions"
 }
@@ -149,7 +149,7 @@ func (v *verdictRun) pagePath(number int) string {
 	return filepath.Join(filepath.Dir(v.html), v.pageFolder(), strconv.Itoa(number)+".html")
 }
 
-// index writes the page that links those of the sessions, if there are several.
+// index returns a function that writes a page with links to those of the sessions, if there are several.
 func (v *verdictRun) index(shown *summary.Summary) func(io.Writer) error {
 	return func(w io.Writer) error {
 		var links []string
@@ -160,7 +160,7 @@ func (v *verdictRun) index(shown *summary.Summary) func(io.Writer) error {
 	}
 }
 
-// write writes the files that were asked for and prints what the sessions have shown, even if a file cannot be written.
+// write writes the requested files and prints the results, even if a file cannot be written.
 func (v *verdictRun) write(shown *summary.Summary) error {
 	index, print := v.html, shown.JSON
 	if len(shown.Sessions) == 1 {
@@ -186,10 +186,10 @@ func (v *verdictRun) write(shown *summary.Summary) error {
 	return errors.Join(append(failed, print(v.Stdout), v.tellActions(shown))...)
 }
 
-// guessFile gets a description of an API of which no submission was recognised.
+// guessFile is for the description of an API without recognized submissions.
 const guessFile = "forgerun-api.yaml"
 
-// writeGuess writes a description that fits what was seen, if no submission was recognised. A file that somebody wrote stays.
+// writeGuess writes a description that fits the traffic, if no submission was recognized. It does not overwrite a user's file.
 func (v *verdictRun) writeGuess(shown *summary.Summary) error {
 	guess := shown.Guess()
 	if guess == nil || len(v.targets) == 0 {

@@ -23,24 +23,24 @@ import (
 )
 
 const (
-	verdictGrace = 5 * time.Second // for the command to end, once it was asked to
-	verdictCalls = time.Minute     // for what the simulator itself asks the service
+	verdictGrace = 5 * time.Second // for the command to end after a signal
+	verdictCalls = time.Minute     // for the simulator's own requests
 )
 
-// conditions are what the command runs under: a profile, or none, and what the faults are drawn by.
+// conditions are the profile, if any, and the seed of a run of the command.
 type conditions struct {
 	profile string // empty: none
 	seed    int64
 	faults  []client.FaultRule // besides those of --faults; nil: none, and the journal is not wanted
 }
 
-// series is what the command runs under, one after the other. Without faults there is nothing to be drawn.
+// series returns the conditions of the runs. Without faults a seed has no effect.
 func (v *verdictRun) series() (all []conditions) {
 	profiles := v.profiles
 	switch {
 	case slices.Contains(profiles, allProfiles):
 		profiles = slices.DeleteFunc(append([]string{noFaults}, profileNames()...), func(name string) bool {
-			return name == string(fault.Default) // the others have all of it
+			return name == string(fault.Default) // includes the others
 		})
 	case len(profiles) == 0 && v.faults != "":
 		profiles = []string{""}
@@ -59,7 +59,7 @@ func (v *verdictRun) series() (all []conditions) {
 	return all
 }
 
-// judgedRules are those to judge: the given ones, or else all, without those to skip.
+// judgedRules returns the rules to judge: the given ones, or else all, without the skipped ones.
 func (v *verdictRun) judgedRules(all []string) []string {
 	rules := v.rules
 	if len(rules) == 0 {
@@ -89,7 +89,7 @@ func (v *verdictRun) within(ctx context.Context, do func() int) int {
 		v.use(p)
 		all = p.rules
 	}
-	if len(v.skip) > 0 { // otherwise the service knows which
+	if len(v.skip) > 0 { // otherwise the service decides
 		v.rules = v.judgedRules(all)
 	}
 	if v.url != "" {
@@ -120,7 +120,7 @@ func (v *verdictRun) use(p *runningProxy) {
 	v.url, v.control, v.hook, v.via = p.url, p.control, p.hook, p.via
 }
 
-// judge runs the command under all conditions, prints what its sessions have shown, and returns the exit code.
+// judge runs the command under all conditions, prints the results of its sessions, and returns the exit code.
 func (v *verdictRun) judge(ctx context.Context) int {
 	shown := &summary.Summary{Policy: v.policy, Baseline: v.baseline, Page: v.html}
 	series := v.series()
@@ -155,7 +155,7 @@ func (v *verdictRun) judge(ctx context.Context) int {
 	return exitOK
 }
 
-// once runs the command in a session, and adds what that and those with a label have shown.
+// once runs the command in a session, and adds the results of that and of labeled sessions.
 func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.Summary) error {
 	as, err := v.begin(ctx, under)
 	if err != nil {
@@ -197,7 +197,7 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 	return cmp.Or(err, ended)
 }
 
-// explainFailure says that the command failed, and what ForgeRun had done to its requests before.
+// explainFailure describes the command's failure, and ForgeRun's faults before it.
 func explainFailure(failed error, sessions []shownSession, by string) string {
 	requests, faulty := 0, 0
 	var kinds []string

@@ -62,7 +62,7 @@ func (v *verdictRun) begin(ctx context.Context, under conditions) (as *judged, e
 	return as, nil
 }
 
-// explain says what may be done about a refusal.
+// explain adds a hint to a refusal.
 func (v *verdictRun) explain(err error) error {
 	p, ok := errors.AsType[*client.Problem](err)
 	switch {
@@ -103,7 +103,7 @@ func readFaults(path string) (rules []client.FaultRule, err error) {
 	return rules, nil
 }
 
-// sessionsSince are the session with an id and those that began after it, the first one first.
+// sessionsSince returns the session with an id and later ones, in order.
 func sessionsSince(ctx context.Context, c *client.Client, id string) (sessions []client.Session, err error) {
 	for n, err := range c.Sessions(ctx) {
 		if err != nil {
@@ -118,14 +118,13 @@ func sessionsSince(ctx context.Context, c *client.Client, id string) (sessions [
 	return sessions, nil
 }
 
-// shownSession is what a session has shown, and as a page if that is wanted.
+// shownSession is a session's result, with a page if requested.
 type shownSession struct {
 	verdict.Verdict
 	page, journal []byte
 }
 
-// end ends the session, and those with a label, and gives their verdicts. The one without a label is left out if nothing was asked in it
-// and there are others.
+// end ends the session and labeled ones, and returns their verdicts. It omits an empty one without a label if there are others.
 func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	_, err = j.EndSession(ctx, j.session)
 	if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusUnauthorized && j.id != "" {
@@ -167,7 +166,7 @@ func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 	return ended, nil
 }
 
-// renew takes another key in place of one that has expired. The command may have renewed it before: then only an operator can.
+// renew replaces an expired key. If the command has renewed it before, only an operator can.
 func (j *judged) renew(ctx context.Context) error {
 	var made *client.Key
 	var err error
@@ -182,7 +181,7 @@ func (j *judged) renew(ctx context.Context) error {
 	return err
 }
 
-// lines returns the journal of a session, an entry on each line.
+// lines returns the journal of a session, one entry per line.
 func (j *judged) lines(ctx context.Context, id string) ([]byte, error) {
 	var b bytes.Buffer
 	lines := json.NewEncoder(&b)

@@ -1,8 +1,8 @@
-// Package history keeps what was seen of a run of the simulator: every request and answer, every event of a stream, every delivery to a
-// webhook, and at the end what the API and the rows say. Package judge decides about it.
+// Package history stores the observations of a run of the simulator: every request and answer, every event of a stream, every delivery to
+// a webhook, and at the end the state in the API and the rows. Package judge decides on it.
 //
-// Facts are lines of JSON. A folder has them in files by job, or by event without a job. So a run of a million jobs is written with
-// little memory, and read back one file at a time with all facts of a job together.
+// Facts are lines of JSON. A folder has them in files by job, or by event without a job. So a run of a million jobs needs little memory,
+// and can be read one file at a time with all facts of a job together.
 package history
 
 import (
@@ -13,22 +13,22 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// Kind says what a fact is about and who saw it.
+// Kind is the subject and the source of a fact.
 type Kind string
 
-// What the client saw during the run.
+// Observations of the client during the run.
 const (
-	Submitted Kind = "submitted" // a ticket: its request and all tries to hand it in
+	Submitted Kind = "submitted" // a ticket: its request and all tries to submit it
 	Acted     Kind = "acted"     // a cancel or a retry and its answer
-	Intruded  Kind = "intruded"  // the answer to another tenant that asked for the job
+	Intruded  Kind = "intruded"  // the answer to another tenant's request for the job
 	Looked    Kind = "looked"    // the job as a poll showed it
 	Streamed  Kind = "streamed"  // an event on the client's stream
-	Received  Kind = "received"  // a delivery, as it came to the receiver
+	Received  Kind = "received"  // a received delivery
 	Scheduled Kind = "scheduled" // a schedule that was created
-	Forbidden Kind = "forbidden" // what must never be seen, such as a delivery without a valid signature: Note says what
+	Forbidden Kind = "forbidden" // forbidden observation, such as a delivery without a valid signature; described in Note
 )
 
-// What the API, the rows and Redis said at the end.
+// State in the API, the rows and Redis at the end.
 const (
 	ListedJob     Kind = "listed job"      // GET /v1/jobs
 	APIReport     Kind = "api report"      // GET /v1/jobs/{id}/report?attempt=n, with its events
@@ -37,15 +37,15 @@ const (
 	StoredEvent   Kind = "stored event"    // table events
 	StoredReport  Kind = "stored report"   // table reports
 	StoredDeliver Kind = "stored delivery" // table deliveries
-	Contradiction Kind = "contradiction"   // rows that break an invariant: Note has its key and what is wrong
+	Contradiction Kind = "contradiction"   // row that violates an invariant; Note has its key and the violation
 	QueuedTask    Kind = "queued task"     // a task in Redis
 )
 
-// Fact is something that was seen. Its Kind decides which members it has.
+// Fact is an observation. Its Kind determines its members.
 type Fact struct {
 	Job  string    `json:"job"`  // "" for none
-	At   time.Time `json:"at"`   // by the simulator's clock; for an answer, when it had come
-	Sent time.Time `json:"sent"` // when a poll or list was asked for; for a row, as of when, by Postgres' clock
+	At   time.Time `json:"at"`   // by the simulator's clock; for an answer, when it arrived
+	Sent time.Time `json:"sent"` // for a poll or list, when it was sent; for a row, the time of its snapshot by Postgres' clock
 
 	Kind   Kind  `json:"kind"`
 	Tenant int   `json:"tenant"` // of the credentials, stream or webhook; from 0
@@ -62,7 +62,7 @@ type Fact struct {
 	Note       string      `json:"note"`
 }
 
-// Subject is the job of the fact, or the event of a delivery without a job; "" for none. Facts with one subject are kept together.
+// Subject returns the job of the fact, or the event of a delivery without a job; "" for none. Facts with one subject are kept together.
 func (f *Fact) Subject() string {
 	if f.Job == "" && f.Delivery != nil {
 		return f.Delivery.EventID
@@ -78,7 +78,7 @@ type Schedule struct {
 	EndAt     time.Time     `json:"end_at"`
 }
 
-// Submission is the request of a ticket, and the tries to hand it in.
+// Submission is the request of a ticket, and the tries to submit it.
 type Submission struct {
 	Key         string    `json:"key"` // idempotency key, the same on every try
 	Type        string    `json:"type"`
@@ -86,13 +86,13 @@ type Submission struct {
 	ExecutionAt time.Time `json:"execution_at"`
 	AutoRetry   bool      `json:"auto_retry"`
 	Callback    string    `json:"callback"` // URL
-	Params      string    `json:"params"`   // ParamsDigest of them
-	Batch       string    `json:"batch"`    // id of the batch that it came with
-	Intended    time.Time `json:"intended"` // when it was to be sent
+	Params      string    `json:"params"`   // their ParamsDigest
+	Batch       string    `json:"batch"`    // id of its batch
+	Intended    time.Time `json:"intended"` // intended send time
 	Tries       []Answer  `json:"tries"`
 }
 
-// Answer is a request and its answer. Status 0: no complete answer came, and the service may have done what was asked.
+// Answer is a request and its answer. Status 0 means no complete answer; the service may have handled the request.
 type Answer struct {
 	Verb      string    `json:"verb"` // of an action: cancel, retry
 	Sent      time.Time `json:"sent"`
@@ -110,13 +110,13 @@ type Answer struct {
 	Error     string    `json:"error"` // why there was no answer
 }
 
-// Accepted reports whether a submission was answered with a job.
+// Accepted reports whether a submission returned a job.
 func (a Answer) Accepted() bool { return (a.Status == 202 || a.Status == 200) && a.Job != "" }
 
-// Unknown reports whether the answer leaves open what the service did.
+// Unknown reports whether the effect of the request is unknown.
 func (a Answer) Unknown() bool { return a.Status == 0 || a.Status >= 500 }
 
-// Job is a job as the API or the rows have it, without what may be large or secret.
+// Job is a job in the API or the rows, without large or secret members.
 type Job struct {
 	client.Job
 
@@ -126,8 +126,8 @@ type Job struct {
 	Fence         int       `json:"fence"`
 	LeaseExpiries int       `json:"lease_expiries"`
 	ResultAttempt int       `json:"result_attempt"` // 0: no result
-	Keys          int       `json:"keys"`           // idempotency keys that lead to it and have not expired
-	Held          bool      `json:"held"`           // has a worker
+	Keys          int       `json:"keys"`           // its idempotency keys that have not expired
+	Held          bool      `json:"held"`           // whether a worker holds it
 	ParamsDigest  string    `json:"params_digest"`
 }
 
@@ -137,7 +137,7 @@ func JobOf(j client.Job) *Job {
 	return &Job{Job: j}
 }
 
-// ParamsDigest is the beginning of the SHA-256 of a job's params, as JSON, in hexadecimal digits; "" without params.
+// ParamsDigest returns the beginning of the SHA-256 of a job's params, as JSON, in hexadecimal digits; "" without params.
 func ParamsDigest(params []byte) string {
 	if len(params) == 0 {
 		return ""
@@ -157,14 +157,14 @@ type Event struct {
 	Attempt  int       `json:"attempt"`
 	At       time.Time `json:"at"`
 	Status   string    `json:"status"`  // jobStatus of an outcome document
-	Emitted  string    `json:"emitted"` // of event.emitted: name and data, a space between
+	Emitted  string    `json:"emitted"` // of event.emitted: name and data, separated by a space
 
-	Job string `json:"job"` // in a report of the API, the job that the event names
+	Job string `json:"job"` // in the API's report: the event's job
 
-	Scenario // of rows the kind only
+	Scenario // rows: only the kind
 }
 
-// Scenario is what an event says of its job's work kind.
+// Scenario is an event's description of its job's work kind.
 type Scenario struct {
 	WorkKind        string `json:"work_kind"`
 	DurationMS      int    `json:"duration_ms"`
@@ -179,16 +179,16 @@ type Report struct {
 	FinishedAt time.Time `json:"finished_at"`
 	DurationMS int       `json:"duration_ms"`
 	Failure    string    `json:"failure"`   // its code
-	EventSeq   int       `json:"event_seq"` // rows: the last event that it covers
+	EventSeq   int       `json:"event_seq"` // rows: last event of the attempt
 
 	// API only.
 	Events      []Event `json:"events"`
 	Job         string  `json:"job"`
-	ResultSize  *int    `json:"result_size"`  // bytes of the attempt's result, after its hash was verified
-	ResultError string  `json:"result_error"` // why there are none
+	ResultSize  *int    `json:"result_size"`  // bytes of the attempt's result, with a verified hash
+	ResultError string  `json:"result_error"` // why ResultSize is missing
 }
 
-// Delivery is a webhook message as it came in one try, or as the service reports it.
+// Delivery is a webhook message as received in one try, or as reported by the service.
 type Delivery struct {
 	ID        string    `json:"id"`
 	Webhook   string    `json:"webhook"` // id; "" for a callback
@@ -198,25 +198,25 @@ type Delivery struct {
 	EventName string    `json:"event_name"`
 	Seq       int       `json:"seq"`
 	State     string    `json:"state"`      // PENDING, DELIVERED, FAILED
-	Attempts  int       `json:"attempts"`   // as the service counts them
-	Status    int       `json:"status"`     // what was answered; 0: nothing
+	Attempts  int       `json:"attempts"`   // counted by the service
+	Status    int       `json:"status"`     // answer; 0: none
 	Error     string    `json:"error"`      // code, as the service reports it
-	Accepted  int       `json:"accepted"`   // rows: attempts that were answered with 2xx
-	Uncounted int       `json:"uncounted"`  // rows: attempts that failed within the service, which the limit does not count
-	Next      time.Time `json:"next"`       // when a PENDING one is to be tried next
+	Accepted  int       `json:"accepted"`   // rows: attempts with a 2xx answer
+	Uncounted int       `json:"uncounted"`  // rows: internal failures, which the limit does not count
+	Next      time.Time `json:"next"`       // next try of a PENDING one
 	Body      string    `json:"body"`       // digest of the bytes
-	JobStatus string    `json:"job_status"` // of the body, as it came
+	JobStatus string    `json:"job_status"` // of the received body
 	Emitted   string    `json:"emitted"`    // of event.emitted: as in Event
 
 	// Received only.
 	Scenario Scenario      `json:"scenario"`
 	WorkKind string        `json:"work_kind"` // attribute workkind
-	After    time.Duration `json:"after"`     // how late the receiver answers
+	After    time.Duration `json:"after"`     // delay of the receiver's answer
 
 	// API only.
 	CreatedAt time.Time                `json:"created_at"`
 	SettledAt time.Time                `json:"settled_at"`
-	HasLog    bool                     `json:"has_log"` // it was read by itself
+	HasLog    bool                     `json:"has_log"` // read individually
 	Log       []client.DeliveryAttempt `json:"log"`
 }
 
@@ -231,12 +231,12 @@ type Task struct {
 // Account is a tenant of a run.
 type Account struct {
 	Tenant   int
-	ClientID string         // "" when its key was given: what else its client has is not the run's
-	Client   *client.Client // for requests that are not load
+	ClientID string         // "" with a given key: its client has other data, too
+	Client   *client.Client // for requests outside the load
 	Webhooks []Webhook
 }
 
-// Webhook is a subscription of a tenant from before its first submission.
+// Webhook is a tenant's subscription, registered before its first submission.
 type Webhook struct {
 	Tenant   int
 	ID, Name string

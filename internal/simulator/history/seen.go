@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// EventOf keeps an event of a log. It fails if the event does not carry the client's own event as it should.
+// EventOf converts an event of a log. It fails if the event does not contain the client's own event correctly.
 func EventOf(e *client.Event) (kept *Event, err error) {
 	kept = &Event{ID: e.EventID, Seq: e.Seq, Name: e.EventName, Prev: e.PrevState, Next: e.NextState, Attempt: e.Attempt, At: e.Timestamp}
 	if e.JobID != "" {
@@ -20,7 +20,7 @@ func EventOf(e *client.Event) (kept *Event, err error) {
 	return kept, err
 }
 
-// EmissionOf keeps the client's own event, "" for none.
+// EmissionOf converts the client's own event, "" for none.
 func EmissionOf(e *client.Emission) string {
 	if e == nil {
 		return ""
@@ -28,7 +28,7 @@ func EmissionOf(e *client.Emission) string {
 	return e.Name + " " + string(e.Data)
 }
 
-// ScenarioOf keeps what a document says of the scenario.
+// ScenarioOf converts a document's scenario.
 func ScenarioOf(s *client.Scenario) (kept Scenario) {
 	if s != nil {
 		kept = Scenario(*s)

@@ -17,7 +17,7 @@ import (
 	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
-// Buckets is the number of files that facts are spread over, besides the one for facts about no job.
+// Buckets is the number of files for facts, besides the one for facts without a job.
 const Buckets = 256
 
 // Loose is the bucket of facts without a subject: submissions that ended without a job.
@@ -25,7 +25,7 @@ const Loose = Buckets
 
 const bufferSize = 16 << 10
 
-// Writer takes facts from many goroutines.
+// Writer accepts facts from many goroutines.
 type Writer struct {
 	dir     string
 	buckets [Buckets + 1]bucket
@@ -69,7 +69,7 @@ func bucketOf(job string) int {
 	return int(h.Sum32() % Buckets)
 }
 
-// Add keeps the fact. Err and Close return errors of the disk.
+// Add stores the fact. Err and Close return errors of the disk.
 func (w *Writer) Add(f Fact) {
 	b := &w.buckets[bucketOf(f.Subject())]
 	b.mu.Lock()
@@ -93,7 +93,7 @@ func (f *Fact) write(w io.Writer) error {
 	return err
 }
 
-// String is the fact as the history has it.
+// String returns the fact's line in the history.
 func (f *Fact) String() string {
 	var line strings.Builder
 	_ = f.write(&line) // to memory
@@ -108,10 +108,10 @@ func (w *Writer) Err() error {
 	return nil
 }
 
-// Facts is how many facts were added.
+// Facts returns the number of added facts.
 func (w *Writer) Facts() int64 { return w.facts.Load() }
 
-// Close writes out what is buffered and returns the first error of any Add. The history may be read afterwards.
+// Close flushes the buffers and returns the first error of any Add. The history may be read afterwards.
 func (w *Writer) Close() error {
 	errs := []error{w.Err()}
 	for i := range w.buckets {
@@ -141,7 +141,7 @@ func Open(dir string) (*Reader, error) {
 	return &Reader{dir: dir}, nil
 }
 
-// Jobs returns the bucket's facts by subject, in the order in which they were added.
+// Jobs returns the bucket's facts by subject, in the order of Add.
 func (r *Reader) Jobs(bucket int) (map[string][]Fact, error) {
 	jobs := map[string][]Fact{}
 	return jobs, r.Each(bucket, func(f Fact) error {

@@ -10,21 +10,21 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/servicetime"
 )
 
-// RunContext is what is known of a run beside its facts.
+// RunContext is the knowledge about a run besides its facts.
 type RunContext struct {
 	Run     string // correlation ids are {Run}.{ticket}
 	Tickets int64  // tickets are numbered from 1 to this
 
-	// Settings of the service; the zero value stands for unknown.
+	// Settings of the service; zero means unknown.
 	TimeScale     *float64
 	MaxRuntime    time.Duration // execution limit before the time scale
 	KeyWindow     time.Duration // how long an idempotency key is kept; 0: 24 h
-	MaxAttempts   int           // of a job
+	MaxAttempts   int           // attempts of a job
 	DeliveryTries int           // of a delivery; 0: at least 2
 
 	Chaos           bool          // faults were injected
-	Killed          bool          // worker processes died, hung or were shut down, so attempts may be lost
-	DeliveryOverdue time.Duration // how late the next attempt of a delivery may be at the end
+	Killed          bool          // worker processes died, hung or shut down, so attempts may be lost
+	DeliveryOverdue time.Duration // allowed delay of a delivery's next attempt at the end
 	Counters        bool          // all processes lived from the first row to the end, so their counters must equal the rows
 
 	Webhooks  []history.Webhook
@@ -39,7 +39,7 @@ type RunContext struct {
 // Stream is a reader of a tenant's event stream.
 type Stream struct {
 	Tenant int
-	Whole  bool // it read from before the first submission to the end, so it saw each event
+	Whole  bool // read from before the first submission to the end, so it has each event
 }
 
 const (
@@ -48,7 +48,7 @@ const (
 	moveLag    = 10 * time.Second // delay until all processes follow a move of the clock
 )
 
-// limit is the service's scaled execution limit, never below 1 s; 0: unknown.
+// limit returns the service's scaled execution limit, at least 1 s; 0: unknown.
 func (run *RunContext) limit() time.Duration {
 	if run.MaxRuntime <= 0 || run.TimeScale == nil {
 		return 0
@@ -58,13 +58,13 @@ func (run *RunContext) limit() time.Duration {
 
 func scaled(d time.Duration, scale float64) time.Duration { return time.Duration(float64(d) * scale) }
 
-// complete reports whether the history has everything of a source.
+// complete reports whether the history has all facts of a source.
 func (run *RunContext) complete(s Source) bool {
 	_, missing := run.Collected.Missing[s]
 	return !missing && run.Collected.Asked[s]
 }
 
-// asOf is a time by Postgres' clock before which a fact was not read.
+// asOf returns a lower bound, by Postgres' clock, of when a fact was read.
 func (run *RunContext) asOf(f *history.Fact) time.Time {
 	at := cmp.Or(f.Sent, f.At)
 	if f.Kind == history.StoredJob || f.Kind == history.StoredDeliver {
@@ -83,10 +83,10 @@ func (run *RunContext) webhook(f *history.Fact) *history.Webhook {
 	return nil
 }
 
-// serviceTime is the service's time when Postgres' clock shows real.
+// serviceTime returns the service's time for Postgres' time real.
 func (run *RunContext) serviceTime(real time.Time) time.Time { return run.moves().At(real) }
 
-// latest is the latest time that the service can have shown when the simulator's clock showed at.
+// latest returns the latest possible service time for the simulator's time at.
 func (run *RunContext) latest(at time.Time) time.Time {
 	return run.latestSeen(at.Add(clockSlack))
 }
@@ -98,7 +98,7 @@ func (run *RunContext) moves() servicetime.Moves {
 	return run.Moves
 }
 
-// Source is where facts at the end come from.
+// Source is a source of facts at the end.
 type Source string
 
 // The sources.
@@ -110,25 +110,25 @@ const (
 	Metrics Source = "metrics"
 )
 
-// Collected is what was read at the end beside facts.
+// Collected is the other results of reading the sources.
 type Collected struct {
 	Asked   map[Source]bool   // sources that were asked
-	Missing map[Source]string // why a source could not be read, or not to its end
+	Missing map[Source]string // why a source was not read completely
 
-	Webhooks map[string]time.Time // by id, when a webhook was disabled, changed or deleted: from then on it may lack events
-	Moves    servicetime.Moves    // of the service's clock, as the rows have them
-	Rules    []string             // invariants of the queries over rows; their findings are facts
+	Webhooks map[string]time.Time // by id, when a webhook was disabled, changed or deleted: it may lack later events
+	Moves    servicetime.Moves    // of the service's clock, from the rows
+	Rules    []string             // invariants of the queries over rows; their violations are facts
 	Measured []Measure
 }
 
-// Measure is a metric, added up over all processes, and the number of rows that it must equal.
+// Measure is the total of a metric over all processes, and the number of rows that it must equal.
 type Measure struct {
 	Name         string
 	Metric, Rows float64
 	Counter      bool // counts from the start of its process
 }
 
-// jobFacts is all that is known of one job.
+// jobFacts is everything known about one job.
 type jobFacts struct {
 	id     string
 	facts  []history.Fact
@@ -136,23 +136,23 @@ type jobFacts struct {
 
 	tenant     int                 // of the job; -1: unknown
 	ticket     int64               // 0: unknown
-	submission *history.Submission // nil if its answer did not name the job
+	submission *history.Submission // nil if no answer named the job
 
-	row    *history.Job  // as stored; nil: not there
-	job    *history.Job  // as stored, else as listed; nil: not there
+	row    *history.Job  // as stored; nil if missing
+	job    *history.Job  // as stored, otherwise as listed; nil if missing
 	source *history.Fact // of job
 	kind   string        // work kind; "": unknown
 
-	log         []history.Event          // by seq, of the rows, else of the latest report of the API
+	log         []history.Event          // by seq, from the rows, otherwise from the API's latest report
 	logComplete bool                     // log goes to the end of the job
 	events      map[string]history.Event // of log, by id
 	steps       []history.Event          // transitions of log
 
-	reports  map[int]*history.Report // by attempt, of the rows, else of the API
+	reports  map[int]*history.Report // by attempt, from the rows, otherwise from the API
 	attempts []int                   // keys of reports, in order
 }
 
-// sourceOf says which facts were read at the end. Nothing of an incomplete source is used: half of it would mislead.
+// sourceOf returns the source of facts read at the end. Facts of an incomplete source are not used: half of them would mislead.
 var sourceOf = map[history.Kind]Source{
 	history.ListedJob: Lists, history.APIReport: Reports, history.APIDelivery: Reports, history.QueuedTask: Queue,
 	history.StoredJob: Rows, history.StoredEvent: Rows, history.StoredReport: Rows, history.StoredDeliver: Rows, history.Contradiction: Rows,
@@ -181,7 +181,7 @@ func newJobFacts(id string, facts []history.Fact, run *RunContext) *jobFacts {
 	return j
 }
 
-// findOwner takes the tenant and the ticket from the submission, else from the row, else from the list that has the job.
+// findOwner takes the tenant and the ticket from the submission, otherwise from the row, otherwise from the list with the job.
 func (j *jobFacts) findOwner(run string) {
 	for _, kind := range []history.Kind{history.Submitted, history.StoredJob, history.ListedJob} {
 		for _, f := range j.byKind[kind] {

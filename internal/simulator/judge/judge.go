@@ -1,8 +1,8 @@
-// Package judge decides whether a run of the simulator saw anything that must never happen. Judge compares all facts about each job:
-// what clients were told, and what package collect read from the API, the rows, the queue and the metrics at the end.
+// Package judge decides whether a run of the simulator saw a violation. Judge compares all facts about each job: the answers to clients,
+// and the final state in the API, the rows, the queue and the metrics, read by package collect.
 //
-// It knows the service by its contract alone: states, transitions and the catalogue of work kinds are its own copies, so that it does
-// not repeat a mistake of the service. What could not be read is reported as not checked; it never passes silently.
+// It uses only the service's contract: states, transitions and the catalogue of work kinds are its own copies, so that it does not repeat
+// a mistake of the service. Unread sources are reported as not checked; they never pass silently.
 package judge
 
 import (
@@ -21,7 +21,7 @@ import (
 // Invariant is something that must always hold.
 type Invariant struct {
 	Key, Title string
-	sources    []Source // read at the end; without one of them, the invariant is checked in part or not at all
+	sources    []Source // read at the end; if one is missing, the invariant is checked in part or not at all
 }
 
 // Keys of the invariants. Queries over rows (package invariants) use them too.
@@ -44,7 +44,7 @@ const (
 	scheduled = "schedule"
 )
 
-// Invariants are all that Judge checks.
+// Invariants are all invariants of Judge.
 var Invariants = []Invariant{
 	{accepted, "Every 202 has its job, and no job is without its request", []Source{Lists, Rows}},
 	{ended, "Every attempt ends once, with outcome, report and terminal event, or waits for its time", []Source{Lists, Reports, Rows}},
@@ -64,13 +64,13 @@ var Invariants = []Invariant{
 	{scheduled, "Each due time of a schedule has one job, none early, and no other time has one", []Source{Lists, Rows}},
 }
 
-// Reader reads facts, as history.Reader does.
+// Reader reads facts, like history.Reader.
 type Reader interface {
 	Jobs(bucket int) (map[string][]history.Fact, error)
 	Each(bucket int, fn func(history.Fact) error) error
 }
 
-// Judge checks the history bucket by bucket: its memory grows by one byte a ticket. It only fails if the reader or the context does.
+// Judge checks the history bucket by bucket: its memory grows by one byte per ticket. It fails only if the reader or the context does.
 func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 	run.latestSeen = run.moves().Latest(moveLag)
 	run.across = &across{tickets: make([]byte, max(run.Tickets, 0)+1), schedules: map[string]*scheduleRuns{}}
@@ -111,7 +111,7 @@ func (b *verdictBuilder) check(j *jobFacts, rules ...func(*checker)) {
 	b.add(c.violations, c.looked, j.facts)
 }
 
-// checkLoose checks one of the facts without a subject. There are as many as the run has refused submissions, so none is kept.
+// checkLoose checks one of the facts without a subject. There is one per refused submission, so none is kept.
 func (b *verdictBuilder) checkLoose(f history.Fact) error {
 	b.verdict.Facts++
 	if f.Submission != nil {
@@ -157,7 +157,7 @@ type checker struct {
 	violations []Violation
 }
 
-// rules are the checks of a job that is the run's.
+// rules are the checks of a job of the run.
 var rules = []func(*checker){
 	(*checker).checkTicket, (*checker).checkExistence, (*checker).checkKey, (*checker).checkEnd, (*checker).checkAPIReports,
 	(*checker).checkRetries, (*checker).checkEarly, (*checker).checkDurations, (*checker).checkCatalogue, (*checker).checkLimit,
@@ -165,7 +165,7 @@ var rules = []func(*checker){
 	(*checker).checkStreams, (*checker).checkDeliveries, (*checker).checkReceived, (*checker).checkDeliveryLogs, (*checker).checkTasks,
 }
 
-// must counts a check, and adds a violation unless ok. The text begins with what is wrong.
+// must counts a check, and adds a violation unless ok. The text begins with the violation.
 func (c *checker) must(ok bool, invariant, format string, args ...any) {
 	c.looked[invariant]++
 	if !ok {
@@ -173,7 +173,7 @@ func (c *checker) must(ok bool, invariant, format string, args ...any) {
 	}
 }
 
-// checkFindings reports what the simulator itself found: rows that break an invariant, and what no client may see.
+// checkFindings reports the simulator's own findings: rows that violate an invariant, and forbidden observations.
 func (c *checker) checkFindings() {
 	for _, f := range c.byKind[history.Contradiction] {
 		invariant, what, _ := strings.Cut(f.Note, ": ")
@@ -184,7 +184,7 @@ func (c *checker) checkFindings() {
 	}
 }
 
-// checkMetrics compares metrics with rows, and counts the checks that found nothing to look at.
+// checkMetrics compares metrics with rows, and counts the checks without data.
 func (c *checker) checkMetrics() {
 	for _, m := range c.run.Collected.Measured {
 		if !m.Counter || c.run.Counters {

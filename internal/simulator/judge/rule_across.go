@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// TicketOf reads the ticket in a correlation id, as the run wrote it.
+// TicketOf parses the ticket in a correlation id of the run.
 func TicketOf(run, correlation string) (ticket int64, ok bool) {
 	number, ok := strings.CutPrefix(correlation, run+".")
 	if !ok {
@@ -18,7 +18,7 @@ func TicketOf(run, correlation string) (ticket int64, ok bool) {
 	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == number
 }
 
-// across is what is known across jobs: a byte for each ticket, and the schedules by id.
+// across is the data across jobs: a byte for each ticket, and the schedules by id.
 type across struct {
 	mu        sync.Mutex
 	tickets   []byte
@@ -28,12 +28,12 @@ type across struct {
 // Flags of a ticket.
 const (
 	ticketSent     = 1 << iota // its submission is in the history
-	ticketAccepted             // a try was answered with a job
-	ticketOpen                 // a try may have made a job, though no answer said so
+	ticketAccepted             // a try returned a job
+	ticketOpen                 // a try may have created a job without an answer
 	ticketHasJob
 )
 
-// mark adds flags of a ticket, and returns those that it had.
+// mark adds flags of a ticket, and returns its earlier ones.
 func (a *across) mark(ticket int64, flags byte) (before byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -57,7 +57,7 @@ func (a *across) sent(f *history.Fact) {
 	a.mark(f.Ticket, flags)
 }
 
-// checkTicket: each ticket has one job, and one that was refused has none. Submissions without a job were marked before.
+// checkTicket: each accepted ticket has one job, and a refused one has none. Submissions without a job were marked before.
 func (c *checker) checkTicket() {
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission != nil {
@@ -86,7 +86,7 @@ type scheduleRuns struct {
 	others int // jobs without a due time
 }
 
-// addRun counts a job of a schedule that is known.
+// addRun counts a job of a known schedule.
 func (a *across) addRun(j *history.Job) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *checker) checkRun() {
 	c.must(!c.job.CreatedAt.Before(due), scheduled, "the job is for %s, and was created before, at %s", clock(due), clock(c.job.CreatedAt))
 }
 
-// checkSchedules: each due time has one job. The run has waited for the end of its schedules, unless it was cut short.
+// checkSchedules: each due time has one job. The run has waited for the end of its schedules, unless it was interrupted.
 func (c *checker) checkSchedules() {
 	if !c.run.complete(Rows) && !c.run.complete(Lists) {
 		return

@@ -9,15 +9,15 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// observation is a state that an answer showed, by the simulator's clock.
+// observation is a state in an answer, by the simulator's clock.
 type observation struct {
 	what     string
-	sent, at time.Time // sent is zero where it is unknown
+	sent, at time.Time // sent is zero if unknown
 	state    string
 	attempt  int       // 0: unknown
 	updated  time.Time // by the service's clock; zero: unknown
-	replay   bool      // repeats what the first answer said
-	first    int       // first and last step that fit it; set by match
+	replay   bool      // repeats the first answer
+	first    int       // first and last matching step; set by match
 	last     int
 }
 
@@ -26,8 +26,8 @@ const longestRequest = 30 * time.Second
 
 func (o *observation) asked() time.Time { return cmp.Or(o.sent, o.at.Add(-longestRequest)) }
 
-// checkOrder: each answer shows a state that the job had between request and answer, and none that is older than an answer from
-// before its request.
+// checkOrder: each answer shows a state that the job had between request and answer, and never an older one than an answer from before
+// its request.
 func (c *checker) checkOrder() {
 	if !c.logComplete || len(c.steps) == 0 {
 		return
@@ -50,7 +50,7 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// match finds the steps of the log that the observation may have seen.
+// match finds the possible steps of the log for the observation.
 func (c *checker) match(o *observation) bool {
 	found := false
 	for i, step := range c.steps {
@@ -58,10 +58,10 @@ func (c *checker) match(o *observation) bool {
 			continue
 		}
 		if step.At.After(c.run.latest(o.at)) {
-			continue // had not happened yet
+			continue // had not happened
 		}
 		if i+1 < len(c.steps) && !o.replay && c.happenedBefore(c.steps[i+1], o.asked()) {
-			continue // was over already
+			continue // was over
 		}
 		if !found {
 			o.first, found = i, true
@@ -71,8 +71,8 @@ func (c *checker) match(o *observation) bool {
 	return found
 }
 
-// happenedBefore reports whether the step had happened when the simulator's clock showed at. What a moved clock passed over happens
-// later than its time says: then it counts as soon as somebody saw it.
+// happenedBefore reports whether the step had happened at the simulator's time at. A step that a moved clock jumped over happens later
+// than its time says: it counts once it was observed.
 func (c *checker) happenedBefore(step history.Event, at time.Time) bool {
 	if real, known := c.run.moves().Since(step.At); known {
 		return real.Before(at.Add(-clockSlack))
@@ -114,12 +114,12 @@ func (c *checker) observations() (all []*observation) {
 	return all
 }
 
-// isRefusal: a client error, but no "later".
+// isRefusal: a client error other than "later".
 func isRefusal(status int) bool {
 	return status >= 400 && status < 500 && status != http.StatusTooManyRequests
 }
 
-// checkRefusals: valid requests are refused only for now, invalid ones always.
+// checkRefusals: valid requests are refused only temporarily, invalid ones always.
 func (c *checker) checkRefusals(s *history.Submission) {
 	for _, t := range s.Tries {
 		c.checkReceipt(s, t)
@@ -134,13 +134,13 @@ func (c *checker) checkRefusals(s *history.Submission) {
 	}
 }
 
-// valid: there was nothing wrong with the request, and execution_at was ahead by the service's clock.
+// valid: the request was valid, and execution_at was ahead by the service's clock.
 func (c *checker) valid(s *history.Submission, t history.Answer) bool {
 	ahead := func(at time.Time) bool { return s.ExecutionAt.IsZero() || s.ExecutionAt.After(c.run.latest(at)) }
 	return s.WorkKind != payloadInvalid && ahead(t.Sent) && ahead(t.Answered)
 }
 
-// checkTries: all tries of a ticket show one job, made at one time.
+// checkTries: all tries of a ticket show the same job, with the same creation time.
 func (c *checker) checkTries() {
 	for _, f := range c.byKind[history.Submitted] {
 		if f.Submission == nil {
@@ -170,8 +170,8 @@ func (c *checker) madeAt(at time.Time) bool {
 	return at.IsZero() || made.IsZero() || at.Equal(made)
 }
 
-// checkActions: a cancel that is answered leaves the job ended, a retry that is refused found one that has no attempt to come, and no
-// job is canceled unasked.
+// checkActions: an answered cancel leaves the job ended, a retry is refused only if no attempt may follow, and no job is canceled without
+// a request.
 func (c *checker) checkActions() {
 	j, asked := c.job, false
 	for _, f := range c.byKind[history.Acted] {
@@ -214,14 +214,14 @@ func (c *checker) mayRefuseRetry(f *history.Fact) bool {
 	return was(succeeded, 0) || was(canceled, 0) || was(failed, c.job.MaxAttempts)
 }
 
-// checkLists: the list has the job once, and as the rows have it.
+// checkLists: the list has the job once, with the values of the rows.
 func (c *checker) checkLists() {
 	listed := c.byKind[history.ListedJob]
 	for _, f := range listed {
 		c.must(len(listed) == 1, answered, "the list of jobs has the job %d times", len(listed))
 		a, b := f.Shown, c.row
 		if b == nil || a == nil || a.State != b.State || a.Attempt != b.Attempt {
-			continue // it moved meanwhile; checkAnswers checks whether it ever was so
+			continue // it moved meanwhile; checkAnswers checks whether it was ever in that state
 		}
 		same := a.Type == b.Type && a.WorkKind == b.WorkKind && a.Outcome == b.Outcome && a.MaxAttempts == b.MaxAttempts &&
 			a.CorrelationID == b.CorrelationID && a.BatchID == b.BatchID && a.CreatedAt.Equal(b.CreatedAt) &&

@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkEnd: at the end a job is final, or waits for a time that has not come. The run waited for every job, however late it came.
+// checkEnd: at the end a job is final, or waits for a future time. The run waited for every job.
 func (c *checker) checkEnd() {
 	j := c.job
 	if j == nil {
@@ -37,7 +37,7 @@ func (c *checker) checkEnd() {
 		j.Attempt, j.MaxAttempts, j.State, exhausted)
 }
 
-// emits reports whether the job was asked to emit the event: name and data.
+// emits reports whether the job's request has the event: name and data.
 func (c *checker) emits(text string) bool {
 	if c.job == nil || c.ticket == 0 {
 		return true // unknown
@@ -45,8 +45,8 @@ func (c *checker) emits(text string) bool {
 	return c.job.Type == emitEvent && text == fmt.Sprintf("simulated %d", c.ticket)
 }
 
-// checkTasks: a queued task has its job, which waits for it. Harmless are the active task of a worker that died and the scheduled
-// one of a canceled job.
+// checkTasks: a queued task has its job, which waits for it. Exceptions are the active task of a dead worker and the scheduled one of a
+// canceled job.
 func (c *checker) checkTasks() {
 	for _, f := range c.byKind[history.QueuedTask] {
 		if !c.run.complete(Rows) {
@@ -63,8 +63,8 @@ func (c *checker) checkTasks() {
 	}
 }
 
-// checkEarly: nothing begins before execution_at, and a job that existed when a moved clock came past that time is queued at that
-// time, however late it was. All times are the service's.
+// checkEarly: nothing begins before execution_at. A job that existed when a moved clock passed that time is queued with that time,
+// however late it was. All times are the service's.
 func (c *checker) checkEarly() {
 	due := time.Time{}
 	if c.submission != nil {
@@ -101,7 +101,7 @@ func (c *checker) checkEarly() {
 	}
 }
 
-// checkDurations: a report's duration is the time from start to end, and an attempt that did its work took as long as the work does.
+// checkDurations: a report's duration is the time from start to end, and a completed attempt took as long as its work.
 func (c *checker) checkDurations() {
 	for _, n := range c.attempts {
 		r := c.reports[n]
@@ -117,7 +117,7 @@ func (c *checker) checkDurations() {
 	}
 }
 
-// leastDuration is the time that the work takes, less corrections of clocks; 0: unknown.
+// leastDuration returns the shortest time of the work, allowing for clock corrections; 0: unknown.
 func (c *checker) leastDuration() time.Duration {
 	if c.run.TimeScale == nil {
 		return 0

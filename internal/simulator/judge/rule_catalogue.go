@@ -15,15 +15,15 @@ const (
 )
 
 const (
-	payloadInvalid = "PAYLOAD_INVALID" // the work kind that is always refused
-	emitEvent      = "EMIT_EVENT"      // the type of jobs that publish an event of the client's own
+	payloadInvalid = "PAYLOAD_INVALID" // work kind that is always refused
+	emitEvent      = "EMIT_EVENT"      // type of jobs that publish an event of the client
 )
 
-// workKind is how an attempt must end without a fault (section 6).
+// workKind is the expected end of an attempt without faults (section 6).
 type workKind struct {
 	duration time.Duration // before the time scale; 0: depends on the service's settings
 	result   int           // bytes of the result of a success
-	fails    int           // how many attempts fail
+	fails    int           // number of failing attempts
 	code     string        // of the failures
 }
 
@@ -56,8 +56,8 @@ var catalogue = map[string]workKind{
 	"PAYLOAD_SMALL": succeeds(2_000, 1), "PAYLOAD_MEDIUM": succeeds(2_000, 16), "PAYLOAD_LARGE": succeeds(2_000, 256),
 }
 
-// checkCatalogue: an attempt ends as its work kind says, unless it was canceled,
-// lost its worker or hit the execution limit; a result is as large as it says.
+// checkCatalogue: an attempt ends as its work kind says, unless it was canceled, lost its worker or hit the execution limit; a result has
+// its size.
 func (c *checker) checkCatalogue() {
 	kind, known := catalogue[c.kind]
 	if !known {
@@ -87,9 +87,9 @@ func (c *checker) mayFail(kind workKind, r *history.Report) bool {
 	switch {
 	case r.Failure == codeWorkerLost:
 		return c.run.Killed || c.run.Chaos
-	case r.Failure == codeTimeout && kind.code != codeTimeout: // a busy machine takes longer than the catalogue says
+	case r.Failure == codeTimeout && kind.code != codeTimeout: // a busy machine may exceed the catalogue's time
 		least := c.run.limit()
-		if least == 0 { // unknown: the service may limit what has taken its time
+		if least == 0 { // unknown: the service may limit it
 			least = c.leastDuration()
 		}
 		return time.Duration(r.DurationMS)*time.Millisecond >= least-time.Millisecond

@@ -9,14 +9,13 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// Codes of errors of deliveries that are no answer of a receiver.
+// Error codes of deliveries without a receiver's answer.
 const (
 	sendDisabled = "WEBHOOK_DISABLED"
 	sendDeleted  = "WEBHOOK_DELETED"
 )
 
-// checkDeliveries: each event has one delivery to each of its subscribers, one that is DELIVERED was answered with 2xx, and none is
-// forgotten.
+// checkDeliveries: each event has one delivery to each of its subscribers, DELIVERED ones were answered with 2xx, and none is forgotten.
 func (c *checker) checkDeliveries() {
 	facts, ok := c.knownDeliveries()
 	if !ok || c.run.complete(Rows) && c.row == nil {
@@ -72,7 +71,7 @@ func (c *checker) checkShownDeliveries() {
 	}
 }
 
-// knownDeliveries returns the job's deliveries as stored, else as the API shows them.
+// knownDeliveries returns the job's deliveries as stored, otherwise from the API.
 func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	if c.run.complete(Rows) {
 		return c.byKind[history.StoredDeliver], true
@@ -80,7 +79,7 @@ func (c *checker) knownDeliveries() ([]*history.Fact, bool) {
 	return c.byKind[history.APIDelivery], len(c.byKind[history.APIReport]) > 0 // both are read together
 }
 
-// checkDelivery: the state at the end agrees with what the receiver answered.
+// checkDelivery: the state at the end agrees with the receiver's answers.
 func (c *checker) checkDelivery(f *history.Fact) {
 	d := f.Delivery
 	must := func(ok bool, format string, args ...any) {
@@ -111,7 +110,7 @@ func (c *checker) checkDelivery(f *history.Fact) {
 
 func isSuccess(status int) bool { return status >= 200 && status < 300 }
 
-// mayHaveFailed: all attempts were made, or the receiver is gone, or its webhook is.
+// mayHaveFailed: all attempts were made, or the receiver or its webhook is gone.
 func (c *checker) mayHaveFailed(f *history.Fact, gone bool) bool {
 	d, tries := f.Delivery, c.run.DeliveryTries
 	switch {
@@ -128,7 +127,7 @@ func (c *checker) mayHaveFailed(f *history.Fact, gone bool) bool {
 	return d.Attempts >= tries
 }
 
-// checkReceived: a message is about an event that the job has and that has happened, and says what belongs to the event.
+// checkReceived: a message is about an existing, past event of the job, with its data.
 func (c *checker) checkReceived() {
 	c.checkMessages(c.knownDeliveries())
 	for _, f := range c.byKind[history.Received] {
@@ -151,8 +150,7 @@ func (c *checker) checkReceived() {
 	}
 }
 
-// checkDeliveryLogs: the tries that the API shows are those that the receiver saw. A worker that dies may send once more than it
-// records.
+// checkDeliveryLogs: the API shows the tries that the receiver saw. A dying worker may send one more than it records.
 func (c *checker) checkDeliveryLogs() {
 	for _, f := range c.byKind[history.APIDelivery] {
 		if f.Delivery.HasLog && !c.run.Chaos && !c.run.Killed {
@@ -171,7 +169,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 			seen = append(seen, f.Delivery)
 		}
 	}
-	settled, lost := d.State != "PENDING", 0 // lost: tries that may not have come through
+	settled, lost := d.State != "PENDING", 0 // lost: tries that may not have arrived
 	must(!settled || (d.Error != "") == (d.State == "FAILED"), "it is %s with last_error %q", d.State, d.Error)
 	must(settled != d.SettledAt.IsZero() && settled == d.Next.IsZero(), "it is %s with settled_at %s and next_attempt_at %s",
 		d.State, clock(d.SettledAt), clock(d.Next))
@@ -184,7 +182,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 		"the service counts %d tries, the receiver saw %d", d.Attempts, len(seen))
 	accepted := slices.IndexFunc(seen, func(s *history.Delivery) bool { return isSuccess(s.Status) })
 	must(accepted < 0 || accepted == len(seen)-1, "it was sent again after the receiver had accepted it")
-	if accepted >= 0 && !d.SettledAt.IsZero() && len(c.run.moves()) == 0 { // a clock that stands still shows no time
+	if accepted >= 0 && !d.SettledAt.IsZero() && len(c.run.moves()) == 0 { // a frozen clock shows no time
 		took := d.SettledAt.Sub(d.CreatedAt)
 		must(took >= seen[accepted].After, "it was settled %s after its event, before the receiver answered", took)
 	}
@@ -200,7 +198,7 @@ func (c *checker) checkDeliveryLog(d *history.Delivery) {
 	}
 }
 
-// checkClientEvent: deliveries of a batch's or a webhook's event agree with what the receiver answered.
+// checkClientEvent: deliveries of a batch's or a webhook's event agree with the receiver's answers.
 func (c *checker) checkClientEvent() {
 	for _, f := range c.byKind[history.StoredDeliver] {
 		c.checkDelivery(f)
@@ -208,7 +206,7 @@ func (c *checker) checkClientEvent() {
 	c.checkMessages(c.knownDeliveries())
 }
 
-// checkMessages: each try brings the same bytes, and belongs to a known delivery.
+// checkMessages: each try has the same bytes, and belongs to a known delivery.
 func (c *checker) checkMessages(deliveries []*history.Fact, known bool) {
 	first, made := map[string]*history.Delivery{}, map[string]bool{}
 	for _, f := range deliveries {

@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkReceipt: the answer to a submission has the job, its address, its time and a state in which a job begins; a refusal has no job.
+// checkReceipt: the answer to a submission has the job, its address, its time and an initial state; a refusal has no job.
 func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 	switch {
 	case t.Status >= 400:
@@ -24,7 +24,7 @@ func (c *checker) checkReceipt(s *history.Submission, t history.Answer) {
 	}
 }
 
-// checkPolls: a poll shows the owner the job as it was asked for and as its kind defines it, with the document of its state.
+// checkPolls: a poll shows the owner the requested job with its kind's values and the document of its state.
 func (c *checker) checkPolls() {
 	for _, f := range c.byKind[history.Looked] {
 		if f.Shown != nil && f.Tenant == c.tenant {
@@ -81,7 +81,7 @@ func deref[T any](p *T) (v T) {
 	return v
 }
 
-// checkFailureDocument: a failed job carries the document of its failure, with the code of the report. No other job carries one.
+// checkFailureDocument: a failed job has the document of its failure, with the report's code. Other jobs have none.
 func (c *checker) checkFailureDocument(shown *history.Job) {
 	d := shown.Failure
 	if shown.State != failed || d == nil {
@@ -104,7 +104,7 @@ const (
 	resultGone = "410 RFA_RESULT_GONE"
 )
 
-// checkAPIReports: the API shows each report as it is stored, of this job and with the result.
+// checkAPIReports: the API shows each stored report, of this job and with the result.
 func (c *checker) checkAPIReports() {
 	for _, f := range c.byKind[history.APIReport] {
 		r := f.Report
@@ -156,14 +156,14 @@ func (c *checker) checkAPIEvents(r *history.Report) {
 		clock(r.StartedAt), clock(r.FinishedAt), was.Next, attempt, clock(start), clock(end))
 }
 
-// sameEvent compares what both the API and the rows say of an event.
+// sameEvent compares an event's common members in the API and the rows.
 func sameEvent(a, b history.Event) bool {
 	at := a.At.Equal(b.At)
 	a.At, a.StreamID, a.Status, a.Job, a.Scenario = b.At, b.StreamID, b.Status, b.Job, b.Scenario
 	return at && a == b
 }
 
-// expectedOutcome is the final state of a first attempt.
+// expectedOutcome returns the final state of a first attempt.
 func expectedOutcome(kind string) string {
 	switch {
 	case catalogue[kind].fails > 0:
@@ -174,7 +174,7 @@ func expectedOutcome(kind string) string {
 	return succeeded
 }
 
-// wrongScenario returns what a scenario lacks or has otherwise than the catalogue; "" if it is right.
+// wrongScenario returns the difference between a scenario and the catalogue; "" if there is none.
 func (c *checker) wrongScenario(shown history.Scenario) string {
 	kind, known := catalogue[c.kind]
 	want := int(kind.duration.Milliseconds())

@@ -8,8 +8,8 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// checkExistence: what was accepted is there, what is there was asked for, and it is what was asked for. checkTicket checks that no two
-// jobs have one ticket.
+// checkExistence: an accepted job exists, and an existing job was requested with these values. checkTicket checks that no two jobs have
+// one ticket.
 func (c *checker) checkExistence() {
 	submitted := c.byKind[history.Submitted]
 	rows, lists := c.run.complete(Rows), c.run.complete(Lists)
@@ -67,7 +67,7 @@ func (c *checker) checkKey() {
 	}
 }
 
-// sameTime compares times as the service keeps them: in microseconds.
+// sameTime compares times with the service's precision of microseconds.
 func sameTime(a, b time.Time) bool {
 	return a.Truncate(time.Microsecond).Equal(b.Truncate(time.Microsecond)) || a.Round(time.Microsecond).Equal(b.Round(time.Microsecond))
 }
@@ -79,14 +79,14 @@ func clock(t time.Time) string {
 	return t.UTC().Format("15:04:05.000000Z")
 }
 
-// exposures are the facts that show a job to a tenant.
+// exposures are the kinds of facts that show a job to a tenant.
 var exposures = map[history.Kind]string{
 	history.Submitted: "an answer to a submission", history.Looked: "a poll", history.ListedJob: "a list", history.APIReport: "a report",
 	history.APIDelivery: "a list of deliveries", history.Streamed: "a stream", history.Received: "a delivery",
 	history.StoredDeliver: "a stored delivery", history.StoredJob: "a row", history.StoredEvent: "a stored event",
 }
 
-// exposure returns how a fact shows a job; "": it does not.
+// exposure returns how a fact shows a job; "" if it does not.
 func exposure(f *history.Fact) string {
 	switch {
 	case f.Kind == history.Looked && (f.Shown == nil || f.Shown.State == ""), f.Kind == history.APIReport && f.Report == nil,
@@ -96,7 +96,7 @@ func exposure(f *history.Fact) string {
 	return exposures[f.Kind]
 }
 
-// checkOwners: a job is shown to its tenant only, and no other can act on it.
+// checkOwners: only its tenant sees a job or acts on it.
 func (c *checker) checkOwners() {
 	owned := c.tenant >= 0
 	if !owned && !c.run.complete(Rows) && !c.run.complete(Lists) {
@@ -125,7 +125,7 @@ func (c *checker) checkOwners() {
 	}
 }
 
-// checkOutsiders: a tenant who asks for another's job is told that it does not exist, and not that it did (410).
+// checkOutsiders: another tenant's request gets the answer for a missing job, never that for a deleted one (410).
 func (c *checker) checkOutsiders() {
 	for _, f := range c.byKind[history.Intruded] {
 		a := f.Action

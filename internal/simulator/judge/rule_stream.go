@@ -2,7 +2,7 @@ package judge
 
 import "github.com/forgerun/forgerun/internal/simulator/history"
 
-// checkStreams: a stream that was read from first to last has each event of the job's log once, in order. Others have none twice.
+// checkStreams: a stream that was read completely has each event of the job's log once, in order. Others have no event twice.
 func (c *checker) checkStreams() {
 	if c.tenant < 0 {
 		return
@@ -23,7 +23,7 @@ func (c *checker) checkStreams() {
 	}
 }
 
-// checkStream follows one stream. It shows the end of an attempt without a seq, which is the next one.
+// checkStream follows one stream. The end of an attempt has no seq in it; it is the next one.
 func (c *checker) checkStream(s Stream, events []*history.Fact) {
 	next := count(s.Whole) // 0: unknown
 	type end struct {
@@ -65,7 +65,7 @@ func (c *checker) checkStream(s Stream, events []*history.Fact) {
 	}
 }
 
-// hasStatus: the event and the attempt's report ask for this jobStatus.
+// hasStatus: the event and the attempt's report require this jobStatus.
 func (c *checker) hasStatus(name string, attempt int, status string) bool {
 	if r := c.reports[attempt]; r != nil {
 		return status == statusOf(name, r.Failure)

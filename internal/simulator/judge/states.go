@@ -24,8 +24,7 @@ const (
 	nameEmitted      = "event.emitted"
 )
 
-// transitions is the table of section 9: from each state the states that may
-// follow, with the names of the events. "" is before the job.
+// transitions is the table of section 9: the possible next states of each state, with the names of the events. "" is before the job.
 var transitions = map[string]map[string]string{
 	"":       {created: "job.created"},
 	created:  {queued: "job.queued", canceled: "job.canceled"},
@@ -35,7 +34,7 @@ var transitions = map[string]map[string]string{
 	failed:   {queued: nameRetried},
 }
 
-// eventName names the event of a transition, "" for a pair that is none.
+// eventName names the event of a transition, "" for a pair that is not one.
 func eventName(from, to string) string { return transitions[from][to] }
 
 // outcomes maps each final state to its outcome (section 8).
@@ -45,14 +44,14 @@ func final(state string) bool { return outcomes[state] != "" }
 
 func waiting(state string) bool { return state == created || state == queued }
 
-// jobStatuses are the statuses in documents about events, by the events' names.
+// jobStatuses are the statuses in documents of events, by the events' names.
 var jobStatuses = map[string]string{
 	"job.created": "ACCEPTED", "job.queued": "ACCEPTED", "job.assigned": "ACCEPTED", nameRetried: "ACCEPTED", nameLeaseExpired: "ACCEPTED",
 	"job.running": "PROCESSING", nameEmitted: "PROCESSING",
 	"job.succeeded": "COMPLETED", "job.canceled": "CANCELLED", "job.failed": "FAILED", nameExhausted: "FAILED",
 }
 
-// statusOf is the jobStatus of the document about an event, "" for none.
+// statusOf returns the jobStatus in the document of an event, "" for none.
 func statusOf(name, failure string) string {
 	status := jobStatuses[name]
 	if status == "FAILED" && failure == codeTimeout {
@@ -61,12 +60,12 @@ func statusOf(name, failure string) string {
 	return status
 }
 
-// endsAttempt: a stream shows events of these names as outcome documents.
+// endsAttempt: a stream shows these events as outcome documents.
 func endsAttempt(name string) bool {
 	return name == "job.succeeded" || name == "job.failed" || name == "job.canceled"
 }
 
-// ofNoJob reports whether events of the name belong to a client and to no job.
+// ofNoJob reports whether events with the name belong to a client without a job.
 func ofNoJob(name string) bool {
 	return strings.HasPrefix(name, "batch.") || strings.HasPrefix(name, "webhook.")
 }

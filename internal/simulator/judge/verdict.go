@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxViolations = 100 // of each invariant that a verdict lists
+	maxViolations = 100 // listed violations of each invariant
 	maxHistories  = 10  // of these with the history of the job
 )
 
@@ -27,11 +27,11 @@ type Verdict struct {
 	Facts   int64 `json:"facts"`
 
 	Checked map[string]int64  `json:"-"` // number of checks, by invariant
-	Skipped map[string]string `json:"-"` // why an invariant was not checked, or only in part
+	Skipped map[string]string `json:"-"` // why an invariant was not checked completely
 
 	Violations     []Violation      `json:"violations"` // the first of each invariant
 	ViolationCount int64            `json:"violation_count"`
-	ByInvariant    map[string]int64 `json:"-"` // number of violations, unlisted ones too
+	ByInvariant    map[string]int64 `json:"-"` // number of violations, including unlisted ones
 }
 
 // Results of an invariant.
@@ -41,17 +41,17 @@ const (
 	Skipped  = "skipped"
 )
 
-// Result is what the verdict says of one invariant.
+// Result is the result of one invariant.
 type Result struct {
 	Key        string `json:"key"`
 	Title      string `json:"title"`
 	Result     string `json:"result"`
 	Checked    int64  `json:"checked"`
 	Violations int64  `json:"violations"`
-	Skipped    string `json:"skipped,omitempty"` // why it was not checked, or only in part
+	Skipped    string `json:"skipped,omitempty"` // why it was not checked completely
 }
 
-// Results are those of all invariants.
+// Results returns the results of all invariants.
 func (v *Verdict) Results() (all []Result) {
 	for _, i := range Invariants {
 		r := Result{i.Key, i.Title, Held, v.Checked[i.Key], v.ByInvariant[i.Key], Printable(v.Skipped[i.Key])}
@@ -66,10 +66,10 @@ func (v *Verdict) Results() (all []Result) {
 	return all
 }
 
-// OK reports whether nothing was found. What was not checked is in Skipped.
+// OK reports whether there are no violations. Skipped has the unchecked invariants.
 func (v *Verdict) OK() bool { return v.ViolationCount == 0 }
 
-// verdictBuilder collects what several goroutines find.
+// verdictBuilder collects the findings of several goroutines.
 type verdictBuilder struct {
 	run *RunContext
 
@@ -84,7 +84,7 @@ func newVerdictBuilder(run *RunContext) *verdictBuilder {
 	}}
 }
 
-// add adds what was found about one job; facts are its history.
+// add adds the findings about one job; facts are its history.
 func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, facts []history.Fact) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,7 +104,7 @@ func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, fa
 	}
 }
 
-// finish sorts the violations and says what was not checked.
+// finish sorts the violations and adds the unchecked invariants.
 func (b *verdictBuilder) finish() *Verdict {
 	order := map[string]int{}
 	for i, invariant := range Invariants {
@@ -119,7 +119,7 @@ func (b *verdictBuilder) finish() *Verdict {
 	return &b.verdict
 }
 
-// skipped returns why an invariant was not checked, or only in part.
+// skipped returns why an invariant was not checked completely.
 func (run *RunContext) skipped(invariant Invariant, checked int64) string {
 	var missing []string
 	for _, source := range invariant.sources {
@@ -143,16 +143,16 @@ func (run *RunContext) skipped(invariant Invariant, checked int64) string {
 	}
 }
 
-// Violation is something that must not be, with all that is known of the job.
+// Violation is a violation of an invariant, with all facts about the job.
 type Violation struct {
 	Invariant string // key of Invariants
 	Job       string // "" if it is not about a job
 	Ticket    int64  // 0 if unknown
 	What      string
-	History   []history.Fact // in order of time; nil when there are too many violations
+	History   []history.Fact // in order of time; nil if there are too many violations
 }
 
-// String is the headline and then the history, a fact a line, without secrets.
+// String returns the headline and then the history, one fact per line, without secrets.
 func (v Violation) String() string {
 	text := v.Headline() + "\n"
 	for _, fact := range v.Facts() {
@@ -161,7 +161,7 @@ func (v Violation) String() string {
 	return text
 }
 
-// Headline is all but the history, on one line.
+// Headline returns everything but the history, on one line.
 func (v Violation) Headline() string {
 	text := v.Invariant + ": " + v.What
 	if v.Job != "" {
@@ -184,7 +184,7 @@ func (v Violation) MarshalJSON() ([]byte, error) {
 	}{Printable(v.Invariant), Printable(v.What), Printable(v.Job), v.Ticket, v.Facts()})
 }
 
-// Facts is the history, a fact a line, without secrets.
+// Facts returns the history, one fact per line, without secrets.
 func (v Violation) Facts() (lines []string) {
 	for _, f := range v.History {
 		lines = append(lines, when(&f).UTC().Format("15:04:05.000000")+"  "+Printable(line(f)))
@@ -216,7 +216,7 @@ func when(f *history.Fact) time.Time {
 	return f.At
 }
 
-// line is a fact as the history has it, without what may be secret.
+// line returns a fact's line in the history, without secrets.
 func line(f history.Fact) string {
 	if f.Submission != nil {
 		f.Submission = new(*f.Submission)
@@ -229,7 +229,7 @@ func line(f history.Fact) string {
 	return f.String()
 }
 
-// RedactURL leaves out what may be secret in a URL.
+// RedactURL removes secrets from a URL.
 func RedactURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -238,13 +238,13 @@ func RedactURL(text string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// secrets are API keys and secrets of webhooks, wherever they stand.
+// secrets matches API keys and secrets of webhooks.
 var secrets = regexp.MustCompile(`\b(frk_|whsec_)[A-Za-z0-9_+/=-]+|\b(Bearer )\S+`)
 
-// prose is what sentences have in the place of a secret, as in "Bearer tokens SHOULD NOT be passed".
+// prose matches text that looks like a secret, as in "Bearer tokens SHOULD NOT be passed".
 var prose = regexp.MustCompile(`^Bearer (tokens?|authentication|credentials|scheme)\b`)
 
-// PrintableLines is Printable for each line of a text.
+// PrintableLines applies Printable to each line of a text.
 func PrintableLines(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -253,7 +253,7 @@ func PrintableLines(text string) string {
 	return strings.Join(lines, "")
 }
 
-// Printable replaces secrets, and characters that a terminal may act on.
+// Printable replaces secrets, and control characters of terminals.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -10,13 +10,13 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// account is a tenant with its client for the load, which tries once: repetitions are decided and written down here.
+// account is a tenant with its client for the load, which tries once: the engine decides on repetitions and records them.
 type account struct {
 	history.Account
 	quick *client.Client
 }
 
-// Accounts are the tenants, after Prepare.
+// Accounts returns the tenants, after Prepare.
 func (e *Engine) Accounts() (all []history.Account) {
 	for _, a := range e.accounts {
 		all = append(all, a.Account)
@@ -24,8 +24,7 @@ func (e *Engine) Accounts() (all []history.Account) {
 	return all
 }
 
-// Prepare registers the tenants and their webhooks and opens their streams.
-// Nothing of the plan is sent before.
+// Prepare registers the tenants and their webhooks and opens their streams. It sends nothing of the plan.
 func (e *Engine) Prepare(ctx context.Context) error {
 	quick, slow, err := e.clients()
 	if err != nil {
@@ -41,7 +40,7 @@ func (e *Engine) Prepare(ctx context.Context) error {
 			return fmt.Errorf("registering the webhooks of tenant %d: %w", n+1, err)
 		}
 	}
-	e.clock.client = e.accounts[0].quick // any will do
+	e.clock.client = e.accounts[0].quick // any of them
 	var background context.Context
 	background, e.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if err := e.followClock(ctx, background); err != nil {
@@ -55,7 +54,7 @@ const (
 	connections    = 256 // open at a time; more requests wait, and their time counts
 )
 
-// clients makes a quick client for the load, and one that retries as the library does.
+// clients makes a quick client for the load, and one that retries like the library.
 func (e *Engine) clients() (quick, slow *client.Client, err error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost, transport.MaxConnsPerHost = connections, connections
@@ -121,7 +120,7 @@ func (e *Engine) subscribe(ctx context.Context, a *account) error {
 // streamPatience bounds how long the first connection of a stream may take.
 const streamPatience = 15 * time.Second
 
-// openStreams returns when each tenant's first stream is connected.
+// openStreams waits until each tenant's first stream is connected.
 func (e *Engine) openStreams(ctx, streams context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, streamPatience,
 		fmt.Errorf("the event stream of a tenant was not connected within %s", streamPatience))
@@ -151,7 +150,7 @@ func (e *Engine) openStreams(ctx, streams context.Context) error {
 	return nil
 }
 
-// Close ends the streams, and the looks at the clock. It may be called again.
+// Close ends the streams, and the clock's polling. It may be called again.
 func (e *Engine) Close() {
 	if e.stop != nil {
 		e.stop()

@@ -14,28 +14,28 @@ import (
 const (
 	clockStep    = 250 * time.Millisecond // between two looks at the clock of a test bed
 	clockTimeout = 5 * time.Second
-	clockSlack   = 50 * time.Millisecond // of service time that a look may be wrong by, besides what it takes
+	clockSlack   = 50 * time.Millisecond // possible error of a reading in service time, besides its duration
 )
 
-// errNoClock: the service is no test bed, its time is the real one.
+// errNoClock: the service is no test bed, so its time is the real one.
 var errNoClock = errors.New("the service has no clock that can be moved")
 
-// serviceClock knows the service's time by looking at the clock of the test bed.
+// serviceClock follows the service's time by polling the clock of the test bed.
 type serviceClock struct {
 	client *client.Client
 
 	mu    sync.Mutex
-	moves servicetime.Moves // as they were seen
+	moves servicetime.Moves // observed moves
 }
 
-// follow looks at the clock until ctx ends; without an answer what was seen last holds on.
+// follow polls the clock until ctx ends. Without an answer the latest reading holds.
 func (c *serviceClock) follow(ctx context.Context) {
 	for Sleep(ctx, clockStep) == nil {
 		_ = c.look(ctx)
 	}
 }
 
-// look asks for the service's time once. errNoClock: there is no such clock.
+// look reads the service's time once. errNoClock: there is no such clock.
 func (c *serviceClock) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
@@ -56,7 +56,7 @@ func (c *serviceClock) look(ctx context.Context) error {
 	return nil
 }
 
-// saw takes what a look of the given length has shown. It is a move if it is not what was to be expected.
+// saw applies a reading that took so long. An unexpected one is a move.
 func (c *serviceClock) saw(m servicetime.Move, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,13 +79,13 @@ func (c *serviceClock) seen() servicetime.Moves {
 	return c.moves[:len(c.moves):len(c.moves)]
 }
 
-// ClockMoves are the moves of the service's clock, as samples have shown them; none if it was never moved.
+// ClockMoves returns the observed moves of the service's clock; none if it was never moved.
 func (e *Engine) ClockMoves() servicetime.Moves { return e.clock.seen() }
 
-// serviceTime is the service's time at a real moment.
+// serviceTime returns the service's time at a real moment.
 func (e *Engine) serviceTime(real time.Time) time.Time { return e.clock.seen().At(real) }
 
-// followClock finds out whether the service has a clock that can be moved, and looks at it until Close if it has.
+// followClock checks whether the service has a movable clock, and then polls it until Close.
 func (e *Engine) followClock(ctx, background context.Context) error {
 	switch err := e.clock.look(ctx); {
 	case errors.Is(err, errNoClock):

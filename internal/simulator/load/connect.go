@@ -15,8 +15,7 @@ import (
 // userAgent names the simulator to the service.
 const userAgent = "forgerun-simulator"
 
-// serviceURL checks the address of a service, with or without /v1 at its end, and
-// returns it without.
+// serviceURL checks the address of a service, and returns it without a trailing /v1.
 func serviceURL(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
@@ -26,8 +25,8 @@ func serviceURL(address string) (string, error) {
 	return u.String(), nil
 }
 
-// Connect checks with one try that the service takes the key, by asking for a job that does not exist, or without a key that
-// it lets a client register. It returns the address without /v1; its error is one sentence that says what to look at.
+// Connect checks with one try that the service accepts the key, by reading a job that does not exist, or without a key that it lets a
+// client register. It returns the address without /v1; its error is one sentence with a hint.
 func Connect(ctx context.Context, address, key string) (string, error) {
 	address, err := serviceURL(address)
 	if err != nil {
@@ -49,7 +48,7 @@ func Connect(ctx context.Context, address, key string) (string, error) {
 		"and without a key, does it let clients register?", address, err)
 }
 
-// newClient registers a client of the service, and gives its API key.
+// newClient registers a client of the service, and returns its API key.
 func newClient(ctx context.Context, c *client.Client) (id, key string, err error) {
 	if id, err = c.CreateClient(ctx); err != nil {
 		return "", "", err

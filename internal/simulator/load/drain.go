@@ -14,15 +14,14 @@ import (
 
 const (
 	drainStep = 200 * time.Millisecond
-	// quiet is how long a job may be without an update before it is asked for.
+	// quiet is how long a job may have no update before it is polled.
 	quiet     = 3 * time.Second
 	askAtOnce = 32
-	described = 5 // unfinished jobs whose state Drain tells
+	described = 5 // unfinished jobs that Drain describes
 )
 
-// Drain waits, at most the scenario's drain time for each, until all accepted jobs
-// have ended, but for those scheduled for later, and then for their deliveries.
-// It returns the number of jobs that have not ended, and what the service says of the first ones.
+// Drain waits, at most the scenario's drain time for each, until all accepted jobs have ended except those scheduled for later, and then
+// for their deliveries. It returns the number of unfinished jobs, and descriptions of the first ones.
 func (e *Engine) Drain(ctx context.Context) (unfinished int, which []string, pending int64) {
 	limit := time.Now().Add(e.o.Scenario.Drain)
 	for len(e.jobs.waiting(e.serviceTime(limit))) > 0 && time.Now().Before(limit) {
@@ -44,7 +43,7 @@ func (e *Engine) Drain(ctx context.Context) (unfinished int, which []string, pen
 	}
 }
 
-// Waiting returns the number of jobs whose end Drain would wait for now.
+// Waiting returns the number of jobs that Drain would wait for now.
 func (e *Engine) Waiting() int {
 	return len(e.jobs.waiting(e.serviceTime(time.Now().Add(e.o.Scenario.Drain))))
 }
@@ -79,14 +78,14 @@ func (e *Engine) askForSilent(ctx context.Context) {
 	group.Wait()
 }
 
-// askOn polls silent jobs during the load, so that those that ended are forgotten.
+// askOn polls silent jobs during the load, so that ended ones are forgotten.
 func (e *Engine) askOn(ctx context.Context) {
 	for Sleep(ctx, drainStep) == nil {
 		e.askForSilent(ctx)
 	}
 }
 
-// callbacks are jobs whose deliveries are asked for, the first ones of a run.
+// callbacks are jobs with polled deliveries, the first ones of a run.
 type callbacks struct {
 	mu   sync.Mutex
 	jobs []*ticket
@@ -102,8 +101,7 @@ func (c *callbacks) add(t *ticket) {
 	}
 }
 
-// pending counts pending deliveries, or else the webhooks and jobs that have one or
-// cannot be asked; -1 without a receiver.
+// pending counts pending deliveries, or else the webhooks and jobs that have one or cannot be read; -1 without a receiver.
 func (e *Engine) pending(ctx context.Context) int64 {
 	if e.o.Receiver == nil {
 		return -1
@@ -116,7 +114,7 @@ func (e *Engine) pending(ctx context.Context) int64 {
 	n, filter := int64(0), client.DeliveryFilter{State: "PENDING", PageSize: 1}
 	none := func(deliveries iter.Seq2[client.Delivery, error]) bool {
 		for _, err := range deliveries {
-			_ = err // who cannot be asked may have one too
+			_ = err // an unreadable one may have one too
 			n++
 			return false
 		}

@@ -1,7 +1,5 @@
-// Package load drives a scenario against a running service: it sends what the
-// plan says when the plan says it, plays the client's part in each job (cancels,
-// retries, duplicates), watches what becomes of the jobs, and writes down what it
-// sees. It judges nothing.
+// Package load drives a scenario against a running service: it sends the plan's requests at their times, plays the client's part in each
+// job (cancels, retries, duplicates), watches the jobs, and records its observations. It judges nothing.
 package load
 
 import (
@@ -22,10 +20,9 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// Options say what is driven against what.
+// Options are the scenario and the service.
 type Options struct {
-	// URL is the base address of the service. Key is one client's API key; without
-	// it, tenants register themselves.
+	// URL is the base address of the service. Key is one client's API key; without it, tenants register themselves.
 	URL, Key string
 	// Run marks the jobs of this run: their correlation ids begin with it. Letters
 	// and digits.
@@ -33,21 +30,20 @@ type Options struct {
 	Scenario *scenario.Scenario
 	History  interface{ Add(history.Fact) }
 	Recorder *report.Recorder
-	// Receiver gets the webhooks; nil when the scenario has none.
+	// Receiver gets the webhooks; nil if the scenario has none.
 	Receiver *receiver.Receiver
-	// Pending counts the pending deliveries, if that is known without
-	// asking each webhook for its own. May be nil.
+	// Pending counts the pending deliveries without asking each webhook. May be nil.
 	Pending func(context.Context) (int64, error)
-	// Recheck is how long after its cancel, and after its time if that is near, a job
-	// is canceled once more and polled. 0: never.
+	// Recheck is the time after a job's cancel, and after its due time if that is near, at which it is canceled again and polled. 0:
+	// never.
 	Recheck time.Duration
 }
 
-// patience is how long a submission, cancel or retry is repeated whose effect is unknown.
+// patience is how long a submission, cancel or retry with an unknown effect is repeated.
 const patience = time.Minute
 
-// inFlight bounds the submissions under way. When all are taken the generator waits,
-// which latencies show: they count from the intended time.
+// inFlight bounds the concurrent submissions. If all are taken the generator waits, which latencies include: they count from the intended
+// time.
 const inFlight = 2048
 
 // Engine drives one run. Its methods are called once each, in the order Prepare,
@@ -56,7 +52,7 @@ type Engine struct {
 	o         Options
 	accounts  []*account
 	callbacks callbacks
-	schedules []*client.Schedule // of each account as many, in their order
+	schedules []*client.Schedule // as many for each account, in order
 	jobs      *jobs
 	clock     serviceClock
 	timeout   time.Duration // of one of its requests
@@ -66,7 +62,7 @@ type Engine struct {
 	stop       context.CancelFunc
 	follows    sync.WaitGroup
 	tickets    atomic.Int64 // the highest number sent
-	late       atomic.Int64 // nanoseconds by which the latest request was sent too late
+	late       atomic.Int64 // delay of the latest request, in nanoseconds
 }
 
 // New makes an engine.
@@ -79,17 +75,16 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// watched reports whether the ends of jobs are learned from streams.
+// watched reports whether streams show the ends of jobs.
 func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 
-// Late is by how much the last request of an open loop was sent after its time.
+// Late returns the delay of an open loop's last request.
 func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
-// Tickets returns how many submissions the plan has had so far.
+// Tickets returns the number of the plan's submissions so far.
 func (e *Engine) Tickets() int64 { return e.tickets.Load() }
 
-// Run sends the plan and returns when its last submission has been answered or
-// given up, and the client's part in all jobs is played.
+// Run sends the plan and returns when its last submission has been answered or given up, and the client's part in all jobs is done.
 func (e *Engine) Run(ctx context.Context) error {
 	if !e.watched() {
 		asking, done := context.WithCancel(ctx)
@@ -112,7 +107,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return cmp.Or(context.Cause(ctx), err)
 }
 
-// runOpen sends every intent at its time, or late, whatever became of those before.
+// runOpen sends every intent at its time, or late, independent of earlier ones.
 func (e *Engine) runOpen(ctx context.Context, plan *scenario.Plan) {
 	began := time.Now()
 	var senders errgroup.Group
@@ -131,8 +126,7 @@ func (e *Engine) runOpen(ctx context.Context, plan *scenario.Plan) {
 	_ = senders.Wait() // there is none
 }
 
-// runClosed lets each client send its next request after the end of its last job,
-// until the scenario's time is over.
+// runClosed lets each client send its next request after the end of its last job, until the scenario's time is over.
 func (e *Engine) runClosed(ctx context.Context, plan *scenario.Plan, c scenario.Closed) {
 	limit := ctx
 	if d := e.o.Scenario.Duration; d > 0 {

@@ -10,11 +10,11 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// farPatience is how long a job is followed whose time is beyond the drain: its end is not awaited.
+// farPatience is how long a job with a time beyond the drain is followed: its end is not awaited.
 const farPatience = 10 * time.Second
 
-// follow polls, cancels and retries an accepted job as the intent says, and releases
-// it at its end, or when the scenario's drain time after its own time is over.
+// follow polls, cancels and retries an accepted job according to the intent. It releases the job at its end, or when the scenario's drain
+// time after its own time is over.
 func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	defer e.jobs.release(t.job)
 	limit := e.o.Scenario.Drain
@@ -53,7 +53,7 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 	if end == client.Canceled && e.o.Recheck > 0 {
 		e.cancelAgain(ctx, t)
 	}
-	if in.Polled && end != "" { // a stream may have been quicker than the polls
+	if in.Polled && end != "" { // a stream may have been faster than the polls
 		etag := ""
 		e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
 	}
@@ -70,8 +70,7 @@ func (e *Engine) cancelAgain(ctx context.Context, t *ticket) {
 	}
 }
 
-// await waits until the job's state is as wanted, and gives it, or "" when the
-// context ends first.
+// await waits until the job has a wanted state, and returns it, or "" if the context ends first.
 func (e *Engine) await(ctx context.Context, t *ticket, wanted func(state string) bool) string {
 	for {
 		state, _, changed := e.jobs.look(t.job)
@@ -86,7 +85,7 @@ func (e *Engine) await(ctx context.Context, t *ticket, wanted func(state string)
 	}
 }
 
-// cancelIn cancels the job some time after it reached the state, or went past it.
+// cancelIn cancels the job some time after it reached or passed the state.
 func (e *Engine) cancelIn(ctx context.Context, t *ticket, c scenario.CancelIntent) {
 	if e.await(ctx, t, func(state string) bool { return rank[state] >= rank[c.In] }) == "" || Sleep(ctx, c.After) != nil {
 		return
@@ -101,8 +100,8 @@ func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 	return a != nil && a.Attempt > before
 }
 
-// act sends a cancel or a retry until it is answered. A retry whose answer was
-// lost is repeated, which may begin one more attempt; all of it is written down.
+// act sends a cancel or a retry until it is answered. A retry with a lost answer is repeated, which may begin one more attempt; all tries
+// are recorded.
 func (e *Engine) act(
 	ctx context.Context, t *ticket, verb string, do func(context.Context, string, ...client.Option) (*client.Changed, error),
 ) (changed *client.Changed) {
@@ -128,8 +127,8 @@ const (
 	longestPoll  = 2 * time.Second
 )
 
-// poll polls the job until the context ends, and a final one with its next attempt.
-// refused: it ended because the service does not show the job.
+// poll polls the job until the context ends, and a final one with its next attempt. refused: it ended because the service does not show
+// the job.
 func (e *Engine) poll(ctx context.Context, t *ticket) (refused bool) {
 	for etag := ""; ; {
 		wait := e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
@@ -145,11 +144,10 @@ func (e *Engine) poll(ctx context.Context, t *ticket) (refused bool) {
 	}
 }
 
-// notShown stands for a wait that is of no use: the service refuses to show the job.
+// notShown is the wait for a job that the service refuses to show.
 const notShown = time.Duration(-1)
 
-// lookAt polls the job once and gives the wait before the next poll, 0 for a final
-// job, or notShown.
+// lookAt polls the job once and returns the wait before the next poll, 0 for a final job, or notShown.
 func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int, etag *string) time.Duration {
 	var options []client.Option
 	if *etag != "" {

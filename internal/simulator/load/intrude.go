@@ -8,11 +8,10 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// intrudeEvery is of how many tickets one has another tenant ask for its job.
+// intrudeEvery selects every nth ticket, whose job another tenant requests.
 const intrudeEvery = 50
 
-// intrude lets another tenant ask for the job in every way there is. To it, the
-// job does not exist.
+// intrude requests the job as another tenant in all possible ways. To that tenant, the job does not exist.
 func (e *Engine) intrude(ctx context.Context, t *ticket) {
 	other := e.accounts[(t.tenant+1)%len(e.accounts)]
 	for _, way := range []struct {

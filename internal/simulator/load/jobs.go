@@ -18,20 +18,19 @@ var rank = map[string]int{
 
 func isFinal(state string) bool { return rank[state] == rank[client.Succeeded] }
 
-// jobs are those of which more is expected; others are forgotten, to bound memory.
+// jobs are the jobs with expected updates; others are forgotten, to bound memory.
 type jobs struct {
-	// streamed: a job is kept until its end was streamed, even if a poll or the
-	// answer to a cancel was quicker. The event would else look like a new job's.
+	// streamed: a job is kept until its end was streamed, even if a poll or the answer to a cancel was faster. Otherwise the event would
+	// look like a new job's.
 	streamed bool
 	moved    func(from, to string)
-	ended    func(*job) // nothing more is expected of it
+	ended    func(*job) // no more updates are expected
 
 	mu   sync.Mutex
 	byID map[string]*job
 }
 
-// job is what is known of one job. An event may be quicker than the answer to
-// the submission: such a job has no ticket yet.
+// job is the state of one job. An event may be faster than the answer to the submission: such a job has no ticket yet.
 type job struct {
 	id       string
 	ticket   int64
@@ -40,13 +39,13 @@ type job struct {
 	waits    time.Time // execution_at, zero without one
 	state    string
 	attempt  int
-	last     time.Time // when the last update came, or when it was asked for
+	last     time.Time // time of the last update or poll
 
-	autoRetry bool // the server goes on after a failure that may pass
-	held      int  // by whom more is expected of it: it is not forgotten
+	autoRetry bool // the service retries temporary failures
+	held      int  // number of holders: it is not forgotten while held
 	finished  bool
 	streamed  bool // the end of this attempt
-	// changed is closed at the next update, and made when somebody waits for it.
+	// changed is closed at the next update; it is made on demand.
 	changed chan struct{}
 }
 
@@ -54,8 +53,8 @@ func newJobs(streamed bool, moved func(from, to string), ended func(*job)) *jobs
 	return &jobs{streamed: streamed, moved: moved, ended: ended, byID: map[string]*job{}}
 }
 
-// of calls fn with the job, and forgets it afterwards if nothing more is expected of it. A job that is not known is made if
-// create is set, and else left alone.
+// of calls fn with the job, and forgets the job afterwards if no more updates are expected. It creates an unknown job if create is set,
+// and otherwise does nothing.
 func (js *jobs) of(id string, create bool, fn func(*job)) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -74,7 +73,7 @@ func (js *jobs) of(id string, create bool, fn func(*job)) {
 	}
 }
 
-// over reports whether nothing more is to be learned of the job.
+// over reports whether no more updates of the job are expected.
 func (js *jobs) over(j *job) bool { return j.finished && (j.streamed || !js.streamed) }
 
 // accepted lets fill note a job's ticket; hold keeps the job until release.
@@ -93,22 +92,22 @@ func (js *jobs) release(id string) {
 	js.of(id, true, func(j *job) { j.held-- })
 }
 
-// update is what was learned of a job: its state in an attempt.
+// update is a job's state in an attempt.
 type update struct {
 	state   string
 	attempt int
 	at      time.Time
-	// retryable: a failure after which the server goes on, if it was asked to.
+	// retryable: a failure that the service retries, if requested.
 	retryable bool
-	streamed  bool // by the stream
+	streamed  bool // from the stream
 }
 
-// saw takes an update of a job. Only a stream may know one first: an answer that comes late is about one that is forgotten.
+// saw applies an update of a job. Only a stream may create one: a late answer may be about a forgotten job.
 func (js *jobs) saw(id string, n update) {
 	js.of(id, n.streamed, func(j *job) { js.update(j, n) })
 }
 
-// exhausted notes that the service retries the job no more; forgotten jobs stay so.
+// exhausted notes that the service will not retry the job again; forgotten jobs stay forgotten.
 func (js *jobs) exhausted(id string) {
 	js.of(id, false, func(j *job) { j.finished = isFinal(j.state) })
 }
@@ -123,7 +122,7 @@ func (js *jobs) update(j *job, n update) {
 		return
 	}
 	if n.attempt > j.attempt && !n.streamed {
-		j.streamed = false // that was the end of the attempt before
+		j.streamed = false // that was the end of the previous attempt
 	}
 	js.moved(j.state, n.state)
 	j.state, j.attempt, j.last = n.state, n.attempt, n.at
@@ -145,8 +144,8 @@ func (js *jobs) look(id string) (state string, attempt int, changed <-chan struc
 	return state, attempt, changed
 }
 
-// silent picks at most limit unfinished jobs without an update for the given time,
-// and notes one for each, so that the next call picks others.
+// silent returns at most limit unfinished jobs without an update for the given time. It counts as an update, so that the next call picks
+// others.
 func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -160,7 +159,7 @@ func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {
 	return list
 }
 
-// waiting returns the jobs that are not final and not scheduled beyond until, by ticket.
+// waiting returns the unfinished jobs that are not scheduled beyond until, by ticket.
 func (js *jobs) waiting(until time.Time) (list []job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// scheduledTicket stands for that of jobs that schedules submit: they have none.
+// scheduledTicket is the ticket of jobs from schedules, which have none.
 const scheduledTicket = -1
 
-// lateRuns is how long after the end of a schedule its last runs may come: another leader may have to be found.
+// lateRuns is how late the last runs of a schedule may come: a new leader may be needed.
 const lateRuns = time.Minute
 
 // schedule creates the schedules of the scenario, which end with its duration.
@@ -36,7 +36,7 @@ func (e *Engine) schedule(ctx context.Context) error {
 	return nil
 }
 
-// awaitSchedules waits until no due time is left, and has the jobs of the schedules waited for as those of the mix are.
+// awaitSchedules waits until no due time is left, and makes Drain wait for the schedules' jobs as well.
 func (e *Engine) awaitSchedules(ctx context.Context) error {
 	for n, s := range e.schedules {
 		a := e.accounts[n/e.o.Scenario.Schedules.Count]

@@ -29,7 +29,7 @@ const (
 	atOnce = 64
 )
 
-// ticket is one submission: what was asked for, and how the asking went.
+// ticket is one submission: the request, and its tries.
 type ticket struct {
 	number   int64
 	tenant   int
@@ -89,7 +89,7 @@ func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Tim
 	copies(in, func(i int) {
 		at := intended
 		if i > 0 && !in.AtOnce {
-			at = time.Now() // when the answer before has come
+			at = time.Now() // after the previous answer
 		}
 		if in.Work.Batch > 0 {
 			e.o.Recorder.Sent(len(list))
@@ -173,7 +173,7 @@ func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.
 	})
 }
 
-// answerOf is a request that ends now, with what an error says of its answer; nil is 200.
+// answerOf returns the answer to a request that ends now, according to its error; nil is 200.
 func answerOf(sent time.Time, err error) history.Answer {
 	a := history.Answer{Sent: sent.UTC(), Answered: time.Now().UTC()}
 	problem, refused := errors.AsType[*client.Problem](err)
@@ -191,8 +191,8 @@ func answerOf(sent time.Time, err error) history.Answer {
 	return a
 }
 
-// insist repeats a submission with its key while its outcome is unknown, and after
-// a temporary refusal if an earlier try may have succeeded. send returns the answer to the request, and to each ticket in it.
+// insist repeats a submission with its key while its outcome is unknown, and after a temporary refusal if an earlier try may have
+// succeeded. send returns the answer to the request, and to each ticket in it.
 func (e *Engine) insist(
 	ctx context.Context, intended time.Time, list []*ticket, send func(context.Context) (history.Answer, []history.Answer),
 ) {
@@ -209,7 +209,7 @@ func (e *Engine) insist(
 	e.record(try.Answered.Sub(intended), list, each)
 }
 
-// repeat calls fn until it is done, with growing pauses, while patience lasts.
+// repeat calls fn with growing pauses until it is done or patience is over.
 func repeat(ctx context.Context, fn func() (done bool)) {
 	began := time.Now()
 	for backoff := firstBackoff; !fn(); backoff = min(2*backoff, longestBackoff) {
@@ -236,7 +236,7 @@ func (e *Engine) record(took time.Duration, list []*ticket, each []history.Answe
 	e.o.Recorder.Answered(took, classes...)
 }
 
-// mayPass distinguishes a refusal that says "later" from one that says "no".
+// mayPass reports whether a refusal is temporary.
 func mayPass(status int) bool { return status == http.StatusTooManyRequests || status >= 500 }
 
 func (e *Engine) class(t *ticket, a history.Answer) string {
@@ -258,15 +258,14 @@ func (e *Engine) class(t *ticket, a history.Answer) string {
 	}
 }
 
-// mustRefuse reports whether the service refuses the ticket as it should: its parameters are invalid by plan, or its
-// execution_at has passed while it was repeated or when the clock was moved.
+// mustRefuse reports whether the service must refuse the ticket: its parameters are invalid by plan, or its execution_at has passed
+// during repetitions or by a move of the clock.
 func (e *Engine) mustRefuse(t *ticket, a history.Answer) bool {
 	due := t.fact.ExecutionAt
 	return t.fact.WorkKind == "PAYLOAD_INVALID" || !due.IsZero() && (len(e.ClockMoves()) > 0 || a.Answered.After(due))
 }
 
-// note writes a try down, and with the first that is accepted begins to expect
-// the job's end. batch is "" where it is unknown or there is none.
+// note records a try, and with the first accepted one begins to expect the job's end. batch is "" if unknown or none.
 func (e *Engine) note(t *ticket, try history.Answer, batch string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -293,8 +292,7 @@ func params(bytes int) json.RawMessage {
 	return json.RawMessage(`{"filler":"` + strings.Repeat("x", max(bytes-len(`{"filler":""}`), 0)) + `"}`)
 }
 
-// Sleep waits for d or for the end of ctx, whose cause it then returns. A d below
-// or at 0 costs nothing.
+// Sleep waits for d or for the end of ctx, and then returns ctx's cause. It returns at once if d is not positive.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if ctx.Err() != nil || d <= 0 {
 		return context.Cause(ctx)

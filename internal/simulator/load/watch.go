@@ -28,7 +28,7 @@ func (e *Engine) watch(ctx context.Context, a *account, connected func()) {
 		}}
 		for m, err := range a.Client.Stream(ctx, options) {
 			if err != nil {
-				break // and on from the last event
+				break // continue after the last event
 			}
 			if m.ID != "" {
 				last = m.ID
@@ -39,7 +39,7 @@ func (e *Engine) watch(ctx context.Context, a *account, connected func()) {
 	}
 }
 
-// streamed takes one message of a tenant's stream.
+// streamed handles one message of a tenant's stream.
 func (e *Engine) streamed(tenant int, m client.Message) {
 	f := history.Fact{At: time.Now().UTC(), Kind: history.Streamed, Tenant: tenant}
 	read := e.logged
@@ -66,7 +66,7 @@ func (e *Engine) ended(m client.Message, f *history.Fact) error {
 	return nil
 }
 
-// logged reads an event as the log has it.
+// logged reads an event in the form of the log.
 func (e *Engine) logged(m client.Message, f *history.Fact) error {
 	v, err := m.Event()
 	if err != nil {
@@ -85,7 +85,7 @@ func (e *Engine) logged(m client.Message, f *history.Fact) error {
 	return err
 }
 
-// idle reads a stream slowly and drops what it reads, as a client that hangs does.
+// idle reads a stream slowly and drops its messages, like a hanging client.
 func (e *Engine) idle(ctx context.Context, a *account, pause time.Duration) {
 	for ctx.Err() == nil {
 		for _, err := range a.Client.Stream(ctx, client.StreamOptions{}) {

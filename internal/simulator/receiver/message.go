@@ -18,16 +18,16 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// message is one try to deliver, as it was received.
+// message is one received delivery try.
 type message struct {
 	at     time.Time
 	to     address
-	url    string // of the receiver, as the service knows it
+	url    string // of the receiver, as registered
 	method string
 	header http.Header
 	body   []byte
 
-	// Set by verify, as far as it came.
+	// Set by verify as far as it got.
 	webhook string // id; "" for a callback
 	event   client.WebhookMessage
 	data    client.Outcome // of the job or the batch
@@ -37,7 +37,7 @@ type message struct {
 func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, err error) {
 	id, secret := r.registered(ctx, m.to)
 	m.webhook = id
-	if err := m.read(); err != nil { // the history has what it claims to be
+	if err := m.read(); err != nil { // the history then has its claimed values
 		return fmt.Sprintf("a message that cannot be read: %s", clip(err.Error())), nil
 	}
 	check := func(v client.Verifier) error {
@@ -57,14 +57,14 @@ func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, er
 			return "", fmt.Errorf("not verified: %w", err)
 		}
 	}
-	// The judge checks whose job it is. Here, body and subject must agree.
+	// The judge checks the job's owner. Here, body and subject must agree.
 	if id := m.subjectID("jobs/") + m.subjectID("batches/"); id != m.data.JobID {
 		return fmt.Sprintf("a message of job %s with the subject %s", orNone(m.data.JobID), orNone(m.event.Subject)), nil
 	}
 	return "", nil
 }
 
-// read takes the event out of the message. Members that are missing stay empty.
+// read reads the event of the message. Missing members stay empty.
 func (m *message) read() error {
 	event, err := client.ParseDelivery(m.header, m.body)
 	if err != nil {
@@ -84,7 +84,7 @@ func (m *message) subjectID(prefix string) string {
 	return ""
 }
 
-// ticket is the number in a correlation id of the form {run}.{n}, 0 in another.
+// ticket returns the number in a correlation id of the form {run}.{n}, 0 otherwise.
 func (m *message) ticket() int64 {
 	_, number, _ := strings.Cut(m.data.CorrelationID, ".")
 	n, err := strconv.ParseUint(number, 10, 63)
@@ -102,7 +102,7 @@ func (m *message) subject() string {
 	return m.id()
 }
 
-// fact is what the history keeps of a message that is answered with a status, 0 for nothing.
+// fact returns the message's fact with the answered status, 0 for none.
 func (m *message) fact(kind history.Kind, status int, note string) history.Fact {
 	e := m.event
 	scenario := history.ScenarioOf(m.data.Scenario)
@@ -118,7 +118,7 @@ func (m *message) fact(kind history.Kind, status int, note string) history.Fact 
 	}
 }
 
-// clip bounds text from outside.
+// clip limits text from outside.
 func clip(s string) string {
 	if len(s) > 200 {
 		return s[:200] + "..."

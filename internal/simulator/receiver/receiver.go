@@ -1,5 +1,5 @@
 // Package receiver plays the webhook receivers of a run of the simulator. It verifies each message, adds it to the history, and answers
-// it as well or as badly as the scenario wants. The judge decides about what was sent.
+// as the scenario says. The judge decides on the messages.
 package receiver
 
 import (
@@ -21,9 +21,9 @@ import (
 // Options configure a Receiver. Only Names and History are required.
 type Options struct {
 	Seed    uint64
-	Names   map[string][]Answer // receivers of each tenant; one without answers always says 204
+	Names   map[string][]Answer // receivers of each tenant; without answers one always returns 204
 	History interface{ Add(history.Fact) }
-	// Delivered is called for each message that is not refused: whether it was answered with 2xx.
+	// Delivered is called for each accepted message; ok says whether it was answered with 2xx.
 	Delivered func(ok bool)
 	// Keys finds a published key of the service, as client.Directory.Key does. nil: only secrets of webhooks are verified.
 	Keys func(keyID string) (ed25519.PublicKey, error)
@@ -34,12 +34,12 @@ type Receiver struct {
 	options  Options
 	listener net.Listener
 	server   *http.Server
-	closed   context.Context // ends with Close, which releases answers that are held
+	closed   context.Context // ends with Close, which releases held answers
 	close    context.CancelFunc
 
 	mu         sync.Mutex
 	active     sync.WaitGroup    // messages being answered; grows only while not closed
-	bases      map[string]string // public base URLs by receiver, without a slash at the end; "": of all others
+	bases      map[string]string // public base URLs by receiver, without a trailing slash; "": of all others
 	webhooks   map[address]*webhook
 	tries, old map[string]int // by message id; old are the messages before the latest 100,000
 }
@@ -50,7 +50,7 @@ type address struct {
 	name   string
 }
 
-// webhook is what was registered for an address.
+// webhook is the registration of an address.
 type webhook struct {
 	id, secret string
 	known      chan struct{} // closed when the registration was answered
@@ -65,7 +65,7 @@ const (
 	rememberedTries   = 100_000
 )
 
-// Listen starts a receiver at addr, such as 127.0.0.1:0. The service reaches it at publicURL; "" stands for the address itself.
+// Listen starts a receiver at addr, such as 127.0.0.1:0. The service reaches it at publicURL; "" means the address itself.
 func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -88,11 +88,11 @@ func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 	return r, nil
 }
 
-// Addr is where it listens: host and port.
+// Addr returns its host and port.
 func (r *Receiver) Addr() string { return r.listener.Addr().String() }
 
-// Open gives the named receiver a free port of its own on the same host, and returns its base URL: a service may hold back all that it
-// sends to a host and port where messages fail.
+// Open opens a separate free port for the named receiver on the same host, and returns its base URL: a service may hold back everything
+// for a host and port where messages fail.
 func (r *Receiver) Open(name string) (baseURL string, err error) {
 	host, _, err := net.SplitHostPort(r.Addr())
 	if err != nil {
@@ -107,7 +107,7 @@ func (r *Receiver) Open(name string) (baseURL string, err error) {
 	return baseURL, r.SetURL(name, baseURL)
 }
 
-// SetURL changes the base URL of a receiver before it is registered, such as to a proxy's; "" stands for all without their own.
+// SetURL changes the base URL of a receiver before it is registered, for instance to a proxy's; "" sets the default.
 func (r *Receiver) SetURL(name, baseURL string) error {
 	u, err := url.Parse(baseURL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
@@ -119,7 +119,7 @@ func (r *Receiver) SetURL(name, baseURL string) error {
 	return nil
 }
 
-// URL is where the service sends messages for the tenant's receiver.
+// URL returns the service's URL for messages to the tenant's receiver.
 func (r *Receiver) URL(tenant int, name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,8 +130,8 @@ func (r *Receiver) URL(tenant int, name string) string {
 	return base + "/" + strconv.Itoa(tenant) + "/" + url.PathEscape(name)
 }
 
-// Register calls create, which registers the address of the tenant's receiver at the service. The service may send to the address
-// before it answers the registration: such a message waits for the answer.
+// Register calls create, which registers the receiver's address at the service. The service may send to the address before it answers the
+// registration: such a message waits for the answer.
 func (r *Receiver) Register(tenant int, name string, create func(url string) (webhookID, secret string, err error)) (err error) {
 	w := &webhook{known: make(chan struct{})}
 	defer close(w.known)
@@ -142,8 +142,8 @@ func (r *Receiver) Register(tenant int, name string, create func(url string) (we
 	return err
 }
 
-// registered returns the id and secret of the webhook at an address, "" for none. It does not wait for long: a service that waits for
-// the answer to its message would never answer the registration.
+// registered returns the id and secret of the webhook at an address, "" for none. It does not wait for long: a service that waits for the
+// answer to its message would never answer the registration.
 func (r *Receiver) registered(ctx context.Context, at address) (id, secret string) {
 	r.mu.Lock()
 	w := r.webhooks[at]
@@ -172,7 +172,7 @@ func (r *Receiver) count(id string) int {
 	return r.tries[id]
 }
 
-// Close ends the server and all answers that are held, and waits until every message is in the history. It may be called twice.
+// Close ends the server and all held answers, and waits until every message is in the history. It may be called twice.
 func (r *Receiver) Close() {
 	r.mu.Lock()
 	r.close()

@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// Answer is what a receiver does with a message. Without a status it says 204.
+// Answer is a receiver's answer to a message; 204 without a status.
 type Answer = scenario.Answer
 
 // ServeHTTP receives one message.
@@ -88,7 +88,7 @@ func (r *Receiver) find(u *url.URL) (address, bool) {
 	return address{tenant, name}, err == nil && wrong == nil && tenant >= 0 && known
 }
 
-// draw picks an answer by its arguments alone: a run with the same seed gets the same answers.
+// draw picks an answer only by its arguments: a run with the same seed gets the same answers.
 func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 	var sum scenario.Share
 	for _, a := range answers {
@@ -110,11 +110,11 @@ func draw(answers []Answer, seed uint64, subject string, try int) Answer {
 	return answers[len(answers)-1] // rounding, or no shares
 }
 
-// answer answers a message. The history has the answer before the sender does.
+// answer answers a message. It records the answer before sending it.
 func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a Answer, note string) {
 	status := cmp.Or(a.Status, http.StatusNoContent)
 	if a.Hang || a.Reset {
-		status = 0 // the sender sees nothing
+		status = 0 // the sender gets no answer
 	}
 	if why := r.hold(req.Context(), a.After); why != "" {
 		status, note = 0, why

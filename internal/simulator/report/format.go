@@ -15,7 +15,7 @@ import (
 
 var english = message.NewPrinter(language.English)
 
-// grouped writes 1234567 as 1,234,567.
+// grouped formats 1234567 as 1,234,567.
 func grouped(n int64) string { return english.Sprintf("%d", n) }
 
 func plural(n int64, what string) string {
@@ -25,7 +25,7 @@ func plural(n int64, what string) string {
 	return grouped(n) + " " + what + "s"
 }
 
-// brief writes a time with three digits: 12.3 ms, or 1m40s.
+// brief formats a duration with three digits: 12.3 ms, or 1m40s.
 func brief(d time.Duration) string {
 	unit := time.Duration(1)
 	for d/unit >= 1000 {
@@ -39,7 +39,7 @@ func brief(d time.Duration) string {
 	return text
 }
 
-// clockTime writes 1:02:03, or 2:03 below an hour.
+// clockTime formats a duration as 1:02:03, or 2:03 below an hour.
 func clockTime(d time.Duration) string {
 	s := int64(max(d, 0).Round(time.Second) / time.Second)
 	if s < 3600 {
@@ -48,7 +48,7 @@ func clockTime(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
 }
 
-// rate writes how many there were per second.
+// rate formats a number per second.
 func rate(n int64, d time.Duration) string {
 	if d <= 0 {
 		n, d = 0, 1
@@ -56,7 +56,7 @@ func rate(n int64, d time.Duration) string {
 	return english.Sprintf("%.1f/s", float64(n)/d.Seconds())
 }
 
-// percent writes a share with one decimal, and none as 0 % or all as 100 % only if it is.
+// percent formats a share with one decimal. It returns 0 % or 100 % only if that is exact.
 func percent(some, all int64) string {
 	share := 100 * float64(some) / float64(max(all, 1))
 	switch {
@@ -68,7 +68,7 @@ func percent(some, all int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", share), ".0") + " %"
 }
 
-// listed shows the numbers that are not 0, but for those of some names.
+// listed formats the numbers other than 0, except those of the given names.
 func listed(numbers map[string]int64, without ...string) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(numbers)) {
@@ -87,7 +87,7 @@ func total(numbers map[string]int64) int64 {
 	return n
 }
 
-// ms is what JSON has for a length of time.
+// ms returns a duration in milliseconds, for JSON.
 func ms(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }

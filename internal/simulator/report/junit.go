@@ -9,11 +9,11 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Of each invariant's violations, the JUnit file has this many with the facts.
+// junitViolations limits each invariant's violations with facts in the JUnit file.
 const junitViolations = 10
 
-// WriteJUnit writes the verdict for CI servers: a test case for each invariant and each expectation. An unchecked
-// invariant is skipped, and says why.
+// WriteJUnit writes the verdict as JUnit XML: a test case for each invariant and each expectation. An unchecked invariant is skipped,
+// with the reason.
 func WriteJUnit(w io.Writer, run Run) error {
 	s := junit.Suite{
 		Name: "forgerun simulate " + judge.Printable(run.Scenario), Began: run.Started, Took: run.Took,

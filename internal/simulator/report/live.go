@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	redrawInterval = 250 * time.Millisecond // on a terminal, one line drawn anew
-	lineInterval   = 5 * time.Second        // elsewhere, another line each time
+	redrawInterval = 250 * time.Millisecond // on a terminal, the same line redrawn
+	lineInterval   = 5 * time.Second        // elsewhere, a new line each time
 	speedWindow    = 5 * time.Second
 	barWidth       = 20
 )
 
-// Live shows a run while it goes on. It owns one goroutine, which Stop ends.
+// Live shows a running run. It owns one goroutine, which Stop ends.
 type Live struct {
 	r        *Recorder
 	w        io.Writer
@@ -32,8 +32,8 @@ type Live struct {
 	loop sync.WaitGroup
 }
 
-// StartLive begins to show r on w: a line drawn anew on a terminal, otherwise a line every 5 seconds and for each new stage.
-// tick says when, nil: by itself.
+// StartLive begins to show r on w: one redrawn line on a terminal, otherwise a line every 5 seconds and for each new stage. tick sets the
+// times; nil: its own timer.
 func StartLive(w io.Writer, r *Recorder, tick <-chan time.Time) *Live {
 	terminal := term.Of(w, os.Getenv).Terminal
 	l := &Live{r: r, w: w, terminal: terminal, status: term.NewStatus(w, terminal)}
@@ -43,7 +43,7 @@ func StartLive(w io.Writer, r *Recorder, tick <-chan time.Time) *Live {
 	showing, quit := context.WithCancel(context.Background())
 	l.quit = quit
 	select {
-	case <-r.turned: // to a stage from before
+	case <-r.turned: // to a previous stage
 	default:
 	}
 	l.loop.Go(func() {
@@ -75,7 +75,7 @@ func (l *Live) Stop() {
 	l.status.Clear()
 }
 
-// line has what matters most first: a narrow terminal shows no more. Rates are those of the last seconds.
+// line formats a snapshot with the most important part first, for narrow terminals. Rates are those of the last seconds.
 func (l *Live) line(s Snapshot) string {
 	l.seen = append(l.seen, s)
 	for len(l.seen) > 2 && s.Elapsed-l.seen[1].Elapsed >= speedWindow {
@@ -101,7 +101,7 @@ func (l *Live) line(s Snapshot) string {
 	return strings.TrimSpace(strings.Join(parts, "  "))
 }
 
-// progress shows how much of the stage is done, and how long it has taken.
+// progress formats how much of the stage is done, and its duration.
 func progress(s Snapshot) string {
 	if s.Share < 0 {
 		return clockTime(s.InStage)

@@ -17,9 +17,8 @@ import (
 	verdictreport "github.com/forgerun/forgerun/verdict/report"
 )
 
-// document is the JSON report, and what the templates show. Its members are stable: new ones may come, none goes or
-// changes its meaning while Version stays. Times of day are RFC 3339, lengths of time are in milliseconds. Series have
-// one value a step.
+// document is the JSON report, and the data of the templates. Its members are stable: members may be added, but none is removed or
+// changes its meaning within a Version. Times of day are RFC 3339, durations are in milliseconds. Series have one value per step.
 type document struct {
 	Version  int     `json:"version"` // 1
 	Outcome  Outcome `json:"outcome"`
@@ -51,17 +50,17 @@ func documentOf(run Run) document {
 	return d
 }
 
-// list is never null in JSON.
+// list returns values, never null in JSON.
 func list[T any](values []T) []T { return append([]T{}, values...) }
 
-// WriteJSON writes the report for programs: one object, whose members document describes.
+// WriteJSON writes the report as one JSON object: see document.
 func WriteJSON(w io.Writer, run Run) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(documentOf(run))
 }
 
-// The charts are drawn by uPlot 1.6.32, whose files are those of "npm pack uplot@1.6.32"; its licence goes into each page.
+// The charts are drawn by uPlot 1.6.32, with the files of "npm pack uplot@1.6.32"; its license is in each page.
 //
 //go:embed page
 var pageFiles embed.FS
@@ -106,8 +105,8 @@ var outcomeColors = map[Outcome]term.Color{
 	Passed: term.Good, Unjudged: term.Warn, Inconclusive: term.Warn, Unmet: term.Bad, Violated: term.Bad,
 }
 
-// WriteSummary writes the run in plain text: the verdict first, then numbers, faults, expectations and the first
-// violations. It colours the verdict on a terminal, unless NO_COLOR is set.
+// WriteSummary writes the run in plain text: the verdict first, then numbers, faults, expectations and the first violations. It colors
+// the verdict on a terminal, unless NO_COLOR is set.
 func WriteSummary(w io.Writer, run Run) error {
 	var out bytes.Buffer
 	columns := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)

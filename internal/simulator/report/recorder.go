@@ -1,6 +1,5 @@
-// Package report measures a run of the simulator while it goes on and shows it
-// live on a terminal, and at the end as text, JSON, JUnit XML and one HTML file.
-// It judges nothing: the verdict comes from package judge.
+// Package report measures a running run of the simulator and shows it live on a terminal, and at the end as text, JSON, JUnit XML and one
+// HTML file. It judges nothing: the verdict comes from package judge.
 package report
 
 import (
@@ -15,16 +14,16 @@ import (
 
 // Classes of answers to a submission.
 const (
-	Accepted   = "accepted"           // a job was made
-	Replayed   = "replayed"           // the idempotency key had made a job before
-	Planned    = "refused as planned" // the scenario asked for what the service must refuse
+	Accepted   = "accepted"           // a job was created
+	Replayed   = "replayed"           // the idempotency key was used before
+	Planned    = "refused as planned" // refusal required by the scenario
 	Refused    = "refused"            // overload: 429, or 503 with a full queue
 	Rejected   = "rejected"           // any other 4xx
 	Failed     = "failed"             // any other 5xx
-	Unanswered = "unanswered"         // no complete answer came
+	Unanswered = "unanswered"         // no complete answer
 )
 
-// states are those of a job. Whatever else a service says is counted as other.
+// states are the known states of a job; any other counts as other.
 var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}
 
 const otherState = "(other)"
@@ -37,16 +36,16 @@ func known(state string) string {
 }
 
 const (
-	maxFaults = 2000 // faults kept one by one; more are counted
+	maxFaults = 2000 // individually kept faults; more are only counted
 	maxCodes  = 20   // distinct codes of refusals; more count as other
 )
 
-// Recorder counts and measures a run. Its methods may be called from many goroutines and take about a microsecond;
-// its memory does not grow with the run.
+// Recorder counts and measures a run. It is safe for concurrent use, and a call takes about a microsecond; its memory does not grow with
+// the run.
 type Recorder struct {
 	clock func() time.Time
 
-	mu     sync.Mutex // held for some 100 ns a call: cheaper than shards at the rates meant here
+	mu     sync.Mutex // held for some 100 ns per call: cheaper than shards at these rates
 	now    Numbers    // without the latencies
 	line   timeline
 	submit *hdrhistogram.Histogram
@@ -64,7 +63,7 @@ type Stage struct {
 	AtMS float64 `json:"at_ms"` // after the start
 }
 
-// Fault is a disturbance that the run injected.
+// Fault is an injected fault.
 type Fault struct {
 	Kind       string  `json:"kind"`
 	Target     string  `json:"target"`
@@ -77,16 +76,16 @@ type Fault struct {
 type FaultKind struct {
 	Kind       string  `json:"kind"`
 	Times      int64   `json:"times"`
-	Count      int64   `json:"count"` // of what was hit: connections cut or delayed, else Times
+	Count      int64   `json:"count"` // affected connections, otherwise Times
 	DurationMS float64 `json:"duration_ms"`
 }
 
-// Lasted is how long they lasted in all.
+// Lasted returns the total duration.
 func (k FaultKind) Lasted() time.Duration {
 	return time.Duration(k.DurationMS * float64(time.Millisecond))
 }
 
-// NewRecorder begins at start, which is the zero of all time series.
+// NewRecorder begins at start, the zero of all time series.
 func NewRecorder(start time.Time) *Recorder { return newRecorder(start, time.Now) }
 
 func newRecorder(start time.Time, clock func() time.Time) *Recorder {
@@ -104,7 +103,7 @@ func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 	return r
 }
 
-// note changes the numbers, which were as they are until now.
+// note changes the numbers as of now.
 func (r *Recorder) note(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,8 +116,8 @@ func (r *Recorder) Sent(n int) {
 	r.note(func() { r.now.Arrivals += int64(n) })
 }
 
-// Answered counts the outcome of each submission in one request, by class. took begins at the intended send time, so it
-// includes the time for which a slow service held up the sender.
+// Answered counts the outcome of each submission in one request, by class. took begins at the intended send time, so it includes the
+// delay of the sender by a slow service.
 func (r *Recorder) Answered(took time.Duration, classes ...string) {
 	r.note(func() {
 		for _, class := range classes {
@@ -129,7 +128,7 @@ func (r *Recorder) Answered(took time.Duration, classes ...string) {
 	})
 }
 
-// NotAccepted counts a submission that made no job, by the status and code of its answer.
+// NotAccepted counts a submission without a job, by the status and code of its answer.
 func (r *Recorder) NotAccepted(code string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,7 +138,7 @@ func (r *Recorder) NotAccepted(code string) {
 	r.now.NotAccepted[code]++
 }
 
-// Finished notes that a job's final state was learned, so long after its submission was to be sent.
+// Finished records a job's final state; took begins at the intended send time of its submission.
 func (r *Recorder) Finished(took time.Duration, state string) {
 	r.note(func() {
 		r.now.Finished[known(state)]++
@@ -156,7 +155,7 @@ func recorded(h *hdrhistogram.PackedHistogram, took time.Duration) *hdrhistogram
 	return h
 }
 
-// Moved notes that a job was seen in another state; from is "" for a new job.
+// Moved records a job's change of state; from is "" for a new job.
 func (r *Recorder) Moved(from, to string) {
 	r.note(func() {
 		r.now.States[known(to)]++
@@ -166,7 +165,7 @@ func (r *Recorder) Moved(from, to string) {
 	})
 }
 
-// Delivered notes a webhook message that the receiver got, and whether it answered with success.
+// Delivered records a received webhook message, and whether it was answered with success.
 func (r *Recorder) Delivered(ok bool) {
 	r.note(func() {
 		if ok {
@@ -177,12 +176,12 @@ func (r *Recorder) Delivered(ok bool) {
 	})
 }
 
-// Workers notes how many worker processes there are from now on.
+// Workers records the number of worker processes from now on.
 func (r *Recorder) Workers(n int) {
 	r.note(func() { r.now.Workers = int64(n) })
 }
 
-// Fault notes a disturbance, once it is over. count is how many connections it hit, or 1.
+// Fault records an ended fault. count is the number of affected connections, or 1.
 func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
 	f := Fault{Kind: kind, Target: target, AtMS: r.since(at), DurationMS: ms(max(until.Sub(at), 0)), Count: max(count, 1)}
 	r.mu.Lock()
@@ -197,7 +196,7 @@ func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
 
 func (r *Recorder) since(at time.Time) float64 { return ms(at.Sub(r.line.start)) }
 
-// Stage notes that a part of the run begins now. share returns how much of it is done, from 0 to 1; nil: unknown.
+// Stage begins a stage of the run. share returns how much of it is done, from 0 to 1; nil: unknown.
 func (r *Recorder) Stage(name string, share func() float64) {
 	s := Stage{Name: name, AtMS: r.since(r.clock())}
 	r.mu.Lock()
@@ -209,16 +208,16 @@ func (r *Recorder) Stage(name string, share func() float64) {
 	}
 }
 
-// Snapshot is what a live view shows.
+// Snapshot is the data of a live view.
 type Snapshot struct {
 	Elapsed time.Duration
 	Stage   string
 	InStage time.Duration // since it began
-	Share   float64       // of the stage that is done; below 0: unknown
+	Share   float64       // finished share of the stage; below 0: unknown
 	Numbers Numbers
 }
 
-// Snapshot gives the numbers of now.
+// Snapshot returns the current numbers.
 func (r *Recorder) Snapshot() Snapshot {
 	now := r.clock()
 	r.mu.Lock()
@@ -229,13 +228,13 @@ func (r *Recorder) Snapshot() Snapshot {
 		s.InStage -= time.Duration(r.stages[n-1].AtMS * float64(time.Millisecond))
 	}
 	r.mu.Unlock()
-	if share != nil { // it may take locks of its own
+	if share != nil { // it may take locks itself
 		s.Share = share()
 	}
 	return s
 }
 
-// Run gives the account of what was recorded. The run is over: nothing more comes.
+// Run returns the report data. The run must be over.
 func (r *Recorder) Run() Run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -249,7 +248,7 @@ func (r *Recorder) Run() Run {
 	}
 }
 
-// numbers needs the lock.
+// numbers returns a copy. The caller holds the lock.
 func (r *Recorder) numbers() Numbers {
 	n := r.now.clone()
 	n.Submit, n.Finish = latencyOf(r.submit), latencyOf(r.finish)

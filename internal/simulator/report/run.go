@@ -10,13 +10,13 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Run is all that a report shows. Recorder.Run fills in the numbers, the caller the first members and the last.
+// Run is the data of a report. Recorder.Run fills in the numbers, the caller the first members and the last.
 type Run struct {
 	Scenario    string            `json:"scenario"`
 	Description string            `json:"description"`
 	Text        string            `json:"scenario_text"` // the scenario file
 	Seed        uint64            `json:"seed"`
-	Command     string            `json:"command"` // without secrets: it is written as it stands
+	Command     string            `json:"command"` // without secrets: it is published as it is
 	Service     map[string]string `json:"service"`
 	Machine     map[string]string `json:"machine"`
 
@@ -28,23 +28,23 @@ type Run struct {
 	Faults  []Fault       `json:"faults"`      // the first 2,000
 	Kinds   []FaultKind   `json:"fault_kinds"` // of all of them, by name
 
-	WorkKinds    []WorkKind     `json:"work_kinds"` // of scenarios that expect something of them
-	Verdict      *judge.Verdict `json:"-"`          // nil: the run was not judged
+	WorkKinds    []WorkKind     `json:"work_kinds"` // of scenarios with expectations for them
+	Verdict      *judge.Verdict `json:"-"`          // nil: not judged
 	Expectations []Expectation  `json:"expectations"`
-	Notes        []string       `json:"notes"` // what a reader must know, such as what could not be asked
+	Notes        []string       `json:"notes"` // important remarks, such as unread sources
 }
 
-// Expectation is what the scenario or the command wanted of the numbers.
+// Expectation is an expected value of the scenario or the command.
 type Expectation struct {
 	Name string `json:"name"`
 	Want string `json:"want"`
 	Got  string `json:"got"`
 	OK   bool   `json:"ok"`
-	// Evidence: the run proves nothing if this expectation is not met.
+	// Evidence: without it the run proves nothing.
 	Evidence bool `json:"-"`
 }
 
-// WorkKind compares what was seen of a work kind's jobs with what the scenario expects.
+// WorkKind compares a work kind's jobs with the scenario's expectation.
 type WorkKind struct {
 	Kind       string   `json:"kind"`
 	Expected   string   `json:"expected"`
@@ -52,13 +52,13 @@ type WorkKind struct {
 	Jobs       int      `json:"jobs"`
 	Attempts   int      `json:"attempts"`    // of the last job
 	DurationMS int      `json:"duration_ms"` // of its last attempt
-	Findings   []string `json:"findings"`    // what else was wrong
+	Findings   []string `json:"findings"`    // other problems
 }
 
-// OK reports whether everything was as expected.
+// OK reports whether the expectation is met.
 func (k WorkKind) OK() bool { return k.Got == k.Expected && len(k.Findings) == 0 }
 
-// KindsMet counts the work kinds that were as expected.
+// KindsMet counts the work kinds with a met expectation.
 func (run Run) KindsMet() (met int) {
 	for _, k := range run.WorkKinds {
 		if k.OK() {
@@ -68,14 +68,14 @@ func (run Run) KindsMet() (met int) {
 	return met
 }
 
-// Numbers are the totals of a run, or of what there is of it.
+// Numbers are the totals of a run, or of a part of it.
 type Numbers struct {
 	Arrivals   int64            `json:"arrivals"`
 	Answers    map[string]int64 `json:"answers"`  // of submissions, by class
 	Finished   map[string]int64 `json:"finished"` // by final state
-	States     map[string]int64 `json:"states"`   // jobs that are in a state now, as far as was seen
+	States     map[string]int64 `json:"states"`   // observed number of jobs now in a state
 	Deliveries Deliveries       `json:"deliveries"`
-	Faults     int64            `json:"faults"` // connections cut or delayed, and other disturbances
+	Faults     int64            `json:"faults"` // affected connections, and other faults
 	// NotAccepted counts the submissions without a job, by status and code.
 	NotAccepted map[string]int64 `json:"not_accepted"`
 	Workers     int64            `json:"-"`
@@ -83,23 +83,23 @@ type Numbers struct {
 	Finish      Latency          `json:"-"`
 }
 
-// clone does not change with n.
+// clone returns an independent copy.
 func (n Numbers) clone() Numbers {
 	n.Answers, n.Finished = maps.Clone(n.Answers), maps.Clone(n.Finished)
 	n.States, n.NotAccepted = maps.Clone(n.States), maps.Clone(n.NotAccepted)
 	return n
 }
 
-// Deliveries are webhook messages: those that the receiver answered with success, and those that it did not.
+// Deliveries are webhook messages, by whether the receiver answered with success.
 type Deliveries struct {
 	Taken    int64 `json:"taken"`
 	NotTaken int64 `json:"not_taken"`
 }
 
-// All are both.
+// All returns the sum.
 func (d Deliveries) All() int64 { return d.Taken + d.NotTaken }
 
-// Latency sums up how long something took.
+// Latency summarizes durations.
 type Latency struct {
 	Count                    int64
 	Min, Mean, Max           time.Duration
@@ -114,7 +114,7 @@ func (l Latency) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// Series are the numbers over time, all of the same length, with a value for each step from the start on.
+// Series are the numbers over time, of equal length, with a value for each step from the start on.
 type Series struct {
 	StepMS    float64            `json:"step_ms"`
 	Arrivals  []int64            `json:"arrivals"`
@@ -130,7 +130,7 @@ type Series struct {
 	FinishP99 []*float64         `json:"finish_p99_ms"`
 }
 
-// Outcome is a run's verdict in short.
+// Outcome is the short form of a run's verdict.
 type Outcome string
 
 // Outcomes, the worst first.
@@ -142,7 +142,7 @@ const (
 	Passed       Outcome = "PASSED"
 )
 
-// Outcome says how the run went.
+// Outcome returns the run's outcome.
 func (run Run) Outcome() Outcome {
 	unmet := func(e Expectation) bool { return !e.OK }
 	noEvidence := func(e Expectation) bool { return e.Evidence && !e.OK }
@@ -160,7 +160,7 @@ func (run Run) Outcome() Outcome {
 	}
 }
 
-// headline says how many invariants held, and over which share of the submissions.
+// headline says how many invariants held, and for which share of the submissions.
 func (run Run) headline() string {
 	held := 0
 	if run.Verdict != nil {
@@ -173,7 +173,7 @@ func (run Run) headline() string {
 	return fmt.Sprintf("%d of %d invariants held: %s", held, len(judge.Invariants), run.Numbers.submissions())
 }
 
-// submissions tells what became of them, in shares.
+// submissions describes the results of submissions as shares.
 func (n Numbers) submissions() string {
 	all, share := total(n.Answers), func(classes ...string) string {
 		var some int64
@@ -199,7 +199,7 @@ func (n Numbers) Accepted() float64 {
 	return float64(good) / float64(max(total(n.Answers), 1))
 }
 
-// checked counts the invariants that were checked.
+// checked returns the number of checked invariants.
 func (run Run) checked() int {
 	n := 0
 	for _, i := range judge.Invariants {
@@ -210,7 +210,7 @@ func (run Run) checked() int {
 	return n
 }
 
-// sentence is the verdict in words.
+// sentence returns the verdict in words.
 func (run Run) sentence() string {
 	v := run.Verdict
 	if v == nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A time series has points of one second. Above maxPoints two become one, so the memory does not grow with the run.
+// A time series has points of one second. Above maxPoints, pairs are merged, so the memory does not grow with the run.
 const (
 	firstStep = time.Second
 	maxPoints = 600
@@ -18,7 +18,7 @@ type point struct {
 	submit, finish *hdrhistogram.PackedHistogram
 }
 
-// timeline is the points of a run, from its start on without a gap, and the latencies of the step that is not over.
+// timeline is the points of a run, without a gap from its start, and the latencies of the current step.
 type timeline struct {
 	start  time.Time
 	step   time.Duration
@@ -26,7 +26,7 @@ type timeline struct {
 	open   point
 }
 
-// advance ends the steps that are over.
+// advance completes the steps that are over.
 func (l *timeline) advance(now time.Time, numbers Numbers) {
 	for !now.Before(l.start.Add(time.Duration(len(l.points)+1) * l.step)) {
 		l.end(numbers)
@@ -42,14 +42,14 @@ func (l *timeline) end(numbers Numbers) {
 	l.open = point{}
 }
 
-// halve makes one point of each two, and the step twice as long.
+// halve merges pairs of points, and doubles the step.
 func (l *timeline) halve() {
 	half := l.points[:0]
 	for i := 0; i < len(l.points); i += 2 {
 		a, b := l.points[i], l.points[i+1]
 		half = append(half, point{b.Numbers, merged(a.submit, b.submit), merged(a.finish, b.finish)})
 	}
-	clear(l.points[len(half):]) // lets go of their histograms
+	clear(l.points[len(half):]) // frees their histograms
 	l.points, l.step = half, 2*l.step
 }
 
@@ -64,7 +64,7 @@ func merged(a, b *hdrhistogram.PackedHistogram) *hdrhistogram.PackedHistogram {
 	return a
 }
 
-// series returns the numbers of all points.
+// series returns the series of all points.
 func (l *timeline) series() Series {
 	last := l.points[len(l.points)-1]
 	held := func(value func(point) int64) []int64 { return column(l.points, value) }
@@ -109,28 +109,28 @@ func column[T any](points []point, value func(point) T) []T {
 	return list
 }
 
-// The limits of a histogram. Shorter and longer times count as the limits.
+// Limits of a histogram. Durations outside count as the limits.
 const (
 	shortest = time.Microsecond
 	longest  = time.Hour
 )
 
-// newHistogram is exact to three digits, which takes 180 KB.
+// newHistogram makes a histogram exact to three digits, of 180 KB.
 func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(shortest.Microseconds(), longest.Microseconds(), 3)
 }
 
-// newSmallHistogram is exact to two digits and as large as what it holds: each point of the time series has one.
+// newSmallHistogram makes a histogram exact to two digits that grows with its content: each point has one.
 func newSmallHistogram() *hdrhistogram.PackedHistogram {
 	return hdrhistogram.NewPacked(shortest.Microseconds(), longest.Microseconds(), 2)
 }
 
-// clamped is what a histogram can take, in microseconds.
+// clamped returns a duration within a histogram's limits, in microseconds.
 func clamped(d time.Duration) int64 { return min(max(d, shortest), longest).Microseconds() }
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// latencyOf reads a histogram once for all percentiles.
+// latencyOf reads all percentiles of a histogram in one pass.
 func latencyOf(h *hdrhistogram.Histogram) Latency {
 	if h.TotalCount() == 0 {
 		return Latency{}

@@ -1,4 +1,4 @@
-// Package collect reads what the API, the rows, the queue and the metrics say at the end of a run of the simulator, and adds it to the
+// Package collect reads the API, the rows, the queue and the metrics at the end of a run of the simulator, and adds their state to the
 // history as facts, for package judge to compare.
 package collect
 
@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
-// Config says what to read. A source that is not given is reported as not asked for.
+// Config selects the sources. Missing ones are reported as not asked for.
 type Config struct {
 	Run      string
 	Since    time.Time // of the first submission; zero: lists are read to their end
@@ -27,15 +27,15 @@ type Config struct {
 	MetricsURLs           []string // of all processes of the service
 	Counters              bool     // counters are comparable with the rows, as gauges always are; see judge.RunContext
 
-	SampleReports int    // jobs whose reports, results and deliveries are read over HTTP
-	DeliveryLogs  bool   // each delivery of the sample is read by itself, with its tries
+	SampleReports int    // jobs with reports, results and deliveries read over HTTP
+	DeliveryLogs  bool   // read each delivery of the sample individually, with its tries
 	Seed          uint64 // of the sample
 
 	MaxWait time.Duration      // for the queue to drain, and metrics to follow the rows; 0: 15 s
 	Stage   func(judge.Source) // called before a source is read; may be nil
 }
 
-// foreignTenant is the tenant of rows whose client is none of the run's.
+// foreignTenant is the tenant of rows of other clients than the run's.
 const foreignTenant = math.MaxInt32
 
 // collector is one call of Run.
@@ -46,11 +46,11 @@ type collector struct {
 
 	asOf        time.Time      // of the rows, by Postgres' clock
 	tenants     map[string]int // by client id
-	clientIDs   []string       // made by the run: all that they have is the run's
+	clientIDs   []string       // made by the run, including all their data
 	otherTenant int            // of every other client
 }
 
-// Run reads all sources and adds what they say to the history. Collected has the sources that failed; the error is the context's.
+// Run reads all sources and adds their state to the history. Collected has the failed sources; the error is the context's.
 func Run(ctx context.Context, config Config, out interface{ Add(history.Fact) }) (judge.Collected, error) {
 	c := &collector{Config: config, out: out, tenants: map[string]int{}, clientIDs: []string{}, otherTenant: foreignTenant}
 	c.MaxWait = cmp.Or(config.MaxWait, 15*time.Second)
@@ -72,7 +72,7 @@ func Run(ctx context.Context, config Config, out interface{ Add(history.Fact) })
 	return c.found, context.Cause(ctx)
 }
 
-// ask reads a source if it is given, and notes why it failed, without secrets.
+// ask reads a source if it is given, and notes the reason of a failure, without secrets.
 func (c *collector) ask(s judge.Source, given bool, read func() error) {
 	if !given {
 		return
@@ -93,7 +93,7 @@ func (c *collector) add(f history.Fact) {
 	c.out.Add(f)
 }
 
-// poll calls check until it reports true, or for as long as MaxWait.
+// poll calls check until it reports true, at most for MaxWait.
 func (c *collector) poll(ctx context.Context, interval time.Duration, check func() (done bool, err error)) error {
 	for deadline := time.Now().Add(c.MaxWait); ; {
 		done, err := check()
@@ -118,7 +118,7 @@ func connected(ctx context.Context, databaseURL string, do func(*pgx.Conn) error
 	return do(conn)
 }
 
-// CheckStores tries to read the stores, before a run; "" stands for none.
+// CheckStores tries to read the stores, before a run; "" for none.
 func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -141,8 +141,8 @@ func CheckStores(ctx context.Context, databaseURL, redisURL string) error {
 	return nil
 }
 
-// PendingDeliveries counts the pending deliveries of the clients or, without clients, all those since the given time: the end of a run
-// waits for them.
+// PendingDeliveries counts the pending deliveries of the clients or, without clients, all since the given time: the end of a run waits
+// for them.
 func PendingDeliveries(ctx context.Context, databaseURL string, clientIDs []string, since time.Time) (n int64, err error) {
 	err = connected(ctx, databaseURL, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, `SELECT count(*) FROM deliveries WHERE state = 'PENDING'

@@ -24,7 +24,7 @@ const (
 	parallelSample = 8
 )
 
-// sampledJob is a job whose reports are read.
+// sampledJob is a job of the sample.
 type sampledJob struct {
 	account history.Account
 	*client.Job
@@ -62,7 +62,7 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 	return c.draw(sample, c.SampleReports), err
 }
 
-// draw keeps the first SampleReports jobs if there are more than most.
+// draw limits the jobs to SampleReports if there are more than most.
 func (c *collector) draw(all []sampledJob, most int) []sampledJob {
 	if len(all) <= most {
 		return all
@@ -141,7 +141,7 @@ func (c *collector) report(ctx context.Context, s sampledJob, attempt int) error
 		f.Report.Events = append(f.Report.Events, *h)
 	}
 	if s.State == client.Succeeded && attempt == s.Attempt {
-		// A result that is refused, or has another digest, is a fact. No answer is an error.
+		// A refused result, or one with another digest, is a fact. A missing answer is an error.
 		result, err := s.account.Client.Result(ctx, s.JobID)
 		problem, refused := errors.AsType[*client.Problem](err)
 		unexpected, damaged := errors.AsType[*client.UnexpectedError](err)

@@ -20,7 +20,7 @@ import (
 var countedRows = []struct {
 	counters bool // and not gauges
 	from     string
-	metrics  [][2]string // a metric, and which of the rows it must equal the number of
+	metrics  [][2]string // metrics, and the condition of the rows that each must count
 }{
 	{true, "events", [][2]string{
 		{"jobs_submitted_total", "event_name = 'job.created'"}, {"jobs_queued_total", "next_state = 'QUEUED'"},
@@ -39,7 +39,7 @@ var countedRows = []struct {
 	{false, "deliveries WHERE state = 'PENDING'", [][2]string{{"webhook_deliveries_pending", "true"}}},
 }
 
-// statisticsTime is set once a process has counted the backlog: before, the gauges of the backlog mean nothing.
+// statisticsTime is set once a process has counted the backlog: before that, its gauges are meaningless.
 const statisticsTime = "backlog_timestamp_seconds"
 
 // metrics scrapes until the metrics agree with the rows, at most for MaxWait, since they follow commits.
@@ -112,7 +112,7 @@ const scrapeBytes = 16 << 20
 
 var scraper = &http.Client{Timeout: 10 * time.Second}
 
-// scrape adds a process's metrics to the totals, by name and by name{label="value"}; of histograms, the number of observations.
+// scrape adds a process's metrics to the totals, by name and by name{label="value"}; for histograms, the number of observations.
 func scrape(ctx context.Context, url string, totals map[string]float64) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

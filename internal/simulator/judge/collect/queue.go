@@ -45,7 +45,7 @@ func openRedis(address string) (*redis.Client, error) {
 	return redis.NewClient(o), nil
 }
 
-// queue reads the tasks in Redis until there are none, or for as long as MaxWait. Tasks that stay all the time are left over.
+// queue reads the tasks in Redis until there are none, at most for MaxWait. Tasks that stay all the time are left over.
 func (c *collector) queue(ctx context.Context) error {
 	rdb, err := openRedis(c.RedisURL)
 	if err != nil {
@@ -67,9 +67,9 @@ func (c *collector) queue(ctx context.Context) error {
 	return c.addTasks(ctx, slices.Collect(maps.Values(left)))
 }
 
-// readTasks reads the hashes in which asynq keeps tasks: its lists may change while they are read. It leaves out archived tasks, which
-// are kept for operators, and deliveries that wait for their next attempt or whose process died: asynq gives those to another process
-// a minute or two later, and they do nothing if nothing is due.
+// readTasks reads the hashes in which asynq stores tasks: its lists may change meanwhile. It omits archived tasks, which are kept for
+// operators. It also omits deliveries that wait for their next attempt or whose process died: asynq gives those to another process a
+// minute or two later, and they do nothing if nothing is due.
 func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task, error) {
 	found := map[string]history.Task{}
 	for queue, harmless := range map[string][]string{
@@ -80,7 +80,7 @@ func readTasks(ctx context.Context, rdb *redis.Client) (map[string]history.Task,
 		for scan.Next(ctx) && len(found) <= maxTasks {
 			state, err := rdb.HGet(ctx, scan.Val(), "state").Result()
 			if errors.Is(err, redis.Nil) || slices.Contains(harmless, state) {
-				continue // it is done, or does no harm
+				continue // done, or harmless
 			}
 			if err != nil {
 				return nil, err
@@ -106,7 +106,7 @@ func partsOf(t history.Task) []string {
 	return strings.FieldsFunc(t.ID+":", func(r rune) bool { return r == ':' || r == '/' })
 }
 
-// addTasks adds the tasks that are left over, except those of other runs.
+// addTasks adds the remaining tasks, except those of other runs.
 func (c *collector) addTasks(ctx context.Context, left []history.Task) error {
 	var names []string
 	for _, t := range left {
@@ -132,7 +132,7 @@ func (c *collector) addTasks(ctx context.Context, left []history.Task) error {
 	return nil
 }
 
-// owned says of the jobs and deliveries that exist, by id, whether they are the run's.
+// owned returns which of the ids exist, and whether they belong to the run.
 func (c *collector) owned(ctx context.Context, ids []string) (map[string]bool, error) {
 	ours := map[string]bool{}
 	if c.DatabaseURL == "" || len(ids) == 0 {

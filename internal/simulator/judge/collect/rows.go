@@ -17,14 +17,14 @@ import (
 // (@tickets).
 const ofRun = `(j.client_id = ANY (@clients::uuid[]) OR starts_with(j.correlation_id, @tickets))`
 
-// selectWebhooks says since when a changed webhook may lack events: since its end if that was the last change, else since its
-// beginning, less a margin for late commits.
+// selectWebhooks returns since when a changed webhook may lack events: since its end if that was the last change, otherwise since its
+// beginning, with a margin for late commits.
 const selectWebhooks = `
 SELECT webhook_id::text, CASE WHEN disabled_at = updated_at OR deleted_at = updated_at THEN updated_at ELSE created_at END - interval '5 s'
 FROM webhooks WHERE updated_at > created_at`
 
-// tables select the run's rows, each with the ids of its job and its client, and with the members of the fact. They do not touch the
-// bodies of results and deliveries. @now is the service's time.
+// tables select the run's rows, each with the ids of its job and its client, and with the members of the fact. They skip the bodies of
+// results and deliveries. @now is the service's time.
 var tables = []struct {
 	name   string
 	kind   history.Kind
@@ -60,7 +60,7 @@ FROM deliveries d LEFT JOIN jobs j USING (job_id) LEFT JOIN (
 WHERE d.client_id = ANY (@clients::uuid[]) OR ` + ofRun},
 }
 
-// rows reads what the database says, as of one moment.
+// rows reads the database, as of one moment.
 func (c *collector) rows(ctx context.Context) error {
 	return connected(ctx, c.DatabaseURL, func(conn *pgx.Conn) error {
 		options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
@@ -125,7 +125,7 @@ func (c *collector) readTable(ctx context.Context, tx pgx.Tx, kind history.Kind,
 	return rows.Err()
 }
 
-// contradictions adds a fact for each row that breaks an invariant.
+// contradictions adds a fact for each row that violates an invariant.
 func (c *collector) contradictions(ctx context.Context, tx pgx.Tx) error {
 	for _, rule := range invariants.Rules {
 		c.found.Rules = append(c.found.Rules, rule.Invariant)
