@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Chaos says which faults are done, and how often.
+// Chaos is the kinds and the frequency of faults.
 type Chaos struct{ means []mean }
 
 // mean is the mean interval between the faults of one kind.
@@ -23,19 +23,19 @@ type mean struct {
 	every time.Duration
 }
 
-// Fault is a fault that is over.
+// Fault is a fault that has ended.
 type Fault struct {
 	Kind      string
-	Target    string // process (worker-2), server (redis) or proxy (postgres, redis, api, receiver); "": nothing was hit
+	Target    string // process (worker-2), server (redis) or proxy (postgres, redis, api, receiver); "" if there was none
 	At, Until time.Time
-	Count     int   // of the connections that were cut or delayed, otherwise 1
-	Err       error // of the fault itself or of the way back
+	Count     int   // number of affected connections, otherwise 1
+	Err       error // error of the fault or of its end
 }
 
 // Kinds returns all kinds that ParseChaos knows.
 func Kinds() []Kind { return slices.Clone(kinds) }
 
-// ParseChaos reads kinds of faults with the mean interval between two of a kind: "kill=30s,cut=5s". Empty: no faults.
+// ParseChaos parses kinds of faults with the mean interval between two of a kind: "kill=30s,cut=5s". Empty: no faults.
 func ParseChaos(text string) (Chaos, error) {
 	var c Chaos
 	if strings.TrimSpace(text) == "" {
@@ -81,7 +81,7 @@ func (c Chaos) MovesClock() bool {
 	return slices.ContainsFunc(c.means, func(m mean) bool { return m.kind.needs == ourClock })
 }
 
-// Check refuses faults that cannot, or must not, be done to the stack.
+// Check refuses faults that the stack cannot or must not have.
 func (c Chaos) Check(s *Stack) error {
 	for _, m := range c.means {
 		switch {
@@ -102,7 +102,7 @@ type plannedFault struct {
 	seed uint64
 }
 
-// plan is the endless plan of one kind, with exponentially distributed intervals. It depends only on its arguments.
+// plan returns the endless plan of one kind, with exponentially distributed intervals. It depends only on its arguments.
 func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] {
 	return func(yield func(plannedFault) bool) {
 		h := fnv.New64a()
@@ -120,9 +120,9 @@ func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] 
 // healPatience bounds the time until everything is back at the end.
 const healPatience = 90 * time.Second
 
-// Run does faults until the context ends or the stack is closed, heals everything and returns once all is ready. The same seed
-// gives the same times, and the same draws among the targets that live. It reports each fault when it is over, one at a time, but
-// none without a target.
+// Run injects faults until the context ends or the stack is closed. Then it heals everything and returns once all is ready. The same seed
+// gives the same times, and the same draws among the living targets. It reports each fault that had a target after its end, one at a
+// time.
 func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault)) error {
 	if err := c.Check(s); err != nil {
 		return err

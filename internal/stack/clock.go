@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-const mostRate = 3600 // what the service allows
+const mostRate = 3600 // limit of the service
 
 var passing = bounds{200 * time.Millisecond, 2 * time.Second} // duration of a clock's fault
 
@@ -24,10 +24,10 @@ type clockMove struct {
 	lasts   time.Duration // until the clock runs as usual
 }
 
-// ordinary thaws a clock and lets it run as usual.
+// ordinary unfreezes a clock and resets its rate.
 var ordinary = clockMove{rate: 1}
 
-// drawMove draws a jump ahead in half of the cases, else a frozen clock or another rate.
+// drawMove returns a jump ahead in half of the cases, otherwise a frozen clock or another rate.
 func drawMove(rng *mathrand.Rand) clockMove {
 	chance, lasts := rng.Float64(), passing.draw(rng)
 	advance := time.Duration(logarithmic(rng, float64(time.Second), float64(12*time.Hour))).Truncate(time.Millisecond)
@@ -41,7 +41,7 @@ func drawMove(rng *mathrand.Rand) clockMove {
 	return clockMove{rate: rate, lasts: lasts}
 }
 
-// logarithmic draws a number between two ends. Each order of magnitude is equally likely.
+// logarithmic returns a random number between two ends. Each order of magnitude is equally likely.
 func logarithmic(rng *mathrand.Rand, from, to float64) float64 {
 	return math.Exp(math.Log(from) + rng.Float64()*(math.Log(to)-math.Log(from)))
 }
@@ -68,8 +68,8 @@ func (m clockMove) send(ctx context.Context, c *client.Client, key client.Option
 	return err
 }
 
-// moveClock moves the service's clock as the seed says. It repeats a move until it is answered, even after the context has ended:
-// a move that is still under way could undo the healing of the clock.
+// moveClock moves the service's clock as the seed determines. It repeats a move until it is answered, even after the context has ended: a
+// pending move could undo the healing of the clock.
 func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 	lasting, cancel := context.WithTimeout(s.ctx, serverPatience)
 	defer cancel()

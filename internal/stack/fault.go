@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// need is what the stack must own for a kind of fault.
+// need is the part of the stack that a kind of fault requires.
 type need int
 
 const (
@@ -26,8 +26,8 @@ type Kind struct {
 	inject injection
 }
 
-// injection picks a target, does the fault, undoes it and returns, at the latest when the context ends. f.Target stays empty if
-// there is nothing to hit.
+// injection picks a target, injects the fault, ends it and returns, at the latest when the context ends. f.Target stays empty without a
+// target.
 type injection func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault)
 
 var kinds = []Kind{
@@ -41,7 +41,7 @@ var kinds = []Kind{
 	{"redis-pause", "Redis hangs for a while", ourServers, onServer("redis",
 		func(_ context.Context, s *Servers) error { return s.Redis.Pause() },
 		func(_ context.Context, s *Servers) error { return s.Redis.Resume() }, hanging)},
-	// One byte is less than an empty server uses; 0 is no limit.
+	// One byte is less than an empty server uses; 0 would mean no limit.
 	{"redis-full", "Redis refuses writes for a while, as if its memory were used up", ourServers, onServer("redis",
 		sendRedis("CONFIG SET maxmemory 1"), sendRedis("CONFIG SET maxmemory 0"), hanging)},
 	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres",
@@ -54,10 +54,10 @@ var kinds = []Kind{
 	{"clock", "the service's clock jumps ahead by seconds to hours, stands still, or runs at another rate for a while", ourClock, moveClock},
 }
 
-// serverPatience bounds the way back after a fault to a server or the clock.
+// serverPatience bounds the recovery from a fault of a server or the clock.
 const serverPatience = 60 * time.Second
 
-// do does one fault. It reports whether anything was hit.
+// do injects one fault. It reports whether there was a target.
 func (k Kind) do(ctx context.Context, s *Stack, seed uint64) (Fault, bool) {
 	f := Fault{Kind: k.Name, Count: 1}
 	if k.needs == ourServers {
@@ -85,7 +85,7 @@ func (b bounds) draw(rng *rand.Rand) time.Duration {
 	return b.least + time.Duration(rng.Int64N(int64(b.most-b.least)+1))
 }
 
-// onProcess does a fault to one of the processes that are ready and have no other fault, and waits until it is ready again.
+// onProcess injects a fault into one of the ready processes without another fault, and waits until it is ready again.
 func onProcess(inject func(context.Context, *Stack, *rand.Rand, *Process) error) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		candidates := s.members()
@@ -130,7 +130,7 @@ func pause(ctx context.Context, s *Stack, rng *rand.Rand, p *Process) error {
 
 type serverStep func(context.Context, *Servers) error
 
-// onServer does a fault to Postgres or Redis and undoes it later. The steps' context outlives the end of the chaos.
+// onServer injects a fault into Postgres or Redis and ends it later. The context of the steps outlives the end of the chaos.
 func onServer(name string, do, undo serverStep, lasts bounds) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
@@ -147,7 +147,7 @@ func sendRedis(command string) serverStep {
 	return func(ctx context.Context, s *Servers) error { return s.Redis.Do(ctx, command) }
 }
 
-// onProxy does a fault to one of the proxies with connections. inject returns the number of connections that it hit.
+// onProxy injects a fault into one of the proxies with connections. inject returns the number of affected connections.
 func onProxy(inject func(context.Context, *proxy, *rand.Rand) int) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		used := slices.DeleteFunc(s.faulty(), func(p *proxy) bool { return len(p.open()) == 0 })
@@ -202,7 +202,7 @@ func slow(ctx context.Context, p *proxy, rng *rand.Rand) int {
 	return delayFor(ctx, p, delays.draw(rng), by)
 }
 
-// stall lets nothing through until its end.
+// stall blocks everything until its end.
 func stall(ctx context.Context, p *proxy, rng *rand.Rand) int {
 	return delayFor(ctx, p, delays.draw(rng), time.Hour)
 }

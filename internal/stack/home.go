@@ -94,7 +94,7 @@ func makeHomeDir(dir string, user *account) (string, error) {
 	return filepath.EvalSymlinks(dir)
 }
 
-// BusyError is the error of a start in a folder in which another process runs a server.
+// BusyError is returned for a start in a folder in which another process runs a server.
 type BusyError struct {
 	Folder string
 	Lock   string // the file whose lock that process holds

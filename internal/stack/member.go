@@ -47,7 +47,7 @@ func StartRole(ctx context.Context, c Command, role, api, admin string, grace ti
 // healthClient keeps no connections: the processes may be killed at any time.
 var healthClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// healthy asks the process at an address whether it can work now.
+// healthy returns a check whether the process at an address can work now.
 func healthy(admin string) func(context.Context, int) bool {
 	return func(ctx context.Context, _ int) bool {
 		request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", nil) // fails for bad addresses only

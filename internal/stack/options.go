@@ -32,7 +32,7 @@ type Options struct {
 	// DatabaseURL and RedisURL, both or none, are servers of others. The stack then starts only workers, does no fault to the
 	// servers, and puts a proxy only before receivers.
 	DatabaseURL, RedisURL string
-	Log                   io.Writer // gets a line for each start and each unexpected end; nil: none
+	Log                   io.Writer // lines about starts and unexpected ends; may be nil
 }
 
 func (o Options) foreign() bool { return o.DatabaseURL != "" }
@@ -95,7 +95,7 @@ func newEnviron(o Options, databaseURL, redisURL string) environ {
 		"FORGERUN_LOG_LEVEL":             "warn",
 		"FORGERUN_LOG_FORMAT":            "json",
 	}
-	if o.Clock { // jumps skip hours and days, in which nothing may expire
+	if o.Clock { // jumps skip hours and days; nothing may expire in them
 		env["FORGERUN_TESTBED"] = "true"
 		env["FORGERUN_API_KEY_TTL"], env["FORGERUN_RETENTION_JOBS"], env["FORGERUN_WEBHOOK_DISABLE_AFTER"] = "8760h", "8760h", "8760h"
 	}

@@ -30,8 +30,8 @@ var (
 	ErrExited = errors.New("ended before it was ready")
 )
 
-// Command says how to run a program. It gets its own process group: Ctrl-C at a terminal reaches only the parent, which then
-// stops its children, and a kill also reaches what the child has started.
+// Command describes how to run a program. The program gets its own process group: Ctrl-C at a terminal reaches only the parent, which
+// then stops its children, and a kill also reaches the child's own children.
 type Command struct {
 	Path  string
 	Args  []string    // without the program's name

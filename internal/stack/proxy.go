@@ -155,7 +155,7 @@ func (p *proxy) pass(l *link, to, from net.Conn, answers bool) {
 	}
 }
 
-// hold delays a piece during a fault, and reports whether the link is still there.
+// hold delays a piece during a fault, and reports whether the link still exists.
 func (p *proxy) hold(l *link) bool {
 	d := p.fault.Load()
 	if d == nil {
@@ -190,7 +190,7 @@ func (p *proxy) close() {
 	p.running.Wait()
 }
 
-// faulty returns the proxies that faults may be done to.
+// faulty returns the proxies that may get faults.
 func (s *Stack) faulty() []*proxy {
 	s.mu.Lock()
 	defer s.mu.Unlock()

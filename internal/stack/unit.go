@@ -31,9 +31,9 @@ type unit struct {
 }
 
 const (
-	// maxEarlyExits in a row are no accident.
+	// maxEarlyExits is how many early exits in a row are no accident.
 	maxEarlyExits = 5
-	// A pause of earlyPause for each failed start in a row precedes the next one.
+	// earlyPause, for each failed start in a row, precedes the next start, up to maxPause.
 	earlyPause, maxPause = 200 * time.Millisecond, 2 * time.Second
 )
 

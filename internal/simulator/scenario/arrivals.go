@@ -21,10 +21,10 @@ type arrivals struct {
 	phase int           // the current one
 	start time.Duration // when it started
 	area  float64       // the integral since then, at the next arrival
-	burst int           // jobs of the phase's bursts that were sent
+	burst int           // sent jobs of the phase's bursts
 }
 
-// longest is how long a run may be at most.
+// longest is the longest run.
 const longest = 7 * 24 * time.Hour
 
 // A phase that ends a rounding error after an arrival's time does not contain it.
@@ -34,12 +34,12 @@ func newArrivals(s *Scenario) arrivals {
 	a := arrivals{phases: s.Arrival.Open, limit: cmp.Or(s.Duration, longest)}
 	a.random = rand.New(rand.NewPCG(s.Seed, math.MaxUint64)) // no intent has this index
 	if first := slices.IndexFunc(a.phases, Phase.hasRate); first >= 0 && a.phases[first].Poisson {
-		a.area = a.random.ExpFloat64() // an even one is there at once
+		a.area = a.random.ExpFloat64() // even arrivals begin at once
 	}
 	return a
 }
 
-// next is the time of the next arrival, or false if that is not before the end.
+// next returns the time of the next arrival, or false if that is not before the end.
 func (a *arrivals) next() (time.Duration, bool) {
 	if len(a.phases) == 0 {
 		return 0, true
@@ -77,8 +77,8 @@ func (a *arrivals) inPhase(p *Phase) (time.Duration, bool) {
 	return at, true
 }
 
-// reaches is when the integral of the phase's rate r(t) = From + (To-From)·t/For is area: the root of a quadratic
-// equation, in the form that also holds for a constant rate.
+// reaches returns when the integral of the phase's rate r(t) = From + (To-From)·t/For is area: the root of a quadratic equation, in the
+// form that also works for a constant rate.
 func (p *Phase) reaches(area float64) time.Duration {
 	if area == 0 {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// check reports what the schema cannot express, and completes what depends on more than one member.
+// check reports mistakes that the schema cannot express, and completes members that depend on others.
 func (p *parser) check(s *Scenario) {
 	if c := s.Arrival.Closed; c != nil && c.Clients < s.Tenants {
 		p.wrong(p.node("tenants"), "with %d tenants there must be at least as many clients, not %d", s.Tenants, c.Clients)
@@ -40,8 +40,7 @@ func (p *parser) node(path ...string) *yaml.Node {
 	return node
 }
 
-// answers completes an endpoint's answers. One may leave its share out and gets the rest, which is otherwise 200 at
-// once.
+// answers completes an endpoint's answers. One may omit its share and gets the rest; without one, the rest is an immediate 200.
 func (p *parser) answers(r *Receiver, list *yaml.Node) {
 	rest, without := Share(1), -1
 	for i, a := range r.Answers {
@@ -77,8 +76,7 @@ func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	}
 }
 
-// phases completes an open loop: a phase lasts as the scenario does, and has one burst, unless the file says
-// otherwise.
+// phases completes an open loop: by default, a phase lasts as long as the scenario and has one burst.
 func (p *parser) phases(s *Scenario) {
 	sends := len(s.Arrival.Open) == 0
 	for i := range s.Arrival.Open {

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// defaults is a scenario before its file is read.
+// defaults returns a scenario before its file is read.
 func defaults(file string) *Scenario {
 	return &Scenario{
 		Name: nameOf(file), Seed: 1, Drain: time.Minute, Tenants: 1, Pick: Weighted,
@@ -60,7 +60,7 @@ func (r *rate) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
-// UnmarshalYAML reads a phase: a rate that does not change is a ramp too.
+// UnmarshalYAML reads a phase: a constant rate is a ramp too.
 func (p *Phase) UnmarshalYAML(n *yaml.Node) error {
 	type plain Phase
 	v := struct {
@@ -105,7 +105,7 @@ func (w *Work) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
-// UnmarshalYAML reads what a client does with each job, unless the file gives a share.
+// UnmarshalYAML reads a client's action on each job, unless the file sets a share.
 func (c *Cancel) UnmarshalYAML(n *yaml.Node) error {
 	type plain Cancel
 	c.Share = 1

@@ -16,7 +16,7 @@ import (
 //go:embed files/*.yaml
 var files embed.FS
 
-// maxFile is how many bytes a scenario may have.
+// maxFile limits the size of a scenario.
 const maxFile = 1 << 20
 
 // Names lists the ready-made scenarios in alphabetical order.
@@ -31,13 +31,13 @@ func Names() []string {
 	return found
 }
 
-// Text is the file of a ready-made scenario. Another name is fs.ErrNotExist.
+// Text returns the file of a ready-made scenario. Another name is fs.ErrNotExist.
 func Text(name string) ([]byte, error) {
 	return files.ReadFile("files/" + name + ".yaml")
 }
 
-// Load reads the ready-made scenario of that name, or else the file there; ./name is always a file. The error for a
-// bad file is an *InvalidError.
+// Load reads the ready-made scenario of that name, or otherwise the file; ./name is always a file. The error for an invalid file is an
+// *InvalidError.
 func Load(name string) (*Scenario, error) {
 	if text, err := Text(name); err == nil {
 		return Parse(name+".yaml", text)
@@ -53,7 +53,7 @@ func Load(name string) (*Scenario, error) {
 	return Parse(name, text)
 }
 
-// readFile reads a little more than is allowed at most, which Parse refuses.
+// readFile reads slightly more than the limit, which Parse then refuses.
 func readFile(name string) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -65,7 +65,7 @@ func readFile(name string) ([]byte, error) {
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 
-// nameOf makes a scenario's name out of its file's.
+// nameOf returns a scenario's name from its file's.
 func nameOf(file string) string {
 	base := filepath.Base(file)
 	name := strings.Trim(notInNames.ReplaceAllString(strings.TrimSuffix(base, filepath.Ext(base)), "-"), "-_")

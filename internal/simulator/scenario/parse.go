@@ -18,11 +18,11 @@ import (
 	"golang.org/x/text/message"
 )
 
-// maxMistakes is how many mistakes of a file are reported.
+// maxMistakes limits the reported mistakes of a file.
 const maxMistakes = 20
 
-// Parse reads a scenario; file is named in its mistakes, and the default name comes from it. The error has a line for each
-// mistake: its place, what is wrong, and what is allowed.
+// Parse parses a scenario; file is named in its mistakes, and the default name comes from it. The error has a line for each mistake: its
+// place, the mistake, and the allowed values.
 func Parse(file string, text []byte) (*Scenario, error) {
 	p := &parser{file: file}
 	s := defaults(file)
@@ -36,7 +36,7 @@ func Parse(file string, text []byte) (*Scenario, error) {
 	return s, p.err()
 }
 
-// parser collects what is wrong with a file, so that all of it is reported at once.
+// parser collects all mistakes of a file, to report them at once.
 type parser struct {
 	file  string
 	root  *yaml.Node
@@ -53,7 +53,7 @@ func (p *parser) wrong(at *yaml.Node, format string, args ...any) {
 	p.found = append(p.found, mistake{max(at.Line, 1), max(at.Column, 1), fmt.Sprintf(format, args...)})
 }
 
-// err has the mistakes in the file's order; nil if there are none.
+// err returns the mistakes in the file's order; nil if there are none.
 func (p *parser) err() error {
 	slices.SortStableFunc(p.found, func(a, b mistake) int { return cmp.Or(a.line-b.line, a.column-b.column) })
 	p.found = slices.Compact(p.found)
@@ -69,7 +69,7 @@ func (p *parser) err() error {
 
 var yamlError = regexp.MustCompile(`^yaml: (?:unmarshal errors:\s*)?(?:line ([0-9]+)(?:, column ([0-9]+))?: )?((?s).*)$`)
 
-// read reads the file's only document and reports whether it could.
+// read parses the file's only document and reports whether it could.
 func (p *parser) read(text []byte) bool {
 	start := &yaml.Node{Line: 1, Column: 1}
 	if len(text) > maxFile {
@@ -85,7 +85,7 @@ func (p *parser) read(text []byte) bool {
 	}
 	if err == nil {
 		p.root = document.Content[0]
-		if large := tooLarge(p.root); large != nil { // the library would take minutes to look for members that are there twice
+		if large := tooLarge(p.root); large != nil { // the library would take minutes to look for repeated members
 			p.wrong(large, "there are more than %d entries", mostEntries)
 			return false
 		}
@@ -96,7 +96,7 @@ func (p *parser) read(text []byte) bool {
 			return true
 		}
 	}
-	if err != nil { // the library has the place as text only
+	if err != nil { // the library has the place only as text
 		parts := yamlError.FindStringSubmatch(err.Error())
 		if parts == nil {
 			parts = []string{"", "", "", err.Error()}
@@ -113,7 +113,7 @@ func (p *parser) read(text []byte) bool {
 // mostEntries bounds the members of a mapping and the elements of a list.
 const mostEntries = 100
 
-// tooLarge finds a mapping or a list with too many entries; nil if there is none.
+// tooLarge returns a mapping or a list with too many entries, nil if there is none.
 func tooLarge(n *yaml.Node) *yaml.Node {
 	if len(n.Content) > 2*mostEntries {
 		return n
@@ -139,15 +139,15 @@ func (p *parser) validate() bool {
 
 var english = message.NewPrinter(language.English)
 
-// explain reports the mistakes that the validator found: in the words of the schema, or else in its own. Those name a JSON
-// pointer; here it is the line and its text.
+// explain reports the validator's mistakes: in the words of the schema, or else in its own. The validator names a JSON pointer; explain
+// shows the line and its text.
 func (p *parser) explain(e *jsonschema.ValidationError) {
 	name, at := p.at(e.InstanceLocation...)
 	k := keywordsAt(e.SchemaURL)
 	switch cause := e.ErrorKind.(type) {
 	case *kind.AdditionalProperties:
 		for _, unknown := range cause.Properties[:min(len(cause.Properties), maxMistakes)] {
-			if key, _ := child(at, unknown); key != nil { // else an alias has it
+			if key, _ := child(at, unknown); key != nil { // otherwise an alias has it
 				known := strings.Join(memberNames(&k.Properties), ", ")
 				p.wrong(key, "unknown member %s; allowed in %s: %s", shown(key), cmp.Or(k.Title, name), known)
 			}
@@ -171,7 +171,7 @@ func (p *parser) explain(e *jsonschema.ValidationError) {
 	}
 }
 
-// at follows a path of members and indexes as far as the file has it. name is that of the nearest member.
+// at follows a path of members and indexes as far as the file has it. name is the nearest member's.
 func (p *parser) at(path ...string) (name string, node *yaml.Node) {
 	name, node = "a scenario", p.root
 	for _, token := range path {
@@ -186,7 +186,7 @@ func (p *parser) at(path ...string) (name string, node *yaml.Node) {
 	return name, node
 }
 
-// memberNames names the members of a mapping.
+// memberNames returns the members of a mapping.
 func memberNames(n *yaml.Node) (names []string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		names = append(names, n.Content[i].Value)
@@ -194,7 +194,7 @@ func memberNames(n *yaml.Node) (names []string) {
 	return names
 }
 
-// shown is a node as a mistake quotes it: short, whatever the file has.
+// shown returns a short quotation of a node for a mistake.
 func shown(n *yaml.Node) string {
 	switch {
 	case n.Kind != yaml.ScalarNode:

@@ -8,33 +8,33 @@ import (
 	"time"
 )
 
-// Intent is one request to make, and what the client does about its jobs.
+// Intent is one planned request, and the client's later actions on its jobs.
 type Intent struct {
 	Index   int64         // of the intent, from 1
 	N       int64         // its first ticket, from 1; tickets are dense over all intents
-	Tickets int           // how many: items of the batch, or 1 and each copy with a key of its own
+	Tickets int           // number of tickets: items of the batch, or 1 and each copy with its own key
 	At      time.Duration // intended send time after the start; 0 in a closed loop
 	Tenant  int           // from 0
-	Work    *Work         // the entry it was drawn from; not to be changed
+	Work    *Work         // its entry of the mix; read-only
 	Kind    string        // "" for EmitEvent and for batches
 	Kinds   []string      // of a batch's items, one each; nil for EmitEvent
 	Key     string        // idempotency key; those of copies: CopyKey
 	Ahead   time.Duration // Deferred: execution_at minus the send time
 	Cancel  CancelIntent
-	Retries int  // how often the client asks for another attempt if the job fails
-	Copies  int  // how often it is sent besides the first time
-	SameKey bool // with Copies: they are the same job
+	Retries int  // how often the client retries the job if it fails
+	Copies  int  // additional copies of the request
+	SameKey bool // with Copies: they are one job
 	AtOnce  bool // with Copies: they are sent at the same time
 	Polled  bool
 }
 
-// CancelIntent is when to cancel. The zero value is never.
+// CancelIntent is when to cancel. The zero value means never.
 type CancelIntent struct {
 	In    string // the state to wait for; "": the job is not canceled
 	After time.Duration
 }
 
-// CopyKey is the idempotency key of copy c, from 1 to Copies.
+// CopyKey returns the idempotency key of copy c, from 1 to Copies.
 func (i *Intent) CopyKey(c int) string {
 	if i.SameKey {
 		return i.Key
@@ -42,21 +42,21 @@ func (i *Intent) CopyKey(c int) string {
 	return i.Key + "-" + strconv.Itoa(c)
 }
 
-// Plan gives the intents of a scenario one after the other, to any number of goroutines. Its memory does not grow.
+// Plan returns the intents of a scenario one after the other, to any number of goroutines. Its memory does not grow.
 type Plan struct {
 	mu       sync.Mutex
 	scenario Scenario
-	sequence []entry   // of Pick in_turn, again and again; nil: by the weights
+	sequence []entry   // of Pick in_turn, repeated; nil: by the weights
 	bounds   []float64 // running sum of the weights
 	arrivals arrivals
-	source   rand.PCG   // seeded anew for each intent
+	source   rand.PCG   // reseeded for each intent
 	random   *rand.Rand // over source
 	index    int64      // of the last intent
-	tickets  int64      // given out
+	tickets  int64      // assigned so far
 }
 
-// Plan starts the plan anew. The scenario must come from Parse or Load; its Seed, Duration, Jobs and Tenants may have
-// been changed to other valid values.
+// Plan starts the plan from the beginning. The scenario must come from Parse or Load; its Seed, Duration, Jobs and Tenants may have been
+// changed to other valid values.
 func (s *Scenario) Plan() *Plan {
 	p := &Plan{scenario: *s, arrivals: newArrivals(s)}
 	p.random = rand.New(&p.source)
@@ -78,7 +78,7 @@ func (s *Scenario) Plan() *Plan {
 	return p
 }
 
-// entry is what comes next in a sequence: an entry of the mix, with a kind unless it is a batch.
+// entry is a step of a sequence: an entry of the mix, with a kind unless it is a batch.
 type entry struct {
 	work *Work
 	kind string
@@ -102,7 +102,7 @@ func (p *Plan) choose(by chances) (*Work, string) {
 	return w, w.Kinds[int(by.kind*float64(len(w.Kinds)))]
 }
 
-// items are the kinds of a batch: by chance, or in turn, so that a batch long enough has all of them.
+// items returns the kinds of a batch: random, or in turn, so that a long batch has all of them.
 func (p *Plan) items(w *Work) []string {
 	items := make([]string, w.Batch)
 	for i := range items {
@@ -115,8 +115,8 @@ func (p *Plan) items(w *Work) []string {
 	return items
 }
 
-// Next gives the next intent, or false after all Jobs, or when an open loop reached the Duration. A closed loop
-// without Jobs does not end by itself.
+// Next returns the next intent, or false after all Jobs, or when an open loop reached the Duration. A closed loop without Jobs does not
+// end by itself.
 func (p *Plan) Next() (Intent, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -134,8 +134,8 @@ func (p *Plan) Next() (Intent, bool) {
 	return i, true
 }
 
-// chances are all that is drawn for an intent, each from 0 to below 1, whether it is needed or not: so a changed
-// share leaves the rest of the plan as it was.
+// chances are all random numbers of an intent, each from 0 to below 1, drawn even if unused: so a changed share leaves the rest of the
+// plan as it was.
 type chances struct {
 	tenant, entry, kind, ahead, cancel, after, retry, duplicate, poll float64
 	key                                                               uint64
@@ -176,7 +176,7 @@ func (p *Plan) draw(c chances) Intent {
 	return i
 }
 
-// at is the duration at a share of the way, from 0 to below 1.
+// at returns the duration at a share of the range.
 func (r Range) at(share float64) time.Duration {
 	return r.Min + time.Duration(share*float64(r.Max-r.Min))
 }

@@ -1,10 +1,8 @@
-// Package scenario says what a run of the simulator sends: the file that
-// describes it, and the plan of requests that follows from the file and a seed.
+// Package scenario defines the requests of a run of the simulator: the file that describes it, and the plan that follows from the file
+// and a seed.
 //
-// A scenario is YAML, read strictly: every mistake is reported with its place and
-// with what is allowed. The plan is drawn from the seed alone, so the same
-// scenario and seed give the same requests, whatever the service answers.
-// Nothing here sends anything.
+// A scenario is YAML, read strictly: every mistake is reported with its place and the allowed values. The plan depends only on the seed,
+// so the same scenario and seed give the same requests, independent of the service's answers. Nothing here sends anything.
 package scenario
 
 import (
@@ -30,13 +28,13 @@ const (
 	DifferentKeys = "different"
 )
 
-// Scenario is a whole file, with the defaults filled in.
+// Scenario is a complete file, with defaults filled in.
 type Scenario struct {
 	Name        string // letters, digits, dashes and underscores; default: the file's
 	Description string
 	Seed        uint64        // default 1
-	Duration    time.Duration // how long jobs are submitted; 0: until there are Jobs
-	Jobs        int64         // how many intents there are; 0: as many as fit in Duration
+	Duration    time.Duration // how long jobs are submitted; 0: until Jobs is reached
+	Jobs        int64         // number of intents; 0: as many as fit in Duration
 	Drain       time.Duration // how long jobs may take to end after the last submission
 	Tenants     int           // how many clients of the service share the load
 	Arrival     Arrival
@@ -46,7 +44,7 @@ type Scenario struct {
 	Readers     Readers
 	Schedules   Schedules
 	Service     Service
-	Chaos       string // like the flag --chaos; only its shape was looked at; "" none
+	Chaos       string // like the flag --chaos; only its form was checked; "" for none
 	Expect      Expect
 	Text        string `yaml:"-"` // the file
 }
@@ -57,14 +55,14 @@ type Arrival struct {
 	Open   []Phase // repeated until the scenario ends
 }
 
-// Closed is a fixed number of clients that each submit a job, wait for its end, think, and go on with the next one.
+// Closed is a fixed number of clients that each submit a job, wait for its end, think, and continue with the next one.
 type Closed struct {
 	Clients int // in all, over all tenants
 	Think   Range
 }
 
-// Phase is a stretch of an open loop: jobs are sent at their time, however long earlier ones take. Its rate goes from
-// From to To, in jobs per second, or it has bursts.
+// Phase is a part of an open loop: jobs are sent at their times, however long earlier ones take. Its rate goes from From to To, in jobs
+// per second, or it has bursts.
 type Phase struct {
 	For      time.Duration // never 0
 	From, To float64       `yaml:"-"` // equal for a constant rate
@@ -73,94 +71,94 @@ type Phase struct {
 	Every    time.Duration // from burst to burst; never 0 if there is a Burst
 }
 
-// Share is a part of all, 0 to 1. A file may write it as a percentage.
+// Share is a part of a whole, 0 to 1. A file may write it as a percentage.
 type Share float64
 
-// Range is a duration drawn evenly between two ends; equal ends are a fixed one.
+// Range is a random duration between two ends; equal ends mean a fixed one.
 type Range struct{ Min, Max time.Duration }
 
-// Work is an entry of the mix: which jobs, and what the client does with them.
+// Work is an entry of the mix: the jobs, and the client's actions on them.
 type Work struct {
-	Kinds       []string `yaml:"-"` // of the catalogue; one is drawn for each job. None for EMIT_EVENT.
+	Kinds       []string `yaml:"-"` // from the catalogue, drawn for each job; none for EMIT_EVENT
 	Weight      float64  // above 0; 1 with InTurn
 	Type        string   // Execute, Deferred or EmitEvent
-	Ahead       Range    // Deferred: execution_at is the send time and so much more
+	Ahead       Range    // Deferred: execution_at minus the send time
 	Cancel      *Cancel
 	Retry       *Retry
 	Duplicate   *Duplicate
 	AutoRetry   bool   `yaml:"auto_retry"`
-	Batch       int    // items of one request; 0: a job by itself, not a batch
+	Batch       int    // items of one request; 0: a single job, not a batch
 	Callback    string // name of a receiver with Callback; "" none
 	ParamsBytes int    `yaml:"params_bytes"` // size of the job's params; 0: none
-	Expect      string // what must be seen of each job; "": anything
+	Expect      string // expected observation of each job; "": anything
 }
 
-// Cancel is a client that cancels its job some time after it saw it in a state.
+// Cancel is a client's cancel of its job some time after it saw it in a state.
 type Cancel struct {
 	In    string // CREATED, QUEUED, ASSIGNED or RUNNING
 	After Range
 	Share Share // of the entry's jobs, 0 to 1
 }
 
-// Retry is a client that asks for another attempt of a job that failed.
+// Retry is a client's retry of a failed job.
 type Retry struct {
 	Share Share // of the entry's jobs, 0 to 1
-	Max   int   // how often at most for one job
+	Max   int   // largest number for one job
 }
 
-// Duplicate is a client that sends a submission more than once.
+// Duplicate is a client's repetition of a submission.
 type Duplicate struct {
 	Share  Share  // of the entry's requests, 0 to 1
-	Copies int    // sent besides the first one
+	Copies int    // additional requests
 	Key    string // SameKey: one job; DifferentKeys: a job for each
-	AtOnce bool   `yaml:"at_once"` // all at the same time, instead of one after the other's answer
+	AtOnce bool   `yaml:"at_once"` // all at the same time, instead of one after another's answer
 }
 
 // Receiver is an endpoint for webhooks: each tenant registers it, or jobs name it as their callback.
 type Receiver struct {
 	Name     string   // lower-case letters, digits and dashes; unique
-	Events   []string // what a registered one asks for; none for a callback
+	Events   []string // requested events of a registered one; none for a callback
 	Answers  []Answer // at least one; their shares add up to 1
 	Callback bool     // only for callbacks, not registered
 }
 
-// Answer is one way in which a receiver answers. With Hang it never does; with Reset it cuts the connection.
+// Answer is a possible answer of a receiver. With Hang it never answers; with Reset it resets the connection.
 type Answer struct {
 	Status int           // 0 with Hang or Reset
 	After  time.Duration // how long it takes
 	Hang   bool
 	Reset  bool
 	Share  Share // 0 to 1
-	First  int   // the first so many tries of a delivery get this answer; it has no share then
+	First  int   // this answer is for the first tries of a delivery; it then has no share
 }
 
-// Readers says how the clients learn what becomes of their jobs.
+// Readers are the ways by which clients learn the ends of their jobs.
 type Readers struct {
 	Streams   int           // event streams that each tenant reads
-	Slow      int           // further ones of each tenant, read slowly and for nothing
+	Slow      int           // additional slow streams per tenant, without use
 	SlowPause time.Duration `yaml:"slow_pause"` // after each message of a slow one
-	Poll      Share         // share of jobs that are polled besides, 0 to 1
+	Poll      Share         // additionally polled share of jobs, 0 to 1
 }
 
-// Schedules are of each tenant, and due from the beginning until Duration is over.
+// Schedules are a tenant's schedules, due from the beginning until Duration is over.
 type Schedules struct {
 	Count int
 	Every time.Duration
 }
 
-// Service says how the service is run when the simulator starts it itself.
+// Service is the configuration of a service started by the simulator.
 type Service struct {
 	Workers     string            // processes: "2", "1..4" (ramp) or "1,4,2" (steps)
 	Concurrency int               // jobs at once in each of them
-	Down        Range             // all processes are stopped from Min to Max after the start; zero: never
-	TimeScale   *float64          `yaml:"time_scale"` // multiplies the catalogue's durations; nil: not said
+	Down        Range             // all processes are down from Min to Max after the start; zero: never
+	TimeScale   *float64          `yaml:"time_scale"` // multiplies the catalogue's durations; nil: unset
 	Env         map[string]string // further FORGERUN_ settings
 }
 
-// Expect is what the run must keep besides the invariants.
+// Expect is the run's expectations besides the invariants.
 type Expect struct {
 	Accepted  Share         // smallest share of submissions accepted or refused as planned; below it the run is inconclusive
-	Refused   *Share        // largest share of submissions refused as too many; nil: not looked at
-	SubmitP99 time.Duration `yaml:"submit_p99"` // from the intended send time to the answer; 0: not looked at
-	FinishP99 time.Duration `yaml:"finish_p99"` // from the intended send time to the job's end; 0: not looked at
+	Refused   *Share        // largest share of submissions refused as too many; nil: unchecked
+	SubmitP99 time.Duration `yaml:"submit_p99"` // from the intended send time to the answer; 0: unchecked
+	FinishP99 time.Duration `yaml:"finish_p99"` // from the intended send time to the job's end; 0: unchecked
 }

@@ -16,8 +16,8 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// Schema is the JSON Schema (2020-12) of scenario files. Besides the standard keywords it has minDuration and
-// maxDuration, which bound a duration or a range, and errorMessage, which mistakes quote.
+// Schema returns the JSON Schema (2020-12) of scenario files. Besides the standard keywords it has minDuration and maxDuration, which
+// limit a duration or a range, and errorMessage, which mistakes quote.
 func Schema() []byte { return slices.Clone(schema) }
 
 // compiled is the schema, ready to validate.
@@ -36,7 +36,7 @@ var compiled = sync.OnceValue(func() *jsonschema.Schema {
 	return c.MustCompile(url)
 })
 
-// bounds is the keywords minDuration and maxDuration.
+// bounds are the keywords minDuration and maxDuration.
 type bounds Range
 
 func compileBounds(_ *jsonschema.CompilerContext, keywords map[string]any) (jsonschema.SchemaExt, error) {
@@ -56,7 +56,7 @@ func (b bounds) Validate(ctx *jsonschema.ValidatorContext, value any) {
 	}
 }
 
-// keywords are those of one subschema that a mistake quotes.
+// keywords are the keywords of a subschema that mistakes quote.
 type keywords struct {
 	Title        string
 	Properties   yaml.Node // in the schema's order, which mistakes keep
@@ -64,7 +64,7 @@ type keywords struct {
 	ErrorMessage string `yaml:"errorMessage"`
 }
 
-// schemaTree is the schema as YAML, of which JSON is a part: unlike a map it keeps the order of the properties.
+// schemaTree is the schema as YAML, a superset of JSON: unlike a map it keeps the order of the properties.
 var schemaTree = sync.OnceValue(func() *yaml.Node {
 	var document yaml.Node
 	if err := yaml.Unmarshal(schema, &document); err != nil {
@@ -73,7 +73,7 @@ var schemaTree = sync.OnceValue(func() *yaml.Node {
 	return document.Content[0]
 })
 
-// keywordsAt reads the subschema at a URL whose fragment is a JSON pointer.
+// keywordsAt returns the subschema at a URL with a JSON pointer as its fragment.
 func keywordsAt(url string) (k keywords) {
 	n := schemaTree()
 	_, pointer, _ := strings.Cut(url, "#")
@@ -86,7 +86,7 @@ func keywordsAt(url string) (k keywords) {
 	return k
 }
 
-// child is the member or element of that name or index, and its key if it has one; nil if there is none.
+// child returns the member or element of that name or index, and its key if it has one; nil if there is none.
 func child(n *yaml.Node, token string) (key, value *yaml.Node) {
 	if n.Kind == yaml.SequenceNode {
 		if i, err := strconv.Atoi(token); err == nil && i < len(n.Content) {
@@ -100,5 +100,5 @@ func child(n *yaml.Node, token string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// workKinds is ALL and the catalogue of the specification, section 6, in its order.
+// workKinds returns ALL and the catalogue of the specification, section 6, in order.
 func workKinds() []string { return keywordsAt("#/$defs/kind").Enum }

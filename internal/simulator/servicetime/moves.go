@@ -1,5 +1,4 @@
-// Package servicetime knows how the clock of a test bed was moved: it maps moments of
-// a real clock to the service's time, by which jobs live.
+// Package servicetime records the moves of a test bed's clock: it maps moments of a real clock to the service's time, by which jobs run.
 package servicetime
 
 import (
@@ -7,10 +6,9 @@ import (
 	"time"
 )
 
-// Move is one move of the clock: the service's time was Service when Postgres' clock showed Real, and has passed at
-// Rate since.
+// Move is one move of the clock: the service's time was Service at Postgres' time Real, and has passed at Rate since.
 type Move struct {
-	Number  int64 // from 1; 0: only a sample
+	Number  int64 // from 1; 0: only a reading
 	Real    time.Time
 	Service time.Time
 	Rate    float64 // 0: it was frozen
@@ -23,11 +21,11 @@ func (m Move) at(real time.Time) time.Time {
 	return m.Service.Add(time.Duration(float64(real.Sub(m.Real)) * m.Rate))
 }
 
-// Moves are those of a run, in their order. Without any the service's time is the real one.
+// Moves are the moves of a run, in order. Without any, the service's time is the real one.
 type Moves []Move
 
-// setting is the one that held at a real moment: the first move's before it, unless that was the first of all, before
-// which the clock was never moved.
+// setting returns the setting at a real moment. Before the first move, it is the one before that, unless that was the first of all, when
+// the clock had never been moved.
 func (ms Moves) setting(real time.Time) Move {
 	switch after := ms.until(real); {
 	case after > 0:
@@ -38,7 +36,7 @@ func (ms Moves) setting(real time.Time) Move {
 	return unmoved(real)
 }
 
-// unmoved is the setting of a clock that was never moved.
+// unmoved returns the setting of a clock that was never moved.
 func unmoved(real time.Time) Move { return Move{Real: real, Service: real, Rate: 1} }
 
 // until counts the moves up to a real moment.
@@ -52,7 +50,7 @@ func (ms Moves) until(real time.Time) int {
 	return n
 }
 
-// before is the setting that a move has ended.
+// before returns the setting that a move ended.
 func (ms Moves) before(i int) Move {
 	if i > 0 {
 		return ms[i-1]
@@ -60,10 +58,10 @@ func (ms Moves) before(i int) Move {
 	return unmoved(ms[i].Real)
 }
 
-// Latest gives the latest service time that anybody can have seen up to a real moment, if a move that slows the clock down
-// takes up to lag until it holds.
+// Latest returns the latest service time that any process can have seen up to a real moment, if a move that slows the clock takes up to
+// lag to apply.
 func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
-	peaks := make([]time.Time, len(ms)) // where the settings up to each move can have come
+	peaks := make([]time.Time, len(ms)) // upper bounds of the settings up to each move
 	for i, m := range ms {
 		if i > 0 || m.Number == 1 {
 			peaks[i] = ms.before(i).at(m.Real.Add(lag))
@@ -81,10 +79,10 @@ func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
 	}
 }
 
-// At is the service's time when Postgres' clock shows real.
+// At returns the service's time for Postgres' time real.
 func (ms Moves) At(real time.Time) time.Time { return ms.setting(real).at(real) }
 
-// Most is the most service time that passes within a real time d on both sides of a move: 2 d if the clock just runs.
+// Most returns the most service time that passes within a real time d on both sides of a move: 2 d if the clock just runs.
 func (ms Moves) Most(d time.Duration) time.Duration {
 	most := 2 * d
 	for _, m := range ms {
@@ -93,8 +91,8 @@ func (ms Moves) Most(d time.Duration) time.Duration {
 	return most
 }
 
-// Since gives the real moment at which the service's time reached at, if no move reached it or comes after it: then
-// whatever happened at that time happened at that moment.
+// Since returns the real moment at which the service's time reached at, if no move reached it or comes after it: an event at that time
+// happened at that moment.
 func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 	if len(ms) == 0 {
 		return at, true
@@ -106,18 +104,16 @@ func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
 	return last.Real.Add(at.Sub(last.Service)), true
 }
 
-// Passing says how the service's time came past a moment.
+// Passing is how the service's time passed a moment.
 type Passing struct {
-	// Exact: the clock jumped over it, or did not run at the rate of a real clock. What is due then happens with that
-	// time, however late it happens.
+	// Exact: the clock jumped over it, or did not run at the rate of a real clock. Events due then get that time, however late they
+	// happen.
 	Exact bool
-	// Before is the service's time up to which the setting before may have held on, for those to whom the move was slow
-	// to come.
+	// Before is the service's time up to which the previous setting may have lasted in processes that learned of the move late.
 	Before time.Time
 }
 
-// Passed says how the service's time came past at, given how late a move may come; the zero value if a clock that was
-// never moved did, or none.
+// Passed returns how the service's time passed at, given the largest delay of a move; zero if an unmoved clock passed it, or none did.
 func (ms Moves) Passed(at time.Time, lag time.Duration) Passing {
 	for i, m := range ms {
 		if i == 0 && m.Number != 1 && at.Before(m.Service) {

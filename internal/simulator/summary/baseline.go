@@ -14,14 +14,14 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Baseline lists the rules that a client is known to break. A known break does not fail the verdict; a new one does, and so does an
-// entry whose rule the client keeps by now.
+// Baseline lists the rules that a client is known to break. A known break does not fail the verdict. A new one does, and so does an entry
+// for a rule that the client now keeps.
 type Baseline struct {
 	Path    string
 	entries []known
 }
 
-// known is one entry: a rule that is broken under a profile (or a file of faults, or "none"), in the session with a label.
+// known is one entry: a rule broken under a profile (or a file of faults, or "none"), in the session with a label.
 type known struct {
 	Profile string `yaml:"profile"`
 	Test    string `yaml:"test"` // label of the session; empty: the session without one
@@ -37,7 +37,7 @@ func (k known) String() string {
 	return k.Rule + " " + where
 }
 
-// ReadBaseline reads a file that Update wrote. A file that does not exist is an empty baseline if it may be missing.
+// ReadBaseline reads a file that Update wrote. With mayBeMissing, a missing file is an empty baseline.
 func ReadBaseline(path string, mayBeMissing bool) (*Baseline, error) {
 	b := &Baseline{Path: path}
 	text, err := os.ReadFile(path)
@@ -85,7 +85,7 @@ func readKnown(node *yaml.Node) (k known, err error) {
 	return k, nil
 }
 
-// commandRule is what an entry names in place of a rule where the command itself is known to fail.
+// commandRule replaces the rule in an entry for a command that is known to fail.
 const commandRule = "command"
 
 // Run is one run of the command.
@@ -100,19 +100,19 @@ func (s *Summary) AddRun(disturbed string, failed, mayFail bool) {
 	s.runs = append(s.runs, Run{cmp.Or(disturbed, "none"), failed, mayFail})
 }
 
-// CommandFailed reports whether the command failed in a run where it should not, and where that is not known.
+// CommandFailed reports whether the command failed in a run where it should not, without a baseline entry.
 func (s *Summary) CommandFailed() bool {
 	return slices.ContainsFunc(s.runs, func(r Run) bool { return r.Failed && !r.MayFail && !s.Baseline.has(r.Disturbed, "", commandRule) })
 }
 
-// has reports whether a session is known to break a rule. A nil baseline knows nothing.
+// has reports whether a session is known to break a rule. A nil baseline has no entries.
 func (b *Baseline) has(disturbed, label, rule string) bool {
 	return b != nil && slices.ContainsFunc(b.entries, func(k known) bool {
 		return k.Profile == disturbed && k.Test == label && k.Rule == rule
 	})
 }
 
-// outcomes are what the sessions of an entry have shown of its rule.
+// outcomes returns the results of the sessions of an entry for its rule.
 func (s *Summary) outcomes(k known) (broken, kept bool) {
 	if k.Rule == commandRule {
 		for _, r := range s.runs {
@@ -135,7 +135,7 @@ func (s *Summary) outcomes(k known) (broken, kept bool) {
 	return broken, kept
 }
 
-// Stale says which entries of the baseline must be deleted, since the rule was tested and kept. An entry that was not tested stays.
+// Stale returns the entries of the baseline to delete, since the rule was tested and kept. An untested entry stays.
 func (s *Summary) Stale() (stale []string) {
 	if s.Baseline == nil {
 		return nil
@@ -148,8 +148,8 @@ func (s *Summary) Stale() (stale []string) {
 	return stale
 }
 
-// UpdateBaseline writes all breaks of these sessions to the file of the baseline, and judges the sessions by it. It keeps the entries
-// that these sessions did not test.
+// UpdateBaseline writes all breaks of these sessions to the baseline's file, and judges the sessions by it. It keeps the entries that
+// these sessions did not test.
 func (s *Summary) UpdateBaseline() error {
 	b := &Baseline{Path: s.Baseline.Path}
 	for _, k := range s.Baseline.entries {
@@ -177,7 +177,7 @@ func (s *Summary) UpdateBaseline() error {
 	slices.SortFunc(b.entries, func(x, y known) int {
 		return cmp.Or(cmp.Compare(x.Profile, y.Profile), cmp.Compare(x.Test, y.Test), cmp.Compare(x.Rule, y.Rule))
 	})
-	if err := os.WriteFile(b.Path, b.text(), 0o644); err != nil { // it is to be committed
+	if err := os.WriteFile(b.Path, b.text(), 0o644); err != nil { // made to be committed
 		return err
 	}
 	s.Baseline = b
@@ -187,7 +187,7 @@ func (s *Summary) UpdateBaseline() error {
 	return nil
 }
 
-// text has one entry on each line, so that a stale one is deleted with its line.
+// text returns one entry per line, so that a stale one can be deleted with its line.
 func (b *Baseline) text() []byte {
 	text := bytes.NewBufferString("# Rules that this client is known to break (forgerun verdict --baseline).\n" +
 		"# Delete the line of a rule once the client keeps it.\nknown:")
@@ -206,5 +206,5 @@ func (b *Baseline) text() []byte {
 	return text.Bytes()
 }
 
-// quoted is a YAML scalar that fits on a line: JSON strings are YAML.
+// quoted returns a YAML scalar on one line: JSON strings are YAML.
 func quoted(text string) string { return fmt.Sprintf("%q", text) }

@@ -31,8 +31,7 @@ func (s *Summary) JSON(w io.Writer) error {
 	return e.Encode(document)
 }
 
-// JUnit writes a test suite for each session, with a case for each rule and each fault, and one for what the policy misses in all of
-// them.
+// JUnit writes a test suite for each session, with a case for each rule and each fault, and one for the policy's missing requirements.
 func (s *Summary) JUnit(w io.Writer) error {
 	var suites []junit.Suite
 	for _, n := range s.Sessions {
@@ -58,7 +57,7 @@ var indexTemplate = template.Must(template.New("index").Funcs(template.FuncMap{
 	"tone":  report.Tone,
 }).Parse(indexText))
 
-// Index writes a page with a table of the sessions, the failed ones first, without a script. Links are the addresses of their pages.
+// Index writes a page without a script, with a table of the sessions, the failed ones first. Links are the addresses of their pages.
 func (s *Summary) Index(w io.Writer, links []string) error {
 	pages := map[string]string{}
 	for i, n := range s.Sessions {

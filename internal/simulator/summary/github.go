@@ -23,7 +23,7 @@ var markdownTemplate = template.Must(template.New("markdown").Funcs(template.Fun
 // Markdown writes the verdict for a page of a CI server: the broken rules in a table, and the first evidence of each.
 func (s *Summary) Markdown(w io.Writer) error { return markdownTemplate.Execute(w, s) }
 
-// Tested names the rules that were tested and kept in all sessions.
+// Tested returns the rules that were tested and kept in all sessions.
 func (s *Summary) Tested() string {
 	var rules []string
 	for _, r := range s.Results() {
@@ -56,7 +56,7 @@ func markdown(text string) string {
 // maxEvidenceLine bounds a line of evidence: CI servers limit the size of a summary.
 const maxEvidenceLine = 400
 
-// evidence is a block of code with the requests that show a break. Its fence is longer than any in the text.
+// evidence returns a block of code with the requests that show a break. Its fence is longer than any in the text.
 func evidence(e verdict.Evidence) (string, error) {
 	var b strings.Builder
 	if err := texts.ExecuteTemplate(&b, "evidence", e); err != nil {

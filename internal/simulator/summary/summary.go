@@ -1,5 +1,4 @@
-// Package summary puts together what the sessions of a command have shown: which exit code they come to, and how that is told as
-// text, JSON, JUnit XML and a page.
+// Package summary combines the results of a command's sessions into an exit code, and writes them as text, JSON, JUnit XML and a page.
 package summary
 
 import (
@@ -12,15 +11,15 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Policy says what is asked for besides that no rule is broken that says must.
+// Policy is the requirements besides keeping all "must" rules.
 type Policy struct {
-	Require  []string // ids of rules that must be held in one session at least, and are broken in none
+	Require  []string // ids of rules that must be kept in at least one session, and broken in none
 	Warn     []string // ids of rules that may be broken
-	Strict   bool     // rules that say should are judged as if they said must
-	Complete bool     // every rule is tested, and every fault of the profiles happens, in one session at least
+	Strict   bool     // judge "should" rules as "must" rules
+	Complete bool     // test every rule, and apply every fault of the profiles, in at least one session
 }
 
-// level is how much is asked for by a rule that itself asks for so much.
+// level returns the level of a rule under the policy; own is the rule's.
 func (p Policy) level(rule string, own verdict.Level) verdict.Level {
 	switch {
 	case slices.Contains(p.Warn, rule):
@@ -31,31 +30,31 @@ func (p Policy) level(rule string, own verdict.Level) verdict.Level {
 	return own
 }
 
-// Session is what one session has shown.
+// Session is the result of one session.
 type Session struct {
-	Disturbed string // by what: a profile, a file, or none
+	Disturbed string // a profile, a file, or none
 	verdict.Verdict
 }
 
-// Summary is what the sessions of a command have shown, in the order in which they began.
+// Summary is the results of a command's sessions, in order of their beginnings.
 type Summary struct {
 	Policy   Policy
-	Baseline *Baseline // nil: none
+	Baseline *Baseline // may be nil
 	Sessions []Session
 	Page     string   // the file that gets a page, if any
-	Notes    []string // what else the user should know, a sentence each: that the command itself failed
+	Notes    []string // further remarks as sentences, such as that the command itself failed
 	runs     []Run
 }
 
-// Add adds a session that was disturbed by a file of faults, a profile or nothing, judged by the policy and the baseline.
+// Add adds a session disturbed by a file of faults, a profile or nothing, judged by the policy and the baseline.
 func (s *Summary) Add(disturbed string, v verdict.Verdict) {
 	n := Session{cmp.Or(string(v.Profile), disturbed, "none"), v}
 	s.judge(&n)
 	s.Sessions = append(s.Sessions, n)
 }
 
-// judge sets the statuses of the rules by the policy and the baseline, and the verdict of the session by these. A known break of a
-// rule that says must is a warning, whose level still is must.
+// judge sets the statuses of the rules by the policy and the baseline, and the verdict of the session by these. A known break of a "must"
+// rule is a warning of level must.
 func (s *Summary) judge(n *Session) {
 	counts := map[verdict.Status]int{}
 	for i := range n.Results {
@@ -79,10 +78,10 @@ func (s *Summary) judge(n *Session) {
 	}
 }
 
-// conclusions are in the order of what they come to together: that of all sessions is the last one among theirs.
+// conclusions are ordered from best to worst: the worst of the sessions is the conclusion of all.
 var conclusions = []verdict.Conclusion{verdict.Passed, verdict.Warned, verdict.NothingJudged, verdict.Failed}
 
-// Verdict is the worst of all runs. A run has judged nothing only if none of its sessions has: one test may ask for nothing.
+// Verdict returns the worst of all runs. A run has judged nothing only if none of its sessions has: one test may send no requests.
 func (s *Summary) Verdict() verdict.Conclusion {
 	type run struct {
 		disturbed string
@@ -108,7 +107,7 @@ func (s *Summary) Verdict() verdict.Conclusion {
 	return worst
 }
 
-// Results has each rule once, with what all sessions together have shown of it: the worst, and not tested only if no session tested it.
+// Results returns each rule once, with its worst result in all sessions; it is untested only if no session tested it.
 func (s *Summary) Results() (all []verdict.Result) {
 	worst := []verdict.Status{verdict.NotTested, verdict.OK, verdict.Warn, verdict.Fail}
 	for _, n := range s.Sessions {
@@ -126,7 +125,7 @@ func (s *Summary) Results() (all []verdict.Result) {
 	return all
 }
 
-// Headline says what all sessions together come to, such as "FAILED: 1 error, 4 warnings".
+// Headline returns the combined result of all sessions, such as "FAILED: 1 error, 4 warnings".
 func (s *Summary) Headline() string {
 	c := s.Verdict()
 	if c == verdict.NothingJudged {
@@ -135,7 +134,7 @@ func (s *Summary) Headline() string {
 	return c.Words() + ": " + verdict.Headline(s.Results())
 }
 
-// Why says in a sentence what was tested, or why nothing was.
+// Why returns a sentence about what was tested, or why nothing was.
 func (s *Summary) Why() string {
 	if len(s.Sessions) == 0 {
 		return "No session has ended."
@@ -155,7 +154,7 @@ func (s *Summary) Why() string {
 	return text
 }
 
-// Guess describes the API of the first session in which no submission was recognised; nil if there is none.
+// Guess describes the API of the first session without recognized submissions; nil if there is none.
 func (s *Summary) Guess() *verdict.Guess {
 	for _, n := range s.Sessions {
 		if n.Guess != nil && n.Guess.YAML != "" {
@@ -165,7 +164,7 @@ func (s *Summary) Guess() *verdict.Guess {
 	return nil
 }
 
-// Requests is the number of requests that all sessions have recorded.
+// Requests returns the number of recorded requests of all sessions.
 func (s *Summary) Requests() (n int) {
 	for i := range s.Sessions {
 		n += s.Sessions[i].Recorded
@@ -173,7 +172,7 @@ func (s *Summary) Requests() (n int) {
 	return n
 }
 
-// Missing says what the policy asks for and no session has shown, a sentence each.
+// Missing returns the unmet requirements of the policy, a sentence each.
 func (s *Summary) Missing() (missing []string) {
 	var untested []string
 	for _, r := range s.Results() {
@@ -197,13 +196,13 @@ func (s *Summary) Missing() (missing []string) {
 	return missing
 }
 
-// Failed reports whether the sessions come to a failure: a rule that says must was broken and that is not known, something is
-// missing, or the baseline has a stale entry.
+// Failed reports whether the sessions fail: a "must" rule was broken that is not in the baseline, a requirement is unmet, or the baseline
+// has a stale entry.
 func (s *Summary) Failed() bool {
 	return s.Verdict() == verdict.Failed || len(s.Missing()) > 0 || len(s.Stale()) > 0
 }
 
-// unmet are the faults of profiles that came to be in no session.
+// unmet returns the profiles' faults that happened in no session.
 func (s *Summary) unmet() (faults []string) {
 	type kind struct {
 		profile fault.Profile

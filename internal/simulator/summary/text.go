@@ -27,7 +27,7 @@ var texts = template.Must(template.New("session").Funcs(template.FuncMap{
 	"table": table, "weight": weight,
 }).Parse(sessionText))
 
-// rank is the order of results in text, and their index in marks. What matters most comes last, at the end of the output.
+// rank returns the order of results in text, and their index in marks. The most important ones come last, at the end of the output.
 func rank(r verdict.Result) int {
 	switch {
 	case r.Status == verdict.Fail:
@@ -45,7 +45,7 @@ func rank(r verdict.Result) int {
 // isKnown reports whether the baseline has this break.
 func isKnown(r verdict.Result) bool { return r.Status == verdict.Warn && r.Level == verdict.Must }
 
-// weight says in a word how much a broken rule counts.
+// weight returns a word for the importance of a broken rule.
 func weight(r verdict.Result) string {
 	if isKnown(r) {
 		return "known"
@@ -53,7 +53,7 @@ func weight(r verdict.Result) string {
 	return string(r.Level)
 }
 
-// sorted has the results of the rules that were tested.
+// sorted returns the results of the tested rules in order.
 func sorted(results []verdict.Result) []verdict.Result {
 	tested := slices.DeleteFunc(slices.Clone(results), func(r verdict.Result) bool { return r.Status == verdict.NotTested })
 	slices.SortStableFunc(tested, func(a, b verdict.Result) int { return rank(a) - rank(b) })
@@ -63,7 +63,7 @@ func sorted(results []verdict.Result) []verdict.Result {
 // reason is why some rules were not tested.
 type reason struct{ Reason, Rules string }
 
-// untested groups the rules that were not tested by the reason.
+// untested groups the untested rules by reason.
 func untested(results []verdict.Result) (all []reason) {
 	for _, r := range results {
 		if r.Status != verdict.NotTested {
@@ -84,8 +84,8 @@ var marks = []struct {
 	color term.Color
 }{{"  -   ", term.Plain}, {"  ok  ", term.Good}, {" WARN ", term.Warn}, {" KNOWN", term.Warn}, {" FAIL ", term.Bad}}
 
-// Text writes what the sessions have shown, with the first evidence of the rules that were broken. Files have all of it. One session
-// alone has a table of its rules; several have one of the sessions.
+// Text writes the results, with the first evidence of the broken rules. Files have all of it. A single session has a table of its rules;
+// several have one of the sessions.
 func (s *Summary) Text(w io.Writer, style term.Style) error {
 	var b strings.Builder
 	var err error
@@ -94,7 +94,7 @@ func (s *Summary) Text(w io.Writer, style term.Style) error {
 	} else {
 		err = texts.ExecuteTemplate(&b, "sessions", s)
 	}
-	text := judge.PrintableLines(b.String()) // colours are not
+	text := judge.PrintableLines(b.String()) // colors are not printable
 	for _, m := range marks {
 		text = strings.ReplaceAll(text, "\n"+m.text+"  ", "\n"+style.Paint(m.color, m.text)+"  ")
 	}
@@ -110,7 +110,7 @@ func (s *Summary) Text(w io.Writer, style term.Style) error {
 	return err
 }
 
-// table has a line for each session, the failed ones first.
+// table returns a line for each session, the failed ones first.
 func table(sessions []Session) (string, error) {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -131,14 +131,14 @@ func ByFailure(sessions []Session) []Session {
 	})
 }
 
-// Break is a rule that was broken, as the first session shows it that broke it.
+// Break is a broken rule, with the first session that broke it.
 type Break struct {
 	verdict.Result
-	In   string // the session
-	More int    // further ones that broke it
+	In   string // session
+	More int    // number of further ones
 }
 
-// Broken are the rules that were broken, those last that say must.
+// Broken returns the broken rules, "must" rules last.
 func (s *Summary) Broken() (rules []Break) {
 	for _, n := range s.Sessions {
 		for _, r := range n.Results {
@@ -155,19 +155,19 @@ func (s *Summary) Broken() (rules []Break) {
 	return slices.SortedStableFunc(slices.Values(rules), func(a, b Break) int { return rank(a.Result) - rank(b.Result) })
 }
 
-// Untested are the rules that no session tested.
+// Untested returns the rules that no session tested.
 func (s *Summary) Untested() []verdict.Result {
 	return slices.DeleteFunc(s.Results(), func(r verdict.Result) bool { return r.Status != verdict.NotTested })
 }
 
-// ByWeight has the broken rules once more, those first that say must.
+// ByWeight returns the broken rules, "must" rules first.
 func (s *Summary) ByWeight() []Break {
 	all := s.Broken()
 	slices.SortStableFunc(all, func(a, b Break) int { return rank(b.Result) - rank(a.Result) })
 	return all
 }
 
-// Having returns the rules that have a status in the session.
+// Having returns the session's rules with a status.
 func (n Session) Having(status verdict.Status) (rules []string) {
 	for _, r := range n.Results {
 		if r.Status == status {
@@ -177,7 +177,7 @@ func (n Session) Having(status verdict.Status) (rules []string) {
 	return rules
 }
 
-// Name tells the session from the others of a summary.
+// Name distinguishes the session from the others of a summary.
 func (n Session) Name() string {
 	name := fmt.Sprintf("%s, seed %d", n.Disturbed, n.Seed)
 	if n.Label != "" {

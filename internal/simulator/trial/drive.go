@@ -11,8 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
-// Drive sends the load, with scaling and faults meanwhile, and waits for the end
-// of all jobs and deliveries.
+// Drive sends the load, with scaling and faults meanwhile, and waits for the end of all jobs and deliveries.
 func (t *Trial) Drive(ctx context.Context) error {
 	began := time.Now()
 	t.recorder.Stage("load", func() float64 { return t.progress(began) })
@@ -46,7 +45,7 @@ func (t *Trial) Drive(ctx context.Context) error {
 		t.recorder.Stage("heal", func() float64 { return float64(len(t.stack.MetricsURLs())) / float64(t.stack.Processes()) })
 		healing, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		t.unhealed = t.stack.Heal(healing) // the judge looks all the same
+		t.unhealed = t.stack.Heal(healing) // the judge still runs
 	}
 	open := max(t.engine.Waiting(), 1)
 	t.recorder.Stage("drain", func() float64 { return 1 - float64(t.engine.Waiting())/float64(open) })
@@ -74,7 +73,7 @@ func (t *Trial) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
 
 const scaleStep = 500 * time.Millisecond
 
-// scale keeps the number of workers as the schedule says.
+// scale adjusts the number of workers to the schedule.
 func (t *Trial) scale(ctx context.Context) {
 	began := time.Now()
 	t.recorder.Workers(t.stack.Workers())
@@ -94,7 +93,7 @@ func (t *Trial) scale(ctx context.Context) {
 	}
 }
 
-// progress is how much of the load is sent, from 0 to 1.
+// progress returns the sent share of the load, from 0 to 1.
 func (t *Trial) progress(began time.Time) float64 {
 	share := 0.0
 	if d := t.o.Scenario.Duration; d > 0 {
@@ -106,7 +105,7 @@ func (t *Trial) progress(began time.Time) float64 {
 	return min(share, 1)
 }
 
-// restart stops all processes for a while, as the scenario's service.down says.
+// restart stops all processes for a while, according to the scenario's service.down.
 func (t *Trial) restart(ctx context.Context, began time.Time) {
 	down := t.o.Scenario.Service.Down
 	if down.Max == 0 || load.Sleep(ctx, time.Until(began.Add(down.Min))) != nil {
@@ -121,11 +120,11 @@ func (t *Trial) restart(ctx context.Context, began time.Time) {
 	t.recorder.Fault("restart", "all processes", t.outage.down, t.outage.ready, 1)
 }
 
-// disturb does the faults of the scenario until ctx ends.
+// disturb injects the faults of the scenario until ctx ends.
 func (t *Trial) disturb(ctx context.Context) {
 	err := t.chaos.Run(ctx, t.stack, t.o.Scenario.Seed, func(f stack.Fault) {
 		t.disturbed.Store(true)
-		if f.Err != nil { // it may not have done anything: it does not count
+		if f.Err != nil { // it may have had no effect, so it does not count
 			t.note("fault %s on %s: %v", f.Kind, f.Target, f.Err)
 			return
 		}

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	punctual = 2 * time.Second // how late a scheduled job may be queued
-	recovery = 5 * time.Second // the same after the service was down at its time
+	punctual = 2 * time.Second // allowed delay of a scheduled job's queueing
+	recovery = 5 * time.Second // the same if the service was down at its time
 )
 
-// outage is when all processes were stopped, about to be started, and ready again.
+// outage is the times when all processes were stopped, started again, and ready again.
 type outage struct{ down, restarted, ready time.Time }
 
-// expectsKinds reports whether the scenario says what must be seen of its work kinds.
+// expectsKinds reports whether the scenario has expectations for its work kinds.
 func (t *Trial) expectsKinds() bool {
 	for _, w := range t.o.Scenario.Mix {
 		if w.Expect != "" {
@@ -32,8 +32,7 @@ func (t *Trial) expectsKinds() bool {
 	return false
 }
 
-// workKinds compares what was seen of each work kind with what the scenario expects. The judge's violations are listed
-// with the kind that they are about.
+// workKinds compares each work kind's jobs with the scenario's expectations. The judge's violations are listed with their kind.
 func (t *Trial) workKinds(verdict *judge.Verdict) ([]report.WorkKind, error) {
 	if !t.expectsKinds() {
 		return nil, nil
@@ -89,7 +88,7 @@ func (t *Trial) workKind(kind, expected string, stories []*story, violations []j
 		}
 		for _, v := range violations {
 			about := v.Job != "" && v.Job == s.job || v.Ticket != 0 && v.Ticket == s.ticket
-			if about && !slices.Contains(r.Findings, v.What) { // the same may be found in several places
+			if about && !slices.Contains(r.Findings, v.What) { // several places may have the same one
 				r.Findings = append(r.Findings, v.What)
 			}
 		}
@@ -101,15 +100,15 @@ func (t *Trial) workKind(kind, expected string, stories []*story, violations []j
 	return r
 }
 
-// story is what the facts say of one submission and its job.
+// story is the facts about one submission and its job.
 type story struct {
 	ticket   int64
 	job      string // "" if none was accepted
 	answer   history.Answer
 	due      time.Time
-	shown    history.Job // as it was seen last
-	canceled bool        // the client's cancel was obeyed
-	refused  string      // the client's last action that was refused
+	shown    history.Job // latest state
+	canceled bool        // the client's cancel was successful
+	refused  string      // the client's last refused action
 	retried  bool
 	report   *history.Report   // of the last attempt
 	delivery *history.Delivery // of the job's end to its callback
@@ -148,7 +147,7 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 // overtaken reports whether the job ended before the client's cancel arrived.
 func (s *story) overtaken() bool { return s.refused == "cancel" && !s.canceled }
 
-// outcome is what became of the job, in the words of the scenarios' member expect.
+// outcome returns the job's result, in the words of the scenarios' member expect.
 func (s *story) outcome() string {
 	state, failure := s.shown.State, s.shown.Failure
 	switch {
@@ -178,7 +177,7 @@ func (s *story) outcome() string {
 	return "SUCCEEDED, delivery " + s.delivery.State
 }
 
-// late says why a scheduled job was queued at a wrong time, "" if it was not.
+// late returns why a scheduled job was queued at a wrong time, "" if it was not.
 func (s *story) late(o outage) string {
 	queued := s.entered(client.Queued)
 	switch {
@@ -193,7 +192,7 @@ func (s *story) late(o outage) string {
 	return ""
 }
 
-// entered is when the job first came into the state, by its report.
+// entered returns when the job first reached the state, by its report.
 func (s *story) entered(state string) time.Time {
 	if s.report != nil {
 		for _, e := range s.report.Events {

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// Summarize puts the report together, around the numbers.
+// Summarize builds the report around the numbers.
 func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 	s := t.o.Scenario
 	a.Scenario, a.Description, a.Seed, a.Command, a.Text = s.Name, s.Description, s.Seed, t.o.Command, s.Text
@@ -61,7 +61,7 @@ func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 	return a
 }
 
-// expectations holds the numbers against what the scenario wants of them.
+// expectations compares the numbers with the scenario's expectations.
 func expectations(e scenario.Expect, n report.Numbers) []report.Expectation {
 	want, got := float64(e.Accepted), n.Accepted()
 	list := []report.Expectation{{
@@ -94,8 +94,7 @@ func expectations(e scenario.Expect, n report.Numbers) []report.Expectation {
 	return list
 }
 
-// Write writes the report and says where it is. What the judge went by is kept
-// where something was wrong.
+// Write writes the report and prints its place. It keeps the history if there was a problem.
 func (t *Trial) Write(a report.Run) error {
 	for _, f := range []struct {
 		name  string
@@ -120,7 +119,7 @@ func (t *Trial) Write(a report.Run) error {
 	return os.RemoveAll(filepath.Join(t.o.Out, HistoryFolder))
 }
 
-// HistoryFolder is where in the folder of the report the history is.
+// HistoryFolder is the folder of the history in the folder of the report.
 const HistoryFolder = "history"
 
 // keepLogs copies the logs of the processes to the report's folder.

@@ -95,7 +95,7 @@ func FindBinary(path string) (string, error) {
 	}
 	path, err := filepath.Abs(path)
 	if err == nil {
-		_, err = exec.LookPath(path) // it is there, and can be run
+		_, err = exec.LookPath(path) // it exists and is executable
 	}
 	if err != nil {
 		return "", fmt.Errorf("there is no forgerun program at %s: build it, or name it with --forgerun", path)

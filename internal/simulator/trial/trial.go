@@ -1,6 +1,5 @@
-// Package trial plays one scenario from beginning to end: it starts or finds the
-// service, drives the load with scaling and faults, lets the judge decide, and
-// writes the report. Flags and exit codes are the caller's.
+// Package trial plays one scenario from beginning to end: it starts or finds the service, drives the load with scaling and faults, judges
+// the run, and writes the report. The caller handles flags and exit codes.
 package trial
 
 import (
@@ -26,43 +25,42 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
-// Options say what is played against what, and where the report goes.
+// Options are the scenario, the service, and the place of the report.
 type Options struct {
 	Scenario *scenario.Scenario
 	// Command is the command line, and Program names the simulator and its version, for the report.
 	Command, Program string
 
-	// URL is the address of a running service, and Key an API key of it. Without a
-	// URL a service is started.
+	// URL is the address of a running service, and Key an API key of it. Without a URL a service is started.
 	URL, Key string
-	// DatabaseURL and RedisURL are those of the service at URL, for the judge.
+	// DatabaseURL and RedisURL belong to the service at URL, for the judge.
 	DatabaseURL, RedisURL string
-	// AdminURLs are those of the admin listeners of its processes, for the metrics.
+	// AdminURLs are the admin listeners of its processes, for the metrics.
 	AdminURLs []string
-	// TimeScale is FORGERUN_TIME_SCALE of the service at URL; nil: not known.
+	// TimeScale is FORGERUN_TIME_SCALE of the service at URL; nil: unknown.
 	TimeScale *float64
-	// StartWorkers: worker processes are started for the service at URL too.
+	// StartWorkers starts worker processes for the service at URL, too.
 	StartWorkers bool
 	Binary       string        // of forgerun; "": this program
-	Lease        time.Duration // of workers that are started
+	Lease        time.Duration // of started workers
 
 	ReceiverAddr, ReceiverURL string
 
 	Sample         int    // jobs whose reports are read over HTTP
 	Out            string // folder of the report
-	Keep           bool   // the history and the logs of a run without violations too
+	Keep           bool   // also keep the history and the logs of a run without violations
 	Stdout, Stderr io.Writer
 }
 
-// Trial is one playing of a scenario. Its methods are called once each, in the
-// order Prepare, Drive, Judge, Summarize, Write, Close; Run does all of them.
+// Trial is one run of a scenario. Its methods are called once each, in the order Prepare, Drive, Judge, Summarize, Write, Close; Run
+// calls all of them.
 type Trial struct {
 	o Options
 
 	id       string // marks the run's jobs
 	url      string // of the service
 	began    time.Time
-	stack    *stack.Stack // nil against a service that is not ours, without workers of ours
+	stack    *stack.Stack // nil for a foreign service without our workers
 	dir      string       // of the stack; "" for none
 	receiver *webhooks.Receiver
 	facts    *history.Writer
@@ -70,15 +68,15 @@ type Trial struct {
 	engine   *load.Engine
 	chaos    stack.Chaos
 	workers  stack.Schedule
-	asked    atomic.Int64 // sources of the judge
-	// disturbed: processes were stopped, and what they had counted is gone, or other faults were injected.
+	asked    atomic.Int64 // number of the judge's sources read so far
+	// disturbed: processes were stopped, so their counts are gone, or other faults were injected.
 	disturbed atomic.Bool
 
 	mu       sync.Mutex
 	notes    []string // for the report
 	outage   outage   // of the scenario's service.down
 	drained  bool     // all jobs ended before the streams were closed
-	unhealed error    // the service did not come back after the faults
+	unhealed error    // the service did not recover from the faults
 }
 
 // New makes a trial.
@@ -90,8 +88,8 @@ func New(o Options) *Trial {
 	return t
 }
 
-// Run plays the scenario, judges it, writes the report and stops what it started. An
-// error means that nothing was judged: then nothing is left but the logs.
+// Run plays the scenario, judges it, writes the report and stops what it started. An error means that nothing was judged; then only the
+// logs remain.
 func (t *Trial) Run(ctx context.Context) (outcome report.Outcome, err error) {
 	account, err := t.playAndJudge(ctx)
 	t.leave(ctx)
@@ -127,7 +125,7 @@ func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
 	if err := t.Drive(ctx); err != nil {
 		return report.Run{}, err
 	}
-	numbers := t.recorder.Run() // what comes now is not load
+	numbers := t.recorder.Run() // later numbers are not load
 	verdict, err := t.Judge(ctx)
 	if err != nil {
 		return report.Run{}, err
@@ -135,10 +133,10 @@ func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
 	return t.Summarize(numbers, verdict), nil
 }
 
-// patience bounds how long our own processes may take to get ready.
+// patience bounds the time until our own processes are ready.
 const patience = 90 * time.Second
 
-// Prepare makes everything ready: the service, the folder, the tenants.
+// Prepare prepares the service, the folder and the tenants.
 func (t *Trial) Prepare(ctx context.Context) error {
 	var err error
 	if t.chaos, err = stack.ParseChaos(t.o.Scenario.Chaos); err != nil {
@@ -180,7 +178,7 @@ func (t *Trial) Prepare(ctx context.Context) error {
 	return t.engine.Prepare(ctx)
 }
 
-// pending counts the pending deliveries where the rows can be read.
+// pending returns a function that counts the pending deliveries, if the rows can be read.
 func (t *Trial) pending() func(context.Context) (int64, error) {
 	if t.o.DatabaseURL == "" {
 		return nil
@@ -204,23 +202,23 @@ func (t *Trial) note(format string, args ...any) {
 	}
 }
 
-// DatabaseURL is that of the service, once Prepare has started it.
+// DatabaseURL returns the database of the service, once Prepare has started it.
 func (t *Trial) DatabaseURL() string { return t.o.DatabaseURL }
 
-// Dir is where the processes that were started keep their files; "" for none.
+// Dir returns the folder of the started processes; "" for none.
 func (t *Trial) Dir() string { return t.dir }
 
-// leaveLimit bounds how long leave may take.
+// leaveLimit bounds the duration of leave.
 const leaveLimit = 10 * time.Second
 
-// leave deletes the webhooks at a service that is not ours, and cancels the jobs that have not ended.
+// leave deletes the webhooks at a foreign service, and cancels the unfinished jobs.
 func (t *Trial) leave(ctx context.Context) {
 	if t.o.URL == "" || t.engine == nil {
 		return
 	}
 	t.quit()
 	if ctx.Err() != nil {
-		_ = load.Sleep(context.WithoutCancel(ctx), time.Second) // what was on its way is in the list then
+		_ = load.Sleep(context.WithoutCancel(ctx), time.Second) // pending submissions are then in the list
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveLimit)
 	defer cancel()
@@ -251,7 +249,7 @@ func (t *Trial) quit() {
 	}
 }
 
-// Close stops what was started. It may be called in any state.
+// Close stops everything that was started. It may be called in any state.
 func (t *Trial) Close() error {
 	t.quit()
 	var errs []error

@@ -13,10 +13,10 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
 )
 
-// sources are lists, reports, rows, queue and metrics. The history is read when all of them have been asked.
+// sources are lists, reports, rows, queue and metrics. The history is read after all of them.
 const sources = 5
 
-// Judge collects what the service says at the end, and goes through everything.
+// Judge collects the final state of the service, and checks everything.
 func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	t.recorder.Stage("judge", func() float64 { return float64(t.asked.Load()) / sources })
 	config, run := t.judgement()
@@ -38,10 +38,10 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	return judge.Judge(ctx, facts, run)
 }
 
-// overdue is how late an attempt to deliver may be while nothing is broken.
+// overdue is the allowed delay of a delivery attempt without faults.
 const overdue = 10 * time.Second
 
-// judgement is whom the judge asks, and what it knows of the run.
+// judgement returns the judge's sources, and its knowledge of the run.
 func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	config := collect.Config{
 		Run: t.id, DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
@@ -49,7 +49,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 		Stage: func(judge.Source) { t.asked.Add(1) },
 	}
 	if t.o.Key != "" {
-		config.Since = t.engine.ClockMoves().At(t.began.Add(-time.Minute)) // that client may have had jobs before
+		config.Since = t.engine.ClockMoves().At(t.began.Add(-time.Minute)) // that client may have earlier jobs
 	}
 	run := judge.RunContext{
 		Run: t.id, Tickets: t.engine.Tickets(), TimeScale: t.o.TimeScale,
@@ -66,7 +66,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 		run.Counters = !run.Killed && t.o.URL == ""
 		config.Counters = run.Counters
 	}
-	if t.o.URL == "" { // as we configured it
+	if t.o.URL == "" { // with our configuration
 		env := t.o.Scenario.Service.Env
 		run.MaxRuntime = setting(env, "FORGERUN_MAX_RUNTIME", time.ParseDuration, 2*time.Minute)
 		run.KeyWindow = 24 * time.Hour
@@ -83,7 +83,7 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	return config, run
 }
 
-// setting is what the service of our own was given, or its default.
+// setting returns a setting of our own service, or its default.
 func setting[T any](env map[string]string, name string, parse func(string) (T, error), byDefault T) T {
 	if v, err := parse(env[name]); err == nil {
 		return v
