@@ -88,7 +88,7 @@ func TestDocumentOfAFailure(t *testing.T) {
 	require.Contains(t, string(text), `"retryable":false`)
 	require.NotContains(t, string(text), "retryAfter")
 
-	j.Definition = nil // damaged: what it said is not invented
+	j.Definition = nil // damaged: its contents are not invented
 	require.Equal(t, &job.Scenario{WorkKind: job.FailAfterRetryable}, links.Document(j.Origin(), a).Scenario)
 	j.WorkKind = ""
 	require.Nil(t, links.Document(j.Origin(), a).Scenario)

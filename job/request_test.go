@@ -116,7 +116,7 @@ func TestRefusal(t *testing.T) {
 
 var usual = job.Backoff{Base: time.Second, Max: time.Minute}
 
-// asked is a job whose request has a policy.
+// asked returns a job with a policy in its request.
 func asked(p *job.RetryPolicy) *job.Job {
 	j := &job.Job{Definition: &job.Definition{}, MaxAttempts: 4}
 	j.WithRetry(p)
@@ -169,7 +169,7 @@ func TestRetryPolicyOfAttempts(t *testing.T) {
 	require.False(t, others.Exhausted)
 }
 
-// Who stores the policy reads it back, and a job without one is stored as before.
+// A stored policy is read back unchanged, and a job without one is stored as before.
 func TestRetryPolicyIsStored(t *testing.T) {
 	t.Parallel()
 	p := &job.RetryPolicy{

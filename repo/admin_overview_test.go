@@ -149,7 +149,7 @@ func TestSituationOfDeliveries(t *testing.T) {
 	require.InDelta(t, time.Now().Add(-time.Hour).Unix(), time.Time(*now.Failing.Since).Unix(), 30)
 }
 
-// Whatever operators look at shows in the mark, and nothing else does.
+// Every event that operators look at changes the mark, and no other does.
 func TestAdminMark(t *testing.T) {
 	f := setup(t)
 	a := f.store.Admin()
@@ -191,7 +191,7 @@ func (f *fixture) allJobs(q admin.JobQuery, size int) []job.ID {
 	return ids
 }
 
-// Each order and filter gives what a look at all rows gives, whatever the size of the pages.
+// Each order and filter returns the same as a look at all rows, with any page size.
 func TestAdminListsAreComplete(t *testing.T) {
 	f := setup(t)
 	for range 4 {
@@ -243,7 +243,7 @@ func TestAdminListsAreComplete(t *testing.T) {
 	require.Len(t, f.allJobs(admin.JobQuery{BatchID: f.insertBatch(f.batch(3)).ID}, 2), 3)
 }
 
-// What a page looks at is bounded: one that finds nothing goes on where it ended.
+// A page looks at a bounded number of rows: one without a match continues where it ended.
 func TestAdminListsLookAtABoundedNumber(t *testing.T) {
 	f := setup(t)
 	wanted := f.submit()
@@ -256,7 +256,7 @@ func TestAdminListsLookAtABoundedNumber(t *testing.T) {
 	require.Equal(t, admin.Count{Count: 21001}, must(f.store.Admin().Count(f.ctx(), admin.JobQuery{}))(t))
 }
 
-// A job's detail is what is stored of it, in the names of the API.
+// A job's detail is its stored data, with the names of the API.
 func TestAdminJob(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe("*")

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// completeBatches settles what can be completed of the given batches, or of all there are.
+// completeBatches settles the given batches that can be completed, or all of them.
 func (f *fixture) completeBatches(ids ...job.ID) []job.Batch {
 	if len(ids) == 0 {
 		ids, _ = f.readyBatches(job.ID{}, 1000)
@@ -51,7 +51,7 @@ func TestSettleCountsEachEnd(t *testing.T) {
 	f.end(ids[3], job.Succeeded, "")
 	f.end(ids[4], job.Failed, job.FailedImmediately)
 	require.Empty(t, f.completeBatches(), "one job is unfinished")
-	for _, none := range [][]job.ID{nil, {}} { // are not all
+	for _, none := range [][]job.ID{nil, {}} { // does not mean all
 		require.Empty(t, must(f.store.CompleteBatches(f.ctx(), none))(t))
 	}
 	require.Empty(t, f.completeBatches(b.ID))

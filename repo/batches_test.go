@@ -248,7 +248,7 @@ func TestBatchKeyOutlivesItsBatch(t *testing.T) {
 	f.insertBatch(other)
 }
 
-// insertAndKill stores a batch whose connection is lost when it waits for a lock.
+// insertAndKill stores a batch and kills its connection while it waits for a lock.
 func (f *fixture) insertAndKill(sub job.BatchSubmission) error {
 	inserted := begin(func() error { return errOf(f.store.InsertBatch(f.ctx(), sub)) })
 	f.awaitBlocked(1)

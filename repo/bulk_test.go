@@ -29,7 +29,7 @@ var everything = job.BulkFilter{All: true}
 
 func ofOperator(b *job.Bulk) { b.Owner = job.BulkOwner{Operator: "anna"} }
 
-// gather takes the items of an operation, so many jobs at a time.
+// gather gathers the items of an operation, look jobs at a time.
 func (f *fixture) gather(b *job.Bulk, look, most int) *job.Bulk {
 	for b.GatheredAt == nil {
 		next, ok := must2(f.store.GatherBulk(f.ctx(), b, look, most))(f.t)
@@ -110,7 +110,7 @@ func TestBulkTakesSoManyOfTheJobsBeforeIt(t *testing.T) {
 	f := setup(t)
 	ids := f.submitted(3)
 	b := f.bulk(job.BulkCancel, everything)
-	b.CreatedAt = f.job(ids[2]).CreatedAt // that of a later job is an estimate, which may be a moment before Postgres' clock
+	b.CreatedAt = f.job(ids[2]).CreatedAt // a later job's time is an estimate, which may be a moment before Postgres' clock
 	f.exec(`UPDATE bulk_operations SET created_at = $1 WHERE bulk_id = $2`, b.CreatedAt, b.ID.String())
 	f.submit()
 	first, ok := must2(f.store.GatherBulk(f.ctx(), b, 2, 2))(t)
@@ -204,7 +204,7 @@ func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
 	require.Len(t, f.items(b, job.BulkQuery{Result: job.ItemSkipped}), 1)
 }
 
-// A dry run tells jobs apart by what decides about them, and an operation says why it left jobs as they are.
+// A dry run groups jobs by the values that decide about them, and an operation reports why it skipped jobs.
 func TestBulkSaysWhy(t *testing.T) {
 	f := setup(t)
 	f.submit()

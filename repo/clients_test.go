@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// decision is what ChangeKeys is given.
+// decision is the argument of ChangeKeys.
 type decision = func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error)
 
 func (f *fixture) newClient() job.Client { return must(f.store.InsertClient(f.ctx(), newID()))(f.t) }
@@ -160,7 +160,7 @@ func TestConcurrentChangesOfAClientsKeysTakeTurns(t *testing.T) {
 		WHERE r.key_id = 'k' || lpad((substr(k.key_id, 2)::int + 1)::text, 2, '0')`), "each replaced by its successor")
 }
 
-// watch runs WatchKeys and hands on what it says.
+// watch runs WatchKeys and passes on its calls.
 type watch struct {
 	changed   chan string
 	connected chan bool
@@ -181,7 +181,7 @@ func (f *fixture) watch(s *repo.Store) watch {
 	return w
 }
 
-// requireTold revokes a key: the watch tells of it.
+// requireTold revokes a key and requires that the watch reports it.
 func (f *fixture) requireTold(w watch) {
 	c := f.newClient()
 	f.addKey(c.ID, "k")
@@ -283,7 +283,7 @@ func TestCleanRemovesClientsThatWereNeverUsed(t *testing.T) {
 	require.Equal(t, 6, f.count("api_keys"))
 }
 
-// Who begins to use a key while its client is removed keeps it, or is told that the key is gone.
+// The first use of a key during the removal of its client either keeps the client, or finds the key gone.
 func TestAClientThatBeginsWhileItIsRemoved(t *testing.T) {
 	f := setup(t)
 	const n = 40

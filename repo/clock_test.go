@@ -93,7 +93,7 @@ func TestLeasesOfAClockThatWasAheadEnd(t *testing.T) {
 	require.True(t, one[bool](f, `SELECT expires_at BETWEEN now() AND now() + interval '30 s' FROM workers`))
 	require.True(t, one[bool](f, `SELECT claimed_until <= now() + interval '6 min' FROM deliveries`))
 
-	for range 2 { // who leads has renewed it since
+	for range 2 { // a living leader has renewed it since
 		require.True(t, must(f.store.Lead(f.ctx(), newID(), 5*time.Second, 0))(t))
 		f.exec(`UPDATE maintenance_state SET leader_expires_at = leader_expires_at + interval '1 h'`)
 	}
@@ -113,13 +113,13 @@ func frozenBe(frozen bool) testbed.ClockMove { return testbed.ClockMove{Freeze: 
 
 func rate(rate float64) testbed.ClockMove { return testbed.ClockMove{Rate: &rate} }
 
-// shown is what a session takes the time for.
+// shown returns a session's time.
 func shown(t *testing.T, pool *pgxpool.Pool) (now, precise time.Time) {
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT now(), clock_timestamp()`).Scan(&now, &precise))
 	return now, precise
 }
 
-// Each session of a test bed has the clock as it was moved; others, and another process' store that was not told, have not.
+// Each session of a test bed has the moved clock; other sessions, and another process' store without the move, have not.
 func TestClockOfSessions(t *testing.T) {
 	f := setup(t)
 	s, other := repotest.OpenURL(t, f.url, asTestbed), repotest.OpenURL(t, f.url, asTestbed)
@@ -158,7 +158,7 @@ func TestClockOfSessions(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// The clock never shows an earlier time than before, whatever is asked for while it is being read.
+// The clock never goes back, whatever moves happen during the reads.
 func TestClockNeverGoesBackwards(t *testing.T) {
 	f := setup(t)
 	s := repotest.OpenURL(t, f.url, asTestbed)
@@ -200,7 +200,7 @@ func TestLateMoveOfTheClock(t *testing.T) {
 		c.Frozen = true
 		return c, err
 	}))(t)
-	var read time.Time // what the faster clock could have shown at the latest
+	var read time.Time // latest time of the faster clock
 	require.NoError(t, f.db.QueryRow(t.Context(), `SELECT service_at + (clock_timestamp() - real_at) * rate FROM testbed_clock
 		ORDER BY number LIMIT 1`).Scan(&read))
 	state := must(settle(t.Context()))(t)
@@ -208,7 +208,7 @@ func TestLateMoveOfTheClock(t *testing.T) {
 	require.False(t, time.Time(state.Now).Before(read), "%s, but %s may have been read", time.Time(state.Now), read)
 }
 
-// A process that does not follow the clock refuses a database whose clock was moved, and is not ready.
+// A process that does not follow the clock refuses a database with a moved clock, and is not ready.
 func TestMovedClockIsRefused(t *testing.T) {
 	f := setup(t)
 	require.NoError(t, f.store.RefuseMovedClock(t.Context()))

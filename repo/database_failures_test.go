@@ -69,8 +69,7 @@ func TestLockedTable(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A row that somebody has locked costs its own caller a lock timeout. The
-// callers whose items share its flush wait with it once, and go on.
+// A locked row costs its own caller a lock timeout. Callers with items in the same flush wait with it once, and go on.
 func TestLockedRowSplitsOut(t *testing.T) {
 	f := setup(t, func(c *repo.Config) { c.Timeout = 10 * time.Second }) // both flushers must wait at the same moment
 	ids := f.submitted(30)
@@ -124,7 +123,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 	f.checkInvariants()
 }
 
-// load keeps submitting and executing, whatever happens. It tells what was acknowledged, and keeps every error.
+// load keeps submitting and executing through all failures. It returns the acknowledged jobs, and keeps every error.
 type load struct {
 	mu      sync.Mutex
 	jobs    []job.ID

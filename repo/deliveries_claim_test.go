@@ -121,7 +121,7 @@ func TestClaimsTellWhenToAskAgain(t *testing.T) {
 	testkit.Eventually(t, "Postgres' clock comes to it", func() bool { return f.claimDelivery(id) != nil })
 }
 
-// One statement reads a bounded amount of data; what is beyond it is asked for again.
+// One statement reads a bounded amount of data; the rest is claimed later.
 func TestClaimsReadBoundedData(t *testing.T) {
 	f := setup(t)
 	f.subscribe(job.EventEmitted)

@@ -108,7 +108,7 @@ func TestResultsOfOneFlush(t *testing.T) {
 	}
 }
 
-// Ten processes see a webhook fail at once: it is disabled once, and its owner is told once.
+// Ten processes see a webhook fail at once: it is disabled once, and its owner is notified once.
 func TestFailingWebhookIsDisabledOnce(t *testing.T) {
 	f := setup(t, strict)
 	hook, witness := f.subscribe(job.EventCreated, job.EventWebhookDisabled), f.subscribe(job.EventWebhookDisabled)
@@ -233,13 +233,13 @@ func TestDeliveriesUnderRandomConcurrentOperations(t *testing.T) {
 	require.NotZero(t, f.count(`client_events WHERE event_name = 'webhook.disabled'`))
 }
 
-// unexpected is an error that is no answer to who comes too late.
+// unexpected returns an error unless it is the answer to a late caller.
 func unexpected(err error) error {
 	if errors.Is(err, job.ErrStale) {
 		return nil
 	}
 	switch job.CodeOf(err) {
-	case job.CodeConflict, job.CodeRequestNotFound, job.CodeJobGone: // it is disabled, or somebody deleted the job
+	case job.CodeConflict, job.CodeRequestNotFound, job.CodeJobGone: // disabled, or its job was deleted
 		return nil
 	}
 	return err
@@ -248,7 +248,7 @@ func unexpected(err error) error {
 type deliveryChaos struct {
 	f       *fixture
 	hooks   []job.ID
-	claimed sync.Map // what was given to somebody: delivery and fence
+	claimed sync.Map // claimed deliveries with their fences
 }
 
 func (c *deliveryChaos) step(s *repo.Store, r *rand.Rand, hook job.ID) error {
@@ -284,7 +284,7 @@ func (c *deliveryChaos) step(s *repo.Store, r *rand.Rand, hook job.ID) error {
 	return s.Delete(f.ctx(), f.client, d.JobID)
 }
 
-// send claims deliveries and records results of them, or gives them back.
+// send claims deliveries and records their results, or releases them.
 func (c *deliveryChaos) send(s *repo.Store, r *rand.Rand, hook job.ID) error {
 	due, _, err := s.DueDeliveries(c.f.ctx(), job.EndpointKey{}, 10, 1+r.IntN(5), 100, 0, 0)
 	due = slices.DeleteFunc(due, func(t job.DeliveryTask) bool { return t.Endpoint != hook })

@@ -16,7 +16,7 @@ func (f *fixture) replay(hook job.ID, since time.Time, after job.Position, limit
 	return must(f.store.ReplayEvents(f.ctx(), f.client, hook, since, after, limit))(f.t)
 }
 
-// replayAll repeats a replay until there is no more, and tells how much was queued, in how many calls.
+// replayAll repeats a replay until there is no more, and returns how much was queued, in how many calls.
 func (f *fixture) replayAll(hook job.ID, since time.Time, limit int) (queued, calls int) {
 	for r := (job.Replay{More: true}); r.More; calls++ {
 		require.Less(f.t, calls, 1000, "it makes no progress")
@@ -67,7 +67,7 @@ func TestReplayBringsWhatWasMissed(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A long history costs each call a limited number of reads; the next one goes on where it ended.
+// With a long history each call makes a limited number of reads; the next one continues where it ended.
 func TestReplayOfALongHistory(t *testing.T) {
 	f := setup(t)
 	// 30,000 events that have a delivery, and two that have none.
@@ -94,7 +94,7 @@ func TestReplayOfALongHistory(t *testing.T) {
 	require.LessOrEqual(t, calls, 8, "the last 30,000 have one transaction")
 }
 
-// FAILED deliveries need no position: what was sent again is FAILED no more.
+// FAILED deliveries need no position: redelivered ones are no longer FAILED.
 func TestReplayBeginsWithWhatFailed(t *testing.T) {
 	f := setup(t)
 	f.submit()
@@ -121,9 +121,8 @@ func (f *fixture) awaitPast() {
 	})
 }
 
-// While a transaction is under way that may still write events, a replay sends
-// later ones, but does not pass them, and ends all the same.
-// It runs alone: it would hold up the replays of other tests, since transactions are numbered for the whole server.
+// While a pending transaction may still write events, a replay sends later ones, but its position does not pass them, and it still ends.
+// The test runs alone: it would hold up other tests' replays, since transactions are numbered for the whole server.
 func TestReplayPassesNothingThatIsUnderWay(t *testing.T) {
 	f := setupAt(t, repotest.URL(t))
 	f.submit()
@@ -153,7 +152,7 @@ func TestReplayGoesOnOnlyForAnEnabledWebhookOfTheClient(t *testing.T) {
 	hook := f.subscribe("job.*")
 	r := f.replay(hook, time.Time{}, job.Position{}, 2)
 	require.True(t, r.More)
-	r.Next.Tx = max(r.Next.Tx, 1) // not the beginning, whatever is under way
+	r.Next.Tx = max(r.Next.Tx, 1) // not the beginning, even with pending transactions
 	ahead := r.Next
 	ahead.Tx += 1 << 40
 	code := func(client job.ID, after job.Position) job.Code {

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// claimAll claims what is due for an endpoint, at most n, what is due first at the beginning.
+// claimAll claims at most n due deliveries of an endpoint, the earliest first.
 func (f *fixture) claimAll(endpoint job.ID, n int) (claimed []job.ClaimedDelivery) {
 	for _, id := range f.ids(`SELECT delivery_id FROM deliveries WHERE client_id = $1 AND endpoint_id = $2 AND state = 'PENDING'
 		AND claimed_until IS NULL ORDER BY next_attempt_at, job_id, seq LIMIT $3`, f.client.String(), endpoint.String(), n) {
@@ -27,7 +27,7 @@ func (f *fixture) claimAll(endpoint job.ID, n int) (claimed []job.ClaimedDeliver
 	return claimed
 }
 
-// ids are what a query finds.
+// ids returns the ids that a query finds.
 func (f *fixture) ids(sql string, args ...any) []job.ID {
 	return must(pgx.CollectRows(must(f.db.Query(f.ctx(), sql, args...))(f.t), pgx.RowTo[job.ID]))(f.t)
 }
@@ -54,7 +54,7 @@ func (f *fixture) dueDeliveries(look, perEndpoint, limit int, minAge, ahead time
 	})
 }
 
-// endpoints are those of the client with something due.
+// endpoints returns the client's endpoints with due deliveries.
 func (f *fixture) endpoints() (found []job.ID) {
 	due, _ := f.dueDeliveries(100, 1, 100, 0, 0)
 	for _, t := range due {
@@ -65,7 +65,7 @@ func (f *fixture) endpoints() (found []job.ID) {
 	return found
 }
 
-// delivered is what a receiver's 200 makes of a claimed delivery.
+// delivered returns the result of a claimed delivery that got a 200.
 func delivered(p job.ClaimedDelivery) job.DeliveryResult {
 	return job.DeliveryResult{
 		DeliveryID: p.ID, Fence: p.Fence, State: job.DeliveryDelivered,
@@ -73,7 +73,7 @@ func delivered(p job.ClaimedDelivery) job.DeliveryResult {
 	}
 }
 
-// refused is what a receiver's 500 makes of it: it waits for another try.
+// refused returns the result of one that got a 500: it waits for another try.
 func refused(p job.ClaimedDelivery, wait time.Duration) job.DeliveryResult {
 	r := delivered(p)
 	r.State, r.Wait = job.DeliveryPending, wait
@@ -91,7 +91,7 @@ func (f *fixture) record(r job.DeliveryResult) job.Recorded {
 	return must(f.store.RecordDelivery(f.ctx(), r))(f.t)
 }
 
-// deliverAll sends everything that is due, successfully, and gives it in the order in which it was claimed.
+// deliverAll sends all due deliveries successfully, and returns them in order of their claims.
 func (f *fixture) deliverAll() (sent []job.ClaimedDelivery) {
 	for _, endpoint := range f.endpoints() {
 		for claimed := f.claimAll(endpoint, 100); len(claimed) > 0; claimed = f.claimAll(endpoint, 100) {

@@ -126,8 +126,8 @@ func TestEraseAClientAndNothingElse(t *testing.T) {
 	require.Equal(t, []*job.Erasure{e}, list)
 }
 
-// Each part is one commit: a leader that dies in one of them leaves what the next one begins with, and a former one that
-// comes back meanwhile does nothing.
+// Each part is one commit: if a leader dies in a part, the next one repeats that part, and a former leader that comes back meanwhile does
+// nothing.
 func TestErasureGoesOnAfterEveryPart(t *testing.T) {
 	f := setup(t)
 	client := newID()
@@ -168,8 +168,8 @@ func TestErasureGoesOnAfterEveryPart(t *testing.T) {
 	}
 }
 
-// What the service itself stores for a client while that is being erased, and afterwards, is refused, and it does not keep the
-// others that share a statement. What its keys ask for is refused with these: see TestAnEndedKeyChangesNothing.
+// The service itself cannot store data for a client during or after its erasure, and a refusal does not affect the other items of the
+// statement. Requests with its keys are refused with those: see TestAnEndedKeyChangesNothing.
 func TestNothingNewForAnErasedClient(t *testing.T) {
 	f := setup(t)
 	client := newID()

@@ -19,8 +19,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// The databases of all tests share the server's transaction numbers: whatever is under way in any of them holds every feed up. So
-// tests wait for what a feed has to show, and only what it must not show is asked for once.
+// The databases of all tests share the server's transaction numbers: a pending transaction in any of them holds up every feed. So tests
+// wait for expected events of a feed, and check only once for those that it must not show.
 
 func eventOf(t testing.TB, e job.Event) event {
 	var data map[string]any
@@ -60,7 +60,7 @@ func (r *follower) readAll(limit int) []job.Occurrence {
 	return r.seen
 }
 
-// places lists what the feed of the fixture's client should hold, in order.
+// places returns the expected feed of the fixture's client, in order.
 func (f *fixture) places() []job.Position {
 	rows := must(f.db.Query(f.ctx(), `SELECT tx, id, seq FROM (
 		SELECT client_id, tx, job_id AS id, seq FROM events UNION ALL SELECT client_id, tx, event_id, 0 FROM client_events) e
@@ -104,7 +104,7 @@ func TestFeedHoldsAllEventsOfAClient(t *testing.T) {
 	require.Len(t, of, 4)
 	for _, id := range []job.ID{failed, waiting, succeeded} {
 		log := f.events(id, 0, 100)
-		for i := range log.Events { // the same but for the place in the feed
+		for i := range log.Events { // except their place in the feed
 			require.Equal(t, id, of[id][i].Position.ID)
 			log.Events[i].Position = of[id][i].Position
 		}
@@ -236,7 +236,7 @@ func TestFeedTellsOfBatches(t *testing.T) {
 	require.Equal(t, positions(events), positions(f.feed(job.Position{}, 100).Events), "an event goes with its batch")
 }
 
-// A reader that pages along while everybody does everything sees each event once, in the feed's order, which is that of each job.
+// A reader that pages along during concurrent changes sees each event once, in the feed's order, which keeps each job's order.
 func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
 	f := setup(t)
 	c := newChaos(f, 6)
@@ -283,7 +283,7 @@ func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
 	}
 }
 
-// transaction gets a number, lets others pass, and then cancels a job, or tells of something else, or gives up after all.
+// transaction gets a number, lets others pass, and then cancels a job, writes another event, or gives up.
 func (c *chaos) transaction(ctx context.Context, dice *rand.Rand) error {
 	err := pgx.BeginFunc(ctx, c.f.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_current_xact_id(), pg_sleep($1)`, dice.Float64()/40); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// steps are a claim, a start and a finish, each of a job of its own.
+// steps are a claim, a start and a finish of different jobs.
 type steps struct {
 	f               *fixture
 	queued          job.ID
@@ -104,8 +104,8 @@ func TestABadStepFailsAlone(t *testing.T) {
 	f.checkInvariants()
 }
 
-// Steps that share an exchange with one whose row is locked leave it while the
-// row is still locked, and so do later ones. The one goes on when it is free.
+// If one step's row is locked, the steps in the same exchange and later ones complete while it stays locked. The locked step completes
+// once the row is free.
 func TestALockedRowHoldsUpItsOwnStepAlone(t *testing.T) {
 	f := setup(t, patient)
 	locked, free, later := newSteps(f), newSteps(f), newSteps(f)
@@ -158,7 +158,7 @@ func TestAStepWhoseCallerLeavesALockedRow(t *testing.T) {
 	s.requireDone(nil)
 }
 
-// A claim of a job that becomes due that moment, and one whose row its own lost claim has locked still, get it.
+// A claim succeeds for a job that becomes due at that moment, and for one whose row is still locked by its own lost claim.
 func TestAClaimMeetsItsOwnLostOne(t *testing.T) {
 	f := setup(t, patient)
 	id := f.submit()
@@ -173,7 +173,7 @@ func TestAClaimMeetsItsOwnLostOne(t *testing.T) {
 	require.Len(t, f.log(id), 3)
 }
 
-// stepArguments are what stepJobs is given for claims or starts of these jobs.
+// stepArguments returns the arguments of stepJobs for claims or starts of these jobs.
 func (f *fixture) stepArguments(next job.State, leases ...job.ClaimID) []any {
 	n := len(leases)
 	ids, events, workers, attempts, fences := make([]string, n), make([]string, n), make([]*string, n), make([]int, n), make([]int64, n)
@@ -192,7 +192,7 @@ func (f *fixture) stepArguments(next job.State, leases ...job.ClaimID) []any {
 	}
 }
 
-// cancelArguments are what cancelJobs is given for a job of the fixture's client, as the service does of its own accord.
+// cancelArguments returns the arguments of cancelJobs for a job of the fixture's client, as from the service itself.
 func (f *fixture) cancelArguments(id job.ID) []any {
 	return []any{[]string{id.String()}, []string{f.client.String()}, make([]*string, 1)}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// busy is a client to whom a large part of what happened belongs.
+// busy is the client that owns a large part of the rows.
 const busy = "0198c0de-0000-7000-8000-000000000001"
 
 const (
@@ -27,7 +27,7 @@ const (
 	lastID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 )
 
-// named puts the ids in for their names.
+// named replaces names by ids.
 var named = strings.NewReplacer(`'busy'`, `'`+busy+`'`, `'nobody'`, `'`+nobody+`'`, `'last'`, `'`+lastID+`'`)
 
 // bigTables are never read as a whole.
@@ -37,7 +37,7 @@ var bigTables = []string{"jobs", "events", "reports", "results", "idempotency_ke
 // use is an index that a statement must search a table by, with a condition that narrows the search down.
 type use struct{ index, condition string }
 
-// expected is what testdata/plans.txt says of a statement.
+// expected is a statement's entry in testdata/plans.txt.
 type expected struct {
 	args          string
 	uses          []use
@@ -110,7 +110,7 @@ func (p plan) sortsBy(columns ...string) (sorts bool) {
 	return sorts
 }
 
-// walks reports whether what is below p comes as it is in an index.
+// walks reports whether the rows below p come in the order of an index.
 func (p plan) walks(index string) bool {
 	return slices.ContainsFunc(p.Plans, func(child plan) bool { return child.Index == index })
 }
@@ -199,9 +199,8 @@ func requireIndexes(t *testing.T, f *fixture, pool *pgxpool.Pool, modes ...strin
 	require.Len(t, repo.Statements, len(plans)+len(unexplained), "testdata/plans.txt names no other statements")
 }
 
-// requireLockOrder checks that who waits for locks takes them in one order, so that no two statements wait for each other: jobs,
-// deliveries and webhooks by id, outcomes by job and attempt, keys by client and key. Who skips what is locked may take them in
-// any order.
+// requireLockOrder checks that statements take locks in one order, so that no two wait for each other: jobs, deliveries and webhooks by
+// id, outcomes by job and attempt, keys by client and key. Statements that skip locked rows may take them in any order.
 func requireLockOrder(t *testing.T, name string, p plan) {
 	waits := !strings.Contains(repo.Statements[name], "SKIP LOCKED") && !strings.HasPrefix(name, "emit") // which lock one row
 	p.walk(func(node plan) {
@@ -222,8 +221,7 @@ func requireLockOrder(t *testing.T, name string, p plan) {
 	})
 }
 
-// What waits is counted in the indexes alone: there may be a million rows of it,
-// of some hundred bytes each. Of what is held there is less.
+// Waiting rows are counted only in the indexes: there may be a million, of some hundred bytes each. Held ones are fewer.
 func requireCountsInIndexes(t *testing.T, f *fixture) {
 	conn := connection(t, f.store.Pool())
 	for name, indexes := range map[string]int{
@@ -252,18 +250,18 @@ func requireLabelsByIndex(t *testing.T, f *fixture) {
 	require.Equal(t, []int{2, 2}, []int{searched["events_client"], searched["client_events_client"]})
 }
 
-// A bucket of history reads its own part of the indexes, whatever else there is.
+// A bucket of history reads only its own part of the indexes.
 func requireOwnPart(t *testing.T, f *fixture) {
 	at := f.ago(90*time.Second, 10*time.Second)
 	ids := one[[]string](f, `SELECT array_agg(overlay('`+nobody+`'
 		PLACING left(uuid7($1::timestamptz + i * interval '10 s')::text, 13) FROM 1 FOR 13)) FROM generate_series(0, 1) i`, at)
 	args := fmt.Sprintf(`'%s', '%s', 200000`, at.Format(time.RFC3339Nano), strings.Join(ids, `', '`))
-	// Jobs that are in the seed: ten submitted in ten seconds and none or one that ended.
+	// Jobs of the seed: ten submitted in ten seconds, and at most one that ended.
 	require.Less(t, f.reads("jobs", repo.Statements["writeHistory"], args), 100)
 }
 
-// Statements find their rows by the same indexes in sessions of a test bed. Without a move their plans are those of all others to
-// the letter: it costs nothing there. After one the time is a constant in them.
+// In sessions of a test bed, statements find their rows by the same indexes. Without a move their plans equal those of other sessions
+// exactly: it costs nothing there. After a move the time is a constant in them.
 func requirePlansInTime(t *testing.T, f *fixture) {
 	s := repotest.OpenURL(t, f.url, asTestbed)
 	conn, plain := connection(t, s.Pool()), connection(t, f.store.Pool())

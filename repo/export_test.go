@@ -14,13 +14,13 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// BatchKeysTaken gives the number of keys that callers hold.
+// BatchKeysTaken returns the number of keys that callers hold.
 func (s *Store) BatchKeysTaken() int { return jobs.KeysHeld(s.jobStore) }
 
 // Pool gives tests the store's own connections, to exhaust or count them.
 func (s *Store) Pool() *pgxpool.Pool { return s.db.Pool }
 
-// Queued gives the number of items that wait for a flusher.
+// Queued returns the number of items that wait for a flusher.
 func (s *Store) Queued(operation string) int {
 	if slices.Contains([]string{"claim", "start", "finish"}, operation) {
 		operation = "exchange"
@@ -37,7 +37,7 @@ var Statements = func() map[string]string {
 	return all
 }()
 
-// Sources gives the code of all parts, Go and SQL, without tests.
+// Sources returns the code of all parts, Go and SQL, without tests.
 func Sources() string {
 	var all strings.Builder
 	var files []string
@@ -58,5 +58,5 @@ func Sources() string {
 	return all.String()
 }
 
-// KeepOrder makes flushes of new jobs wait for so long for the ones before them.
+// KeepOrder sets how long flushes of new jobs wait for earlier ones.
 func (s *Store) KeepOrder(wait time.Duration) { jobs.KeepOrder(s.jobStore, wait) }

@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// things are ids of what belongs to a client.
+// things are ids of a client's things.
 type things struct{ job, batch, webhook, delivery, schedule job.ID }
 
 // asked are the ways to ask for something of a client's.
@@ -101,7 +101,7 @@ func TestForeignThingsAreUnknown(t *testing.T) {
 	require.Equal(t, job.CodeJobNotFound, job.CodeOf(f.store.Delete(f.ctx(), newID(), there.job)), "a buried one as well")
 }
 
-// What ten ask for at once, through two processes, happens once.
+// Ten simultaneous requests, through two processes, take effect once.
 // Promise: contract 12b
 func TestTenAtOnceChangeOnce(t *testing.T) {
 	f := setup(t)

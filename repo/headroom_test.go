@@ -11,7 +11,7 @@ import (
 
 func loadOf(n int) job.Load { return job.Load{Active: n, Queued: n} }
 
-// asked is a lease of a process of its own, with a limit of 20 jobs.
+// asked returns a lease of a new process, with a limit of 20 jobs.
 func asked(change ...func(*job.Lease)) job.Lease {
 	l := job.Lease{ID: newID(), Process: newID(), New: true, Limit: loadOf(20), Expiry: time.Hour, Need: loadOf(1), Want: loadOf(100)}
 	for _, f := range change {

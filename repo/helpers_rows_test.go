@@ -44,7 +44,7 @@ var plain = map[string]columns{
 	},
 }
 
-// insert writes n rows: what is not given is plain. In the values, i is the number of the row.
+// insert writes n rows with plain values as defaults. In the values, i is the number of the row.
 func (f *fixture) insert(table string, n int, given columns) {
 	all := maps.Clone(plain[table])
 	maps.Copy(all, given)
@@ -59,7 +59,7 @@ func (f *fixture) insert(table string, n int, given columns) {
 // quoted is an id in SQL.
 func quoted(id job.ID) string { return `'` + id.String() + `'::uuid` }
 
-// event is a row of the event log, as far as tests look at it.
+// event is the part of an event log's row that tests check.
 type event struct {
 	Seq        int
 	Name       string
@@ -92,7 +92,7 @@ func (f *fixture) state(id job.ID) job.State {
 	return job.State(one[string](f, `SELECT state FROM jobs WHERE job_id = $1`, id.String()))
 }
 
-// all shows everything that is stored of a job, to tell whether it changed.
+// all returns everything stored about a job, to check for changes.
 func (f *fixture) all(id job.ID) string {
 	return one[string](f, `SELECT jsonb_pretty(jsonb_build_object(
 		'job', (SELECT to_jsonb(j) FROM jobs j WHERE job_id = $1),
@@ -103,11 +103,9 @@ func (f *fixture) all(id job.ID) string {
 		'tombstone', (SELECT to_jsonb(t) FROM tombstones t WHERE job_id = $1)))`, id.String())
 }
 
-// What follows makes batches come about on purpose: while both flushers of an operation wait for a lock, callers queue up
-// behind them.
+// The helpers below build batches on purpose: while both flushers of an operation wait for a lock, callers queue up behind them.
 
-// lock runs a locking statement in a transaction of its own and holds what it
-// locked until unlock, which may be called twice, or until the test ends.
+// lock runs a locking statement in a new transaction and holds its locks until unlock, which may be called twice, or until the test ends.
 func (f *fixture) lock(sql string, args ...any) (unlock func()) {
 	tx := f.begin()
 	must(tx.Exec(f.ctx(), sql, args...))(f.t)
@@ -141,8 +139,8 @@ func (f *fixture) awaitQueued(operation string, n int) {
 	testkit.Eventually(f.t, "it comes about", func() bool { return f.store.Queued(operation) == n })
 }
 
-// occupy keeps all flushers of an operation waiting for a table lock: do must hand in one item of it. What is handed in afterwards
-// queues up until release. Flushers that are busy have taken one item each.
+// occupy keeps all flushers of an operation waiting for a table lock: do must submit one item of it. Later items queue up until release.
+// Each busy flusher has taken one item.
 func (f *fixture) occupy(do func()) (release func()) {
 	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)
 	var busy sync.WaitGroup

@@ -25,8 +25,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// fixture is a store on a database of its own, a client, a live worker, and a way around the store. Its methods do without
-// Helper: testify shows all calls that led to a failure.
+// fixture is a store on a new database, a client, a live worker, and direct access to the database. Its methods do not call Helper:
+// testify shows all calls that led to a failure.
 type fixture struct {
 	t      testing.TB
 	url    string
@@ -98,7 +98,7 @@ func codeOf(results ...any) job.Code {
 
 func newID() job.ID { return job.ID(uuid.Must(uuid.NewV7())) }
 
-// newWorker registers a worker whose lease outlasts the test.
+// newWorker registers a worker with a lease that outlasts the test.
 func (f *fixture) newWorker() job.ID {
 	id := newID()
 	leases := f.store.NewLeases()
@@ -114,7 +114,7 @@ func (f *fixture) expireWorker(id job.ID) {
 
 func (f *fixture) exec(sql string, args ...any) { must(f.db.Exec(f.ctx(), sql, args...))(f.t) }
 
-// script runs statements, each in a transaction of its own: feeds of all tests wait for the oldest one on the server.
+// script runs statements, each in its own transaction: feeds of all tests wait for the oldest one on the server.
 func (f *fixture) script(sql string) {
 	conn := must(f.db.Acquire(f.ctx()))(f.t)
 	defer conn.Release()
@@ -166,7 +166,7 @@ func (f *fixture) submit(opts ...func(*job.Submission)) job.ID {
 	return sub.Job.ID
 }
 
-// submitted stores n jobs and gives their ids, the oldest first.
+// submitted stores n jobs and returns their ids, the oldest first.
 func (f *fixture) submitted(n int, opts ...func(*job.Submission)) (ids []job.ID) {
 	for range n {
 		ids = append(ids, f.submit(opts...))
@@ -221,14 +221,14 @@ func (f *fixture) failed(reason job.Reason, opts ...func(*job.Submission)) job.I
 	return l.JobID
 }
 
-// retrying submits a job whose attempt 1 has failed and whose attempt 2 is due after the wait.
+// retrying submits a job with a failed attempt 1 and an attempt 2 that is due after the wait.
 func (f *fixture) retrying(wait time.Duration, opts ...func(*job.Submission)) job.ClaimID {
 	l := f.run(opts...)
 	f.finish(withRetry(failure(l, job.FailedOnce), wait))
 	return l
 }
 
-// retry asks for a retry of a job whose attempt n has failed.
+// retry retries a job after its attempt n has failed.
 func (f *fixture) retry(id job.ID, n int) job.Change {
 	return must(f.store.Retry(f.ctx(), f.client, id, n, 0, ""))(f.t)
 }
@@ -267,16 +267,16 @@ func withRetry(end job.Finish, wait time.Duration) job.Finish {
 	return end
 }
 
-// flushes tells how many statements an operation of the fixture's store has
-// used, how many items they carried together, and how long they took.
+// flushes returns how many statements an operation of the fixture's store has used, how many items they carried together, and how long
+// they took.
 func (f *fixture) flushes(operation string) (statements, items int, seconds float64) {
 	n, sum := f.metric("group_commit_items", operation)
 	_, seconds = f.metric("group_commit_seconds", operation)
 	return n, int(sum), seconds
 }
 
-// awaitFlushed waits until an operation has carried so many items, and tells in
-// how many statements. Items are counted a moment after they are answered.
+// awaitFlushed waits until an operation has carried that many items, and returns the number of statements. Items are counted a moment
+// after they are answered.
 func (f *fixture) awaitFlushed(operation string, items int) (statements int) {
 	testkit.Eventually(f.t, "it comes about", func() bool {
 		n, done, _ := f.flushes(operation)
@@ -286,7 +286,7 @@ func (f *fixture) awaitFlushed(operation string, items int) (statements int) {
 	return statements
 }
 
-// storageErrors tells how many failed operations the store has counted.
+// storageErrors returns how many failed operations the store has counted.
 func (f *fixture) storageErrors() int {
 	_, sum := f.metric("database_errors_total", "")
 	return int(sum)
@@ -317,7 +317,7 @@ func begin(do func() error) <-chan error {
 	return done
 }
 
-// atOnce is inParallel for what must not fail.
+// atOnce is inParallel for calls that must not fail.
 func (f *fixture) atOnce(n int, do func(i int) error) {
 	errs := make([]error, n)
 	inParallel(n, func(i int) { errs[i] = do(i) })

@@ -38,7 +38,7 @@ func (f *fixture) ago(by, width time.Duration) time.Time {
 	return one[time.Time](f, `SELECT date_bin($2::interval, now() - $1::interval, 'epoch')`, by, width)
 }
 
-// endedAt makes an ended job that waited, ran and ended so long after the given moment.
+// endedAt makes an ended job that waited, ran and ended after the given times.
 func (f *fixture) endedAt(s job.State, at time.Time, waited, ran time.Duration) job.ID {
 	id := f.force(s)
 	f.exec(`UPDATE jobs SET execution_at = due, run_at = due, started_at = CASE WHEN started_at IS NOT NULL THEN due + $3::interval END,

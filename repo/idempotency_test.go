@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// What a job takes counts towards the bound of a flush.
+// The size of a job counts towards the bound of a flush.
 func TestInsertsAreBoundedInBytes(t *testing.T) {
 	f := setup(t, patient)
 	big, items := json.RawMessage(`"`+strings.Repeat("x", 1<<20)+`"`), 0
@@ -63,7 +63,7 @@ func (f *fixture) expireKeys() { f.exec(`UPDATE idempotency_keys SET expires_at 
 
 func (f *fixture) countJobs() int { return f.count("jobs") }
 
-// twoStores are the fixture's store and that of another process.
+// twoStores returns the fixture's store and that of another process.
 func (f *fixture) twoStores() []*repo.Store {
 	return []*repo.Store{f.store, repotest.OpenURL(f.t, f.url)}
 }
@@ -73,7 +73,7 @@ func TestSameKeySameRequestGetsTheFirstAnswer(t *testing.T) {
 	first := must(f.store.InsertJob(f.ctx(), f.submission(keyed("k"))))(t)
 	require.Equal(t, (24 * time.Hour).Seconds(), one[float64](f,
 		`SELECT extract(epoch FROM expires_at - created_at)::float8 FROM idempotency_keys`))
-	f.claim(first.JobID, 1) // what became of the job does not change the answer
+	f.claim(first.JobID, 1) // the job's later state does not change the answer
 
 	again := must(f.store.InsertJob(f.ctx(), f.submission(keyed("k"))))(t)
 	want := first
@@ -83,7 +83,7 @@ func TestSameKeySameRequestGetsTheFirstAnswer(t *testing.T) {
 	found := must(f.store.FindReceipt(f.ctx(), f.client, "k", f.submission().RequestHash))(t)
 	require.Equal(t, &want, found)
 
-	stranger := newID() // who has keys of its own
+	stranger := newID() // with its own keys
 	require.Nil(t, must(f.store.FindReceipt(f.ctx(), stranger, "k", f.submission().RequestHash))(t))
 	f.submit(keyed("k"), func(s *job.Submission) { s.Job.ClientID = stranger })
 	require.Equal(t, 2, f.countJobs())
@@ -119,7 +119,7 @@ func TestSameKeyOtherRequestIsAConflict(t *testing.T) {
 	require.Equal(t, 2, f.countJobs())
 }
 
-// requireOneJob submits so many jobs with one key at once, through two processes, and requires that they are one.
+// requireOneJob submits n jobs with one key at once, through two processes, and requires that they are one.
 func (f *fixture) requireOneJob(n int) {
 	before, stores := f.countJobs(), f.twoStores()
 	receipts := make([]job.Receipt, n)

@@ -190,7 +190,7 @@ func TestInspectObstacles(t *testing.T) {
 	}
 }
 
-// endingAtOnce is the address of somebody who reads a little and ends every connection.
+// endingAtOnce returns the address of a server that reads a little and closes every connection.
 func endingAtOnce(t *testing.T) string {
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = l.Close() })

@@ -38,7 +38,7 @@ func newChaos(f *fixture, jobs int) *chaos {
 	return c
 }
 
-// dice are those of somebody.
+// dice returns a random source per goroutine.
 func (c *chaos) dice(who int) *rand.Rand { return rand.New(rand.NewPCG(c.seed, uint64(who))) }
 
 func (c *chaos) note(err error) {
@@ -205,7 +205,7 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 		}
 	}
 	f.completeBatches()
-	f.exec(`UPDATE jobs SET finished_at = finished_at + interval '31 days' WHERE finished_at < created_at`) // undoes what maintain did
+	f.exec(`UPDATE jobs SET finished_at = finished_at + interval '31 days' WHERE finished_at < created_at`) // undoes a step of maintain
 	require.Equal(t, len(c.batches), f.count(`batches WHERE succeeded + failed + canceled = $1`, chaosBatch))
 	f.checkInvariants()
 	require.Zero(t, f.count(`events e FULL JOIN (SELECT * FROM deliveries WHERE webhook_id = $1) d USING (event_id)
@@ -216,7 +216,7 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 	}
 }
 
-// checkInvariants reads the whole database and checks what must hold after anything.
+// checkInvariants reads the whole database and checks its invariants.
 func (f *fixture) checkInvariants() {
 	require.Empty(f.t, must(repotest.Violations(f.ctx(), f.db))(f.t))
 }

@@ -124,7 +124,7 @@ func TestClaimIsAnsweredAgain(t *testing.T) {
 	before := f.all(id)
 	for range 2 {
 		again, _ := f.tryClaim(id, 1)
-		first.WasCreated = false // that step was told of with the first answer
+		first.WasCreated = false // the first answer reported that step
 		require.Empty(t, cmp.Diff(first, again))
 		require.Equal(t, before, f.all(id), "nothing happens twice")
 	}
@@ -150,7 +150,7 @@ func stale(f *fixture, current func() job.ClaimID) map[string]job.ClaimID {
 	}
 }
 
-// requireStale tries a step with each of the leases: it is told that they are stale, and nothing changes.
+// requireStale tries a step with each of the leases: all are stale, and nothing changes.
 func (f *fixture) requireStale(leases map[string]job.ClaimID, step func(c job.ClaimID) error) {
 	for name, l := range leases {
 		before := f.all(l.JobID)

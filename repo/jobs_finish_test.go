@@ -59,7 +59,7 @@ func TestEmitLooksAgain(t *testing.T) {
 	require.Len(t, f.log(l.JobID), 5, "the event is there: it is not written again")
 }
 
-// What a request plans for failures is with the attempt, wherever it is read.
+// Every read of an attempt includes the request's plan for failures.
 func TestPlannedFailuresAreReadWithTheJob(t *testing.T) {
 	f := setup(t)
 	planned := []job.PlannedFailure{{Attempts: []int{1}, Problem: job.PlannedProblem{Title: "Out of stock",
@@ -221,7 +221,7 @@ func TestFinishIsFenced(t *testing.T) {
 	}
 }
 
-// The schema refuses what the callers must not ask for, and nothing of the statement stays.
+// The schema refuses invalid arguments, and the statement leaves nothing behind.
 func TestFinishRefusesNonsense(t *testing.T) {
 	f := setup(t)
 	withFailure := success(f.run())

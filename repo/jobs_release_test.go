@@ -112,7 +112,7 @@ func (f *fixture) resume(most int) []job.ID {
 	return taskIDs(must(f.store.ResumeThrottled(f.ctx(), most, 1000))(f.t))
 }
 
-// claimMany claims jobs at once, through several stores, and gives those that were claimed, in their order; the others are throttled.
+// claimMany claims jobs at once, through several stores, and returns the claimed ones in order; the others are throttled.
 func (f *fixture) claimMany(ids []job.ID, stores ...*repo.Store) (claimed []job.ClaimID) {
 	claims := make([]*job.Claim, len(ids))
 	f.atOnce(len(ids), func(i int) error {
@@ -139,7 +139,7 @@ func TestWorkersHoldNoMoreJobsOfAClient(t *testing.T) {
 	foreign := f.submit(ofClient(newID()))
 	left, resumed := len(ids), []job.ID(nil)
 	claimed := f.claimMany(ids, others...)
-	f.assigned(foreign, 1) // others have places of their own
+	f.assigned(foreign, 1) // other clients have their own limit
 	require.Empty(t, f.resume(most))
 	for rounds := 0; left > 0; rounds++ {
 		require.Less(t, rounds, 30)
@@ -154,7 +154,7 @@ func TestWorkersHoldNoMoreJobsOfAClient(t *testing.T) {
 	f.checkInvariants()
 }
 
-// TestThrottledJobsComeInTheirOrder: what is younger waits behind them.
+// TestThrottledJobsComeInTheirOrder: younger jobs wait behind them.
 func TestThrottledJobsComeInTheirOrder(t *testing.T) {
 	f := setup(t, holding(1))
 	first, second, third := f.submit(), f.submit(), f.submit()

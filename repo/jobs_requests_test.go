@@ -122,8 +122,8 @@ func TestInsertJobOneBadRowFailsAlone(t *testing.T) {
 	require.Equal(t, 3, f.awaitFlushed("insert", good+len(bad)+2))
 }
 
-// A flush that is held up, by a key that another session is taking, does not keep the next one from its commit; what both stored
-// is handed over in the order of created_at all the same.
+// A flush that waits for a key of another session does not delay the next one's commit; both are still handed over in the order of
+// created_at.
 func TestCommitsAreHandedOverInOrder(t *testing.T) {
 	f := setup(t, patient)
 	f.store.KeepOrder(testkit.Patience)
@@ -180,8 +180,7 @@ func TestDeleteRefusesJobsThatAreNotFinal(t *testing.T) {
 	}
 }
 
-// While the delete waits for the row, the job is retried and ends again. What
-// that wrote is not in the snapshot of the delete that waited.
+// While the delete waits for the row, the job is retried and ends again. The waiting delete's snapshot does not contain the new rows.
 func TestDeleteOfAJobThatEndedAnewMeanwhile(t *testing.T) {
 	f := setup(t, patient)
 	id := f.at(job.Failed)
@@ -247,7 +246,7 @@ func TestCancelFromEachState(t *testing.T) {
 	}
 }
 
-// requireUnchanged checks that a request changes nothing of a job, and is told so.
+// requireUnchanged checks that a request changes nothing of a job, and reports that.
 func (f *fixture) requireUnchanged(name string, id job.ID, ask func() job.Change) {
 	all, j := f.all(id), f.job(id)
 	require.Equal(f.t, job.Change{JobID: id, State: j.State, Attempt: j.Attempt, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt}, ask(), name)

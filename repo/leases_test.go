@@ -43,7 +43,7 @@ func TestLeadHasOneHolder(t *testing.T) {
 		leads         bool
 	}{
 		{a, 0, time.Hour, true},  // no process has ever led
-		{b, 0, time.Hour, false}, // it has not been vacant for so long
+		{b, 0, time.Hour, false}, // not vacant for that long
 		{a, 0, time.Hour, true}, {b, time.Minute, 0, true}, {a, 0, 0, false},
 	} {
 		require.Equal(t, step.leads, must(f.store.Lead(f.ctx(), step.holder, step.lease, step.vacant))(t), "%+v", step)
@@ -103,7 +103,7 @@ func (f *fixture) waiting(ago ...time.Duration) []job.Task {
 	})
 }
 
-// walkWaiting reads what waits in pages.
+// walkWaiting reads waiting jobs in pages.
 func (f *fixture) walkWaiting(limit int) []job.Task {
 	tasks, _ := walk(f, func(after job.QueueCursor) (page []job.Task, last job.QueueCursor) {
 		page = f.waitingJobs(after, 0, limit)
@@ -143,7 +143,7 @@ func (f *fixture) leases() *jobs.Leases {
 	return l
 }
 
-// held is what storage should say of a lease.
+// held returns storage's expected answer about a lease.
 func (f *fixture) held(c job.ClaimID, s job.State) job.Held {
 	return job.Held{ClaimID: c, ClientID: f.client, RequestID: "r-1", State: s, WorkKind: job.SuccessFast, MaxAttempts: 4}
 }

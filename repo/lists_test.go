@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// list reads all pages, and tells how many there were.
+// list reads all pages, and returns their number.
 func (f *fixture) list(q job.Query) (ids []job.ID, pages int) {
 	return walk(f, func(after job.ID) ([]job.ID, job.ID) {
 		if !after.IsZero() {
@@ -94,7 +94,7 @@ func TestListFilters(t *testing.T) {
 	require.Equal(t, want, page.Jobs[0], "without what the client sent")
 }
 
-// The id has the time of the process that made it, created_at that of Postgres.
+// The id has the time of the api process, created_at that of Postgres.
 func TestListByTimeAllowsForSkewedClocks(t *testing.T) {
 	f := setup(t)
 	id := f.submit()
@@ -111,7 +111,7 @@ func TestListByTimeAllowsForSkewedClocks(t *testing.T) {
 	}
 }
 
-// Whatever happens between two pages: every job that was there at the start is listed exactly once.
+// Every job that existed at the start is listed exactly once, whatever changes between two pages.
 func TestListIsStable(t *testing.T) {
 	f := setup(t)
 	const n = 30
@@ -121,7 +121,7 @@ func TestListIsStable(t *testing.T) {
 		page := must(f.store.Jobs(f.ctx(), f.client, job.Query{Limit: 4, After: after}))(t)
 		shown := each(page.Jobs, func(j *job.Job) job.ID { return j.ID })
 		seen += len(shown)
-		f.atOnce(2, func(i int) error { // one of them at the place where the list goes on
+		f.atOnce(2, func(i int) error { // one of them at the position of the list
 			f.submit()
 			last, next := shown[max(0, len(shown)-1-i)], ids[max(0, n-seen-1-i)]
 			return errors.Join(errOf(f.store.Cancel(f.ctx(), f.client, last)), errOf(f.store.Cancel(f.ctx(), f.client, next)))
@@ -146,7 +146,7 @@ func TestListOfABatch(t *testing.T) {
 	}
 }
 
-// What a page reads is bounded, as rows and entries of indexes, by its limit, or by the 20,000 that it looks at.
+// The reads of a page, as rows and index entries, are bounded by its limit, or by the 20,000 that it looks at.
 func TestListOfALongHistory(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(1))
@@ -187,7 +187,7 @@ func TestListOfALongHistory(t *testing.T) {
 	require.Equal(t, 3, pages, "there is no index of it")
 }
 
-// However long a client's history is, a page costs what it shows.
+// A page costs only what it shows, however long a client's history is.
 func TestFeedReadsNoFurtherThanItsLimit(t *testing.T) {
 	f := setup(t)
 	for table, n := range map[string]int{"events": 20_000, "client_events": 5000} {
@@ -207,7 +207,7 @@ func TestFeedReadsNoFurtherThanItsLimit(t *testing.T) {
 	p.walk(func(node plan) { require.LessOrEqual(t, node.Rows, 2.0, "%+v", p) })
 }
 
-// large records an event whose data has the given size in bytes, and packs well.
+// large records a compressible event with data of the given size in bytes.
 func (f *fixture) large(id job.ID, seq, size int) {
 	f.exec(`INSERT INTO events (job_id, client_id, seq, event_id, event_name, attempt, occurred_at, data)
 		VALUES ($1, $2, $3, gen_random_uuid(), 'event.emitted', 1, now(), jsonb_build_object('d', repeat('x', $4)))`,
@@ -223,7 +223,7 @@ func dataBytes(events []job.Occurrence) (n int) {
 	return n
 }
 
-// However large events are, a page is not: it ends with the event that makes 256 KiB full, and says that there is more.
+// Pages of large events are bounded: a page ends with the event that fills 256 KiB, and reports that there is more.
 func TestPagesAreBoundedInBytes(t *testing.T) {
 	const kib = 1 << 10
 	f := setup(t)

@@ -15,7 +15,7 @@ import (
 
 func (f *fixture) backlog(limit int) job.Backlog { return must(f.store.Backlog(f.ctx(), limit))(f.t) }
 
-// What it counts by its indexes is what there is by the states of the rows.
+// The counts by indexes equal those by the states of the rows.
 func TestCensusCountsWhatIsThere(t *testing.T) {
 	f := setup(t)
 	f.expireWorker(f.worker)
@@ -48,7 +48,7 @@ func TestCensusCountsWhatIsThere(t *testing.T) {
 	}
 }
 
-// requireAge checks an age against the time that a query tells, if it tells any.
+// requireAge checks an age against the time of a query, if that returns one.
 func (f *fixture) requireAge(age time.Duration, sql string) {
 	since := one[*time.Time](f, sql)
 	if since == nil {
@@ -159,7 +159,7 @@ func TestOutcomesWaitForTheStream(t *testing.T) {
 	require.Equal(t, 1, f.count("outcome_outbox"))
 }
 
-// All is published again, and all is removed, however much it is.
+// All outcomes are published again and removed, however many there are.
 func TestManyOutcomes(t *testing.T) {
 	f := setup(t)
 	const many = 11_000
@@ -194,7 +194,7 @@ func TestRepublishWaits(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-// What belongs to a job goes with it, its deliveries included.
+// A job's data is removed with it, including its deliveries.
 func TestRemovedJobsTakeTheirDeliveries(t *testing.T) {
 	f := setup(t, streaming)
 	hook := f.subscribe("*")
@@ -244,7 +244,7 @@ func TestCleanRemovesManyDeliveries(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A delivery whose event is gone all the same is not sent, and not kept.
+// A delivery without its event is not sent, and is removed.
 func TestDeliveryWithoutItsEvent(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe("*")

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// clean removes in batches until nothing is left to remove, and tells how many batches it took.
+// clean removes in batches until nothing is left to remove, and returns the number of batches.
 func (f *fixture) clean(limit int) (batches int) {
 	for more := true; more; batches++ {
 		more = must(f.store.Clean(f.ctx(), limit))(f.t)
@@ -180,7 +180,7 @@ func TestCleanReportsTrouble(t *testing.T) {
 	require.Equal(t, 1, f.clean(10))
 }
 
-// Events of no job go after their deliveries; one that somebody has locked is left for later, with its event.
+// Events without a job are removed after their deliveries; a locked delivery is left for later, with its event.
 func TestCleanClientEventsAfterTheirDeliveries(t *testing.T) {
 	f := setup(t)
 	for range 3 {

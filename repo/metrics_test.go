@@ -119,7 +119,7 @@ type freezer struct {
 	thaw   chan struct{}
 }
 
-// freeze puts one before the server of a URL, and gives the URL that leads to it.
+// freeze puts a freezer in front of the server of a URL, and returns its URL.
 func freeze(t *testing.T, server string) (*freezer, string) {
 	u := must(url.Parse(server))(t)
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -181,7 +181,7 @@ func TestScrapesWhilePostgresHangs(t *testing.T) {
 	f.submit()
 }
 
-// A server that takes no further connections is up for those who have one.
+// A server that accepts no further connections counts as up for existing ones.
 func TestScrapesKeepTheirConnection(t *testing.T) {
 	t.Parallel()
 	z, through := freeze(t, repotest.URL(t))

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// schema describes what a database holds besides its data.
+// schema describes a database without its data.
 func schema(t *testing.T, f *fixture) []string {
 	rows := must(f.db.Query(f.ctx(), `
 		SELECT format('column %s.%s %s %s %s', table_name, column_name, data_type, is_nullable, column_default) FROM information_schema.columns
@@ -121,7 +121,7 @@ func TestSettingsOfOtherPrograms(t *testing.T) {
 	f.checkInvariants()
 }
 
-// What programs before 0.1.0 made had the tables, versions of other numbers, and no schema_since.
+// Versions before 0.1.0 had the tables, other version numbers, and no schema_since.
 func TestMigrateRefusesAFormerSchema(t *testing.T) {
 	f := setup(t)
 	f.exec(`DROP FUNCTION schema_since()`)
@@ -143,7 +143,7 @@ func TestMigrateRefusesAFormerSchema(t *testing.T) {
 	require.Equal(t, before, schema(t, f))
 }
 
-// What cannot be read may have a password anywhere: it is not quoted.
+// An unreadable URL may contain a password anywhere, so it is not quoted.
 func TestMigrateAndOpenRefuseABadURL(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{

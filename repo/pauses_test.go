@@ -27,14 +27,14 @@ func (f *fixture) goOn(p job.Pause) {
 	require.Equal(f.t, p, must(f.store.RemovePause(f.ctx(), p.ID))(f.t))
 }
 
-// refused claims a job, and gives why it is not claimed.
+// refused claims a job, and returns why it is not claimed.
 func (f *fixture) refused(id job.ID) job.NotClaimed {
 	c, not := f.tryClaim(id, 1)
 	require.Nil(f.t, c)
 	return not
 }
 
-// resumePaused resumes what no pause stops any more, in steps of two jobs.
+// resumePaused resumes jobs that no pause stops any more, in steps of two.
 func (f *fixture) resumePaused() []job.ID {
 	resumed, _ := walk(f, func(after job.ID) ([]job.ID, job.ID) {
 		tasks, last := must2(f.store.ResumePaused(f.ctx(), after, 2))(f.t)
@@ -64,7 +64,7 @@ func TestPausedJobsAreParked(t *testing.T) {
 			require.Equal(t, before.EventSeq, parked.EventSeq, "no event: it is QUEUED as before")
 			require.Equal(t, job.WaitingPaused, parked.WaitingFor(time.Now(), 1))
 			f.assigned(other, 1)             // is not concerned
-			f.finish(success(f.start(held))) // nor is what was claimed before
+			f.finish(success(f.start(held))) // nor are earlier claims
 			require.Empty(t, f.resumePaused())
 
 			f.goOn(p)
@@ -96,14 +96,14 @@ func TestWhatIsStoppedAsAWholeKeepsItsPlace(t *testing.T) {
 	c, _ := must2(f.store.Claim(f.ctx(), other, f.submit(), 1))(t)
 	require.NotNil(t, c, "another worker is not drained")
 	f.goOn(worker)
-	f.stop(job.PauseAll, "", job.ModeDrain) // what was accepted is run
+	f.stop(job.PauseAll, "", job.ModeDrain) // accepted jobs run
 	f.stop(job.PauseClient, f.client.String(), job.ModeDrain)
 	f.assigned(id, 1)
 	f.checkInvariants()
 }
 
-// A job whose time comes while it is CREATED is asked for again, and parked once it is QUEUED: it is paused, or the workers hold
-// as many jobs of its client as they may.
+// A CREATED job that becomes due is claimed again, and parked once it is QUEUED: its kind or client is paused, or its client is at its
+// limit.
 func TestCreatedJobsAreNotParked(t *testing.T) {
 	f := setup(t, holding(1))
 	for reason, parked := range map[job.WaitingReason]job.NotClaimed{
@@ -126,7 +126,7 @@ func TestCreatedJobsAreNotParked(t *testing.T) {
 	}
 }
 
-// Jobs are paused and resumed while they are claimed: none is lost, none is claimed while it is paused.
+// Jobs are paused and resumed during claims: none is lost, and none is claimed while it is paused.
 func TestPausesBesideClaims(t *testing.T) {
 	f := setup(t)
 	ids := f.submitted(40)
@@ -183,7 +183,7 @@ func TestPausesAreKept(t *testing.T) {
 	require.Equal(t, job.CodeConflict, codeOf(f.store.AddPause(f.ctx(), another)), "each claim looks at all of them")
 }
 
-// A drained worker's row is removed some time after it stopped, and with it what operators said of it.
+// A drained worker's row is removed some time after it stopped, with its pauses.
 func TestPausesOfWorkersThatAreGone(t *testing.T) {
 	f := setup(t)
 	kept, gone := f.stop(job.PauseWorker, f.worker.String(), job.ModeDrain), f.newWorker()

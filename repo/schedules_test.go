@@ -71,7 +71,7 @@ func TestScheduleIsStoredAsItIs(t *testing.T) {
 	require.Equal(t, job.CodeScheduleMissing, job.CodeOf(f.store.DeleteSchedule(f.ctx(), f.client, added.ID)))
 }
 
-// Clients have their turns: one whose schedules are all late does not keep others from theirs.
+// Clients take turns: a client with many late schedules does not delay the others.
 func TestSchedulesAreDueInTurns(t *testing.T) {
 	f := setup(t)
 	late := make([]*job.Schedule, 5)
@@ -100,7 +100,7 @@ func TestSchedulesOfAClientAreLimitedAndListed(t *testing.T) {
 	require.Equal(t, []job.ID{foreign.ID, second.ID, first.ID}, list(job.ID{}, 10))
 }
 
-// A due time gets one job, however many leaders see it.
+// A due time gets one job, even if several leaders see it.
 func TestDueTimeHasOneJob(t *testing.T) {
 	f := setup(t)
 	s := f.schedule()
@@ -125,7 +125,7 @@ func TestDueTimeHasOneJob(t *testing.T) {
 	j := f.job(after.LastJobID)
 	require.Equal(t, []any{s.ID, s.DueAt, job.Queued}, []any{j.ScheduleID, j.ScheduledFor, j.State})
 
-	// Whatever becomes of the row, the index keeps a second one out, and then nothing is written at all.
+	// Even after a change of the row, the index refuses a second job, and then nothing is written.
 	f.exec(`UPDATE schedules SET due_at = $2, look_at = $2, version = 1 WHERE schedule_id = $1`, s.ID.String(), *s.DueAt)
 	other := f.schedule()
 	require.Error(t, errOf(f.store.AdvanceSchedules(f.ctx(), []job.ScheduleStep{f.stepOf(other), f.stepOf(s)})))
@@ -133,7 +133,7 @@ func TestDueTimeHasOneJob(t *testing.T) {
 	require.Equal(t, other.DueAt, f.due(other.ID).DueAt)
 }
 
-// Who changes a schedule is not overtaken by a leader that has read it before.
+// A leader that has read a schedule before does not overwrite a change of it.
 func TestStepOfAChangedScheduleIsNotWritten(t *testing.T) {
 	f := setup(t)
 	s := f.schedule()

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// inSchema returns the address of an installation in a schema of its own, for a role.
+// inSchema returns the address of an installation in its own schema, for a role.
 func (f *fixture) inSchema(role, schema string) string {
 	return changed(f.t.(*testing.T), f.url, func(u *url.URL) {
 		u.User = url.UserPassword(role, "planted-secret")
@@ -26,7 +26,7 @@ func (f *fixture) inSchema(role, schema string) string {
 	})
 }
 
-// Installations in schemas of one database share nothing, and need no right to create schemas. Each has a clock of its own.
+// Installations in schemas of one database share nothing, and need no right to create schemas. Each has its own clock.
 func TestInstallationsInSchemasOfOneDatabase(t *testing.T) {
 	f := setup(t)
 	role := f.newRole("")
@@ -75,7 +75,7 @@ func TestMigrateNamesWhatTheUserLacksBeforeTheFirstChange(t *testing.T) {
 	require.Zero(t, one[int](f, `SELECT count(*) FROM pg_class WHERE relnamespace = 'closed'::regnamespace`))
 }
 
-// What a repetition cannot mend is not answered with "try again".
+// An error that a repetition cannot fix is not answered with "try again".
 func TestMissingFunctionIsNoReasonToRepeat(t *testing.T) {
 	f := setup(t)
 	f.exec(`DROP FUNCTION testbed_moment(timestamptz)`)

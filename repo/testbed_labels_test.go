@@ -23,7 +23,7 @@ func (f *fixture) openSessions() int {
 	return f.count("testbed_sessions WHERE ended_at IS NULL")
 }
 
-// A label has one open session, however many requests come at once, like the one without a label. Its rules are counted apart, and end
+// A label has one open session, even with simultaneous requests, like the one without a label. Its rules have separate counts, and end
 // with it.
 func TestLabelledSessions(t *testing.T) {
 	f := setup(t)
@@ -69,7 +69,7 @@ func TestLabelledSessions(t *testing.T) {
 	require.Zero(t, f.count("testbed_faults"))
 }
 
-// Jobs, and attempts to deliver, are of the session whose request made them.
+// Jobs and delivery attempts belong to the session of their request.
 func TestJobsAreOfTheSessionOfTheirRequest(t *testing.T) {
 	f := setup(t)
 	main, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), 10))(t)
@@ -106,8 +106,8 @@ func TestJobsAreOfTheSessionOfTheirRequest(t *testing.T) {
 	}
 }
 
-// No more than so many may be open, and the oldest of those that have ended go, with what they recorded; whose the jobs of a session
-// are that is kept stays known.
+// The number of open sessions is limited. The oldest ended ones are removed with their records. The sessions of the others' jobs stay
+// known.
 func TestLabelledSessionsAreBounded(t *testing.T) {
 	f := setup(t)
 	const keep = 3

@@ -33,8 +33,7 @@ func (f *fixture) counted(operation, subject string) []fault.Counted {
 
 var unavailable = fault.Effect{Status: 503}
 
-// Requests that come together each get a number of their own, each rule counts what it is about, and a client has nothing of
-// another one.
+// Simultaneous requests each get their own number, each rule counts its requests, and clients are independent.
 func TestFaultsAreCounted(t *testing.T) {
 	f := setup(t)
 	other := newID()
@@ -71,7 +70,7 @@ func TestFaultsAreCounted(t *testing.T) {
 	require.Equal(t, 1, f.count("testbed_faults"))
 }
 
-// However many requests of one client are counted at once, others find a connection.
+// While many requests of one client are counted, others still find a connection.
 func TestCountingTakesOneConnectionOfAClient(t *testing.T) {
 	f := setup(t, patient)
 	f.rules(fault.Effect{Delay: 5}, fault.Match{})
@@ -197,7 +196,7 @@ func TestOpenStreamsAreCounted(t *testing.T) {
 	require.Zero(t, must(f.store.OpenStreams(f.ctx(), newID(), n))(t), "of another client")
 }
 
-// of is what is about a client, without a label.
+// of returns the scope of a client without a label.
 func of(client job.ID) testbed.Scope { return testbed.Scope{Client: client} }
 
 func newSession() verdict.Session {
@@ -254,7 +253,7 @@ func TestSessionsRecord(t *testing.T) {
 	require.Equal(t, requests, f.count("testbed_exchanges"), "it has ended")
 }
 
-// Beyond so many bytes exchanges are counted alone.
+// Beyond the size limit exchanges are only counted.
 func TestSessionsAreBounded(t *testing.T) {
 	f := setup(t)
 	n, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), verdict.MaxSessions))(t)
@@ -267,7 +266,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	require.Equal(t, 2, n.Recorded)
 }
 
-// The oldest sessions go, with what they recorded.
+// The oldest sessions are removed with their records.
 func TestSessionsAreForgotten(t *testing.T) {
 	f := setup(t)
 	const keep = 2
@@ -284,7 +283,7 @@ func TestSessionsAreForgotten(t *testing.T) {
 	require.Equal(t, keep, f.count("testbed_exchanges"))
 }
 
-// Operators see the sessions and rules of all clients, or of one, and whose a session is.
+// Operators see the sessions and rules of all clients, or of one, with the owners of sessions.
 func TestOwnedSessionsAndFaults(t *testing.T) {
 	f := setup(t)
 	other := newID()
@@ -319,7 +318,7 @@ func TestOwnedSessionsAndFaults(t *testing.T) {
 	require.Equal(t, []any{other, 503, int64(7)}, []any{rules[1].ClientID, rules[1].Effect.Status, rules[1].Seed})
 }
 
-// Next is what lies ahead of the clock, a job or a run of a schedule, and nothing that waits for something else than its time.
+// The next due time is that of a future job or run of a schedule, not of one that waits for something else.
 func TestNextDue(t *testing.T) {
 	f := setup(t)
 	require.Nil(t, must(f.store.NextDue(f.ctx()))(t))

@@ -66,8 +66,8 @@ func attributes(span tracetest.SpanStub) map[attribute.Key]any {
 	return found
 }
 
-// Callers that share a statement have a span each: the statement's is below the
-// first one's, the others point there, and who is not traced has none.
+// Callers that share a statement have a span each: the statement's is below the first one's, the others link to it, and untraced ones
+// have none.
 func TestSpansOfASharedStatement(t *testing.T) {
 	spans := newTraces()
 	f := setup(t, patient, spans.store)
@@ -197,7 +197,7 @@ func TestSpansOfWhatFails(t *testing.T) {
 	}
 }
 
-// A caller who leaves ends its span, whatever becomes of its item.
+// A caller that leaves ends its span, whatever happens to its item.
 func TestSpansOfCallersWhoLeave(t *testing.T) {
 	spans := newTraces()
 	f := setup(t, patient, spans.store)
@@ -237,7 +237,7 @@ func TestNoSpansWithoutARequest(t *testing.T) {
 	}
 }
 
-// Statements are named by what they do, in one word.
+// Statements are named by their effect, in one word.
 func TestStatementsAreNamedInOneWord(t *testing.T) {
 	t.Parallel()
 	for statement, want := range map[string]string{

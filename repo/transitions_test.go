@@ -54,7 +54,7 @@ func operations(f *fixture) map[string]func(id job.ID) error {
 	}
 }
 
-// tryAll tries each operation on a job in each state, which was updated so much later than it was made.
+// tryAll tries each operation on a job in each state, last updated some time after its creation.
 func (f *fixture) tryAll(later string, check func(what string, from job.State, id job.ID, operation func(id job.ID) error)) {
 	for _, from := range job.States {
 		for name, operation := range operations(f) {

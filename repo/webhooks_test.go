@@ -106,7 +106,7 @@ func TestRotatedSecretStaysValid(t *testing.T) {
 		FROM webhooks`))
 }
 
-// Ten processes add webhooks for one client at once; while the table is locked, each of them has come as far as it can.
+// Ten processes add webhooks for one client at once; while the table is locked, each of them gets as far as possible.
 func TestWebhooksAreLimited(t *testing.T) {
 	f := setup(t)
 	f.exec(`INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)
@@ -151,7 +151,7 @@ func TestCleanRemovesDeletedWebhooks(t *testing.T) {
 	f.checkInvariants()
 }
 
-// proven stores a webhook whose receiver said that it wants events at a URL.
+// proven stores a webhook with a proof for a URL.
 func (f *fixture) proven(url string) job.ID {
 	hook := f.hook("*")
 	hook.URL, hook.ProvenAt = url, &time.Time{}
@@ -162,7 +162,7 @@ func (f *fixture) proven(url string) job.ID {
 
 func (f *fixture) provenURLs() []string { return must(f.store.ProvenURLs(f.ctx(), f.client))(f.t) }
 
-// A proof is of one URL, and counts while the webhook has it and is enabled.
+// A proof belongs to one URL, and counts while the webhook has it and is enabled.
 func TestProofsOfWebhooks(t *testing.T) {
 	f := setup(t)
 	plain := f.subscribe("*")

@@ -148,7 +148,7 @@ func TestCluster(t *testing.T) {
 	require.Len(t, masters, 2)
 	require.Equal(t, []string{"1", "1"}, []string{masters[0].AppendOnly, masters[1].AppendOnly})
 
-	// A cluster that has lost the server with a queue is of no use for it, whatever the others answer.
+	// A cluster that has lost the server of a queue is unusable for it, whatever the others answer.
 	r := redistest.Connect(t, url)
 	jobs, webhooks := queue.New(r, queue.Config{}), queue.New(r, queue.Config{})
 	redistest.Eventually(t, func() bool { return jobs.Ready(t.Context(), redisconn.Jobs) == nil })

@@ -20,8 +20,8 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// startRedis starts a server with settings in a folder of its own. A member of a cluster also needs the port 10,000 above its
-// own, which an outgoing connection may have: then it is started on another one.
+// startRedis starts a server with settings in a new folder. A member of a cluster also needs the port 10,000 above its own, which an
+// outgoing connection may use: then it is started on another one.
 func startRedis(t *testing.T, settings map[string]string) (server *stack.Redis, data string) {
 	t.Helper()
 	redistest.NeedServer(t)
@@ -74,7 +74,7 @@ func tlsProxy(t *testing.T, target string) string {
 	return l.Addr().String()
 }
 
-// proxy forwards what a client sends to the Redis on a port, for each connection until pass refuses a piece.
+// proxy forwards a client's bytes to the Redis on a port; pass ends a connection by refusing a piece.
 func proxy(t *testing.T, port int, pass func(sent []byte) bool) (url string) {
 	t.Helper()
 	l := redistest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)

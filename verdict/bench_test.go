@@ -29,7 +29,7 @@ func large(add func(*verdict.Exchange)) *verdict.Record {
 		for n := range largeJobs {
 			id, x := jobID(n), verdict.Exchange{}
 			switch kind := draw.IntN(100); {
-			case step < 2: // the answer is lost to some, who come again; others submit twice
+			case step < 2: // some lose the answer and come again; others submit twice
 				x = submit(0, func(x *verdict.Exchange) {
 					x.Key, x.Body, x.Correlation = text("key-%032d", n), text("body-%032d", n), text("order-%d", n)
 					x.Made, x.Job, x.Shown = id, id, []string{id}
@@ -81,7 +81,7 @@ func large(add func(*verdict.Exchange)) *verdict.Record {
 	return &t.Record
 }
 
-// BenchmarkOf is a session of as many requests as are judged, about a thousand jobs. What it has in memory is measured besides.
+// BenchmarkOf judges a session with the maximum number of requests, about a thousand jobs. It also measures the session's memory.
 func BenchmarkOf(b *testing.B) {
 	before := heap()
 	log := &verdict.Log{}
@@ -99,7 +99,7 @@ func BenchmarkOf(b *testing.B) {
 	runtime.KeepAlive(log)
 }
 
-// heap is what is in use.
+// heap returns the memory in use.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

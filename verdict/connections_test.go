@@ -22,7 +22,7 @@ func TestProcessesAndConnections(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		agent string
-		gap   time.Duration // between a request and the one before, besides 1 ms
+		gap   time.Duration // since the previous request, in addition to 1 ms
 		does  func(*verdict.Exchange)
 		want  verdict.Status
 	}{

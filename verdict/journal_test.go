@@ -22,8 +22,8 @@ func marked(v verdict.Verdict) map[string][]int {
 	return all
 }
 
-// The journal has each request and each attempt once, in the order of their beginnings: a disturbed delivery is one line, and what was
-// sent besides has lines of its own.
+// The journal has each request and each attempt once, in order of their beginnings: a disturbed delivery is one line, and additional
+// requests have their own.
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	trace := newTrace().send(submit(7)).send(poll(7)).wait(200 * time.Millisecond)

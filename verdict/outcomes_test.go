@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// result returns what a session has shown about one rule.
+// result returns a session's result for one rule.
 func (t *trace) result(rule string) (found verdict.Result) {
 	for _, r := range t.judge().Results {
 		if r.Rule == rule {
@@ -39,12 +39,12 @@ func (t *trace) over(group string) *trace {
 	return t
 }
 
-// see adds a request whose answer shows that something has ended.
+// see adds a request with an answer that shows an end.
 func (t *trace) see(what string) *trace {
 	return t.send(verdict.Exchange{Method: "GET", Path: "/v1/batches/" + what, Status: 200, Job: what, Final: []string{what}, Reused: true})
 }
 
-// A client learns of a job's end by the end of what the job is part of, and has a minute from that on.
+// A client learns of a job's end by the end of its group, and has a minute from that on.
 func TestOutcomesOfGroups(t *testing.T) {
 	t.Parallel()
 	many := submit(7, func(x *verdict.Exchange) {
@@ -100,7 +100,7 @@ func TestOutcomesOfGroups(t *testing.T) {
 	require.Equal(t, "Job job-7 of batch batch SUCCEEDED at 12:00:00; the client never read its end.", e.Found)
 }
 
-// again is another submission of an order, with a key of its own, which made another job.
+// again returns another submission of an order, with its own key, which made another job.
 func again(of, n byte) verdict.Exchange {
 	return submit(of, func(x *verdict.Exchange) {
 		x.Key, x.Made, x.Job, x.Shown = "again "+id(n), id(n), id(n), []string{id(n)}
@@ -117,7 +117,7 @@ func (t *trace) reset() *trace {
 	return t.send(verdict.Exchange{Method: "POST", Path: "/v1/testbed/reset", Role: verdict.Reset, Status: 200, Reused: true})
 }
 
-// What was seen to fail may be ordered again, and a reset begins anew. What succeeded, or was not looked at, may not.
+// A job that was seen to fail may be ordered again, and a reset starts over. A successful or unseen one may not.
 func TestIntentions(t *testing.T) {
 	t.Parallel()
 	cancel := func(n byte, key string) verdict.Exchange { return cancel(n, func(x *verdict.Exchange) { x.Key = key }) }

@@ -26,7 +26,7 @@ func accepting(media string) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.Accept = media }
 }
 
-// judgedBoth judges what a client does with our API and with any other one.
+// judgedBoth judges a client's behavior with our API and with any other one.
 func judgedBoth(t *testing.T, name string, does func(*trace), check func(v map[string]verdict.Result)) {
 	t.Helper()
 	for _, standards := range []bool{false, true} {
@@ -216,7 +216,7 @@ func TestRefusedForNow(t *testing.T) {
 	}
 }
 
-// The words say what happened.
+// The words describe what happened.
 func TestWordsOfPolling(t *testing.T) {
 	t.Parallel()
 	trace := newTrace().each(5, func(byte) {})
@@ -239,7 +239,7 @@ func TestWordsOfPolling(t *testing.T) {
 	}
 }
 
-// An old time stamp and a false signature have sentences of their own.
+// An old time stamp and a false signature have separate sentences.
 func TestForgeriesAreCited(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

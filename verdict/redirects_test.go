@@ -82,14 +82,14 @@ func TestKindsOfRedirects(t *testing.T) {
 
 func on(host string) func(*verdict.Exchange) { return func(x *verdict.Exchange) { x.Host = host } }
 
-// keyless sends a request without a key: send gives one to those that have none.
+// keyless sends a request without a key: send adds one to those that have none.
 func (t *trace) keyless(x verdict.Exchange) *trace {
 	t.send(x)
 	t.Exchanges[len(t.Exchanges)-1].KeyID = ""
 	return t
 }
 
-// A key is for the host that the client was told of.
+// A key is only for the host that the client was configured for.
 func TestKeysOfOtherHosts(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested

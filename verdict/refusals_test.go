@@ -32,7 +32,7 @@ func within(seconds int) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.RetryAfter = &seconds }
 }
 
-// every sends a request so many times, with a pause before each.
+// every sends a request that many times, with a pause before each.
 func (t *trace) every(pause time.Duration, times int, x verdict.Exchange) *trace {
 	return t.each(times, func(byte) { t.wait(pause).send(x) })
 }
@@ -41,7 +41,7 @@ func renew() verdict.Exchange {
 	return verdict.Exchange{Method: "POST", Path: "/v1/clients/c/keys/renew", Operation: "renewKey", Status: 201, Reused: true}
 }
 
-// does is a client, and what a rule says of it: with ours, and with any other API.
+// does is a client, and a rule's result for it: with our API, and with any other.
 type does struct {
 	ours, any verdict.Status
 	does      func(*trace)
@@ -49,7 +49,7 @@ type does struct {
 
 type clients map[string]does
 
-// outcomes checks what a rule says of each client.
+// outcomes checks a rule's result for each client.
 func outcomes(t *testing.T, rule string, clients clients) {
 	t.Helper()
 	for name, c := range clients {
@@ -137,7 +137,7 @@ func result(status int) func(*verdict.Exchange) {
 	}
 }
 
-// The sentence that is cited is about what the client did.
+// The cited sentence is about the client's mistake.
 func TestRefusalsAreCited(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -167,7 +167,7 @@ func TestRefusalsAreCited(t *testing.T) {
 	}
 }
 
-// A request is given up after ten tries. What may be several requests, and reads, are not counted.
+// A request is given up after ten tries. Possibly different requests, and reads, are not counted.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
@@ -212,7 +212,7 @@ func keyed(n byte) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.Key = fmt.Sprint("try ", n) }
 }
 
-// What says how long to wait is heeded each time, whatever status it comes with. Where nothing says so, a client waits longer each time.
+// A wait time in an answer is obeyed each time, with any status. Without one, a client waits longer each time.
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// An order is judged by what became of it in the end, not by each try.
+// An order is judged by its final result, not by each try.
 func TestOrdersThatAreGivenUp(t *testing.T) {
 	t.Parallel()
 	reset := with(&fault.Effect{Close: fault.CloseBefore, Reset: true})

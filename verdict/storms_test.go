@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Requests that fail and come again at once, time after time, are a storm, whatever made them fail. Few repetitions, pauses, and different
+// Failed requests that are repeated immediately again and again are a storm, for any failure. Few repetitions, pauses, and different
 // requests are not.
 func TestStorms(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// follow is a job's stream, on which the client sees what it shows.
+// follow is a job's stream as the client sees it.
 func follow(n byte, e fault.Effect, change ...func(*verdict.Exchange)) verdict.Exchange {
 	x := stream("", "e1", "e2")
 	x.Path, x.Job, x.Shown, x.Fault = "/v1/jobs/"+id(n)+"/events", id(n), []string{id(n)}, &e
@@ -32,7 +32,7 @@ func (t *trace) rewritten(number, status int, e fault.Effect) *trace {
 	return t
 }
 
-// What a client does not know does not stop it, wherever it comes.
+// Unknown things do not stop a client, wherever they come.
 func TestUnknownThings(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
@@ -112,7 +112,7 @@ func TestUnknownThings(t *testing.T) {
 	outcomes(t, "tolerant-reader", all)
 }
 
-// A client that does not know a final state goes on. One that does stops, and a job that goes on after all may be read on.
+// A client that does not know a final state continues. One that does stops, and may read on if the job continues after all.
 func TestOtherEnds(t *testing.T) {
 	t.Parallel()
 	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
@@ -145,7 +145,7 @@ func TestOtherEnds(t *testing.T) {
 	require.Equal(t, "A client should stop polling a job that has ended.", r.Quote)
 }
 
-// A client that has given a job up after refusals that lasted may have said so. One that gives up at the first is wrong.
+// A client that has given a job up after long refusals may have reported it. One that gives up at the first is wrong.
 func TestJobsThatAreGivenUp(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
@@ -279,7 +279,7 @@ func TestStreamsThatAreCutTwice(t *testing.T) {
 	})
 }
 
-// A rule says to choose just those profiles that bring about what it is about.
+// A rule names exactly the profiles that exercise it.
 func TestProfilesOfRules(t *testing.T) {
 	t.Parallel()
 	exercise := map[string]string{}

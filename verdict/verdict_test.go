@@ -126,7 +126,7 @@ func with(f *fault.Effect) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.Fault = f }
 }
 
-// right is what a client without a fault does, which exercises all rules.
+// right is the behavior of a correct client, which exercises all rules.
 func right() *trace {
 	t := newTrace()
 	t.send(submit(1, lost)).wait(time.Second).send(submit(1))
@@ -187,7 +187,7 @@ func (t *trace) sent(e fault.Effect, status int) *trace {
 	return t.send(verdict.Exchange{Method: "POST", Role: verdict.Delivery, Delivery: id(9), Number: 2, Status: status, Fault: &e})
 }
 
-// statuses are those of the rules that a trace broke or did not exercise.
+// statuses returns the rules that a trace broke or did not exercise.
 func statuses(v verdict.Verdict) (broken, missing []string) {
 	for _, r := range v.Results {
 		switch r.Status {
@@ -331,7 +331,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 	require.Len(t, verdict.IDs(), 28)
 }
 
-// The verdict tells which faults happened to which requests, and which of the profile did not.
+// The verdict shows which faults happened to which requests, and which of the profile did not.
 func TestFaultsAreCounted(t *testing.T) {
 	t.Parallel()
 	trace := right()
@@ -367,7 +367,7 @@ func TestFaultsAreCounted(t *testing.T) {
 	}
 }
 
-// Who gets nothing cannot answer.
+// A client that gets nothing cannot answer.
 func TestDroppedDeliveriesAreNotTheClients(t *testing.T) {
 	t.Parallel()
 	trace := right().sent(fault.Effect{Drop: true}, 0).sent(fault.Effect{Tamper: fault.TamperBody}, 0).sent(fault.Effect{Repeat: 1}, 0)
@@ -389,7 +389,7 @@ func TestClosedConnectionsAreNotTheClients(t *testing.T) {
 	}
 }
 
-// Clients of other APIs are judged by what standards ask for, which is less.
+// Clients of other APIs are judged by the demands of standards, which are fewer.
 func TestStandards(t *testing.T) {
 	t.Parallel()
 	bare := func(x *verdict.Exchange) { x.Key, x.Correlation = "", "" }
@@ -461,7 +461,7 @@ func TestPagesHaveTheRules(t *testing.T) {
 		}
 		word := map[verdict.Level]string{verdict.Must: "must", verdict.Should: "(should|ought to)"}[r.Level]
 		if r.ID == "no-duplicates" {
-			word = "should" // what was created twice is a fact: the rule fails
+			word = "should" // two created things are a fact: the rule fails
 		}
 		require.Regexp(t, "(?i)"+word, r.Quote)
 	}

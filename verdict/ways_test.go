@@ -85,7 +85,7 @@ func TestRightWays(t *testing.T) {
 	}
 }
 
-// What is wrong though it looks right.
+// Mistakes that look right.
 func TestWrongWays(t *testing.T) {
 	t.Parallel()
 	unchanged := func(x *verdict.Exchange) { x.Status, x.Shown, x.Final = 304, nil, nil }
@@ -157,7 +157,7 @@ func (t *trace) deliver(n byte) *trace {
 	return t
 }
 
-// hear adds a stream that tells of a job.
+// hear adds a stream with an event of a job.
 func (t *trace) hear(n byte) *trace {
 	x := stream("", "e9")
 	x.Shown = []string{id(n)}
@@ -201,7 +201,7 @@ func TestEvidenceIsAPair(t *testing.T) {
 	}
 }
 
-// The evidence tells how an answer was lost, and each way is one.
+// The evidence shows how an answer was lost, and each way counts separately.
 func TestLostAnswersAreTold(t *testing.T) {
 	t.Parallel()
 	for answer, e := range map[string]fault.Effect{

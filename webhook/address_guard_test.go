@@ -114,8 +114,7 @@ func TestGuardAtRegistration(t *testing.T) {
 	}
 }
 
-// Such spellings are refused everywhere: what one program takes for a name,
-// another one may take for an address.
+// Such spellings are refused everywhere: one program may read a name where another reads an address.
 func TestGuardRefusesUnclearSpellings(t *testing.T) {
 	t.Parallel()
 	hosts := append(ipv4Spellings(), trickyHosts...)

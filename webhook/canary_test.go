@@ -71,7 +71,7 @@ func (c *canary) requireUnseen(t *testing.T) {
 	require.EqualValues(t, len(c.own), c.seen.Load(), "the canary was called")
 }
 
-// targets are URLs that all mean the canary, or what must be called as little.
+// targets are URLs of the canary, or of other forbidden addresses.
 func (c *canary) targets() []string {
 	targets := trickyURLs(c.port)
 	add := func(host string) {
@@ -126,7 +126,7 @@ func TestNoSpellingReachesTheCanary(t *testing.T) {
 		}
 		hosts[host] = true
 	}
-	// The same without what Check knows: past any parser, at dial time.
+	// The same without Check's knowledge: bypassing the parser, at dial time.
 	for host := range hosts {
 		for _, dial := range []func(context.Context, string, string) (net.Conn, error){s.transport.DialContext, s.transport.DialTLSContext} {
 			all.Go(func() {
@@ -204,8 +204,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 
 var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}
 
-// resolver answers every question of DNS: with the addresses of the asked
-// family that lookup gives, and with NXDOMAIN if it gives none at all.
+// resolver answers every DNS query: with the addresses of the requested family from lookup, and with NXDOMAIN if it returns none.
 func resolver(lookup func(name string) []netip.Addr) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe() // no packets: messages have their length in front

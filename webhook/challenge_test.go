@@ -78,8 +78,7 @@ func TestReceiversProveThatTheyWantEvents(t *testing.T) {
 	}
 }
 
-// Whatever a receiver does, the question ends within its time and with its
-// connection closed.
+// The challenge ends within its time and closes its connection, whatever a receiver does.
 func TestHostileReceiversOfChallenges(t *testing.T) {
 	t.Parallel()
 	const soon, late = time.Second, 5 * time.Second

@@ -36,7 +36,7 @@ func newVault(t testing.TB) *Vault {
 	return v
 }
 
-// newSender makes a sender with a key of its own.
+// newSender makes a sender with a new key.
 func newSender(t testing.TB, cfg SenderConfig) *Sender {
 	t.Helper()
 	v := newVault(t)

@@ -19,12 +19,12 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// script plays a receiver on a connection, after the request was read. It gives
-// up when a write fails or gone is done, and closes the connection.
+// script plays a receiver on a connection, after the request was read. It stops when a write fails or gone is done, and closes the
+// connection.
 type script func(gone context.Context, conn *net.TCPConn)
 
-// newScript starts a receiver that plays the script on each connection, and
-// gives its URL and a channel that is closed when the first one has ended.
+// newScript starts a receiver that plays the script on each connection, and returns its URL and a channel that is closed when the first
+// one has ended.
 func newScript(t *testing.T, play script) (url string, ended chan struct{}) {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)

@@ -53,7 +53,7 @@ func TestRotation(t *testing.T) {
 	require.Equal(t, fresh, kidAt(t, other, now))
 }
 
-// Until the store's clock is reached, the first key is better than none.
+// Until the store's time is reached, the first key is better than none.
 func TestClockBehindTheStores(t *testing.T) {
 	t.Parallel()
 	store := &memoryStore{}
@@ -140,7 +140,7 @@ func rfcKey(t testing.TB, name string) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(seed)
 }
 
-// The key and its thumbprint are those of RFC 8037, appendix A.
+// The key and its thumbprint come from RFC 8037, appendix A.
 func TestDirectory(t *testing.T) {
 	t.Parallel()
 	public := publicOf(rfcKey(t, "RFC 8032 TEST 1, RFC 8037"))

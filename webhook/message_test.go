@@ -16,7 +16,7 @@ const mimeProblem = "application/problem+json"
 
 var links = job.Links{PublicURL: publicURL, Absolute: true, Language: "en"}
 
-// occurrenceOf is an event of a running job; change makes it what it should be.
+// occurrenceOf returns an event of a running job; change adapts it.
 func occurrenceOf(name string, prev, next job.State, change func(o *job.Occurrence)) job.Occurrence {
 	o := failedOccurrence(job.DependencyFailed)
 	o.Name, o.Prev, o.Next, o.Ended = name, prev, next, nil
@@ -107,7 +107,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// requireScenario wants the scenario in what is about a job.
+// requireScenario requires the scenario in a document about a job.
 func requireScenario(t *testing.T, o job.Occurrence, document map[string]any) {
 	t.Helper()
 	if o.JobID.IsZero() {
@@ -118,8 +118,7 @@ func requireScenario(t *testing.T, o job.Occurrence, document map[string]any) {
 		document["scenario"])
 }
 
-// requireEnglish wants English texts, whatever the request accepted, and that
-// their language is named.
+// requireEnglish requires English texts, whatever the request accepted, and the name of their language.
 func requireEnglish(t *testing.T, document map[string]any, language string) {
 	t.Helper()
 	if document["detail"] == nil {
@@ -222,7 +221,7 @@ func TestReasonOfADisabledWebhookIsEnglish(t *testing.T) {
 	require.Equal(t, "en", requireStable(t, o, job.ContentBinary).language)
 }
 
-// What does not belong together is an error, not a wrong message.
+// Contradictory data is an error, not a wrong message.
 func TestOccurrencesWithoutAMessage(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]job.Occurrence{

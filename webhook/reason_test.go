@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// A failed attempt says what failed and at which address.
+// A failed attempt reports what failed and at which address.
 func TestReasonHasTheAddress(t *testing.T) {
 	t.Parallel()
 	closed := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -30,7 +30,7 @@ func TestReasonHasTheAddress(t *testing.T) {
 	host := func(u string) string { return must(url.Parse(u))(t).Host }
 	for target, want := range map[string]string{
 		"http://" + refused + "/":        "connection refused by " + refused,
-		"http://localhost:" + port + "/": "connection refused by localhost:" + port, // not what the name resolves to
+		"http://localhost:" + port + "/": "connection refused by localhost:" + port, // not the resolved address
 		hung:                             "timeout after 0.5 s from " + host(hung),
 		lost:                             "connection to " + host(lost) + " lost: unexpected EOF",
 		odd:                              "invalid answer from " + host(odd) + ": malformed HTTP response \"SSH-2.0-",

@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// receiver is an HTTP server that keeps what it gets and answers with answer.
+// receiver is an HTTP server that records its requests and answers with answer.
 type receiver struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -169,8 +169,7 @@ func TestStructuredDelivery(t *testing.T) {
 	require.EqualValues(t, "FAILED", envelope.Data.JobStatus)
 }
 
-// However a URL is written, the receiver puts the signed one together from what
-// it gets.
+// The receiver rebuilds the signed URL from the request, in any spelling of the webhook's URL.
 func TestSignedTargetIsTheOneReceived(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, (*httptest.Server).Start, nil)
@@ -241,8 +240,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// What is wrong on this side is told to the log, and to the receiver's owner
-// only that it is.
+// Internal errors are detailed only in the log; the receiver's owner learns only that there was one.
 func TestInternalErrors(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, (*httptest.Server).Start, nil)

@@ -56,7 +56,7 @@ func TestContentDigestOfRFC9530(t *testing.T) {
 	}
 }
 
-// The example of the Standard Webhooks libraries, and what their verifier says.
+// The example of the Standard Webhooks libraries, and the result of their verifier.
 func TestStandardSignatures(t *testing.T) {
 	t.Parallel()
 	const id, body, first = "msg_p5jXN8AQM9LWM0D4loKWxJek", `{"test": 2432232314}`, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -89,7 +89,7 @@ func verifyStandard(secret string, body []byte, header http.Header) error {
 	return verifier.Verify(body, header)
 }
 
-// captured is a request as a receiver has it.
+// captured is a request as received.
 type captured struct {
 	scheme, method, host, target string
 	header                       http.Header
@@ -98,8 +98,8 @@ type captured struct {
 
 var coveredName = regexp.MustCompile(`"([^"]+)"`)
 
-// verify checks the HTTP message signature and the digest of a request as a receiver does, who takes nothing but the request
-// itself and a key. It gives the components that are covered.
+// verify checks the HTTP message signature and the digest of a request like a receiver, using only the request itself and a key. It
+// returns the covered components.
 func (c captured) verify(public ed25519.PublicKey, now time.Time) (covered []string, err error) {
 	v := client.Verifier{URL: c.scheme + "://" + c.host + c.target, Now: func() time.Time { return now }}
 	v.Keys = func(id string) (ed25519.PublicKey, error) {
@@ -127,7 +127,7 @@ func must[T any](value T, err error) func(testing.TB) T {
 	}
 }
 
-// sendChanged sends a delivery with an effect, and gives what the receiver has of it.
+// sendChanged sends a delivery with an effect, and returns the received request.
 func sendChanged(t *testing.T, e fault.Effect) (c captured, secret string, public ed25519.PublicKey) {
 	t.Helper()
 	r := newReceiver(t, (*httptest.Server).Start, nil)

@@ -26,7 +26,7 @@ var errRollback = errors.New("roll back")
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// However many operations the others have, an owner waits for one part of each other owner. Together they keep to the rate.
+// An owner waits for one part of each other owner, however many operations those have. Together they keep to the rate.
 func TestOwnersAlternate(t *testing.T) {
 	t.Parallel()
 	var open []*job.Bulk
@@ -58,7 +58,7 @@ func TestOwnersAlternate(t *testing.T) {
 	}
 }
 
-// A job that somebody else has locked, or an operation that fails, does not delay the others.
+// A locked job, or an operation that fails, does not delay the others.
 func TestALockedJobDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	url, log, queue, metrics := repotest.URL(t), slog.New(slog.DiscardHandler), apptest.NewQueue(), app.NewMetrics(prometheus.NewRegistry())

@@ -23,7 +23,7 @@ func TestAuthenticate(t *testing.T) {
 		forged := key.Secret[:keyLength-secretLength-checksumLength] + randomBase62(secretLength)
 		forged += checksum(forged) // the id of a real key with another secret
 		for bearer, want := range map[string]job.Code{
-			"":                  "", // while anybody may register
+			"":                  "", // while registration is open
 			"nonsense":          job.CodeInvalidCredentials,
 			unknown:             job.CodeInvalidCredentials,
 			forged:              job.CodeInvalidCredentials,
@@ -85,7 +85,7 @@ func TestAWrongKeyNamesItsClient(t *testing.T) {
 	})
 }
 
-// Each action has one line and one span, of its own request, which name client and key, and no secret.
+// Each action has one line and one span, of its own request, which name client and key, but no secret.
 func TestRevokedKeysArePublished(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		var client job.ID
@@ -119,7 +119,7 @@ func TestRevokedKeysArePublished(t *testing.T) {
 	})
 }
 
-// Keys are remembered while storage reports changes, up to a limit, and only if none came since the look-up began.
+// Keys are cached while storage reports changes, up to a limit, and only without a change since the lookup began.
 func TestKeysAreRememberedOnlyWhileChangesAreHeardOf(t *testing.T) {
 	t.Parallel()
 	k, told := New(testKeys, nil, nil, nil), 0

@@ -117,8 +117,7 @@ func TestAKeyIsRemovedBeforeItsFirstUse(t *testing.T) {
 	})
 }
 
-// Who has a leaked key cannot take the client away from its owner after the owner
-// has used a newer one.
+// A leaked key cannot take the client away from its owner after the owner has used a newer one.
 func TestAReplacedKeyChangesNothingOnceItsSuccessorWasUsed(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		leaked := k.newKey()

@@ -175,7 +175,7 @@ func (k *keyWorld) revoke(caller job.Caller, client job.ID, id string) error {
 	return k.RevokeKey(context.Background(), caller, client, id)
 }
 
-// code tells what authentication with a key answers, "" for success.
+// code returns the error code of an authentication, "" for success.
 func (k *keyWorld) code(bearer string) job.Code {
 	if _, err := k.Authenticate(context.Background(), bearer); err != nil {
 		return job.CodeOf(err)

@@ -55,7 +55,7 @@ func TestAClientWhoseEndpointsHangGetsHalfOfTheSends(t *testing.T) {
 	quit()
 }
 
-// A failing endpoint gets one delivery at a time, until it succeeds; a callback too, whose failures storage does not count.
+// A failing endpoint gets one delivery at a time, until it succeeds; so does a callback, although storage does not count its failures.
 func TestAFailingEndpointGetsOneAtATime(t *testing.T) {
 	arrived, status := make(chan struct{}), make(chan int)
 	w := newWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
@@ -141,8 +141,8 @@ func TestTasksThatArePutOffKeepTheEndpointBusy(t *testing.T) {
 	})
 }
 
-// Webhooks at one origin share what one endpoint may take, however their URLs are written; those of another client, or at another
-// port, do not.
+// Webhooks at one origin share the limit of one endpoint, in any spelling of their URLs; those of another client, or at another port, do
+// not.
 func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
 	t.Parallel()
 	s, never := newSlots(10, 2), make(chan struct{})
@@ -227,8 +227,8 @@ func TestDeliveriesOverTheRateWait(t *testing.T) {
 	require.Equal(t, 18, w.count("deliveries WHERE state = 'DELIVERED' AND attempts = 1"))
 }
 
-// However many receivers of a client hang, it has two questions under way, and another client's are asked at once. An answer that was
-// cut off is no refusal.
+// A client with any number of hanging receivers has two challenges in flight, and another client's start at once. An answer that was cut
+// off is no refusal.
 func TestProofsOfOneClientAreBounded(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		var busy, most atomic.Int32

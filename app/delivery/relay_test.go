@@ -74,7 +74,7 @@ func TestRelayMakesLostTasks(t *testing.T) {
 	round(nil, mostDue+1)
 }
 
-// A registration that a read has not seen is known all the same, until the next read. While storage fails, all stays as it was.
+// A registration that a read has missed stays known until the next read. While storage fails, everything stays as it was.
 func TestSubscribersAreRead(t *testing.T) {
 	w := newWorld(t, nil)
 	s := NewSubscribers(w.store, w.Logger)

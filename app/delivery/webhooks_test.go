@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// webhooks are the use cases of webhooks on a database of their own.
+// webhooks are the use cases of webhooks on a new database.
 type webhooks struct {
 	*Webhooks
 	*world
@@ -96,7 +96,7 @@ func TestRegisterTellsEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
-// pointers returns what an error's violations point at.
+// pointers returns the pointers of an error's violations.
 func pointers(t *testing.T, err error) (list []string) {
 	t.Helper()
 	var invalid *job.Error

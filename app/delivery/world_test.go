@@ -24,7 +24,7 @@ const testTimeout = 10 * time.Second
 
 var testPolicy = job.DeliveryPolicy{MaxRetries: 2, Backoff: job.Backoff{Base: 5 * time.Second, Max: time.Minute}}
 
-// world is the delivery worker and the relay on a database of their own.
+// world is the delivery worker and the relay on a new database.
 type world struct {
 	*apptest.World
 	url    string
@@ -80,7 +80,7 @@ func (w *world) deliveries(n int, client, webhook job.ID) (tasks []job.DeliveryT
 	return tasks
 }
 
-// delivery stores a delivery to a webhook of its own, and returns its task.
+// delivery stores a delivery to a new webhook, and returns its task.
 func (w *world) delivery() job.DeliveryTask {
 	return w.deliveries(1, apptest.ClientA, w.webhook(apptest.ClientA))[0]
 }

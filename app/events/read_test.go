@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// stored makes a hub on a database of its own.
+// stored makes a hub on a new database.
 func stored(t *testing.T) *world {
 	t.Parallel()
 	return newWorld(t, repotest.OpenURL(t, repotest.URL(t)))
@@ -138,7 +138,7 @@ func TestSweepsFollowTheConnection(t *testing.T) {
 	})
 }
 
-// waiting is a wait for a job to be final, of a watcher whose reads are scripted.
+// waiting is a watcher with scripted reads that waits for a job to be final.
 type waiting struct {
 	*world
 	id    job.ID
@@ -204,7 +204,7 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// The change comes after the job was read and before anybody waits.
+// The change comes between the read of the job and the wait.
 func TestAwaitMissesNothingBetweenReadingAndWaiting(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, nil)

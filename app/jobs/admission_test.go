@@ -41,7 +41,7 @@ func TestDrainedSubmissionsAreRefused(t *testing.T) {
 	require.Equal(t, 4, w.active())
 }
 
-// A submission that the daily storage refuses gives its room back.
+// A submission refused by the daily storage frees its room.
 func TestFullDailyStorageRefuses(t *testing.T) {
 	w := newWorld(t)
 	large := func(r *job.Request) { r.Params = []byte(`{"a":"` + strings.Repeat("x", 64<<10) + `"}`) }
@@ -85,7 +85,7 @@ func TestOneClientCannotTakeAll(t *testing.T) {
 
 	require.NoError(t, w.Admission.Capacity.Renew(t.Context()))
 	require.NoError(t, other.Admission.Capacity.Renew(t.Context()))
-	_ = w.refused(other) // it knows what the first process accepted
+	_ = w.refused(other) // it counts the jobs that the first process accepted
 	w.submit(other, of(apptest.ClientB))
 
 	w.limit(w.Service, Limits{Active: 20, Queued: 20, ClientActive: 9, ClientQueued: 1})

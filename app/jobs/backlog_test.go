@@ -21,7 +21,7 @@ func newBacklog() (*Backlog, *prometheus.Registry, *testkit.Output) {
 	return NewBacklog(BacklogFloor, nil, registry, slog.New(slog.NewJSONHandler(log, nil))), registry, log
 }
 
-// enter sends in n submissions at once and gives how many were admitted.
+// enter sends in n submissions at once and returns how many were admitted.
 func enter(a *Backlog, n int) (admitted int) {
 	for range n {
 		if a.Enter() == nil {
@@ -62,7 +62,7 @@ submissions_waiting_limit 4096
 `)))
 
 		a, _, log = newBacklog()
-		for range 3 { // bursts, one after the other, whatever went before
+		for range 3 { // consecutive bursts
 			require.Equal(t, BacklogFloor, enter(a, BacklogFloor))
 			leave(a, BacklogFloor)
 		}
@@ -87,8 +87,7 @@ type fastStore struct {
 
 const serveTick = 5 * time.Millisecond
 
-// serve lets time pass while offered submissions come in each tick, and gives
-// how many were accepted and refused.
+// serve lets time pass with offered submissions in each tick, and returns how many were accepted and refused.
 func (s *fastStore) serve(d time.Duration, offered int) (accepted, refused int) {
 	for began := time.Now(); time.Since(began) < d; {
 		for range offered {
@@ -118,7 +117,7 @@ func TestBacklogUnderOverload(t *testing.T) {
 		_, refused := s.serve(2*time.Second, 39)
 		require.Zero(t, refused, "below what storage takes nobody is refused")
 
-		accepted, refused := s.serve(10*time.Second, 80) // twice of what it takes
+		accepted, refused := s.serve(10*time.Second, 80) // twice its capacity
 		require.GreaterOrEqual(t, accepted, 79_000, "storage is kept busy")
 		require.Greater(t, refused, 70_000)
 		require.Less(t, s.longest, 2*backlogWait, "the accepted ones wait for a bounded time")

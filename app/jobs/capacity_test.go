@@ -38,7 +38,7 @@ func TestLimitsAreExactWithinAProcess(t *testing.T) {
 	w.limit(w.Service, oneClient(limit, limit))
 	accepted, refused := w.flood(w.Service, 200)
 	require.Equal(t, []int64{limit, 200 - limit}, []int64{accepted, refused})
-	for range 3 { // and however often it is counted
+	for range 3 { // after repeated counts, too
 		require.NoError(t, w.Admission.Capacity.Renew(t.Context()))
 		w.flood(w.Service, 50)
 		require.Equal(t, limit, w.active())
@@ -139,7 +139,7 @@ type simulation struct {
 	all, byClient int64 // counts that were made
 }
 
-// renew does what Renew does, without storage.
+// renew is Renew without storage.
 func (s *simulation) renew() {
 	began := s.now
 	var counted *job.Counted

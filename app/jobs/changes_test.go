@@ -142,7 +142,7 @@ func TestTraceOfAJobsLife(t *testing.T) {
 	require.Equal(t, [][3]any{{"submit", "CREATED", 1}, {"submit", "QUEUED", 1}, {"retry", "QUEUED", 2}, {"cancel", "CANCELED", 3}}, steps)
 }
 
-// Deleting wakes those who wait for the job, which has no event for them.
+// Deleting wakes the watchers of the job, which has no event for them.
 func TestDelete(t *testing.T) {
 	w := newWorld(t)
 	id := w.failed(w.Service)

@@ -159,7 +159,7 @@ func TestSubmitReportsStorageTrouble(t *testing.T) {
 	require.Empty(t, w.Queue.Notifications())
 }
 
-// Beside their time, ids must tell nothing about each other (draft section 9.3).
+// Apart from their time, ids must reveal nothing about each other (draft section 9.3).
 // Promise: contract 5, 3.2
 // Promise: draft 9.3
 func TestIDsCannotBeGuessed(t *testing.T) {
@@ -237,7 +237,7 @@ func TestCallbacksNeedAProvenOrigin(t *testing.T) {
 	require.Nil(t, b.Items[0].Refusal)
 	require.Equal(t, "/jobs/1/callback", b.Items[1].Refusal.Violations[0].Pointer)
 
-	// A request that was accepted gets its first answer, whatever became of the webhook meanwhile.
+	// A request that was accepted gets its first answer, even if the webhook has changed since.
 	w.Admission.ProvenCallbacks = false
 	first := w.submit(w.Service, calling("https://gone.example/"), withKey("k"))
 	w.Admission.ProvenCallbacks = true

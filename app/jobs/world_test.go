@@ -21,12 +21,12 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// world is the use cases of clients on a database of their own, with room for ten jobs.
+// world is the use cases of clients on a new database, with room for ten jobs.
 type world struct {
 	*apptest.World
 	*Service
 	url    string
-	store  *repo.Store // another one than that of the service
+	store  *repo.Store // not that of the service
 	worker job.ID
 	pauses job.Pauses
 	day    daily
@@ -91,7 +91,7 @@ func (w *world) submit(s *Service, change ...func(*job.Request)) job.Receipt {
 	return receipt
 }
 
-// enqueued waits until a job has a task: the store tells of a commit just after it has answered.
+// enqueued waits until a job has a task: the store reports a commit just after it has answered.
 func (w *world) enqueued(id job.ID) {
 	w.T.Helper()
 	testkit.Eventually(w.T, "the job has a task", func() bool {
@@ -199,7 +199,7 @@ func calling(url string) func(*job.Request)   { return func(r *job.Request) { r.
 func ofKind(kind job.Kind) func(*job.Request) { return func(r *job.Request) { r.WorkKind = kind } }
 func of(client job.ID) func(*job.Request)     { return func(r *job.Request) { r.ClientID = client } }
 
-// flawed is a request in whose body something is wrong.
+// flawed returns a request with a mistake in its body.
 func flawed(pointer string, malformed bool) func(*job.Request) {
 	return func(r *job.Request) {
 		r.Malformed, r.Violations = malformed, []job.Violation{{Pointer: pointer, Detail: "Not as it should be."}}

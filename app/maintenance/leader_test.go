@@ -86,7 +86,7 @@ func (e *election) run(tasks ...*task) (l *leader, stop func()) {
 	return l, e.Background(l.run)
 }
 
-// obstacle is what a vital task meets, if anything.
+// obstacle is a problem of a vital task, if any.
 type obstacle struct {
 	atomic.Pointer[func(context.Context) error]
 }
@@ -252,7 +252,7 @@ func TestAProcessFindsOutThatItCanLead(t *testing.T) {
 	})
 }
 
-// Where no process can do all of it, one does what it can, without a pause.
+// If no process can do everything, one does what it can, without a pause.
 func TestSomebodyLeadsThoughAllAreBlocked(t *testing.T) {
 	electing(t, func(t *testing.T, e *election) {
 		var o obstacle

@@ -48,7 +48,7 @@ func (q *firstPublish) Publish(n job.Notification) {
 	q.fakeQueue.Publish(n)
 }
 
-// Jobs that are due at the same second are queued by several statements, and none of them waits for the log.
+// Several statements queue jobs that are due at the same second, and none of them waits for the log.
 func TestManyDueJobsAreQueuedBeforeTheyArePublished(t *testing.T) {
 	const due = (schedulerLanes + 1) * schedulerBatch
 	w := newWorld(t)
@@ -73,7 +73,7 @@ func TestNotificationsOfQueuedJobsDespiteAFailure(t *testing.T) {
 	require.Equal(t, []int{queued, queued}, []int{w.repaired("scheduler"), len(w.queue.Notifications())})
 }
 
-// heldByTheDead returns the columns of ASSIGNED jobs of a worker whose lease has ended.
+// heldByTheDead returns the columns of ASSIGNED jobs of a worker with an ended lease.
 func (w *world) heldByTheDead() repotest.Columns {
 	dead := app.NewID()
 	w.exec(`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES ($1, 'w', 1, 'ALIVE', now() - interval '1 min')`,
@@ -179,7 +179,7 @@ func TestTheLeaderShowsTheBacklog(t *testing.T) {
 	require.Zero(t, w.Sum("jobs_current"), "a state without jobs is 0 again")
 }
 
-// What was not written is written in one round. A bucket that storage refuses ends the round: the next one begins with the latest.
+// One round writes all missing buckets. A bucket that storage refuses ends the round: the next one begins with the latest.
 func TestTheLeaderWritesTheHistory(t *testing.T) {
 	w := newWorld(t)
 	missing := len(apptest.Must(w.store.MissingHistory(t.Context()))(t))
@@ -278,7 +278,7 @@ func TestPausedJobsAreLookedAtAfterAChange(t *testing.T) {
 	require.True(t, looks(pauseSweepEvery))
 }
 
-// However many jobs there are, they are enqueued in one round.
+// One round enqueues all of them, however many there are.
 func TestPausedJobsAreResumed(t *testing.T) {
 	w := newWorld(t)
 	w.insert("jobs", pauseBatch+1, repotest.Columns{"run_at": "'" + job.PausedUntil.Format(time.RFC3339) + "'"})

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
 const testStream = "outcomes"
 
-// world is the maintenance on a database of its own.
+// world is the maintenance on a new database.
 type world struct {
 	*apptest.World
 	url   string
@@ -141,5 +141,5 @@ func (q *fakeQueue) AppendOutcomes(_ context.Context, _ string, _ int64, entries
 	return before, last, err
 }
 
-// fail makes all calls fail with the error; nil: none.
+// fail makes all calls fail with the error; nil: they succeed.
 func (q *fakeQueue) fail(err error) { q.Change(func() { q.Err = err }) }

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// The overview shows what is stored now, and reads how jobs failed once many of them did.
+// The overview shows the present state, and reads the failures of jobs once many of them failed.
 func TestOverview(t *testing.T) {
 	t.Parallel()
 	store := repotest.OpenURL(t, repotest.URL(t))
@@ -73,7 +73,7 @@ func ago(d time.Duration) *job.Time {
 	return &t
 }
 
-// signs is what attention goes by.
+// signs is the input of attention.
 type signs struct {
 	admin.Situation
 	recent   admin.Ends
@@ -84,7 +84,7 @@ func TestWhatAsksForAttention(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change           func(s *signs)
-		code, href, text string // none: nothing asks for attention
+		code, href, text string // empty: no attention needed
 	}{
 		"a sound service": {func(*signs) {}, "", "", ""},
 		"no leader": {func(s *signs) { s.LeaderGone = true }, "no_leader", "#/system",

@@ -14,7 +14,7 @@ import (
 
 var noon = time.Date(2026, 5, 5, 12, 0, 0, 0, time.UTC)
 
-// after is a moment so long after noon.
+// after returns a time that long after noon.
 func after(d time.Duration) *time.Time {
 	at := noon.Add(d)
 	return &at
@@ -32,8 +32,7 @@ func minutely(opts ...func(*job.DueSchedule)) job.DueSchedule {
 	return s
 }
 
-// step takes a step of a schedule at a moment after noon, and gives it with the due
-// times that it runs, in seconds after noon.
+// step takes a step of a schedule at a time after noon, and returns it with the due times that it runs, in seconds after noon.
 func step(t *testing.T, s job.DueSchedule, at time.Duration, refuse ...error) (job.ScheduleStep, []float64) {
 	t.Helper()
 	s.Now = noon.Add(at)
@@ -195,7 +194,7 @@ func TestStepRefused(t *testing.T) {
 	require.NotContains(t, p.LastError.Detail, "secret")
 }
 
-// The jitter of a due time is always the same, and the due time is what the run stands for.
+// The jitter of a due time is always the same, and the run keeps the due time.
 func TestStepJitter(t *testing.T) {
 	t.Parallel()
 	seen := map[time.Duration]bool{}

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// newBed makes a test bed on a database of its own.
+// newBed makes a test bed on a new database.
 func newBed(t *testing.T) (*Service, *repo.Store) {
 	t.Parallel()
 	store := repotest.OpenURL(t, repotest.URL(t), func(c *repo.Config) { c.Clock = clock.New() })

@@ -28,7 +28,7 @@ func counting(t *testing.T, f func(t *testing.T, w *world, runs *atomic.Int64), 
 	})
 }
 
-// ranOnce asserts that a job ran once to its end, and was told of once.
+// ranOnce asserts that a job ran once to its end, and was published once.
 func (w *world) ranOnce(task job.Task, runs *atomic.Int64) {
 	w.T.Helper()
 	w.ended(task, job.Succeeded)
@@ -69,7 +69,7 @@ func TestClaimAndStartAreRepeatedThroughStorageTrouble(t *testing.T) {
 	}
 }
 
-// The queue gives a task up whose claim had no answer, and offers it anew.
+// The queue gives up a task with an unanswered claim, and offers it again.
 func TestALostClaimIsAnsweredToTheNextTask(t *testing.T) {
 	counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 		task := w.store.add()
@@ -110,7 +110,7 @@ func TestTasksOfOneJobRunItOnce(t *testing.T) {
 	}
 }
 
-// A claim whose answer is out is no lost one, for however many heartbeats.
+// A claim with a pending answer is not lost, after any number of heartbeats.
 func TestASlowClaimIsNotGivenBack(t *testing.T) {
 	counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 		w.store.hook("Claim", hook{after: slow(10 * time.Second)})
@@ -159,8 +159,7 @@ func (w *world) never(context.Context, job.Definition, int) (*job.Result, error)
 	return nil, nil
 }
 
-// requireUnstarted checks that a job was claimed and nothing more: what is known
-// of it was published once.
+// requireUnstarted checks that a job was claimed and nothing more: its known state was published once.
 func (w *world) requireUnstarted(task job.Task, fenced float64) {
 	w.T.Helper()
 	require.Equal(w.T, []job.Notification{apptest.Event(task)}, w.Queue.Notifications())

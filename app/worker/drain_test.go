@@ -27,7 +27,7 @@ func (w *world) draining(grace time.Duration) (drained func()) {
 
 func hooked(operation string, h hook) map[string]hook { return map[string]hook{operation: h} }
 
-// What becomes of a job while the worker drains, and how long it takes until it has gone.
+// The end of a job while the worker drains, and how long the drain takes.
 func TestDrain(t *testing.T) {
 	away, lost := hook{before: fails(-1, errStorage)}, hook{after: fails(-1, errStorage)}
 	late := hook{after: slow(4 * time.Second)}

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// site is a worker on a database of its own.
+// site is a worker on a new database.
 type site struct {
 	*apptest.World
 	store   *repo.Store
@@ -241,7 +241,7 @@ func TestFinishAfterTheJobWasTakenAwaySaysNothing(t *testing.T) {
 	require.Equal(t, 1.0, s.Sum("jobs_failed_total"))
 }
 
-// What storage says of a job that is not claimed decides what becomes of its task.
+// Storage's answer for an unclaimed job decides what happens to its task.
 func TestHandleDropsTasks(t *testing.T) {
 	s := newSite(t, time.Hour, func(c *repo.Config) { c.ClientMaxHeld = 1 })
 	s.runner = func(context.Context, job.Definition, int) (*job.Result, error) { panic("must not run") }
@@ -289,7 +289,7 @@ func (s *site) claimedElsewhere(t job.Task) job.ClaimID {
 	return c.ClaimID
 }
 
-// The queue keeps a task until its time, and what is stopped as a whole is offered again.
+// The queue keeps a task until its time, and offers the task again if everything is stopped.
 func TestHandleLeavesAnEarlyTaskToTheQueue(t *testing.T) {
 	s := newSite(t, time.Hour)
 	var early *job.TaskEarly
@@ -307,7 +307,7 @@ func TestHandleLeavesAnEarlyTaskToTheQueue(t *testing.T) {
 	require.Empty(t, s.Queue.Sent())
 }
 
-// The rescuer requeues what was claimed, and fails what ran.
+// The rescuer requeues claimed jobs, and fails running ones.
 func TestGiveBack(t *testing.T) {
 	s := newSite(t, time.Hour)
 	var held []job.ClaimID
@@ -324,7 +324,7 @@ func TestGiveBack(t *testing.T) {
 	once := func(j *job.Job) { j.MaxAttempts = 1 }
 	assigned, running, last, again := hold(false), hold(true), hold(true, retried, once), hold(true, retried)
 	jobs := apptest.Must(s.leases.Held(t.Context(), s.worker.id, held))(t)
-	for range 2 { // what went on meanwhile is left alone
+	for range 2 { // jobs that went on meanwhile are left alone
 		require.NoError(t, s.rescuer.GiveBack(t.Context(), jobs))
 	}
 	for task, want := range map[job.Task][]any{

@@ -44,7 +44,7 @@ type hook struct{ before, after func(context.Context) error }
 
 func (s *fakeStore) hook(operation string, h hook) { s.update(func() { s.hooks[operation] = h }) }
 
-// update changes what is stored, as another process would.
+// update changes the stored state, like another process.
 func (s *fakeStore) update(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -47,8 +47,7 @@ func TestAFailedHeartbeatIsRepeatedSoon(t *testing.T) {
 	})
 }
 
-// Work must be over before storage may give the jobs to somebody else, however
-// the renewal fails.
+// Work must be over before storage may give the jobs to another worker, in every failure of the renewal.
 func TestTheLeaseIsLostBeforeStorageCountsItOut(t *testing.T) {
 	stubborn := func(context.Context) error {
 		time.Sleep(3 * apptest.LeaseTime) // ignores its caller

@@ -93,7 +93,7 @@ func TestProgressOfStoppedWorkIsNotPublished(t *testing.T) {
 	}
 }
 
-// emitting is a Runner that emits events, and then does what is planned.
+// emitting is a Runner that emits events, and then does the planned work.
 type emitting struct {
 	events  []job.Emission
 	outcome func(job.Definition) (*job.Result, error)

@@ -41,7 +41,7 @@ func newWorld(t testing.TB, change ...func(*Config)) *world {
 	return w
 }
 
-// bubble runs a test in a world of its own.
+// bubble runs a test in its own world.
 func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
 	apptest.Bubble(t, func(t *testing.T) { f(t, newWorld(t)) })
@@ -66,12 +66,12 @@ func run(t *testing.T, name string, runner apptest.RunnerFunc, f func(t *testing
 // start runs the worker until the test ends or stop is called.
 func (w *world) start() (stop func()) { return w.Background(w.worker.Run) }
 
-// handle hands a task over, and returns what is wrong with the infrastructure.
+// handle handles a task, and returns the trouble with the infrastructure.
 func (w *world) handle(t job.Task) error {
 	return apptest.Trouble(w.worker.Handle(context.Background(), t))
 }
 
-// handling hands a task over in the background; the channel gives the answer.
+// handling handles a task in the background; the channel receives the answer.
 func (w *world) handling(t job.Task) <-chan error {
 	answer := make(chan error, 1)
 	go func() { answer <- w.handle(t) }()
@@ -84,7 +84,7 @@ func (w *world) happens(t job.Task, to job.State) {
 	w.store.update(func() { w.store.rows[t.JobID].move(to) })
 }
 
-// cancel is what the API does: the state first, then the signal.
+// cancel acts like the API: the state first, then the signal.
 func (w *world) cancel(t job.Task) {
 	w.happens(t, job.Canceled)
 	w.worker.Canceled(t.JobID)

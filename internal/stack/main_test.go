@@ -139,7 +139,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// query runs SQL on a connection of its own, and gives the one text that it asks for, if it does.
+// query runs SQL on a new connection, and returns its single text, if any.
 func query(t *testing.T, url, sql string) (text string) {
 	t.Helper()
 	conn := connect(t, url)

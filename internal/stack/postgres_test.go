@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// What a start of a new folder leaves when it fails is used by the next one.
+// The next start uses what a failed start of a new folder left behind.
 func TestPostgresFailedStartShowsTheLogAndCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(tempDir(t), "not", "yet", "there")
@@ -38,7 +38,7 @@ func TestPostgresConfiguration(t *testing.T) {
 	t.Parallel()
 	p := newPostgres(t, ServerOptions{Settings: map[string]string{
 		"max_connections": "17", "work_mem": "5MB",
-		"listen_addresses": "*", // what the URL says is not for callers to change
+		"listen_addresses": "*", // callers must not change parts of the URL
 	}})
 	for name, want := range map[string]string{
 		"max_connections": "17", "work_mem": "5MB", "listen_addresses": "127.0.0.1", "unix_socket_directories": "",
@@ -90,7 +90,7 @@ func TestPostgresHalfDoneInitdbIsRedone(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// Pid files may name a process that is none of ours, as after the restart of a container.
+// PID files may name a foreign process, for instance after the restart of a container.
 func TestPIDFilesWithAStrangersPID(t *testing.T) {
 	t.Parallel()
 	p := newPostgres(t, ServerOptions{})

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// subject is what is tested of both servers.
+// subject is a server under test.
 type subject struct {
 	*server
 	url func() string

@@ -178,7 +178,7 @@ func TestCloseDuringFaults(t *testing.T) {
 	}
 }
 
-// strike does one fault of the kind, on whatever the seed picks.
+// strike injects one fault of the kind into a target picked by the seed.
 func strike(ctx context.Context, t *testing.T, s *Stack, name string, seed uint64) Fault {
 	t.Helper()
 	f, ok := kindNamed(t, name).do(ctx, s, seed)

@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Each status of the contract has a code whose status it is.
+// Each status of the contract has a code with that status.
 func TestStatusesHaveCodes(t *testing.T) {
 	t.Parallel()
 	for _, spec := range job.Codes {

@@ -85,8 +85,8 @@ func TestAFlushWaitsASecondForTheOneBefore(t *testing.T) {
 	})
 }
 
-// Postgres' clock is never overtaken, whatever the way of the answers, and times
-// rise from one flush to the next, also when nothing is known of the clock at first.
+// Times never overtake Postgres' clock, for any transmission times, and rise from one flush to the next, even if the clock is unknown at
+// first.
 func TestTimesOfFlushesRise(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestTimesFollowAClockThatIsSet(t *testing.T) {
 	}
 }
 
-// Whatever this machine's clock shows, the time is Postgres'.
+// The time is Postgres', whatever this machine's clock shows.
 func TestNowIsPostgresTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// A batcher of strings, without a database: the item is its own key, and the answer is the item. Flushes are what the test says.
+// A batcher of strings, without a database: the item is its own key, and the answer is the item. The test scripts the flushes.
 
 type flushOfStrings func(items []string) ([]Answer[string], error)
 
@@ -46,7 +46,7 @@ type gate struct {
 	open    chan struct{}
 }
 
-// gated makes a batcher whose flushes wait for a gate.
+// gated makes a batcher that waits for a gate in each flush.
 func gated(t *testing.T) (*gate, *Batcher[string, string]) {
 	t.Parallel()
 	g := &gate{make(chan []string, 100), make(chan struct{})}
@@ -177,7 +177,7 @@ func TestBatcherRefusesWhenFull(t *testing.T) {
 	require.Len(t, b.queue, maxQueued)
 }
 
-// A batch has one time limit for all of its parts, whatever its callers have.
+// A batch has one time limit for all of its parts, whatever its callers' limits are.
 func TestBatcherBoundsTheTimeOfABatch(t *testing.T) {
 	g, b := gated(t)
 	var mu sync.Mutex

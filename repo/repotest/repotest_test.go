@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
-// Tests that run at the same time have databases of their own, which are dropped with them, connected or not.
+// Concurrent tests have separate databases, which are dropped with them, connected or not.
 func TestEachTestHasADatabase(t *testing.T) {
 	t.Parallel()
 	names := make(chan string, 8)

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// asynq tries every five seconds to remove a task whose handler ended while Redis was away.
+// asynq tries every five seconds to remove a task whose handler ended while Redis was down.
 func TestHandledTasksAreRemovedOnceRedisIsBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)

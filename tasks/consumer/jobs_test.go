@@ -114,7 +114,7 @@ func TestWorkersTellHowATaskEnded(t *testing.T) {
 			t.Parallel()
 			r := connect(t)
 			ts := redistest.Tasks(6)
-			first := map[job.ID]error{ // what the handler returns when the task comes for the first time
+			first := map[job.ID]error{ // handler's result for the first try of a task
 				ts[0].JobID: nil,
 				ts[1].JobID: job.ErrTaskStale,
 				ts[2].JobID: &job.TaskFailed{Text: "RFA_INTERNAL: it broke"},
@@ -154,8 +154,8 @@ func TestWorkersTellHowATaskEnded(t *testing.T) {
 	}
 }
 
-// asynq keeps whole seconds and brings tasks up to a second early. The handler gets none of these before its time, but does get a
-// task that somebody had run long before.
+// asynq stores whole seconds and brings tasks up to a second early. The handler gets none of these before its time, but does get a task
+// that was run manually long before.
 func TestWorkersHoldEarlyTasksBack(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -182,7 +182,7 @@ func TestWorkersHoldEarlyTasksBack(t *testing.T) {
 	require.Zero(t, testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultFailed)), "none came too early")
 }
 
-// startHeld starts workers whose handler has a task until release.
+// startHeld starts workers with a handler that holds a task until release.
 func startHeld(t *testing.T, r *redisconn.Redis, cfg Config) (w *Consumer, task job.Task, release func()) {
 	t.Helper()
 	task = redistest.Task()

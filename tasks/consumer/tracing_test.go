@@ -27,7 +27,7 @@ const (
 	notRecorded = "00-" + someTrace + "-" + someSpan + "-00"
 )
 
-// connectTraced connects to a database of its own as a process that traces.
+// connectTraced connects to a new database as a process with tracing.
 func connectTraced(t *testing.T, url string) (*redisconn.Redis, *tracetest.InMemoryExporter) {
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()
@@ -112,7 +112,7 @@ func requireTaskAttributes(t *testing.T, span tracetest.SpanStub, task job.Task,
 	}, got)
 }
 
-// A process that does not trace hands on what it was given; the one that takes the task may trace.
+// A process without tracing passes the span on; the process of the handler may trace.
 func TestTraceGoesThroughWhoDoesNotTrace(t *testing.T) {
 	t.Parallel()
 	url := redistest.MiniURL(t)

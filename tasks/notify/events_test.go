@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// hearing is a receiver whose calls can be waited for.
+// hearing is a receiver with awaitable calls.
 type hearing struct {
 	*Events
 	events  chan job.Notification

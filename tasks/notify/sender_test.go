@@ -21,7 +21,7 @@ import (
 
 const rest10 = 10 * time.Millisecond
 
-// log remembers what was sent, and when.
+// log records the sent items and their times.
 type log struct {
 	mu    sync.Mutex
 	sent  [][]int

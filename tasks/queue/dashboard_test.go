@@ -18,7 +18,7 @@ func ask(r *redisconn.Redis, method, path string) *httptest.ResponseRecorder {
 	return rec
 }
 
-// The page comes from here, whatever path it is asked for. A browser test sees to what it loads.
+// The page comes from this handler under any path. A browser test checks what it loads.
 func TestMonitorNeedsNoOtherHost(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -35,7 +35,7 @@ func TestMonitorNeedsNoOtherHost(t *testing.T) {
 	}
 }
 
-// Whatever asynqmon could change, only reading is let through.
+// Only reads pass, whatever asynqmon could change.
 func TestMonitorChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)

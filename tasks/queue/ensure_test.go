@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// move puts a pending task where asynq has the tasks of another state. One that waits for its time waits for so long.
+// move moves a pending task to another state of asynq; wait is how long a scheduled one waits.
 func move(t testing.TB, r *redisconn.Redis, queue, name, state string, wait time.Duration) {
 	t.Helper()
 	ctx, at := t.Context(), redis.Z{Score: float64(time.Now().Add(wait).Unix()), Member: name}
@@ -182,7 +182,7 @@ func TestEnsureAfterFlush(t *testing.T) {
 	require.Equal(t, want, r.Client.LRange(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), 0, -1).Val())
 }
 
-// After Redis was emptied other processes go on enqueueing, and asynq's inspector does not know their queue.
+// After Redis was emptied other processes continue to enqueue, and asynq's inspector does not know their queue.
 func TestEnsureWhileTheQueueIsUnknown(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)

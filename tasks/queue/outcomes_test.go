@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// newEntries are entries with values of so many bytes.
+// newEntries returns entries with values of the given size.
 func newEntries(n, size int) []job.StreamEntry {
 	entries := make([]job.StreamEntry, n)
 	for i := range entries {

@@ -210,7 +210,7 @@ func TestTasksWaitForTheirTime(t *testing.T) {
 	require.True(t, q.processAt(time.Time{}).IsZero(), "at once")
 }
 
-// Watch registers the queues anew with asynq after Redis was emptied: the dashboard and the inspector find none otherwise.
+// Watch registers the queues with asynq again after Redis was emptied: otherwise the dashboard and the inspector find none.
 func TestWatchNoticesThatRedisWasEmptied(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)

@@ -44,7 +44,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 			require.Positive(t, refused.RetryAfter)
 			require.LessOrEqual(t, refused.RetryAfter, minute+slotWidth)
 			require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Alone))
-			// The first exchange of each, and a probe. A Redis that hangs executes them later, and must not count again what is owed.
+			// The first exchange of each, and a probe. A hanging Redis executes them later, and must not count the owed requests again.
 			redistest.Eventually(t, func() bool {
 				a.Allow(t.Context(), client)
 				return testutil.ToFloat64(r.Metrics.Grants.WithLabelValues(redisconn.ResultFailed)) >= 3
@@ -109,7 +109,7 @@ func TestLimiterDoesNotWaitForASlowRedis(t *testing.T) {
 	requireShared(t, l)
 }
 
-// A flushed Redis forgets, but what passed one process is not forgotten there.
+// A flushed Redis forgets, but each process still knows its own requests.
 func TestLimiterAfterAFlush(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -140,7 +140,7 @@ func TestTheClockOfRedisGoesBack(t *testing.T) {
 	require.Equal(t, 60, hammer(t, client, other))
 }
 
-// What was forgotten, or ended, cannot be given back: it would take from others.
+// Forgotten or ended tokens cannot be returned: that would take from others.
 func TestGivingBackWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -160,7 +160,7 @@ func TestGivingBackWhatIsNotThere(t *testing.T) {
 	require.Zero(t, hammer(t, client, b))
 }
 
-// What somebody else put under the key must not stop a client for ever.
+// Foreign data under the key must not stop a client forever.
 func TestLimiterOnDamagedData(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

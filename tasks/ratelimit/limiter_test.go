@@ -32,7 +32,7 @@ func TestABurstOfTheWholeLimitPasses(t *testing.T) {
 	}
 }
 
-// What is counted apart has a limit of its own, which all processes share too.
+// Separately counted things have their own limit, which all processes share too.
 func TestLimitsOfOtherThings(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -48,7 +48,7 @@ func TestLimitsOfOtherThings(t *testing.T) {
 	require.Equal(t, 10, hammer(t, client, requests))
 }
 
-// Whatever comes when, at however many processes with whatever clocks: no span of 60 seconds has more than the limit.
+// No span of 60 seconds has more than the limit, for any arrivals, number of processes and clocks.
 func TestNoMinuteHasMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
@@ -76,7 +76,7 @@ type passes struct {
 	n  int
 }
 
-// burstsAtRandom goes on for some minutes.
+// burstsAtRandom runs for some minutes.
 func burstsAtRandom(w *world, random *rand.Rand, client job.ID, limit int) (passed []passes) {
 	for end := w.now().Add(4 * time.Minute); w.now().Before(end); {
 		l, n := w.all[random.IntN(len(w.all))], 0
@@ -158,7 +158,7 @@ func TestLimiterByDay(t *testing.T) {
 	w := newWorld(t)
 	client := redistest.Task().JobID
 	cfg := Config{PerMinute: 6000, PerDay: 1000}
-	a, b := w.process(cfg, 0), w.process(cfg, 13*time.Hour) // whose day is another: that of Redis counts
+	a, b := w.process(cfg, 0), w.process(cfg, 13*time.Hour) // its day differs: that of Redis counts
 	require.Equal(t, 1000, hammer(t, client, a, b))
 	w.advance(time.Hour)
 	require.Zero(t, hammer(t, client, a, b))
@@ -222,7 +222,7 @@ func TestLimiterForgetsIdleClients(t *testing.T) {
 	require.Empty(t, w.mini.Keys(), "and so does Redis")
 }
 
-// Counting is bounded for each client, in Redis and here, whatever the limit.
+// The number of counts per client is bounded, in Redis and here, for any limit.
 func TestCountsOfAClientAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -245,8 +245,7 @@ func TestCountsOfAClientAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(c.bucket.chunks)+len(c.bucket.unused), 10)
 }
 
-// A batch passes with all its items or none, and one that waits as long as Retry-After
-// says passes.
+// A batch passes with all its items or none. It passes after the wait in Retry-After.
 func TestItemsPassTogether(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{7, 60, 600, 6000} {

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// world is a Redis and processes whose time the test advances.
+// world is a Redis and processes; the test advances their time.
 type world struct {
 	t     testing.TB
 	mini  *miniredis.Miniredis
@@ -37,7 +37,7 @@ func newWorld(t testing.TB) *world {
 
 func (w *world) now() time.Time { return time.UnixMicro(w.us.Load()).UTC() }
 
-// advance waits for what is in flight. Redis' clock goes first: what is taken at a time was asked for by then.
+// advance waits for pending exchanges. Redis' clock goes first: tokens taken at a time were requested by then.
 func (w *world) advance(d time.Duration) {
 	for _, l := range w.all {
 		l.asking.Wait()
@@ -47,7 +47,7 @@ func (w *world) advance(d time.Duration) {
 	w.us.Add(d.Microseconds())
 }
 
-// process starts one whose clock is wrong by so much.
+// process starts a process with a clock that is wrong by d.
 func (w *world) process(cfg Config, wrong time.Duration) *Limiter {
 	w.t.Helper()
 	cfg.Clock = func() time.Time { return w.now().Add(wrong) }
@@ -56,7 +56,7 @@ func (w *world) process(cfg Config, wrong time.Duration) *Limiter {
 	return l
 }
 
-// sweep does what each process does a few times a second.
+// sweep runs the periodic work of each process.
 func (w *world) sweep() {
 	for _, l := range w.all {
 		l.sweep()
@@ -66,7 +66,7 @@ func (w *world) sweep() {
 	}
 }
 
-// newLimiter waits for Redis as long as it takes, so that a slow machine does not make it go on alone.
+// newLimiter waits for Redis without a limit, so that a slow machine does not make it continue alone.
 func newLimiter(t testing.TB, r *redisconn.Redis, cfg Config) *Limiter {
 	t.Helper()
 	if cfg.Wait == 0 {

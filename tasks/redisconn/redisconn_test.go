@@ -124,8 +124,7 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
-// A wrong address stops the start of a process, whose log then must not show
-// the password.
+// A wrong address stops the start of a process; its log must not show the password.
 func TestParseURLRefuses(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{

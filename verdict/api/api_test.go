@@ -36,7 +36,7 @@ func TestDescriptionsKeepToTheSchema(t *testing.T) {
 	}
 }
 
-// What is wrong with a description is said with what there is.
+// An error in a description names the valid values.
 func TestWrongDescriptions(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -50,7 +50,7 @@ func TestWrongDescriptions(t *testing.T) {
 	require.ErrorContains(t, err, "stripe")
 }
 
-// An OpenAPI document tells what submits, reads and streams; a description goes first.
+// An OpenAPI document defines submissions, reads and streams; a description takes precedence.
 func TestOpenAPI(t *testing.T) {
 	t.Parallel()
 	a, err := api.Parse(nil)

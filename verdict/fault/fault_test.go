@@ -39,7 +39,7 @@ func TestRulesApply(t *testing.T) {
 	}
 }
 
-// A window lasts until the rule has applied so often, and for so long.
+// A window lasts until the rule has applied that often, and for that long.
 func TestWindows(t *testing.T) {
 	t.Parallel()
 	at := func(m Match, seen, applied int64, age time.Duration) bool {
@@ -65,8 +65,8 @@ var someAPI = API{Operations: map[Use][]string{
 	Submissions: {"order", "orders"}, Lookups: {"status"}, Outcomes: {"receipt"}, Streams: {"events"},
 }, Full: "full", Limited: "limited"}
 
-// Rules are what they were after they have been stored, each profile has some, and they come to be: whatever the seed, each fault of an
-// operation that is named comes at one of its first uses.
+// Stored rules are read back unchanged, each profile has some, and they happen: with any seed, each fault of a named operation comes at
+// one of its first uses.
 func TestProfilesAreRules(t *testing.T) {
 	t.Parallel()
 	for _, p := range Profiles {

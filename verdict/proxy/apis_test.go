@@ -15,8 +15,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// longRunning is an API as its public documentation describes it: a server whose jobs are done at the third read, and how a client
-// asks for one.
+// longRunning is an API according to its public documentation: a server whose jobs are done at the third read, and a client's request for
+// one.
 type longRunning struct {
 	method, submit, body string
 	accepted             func(w http.ResponseWriter, id string) // answers a submission
@@ -103,7 +103,7 @@ func (l longRunning) server() http.Handler {
 	})
 }
 
-// has reports whether one of so many jobs is at the path.
+// has reports whether one of the made jobs is at the path.
 func (l longRunning) has(r *http.Request, made int) bool {
 	for id := range made {
 		if l.path(fmt.Sprint(id+1)) == r.URL.RequestURI() {
@@ -113,8 +113,8 @@ func (l longRunning) has(r *http.Request, made int) bool {
 	return false
 }
 
-// Each ready-made description finds what makes a job, what reads it, and when it is final. A lost answer to what may not be repeated is
-// seen; what the API makes safe to repeat is not blamed.
+// Each ready-made description recognizes submissions, reads and final states. A lost answer to an unrepeatable request is noticed;
+// requests that the API makes repeatable are not blamed.
 func TestReadyMadeDescriptions(t *testing.T) {
 	t.Parallel()
 	require.Subset(t, api.Names(), []string{"azure", "forgerun", "github", "google", "kubernetes", "openai", "stripe"})

@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// What ends a connection says so to the client, and the request after it is as any other.
+// The end of a connection is announced to the client, and the next request works normally.
 func TestConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	stream := func(w http.ResponseWriter, _ *http.Request) {
@@ -80,7 +80,7 @@ func TestConnectionsEnd(t *testing.T) {
 	}
 }
 
-// recorded waits until so many exchanges are: one that the client has given up is so a little later.
+// recorded waits until there are n exchanges: one that the client has given up is recorded a little later.
 func (b *bench) recorded(id string, n int) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
@@ -90,7 +90,7 @@ func (b *bench) recorded(id string, n int) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// While connections are refused the socket is closed, for those who kept a connection too, and then it is open again.
+// While connections are refused the socket is closed, even for clients with a kept connection, and then it is open again.
 func TestConnectionsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", things(location))
@@ -154,7 +154,7 @@ func TestTLSFails(t *testing.T) {
 	}
 }
 
-// A client that closes in the middle of a slow answer has not got it, however small it is.
+// A client that closes in the middle of a slow answer has not got it, even if it is small.
 func TestHangsUpInASlowAnswer(t *testing.T) {
 	t.Parallel()
 	for _, replaced := range []int{0, 503} {

@@ -40,7 +40,7 @@ func ask(h http.Handler, method, path, host, body string, headers ...string) int
 
 const sessions = "/-/forgerun/v1/testbed/sessions"
 
-// A page whose name was made to point at this machine reads neither the control routes nor the target.
+// A page with a name that points at this machine reads neither the control routes nor the target.
 func TestForeignHostsAreMisdirected(t *testing.T) {
 	t.Parallel()
 	p := guarded(t)

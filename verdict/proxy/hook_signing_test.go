@@ -41,7 +41,7 @@ func signedBy(way string, h http.Header, body, secret string, at time.Time) {
 	}
 }
 
-// A delivery whose signature does not hold comes to the receiver as it was sent, whatever faults there are. Others may be signed again.
+// A delivery with an invalid signature reaches the receiver as it was sent, despite any faults. Others may be signed again.
 func TestSignaturesThatDoNotHoldStay(t *testing.T) {
 	t.Parallel()
 	const body, other = `{"type": "thing.done"}`, "whsec_b3RoZXJvdGhlcm90aGVyb3RoZXJvdGhlcg=="

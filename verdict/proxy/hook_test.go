@@ -32,7 +32,7 @@ func sign(key []byte, text string) []byte {
 	return m.Sum(nil)
 }
 
-// signing are the ways in which APIs in common use sign: what a sender adds, and whether a receiver takes it.
+// signing are the signing schemes of common APIs: the sender's headers, and the receiver's check.
 var signing = map[string]struct {
 	sign  func(h http.Header, body string)
 	holds func(h http.Header, body string) bool
@@ -68,7 +68,7 @@ var signing = map[string]struct {
 			return h.Get("X-Hub-Signature-256") == "sha256="+hex.EncodeToString(sign([]byte(secret), body))
 		},
 	},
-	"RFC 9421": { // the proxy can only alter what only the sender can sign
+	"RFC 9421": { // the proxy can only alter a signature that only the sender can make
 		func(h http.Header, body string) {
 			h.Set("Signature-Input", `sig=("content-digest");keyid="k"`)
 			h.Set("Content-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(sign(nil, body))+":")
@@ -86,7 +86,7 @@ func recent(unix string) bool {
 	return time.Since(time.Unix(at, 0)).Abs() < 5*time.Minute
 }
 
-// A receiver that verifies what it gets is right, one that believes everything is wrong, whichever way the sender signs.
+// A receiver that verifies is right, one that accepts everything is wrong, with every scheme.
 func TestDeliveries(t *testing.T) {
 	t.Parallel()
 	for name, way := range signing {
@@ -148,7 +148,8 @@ func deliver(t *testing.T, receiver string, sign func(http.Header, string)) verd
 	return v
 }
 
-// A delivery of a later version is signed as the sender signs. What only the sender can sign stays as it is, and did not happen.
+// A delivery of a later version is signed like the sender's. One that only the sender can sign stays unchanged, and its fault does not
+// count.
 func TestDeliveriesOfALaterVersion(t *testing.T) {
 	t.Parallel()
 	for name, way := range signing {

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// A key is found in a URL however it got there, wherever else the client sends it, and is shown nowhere.
+// A key in a URL is found however it got there and wherever else it is sent, and is never shown.
 func TestKeysInURLs(t *testing.T) {
 	t.Parallel()
 	const key = "s3cr3t/Key+42="

@@ -31,8 +31,7 @@ func (b *bench) labelled(name string) (n verdict.Session) {
 	return list.Data[0]
 }
 
-// Tests that run at once each have a session, with rules that are counted apart, and a verdict of their own. The target does not see
-// the header.
+// Concurrent tests each have a session, with separate counts of rules and a separate verdict. The target does not see the header.
 func TestLabels(t *testing.T) {
 	t.Parallel()
 	target := things(location)
@@ -43,7 +42,7 @@ func TestLabels(t *testing.T) {
 		}
 		target.ServeHTTP(w, r)
 	}))
-	b.client.Transport.(*http.Transport).DisableKeepAlives = true // on one that is kept, net/http repeats what has a key
+	b.client.Transport.(*http.Transport).DisableKeepAlives = true // on a kept connection, net/http repeats requests with a key
 	b.faults(nth("", 1, fault.Effect{Close: fault.AfterCommit}))
 	main := b.session(`{"rules": ["idempotency-key"]}`)
 	var tests sync.WaitGroup
@@ -74,7 +73,7 @@ func TestLabels(t *testing.T) {
 	require.Contains(t, string(b.own("GET", "sessions?label=x", "", 200)), `"data":[]`)
 }
 
-// A delivery is of the session whose job it is about, and disturbed by its rules.
+// A delivery belongs to its job's session, and is disturbed by its rules.
 func TestLabelsOfDeliveries(t *testing.T) {
 	t.Parallel()
 	target := httptest.NewServer(things(location))

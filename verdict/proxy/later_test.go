@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// ending is an API whose jobs are done at the second read. How it says so, done writes.
+// ending is an API whose jobs are done at the second read; done writes that answer.
 func ending(done func(w http.ResponseWriter)) http.Handler {
 	var reads atomic.Int64
 	mux := http.NewServeMux()
@@ -37,8 +37,8 @@ func ending(done func(w http.ResponseWriter)) http.Handler {
 	return mux
 }
 
-// A job that has ended is shown unfinished, however the API tells the end. The client that reads on is right, and so is one that stops
-// at another end that the API has.
+// An ended job is shown unfinished, however the API shows the end. A client that reads on is right, and so is one that stops at another
+// end of the API.
 func TestEndsAreHidden(t *testing.T) {
 	t.Parallel()
 	body := func(status int, kind, text string) func(http.ResponseWriter) {
@@ -56,7 +56,7 @@ func TestEndsAreHidden(t *testing.T) {
 		done         func(http.ResponseWriter)
 		e            fault.Effect
 		status       int
-		want, result string // what the client gets under the fault, and then
+		want, result string // the client's results under the fault, and afterwards
 	}{
 		"by a state": {"", body(200, "application/json", `{"status": "done", "result": 7}`), open, 200,
 			`{"status":"cooking"}`, `{"status": "done", "result": 7}`},
@@ -132,7 +132,7 @@ func TestEndsThatCannotBeHidden(t *testing.T) {
 	require.Equal(t, "a,b\n", a.text)
 }
 
-// "Not modified" hides no change: the target is not told which answer the client has.
+// "Not modified" hides no change: the target does not learn which answer the client has.
 func TestChangesAreNotHidden(t *testing.T) {
 	t.Parallel()
 	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -172,7 +172,7 @@ func TestDigestsHold(t *testing.T) {
 	}
 }
 
-// A list shows the jobs of the session as the fault says, and what is not known to be a job as it is.
+// A list shows the jobs of the session with the fault, and unknown objects unchanged.
 func TestListsAreRewritten(t *testing.T) {
 	t.Parallel()
 	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -226,7 +226,7 @@ func TestJobsAreNamedByTheEndsOfTheirAddresses(t *testing.T) {
 	}
 }
 
-// Streams of a later version have more events, and may tell the client to wait for long.
+// Streams of a later version have more events, and may set a long retry time.
 func TestStreamsOfALaterVersion(t *testing.T) {
 	t.Parallel()
 	const all = "id: 1\r\ndata: {\"n\": 1}\r\n\r\n"

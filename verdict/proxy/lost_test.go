@@ -20,7 +20,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// accepted is what the targets below answer.
+// accepted is the answer of the targets below.
 const accepted = `{"accepted": true}`
 
 // targets answer a submission in each way in which a body can be framed.
@@ -72,7 +72,7 @@ func replying(pieces ...string) func(t *testing.T) string {
 	}
 }
 
-// effects are all kinds, with what comes of the answer: its status, 0 if nothing may reach the client, and its body.
+// effects are all kinds, with the resulting answer: its status, 0 if nothing may reach the client, and its body.
 var effects = map[string]struct {
 	effect fault.Effect
 	status int
@@ -107,7 +107,7 @@ var effects = map[string]struct {
 	"moved":             {fault.Effect{Moved: 308}, 308, ""},
 }
 
-// However the target frames its answer, a fault does to it what it says. Of a lost answer nothing reaches the client.
+// A fault has its effect in every framing of the target's answer. A lost answer does not reach the client at all.
 func TestEffectsByFraming(t *testing.T) {
 	t.Parallel()
 	for framing, target := range targets {
@@ -139,7 +139,7 @@ func TestEffectsByFraming(t *testing.T) {
 	}
 }
 
-// checkOf compares an answer with what an effect leaves of it.
+// checkOf compares an answer with the expected result of an effect.
 func checkOf(t *testing.T, e fault.Effect, framing, got, body string) {
 	t.Helper()
 	head, _, _ := strings.Cut(got, "\r\n\r\n")

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// withKey answers with what is asked for, to those with the key alone.
+// withKey answers only requests with the key.
 func withKey(asked func(r *http.Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked(r)
@@ -29,8 +29,8 @@ func withKey(asked func(r *http.Request)) http.Handler {
 	})
 }
 
-// A redirect to another name of the machine leads to the same thing. A client that keeps its credentials to itself gets it all the same.
-// Other credentials are passed on as they are.
+// A redirect to another name of the machine leads to the same resource, even for a client that withholds its credentials. Other
+// credentials are passed on unchanged.
 func TestRedirectsToAnotherOrigin(t *testing.T) {
 	t.Parallel()
 	for _, status := range fault.Moves {
@@ -82,7 +82,7 @@ func TestRedirectsToAnotherOrigin(t *testing.T) {
 	}
 }
 
-// Clients in common use follow such a redirect without their credentials.
+// Common clients follow such a redirect without their credentials.
 func TestCredentialsOfOrdinaryClients(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -117,7 +117,7 @@ func TestRedirectsElsewhere(t *testing.T) {
 	require.Equal(t, 401, there.do("POST", "/x", "{}").StatusCode)
 }
 
-// A record has the host that the client named, without what may be a secret.
+// A record has the client's host, without possible secrets.
 func TestHostsAreRecorded(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequest(http.MethodGet, "/x", nil)

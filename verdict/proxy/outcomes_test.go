@@ -23,7 +23,7 @@ rules: [outcome-learned, stop-at-end, one-job-per-intention, lost-answer]
 reset: [POST /tests/reset]
 `
 
-// shop is an API that names its orders by ids alone. The first one is shipped when it is read so often.
+// shop is an API that names its orders only by ids. The first one is shipped after enough reads.
 func shop(shipped int32) http.Handler {
 	var made, reads atomic.Int32
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,7 +44,7 @@ func shop(shipped int32) http.Handler {
 	})
 }
 
-// A job that is known by its id alone is asked for at the end of the session: a client that never read it is told so.
+// A job known only by its id is read at the end of the session, so that a client that never read it is judged.
 func TestJobsWithIDsAloneAreAskedFor(t *testing.T) {
 	t.Parallel()
 	for reads, statuses := range map[int][2]verdict.Status{
@@ -63,7 +63,7 @@ func TestJobsWithIDsAloneAreAskedFor(t *testing.T) {
 	}
 }
 
-// The path at which a job is read is made of a description, if it tells enough.
+// The path for reading a job comes from a description, if it is complete enough.
 func TestReadPath(t *testing.T) {
 	t.Parallel()
 	for description, want := range map[string]string{
@@ -80,7 +80,7 @@ func TestReadPath(t *testing.T) {
 	}
 }
 
-// A state that a fault has made unknown ends nothing for the client, and what else the answer says may have told it.
+// A state that a fault has made unknown is no end for the client, but other members may have shown it.
 func TestStatesThatAFaultHides(t *testing.T) {
 	t.Parallel()
 	for _, goesOn := range []bool{false, true} {
@@ -110,7 +110,7 @@ func TestStatesThatAFaultHides(t *testing.T) {
 	}
 }
 
-// A client that the target tells of its jobs, where the proxy does not see that, is not blamed for not asking.
+// A client that the target notifies outside the proxy is not blamed for not asking.
 func TestClientsMayBeToldElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

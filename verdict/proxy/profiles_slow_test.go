@@ -21,10 +21,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// errGaveUp says that a client stopped, and told its user.
+// errGaveUp is returned by a client that stopped and told its user.
 var errGaveUp = errors.New("gave up")
 
-// careful is a client by the book: it waits as it is told, for 10 s at most, has a time-out, a budget of tries, and one key for each job.
+// careful is a client by the book: it waits as told, for 10 s at most, has a time-out, a budget of tries, and one key per job.
 type careful struct {
 	*bench
 	api    longRunning
@@ -146,7 +146,7 @@ func (c *careful) try(method, path, body, key string) answer {
 	return answer{res, string(text), err}
 }
 
-// A client by the book is never blamed, whatever the profile and the seed.
+// A client by the book is never blamed, under any profile and seed.
 func TestCarefulClients(t *testing.T) {
 	t.Parallel()
 	var all sync.WaitGroup

@@ -36,7 +36,7 @@ func newBench(t testing.TB, description string, target http.Handler) *bench {
 	return newBenchBy(t, description, target, func(*proxy.Proxy) *tls.Config { return nil })
 }
 
-// newBenchBy is for a proxy that is prepared first, and whose clients may need TLS.
+// newBenchBy prepares a proxy first, and supports clients with TLS.
 func newBenchBy(t testing.TB, description string, target http.Handler, prepare func(*proxy.Proxy) *tls.Config) *bench {
 	t.Helper()
 	before := httptest.NewServer(target)
@@ -64,7 +64,7 @@ func newBenchBy(t testing.TB, description string, target http.Handler, prepare f
 	return &bench{t, scheme + listener.Addr().String(), client}
 }
 
-// answer is what a client got: nothing is read of an answer that was cut.
+// answer is a client's answer; a cut one is not read.
 type answer struct {
 	*http.Response
 	text string
@@ -103,7 +103,7 @@ func (b *bench) session(body string) (id string) {
 	return n.ID
 }
 
-// verdict ends a session and gives what it came to, with the results of its rules.
+// verdict ends a session and returns its verdict, with the results of its rules.
 func (b *bench) verdict(id string) (v verdict.Verdict, results map[string]verdict.Result) {
 	b.t.Helper()
 	b.own("POST", "sessions/"+id+"/end", "", 200)
@@ -161,7 +161,7 @@ func location(r *http.Request, id int64) http.Header {
 	return http.Header{"Location": {fmt.Sprintf("http://%s/operations/%d", r.Host, id)}}
 }
 
-// events is a stream of five events, with ids, which goes on where it is resumed.
+// events is a stream of five events, with ids, which continues where it is resumed.
 func events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	from := 1
@@ -174,7 +174,7 @@ func events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A job is what the standards say, wherever its address is; the client is led through the proxy to it.
+// A job is found by the standards at any address; the client is led through the proxy to it.
 func TestJobsAreFoundByTheStandards(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]func(r *http.Request, id int64) http.Header{
@@ -206,7 +206,7 @@ func TestJobsAreFoundByTheStandards(t *testing.T) {
 	}
 }
 
-// What a client does not ask about is asked at the end: only so can it be said that it should have learned more.
+// Jobs that a client does not read are read at the end: only then can it be blamed for not learning more.
 func TestJobsThatNobodyReadAreAsked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "rules: [outcome-learned]", things(location))
@@ -219,7 +219,7 @@ func TestJobsThatNobodyReadAreAsked(t *testing.T) {
 	require.True(t, rules["outcome-learned"].Status.Broken())
 }
 
-// Each fault does to an answer what it says, and no more.
+// Each fault has exactly its effect on an answer.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	own := "errors:\n  429: {content_type: application/vnd.x+json, body: '{\"mine\": true}'}\n"
@@ -279,7 +279,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A client that keeps no answers has none to update. One that does has to name the newest each time.
+// A client that keeps no answers has none to update. One that does must name the newest each time.
 func TestWhoStoresNothingUpdatesNothing(t *testing.T) {
 	t.Parallel()
 	for tags, want := range map[string]verdict.Status{
@@ -331,7 +331,7 @@ func TestStreams(t *testing.T) {
 	require.True(t, rules["half-events"].Status.Broken())
 }
 
-// Bodies of any size pass in both directions without being held, and so does what is no JSON.
+// Bodies of any size pass in both directions without being held, JSON or not.
 func TestLargeBodiesPass(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", things(location))
@@ -393,7 +393,7 @@ func TestProtocols(t *testing.T) {
 	require.Error(t, b.do("GET", "/", "").err)
 }
 
-// What is wrong with a request to the proxy itself is said, and nothing changes by it.
+// A mistake in a request to the proxy itself is reported, and nothing changes.
 func TestOwnRoutesRefuse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", http.NotFoundHandler())
@@ -432,7 +432,7 @@ func TestTargetCutsItsAnswer(t *testing.T) {
 	require.True(t, rules["idempotency-key"].Status.Broken())
 }
 
-// A target that is down is told apart from what a fault does.
+// A target that is down is distinguished from a fault.
 func TestTargetIsDown(t *testing.T) {
 	t.Parallel()
 	down, err := url.Parse("http://127.0.0.1:1")

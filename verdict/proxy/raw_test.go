@@ -19,8 +19,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// endToEnd is what is left of a message when all is taken from it that belongs to one hop: the version, the order of different names and
-// their case, the sizes of chunks, and hop-by-hop fields.
+// endToEnd returns a message without its hop-by-hop parts: the version, the order and case of names, the sizes of chunks, and hop-by-hop
+// fields.
 func endToEnd(message string) string {
 	head, body, _ := strings.Cut(message, "\r\n\r\n")
 	if strings.HasPrefix(message, "HTTP/1.1 1") { // informational

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Retry-After is as the fault says, on whichever answer, and what the target says goes.
+// Retry-After is as the fault says, on every answer, and replaces the target's.
 func TestRetryAfterIsSet(t *testing.T) {
 	t.Parallel()
 	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// secretly is an API whose addresses carry secrets.
+// secretly is an API with secrets in its addresses.
 func secretly(secret string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -106,7 +106,7 @@ func TestSecretsAreMasked(t *testing.T) {
 	require.Positive(t, v.Recorded)
 }
 
-// Whatever a target or a client sends, a session takes the memory that it counts, and no more than its bound.
+// Whatever a target or a client sends, a session takes the memory that it counts, within its bound.
 func TestMemoryOfLongValuesIsBounded(t *testing.T) { //nolint:paralleltest // it measures the heap of the process
 	const answers, size = 600, 60_000
 	var n atomic.Int64

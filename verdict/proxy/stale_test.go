@@ -82,7 +82,7 @@ func TestAnswersWithoutAMiddleStall(t *testing.T) {
 	}
 }
 
-// The proxy ends its side of the connection after an answer that does not say so. A request that comes all the same has no effect.
+// The proxy closes its side of the connection after an answer that does not announce it. A later request has no effect.
 func TestHalfClosedConnections(t *testing.T) {
 	t.Parallel()
 	for _, secure := range []bool{false, true} {

@@ -38,8 +38,8 @@ func (c *twin) run() {
 	}
 }
 
-// submit makes a job and gives its path. The right one repeats with the key of the first try; where the API has no keys it looks for the
-// job first, which here is the one with the next number.
+// submit makes a job and returns its path. The right client repeats with the key of the first try; if the API has no keys it looks for
+// the job first, which here is the one with the next number.
 func (c *twin) submit(n int) (path string) {
 	body := strings.Replace(c.api.body, "{", fmt.Sprintf(`{"n": %d, `, n), 1)
 	body = strings.Replace(body, ", }", "}", 1)
@@ -98,7 +98,7 @@ func (c *twin) pause(a answer, otherwise time.Duration) {
 	time.Sleep(otherwise)
 }
 
-// Of two clients of an API the right one is never blamed, and the wrong one always caught, whatever the seed.
+// Of two clients of an API the right one is never blamed, and the wrong one always caught, with any seed.
 func TestTwins(t *testing.T) {
 	t.Parallel()
 	expected := map[fault.Profile]string{

@@ -19,7 +19,7 @@ import (
 
 const otherAPIs = "../../examples/other-apis"
 
-// Clients of others break what the page says, under the profiles and seeds of its evidence, and nothing that it does not say.
+// Other vendors' clients break the rules that the page says, under the profiles and seeds of its evidence, and no others.
 func TestClientsAreAsJudged(t *testing.T) {
 	text, err := os.ReadFile("../../docs/explanation/clients-judged.md")
 	require.NoError(t, err)

@@ -73,7 +73,7 @@ func over(c net.Conn) *wireEnd { return &wireEnd{c, bufio.NewReader(c)} }
 
 func (e *wireEnd) send(text string) { _, _ = io.WriteString(e, text) }
 
-// until reads up to and including what ends a part.
+// until reads up to and including the end of a part.
 func (e *wireEnd) until(end string) string {
 	var b strings.Builder
 	for !strings.HasSuffix(b.String(), end) {

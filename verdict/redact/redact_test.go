@@ -9,7 +9,7 @@ import (
 
 const hidden = "s3cr3t-Value.42"
 
-// Whatever the name's spelling, and wherever the address stands, a secret does not show.
+// A secret is hidden in any spelling of its name, and at any place of the address.
 func TestSecretsDoNotShow(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
@@ -52,7 +52,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 	}
 }
 
-// What is no secret stays as it is, and so does what is masked.
+// Other text stays as it is, and so does masked text.
 func TestOtherTextsStay(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -69,7 +69,7 @@ func TestOtherTextsStay(t *testing.T) {
 	require.Equal(t, once, Text(once))
 }
 
-// Equal values are equal when they are kept, others are not, and none takes much room.
+// Equal values stay equal when they are kept, others differ, and none takes much room.
 func TestKeptValuesCompare(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, URL("/a?key=1"), URL("/a?key=1"))

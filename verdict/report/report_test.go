@@ -42,7 +42,7 @@ func wrong() *verdict.Verdict {
 	}
 }
 
-// Whatever the client sent, the forms of a verdict are what they should be.
+// The forms of a verdict are valid, whatever the client sent.
 func TestForms(t *testing.T) {
 	t.Parallel()
 	var junit, html bytes.Buffer
@@ -80,7 +80,7 @@ func TestForms(t *testing.T) {
 	require.NotContains(t, html.String(), "<figure", "a verdict that was read has no journal")
 }
 
-// recorded is a session of n requests, one each 100 ms: each tenth has a fault, and so many at the end have a key in their URL.
+// recorded is a session of n requests, one each 100 ms: each tenth has a fault, and the last ones have a key in their URL.
 func recorded(n, wrong int) *verdict.Record {
 	r := &verdict.Record{
 		Now: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), Log: &verdict.Log{},

@@ -27,7 +27,7 @@ func TestListenerIsReopened(t *testing.T) {
 	}
 }
 
-// Who waits for a connection while the socket is closed hears of the end.
+// Accept returns when the listener is closed while its socket is closed for a time.
 func TestListenerEndsWhileItRefuses(t *testing.T) {
 	t.Parallel()
 	l, err := Listen("127.0.0.1:0")

@@ -139,7 +139,7 @@ func TestMembersKeepTheirOrder(t *testing.T) {
 	require.True(t, got > 4000*12 && got < 1<<20, got)
 }
 
-// A client that cannot see the end is not told of it; one that sees an unknown state beside other members is.
+// A client that cannot see the end is not counted as told; one that sees an unknown state next to other members is.
 func TestRecordsOfRewrittenDocuments(t *testing.T) {
 	t.Parallel()
 	ended := `{"job_id":"` + one + `","state":"SUCCEEDED","result":{}}`

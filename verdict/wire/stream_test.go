@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// An id is what readers take for one: an empty one resets the last event ID, one with NUL is ignored.
+// Ids are those that readers accept: an empty one resets the last event ID, one with NUL is ignored.
 func TestIDsOfStreams(t *testing.T) {
 	t.Parallel()
 	for _, e := range []*fault.Effect{nil, {CutAfter: new(9)}} {
@@ -24,7 +24,7 @@ func TestIDsOfStreams(t *testing.T) {
 	}
 }
 
-// What is written at the moment of the cut may not be read, whatever the protocol. Silence leaves time to read all.
+// Bytes written at the moment of the cut may be lost, with any protocol. Silence leaves time to read everything.
 func TestIDsAtTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

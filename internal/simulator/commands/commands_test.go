@@ -31,7 +31,7 @@ func simulate(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return simulateIn(t.Context(), args...)
 }
 
-// output is what a program prints: its own text and that of its children, at the same time.
+// output is the output of a program and its children at the same time.
 type output struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -98,7 +98,7 @@ const (
 	away        = "http://127.0.0.1:1"
 )
 
-// What was typed wrongly, and what cannot be used, is told in one sentence before anything runs.
+// Wrong input is reported in one sentence before anything runs.
 func TestBadUse(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "bad.yaml")

@@ -23,7 +23,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// told is what the tests read of report.json.
+// told is the part of report.json that the tests read.
 type told struct {
 	Outcome string
 	Totals  struct {
@@ -35,7 +35,7 @@ type told struct {
 	Notes      []string
 }
 
-// runScenario plays a scenario against a real service of its own, and wants all promises kept.
+// runScenario plays a scenario against its own real service, and requires that all promises are kept.
 func runScenario(t *testing.T, args ...string) (report told) {
 	t.Helper()
 	out := t.TempDir()
@@ -146,8 +146,7 @@ chaos: postgres=2s
 service: {workers: "1", concurrency: 20, time_scale: 0.01}
 `
 
-// A Postgres that loses commits loses accepted jobs when it crashes: whatever
-// else holds, the judge must say so.
+// A Postgres that loses commits loses accepted jobs when it crashes: the judge must report that in any case.
 func TestTheJudgeSeesAPostgresThatLosesCommits(t *testing.T) {
 	t.Parallel()
 	s, err := scenario.Parse("crashing.yaml", []byte(crashingLoad))

@@ -58,7 +58,7 @@ func TestShorterRunsHaveFewerSteps(t *testing.T) {
 	}
 }
 
-// A run whose submissions were nearly all refused has tested nothing: no invariant is broken, and it is not passed.
+// A run with nearly all submissions refused has tested nothing: no invariant is broken, but it does not pass.
 func TestRunOfWhichTooLittleWasAccepted(t *testing.T) {
 	t.Parallel()
 	const text = `

@@ -45,7 +45,7 @@ id=$(curl -s --retry 2 --retry-all-errors --retry-delay 0 "$FORGERUN_URL/thumbna
   sed 's/.*"id": "\([^"]*\)".*/\1/')
 for n in 1 2; do curl -s "$FORGERUN_URL/thumbnails/$id" > /dev/null; done`
 
-// An API whose submissions are not recognised is described in a file, by which they are recognised.
+// An API with unrecognized submissions is described in a file that makes them recognizable.
 func TestUnrecognisedAPIIsDescribed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	target := thumbnails(t)
@@ -115,7 +115,7 @@ func TestNothingJudged(t *testing.T) {
 	require.Contains(t, stderr, `NOTHING JUDGED: the command "no-such-command" was not found: executable file not found in $PATH`)
 }
 
-// A client that creates something twice fails, although nothing describes the API. A client whose retries are known does not.
+// A client that creates something twice fails, even without a description of the API. A client with known retries does not.
 func TestDuplicatesFail(t *testing.T) {
 	t.Chdir(t.TempDir())
 	faults := filepath.Join(t.TempDir(), "faults.json")
@@ -132,7 +132,7 @@ func TestDuplicatesFail(t *testing.T) {
 	require.NotContains(t, stdout, "create duplicates", code)
 }
 
-// When the command fails, what ForgeRun did to its requests stands beside the verdict.
+// If the command fails, ForgeRun's faults are listed next to the verdict.
 func TestCommandsFailureIsExplained(t *testing.T) {
 	t.Parallel()
 	faults := filepath.Join(t.TempDir(), "faults.json")
@@ -201,7 +201,7 @@ func TestProfileOfARun(t *testing.T) {
 	}
 }
 
-// A command that waits for ever is ended, and what it did is judged.
+// A command that waits forever is ended, and its requests are judged.
 func TestTimeLimit(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "passed")

@@ -20,7 +20,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// fakeTestbed is a service that finds clients to be so. It notes the bodies of what it was asked.
+// fakeTestbed is a service with fixed verdicts. It notes the bodies of its requests.
 type fakeTestbed struct {
 	url        string
 	conclusion string
@@ -115,7 +115,7 @@ func testbedWith(t *testing.T, conclusion string) *fakeTestbed {
 
 const tell = `echo "at $FORGERUN_URL with $FORGERUN_API_KEY of $FORGERUN_CLIENT_ID"`
 
-// The command is told where the service is, its output passes, and the exit code says what came of it.
+// The command gets the address of the service, its output passes, and the exit code shows the result.
 func TestVerdict(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -162,7 +162,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// With --json standard output is one JSON document: what the command prints goes to standard error.
+// With --json standard output is one JSON document: the command's output goes to standard error.
 func TestVerdictAsJSON(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "passed")
@@ -178,7 +178,7 @@ func TestVerdictAsJSON(t *testing.T) {
 	require.Len(t, document.Sessions, 1)
 }
 
-// A file that cannot be written is told before anything starts, and costs no verdict if it shows only at the end.
+// A file that cannot be written is reported before anything starts. If the error shows only at the end, the verdict is still printed.
 func TestVerdictWithoutItsFiles(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--json-file", "--junit", "--html"} {
@@ -208,7 +208,7 @@ func TestVerdictWithoutItsFiles(t *testing.T) {
 	require.NoFileExists(t, empty, "nothing is left of the look whether it can be written")
 }
 
-// A command runs under each profile with each seed, as a client of its own, and all sessions that it had are in one table.
+// A command runs under each profile with each seed, as a separate client, and one table has all its sessions.
 func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "passed")
@@ -271,7 +271,7 @@ func TestVerdictOfAClientWithFaultsOfItsOwn(t *testing.T) {
 	require.Contains(t, stderr, "403")
 }
 
-// Reports show what a client sent: other users cannot read them unless they are to be shared, whatever was there before.
+// Reports show a client's requests: other users cannot read them unless they are shared, even over an existing file.
 func TestReportsArePrivate(t *testing.T) {
 	t.Parallel()
 	for shared, mode := range map[bool]os.FileMode{false: 0o600, true: 0o644} {
@@ -300,7 +300,7 @@ func TestReportsArePrivate(t *testing.T) {
 	}
 }
 
-// When it is interrupted the command is asked to end, and what there is is judged.
+// On an interrupt the command is asked to end, and the requests so far are judged.
 func TestVerdictThatIsInterrupted(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "failed")
@@ -322,7 +322,7 @@ func TestVerdictThatIsInterrupted(t *testing.T) {
 	require.NotContains(t, stderr, "Run 2 of 9")
 }
 
-// A service of its own has the variables that were asked for, its clock moves, and its client's key may expire meanwhile.
+// Our own service has the requested variables, its clock moves, and its client's key may expire meanwhile.
 func TestVerdictWithAServiceOfItsOwn(t *testing.T) {
 	t.Parallel()
 	program := testkit.Program(t, "forgerun")
@@ -340,7 +340,7 @@ func TestVerdictWithAServiceOfItsOwn(t *testing.T) {
 	}
 }
 
-// A service without a test bed is told before anything runs.
+// A service without a test bed is reported before anything runs.
 func TestVerdictWithoutATestBed(t *testing.T) {
 	t.Parallel()
 	ran := filepath.Join(t.TempDir(), "ran")
@@ -350,7 +350,7 @@ func TestVerdictWithoutATestBed(t *testing.T) {
 	require.NoFileExists(t, ran)
 }
 
-// With --target the command meets a proxy before its server, at the address that it is told, and nothing else is started.
+// With --target the command uses a proxy in front of its server, at the address that it gets, and nothing else is started.
 func TestVerdictOfAnotherAPI(t *testing.T) {
 	t.Parallel()
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -47,7 +47,7 @@ func newWorld() *world {
 	return w
 }
 
-// tale is a job of the world while it is being told.
+// tale is a job of the world under construction.
 type tale struct {
 	w      *world
 	id     string
@@ -135,7 +135,7 @@ func (t *tale) wait(d time.Duration) *tale {
 	return t
 }
 
-// event appends to the log, and tells the stream and the subscribers.
+// event appends to the log, the stream and the subscribers' deliveries.
 func (t *tale) event(name, next string) *tale {
 	e := history.Event{
 		ID: fmt.Sprintf("%s-event-%d", t.id, len(t.log)+1), Seq: len(t.log) + 1, Name: name, Prev: t.state, Next: next,
@@ -222,7 +222,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// run starts what was claimed.
+// run starts a claimed job.
 func (t *tale) run() *tale {
 	t.wait(10*time.Millisecond).event("job.running", running)
 	t.starts, t.row.StartedAt = t.now, t.now
@@ -276,7 +276,7 @@ func (t *tale) retried() *tale {
 	return t.event("job.retried", queued)
 }
 
-// acts is a cancel or a retry that is answered with what the job is now.
+// acts is a cancel or a retry with the job's present state as its answer.
 func (t *tale) acts(verb string, status int) *tale {
 	f := t.fact(history.Acted)
 	f.At = t.now.Add(5 * time.Millisecond)
@@ -306,20 +306,20 @@ func (t *tale) looks() *tale {
 	return t.wait(10 * time.Millisecond)
 }
 
-// definitionOf is what the job is to do.
+// definitionOf returns the definition of the job.
 func definitionOf(kind string) *client.Definition {
 	k := catalogue[kind]
 	return &client.Definition{DurationMS: int(k.duration.Milliseconds()), ShouldFail: k.fails > 0, PayloadSize: k.result}
 }
 
-// shown is what the API shows of the job.
+// shown returns the job as the API shows it.
 func (t *tale) shown() history.Job {
 	j := history.Job{Job: t.row.Job}
 	j.Definition = nil
 	return j
 }
 
-// close tells what everybody says at the end.
+// close adds the final state of all sources.
 func (t *tale) close() *tale {
 	end := t.w.end()
 	f := t.fact(history.Submitted)

@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// answerCorruptions spoil what the API answers.
+// answerCorruptions spoil the API's answers.
 var answerCorruptions = []corruption{
 	{"the refusal names a job (/v1/jobs/1)", answered, 0, func(w *world) { w.refused().Tries[0].Location = "/v1/jobs/1" }, true},
 	{"the submission was answered with 202 and cannot be read", answered, 0, func(w *world) { w.refused().Tries[0].Status = 202 }, true},
@@ -238,7 +238,7 @@ var deliveryCorruptions = []corruption{
 		func(w *world) { w.find(came, othersJob, named("job.failed")).Delivery.JobStatus = "TIMED_OUT" }, true},
 }
 
-// got is what the receiver got of an event of the plain job.
+// got returns the received message of the plain job's event.
 func (w *world) got(event string) *history.Delivery {
 	return w.find(came, plainJob, named(event)).Delivery
 }
@@ -248,7 +248,7 @@ func logged1(fn func(d *history.Delivery)) func(w *world) {
 	return func(w *world) { fn(w.find(toldDelivery, plainJob, named("job.succeeded")).Delivery) }
 }
 
-// last spoils the delivery of the failing job's last event to its callback, as it is stored and told.
+// last spoils the delivery of the failing job's last event to its callback, as stored and as shown.
 func last(fn func(d *history.Delivery)) func(w *world) {
 	return func(w *world) {
 		w.change(failingJob, func(f *history.Fact) { fn(f.Delivery) }, of(storedDelivery, toldDelivery), named("job.succeeded"), toBroken)

@@ -151,7 +151,7 @@ var jobCorruptions = []corruption{
 	{"the result of SUCCESS_FAST has 1 bytes", expected, plainJob, func(w *world) { size := 1; w.shown(plainJob).ResultSize = &size }, true},
 }
 
-// Each corruption is found, as what it is, and in no other job.
+// Each corruption is found with its own text, and in no other job.
 func TestCorruptionsAreCaught(t *testing.T) {
 	t.Parallel()
 	of := map[string]int{}
@@ -182,7 +182,7 @@ func TestCorruptionsAreCaught(t *testing.T) {
 	}
 }
 
-// logCorruptions spoil the log of events, and what streams show of it.
+// logCorruptions spoil the log of events, and its view in streams.
 var logCorruptions = []corruption{
 	{`is "simulated 1", which the client did not ask for`, logged, emittingJob,
 		func(w *world) { w.event(emittingJob, nameEmitted).Emitted = "simulated 1" }, false},

@@ -48,8 +48,7 @@ var rowFacts = []history.Kind{
 	history.StoredJob, history.StoredEvent, history.StoredReport, history.StoredDeliver,
 }
 
-// What could not be asked is told; a sound history stays sound without it, and
-// what is left still finds what it can.
+// Missing sources are reported; a sound history stays sound without them, and the other sources still reveal their violations.
 func TestMissingSourcesAreTold(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -150,7 +149,7 @@ func TestReportsAreJudgedWithoutRows(t *testing.T) {
 	}
 }
 
-// What faults excuse is no violation; what they do not excuse is one all the same.
+// Faults excuse some violations; the others are still reported.
 func TestFaultsExcuse(t *testing.T) {
 	t.Parallel()
 	loosened := func(w *world) {
@@ -179,7 +178,7 @@ func TestFaultsExcuse(t *testing.T) {
 	}
 }
 
-// However much is wrong, a verdict stays small, and counts it all.
+// With any number of violations, a verdict stays small, and counts all of them.
 func TestVerdictIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -205,7 +204,7 @@ func TestVerdictIsBounded(t *testing.T) {
 	require.Equal(t, map[string]int{accepted: maxHistories, streamed: maxHistories}, told)
 }
 
-// A history tells what happened line by line, in order, and no secret.
+// A history is readable line by line, in order, and shows no secret.
 func TestViolationIsReadable(t *testing.T) {
 	t.Parallel()
 	w := soundWorld()

@@ -17,8 +17,8 @@ const (
 	jumpBy = 10 * time.Minute // over most of what happens in it
 )
 
-// jumps makes the world one whose clock has jumped: what the service stored stays as it is, and what a client saw has the time of its
-// own clock. What was jumped over is seen soon after the jump, in the same order.
+// jumps gives the world a clock that has jumped: stored values stay as they are, and a client's observations have the time of its own
+// clock. Events that were jumped over are seen soon after the jump, in the same order.
 func (w *world) jumps() *world {
 	from := w.start.Add(jumpAt)
 	w.run.Collected.Moves = servicetime.Moves{{Number: 1, Real: from, Service: from.Add(jumpBy), Rate: 1}}
@@ -82,7 +82,7 @@ func TestSoundHistoryOfAMovedClockPasses(t *testing.T) {
 	require.NotEmpty(t, w.spoilt(t), "it is no history of a clock that was not moved")
 }
 
-// What is found where the clock was not moved is found where it was.
+// Corruptions that are found under an unmoved clock are found under a moved one.
 func TestWhatIsSpoiltIsFoundUnderAMovedClock(t *testing.T) {
 	t.Parallel()
 	for _, c := range corruptions {
@@ -172,7 +172,7 @@ func (w *world) runOf(schedule string, job int, due time.Time) {
 	}
 }
 
-// scheduled has a job be the one run of a schedule, due so long after its creation.
+// scheduled makes a job the only run of a schedule, due some time after its creation.
 func (w *world) scheduled(job int, due time.Duration) {
 	at := w.find(storedJob, job).Shown.CreatedAt.Add(due)
 	w.runOf("schedule-1", job, at)

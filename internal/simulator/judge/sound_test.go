@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
-// What is near to a corruption and is none is not accused.
+// Histories close to a corruption, but sound, pass.
 func TestSoundVariantsPass(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(w *world){
@@ -113,7 +113,7 @@ const (
 	failingJob // to be delivered to its callback
 )
 
-// soundWorld tells of one job of each sort.
+// soundWorld returns one job of each sort.
 func soundWorld() *world {
 	w := newWorld()
 	w.job(0, "SUCCESS_FAST").success().close()
@@ -161,7 +161,7 @@ func soundWorld() *world {
 	return w
 }
 
-// batchCompleted tells of an event of no job, delivered on the second try.
+// batchCompleted adds an event without a job, delivered on the second try.
 func (w *world) batchCompleted() {
 	d := history.Delivery{ID: "batch-delivery", Webhook: "hook-0", EventID: "batch-event", EventName: "batch.completed"}
 	stored := d

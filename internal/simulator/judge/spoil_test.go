@@ -64,7 +64,7 @@ func named(name string) func(*history.Fact) bool {
 	}
 }
 
-// again adds a copy of the fact that find gives.
+// again adds a copy of the fact that find returns.
 func (w *world) again(k history.Kind, job int, tests ...func(*history.Fact) bool) *history.Fact {
 	f := *w.find(k, job, tests...)
 	if f.Report != nil {
@@ -83,7 +83,7 @@ func (w *world) again(k history.Kind, job int, tests ...func(*history.Fact) bool
 	return &w.facts[len(w.facts)-1]
 }
 
-// change spoils all facts about a job (0: about none) that pass the tests.
+// change spoils all facts about a job (0: without one) that pass the tests.
 func (w *world) change(job int, fn func(f *history.Fact), tests ...func(*history.Fact) bool) {
 	for i := range w.facts {
 		f := &w.facts[i]
@@ -101,7 +101,7 @@ func of(kinds ...history.Kind) func(*history.Fact) bool {
 	return func(f *history.Fact) bool { return slices.Contains(kinds, f.Kind) }
 }
 
-// What the rows, the client, the streams and the API have of a job.
+// The job in the rows, the client, the streams and the API.
 func (w *world) row(job int) *history.Job        { return w.find(storedJob, job).Shown }
 func (w *world) sub(job int) *history.Submission { return w.find(submitted, job).Submission }
 func (w *world) shown(job int) *history.Report   { return w.find(toldReport, job).Report }
@@ -114,7 +114,7 @@ func (w *world) onStream(job int, name string) *history.Event {
 	return w.find(streams, job, named(name)).Event
 }
 
-// told spoils the job as rows and lists have it.
+// told spoils the job in rows and lists.
 func (w *world) told(job int, fn func(j *history.Job)) {
 	w.change(job, func(f *history.Fact) { fn(f.Shown) }, of(storedJob, listed))
 }
@@ -186,7 +186,7 @@ func (w *world) typed(job int, name string) {
 	w.sub(job).Type = name
 }
 
-// documentOf is what a poll shows of a failure.
+// documentOf returns the document of a failure in a poll.
 func documentOf(job, code string, retryable bool) *client.Outcome {
 	d := &client.Outcome{}
 	status := statusOf("job.failed", code)

@@ -21,11 +21,10 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-// script says how submissions are answered, from the first: 0 loses the answer; what
-// is not in it is accepted.
+// script is the answers to submissions, from the first: 0 loses the answer; further ones are accepted.
 type script []string
 
-// serve starts a service that shows each job as SUCCEEDED, and gives the keys of the submissions as they came.
+// serve starts a service that shows each job as SUCCEEDED, and returns its URL and the keys of the submissions in order.
 func serve(t *testing.T, s script, before func()) (url string, keys func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -202,8 +201,7 @@ func TestSubmissions(t *testing.T) {
 	}
 }
 
-// Another tenant asks for some of the jobs, in every way, and what it is answered
-// is written down.
+// Another tenant requests some of the jobs, in every way, and the answers are recorded.
 func TestStrangersAskForJobs(t *testing.T) {
 	t.Parallel()
 	url, _ := serve(t, nil, nil)
@@ -222,8 +220,7 @@ func TestStrangersAskForJobs(t *testing.T) {
 	require.Len(t, asked, 14, "two of the hundred, in seven ways")
 }
 
-// A service that stands still makes the generator late, not slower: what was to
-// be sent meanwhile counts from when it was to be sent.
+// A stalled service makes the generator late, not slower: latencies count from the intended send times.
 func TestAStallIsInTheLatenciesOfAll(t *testing.T) {
 	t.Parallel()
 	moving := make(chan struct{})
@@ -256,7 +253,7 @@ func TestAnInterruptedRunEndsAtOnce(t *testing.T) {
 	end()
 }
 
-// What has not ended is named, with its state and why it waits.
+// Unfinished jobs are named, with their state and the reason for their wait.
 func TestDrainNamesWhatHasNotEnded(t *testing.T) {
 	t.Parallel()
 	url, keys := serve(t, nil, nil)

@@ -39,7 +39,7 @@ func streamed(attempt int, states ...string) step {
 	}
 }
 
-// answered is what a poll, or the answer to a cancel or a retry, tells.
+// answered is an answer to a poll, a cancel or a retry.
 func answered(attempt int, state string) step {
 	return func(_ *testing.T, w *watchedJobs) { w.saw("a", update{state: state, attempt: attempt, at: time.Now()}) }
 }

@@ -54,7 +54,7 @@ func (b *bench) register(tenant int, id, secret string) {
 	require.NoError(b.t, b.Register(tenant, "hook", func(string) (string, string, error) { return id, secret, nil }))
 }
 
-// facts ends the receiver and gives what the history has.
+// facts ends the receiver and returns the history.
 func (b *bench) facts() (all []history.Fact) {
 	b.t.Helper()
 	b.Close()
@@ -125,7 +125,7 @@ func TestGoodMessagesAreReceived(t *testing.T) {
 	require.Equal(t, "simulated 17", facts["d-7"].Delivery.Emitted)
 }
 
-// TestStrangeMessages: each may never be seen, and is told as such.
+// TestStrangeMessages: each is forbidden, and reported as such.
 func TestStrangeMessages(t *testing.T) {
 	t.Parallel()
 	_, anotherKey, err := ed25519.GenerateKey(nil)
@@ -170,7 +170,7 @@ func TestStrangeMessages(t *testing.T) {
 	}
 }
 
-// TestAnswers: what the sender gets, and what the history says that it got.
+// TestAnswers: the sender's answers, and their record in the history.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -93,8 +93,7 @@ func (d delivery) request(ctx context.Context, t testing.TB) *http.Request {
 	return r
 }
 
-// send sends the message once and gives the status, or the error of a sender
-// that got no answer.
+// send sends the message once and returns the status, or the error of a sender without an answer.
 func (d delivery) send(ctx context.Context, t testing.TB) (int, error) {
 	response, err := transport.RoundTrip(d.request(ctx, t))
 	if err != nil {

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// view is what lookAround finds.
+// view is the result of lookAround.
 type view struct {
 	Width           float64 // that one could scroll
 	Charts          []string

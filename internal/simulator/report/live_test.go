@@ -30,7 +30,7 @@ func busyRecorder(c *clock) *Recorder {
 	return r
 }
 
-// shown is what a live view writes at two ticks.
+// shown writes a live view at two ticks.
 func shown(w io.Writer, r *Recorder) {
 	tick := make(chan time.Time)
 	l := StartLive(w, r, tick)

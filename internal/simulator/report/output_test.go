@@ -118,7 +118,7 @@ func TestSummaryBeginsWithTheVerdict(t *testing.T) {
 	require.Less(t, strings.Count(text, "\n"), 100)
 }
 
-// The first line tells how much of the load the verdict is about.
+// The first line says how much of the load the verdict covers.
 func TestSummaryBeginsWithTheShares(t *testing.T) {
 	t.Parallel()
 	const held = " 15 of 16 invariants held: "
@@ -219,7 +219,7 @@ func TestJSON(t *testing.T) {
 			Faults []map[string]any
 		}
 		require.NoError(t, json.Unmarshal([]byte(text), &d), name)
-		if name != "hostile" { // whose bytes that are no text are replaced
+		if name != "hostile" { // its invalid bytes are replaced
 			require.Equal(t, run.Series, d.Series, name)
 		}
 		var series map[string]json.RawMessage
@@ -258,7 +258,7 @@ func TestSecretsAreNotTold(t *testing.T) {
 	}
 }
 
-// The page shows what it should without its script too; what the script draws is looked at in a browser.
+// The page has its content without its script too; the browser test checks the script's drawings.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	for name, run := range runs() {

@@ -59,7 +59,7 @@ func sampleRun(took time.Duration, perSecond float64, faults int) Run {
 	return described(r.Run())
 }
 
-// described says of a run what its flags, its service and its judge would.
+// described adds a run's flags, service and judge.
 func described(run Run) Run {
 	run.Scenario, run.Description, run.Seed = "soak", "A mix of all kinds at a steady rate, with every fault that there is.", 42
 	run.Text = "name: soak\nduration: 10m\narrival:\n  rate: 40\n"
@@ -92,7 +92,7 @@ func goodVerdict() *judge.Verdict {
 	return v
 }
 
-// violatedVerdict has so many violations, the first 100 with a history.
+// violatedVerdict returns a verdict with n violations, the first 100 with a history.
 func violatedVerdict(n int) *judge.Verdict {
 	v := goodVerdict()
 	v.ViolationCount = int64(n)

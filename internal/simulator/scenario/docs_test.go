@@ -52,8 +52,7 @@ func TestExamplesOnThePageAreValid(t *testing.T) {
 	}
 }
 
-// The settings that a scenario may give are those of the service, but for those
-// that the simulator chooses and those with a member of their own.
+// A scenario's settings are the service's, except those that the simulator chooses and those with their own member.
 func TestSettingsAreTheServices(t *testing.T) {
 	t.Parallel()
 	aside := []string{

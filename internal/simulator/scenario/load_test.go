@@ -85,7 +85,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := scenario.Parse("fuzz.yaml", text)
 		if err == nil {
-			p := s.Plan() // what was accepted can be planned
+			p := s.Plan() // a valid scenario can be planned
 			last := time.Duration(0)
 			for range 10 {
 				i, ok := p.Next()

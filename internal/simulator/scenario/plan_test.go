@@ -68,7 +68,7 @@ func TestSameSeedSameIntents(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// A share that is changed changes what it is about, and nothing else.
+// A changed share changes only its own part of the plan.
 func TestChangedShareLeavesTheRestOfThePlan(t *testing.T) {
 	t.Parallel()
 	before := first(parse(t, mixed), 5000)

@@ -33,7 +33,7 @@ func baseline(t *testing.T, text string) *Baseline {
 	return b
 }
 
-// A known break does not fail, a new one does, and so does an entry whose rule is kept now. What was not tested says nothing.
+// A known break does not fail, a new one does, and so does an entry for a rule that is now kept. Untested rules have no effect.
 func TestBaseline(t *testing.T) {
 	t.Parallel()
 	const known = "# mine\nknown:\n  - {profile: overloaded, test: test_a, rule: backoff}\n"
@@ -73,7 +73,7 @@ func TestBaselineOfSeveralSeeds(t *testing.T) {
 	require.Contains(t, text(t, s), "\n  known   backoff: Wait.\n")
 }
 
-// An updated baseline has what is broken now, and what was not tested this time. It fails nothing that it was written from.
+// An updated baseline has the current breaks and the untested entries. The sessions that it was written from do not fail by it.
 func TestUpdateBaseline(t *testing.T) {
 	t.Parallel()
 	b := baseline(t, `known:
@@ -128,7 +128,7 @@ func TestBaselineRefusals(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Whatever client and server sent, it stays text in the summary, and starts no workflow command.
+// Text from clients and servers stays text in the summary, and starts no workflow command.
 func TestMarkdownAndAnnotations(t *testing.T) {
 	t.Parallel()
 	s := &Summary{Policy: Policy{Require: []string{"time-outs"}}, Notes: []string{hostile}}

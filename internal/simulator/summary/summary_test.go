@@ -90,7 +90,7 @@ func text(t *testing.T, s *Summary) string {
 	return b.String()
 }
 
-// Whatever the client sent, the terminal gets text.
+// Any text from the client is printable in the terminal.
 func TestSessionAsText(t *testing.T) {
 	t.Parallel()
 	s := &Summary{}

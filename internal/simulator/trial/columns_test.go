@@ -60,7 +60,7 @@ func (p *played) change(table, column, kind string, skip int) (undo func(), done
 	ctx := p.t.Context()
 	var key, before string
 	name := pgx.Identifier{column}.Sanitize()
-	// ctid changes with each update; xmin too: the row is found again by what it is.
+	// ctid and xmin change with each update: the row is found again by its contents.
 	err := p.db.QueryRow(ctx, fmt.Sprintf(`SELECT ctid::text, %[2]s::text FROM %[1]s WHERE %[2]s IS NOT NULL ORDER BY ctid OFFSET $1 LIMIT 1`,
 		table, name), skip).Scan(&key, &before)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestFaultColumns(t *testing.T) {
 	require.NoError(t, p.trial.stack.Scale(t.Context(), 0))
 	p.config.RedisURL, p.config.MetricsURLs, p.config.MaxWait = "", nil, time.Second
 	p.lead()
-	time.Sleep(6 * time.Second) // who leads finds out
+	time.Sleep(6 * time.Second) // the leader notices
 	require.Empty(t, p.violated(), "nothing is wrong yet")
 	p.exec(`SET session_replication_role = replica`) // no triggers, no foreign keys
 	rows, err := p.db.Query(t.Context(), `SELECT table_name, column_name, data_type FROM information_schema.columns

@@ -2,7 +2,7 @@
 
 package trial
 
-// unseenColumns are those that the judge cannot see changed, by the reason.
+// unseenColumns are the columns whose changes the judge cannot see, by reason.
 var unseenColumns = []struct {
 	why     string
 	columns []string

@@ -94,7 +94,7 @@ func (p *played) strangersJob() {
 	p.config.MetricsURLs = metrics
 }
 
-// missing: a source that cannot be read is told, with the reason and no secret, and the others are judged all the same.
+// missing: an unreadable source is reported, with the reason and no secret, and the others are still judged.
 func (p *played) missing() {
 	good := p.config
 	idle := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -175,7 +175,7 @@ var damages = []struct{ sql, want string }{
 		"final: a complete batch has its one event, an open one none"},
 }
 
-// spoilt: what was spoilt is found, and nothing else is accused.
+// spoilt: the damage is found, and nothing else is reported.
 func (p *played) spoilt() {
 	p.exec(`SET session_replication_role = replica`) // no triggers, no foreign keys
 	rows, err := p.db.Query(p.t.Context(), `SELECT job_id::text FROM jobs j WHERE state = 'SUCCEEDED' AND attempt = 1 AND batch_id IS NULL

@@ -29,7 +29,7 @@ func reported(state string, at time.Duration) history.Fact {
 	return history.Fact{Kind: history.APIReport, Report: &history.Report{Events: []history.Event{{Next: state, At: due.Add(at)}}}}
 }
 
-// Each outcome that scenarios may expect, by what was seen of the job.
+// Each outcome that scenarios may expect, from the job's observations.
 func TestOutcomesOfWorkKinds(t *testing.T) {
 	t.Parallel()
 	retryable, err := client.ParseOutcome("", []byte(`{"retryable":true}`))
@@ -77,7 +77,7 @@ func TestOutcomesOfWorkKinds(t *testing.T) {
 	}
 }
 
-// submitted is the story of a submission whose job was seen as the facts say; nil: it was refused.
+// submitted returns the story of a submission with these facts about its job; nil: it was refused.
 func submitted(ticket int64, facts []history.Fact) *story {
 	f := history.Fact{Kind: history.Submitted, Ticket: ticket, Submission: &history.Submission{ExecutionAt: due, Tries: []history.Answer{
 		{Status: 400, Code: "RFA_JOB_VALIDATION_FAILED"},

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// columnsScenario has jobs of every end, and what belongs to them.
+// columnsScenario has jobs of every end, with their data.
 const columnsScenario = `
 seed: 7
 jobs: 60
