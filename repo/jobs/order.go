@@ -110,7 +110,7 @@ func (o *order) end(p place, jobs int, run func()) {
 	o.mu.Unlock()
 }
 
-// skipTo gives the turn to a flush that has waited long enough.
+// skipTo lets a flush that has waited long enough take its turn.
 func (o *order) skipTo(number int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
