@@ -35,7 +35,7 @@ const (
 // maxEntries bounds each table: 10,000 addresses, keys and credentials are about 5 MB.
 const maxEntries = 10_000
 
-// newTable makes a table that forgets what was used longest ago.
+// newTable makes a table that drops the least recently used entry.
 func newTable[K comparable, V any]() *lru.LRU[K, V] {
 	table, _ := lru.NewLRU[K, V](maxEntries, nil) // fails for a size of 0 only
 	return table
@@ -58,7 +58,7 @@ type Limiter struct {
 	unlogged  map[string]int // by reason
 }
 
-// failures are those of one address or key.
+// failures are the failures of one address or key.
 type failures struct {
 	*rate.Limiter // takes one for each
 	last          time.Time
@@ -84,11 +84,9 @@ func New(clock func() time.Time, f telemetry.Factory) *Limiter {
 	}
 }
 
-// Check gives zero if an attempt may be made, and otherwise how long to wait
-// before the next one. Credentials that were right the last time pass: what
-// others do at the same address, or with the id of the same key, is no reason to
-// refuse them. An address without a recent failure may try every key, so that
-// others cannot shut a key's owner out from elsewhere.
+// Check returns zero if an attempt may be made, and otherwise the wait before the next one. Credentials that were right the last time
+// pass, whatever others do at the same address or with the id of the same key. An address without a recent failure may try every key, so
+// that others cannot lock a key's owner out from elsewhere.
 func (l *Limiter) Check(source netip.Addr, credential string) (wait time.Duration) {
 	hash := sha256.Sum256([]byte(credential))
 	l.mu.Lock()
@@ -159,7 +157,8 @@ func (l *Limiter) Succeeded(credential string) {
 	}
 }
 
-// Line reports whether a failure is to be logged, and how many were not since the last one that was, by reason. There are few reasons.
+// Line reports whether to log a failure, and returns the number of failures by reason that were not logged since the last line. There are
+// few reasons.
 func (l *Limiter) Line(reason string) (omitted map[string]int, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,7 +176,7 @@ const (
 	keyIDLength = 12
 )
 
-// keyID is the public part of an API key, "" for what is none.
+// keyID returns the public part of an API key, "" for other text.
 func keyID(credential string) string {
 	rest, ok := strings.CutPrefix(credential, keyPrefix)
 	if !ok || len(rest) <= keyIDLength || rest[keyIDLength] != '_' {

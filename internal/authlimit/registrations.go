@@ -34,8 +34,7 @@ func NewRegistrations(perMinute int, clock func() time.Time) *Registrations {
 // PerMinute is the limit.
 func (r *Registrations) PerMinute() int { return r.perMinute }
 
-// Take counts a registration and gives zero if there may be one, and otherwise how
-// long to wait before the next one.
+// Take counts a registration and returns zero if it is allowed, and otherwise the wait before the next one.
 func (r *Registrations) Take(source netip.Addr) (wait time.Duration) {
 	if r.perMinute == 0 || !source.IsValid() || source.IsLoopback() {
 		return 0

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// sample holds what one side measured in one round: values by the names of figures. A missing value is one that the side has not.
+// sample holds one side's results of one round: values by the names of figures. A missing value does not apply to the side.
 type sample map[string]float64
 
 func (s sample) String() string {
@@ -48,7 +48,7 @@ type values struct {
 	values []float64
 }
 
-// inTurns measures the sides round after round, each time in the reverse order: a machine whose speed drifts favors none. It
+// inTurns measures the sides round after round, each time in the reverse order, so that a drift of the machine's speed favors none. It
 // returns the named figures.
 func inTurns(rounds int, sides []side, names ...string) (list []figure, err error) {
 	for round := range rounds {

@@ -115,7 +115,7 @@ func execStep(ctx context.Context, conn *pgx.Conn, step string, ids []uuid.UUID,
 	return nil
 }
 
-// measureEndpoint submits the service's jobs to an endpoint that reads nothing and answers 202, in a process of its own.
+// measureEndpoint submits the service's jobs to an endpoint in its own process that reads nothing and answers 202.
 func (l *lab) measureEndpoint(ctx context.Context) (sample, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -128,7 +128,7 @@ func (d *database) number(ctx context.Context, sql string, args ...any) (n float
 	return n, err
 }
 
-// allFinished waits until so many jobs created since a moment have reports. It gives up after a minute without a change.
+// allFinished waits until that many jobs created since a moment have reports. It gives up after a minute without a change.
 func (d *database) allFinished(ctx context.Context, since time.Time, accepted int) error {
 	var before float64
 	for changed := time.Now(); ; {
@@ -148,7 +148,7 @@ func (d *database) allFinished(ctx context.Context, since time.Time, accepted in
 	}
 }
 
-// system is what is measured: an API, and processes that can be started later.
+// system is a measured system: an API, and processes that can be started later.
 type system struct {
 	target
 	db      *database

@@ -72,7 +72,7 @@ type closed struct {
 	gate    *gate         // nil: always open
 }
 
-// load is what the clients saw.
+// load is the clients' observations.
 type load struct {
 	accepted int
 	took     time.Duration

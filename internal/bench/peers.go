@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
-// What every system that is compared does.
+// The task of every compared system.
 const (
 	peerJobs       = 20_000 // in each phase
 	peerProducers  = 32
@@ -84,7 +84,7 @@ func (l *lab) runPeer(ctx context.Context, program, name string, runs ...string)
 	return got, nil
 }
 
-// readPeer reads the program's output, a line for each phase. CPU is that of the phase "sustained", with the servers'.
+// readPeer reads the program's output, one line per phase. CPU is that of the phase "sustained", including the servers.
 func (s sample) readPeer(out []byte, servers float64) error {
 	names := map[string]string{"insert": acceptedFigure, "batch": batchFigure, "drain": drainFigure, "sustained": sustainedFigure}
 	for lines := json.NewDecoder(bytes.NewReader(out)); lines.More(); {

@@ -48,8 +48,8 @@ func measureThroughput(ctx context.Context, l *lab, s service) (sample, error) {
 	})
 }
 
-// sustained keeps a system as busy as it can be for a while, counts what finishes in a window after the warm-up, and waits until
-// all accepted jobs have finished. It returns jobs per second, and CPU seconds per 1,000 jobs without the load generator.
+// sustained keeps a system as busy as possible for a while, counts finished jobs in a window after the warm-up, and waits until all
+// accepted jobs have finished. It returns jobs per second, and CPU seconds per 1,000 jobs without the load generator.
 func (l *lab) sustained(ctx context.Context, sys system, worker *stack.Process) (rate, cpu float64, err error) {
 	began := time.Now()
 	// Workers never wait for work, and a job finishes within seconds.

@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
-// usage is the CPU time, in seconds, of each group of processes so far, or its growth between two moments. It shows what limits a
-// rate.
+// usage is the CPU time, in seconds, of each group of processes so far, or its growth between two moments. It shows which process limits
+// a rate.
 type usage struct {
 	at                                      time.Time
 	api, worker, postgres, redis, generator float64

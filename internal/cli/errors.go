@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// explain rewords an error for people and adds what they can do about it.
+// explain rewords an error for people and adds advice.
 func (s *Shell) explain(ctx context.Context, err error) error {
 	_, exit := errors.AsType[*command.Exit](err)
 	switch {
@@ -54,7 +54,7 @@ func (s *Shell) said(err error) error {
 	return reworded{err, strings.Replace(err.Error(), problem.Error(), sentence(problem), 1)}
 }
 
-// sentence says what is wrong, which id was not found, and each violation once.
+// sentence describes a problem, with the missing id, and each violation once.
 func sentence(p *client.Problem) string {
 	text := strings.TrimSuffix(cmp.Or(p.Detail, p.Title), ".")
 	if noun, missing := strings.CutSuffix(strings.TrimPrefix(p.Code, "RFA_"), "_NOT_FOUND"); missing && p.Status == http.StatusNotFound {

@@ -116,7 +116,7 @@ func detail(job any) string {
 	return ""
 }
 
-// one does something with a job and returns what to print; nil prints nothing.
+// one acts on a job and returns the value to print; nil prints nothing.
 type one func(c *call, api *client.Client, id string) (any, error)
 
 // each calls do with each id and prints the results. It continues after a failure and returns the last one.

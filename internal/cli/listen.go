@@ -28,7 +28,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// listenFlags say where to listen and what to do with each message.
+// listenFlags are the address to listen on and the action for each message.
 type listenFlags struct {
 	addr, publicURL, forward string
 	events                   []string

@@ -20,8 +20,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/output"
 )
 
-// exclusive adds the flag --file and returns a check: it excludes the flags that f has now, and the pairs "a b" exclude each
-// other.
+// exclusive adds the flag --file and returns a check: it excludes the flags that f has now, and the pairs "a b" exclude each other.
 func exclusive(f *pflag.FlagSet, what string, pairs ...string) (file *string, check func(args []string) error) {
 	f.VisitAll(func(flag *pflag.Flag) { pairs = append(pairs, "file "+flag.Name) })
 	file = f.StringP("file", "f", "", "read the whole "+what+", a JSON object, from this `file`; - is standard input")
@@ -79,14 +78,14 @@ func submit(f *pflag.FlagSet) run {
 			return wait(c, api)
 		}
 		job, err := api.Job(c, accepted.JobID)
-		if err != nil { // it was accepted all the same
+		if err != nil { // it was accepted nevertheless
 			return c.One(jobView, accepted)
 		}
 		return c.One(jobView, job)
 	})(f)
 }
 
-// requestFlags adds the flags that describe a job, and returns what completes the request with them.
+// requestFlags adds the flags that describe a job, and returns a function that completes the request from them.
 func requestFlags(f *pflag.FlagSet, r *client.JobRequest) (complete run) {
 	at := f.String("at", "", "when to run it: a `time`, RFC 3339")
 	in := f.Duration("in", 0, "when to run it, from now: a `duration`")

@@ -1,8 +1,8 @@
-// Package clock is the time by which jobs live in a test bed, where a client may freeze it, move it and let it run
-// faster. Everything that is scheduled follows it; leases, time limits of connections and signatures do not.
+// Package clock is the clock of a test bed's jobs, which a client may freeze, move and let run faster. Everything that is scheduled
+// follows it; leases, time limits of connections and signatures do not.
 //
-// Postgres has the clock (functions of its own schema); this package follows it in each process. Without a test bed it is never
-// moved, but it may differ from the machine's clock. A nil Clock is the machine's.
+// Postgres has the clock (functions in our schema); this package follows it in each process. Without a test bed it is never moved, but it
+// may differ from the machine's clock. A nil Clock is the machine's.
 package clock
 
 import (
@@ -54,8 +54,8 @@ func (s Setting) Wait(d time.Duration) time.Duration {
 // Moves are the settings that a clock has had, in their order.
 type Moves []Setting
 
-// Real is the moment of Postgres' clock at which the service's time came to t or beyond: that of the move, if it was jumped over. What
-// has not come yet comes if the clock is not moved any more; a year ahead at most.
+// Real returns the moment of Postgres' clock at which the service's time reached t: that of the move, if it jumped over t. For a future t
+// it assumes no more moves; a year ahead at most.
 func (ms Moves) Real(t time.Time) time.Time {
 	last := Setting{Real: t, Time: t, Rate: 1} // the clock was never moved before the first
 	i := 0
@@ -146,7 +146,7 @@ func (c *Clock) Changed() <-chan struct{} {
 // longest bounds a sleep, so that a change of Postgres' clock itself is noticed.
 const longest = time.Minute
 
-// SleepUntil waits until the clock shows t, however it is moved. An error is the cause of ctx, which ended before.
+// SleepUntil waits until the clock shows t, through any moves. An error is the cause of ctx, which ended before.
 func (c *Clock) SleepUntil(ctx context.Context, t time.Time) error {
 	for {
 		changed := c.Changed() // before the time is read: a move in between is not missed

@@ -1,5 +1,4 @@
-// Package doctor examines the stores that a role of the service is configured for,
-// and says what to do about what it finds. It writes nothing to them.
+// Package doctor examines the stores of a role's configuration, and advises on its findings. It writes nothing to them.
 package doctor
 
 import (
@@ -23,15 +22,15 @@ type Severity string
 const (
 	Healthy Severity = "ok"
 	Warning Severity = "warn" // works, but not as expected
-	Failing Severity = "FAIL" // does not work, or loses what was acknowledged
+	Failing Severity = "FAIL" // does not work, or loses acknowledged data
 )
 
 // Finding is one line of the report.
 type Finding struct {
 	Level  Severity `json:"level"`
-	What   string   `json:"what"`             // was looked at
+	What   string   `json:"what"`             // examined thing
 	Found  string   `json:"found"`            // never a secret
-	Advice string   `json:"advice,omitempty"` // what to do about it; "" if nothing
+	Advice string   `json:"advice,omitempty"` // advice; "" if none
 }
 
 // levelWidth is the width of the longest severity.
@@ -64,7 +63,7 @@ func Warn(applies bool, found, advice string) Case { return Case{applies, Warnin
 // Fail is a case that does not work.
 func Fail(applies bool, found, advice string) Case { return Case{applies, Failing, found, advice} }
 
-// Judge adds the first case that applies, if there is one.
+// Judge adds the first matching case, if any.
 func (fs *Findings) Judge(what string, cases ...Case) {
 	for _, c := range cases {
 		if c.Applies {

@@ -14,7 +14,7 @@ import (
 // oldestPostgres is the oldest major version that still gets fixes. The SQL needs version 13 (xid8, gen_random_uuid).
 const oldestPostgres = 14
 
-// postgresObstacles say what to do when Postgres cannot be inspected.
+// postgresObstacles are the advice if Postgres cannot be inspected.
 var postgresObstacles = obstacles{ //nolint:gosec // the address is an example
 	repo.ErrBadURL:     "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, the password percent-encoded",
 	repo.ErrAway:       "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between",
@@ -155,7 +155,7 @@ func (fs *Findings) JudgeState(s *repo.State) {
 		OK("there is one"))
 }
 
-// redisObstacles say what to do when Redis cannot be inspected.
+// redisObstacles are the advice if Redis cannot be inspected.
 var redisObstacles = obstacles{
 	queue.ErrBadURL:     "correct FORGERUN_REDIS_URL",
 	queue.ErrAway:       "start Redis, or correct the hosts in FORGERUN_REDIS_URL; until then jobs are accepted, but wait",
@@ -238,6 +238,6 @@ func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 // atLeast compares the first two numbers of a version such as 7.0.15.
 func atLeast(version string, major, minor int) bool {
 	var first, second int
-	_, _ = fmt.Sscanf(version, "%d.%d", &first, &second) // what cannot be read is 0
+	_, _ = fmt.Sscanf(version, "%d.%d", &first, &second) // unreadable parts are 0
 	return first > major || first == major && second >= minor
 }

@@ -6,11 +6,9 @@ import (
 	"sync"
 )
 
-// Semaphore divides a number of places among clients, told apart by K. A client gets another
-// one only while it has fewer than are free: so one client has half of them at
-// most, and several leave some free most of the time. Places that become free go
-// to who waits: first to the client that has the fewest. So who comes new waits
-// at worst until one of the others gives a place back.
+// Semaphore divides a number of places among clients with keys K. A client gets another place only while it has fewer than are free: so
+// one client has half of them at most, and several leave some free most of the time. Freed places go to waiting clients, first to the one
+// with the fewest. So a new client waits at worst until one of the others releases a place.
 type Semaphore[K comparable] struct {
 	mu      sync.Mutex
 	free    int
@@ -18,7 +16,7 @@ type Semaphore[K comparable] struct {
 	waiting []*places // those with tickets, who was served last at the end
 }
 
-// places are those that a client has, and wants.
+// places are a client's held and wanted places.
 type places struct {
 	held    int
 	tickets []chan struct{} // closed when there is a place, in order
@@ -62,7 +60,7 @@ func (s *Semaphore[K]) TryAcquire(client K) bool {
 	return true
 }
 
-// Release gives a place back.
+// Release releases a place.
 func (s *Semaphore[K]) Release(client K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

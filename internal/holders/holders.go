@@ -1,5 +1,5 @@
-// Package holders tells which process has what this one wants: a port, or the lock of a file. It knows what /proc of Linux
-// shows to this user, and nothing elsewhere.
+// Package holders finds the process that holds a port or the lock of a file. It knows only what /proc of Linux shows to this user, and
+// nothing elsewhere.
 package holders
 
 import "fmt"

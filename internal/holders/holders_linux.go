@@ -92,10 +92,10 @@ func OfLock(path string) (Holder, bool) {
 	return Holder{}, false
 }
 
-// longest is how much of a command is told.
+// longest is the shown length of a command.
 const longest = 60
 
-// holder names a process. Of its arguments the first is told, which is the command of most programs; further ones may be secret.
+// holder names a process. It shows only the first argument, which is the command of most programs; further ones may be secret.
 func holder(p procfs.Proc) Holder {
 	words, err := p.CmdLine()
 	if err != nil || len(words) == 0 {

@@ -32,7 +32,7 @@ type Case struct {
 	Skipped *Message `xml:"skipped,omitempty"`
 }
 
-// Message says why: a sentence, and what was seen.
+// Message is the reason: a sentence, and the evidence.
 type Message struct {
 	Message string `xml:"message,attr"`
 	Text    string `xml:",chardata"`

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// DefaultGrace bounds the stop of a part that names no grace of its own.
+// DefaultGrace bounds the stop of a part without its own grace.
 const DefaultGrace = 5 * time.Second
 
 // Part is something with a beginning and an end. Stop is called once, and only
@@ -51,10 +51,10 @@ func Close(name string, stop func()) Part {
 	return Part{Name: name, Stop: func(context.Context) error { stop(); return nil }}
 }
 
-// Group is the parts of a process that have begun. The zero value has none. It
-// is used by one goroutine, but for Stop, which may be called by any and twice.
+// Group is the started parts of a process. The zero value has none. One goroutine uses it, except Stop, which any goroutine may call, and
+// twice.
 type Group struct {
-	Log *slog.Logger // of what did not stop in order; nil: slog.Default()
+	Log *slog.Logger // for parts that did not stop cleanly; nil: slog.Default()
 
 	mu      sync.Mutex
 	running []Part
@@ -76,9 +76,8 @@ func (g *Group) Start(ctx context.Context, parts ...Part) error {
 	return nil
 }
 
-// Stop ends the parts that have begun, the latest first. Each has its own grace:
-// none has less because another one used up its own. What fails is logged, and the
-// others are stopped all the same. A second call, and one before Start, does nothing.
+// Stop stops the started parts, the latest first. Each has its own grace, independent of the others. Failures are logged, and the other
+// parts are still stopped. A second call, or one before Start, does nothing.
 func (g *Group) Stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,6 +1,5 @@
-// Package localhosts tells by the Host of a request whether it was meant for a
-// server on this machine. A page whose own name was made to point here (DNS
-// rebinding) has a browser send that name.
+// Package localhosts checks the Host of a request to tell whether it was meant for a server on this machine. If a page's own name points
+// here (DNS rebinding), its browser sends that name.
 package localhosts
 
 import (
@@ -22,8 +21,8 @@ const (
 // internal is private: a stranger cannot register it.
 const container = "host.docker.internal"
 
-// Only allows the Hosts localhost, names below it, loopback addresses and that of
-// the public URL, each with any port. An empty Host is refused.
+// Only allows the Hosts localhost, names below it, loopback addresses and the host of the public URL, each with any port. It refuses an
+// empty Host.
 func Only(publicURL string) func(host string) bool {
 	u, err := url.Parse(publicURL)
 	if err != nil {
@@ -53,9 +52,8 @@ func These(names ...string) func(host string) bool {
 	}
 }
 
-// FromOtherPage reports whether a page of another origin made a browser send a request
-// for host. All ports of localhost are one site, so a page of another port counts. A
-// link that opens in a window of its own does not: the page cannot read the answer.
+// FromOtherPage reports whether a page of another origin made a browser send a request for host. All ports of localhost are one site, so
+// a page of another port counts. A link that opens in a new window does not: the page cannot read the answer.
 func FromOtherPage(method, host string, header func(name string) string) bool {
 	switch header("Sec-Fetch-Site") {
 	case "same-origin", "none":
@@ -113,8 +111,8 @@ func isLabel(s string) bool {
 	return 0 < len(s) && len(s) <= maxLabel
 }
 
-// Reachable is how somebody on this machine reaches a listener: one on all addresses, as in a container, is reached
-// on loopback.
+// Reachable returns the address of a listener for programs on this machine: one on all addresses, as in a container, is reached on
+// loopback.
 func Reachable(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || !tcp.IP.IsUnspecified() {

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/internal/authlimit"
 )
 
-// Guard says which requests are those of operators. It is the only place that does.
+// Guard decides which requests come from operators. It is the only place that does.
 type Guard struct {
 	Tokens   Tokens // none: everybody is an operator; the listener must then be on loopback
 	Ended    Ended
@@ -66,15 +66,14 @@ func (g Guard) Check(r *http.Request) (Operator, *Refusal) {
 	if refusal != nil {
 		return Operator{}, refusal
 	}
-	// A browser sends the password of a basic authentication with whatever a page of another site makes it send, and
-	// names that site.
+	// A browser sends the password of basic authentication with any request that a page of another site makes, and names that site.
 	if changes(r) && r.Header.Get("Origin") != "" && !deliberate(r) {
 		return Operator{}, forged("A change by a page needs the content type application/json or the header " + CSRFHeader + ".")
 	}
 	return operator, mayChange(operator, r)
 }
 
-// find says whose token was given, unless there were too many wrong ones.
+// find returns the owner of the given token, unless there were too many wrong ones.
 func (g Guard) find(r *http.Request, given string) (Operator, *Refusal) {
 	source := g.Source(r)
 	if given != "" {
@@ -137,7 +136,7 @@ func (g Guard) open(r *http.Request) (Session, bool, *Refusal) {
 	return s, !ended, nil
 }
 
-// lookupTime bounds what a session costs while storage hangs.
+// lookupTime bounds the time of a session check while storage hangs.
 const lookupTime = 2 * time.Second
 
 func unknown(detail string) *Refusal {
@@ -145,7 +144,7 @@ func unknown(detail string) *Refusal {
 		Detail: detail + " Try again, or give the token itself, as a bearer token or as the password."}
 }
 
-// session is the one whose cookie a request has. A bearer token goes first: it is given for this request.
+// session returns the session of a request's cookie. A bearer token takes precedence: it is given for this request.
 func (g Guard) session(r *http.Request) (Session, bool) {
 	if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
 		return Session{}, false
@@ -191,7 +190,7 @@ func (g Guard) Login(r *http.Request, token string) (Session, *Refusal) {
 // openSession is everybody's where there are no tokens.
 var openSession = Session{Operator: Operator{Name: DefaultName}, CSRFToken: "none-is-needed"}
 
-// Session says what a page may do: by its cookie, or by what the browser presents otherwise.
+// Session returns what a page may do: by its cookie, or by the browser's other credentials.
 func (g Guard) Session(r *http.Request) (Session, *Refusal) {
 	if g.Tokens.None() {
 		return openSession, nil
@@ -251,7 +250,7 @@ func presented(r *http.Request) string {
 	return ""
 }
 
-// reasonOf says what is wrong with what was presented.
+// reasonOf returns what is wrong with the credentials.
 func reasonOf(given string) string {
 	switch {
 	case given == "":

@@ -17,7 +17,7 @@ type Operator struct {
 	ReadOnly bool // may look at everything and change nothing
 }
 
-// Tokens are those of all operators, kept as hashes. The zero value has none.
+// Tokens are the tokens of all operators, kept as hashes. The zero value has none.
 type Tokens struct{ all []known }
 
 type known struct {
@@ -85,7 +85,7 @@ func (t *Tokens) add(list string, one Operator) error {
 // None reports whether there are no tokens.
 func (t Tokens) None() bool { return len(t.all) == 0 }
 
-// Find says whose token was presented. It takes as long for each.
+// Find returns the owner of the token. It takes the same time for each.
 func (t Tokens) Find(presented string) (found Operator, ok bool) {
 	hash := sha256.Sum256([]byte(presented))
 	for _, k := range t.all {

@@ -13,10 +13,9 @@ import (
 	"time"
 )
 
-// A session is what an operator's browser has after a login: a cookie that says who, since when and when last, signed
-// with a key made from the hash of the operator's token, so that each process of the service accepts the cookies of the
-// others, and a session ends when the token is taken away. What is stored are the sessions that were logged out of before
-// one of the two ends below: a copy of the cookie is refused from then on.
+// A session is a cookie of an operator's browser after a login: its operator, its beginning and its last use, signed with a key made from
+// the hash of the operator's token. So each process of the service accepts the cookies of the others, and a session ends when the token
+// is removed. Storage has the sessions that were logged out before one of the two ends below: copies of such a cookie are refused.
 const (
 	SessionIdle   = 30 * time.Minute // without a request
 	SessionLength = 12 * time.Hour   // in all
@@ -53,7 +52,7 @@ type Session struct {
 	hash         [sha256.Size]byte // of the operator's token
 }
 
-// NewSession begins the session of an operator whose token was presented.
+// NewSession begins the session of the owner of the token.
 func (t Tokens) NewSession(token string, now time.Time) (Session, bool) {
 	hash := sha256.Sum256([]byte(token))
 	for _, k := range t.all {
@@ -101,7 +100,7 @@ func (k known) session(issued, seen time.Time, nonce string) Session {
 	return s
 }
 
-// mac signs with a key of its own for each purpose.
+// mac signs with a separate key for each purpose.
 func (s Session) mac(label, text string) string {
 	key := hmac.New(sha256.New, s.hash[:])
 	key.Write([]byte(label))
@@ -118,7 +117,7 @@ func (s Session) Cookie() string {
 	return text + ":" + s.mac(sessionLabel, text)
 }
 
-// Renewed is the session after a request now, and whether its cookie is to be sent again.
+// Renewed returns the session after a request now, and whether to send its cookie again.
 func (s Session) Renewed(now time.Time) (Session, bool) {
 	if now.Sub(s.seen) < renewEvery {
 		return s, false

@@ -23,8 +23,7 @@ func histogramOpts(name, help string, buckets []float64) prometheus.HistogramOpt
 	}
 }
 
-// Buckets for what takes milliseconds, and for what may take minutes. In
-// seconds.
+// Buckets for durations of milliseconds, and for durations of minutes. In seconds.
 var (
 	Quick = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	Long  = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}

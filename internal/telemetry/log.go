@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// LogInfo is log.LogAttrs at level Info, without the look at where it is called: nothing shows that, and for lines that
-// come with every request and every step of a job it is a quarter of what they cost.
+// LogInfo is log.LogAttrs at level Info without the look-up of its caller, which is not shown: for lines of every request and every step
+// of a job that is a quarter of their cost.
 func LogInfo(ctx context.Context, log *slog.Logger, message string, attrs []slog.Attr) {
 	if !log.Enabled(ctx, slog.LevelInfo) {
 		return

@@ -5,8 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Factory makes metrics and registers them, each label value from zero: an
-// alert can only see a change of what is there.
+// Factory makes metrics and registers them, each label value from zero: an alert can only see a change of an existing series.
 type Factory struct {
 	registry prometheus.Registerer // nil: the metrics are not exposed
 }

@@ -4,13 +4,12 @@ import "context"
 
 type requestKey struct{}
 
-// WithRequest notes the id of the request that ctx serves, for the log lines and
-// spans of what is done for it.
+// WithRequest notes the id of the request that ctx serves, for the log lines and spans of its work.
 func WithRequest(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestKey{}, id)
 }
 
-// RequestOf gives the id of the request that ctx serves; "" if it serves none.
+// RequestOf returns the id of the request that ctx serves; "" for none.
 func RequestOf(ctx context.Context) string {
 	id, _ := ctx.Value(requestKey{}).(string)
 	return id

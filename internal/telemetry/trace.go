@@ -1,7 +1,5 @@
-// Package telemetry is how the other packages report on themselves: it makes
-// their metrics, and begins, continues and ends their spans. What is counted
-// and traced is decided where it happens; where it is sent is decided by
-// package monitoring.
+// Package telemetry makes the metrics of the other packages, and begins, continues and ends their spans. The packages decide what to
+// count and trace; package monitoring decides where to send it.
 package telemetry
 
 import (
@@ -53,8 +51,7 @@ const (
 	SpanCommit  = "commit "       // and the name of the statement
 )
 
-// Start begins a span below that of ctx. Without one there is no span either:
-// a trace begins with a request, see Continue.
+// Start begins a span below that of ctx, and none without one: a trace begins with a request, see Continue.
 func Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -101,8 +98,7 @@ func Link(span trace.Span, traceparent string) {
 
 const header = "traceparent"
 
-// Traceparent gives the span of ctx in the form of W3C Trace Context, for
-// Continue; "" if it is not recorded.
+// Traceparent returns the span of ctx in the form of W3C Trace Context, for Continue; "" if it is not recorded.
 func Traceparent(ctx context.Context) string {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return ""

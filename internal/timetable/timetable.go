@@ -1,6 +1,5 @@
-// Package timetable tells when a schedule is due. Cron expressions are those of
-// robfig/cron; time zones are those of the program itself, so that all processes agree
-// whatever their machines have.
+// Package timetable computes the due times of a schedule. Cron expressions are those of robfig/cron; time zones are the program's own, so
+// that all processes agree whatever their machines have.
 package timetable
 
 import (
@@ -15,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// parser reads five fields, or six with seconds before them. It knows no names such as
-// @daily: what a client has written is what it gets back, and @every is an interval.
+// parser reads five fields, or six with seconds before them. It knows no names such as @daily: a client gets its text back unchanged, and
+// @every is an interval.
 var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
 // Times are the due times of a schedule.
@@ -29,7 +28,7 @@ type Times struct {
 	until    *time.Time
 }
 
-// New makes the due times of a timetable, whose intervals count from anchor.
+// New makes the due times of a timetable; intervals count from anchor.
 func New(t job.Timetable, anchor time.Time) (*Times, error) {
 	times := &Times{interval: t.Interval, anchor: anchor, from: t.StartAt, until: t.EndAt}
 	if t.Cron == "" {
@@ -54,10 +53,10 @@ func ParseCron(text string) (cron.Schedule, error) {
 	return parser.Parse(text)
 }
 
-// zones are those that were asked for: each is read from the program's archive once.
+// zones are the requested ones: each is read from the program's archive once.
 var zones sync.Map
 
-// Zone gives a time zone of the IANA database; "" is UTC.
+// Zone returns a time zone of the IANA database; "" is UTC.
 func Zone(name string) (*time.Location, error) {
 	if name == "" {
 		return time.UTC, nil
@@ -76,7 +75,7 @@ func Zone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// After gives the first due time after t; false if there is none.
+// After returns the first due time after t; false if there is none.
 func (s *Times) After(t time.Time) (time.Time, bool) {
 	if s.from != nil && t.Before(*s.from) {
 		t = s.from.Add(-1)
@@ -122,9 +121,8 @@ func (s *Times) afterInterval(t time.Time) time.Time {
 	return t.Add(s.interval - t.Sub(s.anchor)%s.interval)
 }
 
-// LastBefore gives the latest due times that are after one moment and not after
-// another, at most n, the earliest first. However many lie between, it looks at few more
-// than it gives.
+// LastBefore returns the latest due times after one moment and not after another, at most n, the earliest first. It looks at few more
+// than it returns, however many lie between.
 func (s *Times) LastBefore(after, until time.Time, n int) []time.Time {
 	for window := time.Duration(n) * time.Second; ; window *= 2 {
 		begin := until.Add(-window)
@@ -142,7 +140,7 @@ func (s *Times) LastBefore(after, until time.Time, n int) []time.Time {
 	}
 }
 
-// Next gives the next due times from a given one on, which it begins with; at most n.
+// Next returns at most n due times, beginning with the given one.
 func (s *Times) Next(due time.Time, n int) []time.Time {
 	var next []time.Time
 	for ok := true; ok && len(next) < n; due, ok = s.After(due) {

@@ -1,4 +1,4 @@
-// Package version tells which build of ForgeRun a program is.
+// Package version returns the build of ForgeRun.
 //
 // A release build has it from the linker:
 //
@@ -50,7 +50,7 @@ func Get() Info {
 // Number is the version alone.
 func Number() string { return Get().Version }
 
-// read completes what the linker set.
+// read completes the linker's values.
 func read(linked Info, build *debug.BuildInfo) Info {
 	info := Info{Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if build != nil {
@@ -62,8 +62,7 @@ func read(linked Info, build *debug.BuildInfo) Info {
 	return info
 }
 
-// recorded adds what the Go tool wrote into the program: the module's version,
-// and the commit where the build had the repository at hand.
+// recorded adds the Go tool's records in the program: the module's version, and the commit if the build had the repository.
 func recorded(info Info, build *debug.BuildInfo) Info {
 	if version := build.Main.Version; version != "(devel)" {
 		info.Version = version

@@ -7,18 +7,18 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// uses is what work uses while it runs, beside time.
+// uses is the resources of work while it runs, besides time.
 type uses struct {
 	phase  string  // its name in progress reports
 	cpu    float64 // the share of the time that it hashes
 	memory int     // units that it takes in each step
-	blocks int     // that it writes in each step
-	// whole says that it takes the memory in the first step, and writes the blocks in all steps together, however long that takes.
-	// Otherwise a step takes one unit of each, and more while there is time.
+	blocks int     // written in each step
+	// whole takes the memory in the first step, and writes the blocks in all steps together, however long that takes. Otherwise a step
+	// takes one unit of each, and more while there is time.
 	whole bool
 }
 
-// usesOf is what a kind of the catalogue uses.
+// usesOf returns the resources of a kind of the catalogue.
 func (r *Runner) usesOf(k job.Kind) uses {
 	switch k {
 	case job.CPUBurst:
@@ -34,7 +34,7 @@ func (r *Runner) usesOf(k job.Kind) uses {
 	}
 }
 
-// share is what one of the steps takes and writes.
+// share returns the memory and blocks of one step.
 func (u uses) share(step, steps int) (memory, firstBlock, blocks int) {
 	if !u.whole {
 		return u.memory, step * u.blocks, u.blocks
@@ -46,7 +46,7 @@ func (u uses) share(step, steps int) (memory, firstBlock, blocks int) {
 	return u.memory, first, u.blocks*(step+1)/steps - first
 }
 
-// attempt is one run: steps at equal distances over a duration, and events at their times. What it uses it takes in units of a few
+// attempt is one run: steps at equal intervals over a duration, and events at their times. It takes resources in units of a few
 // milliseconds at most.
 type attempt struct {
 	job.Timeline

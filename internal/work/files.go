@@ -15,7 +15,7 @@ const (
 	fileBlocks = 64 // of a file of 4 MiB
 )
 
-// errReadBack means that a temp file did not hold what was written to it.
+// errReadBack means that a temp file did not contain the written data.
 var errReadBack = errors.New("it was read back differently")
 
 // tempFile is a temp file of 4 MiB that is written block by block, again and again,
@@ -51,8 +51,8 @@ func (f *tempFile) write(n int) error {
 	return nil
 }
 
-// exhausted says that the trouble is this machine's, whatever it is: a full disk (ENOSPC, EDQUOT), no file
-// handles (EMFILE), no memory (ENOMEM), a folder that is gone or a disk that is broken. Another one may do the work.
+// exhausted marks an error as this machine's: a full disk (ENOSPC, EDQUOT), no file handles (EMFILE), no memory (ENOMEM), a missing
+// folder or a broken disk. Another machine may do the work.
 func exhausted(err error) error { return fmt.Errorf("%w: temp file: %w", job.ErrExhausted, err) }
 
 // open makes the file at first, and removes its name at once where the system allows that.

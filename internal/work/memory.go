@@ -5,8 +5,7 @@ const (
 	pageSize   = 4096
 )
 
-// memory is what a run holds, in units of 1 MiB. All runs share one budget; when that
-// is used up, a run goes on with what it has.
+// memory is the memory of a run, in units of 1 MiB. All runs share one budget; when that is used up, a run continues with what it has.
 type memory struct {
 	budget chan struct{}
 	held   [][]byte

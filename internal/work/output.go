@@ -30,9 +30,8 @@ func resultFor(d job.Definition) *job.Result {
 	}
 }
 
-// document makes d's result: a JSON object that names the kind and the seed,
-// filled up to exactly d.PayloadSize bytes. It depends on d alone, so every
-// attempt of a job gives the same bytes.
+// document makes d's result: a JSON object that names the kind and the seed, filled up to exactly d.PayloadSize bytes. It depends only on
+// d, so every attempt of a job returns the same bytes.
 func document(d job.Definition) *job.Result {
 	body := fmt.Appendf(make([]byte, 0, d.PayloadSize), `{"work_kind":"%s","seed":%d,"data":"`, d.WorkKind, d.Seed)
 	return resultOf(MediaTypeJSON, appendFilled(body, d.PayloadSize, randomOf(d), `"}`))
@@ -65,9 +64,8 @@ func lines(d job.Definition) *job.Result {
 	return resultOf(MediaTypeNDJSON, body)
 }
 
-// customResult is the body of the request as it was sent, or so many bytes that
-// depend on the seed alone: a JSON document like that of other kinds if there is
-// room, a JSON string or number if there is not, and letters of another media type.
+// customResult returns the body from the request, or bytes that depend only on the seed: a JSON document like that of other kinds if
+// there is room, a JSON string or number if there is not, and letters for another media type.
 func customResult(d job.Definition) *job.Result {
 	planned := d.Behavior.Result
 	media := cmp.Or(planned.MediaType, MediaTypeJSON)

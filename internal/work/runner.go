@@ -1,7 +1,5 @@
-// Package work does what a work kind's name says while a job runs: it waits,
-// uses CPU, takes memory, writes files or produces output, within bounds, and
-// makes the result body. It decides nothing about jobs and stores nothing; a
-// panic here is the caller's to catch.
+// Package work does the work of a work kind while a job runs: it waits, uses CPU, takes memory, writes files or produces output, within
+// bounds, and makes the result body. It decides nothing about jobs and stores nothing; the caller recovers its panics.
 package work
 
 import (
@@ -37,9 +35,8 @@ type Runner struct {
 	scale   float64
 	limit   time.Duration
 	tempDir string
-	// turns holds a token for each run that hashes at this moment. CPU_BURST jobs
-	// use at most half of the CPUs, so that heartbeats and cancels are not delayed
-	// however many there are.
+	// turns holds a token for each run that is hashing. CPU_BURST jobs use at most half of the CPUs, so that they never delay heartbeats
+	// and cancels.
 	turns chan struct{}
 	// memory holds a token for each memoryUnit that runs hold.
 	memory chan struct{}
@@ -65,10 +62,10 @@ type Failure struct {
 // Error names the reason, for logs.
 func (f *Failure) Error() string { return "work failed: " + string(f.Reason) }
 
-// FailureReason gives the reason, for those who do not know this package.
+// FailureReason returns the reason, for callers that do not know this package.
 func (f *Failure) FailureReason() job.Reason { return f.Reason }
 
-// Run does the work of one attempt (from 1) and gives the result body.
+// Run does the work of one attempt (from 1) and returns the result body.
 //
 // It reports progress from 0 % on, never backwards, a dozen times at most (of
 // CUSTOM, as often as its steps); 100 % comes last and only with success.
@@ -98,8 +95,8 @@ func (r *Runner) Run(ctx context.Context, d job.Definition, attempt int, on job.
 	return result, nil
 }
 
-// Probe does what of the kind's work can fail for the machine's lack of something: it writes a
-// file. An error says that the kind cannot be run here now.
+// Probe tries the part of the kind's work that can fail for lack of something on the machine: it writes a file. An error means that the
+// kind cannot run here now.
 func (r *Runner) Probe(ctx context.Context, kind job.Kind) error {
 	if kind != job.IOHeavy && kind != job.Custom {
 		return nil
@@ -114,8 +111,7 @@ func (r *Runner) Probe(ctx context.Context, kind job.Kind) error {
 	return context.Cause(ctx)
 }
 
-// duration is how long d takes here. RUNS_OVER_TIMEOUT outlasts the limit
-// whatever the scale: that is its purpose.
+// duration returns how long d takes here. RUNS_OVER_TIMEOUT outlasts the limit at any scale: that is its purpose.
 func (r *Runner) duration(d job.Definition) time.Duration {
 	scaled := r.scaled(time.Duration(d.DurationMS) * time.Millisecond)
 	if d.WorkKind == job.RunsOverTimeout {
@@ -124,7 +120,7 @@ func (r *Runner) duration(d job.Definition) time.Duration {
 	return scaled
 }
 
-// scaled is how long what is to take d takes here.
+// scaled returns how long work of duration d takes here.
 func (r *Runner) scaled(d time.Duration) time.Duration {
 	return time.Duration(min(float64(d)*r.scale, math.MaxInt64/2))
 }

@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// plan is what each phase does.
+// plan is the work of the phases.
 type plan struct {
 	peer
 	jobs, producers, workers int

@@ -24,7 +24,7 @@ const (
 	EnvDataDir    = "FORGERUN_DATA_DIR"
 )
 
-// Variables are those that only the command line reads, and the servers do not.
+// Variables are read only by the command line, not by the servers.
 var Variables = []string{EnvURL, EnvKey, EnvAdminURL, EnvContext, EnvContexts}
 
 // Endpoint is a service with credentials. Members may be empty.
@@ -35,7 +35,7 @@ type Endpoint struct {
 	AdminToken string `yaml:"admin_token,omitempty"`
 }
 
-// Flags are what the command line says.
+// Flags are the flags of the command line.
 type Flags struct {
 	Endpoint
 	Context string
@@ -143,7 +143,7 @@ func (f Finder) sources() (sources []source, missing string, err error) {
 // namedToken is how FORGERUN_ADMIN_TOKEN has a token with a name.
 var namedToken = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,31}:`)
 
-// FirstToken gives the first of the tokens that FORGERUN_ADMIN_TOKEN may have, without its name.
+// FirstToken returns the first token of FORGERUN_ADMIN_TOKEN, without its name.
 func FirstToken(list string) string {
 	first, _, _ := strings.Cut(list, ",")
 	return first[len(namedToken.FindString(first)):]

@@ -71,7 +71,7 @@ func contextsPath(getenv func(string) string) string {
 // Path is where they are kept.
 func (p *Contexts) Path() string { return p.path }
 
-// Names are those of all contexts, sorted.
+// Names returns the names of all contexts, sorted.
 func (p *Contexts) Names() []string { return slices.Sorted(maps.Keys(p.All)) }
 
 // Find returns the endpoint of a context.
@@ -120,7 +120,7 @@ func WriteFile(path string, content []byte) error {
 
 var errNoDev = errors.New("none runs here")
 
-// Dev is what a running forgerun dev notes in its data folder.
+// Dev is the notes of a running forgerun dev in its data folder.
 type Dev struct {
 	URL         string `json:"url"`
 	AdminURL    string `json:"admin_url"`
@@ -135,7 +135,7 @@ type Dev struct {
 // DevFile is where it notes that. Only its user can read the file.
 func DevFile(dataDir string) string { return filepath.Join(dataDir, "dev.json") }
 
-// ReadDev reads what the one that runs in a data folder has noted.
+// ReadDev reads the notes of the forgerun dev that runs in a data folder.
 func ReadDev(dataDir string) (dev Dev, err error) {
 	path := DevFile(dataDir)
 	content, err := os.ReadFile(path)

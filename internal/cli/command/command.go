@@ -1,5 +1,5 @@
-// Package command has what the command lines of this repository's programs have in common: exit codes, and sentences about wrong
-// usage with suggestions.
+// Package command is the common part of the command lines of this repository's programs: exit codes, and sentences about wrong usage with
+// suggestions.
 package command
 
 import (
@@ -39,7 +39,7 @@ type Exit struct {
 	Err  error
 }
 
-// Error is what is printed.
+// Error returns the printed text.
 func (e *Exit) Error() string {
 	if e.Err == nil {
 		return ""
@@ -47,7 +47,7 @@ func (e *Exit) Error() string {
 	return e.Err.Error()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *Exit) Unwrap() error { return e.Err }
 
 // Code ends the program with an exit code, and prints nothing more. It is nil for 0.
@@ -61,14 +61,14 @@ func Code(code int) error {
 // Usagef is an error in how the command was used.
 func Usagef(format string, args ...any) error { return &Exit{WrongUsage, fmt.Errorf(format, args...)} }
 
-// ParseTime reads an argument in RFC 3339, whose T and Z may be lower-case.
+// ParseTime parses an argument in RFC 3339; T and Z may be lower-case.
 func ParseTime(text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text))
 	return at.UTC(), err
 }
 
-// Execute runs the program that root is, and gives its exit code. An error that is not an Exit is a failure. What is wrong is
-// in err, still to be printed. The lines of examples are shown by the help of what they call.
+// Execute runs the program of root, and returns its exit code. An error that is not an Exit is a failure. err is the error to print. The
+// lines of examples appear in the help of the commands that they call.
 func Execute(ctx context.Context, root *cobra.Command, examples string, args []string, stdout, stderr io.Writer) (code int, err error) {
 	root.SetOut(stdout) // before the command "completion" is made, which keeps it
 	root.SetErr(stderr)
@@ -116,7 +116,7 @@ func prepare(root *cobra.Command) {
 	}
 }
 
-// Group makes c a command that only has others below it. Without one of them it prints what there is.
+// Group makes c a command with subcommands only. Without one of them it prints the list.
 func Group(c *cobra.Command) *cobra.Command {
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {

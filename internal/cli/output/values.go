@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// neverSet is the zero time: the client library has it for a member that is absent.
+// neverSet is the zero time, the client library's value of a missing member.
 const neverSet = "0001-01-01T00:00:00Z"
 
 // Values returns an item with the member names of the API, numbers as they were written, and null for unknown values.

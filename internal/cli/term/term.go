@@ -1,5 +1,4 @@
-// Package term says what an output can show, and writes it: colours and lines that are drawn again in a terminal,
-// plain text everywhere else.
+// Package term writes output according to its capabilities: colors and redrawn lines in a terminal, plain text everywhere else.
 package term
 
 import (
@@ -10,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Style is what an output can show. The zero value shows plain text.
+// Style is the capabilities of an output. The zero value shows plain text.
 type Style struct {
 	Colors   bool
 	Terminal bool // lines can be drawn again
@@ -18,7 +17,7 @@ type Style struct {
 	mark string // before each control character, for the Writer that lets it pass
 }
 
-// Of says what w can show: a terminal shows colours, unless NO_COLOR is set, and redrawn lines; a file or a pipe shows neither.
+// Of returns the capabilities of w: a terminal shows colors, unless NO_COLOR is set, and redrawn lines; a file or a pipe shows neither.
 func Of(w io.Writer, getenv func(string) string) Style {
 	if !IsTerminal(w) || getenv("TERM") == "dumb" {
 		return Style{}
@@ -32,8 +31,8 @@ func IsTerminal(v any) bool {
 	return f != nil && term.IsTerminal(int(f.Fd()))
 }
 
-// ReadPassword reads a line of a terminal that does not show it. It calls ask once the terminal shows nothing of what is typed.
-// Ctrl-C and Ctrl-D are io.EOF.
+// ReadPassword reads a line from a terminal without showing it. It calls ask once the terminal hides the input. Ctrl-C and Ctrl-D are
+// io.EOF.
 func ReadPassword(terminal *os.File, ask func()) (string, error) {
 	before, err := term.MakeRaw(int(terminal.Fd()))
 	if err != nil {
@@ -60,7 +59,7 @@ func Width(w io.Writer) int {
 // Color is how a text is shown.
 type Color string
 
-// The colours, by what they mean.
+// The colors, by meaning.
 const (
 	Plain  Color = ""
 	Good   Color = "32" // green
@@ -71,7 +70,7 @@ const (
 	Strong Color = "1"
 )
 
-// Paint gives text in a colour, if the output shows any.
+// Paint returns text in a color, if the output shows any.
 func (s Style) Paint(c Color, text string) string {
 	if !s.Colors || c == Plain || text == "" {
 		return text
@@ -85,7 +84,7 @@ func (s Style) escape(sequence string) string { return s.mark + "\x1b" + sequenc
 // ClearLine begins the line of a terminal anew.
 func (s Style) ClearLine() string { return s.mark + "\r" + s.escape("[K") }
 
-// Status is a line that is drawn again and again. Only a terminal has it.
+// Status is a redrawn line. Only a terminal has it.
 type Status struct {
 	out   io.Writer
 	on    bool
@@ -118,7 +117,7 @@ func (s *Status) Clear() {
 	s.drawn = false
 }
 
-// State returns the state of a job that an outcome document of an event gives in the words of the draft.
+// State returns a job's state for an event and its outcome document's status in the draft's words.
 func State(event, status string) string {
 	if !strings.HasPrefix(event, "job") {
 		return status

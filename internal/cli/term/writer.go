@@ -17,8 +17,8 @@ import (
 // own precedes each control character that the program itself writes. It is random, so other text cannot contain it.
 var own = "\x00" + rand.Text()
 
-// Writer is a standard output of the program. It escapes every character that could steer the terminal, as in \u001b, except
-// newlines, tabs and the sequences of Style. JSON stays valid, because the escape is that of JSON.
+// Writer is a standard output of the program. It escapes every character that could control the terminal, as in \u001b, except newlines,
+// tabs and the sequences of Style. JSON stays valid, because the escape is that of JSON.
 type Writer struct {
 	out io.Writer
 
@@ -37,7 +37,7 @@ func Raw(w io.Writer) io.Writer {
 	return w
 }
 
-// markFor is what tells w that a control character is the program's own.
+// markFor returns the mark by which w recognizes the program's own control characters.
 func markFor(w io.Writer) string {
 	if _, guarded := w.(*Writer); guarded {
 		return own
@@ -86,8 +86,8 @@ func (w *Writer) escape(text []byte) []byte {
 	return []byte(strings.Join(parts, ""))
 }
 
-// Printable escapes what could steer a terminal: control characters other than newline and tab, and characters that are not
-// seen but change how others are shown. Bytes that are not UTF-8 become U+FFFD.
+// Printable escapes characters that could control a terminal: control characters other than newline and tab, and invisible characters
+// that change the display of others. Invalid UTF-8 becomes U+FFFD.
 func Printable(text string) string {
 	steers := func(r rune) bool {
 		return r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)

@@ -17,8 +17,8 @@ const (
 	jumpBy = 10 * time.Minute // over most of what happens in it
 )
 
-// jumps gives the world a clock that has jumped: stored values stay as they are, and a client's observations have the time of its own
-// clock. Events that were jumped over are seen soon after the jump, in the same order.
+// jumps makes the world's clock jump: stored values stay as they are, and a client's observations have the time of its own clock. Events
+// that were jumped over are seen soon after the jump, in the same order.
 func (w *world) jumps() *world {
 	from := w.start.Add(jumpAt)
 	w.run.Collected.Moves = servicetime.Moves{{Number: 1, Real: from, Service: from.Add(jumpBy), Rate: 1}}
