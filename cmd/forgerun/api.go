@@ -52,7 +52,7 @@ func (p *process) startAPI(ctx context.Context) (*api, error) {
 
 	counting, cancel := context.WithTimeout(ctx, countingWait)
 	defer cancel()
-	_ = p.capacity.Renew(counting) // Run logs what is wrong
+	_ = p.capacity.Renew(counting) // Run logs the error
 	telemetry.In(p.registry).GaugeFunc("api_processes", "Processes that take submissions, as this one knows.", func() float64 {
 		return float64(p.capacity.Processes())
 	})
@@ -120,12 +120,12 @@ func (p *process) movable() func() time.Time {
 	return p.store.Now
 }
 
-// newSchedules makes the use cases of schedules, whose jobs are submitted as those of requests are.
+// newSchedules makes the use cases of schedules. Their jobs are submitted like those of requests.
 func (p *process) newSchedules(service *jobs.Service) *schedules.Service {
 	return schedules.New(p.store, jobs.NewScheduled(service), p.cfg.ClientMaxSchedules, p.log)
 }
 
-// serverDeps joins the use cases with what answers HTTP.
+// serverDeps joins the use cases with the HTTP server.
 func (p *process) serverDeps(a *api, hub *events.Hub, limiter *ratelimit.Limiter) handlers.Deps {
 	service := p.newJobs(p.admission(allPauses{p}.Now), hub)
 	deps := handlers.Deps{

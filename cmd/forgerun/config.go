@@ -33,7 +33,7 @@ type Config struct {
 	FetchFrom                   string // of dev: where a copy of Postgres is fetched from; "" for not at all
 	LogLevel                    slog.Level
 	LogFormat                   string
-	Screen                      term.Style // what standard output and standard error can show
+	Screen                      term.Style // capabilities of standard output and standard error
 	LogFile                     io.Writer  // that gets everything; nil: none
 	Network                     Network
 	Tracing                     Tracing
@@ -74,14 +74,13 @@ type Config struct {
 	OutcomeStream       string
 }
 
-// Network is what is configured of connections and requests by where they come from.
+// Network configures connections and requests by their source.
 type Network struct {
 	TrustedProxies conn.Proxies
 	Origins        cors.Origins
 }
 
-// Tracing is what is read of OpenTelemetry's own variables. Its library reads
-// them too, and others of the standard; here they are checked.
+// Tracing is the checked part of OpenTelemetry's own variables. Its library reads them too, and others of the standard.
 type Tracing struct {
 	Endpoint, TracesEndpoint string
 	Protocol, TracesProtocol string
@@ -90,10 +89,10 @@ type Tracing struct {
 	Disabled                 bool
 }
 
-// protocols are those of OTLP that traces can be sent by.
+// protocols are the OTLP protocols for traces.
 var protocols = []string{"http/protobuf", "grpc"}
 
-// enabled reports whether traces are to be sent anywhere.
+// enabled reports whether traces are sent.
 func (t Tracing) enabled() bool {
 	return !t.Disabled && t.Exporter != "none" && (t.Endpoint != "" || t.TracesEndpoint != "")
 }
@@ -158,9 +157,9 @@ func (c *Config) contradictions(role string) []string {
 	return wrong
 }
 
-// Operators are those who may use the admin listener.
+// Operators returns the operators who may use the admin listener.
 func (c Config) Operators() operators.Tokens {
-	tokens, _ := operators.Parse(c.AdminToken, c.AdminReadToken) // LoadConfig refused what is wrong
+	tokens, _ := operators.Parse(c.AdminToken, c.AdminReadToken) // LoadConfig has refused invalid ones
 	return tokens
 }
 

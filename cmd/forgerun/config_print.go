@@ -84,13 +84,13 @@ func printed(v variable, value string) string {
 	return v.shown(value)
 }
 
-// addressSchemes are those of stores and of what takes traces.
+// addressSchemes are the schemes of stores and trace collectors.
 var addressSchemes = []string{
 	"postgres", "postgresql", "redis", "rediss", "unix", "redis-socket", "redis-sentinel", "redis-cluster", "http", "https",
 }
 
-// maskAddress masks the password of an address, and its parameters, which may
-// have one too. It is not ok if what is the password cannot be known for sure.
+// maskAddress masks the password of an address, and its parameters, which may contain one too. It is not ok if the place of the password
+// is uncertain.
 func maskAddress(raw string) (masked string, ok bool) {
 	u, err := url.Parse(raw)
 	if err != nil || !slices.Contains(addressSchemes, u.Scheme) || u.Opaque+u.Fragment != "" ||

@@ -20,8 +20,7 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// Each of these reads one kind of value into a field. Its error says what is
-// allowed.
+// Each of these reads one kind of value into a field. Its error names the allowed values.
 
 func value[T any](field *T, allowed string, read func(string) (T, error)) func(string) error {
 	return func(s string) error {
@@ -92,8 +91,8 @@ func endpoint(field *string) func(string) error {
 		"OTEL_EXPORTER_OTLP_HEADERS", func(u *url.URL) bool { return u.User == nil })
 }
 
-// pairs checks what OpenTelemetry's library reads by itself: key=value pairs,
-// separated by commas. It refuses what the library does.
+// pairs checks a value that OpenTelemetry's library reads itself: key=value pairs, separated by commas. It refuses the same values as the
+// library.
 func pairs(s string) error {
 	if s = strings.TrimSpace(s); s == "" {
 		return nil

@@ -30,7 +30,7 @@ func (c *Config) variables() []variable {
 	return all
 }
 
-// serviceVariables are those of the stores, the listeners and the workers.
+// serviceVariables configure the stores, the listeners and the workers.
 func (c *Config) serviceVariables() []variable {
 	return []variable{
 		{name: "FORGERUN_DATABASE_URL", help: "Postgres; dev starts its own if unset", secret: true,
@@ -81,7 +81,7 @@ func (c *Config) serviceVariables() []variable {
 	}
 }
 
-// limitVariables are those of limits, the catalogue, keys, and of what is kept for how long.
+// limitVariables configure limits, the catalogue, keys, and retention.
 func (c *Config) limitVariables() []variable {
 	return []variable{
 		{name: "FORGERUN_RATE_LIMIT_PER_MINUTE", fallback: "6000", dev: "600000", help: "requests of one client per minute, over all processes",
@@ -117,7 +117,7 @@ func (c *Config) limitVariables() []variable {
 	}
 }
 
-// deliveryVariables are those of webhooks, the outcome stream and time limits.
+// deliveryVariables configure webhooks, the outcome stream and time limits.
 func (c *Config) deliveryVariables() []variable {
 	return []variable{
 		{name: "FORGERUN_MASTER_KEY",
@@ -153,7 +153,7 @@ func (c *Config) deliveryVariables() []variable {
 	}
 }
 
-// networkVariables are those of connections.
+// networkVariables configure connections.
 func (c *Config) networkVariables() []variable {
 	return []variable{
 		{name: "FORGERUN_TRUSTED_PROXIES",
@@ -165,7 +165,7 @@ func (c *Config) networkVariables() []variable {
 	}
 }
 
-// tracingVariables are those of OpenTelemetry.
+// tracingVariables configure OpenTelemetry.
 func (c *Config) tracingVariables() []variable {
 	return []variable{
 		{name: "OTEL_EXPORTER_OTLP_ENDPOINT", help: "where traces are sent, such as http://127.0.0.1:4318; unset: no traces",

@@ -27,7 +27,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// runDev is everything in one process, on stores of its own unless others are configured.
+// runDev runs everything in one process, on its own stores unless others are configured.
 func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 	if cfg.DataDir, err = filepath.Abs(cfg.DataDir); err != nil {
 		return err
@@ -138,8 +138,7 @@ func ownSecret(path string) (string, error) {
 	return strings.TrimSpace(string(content)), err
 }
 
-// startStores starts what is not configured and notes its address in cfg. What it has started is to be stopped, also after an
-// error.
+// startStores starts the stores that are not configured and notes their addresses in cfg. The caller must stop them, even after an error.
 func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger) (stop func(), err error) {
 	var stops []func() error
 	stop = func() {

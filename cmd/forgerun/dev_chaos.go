@@ -23,7 +23,7 @@ const (
 	chaosStart   = 2 * time.Minute // for all to be ready
 )
 
-// chaos is what dev is asked to do to itself.
+// chaos is the faults that dev injects into itself.
 type chaos struct {
 	faults local.Chaos
 	asked  string // for faults; "" for none
@@ -41,7 +41,7 @@ func faultList() string {
 	return text.String()
 }
 
-// run is dev with faults: the roles as child processes, which are disturbed until ctx ends. What they store lasts as long.
+// run runs dev with faults: the roles are child processes, which are disturbed until ctx ends. Their data lasts as long.
 func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, stderr io.Writer) error {
 	switch {
 	case cfg.DatabaseURL != "" || cfg.RedisURL != "":
@@ -90,7 +90,7 @@ func (c chaos) disturb(ctx, starting context.Context, s *local.Stack, stdout io.
 	})
 }
 
-// unlessStopped is no error for what ends because it was asked to.
+// unlessStopped returns no error for a requested end.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

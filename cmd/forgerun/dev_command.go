@@ -56,13 +56,13 @@ func (p *program) dev(ctx context.Context, asked chaos, verbose bool, fetch stri
 	})
 }
 
-// screen is where dev shows a person what it does.
+// screen is the output of dev for people.
 type screen struct {
 	out   io.Writer
 	style term.Style
 }
 
-// progress shows what the start is at: one line, which the next one replaces. Only a terminal has it.
+// progress shows the present step of the start: one line, which the next one replaces. Only a terminal has it.
 func (s screen) progress(step string) {
 	if s.style.Terminal {
 		_, _ = fmt.Fprint(s.out, s.style.ClearLine()+s.style.Paint(term.Faint, step+" ..."))
@@ -76,7 +76,7 @@ func (s screen) done() {
 	}
 }
 
-// greet prints what a person needs for the first five minutes.
+// greet prints the information for the first five minutes.
 func (a *api) greet(s screen, l login) {
 	base, token := "http://"+a.addr+"/v1", ""
 	if a.p.cfg.OwnAdminToken {
@@ -117,7 +117,7 @@ Stop with Ctrl-C. ? and Enter shows this again.
 	_, _ = io.WriteString(s.out, strings.ReplaceAll(text, "\n  forgerun ", "\n  "+os.Args[0]+" ")) // to be typed as this one was
 }
 
-// taken says of an address that is taken which variable has it, and which process is there. Other errors stay as they are.
+// taken adds the variable of a taken address, and the process there, to the error. Other errors stay as they are.
 func taken(variable, address string, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
@@ -130,7 +130,7 @@ func taken(variable, address string, err error) error {
 		variable, address, who, variable, err)
 }
 
-// busy says of a data folder that is in use which variable has it, and which process uses it. Other errors stay as they are.
+// busy adds the variable of a data folder in use, and its process, to the error. Other errors stay as they are.
 func busy(dataDir string, err error) error {
 	used, ok := errors.AsType[*local.BusyError](err)
 	if !ok {

@@ -44,7 +44,7 @@ func (p *program) doctor(ctx context.Context, role string, asJSON bool) error {
 		role = "api"
 		dev, _ := LoadConfig("dev", p.getenv)
 		if _, err := access.ReadDev(dev.DataDir); err == nil {
-			role = "dev" // what somebody has started here is what they ask about
+			role = "dev" // examine a service that was started here
 		}
 	}
 	cfg, bad := LoadConfig(role, p.getenv)
@@ -152,7 +152,7 @@ func judgeExposure(fs *doctor.Findings, role string, cfg Config) {
 		"set FORGERUN_WEBHOOK_ALLOW_PRIVATE=false, unless every client is trusted"))
 }
 
-// judgeConsent judges services at which anybody may register.
+// judgeConsent judges services with open registration.
 func judgeConsent(fs *doctor.Findings, cfg Config) {
 	fs.Judge("webhook consent",
 		doctor.Warn(!cfg.WebhookChallenge,

@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 )
 
-// firstProcess has the arguments of process 1: in a container, what it runs.
+// firstProcess has the arguments of process 1, the main process of a container.
 const firstProcess = "/proc/1/cmdline"
 
 func (p *program) healthcheckCommand() *cobra.Command {
@@ -44,8 +44,8 @@ func (p *program) healthcheckCommand() *cobra.Command {
 	return c
 }
 
-// healthOf tells where the health of a process can be asked, by its arguments as /proc has them, and whether it is a forgerun.
-// An empty address: the command does not listen.
+// healthOf returns the health address of a process, by its arguments in /proc, and whether it is a forgerun. An empty address means that
+// the command does not listen.
 func (p *program) healthOf(cmdline string) (at string, ours bool) {
 	args := strings.Split(strings.TrimRight(cmdline, "\x00"), "\x00")
 	program := slices.IndexFunc(args, func(arg string) bool { return path.Base(arg) == "forgerun" }) // an init may stand before it

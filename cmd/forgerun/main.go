@@ -1,6 +1,5 @@
-// Command forgerun is the job-execution service: API, worker, deliverer, and
-// everything in one process for development; and the command line of those who use and
-// operate it. It reads the configuration and joins the packages; it holds no rules of its own.
+// Command forgerun is the job-execution service: API, worker, deliverer, everything in one process for development, and the command line
+// for its users and operators. It reads the configuration and joins the packages; it holds no rules of its own.
 package main
 
 import (
@@ -45,7 +44,7 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Environ(), os.Stdout, os.Stderr))
 }
 
-// run is the program as a value. It gives the exit code: see package command.
+// run is the program as a function. It returns the exit code: see package command.
 func run(ctx context.Context, args []string, getenv func(string) string, environ []string, stdout, stderr io.Writer) int {
 	p := &program{arguments: args, getenv: getenv, environ: environ, stdout: term.Guard(stdout), stderr: term.Guard(stderr)}
 	code, err := command.Execute(ctx, p.root(), exampleCalls, args, p.stdout, p.stderr)
@@ -55,7 +54,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, environ
 	return code
 }
 
-// program is what the commands are given.
+// program is the environment of the commands.
 type program struct {
 	arguments      []string // as they were typed
 	getenv         func(string) string
@@ -110,7 +109,7 @@ func (p *program) root() *cobra.Command {
 	return root
 }
 
-// sentence is what is printed of an error. Some begin with the name of the command.
+// sentence returns the printed form of an error. Some begin with the name of the command.
 func sentence(err error) string {
 	text := err.Error()
 	if strings.HasPrefix(text, "forgerun ") {

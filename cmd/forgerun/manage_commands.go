@@ -40,8 +40,7 @@ func (p *program) migrate(ctx context.Context, to int64) error {
 	return nil
 }
 
-// configRoles are the roles whose configuration can be shown: those that read
-// any.
+// configRoles are the roles with a configuration.
 var configRoles = []string{"api", "worker", "deliverer", "dev", "migrate", "rotate-signing-key"}
 
 // roleOf is the role that was named; api is the default.

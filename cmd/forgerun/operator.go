@@ -16,9 +16,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// newOperatorAPI makes the operator API, which every role has: it reads from Postgres, so that each process answers alike, and
-// changes what it is asked to as clients' requests do. What operators submit and retry is not refused for the limits of
-// clients, which only processes with the API count. Pages are of the other paths of its listener.
+// newOperatorAPI makes the operator API of every role. It reads from Postgres, so that all processes answer alike, and its changes work
+// like those of clients' requests. Submissions and retries of operators ignore the limits of clients, which only processes with the API
+// count. Pages are served under the other paths of its listener.
 func (p *process) newOperatorAPI(guard operators.Guard, pages http.Handler) *operator.API {
 	var bed *testbed.Operators
 	if p.cfg.TestBed {

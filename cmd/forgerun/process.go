@@ -39,8 +39,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// process is what every role is made of: the stores, what is counted and logged,
-// and the parts that run, which stop in the reverse order of their start.
+// process is the common part of all roles: the stores, metrics and logs, and the running parts, which stop in the reverse order of their
+// start.
 type process struct {
 	cfg       Config
 	role      string
@@ -53,7 +53,7 @@ type process struct {
 	store     *repo.Store
 	redis     *redisconn.Redis
 	queue     *queue.Queue
-	notifier  *delivery.Notifier // the queue of whatever writes events
+	notifier  *delivery.Notifier // queue of all code that writes events
 	completer *batches.Completer
 	capacity  *jobs.Capacity // its lease is kept by the API's loop; bulk operations and schedules take one when they need it
 	storage   *ratelimit.Limiter
@@ -78,8 +78,8 @@ type process struct {
 // closeGrace bounds each step of closing.
 const closeGrace = 5 * time.Second
 
-// open makes a process and starts what all roles have: connections, the admin
-// listener and the maintenance. Nothing waits for the stores: they may come later.
+// open makes a process and starts the parts of all roles: connections, the admin listener and the maintenance. It does not wait for the
+// stores: they may come later.
 func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *process, err error) {
 	p := &process{role: role, registry: monitoring.NewRegistry(version, role)}
 	p.lines = monitoring.NewLines(stderr, p.registry)
@@ -175,17 +175,16 @@ func (p *process) connect() (err error) {
 		return err
 	}
 	if p.clock != nil {
-		_, _ = p.store.ReadClockMove(context.Background()) // what is not there yet is followed later
+		_, _ = p.store.ReadClockMove(context.Background()) // later moves are followed
 		return nil
 	}
 	return p.store.RefuseMovedClock(context.Background())
 }
 
-// unlimitedTaskTime is after how long asynq gives a handler up where a job may take any time: its clock may be frozen.
+// unlimitedTaskTime is asynq's limit for handlers if a job may take any time: its clock may be frozen.
 const unlimitedTaskTime = 10 * 365 * 24 * time.Hour
 
-// startTracing prepares what spans are begun with: nothing, unless they are to
-// be sent somewhere.
+// startTracing prepares the tracer: it does nothing unless traces are sent.
 func (p *process) startTracing() error {
 	if !p.cfg.Tracing.enabled() {
 		return nil
@@ -257,19 +256,19 @@ func (p *process) newJobs(admission *jobs.Admission, hub *events.Hub) *jobs.Serv
 	})
 }
 
-// admission limits what clients submit; pauses tells what operators have stopped.
+// admission limits the submissions of clients; pauses returns the operators' pauses.
 func (p *process) admission(pauses func() job.Pauses) *jobs.Admission {
 	return &jobs.Admission{Pauses: pauses, Capacity: p.capacity, Storage: p.storage, ProvenCallbacks: p.cfg.WebhookChallenge}
 }
 
-// loop is a part that runs f. What it does last may wait for a statement.
+// loop is a part that runs f. Its last action may wait for a statement.
 func (p *process) loop(name string, f func(context.Context)) lifecycle.Part {
 	part := lifecycle.Loop(name, f)
 	part.Grace = p.cfg.DBTimeout + closeGrace
 	return part
 }
 
-// begin makes the start of a part of what cannot fail to start.
+// begin adapts a start that cannot fail.
 func begin(start func()) func(context.Context) error {
 	return func(context.Context) error { start(); return nil }
 }

@@ -28,7 +28,7 @@ import (
 // a balancer, waits no longer than a few seconds.
 const readyPatience = time.Second
 
-// Ready reports what is wrong, in words. Only the roles that take from a queue need Redis: the API accepts jobs without it.
+// Ready describes what is wrong. Only the roles that take tasks from a queue need Redis: the API accepts jobs without it.
 func (p *process) Ready(ctx context.Context) site.Readiness {
 	r := site.Readiness{OK: true, Status: "ok", Checks: map[string]string{"postgres": "ok", "migrations": "ok", "redis": "ok"}}
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
@@ -81,7 +81,7 @@ func (p *process) Ready(ctx context.Context) site.Readiness {
 	return r
 }
 
-// allPauses are what operators have stopped, in Postgres or by pausing the queue in Redis.
+// allPauses are the operators' pauses, in Postgres or of the queue in Redis.
 type allPauses struct{ *process }
 
 func (s allPauses) Now() job.Pauses {
@@ -146,14 +146,14 @@ func (p *process) adminPart() lifecycle.Part {
 	return lifecycle.Part{Name: "admin listener", Start: start, Stop: stop, Grace: closeGrace}
 }
 
-// source is what limits by address count of a request to the admin listener.
+// source returns the address of a request to the admin listener, for limits by address.
 func (p *process) source(r *http.Request) netip.Addr {
 	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return conn.Source(p.cfg.Network.TrustedProxies.Client(addr.Addr(), r.Header.Values("X-Forwarded-For")...))
 }
 
-// hosts says for which hosts a listener answers, so that no page gets in whose own
-// name points here: dev's on loopback, and one without guard; nil for any.
+// hosts returns the check of a listener's allowed hosts, against pages with a name that points here: for dev's on loopback, and for
+// unguarded ones; nil for any.
 func (p *process) hosts(addr string, guarded bool) func(string) bool {
 	if p.role == "dev" && onLoopback(addr) || !guarded {
 		return localhosts.Only(p.cfg.PublicURL)

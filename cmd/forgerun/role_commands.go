@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// startRole starts what a role adds to a process. The channel gets an error without which it cannot go on; it may be nil.
+// startRole starts a role's parts of a process. The channel receives fatal errors; it may be nil.
 type startRole func(*process, context.Context) (failed <-chan error, err error)
 
 // roleCommand is a role that the environment alone configures.
@@ -62,17 +62,17 @@ func (p *program) runRole(ctx context.Context, role string, run func(context.Con
 	if err != nil {
 		return &command.Exit{Code: command.WrongUsage, Err: err}
 	}
-	if term.IsTerminal(p.stdout) { // both are, or what is drawn again would stand in a file
+	if term.IsTerminal(p.stdout) { // both are terminals; otherwise redrawn lines would end up in a file
 		cfg.Screen = term.Of(p.stderr, p.getenv)
 	}
-	// Notify, so that a write to a pipe whose reader died is an error and not the end. Children do not
-	// inherit it, which they would if it were ignored.
+	// Notify turns a write to a pipe without a reader into an error instead of the end. Unlike an ignored signal, children do not inherit
+	// it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return run(ctx, cfg)
 }
 
-// serve opens a process, starts what its role adds, and runs it until ctx ends or something that it cannot go on without has
-// failed. A start that is stopped before it is complete is no error.
+// serve opens a process, starts its role's parts, and runs it until ctx ends or a part fails fatally. A start that is stopped before it
+// is complete is no error.
 func (p *program) serve(ctx context.Context, cfg Config, role string, start startRole) error {
 	running, err := open(cfg, role, unknownVariables(p.environ), p.stderr)
 	if err != nil {

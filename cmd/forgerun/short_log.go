@@ -77,7 +77,7 @@ func (h *shortHandler) Handle(ctx context.Context, r slog.Record) error {
 	}
 	line := h.style.Paint(term.Faint, r.Time.Format("15:04:05.000")) + "  " + text + "\n"
 	if h.style.Terminal {
-		line = h.style.ClearLine() + line // a line that tells of progress may stand there
+		line = h.style.ClearLine() + line // clears a progress line
 	}
 	h.out.mu.Lock()
 	defer h.out.mu.Unlock()
@@ -85,7 +85,7 @@ func (h *shortHandler) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// progress is the line for what a person follows; "" for everything else.
+// progress returns the line for a person who watches; "" for everything else.
 func (h *shortHandler) progress(message string, attrs map[string]string) string {
 	switch state := attrs["next_state"]; {
 	case message == "job transition" && job.State(state).Final():
@@ -120,7 +120,7 @@ func count(n, of string) string {
 	return n + " " + of + "s"
 }
 
-// warning is the line of a warning or an error, with its fields. What clients chose of these is quoted.
+// warning returns the line of a warning or an error, with its fields. Values from clients are quoted.
 func (h *shortHandler) warning(r slog.Record, attrs map[string]string) string {
 	label := h.style.Paint(term.Warn, "WARN     ")
 	if r.Level >= slog.LevelError {

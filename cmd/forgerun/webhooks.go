@@ -33,8 +33,8 @@ func (p *process) origin() string {
 	return webhook.Origin(p.cfg.PublicURL)
 }
 
-// newWebhooks makes the use cases of subscriptions. Without a master key none
-// can be registered; one that is not that of the stored keys stops the process.
+// newWebhooks makes the use cases of subscriptions. Without a master key none can be registered; a different one than that of the stored
+// keys stops the process.
 func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 	d := p.webhooksDeps()
 	if p.cfg.WebhookChallenge {
@@ -59,7 +59,7 @@ func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 	return delivery.NewWebhooks(d)
 }
 
-// webhooksDeps are what those use cases need without clients' requests.
+// webhooksDeps returns the dependencies of those use cases without clients' requests.
 func (p *process) webhooksDeps() delivery.WebhooksDeps {
 	return delivery.WebhooksDeps{
 		Store: p.store, Targets: p.guard(), Queue: p.queue, Subscribers: p.subscribers, Log: p.log,
@@ -134,7 +134,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 		lifecycle.Part{
 			Name: "delivery consumer", Grace: limit + closeGrace,
 			Start: func(context.Context) error { return fetching.Start(context.Background()) },
-			// It takes no more tasks; what is being sent ends, and the rest is given back.
+			// It takes no more tasks; pending sends end, and the rest is released.
 			Stop: func(ctx context.Context) error {
 				fetching.Quiet()
 				w.Stop(ctx)
@@ -148,8 +148,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 	return nil, err
 }
 
-// untilStorageAnswers repeats what needs storage while that is away, like
-// everything that starts, but not when it fails for a reason of its own.
+// untilStorageAnswers repeats an action while storage is down, like everything that starts, but not after other errors.
 func (p *process) untilStorageAnswers(ctx context.Context, what func(context.Context) error) error {
 	const pause = time.Second
 	for {

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/consumer"
 )
 
-// workerStore is the store with the leases of a worker, which have a connection of their own.
+// workerStore is the store with the leases of a worker, which have their own connection.
 type workerStore struct {
 	*repo.Store
 	*repojobs.Leases
