@@ -1,6 +1,5 @@
-// Package console embeds the operator console: a program for browsers, in plain JavaScript modules, that reads and changes
-// what the operator API of the same listener serves. The files are part of the binary. It knows nothing of the service
-// but the addresses of that API, relative to its own.
+// Package console embeds the operator console: a program for browsers, in plain JavaScript modules, that uses the operator API of the
+// same listener. The files are part of the binary. It knows only the addresses of that API, relative to its own.
 package console
 
 import (
@@ -24,7 +23,7 @@ var files embed.FS
 // Prefix is where the files are, below the page itself.
 const Prefix = "/console/"
 
-// policy lets the page load and ask this listener alone, and run what is in the binary alone.
+// policy lets the page connect only to this listener, and run only code of the binary.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -88,7 +87,7 @@ func load(from fs.FS) (map[string]asset, error) {
 	return assets, nil
 }
 
-// types are those of the files; what a machine's own table says of them differs.
+// types are the media types of the files; a machine's own table differs.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 }

@@ -1,5 +1,4 @@
-// What is asked of the server: the operator API and the session. All addresses are relative to the page, so that it
-// works behind a prefix.
+// Requests to the server: the operator API and the session. All addresses are relative to the page, so that it works behind a prefix.
 import { read, write } from "./exact.js";
 import { followClock } from "./format.js";
 
@@ -22,7 +21,7 @@ export class Failure extends Error {
   }
 }
 
-// server says what this one has: another process may be of another version.
+// server is the features of this server: another process may have another version.
 export const server = { bulk: false, testbed: false };
 
 async function learn() {
@@ -61,7 +60,7 @@ export const post = (path, body = {}) => call("POST", API + path, { json: body }
 export const remove = path => call("DELETE", API + path);
 export const addressOf = path => new URL(API + path, document.baseURI).href;
 
-// optional is what a request answers, or null where the server does not have it.
+// optional returns the answer of a request, or null if the server does not have it.
 export async function optional(answer) {
   try {
     return await answer;

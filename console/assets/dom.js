@@ -1,6 +1,5 @@
-// Elements are made by h and s; text is always a text node, so that what clients wrote is never markup.
-// morph changes a tree that is shown into one that was made anew, and keeps what people hold: focus, selection,
-// scrolling, open parts, what was typed.
+// Elements are made by h and s; text is always a text node, so that clients' text is never markup. morph changes the shown tree into a
+// new one, and keeps the user's state: focus, selection, scrolling, open parts, input.
 
 const SVG = "http://www.w3.org/2000/svg";
 

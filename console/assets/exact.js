@@ -1,5 +1,4 @@
-// JSON whose numbers keep all of their digits. JavaScript has 53 bits for an integer; what does not fit is an Exact,
-// which remembers how it was written.
+// JSON with exact numbers. JavaScript has 53 bits for an integer; a number that does not fit is an Exact, which keeps its text.
 
 export class Exact {
   constructor(source) { this.source = source; }

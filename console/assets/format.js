@@ -27,7 +27,7 @@ export function time(text) {
   return h("time", { datetime: text, title: String(text).replace("T", " ").replace(/Z$/, " UTC") }, moment(text));
 }
 
-// The clock of a test bed shows another time than the browser's: what it showed, and when that was asked.
+// The clock of a test bed differs from the browser's: its last reading, and the time of that.
 let service = null;
 
 export function followClock({ now, rate, frozen }) {

@@ -1,4 +1,4 @@
-// The keyboard: one handler for all pages. Keys do nothing while somebody types, but Escape.
+// The keyboard: one handler for all pages. While the user types, only Escape has an effect.
 import { help } from "./dialogs.js";
 
 const PLACES = { o: "overview", j: "jobs", n: "new", f: "failures", w: "workers", q: "queues", d: "deliveries", b: "batches", c: "clients", s: "system" };

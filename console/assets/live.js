@@ -6,7 +6,7 @@ import { addressOf } from "./api.js";
 const SLOWEST = 30000; // ms
 const STREAMED = 10000; // between questions that no event asked for
 const BEATEN = 3000; // without a beat of the stream, which comes every two seconds, it is asked
-const QUIET = 4000; // without a beat or an answer is told
+const QUIET = 4000; // silence that is reported
 
 // One stream is shared by all that is watched in this tab.
 const stream = { source: null, open: false, heard: 0, timer: 0, told: new Set() };
@@ -90,7 +90,7 @@ export function watch({ load, show, trouble, quiet, every = 2000, often = () => 
     timer = setTimeout(ask, failures ? Math.min(SLOWEST, every * 2 ** Math.min(failures, 5)) : again ? 0 : usual);
   }
 
-  // listened notices what does not come. A stream that a proxy holds back is none: answers count as well.
+  // listened notices silence. A stream held back by a proxy counts as none, so answers count as well.
   function listened() {
     if (held || document.hidden || !every) return;
     const now = Date.now(), beat = stream.open ? now - Math.max(stream.heard, answered?.getTime() ?? 0) : 0;
@@ -120,7 +120,7 @@ export function watch({ load, show, trouble, quiet, every = 2000, often = () => 
   ask();
 
   return {
-    now() { // what is under way may have been answered before what changed
+    now() { // a pending request may have been answered before the change
       asking?.abort();
       asking = null;
       return ask();

@@ -74,7 +74,7 @@ function header() {
       who()));
 }
 
-// liveness says whether what is shown is up to date.
+// liveness returns whether the page is up to date.
 function liveness() {
   if (shown?.held) return { state: "held", text: "Held" };
   if (shown?.quiet) return { state: "lost", text: `No news for ${Math.round(shown.quiet / 1000)} s` };
@@ -104,7 +104,7 @@ const nav = () => h("nav", { id: "nav", class: menuOpen ? "open" : "", "aria-lab
   group ? h("p", {}, group) : null, h("ul", {}, pages.filter(offered).map(([name, title]) => h("li", {},
     h("a", { href: "#/" + name, "aria-current": shown?.route.name === name ? "page" : false, onclick() { menuOpen = false; } }, title)))))));
 
-// banner says that what is shown is old.
+// banner says that the page is out of date.
 function banner() {
   if (!shown?.failure || shown.data === undefined) return null;
   const since = shown.answered ? ` since ${hms(shown.answered)}` : "";
@@ -186,7 +186,7 @@ function navigate() {
   document.getElementById("main")?.focus({ preventScroll: true });
 }
 
-// ask shows the login, and then what was meant to be seen.
+// ask shows the login, and then the requested page.
 function ask(why) {
   shown?.live.stop();
   shown = null;

@@ -1,4 +1,4 @@
-// What pages are made of.
+// The parts of pages.
 import { h } from "./dom.js";
 import { Failure, get } from "./api.js";
 import { short } from "./format.js";
@@ -85,11 +85,11 @@ export const note = (kind, ...children) => h("div", { class: "note " + kind, rol
 
 export const empty = (title, ...children) => h("div", { class: "empty" }, h("p", { class: "strong" }, title), children.map(c => h("p", {}, c)));
 
-// missing stands for a part that this server does not have yet.
+// missing replaces a part that this server does not have yet.
 export const missing = what => note("plain", h("p", {}, `${what}: not available on this server.`),
   h("p", { class: "quiet" }, "Its version does not have the part of the operator API that this needs. ", link("system", "Version")));
 
-// failed says what went wrong with a request.
+// failed shows the error of a request.
 export function failed(failure) {
   if (!(failure instanceof Failure)) return note("bad", h("p", {}, String(failure?.message || failure)));
   if (failure.missing) return missing("This page");

@@ -1,4 +1,4 @@
-// What the browser remembers of who looks: columns, colours. Without storage nothing is remembered.
+// The browser's memory of its user: columns, colors. Without storage nothing is remembered.
 const PREFIX = "forgerun.console.";
 
 export function recall(name, otherwise) {

@@ -1,4 +1,4 @@
-// The life of a job on one axis of time: what it was from when to when, in a row per attempt; apart from that, its deliveries.
+// The life of a job on one time axis: its states in a row per attempt; separately, its deliveries.
 import { h, s } from "./dom.js";
 import { moment, number, plural, serviceNow, span } from "./format.js";
 
@@ -51,7 +51,7 @@ export function timeline(job, { even, now = serviceNow(), receiver }) {
 
 const ordered = moments => moments.sort((a, b) => a - b).filter((t, i, all) => i === 0 || t !== all[i - 1]);
 
-// tracks draws rows of [name, drawing, what it says] above their axis.
+// tracks draws rows of [name, drawing, text] above their axis.
 const tracks = (rows, moments, even) => [
   h("div", { class: "tracks" }, rows.map(([name, draw, what]) => [
     h("span", { class: "track-name", title: what }, name),
@@ -85,7 +85,7 @@ function attemptRow(n, spans, marks, place) {
   ], what];
 }
 
-// deliveryGroup draws what was sent, in a row per receiver. It is folded, and has an axis of its own: receivers may take days.
+// deliveryGroup draws the deliveries in a row per receiver. It is folded, and has its own axis: receivers may take days.
 function deliveryGroup(job, now, receiver) {
   const all = job.deliveries;
   if (all.length === 0) return null;

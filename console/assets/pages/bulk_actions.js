@@ -19,7 +19,7 @@ export const override = () => checkbox("override", "Retry also what is not retry
 
 const DONE = { retry: "retried", cancel: "canceled", delete: "deleted" };
 
-// changeSelected goes on after failures, tells how many there were and why, and then tries those alone.
+// changeSelected continues after failures, reports their number and reasons, and then retries only those.
 export function changeSelected(action, jobs, context) {
   const progress = h("progress", { max: jobs.length, value: 0, hidden: true, "aria-label": "Jobs done" }), said = h("div", {});
   let stopped = false, left = jobs;
@@ -57,7 +57,7 @@ const capital = word => word[0].toUpperCase() + word.slice(1);
 // reasonList says why jobs were or would be left as they are, in a line per reason.
 export const reasonList = reasons => h("ul", { class: "reasons" }, reasons.map(r => h("li", {}, h("span", { class: "num strong" }, number(r.count)), h("span", {}, r.detail))));
 
-// changeMatching asks the server first what would change.
+// changeMatching first asks the server what would change.
 export async function changeMatching(action, filter, context) {
   const shown = h("div", { class: "preview-of", "aria-live": "polite" }), label = h("span", {}, capital(action));
   const asked = form => ({ action, filter, override: action === "retry" && form?.has("override") || undefined });

@@ -26,7 +26,7 @@ export function page(context) {
 
 const nameField = name => field("Name", h("input", { name: "name", value: name, maxlength: 100 }), "How operators call it; the client does not see it.");
 
-// call names a client, and gives it.
+// call names a client, and returns it.
 const call = (id, name) => post(`clients/${encodeURIComponent(id)}/name`, { name }).then(async named => {
   await learnNames(true);
   return named;

@@ -18,7 +18,7 @@ export const columns = ofOne => [
   { title: "Next", num: true, cell: d => d.next_attempt_at ? age(d.next_attempt_at) : "–" }, { title: "Event at", num: true, cell: d => time(d.created_at) },
 ].filter(Boolean);
 
-// again asks whether the event of a delivery is to be sent once more, and gives what was made for it.
+// again asks whether to send the event of a delivery again, and returns the new delivery.
 export const again = id => confirm({ title: "Send it again?", text: "The event is sent once more, with the usual retries.", action: "Send",
   act: () => post(`deliveries/${encodeURIComponent(id)}/redeliver`).then(r => r || true) });
 

@@ -1,4 +1,4 @@
-// Faults of a test bed: the rules by which clients have their own traffic disturbed, with what became of them.
+// Faults of a test bed: the rules that disturb clients' traffic, with their counts.
 import { get, optional } from "../api.js";
 import { h } from "../dom.js";
 import { number } from "../format.js";

@@ -45,7 +45,7 @@ function receiverOf(d, hooks) {
   return [host, d.webhook_id ? "webhook " + short(d.webhook_id) : "callback"].filter(Boolean).join(" · ");
 }
 
-// submitted tells who has just submitted it what was made.
+// submitted shows the result of a submission to its user.
 function submitted(job, query) {
   if (!query.has("submitted")) return null;
   return h("div", { class: "note good line", role: "status" }, h("p", {}, h("span", { class: "strong" }, "1 job submitted."), " ", mono(job.job_id)), copyButton(job.job_id, "Copy id"),

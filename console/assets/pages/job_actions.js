@@ -1,4 +1,4 @@
-// What can be done with a job, and how it is submitted again.
+// Actions on a job, and its repeated submission.
 import { post } from "../api.js";
 import { confirm } from "../dialogs.js";
 import { h } from "../dom.js";
@@ -25,7 +25,7 @@ export async function destroy(job, context) {
   if (done) context.go("#/jobs");
 }
 
-// submissionOf is the request that would make such a job again; what is hidden of its parameters stays hidden.
+// submissionOf returns the request for another such job; hidden parameters stay hidden.
 export function submissionOf(job) {
   const submission = { type: job.type };
   if (job.type === "EMIT_EVENT") {

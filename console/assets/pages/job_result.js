@@ -1,4 +1,4 @@
-// The result of a job: what is known of it, its beginning, and the whole as a file.
+// The result of a job: its description, its beginning, and the whole as a file.
 import { addressOf, fetchText } from "../api.js";
 import { h } from "../dom.js";
 import { age, bytes, serviceNow, time } from "../format.js";

@@ -1,4 +1,4 @@
-// What pages with a list have in common: filters in the address, and pages of the list.
+// The common part of pages with a list: filters in the address, and pages of the list.
 import { get, optional } from "../api.js";
 import { field } from "../dialogs.js";
 import { h } from "../dom.js";
@@ -23,7 +23,7 @@ export const nextPage = (place, query) => cursor => addressOf(place, query, { cu
 // kindNames are the work kinds that this server offers.
 export const kindNames = async signal => ((await optional(get("catalogue", {}, signal)))?.kinds || []).map(k => k.work_kind);
 
-// clientField asks for the client in whose name something is made.
+// clientField asks for the client of a new job or schedule.
 export async function clientField(context) {
   const { data } = await get("clients", { limit: 100 });
   return field("Client", [h("input", { name: "client_id", list: "clients", required: true, value: context.query.get("client_id") || data[0]?.client_id || "", spellcheck: "false", autocomplete: "off" }),
@@ -78,7 +78,7 @@ export function filterBar(place, context, filters) {
   filters.some(f => context.query.get(f.name)) ? h("a", { class: "clear", href: "#/" + place }, "Clear") : null);
 }
 
-// local and utc turn times of the API into those of a field, in the viewer's zone, and back.
+// local and utc convert times of the API to those of a field, in the viewer's zone, and back.
 export function local(text) {
   const date = new Date(text || "");
   if (Number.isNaN(date.getTime())) return "";

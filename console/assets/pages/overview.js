@@ -34,7 +34,7 @@ function attention(list) {
     h("ul", { class: "attention" }, list.map(a => h("li", { "data-key": a.code + a.href + list.filter(b => b.code === a.code).indexOf(a) }, inside(a.href, a.text)))));
 }
 
-// inside makes an address of the server one of this page: those of the console begin with #.
+// inside converts an address of the server to one of this page: those of the console begin with #.
 function inside(href, text) {
   if (!href) return text;
   return h("a", { href: href.startsWith("/") ? "#" + href : href }, text);
@@ -49,7 +49,7 @@ function numbers({ as_of: now, waiting, workers, deliveries }) {
     tile("Deliveries pending", count(deliveries), pending(deliveries, now), "#/deliveries?state=PENDING"));
 }
 
-// due says since when jobs wait for a worker, and what waits for its time.
+// due shows since when jobs wait for a worker, and the jobs that wait for their time.
 function due({ count: all, more, due: n, oldest_run_at: oldest, next_run_at: next }) {
   const later = all - n;
   return [n ? ["the oldest was due ", age(oldest)] : "none is due", later === 0 ? null

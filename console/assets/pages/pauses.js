@@ -1,4 +1,4 @@
-// What operators have stopped: shown on the page of queues, begun there, on a client's and on a worker's.
+// The operators' pauses: shown on the page of queues, begun there, on a client's and on a worker's.
 import { get, optional, post, remove } from "../api.js";
 import { confirm, field } from "../dialogs.js";
 import { h } from "../dom.js";
@@ -17,7 +17,7 @@ const does = p => p.scope === "WORKER" ? "takes no jobs" : p.mode === "PAUSE" ? 
 const of = p => p.scope === "ALL" ? "All jobs" : p.scope === "KIND" ? ["Jobs of kind ", filterLink("jobs", "kind", p.target)]
   : p.scope === "CLIENT" ? ["Jobs of client ", clientLink(p.target)] : ["Worker ", mono(p.target)];
 
-// begin asks how a scope is to be stopped, and why.
+// begin asks how to pause a scope, and why.
 export function begin(context, scope, target, kinds) {
   const chosen = kinds && field("Of", h("select", { name: "target" }, h("option", { value: "" }, "all kinds"), kinds.map(k => h("option", { value: k }, k))));
   const mode = scope === "WORKER" ? null : field("What", h("select", { name: "mode" }, ["PAUSE", "DRAIN"].map(m => h("option", { value: m }, WHAT[m]))),

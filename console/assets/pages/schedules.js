@@ -13,7 +13,7 @@ const DOES = {
   resume: ["Resume", "It is due again from now on; what was due meanwhile is not caught up."], delete: ["Delete", "It is never due again. Its jobs stay."],
 };
 
-// change asks before it changes a schedule; it resolves to what the server answered.
+// change asks before it changes a schedule; it resolves to the server's answer.
 const change = (s, action) => confirm({ title: `${DOES[action][0]}?`, text: [DOES[action][1], s.name || s.schedule_id], action: DOES[action][0], danger: ["pause", "delete"].includes(action),
   act: async () => await (action === "delete" ? remove(`schedules/${s.schedule_id}`) : post(`schedules/${s.schedule_id}/${action}`)) || true });
 

@@ -1,4 +1,4 @@
-// What the search finds: whatever has the id, and what is called so. A single find is shown at once.
+// The results of a search: everything with the id, or with the name. A single result is shown at once.
 import { get } from "../api.js";
 import { h } from "../dom.js";
 import { empty, heading, link, mono, table } from "../parts.js";

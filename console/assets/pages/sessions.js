@@ -23,7 +23,7 @@ const text = value => value || h("span", { class: "none" }, "–");
 const verdictOf = (id, signal) => get(`testbed/sessions/${encodeURIComponent(id)}/verdict`, {}, signal);
 
 export function page(context) {
-  const judged = new Map(); // what verdicts come to, by session
+  const judged = new Map(); // conclusions of verdicts, by session
   let judging = false, left = false;
 
   // judge asks for verdicts one after the other, since a server judges few sessions at once; those of sessions that run would change.

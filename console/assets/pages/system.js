@@ -14,7 +14,7 @@ export function page() {
   };
 }
 
-// readiness is what this process says of itself; null if it says nothing.
+// readiness returns the readiness of this process; null if it does not answer.
 async function readiness(signal) {
   try {
     const response = await fetch(new URL("readyz", document.baseURI), { signal, cache: "no-store" });

@@ -1,4 +1,4 @@
-// What a session has shown of each rule, with the evidence.
+// A session's result for each rule, with the evidence.
 import { h } from "../dom.js";
 import { hms, number, plural } from "../format.js";
 import { card, table } from "../parts.js";

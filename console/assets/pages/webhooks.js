@@ -22,7 +22,7 @@ const eventsOf = w => w.events.map((e, i) => [i ? " " : "", mono(e)]);
 
 const failures = w => [number(w.consecutive_failures), w.failing_since ? h("small", { class: "block" }, "since ", age(w.failing_since)) : null];
 
-// change asks whether a webhook is to be enabled, disabled or tested.
+// change asks whether to enable, disable or test a webhook.
 const change = (context, w, action) => confirm({ title: `${titleOf(action)} this webhook?`, text: [DOES[action], w.url], action: titleOf(action), danger: action === "disable",
   act: () => post(`webhooks/${w.webhook_id}/${action}`).then(() => context.say("Done.")) }).then(() => context.refresh());
 
@@ -74,7 +74,7 @@ export function one(context, id) {
 
 const answer = d => d.last_error ? h("span", { class: "tone-bad", title: d.last_error.code }, d.last_error.detail) : h("span", { class: "tone-good" }, String(d.last_status));
 
-// trouble says why events do not arrive, and what can be done.
+// trouble shows why events do not arrive, and what to do.
 function trouble(w, last) {
   const state = stateOf(w);
   if (state === "ENABLED") return null;
@@ -92,6 +92,6 @@ function summary(deliveries) {
   return [["DELIVERED", "delivered"], ["PENDING", "pending"], ["FAILED", "given up"]].filter(([state]) => of(state)).map(([state, word]) => `${number(of(state))} ${word}`).join(", ");
 }
 
-// resend is a column with what sends a delivery that was given up once more.
+// resend is a column with a button to send a failed delivery again.
 const resend = context => ({ title: "", cell: d => d.state !== "FAILED" || context.session.read_only ? ""
   : button("Send again…", () => again(d.delivery_id).then(() => context.refresh()), { class: "small" }) });

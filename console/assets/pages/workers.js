@@ -38,7 +38,7 @@ function worker(w, context) {
     ], w.jobs, { key: j => j.job_id, open: j => "#/jobs/" + j.job_id, caption: "Jobs that it holds" })));
 }
 
-// future is what becomes of a worker and its jobs if nothing else happens.
+// future shows what will happen to a worker and its jobs.
 function future(w) {
   if (w.state === "ALIVE") return w.silent ? null : [", dead without another heartbeat ", age(w.expires_at)];
   return w.held ? ", its jobs are still to be given back" : null;
