@@ -20,16 +20,14 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// Admin is what the admin listener has besides the operator API: metrics and health for machines; console,
-// dashboards and profiles for operators.
+// Admin is the admin listener without the operator API: metrics and health for machines; console, dashboards and profiles for operators.
 type Admin struct {
 	Registry *prometheus.Registry
 	// Ready reports whether the process can work, and a value to show.
 	Ready func(ctx context.Context) (ok bool, report any)
 	// Guard knows operators, whom all is for that is not for machines.
 	Guard operators.Guard
-	// Hosts says whether requests for a host are answered: nil for any, and
-	// without a token for those of this machine.
+	// Hosts reports whether to answer requests for a host. nil allows any, and without a token those of this machine.
 	Hosts func(string) bool
 	// Dashboard is mounted at DashboardPath; nil for none.
 	Dashboard http.Handler
@@ -51,7 +49,7 @@ const (
 //go:embed admin.html
 var adminPage []byte
 
-// Handler gives the routes of the listener.
+// Handler returns the routes of the listener.
 func (a Admin) Handler() http.Handler {
 	guard, mux := a.Guard, http.NewServeMux()
 	mux.Handle("GET /metrics", a.metrics())
@@ -97,8 +95,8 @@ func exact(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// Limits of a scrape. The collectors limit themselves to a second or two, so
-// that what is known is shown; scrapeTimeout is for one that does not.
+// Limits of a scrape. The collectors limit themselves to a second or two, so that known values are shown; scrapeTimeout is for one that
+// does not.
 const (
 	scrapesAtOnce = 8
 	scrapeTimeout = 10 * time.Second

@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// only serves operators. Others are told how to be one.
+// only serves operators. Others get instructions to become one.
 func only(guard operators.Guard, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, refusal := guard.Check(r)

@@ -30,7 +30,7 @@ type Lines struct {
 	reported int           // of these, how many the log has reported
 }
 
-// NewLines makes Lines that write to out. The registry, if there is one, gets the count of what is dropped.
+// NewLines makes Lines that write to out. The registry, if any, gets the count of dropped lines.
 func NewLines(out io.Writer, registry prometheus.Registerer) *Lines {
 	l := &Lines{out: out, tell: func(int) {}}
 	if registry != nil {
@@ -88,7 +88,7 @@ func (l *Lines) write() {
 	}
 }
 
-// written counts what a failed write left, or reports the lines that were dropped before.
+// written counts the lines lost by a failed write, or reports those dropped earlier.
 func (l *Lines) written(lines []byte, n int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

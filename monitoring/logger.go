@@ -29,8 +29,7 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 // traceHandler adds the ids of the context's span at the top of a line, outside of all groups.
 type traceHandler struct {
 	slog.Handler
-	// outer is Handler without its groups and what is in them, and inner adds
-	// these; nil while there is no group.
+	// outer is Handler without its groups and their contents, and inner adds these; nil without a group.
 	outer slog.Handler
 	inner func(slog.Handler) slog.Handler
 }
@@ -75,9 +74,8 @@ func (h *traceHandler) within(add func(slog.Handler) slog.Handler) *traceHandler
 	}
 }
 
-// escaper escapes in JSON what JSON allows but terminals and readers of lines
-// interpret: DEL and the control characters from U+0080 to U+009F, next line
-// (U+0085) among them. They can only stand in strings.
+// escaper escapes characters that JSON allows but terminals and line readers interpret: DEL and the control characters from U+0080 to
+// U+009F, including next line (U+0085). They can only occur in strings.
 type escaper struct{ w io.Writer }
 
 func (e escaper) Write(line []byte) (int, error) {
