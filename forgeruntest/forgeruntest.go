@@ -28,7 +28,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// Options say what a test's client uses, and what happens to it.
+// Options are the settings of a test's client, and its faults.
 type Options struct {
 	Target  string   // address of the server of any API, before which a proxy is put; "": FORGERUN_TARGET, or the ForgeRun at FORGERUN_URL
 	API     string   // description of its API: a name of "forgerun verdict --help", or a file; "": FORGERUN_API, or the standards alone
@@ -38,7 +38,7 @@ type Options struct {
 	Strict  bool     // a test also fails by the rules that say should; or FORGERUN_STRICT=1
 }
 
-// Service is what one test's client uses.
+// Service is the service of one test's client.
 type Service struct {
 	URL string // base address
 	Key string // API key of a client of this test's own; "" before another API
@@ -46,7 +46,7 @@ type Service struct {
 	label string // that requests carry; "": none
 }
 
-const patience = 30 * time.Second // for what is asked of the session
+const patience = 30 * time.Second // for requests about the session
 
 // Start begins a session, which is judged when the test and its subtests are over. Tests may run in parallel. Under "forgerun verdict"
 // that judges, and requests must go through [Service.Transport] to be judged by test. Without anything to judge the test is skipped.
@@ -99,7 +99,7 @@ func (l labelled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return l.base.RoundTrip(r)
 }
 
-// before starts a proxy before the target, in this process, and returns it with a client of its own routes.
+// before starts a proxy in front of the target, in this process, and returns it with a client of its own routes.
 func before(t testing.TB, o Options) (*Service, *client.Client, error) {
 	target, err := url.Parse(o.Target)
 	if err != nil || target.Scheme != "http" && target.Scheme != "https" || target.Host == "" || strings.Trim(target.Path, "/") != "" {
@@ -181,7 +181,7 @@ func (o Options) begin(t testing.TB, judge *client.Client) error {
 	return nil
 }
 
-// inWords tells of a broken rule what was found first, in which requests, and the sentence of the standard.
+// inWords describes a broken rule: the first mistake, its requests, and the sentence of the standard.
 func inWords(r *client.RuleResult) string {
 	first := r.Evidence[0]
 	lines := []string{fmt.Sprintf("%s: %s", r.Rule, r.Title), first.Found + " " + first.Expected}
