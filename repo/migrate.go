@@ -184,7 +184,7 @@ var schemaVersion = sync.OnceValue(func() int64 {
 
 // relabelEvents repairs a database that was restored from a dump into another server. That server numbers transactions from its own
 // start, so the labels of old events can lie ahead: ClientEvents would not show such events for a long time, nor new ones before them.
-// relabelEvents sets one label for all old events that precedes every transaction. A job's events keep their order: among equal labels their
+// It gives all old events one label that precedes every transaction. A job's events keep their order: among equal labels their
 // seq decides. Stored positions of clients would skip events once the server's transactions reach them. So it removes the key that signed
 // them: they are refused for good, and so are cursors of lists and of replays.
 func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {

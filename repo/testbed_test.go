@@ -318,7 +318,7 @@ func TestOwnedSessionsAndFaults(t *testing.T) {
 	require.Equal(t, []any{other, 503, int64(7)}, []any{rules[1].ClientID, rules[1].Effect.Status, rules[1].Seed})
 }
 
-// The next due time is that of a future job or run of a schedule. A job that waits for something else has none.
+// NextDue returns the time of the next job or run of a schedule, not of jobs that wait for something else.
 func TestNextDue(t *testing.T) {
 	f := setup(t)
 	require.Nil(t, must(f.store.NextDue(f.ctx()))(t))
