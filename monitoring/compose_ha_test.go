@@ -91,7 +91,7 @@ func TestComposePassesVariables(t *testing.T) {
 	for _, match := range names {
 		variables[match[1]] = "as-it-is-set: " + match[1]
 	}
-	project, err := loadCompose(t, variables)
+	project, err := loadCompose(t, composeFile, variables)
 	require.NoError(t, err)
 	services := compose(t).Services
 	for _, match := range names {
