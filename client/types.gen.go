@@ -1232,7 +1232,7 @@ type RuleResult struct {
 	// Reason Why it was not tested, in a few words; only if nothing has.
 	Reason string `json:"reason,omitempty,omitzero"`
 
-	// Exercise What would test it; only if nothing has.
+	// Exercise How to test it; only if nothing has.
 	Exercise string `json:"exercise,omitempty,omitzero"`
 
 	// Fix What a client does right, with a line of code in three languages.

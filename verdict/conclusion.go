@@ -11,7 +11,7 @@ import (
 var trivial = []string{"no-key-in-url", "connection-reuse", "content-negotiation"}
 
 // likeOrders is why rules about retries were not tested for a client that sends neither keys nor correlation ids.
-const likeOrders = "retries look like new orders"
+const likeOrders = "retries cannot be told from new submissions"
 
 // maxReasons limits the reasons for untested rules in a sentence.
 const maxReasons = 4
@@ -21,10 +21,10 @@ func (r *record) conclude(v *Verdict) {
 	nothing := r.nothing(v)
 	v.Why = Sentence(v.Results)
 	if n := v.Recorded - v.Judged; n > 0 {
-		v.Why += fmt.Sprintf(" %d of %d requests were not judged: the session had no room for them.", n, v.Recorded)
+		v.Why += fmt.Sprintf(" %d of %d requests were not judged: the session was full.", n, v.Recorded)
 	}
 	if slices.ContainsFunc(v.Results, func(result Result) bool { return result.Reason == likeOrders }) {
-		v.Why += " Retries look like new orders: send an Idempotency-Key with each submission."
+		v.Why += " Retries cannot be told from new submissions: send an Idempotency-Key with each submission."
 	}
 	if n := unmet(v.Faults); n > 0 {
 		v.Why += fmt.Sprintf(" %d of the profile's faults did not happen.", n)
@@ -59,13 +59,13 @@ func (r *record) nothing(v *Verdict) string {
 	})
 	switch {
 	case len(r.exchanges)+len(r.sent)+len(r.Attempts) == 0:
-		return "No request came."
+		return "No request arrived."
 	case answered == 0 && unreached != "":
 		return "The target never answered: " + unreached + "."
 	case r.Standards && posted && !submitted && len(r.Attempts) == 0:
 		v.Guess = r.Guess
 		if r.Guess == nil {
-			return "No submission was recognised: no answer to a POST named a job. Describe the API with --api."
+			return "No submission was recognised: no answer to a POST contained a job id. Describe the API with --api."
 		}
 		return "No submission was recognised: " + r.Guess.Seen + ". Describe the API with --api."
 	case !tested && !submitted:
@@ -94,7 +94,7 @@ func (r *record) untested(rule string) string {
 		}
 	case "no-duplicates":
 		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return submits(&x) && !x.Arrived() && accepted(&x) }) {
-			return "no known retry of a lost submission was accepted"
+			return "no retry of a lost submission was accepted"
 		}
 	case "tampered-refused", "repeated-delivery":
 		if len(r.Attempts) == 0 {

@@ -116,7 +116,7 @@ func reused(r *record, f *finding) {
 			continue
 		}
 		f.judge(ok, nil, cmp.Or(c.last, &r.exchanges[0]),
-			fmt.Sprintf("%d of %d requests, one after the other, came over a new connection.", c.fresh, c.able),
+			fmt.Sprintf("%d of %d consecutive requests used a new connection.", c.fresh, c.able),
 			"Keep connections open: each new one costs a handshake, two with TLS.")
 	}
 }

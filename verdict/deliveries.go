@@ -26,7 +26,7 @@ func answered(r *record, f *finding) {
 			found = fmt.Sprintf("The client did not answer the delivery: %s %s.", a.Error, after(a.Took))
 		}
 		f.judge(ok, nil, r.attempted(a), found,
-			fmt.Sprintf("Answer 2xx within %.0f s: store the event, and work on it afterwards.", within.Seconds()))
+			fmt.Sprintf("Answer 2xx within %.0f s: store the event, and process it afterwards.", within.Seconds()))
 	}
 }
 
@@ -56,10 +56,10 @@ const (
 )
 
 var wrongWith = map[fault.Tamper]string{
-	fault.TamperBody:      "the body is not the one that was signed",
+	fault.TamperBody:      "the body was changed after signing",
 	fault.TamperSignature: "the signatures do not match",
 	fault.TamperTimestamp: "the request was signed an hour ago",
-	fault.TamperKey:       "neither the key nor the secret is the service's",
+	fault.TamperKey:       "it was not signed with the service's key and secret",
 	fault.TamperTarget:    "the request was signed for another receiver",
 }
 
@@ -79,6 +79,6 @@ func repeated(r *record, f *finding) {
 			continue
 		}
 		f.judge(x.Status/100 == 2, nil, x, fmt.Sprintf("The client answered the copy with %d.", x.Status),
-			"Answer 2xx, as to the first one: it has the same webhook-id, so there is nothing to do.")
+			"Answer 2xx again: the webhook-id is the same, so there is nothing to do.")
 	}
 }

@@ -51,13 +51,13 @@ func duplicates(r *record, f *finding) {
 		first, second := cmp.Or(x.Made, x.Created), cmp.Or(again.Made, again.Created)
 		switch looked := lookups.next(x); {
 		case first != "" && first == second:
-			f.hold(x, again, "The client sent the submission again, and the service returned the job that it had created.")
+			f.hold(x, again, "The client repeated the submission, and the service returned the existing job.")
 		case x.Key != "" && x.Key == again.Key:
 			f.hold(x, again, "The retry has the Idempotency-Key of the first try.")
 		case looked != nil && looked.End().Before(again.Start):
 			return // the client may have found that none exists
 		case first != "" && second != "":
-			f.fail(x, again, fmt.Sprintf("The client sent the same submission twice, and the service created two: %s and %s.", first, second),
+			f.fail(x, again, fmt.Sprintf("The client sent the same submission twice, and the service created two jobs: %s and %s.", first, second),
 				oneOfThem)
 		case x.Status == http.StatusCreated && again.Status == http.StatusCreated:
 			f.fail(x, again, "The client sent the same submission twice, and the service answered 201 Created to both.",
@@ -71,7 +71,7 @@ func sameOrder(x, y *exchange) bool {
 	return x.Correlation == "" || y.Correlation == "" || x.Correlation == y.Correlation
 }
 
-const oneOfThem = "One of the two: send the Idempotency-Key of the first try with the retry, or look for the job before sending it again."
+const oneOfThem = "Send the Idempotency-Key of the first try with the retry, or check whether the job exists before you retry."
 
 // accepted reports whether the service accepted x, even if the client did not learn of it.
 func accepted(x *exchange) bool {

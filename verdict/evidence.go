@@ -170,18 +170,18 @@ func lostText(x *exchange) string {
 	case fault.CloseNever:
 		return "none: the request was neither answered nor closed"
 	case fault.CloseBefore:
-		return "none: the request was cut off before the work" + by
+		return "none: the request was cut off before processing" + by
 	case fault.CloseHalf:
-		return "none: the service had ended its side of the connection"
+		return "none: the service had closed its side of the connection"
 	case fault.CloseStall:
-		return fmt.Sprintf("stalled: a %d of which only a part came", x.Status)
+		return fmt.Sprintf("stalled: only part of a %d arrived", x.Status)
 	case fault.CloseMidBody:
-		return fmt.Sprintf("cut off: a %d of which only a part was sent%s", x.Status, by)
+		return fmt.Sprintf("cut off: only part of a %d was sent%s", x.Status, by)
 	}
 	if x.Status == 0 {
-		return "none: the answer was lost after the work" + by
+		return "none: the answer was lost after processing" + by
 	}
-	return fmt.Sprintf("none: a %d was lost after the work%s", x.Status, by)
+	return fmt.Sprintf("none: a %d was lost after processing%s", x.Status, by)
 }
 
 // faultText describes a fault in words, with the effect as in a rule: "answer lost after the work {...}".

@@ -34,8 +34,8 @@ var guides = map[string]guide{
 		`await sleep(1000 * (retryAfter ?? 2 ** attempt * (0.5 + Math.random())))`,
 		`time.Sleep(max(retryAfter, time.Second<<attempt))`,
 	}},
-	"retry-budget": {"no submission was given up after several tries", Fix{
-		"Count the tries of a request in one place, and give it up after ten at most. Switch off the retries of the layers below.",
+	"retry-budget": {"the client gave up no submission after several tries", Fix{
+		"Count the tries of a request in one place, and give up after ten at most. Turn off retries in lower layers.",
 		`for attempt in range(5): ...  # and Retry(total=0) in the transport below`,
 		`for (let attempt = 0; attempt < 5; attempt++) { /* ... */ } // and retries: 0 in the library below`,
 		`for attempt := range 5 { /* ... */ } // and no retrying RoundTripper below`,
@@ -47,30 +47,30 @@ var guides = map[string]guide{
 		`retry := err != nil || res.StatusCode == 429 || res.StatusCode >= 500`,
 	}},
 	"idempotency-key": {"no submission was repeated", Fix{
-		"Make one key for each order before the first try, and send it with every retry.",
+		"Create one key for each job before the first try, and send it with every retry.",
 		`key = str(uuid.uuid4())  # before the loop; then headers={"Idempotency-Key": key}`,
 		`const key = crypto.randomUUID() // before the loop; then headers: { "Idempotency-Key": key }`,
 		`key := uuid.NewString() // before the loop; then req.Header.Set("Idempotency-Key", key)`,
 	}},
 	"no-duplicates": {"no answer to a submission was lost", Fix{
-		"Retry with the same Idempotency-Key. If the API has none, look for the order before you send it again.",
+		"Retry with the same Idempotency-Key. If the API does not support one, check whether the job exists before you retry.",
 		`requests.post(url, json=order, headers={"Idempotency-Key": order_key})  # the same key in every try`,
 		`await fetch(url, { method: "POST", body, headers: { "Idempotency-Key": orderKey } }) // the same key in every try`,
 		`req.Header.Set("Idempotency-Key", orderKey) // the same key in every try`,
 	}},
 	"same-body": {"no Idempotency-Key was used twice", Fix{
-		"Serialize the body once, retry with the same bytes, and make a new key for another order.",
+		"Serialize the body once, retry with the same bytes, and create a new key for each new job.",
 		`body = json.dumps(order)  # once, before the loop`,
 		`const body = JSON.stringify(order) // once, before the loop`,
 		`body, err := json.Marshal(order) // once, before the loop`,
 	}},
-	"one-job-per-intention": {"no order was submitted again", Fix{
-		"Store one key with each order: every retry uses it, and no other order does.",
+	"one-job-per-intention": {"no submission was repeated", Fix{
+		"Store one key with each job: use it for every retry of this job, and for no other job.",
 		`order.key = order.key or str(uuid.uuid4())`, `order.key ??= crypto.randomUUID()`,
 		`if order.Key == "" { order.Key = uuid.NewString() }`,
 	}},
 	"lost-answer": {"no answer to a submission was lost", Fix{
-		"After a time-out or a broken connection, send the submission again with its key.",
+		"After a time-out or a broken connection, repeat the submission with the same key.",
 		`except requests.ConnectionError: continue  # the loop sends the same key again`,
 		`catch { continue } // the loop sends the same key again`,
 		`if err != nil { continue } // the loop sends the same key again`,
@@ -81,7 +81,7 @@ var guides = map[string]guide{
 		`for !final[job.State] { job, err = read(ctx, jobID) }`,
 	}},
 	"stream-resume": {"no event stream was cut", Fix{
-		"Keep the id of the last event, wait for the stream's retry, and send the id when you connect again.",
+		"Keep the id of the last event, wait for the stream's `retry` time, and send the id when you reconnect.",
 		`headers={"Last-Event-ID": last_id}`, `new EventSource(url) // does it; with fetch: headers: { "Last-Event-ID": lastId }`,
 		`req.Header.Set("Last-Event-ID", lastID)`,
 	}},
@@ -97,11 +97,11 @@ var guides = map[string]guide{
 		`// use json.Decoder without DisallowUnknownFields`,
 	}},
 	"deliveries-answered": {"no webhooks", Fix{
-		"Answer 2xx as soon as the event is stored, and work on it afterwards.",
+		"Answer 2xx as soon as the event is stored, and process it afterwards.",
 		`queue.put(event); return "", 204`, `queue.add(event); res.sendStatus(204)`, `queue <- event; w.WriteHeader(http.StatusNoContent)`,
 	}},
 	"tampered-refused": {"no forged webhooks", Fix{
-		"Verify the signature and the time stamp of each request over its raw body, and answer 401 if they do not hold.",
+		"Verify the signature over the raw body and the timestamp of each request, and answer 401 if either is invalid.",
 		`Webhook(secret).verify(request.get_data(), dict(request.headers))  # standardwebhooks`,
 		`new Webhook(secret).verify(rawBody, req.headers) // standardwebhooks`,
 		`err := wh.Verify(body, r.Header) // standardwebhooks`,
@@ -114,7 +114,7 @@ var guides = map[string]guide{
 		`if !store.Add(r.Header.Get("Webhook-Id")) { w.WriteHeader(http.StatusNoContent); return }`,
 	}},
 	"not-retryable": {"no job failed permanently", Fix{
-		"Read retryable in the failure before you try a job again.",
+		"Check `retryable` in the failure before you retry a job.",
 		`if job["failure"]["retryable"]: retry(job)`, `if (job.failure.retryable) await retry(job)`, `if job.Failure.Retryable { retry(job) }`,
 	}},
 	"key-renewal": {"no API key expired", Fix{
@@ -143,7 +143,7 @@ var guides = map[string]guide{
 		`req, _ := http.NewRequest("POST", url, bytes.NewReader(body)) // GetBody lets the client send it again`,
 	}},
 	"no-key-elsewhere": {"no redirect to another host", Fix{
-		"When you follow redirects yourself, drop the credentials if the host of Location is another one.",
+		"If you follow redirects yourself, drop the credentials when Location names another host.",
 		`requests.get(url, headers={"Authorization": authorization})  # drops it where the host changes`,
 		`if (new URL(location, url).host !== new URL(url).host) headers.delete("Authorization")`,
 		`if req.URL.Host != via[0].URL.Host { req.Header.Del("Authorization") } // in CheckRedirect`,
@@ -153,7 +153,7 @@ var guides = map[string]guide{
 		`requests.post(url, json=order)`, `headers: { "Content-Type": "application/json" }`, `req.Header.Set("Content-Type", "application/json")`,
 	}},
 	"correlation-ids": {"no submission", Fix{
-		"Give each order an X-Correlation-ID of its own.",
+		"Send a different X-Correlation-ID for each job.",
 		`headers={"X-Correlation-ID": order.id}`, `headers: { "X-Correlation-ID": order.id }`, `req.Header.Set("X-Correlation-ID", order.ID)`,
 	}},
 }

@@ -80,14 +80,14 @@ func outcome(r *record, f *finding) {
 			continue
 		}
 		if !ok && gaveUp(run) {
-			f.doubt("a job was given up after refusals that lasted")
+			f.doubt("the client gave up a job after repeated refusals")
 			continue
 		}
-		found := run.text() + "; the client never read its end."
+		found := run.text() + "; the client never learned that."
 		if y != nil {
 			found = run.text() + "; the client learned that " + after(late) + "."
 		}
-		f.judge(ok, x, y, found, fmt.Sprintf("Read %s, follow its events, or take its webhook until it has ended, within %.0f s of that.",
+		f.judge(ok, x, y, found, fmt.Sprintf("Read %s, follow its events, or receive its webhook, and learn its end within %.0f s.",
 			either(run.Batch == "", "the job", "the job or its batch"), LearnWithin.Seconds()))
 	}
 }
@@ -257,9 +257,9 @@ func unretried(r *record, f *finding) {
 			}
 		}
 		if again != nil {
-			f.fail(seen, again, "A job that failed for good was tried again.", "To leave it: its failure says `retryable: false`.")
+			f.fail(seen, again, "The client retried a job that had failed permanently.", "Do not retry it: its failure says `retryable: false`.")
 			continue
 		}
-		f.hold(seen, nil, "The job was left as it is.")
+		f.hold(seen, nil, "The client did not retry the job.")
 	}
 }

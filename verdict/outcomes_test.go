@@ -97,7 +97,7 @@ func TestOutcomesOfGroups(t *testing.T) {
 	}
 	trace := newTrace().send(many).end(7, "batch").over("batch")
 	e := trace.result("outcome-learned").Evidence[0]
-	require.Equal(t, "Job job-7 of batch batch SUCCEEDED at 12:00:00; the client never read its end.", e.Found)
+	require.Equal(t, "Job job-7 of batch batch SUCCEEDED at 12:00:00; the client never learned that.", e.Found)
 }
 
 // again returns another submission of an order, with its own key, which made another job.

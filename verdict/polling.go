@@ -39,7 +39,7 @@ func retryAfter(r *record, f *finding) {
 			return // an immediate request is right
 		}
 		found := fmt.Sprintf("The client read %s %s; Retry-After said %d s.",
-			either(began, "the job", "the same again"), after(waited), *x.RetryAfter)
+			either(began, "the job", "the same resource again"), after(waited), *x.RetryAfter)
 		switch {
 		case waited >= tells(x)-Tolerance:
 			readers.right(r.readerOf(y), x, y, found)
@@ -50,7 +50,7 @@ func retryAfter(r *record, f *finding) {
 		}
 	})
 	if told := f.failures; hammered(r, f) && told == 0 {
-		f.cites = &demand{see: judging, quote: "A client should pause between polls even if nothing tells it how long."}
+		f.cites = &demand{see: judging, quote: "A client should pause between polls even without Retry-After."}
 	}
 }
 
@@ -69,7 +69,7 @@ func hammered(r *record, f *finding) (found bool) {
 		}
 		if rows[at]++; rows[at] == FewUnpaused {
 			found = true
-			f.fail(x, y, fmt.Sprintf("The client read the same again %d times in a row, each less than %d ms after the last.",
+			f.fail(x, y, fmt.Sprintf("The client read the same resource %d times in a row, less than %d ms apart.",
 				FewUnpaused, Pause.Milliseconds()), "Pause between polls, for example for 1 s.")
 		}
 	})
@@ -95,7 +95,7 @@ func listing(r *record, f *finding) {
 		case hints.use(x, y, x.Shown...):
 		default:
 			readers.wrong(r.readerOf(y), r.crowded(x, y, ListEvery),
-				mistake{x, y, found, fmt.Sprintf("Wait %.0f s before the same list is read again.", ListEvery.Seconds())})
+				mistake{x, y, found, fmt.Sprintf("Wait %.0f s before you read the same list again.", ListEvery.Seconds())})
 		}
 	})
 }
@@ -229,7 +229,7 @@ func conditional(r *record, f *finding) {
 			}
 		case hints.use(x, y, x.Job):
 		default:
-			readers.wrong(r.readerOf(y), true, mistake{x, y, found, "Send If-None-Match: " + x.ETag + ", so that 304 can be the answer."})
+			readers.wrong(r.readerOf(y), true, mistake{x, y, found, "Send If-None-Match: " + x.ETag + ", so that the service can answer 304."})
 		}
 	})
 }
@@ -296,7 +296,7 @@ func backoff(r *record, f *finding) {
 				return
 			}
 			f.judge(waited >= tells(x)-Tolerance, x, y,
-				fmt.Sprintf("The client sent the same again %s; Retry-After said %d s.", after(waited), *x.RetryAfter),
+				fmt.Sprintf("The client repeated the request %s; Retry-After said %d s.", after(waited), *x.RetryAfter),
 				fmt.Sprintf("Wait %d s.", *x.RetryAfter))
 			return
 		}
@@ -304,7 +304,7 @@ func backoff(r *record, f *finding) {
 		if hasty[at]++; !atOnce(x, y) {
 			hasty[at] = 0
 		}
-		f.judge(hasty[at] < 3, x, y, fmt.Sprintf("The client sent the same again %s", after(waited))+
+		f.judge(hasty[at] < 3, x, y, fmt.Sprintf("The client repeated the request %s", after(waited))+
 			either(hasty[at] < 2, ".", fmt.Sprintf(", %d times in a row.", hasty[at])), "Wait longer each time.")
 	})
 	if r.Standards || f.failures == 0 {
@@ -320,6 +320,6 @@ func timeouts(r *record, f *finding) {
 		}
 		took := after(x.End().Sub(x.Start))
 		f.judge(x.HungUp, nil, x, either(x.HungUp, "The client gave up ", "The client had its answer ")+took+".",
-			fmt.Sprintf("Give up on an answer that has not come after %.0f s.", WaitAtMost.Seconds()))
+			fmt.Sprintf("Stop waiting for an answer after %.0f s.", WaitAtMost.Seconds()))
 	})
 }

@@ -223,7 +223,7 @@ func TestWordsOfPolling(t *testing.T) {
 	trace.each(5, func(byte) { trace.wait(200 * time.Millisecond).send(poll(7, tagged)) })
 	for _, r := range trace.judge().Results {
 		if r.Rule == "retry-after" {
-			require.Equal(t, "The client read the same again after 0.2 s; Retry-After said 1 s.", r.Evidence[0].Found)
+			require.Equal(t, "The client read the same resource again after 0.2 s; Retry-After said 1 s.", r.Evidence[0].Found)
 			require.Equal(t, "Wait 1 s.", r.Evidence[0].Expected)
 			require.Equal(t, 4, r.Failures)
 		}
@@ -233,7 +233,7 @@ func TestWordsOfPolling(t *testing.T) {
 	trace.each(100, func(byte) { trace.send(poll(7, untold)) })
 	for _, r := range trace.judge().Results {
 		if r.Rule == "retry-after" {
-			require.Equal(t, "The client read the same again 50 times in a row, each less than 50 ms after the last.", r.Evidence[0].Found)
+			require.Equal(t, "The client read the same resource 50 times in a row, less than 50 ms apart.", r.Evidence[0].Found)
 			require.Contains(t, r.See, "testbed.md")
 		}
 	}

@@ -102,8 +102,8 @@ func followed(r *record, f *finding) {
 	})
 	r.each(func(x *exchange) {
 		if row := rows[x.place]; row.burst > MaxHops {
-			f.failBy(&noticed, row.first, x, fmt.Sprintf("The client followed %d redirects in a row, all of one request.", row.burst),
-				"Notice the circle: end with an error after 20 redirects, for example.")
+			f.failBy(&noticed, row.first, x, fmt.Sprintf("The client followed %d redirects in a row for one request.", row.burst),
+				"Detect the loop: return an error after 20 redirects, for example.")
 		}
 	})
 }
@@ -118,7 +118,7 @@ func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 		if z != nil {
 			f.hold(x, z, "The client read the address in Location with GET.")
 		} else if in {
-			f.failBy(&got303, x, y, fmt.Sprintf("The client followed 303 with %s, and sent the request a second time.", x.Method),
+			f.failBy(&got303, x, y, fmt.Sprintf("The client followed 303 with %s, which repeated the request.", x.Method),
 				"Read the address in Location with GET.")
 		}
 	case z != nil:
@@ -126,11 +126,11 @@ func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	case y == nil && (hops >= FewHops || x.Status == http.StatusSeeOther && !x.Disturbed()):
 		// It gave up on a circle, or needed only the 303.
 	case y == nil:
-		f.failBy(movedBy[x.Status], x, y, "The client did not send the request again.", same)
+		f.failBy(movedBy[x.Status], x, y, "The client did not repeat the request at the new address.", same)
 	case !in && x.Key == "" && x.Correlation == "":
 		// It may be another, equal request.
 	default:
-		f.hold(x, y, "The client sent the request again, to the new address.")
+		f.hold(x, y, "The client repeated the request at the new address.")
 	}
 }
 
@@ -183,8 +183,8 @@ func keyElsewhere(r *record, f *finding) {
 		switch {
 		case before == nil || !x.Start.After(before.End()):
 		case home[x.KeyID]:
-			f.fail(before, x, "The client sent its key to "+x.Host+", where a redirect from "+before.Host+" led.",
-				"Leave the key out where a redirect leads to another host.")
+			f.fail(before, x, "The client followed a redirect from "+before.Host+" and sent its key to "+x.Host+".",
+				"Do not send the key when a redirect leads to another host.")
 		case x.KeyID == "":
 			f.hold(before, x, "The client followed the redirect to another host without its key.")
 		}
@@ -196,7 +196,7 @@ func keyElsewhere(r *record, f *finding) {
 			return
 		}
 		if y := asked[strings.ToLower(x.Host)].next(x); y != nil {
-			f.hold(x, y, "The client went on, and did not follow the redirect to another host.")
+			f.hold(x, y, "The client continued without following the redirect to another host.")
 		}
 	})
 }

@@ -77,7 +77,7 @@ func TestKindsOfRedirects(t *testing.T) {
 	}
 	trace := newTrace()
 	circle(60)(trace)
-	require.Equal(t, "The client followed 59 redirects in a row, all of one request.", trace.result("redirects").Evidence[0].Found)
+	require.Equal(t, "The client followed 59 redirects in a row for one request.", trace.result("redirects").Evidence[0].Found)
 }
 
 func on(host string) func(*verdict.Exchange) { return func(x *verdict.Exchange) { x.Host = host } }
@@ -128,5 +128,5 @@ func TestKeysOfOtherHosts(t *testing.T) {
 		}},
 	})
 	r := newTrace().send(away).send(there).result("no-key-elsewhere")
-	require.Equal(t, "The client sent its key to b.example, where a redirect from a.example:80 led.", r.Evidence[0].Found)
+	require.Equal(t, "The client followed a redirect from a.example:80 and sent its key to b.example.", r.Evidence[0].Found)
 }

@@ -83,9 +83,9 @@ func repeatedRefusals(r *record, f *finding) {
 			f.hold(s.first, s.last, found)
 		case s.last.Status == http.StatusUnauthorized:
 			f.failBy(cites, s.first, s.last, found,
-				"Try once more, with a new key if there is one. Then give up, and say that the key is refused.")
+				"Try once more, with a new key if there is one. Then give up, and report that the key is refused.")
 		default:
-			f.failBy(cites, s.first, s.last, found, "Correct the request: the same one is refused again.")
+			f.failBy(cites, s.first, s.last, found, "Correct the request: the service refuses the same request again.")
 		}
 	}
 }
@@ -108,8 +108,8 @@ func neverFound(r *record, f *finding) {
 		switch {
 		case s.n > MaxTries:
 			f.failBy(either(r.Standards, &notFoundForAny, &notFound), s.first, s.last,
-				fmt.Sprintf("The client read the job %d times in a row, and it was not found.", s.n),
-				fmt.Sprintf("Read again, as a job may be visible late. Give it up after %d reads, and say so.", MaxTries))
+				fmt.Sprintf("The client read the job %d times in a row, and it was never found.", s.n),
+				fmt.Sprintf("Read again, because a job may become visible late. Give up after %d reads, and report it.", MaxTries))
 		case s.ended || s.n > MaxRereads:
 			f.hold(s.first, s.last, fmt.Sprintf("The client read a job that was not found %s.", times(s.n)))
 		}
@@ -148,8 +148,8 @@ func keysInVain(r *record, f *finding) {
 				f.doubt("a request was refused with several keys")
 				return
 			}
-			f.fail(w.first, x, fmt.Sprintf("The client asked for a new key %d times in a row, and the request was refused with each.", w.n),
-				"Renew the key once. If the request is refused all the same, give up, and say so.")
+			f.fail(w.first, x, fmt.Sprintf("The client created %d new keys in a row, and the request was refused with each of them.", w.n),
+				"Renew the key once. If the request is still refused, give up, and report it.")
 		}
 	})
 }
@@ -218,11 +218,11 @@ func budget(r *record, f *finding) {
 	for _, s := range efforts.all {
 		switch {
 		case s.n > MaxTries:
-			f.fail(s.first, s.last, fmt.Sprintf("The client sent the same request %d times in a row, and none came to anything.", s.n),
-				fmt.Sprintf("Give a request up after %d tries, and say so. Let one part of the client retry: "+
-					"retries inside retries multiply.", MaxTries))
+			f.fail(s.first, s.last, fmt.Sprintf("The client sent the same request %d times in a row, and none succeeded.", s.n),
+				fmt.Sprintf("Give up a request after %d tries, and report it. Retry in one layer only: "+
+					"nested retries multiply.", MaxTries))
 		case s.n > 1 && !s.ended && r.over(s.last.End()):
-			f.hold(s.first, s.last, fmt.Sprintf("The client gave the request up after %d tries.", s.n))
+			f.hold(s.first, s.last, fmt.Sprintf("The client gave up the request after %d tries.", s.n))
 		}
 	}
 }

@@ -153,9 +153,9 @@ func TestRefusalsAreCited(t *testing.T) {
 			t.every(time.Second, 4, poll(7, refused(401))).every(time.Second, 4, poll(8, refused(403)))
 		}, "15.5.4", "The client sent the refused request 4 times."},
 		{true, func(t *trace) { t.send(submit(7)).every(time.Second, 40, poll(7, refused(404))) }, "testbed.md",
-			"The client read the job 40 times in a row, and it was not found."},
+			"The client read the job 40 times in a row, and it was never found."},
 		{false, func(t *trace) { t.send(submit(7)).every(time.Second, 40, poll(7, refused(404))) }, "api.md",
-			"The client read the job 40 times in a row, and it was not found."},
+			"The client read the job 40 times in a row, and it was never found."},
 		{false, func(t *trace) { t.every(time.Second, 4, poll(7, refused(401))) }, "api.md", "The client sent the refused request 4 times."},
 	} {
 		trace := newTrace()
@@ -203,7 +203,7 @@ func TestBudget(t *testing.T) {
 	})
 	trace := newTrace().every(time.Second, 15, submit(7, refused(500)))
 	r := trace.result("retry-budget")
-	require.Equal(t, "The client sent the same request 15 times in a row, and none came to anything.", r.Evidence[0].Found)
+	require.Equal(t, "The client sent the same request 15 times in a row, and none succeeded.", r.Evidence[0].Found)
 	trace.Standards = true
 	require.Contains(t, trace.result("retry-budget").See, "9.2.2")
 }
@@ -302,5 +302,5 @@ func TestStalledAnswers(t *testing.T) {
 		"waits for ever": {warn, warn, func(t *trace) { t.send(stalled) }},
 	})
 	trace := newTrace().send(stalled)
-	require.Equal(t, "stalled: a 200 of which only a part came", trace.result("time-outs").Evidence[0].Request.Answer)
+	require.Equal(t, "stalled: only part of a 200 arrived", trace.result("time-outs").Evidence[0].Request.Answer)
 }

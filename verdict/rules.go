@@ -23,7 +23,7 @@ var rules = []rule{
 		level: Should, check: retryAfter,
 		see:      rfc9110 + "10.2.3",
 		quote:    waitAsTold,
-		exercise: "Read a job that takes a while until it is final",
+		exercise: "Read a slow job until it is final",
 	},
 	{
 		id: "list-polling", title: "The client polls a list at most once per second.",
@@ -46,14 +46,14 @@ var rules = []rule{
 		see: rfc9110 + "13.1.2",
 		quote: "When a client desires to update one or more stored responses that have entity tags, the client SHOULD " +
 			"generate an If-None-Match header field containing a list of those entity tags when making a GET request.",
-		exercise: "Read a job that takes a while more than once",
+		exercise: "Read a slow job more than once",
 	},
 	{
 		id: "backoff", title: "The client waits before it retries.",
 		level: Must, check: backoff,
 		see: client,
-		quote: "After no answer, 429 and 5xx it must wait before it sends the same again: as long as Retry-After says, " +
-			"otherwise longer each time.",
+		quote: "After 429, 5xx or no answer, it must wait before it repeats a request: as long as Retry-After says, otherwise " +
+			"longer each time.",
 		standard: demand{Should, rfc9110 + "10.2.3", waitAsTold},
 		exercise: "Send requests",
 		profiles: []fault.Profile{
@@ -64,15 +64,15 @@ var rules = []rule{
 		id: "retry-budget", title: "The client gives up after ten tries.",
 		level: Should, check: budget,
 		see:      client,
-		quote:    "It should give a request up after ten tries.",
+		quote:    "It should give up a request after ten tries.",
 		standard: demand{Should, rfc9110 + "9.2.2", "A client SHOULD NOT automatically retry a failed automatic retry."},
 		exercise: "Submit three jobs with a key or a correlation id", profiles: []fault.Profile{fault.Outage},
 	},
 	{
-		id: "retry-only-retryable", title: "The client retries what may succeed, and does not repeat what was refused.",
+		id: "retry-only-retryable", title: "The client retries temporary failures, and does not repeat refused requests.",
 		level: Should, check: retried,
 		see:      client,
-		quote:    "It should repeat a submission that came to nothing, and should not repeat what was refused.",
+		quote:    "It should retry a submission that failed temporarily, and should not repeat a refused request.",
 		standard: demand{Should, rfc9110 + "15.5.4", "The client SHOULD NOT automatically repeat the request with the same credentials."},
 		exercise: "Submit jobs with a key or a correlation id, and read them",
 		profiles: []fault.Profile{fault.Default, fault.Overloaded, fault.Credentials, fault.Eventual, fault.Outage},
@@ -98,7 +98,7 @@ var rules = []rule{
 		exercise: "Submit jobs", profiles: []fault.Profile{fault.Default, fault.FlakyNetwork, fault.Failover},
 	},
 	{
-		id: "same-body", title: "The same Idempotency-Key comes with the same body.",
+		id: "same-body", title: "A reused Idempotency-Key comes with the same body.",
 		level: Must, check: sameBody,
 		see: keyRef + ".2",
 		quote: "The idempotency key that is supplied as part of every POST request MUST be unique and MUST NOT be reused " +
@@ -109,36 +109,36 @@ var rules = []rule{
 		id: "one-job-per-intention", title: "The client creates each intended job once.",
 		level: Must, check: once,
 		see:      client,
-		quote:    "It must have one Idempotency-Key for one intended job, and another one for another.",
+		quote:    "It must use a different Idempotency-Key for each intended job.",
 		exercise: "Submit each job with an X-Correlation-ID of its own", profiles: []fault.Profile{fault.Default, fault.FlakyNetwork},
 	},
 	{
 		id: "lost-answer", title: "After losing an answer, the client checks whether the job exists.",
 		level: Must, check: foundOut,
 		see:      client,
-		quote:    "It must find out about a submission whose answer did not come.",
+		quote:    "It must check whether the job exists if it received no answer to a submission.",
 		exercise: "Submit jobs", profiles: []fault.Profile{fault.Default, fault.FlakyNetwork, fault.Failover},
 	},
 	{
 		id: "outcome-learned", title: "The client learns how each job ended, within a minute.",
 		level: Must, check: outcome,
 		see:      client,
-		quote:    "It must learn what became of each of its jobs, within a minute of its end.",
+		quote:    "It must learn how each of its jobs ended, within a minute of its end.",
 		standard: demand{Should, judging, "A client should learn how each of its jobs ended, within a minute of its end."},
 		exercise: "Submit a job that ends",
 	},
 	{
-		id: "stream-resume", title: "The client resumes a broken stream with the last event id, after the wait that the stream asked for.",
+		id: "stream-resume", title: "The client resumes a broken stream with the last event id, after the stream's `retry` time.",
 		level: Must, check: resumed,
 		see:   client,
-		quote: "It must resume a stream that ended where it ended, and not sooner than the stream's `retry` says.",
+		quote: "It must resume an interrupted stream after the last event, and not sooner than the stream's `retry` says.",
 		standard: demand{Must, html + "the-eventsource-interface", "If the EventSource object's last event ID string is not the empty string, " +
 			"then: [...] Set (`Last-Event-ID`, lastEventIDValue) in request's header list."},
 		exercise: "Read an event stream",
 		profiles: []fault.Profile{fault.Default, fault.FlakyNetwork, fault.Failover, fault.MaintenanceWindow, fault.StaleConnections},
 	},
 	{
-		id: "half-events", title: "A half-received event is ignored.",
+		id: "half-events", title: "The client ignores incomplete events.",
 		level: Must, check: halved,
 		see:      html + "event-stream-interpretation",
 		quote:    "Once the end of the file is reached, any pending data must be discarded.",
@@ -167,7 +167,7 @@ var rules = []rule{
 		id: "tampered-refused", title: "The receiver rejects forged and outdated webhooks.",
 		level: Must, check: refused,
 		see:      client,
-		quote:    "It must not answer 2xx to a request whose signatures do not hold, or that is older than five minutes.",
+		quote:    "It must not answer 2xx to a request that has no valid signature, or that is older than five minutes.",
 		standard: demand{Must, hooks + "webhook-headers-sending-metadata-to-consumers", validSignature},
 		exercise: "Create a webhook, or submit a job with a callback", profiles: []fault.Profile{fault.Default, fault.DuplicateDeliveries},
 	},
@@ -175,7 +175,7 @@ var rules = []rule{
 		id: "repeated-delivery", title: "The receiver answers a repeated webhook with 2xx.",
 		level: Must, check: repeated,
 		see:   client,
-		quote: "It must answer 2xx to a delivery that it knows already.",
+		quote: "It must answer 2xx to a delivery that it has already received.",
 		standard: demand{Should, hooks + "verifying-signatures", "Use the `webhook-id` header as an idempotency key to prevent accidentally " +
 			"processing the same webhook more than once (e.g. save the IDs in redis for 5 minutes)."},
 		exercise: "Create a webhook, or submit a job with a callback", profiles: []fault.Profile{fault.Default, fault.DuplicateDeliveries},
@@ -184,9 +184,9 @@ var rules = []rule{
 		id: "not-retryable", title: "The client does not retry a job that failed permanently.",
 		level: Should, check: unretried,
 		see:      client,
-		quote:    "It should not try a job again whose failure says that it is not retryable.",
+		quote:    "It should not retry a job if its failure says that it is not retryable.",
 		standard: demand{Should, draft + "3.6", "A boolean indicating whether the client SHOULD retry the job submission with the same input."},
-		exercise: "Submit a job whose failure says retryable: false, such as a CUSTOM one, and read its outcome",
+		exercise: "Submit a job that fails with retryable: false, such as a CUSTOM job, and read its outcome",
 	},
 	{
 		id: "key-renewal", title: "The client renews its API key before the key expires.",
@@ -215,11 +215,11 @@ var rules = []rule{
 		id: "time-outs", title: "The client stops waiting for an answer after 30 seconds.",
 		level: Should, check: timeouts,
 		see:      client,
-		quote:    "It should give up on an answer that has not come after 30 s, unless it asked to wait longer.",
+		quote:    "It should stop waiting for an answer after 30 s, unless it asked to wait longer.",
 		exercise: "Read a job until it is final", profiles: []fault.Profile{fault.StaleConnections},
 	},
 	{
-		id: "redirects", title: "The client follows a redirect with the same method and body, and notices a circle.",
+		id: "redirects", title: "The client follows a redirect with the same method and body, and detects loops.",
 		level: Should, check: followed,
 		see: rfc9110 + "15.4.9",
 		quote: "The 308 (Permanent Redirect) status code indicates that the target resource has been assigned a new " +
@@ -230,25 +230,25 @@ var rules = []rule{
 		id: "no-key-elsewhere", title: "The client does not send its key to another host.",
 		level: Must, check: keyElsewhere,
 		see:   client,
-		quote: "It must not send its key to another host that a redirect names.",
+		quote: "It must not send its key to another host when it follows a redirect.",
 		standard: demand{Should, rfc9110 + "15.4", "When automatically following a redirected request, the user agent SHOULD resend the " +
 			"original request message with the following modifications: [...] Consider removing header fields that were not automatically " +
 			"generated by the implementation (i.e., those present in the request because they were added by the calling context) where there are " +
 			"security implications; this includes but is not limited to Authorization and Cookie."},
-		exercise: "Read a job that takes a while until it is final", profiles: []fault.Profile{fault.Moved},
+		exercise: "Read a slow job until it is final", profiles: []fault.Profile{fault.Moved},
 	},
 	{
-		id: "content-negotiation", title: "The client sends and accepts media types that the service has.",
+		id: "content-negotiation", title: "The client sends and accepts media types that the service supports.",
 		level: Should, check: negotiated,
 		see:      client,
-		quote:    "It should send and accept media types that the service has.",
+		quote:    "It should send and accept media types that the service supports.",
 		exercise: "Send any request",
 	},
 	{
 		id: "correlation-ids", title: "Each intended job has its own X-Correlation-ID.",
 		level: Should, check: correlated,
 		see:      client,
-		quote:    "It should give each intended job a correlation id of its own.",
+		quote:    "It should give each intended job its own correlation id.",
 		exercise: "Submit a job",
 	},
 }

@@ -40,7 +40,7 @@ func storms(r *record, f *finding) {
 	var order []sameRequest
 	over := func(s *storm) {
 		if s.repetitions >= StormAfter {
-			f.fail(s.first, s.last, fmt.Sprintf("The client sent the same request %d times in %.1f s, each time at once after a failure.",
+			f.fail(s.first, s.last, fmt.Sprintf("The client sent the same request %d times in %.1f s, each time immediately after a failure.",
 				s.repetitions+1, s.last.Start.Sub(s.first.Start).Seconds()),
 				"Wait longer before each further try, and give up in the end. RFC 9110, section 9.2.2: A client SHOULD NOT automatically "+
 					"retry a failed automatic retry.")

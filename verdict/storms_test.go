@@ -66,7 +66,7 @@ func TestStorms(t *testing.T) {
 			require.Equal(t, want, r.Status == verdict.Warn || r.Status == verdict.Fail, "%s, of any API: %v: %+v", name, standards, r)
 			if want && standards {
 				require.Equal(t, verdict.Should, r.Level)
-				require.Contains(t, r.Evidence[0].Found, "The client sent the same request 200 times in 2.2 s, each time at once after a failure.")
+				require.Contains(t, r.Evidence[0].Found, "The client sent the same request 200 times in 2.2 s, each time immediately after a failure.")
 			}
 		}
 	}

@@ -120,17 +120,17 @@ func resumed(r *record, f *finding) {
 		}
 		told := time.Duration(x.Stream.Retry) * time.Millisecond
 		waited, byCursor := y.Start.Sub(x.End()), strings.Contains("&"+y.Query, "&"+cursor)
-		expected := "Send Last-Event-ID: " + want + ", the id of the last event that came, so that none is missed."
+		expected := "Send Last-Event-ID: " + want + ", the id of the last event received, so that no event is missed."
 		switch {
 		case y.LastEventID == "" && byCursor:
 		case y.LastEventID == "" && slices.Contains(x.Stream.IDs, "") && slices.Contains(may, ""):
 			return // the reader may have got the empty id, which resets the last one
 		case y.LastEventID == "":
-			f.fail(x, y, "The client opened the stream again without Last-Event-ID; the last id that it got was "+want+".", expected)
+			f.fail(x, y, "The client reopened the stream without Last-Event-ID; the last id that it received was "+want+".", expected)
 			return
 		case slices.Contains(may, y.LastEventID):
 		case ids[at][y.LastEventID]:
-			f.fail(x, y, "The client resumed the stream with Last-Event-ID: "+y.LastEventID+"; the last id that it got was "+want+".", expected)
+			f.fail(x, y, "The client resumed the stream with Last-Event-ID: "+y.LastEventID+"; the last id that it received was "+want+".", expected)
 			return
 		default:
 			return // of an event that was cut in half, or whose record died with its process
@@ -139,7 +139,7 @@ func resumed(r *record, f *finding) {
 		case x.Job != "" && shows(x, x.Job), x.Fault != nil && x.Fault.StallAfter != nil:
 			return // it asks whether that was all, or the silence was its own pause
 		case waited < max(told-Tolerance, Tolerance):
-			f.fail(x, y, "The client opened the stream again "+after(waited)+fmt.Sprintf("; its `retry` said %d ms.", x.Stream.Retry),
+			f.fail(x, y, "The client reopened the stream "+after(waited)+fmt.Sprintf("; its `retry` said %d ms.", x.Stream.Retry),
 				fmt.Sprintf("Wait %d ms first.", max(x.Stream.Retry, int(Tolerance/time.Millisecond))))
 		default:
 			f.hold(x, y, either(byCursor, "The client resumed the stream with a cursor, ",
@@ -168,8 +168,8 @@ func halved(r *record, f *finding) {
 		if y == nil || half == "" || whole[event{feedOf(x), half}] {
 			return
 		}
-		f.judge(y.LastEventID != half, x, y, either(y.LastEventID == "", "The client opened the stream again without Last-Event-ID.",
+		f.judge(y.LastEventID != half, x, y, either(y.LastEventID == "", "The client reopened the stream without Last-Event-ID.",
 			"The client resumed the stream with Last-Event-ID: "+y.LastEventID+"."),
-			fmt.Sprintf("Discard event %s, of which half came, and resume after the one before.", half))
+			fmt.Sprintf("Discard event %s, which is incomplete, and resume after the event before it.", half))
 	})
 }

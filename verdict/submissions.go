@@ -30,9 +30,9 @@ func keyed(r *record, f *finding) {
 		if z := reads.next(x); r.Standards && !same && z != nil && z.End().Before(y.Start) {
 			return // it may have found out whether the first one had an effect
 		}
-		f.judge(same, x, y, either(same, "The client sent the submission again with its Idempotency-Key.",
-			"The client sent the submission again "+either(y.Key == "", "without an Idempotency-Key.", "with another Idempotency-Key.")),
-			"Send each repetition with the Idempotency-Key of the first try: then one job is made at most.")
+		f.judge(same, x, y, either(same, "The client repeated the submission with its Idempotency-Key.",
+			"The client repeated the submission "+either(y.Key == "", "without an Idempotency-Key.", "with another Idempotency-Key.")),
+			"Repeat the submission with the Idempotency-Key of the first try, so that it creates at most one job.")
 	})
 }
 
@@ -56,11 +56,11 @@ func sameBody(r *record, f *finding) {
 			first[at] = x
 		case before.Method != x.Method || before.Path != x.Path:
 			f.fail(before, x, fmt.Sprintf("The client sent %s %s with the key of %s %s.", x.Method, x.Path, before.Method, before.Path),
-				"Make a key for each request. Send it again only with the same request.")
+				"Create a key for each request. Reuse it only to repeat the same request.")
 		case before.Body != "" && x.Body != "":
 			same := before.Body == x.Body
-			f.judge(same, before, x, either(same, "The client sent the same body with the key.", "The client sent another body with a used key."),
-				"Make a key for each request. Send it again only with the same body.")
+			f.judge(same, before, x, either(same, "The client reused the key with the same body.", "The client reused a key with a different body."),
+				"Create a key for each request. Reuse it only with the same body.")
 		}
 	})
 }
@@ -145,8 +145,8 @@ func once(r *record, f *finding) {
 		if at := (use{x.era, x.Key}); x.Key != "" {
 			if first := done[at]; first != nil && first.Correlation != "" && x.Correlation != "" && x.Correlation != first.Correlation &&
 				x.Body == first.Body && x.Start.After(first.End()) {
-				f.fail(first, x, "The client ordered "+x.Correlation+" with the key of "+first.Correlation+", so no job was made for it.",
-					"Make a key for each intended job.")
+				f.fail(first, x, "The client submitted "+x.Correlation+" with the key of "+first.Correlation+", so the service created no job for it.",
+					"Create a key for each intended job.")
 				return
 			}
 			if x.Arrived() && x.Status < 300 && done[at] == nil {
@@ -162,8 +162,8 @@ func once(r *record, f *finding) {
 		if n == 0 {
 			continue // each try failed
 		}
-		f.judge(n <= 1, in.first[w], in.again[w], fmt.Sprintf("The client's requests with one correlation id and one body made %d jobs.", n),
-			"Send each repetition with the Idempotency-Key of the first try: it finds the job that was made.")
+		f.judge(n <= 1, in.first[w], in.again[w], fmt.Sprintf("Requests with the same correlation id and body created %d jobs.", n),
+			"Repeat the submission with the Idempotency-Key of the first try: the service then returns the existing job.")
 	}
 }
 
@@ -198,9 +198,9 @@ func foundOut(r *record, f *finding) {
 		if y == nil && r.untold(x.Made, x.Start, r.Now) {
 			return
 		}
-		f.judge(y != nil, x, y, either(y != nil, "The client found out about job "+x.Made+".",
-			"The client never learned that job "+x.Made+" was made."),
-			"Send the request again with its key, or look for the job.")
+		f.judge(y != nil, x, y, either(y != nil, "The client learned that job "+x.Made+" was created.",
+			"The client never learned that job "+x.Made+" was created."),
+			"Repeat the request with the same key, or check whether the job exists.")
 	})
 }
 
@@ -222,7 +222,7 @@ func correlated(r *record, f *finding) {
 		case x.Correlation == "":
 			f.fail(nil, x, "The client sent no X-Correlation-ID.", "Send an X-Correlation-ID with each submission.")
 		case other != nil && other.Body != x.Body && x.Body != "":
-			f.fail(other, x, "The client sent the X-Correlation-ID of another order.", "Make an X-Correlation-ID for each intended job.")
+			f.fail(other, x, "The client sent the X-Correlation-ID of another job.", "Send a different X-Correlation-ID for each intended job.")
 		default:
 			owners[at] = x
 			f.hold(nil, x, "The client sent an X-Correlation-ID.")

@@ -29,7 +29,7 @@ func tolerant(r *record, f *finding) {
 			t.shown(x, id)
 		}
 		if len(x.Final) > 0 && i+1 < len(r.exchanges) {
-			f.hold(x, &r.exchanges[i+1], "The client went on.")
+			f.hold(x, &r.exchanges[i+1], "The client continued.")
 		}
 	}
 	t.deliveries()
@@ -66,8 +66,8 @@ func (t *tolerance) shown(x *exchange, id string) {
 	if y == nil && (slices.Contains(x.Told, id) || t.unclear(x, id)) {
 		return
 	}
-	t.judge(y != nil, x, y, either(y != nil, "The client went on with the job.", "The client never looked at job "+id+" again."),
-		"Ignore unknown members. Take an unknown state for one that is not final, and go on.")
+	t.judge(y != nil, x, y, either(y != nil, "The client continued with the job.", "The client never looked at job "+id+" again."),
+		"Ignore unknown members. Treat an unknown state as not final, and continue.")
 }
 
 // knew reports whether the client had learned of a job's end before the end of x: by the job itself, or by its group.
@@ -100,7 +100,7 @@ func (t *tolerance) error(x *exchange) {
 		return
 	}
 	t.judge(y != nil, x, y, either(y != nil, "The client read the job again.", "The client never looked at job "+x.Job+" again."),
-		"Go by the status of an error whose type you do not know.")
+		"If you do not know the type of an error, use its HTTP status.")
 }
 
 // retriesReads reports whether the client has come back to each read of a job that failed with an error of a known type, and there was at
@@ -125,6 +125,6 @@ func (t *tolerance) deliveries() {
 			continue
 		}
 		t.judge(200 <= a.Status && a.Status <= 299, nil, t.attempted(a), fmt.Sprintf("The client answered the delivery with %d.", a.Status),
-			"Ignore members and states of a delivery that you do not know, and answer 2xx.")
+			"Ignore unknown members and states in a delivery, and answer 2xx.")
 	}
 }

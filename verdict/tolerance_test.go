@@ -225,7 +225,7 @@ func TestJobsThatAreGivenUp(t *testing.T) {
 	require.Equal(t, "A client should learn how each of its jobs ended, within a minute of its end.", r.Quote)
 	trace = newTrace()
 	ends(key, key)(trace)
-	require.Equal(t, "a job was given up after refusals that lasted", trace.result("outcome-learned").Reason)
+	require.Equal(t, "the client gave up a job after repeated refusals", trace.result("outcome-learned").Reason)
 }
 
 // A copy shows that a receiver knows an event only if each attempt was answered with 2xx.
@@ -293,8 +293,8 @@ func TestProfilesOfRules(t *testing.T) {
 		"half-events":       {"stream cut within an event"},
 		"tampered-refused":  {"forged delivery"},
 		"repeated-delivery": {"delivery repeated"},
-		"no-duplicates":     {"answer lost after the work"},
-		"lost-answer":       {"answer lost after the work"},
+		"no-duplicates":     {"answer lost after processing"},
+		"lost-answer":       {"answer lost after processing"},
 	} {
 		for _, p := range fault.Profiles {
 			brings := slices.ContainsFunc(p.About(ours, 1), func(c fault.Count) bool { return slices.Contains(kinds, c.Fault) })

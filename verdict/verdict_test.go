@@ -213,10 +213,10 @@ func TestRightClient(t *testing.T) {
 	}
 	many := right()
 	many.Session.Recorded = 1_000
-	require.Regexp(t, `^28 rules passed\. 9\d\d of 1000 requests were not judged: the session had no room for them\.$`, many.judge().Why)
+	require.Regexp(t, `^28 rules passed\. 9\d\d of 1000 requests were not judged: the session was full\.$`, many.judge().Why)
 	empty := newTrace().judge()
 	require.Equal(t, verdict.NothingJudged, empty.Verdict)
-	require.Equal(t, "No request came.", empty.Why)
+	require.Equal(t, "No request arrived.", empty.Why)
 	require.Len(t, empty.Results, len(verdict.IDs()))
 	for _, r := range empty.Results {
 		require.Equal(t, verdict.NotTested, r.Status)
@@ -343,8 +343,8 @@ func TestFaultsAreCounted(t *testing.T) {
 	for _, f := range v.Faults {
 		counts[fmt.Sprint(f.Of, ": ", f.Fault)] = [2]int{f.Times, f.Requests}
 	}
-	require.Equal(t, [2]int{1, 6}, counts["submissions: answer lost after the work"])
-	require.Equal(t, [2]int{0, 6}, counts["submissions: connection reset before the work"])
+	require.Equal(t, [2]int{1, 6}, counts["submissions: answer lost after processing"])
+	require.Equal(t, [2]int{0, 6}, counts["submissions: connection reset before processing"])
 	require.Equal(t, [2]int{1, 2}, counts["event streams: stream cut"])
 	require.Equal(t, [2]int{0, 0}, counts["reads of results and reports: answer cut in the middle"])
 	require.Contains(t, counts, "deliveries: forged delivery")

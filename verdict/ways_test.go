@@ -195,7 +195,7 @@ func TestEvidenceIsAPair(t *testing.T) {
 	for _, r := range trace.judge().Results {
 		if r.Status.Broken() {
 			require.Equal(t, "deliveries-answered", r.Rule)
-			require.Equal(t, `signed with a second secret too {"rotated_secret":true}`, r.Evidence[0].Request.Fault)
+			require.Equal(t, `also signed with a second secret {"rotated_secret":true}`, r.Evidence[0].Request.Fault)
 			require.Nil(t, r.Evidence[0].Before)
 		}
 	}
@@ -205,10 +205,10 @@ func TestEvidenceIsAPair(t *testing.T) {
 func TestLostAnswersAreTold(t *testing.T) {
 	t.Parallel()
 	for answer, e := range map[string]fault.Effect{
-		"none: a 202 was lost after the work":                       {Close: fault.AfterCommit},
-		"none: the request was cut off before the work, by a reset": {Close: fault.CloseBefore, Reset: true},
-		"none: the request was neither answered nor closed":         {Close: fault.CloseNever},
-		"cut off: a 202 of which only a part was sent":              {Close: fault.CloseMidBody},
+		"none: a 202 was lost after processing":                       {Close: fault.AfterCommit},
+		"none: the request was cut off before processing, by a reset": {Close: fault.CloseBefore, Reset: true},
+		"none: the request was neither answered nor closed":           {Close: fault.CloseNever},
+		"cut off: only part of a 202 was sent":                        {Close: fault.CloseMidBody},
 	} {
 		trace := newTrace().send(submit(7, with(&e), func(x *verdict.Exchange) { x.Made, x.Job, x.Shown = "", "", nil }))
 		trace.wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key = "another" }))

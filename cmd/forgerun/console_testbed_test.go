@@ -39,8 +39,8 @@ func TestConsoleOfATestbed(t *testing.T) {
 		c.seen("sessions-" + at)
 		c.open("sessions/" + ended)
 		c.says("not tested: ")
-		c.says("answer lost after the work")
-		c.says("The client sent the submission again with another Idempotency-Key.")
+		c.says("answer lost after processing")
+		c.says("The client repeated the submission with another Idempotency-Key.")
 		c.says("<i>order</i>") // as text
 		c.seen("session-ended-" + at)
 		c.open("sessions/" + running)

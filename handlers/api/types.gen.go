@@ -816,7 +816,7 @@ type FaultEffect struct {
 	// 127.0.0.1 for one to `localhost`. A request to any other name is moved to the same address.
 	ToOtherHost *bool `json:"to_other_host,omitempty"`
 
-	// Delay A wait before the work, as in 250ms or 1.5s; 60s at most.
+	// Delay A wait before processing, as in 250ms or 1.5s; 60s at most.
 	Delay *string `json:"delay,omitempty"`
 
 	// Close The connection is closed: `before` the work, so that it has no effect; `after_commit`, so that the answer is lost; or
@@ -1908,7 +1908,7 @@ type RuleResult struct {
 	// Reason Why it was not tested, in a few words; only if nothing has.
 	Reason *string `json:"reason,omitempty"`
 
-	// Exercise What would test it; only if nothing has.
+	// Exercise How to test it; only if nothing has.
 	Exercise *string `json:"exercise,omitempty"`
 
 	// Fix What a client does right, with a line of code in three languages.

@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-var labelForm = fmt.Sprintf("This must be 1 to %d printable ASCII characters, without spaces around them.", verdict.MaxLabel)
+var labelForm = fmt.Sprintf("This must be 1 to %d printable ASCII characters, without leading or trailing spaces.", verdict.MaxLabel)
 
 // Label reads the label of a session from a header.
 func Label(header string) (string, error) {

@@ -41,7 +41,7 @@ func (a *API) AddOpenAPI(text []byte) error {
 		return fmt.Errorf("the OpenAPI document cannot be read: %w", err)
 	}
 	if d.OpenAPI == "" || len(d.Paths) == 0 {
-		return errors.New("this is no OpenAPI 3 document with paths")
+		return errors.New("not an OpenAPI 3 document with paths")
 	}
 	found, reads := map[verdict.Role][]operation{}, map[string]operation{}
 	for path, operations := range d.Paths {

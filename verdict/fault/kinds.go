@@ -21,8 +21,8 @@ func (e *Effect) Kinds() (kinds []string) {
 			kinds = append(kinds, kind)
 		}
 	}
-	add(e.Close == CloseBefore, "connection "+closed+" before the work")
-	add(e.Close == AfterCommit, "answer lost after the work"+reset)
+	add(e.Close == CloseBefore, "connection "+closed+" before processing")
+	add(e.Close == AfterCommit, "answer lost after processing"+reset)
 	add(e.Close == CloseMidBody, "answer cut in the middle"+reset)
 	add(e.Close == CloseNever, "no answer on an open connection")
 	add(e.Close == CloseStall, "answer stalled in the middle")
@@ -46,7 +46,7 @@ func (e *Effect) Kinds() (kinds []string) {
 	add(e.Drop, "delivery not sent")
 	add(e.Tamper != "", "forged delivery")
 	add(e.Repeat > 0, "delivery repeated")
-	add(e.RotatedSecret, "signed with a second secret too")
+	add(e.RotatedSecret, "also signed with a second secret")
 	add(e.Padding > 0, "large delivery")
 	add(e.ExtraEvents, "unknown events")
 	add(e.StreamRetry > 0, "stream with a retry")

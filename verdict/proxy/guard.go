@@ -19,7 +19,7 @@ func (p *Proxy) misdirected(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	writeProblem(w, http.StatusMisdirectedRequest, fmt.Sprintf("This proxy is for the machine that it runs on, and the request is for the "+
-		"host %.100q. Call it as localhost, or start it with --allow-host.", r.Host))
+		"host %.100q. Use localhost, or start the proxy with --allow-host.", r.Host))
 	return true
 }
 

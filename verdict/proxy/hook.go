@@ -68,7 +68,7 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDelivery))
 	if err != nil {
-		writeProblem(w, http.StatusRequestEntityTooLarge, "A delivery may have 8 MiB.")
+		writeProblem(w, http.StatusRequestEntityTooLarge, "A delivery can have at most 8 MiB.")
 		return
 	}
 	to := *h.receiver
@@ -82,7 +82,7 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	d.At = time.Now().UTC()
 	if d.Unsigned = !h.holds(d); d.Unsigned {
-		h.proxy.log.Warn("the signature of a delivery does not hold under FORGERUN_WEBHOOK_SECRET: it is passed on as it is")
+		h.proxy.log.Warn("the signature of a delivery does not match FORGERUN_WEBHOOK_SECRET: forwarding it unchanged")
 	}
 	document := api.Decode(body)
 	d.in = h.proxy.sessions.sessionOf(document)

@@ -175,7 +175,7 @@ func sumOfParts(body io.Reader, boundary string, depth int) (string, error) {
 
 func sumOfPart(part *multipart.Part, depth int) (string, error) {
 	if part.Header.Get("Content-Id") != "" { // random, and named by other parts
-		return "", fmt.Errorf("parts name each other")
+		return "", fmt.Errorf("the parts reference each other")
 	}
 	h := sha256.New()
 	kind, parameters, _ := mime.ParseMediaType(part.Header.Get("Content-Type"))

@@ -89,7 +89,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !p.open && !p.named(r) && p.misdirected(w, r):
 	case p.forwarded(w, r):
 	case r.Method == http.MethodConnect:
-		writeProblem(w, http.StatusMethodNotAllowed, "This proxy is before one server: call it as that server.")
+		writeProblem(w, http.StatusMethodNotAllowed, "This proxy forwards to one server. Send requests to the proxy's own address, without CONNECT.")
 	case strings.HasPrefix(r.URL.Path, Prefix):
 		p.control(w, r)
 	case upgrades(r): // to a protocol that the proxy does not read
@@ -229,7 +229,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, e *fault.Effect) {
 		d, ok = p.api.Errors[0]
 	}
 	if !ok {
-		writeProblem(w, status, "A fault of the test bed.")
+		writeProblem(w, status, "The test bed injected this fault.")
 		return
 	}
 	writeWhole(w, d.ContentType, status, []byte(d.Body))

@@ -105,7 +105,7 @@ func read[T any](w http.ResponseWriter, r *http.Request, v *T) error {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil && !errors.Is(err, io.EOF) { // a missing body counts as an empty object
-		return badRequest{fmt.Errorf("the body is not as it should be: %w", err)}
+		return badRequest{fmt.Errorf("invalid body: %w", err)}
 	}
 	return nil
 }
@@ -142,11 +142,11 @@ func (p *Proxy) startSession(w http.ResponseWriter, r *http.Request) (int, any, 
 // checkSession refuses unknown profiles and rules.
 func checkSession(n verdict.Session) error {
 	if n.Profile != "" && !slices.Contains(fault.Profiles, n.Profile) {
-		return fmt.Errorf("there is no profile %q; there are %v", n.Profile, fault.Profiles)
+		return fmt.Errorf("unknown profile %q; use one of %v", n.Profile, fault.Profiles)
 	}
 	for _, id := range n.Rules {
 		if !slices.Contains(verdict.IDs(), id) {
-			return fmt.Errorf("there is no rule %q; there are %v", id, verdict.IDs())
+			return fmt.Errorf("unknown rule %q; use some of %v", id, verdict.IDs())
 		}
 	}
 	return nil
@@ -192,7 +192,7 @@ func (p *Proxy) replaceFaults(w http.ResponseWriter, r *http.Request) (int, any,
 		return 0, nil, err
 	}
 	if len(wanted.Rules) > fault.MaxRules {
-		return 0, nil, badRequest{fmt.Errorf("there may be %d rules at most", fault.MaxRules)}
+		return 0, nil, badRequest{fmt.Errorf("at most %d rules are allowed", fault.MaxRules)}
 	}
 	for i := range wanted.Rules {
 		if err := cmp.Or(wanted.Rules[i].Check(), p.lacks(&wanted.Rules[i].Effect)); err != nil {

@@ -22,8 +22,8 @@ var (
 	errNotFound = errors.New("there is no session with this id")
 	errOpen     = errors.New("a session with this label, or one without a label, has not ended: end it first")
 	errFull     = fmt.Errorf("%d sessions have not ended: end some first", verdict.MaxSessions)
-	errLabel    = fmt.Errorf("a label has 1 to %d printable ASCII characters, without spaces around them", verdict.MaxLabel)
-	errProfile  = errors.New("the rules are those of the profile under which a session runs: end that first")
+	errLabel    = fmt.Errorf("a label has 1 to %d printable ASCII characters, without leading or trailing spaces", verdict.MaxLabel)
+	errProfile  = errors.New("a session is using the rules of its profile: end the session first")
 )
 
 // sessions are the sessions of a proxy and its rules, in memory. At most one with each label, and one without, is open. Functions about

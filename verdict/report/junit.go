@@ -32,7 +32,7 @@ func Suite(v *verdict.Verdict) junit.Suite {
 		case verdict.Warn:
 			c.Skipped = brokenMessage("WARN", r)
 		case verdict.NotTested:
-			c.Skipped = &junit.Message{Message: "Not tested: " + r.Reason + ". What would test it: " + r.Exercise}
+			c.Skipped = &junit.Message{Message: "Not tested: " + r.Reason + ". How to test it: " + r.Exercise}
 		case verdict.OK:
 		}
 		s.Cases = append(s.Cases, c)

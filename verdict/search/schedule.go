@@ -47,7 +47,7 @@ func (s Schedule) Rules() []fault.Rule {
 	return rules
 }
 
-// String describes the schedule in words, such as "1st submission: answer lost after the work; then 2nd submission: 503".
+// String describes the schedule in words, such as "1st submission: answer lost after processing; then 2nd submission: 503".
 func (s Schedule) String() string {
 	if len(s) == 0 {
 		return "no faults"

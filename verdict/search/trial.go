@@ -89,12 +89,12 @@ func (b *base) breaks(s Schedule, t *Trial) (all []Break) {
 		})
 	case t.Failed != "" && !s.mayFail():
 		all = append(all, Break{
-			Rule: commandFails, Title: "The client gets over faults that pass.", Found: "The command failed (" + t.Failed + "): " + t.LastLine,
-			Expected: "It succeeds: the faults pass, and the standards allow the client to go on.", shape: shape(t.LastLine),
+			Rule: commandFails, Title: "The client recovers from temporary faults.", Found: "The command failed (" + t.Failed + "): " + t.LastLine,
+			Expected: "It succeeds: the faults are temporary, and the standards allow the client to continue.", shape: shape(t.LastLine),
 		})
 	case t.Failed == "" && b.jobs > 0 && jobs < b.jobs:
 		all = append(all, Break{
-			Rule: workLost, Title: "The client submits all of its work, or says that it could not.",
+			Rule: workLost, Title: "The client submits all of its work, or reports that it could not.",
 			Found:    fmt.Sprintf("The command succeeded with %d jobs.", jobs),
 			Expected: fmt.Sprintf("It makes %d jobs, as without faults, or fails.", b.jobs),
 		})

@@ -1778,7 +1778,7 @@ export interface components {
             quote: string;
             /** @description Why it was not tested, in a few words; only if nothing has. */
             reason?: string;
-            /** @description What would test it; only if nothing has. */
+            /** @description How to test it; only if nothing has. */
             exercise?: string;
             fix: components["schemas"]["RuleFix"];
         };
@@ -1984,7 +1984,7 @@ export interface components {
              *     127.0.0.1 for one to `localhost`. A request to any other name is moved to the same address.
              */
             to_other_host?: boolean | null;
-            /** @description A wait before the work, as in 250ms or 1.5s; 60s at most. */
+            /** @description A wait before processing, as in 250ms or 1.5s; 60s at most. */
             delay?: components["schemas"]["Span"];
             /**
              * @description The connection is closed: `before` the work, so that it has no effect; `after_commit`, so that the answer is lost; or

@@ -9,7 +9,7 @@ export function rules(results) {
   const broken = [...having("fail"), ...having("warn")];
   return [
     broken.length ? h("div", { class: "broken-rules" }, broken.map(brokenRule)) : null,
-    list("Not tested", having("not_tested"), { title: "Why", class: "wrap", cell: r => r.reason || "" }, { title: "What would test it", class: "wrap", cell: r => r.exercise || "" }),
+    list("Not tested", having("not_tested"), { title: "Why", class: "wrap", cell: r => r.reason || "" }, { title: "How to test it", class: "wrap", cell: r => r.exercise || "" }),
     list("ok", having("ok"), { title: "Times", num: true, cell: r => number(r.times) }, { title: "Evidence", class: "wrap", cell: evidence }),
   ];
 }
@@ -27,7 +27,7 @@ function list(title, results, ...columns) {
 const brokenRule = r => h("section", { class: "card broken " + r.status, "data-key": r.rule },
   h("div", { class: "line" }, h("span", { class: "badge s-" + r.status }, r.status.toUpperCase()), h("h2", {}, r.title)),
   h("p", { class: "quiet" }, h("code", {}, r.rule), `, broken ${number(r.failures)} of ${plural(r.times, "time")}. `, h("q", {}, r.quote), " ",
-    h("a", { href: r.see, rel: "noreferrer noopener", target: "_blank" }, "Where it is asked for")),
+    h("a", { href: r.see, rel: "noreferrer noopener", target: "_blank" }, "Source")),
   r.evidence.map(pieceOf), h("p", {}, h("b", {}, "Fix: "), r.fix.text),
   h("dl", { class: "evidence" }, [["Python", r.fix.python], ["TypeScript", r.fix.typescript], ["Go", r.fix.go]].map(([name, line]) => row(name, h("code", {}, line)))));
 
@@ -35,7 +35,7 @@ const evidence = r => r.evidence.length === 0 ? "" : h("details", {}, h("summary
 
 const pieceOf = e => h("dl", { class: "evidence" },
   row(e.times > 1 ? `Found (${number(e.times)} times)` : "Found", h("span", { class: "strong" }, e.found)), row("Expected", e.expected),
-  moment(e.before), e.request ? moment(e.request) : first("Request", h("span", { class: "quiet" }, "No such request came.")));
+  moment(e.before), e.request ? moment(e.request) : first("Request", h("span", { class: "quiet" }, "No such request arrived.")));
 
 const row = (name, ...value) => [h("dt", {}, name), h("dd", {}, value)];
 

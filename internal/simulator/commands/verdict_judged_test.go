@@ -92,7 +92,7 @@ func TestNothingJudged(t *testing.T) {
 	}{
 		"the target is down": {"http://" + down, `curl -s "$FORGERUN_URL/thumbnails" -d '{}'; curl -s "$FORGERUN_URL/thumbnails/1"; true`,
 			"The target never answered: connection refused at " + down + "."},
-		"no request":          {up, `true`, "No request came."},
+		"no request":          {up, `true`, "No request arrived."},
 		"only a health check": {up, `curl -s "$FORGERUN_URL/healthz"`, "No rule about jobs was tested: no job was polled with Retry-After, "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -172,8 +172,8 @@ func TestBaselineOfACommand(t *testing.T) {
 	require.Contains(t, stdout, "\n KNOWN  backoff")
 	code, stdout, _ = judge(right, "true")
 	require.Equal(t, exitDifferent, code, stdout)
-	require.Contains(t, stdout, path+":5: backoff under none is not broken any more: delete this line.\n")
-	require.Contains(t, stdout, path+":4: command under default is not broken any more: delete this line.\n")
+	require.Contains(t, stdout, path+":5: backoff under none is no longer broken: delete this line.\n")
+	require.Contains(t, stdout, path+":4: command under default is no longer broken: delete this line.\n")
 }
 
 // Without a profile the command meets the default one. Under a profile that refuses something for good it may fail.

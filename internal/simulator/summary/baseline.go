@@ -75,7 +75,7 @@ func readKnown(node *yaml.Node) (k known, err error) {
 		}
 	}
 	if k.Rule != commandRule && !slices.Contains(verdict.IDs(), k.Rule) {
-		return k, fmt.Errorf("there is no rule %q; there are %s, and %s for a command that fails",
+		return k, fmt.Errorf("unknown rule %q; use one of %s, or %s for a command that fails",
 			k.Rule, strings.Join(verdict.IDs(), ", "), commandRule)
 	}
 	if k.Profile == "" {
@@ -142,7 +142,7 @@ func (s *Summary) Stale() (stale []string) {
 	}
 	for _, k := range s.Baseline.entries {
 		if broken, kept := s.outcomes(k); kept && !broken {
-			stale = append(stale, fmt.Sprintf("%s:%d: %s is not broken any more: delete this line.", s.Baseline.Path, k.line, k))
+			stale = append(stale, fmt.Sprintf("%s:%d: %s is no longer broken: delete this line.", s.Baseline.Path, k.line, k))
 		}
 	}
 	return stale

@@ -57,7 +57,7 @@ func TestBaseline(t *testing.T) {
 			require.Len(t, s.Stale(), c.stale)
 			require.Equal(t, c.failed, s.Failed())
 			if c.stale > 0 {
-				require.Contains(t, text(t, s), "baseline.yaml:3: backoff under overloaded in test_a is not broken any more: delete this line.\n")
+				require.Contains(t, text(t, s), "baseline.yaml:3: backoff under overloaded in test_a is no longer broken: delete this line.\n")
 			}
 		})
 	}

@@ -123,7 +123,7 @@ func TestSeveralSessions(t *testing.T) {
 	require.Contains(t, shown, "\nFAILED: 1 error in 3 sessions\n  must    backoff: Wait.\n0 rules passed, 1 not tested: no wait.\n"+
 		"The rule time-outs is required, and was not tested: no wait.\n")
 	s.Page = "mine.html"
-	require.Contains(t, text(t, s), "\nAll of it is in mine.html.\n")
+	require.Contains(t, text(t, s), "\nFull report: mine.html\n")
 
 	var junit, html, document bytes.Buffer
 	require.NoError(t, s.JUnit(&junit))
