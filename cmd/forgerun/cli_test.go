@@ -166,8 +166,8 @@ func jobsByCommand(sh *shell) {
 	require.Contains(t, sh.ok("__complete", "jobs", "cancel", waiting[:8]), waiting+"\tSUCCESS_FAST, CREATED")
 	sh.exits(command.WrongUsage, "--at and --in exclude each other", "jobs", "submit", "X", "--in", "1h", "--at", "2126-01-01T00:00:00Z")
 	require.Equal(t, "DEFERRED", sh.value("type", "jobs", "get", waiting))
-	sh.exits(command.TimedOut, "the time to wait is over", "jobs", "wait", waiting, "--timeout", "200ms")
-	sh.exits(command.TimedOut, "the time to wait is over", "jobs", "watch", waiting, "--timeout", "200ms")
+	sh.exits(command.TimedOut, "--timeout was reached", "jobs", "wait", waiting, "--timeout", "200ms")
+	sh.exits(command.TimedOut, "--timeout was reached", "jobs", "watch", waiting, "--timeout", "200ms")
 	require.Contains(t, sh.ok("jobs", "cancel", waiting), "CANCELED")
 	sh.exits(command.Canceled, "", "jobs", "wait", waiting)
 

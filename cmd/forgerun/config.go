@@ -143,17 +143,17 @@ func (c *Config) contradictions(role string) []string {
 	add((role == "deliverer" || role == "rotate-signing-key") && c.MasterKey == nil,
 		"FORGERUN_MASTER_KEY is required; it must be the same for all processes. To make one: openssl rand -base64 32")
 	add((role == "deliverer" || (role == "worker" && c.OutcomeStream != "")) && c.PublicURL == "",
-		"FORGERUN_PUBLIC_URL is required: what is sent has addresses of the API, such as https://forgerun.example.com")
+		"FORGERUN_PUBLIC_URL is required for links in deliveries and outcomes, such as https://forgerun.example.com")
 	add(role == "api" && c.WebhookChallenge && c.PublicURL == "",
-		"FORGERUN_PUBLIC_URL is required with FORGERUN_WEBHOOK_CHALLENGE: its host is the name under which receivers are asked")
+		"FORGERUN_PUBLIC_URL is required with FORGERUN_WEBHOOK_CHALLENGE: receivers are asked for consent in the name of its host")
 	if _, err := operators.Parse(c.AdminToken, c.AdminReadToken); err != nil {
 		add(true, "FORGERUN_ADMIN_TOKEN and FORGERUN_ADMIN_READ_TOKEN: "+err.Error())
 	}
 	add(role != "dev" && c.Operators().None() && c.AdminAddr != "" && !onLoopback(c.AdminAddr),
 		"FORGERUN_ADMIN_ADDR is not on loopback: set FORGERUN_ADMIN_TOKEN to guard it")
 	add(c.Network.Origins.Any() && c.OpenRegistration,
-		"FORGERUN_CORS_ORIGINS=* does not go with FORGERUN_OPEN_REGISTRATION: every web page that somebody near this service opens "+
-			"could create clients and run jobs. Name the origins")
+		"FORGERUN_CORS_ORIGINS=* cannot be combined with FORGERUN_OPEN_REGISTRATION: any web page opened near this service "+
+			"could create clients and run jobs. List the allowed origins")
 	return wrong
 }
 

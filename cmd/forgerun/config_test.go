@@ -154,7 +154,7 @@ func TestUnknownVariableIsWarnedOf(t *testing.T) {
 	s := newStack(t, env{"FORGERUN_TIMESCALE": "0", "FORGERUN_METRICS": "false"})
 	api := s.startAPI()
 	for _, name := range []string{"FORGERUN_TIMESCALE", "FORGERUN_METRICS"} {
-		api.logged("unknown variable is ignored; see 'forgerun config' for those that exist", name)
+		api.logged("ignoring an unknown variable; 'forgerun config --all' lists the known ones", name)
 	}
 }
 

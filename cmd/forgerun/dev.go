@@ -144,7 +144,7 @@ func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger
 	stop = func() {
 		for _, one := range slices.Backward(stops) {
 			if err := one(); err != nil {
-				log.Warn("a store did not stop in order", "action", "stop", "error_message", err.Error())
+				log.Warn("a store did not stop cleanly", "action", "stop", "error_message", err.Error())
 			}
 		}
 	}

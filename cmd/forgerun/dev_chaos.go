@@ -45,9 +45,9 @@ func faultList() string {
 func (c chaos) run(ctx context.Context, cfg Config, environ []string, stdout, stderr io.Writer) error {
 	switch {
 	case cfg.DatabaseURL != "" || cfg.RedisURL != "":
-		return errors.New("dev --chaos does faults to its own Postgres and Redis: leave FORGERUN_DATABASE_URL and FORGERUN_REDIS_URL out")
+		return errors.New("dev --chaos injects faults into its own Postgres and Redis: unset FORGERUN_DATABASE_URL and FORGERUN_REDIS_URL")
 	case !onLoopback(cfg.HTTPAddr):
-		return fmt.Errorf("dev --chaos listens on this machine alone, not on %s", cfg.HTTPAddr)
+		return fmt.Errorf("dev --chaos can listen only on loopback, not on %s", cfg.HTTPAddr)
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -73,9 +73,9 @@ func (c chaos) disturb(ctx, starting context.Context, s *local.Stack, stdout io.
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(stdout, "\nForgeRun %s is ready, and disturbed: %s (seed %d).\n\n  API        %s/v1\n"+
+	_, _ = fmt.Fprintf(stdout, "\nForgeRun %s is ready, with faults: %s (seed %d).\n\n  API        %s/v1\n"+
 		"  Client id  %s\n  API key    %s\n  Docs       %s/docs\n  Logs       %s\n\n"+
-		"Its data is removed at the end. Stop with Ctrl-C. Faults, as they are over:\n\n",
+		"Its data is removed at the end. Stop with Ctrl-C. Faults, listed as they end:\n\n",
 		version, c.asked, c.seed, s.URL(), id, key, s.URL(), s.Logs())
 	return c.faults.Run(ctx, s, c.seed, func(f local.Fault) {
 		line := fmt.Sprintf("%s  %-12s %s", f.At.Format("15:04:05.000"), f.Kind, f.Target)

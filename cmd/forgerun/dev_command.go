@@ -23,16 +23,16 @@ func (p *program) devCommand() *cobra.Command {
 	verbose, fetch := false, ""
 	c := command.New("dev", "Everything in one process, with its own Postgres and Redis",
 		func(c *cobra.Command, _ []string) error { return p.dev(c.Context(), asked, verbose, fetch) })
-	c.Long = "Everything in one process, with its own Postgres and Redis. With --chaos the roles run as\n" +
-		"processes of their own, behind a port that survives them, and faults are done to them and to\n" +
+	c.Long = "Everything in one process, with its own Postgres and Redis. With --chaos, each role runs as\n" +
+		"its own process behind a stable port, and dev injects faults into these processes and\n" +
 		"their stores. Configured by the environment: see 'forgerun config dev'.\n\n" +
-		"It shows a line for each job that ends, each delivery that fails and each warning; everything is in\n" +
+		"It prints a line for each finished job, each failed delivery and each warning. The whole log is in\n" +
 		".forgerun/dev.log.\n\nFaults:\n" + faultList()
 	c.Flags().StringVar(&asked.asked, "chaos", "", "`faults` with the mean time between two of a kind, such as kill=10s,flush=30s")
-	c.Flags().Uint64Var(&asked.seed, "seed", 1, "`number` that the times and targets of faults are drawn by")
-	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "show everything, as text")
+	c.Flags().Uint64Var(&asked.seed, "seed", 1, "`number` that seeds the times and targets of faults")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "print the whole log as text")
 	c.Flags().StringVar(&fetch, "fetch", "",
-		"fetch a private copy of Postgres where none is installed, from Maven Central or a mirror at `url`")
+		"if no Postgres is installed, download a private copy from Maven Central or a mirror at `url`")
 	c.Flags().Lookup("fetch").NoOptDefVal = local.MavenCentral
 	return c
 }
@@ -100,7 +100,7 @@ In another terminal, in this folder:
   forgerun jobs list
   forgerun open
 
-Or by HTTP: submit a job, watch it to its end, look at it, read its report:
+Or by HTTP: submit a job, watch it until it ends, read it, read its report:
 
   AUTH="Authorization: Bearer %s"
   JOB=$(curl -s %s/jobs -H "$AUTH" -H "Content-Type: application/json" \
@@ -126,7 +126,7 @@ func taken(variable, address string, err error) error {
 	if holder, ok := holders.OfPort(address); ok {
 		who = holder.String()
 	}
-	return fmt.Errorf("%s: %s is taken by %s: end that, or set %s to another address (port 0 takes a free one): %w",
+	return fmt.Errorf("%s: %s is taken by %s: stop that process, or set %s to another address (port 0: any free port): %w",
 		variable, address, who, variable, err)
 }
 
@@ -140,6 +140,6 @@ func busy(dataDir string, err error) error {
 	if holder, ok := holders.OfLock(used.Lock); ok {
 		who = holder.String()
 	}
-	return fmt.Errorf("FORGERUN_DATA_DIR: the folder %s is used by %s: end that, or set FORGERUN_DATA_DIR to another folder: %w",
+	return fmt.Errorf("FORGERUN_DATA_DIR: the folder %s is used by %s: stop that process, or set FORGERUN_DATA_DIR to another folder: %w",
 		dataDir, who, err)
 }

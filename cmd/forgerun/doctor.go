@@ -25,10 +25,9 @@ var doctorRoles = []string{"api", "worker", "deliverer", "dev"}
 func (p *program) doctorCommand() *cobra.Command {
 	asJSON := false
 	c := &cobra.Command{
-		Use: "doctor [ROLE]", Short: "Check configuration, Postgres and Redis of a role, and say what to do about each finding",
-		Long: "Looks at the configuration of a role (dev if one runs in this folder, otherwise api) " +
-			"and at its stores, and says what to do about what it finds. It writes nothing " +
-			"anywhere.\n\nExit codes: 0 nothing is wrong, 1 something is, 2 the configuration is.",
+		Use: "doctor [ROLE]", Short: "Check a role's configuration, Postgres and Redis, and advise on each finding",
+		Long: "Checks the configuration and the stores of a role (dev if it runs in this folder, otherwise api), " +
+			"and advises on each finding. It writes nothing.\n\nExit codes: 0 no problems, 1 problems found, 2 invalid configuration.",
 		ValidArgs: doctorRoles, Args: command.Only(doctorRoles...),
 		RunE: func(c *cobra.Command, args []string) error {
 			return p.doctor(c.Context(), strings.Join(args, ""), asJSON)
@@ -100,12 +99,12 @@ func judgeConfig(fs *doctor.Findings, role string, cfg Config, bad error, unknow
 		for line := range strings.Lines(bad.Error()) {
 			if line = strings.TrimSpace(line); line != "" && line != "bad configuration:" {
 				fs.Judge("configuration", doctor.Fail(true, line,
-					role+" does not start like this: correct the variable ('forgerun config "+role+"' lists them all)"))
+					role+" cannot start: correct the variable ('forgerun config "+role+"' lists them all)"))
 			}
 		}
 	}
 	for _, name := range unknown {
-		fs.Judge("configuration", doctor.Warn(true, name+" is no variable of this program and is ignored",
+		fs.Judge("configuration", doctor.Warn(true, name+" is not a known variable and is ignored",
 			"correct the name ('forgerun config' lists them all), or remove it"))
 	}
 	if bad != nil {
@@ -115,7 +114,7 @@ func judgeConfig(fs *doctor.Findings, role string, cfg Config, bad error, unknow
 		found := fmt.Sprintf("%v, heartbeat every %v, statements up to %v", cfg.LeaseTimeout, cfg.heartbeat(), cfg.DBTimeout)
 		fs.Judge("lease",
 			doctor.Warn(cfg.heartbeat()+cfg.DBTimeout*6/5 >= cfg.LeaseTimeout,
-				found+": one statement that hangs ends the lease and with it all running jobs",
+				found+": one hanging statement would end the lease and all running jobs",
 				"raise FORGERUN_LEASE_TIMEOUT above twice FORGERUN_DB_TIMEOUT"),
 			doctor.OK(found))
 	}
@@ -128,16 +127,16 @@ func judgeConfig(fs *doctor.Findings, role string, cfg Config, bad error, unknow
 func judgeExposure(fs *doctor.Findings, role string, cfg Config) {
 	fs.Judge("admin listener",
 		doctor.Warn(!onLoopback(cfg.AdminAddr),
-			cfg.AdminAddr+" is not on loopback: anyone who reaches it reads /metrics and /readyz without the token",
+			cfg.AdminAddr+" is not on loopback: anyone who reaches it can read /metrics and /readyz without the token",
 			"let only Prometheus and operators reach it (firewall, private network), or set FORGERUN_ADMIN_ADDR to 127.0.0.1:8081"),
 		doctor.OK(cfg.AdminAddr+" is on loopback"))
 	if cfg.PublicURL != "" || role == "api" {
-		const advice = "set FORGERUN_PUBLIC_URL to what clients use, such as https://forgerun.example.com, for all roles alike"
+		const advice = "set FORGERUN_PUBLIC_URL to the URL that clients use, such as https://forgerun.example.com, in all roles"
 		u, err := url.Parse(cfg.PublicURL)
 		fs.Judge("public URL",
 			doctor.Warn(cfg.PublicURL == "", "not set: links and problem types begin with http://"+cfg.HTTPAddr, advice),
 			doctor.Warn(err == nil && onLoopback(net.JoinHostPort(u.Hostname(), "0")),
-				cfg.PublicURL+" is on loopback: links lead others to their own machine", advice),
+				cfg.PublicURL+" is on loopback: links point other users to their own machine", advice),
 			doctor.Warn(strings.HasPrefix(cfg.PublicURL, "http://"), cfg.PublicURL+" is not https: API keys travel in the clear",
 				"put TLS in front of the API, and "+advice),
 			doctor.OK(cfg.PublicURL))
@@ -148,7 +147,7 @@ func judgeExposure(fs *doctor.Findings, role string, cfg Config) {
 		judgeConsent(fs, cfg)
 	}
 	fs.Judge("webhook targets", doctor.Warn((role == "api" || role == "deliverer") && cfg.WebhookAllowPrivate,
-		"clients may have this network's own addresses called, loopback too",
+		"clients can make this service call private addresses of its network, including loopback",
 		"set FORGERUN_WEBHOOK_ALLOW_PRIVATE=false, unless every client is trusted"))
 }
 
@@ -156,9 +155,9 @@ func judgeExposure(fs *doctor.Findings, role string, cfg Config) {
 func judgeConsent(fs *doctor.Findings, cfg Config) {
 	fs.Judge("webhook consent",
 		doctor.Warn(!cfg.WebhookChallenge,
-			"not asked for: anyone who reaches the API may have events sent to receivers that never wanted them",
+			"not required: anyone who reaches the API can send events to receivers that did not agree",
 			"set FORGERUN_WEBHOOK_CHALLENGE=true for api and deliverer processes, or FORGERUN_OPEN_REGISTRATION=false; "+
-				"FORGERUN_WEBHOOK_CLIENT_RATE bounds how much is sent"),
+				"FORGERUN_WEBHOOK_CLIENT_RATE limits how much is sent"),
 		doctor.OK("receivers are asked, in the name of "+webhook.Origin(cfg.PublicURL)))
 }
 
@@ -171,13 +170,13 @@ func judgeMasterKey(fs *doctor.Findings, role string, cfg Config, state *repo.St
 			wrong = err.Error()
 		}
 		fs.Judge("master key",
-			doctor.Fail(wrong != "", wrong, "set FORGERUN_MASTER_KEY to that of the other processes: with this one, an api stops, and nothing "+
-				"can be signed nor any webhook's secret read"),
+			doctor.Fail(wrong != "", wrong, "set FORGERUN_MASTER_KEY to the key of the other processes: with this one, an api stops, "+
+				"and signing and reading webhook secrets fail"),
 			doctor.OK(fmt.Sprintf("fits the signing keys in the database (%d)", len(state.SigningKeys))))
 	}
 	found := "none: clients cannot register webhooks"
 	if state != nil && state.HasWebhooks {
-		found += " nor rotate the secrets of those that there are"
+		found += " or rotate the secrets of existing ones"
 	}
 	fs.Judge("master key", doctor.Warn(role == "api" && cfg.MasterKey == nil, found,
 		"set FORGERUN_MASTER_KEY as for the deliverer; if there is none yet: openssl rand -base64 32"))

@@ -74,12 +74,12 @@ const (
 func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "forgerun",
-		Short: "Executes jobs that are submitted over HTTP and never loses one",
-		Long: "ForgeRun executes jobs that are submitted over HTTP and never loses one.\n" +
+		Short: "Runs jobs submitted over HTTP, and never loses one",
+		Long: "ForgeRun runs jobs submitted over HTTP, and never loses one.\n" +
 			"The service is configured by environment variables: see 'forgerun config'.",
 		Example: "  forgerun dev                                # start everything here\n" +
 			"  forgerun jobs submit SUCCESS_FAST --watch   # in another terminal: the first job\n" +
-			"  forgerun verdict -- npm test                # tell whether a client of yours is right",
+			"  forgerun verdict -- npm test                # judge your own client",
 		Version: build.Get().Line("forgerun"),
 	}
 	root.AddGroup(&cobra.Group{ID: groupServe, Title: "Run the service:"})
@@ -102,7 +102,7 @@ func (p *program) root() *cobra.Command {
 	root.AddGroup(&cobra.Group{ID: groupJudge, Title: "Test clients, and the service:"})
 	judge := simulator.Program{Arguments: p.arguments, Stdout: p.stdout, Stderr: p.stderr}
 	add(groupJudge, append(judge.Judge(), judge.Simulator())...)
-	root.AddGroup(&cobra.Group{ID: groupManage, Title: "Look after the service:"}, &cobra.Group{ID: groupOther, Title: "Other:"})
+	root.AddGroup(&cobra.Group{ID: groupManage, Title: "Maintain the service:"}, &cobra.Group{ID: groupOther, Title: "Other:"})
 	add(groupManage, p.migrateCommand(), p.configCommand(), p.doctorCommand(), p.rotateCommand(), p.healthcheckCommand())
 	add(groupOther, versionCommand())
 	root.AddCommand(command.Man(root, version))
@@ -134,7 +134,7 @@ func lastWords(stderr io.Writer, words ...any) {
 
 func versionCommand() *cobra.Command {
 	asJSON := false
-	c := command.New("version", "The version, commit and date of this program", func(c *cobra.Command, _ []string) error {
+	c := command.New("version", "Print the version, commit and build date", func(c *cobra.Command, _ []string) error {
 		if asJSON {
 			return json.NewEncoder(c.OutOrStdout()).Encode(build.Get())
 		}

@@ -13,17 +13,17 @@ import (
 
 func (p *program) migrateCommand() *cobra.Command {
 	var to int64
-	c := command.New("migrate", "Bring the database schema up to date, or to another version",
+	c := command.New("migrate", "Migrate the database schema to the newest or another version",
 		func(c *cobra.Command, _ []string) error { return p.migrate(c.Context(), to) })
-	c.Long = "Brings the schema of the database at FORGERUN_DATABASE_URL to the newest version, or up or down to another one. " +
-		"Safe to run from ten places at once."
+	c.Long = "Migrates the schema of the database at FORGERUN_DATABASE_URL to the newest version, or up or down to another one. " +
+		"Several processes may run it at once."
 	c.Flags().Int64Var(&to, "to", -1, "schema `version` to go to, up or down; -1 is the newest")
 	return c
 }
 
 func (p *program) migrate(ctx context.Context, to int64) error {
 	if newest := repo.NewestSchema(); to < -1 || to > newest {
-		return command.Usagef("forgerun migrate: there is no version %d of the schema: this program knows 0 (none) to %d.", to, newest)
+		return command.Usagef("forgerun migrate: unknown schema version %d: this program supports 0 (none) to %d.", to, newest)
 	}
 	cfg, err := LoadConfig("migrate", p.getenv)
 	if err != nil {
@@ -34,7 +34,7 @@ func (p *program) migrate(ctx context.Context, to int64) error {
 	}
 	now, err := repo.Inspect(ctx, cfg.DatabaseURL)
 	if err != nil {
-		return fmt.Errorf("the schema was brought to that version, but then Postgres %w", err)
+		return fmt.Errorf("the schema was migrated, but then Postgres %w", err)
 	}
 	_, _ = fmt.Fprintf(p.stdout, "The schema is at version %d.\n", now.SchemaVersion)
 	return nil
@@ -54,7 +54,7 @@ func roleOf(args []string) string {
 func (p *program) configCommand() *cobra.Command {
 	all := false
 	c := &cobra.Command{
-		Use: "config [ROLE]", Short: "The effective configuration of a role, secrets masked",
+		Use: "config [ROLE]", Short: "Print the effective configuration of a role, with secrets masked",
 		ValidArgs: configRoles, Args: command.Only(configRoles...),
 		Long: "Prints the environment variables of a role (api) that differ from their defaults, in groups, or --all with their effective\n" +
 			"values. Secrets are masked.",
@@ -68,6 +68,6 @@ func (p *program) configCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&all, "all", false, "show the variables that have their defaults too")
+	c.Flags().BoolVar(&all, "all", false, "also show variables that have their defaults")
 	return c
 }

@@ -122,7 +122,7 @@ func (p *process) adminPart() lifecycle.Part {
 	start := func(context.Context) error {
 		bound, err := net.Listen("tcp", p.cfg.AdminAddr)
 		if err != nil && p.cfg.AdminAddrUnset && p.role != "api" {
-			p.log.Warn("the default admin address is taken: set FORGERUN_ADMIN_ADDR; a free port is used", "action", "serve_admin",
+			p.log.Warn("the default admin address is in use, so a free port is used; set FORGERUN_ADMIN_ADDR to choose one", "action", "serve_admin",
 				"address", p.cfg.AdminAddr, errorFields(err))
 			bound, err = net.Listen("tcp", "127.0.0.1:0")
 		}

@@ -21,14 +21,15 @@ type startRole func(*process, context.Context) (failed <-chan error, err error)
 func (p *program) roleCommand(role, short string, start startRole) *cobra.Command {
 	c := &cobra.Command{
 		Use: role, Short: short,
-		Long: short + ".\n\nConfigured by the environment: see 'forgerun config " + role + "'. SIGTERM drains it, a second one ends it at once.",
+		Long: short + "." +
+			"\n\nConfigured by the environment: see 'forgerun config " + role + "'. SIGTERM drains the process; a second one stops it at once.",
 		Args: command.Exactly(0),
 	}
 	port, admin := 0, 0
 	if role == "api" {
-		c.Flags().IntVar(&port, "port", 0, "`number` of the API's port, in place of that of FORGERUN_HTTP_ADDR")
+		c.Flags().IntVar(&port, "port", 0, "port `number` of the API, overrides the port in FORGERUN_HTTP_ADDR")
 	}
-	c.Flags().IntVar(&admin, "admin-port", 0, "`number` of the admin listener's port, in place of that of FORGERUN_ADMIN_ADDR")
+	c.Flags().IntVar(&admin, "admin-port", 0, "port `number` of the admin listener, overrides the port in FORGERUN_ADMIN_ADDR")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		getenv := p.getenv
 		p := *p

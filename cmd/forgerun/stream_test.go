@@ -171,7 +171,7 @@ func TestStreamTellsOfAnOpenTransaction(t *testing.T) {
 	api := s.startLeader()
 	u := s.newUser(api)
 	_, report := s.doctor(nil)
-	require.Contains(t, report, "Postgres transactions: none of those that write is old")
+	require.Contains(t, report, "Postgres transactions: no writing transaction is old")
 	cfg, err := pgx.ParseConfig(postgres.URL())
 	require.NoError(t, err)
 	cfg.Database = "template1"

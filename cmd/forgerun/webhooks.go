@@ -168,9 +168,9 @@ func (p *process) untilStorageAnswers(ctx context.Context, what func(context.Con
 
 func (p *program) rotateCommand() *cobra.Command {
 	leaked := false
-	c := command.New("rotate-signing-key", "Make the next key that signs deliveries",
+	c := command.New("rotate-signing-key", "Create the next key for signing deliveries",
 		func(c *cobra.Command, _ []string) error { return p.rotateSigningKey(c.Context(), leaked) })
-	c.Flags().BoolVar(&leaked, "leaked", false, "the new key signs at once, and all others are no longer valid")
+	c.Flags().BoolVar(&leaked, "leaked", false, "the new key signs immediately, and all other keys become invalid")
 	return c
 }
 

@@ -40,7 +40,7 @@ type lab struct {
 // service is a program of the service.
 type service struct {
 	name, path string
-	slots      int // jobs at once in a worker process
+	slots      int // concurrent jobs in a worker process
 }
 
 // newLab builds the service and starts the servers.

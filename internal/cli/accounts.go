@@ -25,20 +25,20 @@ var (
 
 // clients is the command "clients".
 func (s *Shell) clients() *cobra.Command {
-	c := s.group("clients client", "Make clients and look at them",
-		s.cmd("create", "Make a client; --with-key makes its first API key too", createClient),
-		s.cmd("list", "List clients with their use of limits (operators)", list(clientView, adminPath+"/clients", 50)),
+	c := s.group("clients client", "Create and show clients",
+		s.cmd("create", "Create a client; --with-key also creates its first API key", createClient),
+		s.cmd("list", "List clients and how much of their limits they use (operators)", list(clientView, adminPath+"/clients", 50)),
 		s.cmd("get CLIENT", "Show a client (operators)", show(clientView, adminPath+"/clients/%s")))
 	return s.forOperators(s.forClients(c))
 }
 
 // keys is the command "keys".
 func (s *Shell) keys() *cobra.Command {
-	c := s.group("keys key", "Make, renew and revoke API keys",
-		s.cmd("create CLIENT", "Make an API key, and print it: it is never shown again", createKey),
-		s.cmd("renew CLIENT", "Replace the API key that is used by a new one, and print that", byID(newKeyView, (*client.Client).RenewKey)),
+	c := s.group("keys key", "Create, renew and revoke API keys",
+		s.cmd("create CLIENT", "Create and print an API key; it is never shown again", createKey),
+		s.cmd("renew CLIENT", "Replace the current API key, and print the new one", byID(newKeyView, (*client.Client).RenewKey)),
 		s.cmd("list CLIENT", "List the API keys of a client, without their secrets (operators)", plainly(listKeys)),
-		s.cmd("revoke CLIENT KEY_ID", "Revoke an API key, at once", revokeKey))
+		s.cmd("revoke CLIENT KEY_ID", "Revoke an API key immediately", revokeKey))
 	return s.forOperators(s.forClients(c))
 }
 
@@ -52,7 +52,7 @@ func (c *call) public() (*client.Client, error) {
 }
 
 func createClient(f *pflag.FlagSet) run {
-	withKey := f.Bool("with-key", false, "make its first API key too, and print it")
+	withKey := f.Bool("with-key", false, "also create and print its first API key")
 	return func(c *call) error {
 		public, err := c.public()
 		if err != nil {
@@ -72,7 +72,7 @@ func createClient(f *pflag.FlagSet) run {
 		if *withKey {
 			key, err := c.makeKey(public, made.ClientID, client.KeyRequest{})
 			if err != nil {
-				c.notef("The client %s was made.", made.ClientID)
+				c.notef("Created client %s.", made.ClientID)
 				return err
 			}
 			shown["key_id"], shown["api_key"] = key.KeyID, key.APIKey
@@ -83,22 +83,22 @@ func createClient(f *pflag.FlagSet) run {
 
 func createKey(f *pflag.FlagSet) run {
 	var r client.KeyRequest
-	f.BoolVar(&r.Rotate, "rotate", false, "replace the present key, which stays valid for some minutes")
-	f.StringVar(&r.Scope, "scope", "", "what the key may do: read, submit or all (operators)")
+	f.BoolVar(&r.Rotate, "rotate", false, "replace the current key, which stays valid for a few minutes")
+	f.StringVar(&r.Scope, "scope", "", "permissions of the key: read, submit or all (operators)")
 	return func(c *call) error {
 		public, err := c.public()
 		if err != nil {
 			return err
 		}
 		if r.Scope != "" && public != nil {
-			return command.Usagef("--scope is for operators: give --admin-url")
+			return command.Usagef("--scope needs the operator API: give --admin-url")
 		}
 		key, err := c.makeKey(public, c.args[0], r)
 		if err != nil {
 			return err
 		}
 		if key.APIKey == "" {
-			c.notef("The client has a key already, which is not shown again: --rotate replaces it.")
+			c.notef("The client already has a key, which cannot be shown again. Use --rotate to replace it.")
 		}
 		return c.One(newKeyView, key)
 	}

@@ -33,7 +33,7 @@ var (
 		"AGE:created_at:age, OPERATOR:operator:wide, FILTER:filter:wide", func(v any) string {
 		return output.Text(output.At(v, "done")) + "/" + output.Text(output.At(v, "total"))
 	})
-	dryView = output.NewView("MATCH:count, WOULD CHANGE:changes, MORE:more, LEFT AS THEY ARE", func(v any) string {
+	dryView = output.NewView("MATCH:count, WOULD CHANGE:changes, MORE:more, UNCHANGED", func(v any) string {
 		var reasons []string
 		left, _ := output.At(v, "left").([]any)
 		for _, r := range left {
@@ -51,7 +51,7 @@ var ofJobs = []param{
 	{"type", "type", "", "only jobs of this `type`"},
 	{"client", "client_id", "", "only jobs of the client with this `id`"},
 	{"batch", "batch_id", "", "only jobs of the batch with this `id`"},
-	{"correlation-id", "correlation_id", "", "only jobs with this `id` of their client's"},
+	{"correlation-id", "correlation_id", "", "only jobs with this correlation `id`"},
 	{"failure-code", "failure_code", "", "only FAILED jobs with this `code`"},
 	{"since", "from", "", "only jobs created at this `time` or later: RFC 3339, or how long ago, as in 2h"},
 	{"before", "to", "", "only jobs created before this `time`"},
@@ -61,29 +61,29 @@ var ofJobs = []param{
 func (s *Shell) adminCommand() *cobra.Command {
 	ofClient := param{"client", "client_id", "", "only of the client with this `id`"}
 	ofKind := param{"kind", "kind", "", "only this work `kind`"}
-	c := s.group("admin", "See and change jobs of all clients, queues, workers and failures",
+	c := s.group("admin", "Manage the jobs of all clients, queues, workers and failures",
 		s.adminJobs(),
-		s.cmd("queues", "What waits, by client and work kind", whole(queueView, adminPath+"/queues", ofClient, ofKind)),
-		s.cmd("workers", "Worker processes, and how many jobs they hold", list(workerView, adminPath+"/workers", 50,
+		s.cmd("queues", "Count waiting jobs by client and work kind", whole(queueView, adminPath+"/queues", ofClient, ofKind)),
+		s.cmd("workers", "List worker processes and how many jobs they hold", list(workerView, adminPath+"/workers", 50,
 			param{"state", "state", "", "only workers in this `state`: ALIVE, DEAD or STOPPED"})),
-		s.cmd("failures", "Failed jobs in groups of code, work kind and detail", whole(failureView, adminPath+"/failures",
+		s.cmd("failures", "Group failed jobs by code, work kind and detail", whole(failureView, adminPath+"/failures",
 			ofClient, ofKind, param{"code", "code", "", "only this `code`"},
-			param{"since", "from", "24h", "only what ended at this `time` or later: RFC 3339, or how long ago"},
-			param{"before", "to", "", "only what ended before this `time`"})),
-		s.cmd("audit", "What operators did, the newest first", list(auditView, adminPath+"/audit", 50,
-			param{"operator", "operator", "", "only what the operator with this `name` did"},
+			param{"since", "from", "24h", "only jobs that failed at this `time` or later: RFC 3339, or how long ago"},
+			param{"before", "to", "", "only jobs that failed before this `time`"})),
+		s.cmd("audit", "Show the audit log of operators, newest first", list(auditView, adminPath+"/audit", 50,
+			param{"operator", "operator", "", "only actions of the operator with this `name`"},
 			param{"action", "action", "", "only this `action`, such as cancel_job"},
-			param{"target", "target_id", "", "only what was done to the thing with this `id`"},
-			param{"since", "from", "", "only what was done at this `time` or later: RFC 3339, or how long ago"})),
+			param{"target", "target_id", "", "only actions on the target with this `id`"},
+			param{"since", "from", "", "only actions at this `time` or later: RFC 3339, or how long ago"})),
 		s.bulk(),
-		s.cmd("pauses", "What operators have stopped", whole(pauseView, adminPath+"/pauses")),
-		s.stop("pause all|kind|client [TARGET]", "PAUSE", "Start no more jobs of a kind, of a client, or at all"),
+		s.cmd("pauses", "List pauses and drains", whole(pauseView, adminPath+"/pauses")),
+		s.stop("pause all|kind|client [TARGET]", "PAUSE", "Stop starting jobs: of a kind, of a client, or all jobs"),
 		s.stop("drain all|kind|client|worker [TARGET]", "DRAIN",
-			"Accept no more jobs of a kind, of a client, or at all; or have a worker take none"),
-		s.cmd("resume PAUSE", "End a pause or a drain, by the id that \"admin pauses\" shows", plainly(func(c *call) error {
+			"Stop accepting jobs: of a kind, of a client, or all jobs; or stop a worker from taking jobs"),
+		s.cmd("resume PAUSE", "End a pause or a drain by its id (see \"admin pauses\")", plainly(func(c *call) error {
 			_, err := c.admin(http.MethodDelete, "/pauses/%s", nil)
 			if err == nil {
-				c.notef("It goes on.")
+				c.notef("Resumed.")
 			}
 			return err
 		})))
@@ -92,7 +92,7 @@ func (s *Shell) adminCommand() *cobra.Command {
 
 func (s *Shell) adminJobs() *cobra.Command {
 	retry := func(f *pflag.FlagSet) run {
-		override := f.Bool("override", false, "also what is not retryable, and beyond its attempts")
+		override := f.Bool("override", false, "also retry jobs that are not retryable or have no attempts left")
 		return func(c *call) error {
 			return c.changeAdmin(changeView, http.MethodPost, "/jobs/%s/retry", map[string]bool{"override": *override})
 		}
@@ -101,9 +101,9 @@ func (s *Shell) adminJobs() *cobra.Command {
 		s.cmd("list", "List jobs of all clients", list(anyJobView, adminPath+"/jobs", 50, ofJobs...)),
 		s.cmd("count", "Count jobs of all clients", show(countView, adminPath+"/jobs/count", ofJobs...)),
 		s.cmd("get JOB", "Show a job; -o json has its attempts, events and deliveries", show(anyJobView, adminPath+"/jobs/%s")),
-		s.cmd("retry JOB", "Run the next attempt of a failed job", retry),
-		s.cmd("cancel JOB", "Cancel a job; one that has ended stays as it is", changeAdmin(changeView, http.MethodPost, "/jobs/%s/cancel")),
-		s.cmd("delete JOB", "Delete a job that has ended", changeAdmin(nil, http.MethodDelete, "/jobs/%s")))
+		s.cmd("retry JOB", "Retry a failed job", retry),
+		s.cmd("cancel JOB", "Cancel a job; a finished job does not change", changeAdmin(changeView, http.MethodPost, "/jobs/%s/cancel")),
+		s.cmd("delete JOB", "Delete a finished job", changeAdmin(nil, http.MethodDelete, "/jobs/%s")))
 }
 
 // stop makes "pause" or "drain". The scopes are the words of its first argument in use.
@@ -119,13 +119,13 @@ func (s *Shell) stop(use, mode, short string) *cobra.Command {
 		case known && args[0] != "all" && len(args) == 2:
 			return strings.ToUpper(args[0]), args[1], nil
 		}
-		return "", "", command.Usagef("say what to %s, such as all or kind CPU_BURST (forgerun admin %s --help)", name, name)
+		return "", "", command.Usagef("name the target to %s, such as all or kind CPU_BURST (forgerun admin %s --help)", name, name)
 	}
 	c := s.cmd(use, short, func(f *pflag.FlagSet) run {
-		reason := f.String("reason", "", "why; others read it in the audit log")
+		reason := f.String("reason", "", "reason, shown in the audit log")
 		return func(c *call) error {
 			if strings.TrimSpace(*reason) == "" {
-				return command.Usagef("say why with --reason: others read it in the audit log")
+				return command.Usagef("--reason is required: the audit log shows it")
 			}
 			scope, target, _ := scopeOf(c.args) // it was checked
 			body := map[string]string{"scope": scope, "mode": mode, "reason": *reason}
@@ -141,24 +141,24 @@ func (s *Shell) stop(use, mode, short string) *cobra.Command {
 }
 
 func (s *Shell) bulk() *cobra.Command {
-	start := s.cmd("start retry|cancel|delete", "Begin a bulk operation; --dry-run only counts", startBulk)
+	start := s.cmd("start retry|cancel|delete", "Start a bulk operation; --dry-run only counts", startBulk)
 	start.ValidArgs = []string{"retry", "cancel", "delete"}
 	start.Args = cobra.MatchAll(command.Exactly(1), command.Only(start.ValidArgs...))
 	return s.group("bulk", "Retry, cancel or delete all jobs that match a filter", start,
-		s.cmd("list", "List bulk operations, the newest first", list(bulkView, adminPath+"/bulk", 50)),
-		s.cmd("get BULK", "Show how far a bulk operation is", show(bulkView, adminPath+"/bulk/%s")),
-		s.cmd("items BULK", "List the jobs of a bulk operation, with what became of each", list(bulkItemView, adminPath+"/bulk/%s/items", 100,
+		s.cmd("list", "List bulk operations, newest first", list(bulkView, adminPath+"/bulk", 50)),
+		s.cmd("get BULK", "Show the progress of a bulk operation", show(bulkView, adminPath+"/bulk/%s")),
+		s.cmd("items BULK", "List the jobs of a bulk operation with the result of each", list(bulkItemView, adminPath+"/bulk/%s/items", 100,
 			param{"result", "result", "", "only jobs with this `result`"})),
-		s.cmd("abort BULK", "End a bulk operation where it is", changeAdmin(bulkView, http.MethodPost, "/bulk/%s/abort")))
+		s.cmd("abort BULK", "Stop a bulk operation; changes made so far remain", changeAdmin(bulkView, http.MethodPost, "/bulk/%s/abort")))
 }
 
 func startBulk(f *pflag.FlagSet) run {
 	values := query(f, ofJobs)
-	all := f.Bool("all", false, "all jobs, in place of a filter")
-	dryRun := f.Bool("dry-run", false, "only count what it would change, and say why it leaves the others")
-	override := f.Bool("override", false, "of retries: also what is not retryable, and beyond the attempts")
-	rate := f.Int("rate", 200, "`jobs` a second, at most")
-	waiting := f.BoolP("wait", "w", false, "wait for its end, and exit with 1 if a job could not be changed")
+	all := f.Bool("all", false, "all jobs, instead of a filter")
+	dryRun := f.Bool("dry-run", false, "only count the jobs that would change, and list why others would not")
+	override := f.Bool("override", false, "for retries: include jobs that are not retryable or have no attempts left")
+	rate := f.Int("rate", 200, "change at most this many `jobs` per second")
+	waiting := f.BoolP("wait", "w", false, "wait until it ends; exit with 1 if a job could not be changed")
 	timeoutFlag(f, "with --wait: ")
 	return func(c *call) error {
 		query, err := values()

@@ -107,7 +107,7 @@ func whole(v output.View, path string, params ...param) action {
 			return err
 		}
 		if list.More {
-			c.notef("The service counts only a part: there is more.")
+			c.notef("This is a partial count: there are more.")
 		}
 		return c.List(v, output.Items(list.Data))
 	})
@@ -126,7 +126,7 @@ func list(v output.View, path string, limit int, params ...param) action {
 		return c.List(v, output.Items(entries))
 	})
 	return func(f *pflag.FlagSet) run {
-		f.IntVar(&limit, "limit", limit, "at most so many; 0: all")
+		f.IntVar(&limit, "limit", limit, "maximum number to list; 0: all")
 		return read(f)
 	}
 }

@@ -32,16 +32,16 @@ var (
 
 // batch is the command "batch".
 func (s *Shell) batch() *cobra.Command {
-	return s.forClients(s.group("batch batches", "Submit many jobs in one request, and see how they ended",
-		s.cmd("submit FILE", "Submit up to 1,000 jobs of a file in one request", submitBatch),
-		s.cmd("watch BATCH", "Wait for the end of a batch, name what failed, and exit as it ended", watchFlags(waitForBatch)),
-		s.cmd("get BATCH", "Show a batch as it is now", byID(batchView, (*client.Client).Batch)),
-		s.cmd("cancel BATCH", "Cancel the jobs of a batch that have not ended", byID(batchView, (*client.Client).CancelBatch))))
+	return s.forClients(s.group("batch batches", "Submit many jobs in one request and follow them",
+		s.cmd("submit FILE", "Submit up to 1,000 jobs from a file in one request", submitBatch),
+		s.cmd("watch BATCH", "Wait until a batch ends and list its failed jobs; the exit code tells how it ended", watchFlags(waitForBatch)),
+		s.cmd("get BATCH", "Show the current state of a batch", byID(batchView, (*client.Client).Batch)),
+		s.cmd("cancel BATCH", "Cancel the unfinished jobs of a batch", byID(batchView, (*client.Client).CancelBatch))))
 }
 
 func submitBatch(f *pflag.FlagSet) run {
-	key := f.String("idempotency-key", "", "`key` that makes a repetition get the same batch; a new one is sent without it")
-	waiting := f.BoolP("wait", "w", false, "wait for the end of all, and exit with 1 unless all succeeded")
+	key := f.String("idempotency-key", "", "idempotency `key`: repeating the command with this key returns the same batch; default: a new key")
+	waiting := f.BoolP("wait", "w", false, "wait until all jobs have ended; exit with 1 unless all succeeded")
 	timeoutFlag(f, "with --wait: ")
 	return using(func(c *call, api *client.Client) error {
 		content, err := c.readFile(c.args[0])
@@ -131,7 +131,7 @@ func submissions(content []byte) (jobs []client.JobRequest, err error) {
 		document = object["jobs"]
 	}
 	if _, ok := document.([]any); !ok {
-		return nil, errors.New("it has no list of jobs")
+		return nil, errors.New("it contains no list of jobs")
 	}
 	text, err := json.Marshal(document)
 	if err != nil {

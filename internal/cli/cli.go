@@ -47,7 +47,7 @@ func open(f *pflag.FlagSet) run {
 		start := exec.CommandContext(c, program, append(arguments, base+"/")...)
 		start.Stderr, start.Env = term.Raw(c.Stderr), os.Environ()
 		if err := start.Run(); err != nil {
-			return fmt.Errorf("the browser could not be started by %s: %w: open the address above", program, err)
+			return fmt.Errorf("cannot start the browser with %s: %w; open the address above", program, err)
 		}
 		return nil
 	}

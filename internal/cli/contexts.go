@@ -17,17 +17,17 @@ var contextView = output.NewView("NAME:name, CURRENT, URL:url, KEY:has_key, ADMI
 
 // contexts is the command "contexts".
 func (s *Shell) contexts() *cobra.Command {
-	use := s.cmd("use NAME", "Make a context the current one; \"\" for none",
+	use := s.cmd("use NAME", "Make a context the current one; \"\" selects none",
 		withContext(func(all *access.Contexts, name string) { all.Current = name }))
-	remove := s.cmd("remove NAME", "Forget a context", withContext(func(all *access.Contexts, name string) {
+	remove := s.cmd("remove NAME", "Delete a context", withContext(func(all *access.Contexts, name string) {
 		delete(all.All, name)
 		if all.Current == name {
 			all.Current = ""
 		}
 	}))
 	use.ValidArgsFunction, remove.ValidArgsFunction = s.completeContext, s.completeContext
-	c := s.group("contexts context", "The services that you use, with their keys",
-		s.cmd("set NAME", "Make or change a context", setContext),
+	c := s.group("contexts context", "Manage the services that you use, and their keys",
+		s.cmd("set NAME", "Create or change a context", setContext),
 		use,
 		s.cmd("list", "List contexts, without their secrets", plainly(listContexts)),
 		remove)
@@ -45,7 +45,7 @@ func setContext(f *pflag.FlagSet) run {
 	return func(c *call) (err error) {
 		switch {
 		case *keyStdin && *tokenStdin:
-			return command.Usagef("standard input is read once: use --key-stdin and --admin-token-stdin one after the other")
+			return command.Usagef("--key-stdin and --admin-token-stdin cannot be combined: use them in separate commands")
 		case *keyStdin:
 			e.Key, err = c.readSecret("")
 		case *tokenStdin:
@@ -60,7 +60,7 @@ func setContext(f *pflag.FlagSet) run {
 
 // login is the command "login".
 func (s *Shell) login() *cobra.Command {
-	return s.plain(s.cmd("login [CONTEXT]", "Keep the address of a service and its API key in a context", func(f *pflag.FlagSet) run {
+	return s.plain(s.cmd("login [CONTEXT]", "Save the address of a service and an API key as a context", func(f *pflag.FlagSet) run {
 		var e access.Endpoint
 		f.StringVar(&e.URL, "url", "http://127.0.0.1:8080", "`address` of the service")
 		return func(c *call) (err error) {
@@ -80,7 +80,7 @@ func (s *Shell) login() *cobra.Command {
 			}
 			return c.changeContexts(func(all *access.Contexts) error {
 				all.Current = name
-				c.notef("The key is right. It is kept as context %s in %s.", name, all.Path())
+				c.notef("The key is valid. Saved as context %s in %s.", name, all.Path())
 				return merge(all, name, e)
 			})
 		}

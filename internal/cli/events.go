@@ -23,7 +23,7 @@ var eventView = output.NewView("SEQ:seq, TIME:timestamp, EVENT:event_name, FROM:
 	"EVENT ID:event_id:wide, DATA:data:wide")
 
 func jobEvents(f *pflag.FlagSet) run {
-	follow := f.Bool("follow", false, "go on until the job has ended")
+	follow := f.Bool("follow", false, "continue until the job has ended")
 	return using(func(c *call, api *client.Client) error {
 		if *follow {
 			return c.stream(api, client.StreamOptions{JobID: c.args[0]})
@@ -33,19 +33,19 @@ func jobEvents(f *pflag.FlagSet) run {
 }
 
 func (s *Shell) events() *cobra.Command {
-	return s.forClients(s.cmd("events", "The events of all jobs, batches and webhooks of the client", events))
+	return s.forClients(s.cmd("events", "Show the events of all jobs, batches and webhooks of the client", events))
 }
 
 func events(f *pflag.FlagSet) run {
 	follow, after := f.Bool("follow", false, "show events as they happen"),
-		f.String("after", "", "with --follow: go on after the event with this `id`")
-	limit := f.Int("limit", 100, "without --follow: the latest so many; 0: all")
+		f.String("after", "", "with --follow: start after the event with this `id`")
+	limit := f.Int("limit", 100, "without --follow: maximum number of latest events; 0: all")
 	return using(func(c *call, api *client.Client) error {
 		switch {
 		case *follow:
 			return c.stream(api, client.StreamOptions{LastEventID: *after})
 		case *after != "":
-			return command.Usagef("--after is for --follow")
+			return command.Usagef("--after needs --follow")
 		}
 		return c.log(api.Events(c), *limit)
 	})(f)

@@ -30,7 +30,7 @@ var reportView = output.NewView("JOB:job_id, ATTEMPT:attempt, OUTCOME:outcome, D
 func (s *Shell) jobs() *cobra.Command {
 	submit := s.cmd("submit [KIND]", "Submit a job", submit)
 	submit.ValidArgsFunction = completeKinds
-	listed := s.cmd("list", "List jobs, the newest first", list(jobView, "/v1/jobs", 50,
+	listed := s.cmd("list", "List jobs, newest first", list(jobView, "/v1/jobs", 50,
 		param{"state", "state", "", "only jobs in this `state`, such as FAILED"},
 		param{"type", "type", "", "only jobs of this `type`: EXECUTE, DEFERRED or EMIT_EVENT"},
 		param{"kind", "work_kind", "", "only jobs of this work `kind`"},
@@ -41,7 +41,7 @@ func (s *Shell) jobs() *cobra.Command {
 	_ = listed.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{
 		client.Created, client.Queued, client.Assigned, client.Running, client.Succeeded, client.Failed, client.Canceled,
 	}, cobra.ShellCompDirectiveNoFileComp))
-	events := s.cmd("events JOB", "The event log of a job", jobEvents)
+	events := s.cmd("events JOB", "Show the event log of a job", jobEvents)
 	events.Aliases = []string{"logs"}
 	with := func(states []string, commands ...*cobra.Command) []*cobra.Command {
 		for _, c := range commands {
@@ -49,19 +49,19 @@ func (s *Shell) jobs() *cobra.Command {
 		}
 		return commands
 	}
-	c := s.group("jobs job", "Submit jobs and see what becomes of them", submit, listed)
+	c := s.group("jobs job", "Submit and follow jobs", submit, listed)
 	c.AddCommand(with([]string{""},
-		s.cmd("get JOB...", "Show jobs as they are now",
+		s.cmd("get JOB...", "Show the current state of jobs",
 			each(func(c *call, api *client.Client, id string) (any, error) { return api.Job(c, id) })),
-		s.cmd("watch JOB", "Show what happens to a job until its end, and exit as it ended", watchFlags(watch)),
-		s.cmd("wait JOB...", "Wait until jobs have ended, and exit as they ended", watchFlags(wait)),
-		s.cmd("cancel JOB...", "Cancel jobs; those that have ended stay as they are", each(changing((*client.Client).Cancel))),
-		s.cmd("retry JOB...", "Run the next attempt of failed jobs", retryJobs),
+		s.cmd("watch JOB", "Watch a job until it ends; the exit code tells how it ended", watchFlags(watch)),
+		s.cmd("wait JOB...", "Wait until jobs end; the exit code tells how they ended", watchFlags(wait)),
+		s.cmd("cancel JOB...", "Cancel jobs; finished jobs do not change", each(changing((*client.Client).Cancel))),
+		s.cmd("retry JOB...", "Retry failed jobs", retryJobs),
 		events)...)
 	c.AddCommand(with([]string{client.Succeeded, client.Failed, client.Canceled},
-		s.cmd("report JOB", "The report of an attempt that has ended: outcome, duration, events", report),
-		s.cmd("result JOB", "Write the result of a job, as the bytes that they are", result),
-		s.cmd("delete JOB...", "Delete jobs that have ended, with all that belongs to them",
+		s.cmd("report JOB", "Show the report of a finished attempt: outcome, duration, events", report),
+		s.cmd("result JOB", "Write the result of a job, byte for byte", result),
+		s.cmd("delete JOB...", "Delete finished jobs and all their data",
 			each(func(c *call, api *client.Client, id string) (any, error) { return nil, api.Delete(c, id) })))...)
 	return s.forClients(c)
 }
@@ -165,14 +165,14 @@ func changing(change func(*client.Client, context.Context, string, ...client.Opt
 			return nil, err
 		}
 		if !changed.Changed {
-			c.notef("%s stays as it is: %s", id, changed.State)
+			c.notef("%s is unchanged: %s", id, changed.State)
 		}
 		return api.Job(c, id)
 	}
 }
 
 func retryJobs(f *pflag.FlagSet) run {
-	waiting, retry := f.BoolP("wait", "w", false, "wait for their end, and exit as they ended"), changing((*client.Client).Retry)
+	waiting, retry := f.BoolP("wait", "w", false, "wait until they end; the exit code tells how they ended"), changing((*client.Client).Retry)
 	timeoutFlag(f, "with --wait: ")
 	return func(c *call) error {
 		if !*waiting {
@@ -190,7 +190,7 @@ func retryJobs(f *pflag.FlagSet) run {
 }
 
 func report(f *pflag.FlagSet) run {
-	attempt := f.Int("attempt", 0, "`number` of the attempt; 0: the latest one")
+	attempt := f.Int("attempt", 0, "`number` of the attempt; 0: the latest")
 	return using(func(c *call, api *client.Client) error {
 		report, err := api.Report(c, c.args[0], *attempt)
 		if err != nil {

@@ -38,20 +38,20 @@ type listenFlags struct {
 
 // listen is the command "webhooks listen".
 func (s *Shell) listen() *cobra.Command {
-	c := s.cmd("listen [-- COMMAND [ARGUMENT...]]", "Receive events here: registers a webhook, verifies and prints each message",
+	c := s.cmd("listen [-- COMMAND [ARGUMENT...]]", "Receive events on this machine: register a webhook, verify and print each message",
 		func(flags *pflag.FlagSet) run {
 			var f listenFlags
-			flags.StringVar(&f.addr, "addr", "127.0.0.1:0", "`address` to listen on; port 0 takes a free one")
-			flags.StringVar(&f.publicURL, "public-url", "", "`URL` at which the service reaches that (default: the address itself)")
+			flags.StringVar(&f.addr, "addr", "127.0.0.1:0", "`address` to listen on; port 0: any free port")
+			flags.StringVar(&f.publicURL, "public-url", "", "`URL` at which the service reaches that address (default: the address itself)")
 			flags.StringSliceVar(&f.events, "events", []string{"*"}, "`names` of events, job.* or *")
 			flags.StringVar(&f.forward, "forward", "", "`URL` to send each message to")
-			flags.IntVar(&f.count, "count", 0, "end after so many `messages`; 0: go on")
+			flags.IntVar(&f.count, "count", 0, "stop after this many `messages`; 0: never")
 			flags.BoolVar(&f.structured, "structured", false, "get the whole CloudEvent in the body (content mode structured)")
 			return using(func(c *call, api *client.Client) error { return c.listen(api, f) })(flags)
 		})
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 && c.ArgsLenAtDash() != 0 {
-			return command.Usagef("a command stands after --: forgerun webhooks listen -- %s", strings.Join(args, " "))
+			return command.Usagef("put the command after --: forgerun webhooks listen -- %s", strings.Join(args, " "))
 		}
 		return nil
 	}
@@ -61,7 +61,7 @@ func (s *Shell) listen() *cobra.Command {
 // listen receives messages until it has enough or the context ends.
 func (c *call) listen(api *client.Client, f listenFlags) error {
 	if target, err := url.Parse(f.forward); f.forward != "" && (err != nil || target.Host == "") {
-		return command.Usagef("--forward %q: it must be a URL, such as http://localhost:3000/hook", f.forward)
+		return command.Usagef("--forward %q must be a URL such as http://localhost:3000/hook", f.forward)
 	}
 	listener, err := net.Listen("tcp", f.addr)
 	if err != nil {
@@ -95,9 +95,9 @@ func (c *call) listen(api *client.Client, f listenFlags) error {
 	r.verifier = &client.Verifier{Secret: webhook.Secret, Keys: keys, URL: webhook.URL}
 	r.mu.Unlock()
 	if f.forward != "" {
-		c.notef("What is forwarded to %s is signed with the secret %s", f.forward, webhook.Secret)
+		c.notef("Messages forwarded to %s are signed with the secret %s", f.forward, webhook.Secret)
 	}
-	c.notef("Webhook %s gets %s at %s. Ctrl-C deletes it.", webhook.WebhookID, strings.Join(f.events, ", "), webhook.URL)
+	c.notef("Webhook %s receives %s at %s. Ctrl-C deletes it.", webhook.WebhookID, strings.Join(f.events, ", "), webhook.URL)
 	select {
 	case err := <-served:
 		return err
@@ -155,7 +155,7 @@ func (r *receiver) receive(request *http.Request, body []byte) int {
 	defer r.mu.Unlock()
 	message, err := r.verifier.Verify(request)
 	if err != nil {
-		r.notef("A message was refused: %v", err)
+		r.notef("Refused a message: %v", err)
 		if errors.Is(err, client.ErrSignature) {
 			return http.StatusUnauthorized
 		}
@@ -185,7 +185,7 @@ func (r *receiver) receive(request *http.Request, body []byte) int {
 func (r *receiver) passOn(request *http.Request, m *client.WebhookMessage, body []byte) (status int) {
 	if len(r.args) > 0 {
 		if err := r.runCommand(m, body); err != nil {
-			r.notef("%s was not taken: %v", m.Name, err)
+			r.notef("Could not deliver %s: %v", m.Name, err)
 			return http.StatusInternalServerError
 		}
 		return http.StatusNoContent
@@ -193,7 +193,7 @@ func (r *receiver) passOn(request *http.Request, m *client.WebhookMessage, body 
 	if r.forward != "" {
 		var err error
 		if status, err = r.sendOn(request, body); err != nil {
-			r.notef("%s was not taken: %v", m.Name, err)
+			r.notef("Could not deliver %s: %v", m.Name, err)
 			return http.StatusBadGateway
 		}
 	}

@@ -22,28 +22,28 @@ var triggeredView = output.NewView("JOB:job_id, STATE:state:state")
 
 // schedules is the command "schedules".
 func (s *Shell) schedules() *cobra.Command {
-	return s.forClients(s.group("schedules schedule", "Submit jobs at times",
+	return s.forClients(s.group("schedules schedule", "Submit jobs on a schedule",
 		s.cmd("create [KIND]", "Create a schedule", createSchedule),
-		s.cmd("list", "List the schedules of the client, the newest first", list(scheduleView, "/v1/schedules", 50)),
+		s.cmd("list", "List the schedules of the client, newest first", list(scheduleView, "/v1/schedules", 50)),
 		s.cmd("get SCHEDULE", "Show a schedule with its next runs", byID(scheduleView, (*client.Client).Schedule)),
-		s.cmd("pause SCHEDULE", "Have nothing be due any more", byID(scheduleView, (*client.Client).PauseSchedule)),
-		s.cmd("resume SCHEDULE", "Have a schedule be due again, from now on", byID(scheduleView, (*client.Client).ResumeSchedule)),
-		s.cmd("trigger SCHEDULE", "Submit a job of a schedule now, beside its due times",
+		s.cmd("pause SCHEDULE", "Pause a schedule", byID(scheduleView, (*client.Client).PauseSchedule)),
+		s.cmd("resume SCHEDULE", "Resume a schedule from now on", byID(scheduleView, (*client.Client).ResumeSchedule)),
+		s.cmd("trigger SCHEDULE", "Submit a job of a schedule now, in addition to its due times",
 			byID(triggeredView, (*client.Client).TriggerSchedule)),
-		s.cmd("delete SCHEDULE", "Delete a schedule; its jobs stay", deleteByID((*client.Client).DeleteSchedule))))
+		s.cmd("delete SCHEDULE", "Delete a schedule but keep its jobs", deleteByID((*client.Client).DeleteSchedule))))
 }
 
 func createSchedule(f *pflag.FlagSet) run {
 	var r client.ScheduleRequest
-	f.StringVar(&r.Name, "name", "", "a `line` of your own")
-	f.StringVar(&r.Cron, "cron", "", "when it is due: an `expression` of five fields, or six with seconds first")
-	f.StringVar(&r.TimeZone, "time-zone", "", "IANA time `zone` of --cron; UTC without it")
-	f.StringVar(&r.Interval, "interval", "", "the `time` between due times instead, such as 90s")
-	f.StringVar(&r.Jitter, "jitter", "", "by how much `time` runs are later at most, at random")
+	f.StringVar(&r.Name, "name", "", "`name` of the schedule")
+	f.StringVar(&r.Cron, "cron", "", "cron `expression` with five fields, or six with seconds first")
+	f.StringVar(&r.TimeZone, "time-zone", "", "IANA time `zone` of --cron; default: UTC")
+	f.StringVar(&r.Interval, "interval", "", "fixed `time` between runs, instead of --cron, such as 90s")
+	f.StringVar(&r.Jitter, "jitter", "", "delay each run by a random `time` up to this")
 	f.StringVar(&r.Overlap, "overlap", "", "`policy` while an earlier run is not final: allow, skip or queue_one")
-	f.StringVar(&r.CatchUp, "catch-up", "", "`policy` for due times that are late: none, last or all")
-	f.IntVar(&r.CatchUpMax, "catch-up-max", 0, "how many --catch-up all runs at most; 0: 100")
-	f.BoolVar(&r.Paused, "paused", false, "begin paused")
+	f.StringVar(&r.CatchUp, "catch-up", "", "`policy` for missed due times: none, last or all")
+	f.IntVar(&r.CatchUpMax, "catch-up-max", 0, "maximum number of missed runs with --catch-up all; 0: 100")
+	f.BoolVar(&r.Paused, "paused", false, "create the schedule paused")
 	params := f.String("params", "", "parameters of the jobs as a `JSON` object, or @FILE")
 	eventName := f.String("event-name", "", "publish an event of this `name`")
 	file, check := exclusive(f, "schedule")

@@ -75,7 +75,7 @@ func (s *Shell) group(names, short string, below ...*cobra.Command) *cobra.Comma
 }
 
 // errTimedOut is the cause when --timeout ends a context.
-var errTimedOut = errors.New("the time to wait is over")
+var errTimedOut = errors.New("--timeout was reached")
 
 // within returns the context of a command, limited by its flag --timeout.
 func within(c *cobra.Command) (context.Context, context.CancelFunc) {
@@ -87,7 +87,7 @@ func within(c *cobra.Command) (context.Context, context.CancelFunc) {
 
 // timeoutFlag adds --timeout, which within reads.
 func timeoutFlag(f *pflag.FlagSet, with string) {
-	f.Duration("timeout", 0, with+"for how long; 0: no limit")
+	f.Duration("timeout", 0, with+"maximum time to wait; 0: no limit")
 }
 
 // forClients adds the flags of the client API.
@@ -114,9 +114,9 @@ func (s *Shell) plain(c *cobra.Command) *cobra.Command {
 		return c
 	}
 	f.StringVar(&s.flags.Context, "context", "", "`name` of the context to use (FORGERUN_CONTEXT)")
-	f.StringVarP(&s.form, "output", "o", "table", "`form` of output: table, wide or json")
-	f.BoolVarP(&s.quiet, "quiet", "q", false, "print only ids, one on a line")
-	f.BoolVar(&s.verbose, "verbose", false, "show the request that an error is about")
+	f.StringVarP(&s.form, "output", "o", "table", "output `format`: table, wide or json")
+	f.BoolVarP(&s.quiet, "quiet", "q", false, "print only ids, one per line")
+	f.BoolVar(&s.verbose, "verbose", false, "show the request that failed")
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(output.Forms, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("context", s.completeContext)
 	return c
@@ -201,7 +201,7 @@ func strictly(content []byte, into any) error {
 		return err
 	}
 	if decoder.More() {
-		return errors.New("there is more than one")
+		return errors.New("it contains more than one document")
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func (s *Shell) readSecret(question string) (string, error) {
 	}
 	line, err := bufio.NewReader(s.Stdin).ReadString('\n')
 	if line = strings.TrimSpace(line); line == "" {
-		return "", command.Usagef("standard input has no line: %w", err)
+		return "", command.Usagef("standard input is empty: %w", err)
 	}
 	return line, nil
 }

@@ -26,11 +26,11 @@ func exclusive(f *pflag.FlagSet, what string, pairs ...string) (file *string, ch
 	file = f.StringP("file", "f", "", "read the whole "+what+", a JSON object, from this `file`; - is standard input")
 	return file, func(args []string) error {
 		if *file != "" && len(args) > 0 {
-			return command.Usagef("--file has the whole %s: leave %s out", what, args[0])
+			return command.Usagef("--file contains the whole %s: remove %s", what, args[0])
 		}
 		for _, pair := range pairs {
 			if a, b, _ := strings.Cut(pair, " "); f.Changed(a) && f.Changed(b) {
-				return command.Usagef("--%s and --%s exclude each other: leave one out", a, b)
+				return command.Usagef("--%s and --%s cannot be combined", a, b)
 			}
 		}
 		return nil
@@ -45,9 +45,9 @@ func submit(f *pflag.FlagSet) run {
 	}
 	request := requestFlags(f, &whole.JobRequest)
 	file, check := exclusive(f, "submission", "params param", "at in", "at event-name", "in event-name")
-	key := f.String("idempotency-key", "", "`key` that makes a repetition get the same job")
-	waiting := f.BoolP("wait", "w", false, "wait for its end, and exit as it ended")
-	watching := f.Bool("watch", false, "show what happens to it until its end, and exit as it ended")
+	key := f.String("idempotency-key", "", "idempotency `key`: repeating the command with this key returns the same job")
+	waiting := f.BoolP("wait", "w", false, "wait until it ends; the exit code tells how it ended")
+	watching := f.Bool("watch", false, "watch it until it ends; the exit code tells how it ended")
 	timeoutFlag(f, "with --wait or --watch: ")
 	return using(func(c *call, api *client.Client) error {
 		err := check(c.args)
@@ -68,7 +68,7 @@ func submit(f *pflag.FlagSet) run {
 		}
 		c.warn(accepted.Warnings)
 		if accepted.Replayed {
-			c.notef("This idempotency key was used before: no new job was made.")
+			c.notef("This idempotency key was used before: no new job was created.")
 		}
 		c.args = []string{accepted.JobID}
 		switch {
@@ -87,17 +87,17 @@ func submit(f *pflag.FlagSet) run {
 
 // requestFlags adds the flags that describe a job, and returns a function that completes the request from them.
 func requestFlags(f *pflag.FlagSet, r *client.JobRequest) (complete run) {
-	at := f.String("at", "", "when to run it: a `time`, RFC 3339")
-	in := f.Duration("in", 0, "when to run it, from now: a `duration`")
-	members := f.StringToString("param", nil, "a member of the parameters, as `NAME=VALUE`; VALUE is JSON, or else a text")
+	at := f.String("at", "", "run it at this `time`, RFC 3339")
+	in := f.Duration("in", 0, "run it after this `duration`")
+	members := f.StringToString("param", nil, "one parameter as `NAME=VALUE`; VALUE is JSON or plain text")
 	f.Lookup("param").DefValue = ""
 	params := f.String("params", "", "parameters as a `JSON` object, or @FILE")
-	f.BoolVar(&r.AutoRetry, "auto-retry", false, "have the service retry it while that may help")
-	attempts := f.Int("max-attempts", 0, "try it at most so many `times`; the service retries it by itself then")
-	delays := f.DurationSlice("retry-delay", nil, "how long it waits between attempts: one `duration`, or several in their order")
+	f.BoolVar(&r.AutoRetry, "auto-retry", false, "let the service retry it if a failure is retryable")
+	attempts := f.Int("max-attempts", 0, "maximum number of `attempts`; the service then retries it by itself")
+	delays := f.DurationSlice("retry-delay", nil, "wait between attempts: one `duration`, or several in order")
 	f.Lookup("retry-delay").DefValue = ""
-	f.StringVar(&r.Callback, "callback", "", "`URL` that gets its events")
-	f.StringVar(&r.CorrelationID, "correlation-id", "", "`id` of your own")
+	f.StringVar(&r.Callback, "callback", "", "`URL` that receives its events")
+	f.StringVar(&r.CorrelationID, "correlation-id", "", "your own `id` for the job")
 	eventName := f.String("event-name", "", "publish an event of this `name`")
 	eventData := f.String("event-data", "", "data of that event, as `JSON` or @FILE")
 	return func(c *call) (err error) {
@@ -128,7 +128,7 @@ func requestFlags(f *pflag.FlagSet, r *client.JobRequest) (complete run) {
 		case *at != "":
 			r.Type = client.Deferred
 			if r.ExecutionAt, err = command.ParseTime(*at); err != nil {
-				err = command.Usagef("--at: %q is no time such as 2026-01-31T12:00:00Z; --in takes a duration", *at)
+				err = command.Usagef("--at: %q is not a time such as 2026-01-31T12:00:00Z; use --in for a duration", *at)
 			}
 		case *eventName != "":
 			r.Type, r.Event = client.EmitEvent, &client.Emission{Name: *eventName}
@@ -150,7 +150,7 @@ func (c *call) jsonText(text, flag string) (json.RawMessage, error) {
 		text = string(content)
 	}
 	if !json.Valid([]byte(text)) {
-		return nil, command.Usagef("%s is no JSON", flag)
+		return nil, command.Usagef("%s is not JSON", flag)
 	}
 	return json.RawMessage(text), nil
 }
@@ -168,7 +168,7 @@ func newKey() string { return "cli-" + rand.Text() }
 // lost says how to repeat a submission if its answer was lost.
 func (c *call) lost(err error, key, what string) error {
 	if _, lost := errors.AsType[*client.NoAnswerError](err); lost {
-		c.notef("Whether the %s accepted is not known. The same command with --idempotency-key %s makes no second one.", what, key)
+		c.notef("It is unknown whether the %s accepted. Repeat the command with --idempotency-key %s: it creates no duplicate.", what, key)
 	}
 	return err
 }
@@ -201,7 +201,7 @@ var kindView = output.NewView("KIND:work_kind, DOES:does")
 
 // kinds is the command "kinds".
 func (s *Shell) kinds() *cobra.Command {
-	return s.plain(s.cmd("kinds", "The catalogue of work kinds: what jobs do",
+	return s.plain(s.cmd("kinds", "List the work kinds and what they do",
 		plainly(func(c *call) error { return c.List(kindView, output.Items(client.Kinds)) })))
 }
 

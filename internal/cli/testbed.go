@@ -34,25 +34,25 @@ var (
 
 // testbed is the command "testbed".
 func (s *Shell) testbed() *cobra.Command {
-	set := s.cmd("set PROFILE|FILE", "Replace the rules by those of a profile, or of a JSON file", setFaults)
-	shown := s.cmd("show", "List the rules, with how often each has applied", using(func(c *call, api *client.Client) error {
+	set := s.cmd("set PROFILE|FILE", "Replace the rules with those of a profile or a JSON file", setFaults)
+	shown := s.cmd("show", "List the rules and how often each was applied", using(func(c *call, api *client.Client) error {
 		return c.faults(api.Faults(c))
 	}))
-	start := s.cmd("start [FAULTS]", "Begin a session, under a profile of faults or none", startSession)
+	start := s.cmd("start [FAULTS]", "Start a session, with or without a fault profile", startSession)
 	set.ValidArgs, start.ValidArgs, shown.Aliases = profiles, profiles, []string{"list"}
-	c := s.group("testbed", "Disturb your client's traffic, have it judged, and move the clock, on a test bed",
-		s.group("faults", "What happens to the client's requests, streams and deliveries", set, shown,
+	c := s.group("testbed", "Inject faults into your client's traffic, judge it, and move the clock",
+		s.group("faults", "Manage faults in the client's requests, streams and deliveries", set, shown,
 			s.cmd("clear", "Remove all rules", using(func(c *call, api *client.Client) error {
 				_, err := api.SetFaults(c, client.FaultRules{})
 				return err
 			}))),
-		s.group("sessions session", "Record what the client does, and judge it", start,
-			s.cmd("end SESSION", "End a session, and the faults of its profile", byID(sessionView, (*client.Client).EndSession)),
-			s.cmd("verdict SESSION", "Tell what a session has shown; -o json has the evidence", byID(verdictView, (*client.Client).Verdict)),
-			s.cmd("journal SESSION", "Print the requests that the verdict is about, with the rules that each broke", using(journal)),
-			s.cmd("list", "List the sessions, the latest first", list(sessionView, "/v1/testbed/sessions", 0))),
+		s.group("sessions session", "Record and judge the client's requests", start,
+			s.cmd("end SESSION", "End a session and remove the faults of its profile", byID(sessionView, (*client.Client).EndSession)),
+			s.cmd("verdict SESSION", "Show the verdict of a session; -o json includes the evidence", byID(verdictView, (*client.Client).Verdict)),
+			s.cmd("journal SESSION", "Print the judged requests and the rules that each one broke", using(journal)),
+			s.cmd("list", "List the sessions, newest first", list(sessionView, "/v1/testbed/sessions", 0))),
 		s.clock(),
-		s.cmd("reset", "Remove all jobs of the client with all that belongs to them", using(func(c *call, api *client.Client) error {
+		s.cmd("reset", "Delete all jobs of the client and their data", using(func(c *call, api *client.Client) error {
 			removed, err := api.Reset(c)
 			if err != nil {
 				return err
@@ -75,7 +75,7 @@ func (c *call) faults(rules []client.Fault, err error) error {
 
 func setFaults(f *pflag.FlagSet) run {
 	var wanted client.FaultRules
-	f.Int64Var(&wanted.Seed, "seed", 1, "`number` that they are drawn by")
+	f.Int64Var(&wanted.Seed, "seed", 1, "`number` that seeds the choice of faults")
 	return using(func(c *call, api *client.Client) error {
 		if _, err := os.Stat(c.args[0]); c.args[0] != "-" && err != nil {
 			wanted.Profile = c.args[0]
@@ -88,8 +88,8 @@ func setFaults(f *pflag.FlagSet) run {
 
 func startSession(f *pflag.FlagSet) run {
 	var wanted client.SessionRequest
-	f.StringVar(&wanted.Label, "label", "", "`label` that its requests carry as ForgeRun-Session; those without one without it")
-	f.Int64Var(&wanted.Seed, "seed", 1, "`number` that faults are drawn by")
+	f.StringVar(&wanted.Label, "label", "", "judge requests with this `label` in the ForgeRun-Session header; default: requests without one")
+	f.Int64Var(&wanted.Seed, "seed", 1, "`number` that seeds the choice of faults")
 	f.StringSliceVar(&wanted.Rules, "rules", nil, "`ids` of the rules to judge, separated by commas; all without it")
 	return using(func(c *call, api *client.Client) error {
 		wanted.Profile = strings.Join(c.args, "")
@@ -142,22 +142,22 @@ func (s *Shell) clock() *cobra.Command {
 	}
 	return s.group("clock", "Read and move the clock of the whole service",
 		move("show", "Read the clock", simply((*client.Client).Clock)),
-		move("advance DURATION", "Move it on, such as by 25h; answers when all that became due is QUEUED",
+		move("advance DURATION", "Advance the clock, such as by 25h; returns when all due jobs are QUEUED",
 			func(c *call, api *client.Client) (*client.Clock, error) {
 				by, err := time.ParseDuration(c.args[0])
 				if err != nil {
-					return nil, command.Usagef("%q is no duration such as 25h or 1m30s", c.args[0])
+					return nil, command.Usagef("%q is not a duration such as 25h or 1m30s", c.args[0])
 				}
 				return api.AdvanceClock(c, by)
 			}),
-		move("set TIME", "Move it on to a time, such as 2030-01-31T12:00:00Z",
+		move("set TIME", "Advance the clock to a time, such as 2030-01-31T12:00:00Z",
 			func(c *call, api *client.Client) (*client.Clock, error) {
 				to, err := command.ParseTime(c.args[0])
 				if err != nil {
-					return nil, command.Usagef("%q is no time such as 2030-01-31T12:00:00Z", c.args[0])
+					return nil, command.Usagef("%q is not a time such as 2030-01-31T12:00:00Z", c.args[0])
 				}
 				return api.SetClock(c, to)
 			}),
-		move("freeze", "Stop it", simply((*client.Client).FreezeClock)),
-		move("thaw", "Let it run on", simply((*client.Client).ThawClock)))
+		move("freeze", "Stop the clock", simply((*client.Client).FreezeClock)),
+		move("thaw", "Let the clock run again", simply((*client.Client).ThawClock)))
 }

@@ -25,18 +25,18 @@ func (s *Shell) webhooks() *cobra.Command {
 	return s.forClients(s.group("webhooks", "Receive, list, test and repeat deliveries to webhooks",
 		s.listen(),
 		s.cmd("list", "List the webhooks of the client", whole(webhookView, "/v1/webhooks")),
-		s.cmd("deliveries WEBHOOK", "List what was or will be delivered, the newest first",
+		s.cmd("deliveries WEBHOOK", "List past and pending deliveries, newest first",
 			list(deliveryView, "/v1/webhooks/%s/deliveries", 50,
 				param{"state", "state", "", "only deliveries in this `state`: PENDING, DELIVERED or FAILED"},
 				param{"event", "event_name", "", "only deliveries of events with this `name`"})),
 		s.cmd("test WEBHOOK", "Send a webhook.test event to a webhook", byID(deliveryView, (*client.Client).TestWebhook)),
-		s.cmd("redeliver WEBHOOK [DELIVERY...]", "Send deliveries that failed, or were delivered, again", redeliver),
-		s.cmd("replay WEBHOOK --since TIME", "Send all events since a time to a webhook, also those it never got", replay),
+		s.cmd("redeliver WEBHOOK [DELIVERY...]", "Repeat deliveries, whether they failed or succeeded", redeliver),
+		s.cmd("replay WEBHOOK --since TIME", "Send all events since a time to a webhook, including events it never received", replay),
 		s.cmd("delete WEBHOOK", "Delete a webhook", deleteByID((*client.Client).DeleteWebhook))))
 }
 
 func redeliver(f *pflag.FlagSet) run {
-	since := f.String("since", "", "all that failed since this `time`: RFC 3339, or how long ago, as in 2h")
+	since := f.String("since", "", "all deliveries that failed since this `time`: RFC 3339, or how long ago, as in 2h")
 	return using(func(c *call, api *client.Client) error {
 		if (*since == "") == (len(c.args) == 1) {
 			return command.Usagef("name deliveries, or give --since (forgerun webhooks redeliver --help)")
@@ -57,7 +57,7 @@ func redeliver(f *pflag.FlagSet) run {
 }
 
 func replay(f *pflag.FlagSet) run {
-	since := f.String("since", "", "the `time` from which on: RFC 3339, or how long ago, as in 2h")
+	since := f.String("since", "", "start `time`: RFC 3339, or how long ago, as in 2h")
 	return using(func(c *call, api *client.Client) error {
 		if *since == "" {
 			return command.Usagef("give --since (forgerun webhooks replay --help)")

@@ -126,8 +126,8 @@ func (fs *Findings) judgeClock(what string, ahead, roundTrip time.Duration) {
 	found := fmt.Sprintf("%v %s this machine's (measured to %v)", round(ahead), direction, round(roundTrip/2))
 	const advice = "synchronise the clocks of both machines by NTP (chronyc tracking, timedatectl)"
 	fs.Judge(what,
-		Fail(certain > clockFail, found+": asynq takes tasks away from live workers, receivers refuse signatures", advice),
-		Warn(certain > clockWarn, found+": API keys end and waiting tasks come early or late by that", advice),
+		Fail(certain > clockFail, found+": asynq takes tasks from live workers, and receivers refuse signatures", advice),
+		Warn(certain > clockWarn, found+": API keys expire and waiting tasks start early or late by that much", advice),
 		OK(found))
 }
 
@@ -153,7 +153,7 @@ func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL str
 	}
 	group.Wait()
 	// Only dev may have no addresses: a missing address is a finding of the configuration otherwise.
-	notRunning := Case{role == "dev", Healthy, "dev starts its own; it does not run now, so there is nothing to look at", ""}
+	notRunning := Case{role == "dev", Healthy, "not checked: dev starts its own, and dev is not running", ""}
 	if databaseURL != "" {
 		fs.judgePostgres(role, postgres, postgresErr)
 	} else {

@@ -18,7 +18,7 @@ const oldestPostgres = 14
 var postgresObstacles = obstacles{ //nolint:gosec // the address is an example
 	repo.ErrBadURL:     "write FORGERUN_DATABASE_URL as postgres://user:password@host:5432/database, the password percent-encoded",
 	repo.ErrAway:       "start Postgres, or correct host and port in FORGERUN_DATABASE_URL; a firewall may be in between",
-	repo.ErrSilent:     "look at the server: it hangs, is overloaded, or a firewall drops the packets",
+	repo.ErrSilent:     "check the server: it hangs, is overloaded, or a firewall drops the packets",
 	repo.ErrClosed:     "look at the server's log; the host and port in FORGERUN_DATABASE_URL may belong to a proxy without a server",
 	repo.ErrBusy:       "wait if it starts or stops; if it is full, raise max_connections or lower pool_max_conns in FORGERUN_DATABASE_URL",
 	repo.ErrLogin:      "correct user and password in FORGERUN_DATABASE_URL, or let the user in by pg_hba.conf",
@@ -49,12 +49,12 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 	}
 	fs.Judge("Postgres writes",
 		Fail(i.IsStandby, "none: the server is a standby",
-			"let FORGERUN_DATABASE_URL lead to the primary, or name all servers and add target_session_attrs=read-write"),
+			"point FORGERUN_DATABASE_URL to the primary, or name all servers and add target_session_attrs=read-write"),
 		Fail(i.Settings["default_transaction_read_only"] == "on", "none: default_transaction_read_only is on",
-			"set it off where it was set: for the server, the database or the user (\\drds in psql shows the latter two)"),
+			"turn it off where it was set: for the server, the database or the user (\\drds in psql shows the last two)"),
 		OK("accepted: a primary, not read-only"))
 	fs.Judge("Postgres encoding",
-		Fail(i.Encoding != "UTF8", i.Encoding+": texts of clients cannot all be stored",
+		Fail(i.Encoding != "UTF8", i.Encoding+": it cannot store all texts of clients",
 			"create the database with: createdb -E UTF8 -T template0 NAME"),
 		OK(i.Encoding))
 	fs.judgeConnections(role, i)
@@ -66,9 +66,9 @@ func (fs *Findings) judgePostgres(role string, i repo.Inspection, err error) {
 const oldTransaction = time.Second
 
 func (fs *Findings) judgeTransactions(t *repo.Transaction) {
-	const what, waits = "Postgres transactions", ": event streams of clients wait for it, and so does vacuum"
+	const what, waits = "Postgres transactions", ": it blocks clients' event streams and vacuum"
 	if t == nil || t.Age < oldTransaction {
-		fs.Judge(what, OK("none of those that write is old"))
+		fs.Judge(what, OK("no writing transaction is old"))
 		return
 	}
 	fs.Judge(what,
@@ -76,19 +76,19 @@ func (fs *Findings) judgeTransactions(t *repo.Transaction) {
 			"COMMIT PREPARED or ROLLBACK PREPARED, in that database"),
 		Warn(true,
 			fmt.Sprintf("pid %d (%s in %s, application %q) has been writing for %v", t.PID, t.User, t.Database, t.Named, round(t.Age))+waits,
-			fmt.Sprintf("have it commit, or end it: SELECT pg_terminate_backend(%d); idle_in_transaction_session_timeout prevents it", t.PID)))
+			fmt.Sprintf("let it commit, or end it: SELECT pg_terminate_backend(%d); idle_in_transaction_session_timeout prevents it", t.PID)))
 }
 
 func (fs *Findings) judgeSchema(i repo.Inspection) {
 	found := fmt.Sprintf("version %d", i.SchemaVersion)
 	differs := fmt.Sprintf("%s, this program needs %d", found, i.NeededVersion)
 	fs.Judge("Postgres schema",
-		Fail(i.FormerSchema, "of a program before version 0.1.0, and cannot be migrated", "use a new, empty database"),
-		Fail(i.SchemaVersion == 0 && len(i.MissingPrivileges) > 0, "its version cannot be read", "give the user the privileges below"),
+		Fail(i.FormerSchema, "created by a program before version 0.1.0, and cannot be migrated", "use a new, empty database"),
+		Fail(i.SchemaVersion == 0 && len(i.MissingPrivileges) > 0, "its version cannot be read", "grant the user the privileges below"),
 		Fail(i.SchemaVersion == 0, "none", "run 'forgerun migrate' with the FORGERUN_DATABASE_URL of a user who may create tables; "+
-			"if it is there, give this user USAGE on it, or set the search_path"),
+			"if the schema exists, grant this user USAGE on it, or set the search_path"),
 		Fail(i.SchemaVersion < i.NeededVersion, differs, "run 'forgerun migrate' of this version, before the other roles are replaced"),
-		Warn(i.SchemaVersion > i.NeededVersion, differs+" and works with it", "replace this program by the version that made the schema"),
+		Warn(i.SchemaVersion > i.NeededVersion, differs+" and works with it", "replace this program with the version that created the schema"),
 		OK(found))
 }
 
@@ -98,7 +98,7 @@ func (fs *Findings) judgePrivileges(i repo.Inspection) {
 	if more := len(i.MissingPrivileges) - shown; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
-	migrate := "run 'forgerun migrate' as a user who has it"
+	migrate := "run 'forgerun migrate' as a user with that privilege"
 	if strings.HasPrefix(i.MigratorLacks, "CREATE") {
 		migrate += fmt.Sprintf(", or, as the owner of the schema: GRANT %s TO %q", i.MigratorLacks, i.User)
 	}
@@ -121,7 +121,7 @@ func (fs *Findings) judgeConnections(role string, i repo.Inspection) {
 		"in FORGERUN_DATABASE_URL (20 at least)"
 	fs.Judge("Postgres connections",
 		Fail(room == 0, found, advice),
-		Warn(room < 3 && role != "dev", found+", which is less than one of each role", advice),
+		Warn(room < 3 && role != "dev", found+", which is less than one process of each role", advice),
 		OK(found))
 }
 
@@ -136,21 +136,21 @@ func (fs *Findings) JudgeState(s *repo.State) {
 		found += fmt.Sprintf(", %d of it taken; a job has been due for %v", s.Held, due)
 	}
 	fs.Judge("workers",
-		Warn(s.Workers == 0 && s.OldestDue > 0, fmt.Sprintf("none is alive, and jobs wait, one for %v", due),
+		Warn(s.Workers == 0 && s.OldestDue > 0, fmt.Sprintf("none is alive, and jobs are waiting, one for %v", due),
 			"start 'forgerun worker'; if one runs, its log says why it has no lease"),
 		Warn(s.Workers == 0, "none is alive: jobs would wait", "start 'forgerun worker'"),
 		Warn(s.OldestDue > longDue && s.Held < s.Slots && !s.Moving, found+", and none was started in the last minute",
-			"look for what is wrong with Redis or the leader here, then in the logs of the workers and of the leader"),
+			"check the findings about Redis and the leader, then the logs of the workers and of the leader"),
 		OK(found))
 	fs.Judge("Postgres clock steps",
-		Warn(s.Ahead, "jobs or workers were written in the future: the clock was ahead, and was set back",
-			"the leader has them due again within seconds, or its log says why not; have the machine's clock slewed and not stepped "+
+		Warn(s.Ahead, "jobs or workers have times in the future: the clock was ahead, and was set back",
+			"the leader makes them due again within seconds, or its log says why not; slew the machine's clock, do not step it "+
 				"(chronyd without makestep after the start)"),
-		OK("no job or worker is from the future"))
+		OK("no job or worker has a time in the future"))
 	fs.Judge("leader",
-		Warn(s.LeaderOpen, "there is one, but a task of its does not get on (its metric maintenance_blocked says which), and nobody takes over",
-			"look at the other findings, and in its log for \"maintenance failed\"; a process without that obstacle takes over by itself"),
-		Warn(!s.HasLeader, "none: nothing is scheduled, relayed, rescued or cleaned",
+		Warn(s.LeaderOpen, "there is one, but one of its tasks is blocked (see its metric maintenance_blocked), and no other process takes over",
+			"check the other findings, and its log for \"maintenance failed\"; a process without this problem takes over automatically"),
+		Warn(!s.HasLeader, "none: no process schedules, relays, rescues or cleans up jobs",
 			"start any role; one of the processes leads within 5 s, or its log says why not"),
 		OK("there is one"))
 }
@@ -159,12 +159,12 @@ func (fs *Findings) JudgeState(s *repo.State) {
 var redisObstacles = obstacles{
 	queue.ErrBadURL:     "correct FORGERUN_REDIS_URL",
 	queue.ErrAway:       "start Redis, or correct the hosts in FORGERUN_REDIS_URL; until then jobs are accepted, but wait",
-	queue.ErrSilent:     "look at the server: it hangs, is overloaded, or a firewall drops the packets; without TLS write redis://",
+	queue.ErrSilent:     "check the server: it hangs, is overloaded, or a firewall drops the packets; without TLS write redis://",
 	queue.ErrClosed:     "write rediss:// in FORGERUN_REDIS_URL if the server wants TLS; otherwise look at the server's log",
 	queue.ErrLogin:      "write user and password into FORGERUN_REDIS_URL: redis://user:password@host:6379/0 (no user: redis://:password@...)",
 	queue.ErrNoDatabase: "correct the number at the end of FORGERUN_REDIS_URL, or raise 'databases' in redis.conf",
 	queue.ErrTLS:        "write redis:// if the server has no TLS, rediss:// if it has; its certificate must be valid for the host",
-	queue.ErrUnread:     "allow the user what asynq needs and INFO, GET and TIME: ACL SETUSER name +@all -@dangerous +info +keys ~* &*",
+	queue.ErrUnread:     "allow the user the commands of asynq and INFO, GET and TIME: ACL SETUSER name +@all -@dangerous +info +keys ~* &*",
 }
 
 // judgeRedis judges the result of an inspection.
@@ -183,10 +183,10 @@ func (fs *Findings) judgeRedis(i queue.Inspection, err error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(i.Wrong)) {
 		fs.Judge("Redis key "+key, Fail(true, "holds a "+i.Wrong[key]+": the queue cannot use it",
-			"nothing while a process runs: the leader removes it within seconds; give each program a Redis database of its own"))
+			"nothing while a process runs: the leader removes it within seconds; give each program its own Redis database"))
 	}
 	for _, paused := range i.Paused {
-		fs.Judge("Redis queue "+paused, Warn(true, "paused: nobody takes from it",
+		fs.Judge("Redis queue "+paused, Warn(true, "paused: no process takes tasks from it",
 			"redis-cli -u \"$FORGERUN_REDIS_URL\" DEL 'asynq:{"+paused+"}:paused'"))
 	}
 }
@@ -197,7 +197,7 @@ const fullMemory = 0.8
 func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 	if s.Version == "" {
 		fs.Judge(name+" version", Warn(true,
-			s.Address+" does not tell it, and so nothing else: an imitation of Redis, as of dev where none is installed",
+			s.Address+" does not report it: this is an imitation of Redis, as dev uses when none is installed",
 			"use Redis 6.2 or Valkey in production"))
 		return
 	}
@@ -205,15 +205,15 @@ func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 	fs.Judge(name+" version",
 		Fail(!atLeast(s.Version, 6, 2), found+", but 6.2 is the oldest that is supported", "upgrade the server"), OK(found))
 	fs.Judge(name+" role",
-		Fail(s.Role == "slave", "replica: it takes no writes", "let FORGERUN_REDIS_URL lead to the master, or use redis-sentinel://"),
+		Fail(s.Role == "slave", "replica: it accepts no writes", "point FORGERUN_REDIS_URL to the master, or use redis-sentinel://"),
 		OK(s.Role))
-	const untold = "not told by this server, so not checked"
+	const untold = "not checked: this server does not report it"
 	// Lost tasks are enqueued again from Postgres, so this only warns. Old entries of the outcome stream are lost for good.
 	fs.Judge(name+" persistence",
 		Case{s.AppendOnly == "", Healthy, untold, ""},
-		Warn(s.AppendOnly == "0", "appendonly is no: a restart loses the queue, which is then filled again, and the outcome stream for good",
+		Warn(s.AppendOnly == "0", "appendonly is no: a restart loses the queue, which is then refilled, and the outcome stream permanently",
 			"CONFIG SET appendonly yes, and the same in redis.conf"),
-		Case{s.AppendFsync == "", Healthy, "appendonly is yes; appendfsync is not known, since this server forbids CONFIG", ""},
+		Case{s.AppendFsync == "", Healthy, "appendonly is yes; appendfsync is unknown, because this server forbids CONFIG", ""},
 		Warn(s.AppendFsync == "no", "appendfsync is no: a crash of the machine loses up to half a minute of the queue, and of the outcome stream",
 			"CONFIG SET appendfsync everysec, and the same in redis.conf"),
 		OK("appendonly is yes, appendfsync is "+s.AppendFsync))
@@ -221,14 +221,14 @@ func (fs *Findings) judgeServer(name string, s queue.ServerFacts) {
 	fs.Judge(name+" maxmemory-policy",
 		Case{s.Policy == "noeviction", Healthy, s.Policy, ""},
 		Case{s.Policy == "", Healthy, untold, ""},
-		Fail(s.MaxMemory > 0, s.Policy+": Redis drops tasks, counters and outcomes when it is full, and nobody notices", advice),
-		Warn(true, s.Policy+": harmless only as long as maxmemory is not set", advice))
+		Fail(s.MaxMemory > 0, s.Policy+": Redis silently drops tasks, counters and outcomes when it is full", advice),
+		Warn(true, s.Policy+": harmless only while maxmemory is not set", advice))
 	used := fmt.Sprintf("%d MiB used", s.Used>>20)
 	ofMax := fmt.Sprintf("%s of %d MiB", used, s.MaxMemory>>20)
 	fs.Judge(name+" memory",
 		Case{s.MaxMemory == 0, Healthy, used + ", no maxmemory", ""},
 		Warn(float64(s.Used) > fullMemory*float64(s.MaxMemory), ofMax+": a full Redis refuses tasks",
-			"raise maxmemory, or find what else is in there (redis-cli --bigkeys)"),
+			"raise maxmemory, or find other data in it (redis-cli --bigkeys)"),
 		OK(ofMax))
 	if s.RoundTrip > 0 {
 		fs.judgeClock(name+" clock", s.ClockOffset, s.RoundTrip)

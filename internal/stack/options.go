@@ -20,7 +20,7 @@ import (
 type Options struct {
 	Forgerun    string            // path of the binary
 	Dir         string            // folder for "logs", which stay; made when missing
-	Concurrency int               // jobs at once in a worker process; 0: 100
+	Concurrency int               // concurrent jobs in a worker process; 0: 100
 	TimeScale   float64           // factor of the jobs' durations; 0: jobs take no time
 	Env         map[string]string // FORGERUN_ variables that override those of the stack, except Addresses
 	Listen      string            // address of the API with Faults; "": any port of 127.0.0.1

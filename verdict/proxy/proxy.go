@@ -89,7 +89,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !p.open && !p.named(r) && p.misdirected(w, r):
 	case p.forwarded(w, r):
 	case r.Method == http.MethodConnect:
-		writeProblem(w, http.StatusMethodNotAllowed, "This proxy forwards to one server. Send requests to the proxy's own address, without CONNECT.")
+		writeProblem(w, http.StatusMethodNotAllowed, "This proxy forwards to one server. Call the proxy's own address, without CONNECT.")
 	case strings.HasPrefix(r.URL.Path, Prefix):
 		p.control(w, r)
 	case upgrades(r): // to a protocol that the proxy does not read

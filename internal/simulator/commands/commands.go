@@ -27,10 +27,10 @@ const (
 
 const exitCodes = `
 Exit codes:
-  0  everything was as it should be
-  1  it was not: a broken invariant, an unmet expectation, a work kind that behaved
-     differently, or something that could not be judged; the output says what and why
-  2  nothing could be judged: service away, wrong URL or key, bad flags or scenario, or
+  0  the service behaved as expected
+  1  it did not: a broken invariant, an unmet expectation, a work kind that behaved
+     differently, or a check that could not be made; the output says which and why
+  2  nothing could be judged: no service, wrong URL or key, bad flags or scenario, or
      INCONCLUSIVE: too few submissions accepted (expect.accepted of the scenario)
   130  interrupted: nothing was judged`
 
@@ -48,8 +48,8 @@ func (p Program) Judge() []*cobra.Command {
 // Simulator returns the command with those about the service.
 func (p Program) Simulator() *cobra.Command {
 	c := &cobra.Command{
-		Use: "simulate", Short: "Play scenarios against a service, break things, and judge what it made of them",
-		Long: "Plays scenarios against a service, scales its workers, breaks things, and judges whether every promise was kept.\n" + exitCodes,
+		Use: "simulate", Short: "Play scenarios against a service, inject faults, and judge the service",
+		Long: "Plays scenarios against a service, scales its workers, injects faults, and judges if the service kept its promises.\n" + exitCodes,
 		Example: "  forgerun simulate run steady\n" +
 			"  forgerun simulate run soak --duration 2m --workers 1..4 --chaos kill=10s,flush=30s,cut=1s\n" +
 			"  forgerun simulate run tour --url http://127.0.0.1:8080",

@@ -7,19 +7,19 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/trial"
 )
 
-const demoHelp = `Plays the scenario "tour": it starts a ForgeRun of its own, with its own Postgres
-and Redis on free loopback ports, submits a job of each of the 31 work kinds, at a
-fiftieth of the catalogue's durations, restarts the service across the due time of
+const demoHelp = `Plays the scenario "tour": it starts its own ForgeRun, with its own Postgres
+and Redis on free loopback ports, submits one job of each of the 31 work kinds at
+1/50 of the catalogue's durations, restarts the service around the due time of
 SCHEDULED_LATE_RECOVERY, prints the table and stops everything. Webhooks are
 received by the demo itself on loopback. FORGERUN_ variables are not passed on.
 
-It is "forgerun simulate run tour" without any of its other flags.`
+It is the same as "forgerun simulate run tour" without other flags.`
 
 // demoCommand plays the scenario tour.
 func (p Program) demoCommand() *cobra.Command {
 	f := &runFlags{Options: trial.Options{ReceiverAddr: anyPort, Lease: defaultLease, Sample: defaultSample}}
 	c := &cobra.Command{
-		Use: "demo", Short: "Start a service of its own, run a job of each kind, stop it", Long: demoHelp,
+		Use: "demo", Short: "Start a service, run a job of each kind, and stop it", Long: demoHelp,
 		Args: command.Exactly(0),
 		Example: `  forgerun demo
   forgerun demo --forgerun ./bin/forgerun`,

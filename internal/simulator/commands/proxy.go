@@ -28,10 +28,10 @@ import (
 
 var apiFlag = "`name` of a ready-made description of the API (" + strings.Join(api.Names(), ", ") + "), or a file"
 
-const proxyHelp = `Puts a proxy before a server of any HTTP API, disturbs what its clients do, records
-it, and judges. Nothing else is needed: everything is in memory.
+const proxyHelp = `Starts a proxy in front of any HTTP API, injects faults into its clients' traffic, records
+it, and judges it. It needs nothing else and keeps everything in memory.
 
-Its own routes are those of ForgeRun's test bed, below /-/forgerun/:
+Its own routes below /-/forgerun/ are the same as on ForgeRun's test bed:
 
   curl --json '{"profile": "flaky-network"}' http://127.0.0.1:9000/-/forgerun/v1/testbed/sessions
   curl -X POST http://127.0.0.1:9000/-/forgerun/v1/testbed/sessions/ID/end
@@ -39,13 +39,13 @@ Its own routes are those of ForgeRun's test bed, below /-/forgerun/:
   curl -X PUT http://127.0.0.1:9000/-/forgerun/v1/testbed/faults \
        --json '[{"match": {"operation": "submit", "nth": 1}, "effect": {"status": 503}}]'
 
-With --profile a session begins at once, and its verdict is printed at the end (Ctrl-C).
-A proxy on loopback answers for localhost and this machine's names; --allow-host adds
-others. Pages of other origins get nothing from its own routes.
+With --profile a session starts at once; Ctrl-C ends it and prints its verdict.
+A proxy on loopback accepts only requests for localhost and this machine's names; --allow-host
+adds others. Web pages of other origins cannot use its own routes.
 
-"forgerun verdict --target" does all of it around a command.
+"forgerun verdict --target" does all of this while it runs a command.
 
-Exit codes are those of "forgerun verdict".`
+The exit codes are the same as for "forgerun verdict".`
 
 const (
 	proxyGrace    = 2 * time.Second  // for requests that are under way when it stops
@@ -73,20 +73,20 @@ type proxied struct {
 
 // flags are those of all commands with a proxy.
 func (o *proxied) flags(f *pflag.FlagSet) {
-	f.StringArrayVar(&o.targets, "target", nil, "`address` of a server of any API, to put a proxy before; may be repeated with --forward")
-	f.BoolVar(&o.forward, "forward", false, "be a forward proxy, for clients whose base address cannot be changed: they find it by\n"+
-		"HTTP_PROXY and HTTPS_PROXY, and trust it by SSL_CERT_FILE and the like; other hosts pass untouched")
+	f.StringArrayVar(&o.targets, "target", nil, "`address` of the server of any HTTP API: a proxy starts in front of it; may be repeated with --forward")
+	f.BoolVar(&o.forward, "forward", false, "run as a forward proxy, for clients with a fixed base address: they find it through\n"+
+		"HTTP_PROXY and HTTPS_PROXY, and trust it through SSL_CERT_FILE and the like; it does not touch other hosts")
 	f.StringVar(&o.api, "api", "", apiFlag)
-	f.StringVar(&o.openAPI, "openapi", "", "`file` with the OpenAPI document of the API: it tells what submits, reads and streams")
-	f.StringVar(&o.tls, "tls", "", "`file` to write a certificate authority to; the proxy listens with TLS, and clients must trust that one")
-	f.StringSliceVar(&o.hosts, "allow-host", nil, "`names` of further hosts that the command may ask for; a proxy on loopback answers only\n"+
-		"for this machine's own")
-	f.StringVar(&o.webhook, "webhook", "", "`address` of your receiver of the target's webhooks, to disturb those too: tell the target to\n"+
-		"call FORGERUN_WEBHOOK_URL instead")
-	f.StringVar(&o.secret, "webhook-secret", os.Getenv("FORGERUN_WEBHOOK_SECRET"), "`secret` by which the target signs them "+
+	f.StringVar(&o.openAPI, "openapi", "", "`file` with the OpenAPI document of the API, to find the operations that submit, read and stream")
+	f.StringVar(&o.tls, "tls", "", "`file` for a new certificate authority: the proxy then listens with TLS, and clients must trust it")
+	f.StringSliceVar(&o.hosts, "allow-host", nil, "`names` of further hosts that requests may name; a proxy on loopback accepts only\n"+
+		"the names of this machine")
+	f.StringVar(&o.webhook, "webhook", "", "`address` of your receiver of the target's webhooks, to inject faults into them too: let the\n"+
+		"target call FORGERUN_WEBHOOK_URL instead")
+	f.StringVar(&o.secret, "webhook-secret", os.Getenv("FORGERUN_WEBHOOK_SECRET"), "`secret` with which the target signs webhooks "+
 		"(FORGERUN_WEBHOOK_SECRET)")
 	f.Lookup("webhook-secret").DefValue = ""
-	f.StringVar(&o.hookPort, "webhook-listen", "127.0.0.1:0", "`address` at which the target's webhooks are taken")
+	f.StringVar(&o.hookPort, "webhook-listen", "127.0.0.1:0", "`address` at which the proxy receives the target's webhooks")
 }
 
 // servers are those of one proxy.
@@ -115,7 +115,7 @@ func (all *servers) stop() {
 // start starts a proxy, and a second listener for webhooks if there is a receiver.
 func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 	if o.forward && o.tls != "" {
-		return nil, errors.New("--forward makes certificates for the target's host by itself: it does not go with --tls")
+		return nil, errors.New("--forward creates certificates for the target's host itself: it cannot be combined with --tls")
 	}
 	targets, err := o.addresses()
 	if err != nil {
@@ -178,7 +178,7 @@ func (o *proxied) addresses() (all []*url.URL, err error) {
 	for _, text := range o.targets {
 		target, err := address("--target", text)
 		if err == nil && strings.Trim(target.Path, "/") != "" { // its answers name paths from the root
-			err = fmt.Errorf("--target %q must be an address without a path: the command's requests have it", redact.URL(text))
+			err = fmt.Errorf("--target %q must be an address without a path: the command's requests contain the path", redact.URL(text))
 		}
 		if err != nil {
 			return nil, err
@@ -254,7 +254,7 @@ func address(flag, text string) (*url.URL, error) {
 func (p Program) proxyCommand() *cobra.Command {
 	v, schema := verdictRun{Program: p}, false
 	c := &cobra.Command{
-		Use: "proxy --target URL", Short: "Disturb and judge clients of any HTTP API, before your own server", Long: proxyHelp,
+		Use: "proxy --target URL", Short: "Judge clients of any HTTP API, with faults, in front of your own server", Long: proxyHelp,
 		Args: command.Exactly(0),
 		Example: `  forgerun proxy --target http://127.0.0.1:3000
   forgerun proxy --target https://api.example.com --forward --profile overloaded
@@ -272,10 +272,10 @@ func (p Program) proxyCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	v.flags(f)
-	f.BoolVar(&schema, "schema", false, "print the JSON Schema of descriptions (--api FILE) and end")
+	f.BoolVar(&schema, "schema", false, "print the JSON Schema of descriptions (--api FILE) and exit")
 	f.StringVar(&v.listen, "listen", "127.0.0.1:9000", "`address` to listen on")
-	f.StringVar(&v.profile, "profile", "", "`name` of the faults of a session that begins at once; none without it")
-	f.Int64Var(&v.seed, "seed", 1, "`number` that the faults are drawn by")
+	f.StringVar(&v.profile, "profile", "", "`name` of a fault profile: start a session with it at once; default: no session")
+	f.Int64Var(&v.seed, "seed", 1, "`number` that seeds the choice of faults")
 	complete(c, profileNames(), "profile")
 	return c
 }
@@ -289,17 +289,17 @@ func (v *verdictRun) serve(ctx context.Context) int {
 	defer p.stop()
 	v.url, v.control = p.url, p.control
 	if p.via != nil {
-		_, _ = fmt.Fprintf(v.Stdout, "%s is a forward proxy, and judges what is asked of %s. In the shell of your client:\n\n%s\n", p.via.proxy,
+		_, _ = fmt.Fprintf(v.Stdout, "%s is a forward proxy that judges requests to %s. In the shell of your client:\n\n%s\n", p.via.proxy,
 			v.shown(), p.via.exports())
 	} else {
-		_, _ = fmt.Fprintf(v.Stdout, "%s is before %s; sessions: %[1]s%[3]sv1/testbed/sessions\n", p.url, v.shown(), proxy.Prefix)
+		_, _ = fmt.Fprintf(v.Stdout, "%s is in front of %s; sessions: %[1]s%[3]sv1/testbed/sessions\n", p.url, v.shown(), proxy.Prefix)
 	}
 	if host, port, err := net.SplitHostPort(v.listen); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
-		_, _ = fmt.Fprintf(v.Stdout, "From another machine or container: its name, with port %s or the one that is mapped to it\n", port)
+		_, _ = fmt.Fprintf(v.Stdout, "From another machine or container: use this machine's name, with port %s or the port mapped to it\n", port)
 	}
-	_, _ = fmt.Fprintf(v.Stdout, "While a fault refuses connections, sessions are at %s/v1/testbed/sessions\n", p.control)
+	_, _ = fmt.Fprintf(v.Stdout, "While a fault refuses connections, use sessions at %s/v1/testbed/sessions\n", p.control)
 	if p.hook != "" {
-		_, _ = fmt.Fprintf(v.Stdout, "%s is before %s, for webhooks\n", p.hook, redact.URL(v.webhook))
+		_, _ = fmt.Fprintf(v.Stdout, "%s is in front of %s, for webhooks\n", p.hook, redact.URL(v.webhook))
 	}
 	if v.profile == "" {
 		<-ctx.Done()

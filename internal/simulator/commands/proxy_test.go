@@ -16,5 +16,5 @@ func TestProxyPrintsItsAddresses(t *testing.T) {
 	require.Equal(t, exitOK, code, stderr)
 	const proxy = `http://127\.0\.0\.1:\d+`
 	require.Regexp(t, "^"+proxy+" is before http://localhost:3000; sessions: "+proxy+"/-/forgerun/v1/testbed/sessions\n"+
-		"While a fault refuses connections, sessions are at "+proxy+"/-/forgerun/v1/testbed/sessions\n$", stdout)
+		"While a fault refuses connections, use sessions at "+proxy+"/-/forgerun/v1/testbed/sessions\n$", stdout)
 }

@@ -22,21 +22,21 @@ import (
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
-const runHelp = `Plays a scenario and judges what the service made of it. SCENARIO is a file, or
+const runHelp = `Plays a scenario and judges how the service handled it. SCENARIO is a file, or
 the name of a ready-made one ("forgerun simulate scenarios" lists them).
 
-Without --url it starts a ForgeRun of its own, with its own Postgres and Redis,
-and stops it at the end: then it can also scale the workers while traffic runs
-(--workers) and break things (--chaos). With --url it plays against a running
-service; given --database-url, the judge reads the rows as well, and given
---redis-url too, --workers starts worker processes for that service. With
---admin-url for the admin listener of each process, it also compares the metrics.
-The service must be able to call this machine's receiver of webhooks: on loopback
-that takes FORGERUN_WEBHOOK_ALLOW_PRIVATE at the service, elsewhere --receiver-addr
-and --receiver-url. What has not ended there is canceled at the end.
+Without --url it starts its own ForgeRun, with its own Postgres and Redis,
+and stops it at the end. It can then also scale the workers while traffic runs
+(--workers) and inject faults (--chaos). With --url it plays against a running
+service: with --database-url the judge also reads the rows, and with
+--redis-url too, --workers starts worker processes for this service. With
+an --admin-url for the admin listener of each process, it also compares the metrics.
+The service must be able to call the webhook receiver on this machine: on loopback
+set FORGERUN_WEBHOOK_ALLOW_PRIVATE at the service, elsewhere use --receiver-addr
+and --receiver-url. At the end it cancels unfinished jobs there.
 
-Everything about a run is in the folder --out: report.html, report.json,
-junit.xml, and, where something was wrong, the history and the logs.
+The folder --out contains the results of a run: report.html, report.json,
+junit.xml, and, if something was wrong, the history and the logs.
 
 Faults for --chaos, each with the mean time between two of them:
 %s`
@@ -60,7 +60,7 @@ const (
 func (p Program) runCommand() *cobra.Command {
 	f := &runFlags{}
 	c := &cobra.Command{
-		Use: "run SCENARIO", Short: "Play a scenario, judge it, write a report", Long: fmt.Sprintf(runHelp, chaosHelp()),
+		Use: "run SCENARIO", Short: "Play a scenario, judge the service, and write a report", Long: fmt.Sprintf(runHelp, chaosHelp()),
 		ValidArgs: scenario.Names(), Args: command.Between(0, 1),
 		Example: `  forgerun simulate run steady
   forgerun simulate run soak --duration 2m --workers 1..4 --chaos kill=10s,stop=20s,cut=1s
@@ -100,10 +100,10 @@ func (f *runFlags) play(ctx context.Context, p Program, typed string) int {
 }
 
 func (f *runFlags) declare(fs *pflag.FlagSet) {
-	fs.StringVar(&f.URL, "url", "", "base `URL` of a running service; without it, one is started")
-	fs.StringVar(&f.Key, "key", "", "API `key` for that; without it, clients are registered")
+	fs.StringVar(&f.URL, "url", "", "base `URL` of a running service; default: start one")
+	fs.StringVar(&f.Key, "key", "", "API `key` for the service at --url; default: register clients")
 	fs.StringVar(&f.ReceiverAddr, "receiver-addr", anyPort, "`address` on which to receive webhooks")
-	fs.StringVar(&f.ReceiverURL, "receiver-url", "", "base `URL` at which the service reaches that (default: the address itself)")
+	fs.StringVar(&f.ReceiverURL, "receiver-url", "", "base `URL` at which the service reaches that address (default: the address itself)")
 	fs.Func("time-scale-hint", "FORGERUN_TIME_SCALE of the service at --url, a `number`, if known", func(text string) error {
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(n >= 0 && n <= 1000) {
@@ -120,14 +120,14 @@ func (f *runFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Out, "out", "", "`folder` for the report (default: .forgerun/runs/SCENARIO-TIME)")
 	fs.StringVar(&f.workers, "workers", "", "worker `processes`: 4, 1..8 (a ramp) or 1,4,2 (equal steps)")
 	fs.StringVar(&f.chaos, "chaos", "", "`faults` such as kill=30s,stop=60s (see above), or none")
-	fs.Uint64Var(&f.seed, "seed", 0, "`number` that decides every request and fault (default: the scenario's)")
-	fs.DurationVar(&f.duration, "duration", 0, "how long to submit, in place of the scenario's `time`")
-	fs.DurationVar(&f.drain, "drain", 0, "how long jobs may take to end after the last submission, and then their deliveries, in place of "+
-		"the scenario's `time`")
-	fs.Int64Var(&f.jobs, "jobs", 0, "how many requests to send, in place of the scenario's `number`")
-	fs.DurationVar(&f.Lease, "lease", defaultLease, "lease `time` of the workers that are started")
-	fs.IntVar(&f.Sample, "sample", defaultSample, "`number` of jobs whose reports and deliveries are read over HTTP, besides lists and rows")
-	fs.BoolVar(&f.Keep, "keep", false, "keep the history and the logs of a run without violations too")
+	fs.Uint64Var(&f.seed, "seed", 0, "`number` that seeds every request and fault (default: the scenario's)")
+	fs.DurationVar(&f.duration, "duration", 0, "how long to submit; overrides the scenario's `time`")
+	fs.DurationVar(&f.drain, "drain", 0, "how long to wait for jobs, and then for deliveries, after the last submission; overrides the "+
+		"scenario's `time`")
+	fs.Int64Var(&f.jobs, "jobs", 0, "how many requests to send; overrides the scenario's `number`")
+	fs.DurationVar(&f.Lease, "lease", defaultLease, "lease `time` of the started workers")
+	fs.IntVar(&f.Sample, "sample", defaultSample, "`number` of jobs to check over HTTP by report and deliveries, besides lists and rows")
+	fs.BoolVar(&f.Keep, "keep", false, "also keep the history and the logs of a run without violations")
 }
 
 // load reads the scenario, and overrides it by the flags.
@@ -182,11 +182,11 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 	case f.AdminURLs != nil && (own || f.DatabaseURL == ""):
 		return errors.New("--admin-url compares the metrics of the service at --url with its rows: give --url and --database-url too")
 	case own && (f.DatabaseURL != "" || f.RedisURL != "" || f.Key != "" || f.TimeScale != nil):
-		return errors.New("--key, --database-url, --redis-url and --time-scale-hint are about a service at --url")
+		return errors.New("--key, --database-url, --redis-url and --time-scale-hint need --url")
 	case !own && f.workers != "" && (f.DatabaseURL == "" || f.RedisURL == ""):
 		return errors.New("--workers for a service at --url needs its --database-url and --redis-url")
 	case !own && s.Chaos != "" && f.workers == "":
-		return errors.New("--chaos breaks only what the simulator started itself: leave --url out, or start workers with --workers")
+		return errors.New("--chaos affects only processes that the simulator started: remove --url, or start workers with --workers")
 	case f.workers != "":
 		s.Service.Workers = f.workers
 	}

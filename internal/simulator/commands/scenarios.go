@@ -17,8 +17,8 @@ func (p Program) scenariosCommand() *cobra.Command {
 	schema := false
 	c := &cobra.Command{
 		Use: "scenarios [NAME]", Short: "List the ready-made scenarios, or print one", Args: command.Between(0, 1),
-		Long: "Lists the ready-made scenarios, or prints one of them as the file that it is: a\n" +
-			"beginning for one of your own. With --schema it prints the JSON Schema of such\n" +
+		Long: "Lists the ready-made scenarios, or prints the file of one of them as a\n" +
+			"start for your own. With --schema it prints the JSON Schema of such\n" +
 			"files, which editors use to complete and check them.",
 		Example: `  forgerun simulate scenarios
   forgerun simulate scenarios steady > mine.yaml
@@ -34,7 +34,7 @@ func (p Program) scenariosCommand() *cobra.Command {
 			}
 			text, err := scenario.Text(args[0])
 			if err != nil {
-				return fmt.Errorf("there is no ready-made scenario %q, only %s", args[0], strings.Join(scenario.Names(), ", "))
+				return fmt.Errorf("unknown scenario %q; use one of %s", args[0], strings.Join(scenario.Names(), ", "))
 			}
 			_, _ = stdout.Write(text)
 			return nil

@@ -70,7 +70,7 @@ func (s *service) checkSettings(ctx context.Context, settings []string) error {
 	for _, setting := range settings {
 		name, _, _ := strings.Cut(setting, "=")
 		if !strings.Contains(string(known), "  "+name+" ") {
-			return fmt.Errorf("there is no variable %s; 'forgerun config dev --all' lists those that there are", name)
+			return fmt.Errorf("unknown variable %s; 'forgerun config dev --all' lists all variables", name)
 		}
 	}
 	return nil
@@ -81,7 +81,7 @@ func (s *service) checkSettings(ctx context.Context, settings []string) error {
 func (s *service) play(ctx context.Context, p Program, unclean int, do func() int) int {
 	defer func() { _ = os.RemoveAll(s.dir) }()
 	began, code := time.Now(), exitInterrupted
-	fmt.Fprintln(p.Stderr, "Starting a service of our own")
+	fmt.Fprintln(p.Stderr, "Starting a service")
 	if err := s.start(ctx); err == nil {
 		fmt.Fprintf(p.Stderr, "Ready at %s after %s\n", s.url, time.Since(began).Round(time.Millisecond))
 		code = do()

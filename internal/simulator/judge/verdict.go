@@ -129,13 +129,13 @@ func (run *RunContext) skipped(invariant Invariant, checked int64) string {
 	}
 	counted := slices.ContainsFunc(run.Collected.Measured, func(m Measure) bool { return m.Counter })
 	if invariant.Key == measured && (!run.Counters || !counted && run.complete(Metrics)) {
-		missing = append(missing, "counters: processes ended during the run, or began after the first row")
+		missing = append(missing, "counters: processes ended during the run, or started after the first row")
 	}
 	switch why := strings.Join(missing, "; "); {
 	case why == "" && checked > 0:
 		return ""
 	case why == "":
-		return "not checked: there was nothing of the kind in this run"
+		return "not checked: this run had nothing to check"
 	case checked > 0:
 		return "checked in part, without " + why
 	default:

@@ -18,7 +18,7 @@ const (
 )
 
 // errNoClock: the service is no test bed, so its time is the real one.
-var errNoClock = errors.New("the service has no clock that can be moved")
+var errNoClock = errors.New("the clock of the service cannot be moved")
 
 // serviceClock follows the service's time by polling the clock of the test bed.
 type serviceClock struct {

@@ -68,7 +68,7 @@ type Engine struct {
 // New makes an engine.
 func New(o Options) (*Engine, error) {
 	if o.Key != "" && o.Scenario.Tenants > 1 {
-		return nil, errors.New("a scenario of several tenants registers them itself: leave --key out, or set its tenants to 1")
+		return nil, errors.New("a scenario with several tenants registers its own clients: remove --key, or set tenants to 1")
 	}
 	e := &Engine{o: o, timeout: requestTimeout, awaitEnd: o.Scenario.Arrival.Closed != nil}
 	e.jobs = newJobs(e.watched(), o.Recorder.Moved, func(j *job) { o.Recorder.Finished(j.last.Sub(j.intended), j.state) })

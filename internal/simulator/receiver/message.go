@@ -46,13 +46,13 @@ func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, er
 	}
 	if id != "" {
 		if err := check(client.Verifier{Secret: secret}); err != nil {
-			return fmt.Sprintf("a message that the webhook's secret has not signed: %s", clip(err.Error())), nil
+			return fmt.Sprintf("a message without a valid signature by the webhook's secret: %s", clip(err.Error())), nil
 		}
 	}
 	if r.options.Keys != nil {
 		switch err := check(client.Verifier{Keys: r.options.Keys, URL: m.url}); {
 		case errors.Is(err, client.ErrSignature):
-			return fmt.Sprintf("a message that no published key has signed: %s", clip(err.Error())), nil
+			return fmt.Sprintf("a message without a valid signature by a published key: %s", clip(err.Error())), nil
 		case err != nil:
 			return "", fmt.Errorf("not verified: %w", err)
 		}

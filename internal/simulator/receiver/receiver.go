@@ -73,7 +73,7 @@ func Listen(addr, publicURL string, o Options) (*Receiver, error) {
 	}
 	if publicURL == "" {
 		if a, ok := listener.Addr().(*net.TCPAddr); ok && a.IP.IsUnspecified() {
-			err := fmt.Errorf("with --receiver-addr %s, say with --receiver-url how the service reaches this machine", addr)
+			err := fmt.Errorf("--receiver-addr %s needs --receiver-url: the address at which the service reaches this machine", addr)
 			return nil, errors.Join(err, listener.Close())
 		}
 		publicURL = "http://" + listener.Addr().String()

@@ -12,13 +12,13 @@ import (
 // check reports mistakes that the schema cannot express, and completes members that depend on others.
 func (p *parser) check(s *Scenario) {
 	if c := s.Arrival.Closed; c != nil && c.Clients < s.Tenants {
-		p.wrong(p.node("tenants"), "with %d tenants there must be at least as many clients, not %d", s.Tenants, c.Clients)
+		p.wrong(p.node("tenants"), "%d tenants need at least as many clients, not %d", s.Tenants, c.Clients)
 	}
 	var callbacks, taken []string
 	for i := range s.Receivers {
 		r, at := &s.Receivers[i], []string{"receivers", strconv.Itoa(i)}
 		if slices.Contains(taken, r.Name) {
-			p.wrong(p.node(append(at, "name")...), "the name %q is taken: each receiver needs one of its own", r.Name)
+			p.wrong(p.node(append(at, "name")...), "the name %q is used twice: each receiver needs its own name", r.Name)
 		}
 		taken = append(taken, r.Name)
 		switch {
@@ -52,12 +52,12 @@ func (p *parser) answers(r *Receiver, list *yaml.Node) {
 		case without < 0:
 			without = i
 		default:
-			p.wrong(list.Content[i], "only one answer may leave its share out, and line %d did", list.Content[without].Line)
+			p.wrong(list.Content[i], "only one answer may omit its share, and line %d already does", list.Content[without].Line)
 		}
 	}
 	switch {
 	case rest < -1e-9:
-		p.wrong(list.Content[0], "the shares of the answers add up to %.4g%%, which must be 100%% at most", 100*(1-rest))
+		p.wrong(list.Content[0], "the shares of the answers add up to %.4g%%, but at most 100%% is allowed", 100*(1-rest))
 	case without >= 0:
 		r.Answers[without].Share = max(rest, 0)
 	case rest > 1e-9:
@@ -70,7 +70,7 @@ func (p *parser) callback(at *yaml.Node, name string, allowed []string) {
 	switch {
 	case name == "" || slices.Contains(allowed, name):
 	case len(allowed) == 0:
-		p.wrong(at, "callback needs a receiver of that name with callback: true, and there is none in receivers")
+		p.wrong(at, "callback must name a receiver with callback: true, and there is none")
 	default:
 		p.wrong(at, "callback must name a receiver with callback: true (%s), not %s", strings.Join(allowed, ", "), shown(at))
 	}
@@ -86,6 +86,6 @@ func (p *parser) phases(s *Scenario) {
 		sends = sends || phase.Burst > 0 || phase.hasRate()
 	}
 	if !sends {
-		p.wrong(p.node("arrival", "open"), "no phase sends anything: one needs a rate above 0 or a burst")
+		p.wrong(p.node("arrival", "open"), "no phase sends requests: at least one needs a rate above 0 or a burst")
 	}
 }

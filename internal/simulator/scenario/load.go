@@ -44,7 +44,7 @@ func Load(name string) (*Scenario, error) {
 	}
 	text, err := readFile(name)
 	if errors.Is(err, fs.ErrNotExist) && filepath.Base(name) == name {
-		return nil, fmt.Errorf("no scenario %q: there is neither such a file nor a ready-made one. Ready-made: %s",
+		return nil, fmt.Errorf("unknown scenario %q: neither a file nor one of %s",
 			name, strings.Join(Names(), ", "))
 	}
 	if err != nil {

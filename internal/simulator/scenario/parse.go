@@ -62,7 +62,7 @@ func (p *parser) err() error {
 		errs = append(errs, fmt.Errorf("%s:%d:%d: %s", p.file, m.line, m.column, m.what))
 	}
 	if more := len(p.found) - maxMistakes; more > 0 {
-		errs = append(errs, fmt.Errorf("and %d mistakes more", more))
+		errs = append(errs, fmt.Errorf("and %d more mistakes", more))
 	}
 	return errors.Join(errs...)
 }
@@ -105,7 +105,7 @@ func (p *parser) read(text []byte) bool {
 		start.Column, _ = strconv.Atoi(parts[2])
 		p.wrong(start, "not YAML: %.200s", strings.TrimSpace(parts[3]))
 	} else {
-		p.wrong(&second, "a second document starts here: a file has one scenario")
+		p.wrong(&second, "a second document starts here: a file contains one scenario")
 	}
 	return false
 }

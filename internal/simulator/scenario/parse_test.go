@@ -162,13 +162,13 @@ var singleMistakes = []struct{ members, want string }{
 		`1:25: rate must be jobs per second, such as 200 or 200/s, or per minute, such as 30/m: 0, or from 0.001 to 1000000 per second, ` +
 			`not "200/h"`,
 	},
-	{"arrival: {open: [{rate: 0}]}", `1:17: no phase sends anything: one needs a rate above 0 or a burst`},
+	{"arrival: {open: [{rate: 0}]}", `1:17: no phase sends requests: at least one needs a rate above 0 or a burst`},
 	{"arrival: {open: [{rate: 1, burst: 2}]}", `1:18: a phase has one of rate, from and to, and burst`},
 	{"arrival: {open: [{from: 1, to: 2}]}", `1:18: a ramp needs the member for, or the scenario a duration, so that its end is known`},
 	{"pick: in_turn\nmix: [{kind: ALL, weight: 2}]", `2:27: weight has no meaning with pick: in_turn`},
 	{"mix: [{kind: ALL, type: DEFERRED}]", `1:7: DEFERRED needs the member ahead: how long after its submission the job is due`},
 	{"mix: [{kind: ALL, batch: 2, duplicate: {key: different}}]", `1:40: a batch is duplicated with key: same only`},
-	{"mix: [{kind: ALL, callback: x}]", `1:29: callback needs a receiver of that name with callback: true, and there is none in receivers`},
+	{"mix: [{kind: ALL, callback: x}]", `1:29: callback must name a receiver with callback: true, and there is none`},
 	{
 		"receivers: [{name: a}, {name: b, callback: true}]\nmix: [{kind: ALL, callback: a}]",
 		`2:29: callback must name a receiver with callback: true (b), not "a"`,

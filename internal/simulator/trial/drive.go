@@ -35,8 +35,8 @@ func (t *Trial) Drive(ctx context.Context) error {
 		return err
 	}
 	if late := t.engine.Late(); late > time.Second {
-		t.note("the last requests were sent %s late: the service did not answer as many as were under way; "+
-			"it is in the latencies", late.Round(time.Millisecond))
+		t.note("the last requests were sent %s late, because too many were unanswered; "+
+			"the latencies include the delay", late.Round(time.Millisecond))
 	}
 	if t.stack != nil {
 		if done := t.stack.Scaling(); done.Stopped > 0 {
@@ -131,6 +131,6 @@ func (t *Trial) disturb(ctx context.Context) {
 		t.recorder.Fault(f.Kind, f.Target, f.At, f.Until, f.Count)
 	})
 	if err != nil && ctx.Err() == nil {
-		t.note("the faults ended early: %v", err)
+		t.note("fault injection ended early: %v", err)
 	}
 }

@@ -185,9 +185,9 @@ func (s *story) late(o outage) string {
 	case o.down.Before(s.due) && s.due.Before(o.restarted) && queued.Before(o.restarted):
 		return fmt.Sprintf("it was queued %s before the service was started again", o.restarted.Sub(queued))
 	case o.down.Before(s.due) && s.due.Before(o.ready) && queued.Sub(o.ready) > recovery:
-		return fmt.Sprintf("it was queued %s after the service was back, allowed are %s", queued.Sub(o.ready), recovery)
+		return fmt.Sprintf("it was queued %s after the service was back, but only %s are allowed", queued.Sub(o.ready), recovery)
 	case !(o.down.Before(s.due) && s.due.Before(o.ready)) && queued.Sub(s.due) > punctual:
-		return fmt.Sprintf("it was queued %s after its time, allowed are %s", queued.Sub(s.due), punctual)
+		return fmt.Sprintf("it was queued %s after its time, but only %s are allowed", queued.Sub(s.due), punctual)
 	}
 	return ""
 }
