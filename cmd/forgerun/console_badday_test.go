@@ -21,7 +21,7 @@ func TestConsoleOnABadDay(t *testing.T) {
 	receiver := u.receive(api, answering(http.StatusServiceUnavailable))
 	c := newConsole(t, s, api)
 	c.login(operatorsToken)
-	c.says("No worker is alive: nothing that is submitted runs.")
+	c.says("No worker is alive: submitted jobs do not run.")
 
 	worker := s.startWorker()
 	u.submitMany(api, 8, execute("RUNS_LONG"))
@@ -65,7 +65,7 @@ func TestConsoleOnABadDay(t *testing.T) {
 		`[...document.querySelectorAll(".worker")].map(w => w.innerText.includes("DEAD")).join() === "false,true"`)
 	c.open("deliveries?event_name=job.finished")
 	c.says("“job.finished” is no event.")
-	c.says("Look without it")
+	c.says("Remove this filter")
 	c.open("overview")
 	c.until("a link to the webhook", `!!document.querySelector('.attention a[href="#/webhooks/`+receiver.hook.id+`"]')`)
 	c.open("webhooks/" + receiver.hook.id)

@@ -20,7 +20,7 @@ export function chart({ title, note, times, series, unit = number }) {
         s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": said(title, series, unit) },
           s("path", { class: "grid", d: [0, 0.5].map(part => `M0 ${part * HEIGHT}H${WIDTH}`).join("") }),
           series.map(one => s("path", { class: `line ${one.class}${one.dash ? " dash" : ""}`, d: lineOf(one.values, x, y) }))),
-        known.length === 0 ? h("p", { class: "nothing quiet" }, "nothing in this time") : null, cursor),
+        known.length === 0 ? h("p", { class: "nothing quiet" }, "no data in this period") : null, cursor),
       h("div", { class: "x", "aria-hidden": "true" }, ticks(times))),
     readout,
     h("details", {}, h("summary", {}, "As a table"), figures(times, series, unit)));

@@ -57,17 +57,17 @@ export const tell = (title, ...content) => {
 };
 
 const KEYS = [
-  ["/", "Search"], ["j, k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Select the row"], ["p", "Hold and go on"], ["r", "Ask again now"],
+  ["/", "Search"], ["j, k", "Next and previous row"], ["Enter", "Open the row"], ["x", "Select the row"], ["p", "Pause or resume updates"], ["r", "Refresh now"],
   ["g o", "Overview"], ["g j", "Jobs"], ["g n", "New job"], ["g f", "Failures"], ["g w", "Workers"], ["g q", "Queues"], ["g d", "Deliveries"],
   ["?", "This list"], ["Esc", "Close, or leave a field"],
 ];
 
 export function help() {
   if (document.querySelector("dialog[open]")) return;
-  tell("Keys and search", h("dl", { class: "keys" }, KEYS.map(([key, what]) => h("div", {}, h("dt", {}, key.split(/(, | )/).map(k =>
+  tell("Keyboard shortcuts and search", h("dl", { class: "keys" }, KEYS.map(([key, what]) => h("div", {}, h("dt", {}, key.split(/(, | )/).map(k =>
     k === ", " || k === " " ? k : h("kbd", {}, k))), h("dd", {}, what)))),
   h("h3", {}, "Search"),
-  h("p", {}, "The id of anything opens it; so do a part of a correlation id, and the name of a client or a webhook's address. Jobs are filtered by words:"),
+  h("p", {}, "Enter any id, part of a correlation id, a client name or a webhook address to open it. Filter jobs with words:"),
   h("p", {}, h("code", {}, "state:FAILED kind:RUNS_LONG client:… batch:… correlation:… code:RFA_EXEC_TIMEOUT type:DEFERRED since:2h")),
   h("p", { class: "quiet" }, "from: and to: take a time such as 2030-01-31T12:00Z; since: takes 15m, 2h or 3d."));
 }

@@ -26,7 +26,7 @@ class Reader {
     return value;
   }
 
-  fail() { throw new SyntaxError(`no JSON at character ${this.at + 1}`); }
+  fail() { throw new SyntaxError(`not JSON at character ${this.at + 1}`); }
 
   take(pattern) {
     pattern.lastIndex = this.at;

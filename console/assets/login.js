@@ -24,6 +24,6 @@ export function loginPage(why, done) {
   h("img", { src: "console/icon.svg", alt: "", width: 40, height: 40 }), h("h1", {}, "ForgeRun console"),
   h("input", { type: "text", name: "username", value: "operator", autocomplete: "username", hidden: true }),
   h("label", { class: "field" }, h("span", { class: "label" }, "Operator's token"), token),
-  h("p", { id: "token-hint", class: "quiet" }, "One of FORGERUN_ADMIN_TOKEN, or of FORGERUN_ADMIN_READ_TOKEN to look only."),
+  h("p", { id: "token-hint", class: "quiet" }, "A token from FORGERUN_ADMIN_TOKEN, or from FORGERUN_ADMIN_READ_TOKEN for read access."),
   trouble, enter));
 }

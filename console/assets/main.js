@@ -53,7 +53,7 @@ function hold(on = !shown?.held) {
   if (!shown) return;
   shown.held = on;
   shown.live.hold(on);
-  say(on ? "Held: what is shown stays as it is." : "Live again.");
+  say(on ? "Updates are paused." : "Updates resumed.");
   draw();
 }
 
@@ -68,9 +68,9 @@ function header() {
     }), h("kbd", { "aria-hidden": "true" }, "/")),
     h("div", { class: "tools" },
       h("button", { type: "button", class: "live " + liveness().state, "aria-pressed": String(!!shown?.held),
-        title: "Hold what is shown, or go on (p)", onclick: () => hold() }, h("i"), liveness().text),
+        title: "Pause or resume updates (p)", onclick: () => hold() }, h("i"), liveness().text),
       h("button", { type: "button", title: "Dark or light", "aria-label": "Dark or light", onclick: nextTheme }, "◐"),
-      h("button", { type: "button", title: "Keys and search (?)", "aria-label": "Help", onclick: help }, "?"),
+      h("button", { type: "button", title: "Keyboard shortcuts and search (?)", "aria-label": "Help", onclick: help }, "?"),
       who()));
 }
 
@@ -80,13 +80,13 @@ function liveness() {
   if (shown?.quiet) return { state: "lost", text: `No news for ${Math.round(shown.quiet / 1000)} s` };
   const status = shown?.failure?.status;
   if (status >= 400 && status < 500) return { state: "", text: "Live" }; // the server answers: what was asked for is missing or wrong
-  return shown?.failure ? { state: "lost", text: status ? `Answers ${status}` : "No answer" } : { state: "", text: "Live" };
+  return shown?.failure ? { state: "lost", text: status ? `Status ${status}` : "No answer" } : { state: "", text: "Live" };
 }
 
 function who() {
   const now = session.now;
   if (!now) return null;
-  return h("span", { class: "who" }, h("span", { class: "name", title: "Who changes are recorded as" }, now.operator, now.read_only ? " (reads only)" : ""),
+  return h("span", { class: "who" }, h("span", { class: "name", title: "Your name in the audit log" }, now.operator, now.read_only ? " (reads only)" : ""),
     now.expires_at ? h("button", { type: "button", onclick: leave }, "Log out") : null);
 }
 
@@ -108,7 +108,7 @@ const nav = () => h("nav", { id: "nav", class: menuOpen ? "open" : "", "aria-lab
 function banner() {
   if (!shown?.failure || shown.data === undefined) return null;
   const since = shown.answered ? ` since ${hms(shown.answered)}` : "";
-  const text = shown.failure.status === 0 ? `No answer${since}. Shown is what was known.` : `${shown.failure.message} Shown is what was known${since}.`;
+  const text = shown.failure.status === 0 ? `No answer${since}. The page shows the last known data.` : `${shown.failure.message} The page shows the last known data${since}.`;
   return h("div", { class: "banner", role: "alert" }, text, h("button", { type: "button", onclick: () => shown.live.now() }, "Try now"));
 }
 
@@ -132,7 +132,7 @@ function draw() {
 
 const nowhere = () => ({
   title: "No such page", every: 0, load: async () => null,
-  view: () => [heading("No such page"), empty("Nothing is at this address.", link("overview", "Overview"))],
+  view: () => [heading("No such page"), empty("There is no page at this address.", link("overview", "Overview"))],
 });
 
 function show() {
@@ -158,7 +158,7 @@ function show() {
     show(data) { if (current()) { Object.assign(it, { data, asking: false }); draw(); } },
     quiet(ms) {
       if (!current()) return;
-      if (!it.quiet && ms) say("Nothing comes from the server.");
+      if (!it.quiet && ms) say("The server sends no data.");
       it.quiet = ms;
       draw();
     },
@@ -206,7 +206,7 @@ async function start() {
       await begin();
       break;
     } catch (failure) {
-      app.replaceChildren(h("div", { class: "fatal" }, failed(failure), h("p", {}, "The console asks again every few seconds.")));
+      app.replaceChildren(h("div", { class: "fatal" }, failed(failure), h("p", {}, "The console retries every few seconds.")));
       await new Promise(resolve => { setTimeout(resolve, 3000); });
     }
   }

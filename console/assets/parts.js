@@ -7,12 +7,12 @@ export const STATES = ["CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", 
 
 // EXPLAINED are the states in words.
 export const EXPLAINED = {
-  CREATED: "Accepted, waits for its time", QUEUED: "Ready, waits for a worker", ASSIGNED: "Claimed by a worker, not started",
+  CREATED: "Accepted, waiting for its time", QUEUED: "Ready, waiting for a worker", ASSIGNED: "Claimed by a worker, not started",
   RUNNING: "A worker executes it", SUCCEEDED: "Finished well", FAILED: "Finished with an error", CANCELED: "Stopped before completion",
-  ALIVE: "Its heartbeats come", DEAD: "Its heartbeats ended", STOPPED: "It was shut down", SILENT: "Three heartbeats in a row have not come",
-  ENABLED: "Events are sent to it", FAILING: "Five attempts in a row, or more, have failed", DISABLED: "No events are sent to it",
-  PAUSE: "No job is started", DRAIN: "No job is accepted, of a worker: taken",
-  PENDING: "Is being sent, or waits for its next attempt", DELIVERED: "The receiver answered 2xx",
+  ALIVE: "It sends heartbeats", DEAD: "It stopped sending heartbeats", STOPPED: "It was shut down", SILENT: "It missed three heartbeats in a row",
+  ENABLED: "Events are sent to it", FAILING: "At least five attempts in a row failed", DISABLED: "No events are sent to it",
+  PAUSE: "No jobs are started", DRAIN: "No jobs are accepted; a drained worker takes no jobs",
+  PENDING: "Being sent, or waiting for its next attempt", DELIVERED: "The receiver answered 2xx",
 };
 
 export const badge = state => state
@@ -87,7 +87,7 @@ export const empty = (title, ...children) => h("div", { class: "empty" }, h("p",
 
 // missing replaces a part that this server does not have yet.
 export const missing = what => note("plain", h("p", {}, `${what}: not available on this server.`),
-  h("p", { class: "quiet" }, "Its version does not have the part of the operator API that this needs. ", link("system", "Version")));
+  h("p", { class: "quiet" }, "This server's version lacks the required part of the operator API. ", link("system", "Version")));
 
 // failed shows the error of a request.
 export function failed(failure) {

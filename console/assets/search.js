@@ -31,14 +31,14 @@ function add(query, name, value, now) {
     query.set("from", new Date(now - n * { s: 1e3, m: 6e4, h: 36e5, d: 864e5 }[unit]).toISOString());
     return;
   }
-  if (!FILTERS[name]) throw new Error(`There is no filter ${name}: state, type, kind, client, batch, schedule, correlation, code, from, to, since.`);
+  if (!FILTERS[name]) throw new Error(`There is no filter ${name}. Use state, type, kind, client, batch, schedule, correlation, code, from, to, since.`);
   if (name === "from" || name === "to") value = moment(value);
   query.set(FILTERS[name], ["state", "type", "kind", "code"].includes(name) ? value.toUpperCase() : value);
 }
 
 function moment(value) {
   const date = new Date(value);
-  if (Number.isNaN(date.getTime())) throw new Error(`“${value}” is no time: 2030-01-31T12:00Z for example.`);
+  if (Number.isNaN(date.getTime())) throw new Error(`“${value}” is not a time such as 2030-01-31T12:00Z.`);
   return date.toISOString();
 }
 

@@ -58,7 +58,7 @@ const tracks = (rows, moments, even) => [
     s("svg", { height: ROW, width: "100%", role: "img", "aria-label": what }, gridLines(), draw)])),
   h("div", { class: "tracks axis", "aria-hidden": "true" }, h("span", {}), h("div", { class: "x" }, axis(moments, even)))];
 
-const NAMES = { CREATED: "waits for its time", QUEUED: "queued", BACKOFF: "backoff", ASSIGNED: "assigned", RUNNING: "running" };
+const NAMES = { CREATED: "waiting for its time", QUEUED: "queued", BACKOFF: "backoff", ASSIGNED: "assigned", RUNNING: "running" };
 
 function placer(moments, even) {
   const first = moments[0], last = moments.at(-1);
@@ -96,7 +96,7 @@ function deliveryGroup(job, now, receiver) {
     h("summary", {}, `Deliveries: ${number(all.length)}${job.more_deliveries ? "+" : ""} to ${plural(receivers.length, "receiver")}`,
       h("span", { class: all.some(d => ["failed", "failing"].includes(fate(d))) ? "tone-bad" : "quiet" }, ` · ${said(all)}`)),
     tracks(receivers.map(([name, deliveries]) => [name, deliveries.toReversed().map(d => deliveryBar(d, end(d), place)), `${name}: ${said(deliveries)}`]), moments, false),
-    h("p", { class: "quiet" }, "On an axis of its own, from the event to the receiver's answer or the last attempt."));
+    h("p", { class: "quiet" }, "Separate time axis, from the event to the receiver's answer or the last attempt."));
 }
 
 // fate is the state of a delivery; failing is one that failed and will be tried again.

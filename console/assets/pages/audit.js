@@ -11,10 +11,10 @@ export function page(context) {
     title: "Audit", every: 5000,
     load: read("audit", context.query, ["operator", "action", "target_id"], 50),
     view: list => [heading("Audit"), h("p", { class: "quiet" }, "What operators changed, newest first."),
-      filterBar("audit", context, [{ name: "operator", title: "Operator" }, { name: "action", title: "Action" }, { name: "target_id", title: "Of what (id)" }]),
-      listing("audit", context, list, empty("Nothing is recorded.", "Each change of an operator is, with who made it."), () => table([
+      filterBar("audit", context, [{ name: "operator", title: "Operator" }, { name: "action", title: "Action" }, { name: "target_id", title: "Target id" }]),
+      listing("audit", context, list, empty("No changes recorded.", "The log records each change and its operator."), () => table([
         { title: "At", num: true, cell: a => time(a.at) }, { title: "Operator", cell: a => a.operator }, { title: "Action", cell: a => mono(a.action) },
-        { title: "Of what", class: "wrap", cell: target }, { title: "Status", num: true, cell: a => a.status },
+        { title: "Target", class: "wrap", cell: target }, { title: "Status", num: true, cell: a => a.status },
         { title: "Detail", class: "wrap", cell: a => a.detail === null || a.detail === undefined ? "" : typeof a.detail === "string" ? a.detail : mono(write(a.detail)) },
         { title: "Request", cell: a => a.request_id ? h("code", { title: a.request_id }, "…" + a.request_id.slice(-8)) : "" },
       ], list.data, { key: a => a.audit_id, caption: "Audit" }))],

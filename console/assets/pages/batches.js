@@ -11,7 +11,7 @@ export function page(context) {
     load: read("batches", context.query, ["client_id", "from", "to"], 50),
     view: list => [heading("Batches"), filterBar("batches", context, [{ name: "client_id", title: "Client" },
       { name: "from", title: "Created from", type: "datetime-local" }, { name: "to", title: "before", type: "datetime-local" }]),
-    listing("batches", context, list, empty("No batches.", "Clients make them by POST /v1/jobs/batch."), () => table([
+    listing("batches", context, list, empty("No batches.", "Clients create them with POST /v1/jobs/batch."), () => table([
       { title: "Batch", cell: b => idLink("batches", b.batch_id, true) }, { title: "Status", cell: b => b.status ? badge(b.status) : h("span", { class: "quiet" }, "under way") },
       { title: "Items", num: true, cell: b => number(b.total) }, { title: "Client", cell: b => clientLink(b.client_id) },
       { title: "Correlation", class: "wrap", cell: b => filterLink("jobs", "correlation_id", b.correlation_id) },
@@ -31,7 +31,7 @@ export function one(context, id) {
       return [heading(["Batch ", h("code", { class: "wrap" }, b.batch_id)], link("jobs?batch_id=" + b.batch_id, h("span", { class: "button" }, "Its jobs"))),
         facts([["Status", b.status ? badge(b.status) : "under way"], ["Items", number(b.total)], ["Client", clientLink(b.client_id)],
           ["Correlation id", filterLink("jobs", "correlation_id", b.correlation_id)], ["Created", time(b.created_at)], ["Completed", time(b.completed_at)], ["Took", took(b)]]),
-        card("Items by what they are now", shares(counts.map(([name, value]) => ({ name, value, class: "f-" + name }))),
+        card("Items by current state", shares(counts.map(([name, value]) => ({ name, value, class: "f-" + name }))),
           h("ul", { class: "states" }, counts.map(([name, n]) => h("li", {}, name === "refused" ? h("span", { class: "plain" }, badge("REFUSED"), h("span", { class: "num" }, number(n)))
             : h("a", { href: `#/jobs?batch_id=${b.batch_id}&state=${name.toUpperCase()}` }, badge(name.toUpperCase()), h("span", { class: "num" }, number(n)))))))];
     },

@@ -6,16 +6,16 @@ import { number, plural } from "../format.js";
 import { badge, empty, failed, jobLink, missing } from "../parts.js";
 
 export const DOES = {
-  retry: "Failed jobs are queued for their next attempt; others stay as they are.",
-  cancel: "Jobs that have not ended are canceled at once; others stay as they are.",
-  delete: "Jobs that have ended are deleted with their results and reports. This cannot be undone.",
+  retry: "Failed jobs are queued for their next attempt; other jobs do not change.",
+  cancel: "Unfinished jobs are canceled at once; other jobs do not change.",
+  delete: "Finished jobs are deleted with their results and reports. This cannot be undone.",
 };
 
 export const one = {
   retry: (id, override) => post(`jobs/${id}/retry`, { override }), cancel: id => post(`jobs/${id}/cancel`), delete: id => remove(`jobs/${id}`),
 };
 
-export const override = () => checkbox("override", "Retry also what is not retryable or has no attempts left");
+export const override = () => checkbox("override", "Also retry jobs that are not retryable or have no attempts left");
 
 const DONE = { retry: "retried", cancel: "canceled", delete: "deleted" };
 
@@ -72,15 +72,15 @@ export async function changeMatching(action, filter, context) {
   try {
     await look();
   } catch (failure) {
-    await confirm({ title: "Change all that match", text: failure.missing ? missing("Changing many jobs") : failure.message, action: "Close", act: async () => {} });
+    await confirm({ title: "Change all matching jobs", text: failure.missing ? missing("Changing many jobs") : failure.message, action: "Close", act: async () => {} });
     return;
   }
   const again = action === "retry" ? override() : null;
   again?.addEventListener("change", event => look(new FormData(event.target.form)).catch(failure => shown.replaceChildren(failed(failure))));
   const started = confirm({
-    title: `${capital(action)} all that match?`, action: label, danger: action !== "retry", text: [h("p", {}, DOES[action]), shown],
-    fields: [again, field("At most per second", h("input", { type: "number", name: "rate", min: 1, max: 1000, placeholder: "200" }),
-      "A rate spares workers and receivers what comes of it.")],
+    title: `${capital(action)} all matching jobs?`, action: label, danger: action !== "retry", text: [h("p", {}, DOES[action]), shown],
+    fields: [again, field("Maximum per second", h("input", { type: "number", name: "rate", min: 1, max: 1000, placeholder: "200" }),
+      "A rate limits the load on workers and receivers.")],
     act: form => post("bulk", { ...asked(form), dry_run: false, rate: Number(form.get("rate")) || undefined }),
   });
   const yes = label.closest("button");
@@ -95,8 +95,8 @@ function preview(action, trial) {
   const more = trial.more ? " or more" : "", some = trial.changes > 0;
   return h("div", { class: "note " + (some ? "plain" : "warn") },
     h("p", {}, h("span", { class: "strong" }, `${number(trial.count)}${more} ${trial.count === 1 ? "job matches" : "jobs match"}`),
-      trial.left.length === 0 ? "." : [", ", h("span", { class: "strong" }, some ? `${number(trial.changes)}${more} can be ${DONE[action]}` : `none can be ${DONE[action]}`), some ? ". The others stay as they are:" : ". All stay as they are:"]),
+      trial.left.length === 0 ? "." : [", ", h("span", { class: "strong" }, some ? `${number(trial.changes)}${more} can be ${DONE[action]}` : `none can be ${DONE[action]}`), some ? ". The others do not change:" : ". None of them changes:"]),
     trial.left.length ? reasonList(trial.left) : null,
-    h("details", {}, h("summary", {}, "The newest of them"),
+    h("details", {}, h("summary", {}, "The newest jobs"),
       h("ul", { class: "sample" }, trial.sample.slice(0, 5).map(j => h("li", {}, jobLink(j.job_id), " ", badge(j.state), " ", j.work_kind)))));
 }

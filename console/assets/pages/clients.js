@@ -8,7 +8,7 @@ import { listing, read } from "./lists.js";
 import { begin, list as stopped, read as pauses } from "./pauses.js";
 
 export function page(context) {
-  const make = () => confirm({ title: "New client?", text: "A client has jobs, webhooks and API keys of its own.", action: "Make it", fields: [nameField("")],
+  const make = () => confirm({ title: "New client?", text: "A client has its own jobs, webhooks and API keys.", action: "Make it", fields: [nameField("")],
     act: form => post("clients").then(made => form.get("name") ? call(made.client_id, form.get("name")) : made) })
     .then(made => made && context.go("#/clients/" + made.client_id));
   return {
@@ -24,7 +24,7 @@ export function page(context) {
   };
 }
 
-const nameField = name => field("Name", h("input", { name: "name", value: name, maxlength: 100 }), "How operators call it; the client does not see it.");
+const nameField = name => field("Name", h("input", { name: "name", value: name, maxlength: 100 }), "For operators only; the client does not see it.");
 
 // call names a client, and returns it.
 const call = (id, name) => post(`clients/${encodeURIComponent(id)}/name`, { name }).then(async named => {
@@ -34,18 +34,18 @@ const call = (id, name) => post(`clients/${encodeURIComponent(id)}/name`, { name
 
 export function one(context, id) {
   const at = "clients/" + encodeURIComponent(id);
-  const add = () => confirm({ title: "New key for this client?", text: "Its secret is shown once.", action: "Make it", fields: [field("What it may do",
+  const add = () => confirm({ title: "New key for this client?", text: "Its secret is shown once.", action: "Make it", fields: [field("Permissions",
     h("select", { name: "scope" }, ["all", "submit", "read"].map(s => h("option", { value: s }, SCOPES[s]))))], act: form => post(at + "/keys", { scope: form.get("scope") }) })
     .then(made => {
       if (made) {
-        tell("The new key", note("warn", h("p", {}, "It is shown only now. Give it to the client by a way that others cannot read.")),
+        tell("The new key", note("warn", h("p", {}, "It is shown only now. Send it to the client over a private channel.")),
           h("pre", {}, made.api_key || made.key || ""), copyButton(made.api_key || made.key || "", "Copy the key"));
       }
       context.refresh();
     });
   const rename = c => confirm({ title: "Name of this client", action: "Name it", fields: [nameField(c.name || "")], text: [],
     act: form => call(c.client_id, form.get("name").trim()) }).then(() => context.refresh());
-  const revoke = key => confirm({ title: "Revoke this key?", text: ["Requests with it are refused from now on. This cannot be undone.", key.key_id], action: "Revoke", danger: true,
+  const revoke = key => confirm({ title: "Revoke this key?", text: ["From now on, requests with this key are refused. This cannot be undone.", key.key_id], action: "Revoke", danger: true,
     act: () => remove(`${at}/keys/${encodeURIComponent(key.key_id)}`) }).then(() => context.refresh());
   return {
     title: "Client …" + id.slice(-12),

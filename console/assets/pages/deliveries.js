@@ -45,7 +45,7 @@ export function one(context, id) {
       facts([["State", badge(d.state)], ["Event", mono(d.event_name)], [d.webhook_id ? "To webhook" : "To", to(d)], ["Job", jobLink(d.job_id)], ["Client", clientLink(d.client_id)], ["Event's number", number(d.seq)],
         ["Event at", time(d.created_at)], ["Settled", time(d.settled_at)], ["Next attempt", d.next_attempt_at ? [time(d.next_attempt_at), " (", age(d.next_attempt_at), ")"] : "–"]]),
       d.last_error ? note("bad", h("p", { class: "strong" }, d.last_error.detail), h("p", {}, mono(d.last_error.code))) : null,
-      card(`Attempts (${number(d.attempts)})`, d.attempts_log.length === 0 ? h("p", { class: "quiet" }, "It has not been tried.") : d.attempts_log.map(attempt)),
+      card(`Attempts (${number(d.attempts)})`, d.attempts_log.length === 0 ? h("p", { class: "quiet" }, "No attempt was made.") : d.attempts_log.map(attempt)),
     ],
   };
 }
@@ -55,7 +55,7 @@ function attempt(a) {
     h("summary", {}, h("span", { class: "strong" }, `No. ${a.number}`), " ", time(a.started_at), h("span", { class: "num" }, ` ${span(a.duration_ms)} `),
       a.error ? h("span", { class: "tone-bad" }, a.status ? `answered ${a.status} · ` : "", `${a.error.code}: ${a.error.detail}`) : h("span", { class: "tone-good" }, `answered ${a.status}`)),
     a.response ? [h("table", { class: "headers" }, h("tbody", {}, Object.entries(a.response.headers || {}).map(([name, lines]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, lines.join(", ")))))),
-      body(a.response), a.response.truncated ? h("p", { class: "quiet" }, "The body had more.") : null]
+      body(a.response), a.response.truncated ? h("p", { class: "quiet" }, "The body was longer.") : null]
       : h("p", { class: "quiet" }, "The receiver did not answer."));
 }
 

@@ -9,11 +9,11 @@ const sum = counts => Object.values(counts || {}).reduce((a, b) => a + b, 0);
 
 // ask has the client's id typed before it is erased.
 export const ask = (context, client) => confirm({
-  title: "Erase this client with all its data?", action: "Erase it for good", danger: true,
-  text: ["Its keys are revoked at once, its jobs are canceled, and all that belongs to it is removed. This cannot be undone or stopped.", mono(client)],
+  title: "Erase this client with all its data?", action: "Erase permanently", danger: true,
+  text: ["This revokes its keys at once, cancels its jobs and removes all its data. It cannot be undone or stopped.", mono(client)],
   fields: [
     field("Type the id of the client", h("input", { name: "confirm", autocomplete: "off", spellcheck: "false", required: true, pattern: client })),
-    field("Why", h("input", { name: "reason", maxlength: 1000, autocomplete: "off" }), "It stays in the record. Name nobody."),
+    field("Why", h("input", { name: "reason", maxlength: 1000, autocomplete: "off" }), "The record keeps this text. Do not name a person."),
   ],
   act: form => post(`clients/${encodeURIComponent(client)}/erase`, { confirm: form.get("confirm").trim(), reason: form.get("reason") }),
 }).then(begun => begun && context.go("#/erasures/" + begun.erasure_id));
@@ -22,7 +22,7 @@ export function page(context) {
   return {
     title: "Erasures",
     load: read("erasures", context.query, [], 50), every: 5000,
-    view: list => [heading("Erasures"), listing("erasures", context, list, empty("No client was erased.", "A client is erased on its page."), () => table([
+    view: list => [heading("Erasures"), listing("erasures", context, list, empty("No client was erased.", "To erase a client, open its page."), () => table([
       { title: "Erasure", cell: e => idLink("erasures", e.erasure_id, true) }, { title: "Client", cell: e => mono(e.client_id) },
       { title: "State", cell: e => badge(e.state) }, { title: "Rows removed", num: true, cell: e => number(sum(e.removed)) },
       { title: "By", cell: e => e.operator }, { title: "Asked for", num: true, cell: e => time(e.created_at) },

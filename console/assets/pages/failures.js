@@ -16,7 +16,7 @@ export function page(context) {
     load: signal => orRefusal(get("failures", { ...given(context.query, names), from: fromOf() }, signal), signal),
     view: list => [heading("Failures", h("div", { class: "choice", role: "group", "aria-label": "Time" }, HOURS.map(n =>
       h("a", { href: addressOf("failures", context.query, { hours: n, from: "" }), "aria-current": n === hours && !context.query.get("from") ? "true" : false }, n < 48 ? `${n} h` : `${n / 24} d`)))),
-    h("p", { class: "quiet" }, "Jobs that failed, in groups of the same code, kind and detail, the largest first."),
+    h("p", { class: "quiet" }, "Failed jobs grouped by code, kind and detail, largest group first."),
     filterBar("failures", context, [{ name: "kind", title: "Kind" }, { name: "code", title: "Code", placeholder: "RFA_…" }, { name: "client_id", title: "Client" },
       { name: "from", title: "From", type: "datetime-local" }, { name: "to", title: "before", type: "datetime-local" }]),
     list.refused ? refusal("failures", list, context.query) : list.data.length === 0 ? empty("No job failed in this time.") : table([
@@ -25,13 +25,13 @@ export function page(context) {
       { title: "First", num: true, cell: f => age(f.first_at) }, { title: "Last", num: true, cell: f => age(f.last_at) }, { title: "The last one", cell: f => jobLink(f.last_job_id) },
       { title: "Retryable", num: true, cell: f => again(f, context) },
     ], list.data, { key: f => [f.code, f.work_kind, f.detail].join("\n"), open: f => jobsOf(f, context.query), caption: "Failures" }),
-    list.more ? h("p", { class: "quiet" }, "There is more than is shown: only the last 100,000 jobs that ended were looked at.") : null],
+    list.more ? h("p", { class: "quiet" }, "Only the last 100,000 finished jobs are counted; there are more.") : null],
   };
 }
 
 // again retries the jobs of a group that can be, whenever they failed.
 function again(f, context) {
-  if (!f.retryable) return h("span", { class: "none", title: "Another attempt would end in the same way, or none is left" }, "none");
+  if (!f.retryable) return h("span", { class: "none", title: "Another attempt would fail in the same way, or no attempts are left" }, "none");
   if (!server.bulk || context.session.read_only) return number(f.retryable);
   return button(`Retry ${number(f.retryable)}…`, () => changeMatching("retry", { ...filterOf(f, context.query), failure_detail: f.detail }, context), { class: "small" });
 }

@@ -11,14 +11,14 @@ export function page(context) {
     load: signal => optional(get("testbed/faults", given(context.query, ["client_id"]), signal)),
     view: list => !list ? [heading("Faults"), missing("The test bed")] : [
       heading("Faults", link("sessions", h("span", { class: "button" }, "Sessions"))),
-      h("p", { class: "quiet" }, "What clients of this test bed have asked to be done to their own requests and deliveries. Of the rules that apply to a request the first has its effect."),
+      h("p", { class: "quiet" }, "Faults that clients of this test bed set for their own requests and deliveries. The first matching rule applies."),
       filterBar("faults", context, [{ name: "client_id", title: "Client" }]),
-      list.data.length === 0 ? empty("No traffic is disturbed.", "A client sets rules by PUT /v1/testbed/faults, or begins a session with a profile.") : table([
+      list.data.length === 0 ? empty("No faults are active.", "A client sets rules with PUT /v1/testbed/faults, or starts a session with a profile.") : table([
         { title: "Client", cell: r => clientLink(r.client_id) }, ...list.data.some(r => r.label) ? [{ title: "Label", class: "wrap", cell: r => r.label || "" }] : [],
         { title: "Requests", class: "wrap", cell: r => matchOf(r.match) }, { title: "What happens", class: "wrap", cell: r => h("span", {}, members(r.effect)) },
         { title: "Seen", num: true, cell: r => number(r.seen) }, { title: "Applied", num: true, cell: r => r.applied ? h("span", { class: "strong" }, number(r.applied)) : number(r.applied) },
       ], list.data, { key: r => [r.client_id, r.label, r.rule_id].join(), caption: "Faults" }),
-      list.more ? h("p", { class: "quiet" }, `These are the first ${number(list.data.length)}; there are more. Name a client.`) : null],
+      list.more ? h("p", { class: "quiet" }, `These are the first ${number(list.data.length)}; there are more. Filter by client.`) : null],
   };
 }
 

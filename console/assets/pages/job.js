@@ -49,7 +49,7 @@ function receiverOf(d, hooks) {
 function submitted(job, query) {
   if (!query.has("submitted")) return null;
   return h("div", { class: "note good line", role: "status" }, h("p", {}, h("span", { class: "strong" }, "1 job submitted."), " ", mono(job.job_id)), copyButton(job.job_id, "Copy id"),
-    link(`new?from=${job.job_id}`, "Submit another one like it"));
+    link(`new?from=${job.job_id}`, "Submit a similar job"));
 }
 
 function summary(job) {
@@ -66,14 +66,14 @@ function actions(job, context) {
   if (context.session.read_only) return h("p", { class: "quiet" }, "This token may read only.");
   const final = ["SUCCEEDED", "FAILED", "CANCELED"].includes(job.state);
   return h("div", { class: "toolbar", role: "toolbar", "aria-label": "What can be done with this job" },
-    button("Retry…", () => retry(job, context), { disabled: job.state !== "FAILED", class: job.can_retry ? "primary" : "", title: job.state === "FAILED" ? false : "Only FAILED jobs are retried" }),
+    button("Retry…", () => retry(job, context), { disabled: job.state !== "FAILED", class: job.can_retry ? "primary" : "", title: job.state === "FAILED" ? false : "Only FAILED jobs can be retried" }),
     button("Cancel…", () => cancel(job, context), { disabled: final, title: final ? "It has ended" : false }),
     button("Submit again…", () => submitAgain(job, context)),
     link(`new?from=${job.job_id}`, h("span", { class: "button" }, "Edit and submit")),
-    button("Delete…", () => destroy(job, context), { disabled: !final, class: "danger", title: final ? false : "Only jobs that have ended are deleted" }));
+    button("Delete…", () => destroy(job, context), { disabled: !final, class: "danger", title: final ? false : "Only finished jobs can be deleted" }));
 }
 
-const ADVICE = { PAUSED: link("queues", "What is stopped"), CLIENT_LIMIT: link("clients", "Clients and their limits"), NO_WORKERS: link("workers", "Workers"), QUEUE: link("queues", "Queues") };
+const ADVICE = { PAUSED: link("queues", "Pauses and drains"), CLIENT_LIMIT: link("clients", "Clients and their limits"), NO_WORKERS: link("workers", "Workers"), QUEUE: link("queues", "Queues") };
 
 function waiting(job) {
   if (!job.waiting) return null;
@@ -119,7 +119,7 @@ function eventLog(job) {
 const withSteps = events => events.map((e, i) => ({ ...e, after: i === 0 ? "" : "+" + span(new Date(e.timestamp) - new Date(events[i - 1].timestamp)) }));
 
 function deliveries(job, hooks) {
-  if (job.deliveries.length === 0) return card("Deliveries", empty("Nothing was sent of this job.", "It has no callback, and no webhook of its client asks for its events."));
+  if (job.deliveries.length === 0) return card("Deliveries", empty("No deliveries for this job.", "It has no callback, and its client has no webhook for its events."));
   return card("Deliveries", table([
     { title: "Delivery", cell: d => idLink("deliveries", d.delivery_id) }, { title: "Event", cell: d => mono(d.event_name) }, { title: "State", cell: d => badge(d.state) },
     { title: "To", class: "wrap", cell: d => d.webhook_id ? link("webhooks/" + d.webhook_id, receiverOf(d, hooks)) : outside(d.url) },

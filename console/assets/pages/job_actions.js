@@ -9,13 +9,13 @@ import { DOES, one, override } from "./bulk_actions.js";
 
 export async function retry(job, context) {
   const hint = job.can_retry ? "It is queued for its next attempt, which starts after a backoff."
-    : "By itself the service would refuse: its failure is not retryable, or it has no attempts left.";
+    : "This overrides the rules: its failure is not retryable, or it has no attempts left.";
   await confirm({ title: "Retry this job?", text: hint, action: "Retry", fields: [override()], act: form => one.retry(job.job_id, form.has("override")) });
   context.refresh();
 }
 
 export async function cancel(job, context) {
-  await confirm({ title: "Cancel this job?", text: job.state === "RUNNING" ? "It is canceled at once; the worker is told to stop." : "It is canceled at once and will not run.",
+  await confirm({ title: "Cancel this job?", text: job.state === "RUNNING" ? "It is canceled at once, and the worker stops it." : "It is canceled at once and will not run.",
     action: "Cancel the job", danger: true, act: () => one.cancel(job.job_id) });
   context.refresh();
 }

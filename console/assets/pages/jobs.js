@@ -34,7 +34,7 @@ function ran(j) {
   if (!j.started_at || j.state !== "RUNNING" && !j.finished_at) return h("span", { class: "none" }, "–");
   const took = span((j.finished_at ? new Date(j.finished_at) : serviceNow()) - new Date(j.started_at));
   if (j.state !== "RUNNING") return took;
-  const { percentage, phase } = j.progress || {}, far = j.progress ? `${percentage} %${phase ? ", " + phase : ""}` : "Not known how far";
+  const { percentage, phase } = j.progress || {}, far = j.progress ? `${percentage} %${phase ? ", " + phase : ""}` : "Progress unknown";
   return h("span", { class: "in-row", title: far }, j.progress ? h("progress", { max: 100, value: percentage, "aria-label": far }) : null, took);
 }
 
@@ -72,7 +72,7 @@ export function page(context) {
           button(capital(action), () => changeSelected(action, chosen, context).then(() => { selected.clear(); context.refresh(); }), { class: "small" })),
         button("Select none", () => { selected.clear(); context.draw(); }, { class: "small quiet" })]
         : h("span", { class: "quiet" }, "Select jobs to change them", all ? ", or change " : "."),
-      all ? ["retry", "cancel", "delete"].map(action => button(`${capital(action)} all that match…`, () => changeMatching(action, filters, context), { class: "small quiet" })) : null);
+      all ? ["retry", "cancel", "delete"].map(action => button(`${capital(action)} all matching jobs…`, () => changeMatching(action, filters, context), { class: "small quiet" })) : null);
   }
 
   function list_(jobs) {
@@ -125,9 +125,9 @@ function side(filters, counts, query) {
 }
 
 function nothing(filters, query) {
-  if (query.get("cursor")) return empty("This page is empty.", "The list may go on: see below.");
-  if (Object.keys(filters).length === 0) return empty("There are no jobs yet.", [link("new", "Submit the first one"), " – or have a client do it."]);
-  return empty("No job matches.", ["All of these must be true: ", mono(Object.entries(filters).map(([k, v]) => `${k}=${v}`).join(" ")), "."],
+  if (query.get("cursor")) return empty("This page is empty.", "There may be more: see below.");
+  if (Object.keys(filters).length === 0) return empty("There are no jobs yet.", [link("new", "Submit the first one"), " – or let a client do it."]);
+  return empty("No job matches.", ["The filters are combined: ", mono(Object.entries(filters).map(([k, v]) => `${k}=${v}`).join(" ")), "."],
     h("a", { href: "#/jobs" }, "Show all jobs"));
 }
 

@@ -48,9 +48,9 @@ export function refusal(place, { refused, kinds }, query) {
   const like = { kind: kinds, state: STATES };
   return note("warn", refused.map(({ parameter, detail }) => {
     const value = query.get(parameter) || "", known = (like[parameter] || []).filter(k => k.includes(value.toUpperCase()));
-    return h("p", {}, h("span", { class: "strong" }, `“${value}” is no ${TITLES[parameter] || parameter}. `), known.length
+    return h("p", {}, h("span", { class: "strong" }, `“${value}” is not a valid ${TITLES[parameter] || parameter}. `), known.length
       ? ["Did you mean ", known.map((k, i) => [i ? ", " : "", h("a", { href: addressOf(place, query, { [parameter]: k }) }, k)]), "?"] : detail,
-    " ", h("a", { href: addressOf(place, query, { [parameter]: "" }) }, "Look without it"));
+    " ", h("a", { href: addressOf(place, query, { [parameter]: "" }) }, "Remove this filter"));
   }));
 }
 

@@ -38,7 +38,7 @@ export function page(context) {
     view: data => [
       heading("New job"), context.session.read_only ? note("warn", h("p", {}, "This token may read only: nothing can be submitted.")) : null,
       data.catalogue ? null : missing("The catalogue of work kinds"), ui.warn ? note("warn", h("p", {}, "Values that show as *** were hidden: fill them in.")) : null,
-      data.clients.length === 0 ? note("warn", h("p", {}, "There is no client yet, and each job belongs to one. ", h("a", { href: "#/clients" }, "Make one"))) : null,
+      data.clients.length === 0 ? note("warn", h("p", {}, "Each job needs a client, and there is none yet. ", h("a", { href: "#/clients" }, "Make one"))) : null,
       h("form", { class: "card form", onsubmit(event) { event.preventDefault(); submit(form, ui, context); } }, fields(form, data, set), controls(form, ui, context)),
       ui.failure ? failed(ui.failure) : null, ui.made.length ? made(ui) : null,
     ],
@@ -48,22 +48,22 @@ export function page(context) {
 function fields(form, { kinds, clients }, set) {
   const kind = kinds.find(k => k.work_kind === form.work_kind);
   return [
-    field("Client", h("input", { list: "clients", name: "client_id", required: true, value: form.client_id, oninput: set("client_id"), spellcheck: "false", autocomplete: "off" }), "Whose job it is."),
+    field("Client", h("input", { list: "clients", name: "client_id", required: true, value: form.client_id, oninput: set("client_id"), spellcheck: "false", autocomplete: "off" }), "The owner of the job."),
     h("datalist", { id: "clients" }, clients.map(c => h("option", { value: c.client_id }))),
     field("Type", h("select", { name: "type", value: form.type, onchange: set("type") }, Object.entries(TYPES).map(([t, text]) => h("option", { value: t }, `${t}: ${text}`)))),
     form.type === "EMIT_EVENT" ? [
       field("Event's name", h("input", { value: form.event, oninput: set("event"), required: true })),
       field("Event's data, JSON", h("textarea", { rows: 4, value: form.data, oninput: set("data"), spellcheck: "false" })),
-    ] : field("Kind", kinds.length ? h("select", { name: "work_kind", value: form.work_kind, onchange: set("work_kind") }, h("option", { value: "" }, "drawn by the server"),
+    ] : field("Kind", kinds.length ? h("select", { name: "work_kind", value: form.work_kind, onchange: set("work_kind") }, h("option", { value: "" }, "chosen by the server"),
       kinds.map(k => h("option", { value: k.work_kind }, k.work_kind))) : h("input", { value: form.work_kind, oninput: set("work_kind"), placeholder: "SUCCESS_FAST" }), kind?.description || "What the job does."),
     form.type === "DEFERRED" ? field("When", h("input", { type: "datetime-local", step: 1, required: true, value: local(form.execution_at), onchange: event => set("execution_at")({ target: { value: utc(event.target.value) } }) }), "In your zone; it does not start earlier.") : null,
     h("details", { open: !!(form.params || form.callback || form.correlation_id || form.work_kind === "CUSTOM") }, h("summary", {}, "Parameters, callback, correlation id"),
       field("Parameters, a JSON object", h("textarea", { rows: 6, value: form.params, oninput: set("params"), spellcheck: "false",
-        placeholder: form.work_kind === "CUSTOM" ? "{\"behavior\": {\"duration\": \"2s\", \"steps\": 4}}" : "{\"customer\": 42}" }), "Kept as they are sent, numbers with all of their digits."),
-      field("Callback", h("input", { type: "url", value: form.callback, oninput: set("callback"), placeholder: "https://…" }), "Is told of every change."),
+        placeholder: form.work_kind === "CUSTOM" ? "{\"behavior\": {\"duration\": \"2s\", \"steps\": 4}}" : "{\"customer\": 42}" }), "Stored exactly as sent, with all digits of numbers."),
+      field("Callback", h("input", { type: "url", value: form.callback, oninput: set("callback"), placeholder: "https://…" }), "Receives every change."),
       field("Correlation id", h("input", { value: form.correlation_id, oninput: set("correlation_id"), pattern: "[A-Za-z0-9._\\-]+", maxlength: 256 })),
       h("label", { class: "check" }, h("input", { type: "checkbox", checked: form.auto_retry, onchange: set("auto_retry") }), h("span", {}, "The server retries it by itself"))),
-    field("How many", h("input", { type: "number", min: 1, max: MOST, value: String(form.n), oninput: set("n") }), `A burst of up to ${MOST}, each a job of its own.`),
+    field("How many", h("input", { type: "number", min: 1, max: MOST, value: String(form.n), oninput: set("n") }), `Submit up to ${MOST} separate jobs at once.`),
   ];
 }
 
@@ -132,7 +132,7 @@ function made(ui) {
   const first = ui.made[0];
   return card(`${plural(ui.made.length, "job")} submitted`,
     h("p", {}, ui.made.length > SHOWN ? h("span", { class: "quiet" }, `These are the first ${SHOWN}. `) : null,
-      link("jobs?" + new URLSearchParams({ client_id: ui.client, from: first.created_at }), "All of them, as they are now")),
+      link("jobs?" + new URLSearchParams({ client_id: ui.client, from: first.created_at }), "All of them, with current states")),
     table([
       { title: "Job", class: "wrap", cell: m => h("a", { class: "wrap open", href: "#/jobs/" + m.job_id }, h("code", {}, m.job_id)) }, { title: "State when accepted", cell: m => badge(m.state) },
       { title: "", cell: m => copyButton(m.job_id, "Copy id") },

@@ -20,7 +20,7 @@ export function page(context) {
         clock(context),
         numbers(overview),
         counts("Open jobs by state", overview.states, name => "jobs?state=" + name),
-        counts("Ends in the last 24 hours", overview.ended, name => name === "FAILED" ? "failures" : null, "A retried job counts each time it ends."),
+        counts("Ends in the last 24 hours", overview.ended, name => name === "FAILED" ? "failures" : null, "A retried job is counted each time it ends."),
         charts(overview.history),
         newcomer(),
       ];
@@ -29,7 +29,7 @@ export function page(context) {
 }
 
 function attention(list) {
-  if (list.length === 0) return h("div", { class: "note good" }, h("p", {}, h("span", { class: "strong" }, "Nothing needs attention."), " Workers are alive, and what waits is taken."));
+  if (list.length === 0) return h("div", { class: "note good" }, h("p", {}, h("span", { class: "strong" }, "Nothing needs attention."), " Workers are alive and take waiting jobs."));
   return h("section", { class: "note warn", "aria-label": "Needs attention" }, h("h2", {}, "Needs attention"),
     h("ul", { class: "attention" }, list.map(a => h("li", { "data-key": a.code + a.href + list.filter(b => b.code === a.code).indexOf(a) }, inside(a.href, a.text)))));
 }
@@ -45,7 +45,7 @@ function numbers({ as_of: now, waiting, workers, deliveries }) {
   return h("dl", { class: "key" },
     tile("Due, wait for a worker", count({ count: waiting.due, more: waiting.more && waiting.due === waiting.count }), due(waiting), "#/queues"),
     tile("Slots in use", `${number(workers.held)} of ${number(workers.slots)}`, share, "#/jobs?state=RUNNING"),
-    tile("Workers alive", number(workers.alive), workers.alive ? "by their leases" : "nothing runs without one", "#/workers"),
+    tile("Workers alive", number(workers.alive), workers.alive ? "by their leases" : "no job can run", "#/workers"),
     tile("Deliveries pending", count(deliveries), pending(deliveries, now), "#/deliveries?state=PENDING"));
 }
 

@@ -8,7 +8,7 @@ import { badge, button, card, clientLink, filterLink, mono, table } from "../par
 // read returns all pauses; null if another process has a version without them.
 export const read = signal => optional(get("pauses", {}, signal)).then(list => list?.data ?? null);
 
-const reason = () => field("Why", h("input", { name: "reason", required: true, maxlength: 1000 }), "Others read it in the audit log.");
+const reason = () => field("Why", h("input", { name: "reason", required: true, maxlength: 1000 }), "Shown in the audit log.");
 
 const WHAT = { PAUSE: "Start none", DRAIN: "Accept none" };
 
@@ -21,8 +21,8 @@ const of = p => p.scope === "ALL" ? "All jobs" : p.scope === "KIND" ? ["Jobs of 
 export function begin(context, scope, target, kinds) {
   const chosen = kinds && field("Of", h("select", { name: "target" }, h("option", { value: "" }, "all kinds"), kinds.map(k => h("option", { value: k }, k))));
   const mode = scope === "WORKER" ? null : field("What", h("select", { name: "mode" }, ["PAUSE", "DRAIN"].map(m => h("option", { value: m }, WHAT[m]))),
-    "Start none: what was accepted waits, and submissions are accepted. Accept none: submissions are refused, and what was accepted is run.");
-  const text = scope === "WORKER" ? "It takes no more jobs, and ends those that it has. Jobs go to other workers." : "What runs goes on.";
+    "Start none: submissions are accepted, and jobs wait. Accept none: submissions are refused, and accepted jobs run.");
+  const text = scope === "WORKER" ? "It finishes its jobs and takes no more. Other workers take new jobs." : "Running jobs continue.";
   return confirm({ title: scope === "WORKER" ? "Drain this worker?" : "Stop jobs?", text, action: scope === "WORKER" ? "Drain" : "Stop", danger: true,
     fields: [chosen, mode, reason()],
     act: form => {
@@ -33,7 +33,7 @@ export function begin(context, scope, target, kinds) {
 }
 
 export function resume(context, p) {
-  return confirm({ title: "Resume?", text: "What waited starts in the order in which it was queued.", action: "Resume", act: () => remove("pauses/" + p.pause_id) })
+  return confirm({ title: "Resume?", text: "Waiting jobs start in the order in which they were queued.", action: "Resume", act: () => remove("pauses/" + p.pause_id) })
     .then(() => context.refresh());
 }
 
@@ -42,4 +42,4 @@ export const list = (context, pauses) => !pauses || pauses.length === 0 ? null :
   { title: "Scope", cell: of }, { title: "Mode", cell: p => badge(p.mode) }, { title: "What", cell: does }, { title: "Why", cell: p => p.reason },
   { title: "By", cell: p => p.operator }, { title: "Since", num: true, cell: p => age(p.created_at) },
   { title: "", cell: p => context.session.read_only ? "" : button("Resume…", () => resume(context, p), { class: "small" }) },
-], pauses, { key: p => p.pause_id, caption: "What is stopped" }));
+], pauses, { key: p => p.pause_id, caption: "Pauses and drains" }));

@@ -14,15 +14,15 @@ export function page(context) {
     },
     every: 3000,
     view: list => [heading("Queues", list.pauses && !context.session.read_only ? button("Stop jobs…", () => stop(context)) : null, h("a", { class: "button", href: "asynqmon/" }, "Tasks in Redis")),
-      h("p", { class: "quiet" }, "What waits in Postgres, by client and kind, the longest queue first."),
+      h("p", { class: "quiet" }, "Waiting jobs in Postgres by client and kind, longest queue first."),
       stopped(context, list.pauses),
       filterBar("queues", context, [{ name: "client_id", title: "Client" }, { name: "kind", title: "Kind" }]),
-      list.data.length === 0 ? empty("Nothing waits.", [link("new", "Submit a job"), ", or look at ", link("jobs?state=RUNNING", "what runs"), "."]) : table([
+      list.data.length === 0 ? empty("No jobs are waiting.", [link("new", "Submit a job"), ", or look at ", link("jobs?state=RUNNING", "what runs"), "."]) : table([
         { title: "Kind", cell: q => filterLink("jobs", "kind", q.work_kind) }, { title: "Client", cell: q => clientLink(q.client_id) },
         { title: "Ready", num: true, cell: q => jobs(q, "QUEUED", q.queued) }, { title: "For later", num: true, cell: q => jobs(q, "CREATED", q.scheduled) },
         { title: "Oldest ready since", num: true, cell: q => age(q.oldest_run_at) },
       ], list.data, { key: q => q.client_id + q.work_kind, caption: "Queues" }),
-      list.more ? h("p", { class: "quiet" }, "There is more than is shown: only the first 100,000 jobs that wait were looked at.") : null],
+      list.more ? h("p", { class: "quiet" }, "Only the first 100,000 waiting jobs are counted; there are more.") : null],
   };
 }
 

@@ -9,8 +9,8 @@ import { clientField, filterBar, kindNames, listing, read } from "./lists.js";
 const RUNS = 20;
 const BADGE = { ACTIVE: "s-alive", PAUSED: "s-dead", ENDED: "s-stopped" };
 const DOES = {
-  trigger: ["Run now", "A job of it is submitted now. Its due times stay as they are."], pause: ["Pause", "Nothing of it is due until it is resumed."],
-  resume: ["Resume", "It is due again from now on; what was due meanwhile is not caught up."], delete: ["Delete", "It is never due again. Its jobs stay."],
+  trigger: ["Run now", "This submits one job now. The due times do not change."], pause: ["Pause", "No job is submitted until you resume it."],
+  resume: ["Resume", "It runs again from now on. Due times during the pause are not caught up."], delete: ["Delete", "It never runs again. Its jobs stay."],
 };
 
 // change asks before it changes a schedule; it resolves to the server's answer.
@@ -27,7 +27,7 @@ export function page(context) {
     load: read("schedules", context.query, ["client_id"], 50),
     view: list => [heading("Schedules", context.session.read_only ? null : button("New schedule…", () => create(context), { class: "primary" })),
       filterBar("schedules", context, [{ name: "client_id", title: "Client" }]),
-      listing("schedules", context, list, empty("No schedules.", "Clients make them by POST /v1/schedules."), () => table([
+      listing("schedules", context, list, empty("No schedules.", "Clients create them with POST /v1/schedules."), () => table([
         { title: "Schedule", class: "wrap", cell: s => h("span", {}, idLink("schedules", s.schedule_id, true), " ", s.name || "") },
         { title: "State", cell: state }, { title: "Kind", class: "small", cell: kind }, { title: "Due", class: "wrap", cell: s => h("span", {}, due(s)) },
         { title: "Next run", num: true, cell: s => time(s.next_runs[0]) }, { title: "Last run", num: true, cell: s => s.last_job_id ? link("jobs/" + s.last_job_id, time(s.last_run_at)) : time(null) },
@@ -67,9 +67,9 @@ async function create(context) {
     title: "New schedule", action: "Create", text: [],
     fields: [client, field("Name", h("input", { name: "name", maxlength: 100 })),
       field("Cron", h("input", { name: "cron", placeholder: "30 4 * * MON-FRI", spellcheck: "false" }), "Five fields, or six with seconds. Give this or an interval."),
-      field("Time zone", h("input", { name: "time_zone", placeholder: "Europe/Berlin", spellcheck: "false" }), "Of cron; UTC if there is none."),
+      field("Time zone", h("input", { name: "time_zone", placeholder: "Europe/Berlin", spellcheck: "false" }), "For cron; default UTC."),
       field("Interval", h("input", { name: "interval", placeholder: "15m" })),
-      field("Kind", h("select", { name: "work_kind" }, h("option", { value: "" }, "drawn by the server"), kinds.map(k => h("option", { value: k }, k))))],
+      field("Kind", h("select", { name: "work_kind" }, h("option", { value: "" }, "chosen by the server"), kinds.map(k => h("option", { value: k }, k))))],
     act(form) {
       const { client_id, work_kind, ...times } = Object.fromEntries([...form].map(([k, v]) => [k, v.trim()]).filter(([, v]) => v));
       return post("schedules", { client_id, schedule: { ...times, job: { type: "EXECUTE", work_kind } } });

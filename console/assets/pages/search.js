@@ -21,10 +21,10 @@ export function page(context) {
       found.length ? table([
         { title: "What", cell: f => f.type }, { title: "Name", class: "wrap", cell: f => h("a", { class: "open wrap", href: "#/" + f.to }, f.name) },
         { title: "Found by", cell: f => f.by },
-      ], found, { key: f => f.to, open: f => "#/" + f.to, caption: "What was found" })
-        : empty(`Nothing was found for “${text}”.`, "Looked for: an id of anything, a part of the correlation id of a job, the name of a client, the address of a webhook, a work kind.",
+      ], found, { key: f => f.to, open: f => "#/" + f.to, caption: "Results" })
+        : empty(`Nothing was found for “${text}”.`, "You can search for any id, part of a job's correlation id, a client name, a webhook address or a work kind.",
           ["Jobs are filtered by ", mono("state:FAILED"), ", ", mono("kind:…"), ", ", mono("client:…"), ", ", mono("since:2h"), " and others: ", h("kbd", {}, "?"), " lists them."]),
-      older ? h("p", {}, link("jobs?" + new URLSearchParams({ correlation_id: `*${text}*` }), "Look for the correlation id among older jobs, too")) : null],
+      older ? h("p", {}, link("jobs?" + new URLSearchParams({ correlation_id: `*${text}*` }), "Also search older jobs for the correlation id")) : null],
   };
 }
 

@@ -55,9 +55,9 @@ export function page(context) {
     leave() { left = true; },
     view: list => !list ? [heading("Sessions"), missing("The test bed")] : [
       heading("Sessions", link("faults", h("span", { class: "button" }, "Faults")), context.session.read_only ? null : button("Start a session…", () => start(context), { class: "primary" })),
-      h("p", { class: "quiet" }, "Clients of this test bed have their traffic recorded and judged in sessions, the latest first."),
+      h("p", { class: "quiet" }, "Sessions record and judge the traffic of test bed clients. Newest first."),
       filterBar("sessions", context, [{ name: "client_id", title: "Client" }]),
-      listing("sessions", context, list, empty("No sessions.", ["A client begins one by POST /v1/testbed/sessions, or with ", h("code", {}, "forgerun verdict -- COMMAND"), "."]), () => table([
+      listing("sessions", context, list, empty("No sessions.", ["A client starts one with POST /v1/testbed/sessions, or with ", h("code", {}, "forgerun verdict -- COMMAND"), "."]), () => table([
         { title: "Session", cell: n => idLink("sessions", n.session_id, true) }, { title: "Client", cell: n => clientLink(n.client_id) },
         ...list.data.some(n => n.label) ? [{ title: "Label", class: "wrap", cell: n => text(n.label) }] : [],
         { title: "Profile", cell: n => text(n.profile) }, { title: "Seed", num: true, cell: n => number(n.seed) },
@@ -72,9 +72,9 @@ async function start(context) {
   const [client, { profiles }] = await Promise.all([clientField(context), get("catalogue")]);
   const made = await confirm({
     title: "Start a session", action: "Start", text: "The client's requests and deliveries are recorded and judged until the session ends.",
-    fields: [client, field("Profile", h("select", { name: "profile" }, h("option", { value: "" }, "no faults"), profiles.map(p => h("option", { value: p }, p))), "The faults that its traffic meets."),
-      field("Seed", h("input", { type: "number", name: "seed", min: 0, value: "1" }), "The same seed has the same faults."),
-      field("Label", h("input", { name: "label", maxlength: 100 }), "Only requests with this ForgeRun-Session header belong to it; without a label all do.")],
+    fields: [client, field("Profile", h("select", { name: "profile" }, h("option", { value: "" }, "no faults"), profiles.map(p => h("option", { value: p }, p))), "The faults in its traffic."),
+      field("Seed", h("input", { type: "number", name: "seed", min: 0, value: "1" }), "The same seed gives the same faults."),
+      field("Label", h("input", { name: "label", maxlength: 100 }), "Only requests with this ForgeRun-Session header belong to it. Without a label, all requests do.")],
     act: form => post("testbed/sessions", { client_id: form.get("client_id").trim(), session: {
       seed: Number(form.get("seed")), profile: form.get("profile") || undefined, label: form.get("label").trim() || undefined } }),
   });
@@ -100,7 +100,7 @@ export function one(context, id) {
     },
     view: ({ session: n, verdict: v }) => [
       heading(["Session ", h("code", { class: "wrap" }, n.session_id)], h("a", { class: "button", href: addressOf(at + "/verdict.html"), target: "_blank", rel: "noopener" }, "Verdict as a page"),
-        n.ended_at || context.session.read_only ? null : button("End…", () => confirm({ title: "End this session?", text: "Nothing more is recorded in it, and its faults end.", action: "End",
+        n.ended_at || context.session.read_only ? null : button("End…", () => confirm({ title: "End this session?", text: "It stops recording, and its faults end.", action: "End",
           act: () => post(at + "/end") }).then(() => context.refresh())),
         n.ended_at ? null : link("faults?client_id=" + n.client_id, h("span", { class: "button" }, "Its faults"))),
       summary(n, v),

@@ -27,7 +27,7 @@ async function readiness(signal) {
 
 function service(s) {
   const b = s.backlog;
-  return card("The service, as Postgres has it", facts([
+  return card("The service, according to Postgres", facts([
     ["Version of this process", mono(s.version)], ["Schema", number(s.schema_version)], ["Time of the database", time(s.time)],
     ["Leader", s.leader ? [h("code", { class: "wrap" }, s.leader.leader_id), " until ", time(s.leader.expires_at)] : badge("NONE")],
     ["Workers alive", number(s.workers_alive)], ["Their slots", number(s.slots)],
@@ -38,13 +38,13 @@ function service(s) {
 
 function thisProcess(ready) {
   return card("This process", ready ? facts([["Status", badge(String(ready.status || "unknown").toUpperCase())], ...Object.entries(ready.checks || {}).map(([k, v]) => [k, String(v)])])
-    : h("p", { class: "quiet" }, "It does not say whether it is ready."));
+    : h("p", { class: "quiet" }, "It does not report whether it is ready."));
 }
 
 const PLACES = [
-  ["asynqmon/", "Queues in Redis", "The tasks, read-only (asynqmon)."], ["process", "This process", "What it has done since its start; works without the database."],
+  ["asynqmon/", "Queues in Redis", "The tasks, read-only (asynqmon)."], ["process", "This process", "Its activity since it started; works without the database."],
   ["metrics", "Metrics", "For Prometheus."], ["readyz", "Readiness", "Whether this process can work."], ["debug/pprof/", "Profiles", "Of the running program."],
-  ["admin/v1/openapi.yaml", "Operator API", "Its OpenAPI document: all that this console can do, for programs."],
+  ["admin/v1/openapi.yaml", "Operator API", "Its OpenAPI document: everything in this console, for programs."],
 ];
 
 const elsewhere = () => card("Elsewhere", h("ul", { class: "places" }, PLACES.map(([to, title, text]) => h("li", {}, h("a", { href: to }, title), h("span", { class: "quiet" }, " ", text)))));

@@ -10,7 +10,7 @@ const FAILING = 5; // attempts in a row that failed: as in "Needs attention"
 const RECENT = 25; // deliveries on the page of a webhook
 
 const DOES = {
-  enable: "Events are sent to it again.", disable: "No events are sent to it until it is enabled again; deliveries that wait are given up.",
+  enable: "Events are sent to it again.", disable: "It receives no events until it is enabled again; waiting deliveries are given up.",
   test: "The event webhook.test is sent to it.",
 };
 
@@ -34,7 +34,7 @@ export function page(context) {
     title: "Webhooks",
     load: read("webhooks", context.query, ["client_id", "enabled"], 50),
     view: list => [heading("Webhooks"), filterBar("webhooks", context, [{ name: "client_id", title: "Client" }, { name: "enabled", title: "Enabled", options: ["true", "false"] }]),
-      listing("webhooks", context, list, empty("No webhooks.", "Clients make them by POST /v1/webhooks."), () => table([
+      listing("webhooks", context, list, empty("No webhooks.", "Clients create them with POST /v1/webhooks."), () => table([
         { title: "Webhook", class: "wrap", cell: w => [h("a", { href: "#/webhooks/" + w.webhook_id, class: "id open", title: w.webhook_id }, "…" + w.webhook_id.slice(-12)), " ", outside(w.url),
           w.description ? h("small", { class: "block quiet" }, w.description) : null] },
         { title: "State", class: "wrap", cell: w => [badge(stateOf(w)), w.enabled ? null
@@ -43,7 +43,7 @@ export function page(context) {
         { title: "Events", class: "wrap", cell: eventsOf }, { title: "Client", cell: w => clientLink(w.client_id) },
         { title: "Created", num: true, cell: w => time(w.created_at) },
         { title: "", cell: w => h("div", { class: "toolbar" }, actions(context, w, "small")) },
-      ], list.data, { key: w => w.webhook_id, open: w => "#/webhooks/" + w.webhook_id, caption: "Webhooks" })), h("p", { class: "quiet" }, link("deliveries?state=FAILED", "Deliveries that were given up"))],
+      ], list.data, { key: w => w.webhook_id, open: w => "#/webhooks/" + w.webhook_id, caption: "Webhooks" })), h("p", { class: "quiet" }, link("deliveries?state=FAILED", "Abandoned deliveries"))],
   };
 }
 
@@ -64,7 +64,7 @@ export function one(context, id) {
           ["Client", clientLink(w.client_id)], ["Events", eventsOf(w)], ["Content mode", w.content_mode], ["Description", w.description || "–"],
           ["Address proven", time(w.proven_at)], ["Created", time(w.created_at)], ["Changed", time(w.updated_at)]]),
         card(["Latest deliveries ", h("span", { class: "quiet" }, summary(deliveries))],
-          deliveries.length === 0 ? h("p", { class: "quiet" }, "Nothing has happened yet that it asks for.") : table([...columns(true), resend(context)],
+          deliveries.length === 0 ? h("p", { class: "quiet" }, "No matching events yet.") : table([...columns(true), resend(context)],
             deliveries, { key: d => d.delivery_id, open: d => "#/deliveries/" + d.delivery_id, caption: "Latest deliveries" })),
         h("p", {}, link(`deliveries?webhook_id=${w.webhook_id}`, "All its deliveries")),
       ];
@@ -81,10 +81,10 @@ function trouble(w, last) {
   const why = last?.last_error ? h("p", {}, last.last_error.detail) : null;
   if (state === "FAILING") {
     return note("bad", h("p", { class: "strong" }, `${plural(w.consecutive_failures, "attempt")} in a row failed, the first of them `, age(w.failing_since), "."), why,
-      h("p", { class: "quiet" }, "Each delivery is tried again, later and later. The service disables a webhook that fails for long; test it once its receiver is mended."));
+      h("p", { class: "quiet" }, "Each delivery is retried with growing delays. The service disables a webhook that keeps failing. Fix the receiver, then test the webhook."));
   }
-  return note("bad", h("p", { class: "strong" }, "It is disabled since ", time(w.disabled_at), "."), w.disabled_reason ? h("p", {}, w.disabled_reason.detail) : null, why,
-    h("p", { class: "quiet" }, "Enable it once its receiver is mended, and send again what was given up."));
+  return note("bad", h("p", { class: "strong" }, "Disabled since ", time(w.disabled_at), "."), w.disabled_reason ? h("p", {}, w.disabled_reason.detail) : null, why,
+    h("p", { class: "quiet" }, "Fix the receiver, enable the webhook, and resend the abandoned deliveries."));
 }
 
 function summary(deliveries) {

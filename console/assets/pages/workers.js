@@ -9,7 +9,7 @@ export function page(context) {
     title: "Workers",
     load: read("workers", context.query, ["state"], 50),
     view: list => [heading("Workers"), filterBar("workers", context, [{ name: "state", title: "State", options: ["ALIVE", "DEAD", "STOPPED"] }]),
-      listing("workers", context, list, empty("No workers.", ["Nothing runs without one: start one with ", h("code", {}, "forgerun worker"), "."]), () => aliveFirst(list.data).map(w => worker(w, context)))],
+      listing("workers", context, list, empty("No workers.", ["Jobs need a worker: start one with ", h("code", {}, "forgerun worker"), "."]), () => aliveFirst(list.data).map(w => worker(w, context)))],
   };
 }
 
@@ -29,7 +29,7 @@ function worker(w, context) {
       h("span", { class: w.silent ? "tone-bad" : "quiet" }, w.state === "ALIVE" ? "heartbeat " : "last heartbeat ", age(w.heartbeat_at)),
       h("span", { class: "push num" }, idle ? "holds nothing" : `${number(w.held)} of ${number(w.slots)} slots`), change),
     idle ? null : h("meter", { min: 0, max: Math.max(1, w.slots), value: Math.min(w.held, w.slots), "aria-label": `${w.held} of ${w.slots} slots are held` }),
-    w.silent ? h("p", { class: "tone-bad" }, "It hangs, is stopped, or does not reach Postgres. What it holds is taken from it ", age(w.expires_at), ".") : null,
+    w.silent ? h("p", { class: "tone-bad" }, "It hangs, is stopped, or cannot reach Postgres. Its jobs are taken from it ", age(w.expires_at), ".") : null,
     h("p", { class: "quiet" }, h("code", { class: "wrap" }, w.worker_id), " started ", time(w.started_at), future(w)),
     w.jobs.length === 0 ? null : h("details", {}, h("summary", {}, `The jobs that it holds${w.held > w.jobs.length ? ` (the first ${w.jobs.length} of ${number(w.held)})` : ""}`), table([
       { title: "Job", cell: j => jobLink(j.job_id, true) }, { title: "State", cell: j => badge(j.state) }, { title: "Kind", cell: j => filterLink("jobs", "kind", j.work_kind) },
@@ -40,6 +40,6 @@ function worker(w, context) {
 
 // future shows what will happen to a worker and its jobs.
 function future(w) {
-  if (w.state === "ALIVE") return w.silent ? null : [", dead without another heartbeat ", age(w.expires_at)];
-  return w.held ? ", its jobs are still to be given back" : null;
+  if (w.state === "ALIVE") return w.silent ? null : [", considered dead without a heartbeat ", age(w.expires_at)];
+  return w.held ? ", its jobs are not yet given back" : null;
 }
