@@ -122,7 +122,7 @@ func TestBadQueries(t *testing.T) {
 				require.NotContains(t, a.text, `"pointer"`, "pointers are for bodies")
 			}
 			p := w.send("GET", path+"?"+name+"=!&"+name+"=!", "").requireProblem(t, job.CodeMalformed)
-			require.Contains(t, p.Violations, job.Violation{Parameter: name, Detail: "This parameter may be given once."})
+			require.Contains(t, p.Violations, job.Violation{Parameter: name, Detail: "This parameter can be given only once."})
 		}
 		if len(rt.Query) > 0 {
 			require.Len(t, w.send("GET", path+"?"+all.Encode(), "").requireProblem(t, job.CodeMalformed).Violations, len(all))

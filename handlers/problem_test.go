@@ -235,15 +235,15 @@ func TestDetailNamesTheFirstViolation(t *testing.T) {
 	w := newWorld(t)
 	for body, want := range map[string]string{
 		`{"type":"EXECUT"}`:                       " values. /type: There is no such type. Did you mean EXECUTE? It must be",
-		`{"type":"EXECUTE","\u001b[31m\u202e":1}`: "/\uFFFD[31m\uFFFD: This member is not known.",
+		`{"type":"EXECUTE","\u001b[31m\u202e":1}`: "/\uFFFD[31m\uFFFD: Unknown member.",
 		`{"type":"EXECUTE","a":1,"b":2,"c":3}`:    " 2 more are in violations.",
 	} {
 		require.Contains(t, w.send("POST", "/v1/jobs", body).problem(t).Detail, want)
 	}
 	for query, want := range map[string]string{
 		"limit=0&limit=1&stat=1":  "limit: Must be a whole number from 1 to 100. 2 more are in violations.",
-		"%1b%5B31m%E2%80%AE=1":    "\uFFFD[31m\uFFFD: This parameter is not known. The query parameters",
-		strings.Repeat("a", 4000): strings.Repeat("a", 64) + ": This parameter is not known. The query",
+		"%1b%5B31m%E2%80%AE=1":    "\uFFFD[31m\uFFFD: Unknown parameter. The query parameters",
+		strings.Repeat("a", 4000): strings.Repeat("a", 64) + ": Unknown parameter. The query",
 	} {
 		require.Contains(t, w.send("GET", "/v1/jobs?"+query, "").requireProblem(t, job.CodeMalformed).Detail, want)
 	}

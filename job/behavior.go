@@ -101,13 +101,13 @@ func (b *Behavior) Check(limit time.Duration) (violations []Violation) {
 	case b.Duration+b.Jitter >= limit:
 		add("/jitter", "Duration and jitter together must be less than the execution limit of this server, "+limit.String()+".")
 	}
-	late := "This is beyond the duration, " + b.Duration.String() + "."
+	late := "This is longer than the duration, " + b.Duration.String() + "."
 	planned := map[int]bool{}
 	for i, f := range b.Failures {
 		at := "/failures/" + strconv.Itoa(i)
 		for n, attempt := range f.Attempts {
 			if planned[attempt] {
-				add(at+"/attempts/"+strconv.Itoa(n), "Attempt "+strconv.Itoa(attempt)+" fails already: each may be named once.")
+				add(at+"/attempts/"+strconv.Itoa(n), "Attempt "+strconv.Itoa(attempt)+" is listed twice.")
 			}
 			planned[attempt] = true
 		}

@@ -166,8 +166,8 @@ func (i BulkItem) Fail(err *Error) BulkItem { return i.End(ItemFailed, err.Code,
 
 // Details of skipped items.
 const (
-	itemEnded    = "The job was final already."
-	itemNotFinal = "The job is not final."
+	itemEnded    = "The job has already ended."
+	itemNotFinal = "The job has not ended."
 )
 
 // Left returns an item with its result if the operation skips its job; false if it would change the job.

@@ -98,7 +98,7 @@ var sendTexts = map[SendError]string{
 	SendTimeout:     "The receiver did not answer completely within the time limit.",
 	SendRefused:     "No connection to the receiver could be made.",
 	SendReset:       "The receiver closed the connection before its answer was complete.",
-	SendDNS:         "The receiver's name does not resolve to an address that may be called.",
+	SendDNS:         "The receiver's name resolves to no allowed address.",
 	SendTLS:         "The TLS handshake failed or the receiver's certificate is not trusted.",
 	SendForbidden:   "The receiver's address is not a public one.",
 	SendRedirect:    "The receiver answered with a redirect; redirects are not followed.",

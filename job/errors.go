@@ -62,7 +62,7 @@ type CodeSpec struct {
 
 // Codes is the table of section 14, in its order, with the additions at the end.
 var Codes = []CodeSpec{
-	{CodeMalformed, 400, "request-malformed", "Malformed request", "Fix the request's form; compare it with the schema."},
+	{CodeMalformed, 400, "request-malformed", "Malformed request", "Correct the request; compare it with the schema."},
 	{CodeUnsupportedMediaType, 415, "unsupported-media-type", "Unsupported media type", "Send the body as application/json."},
 	{CodeMethodNotAllowed, 405, "method-not-allowed", "Method not allowed", "Use a method that the Allow header names."},
 	{CodeNotAcceptable, 406, "not-acceptable", "Not acceptable", "Accept application/json or application/problem+json."},
@@ -70,8 +70,8 @@ var Codes = []CodeSpec{
 	{CodeValidationFailed, 400, "validation-failed", "Validation failed", "Correct the values that the violations point to."},
 	{CodeInvalidCredentials, 401, "invalid-credentials", "Invalid credentials", "Send a valid API key as Authorization: Bearer frk_...."},
 	{CodeTokenExpired, 401, "key-expired", "API key expired",
-		"Renew the key at POST /v1/clients/{client_id}/keys/renew, which takes it for 7 days after its end (the operator may have " +
-			"set another time) until a newer key was used. After that ask the operator for a new one."},
+		"Renew the key with POST /v1/clients/{client_id}/keys/renew within 7 days after it expired (the operator can set " +
+			"another time), before a newer key is used. Later, ask the operator for a new one."},
 	{CodeForbidden, 403, "forbidden", "Forbidden", "Ask the operator for access."},
 	{CodeKeyDisabled, 403, "key-disabled", "API key revoked", "Use another key of this client."},
 	{CodeJobNotFound, 404, "job-not-found", "Job not found", "Check the job id."},
@@ -93,10 +93,10 @@ var Codes = []CodeSpec{
 	{CodeWebhookNotFound, 404, "webhook-not-found", "Webhook not found", "Check the webhook id."},
 	{CodeBatchNotFound, 404, "batch-not-found", "Batch not found", "Check the batch id."},
 	{CodeBulkNotFound, 404, "bulk-not-found", "Bulk operation not found", "Check the bulk operation's id."},
-	{CodeScheduleMissing, 404, "schedule-not-found", "Schedule not found", "Check the schedule's id; one that was deleted is not kept."},
+	{CodeScheduleMissing, 404, "schedule-not-found", "Schedule not found", "Check the schedule's id; deleted schedules are not kept."},
 	{CodeJobNotFinished, 404, "job-not-finished", "Not finished yet",
-		"Ask again after Retry-After, or send Prefer: wait=30 to be answered as soon as it is there."},
-	{CodeResultNotFound, 404, "result-not-found", "The job has no result", "Read the job and its report: they say how it ended."},
+		"Ask again after Retry-After, or send Prefer: wait=30 to wait for it."},
+	{CodeResultNotFound, 404, "result-not-found", "The job has no result", "Read the job and its report to see how it ended."},
 	{CodeJobGone, 410, "job-gone", "Job no longer available", "Nothing: the job was deleted or its retention ended."},
 	{CodeResultGone, 410, "result-gone", "Result no longer available", "Submit the job again if the result is still needed."},
 }

@@ -138,7 +138,7 @@ func TestRefusalNamesTheFirstViolation(t *testing.T) {
 	kind := job.Violation{Pointer: "/work_kind", Detail: "No such kind."}
 	whole := job.Violation{Detail: "The body must be an object."}
 	limit := job.Violation{Parameter: "limit", Detail: "Must be a number."}
-	values, form := "The request has invalid values.", "The body is not of the expected form."
+	values, form := "The request has invalid values.", "The body does not have the expected form."
 	for want, err := range map[string]*job.Error{
 		values:                                job.Invalid(),
 		values + " /work_kind: No such kind.": job.Invalid(kind),

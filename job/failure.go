@@ -47,8 +47,8 @@ var Stages = []StageSpec{
 	{StageValidation, "The input did not pass the checks: of a batch's item at submission, of a job right after its start."},
 	{StageAuthorization, "The job was not allowed to do what it was asked to. No job of the catalogue fails here."},
 	{StageQueuing, "The job could not be placed into the queue. No job of the catalogue fails here: a full queue refuses the request."},
-	{StageProcessing, "The work itself failed, ran too long, waited for a dependency in vain, or lost its worker."},
-	{StageRendering, "The work failed while it put its output together."},
+	{StageProcessing, "The work itself failed, ran too long, timed out on a dependency, or lost its worker."},
+	{StageRendering, "The work failed while it assembled its output."},
 	{StageConversion, "The work failed while it converted data from one form into another. No job of the catalogue fails here."},
 	{StageStorage, "The result could not be stored, or was not complete."},
 	{StageDelivery, "The outcome could not be delivered to the client's address. The job's own outcome does not depend on it."},
@@ -83,8 +83,8 @@ var Reasons = []ReasonSpec{
 		"The job's definition is missing or damaged; nothing was run."},
 	{OutputInvalid, CodeInternal, StageStorage, false, "Job output unusable", "The job ended without a complete result."},
 	{WorkPanicked, CodeInternal, StageProcessing, false, "Job crashed", "The job's work ended unexpectedly."},
-	{CustomFailed, CodeDependencyTimeout, StageProcessing, true, "Job failed as it was asked to",
-		"The request for the job says that this attempt fails."},
+	{CustomFailed, CodeDependencyTimeout, StageProcessing, true, "Job failed as requested",
+		"The request for the job asked for this attempt to fail."},
 }
 
 // FailureCodes returns the codes of failures, each once.

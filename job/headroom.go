@@ -29,7 +29,7 @@ type Headroom struct {
 
 // ErrLeaseEnded refuses jobs under a lease that is not in the ledger any more: other processes have its room.
 var ErrLeaseEnded = &Error{Code: CodeStorageUnavailable, RetryAfter: time.Second,
-	Detail: "The server was held up for too long to store the job within the limits. Nothing was accepted. Repeat the request."}
+	Detail: "The server was delayed too long to store the job within the limits. Nothing was accepted. Repeat the request."}
 
 type leaseKey struct{}
 

@@ -83,17 +83,17 @@ const (
 func (r WaitingReason) Text() string {
 	switch r {
 	case WaitingScheduled:
-		return "Its execution_at has not come."
+		return "Its execution_at has not been reached."
 	case WaitingBackoff:
 		return "An attempt failed, and the wait before the next one is not over."
 	case WaitingPaused:
 		return "The operator has paused its work kind, its client or the whole service."
 	case WaitingClientLimit:
-		return "Its client runs as many jobs as it may at once."
+		return "Its client runs its maximum number of jobs."
 	case WaitingNoWorkers:
-		return "It may run now, but no worker is alive."
+		return "It can run now, but no worker is alive."
 	case WaitingQueue:
-		return "It may run now, and waits for a free worker."
+		return "It can run now and waits for a free worker."
 	}
 	return ""
 }
@@ -155,7 +155,7 @@ func (j *Job) RefusalOfRetry() error {
 		return err
 	case j.Failure == nil || !j.Failure.Retryable:
 		return &Error{Code: CodeConflict, State: j.State, Reason: "NOT_RETRYABLE",
-			Detail: "The job's failure is not retryable: another attempt would end in the same way. Submit a new job if the cause is mended."}
+			Detail: "The job's failure is not retryable: another attempt would fail in the same way. Submit a new job after fixing the cause."}
 	case j.Attempt >= j.MaxAttempts:
 		return &Error{Code: CodeConflict, State: j.State, Reason: "ATTEMPTS_EXHAUSTED",
 			Detail: fmt.Sprintf("The job has used all of its %d attempts.", j.MaxAttempts)}
@@ -178,7 +178,7 @@ func RefusalOfDelete(s State) *Error {
 
 // ErrCountsInBatch refuses to delete a final job of an open batch.
 var ErrCountsInBatch = Errorf(CodeConflict, "The job belongs to a batch that is not complete. "+
-	"Delete it once the batch is, or cancel the batch first.")
+	"Delete it after the batch completes, or cancel the batch first.")
 
 // CurrentAttempt returns the job's current attempt as an Attempt.
 func (j *Job) CurrentAttempt() Attempt {

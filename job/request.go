@@ -46,7 +46,7 @@ func (r Request) Refusal(violations []Violation) *Error {
 	listed := violations[:min(len(violations), MaxViolations)]
 	err := Invalid(listed...)
 	if r.Malformed {
-		err = Malformed("The body is not of the expected form.", listed...)
+		err = Malformed("The body does not have the expected form.", listed...)
 	}
 	if more := r.Unlisted + len(violations) - len(listed); more > 0 {
 		note := " And " + Grouped(more) + " more, which are not listed."
@@ -74,20 +74,20 @@ func (c Catalogue) Check(r Request) []Violation {
 		violations = append(violations, Violation{Pointer: pointer, Detail: detail})
 	}
 	if r.Type.Valid() && !contains(c.Types, r.Type) {
-		add("/type", "This type is switched off on this server, which has "+names(c.Types)+".")
+		add("/type", "This type is disabled on this server, which has "+names(c.Types)+".")
 	}
 	switch {
 	case r.WorkKind == PayloadInvalid:
 		add("/work_kind", "PAYLOAD_INVALID is always refused: that is its purpose.")
 	case r.WorkKind.Valid() && !contains(c.Kinds, r.WorkKind):
-		add("/work_kind", "This work kind is switched off on this server, which has "+names(c.Kinds)+".")
+		add("/work_kind", "This work kind is disabled on this server, which has "+names(c.Kinds)+".")
 	}
 	if r.WorkKind == Custom {
 		violations = append(violations, c.checkCustom(r)...)
 	}
 	switch {
 	case r.Type == Deferred && r.ExecutionAt == nil && !pointsAt(r.Violations, "/execution_at"):
-		add("/execution_at", "A DEFERRED job needs the time at which to run.")
+		add("/execution_at", "A DEFERRED job needs the time to run at.")
 	case (r.Type == Execute || r.Type == EmitEvent) && r.ExecutionAt != nil:
 		add("/execution_at", "Only a DEFERRED job has an execution_at; leave it out or use type DEFERRED.")
 	}
@@ -103,7 +103,7 @@ func (c Catalogue) checkCustom(r Request) []Violation {
 	case pointsAt(r.Violations, "/work_kind"):
 		return nil
 	case !c.TestBed:
-		return []Violation{{Pointer: "/work_kind", Detail: "There is no such work kind."}}
+		return []Violation{{Pointer: "/work_kind", Detail: "Unknown work kind."}}
 	}
 	return r.Behavior.Check(c.MaxRuntime)
 }
@@ -127,8 +127,8 @@ func (r Request) TooFar(now time.Time, limit time.Duration) (Violation, bool) {
 	if limit == 0 || r.ExecutionAt == nil || !r.ExecutionAt.After(now.Add(limit)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false
 	}
-	return Violation{Pointer: "/execution_at", Detail: "The time is too far in the future. On this server it may be " +
-		now.Add(limit).UTC().Format(time.RFC3339) + " at the latest."}, true
+	return Violation{Pointer: "/execution_at", Detail: "The time is too far in the future. On this server the latest possible time is " +
+		now.Add(limit).UTC().Format(time.RFC3339) + "."}, true
 }
 
 func names[T ~string](list []T) string {

@@ -9,20 +9,20 @@ import (
 
 var (
 	errNoCredentials = job.Errorf(job.CodeInvalidCredentials, "This request needs an API key: Authorization: Bearer frk_...")
-	errBadKey        = job.Errorf(job.CodeInvalidCredentials, "The API key is not valid. Send it whole: Authorization: Bearer frk_...")
-	errExpiredKey    = job.Errorf(job.CodeTokenExpired, "The API key has expired, and cannot be renewed any more. Use a newer key of this "+
-		"client, or ask the operator for one.")
-	errRenewable = job.Errorf(job.CodeTokenExpired, "The API key has expired. Renew it: POST /v1/clients/{client_id}/keys/renew "+
-		"still takes it.")
-	errSuperseded = job.Errorf(job.CodeForbidden, "A newer key of this client has been used, so that the expired one cannot be renewed any "+
-		"more. Use the newer key, or ask the operator for one.")
-	errReplacedKey = job.Errorf(job.CodeForbidden, "This key was replaced, and a newer key of this client has been used, so that it cannot "+
-		"change keys any more. Use the newer key, or ask the operator.")
-	errReader = job.Errorf(job.CodeForbidden, "This is the token of an operator who may read only, which is for the admin address. "+
-		"Here it opens nothing.")
+	errBadKey        = job.Errorf(job.CodeInvalidCredentials, "The API key is not valid. Send the complete key: Authorization: Bearer frk_...")
+	errExpiredKey    = job.Errorf(job.CodeTokenExpired, "The API key has expired and can no longer be renewed. "+
+		"Use a newer key of this client, or ask the operator for one.")
+	errRenewable  = job.Errorf(job.CodeTokenExpired, "The API key has expired. Renew it with POST /v1/clients/{client_id}/keys/renew.")
+	errSuperseded = job.Errorf(job.CodeForbidden, "A newer key of this client has been used, so the expired one can no longer be "+
+		"renewed. Use the newer key, "+
+		"or ask the operator for one.")
+	errReplacedKey = job.Errorf(job.CodeForbidden, "This key was replaced, and a newer key of this client has been used, so it can no "+
+		"longer manage keys. "+
+		"Use the newer key, or ask the operator.")
+	errReader     = job.Errorf(job.CodeForbidden, "This is a read-only operator token. It works only at the admin address.")
 	errRevokedKey = job.Errorf(job.CodeKeyDisabled, "The API key was revoked.")
 	errNoClient   = job.Errorf(job.CodeClientNotFound, "No client with this id was found.")
-	errAdminOnly  = job.Errorf(job.CodeForbidden, "Open registration is off on this server: only the operator may create clients.")
+	errAdminOnly  = job.Errorf(job.CodeForbidden, "Open registration is off on this server: only the operator can create clients.")
 )
 
 // Authenticate returns the caller for the credentials (section 14). Without any, the caller is anonymous while registration is open, and

@@ -35,7 +35,7 @@ func (s *Webhooks) checkPatch(p job.WebhookPatch) []job.Violation {
 	switch {
 	case p.URL == nil:
 	case *p.URL == "":
-		wrong("/url", "A webhook needs the URL that its events are sent to.")
+		wrong("/url", "A webhook needs a URL to send its events to.")
 	case s.deps.Targets != nil:
 		wrong("/url", s.deps.Targets.Check(*p.URL))
 	}
@@ -69,7 +69,7 @@ func checkEvents(events []string) (violations []job.Violation) {
 		v := job.Violation{Pointer: fmt.Sprintf("/events/%d", i)}
 		switch {
 		case !job.Subscribable(name):
-			v.Detail = "There is no such event to ask for; these exist: " + job.SubscribableNames() + "."
+			v.Detail = "Unknown event; these exist: " + job.SubscribableNames() + "."
 		case slices.Contains(events[:i], name):
 			v.Detail = "This name was given before."
 		default:

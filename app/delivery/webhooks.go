@@ -74,7 +74,7 @@ func (s *Webhooks) Delivery(ctx context.Context, client job.ID, owner job.Delive
 
 // errManyProofs refuses requests that did not get a slot before they ended.
 var errManyProofs = &job.Error{
-	Code: job.CodeQueueFull, Detail: "Too many receivers are being asked whether they want events. Try again later.", RetryAfter: time.Second,
+	Code: job.CodeQueueFull, Detail: "Too many receivers are being asked for consent. Try again later.", RetryAfter: time.Second,
 }
 
 // Prove challenges the receiver at a URL, which was checked before. It takes some seconds, so the caller must hold no lock or

@@ -56,7 +56,7 @@ func drained(p *job.Pause) error {
 		job.PauseAll: "jobs", job.PauseKind: "jobs of the work kind " + p.Target, job.PauseClient: "jobs of this client",
 	}[p.Scope]
 	return &job.Error{Code: job.CodeQueueFull, RetryAfter: drainedRetry,
-		Detail: "The operator has stopped taking " + of + " for now. Nothing was accepted; what was accepted before is run."}
+		Detail: "The operator has stopped accepting " + of + ". Nothing was accepted; jobs accepted before still run."}
 }
 
 // reserve takes room in the limits of active and queued jobs; nil without an Admission.
@@ -81,8 +81,8 @@ func (s *Service) allowStorage(ctx context.Context, client job.ID, jobs []job.Jo
 		return nil
 	}
 	return &job.Error{Code: job.CodeRateLimited, RetryAfter: a.RetryAfter, Detail: fmt.Sprintf(
-		"The jobs of this client may bring %d MiB a day, of params and results beyond 16 KiB and of events that they emit, each 16 KiB at "+
-			"least in each attempt, of deliveries to more than one receiver, 16 KiB for each two, and of what receivers answer. "+
+		"The jobs of this client may store %d MiB a day. This counts params and results over 16 KiB, emitted events, deliveries to "+
+			"more than one receiver, and receivers' answers, in units of at least 16 KiB. "+
 			"There is no room for the %d KiB of this submission. Nothing was accepted.",
 		a.Limit*job.WeightUnit>>20, weight*job.WeightUnit>>10)}
 }

@@ -31,7 +31,7 @@ const (
 
 // errTooManyWait costs nothing to make: under overload it is the usual answer.
 var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second,
-	Detail: "More submissions wait to be stored than the server can store in time. This one was not looked at; repeat it after Retry-After."}
+	Detail: "Too many submissions are waiting to be stored. This one was not processed; repeat it after Retry-After."}
 
 // Backlog bounds how many submissions wait inside a process at once. By Little's law, no request waits much longer than a second if at
 // most as many wait as were accepted in the best of the last ten seconds. The others are refused at once, which is cheaper than storing

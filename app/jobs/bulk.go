@@ -13,7 +13,7 @@ import (
 // Details of skipped items.
 const (
 	itemChanged = "The job has changed since the operation began."
-	itemEnded   = "The job was final already."
+	itemEnded   = "The job has already ended."
 	itemRemoved = "The job was removed already."
 )
 

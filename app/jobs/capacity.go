@@ -81,7 +81,7 @@ func NewCapacity(limits Limits, store *repo.Store, log *slog.Logger) *Capacity {
 }
 
 var errFull = &job.Error{Code: job.CodeQueueFull, RetryAfter: capacityInterval,
-	Detail: "The server has as many jobs as it may hold. Nothing was accepted."}
+	Detail: "The server holds its maximum number of jobs. Nothing was accepted."}
 
 // reserve takes room for all jobs of a request of a client, or for none. It may wait for a renewal of the lease.
 func (c *Capacity) reserve(ctx context.Context, client job.ID, jobs job.Load) (*reservation, error) {

@@ -21,8 +21,8 @@ func NewScheduled(s *Service) *Scheduled { return &Scheduled{s: s} }
 // Check returns the violations of the request for the job of a schedule.
 func (x *Scheduled) Check(ctx context.Context, r job.Request) ([]job.Violation, error) {
 	if r.Type == job.Deferred {
-		return append(r.Violations, job.Violation{Pointer: "/type", Detail: "The schedule says when its jobs run: their type must be " +
-			"EXECUTE or EMIT_EVENT."}), nil
+		return append(r.Violations, job.Violation{Pointer: "/type", Detail: "The schedule sets when its jobs run: their type must " +
+			"be EXECUTE or EMIT_EVENT."}), nil
 	}
 	proven, err := x.s.provenOrigins(ctx, r.ClientID, r.Callback != "")
 	if err != nil {

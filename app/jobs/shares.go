@@ -64,7 +64,7 @@ func (s *shares) refusal(client job.ID, jobs job.Load) error {
 
 func errShare(what string, share int) error {
 	return &job.Error{Code: job.CodeQueueFull, RetryAfter: capacityInterval, Detail: fmt.Sprintf(
-		"This client's share is full: one client may have %d %s. Nothing was accepted. Wait until some have ended, or cancel some.", share, what)}
+		"This client has reached its limit of %d %s. Nothing was accepted. Wait until some jobs end, or cancel some.", share, what)}
 }
 
 // add counts jobs that are reserved here; with sign -1 it removes them.

@@ -147,7 +147,8 @@ func (o origins) check(callback string) (job.Violation, bool) {
 		return job.Violation{}, false
 	}
 	return job.Violation{Pointer: "/callback", Detail: "On this server a callback must have the scheme, host and port of one of " +
-		"your enabled webhooks whose receiver said that it wants events (proven_at is not null). Register a webhook there first."}, true
+		"your enabled webhooks with " +
+		"a consenting receiver (proven_at is not null). Register a webhook there first."}, true
 }
 
 // recordSubmitted counts and logs a stored job.

@@ -122,7 +122,7 @@ const maxRefusalBytes = 300
 func itemRefusal(index int, err *job.Error) *job.Refusal {
 	r, lead := &job.Refusal{Code: err.Code}, "The item has invalid values."
 	if err.Code == job.CodeMalformed {
-		lead = "The item is not of the expected form."
+		lead = "The item does not have the expected form."
 	}
 	for _, v := range err.Violations {
 		v.Pointer = fmt.Sprintf("/jobs/%d%s", index, v.Pointer)

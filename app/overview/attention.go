@@ -31,7 +31,7 @@ func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureG
 		found = append(found, admin.Attention{Code: code, Text: fmt.Sprintf(format, args...), Href: href})
 	}
 	if now.LeaderGone {
-		add("no_leader", "#/system", "No process leads the maintenance: what is scheduled, lost or retried waits until one does.")
+		add("no_leader", "#/system", "No process leads the maintenance: scheduled, lost and retried jobs wait for a leader.")
 	}
 	for _, p := range now.Pauses {
 		add("paused", "#/queues", "%s has %s: %s", p.Operator, stopped(p), p.Reason)
@@ -42,19 +42,19 @@ func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureG
 		add("no_workers", "#/workers", "No worker is alive, and %s %s for one.",
 			count(now.Waiting.Due, "job"), verb(now.Waiting.Due, "waits", "wait"))
 	default:
-		add("no_workers", "#/workers", "No worker is alive: nothing that is submitted runs.")
+		add("no_workers", "#/workers", "No worker is alive: submitted jobs do not run.")
 	}
 	if now.LostWorkers > 0 {
-		add("lost_workers", "#/workers", "%s without a lease still %s %s: the leader should have given them back.",
+		add("lost_workers", "#/workers", "%s without a lease still %s %s: the leader should have requeued them.",
 			count(now.LostWorkers, "worker"), verb(now.LostWorkers, "holds", "hold"), count(now.LostJobs, "job"))
 	}
 	for _, w := range now.Silent {
-		add("silent_worker", "#/workers", "Worker %s has sent no heartbeat for %s, and holds %s: it is taken for dead in %s.", w.Name,
+		add("silent_worker", "#/workers", "Worker %s has sent no heartbeat for %s and holds %s. It counts as dead in %s.", w.Name,
 			roughly(since(now.AsOf, &w.HeartbeatAt)), count(w.Held, "job"), roughly(max(0, -since(now.AsOf, &w.ExpiresAt))))
 	}
 	if late := since(now.AsOf, now.Waiting.OldestRunAt); late > jobLate && !allPaused(now.Pauses) {
-		add("jobs_late", "#/jobs?state=QUEUED", "%s %s due and %s for a worker; the one that waits longest could have run %s ago. "+
-			"In the last 15 minutes %d were submitted, and %d ended.", count(now.Waiting.Due, "job"), verb(now.Waiting.Due, "is", "are"),
+		add("jobs_late", "#/jobs?state=QUEUED", "%s %s due and %s for a worker; the oldest could have run %s ago. In the last 15 "+
+			"minutes %d were submitted, and %d ended.", count(now.Waiting.Due, "job"), verb(now.Waiting.Due, "is", "are"),
 			verb(now.Waiting.Due, "waits", "wait"), roughly(late), recent.Submitted, recent.Succeeded+recent.Failed+recent.Canceled)
 	}
 	if manyFailed(recent) {
@@ -76,14 +76,14 @@ func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureG
 			count(d.Count, "webhook"), verb(d.Count, "is", "are"), verb(d.Count, "its", "their"))
 	}
 	if late := since(now.AsOf, now.Deliveries.FirstDueAt); late > deliveryLate {
-		add("deliveries_late", "#/deliveries?state=PENDING", "The delivery that waits longest was due %s ago.", roughly(late))
+		add("deliveries_late", "#/deliveries?state=PENDING", "The oldest waiting delivery was due %s ago.", roughly(late))
 	}
 	if now.Throttled > 0 {
-		add("clients_throttled", "#/jobs?state=QUEUED", "%s %s as many jobs as one client may: more of theirs wait until some end.",
+		add("clients_throttled", "#/jobs?state=QUEUED", "%s %s the maximum number of jobs of one client: further jobs wait until some end.",
 			count(now.Throttled, "client"), verb(now.Throttled, "runs", "run"))
 	}
 	if now.Died > 0 {
-		add("workers_died", "#/workers?state=DEAD", "%s died in the last 15 minutes: the heartbeats ended without a shutdown.",
+		add("workers_died", "#/workers?state=DEAD", "%s died in the last 15 minutes: heartbeats stopped without a shutdown.",
 			count(now.Died, "worker"))
 	}
 	return found

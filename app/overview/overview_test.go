@@ -88,18 +88,18 @@ func TestWhatAsksForAttention(t *testing.T) {
 	}{
 		"a sound service": {func(*signs) {}, "", "", ""},
 		"no leader": {func(s *signs) { s.LeaderGone = true }, "no_leader", "#/system",
-			"No process leads the maintenance: what is scheduled, lost or retried waits until one does."},
+			"No process leads the maintenance: scheduled, lost and retried jobs wait for a leader."},
 		"no worker, and jobs wait": {func(s *signs) { s.Workers.Alive = 0 }, "no_workers", "#/workers",
 			"No worker is alive, and 2 jobs wait for one."},
 		"no worker, and no job is due": {func(s *signs) { s.Workers.Alive, s.Waiting.Due = 0, 0 }, "no_workers", "#/workers",
-			"No worker is alive: nothing that is submitted runs."},
+			"No worker is alive: submitted jobs do not run."},
 		"a silent worker": {func(s *signs) {
 			s.Silent = []admin.SilentWorker{{Name: "w1", Held: 1, HeartbeatAt: *ago(17 * time.Second), ExpiresAt: *ago(-13 * time.Second)}}
 		}, "silent_worker", "#/workers", "Worker w1 has sent no heartbeat for 17 seconds, and holds 1 job: it is taken for dead in 13 seconds."},
 		"workers died": {func(s *signs) { s.Died = 2 }, "workers_died", "#/workers?state=DEAD",
-			"2 workers died in the last 15 minutes: the heartbeats ended without a shutdown."},
+			"2 workers died in the last 15 minutes: heartbeats stopped without a shutdown."},
 		"lost workers": {func(s *signs) { s.LostWorkers, s.LostJobs = 1, 3 }, "lost_workers", "#/workers",
-			"1 worker without a lease still holds 3 jobs: the leader should have given them back."},
+			"1 worker without a lease still holds 3 jobs: the leader should have requeued them."},
 		"a job waits": {func(s *signs) { s.Waiting.OldestRunAt = ago(61 * time.Second) }, "jobs_late", "#/jobs?state=QUEUED",
 			"2 jobs are due and wait for a worker; the one that waits longest could have run 61 seconds ago. " +
 				"In the last 15 minutes 90 were submitted, and 15 ended."},

@@ -80,9 +80,9 @@ func checkTimes(s *job.Schedule) (violations []job.Violation) {
 	case s.Cron == "" && s.Interval == 0:
 		add("", "A schedule needs cron or interval.")
 	case s.Cron != "" && s.Interval != 0:
-		add("/interval", "A schedule has cron or interval, not both.")
+		add("/interval", "A schedule takes cron or interval, not both.")
 	case s.Interval != 0 && s.TimeZone != "":
-		add("/time_zone", "Only cron has a time zone: an interval is the same everywhere.")
+		add("/time_zone", "Only cron takes a time zone.")
 	case s.Interval != 0 && s.Jitter > s.Interval:
 		add("/jitter", "The jitter must not be longer than the interval.")
 	}
@@ -93,8 +93,8 @@ func checkTimes(s *job.Schedule) (violations []job.Violation) {
 }
 
 // errNever refuses a timetable without a due time.
-var errNever = job.Invalid(job.Violation{Pointer: "", Detail: "The schedule would never be due: no time matches cron in the next five " +
-	"years, or none between now and end_at."})
+var errNever = job.Invalid(job.Violation{Pointer: "", Detail: "The schedule would never run: cron matches no time in the next " +
+	"five years, or none before end_at."})
 
 // beginFrom sets the next due time of a schedule that is new, changed or resumed. A due time that has a job is not due
 // again, even if the clock was set back.

@@ -35,7 +35,7 @@ func (c *Clock) MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.Clo
 		}
 		if err != nil {
 			err = &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: time.Second, Cause: err,
-				Detail: "The clock was moved, but not all jobs whose time has come are queued yet. Read the clock before you move it again."}
+				Detail: "The clock was moved, but some due jobs are not queued yet. Read the clock before you move it again."}
 		}
 	})
 	return state, err

@@ -139,8 +139,9 @@ func (f *Fixtures) await(ctx context.Context, client job.ID, m *testbed.Made, do
 	case err != nil:
 		return nil, err
 	case !done(j):
-		return nil, job.Errorf(job.CodeWorkerUnavailable, "No worker has brought job %s into its state yet: it is %s. "+
-			"Is a worker running? With the same Idempotency-Key the request goes on.", m.JobID, j.State)
+		return nil, job.Errorf(job.CodeWorkerUnavailable, "No worker has brought job %s into the requested state yet: it is %s. Is "+
+			"a worker running? "+
+			"Repeat the request with the same Idempotency-Key to continue.", m.JobID, j.State)
 	}
 	m.State = j.State
 	return j, nil

@@ -41,7 +41,7 @@ func (s *Resetter) Reset(ctx context.Context, client job.ID) (map[string]int, er
 			return nil, ctx.Err()
 		}
 	}
-	return nil, job.Errorf(job.CodeStorageUnavailable, "Not all is removed yet; there is much. Send the request again.")
+	return nil, job.Errorf(job.CodeStorageUnavailable, "The reset is not complete yet. Send the request again.")
 }
 
 // finishStep removes the tasks of a step's removed jobs from the queue, and cancels jobs that later steps remove. A job that is gone, or

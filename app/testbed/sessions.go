@@ -24,8 +24,8 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	case err != nil:
 		return began, err
 	case !ok:
-		return began, job.Errorf(job.CodeConflict, "This client has a session with this label, or one without a label, that has not ended; "+
-			"or it has %d with any. List the sessions, and end one first.", s.most)
+		return began, job.Errorf(job.CodeConflict, "This client has an open session with this label or without a label, or %d open sessions. "+
+			"List the sessions, and end one first.", s.most)
 	case n.Profile != "":
 		of := testbed.Scope{Client: client}
 		if n.Label != "" {
@@ -50,7 +50,7 @@ func (s *Service) Enter(ctx context.Context, client job.ID, label, request strin
 	}
 	of.Session, unlabelled, err = s.store.EnterSession(ctx, client, label, request)
 	if err == nil && of.Session.IsZero() && unlabelled {
-		err = job.Errorf(job.CodeValidationFailed, "A session with this label cannot begin: %d of this client have not ended.",
+		err = job.Errorf(job.CodeValidationFailed, "A session with this label cannot start: this client has %d open sessions.",
 			s.most)
 	}
 	return of, err
@@ -96,7 +96,7 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 		return verdict.Verdict{}, err
 	}
 	if !s.turns.Acquire(client, ctx.Done()) {
-		return verdict.Verdict{}, job.Errorf(job.CodeTimeout, "Other sessions were judged all the time. Try again.")
+		return verdict.Verdict{}, job.Errorf(job.CodeTimeout, "The server is busy with other verdicts. Try again.")
 	}
 	defer s.turns.Release(client)
 	r, err := s.store.Recorded(ctx, client, n)

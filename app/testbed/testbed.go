@@ -56,7 +56,7 @@ func (s *Service) ReplaceFaults(ctx context.Context, of testbed.Scope, seed int6
 func (s *Service) changeable(ctx context.Context, of testbed.Scope) error {
 	n, err := s.current(ctx, of)
 	if err == nil && n.EndedAt == nil && n.Profile != "" {
-		return job.Errorf(job.CodeConflict, "The rules are those of the profile %s, under which this client has a session. End that first.",
+		return job.Errorf(job.CodeConflict, "This client has a session with the profile %s, which sets the rules. End the session first.",
 			n.Profile)
 	}
 	return err
@@ -77,7 +77,7 @@ func (s *Service) replaceFaults(ctx context.Context, of testbed.Scope, seed int6
 ) {
 	rules = append(rules, p.Rules(testbed.API, seed)...)
 	if len(rules) > fault.MaxRules {
-		return nil, job.Errorf(job.CodeValidationFailed, "A client may have %d rules at most, those of the profile included.", fault.MaxRules)
+		return nil, job.Errorf(job.CodeValidationFailed, "A client can have at most %d rules, including those of the profile.", fault.MaxRules)
 	}
 	counted := make([]fault.Counted, len(rules))
 	for i, r := range rules {

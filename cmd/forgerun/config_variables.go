@@ -115,7 +115,8 @@ func (c *Config) limitVariables() []variable {
 		{name: "FORGERUN_RANDOM_FAIL_PROBABILITY", fallback: "0.2",
 			help:  "probability that the service picks a failing work kind if the client names none",
 			parse: decimal(&c.FailProbability, 0, 1)},
-		{name: "FORGERUN_API_KEY_TTL", fallback: "2160h", help: "lifetime of an API key", parse: duration(&c.APIKeyTTL, time.Second, 100*365*day)},
+		{name: "FORGERUN_API_KEY_TTL", fallback: "2160h", help: "lifetime of an " +
+			"API key", parse: duration(&c.APIKeyTTL, time.Second, 100*365*day)},
 		{name: "FORGERUN_RETENTION_JOBS", fallback: "720h", help: "how long finished jobs are kept",
 			parse: duration(&c.RetentionJobs, time.Second, 100*365*day)},
 	}

@@ -35,7 +35,7 @@ func (r *reader) work(req *job.Request) {
 const (
 	behaviorName = "behavior"
 	maxWarnings  = 10 // about members by name
-	ignored      = "The work kind ignores this: it is stored and shown with the job, and changes nothing."
+	ignored      = "The work kind ignores this: it is stored and shown with the job, but has no effect."
 )
 
 // ignoredParams returns a warning for each member of params but the used one. The last one counts the others if there are
@@ -73,7 +73,7 @@ func members(object []byte) func(yield func(name string, value []byte) bool) {
 
 func (r *reader) checkResult(at string, p *job.PlannedResult) {
 	if p.Size != nil && p.Body != nil {
-		r.malformedAt(at, "A result has a size or a body, not both.")
+		r.malformedAt(at, "Give a result a size or a body, not both.")
 	}
 	if n := len(value(p.Body)); n > job.MaxResultBytes {
 		r.invalidAt(at+"/body", fmt.Sprintf("A result may have at most %d bytes and this has %d.", job.MaxResultBytes, n))

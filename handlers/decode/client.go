@@ -23,7 +23,7 @@ type Key struct {
 func CreateKey(body []byte) (k Key, err error) {
 	err = public.read("KeyRequest", orEmpty(body), &k, func(r *reader) {
 		if k.Scope = cmp.Or(k.Scope, job.ScopeAll); k.Rotate && k.Scope != job.ScopeAll {
-			r.invalidAt("/scope", "A key of a lesser scope replaces no other one; leave rotate out.")
+			r.invalidAt("/scope", "A key with a narrower scope cannot replace another one; remove rotate.")
 		}
 	})
 	return k, err
@@ -126,9 +126,9 @@ func (s *Schemas) bulk(body []byte, filter func([]byte) job.BulkFilter) (job.Bul
 		rest := q.Filter
 		switch rest.All = false; {
 		case q.Filter.All && rest.Names():
-			r.invalidAt("/filter/all", "All jobs are meant or those that match other members; leave one of both out.")
+			r.invalidAt("/filter/all", "all and other members exclude each other; remove one of them.")
 		case r.fine() && !q.Filter.Names():
-			r.invalidAt("/filter", "The filter must name at least one member. To mean all of your jobs, send {\"all\": true}.")
+			r.invalidAt("/filter", "The filter needs at least one member. To select all of your jobs, send {\"all\": true}.")
 		case r.fine() && q.Override && q.Action != job.BulkRetry:
 			r.invalidAt("/override", "Only a retry can override.")
 		}

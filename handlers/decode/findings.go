@@ -226,9 +226,9 @@ func (r *reader) unknown(s *schema, name string) string {
 		}
 	}
 	if len(known) == 0 {
-		return "This member is not known; the object must be empty."
+		return "Unknown member; the object must be empty."
 	}
-	return "This member is not known." + suggest(r, name, known) + " The object may have " + strings.Join(known, ", ") + "."
+	return "Unknown member." + suggest(r, name, known) + " The object may have " + strings.Join(known, ", ") + "."
 }
 
 var typeNames = map[string]string{"string": "a string", "object": "an object", "array": "an array", "boolean": "true or false",
@@ -242,7 +242,7 @@ func (r *reader) wrongType(s *schema, got jsontext.Kind) {
 		}
 		instead := "."
 		if got == 'n' {
-			instead = ", and not null. Leave the member out instead."
+			instead = ", not null. Remove the member instead."
 		}
 		return "This must be " + typeNames[s.Type[0]] + instead
 	})

@@ -47,7 +47,7 @@ var forms = map[string]form{
 	"media-type": {wrong: unless(validMedia, "This must be a media type of at most 127 characters, such as text/plain; charset=utf-8.")},
 	"cron": {wrong: unless(func(s string) bool { _, err := timetable.ParseCron(s); return err == nil },
 		"This must be a cron expression of five fields (minute, hour, day of the month, month, day of the week), or six with seconds "+
-			`before them, such as "30 4 * * MON-FRI". The time zone is a member of its own, and names such as @daily are not known.`)},
+			`before them, such as "30 4 * * MON-FRI". The time zone is a separate member, and names such as @daily are not known.`)},
 	"time-zone": {wrong: unless(func(s string) bool { _, err := timetable.Zone(s); return err == nil && s != "" },
 		"This must be a time zone of the IANA database, such as Europe/Berlin or UTC.")},
 	// The patterns of labels and URLs say less than the checks.

@@ -159,7 +159,7 @@ func (b *batchReader) readItem(i int, item []byte) {
 		if sent.ItemID != nil {
 			at += "/item_id"
 		}
-		b.malformedAt(at, "An item before has the same id. An item without one has its index, from 0, as its id.")
+		b.malformedAt(at, "An earlier item has the same id. An item without an id uses its index, from 0.")
 	}
 	b.ids[id] = true
 	b.req.Items = append(b.req.Items, job.ItemRequest{ItemID: id, Request: req})

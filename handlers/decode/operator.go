@@ -77,12 +77,12 @@ func (s *Schemas) Pause(body []byte) (job.Pause, error) {
 // checkPause refuses a target and a mode that are not for the scope.
 func checkPause(r *reader, p *job.Pause) {
 	if strings.TrimSpace(p.Reason) == "" && r.fine() {
-		r.invalidAt("/reason", "It must say why: others read it in the audit log.")
+		r.invalidAt("/reason", "This must give the reason for the audit log.")
 	}
 	switch p.Scope {
 	case job.PauseAll:
 		if p.Target != "" {
-			r.invalidAt("/target", "It must be left out where the scope is ALL.")
+			r.invalidAt("/target", "It must be omitted if the scope is ALL.")
 		}
 	case job.PauseKind:
 		if !slices.Contains(job.AllKinds(), job.Kind(p.Target)) {
@@ -96,6 +96,6 @@ func checkPause(r *reader, p *job.Pause) {
 		p.Target = id.String()
 	}
 	if p.Scope == job.PauseWorker && p.Mode != job.ModeDrain {
-		r.invalidAt("/mode", "A worker can only be drained: it takes no more jobs and ends those that it has.")
+		r.invalidAt("/mode", "A worker can only be drained: it finishes its jobs and takes no more.")
 	}
 }

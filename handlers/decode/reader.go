@@ -133,7 +133,7 @@ func (r *reader) document(schema string, v any) {
 	r.value(r.schemas.named()[schema])
 	if r.err == nil {
 		if _, err := r.json.ReadToken(); !errors.Is(err, io.EOF) {
-			r.fail("", "The body must be one JSON value; something follows it.")
+			r.fail("", "The body must be one JSON value, but more text follows it.")
 		}
 	}
 	if r.err != nil {
@@ -332,7 +332,7 @@ func (r *reader) stop(err error) {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		r.fail("", "The JSON text ends too early.")
 	case errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName):
-		r.fail(shorten(syntax.JSONPointer), "This name occurs twice; an object may have each name once.")
+		r.fail(shorten(syntax.JSONPointer), "This name occurs twice in the object.")
 	case errors.As(err, &syntax):
 		r.fail(shorten(syntax.JSONPointer), fmt.Sprintf("Not valid JSON at byte %d: %v.", syntax.ByteOffset, syntax.Err))
 	default:

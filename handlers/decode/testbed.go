@@ -114,7 +114,7 @@ func (r *reader) fixture(at string, sent *sentFixture) testbed.Fixture {
 	case f.ResultText != nil && (!f.State.Ends() || f.State.Fails()):
 		r.invalidAt(at+"/result", "Only a job that succeeded has a result.")
 	case f.State == testbed.FixtureExhausted && final:
-		r.invalidAt(at+"/problem/retryable", "A failure that is not retryable leaves attempts.")
+		r.invalidAt(at+"/problem/retryable", "A failure that is not retryable needs attempts left.")
 	case final && f.Problem.RetryAfter > 0:
 		r.invalidAt(at+"/problem/retryAfter", "Only a failure that is retryable has a retryAfter.")
 	}
@@ -172,12 +172,12 @@ func (r *reader) faultRule(at string, text []byte, operations []string) (rule fa
 	_ = jsonv2.Unmarshal(text, &rule, jsonv2.WithUnmarshalers(r.types)) // the schema has checked it
 	switch m := &rule.Match; {
 	case len(text) > fault.MaxRuleBytes:
-		r.malformedAt(at, fmt.Sprintf("A rule may take %d bytes at most.", fault.MaxRuleBytes))
+		r.malformedAt(at, fmt.Sprintf("A rule can have at most %d bytes.", fault.MaxRuleBytes))
 	case m.Operation != "" && !slices.Contains(operations, m.Operation):
 		r.invalidAt(at+"/match/operation",
-			"There is no such operation."+suggest(r, m.Operation, operations)+" It must be "+OneOf(operations)+".")
+			"Unknown operation."+suggest(r, m.Operation, operations)+" It must be "+OneOf(operations)+".")
 	case m.From != nil && m.Until != nil && !time.Time(*m.From).Before(time.Time(*m.Until)):
-		r.invalidAt(at+"/match/until", "This must be after from.")
+		r.invalidAt(at+"/match/until", "This must be later than from.")
 	default:
 		r.checkRule(at, at+"/effect", &rule)
 	}
@@ -193,7 +193,7 @@ func (r *reader) checkRule(at, effect string, rule *fault.Rule) {
 	wrong, _ := errors.AsType[*fault.Wrong](rule.Check())
 	switch {
 	case isDelivery && !e.ForDeliveries() && *e != fault.Effect{}:
-		r.invalidAt(effect, "For deliveries there are drop, repeat, tamper, rotated_secret, padding, delay, extensions and job_status.")
+		r.invalidAt(effect, "Deliveries support only drop, repeat, tamper, rotated_secret, padding, delay, extensions and job_status.")
 	case wrong != nil:
 		pointer := wrong.Pointer
 		if below, ok := strings.CutPrefix(pointer, "/effect"); ok {
@@ -201,19 +201,19 @@ func (r *reader) checkRule(at, effect string, rule *fault.Rule) {
 		}
 		r.invalidAt(at+pointer, strings.ToUpper(wrong.Detail[:1])+wrong.Detail[1:]+".")
 	case e.Drop && (*e != fault.Effect{Drop: true, Delay: e.Delay}):
-		r.invalidAt(effect+"/drop", "A delivery that is not sent has no other effect than delay.")
+		r.invalidAt(effect+"/drop", "With drop, the only other effect can be delay.")
 	case isDelivery && !e.Drop && time.Duration(e.Delay) > fault.MaxDeliveryDelay:
 		r.invalidAt(effect+"/delay", "A delivery may wait "+fault.MaxDeliveryDelay.String()+" at most. With drop it may be longer.")
 	case isDelivery:
 	case e.Status != 0 && e.Code != "" && e.Status != job.Code(e.Code).Spec().Status:
-		r.invalidAt(effect+"/status", "The code has another status; leave one of both out.")
+		r.invalidAt(effect+"/status", "The code has a different status; remove one of them.")
 	case e.Status != 0 && !e.HTML && !known:
 		r.invalidAt(effect+"/status", "The contract has no error with this status. With html it may be any from 400 to 599.")
 	case e.HTML && e.Code != "":
-		r.invalidAt(effect+"/html", "A proxy's page has no code; leave one of both out.")
+		r.invalidAt(effect+"/html", "A proxy's page has no code; remove one of them.")
 	case e.Moved != 0 && (e.Status != 0 || e.Code != "" || e.HTML):
-		r.invalidAt(effect+"/moved", "A redirection has its own status; leave one of both out.")
+		r.invalidAt(effect+"/moved", "A redirect has its own status; remove one of them.")
 	case e.Unanswered() && (answers || e.SlowBytes > 0 || e.RetryAfter != nil || e.RetryAfterAs != ""):
-		r.invalidAt(effect+"/close", "A request that is not answered has no such answer.")
+		r.invalidAt(effect+"/close", "This fault sends no answer, so it cannot have this member.")
 	}
 }

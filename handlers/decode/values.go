@@ -71,7 +71,7 @@ const keyName = "idempotency_key"
 // key: the SHA-256 of their canonical form.
 func (r *reader) keyed(header string, sent *string) (key string, hash [32]byte) {
 	if sent != nil && header != "" && *sent != header {
-		r.invalidAt("/"+keyName, "This must be the key of the Idempotency-Key header, or be left out.")
+		r.invalidAt("/"+keyName, "This must be the key of the Idempotency-Key header, or be omitted.")
 	}
 	if key = cmp.Or(value(sent), header); key != "" && r.fine() { // else it is refused, whatever the key
 		hash = sha256.Sum256(canonical(r.without(keyName)))

@@ -41,7 +41,7 @@ var relations = []relationSpec{
 		"The target is what the job produced. It is there once the job has succeeded and until the result expires, " +
 			"and it is read with GET and the same API key."},
 	{"batch-jobs", "Jobs of a batch",
-		"The target is the list of the batch's jobs with their item ids, in pages. It is read with GET and the same API key."},
+		"The target is the list of the batch's jobs with their item ids, in pages. Read it with GET and the same API key."},
 }
 
 type relationSpec struct{ Name, Title, About string }

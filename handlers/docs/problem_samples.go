@@ -47,8 +47,8 @@ func sampleOf(e entry, links job.Links) string {
 		p.Violations = []job.Violation{{Pointer: "/execution_at", Detail: "This is required for DEFERRED."}}
 		p.Detail = "The request has invalid values. /execution_at: This is required for DEFERRED."
 	case job.CodeMalformed:
-		p.Violations = []job.Violation{{Pointer: "/work_knd", Detail: "This member is not known. Did you mean work_kind?"}}
-		p.Detail = "The body is not of the expected form. /work_knd: This member is not known. Did you mean work_kind?"
+		p.Violations = []job.Violation{{Pointer: "/work_knd", Detail: "Unknown member. Did you mean work_kind?"}}
+		p.Detail = "The body does not have the expected form. /work_knd: Unknown member. Did you mean work_kind?"
 	case job.CodeJobGone, job.CodeResultGone:
 		p.ExpiredAt = job.TimeOf(&completedAt)
 	case job.CodeIdempotencyConflict:
@@ -61,22 +61,23 @@ func sampleOf(e entry, links job.Links) string {
 
 // sampleDetails are those whose usual detail says more than what to do.
 var sampleDetails = map[job.Code]string{
-	job.CodeMethodNotAllowed:   "This resource does not have that method. It has GET, HEAD, DELETE.",
+	job.CodeMethodNotAllowed:   "This resource does not support that method. It supports GET, HEAD, DELETE.",
 	job.CodeInvalidCredentials: "The request has no Authorization header. Send your API key once, as Authorization: Bearer frk_...",
-	job.CodeForbidden:          "This API key has the scope read, and this request needs submit. Use a key that has it.",
+	job.CodeForbidden:          "This API key has the scope read, but this request needs submit. Use a key with that scope.",
 	job.CodeConflict:           "The job has used all of its 4 attempts.",
-	job.CodeRateLimited:        "This client may send 6000 requests per minute.",
+	job.CodeRateLimited:        "This client can send 6000 requests per minute.",
 	job.CodeJobNotFinished:     "The job is RUNNING: attempt 1 has not ended, and has no report yet.",
-	job.CodeRequestNotFound:    "Nothing is at this path. Did you mean /v1/jobs?",
+	job.CodeRequestNotFound:    "There is no resource at this path. Did you mean /v1/jobs?",
 	job.CodeJobGone:            "The job was deleted.",
 	job.CodeIdempotencyConflict: "This idempotency key was used for a different request, which made " +
 		"job 0190a1b2-c3d4-7000-8000-000000000001. Repeat that request unchanged, or use a new key.",
 	job.CodePayloadTooLarge: "The request body is larger than this server allows.",
-	job.CodeResultNotFound:  "The job was CANCELED, and so it has no result.",
+	job.CodeResultNotFound:  "The job was CANCELED, so it has no result.",
 	job.CodeWebhookNotFound: "No webhook with this id was found.",
 	job.CodeBatchNotFound:   "No batch with this id was found.",
 	job.CodeJobNotFound:     "No job with this id was found.",
-	job.CodeNotAcceptable:   "This resource is given as application/json or application/problem+json; the Accept header excludes that.",
+	job.CodeNotAcceptable: "This resource is available as application/json or application/problem+json, but the Accept header " +
+		"excludes that.",
 	job.CodeResultGone:      "The result has expired.",
 	job.CodeClientNotFound:  "No client with this id was found.",
 	job.CodeBulkNotFound:    "No bulk operation with this id was found.",
@@ -120,13 +121,13 @@ func repeatOf(e entry) string {
 	case e.Batch, e.Failure:
 		return ""
 	case e.Code == job.CodeJobNotFinished:
-		return "Yes, after as many seconds as Retry-After says."
+		return "Yes, after Retry-After seconds."
 	case e.Status == http.StatusTooManyRequests:
-		return "Yes, but only after as many seconds as Retry-After says. Nothing was done."
+		return "Yes, but only after Retry-After seconds. Nothing was done."
 	case problem.Waits(e.Code, e.Status):
-		return "Yes, after as many seconds as Retry-After says, and with the same Idempotency-Key: whether it had an effect is not known."
+		return "Yes, after Retry-After seconds and with the same Idempotency-Key: it may have had an effect."
 	case e.Status >= http.StatusInternalServerError:
-		return "Yes, later and a few times, with the same Idempotency-Key: whether it had an effect is not known."
+		return "Yes, later and a few times, with the same Idempotency-Key: it may have had an effect."
 	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
 		return "No, not with the same credentials. Failed attempts to authenticate are limited."
 	case e.Code == job.CodeConflict:
@@ -134,7 +135,7 @@ func repeatOf(e entry) string {
 	case e.Status == http.StatusNotFound, e.Status == http.StatusGone:
 		return "No: the answer stays the same."
 	}
-	return "No, not unchanged: it would be answered in the same way. Nothing was done."
+	return "No, not unchanged: the answer would be the same. Nothing was done."
 }
 
 func batchSample(slug string) *job.Batch {

@@ -44,7 +44,8 @@ func (j *jobSource) seek(ctx context.Context, cursor string) error {
 }
 
 var errBadLastID = job.Errorf(job.CodeMalformed,
-	"The Last-Event-ID is not the id of an event of this stream. Send the id of the last event received unchanged, or none to begin anew.")
+	"The Last-Event-ID is not the id of an event of this stream. Send the id of the last event unchanged, or no id to start "+
+		"from the beginning.")
 
 func (j *jobSource) resume(_ context.Context, lastID string) error {
 	if lastID == "" {

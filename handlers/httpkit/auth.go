@@ -74,12 +74,12 @@ func (s *Kit) authenticate(r *Request) error {
 	switch {
 	case err != nil:
 	case r.Route.ofClient() && caller.ClientID.IsZero():
-		err = job.Errorf(job.CodeForbidden, "Jobs belong to clients; the operator's token has none. Use a client's key.")
+		err = job.Errorf(job.CodeForbidden, "Jobs belong to clients, and the operator's token belongs to no client. Use a client's key.")
 	case caller.KeyID != "" && !caller.Scope.Allows(r.Route.needs()):
-		err = job.Errorf(job.CodeForbidden, "This API key has the scope %s, and this request needs %s. Use a key that has it.",
+		err = job.Errorf(job.CodeForbidden, "This API key has the scope %s, but this request needs %s. Use a key with that scope.",
 			caller.Scope, r.Route.needs())
 	case r.Route.Access == OperatorToken && !caller.Admin:
-		err = job.Errorf(job.CodeForbidden, "Only the operator may do this. Use the operator's token.")
+		err = job.Errorf(job.CodeForbidden, "Only the operator can do this. Use the operator's token.")
 	}
 	if err != nil {
 		r.Claimed = caller
@@ -110,7 +110,7 @@ func (s *Kit) TryKey(ctx context.Context, r *Request, bearer string) (job.Caller
 	if wait := s.Attempts.Check(source, bearer); wait > 0 {
 		r.refused = slowed
 		err := job.Errorf(job.CodeRateLimited, "Too many attempts to authenticate failed, from this address or with this API key. "+
-			"Correct the key, and wait as Retry-After says; this one was not looked at.")
+			"Correct the key, and wait for Retry-After; this request was not processed.")
 		err.RetryAfter = wait
 		return job.Caller{}, err
 	}
@@ -134,8 +134,8 @@ func (s *Kit) limitRegistrations(r *Request) error {
 	if wait == 0 {
 		return nil
 	}
-	err := job.Errorf(job.CodeRateLimited, "An address may register %d clients per minute. Wait as Retry-After says, "+
-		"or use the operator's token.", s.Registrations.PerMinute())
+	err := job.Errorf(job.CodeRateLimited, "An address can register %d clients per minute. Wait for Retry-After, or use the "+
+		"operator's token.", s.Registrations.PerMinute())
 	err.RetryAfter = wait
 	return err
 }
@@ -169,7 +169,7 @@ func bearerOf(headers [][]byte) (string, error) {
 	scheme, token, _ := strings.Cut(string(headers[0]), " ")
 	token = strings.TrimLeft(token, " ")
 	if len(headers) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > MaxTokenBytes {
-		return "", job.Errorf(job.CodeInvalidCredentials, "The Authorization header is not of the right form. "+authorizationForm)
+		return "", job.Errorf(job.CodeInvalidCredentials, "The Authorization header does not have the right form. "+authorizationForm)
 	}
 	return token, nil
 }

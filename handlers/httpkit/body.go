@@ -62,9 +62,9 @@ func (b *bodyMemory) take(client job.ID, n int) error {
 	var err *job.Error
 	switch {
 	case b.taken+n > b.limit:
-		err = job.Errorf(job.CodeQueueFull, "Too many large request bodies are under way. Try again after Retry-After.")
+		err = job.Errorf(job.CodeQueueFull, "The server is receiving too many large request bodies. Try again after Retry-After.")
 	case b.of[client]+n > b.limit/bodyShare:
-		err = job.Errorf(job.CodeQueueFull, "Too many large request bodies of this client are under way. Send fewer at once.")
+		err = job.Errorf(job.CodeQueueFull, "This client is sending too many large request bodies. Send fewer at once.")
 	default:
 		b.taken += n
 		b.of[client] += n

@@ -71,7 +71,7 @@ func (s *Kit) checkConditions(r *Request) error {
 func errUnmatched(tag string) error {
 	detail := problem.Unmatched
 	if tag == "" || strings.HasPrefix(tag, "W/") {
-		detail += " It has no strong entity tag, which If-Match needs: send the request without If-Match."
+		detail += " If-Match needs a strong entity tag, and this resource has none: send the request without If-Match."
 	}
 	return problem.WithStatus(fiber.StatusPreconditionFailed, detail)
 }

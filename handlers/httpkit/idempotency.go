@@ -128,8 +128,8 @@ const ReplayedHeader = "Idempotency-Replayed"
 func (r *Request) IdempotencyKey() (string, error) {
 	key, err := header.Key(r.Lines("Idempotency-Key")...)
 	if key != "" && r.Caller.Anonymous() && len(key) < minAnonymousKey {
-		return "", job.Errorf(job.CodeMalformed, "Without credentials the Idempotency-Key must have at least %d characters, since such keys "+
-			"are everybody's; a random UUID has 36.", minAnonymousKey)
+		return "", job.Errorf(job.CodeMalformed, "Without credentials the Idempotency-Key must have at least %d characters, because all "+
+			"callers share these keys; a random UUID has 36.", minAnonymousKey)
 	}
 	return key, err
 }

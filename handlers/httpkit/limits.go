@@ -73,7 +73,7 @@ func (r *Request) Enter() error {
 	defer cancel()
 	if !p.Acquire(r.Caller.ClientID, ctx.Done()) {
 		r.refused = noSlot
-		err := job.Errorf(job.CodeQueueFull, "Too many requests of this client or of others are under way. Send fewer at once.")
+		err := job.Errorf(job.CodeQueueFull, "This client or others have too many requests in progress. Send fewer at once.")
 		err.RetryAfter = time.Second
 		return err
 	}
@@ -109,7 +109,7 @@ func (r *Request) allowed(a job.Allowance, more string) error {
 		r.setLimit("RateLimit", a.Policy, ";r=", max(0, a.Remaining), ";t=", problem.Seconds(a.Reset))
 	}
 	if !a.OK {
-		err := job.Errorf(job.CodeRateLimited, "This client may send %d requests per %s.%s", a.Limit, a.Policy, more)
+		err := job.Errorf(job.CodeRateLimited, "This client can send %d requests per %s.%s", a.Limit, a.Policy, more)
 		err.RetryAfter = a.RetryAfter
 		return err
 	}

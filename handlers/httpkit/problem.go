@@ -72,15 +72,15 @@ func (s *Kit) refusalOf(r *Request, err error) *job.Error {
 	case errors.As(err, &known) && known.Code.Spec().Status < 500:
 		return known
 	case errors.As(err, &routing) && routing.Code == fiber.StatusMethodNotAllowed:
-		return job.Errorf(job.CodeMethodNotAllowed, "This resource does not have that method. It has %s.",
+		return job.Errorf(job.CodeMethodNotAllowed, "This resource does not support that method. It supports %s.",
 			r.Response().Header.Peek(fiber.HeaderAllow))
 	case errors.As(err, &routing) && routing.Code == fiber.StatusNotFound:
-		return job.Errorf(job.CodeRequestNotFound, "Nothing is at this path.%s All paths are described at %s.",
+		return job.Errorf(job.CodeRequestNotFound, "There is no resource at this path.%s All paths are described at %s.",
 			s.nearPath(r.Path()), s.DocsURL)
 	// Whatever a use case made of its context's end, the reason is known here.
 	case errors.Is(r.Ctx.Err(), context.DeadlineExceeded):
 		return job.Errorf(job.CodeTimeout, "The request took longer than this server allows. "+
-			"Whether it had an effect is not known; repeat it with the same idempotency key.")
+			"It may have had an effect; repeat it with the same idempotency key.")
 	case s.base.Err() != nil:
 		return job.Errorf(job.CodeStorageUnavailable, "The server is shutting down.")
 	case known != nil && known.Code != job.CodeInternal:

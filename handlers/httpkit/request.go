@@ -152,7 +152,8 @@ func (r *Request) CheckAccept(produced ...string) error {
 	if len(produced) == 0 {
 		return nil
 	}
-	return job.Errorf(job.CodeNotAcceptable, "This resource is given as %s; the Accept header excludes that. Send Accept: %s, or none.",
+	return job.Errorf(job.CodeNotAcceptable, "This resource is available as %s, but the Accept header excludes that. Send "+
+		"Accept: %s, or none.",
 		strings.Join(produced, " or "), produced[0])
 }
 
@@ -253,7 +254,7 @@ func (r *Request) checkQuery() error {
 		return err
 	}
 	if _, err := url.QueryUnescape(string(r.Request().URI().QueryString())); err != nil {
-		return job.Malformed("The query has a % that encodes nothing.")
+		return job.Malformed("The query has an invalid % encoding.")
 	}
 	return nil
 }

@@ -112,8 +112,8 @@ func (s *Kit) checkHost(r *Request) error {
 	}
 	for _, host := range []string{string(r.Request().Header.Host()), string(r.Request().URI().Host())} {
 		if !s.Hosts(host) {
-			return problem.WithStatus(fiber.StatusMisdirectedRequest, "This server is for the machine that it runs on, and the request is for "+
-				"the host "+header.Clip(host)+". Call it as localhost, or set FORGERUN_PUBLIC_URL to an address with that host.")
+			return problem.WithStatus(fiber.StatusMisdirectedRequest, "This server serves only its own machine, but the request names "+
+				"the host "+header.Clip(host)+". Use localhost, or set FORGERUN_PUBLIC_URL to an address with that host.")
 		}
 	}
 	return nil

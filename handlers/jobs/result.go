@@ -42,7 +42,7 @@ func (s *API) getResult(r *httpkit.Request) error {
 	if !ok {
 		r.Set(fiber.HeaderContentRange, "bytes */"+strconv.Itoa(size))
 		return problem.WithStatus(fiber.StatusRequestedRangeNotSatisfiable,
-			"The range must have some of the result's "+strconv.Itoa(size)+" bytes, which are numbered from 0.")
+			"The range must include some of the result's "+strconv.Itoa(size)+" bytes, numbered from 0.")
 	}
 	s.cacheResult(r, tag, result.ExpiresAt)
 	r.Set(fiber.HeaderContentType, result.MediaType)

@@ -43,7 +43,7 @@ func (l *live) listen() (changed chan struct{}, leave func(), err error) {
 	defer l.mu.Unlock()
 	if len(l.listeners) >= maxLive {
 		return nil, nil, &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: checkEvery,
-			Detail: "As many streams are open as this process may have. Ask again and again instead, or another process."}
+			Detail: "This process has reached its limit of streams. Poll instead, or use another process."}
 	}
 	changed = make(chan struct{}, 1)
 	l.listeners[changed] = true

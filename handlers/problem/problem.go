@@ -70,17 +70,17 @@ func WithStatus(status int, detail string) error {
 // NotAcceptable refuses a request that does not want the media type of its answer.
 func NotAcceptable(media string) error {
 	return job.Errorf(job.CodeNotAcceptable,
-		"The answer would be %[1]s, which the Accept header excludes. Send Accept: %[1]s, or none.", media)
+		"The answer is %[1]s, but the Accept header excludes that. Send Accept: %[1]s, or none.", media)
 }
 
 // The details of refused conditions.
 const (
-	Unmatched   = "If-Match does not name what is there. Nothing was done."
-	NoneMatched = "If-None-Match names what is there. Nothing was done."
+	Unmatched   = "If-Match does not match the current version. Nothing was done."
+	NoneMatched = "If-None-Match matches the current version. Nothing was done."
 )
 
 // UnknownMethod is the detail of a method that HTTP does not define.
-const UnknownMethod = "This server does not know the method of the request, for any resource. Methods are written in capitals."
+const UnknownMethod = "Unknown request method. Methods are written in capitals."
 
 // Seconds rounds up, so that waiting that long is enough.
 func Seconds(d time.Duration) int { return int((max(0, d) + time.Second - 1) / time.Second) }

@@ -31,9 +31,9 @@ func isCursor(s string) bool {
 
 // ErrBadCursor is for a cursor that is not one of the list.
 var ErrBadCursor = &job.Error{
-	Code: job.CodeMalformed, Detail: "The cursor is not one of this list.",
+	Code: job.CodeMalformed, Detail: "The cursor does not belong to this list.",
 	Violations: []job.Violation{{Parameter: "cursor",
-		Detail: "This must be the next_cursor of the page before, unchanged and with the same filters; leave it out to start anew."}},
+		Detail: "This must be the next_cursor of the previous page, unchanged and with the same filters; omit it to start again."}},
 }
 
 // Cursors gives the secret that signs cursors, the same in all processes.

@@ -48,7 +48,7 @@ var Created = []Parameter{Time("created_after"), Time("created_before")}
 // Page is what all lists take.
 var Page = []Parameter{
 	{Name: "limit", Valid: isLimit, Want: "a whole number from 1 to " + strconv.Itoa(MaxLimit)},
-	{Name: "cursor", Valid: isCursor, Want: "the next_cursor of a page before, unchanged"},
+	{Name: "cursor", Valid: isCursor, Want: "the next_cursor of a previous page, unchanged"},
 }
 
 func isID(s string) bool   { id, err := job.ParseID(s); return err == nil && !id.IsZero() }
@@ -129,9 +129,9 @@ func Check(parameters []Parameter, given iter.Seq2[string, string]) error {
 		switch {
 		case !wrong || name == "" || len(violations) == job.MaxViolations:
 		case i < 0:
-			detail = "This parameter is not known." + decode.DidYouMean(name, names) + " " + known
+			detail = "Unknown parameter." + decode.DidYouMean(name, names) + " " + known
 		case seen[name]:
-			detail = "This parameter may be given once."
+			detail = "This parameter can be given only once."
 		default:
 			detail = "Must be " + parameters[i].Want + "." + decode.DidYouMean(value, parameters[i].Values)
 		}
@@ -143,9 +143,9 @@ func Check(parameters []Parameter, given iter.Seq2[string, string]) error {
 	}
 	switch {
 	case len(violations) > 0:
-		return job.Malformed("The query is not of the expected form.", violations...)
+		return job.Malformed("The query does not have the expected form.", violations...)
 	case foreign:
-		return job.Malformed("The query is not of the expected form. " + known)
+		return job.Malformed("The query does not have the expected form. " + known)
 	}
 	return nil
 }

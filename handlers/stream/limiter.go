@@ -49,12 +49,12 @@ func (l *Limiter) Acquire(client job.ID) (release func(), err error) {
 	case l.ctx.Err() != nil:
 		full = job.Errorf(job.CodeStorageUnavailable, "The server is shutting down.")
 	case l.byClient[client] >= l.perClient:
-		full = job.Errorf(job.CodeRateLimited, "This client holds as many event streams and waiting requests as it may have: %d.", l.perClient)
+		full = job.Errorf(job.CodeRateLimited, "This client has reached its limit of %d event streams and waiting requests.", l.perClient)
 	case l.byClient[client] > 0 && l.held >= l.total-l.total/reserve:
 		full = job.Errorf(job.CodeQueueFull,
-			"The server has nearly as many event streams as it may hold. The last ones are for clients without any.")
+			"The server has nearly reached its limit of event streams. The remaining ones are for clients without a stream.")
 	case l.held >= l.total:
-		full = job.Errorf(job.CodeQueueFull, "The server has as many event streams as it may hold.")
+		full = job.Errorf(job.CodeQueueFull, "The server has reached its limit of event streams.")
 	}
 	if full != nil {
 		full.RetryAfter = time.Second + rand.N(maxRetryAfter-time.Second) // spread, so that they do not all come back at once

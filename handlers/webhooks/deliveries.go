@@ -83,9 +83,9 @@ func (s *API) replayWebhook(r *httpkit.Request) error {
 }
 
 var errBadReplayCursor = &job.Error{
-	Code: job.CodeMalformed, Detail: "The cursor is not one of this replay.",
+	Code: job.CodeMalformed, Detail: "The cursor does not belong to this replay.",
 	Violations: []job.Violation{{Pointer: "/cursor",
-		Detail: "This must be the next_cursor of the answer before, unchanged and with the same since; leave it out to start anew."}},
+		Detail: "This must be the next_cursor of the previous answer, unchanged and with the same since; omit it to start again."}},
 }
 
 // resend has a webhook sent again what it missed since a time, from the

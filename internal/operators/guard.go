@@ -81,7 +81,7 @@ func (g Guard) find(r *http.Request, given string) (Operator, *Refusal) {
 			g.log(r, source, "too many failures before")
 			return Operator{}, &Refusal{Status: http.StatusTooManyRequests, RetryAfter: wait,
 				Detail: "Too many attempts with a wrong token came from this address. " +
-					"Wait as Retry-After says; this one was not looked at."}
+					"Wait for Retry-After; this request was not processed."}
 		}
 	}
 	if operator, ok := g.Tokens.Find(given); ok {
@@ -131,7 +131,7 @@ func (g Guard) open(r *http.Request) (Session, bool, *Refusal) {
 	defer cancel()
 	ended, err := g.Ended.LoggedOut(ctx, s.nonce)
 	if err != nil {
-		return s, false, unknown("Whether the session has ended cannot be asked, since storage is not available.")
+		return s, false, unknown("The session cannot be checked, because storage is not available.")
 	}
 	return s, !ended, nil
 }
@@ -141,7 +141,7 @@ const lookupTime = 2 * time.Second
 
 func unknown(detail string) *Refusal {
 	return &Refusal{Status: http.StatusServiceUnavailable, RetryAfter: lookupTime,
-		Detail: detail + " Try again, or give the token itself, as a bearer token or as the password."}
+		Detail: detail + " Try again, or send the token itself as a bearer token or as the password."}
 }
 
 // session returns the session of a request's cookie. A bearer token takes precedence: it is given for this request.
@@ -212,7 +212,8 @@ func (g Guard) Logout(r *http.Request) *Refusal {
 		return nil
 	}
 	if err := g.Ended.Logout(r.Context(), s.nonce, s.issued.Add(SessionLength)); err != nil {
-		return unknown("This browser has forgotten the session; copies of its cookie are good until they expire, since storage is not available.")
+		return unknown("This browser has dropped the session. Copies of its cookie stay valid until they expire, because storage " +
+			"is not available.")
 	}
 	g.Log.LogAttrs(r.Context(), slog.LevelInfo, "operator logged out", slog.String("operator", s.Operator.Name))
 	return nil

@@ -55,11 +55,11 @@ func (t *Tokens) add(list string, one Operator) error {
 		return nil
 	}
 	if strings.HasSuffix(list, "\n") { // as of a file, or of a secret made by echo
-		return errors.New("it ends with a line break, which no request can have in its token: leave that out")
+		return errors.New("it ends with a line break, which a request cannot contain: remove it")
 	}
 	for i, token := range strings.Split(list, ",") {
 		if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return fmt.Errorf("token %d of %d has a space, or another character than printable ASCII", i+1, strings.Count(list, ",")+1)
+			return fmt.Errorf("token %d of %d contains a space or a character that is not printable ASCII", i+1, strings.Count(list, ",")+1)
 		}
 		o := one
 		if match := named.FindStringSubmatch(token); match != nil {
@@ -72,7 +72,7 @@ func (t *Tokens) add(list string, one Operator) error {
 		for _, other := range t.all {
 			switch {
 			case other.Name == o.Name:
-				return fmt.Errorf("two tokens are called %s: give each a name of its own, as in name:token", o.Name)
+				return fmt.Errorf("two tokens are called %s: give each its own name, as in name:token", o.Name)
 			case other.hash == hash:
 				return fmt.Errorf("%s and %s have the same token", other.Name, o.Name)
 			}

@@ -47,7 +47,7 @@ func (m ClockMove) From(s ClockState) (ClockState, error) {
 	if now.Before(time.Time(s.Now)) {
 		return s, &job.Error{Code: job.CodeValidationFailed, Detail: "The clock cannot be moved backwards.",
 			Violations: []job.Violation{{Pointer: "/set",
-				Detail: "Lies before the present time of the clock, " + time.Time(s.Now).UTC().Format(time.RFC3339Nano) + "."}}}
+				Detail: "This is before the current time of the clock, " + time.Time(s.Now).UTC().Format(time.RFC3339Nano) + "."}}}
 	}
 	real := time.Time(s.Now).Add(-time.Duration(s.Offset))
 	if latest := real.AddDate(MaxYears, 0, 0); now.After(latest) && (m.Advance != nil || m.Set != nil) {
@@ -57,7 +57,7 @@ func (m ClockMove) From(s ClockState) (ClockState, error) {
 		}
 		return s, &job.Error{Code: job.CodeValidationFailed, Detail: "The clock cannot be moved that far.",
 			Violations: []job.Violation{{Pointer: pointer,
-				Detail: fmt.Sprintf("Leads more than %d years ahead of the real time, beyond %s.", MaxYears, latest.UTC().Format(time.RFC3339))}}}
+				Detail: fmt.Sprintf("This is more than %d years ahead of the real time, after %s.", MaxYears, latest.UTC().Format(time.RFC3339))}}}
 	}
 	s.Offset += fault.Duration(now.Sub(time.Time(s.Now)))
 	s.Now = job.Time(now)

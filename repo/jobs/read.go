@@ -233,7 +233,7 @@ func noResult(state job.State) error {
 	case job.Failed:
 		return job.Errorf(job.CodeResultNotFound, "The job FAILED, and so it has no result; its report says why it failed.")
 	case job.Canceled:
-		return job.Errorf(job.CodeResultNotFound, "The job was CANCELED, and so it has no result.")
+		return job.Errorf(job.CodeResultNotFound, "The job was CANCELED, so it has no result.")
 	}
 	return job.Errorf(job.CodeJobNotFinished, "The job is %s: it has no result yet. It will have one if it succeeds.", state)
 }

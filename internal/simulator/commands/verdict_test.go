@@ -382,7 +382,8 @@ func TestVerdictOfAnotherAPI(t *testing.T) {
 
 	code, stdout, _ = simulate(t, "verdict", "--target", target.URL, "--", "true")
 	require.Equal(t, exitUnusable, code)
-	require.Contains(t, stdout, "NOTHING JUDGED\nNo request arrived.\nDoes the command use FORGERUN_URL, or a variable of --url-env, instead of "+
+	require.Contains(t, stdout, "NOTHING JUDGED\nNo request arrived.\nDoes the command use FORGERUN_URL, or a variable of "+
+		"--url-env, instead of "+
 		target.URL+"?\n")
 	code, _, stderr = simulate(t, "verdict", "--target", "localhost", "--", "true")
 	require.Equal(t, exitUnusable, code)
