@@ -10,7 +10,7 @@ import (
 
 // AbortBulk sends abortBulk: Abort a bulk operation.
 //
-// Ends the operation at once. What was done stays done, and jobs that it had not come to stay PENDING in its list. Safe to
+// Ends the operation at once. Changes made so far remain, and jobs not reached yet stay PENDING in its list. Safe to
 // repeat: the answer is the same. An operation that is DONE is a conflict.
 func (c *Client) AbortBulk(ctx context.Context, id string, options ...Option) (*Bulk, error) {
 	return fetch[Bulk](ctx, c, newRequest("POST", options, "bulk", id, "abort").of(id))
@@ -100,7 +100,7 @@ func (c *Client) CreateSchedule(ctx context.Context, body ScheduleRequest, optio
 //
 // Where the operator has set FORGERUN_WEBHOOK_CHALLENGE, the receiver is asked first whether it wants events: `OPTIONS` to the URL
 // with `WebHook-Request-Origin`, which it must answer within 5 seconds with a 2xx status and `WebHook-Allowed-Origin` (that origin or
-// `*`). Otherwise this is 400, with a violation at `/url` that says what is missing. `WebHook-Allowed-Rate` is not looked at.
+// `*`). Otherwise this is 400, with a violation at `/url` that says what is missing. `WebHook-Allowed-Rate` is ignored.
 //
 // The answer has the `secret` that deliveries are signed with. It is shown here only; to a repetition of this request with its
 // idempotency key it is null. If the answer was lost, rotate the secret. Keys are given as for jobs.
@@ -162,7 +162,7 @@ func (f DeliveryFilter) on(r *request) *request {
 
 // Delivery sends getWebhookDelivery: Read a delivery of a webhook.
 //
-// The delivery with all its attempts and what the receiver answered, as far as it is kept: the first 8 KiB of a body.
+// The delivery with all its attempts and the receiver's answers, with the first 8 KiB of each body.
 func (c *Client) Delivery(ctx context.Context, id string, deliveryId string, options ...Option) (*Delivery, error) {
 	return fetch[Delivery](ctx, c, newRequest("GET", options, "webhooks", id, "deliveries", deliveryId).of(deliveryId))
 }
@@ -204,7 +204,7 @@ func (c *Client) JobDeliveries(ctx context.Context, id string, filter DeliveryFi
 
 // JobDelivery sends getJobDelivery: Read a delivery of a job.
 //
-// The delivery with all its attempts and what the receiver answered, as far as it is kept: the first 8 KiB of a body.
+// The delivery with all its attempts and the receiver's answers, with the first 8 KiB of each body.
 func (c *Client) JobDelivery(ctx context.Context, id string, deliveryId string, options ...Option) (*Delivery, error) {
 	return fetch[Delivery](ctx, c, newRequest("GET", options, "jobs", id, "deliveries", deliveryId).of(deliveryId))
 }
@@ -213,7 +213,7 @@ func (c *Client) JobDelivery(ctx context.Context, id string, deliveryId string, 
 //
 // The job's events in the order of `seq`, which has no gaps.
 //
-// If `Accept` prefers `text/event-stream`, the answer is a live stream: what happened so far, then what happens, until
+// If `Accept` prefers `text/event-stream`, the answer is a live stream: past events, then new events, until
 // the job's final event. Each frame's `id` is the event's `seq`; send it as `Last-Event-ID` to go on after it,
 // without gap or repetition. After the final event the answer to that is 204. A comment comes at least every 15
 // seconds.
@@ -328,7 +328,7 @@ func (c *Client) Reset(ctx context.Context, options ...Option) (map[string]int, 
 
 // ResumeSchedule sends resumeSchedule: Resume a schedule.
 //
-// The schedule is due again, from now on: what was due meanwhile is not caught up. A schedule that is not paused stays as it is.
+// The schedule runs again from now on. Due times during the pause are not caught up. A schedule that is not paused does not change.
 func (c *Client) ResumeSchedule(ctx context.Context, id string, options ...Option) (*Schedule, error) {
 	return fetch[Schedule](ctx, c, newRequest("POST", options, "schedules", id, "resume").of(id))
 }
@@ -438,7 +438,7 @@ func (c *Client) SubmitBatch(ctx context.Context, jobs []JobRequest, options ...
 
 // TestWebhook sends testWebhook: Send a test event to a webhook.
 //
-// Sends webhook.test to this webhook, whether it asks for it or not. The path in `Location` shows what became of it. A disabled
+// Sends webhook.test to this webhook, even if it does not subscribe to it. The path in `Location` shows the result. A disabled
 // webhook is refused with 409.
 //
 // A request whose answer is lost is sent again with the same idempotency key.

@@ -20,7 +20,7 @@ type Accepted struct {
 	State     string    `json:"state"`
 	CreatedAt time.Time `json:"created_at"`
 
-	// Warnings What of a submission was accepted and changes nothing, such as parameters that the work kind ignores; absent if there is
+	// Warnings Accepted parts of a submission without effect, such as parameters that the work kind ignores; absent if there is
 	// nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
@@ -85,7 +85,7 @@ type Batch struct {
 	// Total The number of items.
 	Total int `json:"total"`
 
-	// Counts The items by what they are now. Jobs that were deleted are not counted.
+	// Counts The items by current state, without deleted jobs.
 	Counts BatchCounts `json:"counts"`
 
 	// Outcome How the batch ended; null until it has. It never changes.
@@ -96,7 +96,7 @@ type Batch struct {
 	Links         map[string]string `json:"links"`
 }
 
-// BatchCounts The items by what they are now. Jobs that were deleted are not counted.
+// BatchCounts The items by current state, without deleted jobs.
 type BatchCounts struct {
 	Created   int `json:"created"`
 	Queued    int `json:"queued"`
@@ -115,7 +115,7 @@ type BatchJob struct {
 	// JobID The id of the job.
 	JobID string `json:"job_id"`
 
-	// Type What a client asks for.
+	// Type The submission of a client.
 	Type string `json:"type"`
 
 	// WorkKind A behaviour of the catalogue, which is the same every time, or CUSTOM.
@@ -197,15 +197,15 @@ type BatchReceipt struct {
 	CreatedAt time.Time   `json:"created_at"`
 	Jobs      []BatchItem `json:"jobs"`
 
-	// Warnings What of a submission was accepted and changes nothing, such as parameters that the work kind ignores; absent if there is
+	// Warnings Accepted parts of a submission without effect, such as parameters that the work kind ignores; absent if there is
 	// nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
-// Behavior What a CUSTOM job does; without a member nothing of that sort, so that `{}` succeeds at once. Times are before the server's
-// time scale. What is random is drawn from the seed and the number of the attempt, so that every worker does the same.
+// Behavior The behaviour of a CUSTOM job. All members are optional: `{}` succeeds at once. Times are before the server's
+// time scale. Random values come from the seed and the attempt number, so every worker does the same.
 type Behavior struct {
-	// Seed What the jitter and a result of a given size are drawn from; without it, the time of the request.
+	// Seed Seed for the jitter and for a result of a given size; default: the time of the request.
 	Seed *int64 `json:"seed,omitempty,omitzero"`
 
 	// Duration How long an attempt takes, less than the execution limit.
@@ -223,7 +223,7 @@ type Behavior struct {
 	// Failures Which attempts fail, each named once.
 	Failures []PlannedFailure `json:"failures,omitempty,omitzero"`
 
-	// Result What a CUSTOM job produces, with one of `size` and `body`; 1 KiB of JSON without them.
+	// Result The result of a CUSTOM job, with `size` or `body`; 1 KiB of JSON by default.
 	Result *PlannedResult `json:"result,omitempty,omitzero"`
 
 	// Emit Events that each attempt emits on its way, as `event.emitted`.
@@ -232,7 +232,7 @@ type Behavior struct {
 	// CPU The share of the time that it computes. All jobs of a worker together use half of its CPUs at most.
 	CPU float64 `json:"cpu,omitempty,omitzero"`
 
-	// MemoryBytes How much memory it holds, in units of 1 MiB. All jobs of a worker together hold 64 MiB at most: a job takes what is left.
+	// MemoryBytes How much memory it holds, in units of 1 MiB. All jobs of a worker together hold at most 64 MiB: a job takes only the rest.
 	MemoryBytes int `json:"memory_bytes,omitempty,omitzero"`
 
 	// IOBytes How many bytes it writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps.
@@ -246,7 +246,7 @@ type Bulk struct {
 	// BulkID The id of the operation.
 	BulkID string `json:"bulk_id"`
 
-	// Action What is done to each job.
+	// Action The action for each job.
 	Action string `json:"action"`
 
 	// Filter Which jobs are meant: those that match all members. At least one is given, or `all`, which stands alone. The same members as in
@@ -274,7 +274,7 @@ type Bulk struct {
 	StartedAt  time.Time `json:"started_at"`
 	FinishedAt time.Time `json:"finished_at"`
 
-	// Operator The name of the operator whose operation it is; null for one of a client.
+	// Operator The operator who started it; null for an operation of a client.
 	Operator string            `json:"operator"`
 	Links    map[string]string `json:"links"`
 }
@@ -315,13 +315,13 @@ type BulkItem struct {
 	// JobID The id of the job.
 	JobID string `json:"job_id"`
 
-	// Result What became of a job of a bulk operation.
+	// Result The result of a bulk operation for one job.
 	Result string `json:"result"`
 
 	// Code Why it FAILED; null otherwise.
 	Code string `json:"code"`
 
-	// Detail What there is to say of the result.
+	// Detail Details of the result.
 	Detail string    `json:"detail"`
 	At     time.Time `json:"at"`
 }
@@ -340,7 +340,7 @@ type BulkReceipt struct {
 
 // BulkRequest A request for a bulk operation.
 type BulkRequest struct {
-	// Action What is done to each job.
+	// Action The action for each job.
 	Action string `json:"action"`
 
 	// Filter Which jobs are meant: those that match all members. At least one is given, or `all`, which stands alone. The same members as in
@@ -379,7 +379,7 @@ type Checksum struct {
 
 // Clock The clock of a test bed.
 type Clock struct {
-	// Now What it shows.
+	// Now The time of the clock.
 	Now time.Time `json:"now"`
 
 	// Offset By how much it is ahead of the real time, as Go writes durations.
@@ -405,7 +405,7 @@ type CustomParams struct {
 	Behavior Behavior `json:"behavior,omitempty,omitzero"`
 }
 
-// Definition What a job does. It is fixed when the job is accepted.
+// Definition The work of a job, fixed when the job is accepted.
 type Definition struct {
 	// WorkKind A behaviour of the catalogue, which is the same every time, or CUSTOM.
 	WorkKind string `json:"work_kind"`
@@ -425,7 +425,7 @@ type Definition struct {
 
 // Delivery A delivery with its attempts.
 type Delivery struct {
-	// DeliveryID The id of the delivery: `webhook-id` of what is sent.
+	// DeliveryID The id of the delivery: its `webhook-id` header.
 	DeliveryID string `json:"delivery_id"`
 
 	// WebhookID The id of the webhook.
@@ -464,7 +464,7 @@ type Delivery struct {
 	// LastStatus The HTTP status of the latest attempt; null if there was none.
 	LastStatus int `json:"last_status"`
 
-	// LastError What went wrong last; null if nothing did.
+	// LastError The last error; null if there was none.
 	LastError *SendFailure      `json:"last_error"`
 	Links     map[string]string `json:"links"`
 
@@ -487,7 +487,7 @@ type DeliveryAttempt struct {
 	// Error What went wrong; null if it was delivered.
 	Error *SendFailure `json:"error"`
 
-	// Response What the receiver answered; null if it did not.
+	// Response The receiver's answer; null if there was none.
 	Response *ReceiverResponse `json:"response"`
 }
 
@@ -530,10 +530,10 @@ type Event struct {
 	// EventName The name of an event.
 	EventName string `json:"event_name"`
 
-	// PrevState The state before; null for the first event and for what is not a change of state.
+	// PrevState The state before; null for the first event and for events that do not change the state.
 	PrevState string `json:"prev_state"`
 
-	// NextState The state afterwards; null for what is not a change of state.
+	// NextState The state afterwards; null for events that do not change the state.
 	NextState string `json:"next_state"`
 
 	// Attempt The number of the attempt.
@@ -584,14 +584,14 @@ type FailedItem struct {
 	ProcessingStage string `json:"processing_stage"`
 }
 
-// Fault A rule with what became of it.
+// Fault A rule with its counts.
 type Fault struct {
 	// RuleID The id of the rule.
 	RuleID string          `json:"rule_id"`
 	Match  json.RawMessage `json:"match"`
 	Effect json.RawMessage `json:"effect"`
 
-	// Seed What `probability` is drawn by.
+	// Seed Seed for `probability`.
 	Seed int64 `json:"seed"`
 
 	// Seen Requests that the rule was about, while it could still apply.
@@ -628,7 +628,7 @@ type FaultRules struct {
 	// Profile The name of the set.
 	Profile string `json:"profile,omitempty,omitzero"`
 
-	// Seed What `probability` is drawn by.
+	// Seed Seed for `probability`.
 	Seed int64 `json:"seed,omitempty,omitzero"`
 
 	// Rules Rules that come first.
@@ -647,7 +647,7 @@ type Fixture struct {
 	// CorrelationID As of every job.
 	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 
-	// Problem Of a job that failed or is exhausted: what its outcome document says.
+	// Problem The outcome document, for a job that failed or is exhausted.
 	Problem any `json:"problem,omitempty,omitzero"`
 
 	// Result Of a job that succeeded.
@@ -677,7 +677,7 @@ type Job struct {
 	// JobID The id of the job.
 	JobID string `json:"job_id"`
 
-	// Type What a client asks for.
+	// Type The submission of a client.
 	Type string `json:"type"`
 
 	// WorkKind A behaviour of the catalogue, which is the same every time, or CUSTOM.
@@ -734,10 +734,10 @@ type Job struct {
 	// AutoRetry Whether the server retries the job by itself.
 	AutoRetry bool `json:"auto_retry"`
 
-	// Retry What its request said about attempts; absent if it said nothing.
+	// Retry The retry policy of its request; absent if there was none.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Callback The URL that is told of every change.
+	// Callback The URL that receives every change.
 	Callback string `json:"callback"`
 
 	// EstimatedCompletion When the job may be expected to end; null if that cannot be told.
@@ -746,7 +746,7 @@ type Job struct {
 	// ExpiresAt When the job will be deleted; null until it is final.
 	ExpiresAt time.Time `json:"expires_at"`
 
-	// Definition What the job does; null if it is damaged.
+	// Definition The work of the job; null if it is damaged.
 	Definition *Definition `json:"definition"`
 
 	// Params The parameters as they were sent.
@@ -761,7 +761,7 @@ type Job struct {
 	// Failure How the current attempt failed. FAILED only.
 	Failure *Outcome `json:"failure,omitempty,omitzero"`
 
-	// Result What a SUCCEEDED job produced.
+	// Result The output of a SUCCEEDED job.
 	Result *ResultInfo       `json:"result,omitempty"`
 	Links  map[string]string `json:"links"`
 
@@ -771,17 +771,17 @@ type Job struct {
 
 // JobRequest One job of a batch, with the members of a request for a single job except for the idempotency key.
 type JobRequest struct {
-	// Type What a client asks for.
+	// Type The submission of a client.
 	Type string `json:"type"`
 
-	// WorkKind What the job does. Without it one is drawn, never PAYLOAD_INVALID; the time of the request is the seed.
+	// WorkKind What the job does. Without it the server picks one at random, never PAYLOAD_INVALID.
 	WorkKind string `json:"work_kind,omitempty,omitzero"`
 
 	// ExecutionAt When to run: RFC 3339 in UTC, in the future. A DEFERRED job needs it, others may not have it. The job never
 	// starts earlier. Since clocks differ, a time up to one second in the past is taken as now.
 	ExecutionAt time.Time `json:"execution_at,omitempty,omitzero"`
 
-	// Callback An absolute `http` or `https` URL to be told of every change, without user, password or fragment. Where receivers are asked
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. Where receivers are asked
 	// whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
 	//
 	//
@@ -795,7 +795,7 @@ type JobRequest struct {
 	// AutoRetry Let the server retry the job by itself while the failure is retryable and attempts remain. Without a value it does if `retry` is given.
 	AutoRetry bool `json:"auto_retry,omitempty,omitzero"`
 
-	// Retry How often the job is tried, and how long it waits in between; what is left out is as the service is set.
+	// Retry The number of attempts and the waits between them; defaults come from the service.
 	Retry *RetryPolicy `json:"retry,omitempty,omitzero"`
 
 	// Event EMIT_EVENT only, the event to publish.
@@ -819,7 +819,7 @@ type JournalEntry struct {
 	// Until When its answer was made, or its stream was over.
 	Until time.Time `json:"until"`
 
-	// Request Its method, path and query, without what is secret.
+	// Request Its method, path and query, without secrets.
 	Request string `json:"request"`
 
 	// Headers Those that rules go by; keys and bodies as hashes.
@@ -828,22 +828,22 @@ type JournalEntry struct {
 	// Connection The number of its connection, within a process of the service.
 	Connection int `json:"connection,omitempty,omitzero"`
 
-	// Answer What the client got.
+	// Answer The answer that the client received.
 	Answer string `json:"answer"`
 
-	// Fault What a fault did to it: in words, and the effect as JSON.
+	// Fault The fault, in words and as JSON.
 	Fault string `json:"fault,omitempty,omitzero"`
 
 	// Operation Its operation, as a rule of faults names it.
 	Operation string `json:"operation,omitempty,omitzero"`
 
-	// Of What the operation is used for, such as submissions.
+	// Of The use of the operation, such as submissions.
 	Of string `json:"of"`
 
 	// Job The job that it was about, or that it made.
 	Job string `json:"job,omitempty,omitzero"`
 
-	// JobState What the client had been shown of the job before. Unknown: no answer had named it. Open: it was not shown as final.
+	// JobState The job's state as the client had seen it. Unknown: no answer had named the job. Open: no answer had shown it as final.
 	JobState string `json:"job_state,omitempty,omitzero"`
 
 	// Breaks Ids of the rules that it broke, or that it called for and no request kept.
@@ -860,7 +860,7 @@ type Key struct {
 	// KeyID The public part of the key.
 	KeyID string `json:"key_id"`
 
-	// Scope What the key may do.
+	// Scope The permissions of the key.
 	Scope     string    `json:"scope"`
 	CreatedAt time.Time `json:"created_at"`
 	ExpiresAt time.Time `json:"expires_at"`
@@ -876,7 +876,7 @@ type KeyRequest struct {
 	// Rotate Make a new key although there is one.
 	Rotate bool `json:"rotate,omitempty,omitzero"`
 
-	// Scope What the key may do: read, or also submit jobs and batches, or all. One with a lesser scope than all is
+	// Scope The permissions of the key: read, or also submit jobs and batches, or all. A key with a scope other than all is
 	// always a new key; it replaces no other one and cannot be renewed.
 	Scope string `json:"scope,omitempty,omitzero"`
 }
@@ -902,7 +902,7 @@ type Moment struct {
 	// Until When its answer was made, or its stream was over.
 	Until time.Time `json:"until"`
 
-	// Request Its method, path and query, without what is secret.
+	// Request Its method, path and query, without secrets.
 	Request string `json:"request"`
 
 	// Headers Those that rules go by; keys and bodies as hashes.
@@ -911,10 +911,10 @@ type Moment struct {
 	// Connection The number of its connection, within a process of the service.
 	Connection int `json:"connection,omitempty,omitzero"`
 
-	// Answer What the client got.
+	// Answer The answer that the client received.
 	Answer string `json:"answer"`
 
-	// Fault What a fault did to it: in words, and the effect as JSON.
+	// Fault The fault, in words and as JSON.
 	Fault string `json:"fault,omitempty,omitzero"`
 }
 
@@ -942,7 +942,7 @@ type OutcomeDocument struct {
 	// Instance The address of the attempt.
 	Instance string `json:"instance"`
 
-	// Code What went wrong, for programs. Each code has a page under `/problems/`.
+	// Code The error code for programs. Each code has a page under `/problems/`.
 	Code string `json:"code,omitempty,omitzero"`
 
 	// JobID The id of the job.
@@ -995,7 +995,7 @@ type PlannedFailure struct {
 	Problem any    `json:"problem,omitempty,omitzero"`
 }
 
-// PlannedProblem What the outcome document of a planned failure says. What is absent is that of the reason `custom-failure`. All members that are
+// PlannedProblem The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. All members that are
 // not named here are extension members of the document: up to 20, with names of a letter and 2 to 63 letters, digits and
 // underscores, and of at most 2 KiB in all. `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
 // `attempt`, `scenario`, `language` and `results` are the job's own, and cannot be planned.
@@ -1027,17 +1027,17 @@ type PlannedProblem struct {
 	Stage string `json:"stage,omitempty,omitzero"`
 }
 
-// PlannedResult What a CUSTOM job produces, with one of `size` and `body`; 1 KiB of JSON without them.
+// PlannedResult The result of a CUSTOM job, with `size` or `body`; 1 KiB of JSON by default.
 type PlannedResult struct {
 	// MediaType The media type of the bytes; application/json without it.
 	//
 	// Examples: text/plain
 	MediaType string `json:"media_type,omitempty,omitzero"`
 
-	// Size So many bytes, drawn from the seed.
+	// Size Number of bytes, generated from the seed.
 	Size int `json:"size,omitempty,omitzero"`
 
-	// Body The text whose bytes in UTF-8, at most 262,144, are the result.
+	// Body The result as text; at most 262,144 bytes in UTF-8.
 	Body *string `json:"body,omitempty,omitzero"`
 }
 
@@ -1052,13 +1052,13 @@ type ProblemDocument struct {
 	// Status The HTTP status.
 	Status int `json:"status"`
 
-	// Detail What went wrong this time and what is allowed. Of several violations it names the first.
+	// Detail What went wrong and what is allowed. With several violations, it names the first.
 	Detail string `json:"detail"`
 
 	// Instance The id of the request.
 	Instance string `json:"instance"`
 
-	// Code What went wrong, for programs. Each code has a page under `/problems/`.
+	// Code The error code for programs. Each code has a page under `/problems/`.
 	Code string `json:"code"`
 
 	// Violations All that is wrong with the body or with the query, up to 100 entries.
@@ -1084,7 +1084,7 @@ type ProblemDocument struct {
 type Progress struct {
 	Percentage int `json:"percentage"`
 
-	// Phase What the job is doing.
+	// Phase The current activity of the job.
 	Phase          string    `json:"phase"`
 	StepsCompleted int       `json:"steps_completed"`
 	StepsTotal     int       `json:"steps_total"`
@@ -1097,11 +1097,11 @@ type Progress struct {
 type Readiness struct {
 	Status string `json:"status"`
 
-	// Checks The state of each thing that the process needs, such as postgres, redis and migrations: ok, or what is wrong.
+	// Checks The state of each dependency, such as postgres, redis and migrations: ok, or the error.
 	Checks map[string]string `json:"checks"`
 }
 
-// ReceiverResponse What a receiver answered, as far as it is kept.
+// ReceiverResponse The stored part of a receiver's answer.
 type ReceiverResponse struct {
 	// Headers The headers by name, each with its lines.
 	Headers map[string][]string `json:"headers"`
@@ -1116,7 +1116,7 @@ type ReceiverResponse struct {
 	Truncated bool `json:"truncated"`
 }
 
-// Replay The answer to sending again what was missed.
+// Replay The answer to a replay.
 type Replay struct {
 	// Queued How many deliveries are on their way because of this request.
 	Queued int `json:"queued"`
@@ -1152,7 +1152,7 @@ type Report struct {
 	Events []Event `json:"events"`
 }
 
-// ResultInfo What a SUCCEEDED job produced.
+// ResultInfo The output of a SUCCEEDED job.
 type ResultInfo struct {
 	State string `json:"state,omitempty,omitzero"`
 
@@ -1239,7 +1239,7 @@ type RuleResult struct {
 	Fix RuleFix `json:"fix"`
 }
 
-// Scenario What the catalogue lets the job do. Of a job whose definition is damaged the kind alone is known.
+// Scenario The work of the job according to the catalogue. If the definition is damaged, only the kind is known.
 type Scenario struct {
 	// WorkKind The job's work kind.
 	WorkKind string `json:"workKind"`
@@ -1278,7 +1278,7 @@ type Schedule struct {
 	StartAt time.Time `json:"start_at"`
 	EndAt   time.Time `json:"end_at"`
 
-	// Overlap What becomes of a due time while an earlier run of the schedule is not final.
+	// Overlap Policy for a due time while an earlier run of the schedule is not final.
 	Overlap string `json:"overlap"`
 
 	// CatchUp Which due times are run of those that are more than a minute late, because nothing could be submitted.
@@ -1329,10 +1329,10 @@ type ScheduleError struct {
 	// ScheduledFor The due time.
 	ScheduledFor time.Time `json:"scheduled_for"`
 
-	// Code What went wrong, for programs. Each code has a page under `/problems/`.
+	// Code The error code for programs. Each code has a page under `/problems/`.
 	Code string `json:"code"`
 
-	// Detail What the submission was answered.
+	// Detail The answer to the submission.
 	Detail string `json:"detail"`
 }
 
@@ -1379,9 +1379,9 @@ type ScheduleRequest struct {
 	Job    JobRequest `json:"job"`
 }
 
-// SendFailure What went wrong with an attempt, or ended a delivery.
+// SendFailure The error of an attempt, or the reason why a delivery ended.
 type SendFailure struct {
-	// Code What went wrong with an attempt to deliver, or ended the delivery without one.
+	// Code The error of a delivery attempt, or the reason why the delivery ended without one.
 	Code string `json:"code"`
 
 	// Detail What failed and the receiver's address, such as `connection refused by 203.0.113.5:443`.
@@ -1488,7 +1488,7 @@ type Verdict struct {
 	// Verdict `passed`: no rule was broken. `passed_with_warnings`: only rules that say should were broken. `failed`: a rule that says must was broken. `nothing_judged`: the session shows nothing about the client.
 	Verdict string `json:"verdict"`
 
-	// Why One sentence: what was tested and what was not, or why nothing was.
+	// Why One sentence that says what was tested and what was not, or why nothing was tested.
 	Why string `json:"why"`
 
 	// Counts How many rules have each status.
@@ -1512,7 +1512,7 @@ type Verdict struct {
 	// Faults The faults that happened, and those that the profile is about and that did not.
 	Faults []FaultCount `json:"faults"`
 
-	// Results What is known of each rule.
+	// Results The result of each rule.
 	Results []RuleResult `json:"results"`
 }
 
@@ -1539,7 +1539,7 @@ type Violation struct {
 
 // Waiting Why a job waits.
 type Waiting struct {
-	// Reason What a job that has not been claimed waits for.
+	// Reason The reason why an unclaimed job waits.
 	Reason string `json:"reason"`
 
 	// Until When it stops waiting for a time, with SCHEDULED and BACKOFF; otherwise null.
@@ -1556,7 +1556,7 @@ type Webhook struct {
 	// URL Where events are sent.
 	URL string `json:"url"`
 
-	// Events What is sent.
+	// Events The events that are sent.
 	Events []string `json:"events"`
 
 	// Description A note for people.
@@ -1595,11 +1595,11 @@ type Webhook struct {
 	Secret string `json:"secret"`
 }
 
-// WebhookPatch A change of a webhook. What is left out stays as it is.
+// WebhookPatch A change of a webhook. Omitted members do not change.
 type WebhookPatch struct {
 	URL *string `json:"url,omitempty,omitzero"`
 
-	// Events What to send. A name that comes twice counts once.
+	// Events The events to send. Repeated names count once.
 	Events []string `json:"events,omitempty,omitzero"`
 
 	// Description A note for people.
@@ -1617,7 +1617,7 @@ type WebhookRequest struct {
 	// Examples: https://example.com/done
 	URL string `json:"url"`
 
-	// Events What to send. A name that comes twice counts once.
+	// Events The events to send. Repeated names count once.
 	Events []string `json:"events"`
 
 	// Description A note for people.
@@ -1627,7 +1627,7 @@ type WebhookRequest struct {
 	ContentMode string `json:"content_mode,omitempty,omitzero"`
 }
 
-// What is done to each job.
+// The action for each job.
 const (
 	BulkRetry  = "retry"
 	BulkCancel = "cancel"
@@ -1641,7 +1641,7 @@ const (
 	CatchUpAll  = "all"  // The latest ones, `catch_up_max` at most.
 )
 
-// What went wrong, for programs. Each code has a page under `/problems/`.
+// The error code for programs. Each code has a page under `/problems/`.
 const (
 	CodeRequestMalformed            = "RFA_REQUEST_MALFORMED"              // Malformed request.
 	CodeRequestUnsupportedMediaType = "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE" // Unsupported media type.
@@ -1688,14 +1688,14 @@ const (
 	StatusCompletedWithErrors = "COMPLETED_WITH_ERRORS" // Of batches only. At least one item failed and another one did not. Terminal.
 )
 
-// What a client asks for.
+// The submission of a client.
 const (
 	Execute   = "EXECUTE"    // Run as soon as possible.
 	Deferred  = "DEFERRED"   // Run at `execution_at`.
 	EmitEvent = "EMIT_EVENT" // Publish one event of the client's own.
 )
 
-// What becomes of a due time while an earlier run of the schedule is not final.
+// Policy for a due time while an earlier run of the schedule is not final.
 const (
 	OverlapAllow    = "allow"     // It is run.
 	OverlapSkip     = "skip"      // It is not run, and counts as skipped.
@@ -1746,7 +1746,7 @@ const (
 	KindPayloadMedium               = "PAYLOAD_MEDIUM"                 // Succeeds after 2 s with a result of 16 KiB.
 	KindPayloadLarge                = "PAYLOAD_LARGE"                  // Succeeds after 2 s with a result of 256 KiB.
 	KindPayloadInvalid              = "PAYLOAD_INVALID"                // Always refused at submission.
-	KindCustom                      = "CUSTOM"                         // Does what `params.behavior` of the request says. Only with the test bed, FORGERUN_TESTBED=true; never drawn.
+	KindCustom                      = "CUSTOM"                         // Behaves as `params.behavior` of the request says. Only with the test bed, FORGERUN_TESTBED=true; never picked at random.
 )
 
 // Kinds are all there are.
@@ -1782,5 +1782,5 @@ var Kinds = []Kind{
 	{KindPayloadMedium, "Succeeds after 2 s with a result of 16 KiB."},
 	{KindPayloadLarge, "Succeeds after 2 s with a result of 256 KiB."},
 	{KindPayloadInvalid, "Always refused at submission."},
-	{KindCustom, "Does what `params.behavior` of the request says. Only with the test bed, FORGERUN_TESTBED=true; never drawn."},
+	{KindCustom, "Behaves as `params.behavior` of the request says. Only with the test bed, FORGERUN_TESTBED=true; never picked at random."},
 }

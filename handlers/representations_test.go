@@ -208,7 +208,7 @@ func TestConditionsComeLastAndBeforeTheWork(t *testing.T) {
 	w := newWorld(t)
 	a := w.send("DELETE", jobSelf, "", "If-Match", `W/"9"`)
 	require.Equal(t, 412, a.StatusCode)
-	require.Contains(t, a.problem(t).Detail, "no strong entity tag")
+	require.Contains(t, a.problem(t).Detail, "needs a strong entity tag")
 	require.Equal(t, 412, w.send("DELETE", jobSelf, "not JSON", "If-Match", `"9"`).StatusCode)
 	w.send("DELETE", jobSelf, "", "If-Match", `"9"`, "Authorization", "-").requireProblem(t, job.CodeInvalidCredentials)
 	w.send("DELETE", jobSelf, "", "If-Match", `"9"`, "Authorization", "Bearer "+backend.ReaderKey).requireProblem(t, job.CodeForbidden)

@@ -37,7 +37,7 @@ func TestStreamCaps(t *testing.T) {
 	foreign := []string{"Authorization", "Bearer " + otherKey}
 	third := th.open(clientStream, foreign...)
 	r = th.ask("GET", clientStream, foreign...)
-	require.Contains(t, r.problem(job.CodeQueueFull).Detail, "as many event streams")
+	require.Contains(t, r.problem(job.CodeQueueFull).Detail, "limit of event streams")
 	requireRetryAfter(t, r.Header)
 
 	require.NoError(t, first.conn.Close())

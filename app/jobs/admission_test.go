@@ -24,7 +24,7 @@ func TestDrainedSubmissionsAreRefused(t *testing.T) {
 		w.pauses = job.Pauses{p}
 		refusal := w.refused(w.Service)
 		require.Equal(t, job.CodeQueueFull, refusal.Code, "%+v", p)
-		require.Contains(t, refusal.Detail, "The operator has stopped taking")
+		require.Contains(t, refusal.Detail, "The operator has stopped accepting")
 		_, _, err := w.SubmitBatch(t.Context(), newBatchRequest(newRequest(ofKind(job.RunsLong)), newRequest()))
 		require.Equal(t, job.CodeQueueFull, job.CodeOf(err), "%+v", p)
 		_, err = NewScheduled(w.Service).Trigger(t.Context(), app.NewID(), newRequest())

@@ -101,7 +101,7 @@ func TestWhatAsksForAttention(t *testing.T) {
 		"lost workers": {func(s *signs) { s.LostWorkers, s.LostJobs = 1, 3 }, "lost_workers", "#/workers",
 			"1 worker without a lease still holds 3 jobs: the leader should have requeued them."},
 		"a job waits": {func(s *signs) { s.Waiting.OldestRunAt = ago(61 * time.Second) }, "jobs_late", "#/jobs?state=QUEUED",
-			"2 jobs are due and wait for a worker; the one that waits longest could have run 61 seconds ago. " +
+			"2 jobs are due and wait for a worker; the oldest could have run 61 seconds ago. " +
 				"In the last 15 minutes 90 were submitted, and 15 ended."},
 		"many failures": {func(s *signs) {
 			s.recent = admin.Ends{Succeeded: 7, Failed: 3}
@@ -123,7 +123,7 @@ func TestWhatAsksForAttention(t *testing.T) {
 			"2 webhooks are disabled by the service, because their receiver failed or is gone."},
 		"deliveries are not due": {func(s *signs) { s.Deliveries.FirstDueAt = ago(-time.Hour) }, "", "", ""},
 		"deliveries": {func(s *signs) { s.Deliveries.FirstDueAt = ago(3 * time.Hour) }, "deliveries_late", "#/deliveries?state=PENDING",
-			"The delivery that waits longest was due 3 hours ago."},
+			"The oldest waiting delivery was due 3 hours ago."},
 		"throttled clients": {func(s *signs) { s.Throttled = 1 }, "clients_throttled", "#/jobs?state=QUEUED",
 			"1 client runs as many jobs as one client may: more of theirs wait until some end."},
 	} {

@@ -156,7 +156,7 @@ func TestStepOverlap(t *testing.T) {
 	require.Equal(t, job.ScheduleActive, s.State())
 }
 
-var errFull = job.Errorf(job.CodeQueueFull, "The server has as many jobs as it may hold.")
+var errFull = job.Errorf(job.CodeQueueFull, "The server holds its maximum number of jobs.")
 
 // A run that is refused is tried until the next due time, then it is missed.
 func TestStepRefused(t *testing.T) {

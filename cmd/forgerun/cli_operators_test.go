@@ -68,7 +68,7 @@ func operatorsCommands(sh *shell) {
 	require.Contains(t, sh.ok("keys", "list", client), key)
 	code, _, stderr := sh.run(t.Context(), "keys", "create", client)
 	require.Zero(t, code)
-	require.Contains(t, stderr, "--rotate replaces it")
+	require.Contains(t, stderr, "Use --rotate to replace it")
 	renewed := other.value("api_key", "keys", "renew", client).(string)
 	sh.stack.secret(renewed)
 	require.NotEqual(t, secret, renewed)

@@ -134,8 +134,8 @@ func testbedByCommand(sh *shell) {
 	sh.ok("jobs", "submit", "SUCCESS_FAST", "--wait")
 	require.Contains(t, sh.ok("testbed", "reset"), "ROWS")
 	require.Contains(t, sh.ok("testbed", "clock", "show"), "false")
-	sh.exits(command.WrongUsage, "is no duration", "testbed", "clock", "advance", "tomorrow")
-	sh.exits(command.WrongUsage, "is no time", "testbed", "clock", "set", "tomorrow")
+	sh.exits(command.WrongUsage, "is not a duration", "testbed", "clock", "advance", "tomorrow")
+	sh.exits(command.WrongUsage, "is not a time", "testbed", "clock", "set", "tomorrow")
 }
 
 func schedulesByCommand(sh *shell) {
@@ -287,7 +287,7 @@ func (b *background) registered(t *testing.T) (id, url string) {
 	t.Helper()
 	var found []string
 	eventually(t, "the webhook is registered", func() bool {
-		found = regexp.MustCompile(`Webhook (\S+) gets .* at (\S+)\. `).FindStringSubmatch(b.err.String())
+		found = regexp.MustCompile(`Webhook (\S+) receives .* at (\S+)\. `).FindStringSubmatch(b.err.String())
 		return found != nil
 	})
 	return found[1], found[2]
@@ -308,7 +308,7 @@ func listenCommand(sh *shell) {
 	job := sh.id("jobs", "submit", "SUCCESS_FAST")
 	eventually(t, "the delivery is shown", func() bool { return strings.Contains(listener.out.String(), job) })
 	require.Regexp(t, `verified +job\.succeeded +`+job+` +SUCCEEDED`, listener.out.String())
-	require.Contains(t, listener.err.String(), "A message was refused")
+	require.Contains(t, listener.err.String(), "Refused a message")
 	deliveries := sh.ok("webhooks", "deliveries", id, "-q")
 	require.NotEmpty(t, deliveries)
 	require.Contains(t, sh.ok("webhooks", "redeliver", id, strings.Fields(deliveries)[0]), "DELIVERY")
@@ -365,7 +365,7 @@ func listenAndForward(sh *shell) {
 	require.EqualValues(t, 2, bodies.Load())
 	require.Regexp(t, `(?s)job\.failed.*answered 503.*job\.failed.*answered 200`, listener.out.String())
 	sh.exits(command.WrongUsage, "--forward", "webhooks", "listen", "--forward", "localhost")
-	sh.exits(command.WrongUsage, "stands after --", "webhooks", "listen", "./notify.sh")
+	sh.exits(command.WrongUsage, "put the command after --", "webhooks", "listen", "./notify.sh")
 }
 
 func followEvents(sh *shell) {

@@ -60,7 +60,7 @@ func TestEveryCommandRefusesWhatItDoesNotKnow(t *testing.T) {
 		"config worker api":    `does not know "api"`,
 		"migrat":               "did you mean migrate?",
 		"healthcheck --ulr x":  "unknown flag: --ulr",
-		"migrate --to 99":      "there is no version 99 of the schema: this program knows 0 (none) to ",
+		"migrate --to 99":      "unknown schema version 99: this program supports 0 (none) to ",
 		"migrate --to -2":      "there is no version -2",
 		"migrate --to x":       "invalid argument",
 		"migrate up down":      `does not know "up down"`,

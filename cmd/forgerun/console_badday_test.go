@@ -44,7 +44,7 @@ func TestConsoleOnABadDay(t *testing.T) {
 		{"webhooks", []string{"FAILING", "Billing"}},
 		{"webhooks/" + receiver.hook.id, []string{
 			"attempts in a row failed", "HTTP 503 from 127.0.0.1:", "Latest deliveries", "job.created", "Billing"}},
-		{"workers", []string{"SILENT", "DEAD", "It hangs, is stopped, or does not reach Postgres."}},
+		{"workers", []string{"SILENT", "DEAD", "It hangs, is stopped, or cannot reach Postgres."}},
 		{"clients", []string{"Billing", u.id}},
 		{"clients/" + u.id, []string{"Client Billing", "Name…"}},
 		{"deliveries", []string{"PENDING", "Billing"}},
@@ -71,7 +71,7 @@ func TestConsoleOnABadDay(t *testing.T) {
 	c.open("webhooks/" + receiver.hook.id)
 	c.press("Disable…")
 	c.press("Disable")
-	c.says("It is disabled since")
+	c.says("Disabled since")
 	c.press("Enable…")
 	c.press("Enable")
 	c.says("ENABLED")

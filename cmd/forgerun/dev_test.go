@@ -158,7 +158,7 @@ func TestDevChaosUsage(t *testing.T) {
 		`there is no fault "hat"`:      {none, []string{"--chaos", "hat=1s"}, 2},
 		"the mean interval of kill is": {none, []string{"--chaos", "kill=1ms"}, 2},
 		"to its own Postgres and":      {stores, []string{"--chaos", "kill=1s"}, 1},
-		"listens on this machine":      {network, []string{"--chaos", "kill=1s"}, 1},
+		"can listen only on loopback":  {network, []string{"--chaos", "kill=1s"}, 1},
 		"does not know":                {none, []string{"now"}, 2},
 	} {
 		var stdout, stderr bytes.Buffer

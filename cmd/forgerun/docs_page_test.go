@@ -207,7 +207,7 @@ func TestAllOriginsNeedClosedRegistration(t *testing.T) {
 			require.NoError(t, err)
 			continue
 		}
-		require.ErrorContains(t, err, "FORGERUN_CORS_ORIGINS=* does not go with FORGERUN_OPEN_REGISTRATION")
+		require.ErrorContains(t, err, "FORGERUN_CORS_ORIGINS=* cannot be combined with FORGERUN_OPEN_REGISTRATION")
 	}
 	cfg, err := LoadConfig("dev", func(string) string { return "" })
 	require.NoError(t, err)

@@ -77,7 +77,7 @@ func TestDoctorJudgesTheConfiguration(t *testing.T) {
 		{"deliverer", env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true"}, doctor.Warning, []string{"FORGERUN_WEBHOOK_ALLOW_PRIVATE=false"}},
 		{"worker", env{"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true"}, doctor.Healthy, nil},
 		{"worker", env{"FORGERUN_DB_TIMEOUT": "25s"}, doctor.Warning, []string{"FORGERUN_LEASE_TIMEOUT"}},
-		{"api", env{"FORGERUN_MASTER_KEY": ""}, doctor.Warning, []string{"cannot register webhooks nor rotate"}},
+		{"api", env{"FORGERUN_MASTER_KEY": ""}, doctor.Warning, []string{"cannot register webhooks or rotate"}},
 	} {
 		environment := merge(good, c.env)
 		cfg, bad := LoadConfig(c.role, func(name string) string { return environment[name] })
@@ -90,7 +90,7 @@ func TestDoctorJudgesTheConfiguration(t *testing.T) {
 	judgeConfig(&fs, "api", Config{}, errors.New("bad configuration:\n  A=1: x\n  B=2: y"), []string{"FORGERUN_TIMESCALE"})
 	require.Equal(t, 2, fs.Count(doctor.Failing))
 	require.Equal(t, 1, fs.Count(doctor.Warning))
-	require.Contains(t, fs[2].String(), "FORGERUN_TIMESCALE is no variable")
+	require.Contains(t, fs[2].String(), "FORGERUN_TIMESCALE is not a known variable")
 	require.False(t, strings.Contains(fs[0].String(), "\n"))
 	judgeConsent(&open, Config{})
 	only(t, open, doctor.Warning, "FORGERUN_WEBHOOK_CHALLENGE=true")
@@ -166,7 +166,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	code, report := s.doctor(nil, "api")
 	require.Equal(t, 1, code)
 	for _, line := range []string{
-		"warn  configuration: FORGERUN_TIMESCALE is no variable",
+		"warn  configuration: FORGERUN_TIMESCALE is not a known variable",
 		"warn  registration: open",
 		"FAIL  Postgres schema: none",
 		"FAIL  Postgres fsync: off", // the server of the tests
@@ -226,7 +226,7 @@ func TestDoctorOfDev(t *testing.T) {
 	own := env{"FORGERUN_DATABASE_URL": "", "FORGERUN_REDIS_URL": "", "FORGERUN_DATA_DIR": dir}
 	code, report := s.doctor(own, "dev")
 	require.Zero(t, code)
-	require.Contains(t, report, "ok    Postgres: dev starts its own; it does not run now")
+	require.Contains(t, report, "ok    Postgres: not checked: dev starts its own, and dev is not running")
 	noted := fmt.Sprintf(`{"pid": %d, "database_url": %q, "redis_url": %q}`, os.Getpid(), s.databaseURL, s.redis.URL())
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "dev.json"), []byte(noted), 0o600))
 	code, report = s.doctor(own, "dev")

@@ -150,7 +150,7 @@ func TestWorkThatWasWrittenWhilePostgresClockWasAhead(t *testing.T) {
 		s.exec(`UPDATE ` + table)
 	}
 	_, report := s.doctor(nil)
-	require.Contains(t, report, "written in the future")
+	require.Contains(t, report, "have times in the future")
 
 	s.startAPI()
 	s.startWorker()

@@ -287,7 +287,7 @@ func TestForgottenOutcomesAreNamed(t *testing.T) {
 			assert.Equal(t, []string{"outcome-learned"}, slices.Collect(maps.Keys(broken)), name)
 			for _, e := range broken["outcome-learned"].Evidence {
 				assert.Contains(t, e.Found, named, name)
-				assert.Contains(t, e.Found, "the client never read its end.", name)
+				assert.Contains(t, e.Found, "the client never learned that.", name)
 			}
 		})
 	}

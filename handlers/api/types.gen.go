@@ -110,7 +110,7 @@ type Batch struct {
 	// Total The number of items.
 	Total int `json:"total"`
 
-	// Counts The items by what they are now. Jobs that were deleted are not counted.
+	// Counts The items by current state, without deleted jobs.
 	Counts BatchCounts `json:"counts"`
 
 	// Outcome How the batch ended; null until it has. It never changes.
@@ -119,11 +119,11 @@ type Batch struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// Links What can be done with the batch now.
+	// Links The possible actions on the batch now.
 	Links BatchLinks `json:"links"`
 }
 
-// BatchCounts The items by what they are now. Jobs that were deleted are not counted.
+// BatchCounts The items by current state, without deleted jobs.
 type BatchCounts struct {
 	Created   int `json:"created"`
 	Queued    int `json:"queued"`
@@ -141,14 +141,14 @@ type BatchCounts struct {
 type BatchItemRequest struct {
 	Type job.Type `json:"type"`
 
-	// WorkKind What the job does. Without it one is drawn, never PAYLOAD_INVALID; the time of the request is the seed.
+	// WorkKind What the job does. Without it the server picks one at random, never PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
 	// ExecutionAt When to run: RFC 3339 in UTC, in the future. A DEFERRED job needs it, others may not have it. The job never
 	// starts earlier. Since clocks differ, a time up to one second in the past is taken as now.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL to be told of every change, without user, password or fragment. Where receivers are asked
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. Where receivers are asked
 	// whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
 	//
 	//
@@ -162,7 +162,7 @@ type BatchItemRequest struct {
 	// AutoRetry Let the server retry the job by itself while the failure is retryable and attempts remain. Without a value it does if `retry` is given.
 	AutoRetry *bool `json:"auto_retry,omitempty"`
 
-	// Retry How often the job is tried, and how long it waits in between; what is left out is as the service is set.
+	// Retry The number of attempts and the waits between them; defaults come from the service.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
@@ -241,7 +241,7 @@ type BatchJobPage struct {
 	Page PageInfo `json:"page"`
 }
 
-// BatchLinks What can be done with the batch now.
+// BatchLinks The possible actions on the batch now.
 type BatchLinks struct {
 	// Self The batch.
 	Self string `json:"self"`
@@ -273,7 +273,7 @@ type BatchReceipt struct {
 	CreatedAt job.Time            `json:"created_at"`
 	Jobs      []BatchReceipt_Jobs `json:"jobs"`
 
-	// Warnings What of a submission was accepted and changes nothing, such as parameters that the work kind ignores; absent if there is
+	// Warnings Accepted parts of a submission without effect, such as parameters that the work kind ignores; absent if there is
 	// nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
@@ -325,10 +325,10 @@ type Bulk struct {
 	StartedAt  *job.Time `json:"started_at"`
 	FinishedAt *job.Time `json:"finished_at"`
 
-	// Operator The name of the operator whose operation it is; null for one of a client.
+	// Operator The operator who started it; null for an operation of a client.
 	Operator *string `json:"operator"`
 
-	// Links What can be done with the operation now.
+	// Links The possible actions on the operation now.
 	Links BulkLinks `json:"links"`
 }
 
@@ -337,7 +337,7 @@ type BulkCompletedData struct {
 	// BulkID The id of the bulk operation.
 	BulkID job.ID `json:"bulkId"`
 
-	// Action What was done to each job.
+	// Action The action for each job.
 	Action string `json:"action"`
 
 	// State How the operation ended.
@@ -356,7 +356,7 @@ type BulkCompletedData struct {
 	Failed int `json:"failed"`
 }
 
-// BulkCount What a bulk operation would be about.
+// BulkCount The jobs that a bulk operation would change.
 type BulkCount struct {
 	// Count The number of jobs that match.
 	Count int `json:"count"`
@@ -383,7 +383,7 @@ type BulkItem struct {
 	// Code Why it FAILED; null otherwise.
 	Code *job.Code `json:"code"`
 
-	// Detail What there is to say of the result.
+	// Detail Details of the result.
 	Detail *string   `json:"detail"`
 	At     *job.Time `json:"at"`
 }
@@ -396,7 +396,7 @@ type BulkItemPage struct {
 	Page PageInfo `json:"page"`
 }
 
-// BulkLinks What can be done with the operation now.
+// BulkLinks The possible actions on the operation now.
 type BulkLinks struct {
 	// Self The operation.
 	Self string `json:"self"`
@@ -460,7 +460,7 @@ type Client struct {
 
 // Clock The clock of a test bed.
 type Clock struct {
-	// Now What it shows.
+	// Now The time of the clock.
 	Now job.Time `json:"now"`
 
 	// Offset By how much it is ahead of the real time, as Go writes durations.
@@ -475,7 +475,7 @@ type Clock struct {
 	Frozen bool `json:"frozen"`
 }
 
-// ClockMove How the clock is to be moved, by exactly one member.
+// ClockMove The change of the clock, in exactly one member.
 type ClockMove struct {
 	// Advance By so much, at once, as in `90s` or `25h`.
 	Advance *time.Duration `json:"advance,omitempty"`
@@ -486,7 +486,7 @@ type ClockMove struct {
 	// Freeze true: it stands still. false: it runs on at its rate.
 	Freeze *bool `json:"freeze,omitempty"`
 
-	// Rate So many of its seconds pass in a second, also if it was frozen.
+	// Rate Seconds of the clock per real second; a frozen clock starts again.
 	Rate *float64 `json:"rate,omitempty"`
 }
 
@@ -503,7 +503,7 @@ type CloudEvent struct {
 	// Source The server's address with `/v1`.
 	Source string `json:"source"`
 
-	// Subject What the event is about, relative to the source.
+	// Subject The subject of the event, relative to the source.
 	Subject string `json:"subject"`
 
 	// Time When the event happened.
@@ -517,7 +517,7 @@ type CloudEvent struct {
 	// Datacontenttype The media type that the data would have as a body.
 	Datacontenttype string `json:"datacontenttype"`
 
-	// Data What the body would be in binary mode.
+	// Data The body of binary mode.
 	Data json.RawMessage `json:"data"`
 }
 
@@ -527,7 +527,7 @@ type CustomParams struct {
 	AdditionalProperties map[string]interface{} `json:"-"`
 }
 
-// Definition What a job does. It is fixed when the job is accepted.
+// Definition The work of a job, fixed when the job is accepted.
 type Definition struct {
 	WorkKind job.Kind `json:"work_kind"`
 
@@ -567,11 +567,11 @@ type DeliveryAttempt struct {
 	// Error What went wrong; null if it was delivered.
 	Error *view.SendCause `json:"error"`
 
-	// Response What the receiver answered; null if it did not.
+	// Response The receiver's answer; null if there was none.
 	Response *ReceiverResponse `json:"response"`
 }
 
-// DeliveryLinks What can be done with the delivery.
+// DeliveryLinks The possible actions on the delivery.
 type DeliveryLinks struct {
 	// Self The delivery with its attempts.
 	Self string `json:"self"`
@@ -583,7 +583,7 @@ type DeliveryLinks struct {
 // DeliveryMembers One event on its way to one webhook, or to the callback of its job. Of a callback, `webhook_id` is null and `url` is there. Of an
 // event that belongs to no job, `job_id` and `seq` are null.
 type DeliveryMembers struct {
-	// DeliveryID The id of the delivery: `webhook-id` of what is sent.
+	// DeliveryID The id of the delivery: its `webhook-id` header.
 	DeliveryID job.ID `json:"delivery_id"`
 
 	// WebhookID The id of the webhook.
@@ -620,10 +620,10 @@ type DeliveryMembers struct {
 	// LastStatus The HTTP status of the latest attempt; null if there was none.
 	LastStatus *int `json:"last_status"`
 
-	// LastError What went wrong last; null if nothing did.
+	// LastError The last error; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 
-	// Links What can be done with the delivery.
+	// Links The possible actions on the delivery.
 	Links DeliveryLinks `json:"links"`
 }
 
@@ -653,7 +653,7 @@ type EmissionDocument struct {
 	// Attempt The attempt's number.
 	Attempt int `json:"attempt"`
 
-	// Scenario What the catalogue lets the job do. Of a job whose definition is damaged the kind alone is known.
+	// Scenario The work of the job according to the catalogue. If the definition is damaged, only the kind is known.
 	Scenario Scenario     `json:"scenario"`
 	Emitted  job.Emission `json:"emitted"`
 }
@@ -682,10 +682,10 @@ type Event struct {
 	// EventName The name of an event.
 	EventName string `json:"event_name"`
 
-	// PrevState The state before; null for the first event and for what is not a change of state.
+	// PrevState The state before; null for the first event and for events that do not change the state.
 	PrevState *job.State `json:"prev_state"`
 
-	// NextState The state afterwards; null for what is not a change of state.
+	// NextState The state afterwards; null for events that do not change the state.
 	NextState *job.State `json:"next_state"`
 
 	// Attempt The number of the attempt.
@@ -750,7 +750,7 @@ type FailedItem struct {
 	ProcessingStage job.Stage `json:"processing_stage"`
 }
 
-// Fault A rule with what became of it.
+// Fault A rule with its counts.
 type Fault struct {
 	// RuleID The id of the rule.
 	RuleID job.ID `json:"rule_id"`
@@ -763,7 +763,7 @@ type Fault struct {
 	// the others it is done. Members of event streams count the events of one connection.
 	Effect FaultEffect `json:"effect"`
 
-	// Seed What `probability` is drawn by.
+	// Seed Seed for `probability`.
 	Seed int `json:"seed"`
 
 	// Seen Requests that the rule was about, while it could still apply.
@@ -829,7 +829,7 @@ type FaultEffect struct {
 	// header announces.
 	NextRequest *string `json:"next_request,omitempty"`
 
-	// Reset What ends the connection is a reset of TCP (RST) instead of an orderly end.
+	// Reset The connection ends with a TCP reset (RST) instead of an orderly close.
 	Reset *bool `json:"reset,omitempty"`
 
 	// Refuse From the answer on the process that gave it refuses new connections of all clients, 10s at most, and others end when they are
@@ -845,22 +845,22 @@ type FaultEffect struct {
 	// ContentType The `Content-Type` of the answer.
 	ContentType *string `json:"content_type,omitempty"`
 
-	// CutAfter A stream ends after so many events.
+	// CutAfter The stream ends after this number of events.
 	CutAfter *int `json:"cut_after,omitempty"`
 
-	// HalfEventAfter It ends in the middle of the event after so many.
+	// HalfEventAfter The stream ends in the middle of the event after this number of events.
 	HalfEventAfter *int `json:"half_event_after,omitempty"`
 
-	// StallAfter After so many nothing comes any more, on an open connection.
+	// StallAfter After this number of events, the stream sends nothing more, but the connection stays open.
 	StallAfter *int `json:"stall_after,omitempty"`
 
-	// RepeatAfterResume So many events come twice where a stream was resumed.
+	// RepeatAfterResume Number of events that are repeated when a stream is resumed.
 	RepeatAfterResume *int `json:"repeat_after_resume,omitempty"`
 
 	// CommentsOnly Comments instead of events.
 	CommentsOnly *bool `json:"comments_only,omitempty"`
 
-	// ExtraEvents After each event of a stream comes one of an unknown type, whose id has a NUL.
+	// ExtraEvents Adds an event of an unknown type, with NUL in its id, after each event of a stream.
 	ExtraEvents *bool `json:"extra_events,omitempty"`
 
 	// StreamRetry A stream begins with this `retry`, in milliseconds.
@@ -891,7 +891,7 @@ type FaultEffect struct {
 	// OtherEnd A job that has ended is shown in another final state.
 	OtherEnd *bool `json:"other_end,omitempty"`
 
-	// Extensions Members that nobody knows.
+	// Extensions Adds unknown members.
 	Extensions *bool `json:"extensions,omitempty"`
 
 	// NullOptional Members that may be missing are null.
@@ -915,7 +915,7 @@ type FaultMatch struct {
 	// Examples: submitJob
 	Operation *string `json:"operation,omitempty"`
 
-	// Nth This one; with `times` or `for`, those of the window that begins with it.
+	// Nth Only this request; with `times` or `for`, the window that starts with it.
 	Nth *int `json:"nth,omitempty"`
 
 	// Times The window lasts until the rule has applied so often; once without it. Needs `nth`.
@@ -924,7 +924,7 @@ type FaultMatch struct {
 	// For And for so long after it applied first, as in 8s; 10m at most. Needs `nth`.
 	For *string `json:"for,omitempty"`
 
-	// Every Each so many.
+	// Every Every n-th request.
 	Every *int `json:"every,omitempty"`
 
 	// Probability The share of them, drawn by the seed.
@@ -953,7 +953,7 @@ type FaultProfile struct {
 	// Profile The name of the set.
 	Profile *string `json:"profile,omitempty"`
 
-	// Seed What `probability` is drawn by.
+	// Seed Seed for `probability`.
 	Seed *int `json:"seed,omitempty"`
 
 	// Rules Rules that come first.
@@ -975,7 +975,7 @@ type FaultsRequest struct {
 	// Profile The name of the set.
 	Profile *string `json:"profile,omitempty"`
 
-	// Seed What `probability` is drawn by.
+	// Seed Seed for `probability`.
 	Seed *int `json:"seed,omitempty"`
 
 	// Rules Rules that come first.
@@ -994,7 +994,7 @@ type Fixture struct {
 	// CorrelationID As of every job.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 
-	// Problem Of a job that failed or is exhausted: what its outcome document says.
+	// Problem The outcome document, for a job that failed or is exhausted.
 	Problem *PlannedProblem `json:"problem,omitempty"`
 
 	// Result Of a job that succeeded.
@@ -1024,7 +1024,7 @@ type IssuedWebhook struct {
 	// URL Where events are sent.
 	URL string `json:"url"`
 
-	// Events What is sent.
+	// Events The events that are sent.
 	Events []string `json:"events"`
 
 	// Description A note for people.
@@ -1056,7 +1056,7 @@ type IssuedWebhook struct {
 	// UpdatedAt When its owner or the server changed it last.
 	UpdatedAt job.Time `json:"updated_at"`
 
-	// Links What can be done with the webhook now.
+	// Links The possible actions on the webhook now.
 	Links WebhookLinks `json:"links"`
 
 	// Secret Null in a repetition. What deliveries are signed with, as of Standard Webhooks: `whsec_` and the base64 of 32 bytes.
@@ -1131,10 +1131,10 @@ type Job struct {
 	// AutoRetry Whether the server retries the job by itself.
 	AutoRetry bool `json:"auto_retry"`
 
-	// Retry What its request said about attempts; absent if it said nothing.
+	// Retry The retry policy of its request; absent if there was none.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
-	// Callback The URL that is told of every change.
+	// Callback The URL that receives every change.
 	Callback *string `json:"callback"`
 
 	// EstimatedCompletion When the job may be expected to end; null if that cannot be told.
@@ -1143,7 +1143,7 @@ type Job struct {
 	// ExpiresAt When the job will be deleted; null until it is final.
 	ExpiresAt *job.Time `json:"expires_at"`
 
-	// Definition What the job does; null if it is damaged.
+	// Definition The work of the job; null if it is damaged.
 	Definition *Definition `json:"definition"`
 
 	// Params The parameters as they were sent.
@@ -1158,10 +1158,10 @@ type Job struct {
 	// Failure How the current attempt failed. FAILED only.
 	Failure *job.Document `json:"failure,omitempty"`
 
-	// Result What a SUCCEEDED job produced.
+	// Result The output of a SUCCEEDED job.
 	Result *Result `json:"result,omitempty"`
 
-	// Links What can be done with the job now.
+	// Links The possible actions on the job now.
 	Links JobLinks `json:"links"`
 
 	// Warnings About the submission that this is the answer to.
@@ -1179,7 +1179,7 @@ type JobChange struct {
 	Changed bool `json:"changed"`
 }
 
-// JobLinks What can be done with the job now.
+// JobLinks The possible actions on the job now.
 type JobLinks struct {
 	// Self The job.
 	Self string `json:"self"`
@@ -1190,7 +1190,7 @@ type JobLinks struct {
 	// Attempts Its attempts.
 	Attempts string `json:"attempts"`
 
-	// Deliveries What was sent to webhooks and to its callback.
+	// Deliveries The deliveries to webhooks and to its callback.
 	Deliveries string `json:"deliveries"`
 
 	// Cancel To cancel it.
@@ -1212,7 +1212,7 @@ type JobLinks struct {
 	Schedule *string `json:"schedule,omitempty"`
 }
 
-// JobMembers What a job and its entry in a list have in common.
+// JobMembers The common members of a job and its list entry.
 type JobMembers struct {
 	// JobID The id of the job.
 	JobID    job.ID       `json:"job_id"`
@@ -1279,7 +1279,7 @@ type JobReceipt struct {
 	State     job.State `json:"state"`
 	CreatedAt job.Time  `json:"created_at"`
 
-	// Warnings What of a submission was accepted and changes nothing, such as parameters that the work kind ignores; absent if there is
+	// Warnings Accepted parts of a submission without effect, such as parameters that the work kind ignores; absent if there is
 	// nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
@@ -1288,14 +1288,14 @@ type JobReceipt struct {
 type JobRequest struct {
 	Type job.Type `json:"type"`
 
-	// WorkKind What the job does. Without it one is drawn, never PAYLOAD_INVALID; the time of the request is the seed.
+	// WorkKind What the job does. Without it the server picks one at random, never PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
 	// ExecutionAt When to run: RFC 3339 in UTC, in the future. A DEFERRED job needs it, others may not have it. The job never
 	// starts earlier. Since clocks differ, a time up to one second in the past is taken as now.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL to be told of every change, without user, password or fragment. Where receivers are asked
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. Where receivers are asked
 	// whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
 	//
 	//
@@ -1309,7 +1309,7 @@ type JobRequest struct {
 	// AutoRetry Let the server retry the job by itself while the failure is retryable and attempts remain. Without a value it does if `retry` is given.
 	AutoRetry *bool `json:"auto_retry,omitempty"`
 
-	// Retry How often the job is tried, and how long it waits in between; what is left out is as the service is set.
+	// Retry The number of attempts and the waits between them; defaults come from the service.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
@@ -1322,18 +1322,18 @@ type JobRequest struct {
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 }
 
-// JobRequestMembers What a request for a job and an item of a batch have in common.
+// JobRequestMembers The common members of a job request and a batch item.
 type JobRequestMembers struct {
 	Type job.Type `json:"type"`
 
-	// WorkKind What the job does. Without it one is drawn, never PAYLOAD_INVALID; the time of the request is the seed.
+	// WorkKind What the job does. Without it the server picks one at random, never PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
 	// ExecutionAt When to run: RFC 3339 in UTC, in the future. A DEFERRED job needs it, others may not have it. The job never
 	// starts earlier. Since clocks differ, a time up to one second in the past is taken as now.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL to be told of every change, without user, password or fragment. Where receivers are asked
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. Where receivers are asked
 	// whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
 	//
 	//
@@ -1347,7 +1347,7 @@ type JobRequestMembers struct {
 	// AutoRetry Let the server retry the job by itself while the failure is retryable and attempts remain. Without a value it does if `retry` is given.
 	AutoRetry *bool `json:"auto_retry,omitempty"`
 
-	// Retry How often the job is tried, and how long it waits in between; what is left out is as the service is set.
+	// Retry The number of attempts and the waits between them; defaults come from the service.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
@@ -1437,7 +1437,7 @@ type JournalEntry struct {
 	// Until When its answer was made, or its stream was over.
 	Until job.Time `json:"until"`
 
-	// Request Its method, path and query, without what is secret.
+	// Request Its method, path and query, without secrets.
 	Request string `json:"request"`
 
 	// Headers Those that rules go by; keys and bodies as hashes.
@@ -1446,14 +1446,23 @@ type JournalEntry struct {
 	// Connection The number of its connection, within a process of the service.
 	Connection *int `json:"connection,omitempty"`
 
-	// Answer What the client got.
+	// Answer The answer that the client received.
 	Answer string `json:"answer"`
 
-	// Fault What a fault did to it: in words, and the effect as JSON.
+	// Fault The fault, in words and as JSON.
 	Fault *string `json:"fault,omitempty"`
+
+	// Operation Its operation, as a rule of faults names it.
+	Operation *string `json:"operation,omitempty"`
+
+	// Of The use of the operation, such as submissions.
+	Of string `json:"of"`
 
 	// Job The job that it was about, or that it made.
 	Job *string `json:"job,omitempty"`
+
+	// JobState The job's state as the client had seen it. Unknown: no answer had named the job. Open: no answer had shown it as final.
+	JobState *string `json:"job_state,omitempty"`
 
 	// Breaks Ids of the rules that it broke, or that it called for and no request kept.
 	Breaks []string `json:"breaks"`
@@ -1467,7 +1476,7 @@ type Key struct {
 	// KeyID The public part of the key.
 	KeyID string `json:"key_id"`
 
-	// Scope What the key may do.
+	// Scope The permissions of the key.
 	Scope     job.Scope `json:"scope"`
 	CreatedAt job.Time  `json:"created_at"`
 	ExpiresAt job.Time  `json:"expires_at"`
@@ -1483,14 +1492,14 @@ type KeyRequest struct {
 	// Rotate Make a new key although there is one.
 	Rotate *bool `json:"rotate,omitempty"`
 
-	// Scope What the key may do: read, or also submit jobs and batches, or all. One with a lesser scope than all is
+	// Scope The permissions of the key: read, or also submit jobs and batches, or all. A key with a scope other than all is
 	// always a new key; it replaces no other one and cannot be renewed.
 	Scope *string `json:"scope,omitempty"`
 }
 
 // LoggedDelivery A delivery with its attempts.
 type LoggedDelivery struct {
-	// DeliveryID The id of the delivery: `webhook-id` of what is sent.
+	// DeliveryID The id of the delivery: its `webhook-id` header.
 	DeliveryID job.ID `json:"delivery_id"`
 
 	// WebhookID The id of the webhook.
@@ -1527,10 +1536,10 @@ type LoggedDelivery struct {
 	// LastStatus The HTTP status of the latest attempt; null if there was none.
 	LastStatus *int `json:"last_status"`
 
-	// LastError What went wrong last; null if nothing did.
+	// LastError The last error; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 
-	// Links What can be done with the delivery.
+	// Links The possible actions on the delivery.
 	Links DeliveryLinks `json:"links"`
 
 	// AttemptsLog Its attempts, from the first to the latest.
@@ -1553,7 +1562,7 @@ type Moment struct {
 	// Until When its answer was made, or its stream was over.
 	Until job.Time `json:"until"`
 
-	// Request Its method, path and query, without what is secret.
+	// Request Its method, path and query, without secrets.
 	Request string `json:"request"`
 
 	// Headers Those that rules go by; keys and bodies as hashes.
@@ -1562,10 +1571,10 @@ type Moment struct {
 	// Connection The number of its connection, within a process of the service.
 	Connection *int `json:"connection,omitempty"`
 
-	// Answer What the client got.
+	// Answer The answer that the client received.
 	Answer string `json:"answer"`
 
-	// Fault What a fault did to it: in words, and the effect as JSON.
+	// Fault The fault, in words and as JSON.
 	Fault *string `json:"fault,omitempty"`
 }
 
@@ -1598,14 +1607,14 @@ type PlannedFailure struct {
 	// After When the attempt fails, within the duration; without it at the end.
 	After *string `json:"after,omitempty"`
 
-	// Problem What the outcome document of a planned failure says. What is absent is that of the reason `custom-failure`. All members that are
+	// Problem The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. All members that are
 	// not named here are extension members of the document: up to 20, with names of a letter and 2 to 63 letters, digits and
 	// underscores, and of at most 2 KiB in all. `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
 	// `attempt`, `scenario`, `language` and `results` are the job's own, and cannot be planned.
 	Problem *PlannedProblem `json:"problem,omitempty"`
 }
 
-// PlannedProblem What the outcome document of a planned failure says. What is absent is that of the reason `custom-failure`. All members that are
+// PlannedProblem The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. All members that are
 // not named here are extension members of the document: up to 20, with names of a letter and 2 to 63 letters, digits and
 // underscores, and of at most 2 KiB in all. `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
 // `attempt`, `scenario`, `language` and `results` are the job's own, and cannot be planned.
@@ -1638,17 +1647,17 @@ type PlannedProblem struct {
 	AdditionalProperties map[string]interface{} `json:"-"`
 }
 
-// PlannedResult What a CUSTOM job produces, with one of `size` and `body`; 1 KiB of JSON without them.
+// PlannedResult The result of a CUSTOM job, with `size` or `body`; 1 KiB of JSON by default.
 type PlannedResult struct {
 	// MediaType The media type of the bytes; application/json without it.
 	//
 	// Examples: text/plain
 	MediaType *string `json:"media_type,omitempty"`
 
-	// Size So many bytes, drawn from the seed.
+	// Size Number of bytes, generated from the seed.
 	Size *int `json:"size,omitempty"`
 
-	// Body The text whose bytes in UTF-8, at most 262,144, are the result.
+	// Body The result as text; at most 262,144 bytes in UTF-8.
 	Body *string `json:"body,omitempty"`
 }
 
@@ -1663,7 +1672,7 @@ type Problem struct {
 	// Status The HTTP status.
 	Status int `json:"status"`
 
-	// Detail What went wrong this time and what is allowed. Of several violations it names the first.
+	// Detail What went wrong and what is allowed. With several violations, it names the first.
 	Detail string `json:"detail"`
 
 	// Instance The id of the request.
@@ -1693,7 +1702,7 @@ type Problem struct {
 type Progress struct {
 	Percentage int `json:"percentage"`
 
-	// Phase What the job is doing.
+	// Phase The current activity of the job.
 	Phase          string   `json:"phase"`
 	StepsCompleted int      `json:"steps_completed"`
 	StepsTotal     int      `json:"steps_total"`
@@ -1706,11 +1715,11 @@ type Progress struct {
 type Readiness struct {
 	Status string `json:"status"`
 
-	// Checks The state of each thing that the process needs, such as postgres, redis and migrations: ok, or what is wrong.
+	// Checks The state of each dependency, such as postgres, redis and migrations: ok, or the error.
 	Checks map[string]string `json:"checks"`
 }
 
-// ReceiverResponse What a receiver answered, as far as it is kept.
+// ReceiverResponse The stored part of a receiver's answer.
 type ReceiverResponse struct {
 	// Headers The headers by name, each with its lines.
 	Headers map[string][]string `json:"headers"`
@@ -1758,7 +1767,7 @@ type RefusedItem struct {
 	Failure Refusal `json:"failure"`
 }
 
-// Replay The answer to sending again what was missed.
+// Replay The answer to a replay.
 type Replay struct {
 	// Queued How many deliveries are on their way because of this request.
 	Queued int `json:"queued"`
@@ -1790,13 +1799,13 @@ type Report struct {
 	Events []Event `json:"events"`
 }
 
-// ResetReceipt What was removed.
+// ResetReceipt The removed items.
 type ResetReceipt struct {
 	// Removed Numbers of rows by table.
 	Removed map[string]int `json:"removed"`
 }
 
-// Result What a SUCCEEDED job produced.
+// Result The output of a SUCCEEDED job.
 type Result struct {
 	State *string `json:"state,omitempty"`
 
@@ -1915,7 +1924,7 @@ type RuleResult struct {
 	Fix RuleFix `json:"fix"`
 }
 
-// Scenario What the catalogue lets the job do. Of a job whose definition is damaged the kind alone is known.
+// Scenario The work of the job according to the catalogue. If the definition is damaged, only the kind is known.
 type Scenario struct {
 	// WorkKind The job's work kind.
 	WorkKind string `json:"workKind"`
@@ -1991,14 +2000,14 @@ type Schedule struct {
 	// LastError Why a due time got no job last; null if none was refused.
 	LastError *job.ScheduleError `json:"last_error"`
 
-	// Links What can be done with the schedule now.
+	// Links The possible actions on the schedule now.
 	Links ScheduleLinks `json:"links"`
 
 	// Warnings About the request that this is the answer to.
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
-// ScheduleLinks What can be done with the schedule now.
+// ScheduleLinks The possible actions on the schedule now.
 type ScheduleLinks struct {
 	// Self The schedule.
 	Self string `json:"self"`
@@ -2109,10 +2118,10 @@ type ScheduleRequest struct {
 type ScheduledJob struct {
 	Type job.Type `json:"type"`
 
-	// WorkKind What the job does. Without it one is drawn, never PAYLOAD_INVALID; the time of the request is the seed.
+	// WorkKind What the job does. Without it the server picks one at random, never PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// Callback An absolute `http` or `https` URL to be told of every change, without user, password or fragment. Where receivers are asked
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. Where receivers are asked
 	// whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
 	//
 	//
@@ -2126,7 +2135,7 @@ type ScheduledJob struct {
 	// AutoRetry Let the server retry the job by itself while the failure is retryable and attempts remain. Without a value it does if `retry` is given.
 	AutoRetry *bool `json:"auto_retry,omitempty"`
 
-	// Retry How often the job is tried, and how long it waits in between; what is left out is as the service is set.
+	// Retry The number of attempts and the waits between them; defaults come from the service.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
@@ -2249,7 +2258,7 @@ type Verdict struct {
 	// Verdict `passed`: no rule was broken. `passed_with_warnings`: only rules that say should were broken. `failed`: a rule that says must was broken. `nothing_judged`: the session shows nothing about the client.
 	Verdict string `json:"verdict"`
 
-	// Why One sentence: what was tested and what was not, or why nothing was.
+	// Why One sentence that says what was tested and what was not, or why nothing was tested.
 	Why string `json:"why"`
 
 	// Counts How many rules have each status.
@@ -2273,7 +2282,7 @@ type Verdict struct {
 	// Faults The faults that happened, and those that the profile is about and that did not.
 	Faults []FaultCount `json:"faults"`
 
-	// Results What is known of each rule.
+	// Results The result of each rule.
 	Results []RuleResult `json:"results"`
 }
 
@@ -2330,7 +2339,7 @@ type WebhookDisabledData struct {
 	DisabledAt job.Time `json:"disabledAt"`
 }
 
-// WebhookLinks What can be done with the webhook now.
+// WebhookLinks The possible actions on the webhook now.
 type WebhookLinks struct {
 	// Self The webhook.
 	Self string `json:"self"`
@@ -2344,14 +2353,14 @@ type WebhookLinks struct {
 	// Test To send it a test event.
 	Test *string `json:"test,omitempty"`
 
-	// Redeliver To send again what failed.
+	// Redeliver Repeats failed deliveries.
 	Redeliver *string `json:"redeliver,omitempty"`
 
-	// Replay To send what was missed.
+	// Replay Sends missed events.
 	Replay *string `json:"replay,omitempty"`
 }
 
-// WebhookMembers What is told of a webhook at any time.
+// WebhookMembers The members of a webhook, without its secret.
 type WebhookMembers struct {
 	// WebhookID The id of the webhook.
 	WebhookID job.ID `json:"webhook_id"`
@@ -2359,7 +2368,7 @@ type WebhookMembers struct {
 	// URL Where events are sent.
 	URL string `json:"url"`
 
-	// Events What is sent.
+	// Events The events that are sent.
 	Events []string `json:"events"`
 
 	// Description A note for people.
@@ -2391,7 +2400,7 @@ type WebhookMembers struct {
 	// UpdatedAt When its owner or the server changed it last.
 	UpdatedAt job.Time `json:"updated_at"`
 
-	// Links What can be done with the webhook now.
+	// Links The possible actions on the webhook now.
 	Links WebhookLinks `json:"links"`
 }
 
@@ -2403,14 +2412,14 @@ type WebhookPage struct {
 	Page PageInfo `json:"page"`
 }
 
-// WebhookPatch A change of a webhook. What is left out stays as it is.
+// WebhookPatch A change of a webhook. Omitted members do not change.
 type WebhookPatch struct {
 	// URL An absolute `http` or `https` URL, without user, password or fragment.
 	//
 	// Examples: https://example.com/done
 	URL *string `json:"url,omitempty"`
 
-	// Events What to send. A name that comes twice counts once.
+	// Events The events to send. Repeated names count once.
 	Events []string `json:"events,omitempty"`
 
 	// Description A note for people.
@@ -2428,7 +2437,7 @@ type WebhookRequest struct {
 	// Examples: https://example.com/done
 	URL string `json:"url"`
 
-	// Events What to send. A name that comes twice counts once.
+	// Events The events to send. Repeated names count once.
 	Events []string `json:"events"`
 
 	// Description A note for people.

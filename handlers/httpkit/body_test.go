@@ -15,7 +15,7 @@ func TestBodyMemoryOfAllClients(t *testing.T) {
 		require.NoError(t, m.take(job.ID{byte(i)}, 25))
 		require.ErrorContains(t, m.take(job.ID{byte(i)}, 1), "large request bodies")
 	}
-	require.ErrorContains(t, m.take(job.ID{9}, 1), "Too many large request bodies are under way")
+	require.ErrorContains(t, m.take(job.ID{9}, 1), "The server is receiving too many large request bodies")
 	m.give(job.ID{1}, 25)
 	require.NoError(t, m.take(job.ID{9}, 25))
 }

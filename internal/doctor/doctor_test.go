@@ -186,7 +186,7 @@ func TestDoctorJudgesTheOthers(t *testing.T) {
 		{repo.State{Workers: 2, HasLeader: true, LeaderOpen: true}, Warning, []string{"maintenance_blocked", "takes over automatically"}},
 		{repo.State{Workers: 2, HasLeader: true, Ahead: true}, Warning, []string{"Postgres clock steps", "was set back", "slewed"}},
 		{repo.State{HasLeader: true}, Warning, []string{"jobs would wait"}},
-		{repo.State{HasLeader: true, OldestDue: time.Second}, Warning, []string{"and jobs wait, one for 1s"}},
+		{repo.State{HasLeader: true, OldestDue: time.Second}, Warning, []string{"and jobs are waiting, one for 1s"}},
 		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, HasLeader: true}, Warning,
 			[]string{"due for 3m0s", "0 of it taken", "none was started"}},
 		{repo.State{Workers: 1, Slots: 4, OldestDue: 3 * time.Minute, Held: 4, HasLeader: true}, Healthy,

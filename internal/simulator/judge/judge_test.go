@@ -76,7 +76,7 @@ func TestMissingSourcesAreTold(t *testing.T) {
 		"no streams": {func(w *world) {
 			w.run.Streams = nil
 			w.dropAll(of(streams))
-		}, map[string]string{streamed: "nothing of the kind"}},
+		}, map[string]string{streamed: "this run had nothing to check"}},
 		"nothing but the client": {func(w *world) {
 			w.run.Collected = Collected{}
 			w.dropAll(of(listed, toldReport, toldDelivery, history.QueuedTask))
@@ -90,7 +90,7 @@ func TestMissingSourcesAreTold(t *testing.T) {
 					s.Callback = ""
 				}
 			}
-		}, map[string]string{delivered: "nothing of the kind", received: "nothing of the kind"}},
+		}, map[string]string{delivered: "this run had nothing to check", received: "this run had nothing to check"}},
 		"counters that were not read": {func(w *world) {
 			w.run.Collected.Measured = w.run.Collected.Measured[1:]
 		}, map[string]string{measured: "in part, without counters"}},

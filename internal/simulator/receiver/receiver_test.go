@@ -135,10 +135,10 @@ func TestStrangeMessages(t *testing.T) {
 		note   string
 	}{
 		"another secret": {change: func(d *delivery) { d.secret = "whsec_b3RoZXItb3RoZXItb3RoZXItb3RoZXI=" },
-			note: "that the webhook's secret has not signed: "},
-		"another key": {change: func(d *delivery) { d.key = anotherKey }, note: "that no published key has signed: "},
+			note: "without a valid signature by the webhook's secret: "},
+		"another key": {change: func(d *delivery) { d.key = anotherKey }, note: "without a valid signature by a published key: "},
 		"signed for elsewhere": {change: func(d *delivery) { d.signedURL = "http://receiver.test/0/hook" },
-			note: "that no published key has signed: "},
+			note: "without a valid signature by a published key: "},
 		"body of another job": {change: func(d *delivery) { d.jobID = "job-2" },
 			note: `a message of job "job-2" with the subject "jobs/job-1"`},
 		"subject of another job": {change: func(d *delivery) { d.subject = "jobs/job-2" },

@@ -50,8 +50,8 @@ func TestLoad(t *testing.T) {
 	require.Equal(t, "steady", s.Name)
 
 	_, err = scenario.Load("stedy")
-	require.ErrorContains(t, err, `no scenario "stedy": there is neither such a file nor a ready-made one. `+
-		`Ready-made: autoscale, burst, mixed,`)
+	require.ErrorContains(t, err, `unknown scenario "stedy": neither a file nor one of `+
+		`autoscale, burst, mixed,`)
 	_, err = scenario.Load("no/such/file.yaml")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = scenario.Load(t.TempDir())

@@ -147,7 +147,7 @@ var singleMistakes = []struct{ members, want string }{
 	{"seed:", `1:6: seed must be a whole number from 0 to 18446744073709551615, not ""`},
 	{"seed: -1", `1:7: seed must be a whole number from 0 to 18446744073709551615, not "-1"`},
 	{"jobs: \"5\"", `1:7: jobs must be a whole number from 1 to 1000000000, not the text "5"`},
-	{"tenants: 10", `1:10: with 10 tenants there must be at least as many clients, not 9`},
+	{"tenants: 10", `1:10: 10 tenants need at least as many clients, not 9`},
 	{"pick: random", `1:7: pick must be one of weighted, in_turn, not "random"`},
 	{"readers: {poll: 101%}", `1:17: poll must be a share from 0% to 100%, such as 5% or 0.05, not "101%"`},
 	{"mix: [{kind: ALL}, 5]", `1:20: an entry of mix: got number, want object`},
@@ -173,13 +173,13 @@ var singleMistakes = []struct{ members, want string }{
 		"receivers: [{name: a}, {name: b, callback: true}]\nmix: [{kind: ALL, callback: a}]",
 		`2:29: callback must name a receiver with callback: true (b), not "a"`,
 	},
-	{"receivers: [{name: a}, {name: a}]", `1:31: the name "a" is taken: each receiver needs one of its own`},
+	{"receivers: [{name: a}, {name: a}]", `1:31: the name "a" is used twice: each receiver needs its own name`},
 	{"receivers: [{name: a, answers: [{status: 500, hang: true}]}]", `1:42: an answer has one of status, hang and reset`},
 	{
 		"receivers: [{name: a, answers: [{share: 60%}, {share: 0.5}]}]",
-		`1:33: the shares of the answers add up to 110%, which must be 100% at most`,
+		`1:33: the shares of the answers add up to 110%, but at most 100% is allowed`,
 	},
-	{"receivers: [{name: a, answers: [{status: 500}, {hang: true}]}]", `1:48: only one answer may leave its share out, and line 1 did`},
+	{"receivers: [{name: a, answers: [{status: 500}, {hang: true}]}]", `1:48: only one answer may omit its share, and line 1 already does`},
 	{
 		"service: {workers: 0}",
 		`1:20: workers must be a number of processes from 1 to 32, such as 2, a ramp, such as 1..4, or steps, such as 1,4,2, not "0"`,
@@ -206,5 +206,5 @@ func TestNoMoreThanTwentyMistakesAreTold(t *testing.T) {
 	_, err := scenario.Parse("x.yaml", []byte(frame("mix:"+strings.Repeat("\n  - {kind: X}", 57))))
 	require.Len(t, strings.Split(err.Error(), "\n"), 21)
 	require.True(t, strings.HasPrefix(err.Error(), "x.yaml:2:12: "), err)
-	require.True(t, strings.HasSuffix(err.Error(), "\nand 37 mistakes more"), err)
+	require.True(t, strings.HasSuffix(err.Error(), "\nand 37 more mistakes"), err)
 }

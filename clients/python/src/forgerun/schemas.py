@@ -46,7 +46,7 @@ class BatchOutcomeDocument(TypedDict):
 
 
 class BatchFailureDocument(TypedDict):
-    """The outcome document of a batch of which not all jobs succeeded."""
+    """The outcome document of a batch in which not all jobs succeeded."""
 
     type: str
     title: str
@@ -96,7 +96,7 @@ NullableTime: TypeAlias = "str | None"
 
 
 class JobMembers(TypedDict):
-    """What a job and its entry in a list have in common."""
+    """The common members of a job and its list entry."""
 
     job_id: str
     type: JobType
@@ -151,7 +151,7 @@ class JobSummary(TypedDict):
 
 
 class BulkCount(TypedDict):
-    """What a bulk operation would be about."""
+    """The jobs that a bulk operation would change."""
 
     count: int
     changes: int
@@ -203,7 +203,7 @@ class BulkItemPage(TypedDict):
 
 
 class Scenario(TypedDict):
-    """What the catalogue lets the job do."""
+    """The work of the job according to the catalogue."""
 
     workKind: str
     durationMs: NotRequired[int]
@@ -319,7 +319,7 @@ Span: TypeAlias = "str | None"
 
 
 class ClockMove(TypedDict):
-    """How the clock is to be moved, by exactly one member."""
+    """The change of the clock, in exactly one member."""
 
     advance: NotRequired[Span]
     set: NotRequired[UtcTime | None]
@@ -412,7 +412,7 @@ FailureCode: TypeAlias = "Literal['RFA_INTERNAL', 'RFA_DEPENDENCY_TIMEOUT', 'RFA
 
 
 class PlannedProblem(TypedDict):
-    """What the outcome document of a planned failure says."""
+    """The outcome document of a planned failure."""
 
     type: NotRequired[str | None]
     title: NotRequired[str | None]
@@ -433,7 +433,7 @@ class PlannedFailure(TypedDict):
 
 
 class PlannedResult(TypedDict):
-    """What a CUSTOM job produces, with one of `size` and `body`; 1 KiB of JSON without them."""
+    """The result of a CUSTOM job, with `size` or `body`; 1 KiB of JSON by default."""
 
     media_type: NotRequired[str | None]
     size: NotRequired[int | None]
@@ -449,7 +449,7 @@ class PlannedEvent(TypedDict):
 
 
 class Behavior(TypedDict):
-    """What a CUSTOM job does; without a member nothing of that sort, so that `{}` succeeds at once."""
+    """The behaviour of a CUSTOM job."""
 
     seed: NotRequired[int | None]
     duration: NotRequired[Span]
@@ -507,7 +507,7 @@ class RetryPolicy(TypedDict):
 
 
 class JobRequestMembers(TypedDict):
-    """What a request for a job and an item of a batch have in common."""
+    """The common members of a job request and a batch item."""
 
     type: JobType
     work_kind: NotRequired[WorkKind | None]
@@ -521,7 +521,7 @@ class JobRequestMembers(TypedDict):
 
 
 class BatchCounts(TypedDict):
-    """The items by what they are now."""
+    """The items by current state, without deleted jobs."""
 
     created: int
     queued: int
@@ -595,14 +595,14 @@ SendError: TypeAlias = "Literal['TIMEOUT', 'CONNECTION_FAILED', 'CONNECTION_LOST
 
 
 class SendFailure(TypedDict):
-    """What went wrong with an attempt, or ended a delivery."""
+    """The error of an attempt, or the reason why a delivery ended."""
 
     code: SendError
     detail: str
 
 
 class ReceiverResponse(TypedDict):
-    """What a receiver answered, as far as it is kept."""
+    """The stored part of a receiver's answer."""
 
     headers: dict[str, list[str]]
     body: str | None
@@ -729,7 +729,7 @@ class Batch(TypedDict):
 
 
 class BatchLinks(TypedDict):
-    """What can be done with the batch now."""
+    """The possible actions on the batch now."""
 
     self: str
     jobs: str
@@ -802,7 +802,7 @@ class Bulk(TypedDict):
 
 
 class BulkLinks(TypedDict):
-    """What can be done with the operation now."""
+    """The possible actions on the operation now."""
 
     self: str
     items: str
@@ -933,7 +933,7 @@ class Waiting(TypedDict):
 
 
 class Definition(TypedDict):
-    """What a job does."""
+    """The work of a job, fixed when the job is accepted."""
 
     work_kind: WorkKind
     duration_ms: int
@@ -971,7 +971,7 @@ class ExpiredResult(TypedDict):
 
 
 class JobLinks(TypedDict):
-    """What can be done with the job now."""
+    """The possible actions on the job now."""
 
     self: str
     events: str
@@ -1135,7 +1135,7 @@ class Schedule(TypedDict):
 
 
 class ScheduleLinks(TypedDict):
-    """What can be done with the schedule now."""
+    """The possible actions on the schedule now."""
 
     self: str
     jobs: str
@@ -1315,7 +1315,10 @@ class JournalEntry(TypedDict):
     connection: NotRequired[int]
     answer: str
     fault: NotRequired[str]
+    operation: NotRequired[str]
+    of: str
     job: NotRequired[str]
+    job_state: NotRequired[Literal['unknown', 'open', 'final']]
     breaks: list[str]
 
 
@@ -1353,7 +1356,7 @@ class MadeFixture(TypedDict):
 
 
 class ResetReceipt(TypedDict):
-    """What was removed."""
+    """The removed items."""
 
     removed: dict[str, int]
 
@@ -1452,7 +1455,7 @@ class FaultPage(TypedDict):
 
 
 class Fault(TypedDict):
-    """A rule with what became of it."""
+    """A rule with its counts."""
 
     rule_id: str
     match: FaultMatch
@@ -1537,7 +1540,7 @@ class IssuedWebhook(TypedDict):
 
 
 class WebhookMembers(TypedDict):
-    """What is told of a webhook at any time."""
+    """The members of a webhook, without its secret."""
 
     webhook_id: str
     url: str
@@ -1557,7 +1560,7 @@ class WebhookMembers(TypedDict):
 
 
 class WebhookLinks(TypedDict):
-    """What can be done with the webhook now."""
+    """The possible actions on the webhook now."""
 
     self: str
     deliveries: str
@@ -1574,7 +1577,7 @@ class Deleted(TypedDict):
 
 
 class Replay(TypedDict):
-    """The answer to sending again what was missed."""
+    """The answer to a replay."""
 
     queued: int
     next_cursor: str | None
@@ -1642,7 +1645,7 @@ class DeliveryMembers(TypedDict):
 
 
 class DeliveryLinks(TypedDict):
-    """What can be done with the delivery."""
+    """The possible actions on the delivery."""
 
     self: str
     redeliver: str
