@@ -80,7 +80,7 @@ func TestOneClientCannotTakeAll(t *testing.T) {
 	}
 	full := w.refused(w.Service)
 	require.Equal(t, job.CodeQueueFull, full.Code)
-	require.Contains(t, full.Detail, "one client may have 5 jobs that are not final")
+	require.Contains(t, full.Detail, "limit of 5 jobs that are not final")
 	w.submit(w.Service, of(apptest.ClientB)) // there is room for others
 
 	require.NoError(t, w.Admission.Capacity.Renew(t.Context()))
@@ -90,6 +90,6 @@ func TestOneClientCannotTakeAll(t *testing.T) {
 
 	w.limit(w.Service, Limits{Active: 20, Queued: 20, ClientActive: 9, ClientQueued: 1})
 	w.submit(w.Service)
-	require.Contains(t, w.refused(w.Service).Detail, "one client may have 1 jobs in QUEUED")
+	require.Contains(t, w.refused(w.Service).Detail, "limit of 1 jobs in QUEUED")
 	w.submit(w.Service, deferred(time.Hour)) // it is not queued yet
 }

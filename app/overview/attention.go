@@ -79,7 +79,7 @@ func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureG
 		add("deliveries_late", "#/deliveries?state=PENDING", "The oldest waiting delivery was due %s ago.", roughly(late))
 	}
 	if now.Throttled > 0 {
-		add("clients_throttled", "#/jobs?state=QUEUED", "%s %s the maximum number of jobs of one client: further jobs wait until some end.",
+		add("clients_throttled", "#/jobs?state=QUEUED", "%s %s the maximum number of jobs per client: more jobs wait until some end.",
 			count(now.Throttled, "client"), verb(now.Throttled, "runs", "run"))
 	}
 	if now.Died > 0 {

@@ -95,7 +95,7 @@ func TestWhatAsksForAttention(t *testing.T) {
 			"No worker is alive: submitted jobs do not run."},
 		"a silent worker": {func(s *signs) {
 			s.Silent = []admin.SilentWorker{{Name: "w1", Held: 1, HeartbeatAt: *ago(17 * time.Second), ExpiresAt: *ago(-13 * time.Second)}}
-		}, "silent_worker", "#/workers", "Worker w1 has sent no heartbeat for 17 seconds, and holds 1 job: it is taken for dead in 13 seconds."},
+		}, "silent_worker", "#/workers", "Worker w1 has sent no heartbeat for 17 seconds and holds 1 job. It counts as dead in 13 seconds."},
 		"workers died": {func(s *signs) { s.Died = 2 }, "workers_died", "#/workers?state=DEAD",
 			"2 workers died in the last 15 minutes: heartbeats stopped without a shutdown."},
 		"lost workers": {func(s *signs) { s.LostWorkers, s.LostJobs = 1, 3 }, "lost_workers", "#/workers",
@@ -125,7 +125,7 @@ func TestWhatAsksForAttention(t *testing.T) {
 		"deliveries": {func(s *signs) { s.Deliveries.FirstDueAt = ago(3 * time.Hour) }, "deliveries_late", "#/deliveries?state=PENDING",
 			"The oldest waiting delivery was due 3 hours ago."},
 		"throttled clients": {func(s *signs) { s.Throttled = 1 }, "clients_throttled", "#/jobs?state=QUEUED",
-			"1 client runs as many jobs as one client may: more of theirs wait until some end."},
+			"1 client runs the maximum number of jobs per client: more jobs wait until some end."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

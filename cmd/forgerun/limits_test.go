@@ -153,7 +153,7 @@ func TestOneClientCannotFillTheService(t *testing.T) {
 	greedy.submitBatch(one, `{"jobs":[`+strings.Repeat(deferred(time.Hour)+",", 9)+deferred(time.Hour)+`]}`) // a quarter of 40
 	refused := greedy.trySubmit(one, deferred(time.Hour))
 	refused.requireProblem(t, http.StatusServiceUnavailable, "RFA_EXEC_QUEUE_FULL")
-	require.Contains(t, refused.body, "one client may have 10 jobs that are not final")
+	require.Contains(t, refused.body, "limit of 10 jobs that are not final")
 	require.NotEmpty(t, refused.header.Get("Retry-After"))
 	eventually(t, "the other process knows, too", func() bool {
 		return greedy.trySubmit(two, execute("PAYLOAD_SMALL")).status == http.StatusServiceUnavailable

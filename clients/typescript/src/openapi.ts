@@ -75,7 +75,7 @@ export interface components {
             results?: components["schemas"]["ItemOutcome"][];
             language?: components["schemas"]["Language"];
         } & (unknown & unknown);
-        /** @description The outcome document of a batch of which not all jobs succeeded. */
+        /** @description The outcome document of a batch in which not all jobs succeeded. */
         BatchFailureDocument: components["schemas"]["BatchOutcomeDocument"] & {
             type: string;
             title: string;
@@ -89,12 +89,12 @@ export interface components {
         /** @description An object without members. */
         EmptyRequest: Record<string, never>;
         /**
-         * @description What became of a job of a bulk operation.
+         * @description The result of a bulk operation for one job.
          * @enum {string}
          */
         BulkResult: "PENDING" | "SUCCEEDED" | "SKIPPED" | "FAILED";
         /**
-         * @description What went wrong, for programs. Each code has a page under `/problems/`.
+         * @description The error code for programs. Each code has a page under `/problems/`.
          * @enum {string}
          */
         Code: "RFA_REQUEST_MALFORMED" | "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE" | "RFA_REQUEST_METHOD_NOT_ALLOWED" | "RFA_REQUEST_NOT_ACCEPTABLE" | "RFA_REQUEST_PAYLOAD_TOO_LARGE" | "RFA_JOB_VALIDATION_FAILED" | "RFA_AUTH_INVALID_CREDENTIALS" | "RFA_AUTH_TOKEN_EXPIRED" | "RFA_AUTH_FORBIDDEN" | "RFA_AUTH_API_KEY_DISABLED" | "RFA_JOB_NOT_FOUND" | "RFA_JOB_CONFLICT" | "RFA_EXEC_IDEMPOTENCY_CONFLICT" | "RFA_REQUEST_RATE_LIMITED" | "RFA_INTERNAL" | "RFA_STORAGE_DB_ERROR" | "RFA_STORAGE_UNAVAILABLE" | "RFA_EXEC_QUEUE_FULL" | "RFA_EXEC_WORKER_UNAVAILABLE" | "RFA_EXEC_TIMEOUT" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_CONFIG_INVALID" | "RFA_REQUEST_NOT_FOUND" | "RFA_CLIENT_NOT_FOUND" | "RFA_WEBHOOK_NOT_FOUND" | "RFA_BATCH_NOT_FOUND" | "RFA_BULK_NOT_FOUND" | "RFA_SCHEDULE_NOT_FOUND" | "RFA_JOB_NOT_FINISHED" | "RFA_RESULT_NOT_FOUND" | "RFA_JOB_GONE" | "RFA_RESULT_GONE";
@@ -109,7 +109,7 @@ export interface components {
             count: number;
         };
         /**
-         * @description What a client asks for.
+         * @description The submission of a client.
          * @enum {string}
          */
         JobType: "EXECUTE" | "DEFERRED" | "EMIT_EVENT";
@@ -130,10 +130,10 @@ export interface components {
         NullableOutcome: "SUCCESS" | "FAILED" | "CANCELED" | null;
         /**
          * Format: date-time
-         * @description A moment, null for what has not happened.
+         * @description A time; null if it has not happened.
          */
         NullableTime: string | null;
-        /** @description What a job and its entry in a list have in common. */
+        /** @description The common members of a job and its list entry. */
         JobMembers: {
             /**
              * Format: uuid
@@ -191,7 +191,7 @@ export interface components {
         JobSummary: components["schemas"]["JobMembers"] & {
             links: components["schemas"]["SelfLink"];
         };
-        /** @description What a bulk operation would be about. */
+        /** @description The jobs that a bulk operation would change. */
         BulkCount: {
             /** @description The number of jobs that match. */
             count: number;
@@ -241,7 +241,7 @@ export interface components {
             result: components["schemas"]["BulkResult"];
             /** @description Why it FAILED; null otherwise. */
             code: components["schemas"]["Code"] | null;
-            /** @description What there is to say of the result. */
+            /** @description Details of the result. */
             detail: string | null;
             at: components["schemas"]["NullableTime"];
         };
@@ -250,7 +250,7 @@ export interface components {
             data: components["schemas"]["BulkItem"][];
             page: components["schemas"]["PageInfo"];
         };
-        /** @description What the catalogue lets the job do. Of a job whose definition is damaged the kind alone is known. */
+        /** @description The work of the job according to the catalogue. If the definition is damaged, only the kind is known. */
         Scenario: {
             /** @description The job's work kind. */
             workKind: string;
@@ -333,11 +333,11 @@ export interface components {
              * @description Where in the body: a JSON Pointer (RFC 6901).
              */
             pointer: string;
-            /** @description What becomes of it. */
+            /** @description The consequence. */
             detail: string;
         };
         /**
-         * @description What of a submission was accepted and changes nothing, such as parameters that the work kind ignores; absent if there is
+         * @description Accepted parts of a submission without effect, such as parameters that the work kind ignores; absent if there is
          *     nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
          */
         Warnings: components["schemas"]["Warning"][];
@@ -354,7 +354,7 @@ export interface components {
         };
         /**
          * Format: date-time
-         * @description A moment in RFC 3339 in UTC, with `Z` or `+00:00`; `t` and `z` may be lower case. What is finer than microseconds is rounded up.
+         * @description A moment in RFC 3339 in UTC, with `Z` or `+00:00`; `t` and `z` may be lower case. Times are rounded up to microseconds.
          * @example 2030-01-31T12:00:00Z
          */
         UtcTime: string;
@@ -391,7 +391,7 @@ export interface components {
             title: string;
             /** @description The HTTP status. */
             status: number;
-            /** @description What went wrong this time and what is allowed. Of several violations it names the first. */
+            /** @description What went wrong and what is allowed. With several violations, it names the first. */
             detail: string;
             /**
              * Format: uri
@@ -428,7 +428,7 @@ export interface components {
          * @example 1m30s
          */
         Span: string | null;
-        /** @description How the clock is to be moved, by exactly one member. */
+        /** @description The change of the clock, in exactly one member. */
         ClockMove: {
             /** @description By so much, at once, as in `90s` or `25h`. */
             advance?: components["schemas"]["Span"];
@@ -436,7 +436,7 @@ export interface components {
             set?: components["schemas"]["UtcTime"] | null;
             /** @description true: it stands still. false: it runs on at its rate. */
             freeze?: boolean | null;
-            /** @description So many of its seconds pass in a second, also if it was frozen. */
+            /** @description Seconds of the clock per real second; a frozen clock starts again. */
             rate?: number | null;
         };
         /** @description Sessions. */
@@ -493,7 +493,7 @@ export interface components {
              */
             bulkId: string;
             /**
-             * @description What was done to each job.
+             * @description The action for each job.
              * @enum {string}
              */
             action: "retry" | "cancel" | "delete";
@@ -563,7 +563,7 @@ export interface components {
          */
         FailureCode: "RFA_INTERNAL" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_EXEC_TIMEOUT" | "RFA_EXEC_WORKER_UNAVAILABLE";
         /**
-         * @description What the outcome document of a planned failure says. What is absent is that of the reason `custom-failure`. All members that are
+         * @description The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. All members that are
          *     not named here are extension members of the document: up to 20, with names of a letter and 2 to 63 letters, digits and
          *     underscores, and of at most 2 KiB in all. `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
          *     `attempt`, `scenario`, `language` and `results` are the job's own, and cannot be planned.
@@ -600,7 +600,7 @@ export interface components {
             after?: components["schemas"]["Span"];
             problem?: components["schemas"]["PlannedProblem"] | null;
         };
-        /** @description What a CUSTOM job produces, with one of `size` and `body`; 1 KiB of JSON without them. */
+        /** @description The result of a CUSTOM job, with `size` or `body`; 1 KiB of JSON by default. */
         PlannedResult: {
             /**
              * Format: media-type
@@ -608,9 +608,9 @@ export interface components {
              * @example text/plain
              */
             media_type?: string | null;
-            /** @description So many bytes, drawn from the seed. */
+            /** @description Number of bytes, generated from the seed. */
             size?: number | null;
-            /** @description The text whose bytes in UTF-8, at most 262,144, are the result. */
+            /** @description The result as text; at most 262,144 bytes in UTF-8. */
             body?: string | null;
         };
         /** @description An event that each attempt emits. */
@@ -623,11 +623,11 @@ export interface components {
             after?: components["schemas"]["Span"];
         };
         /**
-         * @description What a CUSTOM job does; without a member nothing of that sort, so that `{}` succeeds at once. Times are before the server's
-         *     time scale. What is random is drawn from the seed and the number of the attempt, so that every worker does the same.
+         * @description The behaviour of a CUSTOM job. All members are optional: `{}` succeeds at once. Times are before the server's
+         *     time scale. Random values come from the seed and the attempt number, so every worker does the same.
          */
         Behavior: {
-            /** @description What the jitter and a result of a given size are drawn from; without it, the time of the request. */
+            /** @description Seed for the jitter and for a result of a given size; default: the time of the request. */
             seed?: number | null;
             /** @description How long an attempt takes, less than the execution limit. */
             duration?: components["schemas"]["Span"];
@@ -647,7 +647,7 @@ export interface components {
             emit?: components["schemas"]["PlannedEvent"][] | null;
             /** @description The share of the time that it computes. All jobs of a worker together use half of its CPUs at most. */
             cpu?: number | null;
-            /** @description How much memory it holds, in units of 1 MiB. All jobs of a worker together hold 64 MiB at most: a job takes what is left. */
+            /** @description How much memory it holds, in units of 1 MiB. All jobs of a worker together hold at most 64 MiB: a job takes only the rest. */
             memory_bytes?: number | null;
             /** @description How many bytes it writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps. */
             io_bytes?: number | null;
@@ -699,10 +699,10 @@ export interface components {
             /** @description Codes of the failures that the service retries by itself, as far as they are retryable; without any, all that are. */
             codes?: components["schemas"]["FailureCode"][] | null;
         };
-        /** @description What a request for a job and an item of a batch have in common. */
+        /** @description The common members of a job request and a batch item. */
         JobRequestMembers: {
             type: components["schemas"]["JobType"];
-            /** @description What the job does. Without it one is drawn, never PAYLOAD_INVALID; the time of the request is the seed. */
+            /** @description What the job does. Without it the server picks one at random, never PAYLOAD_INVALID. */
             work_kind?: components["schemas"]["WorkKind"] | null;
             /**
              * @description When to run: RFC 3339 in UTC, in the future. A DEFERRED job needs it, others may not have it. The job never
@@ -710,7 +710,7 @@ export interface components {
              */
             execution_at?: components["schemas"]["UtcTime"] | null;
             /**
-             * @description An absolute `http` or `https` URL to be told of every change, without user, password or fragment. Where receivers are asked
+             * @description An absolute `http` or `https` URL that receives every change, without user, password or fragment. Where receivers are asked
              *     whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
              * @example https://example.com/done
              */
@@ -724,14 +724,14 @@ export interface components {
             } | null;
             /** @description Let the server retry the job by itself while the failure is retryable and attempts remain. Without a value it does if `retry` is given. */
             auto_retry?: boolean | null;
-            /** @description How often the job is tried, and how long it waits in between; what is left out is as the service is set. */
+            /** @description The number of attempts and the waits between them; defaults come from the service. */
             retry?: components["schemas"]["RetryPolicy"] | null;
             /** @description EMIT_EVENT only, the event to publish. */
             event?: components["schemas"]["Emission"] | null;
             /** @description An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more. */
             correlation_id?: string | null;
         };
-        /** @description The items by what they are now. Jobs that were deleted are not counted. */
+        /** @description The items by current state, without deleted jobs. */
         BatchCounts: {
             created: number;
             queued: number;
@@ -744,7 +744,7 @@ export interface components {
             refused: number;
         };
         /**
-         * @description What is done to each job.
+         * @description The action for each job.
          * @enum {string}
          */
         BulkAction: "retry" | "cancel" | "delete";
@@ -776,9 +776,9 @@ export interface components {
              */
             webhook_id?: string;
             event_name: components["schemas"]["EventName"];
-            /** @description The state before; null for the first event and for what is not a change of state. */
+            /** @description The state before; null for the first event and for events that do not change the state. */
             prev_state: components["schemas"]["State"] | null;
-            /** @description The state afterwards; null for what is not a change of state. */
+            /** @description The state afterwards; null for events that do not change the state. */
             next_state: components["schemas"]["State"] | null;
             /** @description The number of the attempt. */
             attempt: number | null;
@@ -796,7 +796,7 @@ export interface components {
         /** @description How far a running job has come. It never goes backwards within an attempt, and is absent while it is not known. */
         Progress: {
             percentage: number;
-            /** @description What the job is doing. */
+            /** @description The current activity of the job. */
             phase: string;
             steps_completed: number;
             steps_total: number;
@@ -805,7 +805,7 @@ export interface components {
             updated_at: components["schemas"]["Time"];
         };
         /**
-         * @description What a job that has not been claimed waits for.
+         * @description The reason why an unclaimed job waits.
          * @enum {string}
          */
         WaitingReason: "SCHEDULED" | "BACKOFF" | "PAUSED" | "CLIENT_LIMIT" | "NO_WORKERS" | "QUEUE";
@@ -819,7 +819,7 @@ export interface components {
             /** @description The due time. */
             scheduled_for: components["schemas"]["Time"];
             code: components["schemas"]["Code"];
-            /** @description What the submission was answered. */
+            /** @description The answer to the submission. */
             detail: string;
         };
         /**
@@ -828,7 +828,7 @@ export interface components {
          */
         ContentMode: "binary" | "structured";
         /**
-         * @description What a webhook can ask for. Progress, job.progress, is shown in event streams only.
+         * @description Events that a webhook can subscribe to. Only event streams show progress (job.progress).
          * @enum {string}
          */
         Subscription: "*" | "job.*" | "job.created" | "job.queued" | "job.assigned" | "job.running" | "job.succeeded" | "job.failed" | "job.canceled" | "job.retried" | "job.lease_expired" | "job.retries_exhausted" | "event.emitted" | "batch.completed" | "bulk.completed" | "webhook.disabled" | "webhook.test";
@@ -839,17 +839,17 @@ export interface components {
             detail: string;
         };
         /**
-         * @description What went wrong with an attempt to deliver, or ended the delivery without one.
+         * @description The error of a delivery attempt, or the reason why the delivery ended without one.
          * @enum {string}
          */
         SendError: "TIMEOUT" | "CONNECTION_FAILED" | "CONNECTION_LOST" | "NAME_NOT_RESOLVED" | "TLS_FAILED" | "ADDRESS_FORBIDDEN" | "REDIRECT" | "INVALID_ANSWER" | "RATE_LIMITED" | "GONE" | "HTTP_4XX" | "HTTP_5XX" | "INTERNAL" | "WEBHOOK_DISABLED" | "WEBHOOK_DELETED";
-        /** @description What went wrong with an attempt, or ended a delivery. */
+        /** @description The error of an attempt, or the reason why a delivery ended. */
         SendFailure: {
             code: components["schemas"]["SendError"];
             /** @description What failed and the receiver's address, such as `connection refused by 203.0.113.5:443`. */
             detail: string;
         };
-        /** @description What a receiver answered, as far as it is kept. */
+        /** @description The stored part of a receiver's answer. */
         ReceiverResponse: {
             /** @description The headers by name, each with its lines. */
             headers: {
@@ -873,7 +873,7 @@ export interface components {
             status: number | null;
             /** @description What went wrong; null if it was delivered. */
             error: components["schemas"]["SendFailure"] | null;
-            /** @description What the receiver answered; null if it did not. */
+            /** @description The receiver's answer; null if there was none. */
             response: components["schemas"]["ReceiverResponse"] | null;
         };
         /** @description A request for many jobs. */
@@ -971,7 +971,7 @@ export interface components {
             correlation_id: string | null;
             links: components["schemas"]["BatchLinks"];
         };
-        /** @description What can be done with the batch now. */
+        /** @description The possible actions on the batch now. */
         BatchLinks: {
             /**
              * Format: uri-reference
@@ -1079,11 +1079,11 @@ export interface components {
             created_at: components["schemas"]["Time"];
             started_at: components["schemas"]["NullableTime"];
             finished_at: components["schemas"]["NullableTime"];
-            /** @description The name of the operator whose operation it is; null for one of a client. */
+            /** @description The operator who started it; null for an operation of a client. */
             operator: string | null;
             links: components["schemas"]["BulkLinks"];
         };
-        /** @description What can be done with the operation now. */
+        /** @description The possible actions on the operation now. */
         BulkLinks: {
             /**
              * Format: uri-reference
@@ -1105,7 +1105,7 @@ export interface components {
             /** @description Make a new key although there is one. */
             rotate?: boolean | null;
             /**
-             * @description What the key may do: read, or also submit jobs and batches, or all. One with a lesser scope than all is
+             * @description The permissions of the key: read, or also submit jobs and batches, or all. A key with a scope other than all is
              *     always a new key; it replaces no other one and cannot be renewed.
              * @default all
              * @enum {string|null}
@@ -1131,7 +1131,7 @@ export interface components {
             /** @description The public part of the key. */
             key_id: string;
             /**
-             * @description What the key may do.
+             * @description The permissions of the key.
              * @enum {string}
              */
             scope: "read" | "submit" | "all";
@@ -1188,15 +1188,15 @@ export interface components {
         Job: components["schemas"]["JobMembers"] & {
             /** @description Whether the server retries the job by itself. */
             auto_retry: boolean;
-            /** @description What its request said about attempts; absent if it said nothing. */
+            /** @description The retry policy of its request; absent if there was none. */
             retry?: components["schemas"]["RetryPolicy"];
-            /** @description The URL that is told of every change. */
+            /** @description The URL that receives every change. */
             callback: string | null;
             /** @description When the job may be expected to end; null if that cannot be told. */
             estimated_completion: components["schemas"]["NullableTime"];
             /** @description When the job will be deleted; null until it is final. */
             expires_at: components["schemas"]["NullableTime"];
-            /** @description What the job does; null if it is damaged. */
+            /** @description The work of the job; null if it is damaged. */
             definition: components["schemas"]["Definition"] | null;
             /** @description The parameters as they were sent. */
             params: {
@@ -1218,7 +1218,7 @@ export interface components {
             /** @description When it stops waiting for a time, with SCHEDULED and BACKOFF; otherwise null. */
             until: components["schemas"]["Time"] | null;
         };
-        /** @description What a job does. It is fixed when the job is accepted. */
+        /** @description The work of a job, fixed when the job is accepted. */
         Definition: {
             work_kind: components["schemas"]["WorkKind"];
             /** @description How long the work takes, before the server's time scale. */
@@ -1230,7 +1230,7 @@ export interface components {
             /** @description The final state of the first attempt. */
             expected_outcome: string;
         };
-        /** @description What a SUCCEEDED job produced. */
+        /** @description The output of a SUCCEEDED job. */
         Result: components["schemas"]["AvailableResult"] | components["schemas"]["ExpiredResult"];
         /** @description A result that can be downloaded. */
         AvailableResult: {
@@ -1262,7 +1262,7 @@ export interface components {
             /** @description Since when it is gone. */
             expired_at: components["schemas"]["Time"];
         };
-        /** @description What can be done with the job now. */
+        /** @description The possible actions on the job now. */
         JobLinks: {
             /**
              * Format: uri-reference
@@ -1281,7 +1281,7 @@ export interface components {
             attempts: string;
             /**
              * Format: uri-reference
-             * @description What was sent to webhooks and to its callback.
+             * @description The deliveries to webhooks and to its callback.
              */
             deliveries: string;
             /**
@@ -1387,7 +1387,7 @@ export interface components {
              * @description The server's address with `/v1`.
              */
             source: string;
-            /** @description What the event is about, relative to the source. */
+            /** @description The subject of the event, relative to the source. */
             subject: string;
             /**
              * Format: date-time
@@ -1404,7 +1404,7 @@ export interface components {
              * @enum {string}
              */
             datacontenttype: "application/json" | "application/problem+json";
-            /** @description What the body would be in binary mode. */
+            /** @description The body of binary mode. */
             data: components["schemas"]["OutcomeDocument"] | components["schemas"]["EmissionDocument"] | components["schemas"]["BatchOutcomeDocument"] | components["schemas"]["BulkCompletedData"] | components["schemas"]["WebhookDisabledData"] | components["schemas"]["WebhookTestData"];
         };
         /**
@@ -1414,7 +1414,7 @@ export interface components {
          */
         ScheduleSpan: string | null;
         /**
-         * @description What becomes of a due time while an earlier run of the schedule is not final.
+         * @description Policy for a due time while an earlier run of the schedule is not final.
          * @enum {string}
          */
         Overlap: "allow" | "skip" | "queue_one";
@@ -1554,7 +1554,7 @@ export interface components {
             /** @description About the request that this is the answer to. */
             warnings?: components["schemas"]["Warnings"];
         };
-        /** @description What can be done with the schedule now. */
+        /** @description The possible actions on the schedule now. */
         ScheduleLinks: {
             /**
              * Format: uri-reference
@@ -1626,7 +1626,7 @@ export interface components {
         Readiness: {
             /** @enum {string} */
             status: "ok" | "degraded" | "unavailable";
-            /** @description The state of each thing that the process needs, such as postgres, redis and migrations: ok, or what is wrong. */
+            /** @description The state of each dependency, such as postgres, redis and migrations: ok, or the error. */
             checks: {
                 [key: string]: string;
             };
@@ -1707,7 +1707,7 @@ export interface components {
              * @enum {string}
              */
             verdict: "passed" | "passed_with_warnings" | "failed" | "nothing_judged";
-            /** @description One sentence: what was tested and what was not, or why nothing was. */
+            /** @description One sentence that says what was tested and what was not, or why nothing was tested. */
             why: string;
             /** @description How many rules have each status. */
             counts: {
@@ -1731,7 +1731,7 @@ export interface components {
             guess?: components["schemas"]["VerdictGuess"];
             /** @description The faults that happened, and those that the profile is about and that did not. */
             faults: components["schemas"]["FaultCount"][];
-            /** @description What is known of each rule. */
+            /** @description The result of each rule. */
             results: components["schemas"]["RuleResult"][];
         };
         /** @description How often a kind of fault happened. */
@@ -1819,15 +1819,15 @@ export interface components {
             at: components["schemas"]["Time"];
             /** @description When its answer was made, or its stream was over. */
             until: components["schemas"]["Time"];
-            /** @description Its method, path and query, without what is secret. */
+            /** @description Its method, path and query, without secrets. */
             request: string;
             /** @description Those that rules go by; keys and bodies as hashes. */
             headers: string[];
             /** @description The number of its connection, within a process of the service. */
             connection?: number;
-            /** @description What the client got. */
+            /** @description The answer that the client received. */
             answer: string;
-            /** @description What a fault did to it: in words, and the effect as JSON. */
+            /** @description The fault, in words and as JSON. */
             fault?: string;
         };
         /** @description A request of a session, or an attempt to deliver. */
@@ -1838,18 +1838,27 @@ export interface components {
             at: components["schemas"]["Time"];
             /** @description When its answer was made, or its stream was over. */
             until: components["schemas"]["Time"];
-            /** @description Its method, path and query, without what is secret. */
+            /** @description Its method, path and query, without secrets. */
             request: string;
             /** @description Those that rules go by; keys and bodies as hashes. */
             headers: string[];
             /** @description The number of its connection, within a process of the service. */
             connection?: number;
-            /** @description What the client got. */
+            /** @description The answer that the client received. */
             answer: string;
-            /** @description What a fault did to it: in words, and the effect as JSON. */
+            /** @description The fault, in words and as JSON. */
             fault?: string;
+            /** @description Its operation, as a rule of faults names it. */
+            operation?: string;
+            /** @description The use of the operation, such as submissions. */
+            of: string;
             /** @description The job that it was about, or that it made. */
             job?: string;
+            /**
+             * @description The job's state as the client had seen it. Unknown: no answer had named the job. Open: no answer had shown it as final.
+             * @enum {string}
+             */
+            job_state?: "unknown" | "open" | "final";
             /** @description Ids of the rules that it broke, or that it called for and no request kept. */
             breaks: string[];
         };
@@ -1867,7 +1876,7 @@ export interface components {
             progress: number | null;
             /** @description As of every job. */
             correlation_id?: string | null;
-            /** @description Of a job that failed or is exhausted: what its outcome document says. */
+            /** @description The outcome document, for a job that failed or is exhausted. */
             problem?: components["schemas"]["PlannedProblem"] | null;
             /** @description Of a job that succeeded. */
             result?: components["schemas"]["PlannedResult"] | null;
@@ -1892,7 +1901,7 @@ export interface components {
             fixture: components["schemas"]["FixtureState"];
             state: components["schemas"]["State"];
         };
-        /** @description What was removed. */
+        /** @description The removed items. */
         ResetReceipt: {
             /** @description Numbers of rows by table. */
             removed: {
@@ -1911,7 +1920,7 @@ export interface components {
              */
             profile?: "default" | "flaky-network" | "overloaded" | "maintenance-window" | "slow-everything" | "failover" | "duplicate-deliveries" | "odd-retry-after" | "new-version" | "credentials" | "eventual" | "stale-connections" | "moved" | "outage" | null;
             /**
-             * @description What `probability` is drawn by.
+             * @description Seed for `probability`.
              * @default 1
              */
             seed: number | null;
@@ -1934,13 +1943,13 @@ export interface components {
              * @example submitJob
              */
             operation?: string | null;
-            /** @description This one; with `times` or `for`, those of the window that begins with it. */
+            /** @description Only this request; with `times` or `for`, the window that starts with it. */
             nth?: number | null;
             /** @description The window lasts until the rule has applied so often; once without it. Needs `nth`. */
             times?: number | null;
             /** @description And for so long after it applied first, as in 8s; 10m at most. Needs `nth`. */
             for?: components["schemas"]["Span"];
-            /** @description Each so many. */
+            /** @description Every n-th request. */
             every?: number | null;
             /** @description The share of them, drawn by the seed. */
             probability?: number | null;
@@ -2000,7 +2009,7 @@ export interface components {
              * @enum {string|null}
              */
             next_request?: "before" | "never" | "half" | null;
-            /** @description What ends the connection is a reset of TCP (RST) instead of an orderly end. */
+            /** @description The connection ends with a TCP reset (RST) instead of an orderly close. */
             reset?: boolean | null;
             /**
              * @description From the answer on the process that gave it refuses new connections of all clients, 10s at most, and others end when they are
@@ -2013,17 +2022,17 @@ export interface components {
             slow_bytes?: number | null;
             /** @description The `Content-Type` of the answer. */
             content_type?: string | null;
-            /** @description A stream ends after so many events. */
+            /** @description The stream ends after this number of events. */
             cut_after?: number | null;
-            /** @description It ends in the middle of the event after so many. */
+            /** @description The stream ends in the middle of the event after this number of events. */
             half_event_after?: number | null;
-            /** @description After so many nothing comes any more, on an open connection. */
+            /** @description After this number of events, the stream sends nothing more, but the connection stays open. */
             stall_after?: number | null;
-            /** @description So many events come twice where a stream was resumed. */
+            /** @description Number of events that are repeated when a stream is resumed. */
             repeat_after_resume?: number | null;
             /** @description Comments instead of events. */
             comments_only?: boolean | null;
-            /** @description After each event of a stream comes one of an unknown type, whose id has a NUL. */
+            /** @description Adds an event of an unknown type, with NUL in its id, after each event of a stream. */
             extra_events?: boolean | null;
             /** @description A stream begins with this `retry`, in milliseconds. */
             stream_retry?: number | null;
@@ -2047,7 +2056,7 @@ export interface components {
             unfinished?: boolean | null;
             /** @description A job that has ended is shown in another final state. */
             other_end?: boolean | null;
-            /** @description Members that nobody knows. */
+            /** @description Adds unknown members. */
             extensions?: boolean | null;
             /** @description Members that may be missing are null. */
             null_optional?: boolean | null;
@@ -2063,7 +2072,7 @@ export interface components {
         };
         /** @description The clock of a test bed. */
         Clock: {
-            /** @description What it shows. */
+            /** @description The time of the clock. */
             now: components["schemas"]["Time"];
             /**
              * @description By how much it is ahead of the real time, as Go writes durations.
@@ -2080,7 +2089,7 @@ export interface components {
             data: components["schemas"]["Fault"][];
             page: components["schemas"]["PageInfo"];
         };
-        /** @description A rule with what became of it. */
+        /** @description A rule with its counts. */
         Fault: {
             /**
              * Format: uuid
@@ -2089,7 +2098,7 @@ export interface components {
             rule_id: string;
             match: components["schemas"]["FaultMatch"];
             effect: components["schemas"]["FaultEffect"];
-            /** @description What `probability` is drawn by. */
+            /** @description Seed for `probability`. */
             seed: number;
             /** @description Requests that the rule was about, while it could still apply. */
             seen: number;
@@ -2111,9 +2120,9 @@ export interface components {
          * @example https://example.com/done
          */
         ReceiverURL: string;
-        /** @description What to send. A name that comes twice counts once. */
+        /** @description The events to send. Repeated names count once. */
         Subscriptions: components["schemas"]["Subscription"][];
-        /** @description A change of a webhook. What is left out stays as it is. */
+        /** @description A change of a webhook. Omitted members do not change. */
         WebhookPatch: {
             url?: components["schemas"]["ReceiverURL"];
             events?: components["schemas"]["Subscriptions"];
@@ -2139,7 +2148,7 @@ export interface components {
             /** @description Null in a repetition. What deliveries are signed with, as of Standard Webhooks: `whsec_` and the base64 of 32 bytes. */
             secret: string | null;
         };
-        /** @description What is told of a webhook at any time. */
+        /** @description The members of a webhook, without its secret. */
         WebhookMembers: {
             /**
              * Format: uuid
@@ -2148,7 +2157,7 @@ export interface components {
             webhook_id: string;
             /** @description Where events are sent. */
             url: string;
-            /** @description What is sent. */
+            /** @description The events that are sent. */
             events: components["schemas"]["Subscription"][];
             /** @description A note for people. */
             description: string;
@@ -2172,7 +2181,7 @@ export interface components {
             updated_at: components["schemas"]["Time"];
             links: components["schemas"]["WebhookLinks"];
         };
-        /** @description What can be done with the webhook now. */
+        /** @description The possible actions on the webhook now. */
         WebhookLinks: {
             /**
              * Format: uri-reference
@@ -2196,12 +2205,12 @@ export interface components {
             test?: string;
             /**
              * Format: uri-reference
-             * @description To send again what failed.
+             * @description Repeats failed deliveries.
              */
             redeliver?: string;
             /**
              * Format: uri-reference
-             * @description To send what was missed.
+             * @description Sends missed events.
              */
             replay?: string;
         };
@@ -2210,7 +2219,7 @@ export interface components {
             /** @constant */
             deleted: true;
         };
-        /** @description The answer to sending again what was missed. */
+        /** @description The answer to a replay. */
         Replay: {
             /** @description How many deliveries are on their way because of this request. */
             queued: number;
@@ -2231,7 +2240,7 @@ export interface components {
         DeliveryMembers: {
             /**
              * Format: uuid
-             * @description The id of the delivery: `webhook-id` of what is sent.
+             * @description The id of the delivery: its `webhook-id` header.
              */
             delivery_id: string;
             /**
@@ -2265,11 +2274,11 @@ export interface components {
             settled_at: components["schemas"]["NullableTime"];
             /** @description The HTTP status of the latest attempt; null if there was none. */
             last_status: number | null;
-            /** @description What went wrong last; null if nothing did. */
+            /** @description The last error; null if there was none. */
             last_error: components["schemas"]["SendFailure"] | null;
             links: components["schemas"]["DeliveryLinks"];
         };
-        /** @description What can be done with the delivery. */
+        /** @description The possible actions on the delivery. */
         DeliveryLinks: {
             /**
              * Format: uri-reference
