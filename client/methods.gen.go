@@ -11,7 +11,7 @@ import (
 // AbortBulk sends abortBulk: Abort a bulk operation.
 //
 // Ends the operation at once. Changes made so far remain, and jobs not reached yet stay PENDING in its list. Safe to
-// repeat: the answer is the same. An operation that is DONE is a conflict.
+// repeat: the answer is the same. Aborting a DONE operation is a conflict (409).
 func (c *Client) AbortBulk(ctx context.Context, id string, options ...Option) (*Bulk, error) {
 	return fetch[Bulk](ctx, c, newRequest("POST", options, "bulk", id, "abort").of(id))
 }
@@ -169,7 +169,7 @@ func (c *Client) Delivery(ctx context.Context, id string, deliveryId string, opt
 
 // EndSession sends endSession: End a session.
 //
-// Nothing more is recorded, and the faults of its profile are removed. One that has ended stays as it is.
+// Nothing more is recorded, and the faults of its profile are removed. A session that has ended does not change.
 func (c *Client) EndSession(ctx context.Context, id string, options ...Option) (*Session, error) {
 	return fetch[Session](ctx, c, newRequest("POST", options, "testbed", "sessions", id, "end").of(id))
 }
@@ -278,7 +278,7 @@ func (c *Client) MakeFixtures(ctx context.Context, jobs []Fixture, options ...Op
 
 // PauseSchedule sends pauseSchedule: Pause a schedule.
 //
-// Nothing is due any more until the schedule is resumed. A schedule that is paused stays as it is.
+// No job is submitted until the schedule is resumed. A paused schedule does not change.
 func (c *Client) PauseSchedule(ctx context.Context, id string, options ...Option) (*Schedule, error) {
 	return fetch[Schedule](ctx, c, newRequest("POST", options, "schedules", id, "pause").of(id))
 }
@@ -286,7 +286,7 @@ func (c *Client) PauseSchedule(ctx context.Context, id string, options ...Option
 // Redeliver sends redeliverWebhookDelivery: Send a delivery of a webhook again.
 //
 // A settled delivery becomes PENDING, with the whole number of attempts before it; one that waits for its next attempt is sent at
-// once; one that is being sent stays as it is. It keeps its id and its body. If the webhook is disabled, this is refused with 409.
+// once; one that is being sent does not change. It keeps its id and its body. If the webhook is disabled, this is refused with 409.
 func (c *Client) Redeliver(ctx context.Context, id string, deliveryId string, options ...Option) (*Delivery, error) {
 	return fetch[Delivery](ctx, c, newRequest("POST", options, "webhooks", id, "deliveries", deliveryId, "redeliver").of(deliveryId))
 }
@@ -294,7 +294,7 @@ func (c *Client) Redeliver(ctx context.Context, id string, deliveryId string, op
 // RedeliverJob sends redeliverJobDelivery: Send a delivery of a job again.
 //
 // A settled delivery becomes PENDING, with the whole number of attempts before it; one that waits for its next attempt is sent at
-// once; one that is being sent stays as it is. It keeps its id and its body. If the webhook is disabled, this is refused with 409.
+// once; one that is being sent does not change. It keeps its id and its body. If the webhook is disabled, this is refused with 409.
 func (c *Client) RedeliverJob(ctx context.Context, id string, deliveryId string, options ...Option) (*Delivery, error) {
 	return fetch[Delivery](ctx, c, newRequest("POST", options, "jobs", id, "deliveries", deliveryId, "redeliver").of(deliveryId))
 }
@@ -449,7 +449,7 @@ func (c *Client) TestWebhook(ctx context.Context, id string, options ...Option) 
 // TriggerSchedule sends triggerSchedule: Run a schedule now.
 //
 // Submits a job of the schedule at once, paused or not, and changes nothing of its due times. The job has `schedule_id` and no
-// `scheduled_for`. For `overlap` it is a run as any other. It is refused as a submission is.
+// `scheduled_for`. `overlap` treats it like any other run. It can be refused like a submission.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) TriggerSchedule(ctx context.Context, id string, options ...Option) (*Accepted, error) {

@@ -163,7 +163,7 @@ type BatchJob struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID string `json:"correlation_id"`
 
-	// ScheduleID The schedule that the job is a run of. Of such jobs only.
+	// ScheduleID The schedule that the job is a run of. Only for such jobs.
 	ScheduleID string `json:"schedule_id,omitempty,omitzero"`
 
 	// ScheduledFor The due time of the schedule that the job stands for. Not of a run that was triggered.
@@ -521,10 +521,10 @@ type Event struct {
 	// JobID The id of the job.
 	JobID string `json:"job_id"`
 
-	// BatchID The id of the batch. Of batch.completed only.
+	// BatchID The id of the batch. Only for batch.completed.
 	BatchID string `json:"batch_id,omitempty,omitzero"`
 
-	// WebhookID The id of the webhook. Of webhook.disabled and webhook.test only.
+	// WebhookID The id of the webhook. Only for webhook.disabled and webhook.test.
 	WebhookID string `json:"webhook_id,omitempty,omitzero"`
 
 	// EventName The name of an event.
@@ -540,9 +540,9 @@ type Event struct {
 	Attempt   int       `json:"attempt"`
 	Timestamp time.Time `json:"timestamp"`
 
-	// Data Of a job's event, `work_kind`, `duration_ms` and `expected_outcome`, and what belongs to the event, such as `name` and `data`
-	// of event.emitted. Of batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. Of bulk.completed, `bulkId`,
-	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. Of webhook.disabled, `webhookId`, `reason`, `text`, `language`
+	// Data For a job's event, `work_kind`, `duration_ms` and `expected_outcome`, and what belongs to the event, such as `name` and `data`
+	// of event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
+	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`, `language`
 	// and `disabledAt`; of webhook.test, `webhookId`.
 	Data json.RawMessage `json:"data"`
 }
@@ -650,7 +650,7 @@ type Fixture struct {
 	// Problem The outcome document, for a job that failed or is exhausted.
 	Problem any `json:"problem,omitempty,omitzero"`
 
-	// Result Of a job that succeeded.
+	// Result The result, for a job that succeeded.
 	Result *PlannedResult `json:"result,omitempty,omitzero"`
 }
 
@@ -725,7 +725,7 @@ type Job struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID string `json:"correlation_id"`
 
-	// ScheduleID The schedule that the job is a run of. Of such jobs only.
+	// ScheduleID The schedule that the job is a run of. Only for such jobs.
 	ScheduleID string `json:"schedule_id,omitempty,omitzero"`
 
 	// ScheduledFor The due time of the schedule that the job stands for. Not of a run that was triggered.
@@ -1067,16 +1067,16 @@ type ProblemDocument struct {
 	// ExpiredAt Since when it is gone. 410 only.
 	ExpiredAt time.Time `json:"expired_at,omitempty,omitzero"`
 
-	// JobID The job that the first request with the idempotency key made. Of such a conflict of a submission only.
+	// JobID The job that the first request with the idempotency key made. Only in this conflict of a submission.
 	JobID string `json:"job_id,omitempty,omitzero"`
 
-	// BatchID The batch that the first request with the idempotency key made. Of such a conflict of a batch only.
+	// BatchID The batch that the first request with the idempotency key made. Only in this conflict of a batch.
 	BatchID string `json:"batch_id,omitempty,omitzero"`
 
-	// State The job's state. Of a refused retry only.
+	// State The job's state. Only for a refused retry.
 	State string `json:"state,omitempty,omitzero"`
 
-	// Reason Why the job cannot be retried. Of a refused retry only.
+	// Reason Why the job cannot be retried. Only for a refused retry.
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 

@@ -222,7 +222,7 @@ func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 		}
 		wait := recordPause << try
 		if try++; try == recordTries || time.Until(c.until) < wait || !app.Sleep(ctx, wait) {
-			w.log.WarnContext(ctx, "an attempt to deliver is not recorded", append(aboutDelivery(c.ClaimedDelivery), "status", sent.Attempt.Status,
+			w.log.WarnContext(ctx, "cannot record a delivery attempt", append(aboutDelivery(c.ClaimedDelivery), "status", sent.Attempt.Status,
 				app.ErrorFields(err))...)
 			return err
 		}

@@ -144,7 +144,7 @@ func TestRecordingIsRepeated(t *testing.T) {
 	require.Error(t, w.handle(task))
 	d, _ := w.read(task)
 	require.NotNil(t, d.ClaimedUntil, "it is sent again when the claim has ended")
-	require.Len(t, w.Log.Lines(t, map[string]any{"msg": "an attempt to deliver is not recorded"}), 1)
+	require.Len(t, w.Log.Lines(t, map[string]any{"msg": "cannot record a delivery attempt"}), 1)
 }
 
 // A delivery must not be repeated for ever because storage refuses the answer.

@@ -220,7 +220,7 @@ type BatchJob struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// ScheduleID The schedule that the job is a run of. Of such jobs only.
+	// ScheduleID The schedule that the job is a run of. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
 	// ScheduledFor The due time of the schedule that the job stands for. Not of a run that was triggered.
@@ -480,7 +480,7 @@ type ClockMove struct {
 	// Advance By so much, at once, as in `90s` or `25h`.
 	Advance *time.Duration `json:"advance,omitempty"`
 
-	// Set To this time, at once; not before the present one, nor more than ten years ahead of the real time.
+	// Set Moves the clock to this time at once; not backwards, and at most ten years ahead of the real time.
 	Set *job.Time `json:"set,omitempty"`
 
 	// Freeze true: it stands still. false: it runs on at its rate.
@@ -580,7 +580,7 @@ type DeliveryLinks struct {
 	Redeliver string `json:"redeliver"`
 }
 
-// DeliveryMembers One event on its way to one webhook, or to the callback of its job. Of a callback, `webhook_id` is null and `url` is there. Of an
+// DeliveryMembers One event on its way to one webhook, or to the callback of its job. For a callback, `webhook_id` is null and `url` is there. Of an
 // event that belongs to no job, `job_id` and `seq` are null.
 type DeliveryMembers struct {
 	// DeliveryID The id of the delivery: its `webhook-id` header.
@@ -673,10 +673,10 @@ type Event struct {
 	// JobID The id of the job.
 	JobID *job.ID `json:"job_id"`
 
-	// BatchID The id of the batch. Of batch.completed only.
+	// BatchID The id of the batch. Only for batch.completed.
 	BatchID *job.ID `json:"batch_id,omitempty"`
 
-	// WebhookID The id of the webhook. Of webhook.disabled and webhook.test only.
+	// WebhookID The id of the webhook. Only for webhook.disabled and webhook.test.
 	WebhookID *job.ID `json:"webhook_id,omitempty"`
 
 	// EventName The name of an event.
@@ -692,9 +692,9 @@ type Event struct {
 	Attempt   *int     `json:"attempt"`
 	Timestamp job.Time `json:"timestamp"`
 
-	// Data Of a job's event, `work_kind`, `duration_ms` and `expected_outcome`, and what belongs to the event, such as `name` and `data`
-	// of event.emitted. Of batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. Of bulk.completed, `bulkId`,
-	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. Of webhook.disabled, `webhookId`, `reason`, `text`, `language`
+	// Data For a job's event, `work_kind`, `duration_ms` and `expected_outcome`, and what belongs to the event, such as `name` and `data`
+	// of event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
+	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`, `language`
 	// and `disabledAt`; of webhook.test, `webhookId`.
 	Data json.RawMessage `json:"data"`
 }
@@ -798,7 +798,7 @@ type FaultEffect struct {
 	// Code An error of the contract.
 	Code *job.Code `json:"code,omitempty"`
 
-	// RetryAfter `Retry-After` of the answer, whichever that is, in seconds.
+	// RetryAfter `Retry-After` of any answer, in seconds.
 	RetryAfter *int `json:"retry_after,omitempty"`
 
 	// RetryAfterAs How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all
@@ -813,7 +813,7 @@ type FaultEffect struct {
 	Moved *int `json:"moved,omitempty"`
 
 	// ToOtherHost `moved` leads to another name of the same machine, which is another origin: `localhost` for a request to 127.0.0.1 or ::1,
-	// 127.0.0.1 for one to `localhost`. A request to any other name is moved to the same address.
+	// 127.0.0.1 for one to `localhost`. For other names, the target is the same address.
 	ToOtherHost *bool `json:"to_other_host,omitempty"`
 
 	// Delay A wait before processing, as in 250ms or 1.5s; 60s at most.
@@ -997,7 +997,7 @@ type Fixture struct {
 	// Problem The outcome document, for a job that failed or is exhausted.
 	Problem *PlannedProblem `json:"problem,omitempty"`
 
-	// Result Of a job that succeeded.
+	// Result The result, for a job that succeeded.
 	Result *PlannedResult `json:"result,omitempty"`
 }
 
@@ -1122,7 +1122,7 @@ type Job struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// ScheduleID The schedule that the job is a run of. Of such jobs only.
+	// ScheduleID The schedule that the job is a run of. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
 	// ScheduledFor The due time of the schedule that the job stands for. Not of a run that was triggered.
@@ -1257,7 +1257,7 @@ type JobMembers struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// ScheduleID The schedule that the job is a run of. Of such jobs only.
+	// ScheduleID The schedule that the job is a run of. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
 	// ScheduledFor The due time of the schedule that the job stands for. Not of a run that was triggered.
@@ -1416,7 +1416,7 @@ type JobSummary struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// ScheduleID The schedule that the job is a run of. Of such jobs only.
+	// ScheduleID The schedule that the job is a run of. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
 	// ScheduledFor The due time of the schedule that the job stands for. Not of a run that was triggered.
@@ -1685,16 +1685,16 @@ type Problem struct {
 	// ExpiredAt Since when it is gone. 410 only.
 	ExpiredAt *job.Time `json:"expired_at,omitempty"`
 
-	// JobID The job that the first request with the idempotency key made. Of such a conflict of a submission only.
+	// JobID The job that the first request with the idempotency key made. Only in this conflict of a submission.
 	JobID *job.ID `json:"job_id,omitempty"`
 
-	// BatchID The batch that the first request with the idempotency key made. Of such a conflict of a batch only.
+	// BatchID The batch that the first request with the idempotency key made. Only in this conflict of a batch.
 	BatchID *job.ID `json:"batch_id,omitempty"`
 
-	// State The job's state. Of a refused retry only.
+	// State The job's state. Only for a refused retry.
 	State *job.State `json:"state,omitempty"`
 
-	// Reason Why the job cannot be retried. Of a refused retry only.
+	// Reason Why the job cannot be retried. Only for a refused retry.
 	Reason *string `json:"reason,omitempty"`
 }
 

@@ -90,7 +90,7 @@ func startSession(f *pflag.FlagSet) run {
 	var wanted client.SessionRequest
 	f.StringVar(&wanted.Label, "label", "", "judge requests with this `label` in the ForgeRun-Session header; default: requests without one")
 	f.Int64Var(&wanted.Seed, "seed", 1, "`number` that seeds the choice of faults")
-	f.StringSliceVar(&wanted.Rules, "rules", nil, "`ids` of the rules to judge, separated by commas; all without it")
+	f.StringSliceVar(&wanted.Rules, "rules", nil, "`ids` of the rules to judge, separated by commas; default: all")
 	return using(func(c *call, api *client.Client) error {
 		wanted.Profile = strings.Join(c.args, "")
 		began, err := api.StartSession(c, wanted)

@@ -173,7 +173,7 @@ export interface components {
             correlation_id: string | null;
             /**
              * Format: uuid
-             * @description The schedule that the job is a run of. Of such jobs only.
+             * @description The schedule that the job is a run of. Only for such jobs.
              */
             schedule_id?: string;
             /** @description The due time of the schedule that the job stands for. Not of a run that was triggered. */
@@ -405,18 +405,18 @@ export interface components {
             expired_at?: components["schemas"]["Time"];
             /**
              * Format: uuid
-             * @description The job that the first request with the idempotency key made. Of such a conflict of a submission only.
+             * @description The job that the first request with the idempotency key made. Only in this conflict of a submission.
              */
             job_id?: string;
             /**
              * Format: uuid
-             * @description The batch that the first request with the idempotency key made. Of such a conflict of a batch only.
+             * @description The batch that the first request with the idempotency key made. Only in this conflict of a batch.
              */
             batch_id?: string;
-            /** @description The job's state. Of a refused retry only. */
+            /** @description The job's state. Only for a refused retry. */
             state?: components["schemas"]["State"];
             /**
-             * @description Why the job cannot be retried. Of a refused retry only.
+             * @description Why the job cannot be retried. Only for a refused retry.
              * @enum {string}
              */
             reason?: "NOT_RETRYABLE" | "ATTEMPTS_EXHAUSTED";
@@ -432,7 +432,7 @@ export interface components {
         ClockMove: {
             /** @description By so much, at once, as in `90s` or `25h`. */
             advance?: components["schemas"]["Span"];
-            /** @description To this time, at once; not before the present one, nor more than ten years ahead of the real time. */
+            /** @description Moves the clock to this time at once; not backwards, and at most ten years ahead of the real time. */
             set?: components["schemas"]["UtcTime"] | null;
             /** @description true: it stands still. false: it runs on at its rate. */
             freeze?: boolean | null;
@@ -767,12 +767,12 @@ export interface components {
             job_id: string | null;
             /**
              * Format: uuid
-             * @description The id of the batch. Of batch.completed only.
+             * @description The id of the batch. Only for batch.completed.
              */
             batch_id?: string;
             /**
              * Format: uuid
-             * @description The id of the webhook. Of webhook.disabled and webhook.test only.
+             * @description The id of the webhook. Only for webhook.disabled and webhook.test.
              */
             webhook_id?: string;
             event_name: components["schemas"]["EventName"];
@@ -784,9 +784,9 @@ export interface components {
             attempt: number | null;
             timestamp: components["schemas"]["Time"];
             /**
-             * @description Of a job's event, `work_kind`, `duration_ms` and `expected_outcome`, and what belongs to the event, such as `name` and `data`
-             *     of event.emitted. Of batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. Of bulk.completed, `bulkId`,
-             *     `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. Of webhook.disabled, `webhookId`, `reason`, `text`, `language`
+             * @description For a job's event, `work_kind`, `duration_ms` and `expected_outcome`, and what belongs to the event, such as `name` and `data`
+             *     of event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
+             *     `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`, `language`
              *     and `disabledAt`; of webhook.test, `webhookId`.
              */
             data: {
@@ -1878,7 +1878,7 @@ export interface components {
             correlation_id?: string | null;
             /** @description The outcome document, for a job that failed or is exhausted. */
             problem?: components["schemas"]["PlannedProblem"] | null;
-            /** @description Of a job that succeeded. */
+            /** @description The result, for a job that succeeded. */
             result?: components["schemas"]["PlannedResult"] | null;
         };
         /**
@@ -1910,7 +1910,7 @@ export interface components {
         };
         /** @description The rules of a client. */
         FaultsRequest: components["schemas"]["FaultRules"] | components["schemas"]["FaultProfile"];
-        /** @description Rules in their order. Of those that apply to a request the first one has its effect. */
+        /** @description Rules in their order. The first rule that applies to a request has its effect. */
         FaultRules: components["schemas"]["FaultRule"][];
         /** @description A production-like set of rules, and rules of one's own before them. */
         FaultProfile: {
@@ -1972,7 +1972,7 @@ export interface components {
             status?: number | null;
             /** @description An error of the contract. */
             code?: components["schemas"]["Code"] | null;
-            /** @description `Retry-After` of the answer, whichever that is, in seconds. */
+            /** @description `Retry-After` of any answer, in seconds. */
             retry_after?: number | null;
             /**
              * @description How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all
@@ -1990,7 +1990,7 @@ export interface components {
             moved?: 303 | 307 | 308 | null;
             /**
              * @description `moved` leads to another name of the same machine, which is another origin: `localhost` for a request to 127.0.0.1 or ::1,
-             *     127.0.0.1 for one to `localhost`. A request to any other name is moved to the same address.
+             *     127.0.0.1 for one to `localhost`. For other names, the target is the same address.
              */
             to_other_host?: boolean | null;
             /** @description A wait before processing, as in 250ms or 1.5s; 60s at most. */
@@ -2234,7 +2234,7 @@ export interface components {
             attempts_log: components["schemas"]["DeliveryAttempt"][];
         };
         /**
-         * @description One event on its way to one webhook, or to the callback of its job. Of a callback, `webhook_id` is null and `url` is there. Of an
+         * @description One event on its way to one webhook, or to the callback of its job. For a callback, `webhook_id` is null and `url` is there. Of an
          *     event that belongs to no job, `job_id` and `seq` are null.
          */
         DeliveryMembers: {

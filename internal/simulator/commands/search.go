@@ -85,7 +85,7 @@ func (r *searchRun) searchFlags() *pflag.FlagSet {
 	f.IntVar(&r.tries, "tries", 3, "`number` of times that the client must try a request before it may give up")
 	f.Int64Var(&r.Seed, "seed", 1, "`number` that the sequences are drawn by")
 	f.BoolVar(&r.First, "first", false, "end with the first finding")
-	f.StringSliceVar(&r.rules, "rules", nil, "`ids` of the rules to judge, separated by commas; all without it")
+	f.StringSliceVar(&r.rules, "rules", nil, "`ids` of the rules to judge, separated by commas; default: all")
 	f.StringSliceVar(&r.skip, "skip", nil, "`ids` of rules not to judge")
 	return f
 }

@@ -161,7 +161,7 @@ func (v *verdictRun) faultFlags() *pflag.FlagSet {
 
 func (v *verdictRun) ruleFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("Rules", pflag.ContinueOnError)
-	f.StringSliceVar(&v.rules, "rules", nil, "`ids` of the rules to judge, separated by commas; all without it")
+	f.StringSliceVar(&v.rules, "rules", nil, "`ids` of the rules to judge, separated by commas; default: all")
 	f.StringSliceVar(&v.skip, "skip", nil, "`ids` of rules not to judge")
 	f.StringSliceVar(&v.policy.Require, "require", nil, "`ids` of rules that must be tested and kept in at least one session and broken in\n"+
 		"none, even if they say should")
@@ -209,17 +209,17 @@ func (v *verdictRun) check(f *pflag.FlagSet) error {
 		wrong bool
 		why   string
 	}{
-		{targeted && v.url != "", "--target is for other APIs, --url is for a running ForgeRun"},
-		{!targeted && v.api != "", "--api describes the API of --target"},
-		{!targeted && v.forward, "--forward is a proxy before --target"},
-		{f.Changed("key") && v.url == "", "--key is of a client of the service at --url"},
-		{len(v.settings) > 0 && !own, "--set is about a service of its own, and goes neither with --url nor with --target"},
-		{v.fetch != "" && !own, "--fetch is about a service of its own, and goes neither with --url nor with --target"},
-		{v.advance.by > 0 && targeted, "--advance moves the clock of a ForgeRun: it does not go with --target"},
-		{len(v.profiles) > 0 && v.profile != "", "--profile is for one run, --profiles for several: give one of them"},
-		{v.faults != "" && (v.profile != "" || len(v.profiles) > 0), "--faults are instead of a profile"},
-		{v.seeds < 1, "--seeds must be 1 at least"},
-		{v.limit < 0, "--time-limit must be 0 at least"},
+		{targeted && v.url != "", "--target (another API) and --url (a running ForgeRun) cannot be combined"},
+		{!targeted && v.api != "", "--api needs --target"},
+		{!targeted && v.forward, "--forward needs --target"},
+		{f.Changed("key") && v.url == "", "--key needs --url"},
+		{len(v.settings) > 0 && !own, "--set needs the service that verdict starts: it cannot be combined with --url or --target"},
+		{v.fetch != "" && !own, "--fetch needs the service that verdict starts: it cannot be combined with --url or --target"},
+		{v.advance.by > 0 && targeted, "--advance moves the clock of a ForgeRun: it cannot be combined with --target"},
+		{len(v.profiles) > 0 && v.profile != "", "--profile and --profiles cannot be combined"},
+		{v.faults != "" && (v.profile != "" || len(v.profiles) > 0), "--faults replaces a profile: remove --profile and --profiles"},
+		{v.seeds < 1, "--seeds must be at least 1"},
+		{v.limit < 0, "--time-limit must not be negative"},
 	} {
 		if c.wrong {
 			return errors.New(c.why)
@@ -242,12 +242,12 @@ func (v *verdictRun) checkNames() error {
 	names := profileNames()
 	for _, name := range append(slices.Clone(v.profiles), v.profile) {
 		if name != "" && !slices.Contains(append(names, noFaults), name) && (name != allProfiles || name == v.profile) {
-			return fmt.Errorf("there is no profile %q; there are %s", name, strings.Join(names, ", "))
+			return fmt.Errorf("unknown profile %q; use one of %s", name, strings.Join(names, ", "))
 		}
 	}
 	for _, id := range slices.Concat(v.rules, v.skip, v.policy.Require, v.policy.Warn) {
 		if !slices.Contains(verdict.IDs(), id) {
-			return fmt.Errorf("there is no rule %q; there are %s", id, strings.Join(verdict.IDs(), ", "))
+			return fmt.Errorf("unknown rule %q; use some of %s", id, strings.Join(verdict.IDs(), ", "))
 		}
 	}
 	judged := v.judgedRules(verdict.IDs())

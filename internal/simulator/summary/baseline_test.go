@@ -113,7 +113,7 @@ known:
 func TestBaselineRefusals(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"known:\n  - {profile: overloaded, rule: back-off}": `baseline.yaml:2: there is no rule "back-off"`,
+		"known:\n  - {profile: overloaded, rule: back-off}": `baseline.yaml:2: unknown rule "back-off"`,
 		"known:\n  - {rule: backoff}":                       "baseline.yaml:2: profile is missing",
 		"known:\n  - {profile: x, rule: backoff, label: a}": `unknown member "label"`,
 		"knwon: []": "knwon",
