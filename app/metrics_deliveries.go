@@ -29,15 +29,15 @@ type deliveryMetrics struct {
 
 func newDeliveryMetrics(in telemetry.Factory) deliveryMetrics {
 	m := deliveryMetrics{
-		Deliveries: in.Counters("webhook_deliveries_total", "Attempts to deliver, by what became of the delivery.",
+		Deliveries: in.Counters("webhook_deliveries_total", "Delivery attempts, by the resulting state of the delivery.",
 			[]string{"event", "result"}),
-		DeliveryFailures: in.Counters("webhook_failures_total", "Attempts to deliver that failed, by what went wrong and was answered.",
+		DeliveryFailures: in.Counters("webhook_failures_total", "Failed delivery attempts, by error and status.",
 			[]string{"class", "code"}),
-		sendTime: in.Histogram("webhook_send_seconds", "Time that an attempt to deliver took.", telemetry.Long),
+		sendTime: in.Histogram("webhook_send_seconds", "Duration of a delivery attempt.", telemetry.Long),
 		deliveryLatency: in.Histogram("webhook_latency_seconds", "Time from an event to its delivery, where the first attempt succeeded.",
 			telemetry.Long),
-		Endpoints: in.Gauge("webhook_endpoints_active", "Endpoints that this process delivers to at the moment."),
-		Sends:     in.Gauge("webhook_sends_in_flight", "Attempts to deliver that are under way in this process."),
+		Endpoints: in.Gauge("webhook_endpoints_active", "Endpoints that this process delivers to now."),
+		Sends:     in.Gauge("webhook_sends_in_flight", "Delivery attempts in progress in this process."),
 		WebhooksDisabled: in.Counters("webhook_disabled_total", "Webhooks that the server disabled.", []string{"reason"},
 			string(job.DisabledGone), string(job.DisabledFailing)),
 	}

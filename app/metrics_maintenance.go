@@ -64,7 +64,7 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 	task, by := []string{"task"}, []string{"by"}
 	return maintenanceMetrics{
 		Leading: in.Gauge("maintenance_leader", "1 while this process leads the maintenance."),
-		blocked: in.Gauges("maintenance_blocked", "1 while this process cannot do a task of the leader, and lets others lead.", task,
+		blocked: in.Gauges("maintenance_blocked", "1 while this process cannot do a task of the leader and lets other processes lead.", task,
 			VitalTasks...),
 		MaintenanceErrors: in.Counters("maintenance_errors_total", "Failed rounds of maintenance.", task, MaintenanceTasks...),
 		rounds: in.Histograms("maintenance_round_seconds", "Time that a round of maintenance took.", telemetry.Quick, task,
@@ -80,7 +80,7 @@ func newMaintenanceMetrics(in telemetry.Factory) maintenanceMetrics {
 			[]string{"state"}, string(job.Assigned), string(job.Running)),
 		ClockSteps: in.Counters("clock_steps_total", "Times that a clock was found to have been set, by the maintenance's leader.",
 			[]string{"clock"}, PostgresClock, ProcessClock),
-		DueTimes: in.Counters("schedule_due_times_total", "Due times of schedules that passed, by what became of them.", []string{"result"},
+		DueTimes: in.Counters("schedule_due_times_total", "Past due times of schedules, by result.", []string{"result"},
 			DueRun, DueMissed, DueSkipped),
 		RunLateness: in.Histogram("schedule_run_lateness_seconds", "Time from the due time of a run and its jitter to its job.",
 			telemetry.Quick),
@@ -149,13 +149,13 @@ func newBacklogGauges(in telemetry.Factory) backlogGauges {
 	return backlogGauges{
 		Jobs:             in.Gauges("jobs_current", "Jobs in a state."+note, []string{"state"}, states...),
 		queueDepth:       in.Gauge("job_queue_depth", "Jobs in QUEUED."+note),
-		oldestDue:        in.Gauge("job_oldest_due_seconds", "For how long the job that waits longest could have run."+note),
+		oldestDue:        in.Gauge("job_oldest_due_seconds", "How long the oldest waiting job could have run."+note),
 		workers:          in.Gauge("workers_alive", "Workers whose lease has not ended."+note),
 		slots:            in.Gauge("workers_slots", "Jobs that the living workers can hold at once."+note),
 		deliveries:       in.Gauge("webhook_deliveries_pending", "Deliveries that are pending."+note),
-		oldestDelivery:   in.Gauge("webhook_oldest_pending_seconds", "For how long the delivery that waits longest has been due."+note),
+		oldestDelivery:   in.Gauge("webhook_oldest_pending_seconds", "How long the oldest pending delivery has been due."+note),
 		webhooksDisabled: in.Gauge("webhooks_disabled_current", "Webhooks that the server has disabled."+note),
-		takenAt:          in.Gauge("backlog_timestamp_seconds", "Unix time at which this process counted these; 0: it does not."),
+		takenAt:          in.Gauge("backlog_timestamp_seconds", "Unix time at which this process last counted these; 0: never."),
 	}
 }
 

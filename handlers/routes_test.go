@@ -293,7 +293,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 			allowed := strings.Split(a.Header.Get("Allow"), ", ")
 			require.ElementsMatch(t, methods, allowed)
 			if method != "HEAD" {
-				require.Contains(t, a.requireProblem(t, job.CodeMethodNotAllowed).Detail, "It has "+strings.Join(allowed, ", ")+".")
+				require.Contains(t, a.requireProblem(t, job.CodeMethodNotAllowed).Detail, "It supports "+strings.Join(allowed, ", ")+".")
 			}
 		}
 		for _, method := range []string{"get", "BREW", "PROPFIND"} {

@@ -45,7 +45,7 @@ type StageSpec struct {
 // Stages documents all stages, as draft section 3.8 requires of a server.
 var Stages = []StageSpec{
 	{StageValidation, "The input did not pass the checks: of a batch's item at submission, of a job right after its start."},
-	{StageAuthorization, "The job was not allowed to do what it was asked to. No job of the catalogue fails here."},
+	{StageAuthorization, "The job lacked permission for its work. No job of the catalogue fails here."},
 	{StageQueuing, "The job could not be placed into the queue. No job of the catalogue fails here: a full queue refuses the request."},
 	{StageProcessing, "The work itself failed, ran too long, timed out on a dependency, or lost its worker."},
 	{StageRendering, "The work failed while it assembled its output."},

@@ -110,7 +110,7 @@ var rules = []rule{
 		level: Must, check: once,
 		see:      client,
 		quote:    "It must use a different Idempotency-Key for each intended job.",
-		exercise: "Submit each job with an X-Correlation-ID of its own", profiles: []fault.Profile{fault.Default, fault.FlakyNetwork},
+		exercise: "Submit each job with its own X-Correlation-ID", profiles: []fault.Profile{fault.Default, fault.FlakyNetwork},
 	},
 	{
 		id: "lost-answer", title: "After losing an answer, the client checks whether the job exists.",

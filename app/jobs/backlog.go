@@ -59,11 +59,11 @@ func NewBacklog(floor int, clock app.Clock, registry prometheus.Registerer, log 
 	}
 	b := &Backlog{floor: floor, clock: clock, log: log}
 	in := telemetry.In(registry)
-	in.GaugeFunc("submissions_waiting", "Submissions that are being stored or wait for it in this process.", func() float64 {
+	in.GaugeFunc("submissions_waiting", "Submissions in this process that are being stored or wait to be stored.", func() float64 {
 		waiting, _ := b.look()
 		return float64(waiting)
 	})
-	in.GaugeFunc("submissions_waiting_limit", "Submissions that may wait in this process; what comes on top is refused.", func() float64 {
+	in.GaugeFunc("submissions_waiting_limit", "Maximum number of waiting submissions in this process; more are refused.", func() float64 {
 		_, limit := b.look()
 		return float64(limit)
 	})

@@ -53,10 +53,10 @@ func TestBacklogRefusesWhatIsAboveItsBound(t *testing.T) {
 		leave(a, 1)
 		require.NoError(t, a.Enter(), "there is room again at once")
 		require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP submissions_waiting Submissions that are being stored or wait for it in this process.
+# HELP submissions_waiting Submissions in this process that are being stored or wait to be stored.
 # TYPE submissions_waiting gauge
 submissions_waiting 4096
-# HELP submissions_waiting_limit Submissions that may wait in this process; what comes on top is refused.
+# HELP submissions_waiting_limit Maximum number of waiting submissions in this process; more are refused.
 # TYPE submissions_waiting_limit gauge
 submissions_waiting_limit 4096
 `)))

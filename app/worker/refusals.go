@@ -49,7 +49,7 @@ func (w *Worker) allowKind(ctx context.Context, k job.Kind) {
 	defer w.mu.Unlock()
 	delete(w.refused, k)
 	w.Metrics.KindsRefused.Set(float64(len(w.refused)))
-	w.Log.InfoContext(ctx, "jobs of a kind are taken again", "action", "refuse", "work_kind", string(k))
+	w.Log.InfoContext(ctx, "taking jobs of a kind again", "action", "refuse", "work_kind", string(k))
 }
 
 // ProbeRefused probes the refused kinds periodically until ctx ends.

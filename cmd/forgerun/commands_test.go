@@ -61,7 +61,7 @@ func TestEveryCommandRefusesWhatItDoesNotKnow(t *testing.T) {
 		"migrat":               "did you mean migrate?",
 		"healthcheck --ulr x":  "unknown flag: --ulr",
 		"migrate --to 99":      "unknown schema version 99: this program supports 0 (none) to ",
-		"migrate --to -2":      "there is no version -2",
+		"migrate --to -2":      "unknown schema version -2",
 		"migrate --to x":       "invalid argument",
 		"migrate up down":      `does not know "up down"`,
 		"migrate --json":       "unknown flag: --json (forgerun migrate --help)",

@@ -39,7 +39,7 @@ func TestConsoleOnABadDay(t *testing.T) {
 		page  string
 		shows []string
 	}{
-		{"overview", []string{"has sent no heartbeat for 3", ", and holds 4 jobs: ", "1 webhook fails: ", "1 worker died in the last",
+		{"overview", []string{"has sent no heartbeat for 3", " and holds 4 jobs. ", "1 webhook fails: ", "1 worker died in the last",
 			"none is due · next attempt", "1 later, the next in"}},
 		{"webhooks", []string{"FAILING", "Billing"}},
 		{"webhooks/" + receiver.hook.id, []string{
@@ -64,7 +64,7 @@ func TestConsoleOnABadDay(t *testing.T) {
 	c.until("workers that live come first",
 		`[...document.querySelectorAll(".worker")].map(w => w.innerText.includes("DEAD")).join() === "false,true"`)
 	c.open("deliveries?event_name=job.finished")
-	c.says("“job.finished” is no event.")
+	c.says("“job.finished” is not a valid event.")
 	c.says("Remove this filter")
 	c.open("overview")
 	c.until("a link to the webhook", `!!document.querySelector('.attention a[href="#/webhooks/`+receiver.hook.id+`"]')`)

@@ -65,7 +65,7 @@ func TestConsoleBulkThatCanDoNothing(t *testing.T) {
 	c := newConsole(t, s, api)
 	c.everyLook(func(look string) {
 		c.open("jobs?kind=FAIL_IMMEDIATE")
-		c.press("Retry all that match…")
+		c.press("Retry all matching jobs…")
 		c.says("27 jobs match, none can be retried")
 		require.Equal(t, 1, evaluate[int](c, reason))
 		require.True(t, evaluate[bool](c, `document.querySelector("dialog .buttons button:last-child").disabled`), "there is nothing to do")
@@ -76,7 +76,7 @@ func TestConsoleBulkThatCanDoNothing(t *testing.T) {
 		c.press("Back")
 
 		c.open("jobs?state=FAILED")
-		c.press("Retry all that match…")
+		c.press("Retry all matching jobs…")
 		c.says("29 jobs match, 2 can be retried")
 		c.seen("bulk-some-" + look)
 		c.press("Back")
@@ -127,7 +127,7 @@ func TestConsoleSearch(t *testing.T) {
 
 	c.everyLook(func(look string) {
 		c.search("kind:cpu")
-		c.says("“CPU” is no work kind. Did you mean CPU_BURST?")
+		c.says("“CPU” is not a valid work kind. Did you mean CPU_BURST?")
 		require.Equal(t, 1, evaluate[int](c, `document.querySelectorAll("main .note").length`), "it is said once")
 		require.True(t, evaluate[bool](c, `!!document.querySelector("main .filters") && document.querySelector("#search").value === "kind:CPU"`))
 		c.seen("search-unknown-kind-" + look)

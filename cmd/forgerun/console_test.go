@@ -275,7 +275,7 @@ func TestConsoleBulk(t *testing.T) {
 	c := newConsole(t, s, api)
 	c.login(operatorsToken)
 	c.open("jobs?state=FAILED")
-	c.press("Retry all that match…")
+	c.press("Retry all matching jobs…")
 	c.says("200 jobs match")
 	c.fill("rate", "1") // so that it lasts, however slow the browsers are
 	c.press("Retry 200")

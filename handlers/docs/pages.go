@@ -38,8 +38,8 @@ func Missing(detail, base string) []byte {
 // Link headers name the addresses of their pages.
 var relations = []relationSpec{
 	{"job-result", "Result of a job",
-		"The target is what the job produced. It is there once the job has succeeded and until the result expires, " +
-			"and it is read with GET and the same API key."},
+		"The target is the output of the job. It is available after the job succeeds, until the result expires. " +
+			"Read it with GET and the same API key."},
 	{"batch-jobs", "Jobs of a batch",
 		"The target is the list of the batch's jobs with their item ids, in pages. Read it with GET and the same API key."},
 }

@@ -9,8 +9,8 @@ import { clientField, filterBar, listing, read } from "./lists.js";
 import { rules } from "./verdict.js";
 
 const CONCLUSIONS = {
-  passed: ["PASSED", "No rule was broken."], passed_with_warnings: ["PASSED WITH WARNINGS", "Only rules that say should were broken."],
-  failed: ["FAILED", "A rule that says must was broken."], nothing_judged: ["NOTHING JUDGED", "The session shows nothing about the client."],
+  passed: ["PASSED", "No rule was broken."], passed_with_warnings: ["PASSED WITH WARNINGS", "Only “should” rules were broken."],
+  failed: ["FAILED", "A “must” rule was broken."], nothing_judged: ["NOTHING JUDGED", "The session shows nothing about the client."],
 };
 const STATUSES = [["fail", "FAIL"], ["warn", "WARN"], ["not_tested", "not tested"], ["ok", "ok"]];
 

@@ -106,9 +106,9 @@ func (r *searchRun) check() error {
 	case r.Workers < 1 || r.Workers > search.MaxWorkers:
 		return fmt.Errorf("--workers must be 1 to %d", search.MaxWorkers)
 	case r.Support < 1:
-		return errors.New("--min-support must be 1 at least")
+		return errors.New("--min-support must be at least 1")
 	case r.tries < 2:
-		return errors.New("--tries must be 2 at least")
+		return errors.New("--tries must be at least 2")
 	case r.webhook != "" && r.Workers > 1:
 		return errors.New("--webhook is one receiver: it needs --workers 1")
 	}
