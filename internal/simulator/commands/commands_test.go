@@ -141,7 +141,7 @@ func TestBadUse(t *testing.T) {
 		"search --tries 1 -- x":                                    "--tries must be at least 2",
 		"search --regressions /none --target " + away + " -- true": "there is no *.yaml in /none",
 		"run":                         "name a scenario: a file, or one of autoscale",
-		"run stedy":                   `Ready-made: autoscale, `,
+		"run stedy":                   `neither a file nor one of autoscale, `,
 		"run " + bad:                  `bad.yaml:4:11: kind must be one of ALL, SUCCESS_FAST, `,
 		"run steady --url " + away:    "the service at " + away + " cannot be used",
 		"run steady --chaos kil=3s":   `there is no fault "kil"; there are kill`,

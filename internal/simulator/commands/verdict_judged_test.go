@@ -124,7 +124,7 @@ func TestDuplicatesFail(t *testing.T) {
 	code, stdout, _ := simulate(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--", "sh", "-c", order)
 	require.Equal(t, exitDifferent, code, stdout)
 	require.Contains(t, stdout, "\nFAILED: Your client can create duplicates: 1 error")
-	require.Contains(t, stdout, " found:    The client sent the same submission twice, and the service created two: t1 and t2.\n")
+	require.Contains(t, stdout, " found:    The client sent the same submission twice, and the service created two jobs: t1 and t2.\n")
 	require.Contains(t, stdout, "\n          fix: Retry with the same Idempotency-Key.")
 
 	code, stdout, _ = simulate(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--", "sh", "-c",

@@ -332,7 +332,7 @@ func TestVerdictWithAServiceOfItsOwn(t *testing.T) {
 	require.Contains(t, stdout, " WARN   key-renewal")
 	for setting, want := range map[string]string{
 		"FORGERUN_API_KEY_TTL=soon": `FORGERUN_API_KEY_TTL="soon": a duration`,
-		"FORGERUN_API_KEY_LIFE=1h":  "there is no variable FORGERUN_API_KEY_LIFE",
+		"FORGERUN_API_KEY_LIFE=1h":  "unknown variable FORGERUN_API_KEY_LIFE",
 	} {
 		code, _, stderr = simulate(t, "verdict", "--forgerun", program, "--set", setting, "--", "true")
 		require.Equal(t, exitUnusable, code)
