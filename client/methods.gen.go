@@ -147,9 +147,9 @@ type DeliveryFilter struct {
 	State string
 	// Only deliveries of events of this name.
 	EventName string
-	// Only what was created at this time or later. RFC 3339 in UTC.
+	// Only items created at this time or later. RFC 3339 in UTC.
 	CreatedAfter time.Time
-	// Only what was created before this time. RFC 3339 in UTC.
+	// Only items created before this time. RFC 3339 in UTC.
 	CreatedBefore time.Time
 	PageSize      int // of one request, up to 100; 0: the service's default
 }
@@ -179,7 +179,7 @@ func (c *Client) EndSession(ctx context.Context, id string, options ...Option) (
 // The events of all the client's jobs, batches and webhooks, oldest first. Those of one job are in the order of `seq`. Nothing
 // ever appears before what was read: keep `next_cursor` and go on from there, also after an empty page.
 //
-// If `Accept` prefers `text/event-stream`, the answer is a live stream of what happens from now on. Each frame's `id` is
+// If `Accept` prefers `text/event-stream`, the answer is a live stream of events from now on. Each frame's `id` is
 // a cursor; send it as `Last-Event-ID` to go on after it, without gap or repetition. A comment comes at least every
 // 15 seconds.
 func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
@@ -245,9 +245,9 @@ type JobFilter struct {
 	// Only jobs with exactly this correlation id, whichever header or member it came from. The search looks at up to 20,000 jobs
 	// for a page: bound it with `created_after` where you can, and follow `next_cursor` past empty pages.
 	CorrelationID string
-	// Only what was created at this time or later. RFC 3339 in UTC.
+	// Only items created at this time or later. RFC 3339 in UTC.
 	CreatedAfter time.Time
-	// Only what was created before this time. RFC 3339 in UTC.
+	// Only items created before this time. RFC 3339 in UTC.
 	CreatedBefore time.Time
 	PageSize      int // of one request, up to 100; 0: the service's default
 }
