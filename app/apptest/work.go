@@ -20,6 +20,7 @@ const (
 	Limit     = 120 * time.Second
 )
 
+// Clients and delays for tests.
 var (
 	ClientA = job.ID{0xa}
 	ClientB = job.ID{0xb}

@@ -55,7 +55,8 @@ func (s *Subscribers) Add(at job.EndpointKey) {
 
 // Run keeps the set current until ctx ends. While storage fails it stays as it was.
 func (s *Subscribers) Run(ctx context.Context) {
-	app.Repeat(ctx, subscribersInterval, s.log, "cannot read the webhooks of clients; the relay creates the deliveries later", "deliver", s.read)
+	const failed = "cannot read the webhooks of clients; the relay creates the deliveries later"
+	app.Repeat(ctx, subscribersInterval, s.log, failed, "deliver", s.read)
 }
 
 func (s *Subscribers) read(ctx context.Context) error {

@@ -227,8 +227,8 @@ func TestTutorialOfTheSearch(t *testing.T) {
 	api := s.startLeader()
 	s.startWorker()
 	var report search.Report
-	said, err := exec.CommandContext(t.Context(), testkit.Program(t, "forgerun"), "search", "--url", api.url, "--first", "--json", "--workers", "8",
-		"--budget", "20m", "--out", t.TempDir(), "--", "python3", program).Output()
+	said, err := exec.CommandContext(t.Context(), testkit.Program(t, "forgerun"), "search", "--url", api.url, "--first", "--json",
+		"--workers", "8", "--budget", "20m", "--out", t.TempDir(), "--", "python3", program).Output()
 	require.ErrorContains(t, err, "exit status 1", "%s", said)
 	require.NoError(t, json.Unmarshal(said, &report))
 	require.Len(t, report.Findings, 1)

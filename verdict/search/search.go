@@ -15,13 +15,15 @@ const (
 	// lag is how many trials may run ahead of what plans the next one. It does not depend on the number of workers, so that the search
 	// does not either.
 	lag          = 32
-	MaxWorkers   = lag
 	maxFindings  = 20
 	maxStrays    = 3
 	hangAfter    = 15 * time.Second // and four times as long as without faults, and the waits of the faults
 	gaugeTrials  = 2                // at least, without faults
 	firstTrialIn = 5 * time.Minute
 )
+
+// MaxWorkers is the most runs at once.
+const MaxWorkers = lag
 
 // Config says what to search for.
 type Config struct {

@@ -35,7 +35,7 @@ func newForwarding(proxy string, authority []byte) (f *forwarding, err error) {
 	if f.dir, err = os.MkdirTemp("", "forgerun-ca-"); err != nil {
 		return nil, err
 	}
-	further, _ := os.ReadFile(os.Getenv("NODE_EXTRA_CA_CERTS"))
+	further, _ := os.ReadFile(os.Getenv("NODE_EXTRA_CA_CERTS")) //nolint:gosec // the user names the file
 	all := slices.Concat(systemRoots(os.Getenv("SSL_CERT_FILE")), []byte("\n"), further, []byte("\n"), authority)
 	store, err := trustStore(all)
 	for name, content := range map[string][]byte{"all.pem": all, "all.p12": store} {

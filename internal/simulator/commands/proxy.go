@@ -73,7 +73,8 @@ type proxied struct {
 
 // flags are those of all commands with a proxy.
 func (o *proxied) flags(f *pflag.FlagSet) {
-	f.StringArrayVar(&o.targets, "target", nil, "`address` of the server of any HTTP API: a proxy starts in front of it; may be repeated with --forward")
+	f.StringArrayVar(&o.targets, "target", nil, "`address` of the server of any HTTP API: a proxy starts in front of it;\n"+
+		"may be repeated with --forward")
 	f.BoolVar(&o.forward, "forward", false, "run as a forward proxy, for clients with a fixed base address: they find it through\n"+
 		"HTTP_PROXY and HTTPS_PROXY, and trust it through SSL_CERT_FILE and the like; it does not touch other hosts")
 	f.StringVar(&o.api, "api", "", apiFlag)

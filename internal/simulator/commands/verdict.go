@@ -153,7 +153,7 @@ func (v *verdictRun) faultFlags() *pflag.FlagSet {
 	f.IntVar(&v.seeds, "seeds", 1, "`number` of runs under each profile, with consecutive seeds from --seed on")
 	f.StringVar(&v.faults, "faults", "", "`file` with your own faults instead of a profile: the array of\n"+
 		"PUT /v1/testbed/faults, as JSON or YAML")
-	f.DurationVar(&v.limit, "time-limit", 0, "`duration` after which a run of the command is stopped and counts as failed; no limit without it")
+	f.DurationVar(&v.limit, "time-limit", 0, "`duration` after which a run of the command is stopped and counts as failed (no limit)")
 	f.Var(&v.advance, "advance", "`duration` by which the service's clock moves after the first request of the command;\n"+
 		"with an interval, as in 1h/1s, again every second until the command ends")
 	return f
@@ -168,7 +168,7 @@ func (v *verdictRun) ruleFlags() *pflag.FlagSet {
 	f.StringSliceVar(&v.policy.Warn, "warn", nil, "`ids` of rules that only warn: they are reported and do not change the exit code")
 	f.StringVar(&v.baselinePath, "baseline", "", "`file` with the rules that the client is known to break: those do not fail the run;\n"+
 		"a newly broken rule does, and so does an entry whose rule is kept now")
-	f.BoolVar(&v.update, "update-baseline", false, "write the rules that this run breaks to the baseline ("+baselineFile+" without --baseline)")
+	f.BoolVar(&v.update, "update-baseline", false, "write what this run breaks to the baseline ("+baselineFile+" without --baseline)")
 	f.BoolVar(&v.policy.Strict, "strict", false, "also fail if the client breaks a rule that says should")
 	f.BoolVar(&v.policy.Complete, "complete", false, "fail unless every rule was tested and every fault of the profiles\n"+
 		"happened in at least one session")

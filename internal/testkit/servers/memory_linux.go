@@ -18,7 +18,7 @@ const memoryNeeded = 6 << 30
 func inMemory() (remove func() error, err error) {
 	const parent = "/dev/shm"
 	var of syscall.Statfs_t
-	if syscall.Statfs(parent, &of) != nil || of.Bavail*uint64(of.Bsize) < memoryNeeded { //nolint:gosec // a size
+	if syscall.Statfs(parent, &of) != nil || of.Bavail*uint64(of.Bsize) < memoryNeeded {
 		return func() error { return nil }, nil
 	}
 	dir, err := os.MkdirTemp(parent, "forgerun-")
@@ -27,8 +27,8 @@ func inMemory() (remove func() error, err error) {
 	}
 	remove = func() error { return os.RemoveAll(dir) }
 	probe := filepath.Join(dir, "probe")
-	err = os.WriteFile(probe, []byte("#!/bin/sh\n"), 0o700)                          //nolint:gosec // a program
-	if err != nil || exec.CommandContext(context.Background(), probe).Run() != nil { //nolint:gosec // written above
+	err = os.WriteFile(probe, []byte("#!/bin/sh\n"), 0o700)
+	if err != nil || exec.CommandContext(context.Background(), probe).Run() != nil {
 		return remove, err
 	}
 	for name, value := range map[string]string{"GOTMPDIR": cmp.Or(os.Getenv("GOTMPDIR"), os.TempDir()), "TMPDIR": dir} {
@@ -36,5 +36,5 @@ func inMemory() (remove func() error, err error) {
 			return remove, err
 		}
 	}
-	return remove, os.Chmod(dir, 0o1777) //nolint:gosec // as /tmp: servers run as users of their own
+	return remove, os.Chmod(dir, 0o1777)
 }
