@@ -34,7 +34,7 @@ type Attention struct {
 	// Code What it is.
 	Code string `json:"code"`
 
-	// Text What it is, in words.
+	// Text The point in words.
 	Text string `json:"text"`
 
 	// Href The console's page about it, such as `#/workers`.
@@ -51,7 +51,7 @@ type AuditEntry struct {
 	Operator string `json:"operator"`
 	Action   string `json:"action"`
 
-	// TargetType What it was done to.
+	// TargetType The type of the target.
 	TargetType string `json:"target_type"`
 
 	// TargetID Which; null if there is none.
@@ -88,7 +88,7 @@ type Backlog struct {
 	OldestDeliveryAt *job.Time `json:"oldest_delivery_at"`
 }
 
-// Catalogue What jobs can do on this server.
+// Catalogue The job types and work kinds of this server.
 type Catalogue struct {
 	// Types The allowed job types.
 	Types []job.Type `json:"types"`
@@ -153,7 +153,7 @@ type DeliveryAttempt struct {
 	// Error What went wrong; null if it was delivered.
 	Error *view.SendCause `json:"error"`
 
-	// Response What the receiver answered; null if it did not.
+	// Response The receiver's answer; null if there was none.
 	Response *Response `json:"response"`
 }
 
@@ -162,7 +162,7 @@ type DeliveryMembers struct {
 	// DeliveryID The id of the delivery.
 	DeliveryID job.ID `json:"delivery_id"`
 
-	// ClientID Whose it is.
+	// ClientID The owning client.
 	ClientID job.ID `json:"client_id"`
 
 	// WebhookID The webhook; null for a callback.
@@ -197,11 +197,11 @@ type DeliveryMembers struct {
 	// LastStatus The HTTP status of the latest attempt.
 	LastStatus *int `json:"last_status"`
 
-	// LastError What went wrong last; null if nothing did.
+	// LastError The last error; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 }
 
-// Erasure The erasure of a client. Of the client it keeps the id alone.
+// Erasure The erasure of a client. It keeps only the id of the client.
 type Erasure struct {
 	// ErasureID The id of the erasure.
 	ErasureID job.ID `json:"erasure_id"`
@@ -210,7 +210,7 @@ type Erasure struct {
 	ClientID job.ID           `json:"client_id"`
 	State    job.ErasureState `json:"state"`
 
-	// Step What is being done, for people to read.
+	// Step The current step, in words.
 	Step string `json:"step"`
 
 	// Operator Who asked for it.
@@ -230,7 +230,7 @@ type Erasure struct {
 	Proof *ErasureProof `json:"proof"`
 }
 
-// ErasureProof What was counted after the removal.
+// ErasureProof The count after the removal.
 type ErasureProof struct {
 	CountedAt job.Time       `json:"counted_at"`
 	Remaining map[string]int `json:"remaining"`
@@ -290,7 +290,7 @@ type FailureGroup struct {
 	LastJobID job.ID `json:"last_job_id"`
 }
 
-// Found What has an id.
+// Found A resource, found by its id.
 type Found struct {
 	// Type The path of its kind.
 	Type string `json:"type"`
@@ -298,7 +298,7 @@ type Found struct {
 	// ID The id.
 	ID job.ID `json:"id"`
 
-	// ClientID Whose it is; null if it is no client's.
+	// ClientID The owning client; null if there is none.
 	ClientID *job.ID `json:"client_id"`
 }
 
@@ -307,7 +307,7 @@ type HeldJob struct {
 	// JobID The id of the job.
 	JobID job.ID `json:"job_id"`
 
-	// ClientID Whose job it is.
+	// ClientID The client of the job.
 	ClientID job.ID    `json:"client_id"`
 	WorkKind job.Kind  `json:"work_kind"`
 	State    job.State `json:"state"`
@@ -318,7 +318,7 @@ type HeldJob struct {
 	StartedAt  *job.Time `json:"started_at"`
 }
 
-// History What happened, from old to new, in steps of equal length that are over.
+// History The history, oldest first, in completed steps of equal length.
 type History struct {
 	// StepSeconds The length of a step.
 	StepSeconds int `json:"step_seconds"`
@@ -406,7 +406,7 @@ type Job struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// ClientID Whose job it is.
+	// ClientID The client of the job.
 	ClientID job.ID `json:"client_id"`
 
 	// FailureCode The code of the failure; null unless FAILED.
@@ -415,7 +415,7 @@ type Job struct {
 	// AutoRetry Whether the server retries the job by itself.
 	AutoRetry bool `json:"auto_retry"`
 
-	// Callback The URL that is told of every change.
+	// Callback The URL that receives every change.
 	Callback *string `json:"callback"`
 
 	// RequestID The id of the request that submitted it.
@@ -445,7 +445,7 @@ type Job struct {
 	// LeaseExpiries How many leases of the current attempt expired.
 	LeaseExpiries int `json:"lease_expiries"`
 
-	// Definition What the job does, as it is stored, with the seed of its outcome; a damaged one, too.
+	// Definition The stored definition of the job, with the seed of its outcome, even if it is damaged.
 	Definition json.RawMessage `json:"definition"`
 
 	// Params The parameters as they were sent.
@@ -479,7 +479,7 @@ type Job struct {
 	MoreDeliveries bool `json:"more_deliveries"`
 }
 
-// JobMembers What a job and its entry in a list have in common.
+// JobMembers The common members of a job and its list entry.
 type JobMembers struct {
 	// JobID The id of the job.
 	JobID    job.ID       `json:"job_id"`
@@ -570,7 +570,7 @@ type JobSummary struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// ClientID Whose job it is.
+	// ClientID The client of the job.
 	ClientID job.ID `json:"client_id"`
 
 	// FailureCode The code of the failure; null unless FAILED.
@@ -585,7 +585,7 @@ type Key struct {
 	// KeyID The public part of the key.
 	KeyID string `json:"key_id"`
 
-	// Scope What the key may do.
+	// Scope The permissions of the key.
 	Scope     job.Scope `json:"scope"`
 	CreatedAt job.Time  `json:"created_at"`
 	ExpiresAt job.Time  `json:"expires_at"`
@@ -602,7 +602,7 @@ type KeyMade struct {
 	// KeyID The public part of the key.
 	KeyID string `json:"key_id"`
 
-	// Scope What it may do.
+	// Scope The permissions of the key.
 	Scope job.Scope `json:"scope"`
 
 	// APIKey The key itself, told this once; null if there was one already.
@@ -641,7 +641,7 @@ type LoggedDelivery struct {
 	// DeliveryID The id of the delivery.
 	DeliveryID job.ID `json:"delivery_id"`
 
-	// ClientID Whose it is.
+	// ClientID The owning client.
 	ClientID job.ID `json:"client_id"`
 
 	// WebhookID The webhook; null for a callback.
@@ -676,14 +676,14 @@ type LoggedDelivery struct {
 	// LastStatus The HTTP status of the latest attempt.
 	LastStatus *int `json:"last_status"`
 
-	// LastError What went wrong last; null if nothing did.
+	// LastError The last error; null if there was none.
 	LastError *view.SendCause `json:"last_error"`
 
 	// AttemptsLog Its attempts, from the first to the latest.
 	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
 }
 
-// Overview What an operator looks at first. Every process answers alike.
+// Overview The overview. Every process gives the same answer.
 type Overview struct {
 	// AsOf The time of the database.
 	AsOf   job.Time          `json:"as_of"`
@@ -699,14 +699,14 @@ type Overview struct {
 	// Deliveries Deliveries that wait for their next attempt, or are being sent.
 	Deliveries PendingDeliveries `json:"deliveries"`
 
-	// History What happened, from old to new, in steps of equal length that are over.
+	// History The history, oldest first, in completed steps of equal length.
 	History History `json:"history"`
 
-	// Attention What to look at, the most pressing first.
+	// Attention Points that need attention, most urgent first.
 	Attention []Attention `json:"attention"`
 }
 
-// Pause What an operator has stopped.
+// Pause A pause or a drain.
 type Pause struct {
 	// PauseID The id of the pause.
 	PauseID job.ID         `json:"pause_id"`
@@ -740,7 +740,7 @@ type PendingDeliveries struct {
 type Progress struct {
 	Percentage int `json:"percentage"`
 
-	// Phase What the job is doing.
+	// Phase The current activity of the job.
 	Phase          string   `json:"phase"`
 	StepsCompleted int      `json:"steps_completed"`
 	StepsTotal     int      `json:"steps_total"`
@@ -765,7 +765,7 @@ type Queue struct {
 	OldestRunAt *job.Time `json:"oldest_run_at"`
 }
 
-// Response What a receiver answered, as far as it is kept.
+// Response The stored part of a receiver's answer.
 type Response struct {
 	// Headers The headers by name, each with its lines.
 	Headers json.RawMessage `json:"headers"`
@@ -780,7 +780,7 @@ type Response struct {
 	Truncated bool `json:"truncated"`
 }
 
-// Result What is known of a result.
+// Result A result.
 type Result struct {
 	// MediaType Its media type.
 	MediaType string `json:"media_type"`
@@ -820,7 +820,7 @@ type System struct {
 	Backlog Backlog `json:"backlog"`
 }
 
-// Usage What of a limit is used.
+// Usage The used part of a limit.
 type Usage struct {
 	// Used How much is used; null if that is not known.
 	Used *int `json:"used"`
@@ -863,7 +863,7 @@ type Webhook struct {
 	// WebhookID The id of the webhook.
 	WebhookID job.ID `json:"webhook_id"`
 
-	// ClientID Whose it is.
+	// ClientID The owning client.
 	ClientID job.ID `json:"client_id"`
 
 	// URL Where events are sent.
