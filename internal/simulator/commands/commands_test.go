@@ -96,6 +96,7 @@ func serve(t *testing.T, status int, mediaType, body string) string {
 const (
 	problemType = "application/problem+json"
 	away        = "http://127.0.0.1:1"
+	steady      = "run steady --url " + away
 )
 
 // Wrong input is reported in one sentence before anything runs.
