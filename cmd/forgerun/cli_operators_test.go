@@ -47,8 +47,8 @@ func operatorsCommands(sh *shell) {
 	require.Regexp(t, `ann +delete_job +`+failed, sh.ok("admin", "audit", "--operator", "ann", "--target", failed))
 
 	sh.exits(command.WrongUsage, "--reason", "admin", "pause", "all")
-	sh.exits(command.WrongUsage, "say what to pause", "admin", "pause", "worker", "x", "--reason", "r")
-	sh.exits(command.WrongUsage, "say what to drain", "admin", "drain", "all", "x", "--reason", "r")
+	sh.exits(command.WrongUsage, "name the target to pause", "admin", "pause", "worker", "x", "--reason", "r")
+	sh.exits(command.WrongUsage, "name the target to drain", "admin", "drain", "all", "x", "--reason", "r")
 	sh.exits(command.Failed, "/target", "admin", "pause", "kind", "NOTHING", "--reason", "r")
 	pause := sh.id("admin", "pause", "kind", "CPU_BURST", "--reason", "too hot")
 	require.Contains(t, sh.ok("admin", "pauses"), "too hot")

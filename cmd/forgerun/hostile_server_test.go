@@ -160,7 +160,8 @@ var attacked = map[string][]string{
 	"admin bulk abort": {"x"}, "admin pauses": {}, "admin pause": {"all", "--reason", "x"}, "admin drain": {"all", "--reason", "x"},
 	"admin resume": {"refused404"}, "clients create": {"--with-key"}, "clients list": {}, "clients get": {"x"},
 	"keys create": {"x"}, "keys renew": {"x"}, "keys list": {"x"}, "keys revoke": {"x", "refused404"}, "open": {"--print"},
-	"verdict": {"--url", "URL", "--", "true"}, "proxy": {"--target", "http://" + steering}, "demo": {"--" + steering},
+	"verdict": {"--url", "URL", "--", "true"}, "search": {"--url", "URL", "--out", "OUT", "--", "true"},
+	"proxy": {"--target", "http://" + steering}, "demo": {"--" + steering},
 	"simulate run":       {"--url", "URL", "steady", "--jobs", "1", "--duration", "1s"},
 	"simulate scenarios": {steering}, "healthcheck": {"--url", "URL/" + "refused404"}, "doctor": {"api"}, "config": {"api"},
 	"dev": {steering}, "api": {steering}, "worker": {steering}, "deliverer": {steering}, "migrate": {steering}, "version": {steering},
@@ -179,7 +180,7 @@ func TestNoTextOfOthersSteersTheTerminal(t *testing.T) {
 		"HOME": t.TempDir(), "FORGERUN_DATA_DIR": t.TempDir(), "FORGERUN_DATABASE_URL": steering, "FORGERUN_REDIS_URL": steering,
 	}
 	getenv := func(name string) string { return environ[name] }
-	replacer := strings.NewReplacer("URL", url, "FILE", file)
+	replacer := strings.NewReplacer("URL", url, "FILE", file, "OUT", t.TempDir())
 	for _, path := range leaves((&program{getenv: getenv}).root()) {
 		given, ok := attacked[path]
 		require.True(t, ok, "attacked has no arguments for forgerun %s", path)

@@ -148,7 +148,7 @@ func TestWithoutATestBedThereIsNoCustomKind(t *testing.T) {
 	require.NotContains(t, custom.body, "CUSTOM")
 	a := u.call(api, "POST", "/v1/jobs/batch", batchBody("SUCCESS_FAST", "CUSTOM"))
 	require.Equal(t, http.StatusAccepted, a.status)
-	require.Contains(t, a.body, "Unknown work kind.")
+	require.Contains(t, a.body, "There is no such work kind.")
 	operator := s.operator("")
 	require.NotContains(t, operator.call(api, "GET", "/admin/v1/catalogue", "").body, "CUSTOM")
 	require.Contains(t, operator.call(s.startAPI(testBed), "GET", "/admin/v1/catalogue", "").body, `"CUSTOM"`)
