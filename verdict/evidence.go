@@ -184,7 +184,7 @@ func lostText(x *exchange) string {
 	return fmt.Sprintf("none: a %d was lost after processing%s", x.Status, by)
 }
 
-// faultText describes a fault in words, with the effect as in a rule: "answer lost after the work {...}".
+// faultText describes a fault in words, with the effect as in a rule: "answer lost after processing {...}".
 func faultText(e *fault.Effect) string {
 	if e == nil {
 		return ""
