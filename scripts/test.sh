@@ -91,12 +91,12 @@ raced_packages() {
   fi
 }
 
-# parallel is how many tests of one package run at once, beside those of as many packages as there are cores: most wait for
-# servers, half of the time of two cores.
+# parallel is how many tests of one package run at once, beside those of as many packages as there are cores: most of them wait
+# for servers and processes.
 parallel() {
   local n
   n=$(nproc 2>/dev/null || echo 2)
-  echo $((n + (n + 1) / 2))
+  echo $((2 * n))
 }
 
 # may_not_be_repeated: what breaks a promise once has broken it.
