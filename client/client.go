@@ -139,7 +139,7 @@ func (c *Client) setKey(key string) {
 	c.auth = func() string { return value }
 }
 
-// transportOf gives the transport of single requests. An http.Client above it would carry the key to other ports of a host, too.
+// transportOf returns the transport of single requests. An http.Client above it would carry the key to other ports of a host, too.
 func transportOf(given *http.Client) http.RoundTripper {
 	if given != nil {
 		return cmp.Or(given.Transport, http.DefaultTransport)

@@ -72,7 +72,7 @@ func (d delivery) request() *http.Request {
 	return &http.Request{Method: d.method, Header: d.header, Body: io.NopCloser(bytes.NewReader(d.body))}
 }
 
-// keysOf gives the keys as a directory does.
+// keysOf returns the keys as a directory does.
 func keysOf(keys map[string]ed25519.PublicKey) func(string) (ed25519.PublicKey, error) {
 	return func(id string) (ed25519.PublicKey, error) {
 		if key, known := keys[id]; known {

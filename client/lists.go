@@ -108,7 +108,7 @@ func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 	return all, nil
 }
 
-// apiTime gives a time as the API takes it.
+// apiTime returns a time as the API takes it.
 func apiTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // StreamOptions say what to watch.

@@ -80,7 +80,7 @@ func (r *request) with(value any) *request {
 // once says that the request is never sent again.
 func (r *request) once() *request { r.repeat = never; return r }
 
-// keyed gives the request an idempotency key: the caller's, or a random one. Its repetitions have the same.
+// keyed sets the idempotency key of the request: the caller's, or a random one. Its repetitions have the same.
 func (r *request) keyed() *request {
 	if r.header["Idempotency-Key"] == nil {
 		r.set("Idempotency-Key", rand.Text()+rand.Text()) // 52 characters; without credentials 32 are the least

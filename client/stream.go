@@ -212,7 +212,7 @@ func newFrameReader(r io.Reader) *frameReader {
 	return &frameReader{lines: lines}
 }
 
-// next gives the next frame that has anything but comments.
+// next returns the next frame that has anything but comments.
 func (f *frameReader) next() (frame, error) {
 	var current frame
 	for f.lines.Scan() {

@@ -179,14 +179,14 @@ func dictionary(h http.Header, name string) (*httpsfv.Dictionary, error) {
 	return all, nil
 }
 
-// bytesOf gives the byte sequence that a member is; nil if it is something else, or nothing.
+// bytesOf returns the byte sequence that a member is; nil if it is something else, or nothing.
 func bytesOf(member httpsfv.Member) []byte {
 	item, _ := member.(httpsfv.Item)
 	value, _ := item.Value.([]byte)
 	return value
 }
 
-// joined gives all lines of a field as one (RFC 9110, section 5.3).
+// joined returns all lines of a field as one (RFC 9110, section 5.3).
 func joined(h http.Header, name string) string {
 	var trimmed []string
 	for _, value := range h.Values(name) {
@@ -195,7 +195,7 @@ func joined(h http.Header, name string) string {
 	return strings.Join(trimmed, ", ")
 }
 
-// parameter gives the value of a parameter; the zero value if it is of another type, or not there.
+// parameter returns the value of a parameter; the zero value if it is of another type, or not there.
 func parameter[T any](list httpsfv.InnerList, name string) (T, bool) {
 	value, _ := list.Params.Get(name)
 	typed, ok := value.(T)

@@ -134,7 +134,7 @@ func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*J
 	}
 }
 
-// submitAndWait gives a job with an error if it was submitted.
+// submitAndWait returns a job with an error if it was submitted.
 func (c *Client) submitAndWait(ctx context.Context, job JobRequest, prefer time.Duration, options []Option) (*Job, error) {
 	accepted, err := c.Submit(ctx, job, options...)
 	if err != nil {

@@ -30,7 +30,7 @@ func (a *answer) page(t *testing.T) (p page) {
 	return p
 }
 
-// cursor gives the cursor of the next page.
+// cursor returns the cursor of the next page.
 func (a *answer) cursor(t *testing.T) string {
 	t.Helper()
 	next := a.page(t).Page.NextCursor

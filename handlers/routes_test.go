@@ -239,8 +239,8 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 	require.NotContains(t, w.log.String(), "ffffffff", "the stand-in is no job")
 }
 
-// TestForeignIDsLookUnknown compares what a client gets of another one's job or
-// batch with what it gets of none at all.
+// TestForeignIDsLookUnknown compares the answers about another client's job or
+// batch with those about ids that do not exist.
 func TestForeignIDsLookUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -222,7 +222,7 @@ func TestStreamRefusals(t *testing.T) {
 	}
 }
 
-// Nobody tells the stream of what happens between its first read and its watch.
+// The stream gets no notification between its first read and its watch.
 func TestNothingIsLostBeforeTheWatch(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)

@@ -107,7 +107,7 @@ func (th *streamServer) closed(reason stream.Ending, n int) {
 	})
 }
 
-// ended gives the log once it says that a stream has ended.
+// ended waits for the log entry of an ended stream and returns it.
 func (th *streamServer) ended() string {
 	th.t.Helper()
 	testkit.Eventually(th.t, "the log tells of the end", func() bool { return strings.Contains(th.log.String(), "stream ended") })
@@ -246,7 +246,7 @@ func (r *reader) end() {
 	}
 }
 
-// percentage gives the percentage in a progress block.
+// percentage returns the percentage in a progress block.
 func (b block) percentage(t testing.TB) int {
 	t.Helper()
 	require.Equal(t, stream.ProgressEvent, b.event)

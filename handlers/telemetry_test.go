@@ -135,7 +135,7 @@ const (
 	unsampled   = "00-" + clientTrace + "-" + clientSpan + "-00"
 )
 
-// traced gives a server a tracer, and what it has recorded.
+// traced adds a tracer to a server, and returns what the tracer recorded.
 func traced(t testing.TB) (with func(*Config, *Deps), spans func() tracetest.SpanStubs) {
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
@@ -286,7 +286,7 @@ func TestFailuresInSpans(t *testing.T) {
 	}
 }
 
-// Whoever is not known does not decide what is recorded.
+// A client without a valid key does not decide what is recorded.
 func TestUnauthenticatedCallersDoNotDecideWhatIsTraced(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)

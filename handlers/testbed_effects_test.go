@@ -25,7 +25,7 @@ func (w *world) faulty(effect, method, path, body string, headers ...string) (*a
 	return a, w.recorded()
 }
 
-// Retry-After is that of the fault, whatever the answer is, and the record has what a right client makes of it.
+// Any answer has the Retry-After of the fault, and the record has the wait that a right client derives from it.
 func TestRetryAfterOfFaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).session()

@@ -184,8 +184,8 @@ func TestAKeyThatEndsDuringADelay(t *testing.T) {
 	within(t, answers).requireProblem(t, job.CodeKeyDisabled)
 }
 
-// A record has no secret of a client, and tells long values apart. A key is found in a URL however it is escaped; what a forged one does is
-// in nobody's session.
+// A record contains no secret of a client, and distinguishes long values. A key in a URL is found however it is escaped. Requests with a
+// forged key belong to no session.
 func TestRecordsHaveNoSecrets(t *testing.T) {
 	t.Parallel()
 	const hidden = "S3cr3t.Value-42"

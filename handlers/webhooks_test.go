@@ -149,8 +149,8 @@ func (r *receiver) times() int {
 	return len(r.urls)
 }
 
-// While a receiver is asked, the client's place at the storage is free: receivers
-// that hang keep nobody's changes waiting.
+// While the service waits for a receiver, it holds no storage slot of the client:
+// receivers that hang do not block other changes.
 func TestWhileAReceiverIsAskedNoPlaceIsHeld(t *testing.T) {
 	t.Parallel()
 	asked, answered := make(chan struct{}), make(chan struct{})

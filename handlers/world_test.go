@@ -190,7 +190,7 @@ func (a *answer) json(t testing.TB, into any) {
 	require.NoError(t, json.Unmarshal([]byte(a.text), into), a.text)
 }
 
-// field gives a member of the body that is a text.
+// field returns a member of the body that is a text.
 func (a *answer) field(t testing.TB, name string) string {
 	t.Helper()
 	var all map[string]any

@@ -32,9 +32,9 @@ CREATE TABLE erasures (
 );
 CREATE INDEX erasures_open ON erasures (erasure_id) WHERE finished_at IS NULL;
 
--- Refuses new rows of clients that are erased, whoever adds them. Submissions do without it: they need a key of their client, and
--- those end with the client. Each statement in here sees what was committed before it, and the transaction has
--- an id: whoever waits for all transactions that were there when a client's erasure was committed has seen its last row.
+-- Refuses new rows of erased clients. Submissions do not need the check: they need a key, and keys end with their client. Each
+-- statement sees everything committed before it. The transaction has an id, so after all transactions have ended that ran when an
+-- erasure was committed, no new row of the client can appear.
 -- +goose StatementBegin
 CREATE FUNCTION refuse_erased() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -46,8 +46,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- used_at is when a key first authenticated a request. issued_by says by what action a key was
--- made. made_by is the key that asked for a key: null if it was the operator or nobody. scope is what the key may do.
+-- used_at is when a key first authenticated a request. issued_by is the action that made the key. made_by is the key that asked
+-- for it: null for operators and registrations. scope is what the key may do.
 CREATE TABLE api_keys (
   key_id      text PRIMARY KEY,
   client_id   uuid NOT NULL REFERENCES clients,

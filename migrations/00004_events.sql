@@ -16,7 +16,7 @@ CREATE TABLE events (
   attempt     int NOT NULL,
   occurred_at timestamptz NOT NULL,
   tx          xid8 NOT NULL DEFAULT pg_current_xact_id(),
-  called_back boolean, -- whether the job has a callback; null: nobody looked, so the trigger does
+  called_back boolean, -- whether the job has a callback; null: unknown, the trigger looks
   data        jsonb NOT NULL,
   PRIMARY KEY (job_id, seq),
   CONSTRAINT events_transition_allowed CHECK (CASE

@@ -32,7 +32,7 @@ CREATE TABLE headroom (
 INSERT INTO headroom DEFAULT VALUES;
 
 -- The jobs that a process may store until it renews its lease. A statement that stores jobs locks the row, and stores nothing
--- without it. Whoever needs the room removes leases that have ended and are not locked.
+-- without it. A process that needs room removes ended leases that are not locked.
 CREATE TABLE headroom_leases (
   lease_id   uuid PRIMARY KEY,
   process_id uuid NOT NULL,

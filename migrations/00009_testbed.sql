@@ -33,7 +33,7 @@ CREATE TABLE testbed_sessions (
   seed       bigint NOT NULL,
   rules      text[] NOT NULL,
   exchanges  int NOT NULL DEFAULT 0, -- that there were, also those beyond what is kept
-  bytes      bigint NOT NULL DEFAULT 0, -- that these take, likewise
+  bytes      bigint NOT NULL DEFAULT 0, -- size of all of these
   created_at timestamptz NOT NULL,
   ended_at   timestamptz,
   PRIMARY KEY (client_id, session_id),

@@ -107,9 +107,9 @@ CREATE TABLE signing_keys (
 
 -- Every event gets its deliveries in the statement that writes it, whichever
 -- that is: to the client's subscriptions that ask for it, and to the job's
--- callback if it is a change of state or the client's own event. A statement
--- whose events nobody gets, which is most of them, is done after one look at its
--- clients and none at its jobs.
+-- callback if it is a change of state or the client's own event. Most
+-- statements have no receivers: those end after one look at their clients, without
+-- reading jobs.
 -- OFFSET 0 makes the planner look each client up in the index.
 -- +goose StatementBegin
 CREATE FUNCTION deliver_events() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -164,8 +164,8 @@ CREATE TRIGGER client_events_delivered AFTER INSERT ON client_events REFERENCING
 
 -- A job that is removed takes its deliveries along, and these their attempts:
 -- also those that were written while the removal waited for locks, which its own
--- snapshot does not show. Whoever waits for several deliveries locks them in
--- order of their ids.
+-- snapshot does not show. Several deliveries are locked in order of
+-- their ids.
 -- +goose StatementBegin
 CREATE FUNCTION remove_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -42,7 +42,7 @@ func (s *stack) completions(id string) int {
 	return s.count(`SELECT count(*) FROM client_events WHERE batch_id = $1 AND event_name = 'batch.completed'`, id)
 }
 
-// Whoever ended the last job died before it could complete the batch.
+// The process that ended the last job died before it completed the batch.
 func TestBatchWhoseCompletionWasLostIsCompleted(t *testing.T) {
 	s, api, u := newService(t)
 	worker := s.startWorker()

@@ -45,7 +45,7 @@ var misframed = map[FramingError][]string{
 		chunked + "1 1\r\n", chunked + "100000000\r\n", chunked + "1\r\nab\r\n"},
 }
 
-// passed gives the requests' ends, and what the last byte led to.
+// passed returns the requests' ends, and what the last byte led to.
 func passed(f *framing, stream string, step int) (ends []int, read int, err error) {
 	for read < len(stream) && err == nil {
 		var n int

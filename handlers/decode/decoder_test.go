@@ -128,7 +128,7 @@ func TestFaultsCostLittle(t *testing.T) {
 	require.Less(t, allocated(func() { _, _ = Batch([]byte(body), "", limits) }), uint64(20*len(body)), "many items with faults")
 }
 
-// allocated gives the bytes that f allocates. Nothing else may run beside it.
+// allocated returns the bytes that f allocates. Nothing else may run beside it.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -203,7 +203,7 @@ func TestClockMove(t *testing.T) {
 	}
 }
 
-// seeds gives the bodies of a table that are not endless.
+// seeds returns the bodies of a table that are not endless.
 func seeds(tables map[job.Code]map[string]string) (bodies []string) {
 	for _, table := range tables {
 		for body := range table {

@@ -80,7 +80,7 @@ var badBodies = map[job.Code]map[string]string{
 	},
 }
 
-// refusedAt gives the pointers of what a decoder refuses with a code: by an error, or by the violations of a request.
+// refusedAt returns the pointers of what a decoder refuses with a code: by an error, or by the violations of a request.
 func refusedAt(t *testing.T, code job.Code, err error, malformed bool, violations []job.Violation) string {
 	t.Helper()
 	refusal := job.Request{Malformed: malformed}.Refusal(violations)
@@ -172,7 +172,7 @@ func TestDecodersKeepNothingOfTheirLastBody(t *testing.T) {
 		[]string{hook.URL, hook.Events[0], hook.Description, hook.IdempotencyKey})
 }
 
-// hashOf is that of a body of one of the kinds that have keys.
+// hashOf returns the hash of a body whose kind takes keys.
 func hashOf(t *testing.T, body, key string) [32]byte {
 	t.Helper()
 	if strings.Contains(body, `"url"`) {

@@ -62,7 +62,7 @@ func ClockMove(body []byte) (m testbed.ClockMove, err error) {
 	return m, err
 }
 
-// count gives how many are true.
+// count returns how many are true.
 func count(all ...bool) (n int) {
 	for _, is := range all {
 		if is {

@@ -107,7 +107,7 @@ func discard(c net.Conn) {
 	}
 }
 
-// message gives an answer as it would be sent. One without a body ends in the middle of its head.
+// message returns an answer as it would be sent. One without a body ends in the middle of its head.
 func message(r *fasthttp.Response) (head, body []byte) {
 	body = bytes.Clone(r.Body())
 	r.Header.SetConnectionClose()

@@ -37,7 +37,7 @@ func treeOf(text []byte) tree {
 	return root
 }
 
-// in gives the object that member names lead to; nil if there is none.
+// in returns the object that member names lead to; nil if there is none.
 func (o tree) in(names ...string) tree {
 	for _, name := range names {
 		members, _ := o[name].(map[string]any)
@@ -60,7 +60,7 @@ func (o tree) texts(name string) []string {
 	return texts
 }
 
-// follow gives what a $ref leads to, or o itself.
+// follow returns what a $ref leads to, or o itself.
 func (o tree) follow(root tree) tree {
 	for ref, ok := o["$ref"].(string); ok; ref, ok = o["$ref"].(string) {
 		o = root.in(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
@@ -170,7 +170,7 @@ func samples(t *testing.T) (all []example) {
 	return all
 }
 
-// compileInto gives the schemas of examples, compiled within the document where
+// compileInto returns the schemas of examples, compiled within the document where
 // their $ref lead to. The document is read once: it is large.
 func compileInto(t *testing.T, root tree, examples []example) func(i int) *jsonschema.Schema {
 	t.Helper()
@@ -191,7 +191,7 @@ func compileInto(t *testing.T, root tree, examples []example) func(i int) *jsons
 	}
 }
 
-// plainOf gives a value of a document as a JSON decoder would.
+// plainOf returns a value of a document as a JSON decoder would.
 func plainOf(t testing.TB, value any) any {
 	t.Helper()
 	text, err := json.Marshal(value)

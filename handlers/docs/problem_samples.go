@@ -27,7 +27,7 @@ func mustID(text string) job.ID {
 	return id
 }
 
-// sampleOf gives an answer with a problem of the type, or the outcome document of
+// sampleOf returns an answer with a problem of the type, or the outcome document of
 // a failure, made as the service makes those.
 func sampleOf(e entry, links job.Links) string {
 	switch {
@@ -84,8 +84,8 @@ var sampleDetails = map[job.Code]string{
 	job.CodeScheduleMissing: "No schedule with this id was found.",
 }
 
-// scenarioOf gives that of a kind which fails so, or else of one that nothing but
-// its worker fails.
+// scenarioOf returns a scenario that fails for the reason, or one of a kind that only
+// its worker can fail.
 func scenarioOf(reason job.Reason) job.Scenario {
 	kind := job.SuccessFast
 	if reason == job.CustomFailed {
@@ -101,7 +101,7 @@ func scenarioOf(reason job.Reason) job.Scenario {
 	return job.Scenario{WorkKind: kind, DurationMS: spec.DurationMS, ExpectedOutcome: spec.Expected}
 }
 
-// head gives the lines of an answer before its body.
+// head returns the lines of an answer before its body.
 func head(e entry) string {
 	text := fmt.Sprintf("HTTP/1.1 %d %s\nContent-Type: application/problem+json\n", e.Status, http.StatusText(e.Status))
 	switch {

@@ -39,7 +39,7 @@ func (s *Site) AsyncAPI() []byte {
 	return s.below(AsyncAPI(), server, server+"    pathname: %s\n")
 }
 
-// below gives a document whose server is below a path, if the service is.
+// below returns a document whose server is below a path, if the service is.
 func (s *Site) below(document []byte, server, there string) []byte {
 	public, err := url.Parse(s.publicURL)
 	if err != nil || public.Path == "" {

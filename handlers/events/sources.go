@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// source gives events from a position in it, which moves on as they are read. It
+// source returns events from a position in it, which moves on as they are read. It
 // begins before the first event.
 type source interface {
 	stream.Source
@@ -23,7 +23,7 @@ type source interface {
 	cursor(ctx context.Context) (string, error)
 }
 
-// jobSource gives the events of one job. Their ids on a stream are the plain
+// jobSource returns the events of one job. Their ids on a stream are the plain
 // seq; the cursors of its lists are signed as all others.
 type jobSource struct {
 	api    *API
@@ -92,7 +92,7 @@ func (j *jobSource) current(ctx context.Context) *job.Job {
 	return now
 }
 
-// clientSource gives the events of all of a client's jobs and batches. Ids on
+// clientSource returns the events of all of a client's jobs and batches. Ids on
 // its stream and cursors of its list are the same.
 type clientSource struct {
 	api    *API

@@ -26,13 +26,13 @@ func Prefers(accept, media, over string) bool {
 // fullQuality is the weight 1, in thousandths.
 const fullQuality = 1000
 
-// quality gives the weight of a media type in an Accept header.
+// quality returns the weight of a media type in an Accept header.
 func quality(accept, media string) int {
 	weight, _ := ofMedia(accept, media)
 	return weight
 }
 
-// ofMedia gives the weight of a media type without parameters in an Accept
+// ofMedia returns the weight of a media type without parameters in an Accept
 // header (RFC 9110, section 12.5.1), in thousandths. The most specific range
 // that covers it decides; a header without any range excludes nothing. How
 // specific that is comes too, 0 if none covers it.
@@ -68,7 +68,7 @@ func ofMedia(accept, media string) (weight, best int) {
 	return weight, best
 }
 
-// weightOf gives the weight among the parameters of a range, 1 if there is no
+// weightOf returns the weight among the parameters of a range, 1 if there is no
 // valid one.
 func weightOf(params string) int {
 	for param := range strings.SplitSeq(params, ";") {

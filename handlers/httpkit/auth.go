@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// authorizationForm says how a request shows whose it is.
+// authorizationForm describes the Authorization header of a request.
 const authorizationForm = "Send your API key once, as Authorization: Bearer frk_..."
 
 // MaxTokenBytes is far above the length of any key or token.
@@ -27,7 +27,7 @@ const MaxTokenBytes = 512
 type Callers interface {
 	// Admit sets the caller of a request, of any route, or refuses it.
 	Admit(r *Request) error
-	// Refused is told of requests that Admit refused for who asks.
+	// Refused is called for requests that Admit refused because of their client.
 	Refused(r *Request, p *problem.Document)
 	// Again refuses a request whose caller may do less by now than when it began.
 	Again(r *Request) error
@@ -161,7 +161,7 @@ func (s *Kit) identify(ctx context.Context, headers [][]byte) (job.Caller, error
 	return s.Keys.Authenticate(ctx, bearer)
 }
 
-// bearerOf gives what the lines of an Authorization header present.
+// bearerOf returns the credentials in the lines of an Authorization header.
 func bearerOf(headers [][]byte) (string, error) {
 	if len(headers) == 0 {
 		return "", job.Errorf(job.CodeInvalidCredentials, "The request has no Authorization header. "+authorizationForm)

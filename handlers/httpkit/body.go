@@ -74,7 +74,7 @@ func (b *bodyMemory) take(client job.ID, n int) error {
 	return err
 }
 
-// give gives n bytes back.
+// give releases n bytes.
 func (b *bodyMemory) give(client job.ID, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,10 +97,9 @@ type incoming struct {
 	read  int              // bytes of a body that was dropped
 }
 
-// ReadBody reads the body, once. The server leaves that to the routes: what a
-// body takes is taken when it is known whose it is, and as it arrives. How long
-// that takes is up to the client, so the request's time begins anew afterwards, and
-// its key is looked at again.
+// ReadBody reads the body, once. The server leaves that to the routes, so that the
+// client is known before its body takes memory. A slow body uses up time, so the
+// request's time limit restarts afterwards, and its key is checked again.
 func (r *Request) ReadBody() ([]byte, error) {
 	stream, in := r.Request().BodyStream(), &r.incoming
 	if stream == nil { // there is none, or it did not come over a network
@@ -262,7 +261,7 @@ func Decoded[T any](r *Request, optional bool, decode func(body []byte) (T, erro
 	return decode(body)
 }
 
-// NoBody handles requests whose body must say nothing.
+// NoBody handles requests that must not have a body.
 func NoBody(handle Handler) Handler {
 	return func(r *Request) error {
 		body, err := r.JSONBody(true)
@@ -322,7 +321,7 @@ func refusal(fctx *fasthttp.RequestCtx, err error) error {
 	return err
 }
 
-// readError gives fasthttp's error a code. The contract has no
+// readError assigns a code to fasthttp's error. The contract has no
 // codes for 408 and 431: they are malformed requests with their own status.
 func readError(err error) error {
 	var timeout net.Error

@@ -21,8 +21,8 @@ func (r *Request) Unchanged(tag string) bool {
 // Has reports whether the request has a header.
 func (r *Request) Has(name string) bool { return len(r.Request().Header.PeekAll(name)) > 0 }
 
-// shownBy returns for the path of each change the route that shows what the change is about: that of the same path, or of the nearest one
-// above. What nothing shows has no representation, whose tag a condition could name.
+// shownBy maps the path of each changing route to the GET route of the changed resource: at the same path, or at the nearest one above.
+// A resource without such a route has no entity tag, so a condition cannot name one.
 func shownBy(routes []Route) map[string]*Route {
 	reads, shown := map[string]*Route{}, map[string]*Route{}
 	for i, rt := range routes {
@@ -79,7 +79,7 @@ func errUnmatched(tag string) error {
 // The headers of a request that change what GET answers, besides Accept.
 var readingHeaders = []string{"Prefer", fiber.HeaderIfNoneMatch, fiber.HeaderRange}
 
-// currentTag gives the entity tag that the given route of GET would answer the client with now, "" for none, or its refusal. Nothing
+// currentTag returns the entity tag that the given route of GET would answer the client with now, "" for none, or its refusal. Nothing
 // of its answer stays.
 func (s *Kit) currentTag(r *Request, shows *Route) (string, error) {
 	change, sent := r.Route, map[string]string{}

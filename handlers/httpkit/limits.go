@@ -43,7 +43,7 @@ func newStorageSlots(n int) StorageSlots {
 	}
 }
 
-// of gives the slots for requests of a route, nil where they need none.
+// of returns the slots for requests of a route, nil where they need none.
 func (p StorageSlots) of(rt *Route) *fair.Semaphore[job.ID] {
 	switch {
 	case rt.Access == Public || rt.Action == "submit" || rt.Action == "submit_batch":

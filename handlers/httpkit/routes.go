@@ -67,8 +67,8 @@ func (rt *Route) submits() bool {
 // ofClient reports whether the route is for clients alone.
 func (rt *Route) ofClient() bool { return rt.Access == ClientKey || rt.Access == ExpiredKey }
 
-// takesExpired reports whether a key will do that has expired: on a test bed, whoever moves the clock may move it beyond the end of all
-// keys, and still has to move it on, or to end a session. What is to be renewed the use case decides.
+// takesExpired reports whether the route accepts an expired key. A test bed's clock may pass the expiry of all keys; its clients must
+// still move the clock and end sessions. For renewals the use case decides.
 func (rt *Route) takesExpired() bool { return rt.Access == Renewal || rt.Access == ExpiredKey }
 
 // needs is the scope that a client's key needs for a request of this route.
@@ -218,7 +218,7 @@ func (rt *Route) Segments() []string {
 	return segments
 }
 
-// knownPaths gives the segments of each path of the API, those with the fewest parameters first.
+// knownPaths returns the segments of each path of the API, those with the fewest parameters first.
 func knownPaths(routes []Route) [][]string {
 	var paths [][]string
 	for _, rt := range routes {

@@ -119,7 +119,7 @@ func (s *Kit) checkHost(r *Request) error {
 	return nil
 }
 
-// startTime gives the request its whole time, a second time after it has waited
+// startTime restarts the request's time limit, for a second time after it has waited
 // at its own wish.
 func (r *Request) startTime() {
 	if r.stop != nil {

@@ -72,7 +72,7 @@ func (m *metrics) countRefused(r *Request, code job.Code) {
 	}
 }
 
-// class gives the class of a status, such as 2xx.
+// class returns the class of a status, such as 2xx.
 func class(status int) string { return classes[min(status/100, len(classes)-1)] }
 
 var classes = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx"}

@@ -74,7 +74,7 @@ func digest(sum [32]byte) string {
 	return "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
 }
 
-// byteRange gives the part of a body that the request asks for, nil for all of
+// byteRange returns the part of a body that the request asks for, nil for all of
 // it; false if it has no such part. Only GET has ranges, and If-Range must name
 // the strong tag; a date there never matches, since results have none.
 func byteRange(r *httpkit.Request, tag string, size int) (*header.Span, bool) {

@@ -50,7 +50,7 @@ func onceEnded[T any](s *API, r *httpkit.Request, read func() (T, error), ended 
 	return v, early
 }
 
-// tooEarly gives a copy of the error that says that something has not ended, nil
+// tooEarly returns a copy of the error that says that something has not ended, nil
 // for others.
 func tooEarly(err error) *job.Error {
 	var known *job.Error

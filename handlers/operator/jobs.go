@@ -99,7 +99,7 @@ func (a *API) progressOf(ctx context.Context, id job.ID, state job.State, attemp
 	return admin.ProgressOf(a.deps.Progress(ctx, id, attempt))
 }
 
-// owned does something to the job that the path names, on behalf of the client whose it is.
+// owned acts on the job in the path, on behalf of the job's client.
 func owned[T any](a *API, r *httpkit.Request, do func(ctx context.Context, client, id job.ID) (T, error)) (v T, err error) {
 	client, err := a.store.OwnerOf(r.Ctx, r.PathID())
 	if err != nil {
@@ -168,7 +168,7 @@ func within(member string, err error) error {
 	return &moved
 }
 
-// pointInto gives violations of a part of a body with pointers into the body.
+// pointInto returns violations of a part of a body with pointers into the body.
 func pointInto(member string, violations []job.Violation) []job.Violation {
 	moved := make([]job.Violation, len(violations))
 	for i, v := range violations {

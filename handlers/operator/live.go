@@ -37,7 +37,7 @@ func newLive(mark func(context.Context) (string, error), log *slog.Logger) *live
 	return &live{mark: mark, log: log, listeners: map[chan struct{}]bool{}}
 }
 
-// listen gives a channel with at most one entry: something has happened since the last was taken.
+// listen returns a channel with at most one entry: something has happened since the last was taken.
 func (l *live) listen() (changed chan struct{}, leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -158,7 +158,7 @@ func (m Mask) mayBeIn(text string) bool {
 	})
 }
 
-// hide gives a JSON value without the values of members that m names, whatever they are and however deep they lie. What
+// hide returns a JSON value without the values of members that m names, whatever they are and however deep they lie. What
 // is shown stays as it was written: numbers keep all of their digits, and members their order, also those that come twice.
 func (m Mask) hide(value json.RawMessage) json.RawMessage {
 	if len(m) == 0 || len(value) == 0 {

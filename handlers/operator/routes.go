@@ -293,7 +293,7 @@ func list[T any](read func(context.Context, admin.Range) (admin.Page[T], error))
 	}
 }
 
-// narrowed gives what the query narrows a list down to.
+// narrowed returns the filter of a list that the query asks for.
 func narrowed(r *httpkit.Request) admin.Range {
 	return admin.Range{
 		ClientID: query.IDOf(r.Query("client_id")), WebhookID: query.IDOf(r.Query("webhook_id")), JobID: query.IDOf(r.Query("job_id")),

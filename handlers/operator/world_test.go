@@ -94,7 +94,7 @@ func (r reply) json(t *testing.T, into any) {
 	require.NoError(t, json.Unmarshal([]byte(r.text), into), r.text)
 }
 
-// cursor gives that of the next page.
+// cursor returns the cursor of the next page.
 func (r reply) cursor(t *testing.T) string {
 	t.Helper()
 	var p struct {

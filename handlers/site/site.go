@@ -133,7 +133,7 @@ func (s *API) docsPage() httpkit.Handler {
 	}
 }
 
-// root gives browsers the page of the documentation, and programs where things are.
+// root sends the documentation to browsers, and links to programs.
 func (s *API) root(page httpkit.Handler) httpkit.Handler {
 	addresses := sync.OnceValue(func() *asset {
 		at := s.Links.At

@@ -50,7 +50,7 @@ func (s *API) record(v *visit) (later func(hungUp bool)) {
 	if x.KeyInURL && who.ClientID.IsZero() { // who is not known by the Authorization header
 		for _, value := range r.Context().QueryArgs().All() {
 			if bytes.HasPrefix(value, []byte(httpkit.KeyPrefix)) { // the first alone: strangers may send many
-				who, _ = s.TryKey(r.Base, r, string(value)) // whose it is not is nobody's
+				who, _ = s.TryKey(r.Base, r, string(value)) // an invalid key belongs to no client
 				break
 			}
 		}

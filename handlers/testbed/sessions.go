@@ -121,7 +121,7 @@ func (s *API) getJournal(r *httpkit.Request) error {
 	return nil
 }
 
-// patient gives the reader of a connection the same time for each piece.
+// patient allows the reader of a connection the same time for each piece.
 type patient struct {
 	io.Writer
 	conn  net.Conn

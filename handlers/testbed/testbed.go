@@ -37,8 +37,8 @@ const (
 	resetPath    = "/v1/testbed/reset"
 )
 
-// Routes are those that only a test bed has. A key that has expired will do for sessions and the clock: whoever moves the clock may move it
-// beyond the end of all keys, and still has to move it on, or to end a session.
+// Routes returns the routes of a test bed. Sessions and the clock accept an expired key: the clock may pass the expiry of all keys, and
+// clients must still move the clock and end sessions.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, put, remove = httpkit.Get, httpkit.Post, httpkit.Put, httpkit.Delete
 	const client, expired = httpkit.ClientKey, httpkit.ExpiredKey

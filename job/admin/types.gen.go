@@ -807,7 +807,7 @@ type System struct {
 	// TestBed Whether clients can disturb and judge their own traffic, and move the clock.
 	TestBed bool `json:"test_bed"`
 
-	// Leader Who leads; null if nobody does.
+	// Leader The leader; null if there is none.
 	Leader *Leader `json:"leader"`
 
 	// WorkersAlive How many workers are alive.

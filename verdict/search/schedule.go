@@ -192,7 +192,7 @@ func failing(e *fault.Effect) bool {
 	return e.Replaces() && e.Moved == 0 || e.Close != "" || e.CutAfter != nil && *e.CutAfter == 0
 }
 
-// mayFail reports whether a client that gives up is right: it may be that nobody can go on.
+// mayFail reports whether a client may give up under the schedule.
 func (s Schedule) mayFail() bool {
 	return slices.ContainsFunc(s, func(step Step) bool { return final(&step.Effect) })
 }

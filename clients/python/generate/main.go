@@ -107,7 +107,7 @@ type property struct {
 	required bool
 }
 
-// flat gives the members of an object, those of all parts of an allOf together.
+// flat returns the members of an object, those of all parts of an allOf together.
 // It gives none for what is not an object with members.
 func (g *generator) flat(schema node) (members []property) {
 	required := map[string]bool{}
@@ -142,7 +142,7 @@ func (g *generator) flat(schema node) (members []property) {
 	return unique
 }
 
-// expression gives the type of a schema. Objects within others get the name hint.
+// expression returns the type of a schema. Objects within others get the name hint.
 func (g *generator) expression(hint string, schema node) string {
 	if ref := schema.ref(); ref != "" {
 		return ref

@@ -44,7 +44,7 @@ func (n node) get(name string) node {
 	return node{}
 }
 
-// list gives the entries of an array; a scalar is an array of one.
+// list returns the entries of an array; a scalar is an array of one.
 func (n node) list() (all []node) {
 	switch {
 	case n.Node == nil:

@@ -1,4 +1,4 @@
-// Package clock tests, in a second, what takes days: it moves the clock of a ForgeRun that nobody else uses.
+// Package clock tests in a second what takes days: it moves the clock of its own ForgeRun.
 //
 //	FORGERUN_URL=http://127.0.0.1:8080 go test -count=1 ./examples/go/clock
 package clock
@@ -67,7 +67,7 @@ func TestRetryOfTomorrow(t *testing.T) {
 	}
 }
 
-// A delivery that nobody takes is tried again, longer each time, and given up after the ninth try.
+// A delivery without an answer is retried at growing intervals, and given up after the ninth try.
 func TestDeliveryIsGivenUp(t *testing.T) {
 	_, c := register(t)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

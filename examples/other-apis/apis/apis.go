@@ -18,7 +18,7 @@ type work struct {
 	known map[string]string    // ids of jobs, by what makes a repetition known
 }
 
-// submit makes a job, or finds the one that was made for the same name. An empty name is nobody's.
+// submit makes a job, or finds the one that was made for the same name. An empty name always makes a job.
 func (w *work) submit(name string) (id string, made bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -42,7 +42,7 @@ func (w *work) done(id string) (done, exists bool) {
 	return exists && time.Since(began) >= takes, exists
 }
 
-// state gives one of two texts, or answers 404.
+// state returns one of two texts, or answers 404.
 func (w *work) state(rw http.ResponseWriter, id, running, ended string) (state string, ok bool) {
 	done, exists := w.done(id)
 	if !exists {

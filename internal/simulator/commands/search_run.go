@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/search"
 )
 
-// hire gives each worker what its runs need: with --target a proxy of its own. The function stops those.
+// hire prepares the workers: with --target each gets its own proxy. The returned function stops the proxies.
 func (r *searchRun) hire() (dismiss func(), err error) {
 	var stops []func()
 	dismiss = func() {

@@ -16,7 +16,7 @@ import (
 // shared is the one browser; it is started by the first test that needs it.
 var shared struct {
 	mu   sync.Mutex
-	ctx  context.Context // its first tab, which nobody uses; nil before the first test
+	ctx  context.Context // first tab, unused; nil before the first test
 	stop context.CancelFunc
 }
 
@@ -47,7 +47,7 @@ func find() string {
 	return ""
 }
 
-// running gives the browser, which is started if there is none or it has ended.
+// running returns the browser, which is started if there is none or it has ended.
 func running(path string) (context.Context, error) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
