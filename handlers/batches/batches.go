@@ -33,7 +33,7 @@ func (s *API) Routes() []httpkit.Route {
 		httpkit.Row(post, "/v1/jobs/batch", client, "submit_batch", fiber.StatusAccepted, s.submitBatch),
 		httpkit.Row(get, "/v1/batches/:id", client, "get_batch", fiber.StatusOK, s.getBatch),
 		httpkit.Row(get, "/v1/batches/:id/jobs", client, "list_batch", fiber.StatusOK, s.listBatch, query.Page...),
-		httpkit.Row(post, "/v1/batches/:id/cancel", client, "cancel_batch", fiber.StatusOK, httpkit.Once(httpkit.NoBody(s.cancelBatch))),
+		httpkit.Row(post, "/v1/batches/:id/cancel", client, "cancel_batch", fiber.StatusOK, httpkit.Once(httpkit.Bodyless(s.cancelBatch))),
 	}
 }
 

@@ -31,7 +31,7 @@ func (s *API) Routes() []httpkit.Route {
 		httpkit.Row(get, "/v1/bulk", client, "list_bulks", fiber.StatusOK, s.list, query.Page...),
 		httpkit.Row(get, "/v1/bulk/:id", client, "get_bulk", fiber.StatusOK, s.get),
 		httpkit.Row(get, "/v1/bulk/:id/items", client, "list_bulk_items", fiber.StatusOK, s.listItems, itemsQuery...),
-		httpkit.Row(post, "/v1/bulk/:id/abort", client, "abort_bulk", fiber.StatusOK, httpkit.Once(httpkit.NoBody(s.abort))),
+		httpkit.Row(post, "/v1/bulk/:id/abort", client, "abort_bulk", fiber.StatusOK, httpkit.Once(httpkit.Bodyless(s.abort))),
 	}
 }
 

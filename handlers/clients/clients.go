@@ -24,7 +24,7 @@ type API struct {
 // Routes are those of clients.
 func (s *API) Routes() []httpkit.Route {
 	const post = httpkit.Post
-	create, renew, cancel := httpkit.NoBody(s.createClient), httpkit.NoBody(s.renewKey), httpkit.NoBody(s.cancelClient)
+	create, renew, cancel := httpkit.Bodyless(s.createClient), httpkit.Bodyless(s.renewKey), httpkit.Bodyless(s.cancelClient)
 	return []httpkit.Route{
 		httpkit.Row(post, "/v1/clients", httpkit.Registration, "create_client", fiber.StatusCreated, httpkit.Once(create)),
 		httpkit.Row(post, "/v1/clients/:id/keys", httpkit.Registration, "create_key", fiber.StatusCreated, httpkit.Once(s.createKey)),

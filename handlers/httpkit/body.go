@@ -261,8 +261,8 @@ func Decoded[T any](r *Request, optional bool, decode func(body []byte) (T, erro
 	return decode(body)
 }
 
-// NoBody handles requests that must not have a body.
-func NoBody(handle Handler) Handler {
+// Bodyless handles requests that must not have a body.
+func Bodyless(handle Handler) Handler {
 	return func(r *Request) error {
 		body, err := r.JSONBody(true)
 		if err == nil {

@@ -168,12 +168,12 @@ func change(method, path, action string, handle httpkit.Handler) httpkit.Route {
 
 // post is a change whose request has no body.
 func (a *API) post(path, action, target string, handle httpkit.Handler) httpkit.Route {
-	return change(httpkit.Post, path, action, httpkit.NoBody(a.audited(target, nil, handle)))
+	return change(httpkit.Post, path, action, httpkit.Bodyless(a.audited(target, nil, handle)))
 }
 
 // remove is a change that is answered with nothing.
 func (a *API) remove(path, action, target string, do func(*httpkit.Request) error) httpkit.Route {
-	return change(httpkit.Delete, path, action, httpkit.NoBody(a.audited(target, nil, func(r *httpkit.Request) error {
+	return change(httpkit.Delete, path, action, httpkit.Bodyless(a.audited(target, nil, func(r *httpkit.Request) error {
 		r.Status(fiber.StatusNoContent)
 		return do(r)
 	})))

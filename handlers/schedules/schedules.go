@@ -23,8 +23,8 @@ type API struct {
 // Routes are those of schedules.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, client = httpkit.Get, httpkit.Post, httpkit.ClientKey
-	remove := httpkit.NoBody(httpkit.Removing(s.Schedules.Delete))
-	pause, resume := httpkit.NoBody(s.setPaused(true)), httpkit.NoBody(s.setPaused(false))
+	remove := httpkit.Bodyless(httpkit.Removing(s.Schedules.Delete))
+	pause, resume := httpkit.Bodyless(s.setPaused(true)), httpkit.Bodyless(s.setPaused(false))
 	return []httpkit.Route{
 		httpkit.Row(post, "/v1/schedules", client, "create_schedule", fiber.StatusCreated, httpkit.Once(s.create)),
 		httpkit.Row(get, "/v1/schedules", client, "list_schedules", fiber.StatusOK, s.list, query.Page...),
@@ -33,7 +33,7 @@ func (s *API) Routes() []httpkit.Route {
 		httpkit.Row(httpkit.Delete, "/v1/schedules/:id", client, "delete_schedule", fiber.StatusNoContent, remove),
 		httpkit.Row(post, "/v1/schedules/:id/pause", client, "pause_schedule", fiber.StatusOK, httpkit.Once(pause)),
 		httpkit.Row(post, "/v1/schedules/:id/resume", client, "resume_schedule", fiber.StatusOK, httpkit.Once(resume)),
-		httpkit.Row(post, "/v1/schedules/:id/trigger", client, "trigger_schedule", fiber.StatusAccepted, httpkit.Once(httpkit.NoBody(s.trigger))),
+		httpkit.Row(post, "/v1/schedules/:id/trigger", client, "trigger_schedule", fiber.StatusAccepted, httpkit.Once(httpkit.Bodyless(s.trigger))),
 	}
 }
 

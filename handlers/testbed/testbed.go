@@ -43,7 +43,7 @@ func (s *API) Routes() []httpkit.Route {
 	const get, post, put, remove = httpkit.Get, httpkit.Post, httpkit.Put, httpkit.Delete
 	const client, expired = httpkit.ClientKey, httpkit.ExpiredKey
 	session := httpkit.Answering(s.Testbed.Session, httpkit.As[verdict.Session])
-	end := httpkit.Once(httpkit.NoBody(httpkit.Answering(s.Testbed.EndSession, httpkit.As[verdict.Session])))
+	end := httpkit.Once(httpkit.Bodyless(httpkit.Answering(s.Testbed.EndSession, httpkit.As[verdict.Session])))
 	rule := httpkit.Row(get, faultsPath+"/:id", client, "get_fault", fiber.StatusOK, s.showFault)
 	rule.Hidden = true
 	return []httpkit.Route{
@@ -57,9 +57,9 @@ func (s *API) Routes() []httpkit.Route {
 			As(report.JournalType, httpkit.ProblemMedia),
 		httpkit.Row(put, faultsPath, client, "replace_faults", fiber.StatusOK, s.replaceFaults),
 		httpkit.Row(get, faultsPath, client, "list_faults", fiber.StatusOK, s.listFaults),
-		httpkit.Row(remove, faultsPath, client, "remove_faults", fiber.StatusNoContent, httpkit.NoBody(s.removeFaults)),
-		httpkit.Row(remove, faultsPath+"/:id", client, "remove_fault", fiber.StatusNoContent, httpkit.NoBody(s.removeFault)),
-		httpkit.Row(post, resetPath, client, "reset", fiber.StatusOK, httpkit.Once(httpkit.NoBody(s.reset))),
+		httpkit.Row(remove, faultsPath, client, "remove_faults", fiber.StatusNoContent, httpkit.Bodyless(s.removeFaults)),
+		httpkit.Row(remove, faultsPath+"/:id", client, "remove_fault", fiber.StatusNoContent, httpkit.Bodyless(s.removeFault)),
+		httpkit.Row(post, resetPath, client, "reset", fiber.StatusOK, httpkit.Once(httpkit.Bodyless(s.reset))),
 		httpkit.Row(post, "/v1/testbed/fixtures", client, "make_fixtures", fiber.StatusCreated, s.makeFixtures),
 		httpkit.Row(get, clockPath, expired, "get_clock", fiber.StatusOK, s.getClock),
 		httpkit.Row(post, clockPath, expired, "move_clock", fiber.StatusOK, httpkit.Once(s.moveClock)),

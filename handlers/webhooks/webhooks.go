@@ -27,16 +27,16 @@ type API struct {
 // Routes are those of webhooks and deliveries.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, client = httpkit.Get, httpkit.Post, httpkit.ClientKey
-	redeliver := httpkit.Once(httpkit.NoBody(s.redeliver))
+	redeliver := httpkit.Once(httpkit.Bodyless(s.redeliver))
 	routes := []httpkit.Route{
 		httpkit.Row(post, "/v1/webhooks", client, "register_webhook", fiber.StatusCreated, s.registerWebhook),
 		httpkit.Row(get, "/v1/webhooks", client, "list_webhooks", fiber.StatusOK, s.listWebhooks),
 		httpkit.Row(get, "/v1/webhooks/:id", client, "get_webhook", fiber.StatusOK, httpkit.Answering(s.Webhooks.Webhook, s.webhookOf)),
 		httpkit.Row(httpkit.Patch, "/v1/webhooks/:id", client, "update_webhook", fiber.StatusOK, s.updateWebhook),
-		httpkit.Row(httpkit.Delete, "/v1/webhooks/:id", client, "unregister_webhook", fiber.StatusOK, httpkit.NoBody(s.unregisterWebhook)),
+		httpkit.Row(httpkit.Delete, "/v1/webhooks/:id", client, "unregister_webhook", fiber.StatusOK, httpkit.Bodyless(s.unregisterWebhook)),
 		httpkit.Row(post, "/v1/webhooks/:id/rotate-secret", client, "rotate_secret", fiber.StatusOK,
-			httpkit.Once(httpkit.NoBody(s.rotateSecret))),
-		httpkit.Row(post, "/v1/webhooks/:id/test", client, "test_webhook", fiber.StatusAccepted, httpkit.Once(httpkit.NoBody(s.testWebhook))),
+			httpkit.Once(httpkit.Bodyless(s.rotateSecret))),
+		httpkit.Row(post, "/v1/webhooks/:id/test", client, "test_webhook", fiber.StatusAccepted, httpkit.Once(httpkit.Bodyless(s.testWebhook))),
 		httpkit.Row(post, "/v1/webhooks/:id/redeliver", client, "redeliver_failed", fiber.StatusAccepted, httpkit.Once(s.redeliverFailed)),
 		httpkit.Row(post, "/v1/webhooks/:id/replay", client, "replay_webhook", fiber.StatusAccepted, httpkit.Once(s.replayWebhook)),
 		httpkit.Row(get, "/.well-known/http-message-signatures-directory", httpkit.Public, "signing_keys", fiber.StatusOK, s.signingKeys),

@@ -24,8 +24,8 @@ const (
 type ServerOptions struct {
 	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created when missing.
 	//
-	// No server runs as root. A root parent runs Postgres as user "postgres" or "nobody", and Redis as "redis", "valkey" or
-	// "nobody", or as the owner of existing data. If that user cannot reach Dir (below /root, or in a folder made by
+	// No server runs as root. A root parent runs Postgres as user "postgres" or 'nobody', and Redis as "redis", "valkey" or
+	// 'nobody', or as the owner of existing data. If that user cannot reach Dir (below /root, or in a folder made by
 	// os.MkdirTemp), the files go to a folder below /var/lib/forgerun, and a warning says so. MkdirTemp makes temporary
 	// folders that the user can reach.
 	Dir string
