@@ -48,6 +48,7 @@ func TestPostgresDownAtTheStart(t *testing.T) {
 	require.Equal(t, http.StatusOK, (&user{s: s}).call(api, "GET", "/healthz", "").status)
 	require.NoError(t, postgres.Start(t.Context()))
 	worker.logged("worker registered")
+	eventually(t, "the API is ready", func() bool { return (&user{s: s}).call(api, "GET", "/readyz", "").status == http.StatusOK })
 	u := s.newUser(api)
 	s.await("SUCCEEDED", u.submit(api, execute("SUCCESS_FAST")))
 	s.checkInvariants()

@@ -33,7 +33,8 @@ func (s *API) Routes() []httpkit.Route {
 		httpkit.Row(httpkit.Delete, "/v1/schedules/:id", client, "delete_schedule", fiber.StatusNoContent, remove),
 		httpkit.Row(post, "/v1/schedules/:id/pause", client, "pause_schedule", fiber.StatusOK, httpkit.Once(pause)),
 		httpkit.Row(post, "/v1/schedules/:id/resume", client, "resume_schedule", fiber.StatusOK, httpkit.Once(resume)),
-		httpkit.Row(post, "/v1/schedules/:id/trigger", client, "trigger_schedule", fiber.StatusAccepted, httpkit.Once(httpkit.Bodyless(s.trigger))),
+		httpkit.Row(post, "/v1/schedules/:id/trigger", client, "trigger_schedule", fiber.StatusAccepted,
+			httpkit.Once(httpkit.Bodyless(s.trigger))),
 	}
 }
 
