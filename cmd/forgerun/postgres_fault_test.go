@@ -48,9 +48,12 @@ func TestPostgresDownAtTheStart(t *testing.T) {
 	require.Equal(t, http.StatusOK, (&user{s: s}).call(api, "GET", "/healthz", "").status)
 	require.NoError(t, postgres.Start(t.Context()))
 	worker.logged("worker registered")
-	eventually(t, "the API is ready", func() bool { return (&user{s: s}).call(api, "GET", "/readyz", "").status == http.StatusOK })
-	u := s.newUser(api)
-	s.await("SUCCEEDED", u.submit(api, execute("SUCCESS_FAST")))
+	u, submitted := s.newUser(api), answer{}
+	eventually(t, "a submission is accepted, without a restart", func() bool { // until its lease is renewed the API answers 503
+		submitted = u.trySubmit(api, execute("SUCCESS_FAST"))
+		return submitted.status == http.StatusAccepted
+	})
+	s.await("SUCCEEDED", submitted.text("job_id"))
 	s.checkInvariants()
 }
 
