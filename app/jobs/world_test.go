@@ -26,7 +26,7 @@ type world struct {
 	*apptest.World
 	*Service
 	url    string
-	store  *repo.Store // not that of the service
+	store  *repo.Store // separate from the store of the service
 	worker job.ID
 	pauses job.Pauses
 	day    daily

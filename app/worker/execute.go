@@ -17,7 +17,7 @@ import (
 
 // execute runs a claimed job to its end. If it cannot, the claim was lost, and its new holder or the rescuer has the job.
 //
-// The result is for the queue: nil, an error that the attempt failed, or one that it did not begin.
+// The queue handles the returned error: nil, a failed attempt, or an attempt that did not begin.
 func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error {
 	claimed, lose := context.WithCancelCause(ctx)
 	defer lose(nil)

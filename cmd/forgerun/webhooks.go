@@ -33,8 +33,8 @@ func (p *process) origin() string {
 	return webhook.Origin(p.cfg.PublicURL)
 }
 
-// newWebhooks makes the use cases of subscriptions. Without a master key none can be registered; a different one than that of the stored
-// keys stops the process.
+// newWebhooks returns the use cases of subscriptions. Without a master key no webhook can be registered. A master key that does not fit
+// the stored keys stops the process.
 func (p *process) newWebhooks(failed chan<- error) *delivery.Webhooks {
 	d := p.webhooksDeps()
 	if p.cfg.WebhookChallenge {

@@ -104,10 +104,10 @@ var AsJSON = []string{fiber.MIMEApplicationJSON, ProblemMedia}
 // unmatchedRoute is the route of requests that no row takes.
 var unmatchedRoute = &Route{Method: Get, Path: "unmatched", Access: Public, Action: "none", Success: fiber.StatusNotFound}
 
-// unreadableRoute is that of requests that cannot be read: their Host may not be there.
+// unreadableRoute is the route of requests that cannot be parsed; they may lack a Host.
 var unreadableRoute = func() *Route { rt := *unmatchedRoute; return &rt }()
 
-// preflight is that of a browser's question whether a page may send a request. It is asked without credentials.
+// preflight is the route of CORS preflight requests, which carry no credentials.
 var preflight = &Route{
 	Method: fiber.MethodOptions, Path: "preflight", Access: Public, Action: "preflight", Success: fiber.StatusNoContent,
 }

@@ -84,7 +84,7 @@ func (l *lab) runPeer(ctx context.Context, program, name string, runs ...string)
 	return got, nil
 }
 
-// readPeer reads the program's output, one line per phase. CPU is that of the phase "sustained", including the servers.
+// readPeer reads the program's output, one line per phase. CPU is measured in the phase "sustained", servers included.
 func (s sample) readPeer(out []byte, servers float64) error {
 	names := map[string]string{"insert": acceptedFigure, "batch": batchFigure, "drain": drainFigure, "sustained": sustainedFigure}
 	for lines := json.NewDecoder(bytes.NewReader(out)); lines.More(); {

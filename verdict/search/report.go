@@ -63,6 +63,9 @@ func (r *Report) Sum() string {
 // Rate says how often the schedule broke the client.
 func (f *Finding) Rate() string {
 	text := fmt.Sprintf("%d of %d runs", f.Hits, f.Runs)
+	if f.Once {
+		return "1 run; the search ended before it was repeated"
+	}
 	if f.Cut {
 		text += "; the search ended before the schedule was shrunk"
 	}

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
@@ -58,12 +57,13 @@ type Finding struct {
 	Breaks   []Break       `json:"breaks"` // the first one is what was shrunk
 	Hits     int           `json:"hits"`   // runs that broke in this way, of all Runs of the schedule
 	Runs     int           `json:"runs"`
-	Cut      bool          `json:"cut,omitempty"` // the budget ended before it was as small as it can be
-	Took     time.Duration `json:"-"`             // of the search, until it was found
+	Cut      bool          `json:"cut,omitempty"`  // the search ended before it was as small as it can be
+	Once     bool          `json:"once,omitempty"` // the search ended before it was repeated
+	Took     time.Duration `json:"-"`              // of the search, until it was found
 }
 
-// Flaky reports whether the schedule breaks the client only sometimes.
-func (f *Finding) Flaky() bool { return f.Hits < f.Runs }
+// Flaky reports whether the schedule broke the client only sometimes, or only once so far.
+func (f *Finding) Flaky() bool { return f.Once || f.Hits < f.Runs }
 
 // Report is what a search has shown.
 type Report struct {
@@ -117,27 +117,6 @@ func Search(ctx context.Context, c Config) (*Report, error) {
 	return &s.report, err
 }
 
-// Replay runs the client under each list of rules, and returns how each broke it.
-func Replay(ctx context.Context, c Config, lists [][]fault.Rule) ([][]Break, error) {
-	s := newSearch(c)
-	if err := s.gauge(ctx); err != nil {
-		return nil, err
-	}
-	all := make([][]Break, len(lists))
-	for i, rules := range lists {
-		var schedule Schedule // for what it lets the client do
-		for _, r := range rules {
-			schedule = append(schedule, Step{Operation: r.Match.Operation, Nth: r.Match.Nth, Times: max(1, r.Match.Times), Effect: r.Effect})
-		}
-		t, err := s.Run(ctx, 0, rules, s.limit(schedule))
-		if err != nil {
-			return nil, err
-		}
-		all[i] = s.base.breaks(schedule, t)
-	}
-	return all, nil
-}
-
 // newSearch is a search that has not begun.
 func newSearch(c Config) *search {
 	s := &search{
@@ -154,58 +133,6 @@ func newSearch(c Config) *search {
 // limit is how long the client may take under a schedule.
 func (s *search) limit(schedule Schedule) time.Duration {
 	return hangAfter + 4*s.base.took + 2*schedule.waits()
-}
-
-// gauge learns what the client does without faults.
-func (s *search) gauge(ctx context.Context) error {
-	trials := make([]*Trial, max(gaugeTrials, s.Workers)) // at once, so that the machine is as busy as later on
-	errs := make([]error, len(trials))
-	var all sync.WaitGroup
-	for i := range trials {
-		all.Go(func() { trials[i], errs[i] = s.try(ctx, nil, firstTrialIn) })
-	}
-	all.Wait()
-	for i, t := range trials {
-		if errs[i] != nil {
-			return errs[i]
-		}
-		for _, r := range t.Results {
-			if r.Status == verdict.Fail && !slices.Contains(s.base.broken, r.Rule) {
-				s.base.broken = append(s.base.broken, r.Rule)
-			}
-		}
-		switch {
-		case t.Failed != "":
-			return errors.Join(ErrBroken, errors.New("it failed ("+t.Failed+"): "+t.LastLine))
-		case len(s.base.broken) > 0:
-			return errors.Join(ErrBroken, errors.New("it breaks "+s.base.broken[0]))
-		}
-		s.base.took = max(s.base.took, t.Took)
-	}
-	s.base.jobs = trials[0].jobs()
-	if slices.ContainsFunc(trials, func(t *Trial) bool { return t.jobs() != s.base.jobs }) {
-		s.base.jobs = 0
-	}
-	s.report.Operations = operations(trials[0].Entries)
-	if len(s.report.Operations) == 0 {
-		return errors.New("no request of the client is a known operation: describe the API")
-	}
-	return nil
-}
-
-// operations counts what a client asks for, in the order in which it is first asked for.
-func operations(entries []Entry) (all []Operation) {
-	for _, e := range entries {
-		at := slices.IndexFunc(all, func(o Operation) bool { return o.Name == e.Operation })
-		switch {
-		case e.Operation == "":
-		case at < 0:
-			all = append(all, Operation{e.Operation, e.Of, 1})
-		default:
-			all[at].Requests++
-		}
-	}
-	return all
 }
 
 // pending is a trial that runs.

@@ -227,6 +227,52 @@ func TestSearchIsTheSameForASeed(t *testing.T) {
 	require.NotEmpty(t, report.Findings)
 }
 
+// A break that the search had no time to repeat is no finding: it may be chance.
+func TestSearchThatEndsConfirmsNothing(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := &simulated{mistake: func(met []happened) string {
+		if inOrder(met, isLost) {
+			return "no-duplicates"
+		}
+		return ""
+	}}
+	report, err := Search(ctx, Config{Workers: 1, Support: 3, InRow: 2, Run: c.run, Progress: func(p Progress) {
+		if p.Shrinking != "" { // it is about to repeat the break
+			cancel()
+		}
+	}})
+	require.NoError(t, err)
+	require.Empty(t, report.Findings)
+	require.Len(t, report.Flaky, 1)
+	require.Equal(t, "1 run; the search ended before it was repeated", report.Flaky[0].Rate())
+}
+
+// A smaller schedule that breaks the client only sometimes does not replace the one that always does.
+func TestSearchKeepsWhatAlwaysBreaks(t *testing.T) {
+	t.Parallel()
+	broken, smaller := Break{Rule: "no-duplicates"}, 0
+	submit := Operation{"submit", fault.Submissions, 2}
+	both := Schedule{newStep(submit, 1, full), newStep(submit, 2, full)}
+	run := func(_ context.Context, _ int, rules []fault.Rule, _ time.Duration) (*Trial, error) {
+		if len(rules) < len(both) {
+			smaller++
+		}
+		if len(rules) == len(both) || smaller == 1 { // the first of the smaller ones breaks the client once
+			return &Trial{Results: []verdict.Result{{Rule: broken.Rule, Status: verdict.Fail, Evidence: []verdict.Evidence{{}}}}}, nil
+		}
+		return &Trial{}, nil
+	}
+	s := newSearch(Config{Workers: 1, Support: 3, InRow: 2, Run: run})
+	s.planner = newPlanner([]Operation{submit}, 2, 1)
+	require.NoError(t, s.pursue(t.Context(), both, broken))
+	require.Greater(t, smaller, 1)
+	require.Len(t, s.report.Findings, 1)
+	require.Equal(t, both.key(), s.report.Findings[0].Schedule.key())
+	require.Equal(t, 3, s.report.Findings[0].Hits)
+}
+
 func TestSearchRefusesABrokenClient(t *testing.T) {
 	t.Parallel()
 	run := func(t *Trial) func(context.Context, int, []fault.Rule, time.Duration) (*Trial, error) {

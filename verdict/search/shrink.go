@@ -17,24 +17,27 @@ const simplerTried = 4 // effects for each step
 func (s *search) pursue(ctx context.Context, schedule Schedule, b Break) error {
 	hits, shown, err := s.repeat(ctx, schedule, b)
 	if err != nil {
-		return s.cut(ctx, schedule, b, err)
+		return s.cut(ctx, Finding{Schedule: schedule, Breaks: []Break{b}, Hits: 1, Runs: 1, Once: true}, err)
 	}
 	if hits < s.Support {
 		s.strays[b.group()]++
 		s.keep(Finding{Schedule: schedule, Breaks: append(leading(shown, b), b), Hits: hits + 1, Runs: s.Support + 1}) // with the first
 		return nil
 	}
+	found := Finding{Schedule: schedule, Breaks: append(leading(shown, b), b), Hits: hits, Runs: s.Support}
 	smaller, err := s.shrink(ctx, schedule, b)
 	if err != nil {
-		return s.cut(ctx, smaller, b, err)
+		return s.cut(ctx, found, err)
 	}
 	if smaller.key() != schedule.key() {
 		if hits, shown, err = s.repeat(ctx, smaller, b); err != nil {
-			return s.cut(ctx, smaller, b, err)
+			return s.cut(ctx, found, err)
+		}
+		if hits == s.Support { // otherwise the schedule that always breaks the client stays
+			found.Schedule, found.Breaks = smaller, append(leading(shown, b), b)
 		}
 	}
-	schedule = smaller
-	s.keep(Finding{Schedule: schedule, Breaks: append(leading(shown, b), b), Hits: hits, Runs: s.Support})
+	s.keep(found)
 	return nil
 }
 
@@ -52,12 +55,13 @@ func leading(shown []Break, b Break) []Break {
 	return shown
 }
 
-// cut keeps what was not shrunk to the end, if that is because the search ends.
-func (s *search) cut(ctx context.Context, schedule Schedule, b Break, err error) error {
+// cut keeps a finding that was not shrunk to the end, if that is because the search ends.
+func (s *search) cut(ctx context.Context, f Finding, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	s.keep(Finding{Schedule: schedule, Breaks: []Break{b}, Hits: 1, Runs: 1, Cut: true})
+	f.Cut = true
+	s.keep(f)
 	return nil
 }
 

@@ -66,12 +66,14 @@ func TestSearch(t *testing.T) {
 	require.Contains(t, said, "the client is broken without any fault: it failed (exit status 1): ")
 }
 
-// With --json standard output is the report. A budget that ends is no error.
+// With --json standard output is the report.
 func TestSearchAsJSON(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := simulate(t, "search", "--json", "--budget", "2s", "--out", t.TempDir(), "--target", endedJobs(t), "--",
-		"sh", "-c", `curl -s --retry 4 --retry-all-errors --retry-delay 1 "$FORGERUN_URL/jobs" -d '{}' || true`)
+	code, stdout, stderr := simulate(t, "search", "--json", "--first", "--out", t.TempDir(), "--target", endedJobs(t), "--",
+		"sh", "-c", `curl -sf "$FORGERUN_URL/jobs" -d '{}'`)
+	require.Equal(t, exitDifferent, code, stderr)
 	var report search.Report
-	require.NoError(t, json.Unmarshal([]byte(stdout), &report), "%d %s %s", code, stdout, stderr)
+	require.NoError(t, json.Unmarshal([]byte(stdout), &report), stdout)
+	require.Len(t, report.Findings, 1)
 	require.Equal(t, []search.Operation{{Name: "submit", Of: "submissions", Requests: 1}}, report.Operations)
 }

@@ -1,0 +1,87 @@
+package search
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// gauge learns what the client does without faults.
+func (s *search) gauge(ctx context.Context) error {
+	trials := make([]*Trial, max(gaugeTrials, s.Workers)) // at once, so that the machine is as busy as later on
+	errs := make([]error, len(trials))
+	var all sync.WaitGroup
+	for i := range trials {
+		all.Go(func() { trials[i], errs[i] = s.try(ctx, nil, firstTrialIn) })
+	}
+	all.Wait()
+	for i, t := range trials {
+		if errors.Is(errs[i], context.DeadlineExceeded) && ctx.Err() != nil {
+			return errors.New("the budget ended before the client had run without faults")
+		}
+		if errs[i] != nil {
+			return errs[i]
+		}
+		for _, r := range t.Results {
+			if r.Status == verdict.Fail && !slices.Contains(s.base.broken, r.Rule) {
+				s.base.broken = append(s.base.broken, r.Rule)
+			}
+		}
+		switch {
+		case t.Failed != "":
+			return errors.Join(ErrBroken, errors.New("it failed ("+t.Failed+"): "+t.LastLine))
+		case len(s.base.broken) > 0:
+			return errors.Join(ErrBroken, errors.New("it breaks "+s.base.broken[0]))
+		}
+		s.base.took = max(s.base.took, t.Took)
+	}
+	s.base.jobs = trials[0].jobs()
+	if slices.ContainsFunc(trials, func(t *Trial) bool { return t.jobs() != s.base.jobs }) {
+		s.base.jobs = 0
+	}
+	s.report.Operations = operations(trials[0].Entries)
+	if len(s.report.Operations) == 0 {
+		return errors.New("no request of the client is a known operation: describe the API")
+	}
+	return nil
+}
+
+// operations counts what a client asks for, in the order in which it is first asked for.
+func operations(entries []Entry) (all []Operation) {
+	for _, e := range entries {
+		at := slices.IndexFunc(all, func(o Operation) bool { return o.Name == e.Operation })
+		switch {
+		case e.Operation == "":
+		case at < 0:
+			all = append(all, Operation{e.Operation, e.Of, 1})
+		default:
+			all[at].Requests++
+		}
+	}
+	return all
+}
+
+// Replay runs the client under each list of rules, and returns how each broke it.
+func Replay(ctx context.Context, c Config, lists [][]fault.Rule) ([][]Break, error) {
+	s := newSearch(c)
+	if err := s.gauge(ctx); err != nil {
+		return nil, err
+	}
+	all := make([][]Break, len(lists))
+	for i, rules := range lists {
+		var schedule Schedule // for what it lets the client do
+		for _, r := range rules {
+			schedule = append(schedule, Step{Operation: r.Match.Operation, Nth: r.Match.Nth, Times: max(1, r.Match.Times), Effect: r.Effect})
+		}
+		t, err := s.Run(ctx, 0, rules, s.limit(schedule))
+		if err != nil {
+			return nil, err
+		}
+		all[i] = s.base.breaks(schedule, t)
+	}
+	return all, nil
+}
