@@ -10,23 +10,23 @@ import (
 // trivial are rules about all requests: keeping them says little about a client.
 var trivial = []string{"no-key-in-url", "connection-reuse", "content-negotiation"}
 
-// likeOrders is why rules about retries were not tested for a client that sends neither keys nor correlation ids.
-const likeOrders = "retries cannot be told from new submissions"
+// noRetryIdentity is why rules about retries were not tested for a client that sends neither keys nor correlation ids.
+const noRetryIdentity = "retries cannot be told from new submissions"
 
 // maxReasons limits the reasons for untested rules in a sentence.
 const maxReasons = 4
 
 // conclude sets the verdict's conclusion and its reason.
 func (r *record) conclude(v *Verdict) {
-	nothing := r.nothing(v)
+	nothing := r.whyNothingJudged(v)
 	v.Why = Sentence(v.Results)
 	if n := v.Recorded - v.Judged; n > 0 {
 		v.Why += fmt.Sprintf(" %d of %d requests were not judged: the session was full.", n, v.Recorded)
 	}
-	if slices.ContainsFunc(v.Results, func(result Result) bool { return result.Reason == likeOrders }) {
+	if slices.ContainsFunc(v.Results, func(result Result) bool { return result.Reason == noRetryIdentity }) {
 		v.Why += " Retries cannot be told from new submissions: send an Idempotency-Key with each submission."
 	}
-	if n := unmet(v.Faults); n > 0 {
+	if n := missedKinds(v.Faults); n > 0 {
 		v.Why += fmt.Sprintf(" %d of the profile's faults did not happen.", n)
 	}
 	switch {
@@ -41,8 +41,8 @@ func (r *record) conclude(v *Verdict) {
 	}
 }
 
-// nothing returns why the session shows nothing about the client, "" if it does.
-func (r *record) nothing(v *Verdict) string {
+// whyNothingJudged returns why the session shows nothing about the client, or "".
+func (r *record) whyNothingJudged(v *Verdict) string {
 	answered, posted, submitted, unreached := 0, false, false, ""
 	r.each(func(x *exchange) {
 		switch {
@@ -90,7 +90,7 @@ func (r *record) untested(rule string) string {
 		fallthrough
 	case "idempotency-key", "one-job-per-intention", "retry-budget":
 		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return failed(&x) && unnamed(&x) }) {
-			return likeOrders
+			return noRetryIdentity
 		}
 	case "no-duplicates":
 		if slices.ContainsFunc(r.exchanges, func(x exchange) bool { return submits(&x) && !x.Arrived() && accepted(&x) }) {

@@ -47,17 +47,17 @@ func secret(r *record, f *finding) {
 	})
 }
 
-// oneShots begin the User-Agent of programs that make one request and end.
-var oneShots = regexp.MustCompile(`^(curl|Wget|HTTPie|xh|hurl|lwp-request|fetch libfetch|aria2)/|PowerShell/`)
+// oneShotAgents begin the User-Agent of programs that make one request and end.
+var oneShotAgents = regexp.MustCompile(`^(curl|Wget|HTTPie|xh|hurl|lwp-request|fetch libfetch|aria2)/|PowerShell/`)
 
 // slow begins the User-Agent of programs that need an interpreter or a virtual machine.
 var slow = regexp.MustCompile(`(?i)^(python|node|deno|bun|undici|axios|got |ruby|faraday|java|apache-httpclient|okhttp|php|guzzle|perl)`)
 
-// closing begins the User-Agent of libraries that always ask to close the connection, even for a single request per process.
-var closing = regexp.MustCompile(`^(Python-urllib|PHP|http\.rb|axios|node-fetch)/?`)
+// closingAgents begin the User-Agent of libraries that always ask to close the connection, even for a single request per process.
+var closingAgents = regexp.MustCompile(`^(Python-urllib|PHP|http\.rb|axios|node-fetch)/?`)
 
-// startup is a lower bound of the time from a process' start to its first request, by User-Agent.
-func startup(agent string) time.Duration {
+// minStartup is a lower bound of the time from a process' start to its first request, by User-Agent.
+func minStartup(agent string) time.Duration {
 	if slow.MatchString(agent) {
 		return 15 * time.Millisecond
 	}
@@ -80,7 +80,7 @@ func (c *caller) add(x *exchange) {
 		if !x.Reused {
 			c.fresh++
 			c.last = x
-			if gap < startup(x.Agent) || x.Closes && !closing.MatchString(x.Agent) {
+			if gap < minStartup(x.Agent) || x.Closes && !closingAgents.MatchString(x.Agent) {
 				c.unkept++
 			}
 		}
@@ -99,7 +99,7 @@ func reused(r *record, f *finding) {
 	callers := map[string]*caller{}
 	var order []*caller
 	r.each(func(x *exchange) {
-		if x.Stream != nil || oneShots.MatchString(x.Agent) { // has its own connection
+		if x.Stream != nil || oneShotAgents.MatchString(x.Agent) { // has its own connection
 			return
 		}
 		c := callers[x.Agent]

@@ -13,7 +13,7 @@ func faults(r *record) []fault.Count {
 	requests, anyhow := map[fault.Use]int{fault.Deliveries: len(r.Attempts)}, map[string]int{}
 	for i := range r.exchanges {
 		x := &r.exchanges[i]
-		of := uses[x.Role]
+		of := faultUses[x.Role]
 		if of != fault.Deliveries {
 			requests[of]++
 			requests[fault.AnyRequest]++
@@ -45,8 +45,8 @@ func faults(r *record) []fault.Count {
 	return counts
 }
 
-// unmet counts the kinds of faults in the profile that did not happen.
-func unmet(counts []fault.Count) (n int) {
+// missedKinds counts the kinds of faults in the profile that did not happen.
+func missedKinds(counts []fault.Count) (n int) {
 	for _, c := range counts {
 		if c.Times == 0 {
 			n++

@@ -39,7 +39,7 @@ func refused(r *record, f *finding) {
 		if x.Fault.Tamper == "" || x.Status == 0 {
 			continue
 		}
-		ok, why := x.Status < 200 || x.Status > 299, wrongWith[x.Fault.Tamper]
+		ok, why := x.Status < 200 || x.Status > 299, tamperText[x.Fault.Tamper]
 		f.judge(ok, nil, x, fmt.Sprintf("The client answered %d, although %s.", x.Status, why), "Answer with a status such as 401.")
 		old, forged = old || !ok && x.Fault.Tamper == fault.TamperTimestamp, forged || !ok && x.Fault.Tamper != fault.TamperTimestamp
 	}
@@ -55,7 +55,7 @@ const (
 		"current timestamp to prevent replay attacks."
 )
 
-var wrongWith = map[fault.Tamper]string{
+var tamperText = map[fault.Tamper]string{
 	fault.TamperBody:      "the body was changed after signing",
 	fault.TamperSignature: "the signatures do not match",
 	fault.TamperTimestamp: "the request was signed an hour ago",

@@ -58,10 +58,10 @@ func duplicates(r *record, f *finding) {
 			return // the client may have found that none exists
 		case first != "" && second != "":
 			f.fail(x, again, fmt.Sprintf("The client sent the same submission twice, and the service created two jobs: %s and %s.", first, second),
-				oneOfThem)
+				fixDuplicate)
 		case x.Status == http.StatusCreated && again.Status == http.StatusCreated:
 			f.fail(x, again, "The client sent the same submission twice, and the service answered 201 Created to both.",
-				oneOfThem)
+				fixDuplicate)
 		}
 	})
 }
@@ -71,7 +71,7 @@ func sameOrder(x, y *exchange) bool {
 	return x.Correlation == "" || y.Correlation == "" || x.Correlation == y.Correlation
 }
 
-const oneOfThem = "Send the Idempotency-Key of the first try with the retry, or check whether the job exists before you retry."
+const fixDuplicate = "Send the Idempotency-Key of the first try with the retry, or check whether the job exists before you retry."
 
 // accepted reports whether the service accepted x, even if the client did not learn of it.
 func accepted(x *exchange) bool {

@@ -36,7 +36,7 @@ const (
 	Reset      Role = "reset"       // removes the client's data: later requests do not repeat earlier ones
 )
 
-var uses = map[Role]fault.Use{
+var faultUses = map[Role]fault.Use{
 	Submit: fault.Submissions, SubmitMany: fault.Submissions, Read: fault.Lookups, ReadMany: fault.Lookups, List: fault.Lookups,
 	Outcome: fault.Outcomes, Stream: fault.Streams, Delivery: fault.Deliveries, Retry: fault.Others, Reset: fault.Others, "": fault.Others,
 }

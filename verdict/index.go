@@ -18,7 +18,7 @@ type record struct {
 
 	reads     map[place]group     // without streams
 	shared    map[uint64]bool     // connections that served several requests
-	told      map[string]tellings // hints by job; "": of no job
+	told      map[string]jobHints // hints by job; "": of no job
 	open      map[string]spans    // by job: exchanges that may have shown it, such as streams without an end; "": of any job
 	ends      map[string]ends     // by job, batch or bulk operation
 	disturbed map[attempt]disturbance

@@ -186,7 +186,7 @@ func (j *journal) entry(number int, l line) Entry {
 		x = j.record.attempted(l.attempt)
 	}
 	e := Entry{
-		Number: number, Moment: *moment(x), Operation: x.Operation, Of: uses[x.Role], Job: l.job(),
+		Number: number, Moment: *moment(x), Operation: x.Operation, Of: faultUses[x.Role], Job: l.job(),
 		JobState: j.states[number-1], Breaks: append([]string{}, j.breaks[number]...),
 		Role: x.Role, Status: x.Status,
 	}

@@ -67,11 +67,11 @@ func (r *record) knownJobs() map[string]*exchange {
 
 // outcome checks that the client soon learns the end of each job that it knows of.
 func outcome(r *record, f *finding) {
-	known, gaveUp, kept := r.knownJobs(), r.givesUp(), r.keptWaiting()
+	known, gaveUp, kept := r.knownJobs(), r.gaveUp(), r.blockedTimes()
 	for i := range r.Runs {
 		run := &r.Runs[i]
 		x := known[run.ID]
-		if x == nil || run.Finished.IsZero() || !r.over(run.Finished) || r.endedBefore(run.Finished) {
+		if x == nil || run.Finished.IsZero() || !r.reactionOver(run.Finished) || r.endedBefore(run.Finished) {
 			continue
 		}
 		y, late, waiting := r.ended(run, kept)
@@ -92,9 +92,9 @@ func outcome(r *record, f *finding) {
 	}
 }
 
-// givesUp returns a function that reports whether the client may have given a job up with an error: its last reads of the job, or its
+// gaveUp returns a function that reports whether the client may have given a job up with an error: its last reads of the job, or its
 // last requests of all, failed as if for good.
-func (r *record) givesUp() func(run *Run) bool {
+func (r *record) gaveUp() func(run *Run) bool {
 	type ask struct {
 		era int
 		target
@@ -109,10 +109,10 @@ func (r *record) givesUp() func(run *Run) bool {
 			return
 		}
 		at := ask{x.era, targetOf(x), x.Body, x.Key}
-		if vain[at]++; !inVain(x) {
+		if vain[at]++; !gotNothing(x) {
 			vain[at] = 0
 		}
-		last = vain[at] >= MaxRereads || vain[at] == 1 && forGood(x)
+		last = vain[at] >= MaxRereads || vain[at] == 1 && isPermanent(x)
 		quit[x.Job] = last
 	})
 	return func(run *Run) bool {
@@ -120,13 +120,13 @@ func (r *record) givesUp() func(run *Run) bool {
 	}
 }
 
-// keptWaiting returns the times in which a client that makes one request at a time could not ask: a refusal told it to wait, or a fault
+// blockedTimes returns the times in which a client that makes one request at a time could not ask: a refusal told it to wait, or a fault
 // delayed it.
-func (r *record) keptWaiting() (all spans) {
+func (r *record) blockedTimes() (all spans) {
 	r.each(func(x *exchange) {
 		switch refused := failed(x) || x.Status == http.StatusForbidden; {
 		case refused && x.Arrived() && x.RetryAfter != nil:
-			all = append(all, span{x.Start, x.End().Add(tells(x))})
+			all = append(all, span{x.Start, x.End().Add(toldWait(x))})
 		case x.Fault != nil && x.Fault.Held() > 0:
 			all = append(all, span{x.Start, x.Start.Add(min(x.took, WaitAtMost))})
 		}
@@ -152,15 +152,15 @@ func (s spans) within(since, until time.Time) (sum time.Duration) {
 	return sum
 }
 
-// inVain reports whether the client got nothing that it asked for. A missing result may still come.
-func inVain(x *exchange) bool {
+// gotNothing reports whether the client got nothing that it asked for. A missing result may still come.
+func gotNothing(x *exchange) bool {
 	return failed(x) || slices.Contains([]int{401, 403, 410}, x.Status) || slices.Contains(fault.Moves, x.Status) ||
 		x.Status == http.StatusNotFound && (x.Role != Outcome || x.Disturbed())
 }
 
-// forGood reports whether a client may give up at once: because of the answer, the length of its wait, or a redirect.
-func forGood(x *exchange) bool {
-	return x.Arrived() && (x.Status == http.StatusGone || x.RetryAfter != nil && tells(x) >= LearnWithin || x.otherHost() != "")
+// isPermanent reports whether a client may give up at once: because of the answer, the length of its wait, or a redirect.
+func isPermanent(x *exchange) bool {
+	return x.Arrived() && (x.Status == http.StatusGone || x.RetryAfter != nil && toldWait(x) >= LearnWithin || x.otherHost() != "")
 }
 
 // endedBefore reports whether the session ended before a moment.
@@ -177,21 +177,21 @@ func (r *record) unended(id string) bool {
 	return (!over || r.endedBefore(end)) && slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Batch == id })
 }
 
-// pollers returns a function that reports whether the client would have read a job again after x: it reads unfinished jobs again, nothing
-// else shows it the job, and it has sent other requests for longer than x told it to wait.
-func (r *record) pollers() func(x *exchange) bool {
+// wouldPollAgain returns a function that reports whether the client would have read a job again after x: it reads unfinished jobs again,
+// nothing else shows it the job, and it has sent other requests for longer than x told it to wait.
+func (r *record) wouldPollAgain() func(x *exchange) bool {
 	polls := false
 	var last time.Time // time of its last request
 	r.each(func(x *exchange) {
 		if last = x.Start; !polls && x.Role == Read && x.Job != "" && slices.Contains(x.Shown, x.Job) {
 			y := r.sameReads(x).next(x)
-			polls = y != nil && !waits(y) && r.told[x.Job].by(y.Start) == 0 && !r.untold(x.Job, x.Start, y.Start)
+			polls = y != nil && !waits(y) && r.told[x.Job].by(y.Start) == 0 && !r.mayHaveShown(x.Job, x.Start, y.Start)
 		}
 	})
 	return func(x *exchange) bool {
 		pause := time.Second
 		if x.RetryAfter != nil {
-			pause = max(pause, tells(x))
+			pause = max(pause, toldWait(x))
 		}
 		return polls && x.Role == Read && len(r.told[x.Job]) == 0 && last.Sub(x.End()) > 2*pause
 	}
@@ -200,7 +200,7 @@ func (r *record) pollers() func(x *exchange) bool {
 // mayHaveLearned reports whether an exchange with unknown content may have shown the run's end to the client.
 func (r *record) mayHaveLearned(run *Run) bool {
 	return slices.ContainsFunc(append([]string{run.ID}, run.Groups...), func(id string) bool {
-		return r.untold(id, run.Finished.Add(-Tolerance), run.Finished.Add(LearnWithin))
+		return r.mayHaveShown(id, run.Finished.Add(-Tolerance), run.Finished.Add(LearnWithin))
 	})
 }
 

@@ -35,27 +35,27 @@ func retryAfter(r *record, f *finding) {
 		}
 		told := y.Status < 300 || y.Status == http.StatusNotModified || y.Status == http.StatusNotFound
 		waited, job := y.Start.Sub(x.End()), cmp.Or(x.Job, x.Made)
-		if tells(x) <= Tolerance {
+		if toldWait(x) <= Tolerance {
 			return // an immediate request is right
 		}
 		found := fmt.Sprintf("The client read %s %s; Retry-After said %d s.",
 			either(began, "the job", "the same resource again"), after(waited), *x.RetryAfter)
 		switch {
-		case waited >= tells(x)-Tolerance:
+		case waited >= toldWait(x)-Tolerance:
 			readers.right(r.readerOf(y), x, y, found)
 		case len(y.Final) > 0, !told, hints.use(x, y, job):
 			// The client may have learned of the end in another way.
 		default:
-			readers.wrong(r.readerOf(y), r.crowded(x, y, tells(x)), mistake{x, y, found, fmt.Sprintf("Wait %d s.", *x.RetryAfter)})
+			readers.wrong(r.readerOf(y), r.crowded(x, y, toldWait(x)), mistake{x, y, found, fmt.Sprintf("Wait %d s.", *x.RetryAfter)})
 		}
 	})
-	if told := f.failures; hammered(r, f) && told == 0 {
+	if told := f.failures; pollsWithoutPause(r, f) && told == 0 {
 		f.cites = &demand{see: judging, quote: "A client should pause between polls even without Retry-After."}
 	}
 }
 
-// hammered checks that a reader pauses between polls if no answer says how long, and reports whether one did not.
-func hammered(r *record, f *finding) (found bool) {
+// pollsWithoutPause checks that a reader pauses between polls if no answer says how long, and reports whether one did not.
+func pollsWithoutPause(r *record, f *finding) (found bool) {
 	rows := map[place]int{} // reads without a pause
 	r.each(func(x *exchange) {
 		shows := x.Arrived() && (x.Status < 300 || x.Status == http.StatusNotModified)
@@ -161,10 +161,10 @@ func stopAtEnd(r *record, f *finding) {
 		case t.end != nil && t.most <= MaxRereads && x.Start.After(t.end.End()) && slices.Contains(x.Shown, t.job):
 			*t = tail{job: t.job} // it has not ended
 			t.poll(x)
-		case t.end != nil && x.Start.After(t.end.End()) && (shows(x, t.job) || x.Status == http.StatusNotModified):
+		case t.end != nil && x.Start.After(t.end.End()) && (showsFinal(x, t.job) || x.Status == http.StatusNotModified):
 			t.add(x, hints.use(t.end, x, t.job))
 		case t.end == nil:
-			if t.poll(x); shows(x, t.job) {
+			if t.poll(x); showsFinal(x, t.job) {
 				t.end = x
 			}
 		}
@@ -234,9 +234,9 @@ func conditional(r *record, f *finding) {
 	})
 }
 
-// returns returns a function that finds the next request of the same reader for what x asked for. Another connection belongs to the
-// reader unless it read the same before.
-func (r *record) returns() func(x *exchange) *exchange {
+// nextRequestFinder returns a function that finds the reader's next request for the target of x. Another connection belongs to the same
+// reader unless it read the target before.
+func (r *record) nextRequestFinder() func(x *exchange) *exchange {
 	type visit struct {
 		place
 		connection uint64
@@ -266,7 +266,7 @@ func (r *record) returns() func(x *exchange) *exchange {
 
 // backoff checks that a client waits after a failure as told, and otherwise does not come back immediately again and again.
 func backoff(r *record, f *finding) {
-	again, returns := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x)}, true }), r.returns()
+	again, next := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x)}, true }), r.nextRequestFinder()
 	copied := r.copies(func(*exchange) bool { return true })
 	hasty, hints := map[content]int{}, r.newHints() // consecutive immediate repetitions
 	r.each(func(x *exchange) {
@@ -281,7 +281,7 @@ func backoff(r *record, f *finding) {
 		var y *exchange
 		switch {
 		case x.Method == http.MethodGet:
-			y = returns(x)
+			y = next(x)
 		case submits(x):
 			y = earliest(again.next(scope{target: targetOf(x)}, x), copied(x))
 		default:
@@ -292,10 +292,10 @@ func backoff(r *record, f *finding) {
 		}
 		waited := y.Start.Sub(x.End())
 		if told {
-			if waited < tells(x)-Tolerance && hints.use(x, y, x.Job) {
+			if waited < toldWait(x)-Tolerance && hints.use(x, y, x.Job) {
 				return
 			}
-			f.judge(waited >= tells(x)-Tolerance, x, y,
+			f.judge(waited >= toldWait(x)-Tolerance, x, y,
 				fmt.Sprintf("The client repeated the request %s; Retry-After said %d s.", after(waited), *x.RetryAfter),
 				fmt.Sprintf("Wait %d s.", *x.RetryAfter))
 			return

@@ -104,7 +104,7 @@ func (l *loops) wrong(who reader, crowded bool, m mistake) {
 	}
 	now.mistakes, now.crowded = append(now.mistakes, m), now.crowded || crowded
 	now.gaps = append(now.gaps, m.x.Start.Sub(m.before.End()))
-	if len(now.gaps) < loop || !now.crowded && !even(now.gaps[len(now.gaps)-loop:]) {
+	if len(now.gaps) < loop || !now.crowded && !evenlySpaced(now.gaps[len(now.gaps)-loop:]) {
 		return
 	}
 	now.crowded = true
@@ -114,8 +114,8 @@ func (l *loops) wrong(who reader, crowded bool, m mistake) {
 	now.mistakes = nil
 }
 
-// even reports whether the gaps are about equal.
-func even(gaps []time.Duration) bool {
+// evenlySpaced reports whether the gaps are about equal.
+func evenlySpaced(gaps []time.Duration) bool {
 	least, most := slices.Min(gaps), slices.Max(gaps)
 	return most <= least+least/10+10*time.Millisecond
 }
@@ -136,17 +136,17 @@ type hints struct {
 
 func (r *record) newHints() *hints { return &hints{r, map[target]int{}} }
 
-// tellings are the hints about one job, sorted by time.
-type tellings []telling
+// jobHints are the hints about one job, sorted by time.
+type jobHints []jobHint
 
-type telling struct {
+type jobHint struct {
 	at  time.Time
 	sum int // of hints up to and including this one
 }
 
 // indexHints finds the hints about each job.
 func (r *record) indexHints() {
-	r.told = map[string]tellings{}
+	r.told = map[string]jobHints{}
 	r.each(func(x *exchange) {
 		if x.Stream == nil || x.Stream.Events == 0 {
 			return
@@ -155,16 +155,16 @@ func (r *record) indexHints() {
 		slices.Sort(ids)
 		for _, id := range slices.Compact(ids) {
 			if id != "" {
-				r.told[id] = append(r.told[id], telling{x.Start, x.Stream.Events})
+				r.told[id] = append(r.told[id], jobHint{x.Start, x.Stream.Events})
 			}
 		}
 	})
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
-		r.told[a.JobID] = append(r.told[a.JobID], telling{a.At, 1})
+		r.told[a.JobID] = append(r.told[a.JobID], jobHint{a.At, 1})
 	}
 	for _, all := range r.told {
-		slices.SortStableFunc(all, func(x, y telling) int { return x.at.Compare(y.at) })
+		slices.SortStableFunc(all, func(x, y jobHint) int { return x.at.Compare(y.at) })
 		for i := 1; i < len(all); i++ {
 			all[i].sum += all[i-1].sum
 		}
@@ -172,7 +172,7 @@ func (r *record) indexHints() {
 }
 
 // by returns the number of hints up to a moment.
-func (all tellings) by(moment time.Time) int {
+func (all jobHints) by(moment time.Time) int {
 	n := sort.Search(len(all), func(i int) bool { return all[i].at.After(moment) })
 	if n == 0 {
 		return 0
@@ -188,7 +188,7 @@ func (h *hints) use(x, y *exchange, jobs ...string) bool {
 		if id == "" {
 			continue
 		}
-		if h.r.untold(id, x.Start, y.Start) {
+		if h.r.mayHaveShown(id, x.Start, y.Start) {
 			return true
 		}
 		total += h.r.told[id].by(y.Start)

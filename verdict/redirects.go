@@ -81,7 +81,7 @@ func followed(r *record, f *finding) {
 	rows := map[int]hops{} // by the place of the request after the last one
 	r.each(func(x *exchange) {
 		path, query, ok := x.redirected()
-		if !ok || !r.over(x.End()) {
+		if !ok || !r.reactionOver(x.End()) {
 			return
 		}
 		s := sentBy(x).on(path, query, path == x.Path)
@@ -166,9 +166,9 @@ func (x *exchange) otherHost() string {
 	return strings.ToLower(to.Host)
 }
 
-// keyElsewhere checks that a client does not send its key to another host after a redirect. Hosts that it sent a key to before are its
+// keySentElsewhere checks that a client does not send its key to another host after a redirect. Hosts that it sent a key to before are its
 // own.
-func keyElsewhere(r *record, f *finding) {
+func keySentElsewhere(r *record, f *finding) {
 	own, home := map[string]bool{}, map[string]bool{} // hosts, and the client's keys for them
 	led := map[string]*exchange{}                     // the first redirect to each other host
 	r.each(func(x *exchange) {

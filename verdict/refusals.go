@@ -90,8 +90,8 @@ func repeatedRefusals(r *record, f *finding) {
 	}
 }
 
-// neverFound checks that a submitted job that is not found is not read again and again. A missing result may still come.
-func neverFound(r *record, f *finding) {
+// rereadsMissing checks that a submitted job that is not found is not read again and again. A missing result may still come.
+func rereadsMissing(r *record, f *finding) {
 	known, missing := r.knownJobs(), newStreaks[place]()
 	r.each(func(x *exchange) {
 		if x.Role != Read && x.Role != Outcome || known[x.Job] == nil || !x.Arrived() {
@@ -119,9 +119,9 @@ func neverFound(r *record, f *finding) {
 // renewals are our operations that create a new key.
 var renewals = []string{"createKey", "renewKey"}
 
-// keysInVain checks that a client does not ask for one new key after the other while the same request is refused with each. For other
+// uselessRenewals checks that a client does not ask for one new key after the other while the same request is refused with each. For other
 // APIs the creation of keys is unknown, and requests with several keys may belong to several users.
-func keysInVain(r *record, f *finding) {
+func uselessRenewals(r *record, f *finding) {
 	type row struct {
 		first   *exchange
 		seen, n int
@@ -221,7 +221,7 @@ func budget(r *record, f *finding) {
 			f.fail(s.first, s.last, fmt.Sprintf("The client sent the same request %d times in a row, and none succeeded.", s.n),
 				fmt.Sprintf("Give up a request after %d tries, and report it. Retry in one layer only: "+
 					"nested retries multiply.", MaxTries))
-		case s.n > 1 && !s.ended && r.over(s.last.End()):
+		case s.n > 1 && !s.ended && r.reactionOver(s.last.End()):
 			f.hold(s.first, s.last, fmt.Sprintf("The client gave up the request after %d tries.", s.n))
 		}
 	}

@@ -3,10 +3,10 @@ package verdict
 import "net/http"
 
 // repetitions finds requests that repeat an earlier one, as far as that is visible: jobs with equal bodies may all be wanted.
-type repetitions map[sameness]group
+type repetitions map[intentKey]group
 
-// sameness identifies such requests.
-type sameness struct {
+// intentKey identifies such requests.
+type intentKey struct {
 	scope      scope
 	what       byte
 	text, body string
@@ -29,22 +29,22 @@ type scope struct {
 
 // repetitions indexes requests by their scope; false skips them.
 func (r *record) repetitions(in func(*exchange) (scope, bool)) repetitions {
-	return indexed(r, func(x *exchange, add func(sameness)) {
+	return indexed(r, func(x *exchange, add func(intentKey)) {
 		s, ok := in(x)
 		if !ok {
 			return
 		}
 		s.era = x.era
-		add(sameness{scope: s})
+		add(intentKey{scope: s})
 		if x.Key != "" {
-			add(sameness{s, sameKey, x.Key, ""})
+			add(intentKey{s, sameKey, x.Key, ""})
 		}
 		switch {
 		case batch(x) && x.Body != "":
-			add(sameness{s, sameBatch, "", x.Body})
+			add(intentKey{s, sameBatch, "", x.Body})
 		case !batch(x) && x.Correlation != "":
-			add(sameness{s, sameCorrelation, x.Correlation, ""})
-			add(sameness{s, sameIntention, x.Correlation, x.Body})
+			add(intentKey{s, sameCorrelation, x.Correlation, ""})
+			add(intentKey{s, sameIntention, x.Correlation, x.Body})
 		}
 	})
 }
@@ -56,31 +56,31 @@ func (r *record) submissions() repetitions {
 
 // intended returns the requests with the same intention as x: with one correlation id and one body, as far as it was read, or equal
 // batches.
-func (all repetitions) intended(s scope, x *exchange) []group { return all.of(samenesses(s, x)) }
+func (all repetitions) intended(s scope, x *exchange) []group { return all.of(intentKeys(s, x)) }
 
-// samenesses returns the keys of requests with the same intention as x.
-func samenesses(s scope, x *exchange) []sameness {
+// intentKeys returns the keys of requests with the same intention as x.
+func intentKeys(s scope, x *exchange) []intentKey {
 	s.era = x.era
 	switch {
 	case batch(x):
-		return []sameness{{s, sameBatch, "", x.Body}}
+		return []intentKey{{s, sameBatch, "", x.Body}}
 	case x.Body == "":
-		return []sameness{{s, sameCorrelation, x.Correlation, ""}}
+		return []intentKey{{s, sameCorrelation, x.Correlation, ""}}
 	}
-	return []sameness{{s, sameIntention, x.Correlation, x.Body}, {s, sameIntention, x.Correlation, ""}}
+	return []intentKey{{s, sameIntention, x.Correlation, x.Body}, {s, sameIntention, x.Correlation, ""}}
 }
 
 // resubmissions returns the requests of intended and those with the same key.
 func (all repetitions) resubmissions(s scope, x *exchange) []group { return all.of(resubmitted(s, x)) }
 
 // resubmitted returns the keys of these.
-func resubmitted(s scope, x *exchange) []sameness {
-	same := samenesses(s, x)
+func resubmitted(s scope, x *exchange) []intentKey {
+	same := intentKeys(s, x)
 	s.era = x.era
-	return append(same, sameness{s, sameKey, x.Key, ""})
+	return append(same, intentKey{s, sameKey, x.Key, ""})
 }
 
-func (all repetitions) of(same []sameness) []group {
+func (all repetitions) of(same []intentKey) []group {
 	groups := make([]group, len(same))
 	for i, s := range same {
 		groups[i] = all[s]
@@ -105,7 +105,7 @@ func (all repetitions) tries(x *exchange) int {
 func (all repetitions) next(s scope, x *exchange) *exchange {
 	s.era = x.era
 	if x.Method == http.MethodGet || x.Method == http.MethodDelete || !submits(x) && x.Job != "" {
-		return all[sameness{scope: s}].next(x)
+		return all[intentKey{scope: s}].next(x)
 	}
 	return next(all.resubmissions(s, x), x)
 }

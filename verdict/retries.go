@@ -15,14 +15,14 @@ func failed(x *exchange) bool {
 // retried checks that a failed submission is repeated until it succeeds, and that a refused one is not.
 func retried(r *record, f *finding) {
 	repeatedRefusals(r, f)
-	neverFound(r, f)
-	keysInVain(r, f)
+	rereadsMissing(r, f)
+	uselessRenewals(r, f)
 	if r.Standards {
 		return
 	}
 	o := ordersOf(r)
 	r.each(func(x *exchange) {
-		if !submits(x) || !failed(x) || x.Key == "" && x.Correlation == "" && !batch(x) || !r.over(x.End()) {
+		if !submits(x) || !failed(x) || x.Key == "" && x.Correlation == "" && !batch(x) || !r.reactionOver(x.End()) {
 			return
 		}
 		tries := o.submissions.resubmissions(scope{}, x)
@@ -41,7 +41,7 @@ func retried(r *record, f *finding) {
 type orders struct {
 	*record
 	submissions repetitions
-	made        map[sameness]time.Time // end of the latest successful ones
+	made        map[intentKey]time.Time // end of the latest successful ones
 	found       func(*exchange) bool
 	patience    time.Duration // longest time that the client has waited for an answer to one
 	retries     bool          // it has repeated one after a temporary refusal
@@ -49,7 +49,7 @@ type orders struct {
 }
 
 func ordersOf(r *record) *orders {
-	o := &orders{record: r, submissions: r.submissions(), made: map[sameness]time.Time{}, found: r.finds()}
+	o := &orders{record: r, submissions: r.submissions(), made: map[intentKey]time.Time{}, found: r.submissionFinder()}
 	for same, g := range o.submissions {
 		for _, x := range g {
 			if !failed(x) {
@@ -96,8 +96,9 @@ func (o *orders) givenUp(f *finding, x *exchange) {
 	}
 }
 
-// finds returns a function that reports whether the client saw the job of a submission, or looked for a submission with a lost answer.
-func (r *record) finds() (found func(x *exchange) bool) {
+// submissionFinder returns a function that reports whether the client saw a submission's job, or looked for a submission with a lost
+// answer.
+func (r *record) submissionFinder() (found func(x *exchange) bool) {
 	made := map[string]bool{} // by failed submissions
 	var lists group
 	r.each(func(x *exchange) {
@@ -117,7 +118,7 @@ func (r *record) finds() (found func(x *exchange) bool) {
 		if x.Made == "" {
 			return !x.Arrived() && lists.next(x) != nil
 		}
-		return r.untold(x.Made, x.Start, r.Now) || shown[x.Made].next(x) != nil
+		return r.mayHaveShown(x.Made, x.Start, r.Now) || shown[x.Made].next(x) != nil
 	}
 }
 

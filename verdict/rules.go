@@ -13,8 +13,8 @@ const (
 	client  = "https://github.com/forgerun/forgerun/blob/main/docs/reference/api.md#what-a-client-does"
 )
 
-const waitAsTold = `Servers send the "Retry-After" header field to indicate how long the user agent ought to wait before making a ` +
-	"follow-up request."
+const retryAfterSentence = `Servers send the "Retry-After" header field to indicate how long the user agent ought to wait before making ` +
+	"a follow-up request."
 
 // rules are all rules.
 var rules = []rule{
@@ -22,7 +22,7 @@ var rules = []rule{
 		id: "retry-after", title: "The client waits for Retry-After before it polls again.",
 		level: Should, check: retryAfter,
 		see:      rfc9110 + "10.2.3",
-		quote:    waitAsTold,
+		quote:    retryAfterSentence,
 		exercise: "Read a slow job until it is final",
 	},
 	{
@@ -54,7 +54,7 @@ var rules = []rule{
 		see: client,
 		quote: "After 429, 5xx or no answer, it must wait before it repeats a request: as long as Retry-After says, otherwise " +
 			"longer each time.",
-		standard: demand{Should, rfc9110 + "10.2.3", waitAsTold},
+		standard: demand{Should, rfc9110 + "10.2.3", retryAfterSentence},
 		exercise: "Send requests",
 		profiles: []fault.Profile{
 			fault.Default, fault.Overloaded, fault.MaintenanceWindow, fault.OddRetryAfter, fault.Credentials, fault.Outage,
@@ -114,7 +114,7 @@ var rules = []rule{
 	},
 	{
 		id: "lost-answer", title: "After losing an answer, the client checks whether the job exists.",
-		level: Must, check: foundOut,
+		level: Must, check: lookedUp,
 		see:      client,
 		quote:    "It must check whether the job exists if it received no answer to a submission.",
 		exercise: "Submit jobs", profiles: []fault.Profile{fault.Default, fault.FlakyNetwork, fault.Failover},
@@ -139,7 +139,7 @@ var rules = []rule{
 	},
 	{
 		id: "half-events", title: "The client ignores incomplete events.",
-		level: Must, check: halved,
+		level: Must, check: halfEvents,
 		see:      html + "event-stream-interpretation",
 		quote:    "Once the end of the file is reached, any pending data must be discarded.",
 		exercise: "Read an event stream", profiles: []fault.Profile{fault.Failover},
@@ -228,7 +228,7 @@ var rules = []rule{
 	},
 	{
 		id: "no-key-elsewhere", title: "The client does not send its key to another host.",
-		level: Must, check: keyElsewhere,
+		level: Must, check: keySentElsewhere,
 		see:   client,
 		quote: "It must not send its key to another host when it follows a redirect.",
 		standard: demand{Should, rfc9110 + "15.4", "When automatically following a redirected request, the user agent SHOULD resend the " +

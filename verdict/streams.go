@@ -19,9 +19,9 @@ func feedOf(x *exchange) feed {
 // cursor begins the parameter that can replace Last-Event-ID.
 const cursor = "cursor="
 
-// settle pairs the record of a stream's beginning with that of its end. A stream without an end is open, or its process was killed: it
-// may have shown the client anything until the next one began.
-func (r *record) settle() {
+// joinStreamRecords pairs the record of a stream's beginning with that of its end. A stream without an end is open, or its process was
+// killed: it may have shown the client anything until the next one began.
+func (r *record) joinStreamRecords() {
 	type stream struct {
 		start      time.Time
 		connection uint64
@@ -58,8 +58,8 @@ func (r *record) settle() {
 	}
 }
 
-// untold reports whether a stream with an unknown end may have shown the client a job between two moments.
-func (r *record) untold(id string, since, until time.Time) bool {
+// mayHaveShown reports whether a stream with an unknown end may have shown the client a job between two moments.
+func (r *record) mayHaveShown(id string, since, until time.Time) bool {
 	return r.open[""].overlap(since, until) || r.open[id].overlap(since, until)
 }
 
@@ -136,7 +136,7 @@ func resumed(r *record, f *finding) {
 			return // of an event that was cut in half, or whose record died with its process
 		}
 		switch {
-		case x.Job != "" && shows(x, x.Job), x.Fault != nil && x.Fault.StallAfter != nil:
+		case x.Job != "" && showsFinal(x, x.Job), x.Fault != nil && x.Fault.StallAfter != nil:
 			return // it asks whether that was all, or the silence was its own pause
 		case waited < max(told-Tolerance, Tolerance):
 			f.fail(x, y, "The client reopened the stream "+after(waited)+fmt.Sprintf("; its `retry` said %d ms.", x.Stream.Retry),
@@ -148,8 +148,8 @@ func resumed(r *record, f *finding) {
 	})
 }
 
-// halved checks that half an event is discarded, and requested again.
-func halved(r *record, f *finding) {
+// halfEvents checks that half an event is discarded, and requested again.
+func halfEvents(r *record, f *finding) {
 	type event struct {
 		feed
 		id string

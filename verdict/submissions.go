@@ -167,8 +167,8 @@ func once(r *record, f *finding) {
 	}
 }
 
-// foundOut checks that a client looks for the result of a submission with a lost answer.
-func foundOut(r *record, f *finding) {
+// lookedUp checks that a client looks for the result of a submission with a lost answer.
+func lookedUp(r *record, f *finding) {
 	lost := map[string]bool{}
 	r.each(func(x *exchange) {
 		if submits(x) && !x.Arrived() && x.Made != "" {
@@ -185,7 +185,7 @@ func foundOut(r *record, f *finding) {
 	})
 	again := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x)}, submits(x) })
 	r.each(func(x *exchange) {
-		if !submits(x) || x.Arrived() || x.Made == "" || !r.over(x.End()) {
+		if !submits(x) || x.Arrived() || x.Made == "" || !r.reactionOver(x.End()) {
 			return
 		}
 		y := about[x.Made].next(x)
@@ -195,7 +195,7 @@ func foundOut(r *record, f *finding) {
 		if y == nil && again.next(scope{target: targetOf(x)}, x) != nil {
 			return // it is still trying
 		}
-		if y == nil && r.untold(x.Made, x.Start, r.Now) {
+		if y == nil && r.mayHaveShown(x.Made, x.Start, r.Now) {
 			return
 		}
 		f.judge(y != nil, x, y, either(y != nil, "The client learned that job "+x.Made+" was created.",

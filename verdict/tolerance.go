@@ -10,7 +10,7 @@ import (
 // tolerant checks that unknown members, states or types in an answer or event do not stop the client. From outside it is not visible
 // whether a client stopped because of an unknown state or because another member showed the job's end.
 func tolerant(r *record, f *finding) {
-	t := &tolerance{record: r, finding: f, polls: r.pollers(), retries: r.retriesReads()}
+	t := &tolerance{record: r, finding: f, polls: r.wouldPollAgain(), retries: r.retriesReads()}
 	t.asked = indexed(r, func(x *exchange, add func(string)) {
 		if x.Job != "" && !submits(x) {
 			add(x.Job)
@@ -18,7 +18,7 @@ func tolerant(r *record, f *finding) {
 	})
 	for i := range r.exchanges {
 		x := &r.exchanges[i]
-		if x.Fault == nil || !strange(x.Fault) || !x.Arrived() || !r.over(x.End()) {
+		if x.Fault == nil || !unfamiliar(x.Fault) || !x.Arrived() || !r.reactionOver(x.End()) {
 			continue
 		}
 		if x.Status >= 400 {
@@ -35,8 +35,8 @@ func tolerant(r *record, f *finding) {
 	t.deliveries()
 }
 
-// strange reports whether the client may not know everything that it got. The API's own states do not count.
-func strange(e *fault.Effect) bool {
+// unfamiliar reports whether the client may not know everything that it got. The API's own states do not count.
+func unfamiliar(e *fault.Effect) bool {
 	unknown := *e
 	unknown.Unfinished, unknown.OtherEnd = false, false
 	return unknown.Rewrites() || unknown.ExtraEvents
@@ -84,7 +84,7 @@ func (t *tolerance) knew(id string, x *exchange) bool {
 
 // unclear reports whether there may be a reason for no further request about the job after x.
 func (t *tolerance) unclear(x *exchange, id string) bool {
-	return t.Elsewhere || t.untold(id, x.End(), t.Now) || t.unended(id) && !t.polls(x)
+	return t.Elsewhere || t.mayHaveShown(id, x.End(), t.Now) || t.unended(id) && !t.polls(x)
 }
 
 // error judges the requests after a read of a job failed temporarily, with an error of an unknown type.
@@ -108,7 +108,7 @@ func (t *tolerance) error(x *exchange) {
 func (r *record) retriesReads() bool {
 	came, left := false, false
 	r.each(func(x *exchange) {
-		if x.Role == Read && failed(x) && !(x.Fault != nil && strange(x.Fault)) {
+		if x.Role == Read && failed(x) && !(x.Fault != nil && unfamiliar(x.Fault)) {
 			again := r.reads[r.ofKey(x)].next(x) != nil
 			came, left = came || again, left || !again
 		}
@@ -121,7 +121,7 @@ func (t *tolerance) deliveries() {
 	for i := range t.Attempts {
 		a := &t.Attempts[i]
 		d := t.disturbed[attempt{a.DeliveryID, a.Number}]
-		if d.effect == nil || !strange(d.effect) || d.dropped || a.Status == 0 || a.Unsigned {
+		if d.effect == nil || !unfamiliar(d.effect) || d.dropped || a.Status == 0 || a.Unsigned {
 			continue
 		}
 		t.judge(200 <= a.Status && a.Status <= 299, nil, t.attempted(a), fmt.Sprintf("The client answered the delivery with %d.", a.Status),

@@ -137,7 +137,7 @@ func Of(all *Record) Verdict {
 		}
 	}
 	slices.SortStableFunc(r.exchanges, func(x, y exchange) int { return x.Start.Compare(y.Start) })
-	r.settle()
+	r.joinStreamRecords()
 	counts := faults(r)
 	r.exchanges = slices.DeleteFunc(r.exchanges, func(x exchange) bool {
 		apart := x.Role == Delivery && x.Fault != nil
@@ -194,8 +194,8 @@ func (r rule) result(record *record) Result {
 	return result
 }
 
-// over reports whether enough time has passed since a moment that no further reaction is expected.
-func (r *record) over(since time.Time) bool {
+// reactionOver reports whether enough time has passed since a moment that no further reaction is expected.
+func (r *record) reactionOver(since time.Time) bool {
 	return r.Session.EndedAt != nil || r.Now.Sub(since) > LearnWithin
 }
 
@@ -209,8 +209,8 @@ func waits(x *exchange) bool {
 	return false
 }
 
-// shows reports whether the client saw the job in a final state.
-func shows(x *exchange, id string) bool { return x.Arrived() && slices.Contains(x.Final, id) }
+// showsFinal reports whether the client saw the job in a final state.
+func showsFinal(x *exchange, id string) bool { return x.Arrived() && slices.Contains(x.Final, id) }
 
 // unanswered reports whether the client cannot know if the request had an effect.
 func unanswered(x *exchange) bool {
@@ -233,5 +233,5 @@ func submits(x *exchange) bool { return x.Role == Submit || batch(x) }
 // batch reports whether x submits several jobs.
 func batch(x *exchange) bool { return x.Role == SubmitMany }
 
-// tells returns how long an answer tells a client to wait.
-func tells(x *exchange) time.Duration { return time.Duration(*x.RetryAfter) * time.Second }
+// toldWait returns how long an answer tells a client to wait.
+func toldWait(x *exchange) time.Duration { return time.Duration(*x.RetryAfter) * time.Second }

@@ -8,7 +8,7 @@ import (
 
 // JobEvents reads at most limit events of a job after the given seq.
 func (h *Hub) JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
-	log, err := inTurn(ctx, h, func() (job.Log, error) { return h.store.Events(ctx, client, id, after, limit) })
+	log, err := limitedRead(ctx, h, func() (job.Log, error) { return h.store.Events(ctx, client, id, after, limit) })
 	seen := log.Last
 	if err != nil {
 		seen = after // notify watchers to try again
@@ -20,7 +20,7 @@ func (h *Hub) JobEvents(ctx context.Context, client, id job.ID, after, limit int
 // ClientEvents reads at most limit events of all of a client's jobs and batches
 // after the given position.
 func (h *Hub) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
-	feed, err := inTurn(ctx, h, func() (job.Feed, error) { return h.store.ClientEvents(ctx, client, after, limit) })
+	feed, err := limitedRead(ctx, h, func() (job.Feed, error) { return h.store.ClientEvents(ctx, client, after, limit) })
 	seen := after
 	if n := len(feed.Events); n > 0 {
 		seen = feed.Events[n-1].Position
@@ -46,7 +46,7 @@ func (h *Hub) Await(
 	notified, stop := h.watch(client, id, false)
 	defer stop()
 	for {
-		j, err := inTurn(ctx, h, func() (*job.Job, error) { return read(ctx) })
+		j, err := limitedRead(ctx, h, func() (*job.Job, error) { return read(ctx) })
 		switch {
 		case err == nil && done(j):
 			return j, false, nil
@@ -64,9 +64,8 @@ func (h *Hub) Await(
 	}
 }
 
-// inTurn reads storage for a watcher, as one of MaxConcurrentReads at most. An
-// error may mean that ctx ended before its turn.
-func inTurn[T any](ctx context.Context, h *Hub, read func() (T, error)) (answer T, err error) {
+// limitedRead reads storage for a watcher. At most MaxConcurrentReads run at once; an error may mean that ctx ended before its turn.
+func limitedRead[T any](ctx context.Context, h *Hub, read func() (T, error)) (answer T, err error) {
 	if err := h.reads.Acquire(ctx, 1); err != nil {
 		return answer, err
 	}

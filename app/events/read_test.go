@@ -249,7 +249,7 @@ func TestFewWatchersReadAtOnce(t *testing.T) {
 		reading, read := 0, 0
 		for range 20 {
 			go func() {
-				_, _ = inTurn(t.Context(), w.hub, func() (int, error) {
+				_, _ = limitedRead(t.Context(), w.hub, func() (int, error) {
 					mu.Lock()
 					reading++
 					mu.Unlock()

@@ -28,7 +28,7 @@ type Deliveries struct {
 // Send makes one attempt to deliver, and returns its result. Extra requests are recorded in the session of the job and change nothing
 // else. A disturbance that cannot be looked up or recorded does not happen.
 func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
-	of, e, err := d.Bed.deliveryFault(ctx, &p)
+	scope, e, err := d.Bed.deliveryFault(ctx, &p)
 	if err != nil {
 		d.failed(ctx, p, "cannot ask for the faults of a delivery", err)
 	}
@@ -36,24 +36,24 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 		return d.Sender.Send(ctx, p)
 	}
 	if e.Drop {
-		return d.drop(ctx, of, p, time.Duration(e.Delay))
+		return d.drop(ctx, scope, p, time.Duration(e.Delay))
 	}
 	if e.Delay > 0 {
 		app.Sleep(ctx, time.Duration(e.Delay))
 	}
 	if e.Tamper != "" {
-		d.sendExtra(ctx, of, p, fault.Effect{Tamper: e.Tamper}, 1)
+		d.sendExtra(ctx, scope, p, fault.Effect{Tamper: e.Tamper}, 1)
 	}
 	changed, began := *e, time.Now()
 	changed.Tamper, changed.Repeat = "", 0 // sent as extra requests
 	sent := d.Sender.SendChanged(ctx, p, changed)
 	if changed != (fault.Effect{}) {
-		d.record(ctx, of, p, changed, began, sent)
+		d.record(ctx, scope, p, changed, began, sent)
 	}
 	if sent.Attempt.Error == "" {
-		d.sendExtra(ctx, of, p, fault.Effect{Repeat: 1}, e.Repeat)
+		d.sendExtra(ctx, scope, p, fault.Effect{Repeat: 1}, e.Repeat)
 		if e.Tamper != "" { // of the deliveries that the client has seen
-			d.sendExtra(ctx, of, p, fault.Effect{Tamper: e.Tamper}, 1)
+			d.sendExtra(ctx, scope, p, fault.Effect{Tamper: e.Tamper}, 1)
 		}
 	}
 	return sent
@@ -61,18 +61,18 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 
 // deliveryFault counts a delivery attempt and returns the fault to apply (nil for none) and its scope.
 func (s *Service) deliveryFault(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, *fault.Effect, error) {
-	of, rules, err := s.store.CountDelivery(ctx, p)
+	scope, rules, err := s.store.CountDelivery(ctx, p)
 	if err != nil {
-		return of, nil, err
+		return scope, nil, err
 	}
-	e, err := s.apply(ctx, of, rules)
-	return of, e, err
+	e, err := s.apply(ctx, scope, rules)
+	return scope, e, err
 }
 
 // drop loses an attempt, unless the loss cannot be recorded: the client would be blamed for it.
-func (d *Deliveries) drop(ctx context.Context, of testbed.Scope, p job.ClaimedDelivery, again time.Duration) job.Sent {
+func (d *Deliveries) drop(ctx context.Context, scope testbed.Scope, p job.ClaimedDelivery, again time.Duration) job.Sent {
 	began := time.Now()
-	if !d.record(ctx, of, p, fault.Effect{Drop: true, Delay: fault.Duration(again)}, began, job.Sent{}) {
+	if !d.record(ctx, scope, p, fault.Effect{Drop: true, Delay: fault.Duration(again)}, began, job.Sent{}) {
 		return d.Sender.Send(ctx, p)
 	}
 	lost := job.DeliveryAttempt{StartedAt: began.UTC(), Duration: time.Since(began), Error: job.SendReset}
@@ -80,7 +80,7 @@ func (d *Deliveries) drop(ctx context.Context, of testbed.Scope, p job.ClaimedDe
 }
 
 // sendExtra sends requests other than the delivery, and records their answers.
-func (d *Deliveries) sendExtra(ctx context.Context, of testbed.Scope, p job.ClaimedDelivery, e fault.Effect, times int) {
+func (d *Deliveries) sendExtra(ctx context.Context, scope testbed.Scope, p job.ClaimedDelivery, e fault.Effect, times int) {
 	limited, cancel := context.WithTimeout(ctx, fault.ExtraTimeout)
 	defer cancel()
 	for range times {
@@ -89,18 +89,18 @@ func (d *Deliveries) sendExtra(ctx context.Context, of testbed.Scope, p job.Clai
 		if limited.Err() != nil { // a request that was cut off here proves nothing about the client
 			return
 		}
-		d.record(ctx, of, p, e, began, sent)
+		d.record(ctx, scope, p, e, began, sent)
 	}
 }
 
 func (d *Deliveries) record(
-	ctx context.Context, of testbed.Scope, p job.ClaimedDelivery, e fault.Effect, began time.Time, sent job.Sent,
+	ctx context.Context, scope testbed.Scope, p job.ClaimedDelivery, e fault.Effect, began time.Time, sent job.Sent,
 ) bool {
 	x := verdict.Exchange{
 		Start: began, End: time.Now(), Method: "POST", Operation: fault.Delivery, Role: verdict.Delivery, Job: testbed.IDOf(p.JobID),
 		Status: sent.Attempt.Status, Fault: &e, Delivery: p.Delivery.ID.String(), Number: p.Attempts + 1, Event: p.EventName,
 	}
-	_, err := d.Bed.store.Record(ctx, of, &x)
+	_, err := d.Bed.store.Record(ctx, scope, &x)
 	if err != nil {
 		d.failed(ctx, p, "cannot record a disturbed delivery", err)
 	}

@@ -27,11 +27,11 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 		return began, job.Errorf(job.CodeConflict, "This client has an open session with this label or without a label, or %d open sessions. "+
 			"List the sessions, and end one first.", s.most)
 	case n.Profile != "":
-		of := testbed.Scope{Client: client}
+		scope := testbed.Scope{Client: client}
 		if n.Label != "" {
-			of.Session, _ = job.ParseID(n.ID)
+			scope.Session, _ = job.ParseID(n.ID)
 		}
-		_, err = s.replaceFaults(ctx, of, n.Seed, nil, n.Profile)
+		_, err = s.replaceFaults(ctx, scope, n.Seed, nil, n.Profile)
 	}
 	return began, err
 }
@@ -39,21 +39,21 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 // Enter returns the session of a request with a label, and of the jobs that it creates: the open one with that label, or a new one if a
 // session without a label is open. Otherwise the label has no effect. For a request that creates no jobs, request is "".
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
-	of := testbed.Scope{Client: client}
+	scope := testbed.Scope{Client: client}
 	session, unlabelled, err := s.store.EnterSession(ctx, client, label, request)
 	if err != nil || !session.IsZero() || !unlabelled {
-		of.Session = session
-		return of, err
+		scope.Session = session
+		return scope, err
 	}
 	if err := s.store.OpenLabelled(ctx, client, app.NewID(), label, s.most); err != nil {
-		return of, err
+		return scope, err
 	}
-	of.Session, unlabelled, err = s.store.EnterSession(ctx, client, label, request)
-	if err == nil && of.Session.IsZero() && unlabelled {
+	scope.Session, unlabelled, err = s.store.EnterSession(ctx, client, label, request)
+	if err == nil && scope.Session.IsZero() && unlabelled {
 		err = job.Errorf(job.CodeValidationFailed, "A session with this label cannot start: this client has %d open sessions.",
 			s.most)
 	}
-	return of, err
+	return scope, err
 }
 
 // Sessions lists the sessions of a client, or those with a label, the latest first.
@@ -111,12 +111,12 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 
 // Record records a request in its session, if that is open. A failure is an error only if the client had a session at its last request
 // through this process: most clients have none, and miss nothing.
-func (s *Service) Record(ctx context.Context, of testbed.Scope, x *verdict.Exchange) error {
-	recorded, err := s.store.Record(ctx, of, x)
-	client := of.Client
+func (s *Service) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) error {
+	recorded, err := s.store.Record(ctx, scope, x)
+	client := scope.Client
 	_, open := s.open.Load(client)
 	switch {
-	case !of.Session.IsZero():
+	case !scope.Session.IsZero():
 		return err
 	case err != nil && open:
 		return err

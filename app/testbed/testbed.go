@@ -43,18 +43,18 @@ func New(store *repo.Store, outcomeStream bool) *Service {
 }
 
 // ReplaceFaults replaces the rules of a client's session, keeps those of a profile behind them, and lists all.
-func (s *Service) ReplaceFaults(ctx context.Context, of testbed.Scope, seed int64, rules []fault.Rule, p fault.Profile) (
+func (s *Service) ReplaceFaults(ctx context.Context, scope testbed.Scope, seed int64, rules []fault.Rule, p fault.Profile) (
 	[]fault.Counted, error,
 ) {
-	if err := s.changeable(ctx, of); err != nil {
+	if err := s.changeable(ctx, scope); err != nil {
 		return nil, err
 	}
-	return s.replaceFaults(ctx, of, seed, rules, p)
+	return s.replaceFaults(ctx, scope, seed, rules, p)
 }
 
 // changeable refuses to change the rules of an open session with a profile: its verdict would cover less.
-func (s *Service) changeable(ctx context.Context, of testbed.Scope) error {
-	n, err := s.current(ctx, of)
+func (s *Service) changeable(ctx context.Context, scope testbed.Scope) error {
+	n, err := s.current(ctx, scope)
 	if err == nil && n.EndedAt == nil && n.Profile != "" {
 		return job.Errorf(job.CodeConflict, "This client has a session with the profile %s, which sets the rules. End the session first.",
 			n.Profile)
@@ -63,16 +63,16 @@ func (s *Service) changeable(ctx context.Context, of testbed.Scope) error {
 }
 
 // current returns the session of a scope, or a client's latest one without a label; the zero value if there is none.
-func (s *Service) current(ctx context.Context, of testbed.Scope) (verdict.Session, error) {
-	if !of.Session.IsZero() {
-		n, _, err := s.store.Session(ctx, of.Client, of.Session)
+func (s *Service) current(ctx context.Context, scope testbed.Scope) (verdict.Session, error) {
+	if !scope.Session.IsZero() {
+		n, _, err := s.store.Session(ctx, scope.Client, scope.Session)
 		return n, err
 	}
-	sessions, err := s.store.Sessions(ctx, of.Client, new(""))
+	sessions, err := s.store.Sessions(ctx, scope.Client, new(""))
 	return append(sessions, verdict.Session{})[0], err
 }
 
-func (s *Service) replaceFaults(ctx context.Context, of testbed.Scope, seed int64, rules []fault.Rule, p fault.Profile) (
+func (s *Service) replaceFaults(ctx context.Context, scope testbed.Scope, seed int64, rules []fault.Rule, p fault.Profile) (
 	[]fault.Counted, error,
 ) {
 	rules = append(rules, p.Rules(testbed.API, seed)...)
@@ -83,32 +83,32 @@ func (s *Service) replaceFaults(ctx context.Context, of testbed.Scope, seed int6
 	for i, r := range rules {
 		counted[i] = fault.Counted{Rule: r, ID: uuid.Must(uuid.NewV7()).String(), Position: i + 1, Seed: seed}
 	}
-	if err := s.store.ReplaceFaults(ctx, of, seed, counted); err != nil {
+	if err := s.store.ReplaceFaults(ctx, scope, seed, counted); err != nil {
 		return nil, err
 	}
-	return s.store.Faults(ctx, of)
+	return s.store.Faults(ctx, scope)
 }
 
 // Faults lists the rules of a client's session.
-func (s *Service) Faults(ctx context.Context, of testbed.Scope) ([]fault.Counted, error) {
-	return s.store.Faults(ctx, of)
+func (s *Service) Faults(ctx context.Context, scope testbed.Scope) ([]fault.Counted, error) {
+	return s.store.Faults(ctx, scope)
 }
 
 // RemoveFaults removes all rules of a client's session.
-func (s *Service) RemoveFaults(ctx context.Context, of testbed.Scope) error {
-	if err := s.changeable(ctx, of); err != nil {
+func (s *Service) RemoveFaults(ctx context.Context, scope testbed.Scope) error {
+	if err := s.changeable(ctx, scope); err != nil {
 		return err
 	}
-	_, err := s.store.RemoveFaults(ctx, of, job.ID{})
+	_, err := s.store.RemoveFaults(ctx, scope, job.ID{})
 	return err
 }
 
 // RemoveFault removes one rule of a client's session.
-func (s *Service) RemoveFault(ctx context.Context, of testbed.Scope, id job.ID) error {
-	if err := s.changeable(ctx, of); err != nil {
+func (s *Service) RemoveFault(ctx context.Context, scope testbed.Scope, id job.ID) error {
+	if err := s.changeable(ctx, scope); err != nil {
 		return err
 	}
-	n, err := s.store.RemoveFaults(ctx, of, id)
+	n, err := s.store.RemoveFaults(ctx, scope, id)
 	if err == nil && n == 0 {
 		err = job.Errorf(job.CodeRequestNotFound, "No rule with this id was found.")
 	}
@@ -117,21 +117,21 @@ func (s *Service) RemoveFault(ctx context.Context, of testbed.Scope, id job.ID) 
 
 // Fault counts a request for the rules of its session and returns the effect of the first matching one, nil for none. The subject comes
 // from fault.Subject.
-func (s *Service) Fault(ctx context.Context, of testbed.Scope, operation, subject string) (*fault.Effect, error) {
-	rules, err := s.store.CountFaults(ctx, of, operation, subject)
+func (s *Service) Fault(ctx context.Context, scope testbed.Scope, operation, subject string) (*fault.Effect, error) {
+	rules, err := s.store.CountFaults(ctx, scope, operation, subject)
 	if err != nil {
 		return nil, err
 	}
-	return s.apply(ctx, of, rules)
+	return s.apply(ctx, scope, rules)
 }
 
 // apply returns the effect of the first matching rule, and counts it. Other processes may have used the rule up meanwhile.
-func (s *Service) apply(ctx context.Context, of testbed.Scope, rules []fault.Counted) (*fault.Effect, error) {
+func (s *Service) apply(ctx context.Context, scope testbed.Scope, rules []fault.Counted) (*fault.Effect, error) {
 	for _, r := range rules {
 		if !r.Applies() {
 			continue
 		}
-		if applied, err := s.store.FaultApplied(ctx, of, r); applied || err != nil {
+		if applied, err := s.store.FaultApplied(ctx, scope, r); applied || err != nil {
 			return &r.Effect, err
 		}
 	}

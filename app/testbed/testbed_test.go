@@ -56,36 +56,36 @@ func TestRecordFailsForClientsWithASession(t *testing.T) {
 // The rules of a profile stay while its session runs.
 func TestRulesOfASessionStay(t *testing.T) {
 	s, _ := newBed(t)
-	of := testbed.Scope{Client: app.NewID()}
+	scope := testbed.Scope{Client: app.NewID()}
 	changes := func() []error {
 		own := fault.Rule{Match: fault.Match{Operation: "getJob"}, Effect: fault.Effect{Drop: true}}
-		rules, err := s.ReplaceFaults(t.Context(), of, 1, []fault.Rule{own, own}, "")
+		rules, err := s.ReplaceFaults(t.Context(), scope, 1, []fault.Rule{own, own}, "")
 		id := app.NewID()
 		if err == nil {
 			id, _ = job.ParseID(rules[0].ID)
 		}
-		return []error{err, s.RemoveFault(t.Context(), of, id), s.RemoveFaults(t.Context(), of)}
+		return []error{err, s.RemoveFault(t.Context(), scope, id), s.RemoveFaults(t.Context(), scope)}
 	}
-	n, err := s.StartSession(t.Context(), of.Client, verdict.Session{Profile: fault.FlakyNetwork})
+	n, err := s.StartSession(t.Context(), scope.Client, verdict.Session{Profile: fault.FlakyNetwork})
 	require.NoError(t, err)
-	profile, err := s.Faults(t.Context(), of)
+	profile, err := s.Faults(t.Context(), scope)
 	require.NoError(t, err)
 	require.NotEmpty(t, profile)
 	for _, err := range changes() {
 		require.Equal(t, job.CodeConflict, job.CodeOf(err))
 	}
-	left, err := s.Faults(t.Context(), of)
+	left, err := s.Faults(t.Context(), scope)
 	require.NoError(t, err)
 	require.Equal(t, profile, left)
 
 	id, err := job.ParseID(n.ID)
 	require.NoError(t, err)
-	_, err = s.EndSession(t.Context(), of.Client, id)
+	_, err = s.EndSession(t.Context(), scope.Client, id)
 	require.NoError(t, err)
 	for _, err := range changes() {
 		require.NoError(t, err)
 	}
-	_, err = s.StartSession(t.Context(), of.Client, verdict.Session{})
+	_, err = s.StartSession(t.Context(), scope.Client, verdict.Session{})
 	require.NoError(t, err)
 	for _, err := range changes() {
 		require.NoError(t, err, "the session has no profile")
@@ -97,10 +97,10 @@ func TestLabelsOfRequests(t *testing.T) {
 	s, _ := newBed(t)
 	client := app.NewID()
 	enter := func(label string) job.ID {
-		of, err := s.Enter(t.Context(), client, label, "r")
+		scope, err := s.Enter(t.Context(), client, label, "r")
 		require.NoError(t, err)
-		require.Equal(t, client, of.Client)
-		return of.Session
+		require.Equal(t, client, scope.Client)
+		return scope.Session
 	}
 	require.Zero(t, enter("a"), "no session is open")
 	labelled, err := s.StartSession(t.Context(), client, verdict.Session{Label: "a"})

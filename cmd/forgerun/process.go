@@ -116,7 +116,7 @@ func open(cfg Config, role string, unknown []string, stderr io.Writer) (_ *proce
 	p.completer = batches.NewCompleter(p.store, p.notifier, p.metrics, p.log)
 	p.capacity = jobs.NewCapacity(p.cfg.limits(), p.store, p.log)
 	p.storage = ratelimit.New(p.redis, ratelimit.Config{
-		Of: "storage", PerDay: p.cfg.ClientDailyStorage << 20 / job.WeightUnit, Processes: p.capacity.Processes,
+		Name: "storage", PerDay: p.cfg.ClientDailyStorage << 20 / job.WeightUnit, Processes: p.capacity.Processes,
 	})
 	p.pauses = pauses.NewWatch(p.store)
 	p.maintenance = p.newMaintenance()

@@ -118,7 +118,7 @@ func (p *process) startDeliverer(ctx context.Context) (failed <-chan error, err 
 		sends = &testbed.Deliveries{Bed: p.testbed, Sender: sender, Log: p.log}
 		limit += fault.DeliveryExtra
 	}
-	rate := ratelimit.New(p.redis, ratelimit.Config{Of: "deliveries", PerMinute: p.cfg.WebhookClientRate, Wait: rateWait})
+	rate := ratelimit.New(p.redis, ratelimit.Config{Name: "deliveries", PerMinute: p.cfg.WebhookClientRate, Wait: rateWait})
 	w := delivery.NewWorker(delivery.WorkerConfig{
 		Concurrency: p.cfg.WebhookConcurrency, Timeout: limit, Rate: rate.Allow, Storage: p.storage.AllowUnits, Tracer: p.tracer,
 		Clock: p.clock, Policy: job.DeliveryPolicy{MaxRetries: p.cfg.WebhookMaxRetries, Backoff: p.cfg.WebhookBackoff},

@@ -120,8 +120,8 @@ func (r *reader) find(of *schema, isForm bool, sentence func(path []string) stri
 	r.found = append(r.found, f)
 }
 
-// settle records what was found: in the order of the outermost members, and below them by name.
-func (r *reader) settle() {
+// sortFindings records what was found: in the order of the outermost members, and below them by name.
+func (r *reader) sortFindings() {
 	slices.SortStableFunc(r.found, func(a, b finding) int {
 		if len(a.path) == 0 || len(b.path) == 0 {
 			return len(a.path) - len(b.path)

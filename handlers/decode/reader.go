@@ -139,7 +139,7 @@ func (r *reader) document(schema string, v any) {
 	if r.err != nil {
 		return
 	}
-	r.settle()
+	r.sortFindings()
 	text := r.body
 	switch {
 	case len(r.wrong) > 0 && len(r.outer) == 0: // elements of an array

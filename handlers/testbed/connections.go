@@ -72,12 +72,12 @@ func (s *API) disturbed(v *visit, c net.Conn, e *fault.Effect, recorded bool) ne
 	if !recorded {
 		return disturb.NewConn(c, e, resumed, nil, nil)
 	}
-	of, x := s.recordIn(v, v.Caller.ClientID), v.exchange()
+	scope, x := s.recordIn(v, v.Caller.ClientID), v.exchange()
 	begun := *x
 	begun.Stream = &verdict.Part{Open: true}
-	s.keep(of, &begun)
+	s.keep(scope, &begun)
 	return disturb.NewConn(c, e, resumed, x, func() {
 		x.End = time.Now().UTC()
-		s.keep(of, x)
+		s.keep(scope, x)
 	})
 }

@@ -36,11 +36,11 @@ func (s *API) replaceFaults(r *httpkit.Request) error {
 	if err != nil {
 		return err
 	}
-	of, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
+	scope, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
 	if err != nil {
 		return err
 	}
-	return httpkit.Respond(r, fiber.StatusOK, faultViews)(s.Testbed.ReplaceFaults(r.Ctx, of, f.Seed, f.Rules, f.Profile))
+	return httpkit.Respond(r, fiber.StatusOK, faultViews)(s.Testbed.ReplaceFaults(r.Ctx, scope, f.Seed, f.Rules, f.Profile))
 }
 
 func (s *API) listFaults(r *httpkit.Request) error {
@@ -49,29 +49,29 @@ func (s *API) listFaults(r *httpkit.Request) error {
 
 // faults are the rules of the session that the header names, or of the one without a label.
 func (s *API) faults(r *httpkit.Request) ([]fault.Counted, error) {
-	of, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
+	scope, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
 	if err != nil {
 		return nil, err
 	}
-	return s.Testbed.Faults(r.Ctx, of)
+	return s.Testbed.Faults(r.Ctx, scope)
 }
 
 func (s *API) removeFaults(r *httpkit.Request) error {
 	r.Status(fiber.StatusNoContent)
-	of, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
+	scope, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
 	if err != nil {
 		return err
 	}
-	return s.Testbed.RemoveFaults(r.Ctx, of)
+	return s.Testbed.RemoveFaults(r.Ctx, scope)
 }
 
 func (s *API) removeFault(r *httpkit.Request) error {
 	r.Status(fiber.StatusNoContent)
-	of, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
+	scope, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
 	if err != nil {
 		return err
 	}
-	return s.Testbed.RemoveFault(r.Ctx, of, r.PathID())
+	return s.Testbed.RemoveFault(r.Ctx, scope, r.PathID())
 }
 
 // operations are those that a rule may name.
@@ -99,7 +99,7 @@ func (s *API) findFault(v *visit) error {
 	if v.fault = v.leftFault(own); v.fault != nil || v.Caller.ClientID.IsZero() || own {
 		return nil
 	}
-	of, err := s.session(v.Ctx, v, v.Caller.ClientID)
+	scope, err := s.session(v.Ctx, v, v.Caller.ClientID)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (s *API) findFault(v *visit) error {
 		v.fault = &e
 		return nil
 	}
-	v.fault, err = s.Testbed.Fault(v.Ctx, of, operationOf(v.Route), subjectOf(v.Request))
+	v.fault, err = s.Testbed.Fault(v.Ctx, scope, operationOf(v.Route), subjectOf(v.Request))
 	return err
 }
 

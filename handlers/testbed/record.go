@@ -55,16 +55,16 @@ func (s *API) record(v *visit) (later func(hungUp bool)) {
 			}
 		}
 	}
-	of := s.recordIn(v, who.ClientID)
+	scope := s.recordIn(v, who.ClientID)
 	if v.fault != nil && sentLater(v.fault) {
 		return func(hungUp bool) {
 			if x.HungUp = x.HungUp || hungUp; v.fault.Close == fault.CloseStall {
 				x.End = time.Now().UTC()
 			}
-			s.keep(of, x)
+			s.keep(scope, x)
 		}
 	}
-	s.keep(of, x)
+	s.keep(scope, x)
 	return func(bool) {}
 }
 
@@ -82,22 +82,22 @@ func (s *API) recordIn(v *visit, client job.ID) testbed.Scope {
 	}
 	ctx, cancel := s.Background()
 	defer cancel()
-	of, err := s.session(ctx, v, client)
+	scope, err := s.session(ctx, v, client)
 	if job.CodeOf(err) == job.CodeValidationFailed {
 		return testbed.Scope{Client: client}
 	}
 	s.logUnrecorded(ctx, client, err)
-	return of
+	return scope
 }
 
-// keep stores a record, if it is of a session. That it cannot be is no error of the request.
-func (s *API) keep(of testbed.Scope, x *verdict.Exchange) {
-	if of.Client.IsZero() {
+// keep stores a record if it belongs to a session. A failure is logged and does not fail the request.
+func (s *API) keep(scope testbed.Scope, x *verdict.Exchange) {
+	if scope.Client.IsZero() {
 		return
 	}
 	ctx, cancel := s.Background()
 	defer cancel()
-	s.logUnrecorded(ctx, of.Client, s.Testbed.Record(ctx, of, x))
+	s.logUnrecorded(ctx, scope.Client, s.Testbed.Record(ctx, scope, x))
 }
 
 func (s *API) logUnrecorded(ctx context.Context, client job.ID, err error) {

@@ -42,15 +42,15 @@ func (s *API) session(ctx context.Context, v *visit, client job.ID) (testbed.Sco
 	if v.Route.Method == httpkit.Post {
 		request = v.ID
 	}
-	of, err := s.Testbed.Enter(ctx, client, label, request)
+	scope, err := s.Testbed.Enter(ctx, client, label, request)
 	switch {
 	case job.CodeOf(err) == job.CodeValidationFailed:
 		return testbed.Scope{}, inHeader(headerSession, err)
 	case err != nil:
 		return testbed.Scope{}, err
 	}
-	v.session = of
-	return of, nil
+	v.session = scope
+	return scope, nil
 }
 
 func (s *API) startSession(r *httpkit.Request) error {

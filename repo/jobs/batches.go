@@ -24,7 +24,7 @@ func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *jo
 		b, err = insert()
 		return b, false, err
 	}
-	return inTurn(ctx, s, onceKey{sub.Batch.ClientID, batchEndpoint, sub.IdempotencyKey}, true, func() (*job.Batch, error) {
+	return oncePerKey(ctx, s, onceKey{sub.Batch.ClientID, batchEndpoint, sub.IdempotencyKey}, true, func() (*job.Batch, error) {
 		return s.FindBatch(ctx, sub.Batch.ClientID, sub.IdempotencyKey, sub.RequestHash)
 	}, insert)
 }

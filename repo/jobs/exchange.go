@@ -99,14 +99,12 @@ func (s *Store) step(ctx context.Context, st step) (stepAnswer, error) {
 	}
 }
 
-// exchange writes steps in one transaction, by one statement, or with a limit of
-// jobs per client by at most three that are sent together and answered together:
-// exchange writes steps in one transaction: by one statement, or with a limit of jobs per client by at most three that are sent and
+// writeSteps writes steps in one transaction: by one statement, or with a limit of jobs per client by at most three that are sent and
 // answered together. The protocol's implicit transaction ends at the Sync. A statement that fails undoes the others.
-func (s *Store) exchange(ctx context.Context, db pg.Conn, steps []step) ([]pg.Answer[stepAnswer], error) {
+func (s *Store) writeSteps(ctx context.Context, db pg.Conn, steps []step) ([]pg.Answer[stepAnswer], error) {
 	var done map[job.ID]*stepRow
 	var resumed []job.Task
-	queries, err := s.exchangeQueries(steps, &done, &resumed)
+	queries, err := s.stepQueries(steps, &done, &resumed)
 	if err == nil {
 		err = send(ctx, db, queries)
 	}
@@ -135,7 +133,7 @@ func (s *Store) exchange(ctx context.Context, db pg.Conn, steps []step) ([]pg.An
 	return answers, nil
 }
 
-func (s *Store) exchangeQueries(steps []step, done *map[job.ID]*stepRow, resumed *[]job.Task) ([]query, error) {
+func (s *Store) stepQueries(steps []step, done *map[job.ID]*stepRow, resumed *[]job.Task) ([]query, error) {
 	arguments, err := s.stepArguments(steps)
 	if err != nil {
 		return nil, err

@@ -36,16 +36,16 @@ func (s *Store) Once(ctx context.Context, key job.RequestKey, do func(context.Co
 	answer job.Answer, replayed bool, err error,
 ) {
 	find := func() (*job.Answer, error) { return s.findAnswer(ctx, key) }
-	known, replayed, err := inTurn(ctx, s, onceKey{key.ClientID, key.Scope, key.Key}, false, find, func() (*job.Answer, error) {
+	known, replayed, err := oncePerKey(ctx, s, onceKey{key.ClientID, key.Scope, key.Key}, false, find, func() (*job.Answer, error) {
 		answer, err := s.doOnce(ctx, key, do)
 		return &answer, err
 	})
 	return pg.Deref(known), replayed, err
 }
 
-// inTurn runs the request of an idempotency key, unless find returns the answer of an earlier one. Requests with one key take turns here:
-// in the database each would hold a connection. looked says that the caller has just called find without a result.
-func inTurn[A any](ctx context.Context, s *Store, key onceKey, looked bool, find, do func() (*A, error)) (
+// oncePerKey runs the request of an idempotency key, unless find returns the answer of an earlier one. Requests with one key take turns
+// here: in the database each would hold a connection. looked says that the caller has just called find without a result.
+func oncePerKey[A any](ctx context.Context, s *Store, key onceKey, looked bool, find, do func() (*A, error)) (
 	answer *A, replayed bool, err error,
 ) {
 	waited, unlock, err := s.onceKeys.Lock(ctx, key)

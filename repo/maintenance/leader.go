@@ -16,12 +16,12 @@ func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Dura
 	n, err := s.db.Change(ctx, "lead", `UPDATE maintenance_state
 		SET leader_id = $1, leader_expires_at = pg_catalog.clock_timestamp() + $2::interval
 		WHERE leader_id = $1 OR leader_expires_at <= pg_catalog.clock_timestamp() - $3::interval
-			OR leader_expires_at > pg_catalog.clock_timestamp() + $2::interval + $4::interval`, pg.UUID(holder), lease, vacant, sureExcess)
+			OR leader_expires_at > pg_catalog.clock_timestamp() + $2::interval + $4::interval`, pg.UUID(holder), lease, vacant, maxLeaseExcess)
 	return n == 1, err
 }
 
-// sureExcess limits a leader's lease: it is at most this much longer than the lease of the process that asks.
-const sureExcess = time.Minute
+// maxLeaseExcess limits a leader's lease: it is at most this much longer than the lease of the process that asks.
+const maxLeaseExcess = time.Minute
 
 // Resign releases the leader's lease at once.
 func (s *Store) Resign(ctx context.Context, holder job.ID) error {

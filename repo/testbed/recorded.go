@@ -32,28 +32,28 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 	if err != nil {
 		return r, err
 	}
-	of := recording{Store: s, client: client, real: clock.Moves(moves).Real}
+	rec := recording{Store: s, client: client, real: clock.Moves(moves).Real}
 	if r.Log, err = s.logOf(ctx, client, uuidOf(n.ID)); err != nil {
 		return r, err
 	}
 	since, until := time.Time(n.CreatedAt), (*time.Time)(n.EndedAt)
 	if until != nil {
-		r.Session.EndedAt = new(fault.Time(of.real(*until)))
+		r.Session.EndedAt = new(fault.Time(rec.real(*until)))
 	}
 	from := pg.FirstIDOf(since.Add(-pg.IDSkew))
 	labelled := pgtype.UUID{}
 	if n.Label != "" { // their requests identify its jobs, independent of the processes' clocks
 		labelled, since = uuidOf(n.ID), since.Add(-pg.IDSkew)
 	}
-	of.args = []any{pg.UUID(client), labelled, pg.UUID(from), since, until, verdict.MaxExchanges}
-	if r.Runs, err = of.runs(ctx, r.Groups); err != nil {
+	rec.args = []any{pg.UUID(client), labelled, pg.UUID(from), since, until, verdict.MaxExchanges}
+	if r.Runs, err = rec.runs(ctx, r.Groups); err != nil {
 		return r, err
 	}
-	if err = of.bulks(ctx, from, &r); err != nil {
+	if err = rec.bulks(ctx, from, &r); err != nil {
 		return r, err
 	}
 	for _, sql := range []string{statement("sessionDeliveries"), statement("sessionGroupDeliveries")} {
-		attempts, err := of.attempts(ctx, sql)
+		attempts, err := rec.attempts(ctx, sql)
 		if err != nil {
 			return r, err
 		}
@@ -66,7 +66,7 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 	}
 	keys, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[key], statement("sessionKeys"), pg.UUID(client))
 	for _, k := range keys {
-		r.Expiries[k.ID] = of.real(k.At)
+		r.Expiries[k.ID] = rec.real(k.At)
 	}
 	return r, err
 }

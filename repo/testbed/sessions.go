@@ -101,16 +101,16 @@ func (s *Store) Sessions(ctx context.Context, client job.ID, label *string) ([]v
 }
 
 // Record records a request in its open session, if there is one.
-func (s *Store) Record(ctx context.Context, of testbed.Scope, x *verdict.Exchange) (bool, error) {
+func (s *Store) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) (bool, error) {
 	text, err := json.Marshal(x)
 	if err != nil {
 		return false, err
 	}
 	most := verdict.MaxBytes
-	if !of.Session.IsZero() {
+	if !scope.Session.IsZero() {
 		most = verdict.MaxLabelled
 	}
-	n, err := s.db.Change(ctx, "testbed", statement("recordExchange"), pg.UUID(of.Client), pg.UUID(of.Session), string(text),
+	n, err := s.db.Change(ctx, "testbed", statement("recordExchange"), pg.UUID(scope.Client), pg.UUID(scope.Session), string(text),
 		verdict.MaxExchanges, most)
 	return n > 0, err
 }

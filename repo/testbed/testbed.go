@@ -51,7 +51,7 @@ func uuidOf(text string) pgtype.UUID {
 }
 
 // ReplaceFaults replaces the rules of a client's session, all or none of them.
-func (s *Store) ReplaceFaults(ctx context.Context, of testbed.Scope, seed int64, rules []fault.Counted) error {
+func (s *Store) ReplaceFaults(ctx context.Context, scope testbed.Scope, seed int64, rules []fault.Counted) error {
 	texts := make([]string, len(rules))
 	for i, r := range rules {
 		text, err := json.Marshal(r.Rule)
@@ -61,33 +61,33 @@ func (s *Store) ReplaceFaults(ctx context.Context, of testbed.Scope, seed int64,
 		texts[i] = string(text)
 	}
 	return s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, statement("lockFaults"), pg.UUID(of.Client)); err != nil {
+		if _, err := tx.Exec(ctx, statement("lockFaults"), pg.UUID(scope.Client)); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, statement("removeFaults"), pg.UUID(of.Client), pg.UUID(of.Session), pgtype.UUID{}); err != nil {
+		if _, err := tx.Exec(ctx, statement("removeFaults"), pg.UUID(scope.Client), pg.UUID(scope.Session), pgtype.UUID{}); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, statement("insertFaults"), pg.UUID(of.Client), pg.UUID(of.Session), seed, texts,
+		_, err := tx.Exec(ctx, statement("insertFaults"), pg.UUID(scope.Client), pg.UUID(scope.Session), seed, texts,
 			pg.Column(rules, func(r fault.Counted) pgtype.UUID { return uuidOf(r.ID) }))
 		return err
 	})
 }
 
 // RemoveFaults removes the rules of a client's session, or the one with the id, and returns their number.
-func (s *Store) RemoveFaults(ctx context.Context, of testbed.Scope, id job.ID) (int, error) {
-	return s.db.Change(ctx, "testbed", statement("removeFaults"), pg.UUID(of.Client), pg.UUID(of.Session), pg.UUID(id))
+func (s *Store) RemoveFaults(ctx context.Context, scope testbed.Scope, id job.ID) (int, error) {
+	return s.db.Change(ctx, "testbed", statement("removeFaults"), pg.UUID(scope.Client), pg.UUID(scope.Session), pg.UUID(id))
 }
 
 // Faults lists the rules of a client's session in their order.
-func (s *Store) Faults(ctx context.Context, of testbed.Scope) ([]fault.Counted, error) {
-	return pg.Query(ctx, s.db, scanFault, statement("listFaults"), pg.UUID(of.Client), pg.UUID(of.Session))
+func (s *Store) Faults(ctx context.Context, scope testbed.Scope) ([]fault.Counted, error) {
+	return pg.Query(ctx, s.db, scanFault, statement("listFaults"), pg.UUID(scope.Client), pg.UUID(scope.Session))
 }
 
 // CountFaults counts a request of a client's session for the matching rules, and returns those in order. The requests of one client take
 // turns here: they lock the same rows, and in the database each would hold a connection.
-func (s *Store) CountFaults(ctx context.Context, of testbed.Scope, operation, subject string) ([]fault.Counted, error) {
-	session := pgtype.UUID{Bytes: of.Session, Valid: true} // zero for rules without a session
-	_, rules, err := s.countFaults(ctx, of.Client, session, "", operation, subject)
+func (s *Store) CountFaults(ctx context.Context, scope testbed.Scope, operation, subject string) ([]fault.Counted, error) {
+	session := pgtype.UUID{Bytes: scope.Session, Valid: true} // zero for rules without a session
+	_, rules, err := s.countFaults(ctx, scope.Client, session, "", operation, subject)
 	return rules, err
 }
 
@@ -103,25 +103,25 @@ func (s *Store) CountDelivery(ctx context.Context, p *job.ClaimedDelivery) (test
 
 func (s *Store) countFaults(
 	ctx context.Context, client job.ID, session pgtype.UUID, request, operation, subject string,
-) (of testbed.Scope, rules []fault.Counted, err error) {
-	of.Client = client
+) (scope testbed.Scope, rules []fault.Counted, err error) {
+	scope.Client = client
 	_, unlock, err := s.counting.Lock(ctx, client)
 	if err != nil {
-		return of, nil, err
+		return scope, nil, err
 	}
 	defer unlock()
 	rules, err = pg.QueryAs(ctx, s.db, "testbed", func(row pgx.CollectableRow) (fault.Counted, error) {
-		c, err := scanFaultWith(row, &of.Session) // all belong to one session
+		c, err := scanFaultWith(row, &scope.Session) // all belong to one session
 		c.Subject = subject
 		return c, err
 	}, statement("countFaults"), pg.UUID(client), session, request, operation, subject)
-	return of, rules, err
+	return scope, rules, err
 }
 
 // FaultApplied counts the effect of a rule on a request that CountFaults returned it for. It reports false if the rule was removed since,
 // or has been used up by other requests, or belongs to other subjects.
-func (s *Store) FaultApplied(ctx context.Context, of testbed.Scope, c fault.Counted) (bool, error) {
-	_, unlock, err := s.counting.Lock(ctx, of.Client)
+func (s *Store) FaultApplied(ctx context.Context, scope testbed.Scope, c fault.Counted) (bool, error) {
+	_, unlock, err := s.counting.Lock(ctx, scope.Client)
 	if err != nil {
 		return false, err
 	}
@@ -130,7 +130,7 @@ func (s *Store) FaultApplied(ctx context.Context, of testbed.Scope, c fault.Coun
 	if c.Match.Window() {
 		most = max(1, c.Match.Times)
 	}
-	n, err := s.db.Change(ctx, "testbed", statement("applyFault"), pg.UUID(of.Client), pg.UUID(of.Session), c.Position, uuidOf(c.ID),
+	n, err := s.db.Change(ctx, "testbed", statement("applyFault"), pg.UUID(scope.Client), pg.UUID(scope.Session), c.Position, uuidOf(c.ID),
 		c.Subject, most, time.Duration(c.Match.For))
 	return n > 0, err
 }

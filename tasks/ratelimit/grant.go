@@ -37,9 +37,9 @@ func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	}
 	if probe {
 		// A hanging Redis may execute many probes later, so they must change nothing.
-		l.exchange(c, 0, report{day: c.bucket.day})
+		l.reportAndTake(c, 0, report{day: c.bucket.day})
 	} else {
-		l.exchange(c, wanted, c.bucket.report(l.now()))
+		l.reportAndTake(c, wanted, c.bucket.report(l.now()))
 	}
 	return c.asking
 }
@@ -49,8 +49,8 @@ func (l *Limiter) askForTokens(c *client) <-chan struct{} {
 	return l.ask(c, max(0, c.waiting, c.bucket.chunk(l.now())-c.bucket.ready(l.now())))
 }
 
-// exchange reports to the shared counts and takes tokens from them, in the background. The caller holds c.mu.
-func (l *Limiter) exchange(c *client, wanted int, r report) {
+// reportAndTake reports to the shared counts and takes tokens from them, in the background. The caller holds c.mu.
+func (l *Limiter) reportAndTake(c *client, wanted int, r report) {
 	answered := make(chan struct{})
 	c.asking = answered
 	sent := l.now()
@@ -99,8 +99,8 @@ func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 
 // key returns the Redis key of a client's hash.
 func (l *Limiter) key(id job.ID) string {
-	if l.cfg.Of != "" {
-		return "forgerun:rate:" + l.cfg.Of + ":{" + id.String() + "}"
+	if l.cfg.Name != "" {
+		return "forgerun:rate:" + l.cfg.Name + ":{" + id.String() + "}"
 	}
 	return limiterKey(id)
 }
@@ -113,7 +113,7 @@ func (l *Limiter) giveBack() {
 	l.each(func(c *client) {
 		c.bucket.putBack(len(c.bucket.chunks))
 		if r := c.bucket.report(l.now()); !r.none() && c.asking == nil && l.circuit.Allow() {
-			l.exchange(c, 0, r)
+			l.reportAndTake(c, 0, r)
 		}
 	})
 }

@@ -12,8 +12,8 @@ import (
 
 // Config sets the limits of a client.
 type Config struct {
-	// Of names the counted thing if it is not requests: a part of the keys in Redis, so that several limits are independent.
-	Of string
+	// Name is what the limit counts, "" for requests. It is part of the keys in Redis, so that several limits are independent.
+	Name string
 	// PerMinute is the limit for any 60 seconds and the largest burst; 0 for none.
 	PerMinute int
 	// PerDay is the limit for each UTC day; 0 for none.
@@ -79,8 +79,8 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 	if cfg.Processes == nil {
 		l.cfg.Processes = func() int { return 1 }
 	}
-	if cfg.Of != "" {
-		l.circuit = redisconn.NewCircuit("the shared rate limit of "+cfg.Of, r.Log, nil)
+	if cfg.Name != "" {
+		l.circuit = redisconn.NewCircuit("the shared rate limit of "+cfg.Name, r.Log, nil)
 		return l
 	}
 	l.circuit = redisconn.NewCircuit("the shared rate limit", r.Log, func(open bool) {

@@ -38,7 +38,7 @@ func TestLimitsOfOtherThings(t *testing.T) {
 	w := newWorld(t)
 	client := redistest.Task().JobID
 	requests := w.process(Config{PerMinute: 10}, 0)
-	cfg := Config{Of: "deliveries", PerMinute: 5}
+	cfg := Config{Name: "deliveries", PerMinute: 5}
 	a, b := w.process(cfg, 0), w.process(cfg, 0)
 	require.Equal(t, 10, hammer(t, client, requests))
 	require.Equal(t, 5, hammer(t, client, a, b))

@@ -309,7 +309,7 @@ func (a *answer) finish(panicked any) {
 	if x.Status != 0 && x.Stream == nil {
 		a.proxy.sessions.answered(a.in, a.request, x, a.described, a.Header(), a.document.Bytes())
 		if rewritten != nil {
-			a.proxy.sessions.disguise(a.in, x, a.effect, rewritten)
+			a.proxy.sessions.recordRewritten(a.in, x, a.effect, rewritten)
 		}
 		if p := a.earlier; p != nil {
 			x.Status, x.RetryAfter, x.ETag, x.Location, x.Final = p.status, wire.RetryAfter(p.header["Retry-After"], time.Now()), "", "", nil

@@ -114,7 +114,7 @@ func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, 
 		}
 	}
 	forge()
-	seen := h.dress(d, e)
+	seen := h.applyEffect(d, e)
 	d.At = time.Now().UTC()
 	status, header, body, err := h.send(ctx, d, hookTimeout)
 	d.Took = time.Since(d.At)

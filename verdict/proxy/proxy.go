@@ -108,7 +108,7 @@ func upgrades(r *http.Request) bool {
 // exchange passes a request on, applies its fault, and records it.
 func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).EnableFullDuplex() // a target may answer before it has read everything
-	in, err := p.sessions.enter(r.Header.Get(sessionHeader))
+	in, err := p.sessions.sessionFor(r.Header.Get(sessionHeader))
 	if err != nil {
 		refuseLabel(w, err)
 		return

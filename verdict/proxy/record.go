@@ -83,7 +83,7 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
 	case reads && strings.Contains(r.Header.Get("Accept"), eventStream):
-		return verdict.Stream, n.above(s.at(r.URL, r.URL.EscapedPath())), false
+		return verdict.Stream, n.jobOfPath(s.at(r.URL, r.URL.EscapedPath())), false
 	case reads && n.jobs[here] != nil:
 		return verdict.Read, here, false
 	case reads && n.results[here] != "":
@@ -96,8 +96,8 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 	return "", "", false
 }
 
-// above returns the job that a path lies below.
-func (n *session) above(path string) string {
+// jobOfPath returns the job that a path lies below.
+func (n *session) jobOfPath(path string) string {
 	for name := range n.jobs {
 		if strings.HasPrefix(path, strings.TrimSuffix(name, "/")+"/") {
 			return name

@@ -66,11 +66,11 @@ func (p *Proxy) routes() http.Handler {
 	})
 	at("PUT faults", p.replaceFaults)
 	at("GET faults", func(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-		in, err := s.enter(r.Header.Get(sessionHeader))
+		in, err := s.sessionFor(r.Header.Get(sessionHeader))
 		return http.StatusOK, p.faultList(in), err
 	})
 	at("DELETE faults", func(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-		in, err := s.enter(r.Header.Get(sessionHeader))
+		in, err := s.sessionFor(r.Header.Get(sessionHeader))
 		if err != nil {
 			return 0, nil, err
 		}
@@ -199,7 +199,7 @@ func (p *Proxy) replaceFaults(w http.ResponseWriter, r *http.Request) (int, any,
 			return 0, nil, badRequest{fmt.Errorf("/%d%w", i, err)}
 		}
 	}
-	in, err := p.sessions.enter(r.Header.Get(sessionHeader))
+	in, err := p.sessions.sessionFor(r.Header.Get(sessionHeader))
 	if err != nil {
 		return 0, nil, err
 	}

@@ -22,7 +22,7 @@ func (s *sessions) heard(in *session, x *verdict.Exchange, e *fault.Effect, data
 	said := verdict.Exchange{Job: x.Job}
 	s.said(in, document, &said)
 	if e != nil && e.Rewrites() {
-		s.disguise(in, &said, e, s.shape(in).Rewrite(e, data))
+		s.recordRewritten(in, &said, e, s.shape(in).Rewrite(e, data))
 	}
 	for _, job := range said.Final {
 		wire.Show(x, job, true)
@@ -74,9 +74,9 @@ func (s *sessions) shape(in *session) *wire.Shape {
 	return &shape
 }
 
-// disguise notes how the client sees jobs that have ended, once the effect has rewritten a document. If the new state is unknown, other
-// members still show the end, unless they show nothing either.
-func (s *sessions) disguise(in *session, x *verdict.Exchange, e *fault.Effect, rewritten []byte) {
+// recordRewritten notes how the client sees jobs that have ended, once the effect has rewritten a document. If the new state is unknown,
+// other members still show the end, unless they show nothing either.
+func (s *sessions) recordRewritten(in *session, x *verdict.Exchange, e *fault.Effect, rewritten []byte) {
 	var seen verdict.Exchange
 	document := api.Decode(rewritten)
 	s.shape(in).Walk(document, &seen)

@@ -138,9 +138,9 @@ func (s *sessions) openOnes() int {
 	return len(s.labelled) + 1
 }
 
-// enter returns the open session with the label. If there is none, it begins one like the open session without a label. If that is
+// sessionFor returns the open session with the label. If there is none, it begins one like the open session without a label. If that is
 // missing too, the label has no effect.
-func (s *sessions) enter(label string) (*session, error) {
+func (s *sessions) sessionFor(label string) (*session, error) {
 	if label == "" {
 		return nil, nil
 	}

@@ -190,10 +190,10 @@ func altered(header string) string {
 	})
 }
 
-// dress changes a delivery but keeps it valid: its media type, its size, its document, and an additional signature with an unknown
+// applyEffect changes a delivery but keeps it valid: its media type, its size, its document, and an additional signature with an unknown
 // secret. A delivery with an invalid signature stays as it is: signing it would make the receiver trust it. It returns the effect on the
 // document, which stays as it is if it cannot be signed again.
-func (h *Hook) dress(d *delivery, e *fault.Effect) (seen *fault.Effect) {
+func (h *Hook) applyEffect(d *delivery, e *fault.Effect) (seen *fault.Effect) {
 	seen = &fault.Effect{}
 	if d.Unsigned {
 		return seen

@@ -63,9 +63,9 @@ func (s *Shape) change(e *fault.Effect, t *Thing, d map[string]any) {
 		case within[last] == nil || !isObject && within[last] != state:
 			continue
 		case final && e.Unfinished:
-			open(t, d)
-			open(t, within)
-			open(t, nested)
+			clearEnd(t, d)
+			clearEnd(t, within)
+			clearEnd(t, nested)
 		}
 		within[last] = s.changed(e, t, within[last], final)
 	}
@@ -112,8 +112,8 @@ func word(e *fault.Effect, t *Thing, state string, final bool) string {
 	return state
 }
 
-// betrayals are members that show a thing's end besides its state, in lower case without separators.
-var betrayals = []string{
+// endMembers are members that show a thing's end besides its state, in lower case without separators.
+var endMembers = []string{
 	"finishedat", "completedat", "endedat", "failedat", "canceledat", "cancelledat", "succeededat", "expiredat", "expiresat", "endat",
 	"finishtime", "finishedtime", "completiontime", "completedtime", "endtime", "enddate", "enddatetime", "completeddatetime",
 	"finisheddatetime", "error", "errors", "errormessage", "errorcode", "failure", "failurereason", "result", "results", "resulturl",
@@ -122,18 +122,18 @@ var betrayals = []string{
 	"succeeded", "failed",
 }
 
-// open removes the traces of an end: times become null, counts 0, true false, and the rest is dropped.
-func open(t *Thing, d map[string]any) {
+// clearEnd removes the traces of an end: times become null, counts 0, true false, and the rest is dropped.
+func clearEnd(t *Thing, d map[string]any) {
 	for name, value := range d {
 		plain := strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))
 		switch nested, isObject := value.(map[string]any); {
 		case isObject && plain == "links":
 			delete(nested, "retry")
-			open(t, nested)
+			clearEnd(t, nested)
 		case isObject && plain == "counts":
 			reopen(nested)
 		}
-		if !slices.Contains(betrayals, plain) || slices.ContainsFunc(t.State, func(path string) bool {
+		if !slices.Contains(endMembers, plain) || slices.ContainsFunc(t.State, func(path string) bool {
 			return path == name || strings.HasPrefix(path, name+"/")
 		}) {
 			continue
