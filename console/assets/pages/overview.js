@@ -43,9 +43,9 @@ function inside(href, text) {
 function numbers({ as_of: now, waiting, workers, deliveries }) {
   const share = workers.slots ? `${Math.round(100 * workers.held / workers.slots)} %` : workers.held ? "no worker alive has them" : "no slots";
   return h("dl", { class: "key" },
-    tile("Due, wait for a worker", count({ count: waiting.due, more: waiting.more && waiting.due === waiting.count }), due(waiting), "#/queues"),
+    tile("Waiting for a worker", count({ count: waiting.due, more: waiting.more && waiting.due === waiting.count }), due(waiting), "#/queues"),
     tile("Slots in use", `${number(workers.held)} of ${number(workers.slots)}`, share, "#/jobs?state=RUNNING"),
-    tile("Workers alive", number(workers.alive), workers.alive ? "by their leases" : "no job can run", "#/workers"),
+    tile("Workers alive", number(workers.alive), workers.alive ? "with a valid lease" : "no job can run", "#/workers"),
     tile("Deliveries pending", count(deliveries), pending(deliveries, now), "#/deliveries?state=PENDING"));
 }
 
@@ -57,7 +57,7 @@ function due({ count: all, more, due: n, oldest_run_at: oldest, next_run_at: nex
 }
 
 function pending({ count: all, first_due_at: first }, now) {
-  if (all === 0) return "all are settled";
+  if (all === 0) return "none waiting";
   if (!first) return "being sent";
   return first <= now ? ["the oldest was due ", age(first)] : ["none is due · next attempt ", age(first)];
 }
