@@ -275,15 +275,6 @@ func (w *world) freshen() {
 	}
 }
 
-// awaitEvents waits until no open transaction of another test holds the events back.
-func (w *world) awaitEvents() {
-	w.t.Helper()
-	w.freshen()
-	testkit.Eventually(w.t, "the events are listed", func() bool {
-		return !strings.Contains(w.send(http.MethodGet, "/v1/events", "").text, `{"data":[],`)
-	})
-}
-
 // inBackground sends a request and gives its answer later.
 func (w *world) inBackground(method, path, body string, headers ...string) chan *answer {
 	answers := make(chan *answer, 1)
