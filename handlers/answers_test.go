@@ -21,10 +21,10 @@ const answersFile = "testdata/answers.txt"
 
 var update = flag.Bool("update", false, "write "+answersFile)
 
-// shownHeaders are those that depend on what is shown.
+// shownHeaders are the headers that depend on the resource.
 var shownHeaders = []string{"Location", "Link", "Content-Type", "Content-Language", "ETag", "Retry-After", "Vary", "Cache-Control"}
 
-// scenes are what there may be to show. Below the path of a scene only GET is sent.
+// scenes are states of the stored rows. If below is set, only GET requests under that path are sent.
 var scenes = []struct {
 	name, below string
 	prepare     func(*world)
@@ -57,7 +57,7 @@ const (
 		finished_at = NULL, execution_at = '2030-01-31 12:00:10.123456Z', run_at = '2030-01-31 12:00:10.123456Z'`
 )
 
-// failBatch ends the batch with a failure.
+// failBatch finishes the batch with a failure.
 func (w *world) failBatch() {
 	w.t.Helper()
 	w.Exec(`UPDATE jobs SET state = 'FAILED', outcome = 'FAILED', started_at = run_at, finished_at = run_at,
@@ -69,7 +69,7 @@ func (w *world) failBatch() {
 	require.Equal(w.t, 1, n)
 }
 
-// varying are parts of answers that are new each time.
+// varying matches parts of responses that change on every run.
 var varying = []struct {
 	form  *regexp.Regexp
 	shown string
@@ -94,8 +94,8 @@ func withoutVarying(text string) string {
 	return text
 }
 
-// TestAnswers holds what each route answers against testdata/answers.txt, which -update writes. Look at what has changed in it: it is
-// what clients see.
+// TestAnswers compares the response of every route with testdata/answers.txt, which -update rewrites. Review that file's diff: it is what
+// clients see.
 // Promise: contract 8b
 // Promise: contract 14h
 // Promise: draft 3.1
@@ -135,7 +135,7 @@ func TestAnswers(t *testing.T) {
 					}
 				}
 				text = withoutVarying(text + strings.TrimSuffix(a.text, "\n") + "\n")
-				if !seen[text] && len(text) < 6000 && a.StatusCode != 406 { // documents and pages are long
+				if !seen[text] && len(text) < 6000 && a.StatusCode != 406 { // skip documents and pages, which are long
 					fmt.Fprintf(&got, "\n%s %s (%s)\n%s", rt.Method, path, accept, text)
 				}
 				seen[text] = true

@@ -141,8 +141,7 @@ func TestItemsOfABatchCountForTheRateLimit(t *testing.T) {
 	require.Contains(t, a.text, "this one as 3")
 }
 
-// A key that is revoked while its client waits does not read any more. What was
-// accepted before is acknowledged all the same.
+// A key that is revoked while its client waits cannot read afterwards. A submission that was accepted before is still acknowledged.
 func TestKeyIsCheckedAfterAWait(t *testing.T) {
 	t.Parallel()
 	for _, request := range [][]string{{"GET", queuedSelf, ""}, {"POST", "/v1/jobs", leastBody}} {

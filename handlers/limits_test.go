@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// backlogs have room for one submission at a time.
+// backlogs limits waiting submissions to the backlog b.
 func backlogs(b *jobs.Backlog) func(*Config, *Deps) {
 	return func(_ *Config, d *Deps) { d.Admission, d.BatchAdmission = b, b }
 }
@@ -49,8 +49,8 @@ func TestSubmissionsAreRefusedWhileTooManyWait(t *testing.T) {
 	require.Equal(t, 1.0, series(t, w.registry)["submissions_refused_total queue_full"])
 }
 
-// What waits for a job does not wait for storage, and what panics has left, too.
-func TestSubmissionLeavesBeforeItsClientWaits(t *testing.T) {
+// A client that waits for its job does not hold a backlog slot, and a panic releases it.
+func TestWaitingClientHoldsNoBacklogSlot(t *testing.T) {
 	t.Parallel()
 	backlog := jobs.NewBacklog(1, func() time.Time { return now }, nil, slog.New(slog.DiscardHandler))
 	s := backend.New(t, func(s *backend.Service) { s.Targets = panicking{} })
@@ -63,14 +63,14 @@ func TestSubmissionLeavesBeforeItsClientWaits(t *testing.T) {
 	require.NoError(t, backlog.Enter())
 }
 
-// panicking are targets that nothing may be asked of.
+// panicking are targets that panic.
 type panicking struct{}
 
 func (panicking) Check(string) string { panic("a fault") }
 
-// Of one client's lists only few are read at once, however many it asks for;
-// meanwhile another one's are, and submissions, single jobs and changes pass.
-func TestOneClientsReadsLeaveOthersTheirs(t *testing.T) {
+// Only a few lists of one client are read at the same time. Meanwhile lists of other clients, submissions, single jobs and changes
+// continue.
+func TestListsOfOneClientDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.StorageConnections = 20 })
 	lists := w.server.Slots.Lists
@@ -94,13 +94,12 @@ func TestOneClientsReadsLeaveOthersTheirs(t *testing.T) {
 	for _, a := range answers {
 		require.Equal(t, 200, within(t, a).StatusCode)
 	}
-	for range 2 { // every place was given back
+	for range 2 { // every slot was released
 		require.True(t, lists.TryAcquire(backend.ClientA))
 	}
 }
 
-// A stream waits for no place: all of a client's come back at once when a process
-// was restarted.
+// Streams need no slot: all streams of a client reconnect at once after a restart.
 func TestStreamsTakeNoSlots(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
@@ -108,7 +107,7 @@ func TestStreamsTakeNoSlots(t *testing.T) {
 		for p.TryAcquire(backend.ClientA) {
 		}
 	}
-	th.open(clientStream) // which fails the test unless the stream begins
+	th.open(clientStream) // fails the test unless the stream starts
 }
 
 func TestGuessesAreSlowed(t *testing.T) {
@@ -116,7 +115,7 @@ func TestGuessesAreSlowed(t *testing.T) {
 	clock := now
 	w := newWorld(t, func(c *Config, d *Deps) {
 		d.Attempts = authlimit.New(func() time.Time { return clock }, telemetry.In(nil))
-		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // which Test sends from
+		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // the address of Test
 	})
 	ask := func(from, key string) *answer {
 		return w.send("GET", "/v1/jobs", "", "X-Forwarded-For", from, "Authorization", "Bearer "+key)
@@ -166,7 +165,7 @@ func TestKeysThatEndedAreNoGuesses(t *testing.T) {
 	require.Equal(t, 200, w.send("POST", clientPath("/keys/renew"), "", "Authorization", "Bearer "+backend.RenewableKey).StatusCode)
 }
 
-// A target in absolute form has a host of its own, which counts.
+// The host of an absolute-form target takes precedence.
 func TestForeignHostsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.Hosts = func(host string) bool { return host == "localhost" } }).start()

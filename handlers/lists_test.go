@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// page is a list as a client sees it.
+// page is a page of a list.
 type page struct {
 	Data []map[string]any `json:"data"`
 	Page struct {
@@ -38,17 +38,17 @@ func (a *answer) cursor(t *testing.T) string {
 	return *next
 }
 
-// ofOneWebhook and ofOneJob are lists of deliveries.
+// ofOneWebhook and ofOneJob are paths of lists of deliveries.
 var ofOneWebhook, ofOneJob = webhookSelf + "/deliveries", jobSelf + "/deliveries"
 
-// twoInBatch makes the job that has succeeded one of the batch, too.
+// twoInBatch adds the succeeded job to the batch.
 func (w *world) twoInBatch() {
 	w.t.Helper()
 	w.Exec(`UPDATE jobs SET batch_id = $1 WHERE job_id = $2`, backend.Batch.String(), backend.Job.String())
 	w.Exec(`UPDATE batches SET items = items || $1`, `[{"item_id":"c","job_id":"`+backend.Job.String()+`","state":"QUEUED"}]`)
 }
 
-// Each list has a next page, which goes on after the last entry and has what the first one does not.
+// The next page of each list continues after the last entry.
 func TestPagesOfLists(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -78,12 +78,12 @@ func TestPagesOfLists(t *testing.T) {
 	w.send("GET", "/v1/batches/"+backend.Job.String()+"/jobs", "").requireProblem(t, job.CodeBatchNotFound)
 }
 
-// Every filter takes what it is for, and leaves out what it is not for.
+// Every filter includes matching entries and excludes others.
 // Promise: patterns Listing
 func TestListFilters(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Exec(`UPDATE jobs SET created_at = '2023-07-01 00:00Z' WHERE state = 'QUEUED'`) // the ids are of June
+	w.Exec(`UPDATE jobs SET created_at = '2023-07-01 00:00Z' WHERE state = 'QUEUED'`) // the ids are from June
 	w.Exec(`UPDATE deliveries SET created_at = '2023-07-01 00:00Z', event_name = 'job.failed' WHERE delivery_id::text LIKE '%d3'
 		OR delivery_id::text LIKE '%d4'`)
 	before, after := "created_before=2024-01-02T00:00:00.0000001%2B00:00", "created_after=2020-01-01T00:00:00Z"
@@ -105,7 +105,7 @@ func TestListFilters(t *testing.T) {
 	}
 }
 
-// Every parameter of every list says what it wants, and all that is wrong is said at once. TestRequestsAreAsDocumented tries values.
+// Every parameter of every list reports its mistakes, all at once. TestRequestsAreAsDocumented checks the values.
 func TestBadQueries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -130,8 +130,8 @@ func TestBadQueries(t *testing.T) {
 	}
 }
 
-// A cursor is of its list with its filters, and of its client.
-func TestCursorsAreOfTheirList(t *testing.T) {
+// A cursor is only valid for its list, its filters and its client.
+func TestCursorsBelongToTheirList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.twoInBatch()
@@ -182,8 +182,7 @@ func TestCursorsCannotBeChanged(t *testing.T) {
 	require.Equal(t, 200, w.send("GET", "/v1/jobs?cursor="+cursor, "").StatusCode)
 }
 
-// Cursors of one process are good in another one with the same secret, and in
-// none with a different one.
+// Cursors are valid in other processes with the same secret, and invalid with another secret.
 func TestCursorKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// dial opens a raw connection to the server; every read and write on it has an end.
+// dial opens a raw connection to the server. Reads and writes have a deadline.
 func (w *world) dial() *net.TCPConn {
 	w.t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(w.url, "http://"))
@@ -37,7 +37,7 @@ func (w *world) write(c io.Writer, text string) {
 	require.NoError(w.t, err)
 }
 
-// read reads one answer.
+// read reads an answer.
 func (w *world) read(r *bufio.Reader) *answer {
 	w.t.Helper()
 	res, err := http.ReadResponse(r, nil)
@@ -45,13 +45,13 @@ func (w *world) read(r *bufio.Reader) *answer {
 	text, err := io.ReadAll(res.Body)
 	require.NoError(w.t, err)
 	switch res.StatusCode {
-	case 400, 408, 413, 431: // whatever was asked for
+	case 400, 408, 413, 431: // possible for any request
 		require.NoError(w.t, apitest.New(w.t, docs.OpenAPI).Verify("POST", "/v1/jobs", res, text))
 	}
 	return &answer{res, string(text)}
 }
 
-// raw sends some bytes on a connection of its own and reads an answer.
+// raw sends text on a new connection and reads an answer.
 func (w *world) raw(text string) (a *answer, rest *bufio.Reader) {
 	w.t.Helper()
 	c := w.dial()
@@ -72,7 +72,7 @@ const (
 	leastBody  = `{"type":"EXECUTE"}`
 )
 
-// writeBody sends n bytes, as one body or in chunks; it gives up on an error.
+// writeBody sends n bytes as one body or in chunks. It stops at an error.
 func writeBody(c io.Writer, n int64, chunked bool) error {
 	zeros, err := os.Open("/dev/zero")
 	if err != nil {
@@ -97,9 +97,8 @@ func framing(n int, chunked bool) string {
 	return fmt.Sprintf("Content-Length: %d\r\n\r\n", n)
 }
 
-// TestTooLargeBodyIsAnswered sends 5 MiB as a client does that writes
-// everything before it reads: it must find the answer, not a reset. What has no
-// end is answered too, and hung up on.
+// TestTooLargeBodyIsAnswered sends 5 MiB before reading the answer. The client must get the answer and not a reset. An endless body is
+// also answered, and then the connection closes.
 // Promise: contract 14a
 func TestTooLargeBodyIsAnswered(t *testing.T) {
 	t.Parallel()
@@ -124,19 +123,19 @@ func TestTooLargeBodyIsAnswered(t *testing.T) {
 	}
 }
 
-// Extensions of chunks, and chunks of one byte, are no way to send more than a body may take.
+// Chunk extensions and one-byte chunks cannot exceed the size limit of a body.
 func TestFramingOfChunksIsBounded(t *testing.T) {
 	t.Parallel()
 	const limit = 10_000
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxBodyBytes = limit }).start()
 	for _, sent := range []string{"1;" + strings.Repeat("x", 2*limit+(100<<10)), strings.Repeat("1\r\n \r\n", (2*limit+(100<<10))/6)} {
-		a, _ := w.raw(submitHead + "Transfer-Encoding: chunked\r\n\r\n" + sent) // and no end
+		a, _ := w.raw(submitHead + "Transfer-Encoding: chunked\r\n\r\n" + sent) // without an end
 		a.requireProblem(t, job.CodePayloadTooLarge)
 		require.True(t, a.Close, "Connection: close")
 	}
 	c := w.dial()
 	r := bufio.NewReader(c)
-	for range 20 { // each request has all of it
+	for range 20 { // each request may use the full limit
 		w.write(c, fmt.Sprintf("%sTransfer-Encoding: chunked\r\n\r\n12;%s\r\n%s\r\n0\r\n\r\n", submitHead, strings.Repeat("x", limit), leastBody))
 		require.Equal(t, 202, w.read(r).StatusCode)
 	}
@@ -175,9 +174,9 @@ func TestExpectContinue(t *testing.T) {
 	require.True(t, a.Close)
 }
 
-// TestUnreadableRequests sends what is not a request, or what two servers could read differently: it must be answered with a problem, and
-// nothing of it may reach headers or log lines. After 400 the connection closes, so that a second request is never read. Package conn tests
-// more of framing.
+// TestUnreadableRequests sends invalid requests, and requests that two servers could read differently. Each must get a problem, and none
+// of its text may reach headers or log lines. After 400 the connection closes, so that a second request is never read. Package conn has
+// more tests of framing.
 func TestUnreadableRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
@@ -227,8 +226,8 @@ func TestConnectionCloseInAnyCase(t *testing.T) {
 	}
 }
 
-// TestHeaderInjection tries line breaks in all spellings that get past the parser, wherever a client's text could come back: each request
-// gets one answer, which has no header of the client's.
+// TestHeaderInjection tries line breaks in all encodings that the parser accepts, wherever client text may be echoed. Each request must
+// get one answer without injected headers.
 func TestHeaderInjection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
@@ -250,15 +249,15 @@ func TestHeaderInjection(t *testing.T) {
 	}
 	for _, line := range []string{"%0d%0aSet-Cookie:evil=1", "%0D%0A%0D%0AHTTP/1.1%20200%20OK", "%E2%80%A8Set-Cookie:evil=1"} {
 		for _, path := range []string{"/" + line, "/v1/jobs/" + line, "/v1/jobs?cursor=" + line, "/v1/jobs?correlation_id=" + line} {
-			for _, fault := range []string{"", `{"moved":308}`} { // Location has the path, as it came
+			for _, fault := range []string{"", `{"moved":308}`} { // Location echoes the path
 				requireClean(w.request("GET", path, "Accept", "", headerFault, fault, "Connection", "close"), "")
 			}
 		}
 	}
-	w.log.Lines(t, nil) // each is one
+	w.log.Lines(t, nil) // each is one line
 }
 
-// TestSlowClients hold connections open without sending a whole request.
+// TestSlowClients keeps connections open without sending a complete request.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.ReadTimeout, c.IdleTimeout = 150*time.Millisecond, 150*time.Millisecond }).start()
@@ -270,7 +269,7 @@ func TestSlowClients(t *testing.T) {
 		require.Equal(t, 408, a.problem(t).Status, name)
 		requireEnd(t, r, name)
 	}
-	// A byte at a time does not help: the limit is on the whole request.
+	// The limit is on the whole request, so sending a byte at a time does not help.
 	slow := w.dial()
 	go func() {
 		for {
@@ -286,9 +285,9 @@ func TestSlowClients(t *testing.T) {
 	requireEnd(t, r, "a kept-alive connection ends in silence")
 }
 
-// A character that has no meaning of its own may be sent as its code (RFC 3986, section 6.2.2.2), which is read once: that of a
-// percent sign begins no other one, and that of a slash separates nothing.
-func TestPathsThatMeanTheSame(t *testing.T) {
+// Percent-encoded unreserved characters are decoded once (RFC 3986, section 6.2.2.2). A decoded percent sign starts no further encoding,
+// and an encoded slash separates nothing.
+func TestEquivalentPaths(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := backend.Job.String()
@@ -301,7 +300,7 @@ func TestPathsThatMeanTheSame(t *testing.T) {
 	} {
 		r, err := http.NewRequest("GET", "http://forgerun.test/", nil)
 		require.NoError(t, err)
-		r.URL.Opaque = "//forgerun.test" + path // as it is
+		r.URL.Opaque = "//forgerun.test" + path // do not normalize
 		r.Header.Set("Authorization", "Bearer "+goodKey)
 		res, err := w.server.Test(r)
 		require.NoError(t, err)

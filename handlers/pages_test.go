@@ -19,8 +19,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// requirePage checks that the answer is a page that loads nothing, and whose
-// style and script are those of its policy.
+// requirePage checks that the answer is a page that loads nothing, and that its policy allows its style and script.
 func requirePage(t *testing.T, a *answer, status int) {
 	t.Helper()
 	require.Equal(t, status, a.StatusCode)
@@ -31,7 +30,7 @@ func requirePage(t *testing.T, a *answer, status int) {
 	}
 }
 
-// requirePolicy checks that the policy allows the page's style and script, and nothing from elsewhere.
+// requirePolicy checks that the policy allows only the page's own style and script.
 func requirePolicy(t *testing.T, a *answer) {
 	t.Helper()
 	policy := a.Header.Get("Content-Security-Policy")
@@ -48,7 +47,7 @@ func requirePolicy(t *testing.T, a *answer) {
 	require.NotRegexp(t, `https?:|\*`, policy)
 }
 
-// Each problem type and each link relation has a page, which the lists lead to; what there is no page of is one too, in a browser.
+// Each problem type and each link relation has a page that the lists link to. Browsers also get a page for unknown paths.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -90,7 +89,7 @@ func TestPages(t *testing.T) {
 	require.Contains(t, get("/", "Accept", "text/html,application/xhtml+xml,*/*;q=0.8").Header.Get("Content-Type"), "text/html")
 }
 
-// Documents of a quarter of a megabyte are sent once, and compressed.
+// Large documents are compressed and cacheable.
 func TestDocumentsAreServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -124,7 +123,7 @@ func TestDocumentsAreServed(t *testing.T) {
 	}
 }
 
-// Where the service is published below a path, each reference in an answer leads below it, and nothing else is different.
+// If the service is published below a path, all references in answers lead below it, and nothing else differs.
 func TestBelowAPath(t *testing.T) {
 	t.Parallel()
 	const host = "http://x.example"
@@ -135,7 +134,7 @@ func TestBelowAPath(t *testing.T) {
 			references := func(w *world, base string) string {
 				a := w.try(rt, "X-Request-Id", backend.Job.String(), "Accept", accept)
 				text := a.Header.Get("Location") + "\n" + a.Header.Get("Link") + "\n" + a.text
-				if base == host { // there references are relative
+				if base == host { // references are relative
 					return strings.ReplaceAll(withoutVarying(text), host+"/", "/")
 				}
 				require.NotContains(t, text, `"/v1/`, "%s: a reference that is not absolute", rt.Path)
@@ -152,7 +151,7 @@ func TestBelowAPath(t *testing.T) {
 		require.Contains(t, w.send("GET", path, "").text, says, path)
 	}
 	require.Contains(t, w.send("GET", "/v1/job", "").text, "Did you mean "+host+"/forge/v1/jobs?")
-	w.madeUp = true // no document has this answer
+	w.madeUp = true // this answer is not documented
 	require.Equal(t, host+"/forge/v1/jobs?limit=7", w.send("GET", "/v1/jobs?limit=7", "", headerFault, `{"moved":308}`).Header.Get("Location"))
 }
 
@@ -173,7 +172,7 @@ func preflightHeaders(origin string) []string {
 		"Access-Control-Request-Headers", "authorization,content-type,idempotency-key"}
 }
 
-// A browser's question is answered whatever the path, without anybody being asked.
+// A preflight is answered for any path without authentication.
 func TestPreflight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withOrigins(t, pageOrigin))
@@ -197,7 +196,7 @@ func TestPreflight(t *testing.T) {
 	require.Empty(t, closed.Header.Get("Access-Control-Allow-Origin")+closed.Header.Get("Vary"), "without origins, answers are as they were")
 }
 
-// What a page may read: answers of every kind, errors among them.
+// Pages may read all kinds of answers, including errors.
 func TestAnswersForPages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withOrigins(t, pageOrigin+",http://localhost:5173"), func(c *Config, _ *Deps) {
@@ -230,7 +229,7 @@ func TestAnswersForPages(t *testing.T) {
 	}
 }
 
-// The answer to a repeated request has the headers of its own page.
+// A replayed answer has the CORS headers of the repeating page.
 func TestReplayForAnotherPage(t *testing.T) {
 	t.Parallel()
 	const second = "http://localhost:5173"
@@ -245,8 +244,8 @@ func TestReplayForAnotherPage(t *testing.T) {
 	require.Equal(t, "Origin", again.Header.Get("Vary"))
 }
 
-// A page of a foreign origin makes no client: browsers send requests without a key and without a body unasked.
-func TestForeignPagesChangeNothingWithoutAKey(t *testing.T) {
+// A page of a foreign origin cannot create a client: browsers send requests without a key and a body without a preflight.
+func TestForeignPagesCannotCreateClients(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, withOrigins(t, pageOrigin))
 	for _, c := range []struct {

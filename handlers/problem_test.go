@@ -20,18 +20,18 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// finer are the values of which a sentence of the document says more than their schemas can.
+// finer matches values that the document restricts further in prose.
 var finer = regexp.MustCompile(`/(cron|time_zone|interval|jitter|media_type|operation|cursor|advance|for|delay|refuse)$|^cursor$|` +
-	`/result/body$|` + // its bytes count
-	`/execution_at$|^/job/type$|/work_kind$|^/params/behavior/|` + // what the use cases refuse besides
-	`^/jobs/0/(progress|problem|result)$|/effect/(status|reset|to_other_host)$`) // not with each other member
+	`/result/body$|` + // size in bytes
+	`/execution_at$|^/job/type$|/work_kind$|^/params/behavior/|` + // further checks by use cases
+	`^/jobs/0/(progress|problem|result)$|/effect/(status|reset|to_other_host)$`) // not allowed with every other member
 
-// TestRequestsAreAsDocumented sends values at the edges of what the document allows for each parameter and member: what it allows
-// is not refused, and what it does not is, with its place.
+// TestRequestsAreAsDocumented sends edge cases of each parameter and member. Allowed values must be accepted; other values must be
+// refused with their place.
 func TestRequestsAreAsDocumented(t *testing.T) {
 	t.Parallel()
-	inPath := func(_, parameter string) string { return "{" + parameter + "}" } // which backend.Path fills in
-	const anyParams = "{type: object, additionalProperties: true}, "            // but those of CUSTOM
+	inPath := func(_, parameter string) string { return "{" + parameter + "}" } // filled in by backend.Path
+	const anyParams = "{type: object, additionalProperties: true}, "            // except those of CUSTOM
 	document := strings.Replace(string(docs.OpenAPI), anyParams, "", 1)
 	requests := apitest.Requests(t, []byte(document), true, inPath)
 	require.Greater(t, len(requests), 3000)
@@ -39,12 +39,12 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 		w, yesterday := newWorld(t, func(c *Config, _ *Deps) { c.TestBed = true }), time.Now().AddDate(0, 0, -1).Format("2006-01-02")
 		for _, r := range part {
 			if r.Operation == "makeFixtures" && r.Allowed || r.At == "Prefer" && r.Operation == "submitJob" {
-				continue // it waits for workers, of which there are none
+				continue // it waits for workers, which do not run
 			}
 			if strings.Contains(r.At, "/params") {
 				r.Body = strings.Replace(r.Body, `"params":`, `"work_kind":"CUSTOM","params":`, 1)
 			}
-			if r.At == "/since" { // what is sent again has been
+			if r.At == "/since" { // deliveries that were already sent again
 				r.Body = strings.ReplaceAll(r.Body, "2030-01-31", yesterday)
 			}
 			headers := []string{"Content-Type", r.Media}
@@ -56,7 +56,7 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 				w.dirty = false
 			}
 			a := w.send(r.Method, backend.Path(r.Path), r.Body, headers...)
-			// An item of a batch is refused in the answer.
+			// The answer contains the refusal of a batch item.
 			item := r.Operation == "submitBatch" && strings.HasPrefix(r.At, "/jobs/0")
 			if r.Allowed = r.Allowed || item || r.In == "path" && r.Operation == "cancelClient"; item && a.StatusCode < 500 {
 				continue
@@ -148,7 +148,7 @@ func TestRequestTimeout(t *testing.T) {
 	w.submit("").requireProblem(t, job.CodeIdempotencyConflict)
 }
 
-// A statement that takes too long is answered so, and so is a database that is away.
+// Slow statements and an unavailable database have their own errors.
 func TestStorageThatFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.RequestTimeout = 200 * time.Millisecond })
@@ -208,7 +208,7 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// A refused request names a client by its key, whatever else is wrong with that, or by its path. Neither proves anything.
+// The log of a refused request has the client of its key, even if the key is invalid, or of its path. Both are unproven.
 func TestAuthenticationFailuresNameTheClient(t *testing.T) {
 	t.Parallel()
 	const secret = "a-secret-of-somebody"
@@ -271,9 +271,9 @@ func TestWrongPathsGetTheRightOnes(t *testing.T) {
 	}
 }
 
-// What the first request made is named: the key is the client's own.
+// The conflict has the id that the first request created: the key belongs to the client.
 // Promise: contract 14f
-func TestIdempotencyConflictNamesWhatWasMade(t *testing.T) {
+func TestIdempotencyConflictHasIDOfFirstResult(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.submit("", "Idempotency-Key", "k")
@@ -283,7 +283,7 @@ func TestIdempotencyConflictNamesWhatWasMade(t *testing.T) {
 	require.NotContains(t, a.text, "batch_id")
 }
 
-// Whatever a use case says, nothing can break a line or a terminal with it.
+// Details cannot contain line breaks or control characters, whatever a use case returns.
 func TestDetailsArePlainAndBounded(t *testing.T) {
 	t.Parallel()
 	w := newKit(t, func(*httpkit.Request) error {

@@ -69,7 +69,7 @@ func TestJobTags(t *testing.T) {
 
 const resultText = "0123456789"
 
-// resultTag is the strong entity tag of storedResult.
+// resultTag returns the strong entity tag of storedResult.
 func resultTag() string {
 	sum := sha256.Sum256([]byte(resultText))
 	return `"` + hex.EncodeToString(sum[:]) + `"`
@@ -139,7 +139,7 @@ func TestConditionsOnAResult(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	tag := resultTag()
-	for name, values := range map[string]map[string]int{ // statuses with Range: bytes=0-1
+	for name, values := range map[string]map[string]int{ // expected statuses with Range: bytes=0-1
 		"If-None-Match":       {tag: 304, "W/" + tag: 304, `"x", ` + tag: 304, "*": 304, `"x"`: 206, "": 206},
 		"If-Match":            {tag: 206, `"x",` + tag: 206, "*": 206, "W/" + tag: 412, `"x"`: 412, "x": 412},
 		"If-Range":            {tag: 206, "W/" + tag: 200, `"x"`: 200, "*": 200, tag + ", " + tag: 200, "Thu, 31 Jan 2030 12:01:30 GMT": 200},
@@ -164,10 +164,10 @@ func TestConditionsOnAResult(t *testing.T) {
 	}
 }
 
-// A condition that does not hold keeps every change from being made, and no other request from being answered as ever.
+// A failed condition prevents every change. Other requests are not affected.
 func TestConditionsOnChanges(t *testing.T) {
 	t.Parallel()
-	const date = "Thu, 31 Jan 2000 12:01:30 GMT" // before everything
+	const date = "Thu, 31 Jan 2000 12:01:30 GMT" // before all changes
 	w := newWorld(t)
 	for _, rt := range w.server.Routes {
 		if rt.Method == httpkit.Get {
@@ -202,8 +202,8 @@ func TestConditionsOnChanges(t *testing.T) {
 	}
 }
 
-// What is refused for its condition has no effect, and is refused before its body is looked at, but after all else.
-func TestConditionsComeLastAndBeforeTheWork(t *testing.T) {
+// A request with a failed condition has no effect. The condition is checked before the body, but after everything else.
+func TestConditionsAreCheckedLastBeforeBody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a := w.send("DELETE", jobSelf, "", "If-Match", `W/"9"`)
@@ -220,7 +220,7 @@ func TestConditionsComeLastAndBeforeTheWork(t *testing.T) {
 	require.Equal(t, 204, w.send("DELETE", jobSelf, "", "If-Match", "*").StatusCode, "it was done already")
 }
 
-// GET has the same conditions: what it would answer must have one of the tags.
+// GET also honors conditions: its answer must have one of the tags.
 func TestIfMatchOfGet(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

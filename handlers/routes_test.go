@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// examplePath is the path of a route, with ids of what it is for.
+// examplePath returns the path of a route with existing ids.
 func examplePath(rt httpkit.Route) string {
 	path := backend.Path(rt.Path)
 	if rt.Action == "retry" {
@@ -31,7 +31,7 @@ func examplePath(rt httpkit.Route) string {
 	return path
 }
 
-// exampleBodies are bodies that routes take which need one, by action.
+// exampleBodies has valid bodies for routes that need one, by action.
 var exampleBodies = map[string]string{
 	"submit": leastBody, "submit_batch": `{"jobs":[{"type":"EXECUTE"}]}`, "revoke_key": `{"key_id":"` + backend.SomeKey + `"}`,
 	"register_webhook": aHook, "update_webhook": `{"enabled":false}`,
@@ -41,19 +41,19 @@ var exampleBodies = map[string]string{
 	"move_clock": `{"advance":"1h"}`, "replace_faults": `[{"match":{"nth":9},"effect":{"status":503}}]`,
 }
 
-// aMoment is one of the last hour.
+// aMoment is a time in the last hour.
 var aMoment = `{"since":"` + time.Now().Add(-time.Hour).UTC().Format("2006-01-02T15:04:05.000000Z") + `"}`
 
 func exampleBody(rt httpkit.Route) string { return exampleBodies[rt.Action] }
 
-// try sends what a route takes, but for some headers. It finds the rows as they were made.
+// try sends a valid request for a route, with more or fewer headers, to fresh rows.
 func (w *world) try(rt httpkit.Route, headers ...string) *answer {
 	w.t.Helper()
 	w.freshen()
 	return w.send(rt.Method, examplePath(rt), exampleBody(rt), headers...)
 }
 
-// Every route answers whatever may be wrong with a request as the document says: send checks each answer.
+// Every route handles malformed requests as documented; send checks each answer.
 func TestOddRequestsHaveDocumentedAnswers(t *testing.T) {
 	t.Parallel()
 	apitest.InParallel(t, newWorld(t).server.Routes, func(t *testing.T, part []httpkit.Route) {
@@ -90,12 +90,12 @@ func TestEveryRouteAsksForItsCredentials(t *testing.T) {
 		d.Attempts = authlimit.New(func() time.Time { return clock }, telemetry.In(nil))
 	})
 	for _, rt := range w.server.Routes {
-		clock = clock.Add(time.Hour) // what has failed before does not slow the next ones
+		clock = clock.Add(time.Hour) // avoid the slowdown by earlier failures
 		for _, test := range bad {
 			a := w.try(rt, "Authorization", test.header)
 			expired := rt.Access == httpkit.ExpiredKey && test.code == job.CodeTokenExpired
 			switch {
-			case rt.Action == "create_key" && test.header == "-": // open only for the first key of a new client
+			case rt.Action == "create_key" && test.header == "-": // allowed only for the first key of a new client
 				a.requireProblem(t, job.CodeInvalidCredentials)
 			case expired || rt.Access == httpkit.Public || rt.Access == httpkit.Registration && test.header == "-":
 				require.Less(t, a.StatusCode, 300, a.text)
@@ -115,7 +115,7 @@ func TestEveryRouteAsksForItsCredentials(t *testing.T) {
 	require.NotContains(t, w.log.String(), "xxxxx")
 }
 
-// What the operator's token and keys of each scope are good for.
+// Each route accepts the operator's token or keys of the right scopes only.
 func TestEveryRouteNeedsItsScope(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -153,8 +153,7 @@ func TestEveryRouteNeedsItsScope(t *testing.T) {
 	require.JSONEq(t, `{"canceled":1,"more":false}`, w.send("POST", clientPath(operatorsPath), "").text)
 }
 
-// Every route refuses a form that it does not have, and what it takes is an answer
-// of the status that it says, with metrics and without.
+// Every route refuses unsupported media types. A valid request gets the route's success status, with and without metrics.
 func TestEveryRouteNegotiates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *Config, d *Deps) { d.Registry = nil })
@@ -221,7 +220,7 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 	w := newWorld(t)
 	for _, rt := range w.server.Routes {
 		if !strings.Contains(rt.Path, ":id") || rt.Access == httpkit.OperatorToken ||
-			rt.Action == "delete" { // the operator is told what there is: nothing; what is not there is deleted
+			rt.Action == "delete" { // operators may delete a job that does not exist
 			continue
 		}
 		ask := func(id string) (problem.Document, int) {
@@ -239,8 +238,7 @@ func TestMalformedIDsLookUnknown(t *testing.T) {
 	require.NotContains(t, w.log.String(), "ffffffff", "the stand-in is no job")
 }
 
-// TestForeignIDsLookUnknown compares the answers about another client's job or
-// batch with those about ids that do not exist.
+// TestForeignIDsLookUnknown checks that another client's job or batch gets the same answers as an unknown id.
 func TestForeignIDsLookUnknown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -303,7 +301,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	require.NotContains(t, w.log.String(), `"ERROR"`, "anybody may name a method that there is not")
 }
 
-// A method that no resource has is answered so for each path.
+// requireUnknownMethod requires the answer to a method that HTTP does not define.
 func requireUnknownMethod(t *testing.T, a *answer) {
 	t.Helper()
 	require.Equal(t, 501, a.StatusCode)

@@ -1,5 +1,5 @@
-// Package handlers is the client API over HTTP, on Fiber: it joins the resources, each a package of its own, with what they have in common,
-// package httpkit. No rule about jobs is decided here.
+// Package handlers is the client API over HTTP, on Fiber. It joins the packages of the resources with their common package httpkit. It
+// has no rules about jobs.
 package handlers
 
 import (
@@ -25,10 +25,10 @@ import (
 	webhooksapi "github.com/forgerun/forgerun/handlers/webhooks"
 )
 
-// Config holds the limits of the HTTP side. A zero field means its default.
+// Config has the limits of the HTTP side. A zero field means its default.
 type Config = httpkit.Config
 
-// Deps is what the server works with. All are required unless they say otherwise.
+// Deps are the dependencies of the server. All are required unless noted.
 type Deps struct {
 	httpkit.Deps
 	Jobs      *jobs.Service
@@ -36,21 +36,21 @@ type Deps struct {
 	Webhooks  *delivery.Webhooks
 	Bulk      *bulk.Service
 	Schedules *schedules.Service
-	Testbed   *testbed.Bed // nil: this is none
+	Testbed   *testbed.Bed // nil: not a test bed
 	Health    func(context.Context) site.Readiness
-	// Admission of jobs, and of batches: one of these is much work, and must not displace the others. Nil: all are admitted.
+	// Admission of jobs and of batches. A batch is expensive and must not displace single jobs. nil: all are admitted.
 	Admission, BatchAdmission *jobs.Backlog
-	// Directory gives the public keys that deliveries are signed with, as a JSON Web Key Set (RFC 7517).
+	// Directory returns the public keys for signatures of deliveries as a JSON Web Key Set (RFC 7517).
 	Directory func(context.Context) ([]byte, error)
 }
 
-// Server answers HTTP requests. It is made by New, runs in Serve and ends with Shutdown.
+// Server answers HTTP requests. Call New, Serve and finally Shutdown.
 type Server struct {
 	*httpkit.Kit
 	events *eventsapi.API
 }
 
-// New builds a server; nothing runs before Serve.
+// New returns a server.
 func New(cfg Config, deps Deps) *Server {
 	kit := httpkit.New(cfg, deps.Deps)
 	shown := views.Views{Links: kit.Links, TimeScale: cfg.TimeScale, Retention: cfg.RetentionJobs}

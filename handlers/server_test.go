@@ -56,7 +56,7 @@ func TestShutdownFinishesWhatIsUnderWay(t *testing.T) {
 	require.NoError(t, within(t, stopped))
 }
 
-// overNetwork asks for a job on a connection of its own and gives the answer later.
+// overNetwork requests a job over a new connection, in the background.
 func (w *world) overNetwork(headers ...string) chan *answer {
 	w.t.Helper()
 	c := w.dial()
@@ -82,8 +82,8 @@ func TestShutdownEndsWhatTakesTooLong(t *testing.T) {
 	within(t, answers).requireProblem(t, job.CodeStorageUnavailable)
 }
 
-// TestClientsDoNotMix has many clients send at once over few connections, and sees afterwards that each job is what its client sent:
-// Fiber's strings would have changed by then.
+// TestClientsDoNotMix has many clients send at the same time over few connections. It then checks that each job has its own client's
+// data, because reused buffers of Fiber would have changed by then.
 func TestClientsDoNotMix(t *testing.T) {
 	t.Parallel()
 	const senders, each = 8, 20
@@ -126,8 +126,8 @@ func TestClientsDoNotMix(t *testing.T) {
 	}
 }
 
-// A caller that is not known, and what is refused for the load of the service, is answered before the body has come: it would otherwise
-// hold memory and a connection for as long as the caller likes.
+// Unknown callers and submissions that are refused for load get their answer before the body has arrived. Otherwise the body would hold
+// memory and the connection for as long as the caller likes.
 func TestRefusedBodiesAreNotAwaited(t *testing.T) {
 	t.Parallel()
 	backlog := jobs.NewBacklog(1, func() time.Time { return now }, nil, slog.New(slog.DiscardHandler))
@@ -145,14 +145,13 @@ func TestRefusedBodiesAreNotAwaited(t *testing.T) {
 	}
 	c := w.dial()
 	r := bufio.NewReader(c)
-	for range 2 { // a small body is skipped, and the connection used again
+	for range 2 { // a small body is skipped, and the connection reused
 		w.write(c, unknownKeyHead+framing(len(leastBody), false)+leastBody)
 		w.read(r).requireProblem(t, job.CodeInvalidCredentials)
 	}
 }
 
-// Memory is taken for what has arrived, not for what was announced, and all
-// bodies together have a bound, as have those of one client.
+// Memory is reserved for received bytes, not for announced ones. It is limited for all bodies together and per client.
 func TestMemoryForBodiesIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxBodiesBytes = 4 * 70 << 10 }).start()
@@ -182,8 +181,7 @@ func TestMemoryForBodiesIsBounded(t *testing.T) {
 	taken(0, "and that of a good one")
 }
 
-// The time of a request is for its work: it does not run out while its body
-// arrives.
+// The time limit of a request restarts after its body has arrived.
 func TestSlowBodyKeepsTheTimeOfItsRequest(t *testing.T) {
 	t.Parallel()
 	deadline := make(chan time.Time, 1)
@@ -198,7 +196,7 @@ func TestSlowBodyKeepsTheTimeOfItsRequest(t *testing.T) {
 	c := w.dial()
 	w.write(c, submitHead+framing(len(leastBody), false)+leastBody[:1])
 	testkit.Eventually(t, "the request has begun", func() bool { return series(t, w.registry)["http_requests_in_flight"] == 1 })
-	time.Sleep(5 * time.Millisecond) // the body takes its time
+	time.Sleep(5 * time.Millisecond) // the body arrives slowly
 	last := time.Now()
 	w.write(c, leastBody[1:])
 	require.Equal(t, 202, w.read(bufio.NewReader(c)).StatusCode)

@@ -57,7 +57,7 @@ func requireRetryAfter(t *testing.T, h http.Header) {
 	require.True(t, 1 <= n && n <= 5, n)
 }
 
-// A failing start is not counted any more. A panic in a stream ends that stream only.
+// A stream that fails to start is no longer counted. A panic only ends its own stream.
 func TestFailedStartsAreNotCounted(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
@@ -80,8 +80,8 @@ func TestPanicInAStream(t *testing.T) {
 	require.Equal(t, 200, th.ask("GET", clientStream, "Accept", "").StatusCode)
 }
 
-// TestStalledReaderIsDropped lets one reader take nothing while more comes than
-// all buffers hold. Another client's reader must not notice.
+// TestStalledReaderIsDropped has a reader that takes nothing while events exceed all buffers. A reader of another client must not be
+// affected.
 func TestStalledReaderIsDropped(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.StallTimeout = 2 * time.Second })
@@ -96,8 +96,7 @@ func TestStalledReaderIsDropped(t *testing.T) {
 	other.events("event-emitted")
 }
 
-// TestShutdownEndsStreams has streams of all sorts open: idle, being written
-// to, and stuck on a reader that takes nothing.
+// TestShutdownEndsStreams shuts down with idle, active and blocked streams.
 func TestShutdownEndsStreams(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.StallTimeout = time.Hour })
@@ -108,7 +107,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 	th.watched(22)
 	th.emit(backend.QueuedJob, 200, large(64<<10))
-	th.shutdown() // which does not wait until the stuck write fails
+	th.shutdown() // does not wait until the blocked write fails
 	for _, r := range idle {
 		r.end()
 	}
@@ -117,8 +116,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 	require.Zero(t, th.watchers())
 }
 
-// The answer to a request before is not lost, what comes after is not answered,
-// and the stream is not disturbed by it.
+// The answer to an earlier request arrives. Later requests are not answered and do not disturb the stream.
 func TestStreamInAPipeline(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
@@ -136,7 +134,7 @@ func TestStreamInAPipeline(t *testing.T) {
 	th.write(c, strings.Repeat(getHealth, 20))
 	th.Move(id, job.Canceled)
 	r.events("job-canceled")
-	_, err = io.Copy(io.Discard, c) // it ends, or is reset: for what was not read of the client
+	_, err = io.Copy(io.Discard, c) // ends or is reset, because of unread input
 	require.True(t, err == nil || errors.Is(err, syscall.ECONNRESET), err)
 }
 
@@ -162,20 +160,21 @@ func TestClientThatSendsTooMuchIsCutOff(t *testing.T) {
 	th.closed(stream.ClientGone, 1)
 }
 
-// memory is what objects and stacks take. Spans in use would count what other tests have left half empty, which differs by 10 KB a stream.
+// memory returns the bytes of objects and stacks. Spans in use would include fragmentation left by other tests, which differs by 10 KB
+// per stream.
 func memory() int64 {
 	var m runtime.MemStats
-	for range 4 { // stacks shrink by half at each collection, and buffers in pools survive the first
+	for range 4 { // each collection halves stacks, and pooled buffers survive the first one
 		runtime.GC()
 	}
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// TestIdleStreamsAreSmall opens streams over real connections, each of which has sent an event, and measures the memory that Go holds for
-// heap and stacks, the test's own ends of the connections included.
+// TestIdleStreamsAreSmall opens streams over real connections, sends an event on each, and measures heap and stacks. That includes the
+// test's own ends of the connections.
 func TestIdleStreamsAreSmall(t *testing.T) {
-	const n, early, bound = 500, 200, 24 << 10 // 5,000 of them in 120 MB; under the race detector too
+	const n, early, bound = 500, 200, 24 << 10 // 5,000 streams in 120 MB; also with the race detector
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = n })
 	_, path := th.submitted()
 	buf := make([]byte, 16<<10)
@@ -190,7 +189,7 @@ func TestIdleStreamsAreSmall(t *testing.T) {
 			}
 		}
 	}
-	open(early) // buffers and connections to Postgres that all share are there
+	open(early) // allocates shared buffers and connections to Postgres
 	before := memory()
 	open(n - early)
 	th.watched(n)

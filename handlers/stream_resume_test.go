@@ -42,7 +42,7 @@ func (th *streamServer) list(path string, headers ...string) query.List[api.Even
 	return list
 }
 
-// walk reads a list in pages of three.
+// walk reads a whole list in pages of three.
 func (th *streamServer) walk(path string) (walked []api.Event, end string) {
 	th.t.Helper()
 	for at := path + "?limit=3"; ; {
@@ -123,8 +123,8 @@ func TestProgressOnAStream(t *testing.T) {
 	r.end()
 }
 
-// A stream that begins in the middle of an attempt shows its progress too, and
-// the last that was heard comes before a failure. The next attempt begins anew.
+// A stream that starts during an attempt also shows its progress. The latest progress is shown before a failure. The next attempt starts
+// at zero.
 func TestProgressOfAttempts(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
@@ -143,7 +143,7 @@ func TestProgressOfAttempts(t *testing.T) {
 	r.events("job-retried")
 	th.watched(1)
 	th.progress(id, 1, 80) // late
-	th.progress(id, 2, 5)  // early: the event is not there yet
+	th.progress(id, 2, 5)  // early: the event does not exist yet
 	th.Move(id, job.Assigned, job.Running)
 	r.events("job-assigned", "job-running")
 	require.Equal(t, 5, r.next().percentage(t), "begins anew")
@@ -152,7 +152,7 @@ func TestProgressOfAttempts(t *testing.T) {
 	r.end()
 }
 
-// Without any progress shown, none is made up; and the client's stream shows none.
+// Success does not add progress if none was shown. The client's stream shows no progress.
 func TestNoProgress(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
@@ -173,8 +173,7 @@ func TestNoProgress(t *testing.T) {
 	all.events(slices.Concat(allFrames, []string{"job-succeeded"}, allFrames, []string{"job-canceled"})...)
 }
 
-// TestResumingIsExact cuts streams at arbitrary points, within frames too,
-// while events are recorded, and comes back with the last id it has: it must
+// TestResumingIsExact cuts streams at random points, also within frames, while events are recorded. It resumes with its last id, and must
 // get every event once and in order.
 // Promise: patterns Server-Sent Events
 func TestResumingIsExact(t *testing.T) {
@@ -203,7 +202,7 @@ func resumeExactly(t *testing.T, ofClient bool, random *rand.Rand) {
 	pace := rand.New(rand.NewPCG(random.Uint64(), 1))
 	go func() {
 		defer close(recorded)
-		for n := 0; n < events && ctx.Err() == nil; { // some become visible late, and some are not notified
+		for n := 0; n < events && ctx.Err() == nil; { // some become visible late, and some have no notification
 			release := func() {}
 			if pace.IntN(4) == 0 {
 				release = th.Begin(`SELECT pg_current_xact_id()`)
@@ -259,7 +258,7 @@ func resumeExactly(t *testing.T, ofClient bool, random *rand.Rand) {
 	require.Equal(t, want[:events], got)
 }
 
-// first is the cursor after the first event of client A.
+// first returns the cursor after the first event of client A.
 func first(th *streamServer) string {
 	th.t.Helper()
 	var cursor *string

@@ -64,8 +64,7 @@ func TestJobStream(t *testing.T) {
 		[]any{lines[1]["msg"], lines[1]["reason"], lines[1]["events"], lines[1]["request_id"]})
 }
 
-// A reader that comes back after the end is told to stay away, until there is more;
-// one that missed some gets the rest.
+// A reader that returns after the end is told not to reconnect, unless there are new events. A reader that missed events gets the rest.
 func TestStreamOfAnEndedJob(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
@@ -90,7 +89,7 @@ func TestStreamOfAnEndedJob(t *testing.T) {
 func TestClientStream(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
-	th.Exec(`DELETE FROM events`) // the stream may begin before them, if other transactions are open
+	th.Exec(`DELETE FROM events`) // open transactions may keep the stream's start before these events
 	r := th.ask("GET", clientStream)
 	start := r.block()
 	require.NotEmpty(t, start.id, "where to go on")
@@ -118,13 +117,13 @@ func TestClientStream(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, blocks[4].data, string(listed))
 
-	// Cut off before the first event, it gets all of them by the first id, which is also the cursor of the list.
+	// After a disconnect before the first event, the first id resumes with all events. It is also a cursor of the list.
 	require.Equal(t, blocks, th.open(clientStream, "Last-Event-ID", start.id).events(all...))
 	require.Equal(t, blocks[3:], th.open(clientStream+"?cursor="+blocks[2].id).events(all[3:]...))
 	require.Equal(t, blocks[4:], th.open(clientStream+"?cursor="+start.id, "Last-Event-ID", blocks[3].id).events(all[4:]...))
 }
 
-// What is committed, but may still be preceded by something, comes when it can.
+// Committed events that an earlier event may still precede are sent later.
 func TestHeldEvents(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
@@ -185,7 +184,7 @@ func TestRevokedKeyEndsTheStream(t *testing.T) {
 	require.Contains(t, th.ended(), `"job_id":"`+id.String()+`"`)
 }
 
-// Who is told that a key has changed does not wait for a heartbeat.
+// A notification of a changed key is handled without waiting for a heartbeat.
 func TestStreamEndsWithTheNoticeOfItsKey(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = time.Hour })
@@ -222,7 +221,7 @@ func TestStreamRefusals(t *testing.T) {
 	}
 }
 
-// The stream gets no notification between its first read and its watch.
+// There is no notification between the first read and the watch.
 func TestNothingIsLostBeforeTheWatch(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t)
@@ -234,7 +233,7 @@ func TestNothingIsLostBeforeTheWatch(t *testing.T) {
 		return watch(client, job)
 	}
 	th.open(path).events("job-created", "job-queued", "event-emitted")
-	th.Exec(`DELETE FROM events`) // the stream may begin before them, if other transactions are open
+	th.Exec(`DELETE FROM events`) // open transactions may keep the stream's start before these events
 	th.open(clientStream).events("event-emitted")
 }
 

@@ -47,26 +47,26 @@ func newStreamServer(t testing.TB, change ...func(*Config, *Deps)) *streamServer
 	return th
 }
 
-// watchers counts those who watch events.
+// watchers returns the number of watchers of events.
 func (th *streamServer) watchers() int {
 	watchers := th.Metrics.Watchers
 	return int(testutil.ToFloat64(watchers.WithLabelValues("job")) + testutil.ToFloat64(watchers.WithLabelValues("client")))
 }
 
-// watched waits until so many streams watch.
+// watched waits until n streams watch.
 func (th *streamServer) watched(n int) {
 	th.t.Helper()
 	testkit.Eventually(th.t, "streams watch", func() bool { return th.watchers() == n })
 }
 
-// submitted submits a job of client A, and returns it with the address of its stream.
+// submitted submits a job of client A, and returns its id and the address of its stream.
 func (th *streamServer) submitted() (job.ID, string) {
 	th.t.Helper()
 	j := th.made(th.submit(""))
 	return j.ID, views.JobPath(j.ID) + "/events"
 }
 
-// emit adds n events to a job, and tells of them.
+// emit adds n events to a job, and notifies watchers.
 func (th *streamServer) emit(id job.ID, n int, data string) {
 	th.t.Helper()
 	th.emitSilently(id, n, data)
@@ -82,10 +82,10 @@ func (th *streamServer) emitSilently(id job.ID, n int, data string) {
 		FROM j, generate_series(1, $2) i`, id.String(), n, data)
 }
 
-// large is data of so many bytes.
+// large returns event data with n bytes.
 func large(n int) string { return `{"work_kind":"x","x":"` + strings.Repeat("x", n) + `"}` }
 
-// progress tells how far a job has come.
+// progress reports progress of a job.
 func (th *streamServer) progress(id job.ID, attempt, percentage int) {
 	p := &job.Progress{Percentage: percentage, Phase: "WORKING", StepsCompleted: percentage, StepsTotal: 100, ItemsTotal: 7,
 		UpdatedAt: at(percentage)}
@@ -99,7 +99,7 @@ func requireNothingHeld(t testing.TB, s *Server) {
 	require.Zero(t, clients)
 }
 
-// closed waits until a stream has ended for a reason for the nth time.
+// closed waits until n streams have ended for a reason.
 func (th *streamServer) closed(reason stream.Ending, n int) {
 	th.t.Helper()
 	testkit.Eventually(th.t, "streams end by "+string(reason), func() bool {
@@ -107,32 +107,32 @@ func (th *streamServer) closed(reason stream.Ending, n int) {
 	})
 }
 
-// ended waits for the log entry of an ended stream and returns it.
+// ended returns the log entry of an ended stream.
 func (th *streamServer) ended() string {
 	th.t.Helper()
 	testkit.Eventually(th.t, "the log tells of the end", func() bool { return strings.Contains(th.log.String(), "stream ended") })
 	return th.log.String()
 }
 
-// reader is a client with a stream, or another answer.
+// reader is a client that reads a stream or another answer.
 type reader struct {
 	t    testing.TB
 	conn *net.TCPConn
 	in   *bufio.Reader
 	*http.Response
-	lastID string // of the blocks read
-	path   string // of the stream; "": its frames are not checked
+	lastID string // of the last block with an id
+	path   string // of the stream; "": frames are not checked
 }
 
-// jobStream is the stream of the job that has succeeded.
+// jobStream is the stream of the succeeded job.
 var jobStream = jobSelf + "/events"
 
 const clientStream = "/v1/events"
 
-// allFrames are those of a job that runs.
+// allFrames are the events of a running job.
 var allFrames = []string{"job-created", "job-queued", "job-assigned", "job-running"}
 
-// request writes a request, by default for a stream; headers are name, value, ...
+// request returns the text of a request, by default for a stream. headers are name, value, ...
 func (w *world) request(method, path string, headers ...string) string {
 	text := method + " " + path + " HTTP/1.1\r\nHost: x\r\n"
 	given := map[string]string{"Authorization": "Bearer " + goodKey, "Accept": "text/event-stream"}
@@ -147,7 +147,7 @@ func (w *world) request(method, path string, headers ...string) string {
 	return text + "\r\n"
 }
 
-// ask sends a request on a new connection and reads the answer's head.
+// ask sends a request on a new connection and reads the head of the answer.
 func (th *streamServer) ask(method, path string, headers ...string) *reader {
 	th.t.Helper()
 	c := th.dial()
@@ -168,7 +168,7 @@ func (th *streamServer) answer(c *net.TCPConn, method string) *reader {
 	return &reader{t: th.t, conn: c, in: bufio.NewReader(res.Body), Response: res}
 }
 
-// stuck opens a stream and takes nothing of it.
+// stuck opens a stream and reads nothing.
 func (th *streamServer) stuck(path string) *net.TCPConn {
 	th.t.Helper()
 	c := th.dial()
@@ -187,7 +187,7 @@ func (th *streamServer) open(path string, headers ...string) *reader {
 	return r
 }
 
-// problem reads an answer that is a problem.
+// problem reads a problem document.
 func (r *reader) problem(code job.Code) problem.Document {
 	r.t.Helper()
 	text, err := io.ReadAll(r.in)
@@ -195,7 +195,7 @@ func (r *reader) problem(code job.Code) problem.Document {
 	return (&answer{r.Response, string(text)}).requireProblem(r.t, code)
 }
 
-// block reads the next block, whatever it is.
+// block reads the next block of any kind.
 func (r *reader) block() block {
 	r.t.Helper()
 	b, err := readBlock(r.in)
@@ -206,10 +206,10 @@ func (r *reader) block() block {
 	return b
 }
 
-// next reads the next event, passing over heartbeats. It must be as documented.
+// next reads the next event and skips heartbeats. The event must be documented.
 func (r *reader) next() block {
 	r.t.Helper()
-	require.NoError(r.t, r.conn.SetDeadline(time.Now().Add(testkit.Patience))) // it bounds a silence, not the stream
+	require.NoError(r.t, r.conn.SetDeadline(time.Now().Add(testkit.Patience))) // per read, not for the whole stream
 	for {
 		b := r.block()
 		if b.comment {
@@ -222,7 +222,7 @@ func (r *reader) next() block {
 	}
 }
 
-// events reads the given events, by name.
+// events reads events with the given names.
 func (r *reader) events(names ...string) []block {
 	r.t.Helper()
 	blocks := make([]block, len(names))
@@ -233,7 +233,7 @@ func (r *reader) events(names ...string) []block {
 	return blocks
 }
 
-// end reads heartbeats until the stream ends in order.
+// end reads heartbeats until the stream ends normally.
 func (r *reader) end() {
 	r.t.Helper()
 	for {
@@ -258,20 +258,20 @@ func (b block) percentage(t testing.TB) int {
 	return p.Progress.Percentage
 }
 
-// block is what stands between two blank lines of an event stream.
+// block is a block of an event stream, between two blank lines.
 type block struct {
 	id, event, data string
-	retry           int    // of the start
-	comment         bool   // a heartbeat, or a note
-	note            string // what a comment says
+	retry           int    // only in the first block
+	comment         bool   // a heartbeat or a note
+	note            string // text of the comment
 }
 
-// blockForm is stricter than the standard: fields in the order id, event, data, each at most once and with one space
-// after the colon, lines that end in LF alone.
+// blockForm is stricter than the standard: fields in the order id, event, data, each at most once, with one space after the colon, and
+// lines that end in LF.
 var blockForm = regexp.MustCompile(`^(?:(:)(?: ([^\n\r\x00]*))?|(?:retry: ([12]\d{3}|3000)(?:\n|$))?(?:id: ([A-Za-z0-9_-]+)(?:\n|$))?` +
 	`(?:event: ([a-z]+(?:-[a-z]+)*)\ndata: ([^\n\r\x00]+))?)$`)
 
-// readBlock reads one block, whose data must be JSON without superfluous space.
+// readBlock reads a block. Its data must be compact JSON.
 func readBlock(r *bufio.Reader) (b block, err error) {
 	var text []byte
 	for !bytes.HasSuffix(text, []byte("\n\n")) {

@@ -17,13 +17,13 @@ import (
 
 const traceparent = "00-" + clientTrace + "-" + clientSpan + "-01"
 
-// submit sends a submission with some more members.
+// submit sends a submission with more members.
 func (w *world) submit(members string, headers ...string) *answer {
 	w.t.Helper()
 	return w.send("POST", "/v1/jobs", `{"type":"EXECUTE"`+members+`}`, headers...)
 }
 
-// made is the job that an answer is about.
+// made returns the job in an answer.
 func (w *world) made(a *answer) *job.Job {
 	w.t.Helper()
 	require.Equal(w.t, 202, a.StatusCode, a.text)
@@ -117,7 +117,7 @@ func TestBadIdempotencyKeys(t *testing.T) {
 	}
 }
 
-// A client could not find its job by a part of its id.
+// A client could not find its job by a truncated id.
 // Promise: draft 3.9, 9.2
 func TestLongCorrelationIDIsRefused(t *testing.T) {
 	t.Parallel()
@@ -183,8 +183,7 @@ func TestMediaTypes(t *testing.T) {
 
 const longKey = "0123456789abcdef0123456789abcdef"
 
-// Every POST gives a repetition its first answer; submissions of jobs and batches
-// have a way of their own, and fixtures are submissions.
+// Every POST replays its first answer. Submissions of jobs and batches have tests of their own, and fixtures are submissions.
 // Promise: contract 7, 8
 func TestEveryPostTakesAnIdempotencyKey(t *testing.T) {
 	t.Parallel()

@@ -22,8 +22,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// series are the values in a registry by name and label values; of histograms
-// the number of observations.
+// series returns the values in a registry by name and labels. For histograms it returns the number of observations.
 func series(t testing.TB, registry prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -135,7 +134,7 @@ const (
 	unsampled   = "00-" + clientTrace + "-" + clientSpan + "-00"
 )
 
-// traced adds a tracer to a server, and returns what the tracer recorded.
+// traced adds a tracer to a server, and returns the recorded spans.
 func traced(t testing.TB) (with func(*Config, *Deps), spans func() tracetest.SpanStubs) {
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
@@ -154,7 +153,7 @@ func attributesOf(s tracetest.SpanStub) map[string]string {
 	return all
 }
 
-// one is the only span there is.
+// one returns the only span.
 func one(t testing.TB, spans tracetest.SpanStubs) tracetest.SpanStub {
 	t.Helper()
 	require.Len(t, spans, 1)
@@ -165,7 +164,7 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
 	w := newWorld(t, with)
-	made := map[string]string{ // by what makes a thing, as by what is below the path
+	made := map[string]string{ // action or path of the created resource
 		"POST /v1/jobs": "job_id", "POST /v1/jobs/batch": "batch_id", "POST /v1/bulk": "bulk_id", "POST /v1/schedules": "schedule_id",
 		"POST /v1/webhooks": "webhook_id", "POST /v1/clients/:id/keys": "key_id", "POST /v1/clients/:id/keys/renew": "key_id",
 		"POST /v1/clients/:id/keys/revoke": "key_id", "/v1/jobs/:id": "job_id", "/v1/batches/:id": "batch_id", "/v1/bulk/:id": "bulk_id",
@@ -177,7 +176,7 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 			require.Empty(t, spans(), rt.Path)
 			continue
 		}
-		all := spans() // use cases have some, too, which end earlier
+		all := spans() // the spans of use cases end earlier
 		s := all[len(all)-1]
 		require.Equal(t, []any{rt.Method + " " + rt.Path, trace.SpanKindServer, codes.Unset, clientTrace, clientSpan, true}, []any{
 			s.Name, s.SpanKind, s.Status.Code, s.SpanContext.TraceID().String(), s.Parent.SpanID().String(), s.Parent.IsRemote()})
@@ -193,12 +192,12 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 		got := attributesOf(s)
 		for name, value := range want {
 			require.NotEmpty(t, got[name], "%s: %s", rt.Path, name)
-			if value == "" { // an id, of what there was, or of what is new
+			if value == "" { // id of an existing or new resource
 				require.Contains(t, examplePath(rt)+exampleBody(rt)+a.Header.Get("Location")+a.text, got[name])
 				want[name] = got[name]
 			}
 		}
-		if rt.Action == "create_client" { // by whom it is, and which it is
+		if rt.Action == "create_client" { // has both the caller's and the new client's id
 			want["forgerun.client_id"] = got["forgerun.client_id"]
 		}
 		require.Equal(t, want, got, rt.Path)
@@ -207,7 +206,7 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 	w.send("PUT", "/v1/jobs", "", "Traceparent", traceparent)
 	require.Empty(t, spans(), "only the routes are traced")
 
-	// Who is meant by a call to keys is said also where the caller is the operator.
+	// The span names the client in the path, even if an operator calls.
 	for _, path := range []string{clientPath("/keys"), clientPath("/keys/renew")} {
 		w.send("POST", path, "", "Authorization", "Bearer "+adminKey)
 		require.Equal(t, backend.ClientA.String(), attributesOf(one(t, spans()))["forgerun.client_id"], path)
@@ -218,12 +217,12 @@ func TestEveryRouteHasItsSpan(t *testing.T) {
 
 func clientPath(rest string) string { return "/v1/clients/" + backend.ClientA.String() + rest }
 
-// A good traceparent decides what is recorded, and by which trace; the job goes on from the request.
+// A valid traceparent decides about sampling and the trace. The job continues the request's span.
 func TestParentsOfSpans(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
 	w := newWorld(t, with)
-	for parent, trace := range map[string]string{ // of clients; "": a new one, "none": nothing is recorded
+	for parent, trace := range map[string]string{ // by the client's span; "": a new trace, "none": not recorded
 		"-": "", traceparent: clientTrace, unsampled: "none", traceparent[:53] + "fd": clientTrace, traceparent[:53] + "fc": "none",
 		"01" + traceparent[2:] + "-more": clientTrace, "": "", strings.ToUpper(traceparent): "",
 		"01" + traceparent[2:] + "-" + strings.Repeat("x", 9000): "", "twice": "",
@@ -259,7 +258,7 @@ func TestFailuresInSpans(t *testing.T) {
 		change func() error
 		key    string
 		code   job.Code
-		says   string // the span; "": it is no error
+		says   string // status of the span; "": no error
 	}{
 		{func() error { return job.Errorf(job.CodeJobNotFound, "No.") }, goodKey, job.CodeJobNotFound, ""},
 		{nil, "nonsense", job.CodeInvalidCredentials, ""},
@@ -286,8 +285,8 @@ func TestFailuresInSpans(t *testing.T) {
 	}
 }
 
-// A client without a valid key does not decide what is recorded.
-func TestUnauthenticatedCallersDoNotDecideWhatIsTraced(t *testing.T) {
+// Clients without a valid key do not decide about sampling.
+func TestUnauthenticatedCallersDoNotDecideSampling(t *testing.T) {
 	t.Parallel()
 	with, spans := traced(t)
 	w := newWorld(t, with)

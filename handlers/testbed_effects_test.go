@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// faulty sends a request with a fault, and returns its answer and its record.
+// faulty sends a request with a fault, and returns the answer and its record.
 func (w *world) faulty(effect, method, path, body string, headers ...string) (*answer, verdict.Exchange) {
 	w.t.Helper()
 	w.madeUp = true
@@ -25,7 +25,7 @@ func (w *world) faulty(effect, method, path, body string, headers ...string) (*a
 	return a, w.recorded()
 }
 
-// Any answer has the Retry-After of the fault, and the record has the wait that a right client derives from it.
+// Any answer has the fault's Retry-After. The record has the wait that a correct client derives from it.
 func TestRetryAfterOfFaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).session()
@@ -61,14 +61,14 @@ func TestRetryAfterOfFaults(t *testing.T) {
 			require.Len(t, lines, 1, effect)
 			_, err := http.ParseTime(lines[0])
 			require.NoError(t, err, effect)
-			slow := int(time.Since(began)/time.Second) + 1 // a second that passes on the way, and the fraction of one
+			slow := int(time.Since(began)/time.Second) + 1 // one second may pass, and a fraction is rounded up
 			require.GreaterOrEqual(t, *x.RetryAfter, *want.told-slow, effect)
 			require.LessOrEqual(t, *x.RetryAfter, *want.told+1, effect)
 		}
 	}
 }
 
-// A redirection leads to the same address, or to another name of this machine, if the client has named it by one.
+// A redirect leads to the same host, or to another local name if the client used a local name.
 func TestMovedRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.PublicURL = "" }).session().start()
@@ -88,7 +88,7 @@ func TestMovedRequests(t *testing.T) {
 	require.Equal(t, "/v1/jobs", w.recorded().Location, "no key is recorded")
 }
 
-// An answer stalls in its middle until the client hangs up, which is recorded, or until the service ends.
+// A stalled answer ends when the client hangs up, which is recorded, or when the service stops.
 func TestStalledAnswers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).session().start()
@@ -121,7 +121,7 @@ func TestStalledAnswers(t *testing.T) {
 	testkit.Eventually(t, "it is recorded", func() bool { return !w.recorded().HungUp })
 }
 
-// The service ends its side of a connection after an answer that says nothing of it. What comes on it afterwards has no effect.
+// The service closes its side of a connection after an answer that does not announce it. Later requests on it have no effect.
 func TestHalfClosedConnections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).session().start()
@@ -150,7 +150,7 @@ func TestHalfClosedConnections(t *testing.T) {
 	}
 }
 
-// What is recorded of an answer that a fault has rewritten is what the client sees, and no condition hides it.
+// The record of a rewritten answer has what the client sees. Conditions do not hide it.
 func TestRewrittenStates(t *testing.T) {
 	t.Parallel()
 	const json, document = "application/json", "application/problem+json"

@@ -23,7 +23,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// session records what client A does from now on.
+// session starts recording client A.
 func (w *world) session() *world {
 	w.t.Helper()
 	w.Exec(`INSERT INTO testbed_sessions (client_id, session_id, profile, seed, rules, created_at)
@@ -31,7 +31,7 @@ func (w *world) session() *world {
 	return w
 }
 
-// recorded returns what was recorded last; nothing if there is nothing.
+// recorded returns the last record, or nothing.
 func (w *world) recorded() (x verdict.Exchange) {
 	w.t.Helper()
 	for _, text := range repotest.All[string](w.t, w.URL(), `SELECT exchange::text FROM testbed_exchanges ORDER BY number DESC LIMIT 1`) {
@@ -40,7 +40,7 @@ func (w *world) recorded() (x verdict.Exchange) {
 	return x
 }
 
-// An effect that stands instead of the work is an answer of the contract, and the work is not done.
+// A fault instead of the work sends an answer of the contract and skips the work.
 func TestFaultsInsteadOfTheWork(t *testing.T) {
 	t.Parallel()
 	two := 2
@@ -48,7 +48,7 @@ func TestFaultsInsteadOfTheWork(t *testing.T) {
 		effect     fault.Effect
 		status     int
 		text       string
-		name, want string // a header
+		name, want string // with a header
 	}{
 		{fault.Effect{Status: 503}, 503, string(job.CodeStorageUnavailable), "Content-Type", "application/problem+json"},
 		{fault.Effect{Code: string(job.CodeRateLimited), RetryAfter: &two}, 429, string(job.CodeRateLimited), "Retry-After", "2"},
@@ -72,7 +72,7 @@ func TestFaultsInsteadOfTheWork(t *testing.T) {
 	}
 }
 
-// A header disturbs its own request, and a service that is no test bed has neither paths nor header.
+// A fault header affects only its own request. Without a test bed, neither the paths nor the header exist.
 func TestFaultHeader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -90,15 +90,15 @@ func TestFaultHeader(t *testing.T) {
 	require.Contains(t, a.text, "RFA_REQUEST_NOT_FOUND")
 }
 
-// A header names the session of its request. A wrong one is refused.
+// A header names the session of its request. An invalid label is refused.
 func TestSessionHeader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const id = "0190a5f0-1111-7111-8111-111111111111"
 	for _, test := range []struct {
 		method, path, body, label string
-		status, exchanges         int // that the session has afterwards
-		requests                  int // whose jobs are of the session
+		status, exchanges         int // of the session afterwards
+		requests                  int // whose jobs belong to the session
 	}{
 		{"GET", "/v1/jobs", "", "-", 200, 0, 0}, {"GET", "/v1/jobs", "", "a test", 200, 1, 0},
 		{"POST", "/v1/jobs", leastBody, "a test", 202, 1, 1}, {"GET", "/v1/jobs?limit=none", "", "a test", 400, 1, 0},
@@ -119,11 +119,11 @@ func TestSessionHeader(t *testing.T) {
 	require.Equal(t, 200, none.send("GET", "/v1/jobs", "", headerSession, "tést").StatusCode)
 }
 
-// A journal gives its place back when it is sent, or when there is none, and the log does not read it to its end.
+// A journal's slot is released when it is sent, or if it does not exist. The access log does not read the journal.
 func TestJournalsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	for range 3 { // one more than are sent at a time
+	for range 3 { // one more than the limit
 		a := w.send("GET", sessionsPath+"/"+backend.Session.String()+"/journal", "")
 		require.Equal(t, 200, a.StatusCode, a.text)
 		require.Equal(t, "application/x-ndjson", a.Header.Get("Content-Type"))
@@ -133,12 +133,12 @@ func TestJournalsOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// Unknown keys in a URL are looked up once, and as any other attempt.
-func TestKeysInAURLAreLookedUpOnce(t *testing.T) {
+// Only one key in a URL is looked up, with the usual limits.
+func TestOneKeyInURLIsLookedUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, d *Deps) {
 		d.Attempts = authlimit.New(func() time.Time { return now }, telemetry.In(nil))
-		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // which Test sends from
+		c.TrustedProxies = conn.Proxies{netip.MustParsePrefix("0.0.0.0/32")} // the address of Test
 	})
 	refused := 0
 	for n := range 110 {
@@ -153,8 +153,8 @@ func TestKeysInAURLAreLookedUpOnce(t *testing.T) {
 	require.Positive(t, refused)
 }
 
-// What makes an answer slow takes a slot of its client until the answer is sent or the client hangs up, whatever the method;
-// callers without a client have none.
+// A slow answer holds a stream slot of its client until it is sent or the client hangs up, for any method. Callers without a client need
+// none.
 func TestSlowFaultsTakeASlot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config, _ *Deps) { c.MaxStreamsPerClient = 1 }).start()
@@ -174,8 +174,8 @@ func TestSlowFaultsTakeASlot(t *testing.T) {
 	}
 }
 
-// A key that is revoked during a delay reads nothing after it.
-func TestAKeyThatEndsDuringADelay(t *testing.T) {
+// A key that is revoked during a delay cannot read afterwards.
+func TestKeyRevokedDuringDelay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.Equal(t, 200, w.send("GET", "/v1/jobs", "", headerFault, `{"delay":"1ms"}`).StatusCode)
@@ -184,8 +184,8 @@ func TestAKeyThatEndsDuringADelay(t *testing.T) {
 	within(t, answers).requireProblem(t, job.CodeKeyDisabled)
 }
 
-// A record contains no secret of a client, and distinguishes long values. A key in a URL is found however it is escaped. Requests with a
-// forged key belong to no session.
+// A record has no secrets of the client, but distinguishes long values. A key in a URL is found in any encoding. Requests with a forged
+// key belong to no session.
 func TestRecordsHaveNoSecrets(t *testing.T) {
 	t.Parallel()
 	const hidden = "S3cr3t.Value-42"

@@ -25,7 +25,7 @@ func (w *world) waiting(method, path, body string, headers ...string) chan *answ
 	return answers
 }
 
-// watchKeys has changes of keys be told until the test ends.
+// watchKeys enables notifications of key changes until the test ends.
 func (w *world) watchKeys() {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -40,7 +40,7 @@ func (w *world) watchKeys() {
 	})
 }
 
-// A job is waited for until its state changes, a report and a result until the job has ended.
+// A job is returned when its state changes; a report and a result when the job has ended.
 // Promise: patterns Submission
 func TestGetWaitsForAChangeOfState(t *testing.T) {
 	t.Parallel()
@@ -67,7 +67,7 @@ func TestGetWaitsForAChangeOfState(t *testing.T) {
 		require.Equal(t, test.status, a.StatusCode, a.text)
 		require.Equal(t, "wait=20", a.Header.Get("Preference-Applied"))
 		ended := test.to[len(test.to)-1]
-		waits := ended == job.Assigned || ended == job.Failed // which may be retried
+		waits := ended == job.Assigned || ended == job.Failed // the job may be retried
 		require.Equal(t, waits, a.Header.Get("Retry-After") == "1", "else there is nothing to wait for")
 	}
 }
@@ -78,8 +78,8 @@ func TestGetDoesNotWait(t *testing.T) {
 	for _, test := range []struct{ path, prefer, match, applied string }{
 		{jobSelf, "wait=20", "-", "wait=20"}, {failedSelf, "wait=20", "-", "wait=20"}, {queuedSelf, "-", "-", ""},
 		{queuedSelf, "wait=soon", "-", ""}, {queuedSelf, "wait=0", "-", "wait=0"},
-		{queuedSelf, "wait=20", `W/"1"`, "wait=20"},          // an earlier view
-		{queuedSelf, "wait=20", `W/"2-document"`, "wait=20"}, // another kind of view
+		{queuedSelf, "wait=20", `W/"1"`, "wait=20"},          // an outdated view
+		{queuedSelf, "wait=20", `W/"2-document"`, "wait=20"}, // another view
 	} {
 		a := w.send("GET", test.path, "", "Prefer", test.prefer, "If-None-Match", test.match)
 		require.Equal(t, 200, a.StatusCode, test)
@@ -119,7 +119,7 @@ func TestSubmitWaits(t *testing.T) {
 		}
 	}
 
-	// What was accepted is acknowledged, whatever becomes of the wait.
+	// An accepted job is acknowledged, whatever happens during the wait.
 	answers := w.waiting("POST", "/v1/jobs", leastBody, "Prefer", "wait=20")
 	id := w.Newest()
 	w.Exec(`DELETE FROM jobs WHERE job_id = $1`, id.String())
@@ -141,14 +141,14 @@ func TestNoWaitBeyondTheLimit(t *testing.T) {
 	require.Equal(t, 202, a.StatusCode)
 	require.Equal(t, "respond-async", a.Header.Get("Preference-Applied"))
 	release()
-	for range 2 { // each wait is counted only while it lasts
+	for range 2 { // a wait only counts while it lasts
 		a = w.send("GET", queuedSelf, "", "Prefer", "wait=1")
 		require.Equal(t, "wait=1", a.Header.Get("Preference-Applied"))
 	}
 }
 
 // Promise: contract 8, 15
-func TestWhatIsNotFinishedSaysWhenToLookAgain(t *testing.T) {
+func TestUnfinishedJobHasRetryAfter(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, path := range []string{queuedReport, queuedResult} {
@@ -158,7 +158,7 @@ func TestWhatIsNotFinishedSaysWhenToLookAgain(t *testing.T) {
 			require.Contains(t, a.requireProblem(t, job.CodeJobNotFinished).Detail, "QUEUED")
 			require.Equal(t, []string{"1", applied}, []string{a.Header.Get("Retry-After"), a.Header.Get("Preference-Applied")}, prefer)
 		}
-		// The time is up: what the answer says is true now, not when the wait began.
+		// After a timeout the answer has the current state, not the state at the start of the wait.
 		answers := w.waiting("GET", path, "", "Prefer", "wait=1")
 		w.Move(backend.QueuedJob, job.Assigned, job.Running)
 		late := within(t, answers)
@@ -179,7 +179,7 @@ func (w *world) held() int {
 	return total
 }
 
-// A client that gives up waiting is not counted any more.
+// A client that hangs up while waiting is no longer counted.
 func TestWaitEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
@@ -190,16 +190,15 @@ func TestWaitEndsWithItsClient(t *testing.T) {
 		require.NoError(t, c.Close())
 		testkit.Eventually(t, "it is not counted any more", func() bool { return w.held() == 0 })
 	}
-	c := w.dial() // one that only says that it will ask nothing more gets its answer
+	c := w.dial() // a half-closed client still gets its answer
 	w.write(c, waitingGet)
 	testkit.Eventually(t, "it waits", func() bool { return w.held() == 1 })
 	require.NoError(t, c.CloseWrite())
 	require.Equal(t, 200, w.read(bufio.NewReader(c)).StatusCode)
 }
 
-// While a client waits it may send its next request, which is answered after
-// the wait: all of it, and on the same connection.
-func TestWaitOnAConnectionThatGoesOn(t *testing.T) {
+// A client may send its next request while it waits. That is answered after the wait, completely and on the same connection.
+func TestWaitWithPipelinedRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).start()
 	c := w.dial()
@@ -212,7 +211,7 @@ func TestWaitOnAConnectionThatGoesOn(t *testing.T) {
 			w.write(c, part)
 		}
 		w.Move(backend.QueuedJob, job.Canceled)
-		for range 3 { // the last does not wait: the job has ended
+		for range 3 { // the last one does not wait: the job has ended
 			require.Equal(t, 200, w.read(in).StatusCode)
 		}
 		w.write(c, getHealth)

@@ -124,7 +124,7 @@ func TestRegistrationAsksTheReceiver(t *testing.T) {
 	require.Equal(t, []string{"https://example.com/y"}, r.urls[before:])
 }
 
-// receiver is asked whether it wants events, which it does unless it says what is wrong.
+// receiver answers whether it wants events. It accepts unless wrong is set.
 type receiver struct {
 	says func() string
 	mu   sync.Mutex
@@ -149,9 +149,8 @@ func (r *receiver) times() int {
 	return len(r.urls)
 }
 
-// While the service waits for a receiver, it holds no storage slot of the client:
-// receivers that hang do not block other changes.
-func TestWhileAReceiverIsAskedNoPlaceIsHeld(t *testing.T) {
+// While the service waits for a receiver, it holds no storage slot of the client: receivers that hang do not block other changes.
+func TestAskingReceiverHoldsNoSlot(t *testing.T) {
 	t.Parallel()
 	asked, answered := make(chan struct{}), make(chan struct{})
 	r := &receiver{says: func() string {
@@ -168,7 +167,7 @@ func TestWhileAReceiverIsAskedNoPlaceIsHeld(t *testing.T) {
 	require.Equal(t, 201, within(t, done).StatusCode)
 }
 
-// free counts the slots for changes that are free, for a client each.
+// free returns the number of free slots for changes, each for another client.
 func free(w *world) (n int) {
 	slots := w.server.Slots.Writes
 	for slots.TryAcquire(job.ID{byte(n)}) {
@@ -226,7 +225,7 @@ func TestBulkBegins(t *testing.T) {
 	w.send("POST", "/v1/bulk", `{"action":"cancel","filter":{"all":true}}`, "Idempotency-Key", "once").
 		requireProblem(t, job.CodeIdempotencyConflict)
 
-	w.Exec(`UPDATE jobs SET created_at = '2025-01-31 12:00Z'`) // those of the future are none
+	w.Exec(`UPDATE jobs SET created_at = '2025-01-31 12:00Z'`) // future jobs do not count
 	a = w.send("POST", "/v1/bulk", `{"action":"delete","filter":{"state":"SUCCEEDED"},"dry_run":true}`, "Idempotency-Key", "dry")
 	require.Equal(t, 200, a.StatusCode, a.text)
 	require.Contains(t, a.text, `"count":1,"changes":1,"left":[],"more":false,"sample":[{"job_id":"`+backend.Job.String())
@@ -266,7 +265,7 @@ func TestScheduleIsChanged(t *testing.T) {
 	require.Contains(t, w.send("PATCH", scheduleSelf, `{"name":null}`).text, `"interval":"1h0m0s"`)
 }
 
-// Rules that no schema has: what is wrong is said where it is.
+// Refusals by rules beyond the schema also name the place.
 func TestFinerRules(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -35,7 +35,7 @@ const (
 	adminKey  = backend.AdminToken
 )
 
-// Names of the test bed on the wire.
+// Paths and headers of the test bed.
 const (
 	headerFault   = "ForgeRun-Fault"
 	headerSession = "ForgeRun-Session"
@@ -44,7 +44,7 @@ const (
 	clockPath     = "/v1/testbed/clock"
 )
 
-// Addresses of what there is.
+// Paths of existing resources.
 var (
 	jobSelf      = backend.Path("/v1/jobs/:id")
 	batchSelf    = backend.Path("/v1/batches/:id")
@@ -55,30 +55,30 @@ var (
 	nobodysSelf  = "/v1/jobs/01890000-0000-7000-8000-0000000000ff"
 )
 
-// now is when clients ask: the rows of package backend are of this time.
+// now is the time of requests. The rows of package backend are from that time.
 var now = time.Date(2030, 1, 31, 12, 0, 0, 123456000, time.UTC)
 
 func at(seconds int) time.Time { return now.Add(time.Duration(seconds) * time.Second) }
 
-// world is a server with all that is behind it.
+// world is a server with its dependencies.
 type world struct {
 	t testing.TB
 	*backend.Service
 	server   *Server
 	limits   *fakeLimiter
-	log      *testkit.Output // of the server; Service.Log has the use cases' log
+	log      *testkit.Output // of the server; Service.Log is the log of the use cases
 	document *apitest.Document
 	registry *prometheus.Registry
-	dirty    bool // a change was made since the rows were
+	dirty    bool // rows may have changed
 
-	url    string     // once started
-	served chan error // what Serve returned, and then nothing more
+	url    string     // set by start
+	served chan error // receives the result of Serve, then is empty
 
-	// madeUp says that answers are not held against the OpenAPI document: a test has the server do what no use case does.
+	// madeUp disables the check of answers against the OpenAPI document, for tests with handlers that do not exist.
 	madeUp bool
 }
 
-// allowed is what a client gets that asks for little.
+// allowed is the usual allowance of the rate limiter.
 var allowed = job.Allowance{OK: true, Policy: "minute", Limit: 6000, Remaining: 5999, Reset: 10 * time.Millisecond}
 
 func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
@@ -86,7 +86,7 @@ func newWorld(t testing.TB, change ...func(*Config, *Deps)) *world {
 	return newWorldOn(t, backend.New(t), change...)
 }
 
-// newWorldOn makes a server for some use cases, and one row of each kind.
+// newWorldOn returns a server for the use cases, with one row of each kind.
 func newWorldOn(t testing.TB, s *backend.Service, change ...func(*Config, *Deps)) *world {
 	t.Helper()
 	s.Seed()
@@ -119,7 +119,7 @@ func (w *world) settings(change ...func(*Config, *Deps)) (Config, Deps) {
 	return cfg, deps
 }
 
-// newKit makes a server that has two routes, of the paths of jobs: POST /v1/jobs and GET /v1/jobs/:id. Both do what the test says.
+// newKit returns a server with the routes POST /v1/jobs and GET /v1/jobs/:id. Both call do.
 func newKit(t testing.TB, do httpkit.Handler, change ...func(*Config, *Deps)) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -134,7 +134,7 @@ func newKit(t testing.TB, do httpkit.Handler, change ...func(*Config, *Deps)) *w
 	return w
 }
 
-// fakeLimiter answers as it is set, and allows a request so many items; 0: any number.
+// fakeLimiter returns a fixed allowance. It allows that many items per request; 0: any number.
 type fakeLimiter struct {
 	answer   job.Allowance
 	maxItems int
@@ -149,7 +149,7 @@ func (f *fakeLimiter) AllowItems(_ context.Context, _ job.ID, items int) job.All
 	return job.Allowance{OK: true}
 }
 
-// keyDirectory is what a directory of signing keys looks like.
+// keyDirectory is an example of a directory of signing keys.
 const keyDirectory = `{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","use":"sig",` +
 	`"kid":"kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`
 
@@ -170,7 +170,7 @@ func (w *world) start() *world {
 	return w
 }
 
-// shutdown may come twice.
+// shutdown stops the server; it may be called twice.
 func (w *world) shutdown() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
@@ -178,19 +178,19 @@ func (w *world) shutdown() {
 	require.NoError(w.t, w.server.Shutdown(ctx))
 }
 
-// answer is a response that was read.
+// answer is a response with its body.
 type answer struct {
 	*http.Response
 	text string
 }
 
-// json reads the body into a value.
+// json decodes the body.
 func (a *answer) json(t testing.TB, into any) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(a.text), into), a.text)
 }
 
-// field returns a member of the body that is a text.
+// field returns a string member of the body.
 func (a *answer) field(t testing.TB, name string) string {
 	t.Helper()
 	var all map[string]any
@@ -212,7 +212,7 @@ func (a *answer) problem(t testing.TB) (p problem.Document) {
 	return p
 }
 
-// requireProblem checks that the answer is the problem of the code.
+// requireProblem requires a problem document with the code.
 func (a *answer) requireProblem(t testing.TB, code job.Code) problem.Document {
 	t.Helper()
 	p := a.problem(t)
@@ -222,12 +222,11 @@ func (a *answer) requireProblem(t testing.TB, code job.Code) problem.Document {
 	return p
 }
 
-// operatorsPath is how the paths end that take the operator's token alone.
+// operatorsPath is the suffix of paths that only accept the operator's token.
 const operatorsPath = "/jobs/cancel"
 
-// send sends a request without a network. headers are name, value, ...; by
-// default a good key, or where only that is taken the operator's token, and, with a body, its media type are sent; "-" as a value
-// takes a header away, and a name that comes again gets one more line.
+// send handles a request without a network. headers are name, value, ... By default it sends a valid key or, where needed, the operator's
+// token, and with a body its media type. The value "-" removes a header; a repeated name adds a line.
 func (w *world) send(method, path, body string, headers ...string) *answer {
 	w.t.Helper()
 	var reader io.Reader
@@ -266,7 +265,7 @@ func (w *world) send(method, path, body string, headers ...string) *answer {
 	return &answer{res, string(text)}
 }
 
-// freshen makes the rows anew if a change was made.
+// freshen restores the rows after a change.
 func (w *world) freshen() {
 	w.t.Helper()
 	if w.dirty {
@@ -275,14 +274,14 @@ func (w *world) freshen() {
 	}
 }
 
-// inBackground sends a request and gives its answer later.
+// inBackground sends a request in the background.
 func (w *world) inBackground(method, path, body string, headers ...string) chan *answer {
 	answers := make(chan *answer, 1)
 	go func() { answers <- w.send(method, path, body, headers...) }()
 	return answers
 }
 
-// within receives, and gives up on what does not come.
+// within receives from c, and fails after a timeout.
 func within[T any](t *testing.T, c <-chan T) T {
 	t.Helper()
 	select {

@@ -1,4 +1,4 @@
-// Package api has the types of the client API's requests and answers, made of its OpenAPI document.
+// Package api has the request and response types of the client API, generated from its OpenAPI document.
 package api
 
 //go:generate go run -C ../../tools ./apitypes ../handlers/api/types.yaml

@@ -46,7 +46,7 @@ components:
         made: { type: string, format: date-time }
 `
 
-// TestFindsUndocumented checks a documented response and delivery, and each with one thing wrong.
+// TestFindsUndocumented checks a documented response and delivery, then variants with one mistake each.
 func TestFindsUndocumented(t *testing.T) {
 	t.Parallel()
 	document := apitest.New(t, []byte(things))
@@ -66,7 +66,7 @@ func TestFindsUndocumented(t *testing.T) {
 		status int
 		header http.Header
 		body   string
-		wrong  string // part of the error; "" for none
+		wrong  string // part of the error; "" if there is none
 	}{
 		{200, header("X-Id", id), thing, ""},
 		{201, header("X-Id", id), thing, "the status is not documented"},
@@ -99,7 +99,7 @@ func TestFindsUndocumented(t *testing.T) {
 	}
 }
 
-// requireSaid compares an error with a part of it, "" for no error.
+// requireSaid requires an error that contains part, or no error if part is "".
 func requireSaid(t *testing.T, part string, err error) {
 	t.Helper()
 	if part == "" {

@@ -16,7 +16,7 @@ import (
 	"testing/iotest"
 )
 
-// Check fails the test if a response is not documented like this.
+// Check fails the test if the document does not describe the response.
 func (d *Document) Check(t testing.TB, r *http.Request, res *http.Response, body []byte) {
 	t.Helper()
 	if err := d.Verify(r.Method, r.URL.EscapedPath(), res, body); err != nil {
@@ -24,7 +24,7 @@ func (d *Document) Check(t testing.TB, r *http.Request, res *http.Response, body
 	}
 }
 
-// Verify returns everything that is wrong with a response. The body of res is not read; body replaces it.
+// Verify returns all differences between a response and the document. It does not read the body of res; body replaces it.
 func (d *Document) Verify(method, escapedPath string, res *http.Response, body []byte) error {
 	if method == http.MethodOptions && res.StatusCode == http.StatusNoContent { // a preflight
 		return nil
@@ -61,10 +61,10 @@ func (d *Document) Verify(method, escapedPath string, res *http.Response, body [
 	return errors.Join(wrong...)
 }
 
-// response returns what the document says of a status, an empty place for nothing. A 404 of x-any-request is for unknown paths
-// only, and a 405 for methods that a path lacks.
+// response returns the documented response for a status, or an empty place. The 404 of x-any-request only applies to unknown paths, and
+// its 405 to methods that a path lacks.
 func (d *Document) response(method, escapedPath, status string) place {
-	found, least := "", math.MaxInt // parameters
+	found, least := "", math.MaxInt // number of parameters
 	for template := range as[object](d.root["paths"]) {
 		if n := strings.Count(template, "{"); n < least && matches(template, escapedPath) {
 			found, least = template, n
@@ -80,7 +80,7 @@ func (d *Document) response(method, escapedPath, status string) place {
 	return d.child(d.child(d.operation("paths", anyRequest, "get"), "responses"), status)
 }
 
-// ofHTTP are headers that belong to the protocol, not to the API.
+// ofHTTP lists headers of the protocol, not of the API.
 var ofHTTP = []string{"Connection", "Content-Length", "Content-Type", "Date", "Keep-Alive", "Server", "Trailer", "Transfer-Encoding"}
 
 // undocumented returns an error for each header that is not documented, except those of HTTP and CORS.
@@ -103,15 +103,15 @@ func isJSON(media string) bool {
 // checkStatus checks that a problem document has the status of its response (RFC 9457, section 3.1.2).
 func checkStatus(status int, body []byte) error {
 	var problem struct{ Status any }
-	_ = json.Unmarshal(body, &problem) // the schema finds what is wrong
+	_ = json.Unmarshal(body, &problem) // the schema check reports invalid JSON
 	if own, ok := problem.Status.(float64); ok && status >= 400 && int(own) != status {
 		return fmt.Errorf("the problem document says status %v", own)
 	}
 	return nil
 }
 
-// Transport checks every response that passes through it, and fails the document's test. It skips the bodies of event streams,
-// and responses that break off.
+// Transport checks every response that passes through it, and fails the document's test. It does not check the bodies of event streams
+// and truncated responses.
 func (d *Document) Transport(next http.RoundTripper) http.RoundTripper {
 	return transport(func(r *http.Request) (*http.Response, error) {
 		res, err := next.RoundTrip(r)
@@ -139,7 +139,7 @@ type transport func(*http.Request) (*http.Response, error)
 // RoundTrip sends the request on.
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// CheckDelivery fails the test if a request to a receiver is not documented like this.
+// CheckDelivery fails the test if the document does not describe a request to a receiver.
 func (d *Document) CheckDelivery(t testing.TB, h http.Header, body []byte) {
 	t.Helper()
 	if err := d.VerifyDelivery(h, body); err != nil {
@@ -147,8 +147,8 @@ func (d *Document) CheckDelivery(t testing.TB, h http.Header, body []byte) {
 	}
 }
 
-// VerifyDelivery returns everything that is wrong with a request to a receiver. The attributes of a CloudEvent are in the body
-// in structured mode, and all in headers in binary mode.
+// VerifyDelivery returns all differences between a request to a receiver and the document. CloudEvent attributes are in the body in
+// structured mode and in headers in binary mode.
 func (d *Document) VerifyDelivery(h http.Header, body []byte) error {
 	h = h.Clone()
 	h.Del("Accept-Encoding")
@@ -188,7 +188,7 @@ func (d *Document) VerifyDelivery(h http.Header, body []byte) error {
 	return errors.Join(append(wrong, undocumented(h, documented))...)
 }
 
-// hook returns the webhook whose header ce-type allows an event, an empty place if there is none.
+// hook returns the webhook whose ce-type header allows an event, or an empty place.
 func (d *Document) hook(event string) place {
 	for name, hook := range as[object](d.root["webhooks"]) {
 		for _, parameter := range as[[]any](as[object](as[object](hook)["post"])["parameters"]) {

@@ -41,11 +41,11 @@ type document struct {
 }
 
 const (
-	home       = "https://apitest.invalid/document" // address of the document within the compiler
-	anyRequest = "/.any-request"                    // path of the responses of x-any-request
+	home       = "https://apitest.invalid/document" // address of the document in the compiler
+	anyRequest = "/.any-request"                    // path for the responses of x-any-request
 )
 
-// parsed has a func() (*document, error) for the digest of each text.
+// parsed maps the digest of each text to a func() (*document, error).
 var parsed sync.Map
 
 // parseOnce parses each text once per process.
@@ -74,7 +74,7 @@ func parseDocument(text []byte) (*document, error) {
 	return d, errors.Join(err, json.Unmarshal(plain, &d.root), d.compiler.AddResource(home, root))
 }
 
-// simplify writes out what Verify and Requests need not know.
+// simplify expands shorthands, so that Verify and Requests need not handle them.
 func (d *document) simplify() {
 	d.moveRefs(d.root)
 	paths := as[object](d.root["paths"])
@@ -88,8 +88,8 @@ func (d *document) simplify() {
 	}
 }
 
-// moveRefs moves each $ref with siblings into allOf, because flat ignores the siblings. It replaces those to parameters and
-// bodies of requests, and returns the new value.
+// moveRefs moves each $ref with siblings into allOf, because flat ignores the siblings. It inlines references to parameters and request
+// bodies. It returns the new value.
 func (d *document) moveRefs(value any) any {
 	switch value := value.(type) {
 	case object:
@@ -112,7 +112,7 @@ func (d *document) moveRefs(value any) any {
 	return value
 }
 
-// find returns what a reference is to, nil for nothing.
+// find returns the target of a reference, or nil.
 func (d *document) find(ref string) any {
 	var value any = d.root
 	for name := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
@@ -121,7 +121,7 @@ func (d *document) find(ref string) any {
 	return value
 }
 
-// schema returns the schema at a JSON Pointer with a #. It panics if there is none.
+// schema returns the schema at a JSON Pointer with a #. It panics if the schema does not exist.
 func (d *document) schema(pointer string) *jsonschema.Schema {
 	if known, ok := d.compiled.Load(pointer); ok {
 		return known.(*jsonschema.Schema)
@@ -133,13 +133,13 @@ func (d *document) schema(pointer string) *jsonschema.Schema {
 	return s
 }
 
-// place is an object of the document, and the JSON Pointer to it.
+// place is an object of the document and its JSON Pointer.
 type place struct {
 	pointer string
 	object  object
 }
 
-// child returns a member of an object, or what the member refers to.
+// child returns a member of an object, with a reference resolved.
 func (d *document) child(of place, name string) place {
 	member := as[object](of.object[name])
 	if ref := as[string](member["$ref"]); ref != "" {

@@ -16,19 +16,19 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// Request is a request that a document describes, in which one value may be wrong.
+// Request is a documented request in which one value may be wrong.
 type Request struct {
 	Operation, Method, Path, Media, Body string
 	Header                               http.Header
 	In                                   string // "path", "query" or "header": a parameter; or "body"
-	At                                   string // the name of the parameter, or a JSON Pointer into the body
-	Value                                string // what is there, as text, or as JSON
+	At                                   string // name of the parameter, or JSON Pointer into the body
+	Value                                string // the value, as text or as JSON
 	Allowed                              bool   // whether the document allows it
 }
 
-// Requests returns requests with one hostile value each, for every parameter, member and element of every operation. With edges
-// they also have the last values that a schema allows and the first ones that it does not. The rest of a request is taken from
-// the document's examples, or is the least that it allows; fill returns the parameters of its path.
+// Requests returns requests with one hostile value each, for every parameter, member and element of every operation. With edges it adds
+// the extreme values that a schema allows and the nearest ones that it does not. The rest of each request comes from the document's
+// examples or is minimal; fill returns path parameters.
 func Requests(t testing.TB, text []byte, edges bool, fill func(operation, parameter string) string) []Request {
 	t.Helper()
 	w := &walker{document: New(t, text).document, edges: edges, seen: map[string]bool{}}
@@ -53,14 +53,14 @@ type walker struct {
 	base  Request // of the operation
 	body  *jsonschema.Schema
 	seen  map[string]bool // references, and parameters with their schemas
-	turn  int             // counts values that not every place needs
+	turn  int             // rotates through values that not every place needs
 	all   []Request
 }
 
 // inPath matches a parameter in a template.
 var inPath = regexp.MustCompile(`{[^}]*}`)
 
-// path fills in a template: one parameter with a value, and the others.
+// path fills in a template: one parameter with value, the others with fill.
 func (w *walker) path(template, name, value string) string {
 	return inPath.ReplaceAllStringFunc(template, func(parameter string) string {
 		if parameter = strings.Trim(parameter, "{}"); parameter == name {
@@ -90,12 +90,12 @@ func (w *walker) operation(template, method string, item object) {
 	}
 }
 
-// parameter adds the requests with values of a parameter.
+// parameter adds requests with various values of a parameter.
 func (w *walker) parameter(template string, p object, allowed *jsonschema.Schema) {
 	s, in, name := w.flat(p["schema"]), as[string](p["in"]), as[string](p["name"])
 	values := w.valuesOf(s)
 	shared := in + name + asJSON(s)
-	if w.seen[shared] { // operations share the code, too
+	if w.seen[shared] { // operations also share its code
 		values = w.some(values)
 	}
 	w.seen[shared] = true
@@ -108,13 +108,13 @@ func (w *walker) parameter(template string, p object, allowed *jsonschema.Schema
 		r.Allowed = isStorable(value) && allows(allowed, parse(s, value))
 		switch {
 		case in == "path" && value == "":
-			continue // it is another path
+			continue // an empty segment makes another path
 		case in == "path":
 			r.Path = w.path(template, name, value)
 		case in == "query":
 			r.Path += "?" + name + "=" + url.QueryEscape(value)
 		case strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' && c != utf8.RuneError }):
-			continue // clients do not send it
+			continue // clients do not send control characters
 		default:
 			r.Header = http.Header{name: {value}}
 			r.Allowed = allows(allowed, asJSON(strings.TrimSpace(strings.ToValidUTF8(value, "\uFFFD"))))
@@ -130,7 +130,7 @@ func (w *walker) parameter(template string, p object, allowed *jsonschema.Schema
 	}
 }
 
-// some returns a third of values, another one each time.
+// some returns a third of values, a different one on each call.
 func (w *walker) some(values []string) (some []string) {
 	w.turn++
 	for i := w.turn % 3; i < len(values); i += 3 {
@@ -139,8 +139,8 @@ func (w *walker) some(values []string) (some []string) {
 	return some
 }
 
-// node adds the requests with values for a part of the body. wrap returns the whole body. The members of a named schema are
-// changed in one place only.
+// node adds requests with various values for a part of the body. wrap returns the whole body. It varies the members of a named schema in
+// one place only.
 func (w *walker) node(of any, at string, wrap func(value string) string) {
 	s := w.flat(of)
 	for _, value := range w.valuesOf(s) {
@@ -189,19 +189,19 @@ func allows(schema *jsonschema.Schema, value string) bool {
 	return json.Unmarshal([]byte(value), &decoded) == nil && schema.Validate(decoded) == nil
 }
 
-// isStorable reports whether a text, or text within JSON, is one that a database can hold.
+// isStorable reports whether a database can store a text or the text in a JSON value.
 func isStorable(text string) bool {
 	return utf8.ValidString(text) && !strings.Contains(text, "\x00") && !strings.Contains(text, `\u0000`)
 }
 
-// Problem returns what is wrong with the answer to the request, "" for nothing: an internal error; that what the document does not
-// allow is taken, or refused without saying where; or that what it allows is refused. finer reports of which values the document does
-// not say all that is asked for.
+// Problem returns an error text if the response to the request is wrong, and "" otherwise. Wrong are internal errors, an accepted value
+// that the document does not allow, a refusal that does not name the place, and a refused value that the document allows. finer reports
+// whether the document restricts the value further in prose.
 func (r *Request) Problem(status int, body string, finer func(*Request) bool) string {
 	var refusal struct {
 		Violations []struct{ Pointer, Parameter *string }
 	}
-	_ = json.Unmarshal([]byte(body), &refusal) // a body that is no JSON has no violations
+	_ = json.Unmarshal([]byte(body), &refusal) // an invalid body has no violations
 	here, near := false, r.In == "path" || r.In == "header" || r.At == ""
 	for _, v := range refusal.Violations {
 		switch {
@@ -229,7 +229,7 @@ func (r *Request) Problem(status int, body string, finer func(*Request) bool) st
 		body)
 }
 
-// InParallel tries all values, in parts: as many as the machine runs at once.
+// InParallel tries all values in parallel, in one part per CPU.
 func InParallel[T any](t *testing.T, all []T, try func(t *testing.T, part []T)) {
 	t.Helper()
 	for part := range slices.Chunk(all, 1+len(all)/runtime.GOMAXPROCS(0)) {
@@ -240,7 +240,7 @@ func InParallel[T any](t *testing.T, all []T, try func(t *testing.T, part []T)) 
 	}
 }
 
-// Odd is what may be wrong with a request whatever its operation is: headers as name, value, ..., a query, and a body if it is not "".
+// Odd lists mistakes that any request can have: headers (name, value, ...), a query, and a body if it is not "".
 var Odd = []struct {
 	Header      []string
 	Query, Body string

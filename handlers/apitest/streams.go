@@ -9,7 +9,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// VerifyFrame returns everything that is wrong with a frame on the stream at a path. The id is "" if the frame has none.
+// VerifyFrame returns all differences between a frame on the stream at a path and the document. The id is "" if the frame has none.
 func (s *Streams) VerifyFrame(escapedPath, id, event, data string) error {
 	for _, of := range as[object](s.root["channels"]) {
 		channel := as[object](of)
@@ -38,7 +38,7 @@ func (s *Streams) VerifyFrame(escapedPath, id, event, data string) error {
 	return fmt.Errorf("no stream is documented at %s", escapedPath)
 }
 
-// matches reports whether a path has the form of a template.
+// matches reports whether a path matches a template.
 func matches(template, escapedPath string) bool {
 	want, have := strings.Split(template, "/"), strings.Split(escapedPath, "/")
 	return slices.EqualFunc(want, have, func(want, have string) bool {

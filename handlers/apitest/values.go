@@ -12,7 +12,7 @@ import (
 // object is a JSON object, such as a schema.
 type object = map[string]any
 
-// as returns a value of the type T, or its zero value.
+// as returns value as a T, or the zero value if it has another type.
 func as[T any](value any) T {
 	t, _ := value.(T)
 	return t
@@ -21,7 +21,7 @@ func as[T any](value any) T {
 // names returns the names of an object's members, in order.
 func names(o object) []string { return slices.Sorted(maps.Keys(o)) }
 
-// flat returns the keywords of a schema, of what it refers to, and of its allOf.
+// flat returns the keywords of a schema, merged with those of its $ref and its allOf.
 func (d *document) flat(of any) object {
 	own := as[object](of)
 	if ref := as[string](own["$ref"]); ref != "" {
@@ -54,7 +54,7 @@ func parse(s object, text string) string {
 	return asJSON(text)
 }
 
-// objectWith returns an object of the required members and one more.
+// objectWith returns an object with the required members and one more.
 func (d *document) objectWith(s object, name, value string) string {
 	members := map[string]json.RawMessage{}
 	for _, required := range as[[]any](s["required"]) {
@@ -111,7 +111,7 @@ func (d *document) repeated(s object, n float64) string {
 func escape(token string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(token) }
 
 func asJSON(value any) string {
-	text, _ := json.Marshal(value) // always possible: the values come from JSON
+	text, _ := json.Marshal(value) // cannot fail: the values come from JSON
 	return string(text)
 }
 
@@ -126,15 +126,15 @@ func asText(value string) (text string, ok bool) {
 	return text, json.Unmarshal([]byte(value), &text) == nil
 }
 
-// forgotten are values that programs forget about, whatever they expect. Invalid UTF-8 and NUL are in no database.
+// forgotten are values that programs often do not expect. Databases store neither invalid UTF-8 nor NUL.
 var forgotten = []string{`null`, `"\u0000"`, "\"\xff\""}
 
-// plain are the simplest values of each type.
+// plain has the simplest values of each type.
 var plain = map[string][]string{
 	"string": {`""`, `"x"`}, "integer": {`0`, `-1`, `1.5`}, "boolean": {`true`}, "array": {`[]`, `[null]`}, "object": {`{}`},
 }
 
-// hostile returns forgotten values, the plain ones of the schema's types, and in turn two of other types.
+// hostile returns the forgotten values, the plain ones of the schema's types, and two of other types in rotation.
 func (w *walker) hostile(s object) []string {
 	values, others := slices.Clone(forgotten), []string(nil)
 	for _, kind := range slices.Sorted(maps.Keys(plain)) {
@@ -151,13 +151,13 @@ func (w *walker) hostile(s object) []string {
 	return values
 }
 
-// moments are texts at the edges of the format date-time.
+// moments are edge cases of the format date-time.
 var moments = []string{
 	"2030-01-31T12:00:00+00:00", "2030-01-31T12:00:00.123456789Z", "2030-01-31T12:00:00.1234567890Z", "2030-01-31T12:00:00+01:00",
 	"2030-01-31T12:00:00-00:00", "2030-02-30T12:00:00Z", "2030-01-31t12:00:00Z", "2030-01-31T12:00:00z", "2030-06-30T23:59:60Z", "2030-01-31",
 }
 
-// valuesOf returns hostile values and, with edges, the last values that the schema allows and the first ones that it does not.
+// valuesOf returns hostile values. With edges it adds the extreme values that the schema allows and the nearest ones that it does not.
 func (w *walker) valuesOf(s object) []string {
 	values := w.hostile(s)
 	if !w.edges {
@@ -205,7 +205,7 @@ func (w *walker) valuesOf(s object) []string {
 	return slices.Compact(values)
 }
 
-// padded returns a text of n characters that begins with a sample if it fits.
+// padded returns a text of n characters that begins with sample if it fits.
 func padded(sample, with string, n int) string {
 	if n < utf8.RuneCountInString(sample) {
 		sample = ""

@@ -1,5 +1,5 @@
-// Package backend is the service behind the HTTP API, in tests: all use cases as cmd/forgerun joins them, on a database of the test's
-// own. There are no workers and no Redis.
+// Package backend is the service behind the HTTP API for tests: all use cases, wired as in cmd/forgerun, on a database of the test's own.
+// It has no workers and no Redis.
 package backend
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// Service is the use cases, and what is around them.
+// Service has the use cases and their dependencies.
 type Service struct {
 	T         testing.TB
 	Store     *repo.Store
@@ -53,22 +53,22 @@ type Service struct {
 	Log       *testkit.Output
 	Logger    *slog.Logger
 
-	Receivers int // number of webhooks that each client has, as the service knows it
-	// Targets are where callbacks may lead; nil: anywhere but to local hosts.
+	Receivers int // number of webhooks per client, as the service counts them
+	// Targets are the allowed addresses of callbacks; nil allows all but local hosts.
 	Targets app.Targets
-	// Ask is what a receiver says that is asked whether it wants events; nil: receivers are not asked.
+	// Ask returns the refusal of a receiver that is asked whether it wants events; nil: receivers are not asked.
 	Ask func(ctx context.Context, url string) (wrong string)
 
 	url string
 }
 
-// Tokens of operators: of one who may do all, and of one who reads.
+// Tokens of an operator with all permissions and of a read-only one.
 const (
 	AdminToken = "the-token-of-ann-who-may-change"
 	ReadToken  = "the-token-of-one-who-reads"
 )
 
-// Tokens are those of operators.
+// Tokens returns the operators' tokens.
 func Tokens(t testing.TB) operators.Tokens {
 	tokens, err := operators.Parse("ann:"+AdminToken, ReadToken)
 	require.NoError(t, err)
@@ -124,7 +124,7 @@ func New(t testing.TB, change ...func(*Service)) *Service {
 	return s
 }
 
-// limits are more than any test submits.
+// limits are higher than any test needs.
 var limits = jobs.Limits{Active: 100_000, Queued: 100_000, ClientActive: 100_000, ClientQueued: 100_000, ClientRate: 100_000}
 
 type unlimited struct{}
@@ -133,39 +133,39 @@ func (unlimited) AllowUnits(context.Context, job.ID, int) job.Allowance {
 	return job.Allowance{OK: true}
 }
 
-// Catalogue has all kinds.
+// Catalogue enables all kinds of jobs.
 var Catalogue = job.Catalogue{Types: job.Types, Kinds: job.Kinds(), MaxRuntime: apptest.Limit, TestBed: true}
 
-// Secret is that of every webhook.
-const Secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" //nolint:gosec // in tests alone
+// Secret is the secret of every webhook.
+const Secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=" //nolint:gosec // for tests only
 
 // URL returns the address of the database.
 func (s *Service) URL() string { return s.url }
 
-// Exec changes rows behind the back of the use cases.
+// Exec changes rows directly, without the use cases.
 func (s *Service) Exec(sql string, args ...any) {
 	s.T.Helper()
 	repotest.Exec(s.T, s.url, sql, args...)
 }
 
-// Lock keeps everybody from a table until release is called.
+// Lock locks a table until release is called.
 func (s *Service) Lock(table string) (release func()) {
 	s.T.Helper()
 	return s.Begin(`LOCK TABLE ` + table)
 }
 
-// Begin executes a statement in a transaction that goes on until end is called.
+// Begin executes a statement in a transaction that stays open until end is called.
 func (s *Service) Begin(sql string) (end func()) {
 	s.T.Helper()
 	return repotest.Begin(s.T, s.url, sql)
 }
 
-// Changed tells those who watch that something has happened to a job.
+// Changed notifies watchers that a job has changed.
 func (s *Service) Changed(client, id job.ID) {
 	s.Hub.Received(job.Notification{ClientID: client, JobID: id})
 }
 
-// Move takes a job through states, as workers do, and tells those who watch. Moving to QUEUED retries a failed job.
+// Move takes a job through states, as workers do, and notifies watchers. Moving to QUEUED retries a failed job.
 func (s *Service) Move(id job.ID, states ...job.State) {
 	s.T.Helper()
 	ctx := context.Background()
@@ -200,7 +200,7 @@ func (s *Service) Move(id job.ID, states ...job.State) {
 	}
 }
 
-// Newest is the job that was submitted last.
+// Newest returns the id of the job that was submitted last.
 func (s *Service) Newest() job.ID {
 	s.T.Helper()
 	id, err := job.ParseID(repotest.All[string](s.T, s.url, `SELECT job_id::text FROM jobs ORDER BY job_id DESC LIMIT 1`)[0])
@@ -208,20 +208,20 @@ func (s *Service) Newest() job.ID {
 	return id
 }
 
-// listener is another process that says nothing.
+// listener is a listener for other processes that never notifies.
 type listener struct{}
 
 func (listener) Watch(job.ID)    {}
 func (listener) Unwatch(job.ID)  {}
 func (listener) Connected() bool { return true }
 
-// Queue records its calls, and passes notifications on.
+// Queue records its calls and forwards notifications to the hub.
 type Queue struct {
 	*apptest.Queue
 	hub *events.Hub
 }
 
-// Publish tells the hub, as Redis does.
+// Publish notifies the hub, as Redis does.
 func (q *Queue) Publish(n job.Notification) {
 	q.Queue.Publish(n)
 	q.hub.Received(n)
@@ -233,5 +233,5 @@ func (*Queue) EnqueueDelivery(job.DeliveryTask) {}
 // EnsureDeliveries drops the tasks.
 func (*Queue) EnsureDeliveries(context.Context, []job.DeliveryTask) (int, error) { return 0, nil }
 
-// RemoveDeliveries has none to remove.
+// RemoveDeliveries does nothing.
 func (*Queue) RemoveDeliveries(...job.ID) {}

@@ -7,10 +7,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Keys of Client A: of each scope, and two that have expired. OtherKey is client B's, and RevokedKey was.
+// Keys of client A, one for each scope, and two expired ones. OtherKey belongs to client B; RevokedKey did before it was revoked.
 const (
 	GoodKey      = "frk_goodKey00000_secretOfgood00000000000000000000000000000004YBIQj"
-	SomeKey      = "abcKey000000" // the id of another key that is as good
+	SomeKey      = "abcKey000000" // id of another valid key
 	ReaderKey    = "frk_readKey00000_secretOfread000000000000000000000000000000026D8Tx"
 	SubmitterKey = "frk_submitKey000_secretOfsubmit000000000000000000000000000000Ud7mS"
 	RenewableKey = "frk_renewableKey_secretOfrenewable000000000000000000000000002OpNB5"
@@ -19,7 +19,7 @@ const (
 	RevokedKey   = "frk_revokedKey00_secretOfrevoked000000000000000000000000000020vrKl"
 )
 
-// Ids of the rows that Seed makes. Job has succeeded, QueuedJob is that of Batch, and FailedJob can be retried.
+// Ids of the rows that Seed makes. Job has succeeded, QueuedJob belongs to Batch, and FailedJob can be retried.
 var (
 	ClientA      = id("00000000-0000-4000-8000-00000000000a")
 	ClientB      = id("00000000-0000-4000-8000-00000000000b")
@@ -30,8 +30,8 @@ var (
 	ForeignJob   = id("01890000-0000-7000-8000-00000000000f") // of client B
 	Batch        = id("01890000-0000-7000-8000-0000000000ba")
 	Webhook      = id("01890000-0000-7000-8000-0000000000c1")
-	Delivery     = id("01890000-0000-7000-8000-0000000000d1") // to the webhook
-	Callback     = id("01890000-0000-7000-8000-0000000000d2") // of the job, failed
+	Delivery     = id("01890000-0000-7000-8000-0000000000d1") // to Webhook
+	Callback     = id("01890000-0000-7000-8000-0000000000d2") // of Job, failed
 	Schedule     = id("01890000-0000-7000-8000-0000000000d2")
 	Bulk         = id("01890000-0000-7000-8000-0000000000e2")
 	Pause        = id("01890000-0000-7000-8000-0000000000f1")
@@ -49,13 +49,13 @@ func id(s string) job.ID {
 	return id
 }
 
-// owners are the resources by the last name before an id in a path.
+// owners maps the path segment before an id to the resource.
 var owners = map[string]job.ID{
 	"jobs": Job, "batches": Batch, "webhooks": Webhook, "deliveries": Delivery, "bulk": Bulk, "schedules": Schedule, "clients": ClientA,
 	"pauses": Pause, "erasures": Erasure, "sessions": Session, "faults": Rule,
 }
 
-// Path puts ids that there are into the path of a route.
+// Path fills ids of existing rows into the path of a route.
 func Path(template string) string {
 	parts := strings.Split(template, "/")
 	for i, part := range parts {
@@ -84,7 +84,7 @@ func Path(template string) string {
 //go:embed seed.sql
 var seed string
 
-// Seed removes all rows, and makes one of each kind.
+// Seed deletes all rows and inserts one of each kind.
 func (s *Service) Seed() {
 	s.T.Helper()
 	s.Exec(seed)

@@ -1,4 +1,4 @@
-// Package batches is the resource of batches: many jobs by one request.
+// Package batches is the resource of batches: many jobs in one request.
 package batches
 
 import (
@@ -23,10 +23,10 @@ type API struct {
 	*httpkit.Kit
 	Views     views.Views
 	Jobs      *jobs.Service
-	Admission *jobs.Backlog // of batches, which are much work and must not displace single jobs; nil: all are admitted
+	Admission *jobs.Backlog // Batches are expensive and must not displace single jobs; nil: all are admitted
 }
 
-// Routes are those of batches.
+// Routes returns the routes of batches.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, client = httpkit.Get, httpkit.Post, httpkit.ClientKey
 	return []httpkit.Route{
@@ -81,8 +81,7 @@ func (s *API) submitBatch(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusAccepted, receipt)
 }
 
-// completeBatch adds to a batch request and its items what does not come from
-// the body.
+// completeBatch sets the fields of a batch request and its items that do not come from the body.
 func (s *API) completeBatch(r *httpkit.Request, req *job.BatchRequest) error {
 	from, err := r.Provenance()
 	if err != nil {
@@ -98,7 +97,7 @@ func (s *API) completeBatch(r *httpkit.Request, req *job.BatchRequest) error {
 	return nil
 }
 
-// getBatch answers with the batch, or with 304 while nothing happened to it.
+// getBatch answers with the batch, or with 304 if it has not changed.
 func (s *API) getBatch(r *httpkit.Request) error {
 	b, err := s.Jobs.Batch(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
@@ -121,7 +120,7 @@ func (s *API) cancelBatch(r *httpkit.Request) error {
 	return s.sendBatch(r, b)
 }
 
-// sendBatch answers with the batch, in the view that the client prefers.
+// sendBatch answers with the batch in the view that the client prefers.
 func (s *API) sendBatch(r *httpkit.Request, b *job.Batch) error {
 	if r.WantsDocument() && r.Hides {
 		open := *b
@@ -151,15 +150,13 @@ func (s *API) batchHeaders(r *httpkit.Request, b *job.Batch) {
 	}
 }
 
-// The advised wait before the next look at a batch, in seconds: while it has
-// work to do, and while all of it is scheduled for later.
+// Seconds until a client should poll a batch again: while it has work to do, and while all of its jobs are scheduled for later.
 const (
 	batchPoll          = 1
 	scheduledBatchPoll = 10
 )
 
-// batchTag is the entity tag of a batch in the view that the client prefers.
-// It changes with the counts, and with the outcome, which comes once.
+// batchTag returns the entity tag of a batch in the view that the client prefers. It changes with the counts and with the outcome.
 func batchTag(r *httpkit.Request, b *job.Batch) string {
 	var tag strings.Builder
 	for _, state := range job.States {
@@ -175,7 +172,7 @@ func batchTag(r *httpkit.Request, b *job.Batch) string {
 	return `W/"` + tag.String() + `"`
 }
 
-// listBatch answers with the jobs of a batch, as far as they still exist.
+// listBatch answers with the jobs of a batch that still exist.
 func (s *API) listBatch(r *httpkit.Request) error {
 	b, err := s.Jobs.Batch(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
@@ -192,13 +189,13 @@ func (s *API) listBatch(r *httpkit.Request) error {
 	})
 }
 
-// itemView is api.BatchJob.
+// itemView is an api.BatchJob.
 type itemView struct {
 	ItemID string `json:"item_id"`
 	api.JobSummary
 }
 
-// receiptOf shows what became of each item: it has a job, or a refusal that says what an answer of its own would have said.
+// receiptOf shows each item with its job or its refusal. A refusal has the members of a problem document.
 func (s *API) receiptOf(b *job.Batch) api.BatchReceipt {
 	v := api.BatchReceipt{BatchID: b.ID, CreatedAt: job.Time(b.CreatedAt), Jobs: make([]api.BatchReceipt_Jobs, len(b.Items))}
 	for i, item := range b.Items {

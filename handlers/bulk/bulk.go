@@ -23,7 +23,7 @@ type API struct {
 	Bulk  *bulk.Service
 }
 
-// Routes are those of bulk operations.
+// Routes returns the routes of bulk operations.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, client = httpkit.Get, httpkit.Post, httpkit.ClientKey
 	return []httpkit.Route{
@@ -35,16 +35,16 @@ func (s *API) Routes() []httpkit.Route {
 	}
 }
 
-// poll is the advised wait before the next look at an operation, in seconds.
+// poll is the number of seconds until a client should poll a running operation again.
 const poll = 1
 
-// itemsQuery chooses items by their result.
+// itemsQuery filters items by result.
 var itemsQuery = append([]query.Parameter{query.Choice("result", job.BulkResults)}, query.Page...)
 
 func ownerOf(r *httpkit.Request) job.BulkOwner { return job.BulkOwner{ClientID: r.Caller.ClientID} }
 
-// begin begins an operation, once for each idempotency key. A dry run begins none, so
-// it needs no key; it would keep the key's transaction open for long.
+// begin starts an operation, once for each idempotency key. A dry run starts none, so it skips the key, which would hold a transaction
+// open for long.
 func (s *API) begin(r *httpkit.Request) error {
 	body, key, err := r.KeyedBody()
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *API) abort(r *httpkit.Request) error {
 	return s.send(r)(s.Bulk.Abort(r.Ctx, ownerOf(r), r.PathID()))
 }
 
-// send answers with an operation, and while it runs with when to look again.
+// send answers with an operation. While it runs, Retry-After says when to poll again.
 func (s *API) send(r *httpkit.Request) func(*job.Bulk, error) error {
 	return func(b *job.Bulk, err error) error {
 		if err != nil {
@@ -117,7 +117,7 @@ func (s *API) listItems(r *httpkit.Request) error {
 	})
 }
 
-// bulkView is api.Bulk.
+// bulkView is an api.Bulk.
 type bulkView struct {
 	view.Bulk
 	Filter job.BulkFilter `json:"filter"`

@@ -21,7 +21,7 @@ type API struct {
 	Jobs    *jobs.Service
 }
 
-// Routes are those of clients.
+// Routes returns the routes of clients.
 func (s *API) Routes() []httpkit.Route {
 	const post = httpkit.Post
 	create, renew, cancel := httpkit.Bodyless(s.createClient), httpkit.Bodyless(s.renewKey), httpkit.Bodyless(s.cancelClient)
@@ -43,7 +43,7 @@ func (s *API) createClient(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusCreated, api.Client{ClientID: created.ID})
 }
 
-// createKey answers 201 to repetitions too; api_key is null then.
+// createKey also answers repetitions with 201; api_key is null then.
 func (s *API) createKey(r *httpkit.Request) error {
 	k, err := httpkit.Decoded(r, true, decode.CreateKey)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *API) renewKey(r *httpkit.Request) error {
 	return issued(r, fiber.StatusOK)(s.Clients.RenewKey(r.Ctx, r.Caller, r.PathID()))
 }
 
-// issued answers with a key. Its secret is in this answer alone.
+// issued answers with a key. Only this answer has the secret.
 func issued(r *httpkit.Request, status int) func(job.IssuedKey, error) error {
 	return func(key job.IssuedKey, err error) error {
 		if err != nil {
@@ -78,16 +78,16 @@ func (s *API) revokeKey(r *httpkit.Request) error {
 	if err := s.Clients.RevokeKey(r.Ctx, r.Caller, id, keyID); err != nil {
 		return err
 	}
-	changed(r, id, keyID) // only now: before, it was but the client's text
+	changed(r, id, keyID) // only now: before, keyID was unverified
 	return r.JSON(fiber.StatusOK, api.Revoked{Revoked: true})
 }
 
-// changed notes in the request's span whose key it changed.
+// changed adds the client and the changed key to the request's span.
 func changed(r *httpkit.Request, client job.ID, key string) {
 	r.Span.SetAttributes(telemetry.ClientID.String(client.String()), telemetry.KeyID.String(key))
 }
 
-// cancelClient stops a part of a client's jobs at a time, as many as a request can.
+// cancelClient cancels some of a client's jobs: as many as one request can.
 func (s *API) cancelClient(r *httpkit.Request) error {
 	id := r.PathID()
 	canceled, more, err := s.Jobs.CancelClient(r.Ctx, id)

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Proxies are the networks of the proxies whose X-Forwarded-For is believed.
+// Proxies are the networks of the proxies whose X-Forwarded-For is trusted.
 type Proxies []netip.Prefix
 
-// Trusts reports whether an address is that of a trusted proxy.
+// Trusts reports whether addr belongs to a trusted proxy.
 func (p Proxies) Trusts(addr netip.Addr) bool {
 	return slices.ContainsFunc(p, func(network netip.Prefix) bool { return network.Contains(addr.Unmap()) })
 }
 
-// Client returns the address that a request came from: that of the connection, or behind trusted proxies the last one in
-// X-Forwarded-For that is no trusted proxy. The client may have written what stands before it.
+// Client returns the address that a request came from: the remote address or, behind trusted proxies, the last address in X-Forwarded-For
+// that is not a trusted proxy. Earlier entries may be forged by the client.
 func (p Proxies) Client(remote netip.Addr, forwarded ...string) netip.Addr {
 	hops := strings.Split(strings.Join(forwarded, ","), ",")
 	addr := remote.Unmap()
@@ -27,26 +27,26 @@ func (p Proxies) Client(remote netip.Addr, forwarded ...string) netip.Addr {
 			next, err = with.Addr(), nil
 		}
 		if err != nil {
-			break // the proxy that passed it on
+			break // malformed hop: keep the proxy that forwarded it
 		}
 		addr = next.Unmap().WithZone("")
 	}
 	return addr
 }
 
-// ipv6Bits is the part of an IPv6 address that one subscriber has, with all addresses that share it.
+// ipv6Bits is the prefix length of the IPv6 network of one subscriber.
 const ipv6Bits = 64
 
-// Source returns what limits by address count: an IPv4 address, or the network of an IPv6 address.
+// Source returns the key for limits by address: an IPv4 address, or the network of an IPv6 address.
 func Source(addr netip.Addr) netip.Addr {
 	if addr = addr.Unmap(); !addr.Is6() {
 		return addr
 	}
-	network, _ := addr.WithZone("").Prefix(ipv6Bits) // fails for other lengths only
+	network, _ := addr.WithZone("").Prefix(ipv6Bits) // fails only for other lengths
 	return network.Addr()
 }
 
-// AddrOf returns the address in a connection's remote address; it is not valid for one without, such as that of a Unix socket.
+// AddrOf returns the IP address of a remote address. The result is not valid if there is none, as for a Unix socket.
 func AddrOf(remote net.Addr) netip.Addr {
 	if tcp, ok := remote.(*net.TCPAddr); ok {
 		return tcp.AddrPort().Addr().Unmap()

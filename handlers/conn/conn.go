@@ -1,5 +1,5 @@
-// Package conn keeps what fasthttp's own limits do not: room for new connections while others hold many open, one reading of where a
-// request ends, answers that arrive although a body was not read, and word of clients that hang up.
+// Package conn adds what fasthttp lacks: it limits connections and makes room for new ones, checks request framing strictly, delivers
+// answers to requests with unread bodies, and detects clients that hang up.
 package conn
 
 import (
@@ -16,39 +16,39 @@ import (
 // Conn is a connection of a Listener.
 type Conn struct {
 	net.Conn
-	OnClose   atomic.Pointer[func()] // called once by Close; nil: nothing
-	Next      any                    // what a request leaves for the next one
-	EndsAfter atomic.Bool            // the side that sends ends after the answer, while reading goes on
+	OnClose   atomic.Pointer[func()] // called once by Close; may be nil
+	Next      any                    // state that a request leaves for the next one
+	EndsAfter atomic.Bool            // close the write side after the answer, and keep reading
 
 	listener *Listener
 	used     atomic.Bool // something was read
-	answered atomic.Bool // and the next request not yet waited for
+	answered atomic.Bool // the answer is sent, and the next read not yet started
 	drain    atomic.Pointer[bounds]
 	ahead    []byte // what WhenGone has read; the next Read returns it
 	framing  framing
-	refused  error // of what was read last: no more is read
+	refused  error // the error of the last read, after which nothing more is read
 
 	// Protected by the listener's mutex.
-	source    netip.Addr // not valid if connections of its address are not counted
+	source    netip.Addr // not valid if its address is exempt from the limit
 	forgotten bool
-	in        *list.List    // of idle connections; nil: a request is under way
-	element   *list.Element // in it
+	in        *list.List    // list of idle connections; nil: a request is in progress
+	element   *list.Element // in the list
 }
 
-// Refused returns why nothing more is read: ErrTooMuch, a FramingError, or nil. Servers hide what Read said.
+// Refused returns why reading has stopped: ErrTooMuch, a FramingError, or nil. Servers hide the error of Read.
 func (c *Conn) Refused() error { return c.refused }
 
-// Begin keeps the connection from being closed to make room for others. End must follow when the request's answer is made, unless the
-// connection stays in use.
+// Begin keeps the connection from being closed to make room for others. Call End when the answer is made, unless the connection stays in
+// use.
 func (c *Conn) Begin() {
 	c.answered.Store(false)
 	c.move(nil)
 }
 
-// End notes that the answer is made. The connection is idle as soon as the next request is waited for: by then the answer has been sent.
+// End marks the answer as made. The connection becomes idle when the server reads the next request: by then the answer is sent.
 func (c *Conn) End() { c.answered.Store(true) }
 
-// move puts the connection into a list of idle ones, or with nil in none.
+// move puts the connection into a list of idle ones; nil takes it out.
 func (c *Conn) move(idle *list.List) {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
@@ -61,7 +61,7 @@ func (c *Conn) move(idle *list.List) {
 	}
 }
 
-// enter puts the connection at the end of a list, and takes it out of the one that it is in.
+// enter appends the connection to a list, and removes it from its current one.
 func (c *Conn) enter(idle *list.List) {
 	if c.in != nil {
 		c.in.Remove(c.element)
@@ -71,7 +71,7 @@ func (c *Conn) enter(idle *list.List) {
 	}
 }
 
-// Read reads what the client sends, as far as it is framed as requests must be.
+// Read reads from the client as long as the requests are framed correctly.
 func (c *Conn) Read(b []byte) (n int, err error) {
 	if c.answered.CompareAndSwap(true, false) {
 		c.move(&c.listener.kept)
@@ -96,13 +96,13 @@ func (c *Conn) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// WhenGone calls gone if the client hangs up before stop is called. Meanwhile the connection must not be read: the request was read to
-// its end. A client that already sends the next one is not watched any further.
+// WhenGone calls gone if the client hangs up before stop is called. Call it only after the request was read completely, and do not read
+// before stop. It stops watching once the client sends its next request.
 func (c *Conn) WhenGone(gone func()) (stop func()) {
 	if len(c.ahead) > 0 {
 		return func() {}
 	}
-	_ = c.SetReadDeadline(time.Time{}) // not that of the request; the next one sets its own
+	_ = c.SetReadDeadline(time.Time{}) // clear the request's deadline; the next request sets its own
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -114,23 +114,23 @@ func (c *Conn) WhenGone(gone func()) (stop func()) {
 		}
 	}()
 	return func() {
-		_ = c.SetReadDeadline(time.Unix(1, 0)) // long past: it wakes the read
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // long past: it ends the read
 		<-done
 		_ = c.SetReadDeadline(time.Time{})
 	}
 }
 
-// bounds of what is read of a request that is refused.
+// bounds limits how much of a refused request is read.
 type bounds struct {
 	bytes int64
 	time  time.Duration
 }
 
-// DrainOnClose makes Close read so much of what the client still sends. Closing with unread bytes resets the connection, which can
-// destroy the answer on its way.
+// DrainOnClose makes Close read what the client still sends, within the given bounds. Closing with unread bytes resets the connection,
+// which can destroy the answer on its way.
 func (c *Conn) DrainOnClose(bytes int64, atMost time.Duration) { c.drain.Store(&bounds{bytes, atMost}) }
 
-// Close ends the connection; after an unread request only once the client has stopped sending, or the bounds are reached.
+// Close closes the connection. After DrainOnClose it first waits until the client stops sending or the bounds are reached.
 func (c *Conn) Close() error {
 	defer func() {
 		c.listener.mu.Lock()
@@ -154,7 +154,7 @@ func (c *Conn) closeWrite() {
 	}
 }
 
-// Discard makes Close throw away what the client has not taken, instead of leaving it to the kernel to offer for minutes.
+// Discard makes Close drop unsent data. Otherwise the kernel would retransmit it for minutes.
 func (c *Conn) Discard() {
 	c.drain.Store(nil)
 	if tcp, ok := c.Conn.(interface{ SetLinger(sec int) error }); ok {

@@ -75,7 +75,7 @@ func TestCloseDrainsOnce(t *testing.T) {
 	e, released := from("203.0.113.1", 0), 0
 	c := NewListener(nil, Limits{}).admit(e)
 	release := func() { released++ }
-	c.OnClose.Store(&release) // of a stream that never began
+	c.OnClose.Store(&release) // of a stream that was never started
 	c.DrainOnClose(1000, time.Minute)
 	for range 2 {
 		require.NoError(t, c.Close())
@@ -104,7 +104,7 @@ func TestAcceptSurvivesALackOfResources(t *testing.T) {
 	l.admit(idle)
 	_, err := l.Accept()
 	require.ErrorIs(t, err, syscall.EBADF, "what does not pass is returned")
-	<-idle.closed // made room
+	<-idle.closed // closed to make room
 }
 
 func TestTheOldestIdleConnectionMakesRoom(t *testing.T) {
@@ -131,7 +131,7 @@ func TestTheOldestIdleConnectionMakesRoom(t *testing.T) {
 	fifth.Begin()
 	refused, none := connect()
 	require.Nil(t, none)
-	<-refused.closed // none is idle
+	<-refused.closed // no connection is idle
 	for range 2 {
 		require.NoError(t, third.Close())
 		require.Equal(t, 3, l.open)

@@ -1,6 +1,6 @@
 package conn
 
-// The files that are not for connections of the public listener: those of stores, deliveries, logs and the admin listener.
+// Files reserved for stores, deliveries, logs and the admin listener.
 const (
 	leastReserve = 64
 	mostReserve  = 1024
@@ -12,5 +12,5 @@ func ForPublic() int {
 	return max(16, limit-min(max(limit/3, leastReserve), mostReserve))
 }
 
-// ForAdmin returns the same for the admin listener, which is part of the reserve.
+// ForAdmin returns how many connections the admin listener may have. They are part of the reserve.
 func ForAdmin() int { return min(max(fileLimit()/16, 16), 256) }

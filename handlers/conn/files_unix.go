@@ -9,6 +9,6 @@ import (
 
 func fileLimit() int {
 	var limit syscall.Rlimit
-	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) // fails for other resources only
+	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) // cannot fail for this resource
 	return int(min(limit.Cur, math.MaxInt32))
 }

@@ -1,4 +1,4 @@
 package conn
 
-// fileLimit is a number to go by: Windows has none.
+// fileLimit returns a reasonable default: Windows has no such limit.
 func fileLimit() int { return 1 << 14 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// FramingError says how a request breaks the rules by which its end is found (RFC 9112, sections 2.2, 5, 6 and 7.1). A
-// proxy with other rules would find another end, and take a body for a request or a request for a body.
+// FramingError describes a violation of HTTP's message framing (RFC 9112, sections 2.2, 5, 6 and 7.1). A proxy with different rules could
+// see another end of the request, and confuse bodies with requests.
 type FramingError string
 
 func (e FramingError) Error() string { return string(e) }
@@ -20,17 +20,17 @@ const (
 	errChunk  FramingError = "A chunk of the request's body does not begin with its size, or does not end there. Send SIZE CR LF BYTES CR LF."
 )
 
-// ErrTooMuch is the error of a Read after too many bytes that have no use.
+// ErrTooMuch is returned by Read after too many bytes of trailers or chunk extensions, or a too long line.
 var ErrTooMuch = errors.New("the request takes too many bytes")
 
-// maxExtra limits the bytes of a line, and of all trailers and chunk extensions of a request. Servers limit header and body.
+// maxExtra limits a line, and all trailers and chunk extensions of a request together. Servers limit header and body themselves.
 const maxExtra = 64 << 10
 
-// framing follows the requests of a connection. Every server and every proxy finds the same end of a request that it lets through.
+// framing tracks the requests on a connection. It only passes requests whose end is unambiguous to every server and proxy.
 type framing struct {
-	next    part   // what comes after the left bytes
+	next    part   // kind of line after the left bytes
 	left    int64  // bytes left of the body or the chunk
-	line    []byte // beginning of a line
+	line    []byte // of the current line
 	extra   int    // bytes of trailers and chunk extensions
 	length  int64  // Content-Length; -1: none
 	chunked bool
@@ -48,7 +48,7 @@ const (
 	trailerLine
 )
 
-// pass returns how many of the bytes are right. A bad line then lacks its last byte, so that no server has acted on it.
+// pass returns how many of the bytes are well framed. It holds back the last byte of a bad line, so that no server acts on the line.
 func (f *framing) pass(b []byte) (n int, err error) {
 	for n < len(b) {
 		if f.left > 0 {
@@ -75,14 +75,14 @@ func (f *framing) pass(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// endLine takes a line without its LF.
+// endLine handles a line without its LF.
 func (f *framing) endLine() error {
 	line, ended := bytes.CutSuffix(f.line, []byte("\r"))
 	empty := len(line) == 0
 	switch {
 	case !ended || bytes.IndexByte(line, '\r') >= 0:
 		return errLine
-	case f.next == requestLine && !empty: // an empty line may come between two requests
+	case f.next == requestLine && !empty: // empty lines are allowed between requests
 		*f = framing{next: fieldLine, line: f.line, length: -1, modern: bytes.HasSuffix(line, []byte(" HTTP/1.1"))}
 	case f.next == chunkEnd && !empty:
 		return errChunk
@@ -95,7 +95,7 @@ func (f *framing) endLine() error {
 	case empty:
 		f.next, f.left = requestLine, max(f.length, 0)
 		if cap(f.line) > 1<<10 {
-			f.line = nil // idle connections are many
+			f.line = nil // free it: there are many idle connections
 		}
 	case line[0] == ' ' || line[0] == '\t':
 		return errField
@@ -129,7 +129,7 @@ func (f *framing) takeField(line []byte) (err error) {
 	return nil
 }
 
-// startChunk takes the line with a chunk's size.
+// startChunk handles the line with a chunk's size.
 func (f *framing) startChunk(line []byte) error {
 	size, extension, _ := strings.Cut(string(line), ";")
 	n, err := strconv.ParseUint(strings.TrimRight(size, " \t"), 16, 32)

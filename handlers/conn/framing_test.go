@@ -17,7 +17,7 @@ const (
 	chunked = post + "Transfer-Encoding: chunked\r\n\r\n"
 )
 
-// wellFramed are requests that both servers read to their end.
+// wellFramed are requests that both servers read completely.
 var wellFramed = []string{
 	"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.0\r\nHost: x\r\n\r\n",
 	post + "Content-Length: 3\r\n\r\na\nb", post + "Content-Length: 0\r\n\r\n",
@@ -25,7 +25,7 @@ var wellFramed = []string{
 	post + "transfer-encoding:Chunked\r\n\r\n1 \r\n\r\r\n0\r\nA: b\r\nC:d\r\n\r\n",
 }
 
-// misframed break a rule in their last line.
+// misframed are requests with an error in their last line.
 var misframed = map[FramingError][]string{
 	errLine: {
 		"GET / HTTP/1.1\n", post + "A: b\n", post + "\n", post + "A: b\rC: d\r\n", post + "A: b\r\r\n", chunked + "1\n", chunked + "1\r\na\n",
@@ -45,7 +45,7 @@ var misframed = map[FramingError][]string{
 		chunked + "1 1\r\n", chunked + "100000000\r\n", chunked + "1\r\nab\r\n"},
 }
 
-// passed returns the requests' ends, and what the last byte led to.
+// passed returns the ends of the requests, and the result of the last byte.
 func passed(f *framing, stream string, step int) (ends []int, read int, err error) {
 	for read < len(stream) && err == nil {
 		var n int
@@ -83,7 +83,7 @@ func TestFraming(t *testing.T) {
 	}
 }
 
-// FuzzFraming compares the ends of what is let through with those that the two servers find.
+// FuzzFraming checks that framing, fasthttp and net/http find the same ends of accepted requests.
 func FuzzFraming(f *testing.F) {
 	for _, stream := range wellFramed {
 		f.Add([]byte(stream + stream))

@@ -18,28 +18,28 @@ import (
 )
 
 const (
-	silentGrace   = 250 * time.Millisecond // at shutdown, for a connection to bring the request for which it was opened
-	firstPause    = 5 * time.Millisecond   // of an accept loop that finds no resources
+	silentGrace   = 250 * time.Millisecond // at shutdown, for a new connection to bring its first request
+	firstPause    = 5 * time.Millisecond   // of the accept loop when files or memory run out
 	lastPause     = time.Second
-	logEvery      = 10 * time.Second // the most lines about connections that are closed
+	logEvery      = 10 * time.Second // minimum between log lines about closed connections
 	maxPerAddress = 1000
 )
 
-// Limits bound the connections of a listener. The zero value bounds nothing.
+// Limits bound the connections of a listener. The zero value has no limits.
 type Limits struct {
-	Total   int     // at once
-	Exempt  Proxies // from the limit of an address, as loopback is
+	Total   int     // simultaneous connections
+	Exempt  Proxies // not limited by address, like loopback
 	Metrics *Metrics
 	Log     *slog.Logger
 }
 
-// Metrics count what the limits do, of all listeners of a process.
+// Metrics count closed connections and accept failures of all listeners of a process.
 type Metrics struct {
 	closed   *prometheus.CounterVec
 	failures prometheus.Counter
 }
 
-// NewMetrics makes them.
+// NewMetrics registers the metrics.
 func NewMetrics(f telemetry.Factory) *Metrics {
 	return &Metrics{
 		closed: f.Counters("connections_refused_total",
@@ -50,8 +50,8 @@ func NewMetrics(f telemetry.Factory) *Metrics {
 	}
 }
 
-// Listener makes Conns, limits their number, and survives a lack of files and memory. Above its limit it closes the connection that
-// has been idle for longest, first those that never brought a request.
+// Listener limits the number of connections, and survives a lack of files and memory. Above the limit it closes the connection that has
+// been idle longest; connections without any request yet go first.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -62,11 +62,11 @@ type Listener struct {
 	mu        sync.Mutex
 	open      int
 	addresses map[netip.Addr]int
-	fresh     list.List // of Conns, idle, and never brought a request
-	kept      list.List // of Conns, idle between two requests
+	fresh     list.List // idle Conns without any request yet
+	kept      list.List // idle Conns between two requests
 	logged    time.Time
-	unlogged  int       // connections closed since
-	refuses   time.Time // until then the socket is closed
+	unlogged  int       // connections closed since the last log line
+	refuses   time.Time // the socket stays closed until then
 }
 
 // NewListener wraps a listener.
@@ -76,10 +76,10 @@ func NewListener(l net.Listener, limits Limits) *Listener {
 	return &Listener{Listener: l, limits: limits, closed: make(chan struct{}), addresses: map[netip.Addr]int{}}
 }
 
-// passing are the causes of a failed accept that end by themselves.
+// passing are temporary causes of a failed accept.
 var passing = []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED}
 
-// Accept waits for the next connection that may stay. It fails when the listener is closed or fails, and never for lack of resources.
+// Accept waits for the next connection within the limits. It fails if the listener is closed or fails, but never for lack of resources.
 func (l *Listener) Accept() (net.Conn, error) {
 	pause := firstPause
 	for {
@@ -103,7 +103,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// starved makes room below the listener's own limit: others of the process hold files too.
+// starved makes room if files run out below the listener's own limit: other parts of the process use files too.
 func (l *Listener) starved(err error, pause time.Duration) {
 	l.limits.Metrics.failures.Inc()
 	l.mu.Lock()
@@ -119,7 +119,7 @@ func (l *Listener) starved(err error, pause time.Duration) {
 	}
 }
 
-// admit wraps an accepted connection, or closes it and returns nil if it is one too many.
+// admit wraps an accepted connection. If that exceeds a limit, it closes the connection and returns nil.
 func (l *Listener) admit(accepted net.Conn) *Conn {
 	c := &Conn{Conn: accepted, listener: l}
 	if addr := AddrOf(accepted.RemoteAddr()); !addr.IsLoopback() && !l.limits.Exempt.Trusts(addr) {
@@ -145,7 +145,7 @@ func (l *Listener) admit(accepted net.Conn) *Conn {
 	return c
 }
 
-// Refuse refuses new connections for so long, if the socket can be opened again, and ends the others as soon as they are idle.
+// Refuse refuses new connections for d if the socket can be reopened, and closes the others as soon as they are idle.
 func (l *Listener) Refuse(d time.Duration) {
 	socket, ok := l.Listener.(interface{ Refuse(d time.Duration) })
 	if !ok {
@@ -160,7 +160,7 @@ func (l *Listener) Refuse(d time.Duration) {
 	}
 }
 
-// oldest returns the connection to close first, nil if none is idle.
+// oldest returns the connection to close first, or nil if none is idle.
 func (l *Listener) oldest() *Conn {
 	if first := cmp.Or(l.fresh.Front(), l.kept.Front()); first != nil {
 		return first.Value.(*Conn)
@@ -174,7 +174,7 @@ func (l *Listener) end(c *Conn) {
 	_ = c.Conn.Close()
 }
 
-// refuse closes a connection that is one too many.
+// refuse closes a connection that exceeds a limit.
 func (l *Listener) refuse(c *Conn, reason string) {
 	l.end(c)
 	l.limits.Metrics.closed.WithLabelValues(reason).Inc()
@@ -186,7 +186,7 @@ func (l *Listener) refuse(c *Conn, reason string) {
 	}
 }
 
-// forget takes a connection out of the count, once.
+// forget removes a connection from the counts, once.
 func (l *Listener) forget(c *Conn) {
 	if c.forgotten {
 		return
@@ -199,7 +199,7 @@ func (l *Listener) forget(c *Conn) {
 	}
 }
 
-// Close closes the listener once, and after a grace the connections on which nothing has come: HTTP clients open connections in
+// Close closes the listener once. After a grace period it closes connections that have sent nothing: HTTP clients open connections in
 // advance, and fasthttp's shutdown would wait five seconds for them.
 func (l *Listener) Close() error {
 	l.once.Do(func() {

@@ -53,8 +53,8 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// What a page may send and read is what the document has.
-func TestHeadersAreThoseOfTheDocument(t *testing.T) {
+// The headers that pages may send and read match the document.
+func TestHeadersMatchDocument(t *testing.T) {
 	t.Parallel()
 	var document struct {
 		Paths      map[string]map[string]yaml.Node
@@ -64,7 +64,7 @@ func TestHeadersAreThoseOfTheDocument(t *testing.T) {
 		}
 	}
 	require.NoError(t, yaml.Unmarshal(docs.OpenAPI, &document))
-	// Only receivers of webhooks get these, and a browser does not let a page set the last.
+	// Only receivers of webhooks get these, and browsers do not let pages set User-Agent.
 	ofDeliveries := []string{"ce-", "webhook-", "Signature", "Content-", "WebHook-", "User-Agent"}
 	for _, p := range document.Components.Parameters {
 		ofDelivery := slices.ContainsFunc(ofDeliveries, func(prefix string) bool { return strings.HasPrefix(p.Name, prefix) })
@@ -72,14 +72,14 @@ func TestHeadersAreThoseOfTheDocument(t *testing.T) {
 			require.Contains(t, RequestHeaders, p.Name)
 		}
 	}
-	// All may read the first six (Fetch, CORS-safelisted response-header names); no page needs the others.
+	// Pages may always read the first six (Fetch, CORS-safelisted response-header names) and need none of the others.
 	unneeded := []string{"Cache-Control", "Content-Language", "Content-Length", "Content-Type", "Expires", "Pragma",
 		"X-Content-Type-Options", "X-Accel-Buffering", "Content-Encoding", "Vary", "Content-Security-Policy"}
 	for name := range document.Components.Headers {
 		switch name {
 		case "EventsCacheControl", "PageCacheControl", "KeysCacheControl", "ResultCacheControl", "RequiredRetryAfter", "RequiredETag",
 			"StrongETag", "ProblemLanguage", "PageSecurityPolicy", "OptionalReprDigest", "OptionalAcceptRanges":
-			continue // others of the same headers
+			continue // variants of headers that are listed
 		}
 		require.NotEqual(t, slices.Contains(unneeded, name), slices.Contains(AnswerHeaders, name), name)
 	}

@@ -7,39 +7,35 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// Fiber's middleware is not used: answers to requests that no route takes, or that cannot be read, and those to other hosts do not pass
-// it, and errors are what a page needs to read most.
+// Fiber's middleware is not used because it misses answers to unmatched, unreadable and misdirected requests. Pages need to read errors
+// most of all.
 
-// Methods are those that pages may use. HEAD and GET need no leave.
+// Methods are the methods that pages may use. GET and HEAD are always allowed.
 var Methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
 
-// RequestHeaders are those that pages may send: all that the API reads, and
-// those of tracing.
+// RequestHeaders are the headers that pages may send: all that the API reads, and those of tracing.
 var RequestHeaders = []string{
 	"Accept", "Accept-Language", "Authorization", "Content-Type", "ForgeRun-Fault", "ForgeRun-Session", "Idempotency-Key", "If-Match",
 	"If-None-Match", "If-Range", "Last-Event-ID", "Prefer", "Range", "traceparent", "tracestate", "X-Correlation-ID", "X-Request-Id",
 }
 
-// AnswerHeaders are those that pages may read besides the few that the Fetch
-// standard lets all read.
+// AnswerHeaders are the headers that pages may read, besides those that the Fetch standard always allows.
 var AnswerHeaders = []string{
 	"Accept-Encoding", "Accept-Ranges", "Allow", "Content-Digest", "Content-Range", "ETag", "Idempotency-Replayed", "Link", "Location",
 	"Preference-Applied",
 	"RateLimit", "RateLimit-Policy", "Repr-Digest", "Retry-After", "WWW-Authenticate", "X-Request-Id",
 }
 
-// MaxAge is how long a browser need not ask again, in seconds: two hours, the
-// most that Chromium keeps.
+// MaxAge is how long browsers cache a preflight answer, in seconds: two hours, Chromium's maximum.
 const MaxAge = 7200
 
-// Share lets the page that asks read the answer, if its origin may. It comes before all that may fail. A preflight has no other headers to
-// read.
+// Share lets a page of an allowed origin read the answer. Call it before anything can fail. Preflight answers have no headers to expose.
 func (o Origins) Share(c *fiber.Ctx, isPreflight bool) {
 	if o.None() {
 		return
 	}
 	if !o.any {
-		c.Vary(fiber.HeaderOrigin) // also without one: caches must not give that answer to a page
+		c.Vary(fiber.HeaderOrigin) // even without an origin: caches must not serve that answer to a page
 	}
 	origin := c.Get(fiber.HeaderOrigin)
 	if !o.Allows(origin) {
@@ -54,15 +50,15 @@ func (o Origins) Share(c *fiber.Ctx, isPreflight bool) {
 	}
 }
 
-// IsPreflight reports whether a browser asks, for a page whose origin may call, what the page may send. For others OPTIONS is a method as
-// any that no route has.
+// IsPreflight reports whether the request is a CORS preflight of an allowed origin. Other OPTIONS requests get the answer to an
+// unsupported method.
 func (o Origins) IsPreflight(c *fiber.Ctx) bool {
 	return c.Method() == fiber.MethodOptions && c.Get(fiber.HeaderAccessControlRequestMethod) != "" && o.Allows(c.Get(fiber.HeaderOrigin))
 }
 
-// AnswerPreflight names all that pages may send, whatever the path: so a page can read what is wrong with a request.
+// AnswerPreflight allows the same methods and headers for every path, so that a page can read why its request is refused.
 func AnswerPreflight(c *fiber.Ctx) {
-	c.Response().Header.Del(fiber.HeaderAllow) // of the refusal that it would be otherwise
+	c.Response().Header.Del(fiber.HeaderAllow) // set by the refusal that this answer replaces
 	c.Set(fiber.HeaderAccessControlAllowMethods, strings.Join(Methods, ", "))
 	c.Set(fiber.HeaderAccessControlAllowHeaders, strings.Join(RequestHeaders, ", "))
 	c.Set(fiber.HeaderAccessControlMaxAge, strconv.Itoa(MaxAge))

@@ -1,6 +1,5 @@
-// Package cors says which web pages may call the API from a browser, and what
-// they may send and read (the CORS protocol of the Fetch standard). Credentials
-// of the browser's own are never allowed: a page sends the key that it has.
+// Package cors decides which web pages may call the API from a browser, and which headers they may send and read (the CORS protocol of
+// the Fetch standard). Cookies and other browser credentials are never allowed: a page sends its own key.
 package cors
 
 import (
@@ -14,19 +13,19 @@ import (
 	"github.com/forgerun/forgerun/internal/localhosts"
 )
 
-// Words that stand for many origins.
+// Special values of a list.
 const (
 	Any      = "*"
 	Loopback = "loopback"
 )
 
-// Origins are those whose pages may call the API; the zero value has none.
+// Origins are the allowed origins; the zero value allows none.
 type Origins struct {
 	any, loopback bool
-	listed        []string // as browsers write them
+	listed        []string // serialized as in an Origin header
 }
 
-// errForm says what a list must be.
+// errForm describes the form of a list.
 var errForm = errors.New("origins separated by commas, such as https://app.example.com,http://localhost:5173: scheme, host and port, " +
 	"no path; loopback for all of this machine; or * alone for all")
 
@@ -54,17 +53,17 @@ func Parse(text string) (Origins, error) {
 	return o, nil
 }
 
-// None reports whether no page may call.
+// None reports whether no origin is allowed.
 func (o Origins) None() bool { return !o.any && !o.loopback && len(o.listed) == 0 }
 
-// Any reports whether all pages may call: then answers do not depend on who asks.
+// Any reports whether all origins are allowed. Then answers do not depend on the origin.
 func (o Origins) Any() bool { return o.any }
 
-// onThisMachine knows the hosts that are always this machine.
+// onThisMachine matches hosts that always mean this machine.
 var onThisMachine = localhosts.Only("")
 
-// Allows reports whether pages of an origin may call. It is the value of an
-// Origin header; null, which files and sandboxed frames send, is everybody's.
+// Allows reports whether pages of an origin may call the API. origin is the value of an Origin header. null is never listed: any file or
+// sandboxed frame sends it.
 func (o Origins) Allows(origin string) bool {
 	if o.any || slices.Contains(o.listed, origin) {
 		return true
@@ -76,9 +75,8 @@ func (o Origins) Allows(origin string) bool {
 	return (scheme == "http" || scheme == "https") && onThisMachine(host)
 }
 
-// serialized writes an origin as browsers do: in lower case, without the port
-// that its scheme has anyway. Names that are not ASCII must be given as they are
-// in the DNS.
+// serialized writes an origin as browsers do: in lower case, without the default port of the scheme. Non-ASCII names must be in DNS form
+// (punycode).
 func serialized(text string) (string, bool) {
 	u, err := url.Parse(strings.ToLower(text))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || text != "" && !strings.EqualFold(text, u.Scheme+"://"+u.Host) {

@@ -9,12 +9,12 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// items writes a body with one item and some more.
+// items returns a body with one valid item and more members.
 func items(more ...string) string {
 	return `{"jobs":[` + strings.Join(append([]string{`{"type":"EXECUTE"}`}, more...), ",") + `]}`
 }
 
-// TestDecodeBatchRefusesAll has bodies of which nothing is accepted.
+// TestDecodeBatchRefusesAll checks bodies that are refused as a whole.
 func TestDecodeBatchRefusesAll(t *testing.T) {
 	t.Parallel()
 	const good = `{"type":"EXECUTE"}`
@@ -42,10 +42,10 @@ func TestDecodeBatchRefusesAll(t *testing.T) {
 	}
 }
 
-// TestDecodeBatchRefusesItems has items that are refused alone.
+// TestDecodeBatchRefusesItems checks that one bad item does not refuse the others.
 func TestDecodeBatchRefusesItems(t *testing.T) {
 	t.Parallel()
-	for malformed, bad := range map[bool]map[string]string{ // pointers from the item
+	for malformed, bad := range map[bool]map[string]string{ // pointers are relative to the item
 		true: {
 			`{}`: "/type", execute(`"x":{"y":1}`): "/x", execute(`"idempotency_key":"k"`): "/idempotency_key",
 			`{"type":1,"work_kind":2,"params":[],"auto_retry":"x","item_id":5}`: "/type /work_kind /params /auto_retry /item_id",
@@ -96,16 +96,15 @@ func TestDecodeBatchItemIDs(t *testing.T) {
 	require.Equal(t, "999", r.Items[999].ItemID)
 }
 
-// hook writes a good request for a webhook with some more members.
+// hook returns a valid webhook request with more members.
 func hook(members string) string {
 	return `{"url":"https://example.com","events":["*"]` + members + `}`
 }
 
-// subscribed writes one for events.
+// subscribed returns a webhook request for events.
 func subscribed(events string) string { return `{"url":"https://example.com","events":` + events + `}` }
 
-// badWebhooks are requests that must be refused, by code: with violations at exactly
-// the given pointers, in this order.
+// badWebhooks are invalid requests by error code, each with the pointers of its violations in order.
 var badWebhooks = map[job.Code]map[string]string{
 	job.CodeMalformed: {
 		`{"events":["job.`: "", `{}`: "/url /events",

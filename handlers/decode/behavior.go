@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// work reads the params of a CUSTOM job, and notes which params the work kind ignores.
+// work reads the params of a CUSTOM job, and warns about params that the work kind ignores.
 func (r *reader) work(req *job.Request) {
 	if req.WorkKind != job.Custom {
 		req.Warnings = ignoredParams(req.Params, "")
@@ -18,7 +18,7 @@ func (r *reader) work(req *job.Request) {
 	}
 	req.Warnings = ignoredParams(req.Params, behaviorName)
 	var params struct{ Behavior json.RawMessage }
-	_ = json.Unmarshal(req.Params, &params) // it is an object
+	_ = json.Unmarshal(req.Params, &params) // the schema has checked it
 	req.Behavior = &job.Behavior{}
 	if len(params.Behavior) == 0 || string(params.Behavior) == "null" {
 		return
@@ -34,12 +34,12 @@ func (r *reader) work(req *job.Request) {
 
 const (
 	behaviorName = "behavior"
-	maxWarnings  = 10 // about members by name
+	maxWarnings  = 10 // with a member name each
 	ignored      = "The work kind ignores this: it is stored and shown with the job, but has no effect."
 )
 
-// ignoredParams returns a warning for each member of params but the used one. The last one counts the others if there are
-// many. The pointers begin at the job's request.
+// ignoredParams returns a warning for each member of params except used. If there are many, the last warning counts the rest. Pointers
+// are relative to the job request.
 func ignoredParams(params []byte, used string) (warnings []job.Violation) {
 	more := 0
 	for name := range members(params) {
@@ -57,7 +57,7 @@ func ignoredParams(params []byte, used string) (warnings []job.Violation) {
 	return warnings
 }
 
-// members iterates over an object that was checked.
+// members iterates over the members of a valid object.
 func members(object []byte) func(yield func(name string, value []byte) bool) {
 	return func(yield func(name string, value []byte) bool) {
 		r := newReader(nil, object, Limits{})
@@ -80,7 +80,7 @@ func (r *reader) checkResult(at string, p *job.PlannedResult) {
 	}
 }
 
-// plannedProblem reads a problem that its schema has checked. Its extension members are the client's own.
+// plannedProblem reads a problem that the schema has checked. The client defines its extension members.
 func (r *reader) plannedProblem(at string, text []byte) job.PlannedProblem {
 	var sent struct {
 		Type       string         `json:"type"`

@@ -24,7 +24,7 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
-// BenchmarkHostile reads bodies of 111 KB in which everything is wrong.
+// BenchmarkHostile reads bodies of 111 KB that are wrong everywhere.
 func BenchmarkHostile(b *testing.B) {
 	for name, behavior := range map[string]string{
 		"values":  `{"failures":` + many(50, `{"attempts":`+many(990, "0")+`}`) + `}`,

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Empty refuses a body that says anything. It may be missing or {}.
+// Empty accepts only a missing body or {}.
 func Empty(body []byte) error { return public.read("EmptyRequest", orEmpty(body), &struct{}{}) }
 
 // Key is a request for an API key.
@@ -19,7 +19,7 @@ type Key struct {
 	Scope  job.Scope
 }
 
-// CreateKey reads the body of a request for a key, which may be missing.
+// CreateKey reads the optional body of a request for a key.
 func CreateKey(body []byte) (k Key, err error) {
 	err = public.read("KeyRequest", orEmpty(body), &k, func(r *reader) {
 		if k.Scope = cmp.Or(k.Scope, job.ScopeAll); k.Rotate && k.Scope != job.ScopeAll {
@@ -36,8 +36,8 @@ func RevokeKey(body []byte) (keyID string, err error) {
 	return sent.KeyID, err
 }
 
-// Webhook reads the body of a request for a webhook. key is the Idempotency-Key header. The error is for a body that cannot
-// be read to its end. Other mistakes are left in the request's Violations, so that the use case can add its own.
+// Webhook reads the body of a request for a webhook. key is the Idempotency-Key header. It returns an error only for a body that cannot
+// be read to its end. Other mistakes are in the request's Violations, so that the use case can add its own.
 func Webhook(body []byte, key string) (req job.WebhookRequest, err error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()
@@ -52,8 +52,8 @@ func Webhook(body []byte, key string) (req job.WebhookRequest, err error) {
 	return req, nil
 }
 
-// WebhookPatch reads the body of a change of a webhook: a JSON merge patch (RFC 7396). A webhook has no member that could be
-// removed, so null is refused. Errors and Violations are as of Webhook.
+// WebhookPatch reads the body of a change of a webhook: a JSON merge patch (RFC 7396). null is refused because no member of a webhook can
+// be removed. It reports mistakes as Webhook does.
 func WebhookPatch(body []byte) (p job.WebhookPatch, err error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()
@@ -67,7 +67,7 @@ func WebhookPatch(body []byte) (p job.WebhookPatch, err error) {
 	return p, nil
 }
 
-// unique drops names that come again.
+// unique removes duplicate names.
 func unique(names []string) (once []string) {
 	for _, name := range names {
 		if !slices.Contains(once, name) {
@@ -77,8 +77,7 @@ func unique(names []string) (once []string) {
 	return once
 }
 
-// Since reads the body that says from when on deliveries are meant, and with a cursor where to go on; it is nil if there is
-// none.
+// Since reads the body of a request to send deliveries again: the start time and an optional cursor.
 func Since(body []byte) (since time.Time, cursor *string, err error) {
 	var sent api.SinceRequest
 	err = public.read("SinceRequest", body, &sent)
@@ -93,7 +92,7 @@ func Bulk(body []byte) (job.BulkRequest, error) {
 	})
 }
 
-// Bulk reads the body of an operator's request for a bulk operation. Its filter has the names of the operator API's lists.
+// Bulk reads the body of an operator's request for a bulk operation. Its filter uses the names of the operator API's lists.
 func (s *Schemas) Bulk(body []byte) (job.BulkRequest, error) {
 	return s.bulk(body, func(filter []byte) job.BulkFilter {
 		var sent struct {

@@ -39,8 +39,8 @@ func TestCallbacks(t *testing.T) {
 	}
 }
 
-// However much is wrong, a limited number of violations is listed; the rest is counted.
-func TestDecodeBoundsItsComplaints(t *testing.T) {
+// The list of violations is limited; the rest is counted.
+func TestDecodeLimitsViolations(t *testing.T) {
 	t.Parallel()
 	unknown := func(n int) string {
 		var members strings.Builder
@@ -73,9 +73,9 @@ func TestDecodeBoundsItsComplaints(t *testing.T) {
 	require.LessOrEqual(t, len(w.Events), 20)
 }
 
-// Names are compared with each other, and elements cost as much time: the number of both is bounded, in an object
-// and in all. What says too many is not read to its end.
-func TestDecodeBoundsMembers(t *testing.T) {
+// Comparing names and reading elements take time, so their number is limited, per object and in total. A body over the limit is not read
+// to its end.
+func TestDecodeLimitsMembers(t *testing.T) {
 	t.Parallel()
 	object := func(n int) string {
 		var text strings.Builder
@@ -105,9 +105,8 @@ func TestDecodeBoundsMembers(t *testing.T) {
 	require.Equal(t, whole, Canonical(whole), "it is not put in order")
 }
 
-// TestFaultsCostLittle: neither many faults nor faults below long names make
-// the decoder do more than the body's length justifies. It is not parallel,
-// because it looks at what the process allocates.
+// TestFaultsCostLittle checks that many faults, or faults below long names, do not cost more than the length of the body justifies. It is
+// not parallel because it measures allocations of the process.
 func TestFaultsCostLittle(t *testing.T) {
 	public.named()
 	name, faults := strings.Repeat("n", 50_000), many(5_000, "1e999")
@@ -128,7 +127,7 @@ func TestFaultsCostLittle(t *testing.T) {
 	require.Less(t, allocated(func() { _, _ = Batch([]byte(body), "", limits) }), uint64(20*len(body)), "many items with faults")
 }
 
-// allocated returns the bytes that f allocates. Nothing else may run beside it.
+// allocated returns the bytes that f allocates. Nothing else may run at the same time.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -161,8 +160,8 @@ func TestNearest(t *testing.T) {
 	require.Empty(t, DidYouMean("colour", []string{"event", "type"}))
 }
 
-// However many names are wrong, suggestions are looked for a few times only.
-func TestSuggestionsAreBounded(t *testing.T) {
+// The number of suggestions is limited, however many names are wrong.
+func TestSuggestionsAreLimited(t *testing.T) {
 	t.Parallel()
 	body := `{"jobs":[` + strings.TrimSuffix(strings.Repeat(`{"type":"EXECUT"},`, job.MaxBatchItems), ",") + `]}`
 	r, err := Batch([]byte(body), "", Limits{MaxPayload: 1 << 10})
@@ -203,7 +202,7 @@ func TestClockMove(t *testing.T) {
 	}
 }
 
-// seeds returns the bodies of a table that are not endless.
+// seeds returns the short bodies of a table.
 func seeds(tables map[job.Code]map[string]string) (bodies []string) {
 	for _, table := range tables {
 		for body := range table {
@@ -215,8 +214,8 @@ func seeds(tables map[job.Code]map[string]string) (bodies []string) {
 	return bodies
 }
 
-// FuzzDecode sees that nothing makes a decoder panic, that a refusal says why, and that what is accepted keeps its hash
-// when its members are in another order.
+// FuzzDecode checks that decoders do not panic, that refusals have a reason, and that reordering the members of an accepted body does not
+// change its hash.
 func FuzzDecode(f *testing.F) {
 	for _, body := range append(append(seeds(badBodies), seeds(badWebhooks)...),
 		`{"type":"DEFERRED","work_kind":"SUCCESS_FAST","execution_at":"2030-01-31T12:00:00.123456789Z",`+
@@ -282,8 +281,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// reverseMembers writes the members of all objects in the opposite order, and
-// with other white space.
+// reverseMembers reverses the members of all objects and changes white space.
 func reverseMembers(t *testing.T, text []byte) []byte {
 	t.Helper()
 	d := jsontext.NewDecoder(strings.NewReader(string(text)))

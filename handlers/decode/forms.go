@@ -18,10 +18,10 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// check says what is wrong with a text, "" if nothing.
+// check describes the mistake in a text, or returns "".
 type check func(text string) string
 
-// unless makes a check of texts that must satisfy valid.
+// unless returns a check that refuses texts for which valid returns false.
 func unless(valid func(string) bool, wrong string) check {
 	return func(text string) string {
 		if valid(text) {
@@ -31,14 +31,14 @@ func unless(valid func(string) bool, wrong string) check {
 	}
 }
 
-// form is what a text must be. wrong says what is wrong with it; without wrong, the text has so many of certain characters.
+// form is the required form of a text. Either wrong describes a mistake, or fits reports whether all characters are allowed.
 type form struct {
 	wrong      check
 	fits       func(string) bool
 	characters string
 }
 
-// forms are those of formats and of patterns.
+// forms has the form of each format and pattern.
 var forms = map[string]form{
 	"date-time": {wrong: unless(func(s string) bool { _, err := job.ParseTime(s); return err == nil }, "This must be "+TimeForm+".")},
 	"uuid": {wrong: unless(func(s string) bool { id, err := job.ParseID(s); return err == nil && !id.IsZero() },
@@ -50,10 +50,10 @@ var forms = map[string]form{
 			`before them, such as "30 4 * * MON-FRI". The time zone is a separate member, and names such as @daily are not known.`)},
 	"time-zone": {wrong: unless(func(s string) bool { _, err := timetable.Zone(s); return err == nil && s != "" },
 		"This must be a time zone of the IANA database, such as Europe/Berlin or UTC.")},
-	// The patterns of labels and URLs say less than the checks.
+	// The patterns of labels and URLs are looser than their checks.
 	`^[!-~]([ -~]{0,198}[!-~])?$`:                            {wrong: unless(verdict.ValidLabel, labelForm)},
 	`^[Hh][Tt][Tt][Pp][Ss]?://[^\s\\#/?@]+([/?][^\s\\#]*)?$`: {wrong: checkURL},
-	// The patterns of characters are in words, too.
+	// The patterns of characters are explained in words.
 	"^[A-Za-z0-9._-]+$": {fits: func(s string) bool { return isWord(s, math.MaxInt) }, characters: strings.TrimSuffix(wordForm, ".")},
 	"^[!-~]+$":          {fits: func(s string) bool { return isASCII(s, '!') }, characters: "visible ASCII characters"},
 	"^[ -~]+$":          {fits: func(s string) bool { return isASCII(s, ' ') }, characters: "printable ASCII characters"},
@@ -61,7 +61,7 @@ var forms = map[string]form{
 		characters: "characters in one line"},
 }
 
-// textForm returns what the texts of a schema must be.
+// textForm returns the form of the schema's texts.
 func (s *schema) textForm() form {
 	if s.Longest != "" {
 		return form{wrong: s.duration()}
@@ -70,10 +70,10 @@ func (s *schema) textForm() form {
 	if f, known := forms[name]; known || name == "" {
 		return f
 	}
-	panic("no check of texts for " + name) // tests read all schemas
+	panic("no check of texts for " + name) // a test reads all schemas
 }
 
-// duration returns a check of durations as Go writes them.
+// duration returns a check of durations in Go's notation.
 func (s *schema) duration() check {
 	const maxText = 64 // characters
 	least, _ := time.ParseDuration(cmp.Or(s.Shortest, "0s"))
@@ -89,10 +89,10 @@ func (s *schema) duration() check {
 
 const maxKeyBytes = 255
 
-// MaxCorrelationBytes is the length of a correlation id (draft section 9.2).
+// MaxCorrelationBytes is the maximum length of a correlation id (draft section 9.2).
 const MaxCorrelationBytes = 256
 
-// What values must be, in words.
+// Descriptions of valid values.
 const (
 	KeyForm         = "1 to 255 visible ASCII characters."
 	TimeForm        = "a time in RFC 3339 in UTC, such as 2030-01-31T12:00:00Z"
@@ -100,12 +100,12 @@ const (
 	wordForm        = "characters of A-Z, a-z, 0-9, '.', '-' and '_'."
 )
 
-// ValidKey reports whether an idempotency key has KeyForm.
+// ValidKey reports whether an idempotency key matches KeyForm.
 func ValidKey(key string) bool {
 	return 0 < len(key) && len(key) <= maxKeyBytes && isASCII(key, '!')
 }
 
-// isASCII reports whether s has printable ASCII only, from a character on.
+// isASCII reports whether s has only printable ASCII characters that are not below from.
 func isASCII(s string, from byte) bool {
 	for i := range len(s) {
 		if s[i] < from || s[i] > '~' {
@@ -115,10 +115,10 @@ func isASCII(s string, from byte) bool {
 	return true
 }
 
-// ValidCorrelation reports whether s is a correlation id.
+// ValidCorrelation reports whether s is a valid correlation id.
 func ValidCorrelation(s string) bool { return isWord(s, MaxCorrelationBytes) }
 
-// isWord reports whether s has 1 to limit characters, as wordForm names them.
+// isWord reports whether s has 1 to limit of the characters that wordForm names.
 func isWord(s string, limit int) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -130,13 +130,13 @@ func isWord(s string, limit int) bool {
 	return 0 < len(s) && len(s) <= limit
 }
 
-// isLine reports whether s has at most so many characters, none of which breaks a line or is invisible.
+// isLine reports whether s has at most most characters, without line breaks and invisible characters.
 func isLine(s string, most int) bool {
-	const replaced = 3 // bytes of U+FFFD, so that nothing is cut
+	const replaced = 3 // bytes of U+FFFD, so that PlainText does not truncate
 	return utf8.RuneCountInString(s) <= most && job.PlainText(s, replaced*len(s)) == s
 }
 
-// OneOf lists the values that are allowed.
+// OneOf lists the allowed values.
 func OneOf[T ~string](values []T) string {
 	all := make([]string, len(values))
 	for i, v := range values {
@@ -157,8 +157,7 @@ func validMedia(s string) bool {
 		!strings.HasSuffix(media, "/") && !strings.Contains(media, "*")
 }
 
-// checkURL says what is wrong with the URL of a callback or webhook, "" for nothing. Which
-// addresses may be called is checked when they are dialled.
+// checkURL describes the mistake in the URL of a callback or webhook, or returns "". The address is checked when it is dialed.
 func checkURL(text string) string {
 	const most = 2048
 	if n := utf8.RuneCountInString(text); n > most {
@@ -185,7 +184,7 @@ func checkURL(text string) string {
 	return ""
 }
 
-// brokenEscape is a % that begins no percent-encoding (RFC 3986, section 2.1).
+// brokenEscape matches a % that does not start a percent-encoding (RFC 3986, section 2.1).
 var brokenEscape = regexp.MustCompile(`%([^0-9A-Fa-f]|.?$|[0-9A-Fa-f][^0-9A-Fa-f])`)
 
 func validPort(u *url.URL) bool {
@@ -196,16 +195,16 @@ func validPort(u *url.URL) bool {
 	return err == nil && 0 < port && port < 65_536
 }
 
-// maxGuessBytes bounds the names for which a suggestion is looked for: no name of the API is longer.
+// maxGuessBytes is the length of the longest name for which a suggestion is searched: the API has no longer names.
 const maxGuessBytes = 40
 
-// Nearest returns the known name that was probably meant, "" if none is near. Case does not count, and - counts as _.
+// Nearest returns the known name that was probably meant, or "". It ignores case and treats - as _.
 func Nearest[T ~string](text string, known []T) (nearest T) {
 	if text == "" || len(text) > maxGuessBytes {
 		return nearest
 	}
 	fold := func(s string) string { return strings.ReplaceAll(strings.ToLower(s), "-", "_") }
-	least := 1 + min(3, (len(text)+1)/3) // edits, one more than may be
+	least := 1 + min(3, (len(text)+1)/3) // maximum edits plus one
 	for _, name := range known {
 		if n := distance(fold(text), fold(string(name)), least); n < least {
 			nearest, least = name, n
@@ -214,7 +213,7 @@ func Nearest[T ~string](text string, known []T) (nearest T) {
 	return nearest
 }
 
-// DidYouMean asks for the nearest name, after a space; it is empty if there is none.
+// DidYouMean returns a question with the nearest name and a leading space, or "".
 func DidYouMean[T ~string](text string, known []T) string {
 	if name := Nearest(text, known); name != "" {
 		return " Did you mean " + string(name) + "?"
@@ -222,8 +221,8 @@ func DidYouMean[T ~string](text string, known []T) string {
 	return ""
 }
 
-// distance counts the bytes to insert, delete, replace or swap with their neighbour that make b of a. Names whose lengths
-// differ too much have the distance limit.
+// distance returns the number of bytes to insert, delete, replace or swap with a neighbor to turn a into b. If the lengths differ too
+// much, it returns limit.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit || max(len(a), len(b)) > maxGuessBytes {
 		return limit

@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Job reads the body of a request for a job. key is the Idempotency-Key header. The error is for a body that cannot be read
-// to its end. Other mistakes are left in the request's Violations, so that the use case can add its own.
+// Job reads the body of a request for a job. key is the Idempotency-Key header. It returns an error only for a body that cannot be read
+// to its end. Other mistakes are in the request's Violations, so that the use case can add its own.
 func Job(body []byte, key string, limits Limits) (job.Request, error) {
 	r := newReader(public, body, limits)
 	defer r.done()
@@ -30,7 +30,7 @@ func Job(body []byte, key string, limits Limits) (job.Request, error) {
 	return req, nil
 }
 
-// job makes a request of what was sent. A job with a policy is retried by the service unless the request says otherwise.
+// job converts a decoded submission to a request. The service retries jobs with a policy unless the request says otherwise.
 func (r *reader) job(sent *api.JobRequestMembers) job.Request {
 	req := job.Request{Type: sent.Type, WorkKind: value(sent.WorkKind), ExecutionAt: (*time.Time)(sent.ExecutionAt),
 		Callback: value(sent.Callback), Params: sent.Params, AutoRetry: sent.Retry != nil, Retry: r.retry(sent.Retry), Emit: sent.Event,
@@ -49,7 +49,7 @@ func (r *reader) job(sent *api.JobRequestMembers) job.Request {
 	return req
 }
 
-// value returns what a pointer points to, the zero value for nil.
+// value returns *p, or the zero value for nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -57,11 +57,11 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// backoffForm says what a backoff is.
+// backoffForm describes a valid backoff.
 const backoffForm = `A backoff is {"strategy": "EXPONENTIAL", "base": "1s", "max": "1m"}, {"strategy": "CONSTANT", "delay": "5s"} or ` +
 	`{"strategy": "LIST", "delays": ["1s", "10s", "1m"]}.`
 
-// backoffDelays are the members that a strategy has, of base, max, delay and delays.
+// backoffDelays tells which of base, max, delay and delays each strategy has.
 var backoffDelays = map[job.Strategy][4]bool{
 	job.Exponential: {true, true, false, false},
 	job.Constant:    {false, false, true, false},
@@ -94,13 +94,13 @@ func (r *reader) retry(sent *api.RetryPolicy) *job.RetryPolicy {
 	return p
 }
 
-// Batch reads the body of a request for many jobs. key is the Idempotency-Key header. The error refuses the whole batch. What
-// is wrong with an item is left in the Violations of its Request, with pointers into the item. All items together have at
-// most job.MaxViolations; the others are counted.
+// Batch reads the body of a request for many jobs. key is the Idempotency-Key header. An error refuses the whole batch. Mistakes in an
+// item are in the Violations of its Request, with pointers into the item. All items together list at most job.MaxViolations; the rest is
+// counted.
 func Batch(body []byte, key string, limits Limits) (job.BatchRequest, error) {
 	r := newReader(public, body, limits)
 	defer r.done()
-	r.wrong = []string{"jobs"} // each item is read alone
+	r.wrong = []string{"jobs"} // items are decoded one by one
 	var sent struct {
 		IdempotencyKey *string `json:"idempotency_key"`
 	}
@@ -165,14 +165,14 @@ func (b *batchReader) readItem(i int, item []byte) {
 	b.req.Items = append(b.req.Items, job.ItemRequest{ItemID: id, Request: req})
 }
 
-// sentSchedule has the members of a schedule and of a change of one.
+// sentSchedule has the members of a schedule and of its changes.
 type sentSchedule struct {
 	api.SchedulePatch
 	Paused bool `json:"paused"`
 }
 
-// Schedule reads the body of a request for a schedule. The error is for a body that cannot be read to its end. Other mistakes
-// are left in the request's Violations.
+// Schedule reads the body of a request for a schedule. It returns an error only for a body that cannot be read to its end. Other mistakes
+// are in the request's Violations.
 func Schedule(body []byte, limits Limits) (job.ScheduleRequest, error) {
 	r := newReader(public, body, limits)
 	defer r.done()
@@ -191,8 +191,7 @@ func Schedule(body []byte, limits Limits) (job.ScheduleRequest, error) {
 	return req, nil
 }
 
-// SchedulePatch reads the body of a change of a schedule: a JSON merge patch (RFC 7396), in which null removes what a
-// schedule need not have.
+// SchedulePatch reads the body of a change of a schedule: a JSON merge patch (RFC 7396), in which null removes an optional member.
 func SchedulePatch(body []byte, limits Limits) (p job.SchedulePatch, err error) {
 	r := newReader(public, body, limits)
 	defer r.done()
@@ -213,14 +212,14 @@ func SchedulePatch(body []byte, limits Limits) (p job.SchedulePatch, err error) 
 	return p, nil
 }
 
-// removed sets a member that the body has, but without a value.
+// removed sets *to to the zero value if the body has the member with null.
 func removed[T any](r *reader, name string, to **T) {
 	if *to == nil && slices.ContainsFunc(r.outer, func(m member) bool { return m.name == name }) {
 		*to = new(T)
 	}
 }
 
-// schedule returns what the body says about a schedule.
+// schedule converts a decoded schedule to a patch.
 func (r *reader) schedule(sent *sentSchedule) job.SchedulePatch {
 	p := job.SchedulePatch{Name: sent.Name, Cron: sent.Cron, TimeZone: sent.TimeZone, Interval: sent.Interval,
 		Jitter: sent.Jitter, Overlap: sent.Overlap, CatchUp: sent.CatchUp, CatchUpMax: sent.CatchUpMax}

@@ -17,7 +17,7 @@ import (
 
 var limits = Limits{MaxPayload: 1000}
 
-// execute writes a submission with some more members.
+// execute returns a submission with more members.
 func execute(members string) string { return `{"type":"EXECUTE",` + members + `}` }
 
 func param(value string) string { return execute(`"params":{"a":` + value + `}`) }
@@ -28,18 +28,17 @@ func retry(policy string) string { return execute(`"retry":{` + policy + `}`) }
 
 func backoff(strategy string) string { return retry(`"backoff":{"strategy":` + strategy + `}`) }
 
-// many writes a list of n times the same.
+// many returns a JSON list of n equal elements.
 func many(n int, of string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(of+",", n), ",") + "]"
 }
 
 var long = strings.Repeat("x", 1000)
 
-// badBodies are submissions that must be refused, by code: with violations at exactly
-// the given pointers, in this order.
+// badBodies are invalid submissions by error code, each with the pointers of its violations in order.
 var badBodies = map[job.Code]map[string]string{
 	job.CodeMalformed: {
-		// Not JSON at all.
+		// Not JSON.
 		` `: "", `hello`: "", `{"type":"EXECUTE"`: "", `{"type":"EXEC`: "", `{"ty`: "", `{,"type":"EXECUTE"}`: "", `{"type":"EXECUTE",}`: "",
 		`{"type" "EXECUTE"}`: "/type", `{type:"EXECUTE"}`: "", `{"type":"EXECUTE"/* x */}`: "", "\ufeff{\"type\":\"EXECUTE\"}": "",
 		`{"type":"EXECUTE"}{"type":"EXECUTE"}`: "", `{"type":"EXECUTE"} x`: "", "{\"type\":\"EXECUTE\"}\x00": "", `[{"type":"EXECUTE"}]`: "",
@@ -47,7 +46,7 @@ var badBodies = map[job.Code]map[string]string{
 		"{\"type\":\"EXECUTE\xff\"}": "/type", "\xff\xfe{\x00}\x00": "",
 		param(`NaN`): "/params/a", param(`0x10`): "/params", param(`01`): "/params", param(`+1`): "/params/a", param(`1.`): "/params/a",
 		param("\"\xc3\x28\""): "/params/a", param(`"\ud800"`): "/params/a", param(`[1`): "/params/a",
-		// JSON, but more than one reading.
+		// Ambiguous JSON.
 		`{"type":"EXECUTE","typ\u0065":"EXECUTE"}`: "/type", param(`{"b":1,"b":2}`): "/params/a/b",
 		emit(`{"name":"a","name":"b"}`): "/event/name",
 		// NUL, depth, numbers.
@@ -61,7 +60,7 @@ var badBodies = map[job.Code]map[string]string{
 		param(strings.Repeat("9", 65)):                                                       "/params/a", param(`1e309`): "/params/a",
 		param(`[0,1E-325]`):             "/params/a/1",
 		param(`1e99999999999999999999`): "/params/a", param(`1234567890e300`): "/params/a",
-		// The wrong structure. TestRequestsAreAsDocumented of handlers has each member.
+		// Wrong structure. TestRequestsAreAsDocumented of handlers covers each member.
 		`{}`: "/type", `{"Type":"EXECUTE"}`: "/Type /type", execute(`"a/b~":1`): "/a~1b~0", execute(`"":1`): "/",
 		execute(`"` + long + `":1`): "", emit(`{"name":null}`): "/event/name", emit(`{"name":"a","x":1}`): "/event/x",
 		`{"x":1,"work_kind":1,"auto_retry":0,"params":[],"event":{"y":1},"callback":"ftp://a","type":"NOPE"}`: "/x /work_kind " +
@@ -80,7 +79,7 @@ var badBodies = map[job.Code]map[string]string{
 	},
 }
 
-// refusedAt returns the pointers of what a decoder refuses with a code: by an error, or by the violations of a request.
+// refusedAt requires a refusal with a code, and returns the pointers of its violations.
 func refusedAt(t *testing.T, code job.Code, err error, malformed bool, violations []job.Violation) string {
 	t.Helper()
 	refusal := job.Request{Malformed: malformed}.Refusal(violations)
@@ -130,7 +129,7 @@ func TestDecodeAccepts(t *testing.T) {
 		emit(`{"name":"order.paid","data": -0.5e-3 }`): {
 			Type: job.EmitEvent, Emit: &job.Emission{Name: "order.paid", Data: json.RawMessage(`-0.5e-3`)}},
 		emit(`{"name":"a","data":null}`): {Type: job.EmitEvent, Emit: &job.Emission{Name: "a"}},
-		// Wrong combinations are not decided here.
+		// The decoder does not check combinations.
 		execute(`"event":{"name":"a"}`): {Type: job.Execute, Emit: &job.Emission{Name: "a"}},
 		execute(`"params":` + deepest):  {Type: job.Execute, Params: json.RawMessage(deepest)},
 		execute(`"params":` + numbers):  {Type: job.Execute, Params: json.RawMessage(numbers)},
@@ -144,8 +143,8 @@ func TestDecodeAccepts(t *testing.T) {
 	}
 }
 
-// Nothing of a body is in what it was read into, and nothing of one request in the next.
-func TestDecodersKeepNothingOfTheirLastBody(t *testing.T) {
+// Decoded requests do not share memory with their body or with other requests.
+func TestDecodersKeepNothingOfPreviousBody(t *testing.T) {
 	t.Parallel()
 	body := []byte(execute(`"callback":"http://example.com","params":{"a":1},"idempotency_key":"k","correlation_id":"c",` +
 		`"event":{"name":"n","data":[2]},"work_kind":"SUCCESS_FAST","auto_retry":true,"no":1`))
@@ -160,7 +159,7 @@ func TestDecodersKeepNothingOfTheirLastBody(t *testing.T) {
 		_, err = Job([]byte(`{"type":`), "", limits)
 		require.Error(t, err)
 	}
-	clear(body) // which is the next request's
+	clear(body) // the buffer of the next request
 	require.Equal(t, []string{"http://example.com", `{"a":1}`, "k", "c", "n", "[2]", "/no"}, []string{first.Callback,
 		string(first.Params), first.IdempotencyKey, first.CorrelationID, first.Emit.Name, string(first.Emit.Data),
 		first.Violations[0].Pointer})
@@ -172,7 +171,7 @@ func TestDecodersKeepNothingOfTheirLastBody(t *testing.T) {
 		[]string{hook.URL, hook.Events[0], hook.Description, hook.IdempotencyKey})
 }
 
-// hashOf returns the hash of a body whose kind takes keys.
+// hashOf returns the hash of a body with an idempotency key.
 func hashOf(t *testing.T, body, key string) [32]byte {
 	t.Helper()
 	if strings.Contains(body, `"url"`) {
@@ -192,8 +191,8 @@ func hashOf(t *testing.T, body, key string) [32]byte {
 	return r.Hash
 }
 
-// Requests are the same or others by their members' values. What is stored must be found again by every version: the hash
-// is that of the members in canonical form as jsontext gives it for the whole object.
+// Requests are equal if their members have the same values. The hash must stay the same across versions: it is computed over the members
+// in the canonical form that jsontext produces for the whole object.
 // Promise: patterns Idempotency
 func TestHashIsCanonical(t *testing.T) {
 	t.Parallel()
@@ -259,7 +258,7 @@ func TestFormAndValuesAreToldTogether(t *testing.T) {
 	}
 }
 
-// TestViolationsSayWhatIsAllowed, and not only that something is not.
+// Violations say what is allowed, not only that a value is wrong.
 func TestViolationsSayWhatIsAllowed(t *testing.T) {
 	t.Parallel()
 	for member, want := range map[string]string{

@@ -9,13 +9,13 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// ForClient is an operator's request in the name of a client. Request is the client's request as it was sent.
+// ForClient is an operator's request on behalf of a client. Request is the client's request as sent.
 type ForClient struct {
 	ClientID job.ID
 	Request  []byte
 }
 
-// ForClientOf returns a reader of such a request, which is in the named member of a schema.
+// ForClientOf returns a reader of requests on behalf of a client. The client's request is in the named member of the schema.
 func (s *Schemas) ForClientOf(schema, name string) func(body []byte) (ForClient, error) {
 	return func(body []byte) (ForClient, error) {
 		r := newReader(s, body, Limits{})
@@ -28,21 +28,21 @@ func (s *Schemas) ForClientOf(schema, name string) func(body []byte) (ForClient,
 	}
 }
 
-// Override reads the body of an operator's request for a retry, which may be missing.
+// Override reads the optional body of an operator's request for a retry.
 func (s *Schemas) Override(body []byte) (bool, error) {
 	var sent struct{ Override bool }
 	err := s.read("RetryRequest", orEmpty(body), &sent)
 	return sent.Override, err
 }
 
-// ClientName reads the body of a request that names a client. An empty name removes it.
+// ClientName reads the body of a request that names a client. An empty name removes the name.
 func (s *Schemas) ClientName(body []byte) (string, error) {
 	var sent struct{ Name string }
 	err := s.read("ClientName", body, &sent)
 	return sent.Name, err
 }
 
-// Erasing is a request to erase a client: its id again, and why.
+// Erasing is a request to erase a client, with the client id as confirmation.
 type Erasing struct {
 	Confirm job.ID
 	Reason  string
@@ -54,7 +54,7 @@ func (s *Schemas) Erasure(body []byte) (e Erasing, err error) {
 	return e, err
 }
 
-// Pause reads the body of a request to stop something. The target comes in its usual spelling.
+// Pause reads the body of a pause request. It normalizes the spelling of the target.
 func (s *Schemas) Pause(body []byte) (job.Pause, error) {
 	var sent struct {
 		Scope  job.PauseScope
@@ -74,7 +74,7 @@ func (s *Schemas) Pause(body []byte) (job.Pause, error) {
 	return p, err
 }
 
-// checkPause refuses a target and a mode that are not for the scope.
+// checkPause refuses a target or a mode that does not fit the scope.
 func checkPause(r *reader, p *job.Pause) {
 	if strings.TrimSpace(p.Reason) == "" && r.fine() {
 		r.invalidAt("/reason", "This must give the reason for the audit log.")

@@ -1,5 +1,5 @@
-// Package decode reads the JSON bodies of requests. A strict reader checks the text, the schemas of the OpenAPI documents
-// check what it says, and a function for each kind of body checks what a schema cannot say.
+// Package decode reads the JSON bodies of requests. A strict reader checks the JSON text, the schemas of the OpenAPI documents check its
+// values, and a function for each kind of body checks the rest.
 package decode
 
 import (
@@ -16,16 +16,16 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The bounds of a body and of the findings about it.
+// Limits of a body and of the findings about it.
 const (
 	maxDepth        = 64   // nesting of arrays and objects, including the body
 	maxNumberBytes  = 64   // length of a number literal
 	maxMembers      = 4000 // of one object
 	maxAllMembers   = 50_000
 	maxElements     = 50_000 // of all arrays
-	maxOuter        = 64     // more than any object has that is not refused
-	maxFound        = 2000   // findings that are put in order; more are counted
-	minExponent     = -324   // of the least float64; databases may refuse smaller numbers
+	maxOuter        = 64     // more than any valid object has
+	maxFound        = 2000   // sorted findings; more are only counted
+	minExponent     = -324   // of the smallest float64; databases may refuse smaller numbers
 	maxPointerBytes = 256
 	maxGuesses      = 50 // suggestions for wrong names in one body
 	maxCanonical    = 64 << 10
@@ -49,44 +49,44 @@ type Limits struct {
 	TestBed    bool // CUSTOM is a work kind
 }
 
-// reader reads a JSON text strictly, and checks it by a schema on the way. It refuses duplicate names, invalid UTF-8, NUL
-// characters, trailing data, deep nesting and monstrous numbers. Its work is bounded by the length of the text.
+// reader reads a JSON text strictly, and checks it against a schema at the same time. It refuses duplicate names, invalid UTF-8, NUL
+// characters, trailing data, deep nesting and huge numbers. Its work is bounded by the length of the text.
 type reader struct {
 	findings
 	schemas *Schemas
 	limits  Limits
-	base    string // pointer to the value that is read, within the whole body
+	base    string // pointer to the current value in the whole body
 	json    *jsontext.Decoder
 	input   bytes.Buffer // read by json
 	body    []byte
-	outer   []member  // of the outermost object
-	items   [][]byte  // of an array that is not checked
-	path    []step    // to the value that a schema checks
+	outer   []member  // members of the outermost object
+	items   [][]byte  // elements of an array without a schema
+	path    []step    // to the value under a schema
 	found   []finding // by schemas
-	place   int       // of the outermost member that is read
+	place   int       // index of the current outermost member
 	wrong   []string  // names of outer members with findings
 	named   int       // members so far
 	listed  int       // elements so far
 	guess   int       // suggestions left
-	err     error     // ends the reading
+	err     error     // stops the reading
 	types   *jsonv2.Unmarshalers
 }
 
-// member is a member of the outermost object, with its value as sent.
+// member is a member of the outermost object with its raw value.
 type member struct {
 	name  string
 	value []byte
 }
 
-// step leads to a member of an object, or to an element of an array.
+// step is an object member or an array element in a path.
 type step struct {
 	name  string
-	index int // -1: a member
+	index int // -1: an object member
 }
 
 var readers sync.Pool
 
-// newReader returns a reader of a body. done makes it free for the next body.
+// newReader returns a reader of a body. done returns it to the pool.
 func newReader(s *Schemas, body []byte, limits Limits) *reader {
 	r, _ := readers.Get().(*reader)
 	if r == nil {
@@ -105,19 +105,19 @@ func (r *reader) reset(body []byte) {
 	r.begin(body)
 }
 
-// begin has the decoder read a text.
+// begin resets the decoder to a text.
 func (r *reader) begin(text []byte, options ...jsontext.Options) {
 	r.input = *bytes.NewBuffer(text)
 	r.json.Reset(&r.input, options...)
 }
 
-// done drops the body, which belongs to the caller.
+// done releases the body, which belongs to the caller.
 func (r *reader) done() {
 	r.reset(nil)
 	readers.Put(r)
 }
 
-// read reads a body into v, and checks what a schema cannot say.
+// read reads a body into v, and runs checks that a schema cannot express.
 func (s *Schemas) read(schema string, body []byte, v any, checks ...func(r *reader)) error {
 	r := newReader(s, body, Limits{})
 	defer r.done()
@@ -128,7 +128,7 @@ func (s *Schemas) read(schema string, body []byte, v any, checks ...func(r *read
 	return r.result()
 }
 
-// document reads the whole body, which must satisfy a schema, into v. Members of the body with findings are left out.
+// document reads the whole body into v and checks it against a schema. It leaves out outer members with findings.
 func (r *reader) document(schema string, v any) {
 	r.value(r.schemas.named()[schema])
 	if r.err == nil {
@@ -142,19 +142,19 @@ func (r *reader) document(schema string, v any) {
 	r.sortFindings()
 	text := r.body
 	switch {
-	case len(r.wrong) > 0 && len(r.outer) == 0: // elements of an array
+	case len(r.wrong) > 0 && len(r.outer) == 0: // an array with invalid elements
 		return
 	case len(r.wrong) > 0:
 		text = r.without(r.wrong...)
 	}
-	r.begin(text, jsontext.AllowDuplicateNames(true)) // there are none
+	r.begin(text, jsontext.AllowDuplicateNames(true)) // duplicates were refused before
 	err := jsonv2.UnmarshalDecode(r.json, v, jsonv2.WithUnmarshalers(r.types), jsonv2.MatchCaseInsensitiveNames(true))
 	if err != nil && r.fine() {
 		r.malformedAt(r.base, "The values cannot be read: "+job.PlainText(err.Error(), maxPointerBytes)+".")
 	}
 }
 
-// without returns a copy of the outermost object, without some members.
+// without returns a copy of the outermost object without the given members.
 func (r *reader) without(names ...string) []byte {
 	if !slices.ContainsFunc(r.outer, func(m member) bool { return slices.Contains(names, m.name) }) {
 		return bytes.Clone(r.body)
@@ -169,7 +169,7 @@ func (r *reader) without(names ...string) []byte {
 	return append(bytes.TrimSuffix(text, []byte{','}), '}')
 }
 
-// value reads a value, which must satisfy a schema if there is one.
+// value reads a value and checks it against the schema unless that is nil.
 func (r *reader) value(s *schema) {
 	kind := r.json.PeekKind()
 	if s != nil && !s.allows(kind) {
@@ -203,11 +203,11 @@ func (r *reader) value(s *schema) {
 	}
 }
 
-// object reads an object. A schema names its members; the outermost object keeps them as sent.
+// object reads an object. It keeps the raw members of the outermost object.
 func (r *reader) object(s *schema) {
 	outer := r.json.StackDepth() == 0
 	r.token()
-	var seen uint64 // properties
+	var seen uint64 // bit set of properties
 	count := 0
 	for r.err == nil && r.json.PeekKind() != '}' {
 		raw := r.scalar()
@@ -257,7 +257,7 @@ func (r *reader) member(s *schema, text []byte, outer bool) (bit uint64) {
 	return bit
 }
 
-// elements keeps the elements of an array for other readers.
+// elements keeps the raw elements of an array for separate readers.
 func (r *reader) elements() {
 	r.items = [][]byte{}
 	for r.token(); r.err == nil && r.json.PeekKind() != ']'; {
@@ -301,7 +301,7 @@ func (r *reader) token() {
 	}
 }
 
-// scalar reads a name or a value. It is valid until the next read.
+// scalar reads a name or a value. The result is valid until the next read.
 func (r *reader) scalar() []byte {
 	if r.err != nil {
 		return nil
@@ -313,10 +313,10 @@ func (r *reader) scalar() []byte {
 	return v
 }
 
-// here returns the pointer to the token that was read last.
+// here returns the pointer to the last token.
 func (r *reader) here() string { return shorten(jsontext.Pointer(r.base) + r.json.StackPointer()) }
 
-// fail ends the reading, unless it has ended.
+// fail stops the reading with an error, unless it has stopped already.
 func (r *reader) fail(at, detail string) {
 	if r.err == nil {
 		r.found, r.more = nil, 0
@@ -325,7 +325,7 @@ func (r *reader) fail(at, detail string) {
 	}
 }
 
-// stop ends the reading at text that is not JSON.
+// stop stops the reading at invalid JSON.
 func (r *reader) stop(err error) {
 	var syntax *jsontext.SyntacticError
 	switch {

@@ -21,18 +21,18 @@ var (
 	operatorSchemas []byte
 
 	public = load(clientSchemas)
-	// Operator reads the bodies of the operator API.
+	// Operator decodes the bodies of the operator API.
 	Operator = load(operatorSchemas)
 )
 
-// Schemas are the schemas of an API's request bodies, by name.
+// Schemas has the schemas of an API's request bodies by name.
 type Schemas struct{ named func() map[string]*schema }
 
-// load returns schemas that are parsed when the first one is needed.
+// load returns schemas that are parsed on first use.
 func load(text []byte) *Schemas {
 	return &Schemas{sync.OnceValue(func() (all map[string]*schema) {
 		if err := json.Unmarshal(text, &all); err != nil {
-			panic(err) // tests read it
+			panic(err) // a test reads it
 		}
 		for _, s := range all {
 			s.prepare("", 0)
@@ -41,7 +41,7 @@ func load(text []byte) *Schemas {
 	})}
 }
 
-// schema has the keywords of JSON Schema that request bodies need, and those of requests.yaml.
+// schema has the JSON Schema keywords that request bodies use, and the extensions of requests.yaml.
 type schema struct {
 	Type             []string
 	Enum             []string
@@ -68,15 +68,15 @@ type schema struct {
 	Malformed        string `json:"x-malformed"`
 	Names            string `json:"x-names"`
 
-	name      string // of the member
+	name      string // of the member in its object
 	index     int    // of the member in its object
 	kinds     string // of jsontext
 	isInteger bool
 	form      form
-	names     *regexp.Regexp // of members that are not properties
+	names     *regexp.Regexp // names that are allowed besides the properties
 }
 
-// kindsOf are the first characters of values, by type.
+// kindsOf maps types to the first characters of their values.
 var kindsOf = map[string]string{"string": `"`, "object": "{", "array": "[", "boolean": "tf", "integer": "0", "number": "0", "null": "n"}
 
 func (s *schema) prepare(name string, index int) {
@@ -99,5 +99,5 @@ func (s *schema) prepare(name string, index int) {
 	}
 }
 
-// allows reports whether a value of this kind has one of the types.
+// allows reports whether the schema allows values of this kind.
 func (s *schema) allows(kind jsontext.Kind) bool { return strings.IndexByte(s.kinds, byte(kind)) >= 0 }

@@ -28,7 +28,7 @@ func Label(header string) (string, error) {
 	return header, nil
 }
 
-// Session reads the body of a request for a session, which may be missing. Rules are the ids that it may name.
+// Session reads the optional body of a request for a session. rules are the ids that it may name.
 func Session(body []byte, rules []string) (verdict.Session, error) {
 	n := verdict.Session{Seed: 1}
 	var sent struct {
@@ -50,7 +50,7 @@ func Session(body []byte, rules []string) (verdict.Session, error) {
 	return n, err
 }
 
-// ClockMove reads the body of a request to move the clock: exactly one of its members.
+// ClockMove reads the body of a request to move the clock. It must have exactly one member.
 func ClockMove(body []byte) (m testbed.ClockMove, err error) {
 	var sent api.ClockMove
 	err = public.read("ClockMove", body, &sent, func(r *reader) {
@@ -62,7 +62,7 @@ func ClockMove(body []byte) (m testbed.ClockMove, err error) {
 	return m, err
 }
 
-// count returns how many are true.
+// count returns how many arguments are true.
 func count(all ...bool) (n int) {
 	for _, is := range all {
 		if is {
@@ -93,14 +93,14 @@ func Fixtures(body []byte) (wanted []testbed.Fixture, err error) {
 	return wanted, err
 }
 
-// fixture makes a fixture of what was sent. It refuses what is not for the state.
+// fixture converts a decoded fixture. It refuses members that do not fit the state.
 func (r *reader) fixture(at string, sent *sentFixture) testbed.Fixture {
 	f := testbed.Fixture{State: sent.State, Progress: defaultProgress, CorrelationID: sent.CorrelationID,
 		ProblemText: sent.Problem, ResultText: sent.Result}
 	if sent.Progress != nil {
 		f.Progress = *sent.Progress
 	}
-	_ = json.Unmarshal(f.ResultText, &f.Result) // the schema has checked it, if there is one
+	_ = json.Unmarshal(f.ResultText, &f.Result) // the schema has checked it
 	found := r.count()
 	r.checkResult(at+"/result", &f.Result)
 	f.Problem = r.plannedProblem(at+"/problem", f.ProblemText)
@@ -121,15 +121,15 @@ func (r *reader) fixture(at string, sent *sentFixture) testbed.Fixture {
 	return f
 }
 
-// Faults is a decoded request for a client's rules. With a profile, its rules come after the others.
+// Faults is a decoded request for a client's rules. The rules of a profile come after the others.
 type Faults struct {
 	Profile fault.Profile
 	Seed    int64
 	Rules   []fault.Rule
 }
 
-// FaultRules reads the body of a request for rules: an array of them, or an object with a profile, a seed and rules.
-// Operations are those that a rule may name.
+// FaultRules reads the body of a request for rules: an array of them, or an object with a profile, a seed and rules. operations are the
+// operations that a rule may name.
 func FaultRules(body []byte, operations []string) (Faults, error) {
 	r := newReader(public, body, Limits{})
 	defer r.done()
@@ -156,7 +156,7 @@ func FaultRules(body []byte, operations []string) (Faults, error) {
 	return f, r.result()
 }
 
-// Fault reads the one effect that a header asks for.
+// Fault reads the effect in a header.
 func Fault(header []byte) (fault.Effect, error) {
 	var rule fault.Rule
 	err := public.read("FaultEffect", header, &rule.Effect, func(r *reader) {
@@ -184,7 +184,7 @@ func (r *reader) faultRule(at string, text []byte, operations []string) (rule fa
 	return rule
 }
 
-// checkRule refuses what contradicts itself, and what is not for the operation.
+// checkRule refuses contradictory rules, and effects that the operation does not support.
 func (r *reader) checkRule(at, effect string, rule *fault.Rule) {
 	e := &rule.Effect
 	_, known := testbed.CodeOf(e.Status)

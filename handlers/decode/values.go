@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// unmarshalers read what the types of requests have, and JSON of the client's own within its limit.
+// unmarshalers read the types of requests. Raw JSON of the client is limited in size.
 func (r *reader) unmarshalers() *jsonv2.Unmarshalers {
 	return jsonv2.JoinUnmarshalers(
 		jsonv2.UnmarshalFromFunc(whole[int]), jsonv2.UnmarshalFromFunc(whole[int64]),
@@ -48,7 +48,7 @@ func (r *reader) unmarshalers() *jsonv2.Unmarshalers {
 	)
 }
 
-// whole reads integers, also in forms such as 1.0 and 1e2.
+// whole reads integers, including forms such as 1.0 and 1e2.
 func whole[T int | int64](d *jsontext.Decoder, v *T) error {
 	raw, err := d.ReadValue()
 	if err != nil || raw.Kind() == 'n' {
@@ -64,22 +64,22 @@ func whole[T int | int64](d *jsontext.Decoder, v *T) error {
 	return err
 }
 
-// keyName is the name of the idempotency key, which is not part of the canonical form.
+// keyName is the member with the idempotency key. It is not part of the canonical form.
 const keyName = "idempotency_key"
 
-// keyed returns the idempotency key, from the body or the header, and the hash of the body's other members if there is a
-// key: the SHA-256 of their canonical form.
+// keyed returns the idempotency key from the body or the header. If there is a key, it also returns the SHA-256 of the canonical form of
+// the other members.
 func (r *reader) keyed(header string, sent *string) (key string, hash [32]byte) {
 	if sent != nil && header != "" && *sent != header {
 		r.invalidAt("/"+keyName, "This must be the key of the Idempotency-Key header, or be omitted.")
 	}
-	if key = cmp.Or(value(sent), header); key != "" && r.fine() { // else it is refused, whatever the key
+	if key = cmp.Or(value(sent), header); key != "" && r.fine() { // otherwise the request is refused anyway
 		hash = sha256.Sum256(canonical(r.without(keyName)))
 	}
 	return key, hash
 }
 
-// orEmpty returns {} for a body that may be missing.
+// orEmpty returns {} for a missing body.
 func orEmpty(body []byte) []byte {
 	if len(body) == 0 {
 		return []byte("{}")
@@ -87,8 +87,8 @@ func orEmpty(body []byte) []byte {
 	return body
 }
 
-// Canonical returns a copy of a body in canonical form: members sorted, white space and string escapes normalised, numbers as
-// they were written. It is {} for an empty body, and the body itself if that is not JSON or far too long to be accepted.
+// Canonical returns a copy of a body in canonical form: members sorted, white space and string escapes normalized, numbers as written. It
+// returns {} for an empty body, and the body itself if that is not JSON or far too long.
 func Canonical(body []byte) []byte {
 	body = bytes.Clone(orEmpty(body))
 	if len(body) > maxCanonical {
@@ -97,27 +97,27 @@ func Canonical(body []byte) []byte {
 	return canonical(body)
 }
 
-// canonical changes a text.
+// canonical normalizes a text in place.
 func canonical(text jsontext.Value) []byte {
 	_ = text.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false))
 	return text
 }
 
-// unquoted returns the text of a JSON string, without a copy if possible.
+// unquoted decodes a JSON string, without a copy if possible.
 func unquoted(raw []byte) []byte {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw[1 : len(raw)-1]
 	}
-	text, _ := jsontext.AppendUnquote(nil, raw) // valid: the decoder has read it
+	text, _ := jsontext.AppendUnquote(nil, raw) // cannot fail: the decoder has read it
 	return text
 }
 
-// hasNUL reports whether a JSON string has an escaped NUL; JSON allows no other. Storage refuses it in text.
+// hasNUL reports whether a JSON string has an escaped NUL; JSON does not allow a raw one. Databases refuse NUL in text.
 func hasNUL(raw []byte) bool {
 	return bytes.Contains(raw, []byte(`\u0000`)) && bytes.IndexByte(unquoted(raw), 0) >= 0
 }
 
-// isBounded reports whether float64 can hold a number, at least nearly; then the database can.
+// isBounded reports whether a float64 can hold a number, possibly rounded. Then the database can store it.
 func isBounded(raw []byte) bool {
 	if len(raw) > maxNumberBytes {
 		return false

@@ -1,4 +1,4 @@
-// Package disturb does to answers and event streams of the service what a client of a test bed has asked for.
+// Package disturb changes answers and event streams in the way that a client of a test bed has requested.
 package disturb
 
 import (
@@ -15,13 +15,14 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Rewrites reports whether the effect changes an answer's document. What a job has produced is no document of the contract.
+// Rewrites reports whether the effect changes the document in an answer. It never changes job results, which are not part of the
+// contract.
 func Rewrites(e *fault.Effect, r *fasthttp.Response) bool {
 	return e != nil && e.Rewrites() && len(r.Header.Peek("Repr-Digest")) == 0 && bytes.Contains(r.Header.ContentType(), []byte("json"))
 }
 
-// Answer does what the effect wants to an answer that is made: its document, its media type, and how it is sent, which ends with ctx.
-// It calls sent when all of an answer but its end was sent, or the client has hung up before.
+// Answer applies the effect to a finished answer: to its document, its media type, and the way it is sent. Sending stops when ctx ends.
+// It calls sent when all but the last byte is sent, or when the client has hung up before.
 func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent func(hungUp bool)) {
 	r := &c.Response
 	if Rewrites(e, r) {
@@ -60,7 +61,7 @@ func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent f
 			return
 		}
 		last := len(body)
-		if !stalls { // a client that has all of it finds the record
+		if !stalls { // so that a client with the whole answer finds the record
 			last = max(0, last-1)
 		}
 		gone, stop := whenGone(served)
@@ -78,7 +79,7 @@ func Answer(ctx context.Context, e *fault.Effect, c *fasthttp.RequestCtx, sent f
 	})
 }
 
-// silence waits until the client hangs up, which it reports as an error, for fault.MaxDelay, or until ctx ends.
+// silence waits until the client hangs up, fault.MaxDelay passes or ctx ends. It returns an error if the client hangs up.
 func silence(ctx context.Context, gone <-chan struct{}) error {
 	select {
 	case <-gone:
@@ -89,7 +90,7 @@ func silence(ctx context.Context, gone <-chan struct{}) error {
 	return nil
 }
 
-// whenGone returns a channel that is closed when the client hangs up, until stop is called.
+// whenGone returns a channel that is closed when the client hangs up. Call stop to end watching.
 func whenGone(c net.Conn) (gone <-chan struct{}, stop func()) {
 	closed := make(chan struct{})
 	if watched, ok := c.(interface {
@@ -100,14 +101,14 @@ func whenGone(c net.Conn) (gone <-chan struct{}, stop func()) {
 	return closed, func() {}
 }
 
-// discard makes the end of a connection a reset.
+// discard makes Close reset the connection.
 func discard(c net.Conn) {
 	if d, ok := c.(interface{ Discard() }); ok {
 		d.Discard()
 	}
 }
 
-// message returns an answer as it would be sent. One without a body ends in the middle of its head.
+// message returns the bytes of an answer. If the body is empty, the second half of the head is returned as the body.
 func message(r *fasthttp.Response) (head, body []byte) {
 	body = bytes.Clone(r.Body())
 	r.Header.SetConnectionClose()

@@ -12,19 +12,19 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Conn is a connection with an event stream that is disturbed, recorded, or both.
+// Conn is the connection of an event stream that is disturbed, recorded, or both.
 type Conn struct {
 	net.Conn
 	stream wire.Stream
 	close  func() error
-	turn   chan struct{} // holds a value while something is written and noted
+	turn   chan struct{} // held while data is written and recorded
 
 	mu       sync.Mutex
-	exchange *verdict.Exchange // nil: not recorded, or over
+	exchange *verdict.Exchange // nil: not recorded, or finished
 }
 
-// NewConn disturbs what is written to a connection, unless e is nil, and notes in the exchange, unless that is nil, what went out.
-// It calls done once, after the connection was closed.
+// NewConn disturbs the writes to a connection if e is not nil, and records them in x if that is not nil. It calls done once after the
+// connection was closed.
 func NewConn(c net.Conn, e *fault.Effect, resumed bool, x *verdict.Exchange, done func()) *Conn {
 	closed := make(chan struct{})
 	s := &Conn{Conn: c, exchange: x, turn: make(chan struct{}, 1), stream: wire.Stream{
@@ -34,16 +34,16 @@ func NewConn(c net.Conn, e *fault.Effect, resumed bool, x *verdict.Exchange, don
 	s.close = sync.OnceValue(func() error {
 		close(closed)
 		err := c.Close()
-		go s.finish(done) // who closes does not wait for storage
+		go s.finish(done) // Close does not wait for storage
 		return err
 	})
 	return s
 }
 
-// Close closes the connection, and lets a stream go that was stalled.
+// Close closes the connection, and ends a stall.
 func (s *Conn) Close() error { return s.close() }
 
-// Write writes what the effect leaves of b. It is called by one goroutine.
+// Write writes b as changed by the effect. Only one goroutine may call it.
 func (s *Conn) Write(b []byte) (int, error) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
@@ -70,8 +70,8 @@ func (s *Conn) note(data []byte) {
 	}
 }
 
-// finish tells of the end of a stream that is recorded. Nothing is noted any more but what is being written: a client may have read that,
-// and hung up, before it is noted.
+// finish completes the record of a stream. It waits for a write in progress: a client may read the data and hang up before the write is
+// recorded.
 func (s *Conn) finish(done func()) {
 	s.turn <- struct{}{}
 	part := s.stream.Part()

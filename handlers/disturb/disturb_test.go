@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// The outcome document within a job is changed as one that stands alone is.
+// The outcome document within a job is changed like a separate one.
 func TestFailuresWithinJobsAreChanged(t *testing.T) {
 	t.Parallel()
 	job := `{"state":"FAILED","failure":{"type":"https://x.example/a","title":"No","status":500,"jobStatus":"FAILED"}}`
@@ -23,7 +23,7 @@ func TestFailuresWithinJobsAreChanged(t *testing.T) {
 		string(testbed.Shape.Rewrite(&fault.Effect{JobStatus: "PONDERING", ProblemType: "urn:odd", Language: "de"}, []byte(job))))
 }
 
-// What a job has produced stays as it is, or its digest would not hold.
+// Job results are not changed, or their digest would be wrong.
 func TestResultsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	for name, changes := range map[string]bool{"Repr-Digest": false, "X-Other": true} {
@@ -36,7 +36,7 @@ func TestResultsStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// The record of a stream tells what the client was told, and of which event it got half.
+// The record of a stream has what the client received, including a partial event.
 func TestRecordsOfStreams(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
@@ -58,11 +58,11 @@ func TestRecordsOfStreams(t *testing.T) {
 	<-done
 	require.Contains(t, string(<-got), "id: 2\nevent")
 	require.LessOrEqual(t, x.Stream.Late, 1)
-	x.Stream.Late = 0 // which depends on how long the writes took
+	x.Stream.Late = 0 // depends on how long the writes took
 	require.Equal(t, verdict.Part{Events: 1, IDs: []string{"1"}, Retry: 1234, Half: "2", Cut: true}, *x.Stream)
 }
 
-// hungUp is a connection whose client hangs up once it has read what is written, before the writer goes on.
+// hungUp is a connection whose client hangs up after reading, before the writer continues.
 type hungUp struct {
 	net.Conn
 	conn *Conn
@@ -70,13 +70,13 @@ type hungUp struct {
 
 func (h *hungUp) Write(b []byte) (int, error) {
 	err := h.conn.Close()
-	synctest.Wait() // for whatever else goes on
+	synctest.Wait() // until all other goroutines block
 	return len(b), err
 }
 
 func (h *hungUp) Close() error { return nil }
 
-// What a client has read before it hung up is recorded.
+// Data that a client has read before it hung up is recorded.
 func TestLastEventBeforeAHangUpIsRecorded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestLastEventBeforeAHangUpIsRecorded(t *testing.T) {
 	})
 }
 
-// Of a stream whose answer is lost nothing is sent, not even its head.
+// If the answer of a stream is lost, nothing is sent, not even its head.
 func TestLostStreams(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()

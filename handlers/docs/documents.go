@@ -1,5 +1,4 @@
-// Package docs holds the OpenAPI and AsyncAPI documents, and the pages to which
-// documents, problems and links point.
+// Package docs has the OpenAPI and AsyncAPI documents, and the pages that documents, problems and links refer to.
 package docs
 
 import (
@@ -15,8 +14,7 @@ import (
 //go:generate go run -C ../../tools ./bundle ../handlers/docs/source/events ../handlers/docs/asyncapi.yaml
 //go:generate go run -C ../../tools ./bundle ../handlers/docs/source/operator ../handlers/operator/openapi.yaml
 
-// The descriptions of the API, made of the files in the folder source. Tests hold them against the
-// routes, the views and every answer.
+// The documents of the API, built from the files in the folder source. Tests compare them with routes, views and answers.
 var (
 	//go:embed openapi.yaml
 	OpenAPI []byte
@@ -24,11 +22,11 @@ var (
 	asyncAPI []byte
 )
 
-// AsyncAPI is the document of the event streams.
+// AsyncAPI returns the document of the event streams.
 func AsyncAPI() []byte { return asyncAPI }
 
-// AsJSON returns a YAML document as JSON and keeps the order of its members. It
-// panics on invalid YAML; tests convert each embedded document.
+// AsJSON converts a YAML document to JSON and keeps the order of its members. It panics on invalid YAML; tests convert each embedded
+// document.
 func AsJSON(text []byte) []byte {
 	var root yaml.Node
 	if err := yaml.Unmarshal(text, &root); err != nil {
@@ -81,7 +79,7 @@ var Operations = sync.OnceValue(func() map[string]string {
 	all := map[string]string{}
 	for path, item := range document.Paths {
 		for method, of := range item {
-			operation, _ := of.(map[string]any) // the parameters of a path are none
+			operation, _ := of.(map[string]any) // skip the parameters of a path
 			if id, ok := operation["operationId"].(string); ok {
 				all[strings.ToUpper(method)+" "+path] = id
 			}

@@ -20,10 +20,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// tree is an object of a document.
+// tree is an object in a document.
 type tree map[string]any
 
-// openAPI and asyncAPI read a document, once.
+// openAPI and asyncAPI parse a document once.
 var (
 	openAPI  = sync.OnceValue(func() tree { return treeOf(docs.OpenAPI) })
 	asyncAPI = sync.OnceValue(func() tree { return treeOf(docs.AsyncAPI()) })
@@ -37,7 +37,7 @@ func treeOf(text []byte) tree {
 	return root
 }
 
-// in returns the object that member names lead to; nil if there is none.
+// in returns the object at a path of member names, or nil.
 func (o tree) in(names ...string) tree {
 	for _, name := range names {
 		members, _ := o[name].(map[string]any)
@@ -60,7 +60,7 @@ func (o tree) texts(name string) []string {
 	return texts
 }
 
-// follow returns what a $ref leads to, or o itself.
+// follow returns the target of a $ref, or o itself.
 func (o tree) follow(root tree) tree {
 	for ref, ok := o["$ref"].(string); ok; ref, ok = o["$ref"].(string) {
 		o = root.in(strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
@@ -68,7 +68,7 @@ func (o tree) follow(root tree) tree {
 	return o
 }
 
-// each calls visit with every object below a value, and where it is.
+// each calls visit with every object in a value and its location.
 func each(value any, at string, visit func(at string, o tree)) {
 	switch v := value.(type) {
 	case tree:
@@ -85,7 +85,7 @@ func each(value any, at string, visit func(at string, o tree)) {
 	}
 }
 
-// example is one of a document with its schema, nil for bytes of any kind.
+// example is an example of a document with its schema. The schema is nil for arbitrary bytes.
 type example struct {
 	at            string
 	schema, value any
@@ -109,8 +109,8 @@ func examplesOf(openAPI, asyncAPI tree) (ofOpenAPI, ofAsyncAPI []example) {
 	return ofOpenAPI, ofAsyncAPI
 }
 
-// TestExamplesAreRight: every example, and the sample on each page of a problem, is as its schema says. Outcome documents are as the draft
-// says too.
+// TestExamplesAreRight checks every example, and the sample on each problem page, against its schema. Outcome documents must also follow
+// the draft.
 func TestExamplesAreRight(t *testing.T) {
 	t.Parallel()
 	compiler := jsonschema.NewCompiler()
@@ -141,7 +141,7 @@ func TestExamplesAreRight(t *testing.T) {
 	require.Greater(t, documents, 4)
 }
 
-// samples are the answers on the pages of problems.
+// samples returns the sample answers on the problem pages.
 func samples(t *testing.T) (all []example) {
 	t.Helper()
 	site := docs.NewSite("https://forgerun.example")
@@ -170,8 +170,8 @@ func samples(t *testing.T) (all []example) {
 	return all
 }
 
-// compileInto returns the schemas of examples, compiled within the document where
-// their $ref lead to. The document is read once: it is large.
+// compileInto returns the compiled schemas of examples. It compiles them within the document so that their $refs resolve, and parses the
+// large document only once.
 func compileInto(t *testing.T, root tree, examples []example) func(i int) *jsonschema.Schema {
 	t.Helper()
 	schemas := make([]any, len(examples))
@@ -191,7 +191,7 @@ func compileInto(t *testing.T, root tree, examples []example) func(i int) *jsons
 	}
 }
 
-// plainOf returns a value of a document as a JSON decoder would.
+// plainOf converts a value of a document to the types of a JSON decoder.
 func plainOf(t testing.TB, value any) any {
 	t.Helper()
 	text, err := json.Marshal(value)
@@ -201,9 +201,8 @@ func plainOf(t testing.TB, value any) any {
 	return plain
 }
 
-// TestDocumentIsStrict: every object of the document says that it has no other
-// members, or by propertyNames which others it may have; those aside whose
-// members are the client's own or the event's.
+// TestDocumentIsStrict checks that every object of the document forbids unknown members or restricts them by propertyNames. Objects that
+// clients or events define are exempt.
 func TestDocumentIsStrict(t *testing.T) {
 	t.Parallel()
 	schemas := openAPI().in("components", "schemas")
@@ -227,8 +226,8 @@ func TestDocumentIsStrict(t *testing.T) {
 	}
 }
 
-// namesMembers tells whether a conditional rule lists the members. Generators
-// make of it a type without an index signature, unlike additionalProperties.
+// namesMembers reports whether a conditional rule lists the members. Unlike for additionalProperties, generators then make a type without
+// an index signature.
 func namesMembers(rule any) bool {
 	o, _ := rule.(map[string]any)
 	return o["then"] != nil && tree(o).in("then", "propertyNames") != nil

@@ -14,7 +14,7 @@ import (
 	"github.com/swaggest/swgui/v5/static"
 )
 
-// Page is the HTML page of an OpenAPI document and its Content Security Policy.
+// Page is the HTML page of an OpenAPI document with its Content Security Policy.
 type Page struct{ Text, Policy string }
 
 var (
@@ -24,8 +24,8 @@ var (
 	pageScript string
 )
 
-// PageOf returns a page that shows the document at an address with Swagger UI. The page contains the style and the script, so it
-// loads only the document. Its policy allows them by hash, requests to the page's own origin, and the data: icons of the style.
+// PageOf returns a page that shows the document at an address with Swagger UI. Style and script are inline, so it loads only the
+// document. Its policy allows them by hash, requests to the page's own origin, and the data: icons of the style.
 func PageOf(title, document string) Page {
 	style, script := unzipped("swagger-ui.css.gz")+pageStyle, unzipped("swagger-ui-bundle.js.gz")+pageScript
 	return Page{
@@ -77,8 +77,8 @@ func unzipped(name string) string {
 	return string(text)
 }
 
-// PagePolicy is the Content Security Policy (Level 3) of pages without a script. A page loads nothing, sends no form and cannot be
-// framed. It may use only the style that it contains, which is allowed by hash.
+// PagePolicy is the Content Security Policy (Level 3) of pages without a script. A page cannot load anything, submit forms or be framed.
+// Its inline style is allowed by hash.
 var PagePolicy = policy + "; style-src " + hashOf(baseStyle)
 
 const policy = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -16,10 +16,10 @@ var (
 )
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"style": func() template.CSS { return template.CSS(baseStyle) }, //nolint:gosec // the program's own
+	"style": func() template.CSS { return template.CSS(baseStyle) }, //nolint:gosec // a constant of this program
 }).ParseFS(pages, "*.html"))
 
-// Relation gives the page that a link relation of the API's own points to.
+// Relation returns the page of one of the API's own link relations.
 func Relation(name string) (page []byte, ok bool) {
 	for _, r := range relations {
 		if r.Name == name {
@@ -29,13 +29,12 @@ func Relation(name string) (page []byte, ok bool) {
 	return nil, false
 }
 
-// Missing gives the page that says that there is none. Its links begin with base.
+// Missing returns the page for unknown paths. Its links begin with base.
 func Missing(detail, base string) []byte {
 	return renderPage("missing", struct{ Detail, Base string }{detail, base})
 }
 
-// relations are the link relations of this API's own (RFC 8288, section 2.1.2).
-// Link headers name the addresses of their pages.
+// relations are the API's own link relations (RFC 8288, section 2.1.2). Link headers refer to their pages.
 var relations = []relationSpec{
 	{"job-result", "Result of a job",
 		"The target is the output of the job. It is available after the job succeeds, until the result expires. " +
@@ -46,13 +45,13 @@ var relations = []relationSpec{
 
 type relationSpec struct{ Name, Title, About string }
 
-// entry is what a page says of one problem type.
+// entry describes one problem type on its page.
 type entry struct {
 	Slug, Title, About, Action string
 	Code                       job.Code
 	Status                     int
-	Failure                    bool // of a job, not of a request
-	Batch                      bool // of a batch
+	Failure                    bool // a job failure, not a refused request
+	Batch                      bool // a batch outcome
 	Retryable                  bool
 	Stage                      job.Stage
 
@@ -60,7 +59,7 @@ type entry struct {
 	Sample string
 }
 
-// index is what the page of all problem types lists.
+// index is the data of the list of problem types.
 type index struct {
 	Base    string // before the slug in a link
 	Groups  []group
@@ -68,14 +67,13 @@ type index struct {
 	DocsURL string // relative, too
 }
 
-// group is a part of the list.
+// group is a section of the list.
 type group struct {
 	ID, Title string
 	Entries   []entry
 }
 
-// ProblemIndex gives the page of all problem types, with links that begin with
-// base, and with that to the API's page.
+// ProblemIndex returns the page of all problem types. Its links begin with base; docsURL is the API's page.
 func ProblemIndex(base, docsURL string) []byte {
 	groups := []group{
 		{ID: "requests", Title: "Of requests"}, {ID: "jobs", Title: "Of attempts of jobs"}, {ID: "batches", Title: "Of batches"},
@@ -93,7 +91,7 @@ func ProblemIndex(base, docsURL string) []byte {
 	return renderPage("index", index{base, groups, job.Stages, docsURL})
 }
 
-// ProblemTypes names all problem types, as their pages' addresses end.
+// ProblemTypes returns the slugs of all problem types.
 func ProblemTypes() []string {
 	var slugs []string
 	for _, e := range problemEntries() {
@@ -102,7 +100,7 @@ func ProblemTypes() []string {
 	return slugs
 }
 
-// problemPages renders one page for each problem type.
+// problemPages renders a page for each problem type.
 func problemPages(publicURL string) map[string][]byte {
 	pages := map[string][]byte{}
 	for _, e := range problemEntries() {
@@ -131,8 +129,7 @@ func problemEntries() []entry {
 			About: "All jobs of a batch have ended, and every item failed, timed out or was refused."})
 }
 
-// renderPage cannot fail: template and data are the program's own, and a test
-// renders every page.
+// renderPage cannot fail: a test renders every page.
 func renderPage(name string, data any) []byte {
 	var page bytes.Buffer
 	if err := templates.ExecuteTemplate(&page, name, data); err != nil {

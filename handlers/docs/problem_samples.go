@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The samples' ids and times, those of the OpenAPI document.
+// Ids and times of the samples, the same as in the OpenAPI document.
 var (
 	sampleJob   = mustID("0190a1b2-c3d4-7000-8000-000000000001")
 	sampleBatch = mustID("0190a1b2-c3d4-7000-8000-0000000000b1")
@@ -27,8 +27,7 @@ func mustID(text string) job.ID {
 	return id
 }
 
-// sampleOf returns an answer with a problem of the type, or the outcome document of
-// a failure, made as the service makes those.
+// sampleOf returns a sample answer with a problem of the type, or a sample outcome document, built by the service's own code.
 func sampleOf(e entry, links job.Links) string {
 	switch {
 	case e.Batch:
@@ -59,7 +58,7 @@ func sampleOf(e entry, links job.Links) string {
 	return head(e) + "\n" + pretty(p)
 }
 
-// sampleDetails are those whose usual detail says more than what to do.
+// sampleDetails has typical details for codes whose standard detail is too general.
 var sampleDetails = map[job.Code]string{
 	job.CodeMethodNotAllowed:   "This resource does not support that method. It supports GET, HEAD, DELETE.",
 	job.CodeInvalidCredentials: "The request has no Authorization header. Send your API key once, as Authorization: Bearer frk_...",
@@ -84,8 +83,8 @@ var sampleDetails = map[job.Code]string{
 	job.CodeScheduleMissing: "No schedule with this id was found.",
 }
 
-// scenarioOf returns a scenario that fails for the reason, or one of a kind that only
-// its worker can fail.
+// scenarioOf returns a scenario that fails for the reason. Its kind is one that only fails in the worker if a scenario cannot cause the
+// reason.
 func scenarioOf(reason job.Reason) job.Scenario {
 	kind := job.SuccessFast
 	if reason == job.CustomFailed {
@@ -101,7 +100,7 @@ func scenarioOf(reason job.Reason) job.Scenario {
 	return job.Scenario{WorkKind: kind, DurationMS: spec.DurationMS, ExpectedOutcome: spec.Expected}
 }
 
-// head returns the lines of an answer before its body.
+// head returns the status line and headers of an answer.
 func head(e entry) string {
 	text := fmt.Sprintf("HTTP/1.1 %d %s\nContent-Type: application/problem+json\n", e.Status, http.StatusText(e.Status))
 	switch {
@@ -115,7 +114,7 @@ func head(e entry) string {
 	return text
 }
 
-// repeatOf says whether a client should send the request again.
+// repeatOf returns whether a client should repeat the request.
 func repeatOf(e entry) string {
 	switch {
 	case e.Batch, e.Failure:
@@ -152,7 +151,7 @@ func batchSample(slug string) *job.Batch {
 	return &job.Batch{ID: sampleBatch, CreatedAt: submittedAt, Language: "en", Items: make([]job.BatchItem, 2), Outcome: outcome}
 }
 
-// pretty writes a value of the program's own as JSON for people.
+// pretty formats a value as indented JSON.
 func pretty(v any) string {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

@@ -33,8 +33,7 @@ func routes() []httpkit.Route {
 
 var fiberParameter = regexp.MustCompile(`:(\w+)`)
 
-// TestDocumentHasTheRoutes: no route, query parameter or security rule is
-// missing or extra.
+// TestDocumentHasTheRoutes checks that routes, query parameters and security rules match the document.
 func TestDocumentHasTheRoutes(t *testing.T) {
 	t.Parallel()
 	root := openAPI()
@@ -66,7 +65,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	require.ElementsMatch(t, served, documented)
 }
 
-// always are the problems that a request can have once its route is known.
+// always has the error statuses that any request to a known route can get.
 var always = map[httpkit.Access][]string{
 	httpkit.Public:        nil,
 	httpkit.Registration:  {"400", "401", "403", "406", "429", "500", "503", "504"},
@@ -175,14 +174,14 @@ func TestDocumentHasTheVocabulary(t *testing.T) {
 	require.Equal(t, job.Languages, openAPI().in("components", "headers", "Content-Language", "schema").texts("enum"))
 }
 
-// eventNames are all events that can be sent.
+// eventNames are the names of all events that are sent.
 var eventNames = []string{
 	job.EventCreated, job.EventQueued, job.EventAssigned, job.EventRunning, job.EventSucceeded, job.EventFailed,
 	job.EventCanceled, job.EventRetried, job.EventLeaseExpired, job.EventRetriesExhausted, job.EventEmitted,
 	job.EventBatchCompleted, job.EventBulkCompleted, job.EventWebhookDisabled, job.EventWebhookTest,
 }
 
-// TestStreamsAreDocumented: each event that can be sent is a message of the document, and no other frame is.
+// TestStreamsAreDocumented checks that the document's messages are exactly the events that are sent.
 func TestStreamsAreDocumented(t *testing.T) {
 	t.Parallel()
 	frames := []string{stream.ProgressEvent, stream.PositionEvent}

@@ -7,16 +7,14 @@ import (
 	"sync"
 )
 
-// Site has the pages of a service at an address of its own, which they name in
-// what is to be copied.
+// Site has the pages of a service. They contain its public URL.
 type Site struct {
 	publicURL string
 	docs      func() Page
 	problems  func() map[string][]byte
 }
 
-// NewSite makes the pages of the service at a URL without a slash at its end.
-// They are rendered when they are first asked for.
+// NewSite returns the pages of the service at a URL without a trailing slash. They are rendered on first use.
 func NewSite(publicURL string) *Site {
 	return &Site{
 		publicURL: publicURL,
@@ -25,21 +23,21 @@ func NewSite(publicURL string) *Site {
 	}
 }
 
-// Docs is OpenAPI as a page to read and to try.
+// Docs returns the interactive page of the OpenAPI document.
 func (s *Site) Docs() Page { return s.docs() }
 
-// OpenAPI describes the API at its own address.
+// OpenAPI returns the OpenAPI document with the service's own address.
 func (s *Site) OpenAPI() []byte {
 	return s.below(OpenAPI, "  - url: /\n", "  - url: %s\n")
 }
 
-// AsyncAPI describes its event streams there.
+// AsyncAPI returns the document of the event streams with the service's own address.
 func (s *Site) AsyncAPI() []byte {
 	const server = "    host: \"{host}\"\n    protocol: http\n"
 	return s.below(AsyncAPI(), server, server+"    pathname: %s\n")
 }
 
-// below returns a document whose server is below a path, if the service is.
+// below adapts a document's server address if the service is below a path.
 func (s *Site) below(document []byte, server, there string) []byte {
 	public, err := url.Parse(s.publicURL)
 	if err != nil || public.Path == "" {
@@ -48,7 +46,7 @@ func (s *Site) below(document []byte, server, there string) []byte {
 	return bytes.Replace(document, []byte(server), fmt.Appendf(nil, there, public.EscapedPath()), 1)
 }
 
-// Problem gives the page that a problem type URI points to.
+// Problem returns the page of a problem type URI.
 func (s *Site) Problem(slug string) (page []byte, ok bool) {
 	page, ok = s.problems()[slug]
 	return page, ok

@@ -1,4 +1,4 @@
-// Package events is the resource of events: as lists, and as streams (SSE).
+// Package events is the resource of events, as lists and as streams (SSE).
 package events
 
 import (
@@ -26,7 +26,7 @@ type API struct {
 	Engine *stream.Engine
 }
 
-// New makes the API, with what runs its streams.
+// New returns the API with the engine of its streams.
 func New(kit *httpkit.Kit, hub *events.Hub, jobs *jobs.Service) *API {
 	s := &API{Kit: kit, Events: hub, Jobs: jobs}
 	s.Engine = &stream.Engine{
@@ -37,7 +37,7 @@ func New(kit *httpkit.Kit, hub *events.Hub, jobs *jobs.Service) *API {
 	return s
 }
 
-// Routes are those of events.
+// Routes returns the routes of events.
 func (s *API) Routes() []httpkit.Route {
 	const get, client = httpkit.Get, httpkit.ClientKey
 	as := append(slices.Clone(httpkit.AsJSON), httpkit.EventStream)
@@ -47,7 +47,7 @@ func (s *API) Routes() []httpkit.Route {
 	}
 }
 
-// progress is the data of job-progress on a stream.
+// progress is the data of a job-progress event.
 type progress struct {
 	JobID    job.ID        `json:"job_id"`
 	Attempt  int           `json:"attempt"`
@@ -58,7 +58,7 @@ func progressOf(id job.ID, attempt int, p *job.Progress) any {
 	return progress{id, attempt, views.Progress(p)}
 }
 
-// frame shows an event on a stream. What ended an attempt or a batch comes with its outcome document (draft section 5.4).
+// frame returns the data of an event on a stream. The event that ends an attempt or a batch has the outcome document (draft section 5.4).
 func (s *API) frame(o *job.Occurrence) any {
 	switch {
 	case o.Ended != nil:
@@ -69,7 +69,7 @@ func (s *API) frame(o *job.Occurrence) any {
 	return views.Occurrence(*o)
 }
 
-// JobStream returns the stream of a client's job, without a connection yet.
+// JobStream returns the stream of a client's job. It has no connection yet.
 func (s *API) JobStream(client, id job.ID) *stream.Stream {
 	from := &jobSource{api: s, client: client, job: id}
 	return &stream.Stream{Source: from, JobID: id, Job: from.current}
@@ -84,8 +84,8 @@ func (s *API) jobEvents(r *httpkit.Request) error {
 	return s.listEvents(r, st.Source.(source), false)
 }
 
-// clientEvents answers with the events of all of the client's jobs and
-// batches: as a list from the first one that is kept, as a stream from now on.
+// clientEvents answers with the events of all jobs and batches of the client. A list starts with the oldest stored event, a stream with
+// new events.
 func (s *API) clientEvents(r *httpkit.Request) error {
 	from := &clientSource{api: s, client: r.Caller.ClientID}
 	if r.WantsStream() {
@@ -94,8 +94,8 @@ func (s *API) clientEvents(r *httpkit.Request) error {
 	return s.listEvents(r, from, true)
 }
 
-// listEvents answers with a page of events. A list that never ends has a next
-// cursor on its last page too, so that the client can ask for what is new.
+// listEvents answers with a page of events. An endless list has a next cursor even on its last page, so that the client can poll for new
+// events.
 func (s *API) listEvents(r *httpkit.Request, from source, endless bool) error {
 	cursor := r.Query("cursor")
 	if cursor != "" {
@@ -119,9 +119,7 @@ func (s *API) listEvents(r *httpkit.Request, from source, endless bool) error {
 	return r.JSON(fiber.StatusOK, list)
 }
 
-// stream answers with an event stream. What can go wrong at its start is
-// answered as anywhere else: the stream begins only once its first events have
-// been read.
+// stream answers with an event stream. It reads the first events before the stream starts, so that errors get a normal answer.
 func (s *API) stream(r *httpkit.Request, st *stream.Stream) error {
 	release, err := s.Waits.Acquire(r.Caller.ClientID)
 	if err != nil {
@@ -140,12 +138,12 @@ func (s *API) stream(r *httpkit.Request, st *stream.Stream) error {
 		return err
 	}
 	if st.First.Ended && len(st.First.Events) == 0 {
-		r.Status(fiber.StatusNoContent) // tells the reader not to come back
+		r.Status(fiber.StatusNoContent) // tells the reader not to reconnect
 		return nil
 	}
 	r.Set(fiber.HeaderContentType, httpkit.EventStream)
 	r.Set(fiber.HeaderCacheControl, "no-store, no-transform")
-	r.Set("X-Accel-Buffering", "no") // for nginx in front
+	r.Set("X-Accel-Buffering", "no") // for nginx in front of the service
 	c, ok := r.Context().Conn().(*conn.Conn)
 	if !ok || r.Method() == fiber.MethodHead {
 		return nil
@@ -155,7 +153,7 @@ func (s *API) stream(r *httpkit.Request, st *stream.Stream) error {
 	return nil
 }
 
-// startAt goes to where the stream starts and reads what it writes first.
+// startAt moves to the start of the stream and reads its first page.
 func startAt(r *httpkit.Request, from source, st *stream.Stream) (err error) {
 	lastID, cursor := r.List("Last-Event-ID"), r.Query("cursor")
 	if lastID == "" && cursor != "" {

@@ -10,21 +10,18 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// source returns events from a position in it, which moves on as they are read. It
-// begins before the first event.
+// source returns events from a position, which advances with each read. It starts before the first event.
 type source interface {
 	stream.Source
-	// seek goes to the position of a cursor.
+	// seek moves to the position of a cursor.
 	seek(ctx context.Context, cursor string) error
-	// resume goes to where the reader of a stream got the given id last, and
-	// for "" to where a stream begins.
+	// resume moves to the position after the last id that the reader has. For "" it moves to the start of a stream.
 	resume(ctx context.Context, lastID string) error
-	// cursor names the position, for seek.
+	// cursor returns the current position for seek.
 	cursor(ctx context.Context) (string, error)
 }
 
-// jobSource returns the events of one job. Their ids on a stream are the plain
-// seq; the cursors of its lists are signed as all others.
+// jobSource returns the events of one job. On a stream, the id of an event is its seq; the cursors of lists are signed.
 type jobSource struct {
 	api    *API
 	client job.ID
@@ -51,7 +48,7 @@ func (j *jobSource) resume(_ context.Context, lastID string) error {
 	if lastID == "" {
 		return nil
 	}
-	seq, ok := query.Positive(lastID) // numbered alike, from 1
+	seq, ok := query.Positive(lastID) // seqs start at 1
 	if !ok {
 		return errBadLastID
 	}
@@ -59,7 +56,7 @@ func (j *jobSource) resume(_ context.Context, lastID string) error {
 	return nil
 }
 
-// Read reads the next events.
+// Read returns the next events.
 func (j *jobSource) Read(ctx context.Context, limit int) (stream.Page, error) {
 	log, err := j.api.Events.JobEvents(ctx, j.client, j.job, j.after, limit)
 	if err != nil {
@@ -78,12 +75,12 @@ func (j *jobSource) cursor(ctx context.Context) (string, error) {
 	return j.api.CursorKey.Seal(ctx, j.client, j.scope(), binary.BigEndian.AppendUint32(nil, uint32(j.after)))
 }
 
-// EventID gives an event's seq.
+// EventID returns an event's seq.
 func (j *jobSource) EventID(_ context.Context, o *job.Occurrence) (string, error) {
 	return strconv.Itoa(o.Seq), nil
 }
 
-// current reads the job, nil unless it is as of the last event read.
+// current returns the job, or nil unless its state matches the last event read.
 func (j *jobSource) current(ctx context.Context) *job.Job {
 	now, err := j.api.Jobs.Job(ctx, j.client, j.job)
 	if err != nil || now.EventSeq != j.after {
@@ -92,8 +89,7 @@ func (j *jobSource) current(ctx context.Context) *job.Job {
 	return now
 }
 
-// clientSource returns the events of all of a client's jobs and batches. Ids on
-// its stream and cursors of its list are the same.
+// clientSource returns the events of all jobs and batches of a client. The ids on its stream are the cursors of its list.
 type clientSource struct {
 	api    *API
 	client job.ID
@@ -122,7 +118,7 @@ func (c *clientSource) resume(ctx context.Context, lastID string) (err error) {
 	return err
 }
 
-// Read reads the next events.
+// Read returns the next events.
 func (c *clientSource) Read(ctx context.Context, limit int) (stream.Page, error) {
 	feed, err := c.api.Events.ClientEvents(ctx, c.client, c.after, limit)
 	if err != nil {
@@ -136,7 +132,7 @@ func (c *clientSource) Read(ctx context.Context, limit int) (stream.Page, error)
 
 func (c *clientSource) cursor(ctx context.Context) (string, error) { return c.seal(ctx, c.after) }
 
-// EventID gives the cursor after an event.
+// EventID returns the cursor after an event.
 func (c *clientSource) EventID(ctx context.Context, o *job.Occurrence) (string, error) {
 	return c.seal(ctx, o.Position)
 }

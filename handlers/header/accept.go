@@ -1,6 +1,5 @@
-// Package header reads values of HTTP header fields. It has no library for
-// Accept, Prefer, Range and entity tags: they are no structured fields (RFC
-// 9651), and Fiber ignores weights or refuses what RFC 9110 says to ignore.
+// Package header parses values of HTTP headers. No library fits Accept, Prefer, Range and entity tags: they are not structured fields
+// (RFC 9651), and Fiber ignores weights or refuses values that RFC 9110 requires to be ignored.
 package header
 
 import (
@@ -11,14 +10,13 @@ import (
 // Accepts reports whether an Accept header allows a media type.
 func Accepts(accept, media string) bool { return quality(accept, media) > 0 }
 
-// Excludes reports whether an Accept header says that a media type is not wanted, rather than not naming it.
+// Excludes reports whether an Accept header explicitly gives a media type the weight 0.
 func Excludes(accept, media string) bool {
 	weight, specific := ofMedia(accept, media)
 	return specific > 0 && weight == 0
 }
 
-// Prefers reports whether an Accept header gives a media type a higher weight
-// than another.
+// Prefers reports whether an Accept header gives media a higher weight than over.
 func Prefers(accept, media, over string) bool {
 	return quality(accept, media) > quality(accept, over)
 }
@@ -32,10 +30,8 @@ func quality(accept, media string) int {
 	return weight
 }
 
-// ofMedia returns the weight of a media type without parameters in an Accept
-// header (RFC 9110, section 12.5.1), in thousandths. The most specific range
-// that covers it decides; a header without any range excludes nothing. How
-// specific that is comes too, 0 if none covers it.
+// ofMedia returns the weight of a media type without parameters in an Accept header (RFC 9110, section 12.5.1), in thousandths. The most
+// specific matching range decides; an empty header accepts everything. It also returns how specific that range is, or 0 if none matches.
 func ofMedia(accept, media string) (weight, best int) {
 	if accept == "" || accept == "*/*" {
 		return fullQuality, 0
@@ -68,8 +64,7 @@ func ofMedia(accept, media string) (weight, best int) {
 	return weight, best
 }
 
-// weightOf returns the weight among the parameters of a range, 1 if there is no
-// valid one.
+// weightOf returns the weight in the parameters of a range, or 1 if it has no valid weight.
 func weightOf(params string) int {
 	for param := range strings.SplitSeq(params, ";") {
 		name, value, _ := strings.Cut(param, "=")
@@ -77,7 +72,7 @@ func weightOf(params string) int {
 			continue
 		}
 		weight, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-		if err != nil || !(weight >= 0 && weight <= 1) { // also not a number
+		if err != nil || !(weight >= 0 && weight <= 1) { // also refuses NaN
 			return fullQuality
 		}
 		return int(weight*fullQuality + 0.5)

@@ -4,21 +4,21 @@ import (
 	"strings"
 )
 
-// MatchesETag reports whether an If-None-Match header holds the tag of what there is, "" for none, compared
-// weakly (RFC 9110, section 13.1.2).
+// MatchesETag reports whether an If-None-Match header contains the current tag ("" for none), by weak comparison (RFC 9110, section
+// 13.1.2).
 func MatchesETag(ifNoneMatch, tag string) bool {
 	return isAny(ifNoneMatch) || holds(ifNoneMatch, strings.TrimPrefix(tag, "W/"), "W/")
 }
 
-// MatchesStrongly reports whether an If-Match header holds the tag of what there is, "" for none, compared strongly
-// (RFC 9110, section 13.1.1): a weak one never matches.
+// MatchesStrongly reports whether an If-Match header contains the current tag ("" for none), by strong comparison (RFC 9110, section
+// 13.1.1). Weak tags never match.
 func MatchesStrongly(ifMatch, tag string) bool {
 	return isAny(ifMatch) || !strings.HasPrefix(tag, "W/") && holds(ifMatch, tag, "")
 }
 
 func isAny(list string) bool { return strings.Trim(list, " \t") == "*" }
 
-// holds reports whether a list of tags has one, with or without a prefix.
+// holds reports whether a list of tags contains tag, with or without prefix.
 func holds(list, tag, prefix string) bool {
 	for item := range strings.SplitSeq(list, ",") {
 		if tag != "" && strings.TrimPrefix(strings.Trim(item, " \t"), prefix) == tag {

@@ -10,7 +10,7 @@ import (
 
 func TestWeights(t *testing.T) {
 	t.Parallel()
-	for accept, want := range map[string]int{ // of application/json
+	for accept, want := range map[string]int{ // weights of application/json
 		"": 1000, "*/*": 1000, ",": 1000, "application/json": 1000, "application/json;q=0.5": 500, "application/json; Q=0.5": 500,
 		"application/json;q=0.001": 1, "application/json;q=0": 0, "application/json;q=0.000": 0, "application/json;q=1.000": 1000,
 		"application/*;q=0.3, */*": 300, "*/*;q=0.2, application/*;q=0.3, application/json;q=0.1": 100, "text/html": 0,
@@ -61,7 +61,7 @@ func TestPreferWait(t *testing.T) {
 func TestRanges(t *testing.T) {
 	t.Parallel()
 	const endless = "99999999999999999999999998"
-	for want, headers := range map[Span][]string{ // of 10 bytes
+	for want, headers := range map[Span][]string{ // for a body of 10 bytes
 		{0, 0}: {"bytes=0-0"}, {0, 9}: {"bytes=-99", "bytes=-" + endless, "bytes=0-"},
 		{7, 9}: {"bytes=7-", "bytes=7-99", "bytes=7-" + endless, "bytes=-3"},
 		{2, 4}: {"bytes=2-4", "Bytes=2-4", "bytes= 2-4 ", "bytes=,2-4,,", "bytes=002-0004"},

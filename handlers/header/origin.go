@@ -13,8 +13,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Key reads the lines of an Idempotency-Key header, of which there may be one: a
-// structured-field string by its draft, or the bare key. "" is none.
+// Key parses the lines of an Idempotency-Key header, which may have one line: a structured-field string, as in its draft, or the bare
+// key. It returns "" if there is none.
 func Key(lines ...string) (key string, err error) {
 	if len(lines) == 0 {
 		return "", nil
@@ -32,7 +32,7 @@ func Key(lines ...string) (key string, err error) {
 	return key, nil
 }
 
-// matcher finds the best of job.Languages.
+// matcher matches against job.Languages.
 var matcher = func() language.Matcher {
 	tags := make([]language.Tag, len(job.Languages))
 	for i, l := range job.Languages {
@@ -41,9 +41,9 @@ var matcher = func() language.Matcher {
 	return language.NewMatcher(tags)
 }()
 
-// Language gives the supported language that an Accept-Language header prefers.
+// Language returns the supported language that an Accept-Language header prefers.
 func Language(acceptLanguage string) string {
-	const maxBytes = 256 // bounds the work that a header can cause
+	const maxBytes = 256 // limits the work for a header
 	if acceptLanguage == "" || len(acceptLanguage) > maxBytes {
 		return job.Languages[0]
 	}
@@ -55,14 +55,11 @@ func Language(acceptLanguage string) string {
 	return job.Languages[index]
 }
 
-// traceparentForm is version, trace-id, parent-id and flags, and what later
-// versions may add.
+// traceparentForm has version, trace-id, parent-id, flags, and additions of later versions.
 var traceparentForm = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
 
-// Traceparent gives the span of a traceparent header (W3C Trace Context), one
-// that is not valid for what is malformed. The propagator of OpenTelemetry would
-// refuse flags that are not defined yet; here they are ignored, as the standard
-// asks.
+// Traceparent returns the span of a traceparent header (W3C Trace Context). The span is not valid for a malformed header. The propagator
+// of OpenTelemetry refuses undefined flags; the standard says to ignore them.
 func Traceparent(value string) trace.SpanContext {
 	const maxBytes = 110
 	if len(value) > maxBytes {
@@ -80,7 +77,7 @@ func Traceparent(value string) trace.SpanContext {
 	})
 }
 
-// Clip bounds text that a client may have influenced, for the log and for records. It holds what a database can.
+// Clip limits the length of client text for logs and records, and replaces bytes that a database cannot store.
 func Clip(text string) string {
 	const limit, instead = 500, "\uFFFD"
 	more := ""

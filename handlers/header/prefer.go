@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Preferences are those of a Prefer header (RFC 7240), and which of them were honored.
+// Preferences are the values of a Prefer header (RFC 7240), and the ones that were honored.
 type Preferences struct {
 	given   map[string]string // by name in lower case
 	applied []string
@@ -22,15 +22,13 @@ const (
 )
 
 var (
-	// element is a part of a list between commas that are not within quotes; an
-	// unterminated quoted string takes all that follows.
+	// element matches a list element; commas within quotes do not separate. An unterminated quoted string extends to the end.
 	element    = regexp.MustCompile(`(?s)(?:"(?:\\.|[^"\\])*"?|[^",])+`)
 	preference = regexp.MustCompile(`^[ \t]*` + pairForm + `(?:;[ \t]*(?:` + pairForm + `)?)*$`)
 	escaped    = regexp.MustCompile(`\\(.)`)
 )
 
-// ParsePrefer reads a Prefer header. The first of several equal preferences
-// counts; what is malformed is ignored, as are parameters.
+// ParsePrefer parses a Prefer header. The first of duplicate preferences counts. Parameters and malformed parts are ignored.
 func ParsePrefer(header string) *Preferences {
 	if header == "" {
 		return &Preferences{}
@@ -52,7 +50,7 @@ func ParsePrefer(header string) *Preferences {
 	return &Preferences{given: found}
 }
 
-// Has reports whether the preference was given without a value.
+// Has reports whether the preference is present without a value.
 func (p *Preferences) Has(name string) bool {
 	value, ok := p.given[name]
 	return ok && value == ""
@@ -61,36 +59,35 @@ func (p *Preferences) Has(name string) bool {
 // MaxWait is the longest time that a request may wait for its job.
 const MaxWait = 30 * time.Second
 
-// Wait gives the time that the client is willing to wait, at most MaxWait;
-// false if it gave none in whole seconds.
+// Wait returns how long the client wants to wait, at most MaxWait. It returns false if there is no valid number of seconds.
 func (p *Preferences) Wait() (time.Duration, bool) {
 	value := p.given["wait"]
 	if value == "" || strings.Trim(value, "0123456789") != "" {
 		return 0, false
 	}
 	n, err := strconv.Atoi(value)
-	if err != nil || n > int(MaxWait/time.Second) { // more digits than an int holds
+	if err != nil || n > int(MaxWait/time.Second) { // the number may overflow an int
 		return MaxWait, true
 	}
 	return time.Duration(n) * time.Second, true
 }
 
-// ApplyWait records that a wait was honored, if the client asked for one. An answer that needs no wait honors it too.
+// ApplyWait marks a requested wait as honored, even if the answer did not need to wait.
 func (p *Preferences) ApplyWait() {
 	if limit, ok := p.Wait(); ok {
 		p.applied = append(p.applied, "wait="+strconv.Itoa(int(limit/time.Second)))
 	}
 }
 
-// ApplyAsync records that an answer did not wait for the end of the work, if that is what the client asked for.
+// ApplyAsync marks a requested asynchronous answer as honored.
 func (p *Preferences) ApplyAsync() {
 	if p.Has("respond-async") {
 		p.applied = slices.Insert(p.applied, 0, "respond-async")
 	}
 }
 
-// Applied is the value of Preference-Applied, "" for none.
+// Applied returns the value of Preference-Applied, or "".
 func (p *Preferences) Applied() string { return strings.Join(p.applied, ", ") }
 
-// Forget withdraws what was recorded.
+// Forget removes all marks of honored preferences.
 func (p *Preferences) Forget() { p.applied = nil }

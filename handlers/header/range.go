@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// Span is a part of a body, both ends included.
+// Span is a part of a body. Both ends are inclusive.
 type Span struct{ First, Last int }
 
-// rangeForm is a Range header with one range of bytes.
+// rangeForm matches a Range header with one range of bytes.
 var rangeForm = regexp.MustCompile(`^(?i:bytes)=[ \t,]*([0-9]*)-([0-9]*)[ \t,]*$`)
 
-// ParseRange reads a Range header (RFC 9110, section 14.1.2) for a body of the
-// given size. Several ranges, other units and what is malformed are ignored:
-// nil stands for the whole body. It is false for a range outside the body.
+// ParseRange parses a Range header (RFC 9110, section 14.1.2) for a body of the given size. It ignores multiple ranges, other units and
+// malformed values, and returns nil for the whole body. It returns false for a range outside the body.
 func ParseRange(header string, size int) (*Span, bool) {
 	match := rangeForm.FindStringSubmatch(header)
 	if match == nil || size == 0 {
@@ -25,7 +24,7 @@ func ParseRange(header string, size int) (*Span, bool) {
 	switch {
 	case from == "" && to == "":
 		return nil, true
-	case from == "" && last == 0: // the last 0 bytes
+	case from == "" && last == 0: // "the last 0 bytes"
 		return nil, false
 	case from == "":
 		return &Span{size - last, size - 1}, true
@@ -40,16 +39,16 @@ func ParseRange(header string, size int) (*Span, bool) {
 	return &Span{first, min(last, size-1)}, true
 }
 
-// position reads digits as a number, at most limit.
+// position parses digits as a number, capped at limit.
 func position(digits string, limit int) int {
 	n, err := strconv.Atoi(digits)
-	if digits != "" && err != nil { // more digits than an int holds
+	if digits != "" && err != nil { // the number may overflow an int
 		return limit
 	}
 	return min(n, limit)
 }
 
-// isLess compares numbers of any length, in digits.
+// isLess compares decimal numbers of any length.
 func isLess(a, b string) bool {
 	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
 	return len(a) < len(b) || len(a) == len(b) && a < b

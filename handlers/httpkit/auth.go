@@ -20,20 +20,20 @@ import (
 // authorizationForm describes the Authorization header of a request.
 const authorizationForm = "Send your API key once, as Authorization: Bearer frk_..."
 
-// MaxTokenBytes is far above the length of any key or token.
+// MaxTokenBytes is well above the length of any key or token.
 const MaxTokenBytes = 512
 
-// Callers decides who may ask.
+// Callers authenticates requests.
 type Callers interface {
-	// Admit sets the caller of a request, of any route, or refuses it.
+	// Admit sets the caller of a request to any route, or refuses it.
 	Admit(r *Request) error
-	// Refused is called for requests that Admit refused because of their client.
+	// Refused is called for requests whose caller Admit refused.
 	Refused(r *Request, p *problem.Document)
-	// Again refuses a request whose caller may do less by now than when it began.
+	// Again refuses a request whose caller has lost permissions since it began.
 	Again(r *Request) error
 }
 
-// keyHolders are the Callers of the client API: clients with their keys, and operators with their tokens.
+// keyHolders are the Callers of the client API: clients with keys, and operators with tokens.
 type keyHolders struct{ *Kit }
 
 // Admit implements Callers.
@@ -52,8 +52,8 @@ func (s keyHolders) Admit(r *Request) error {
 	return s.limit(r)
 }
 
-// checkPage refuses a change without a key that a page of a foreign origin sent: browsers send such requests without asking
-// first. With a key the browser has asked (CORS).
+// checkPage refuses a change without a key from a page of a foreign origin: browsers send such requests without a preflight. Requests
+// with a key need a preflight (CORS).
 func (s *Kit) checkPage(r *Request) error {
 	origin := r.Get(fiber.HeaderOrigin)
 	own := s.Origins.Allows(origin) || origin != "" && strings.HasPrefix(s.PublicURL+"/", origin+"/")
@@ -65,7 +65,7 @@ func (s *Kit) checkPage(r *Request) error {
 	return job.Errorf(job.CodeForbidden, "A page of another origin sent this request without a key. Set FORGERUN_CORS_ORIGINS to allow it.")
 }
 
-// authenticate finds out who asks, and refuses who may not use the route.
+// authenticate identifies the caller, and refuses callers that may not use the route.
 func (s *Kit) authenticate(r *Request) error {
 	caller, err := s.attempt(r)
 	if caller.Expired && r.Route.takesExpired() {
@@ -89,13 +89,12 @@ func (s *Kit) authenticate(r *Request) error {
 	return nil
 }
 
-// attempt authenticates the request unless too many attempts of its address or
-// its key have failed. It counts what is wrong; a key that was revoked or has
-// expired is known, and mostly answered from memory.
+// attempt authenticates the request, unless too many attempts from its address or with its key have failed. It counts failures. Revoked
+// and expired keys are known, so most are refused from memory.
 func (s *Kit) attempt(r *Request) (job.Caller, error) {
 	headers := r.Request().Header.PeekAll(fiber.HeaderAuthorization)
 	if len(headers) == 0 && r.Route.Access == Registration {
-		return s.Keys.Authenticate(r.Ctx, "") // passes where registration is open
+		return s.Keys.Authenticate(r.Ctx, "") // succeeds if registration is open
 	}
 	bearer, err := bearerOf(headers)
 	if err != nil {
@@ -104,7 +103,7 @@ func (s *Kit) attempt(r *Request) (job.Caller, error) {
 	return s.TryKey(r.Ctx, r, bearer)
 }
 
-// TryKey says whose a key or token is.
+// TryKey returns the caller with a key or token.
 func (s *Kit) TryKey(ctx context.Context, r *Request, bearer string) (job.Caller, error) {
 	source := conn.Source(s.addrOf(r))
 	if wait := s.Attempts.Check(source, bearer); wait > 0 {
@@ -124,8 +123,7 @@ func (s *Kit) TryKey(ctx context.Context, r *Request, bearer string) (job.Caller
 	return caller, err
 }
 
-// limitRegistrations counts a request for a new client that is not the operator's,
-// by the address that it comes from. A repetition counts too.
+// limitRegistrations counts a client's request to create a client, by the address it comes from. Repetitions count too.
 func (s *Kit) limitRegistrations(r *Request) error {
 	if r.Route.Action != "create_client" || r.Caller.Admin {
 		return nil
@@ -152,7 +150,7 @@ func (s keyHolders) Again(r *Request) error {
 	return nil
 }
 
-// identify says whose the credentials of a request are that was let in before.
+// identify returns the caller of a request that was admitted before.
 func (s *Kit) identify(ctx context.Context, headers [][]byte) (job.Caller, error) {
 	bearer, err := bearerOf(headers)
 	if err != nil {
@@ -161,7 +159,7 @@ func (s *Kit) identify(ctx context.Context, headers [][]byte) (job.Caller, error
 	return s.Keys.Authenticate(ctx, bearer)
 }
 
-// bearerOf returns the credentials in the lines of an Authorization header.
+// bearerOf returns the credentials of an Authorization header.
 func bearerOf(headers [][]byte) (string, error) {
 	if len(headers) == 0 {
 		return "", job.Errorf(job.CodeInvalidCredentials, "The request has no Authorization header. "+authorizationForm)
@@ -174,7 +172,7 @@ func bearerOf(headers [][]byte) (string, error) {
 	return token, nil
 }
 
-// addrOf is the address that a request comes from.
+// addrOf returns the address that a request comes from.
 func (s *Kit) addrOf(r *Request) netip.Addr {
 	remote := conn.AddrOf(r.Context().RemoteAddr())
 	if len(s.TrustedProxies) == 0 {
@@ -183,14 +181,13 @@ func (s *Kit) addrOf(r *Request) netip.Addr {
 	return s.TrustedProxies.Client(remote, r.List(fiber.HeaderXForwardedFor))
 }
 
-// authCodes are those of failed authentication and authorisation.
+// authCodes are the codes of failed authentication and authorization.
 var authCodes = []job.Code{job.CodeInvalidCredentials, job.CodeTokenExpired, job.CodeForbidden, job.CodeKeyDisabled}
 
-// Refused counts and logs a failed authentication or authorisation. Of many
-// it logs a few, which tell how many were left out; of those the access log
-// tells nothing either.
+// Refused counts and logs a failed authentication or authorization. It limits the log lines and reports how many were omitted. The access
+// log also omits those requests.
 func (s keyHolders) Refused(r *Request, p *problem.Document) {
-	if r.refused != slowed { // those are counted where it is decided
+	if r.refused != slowed { // slowed requests are counted elsewhere
 		s.metrics.authFailures.WithLabelValues(string(p.Code)).Inc()
 	}
 	omitted, due := s.Attempts.Line(string(p.Code))
@@ -205,7 +202,7 @@ func (s keyHolders) Refused(r *Request, p *problem.Document) {
 		slog.String("remote_address", s.addrOf(r).String()), slog.Any("omitted", omitted))
 }
 
-// named returns the client that a refused request names, by its key or else by its path. Nothing proves that it is the client.
+// named returns the client in the key or the path of a refused request. The identity is not proven.
 func (s *Kit) named(r *Request) (who job.Caller) {
 	presented := string(r.Request().Header.Peek(fiber.HeaderAuthorization))
 	if at := strings.Index(presented, KeyPrefix); at >= 0 && s.Named != nil {
@@ -214,13 +211,12 @@ func (s *Kit) named(r *Request) (who job.Caller) {
 		who = s.Named(ctx, presented[at:])
 	}
 	if who.ClientID.IsZero() && strings.HasPrefix(r.Route.Path, "/v1/clients/") {
-		who.ClientID, _ = job.ParseID(r.Params("id")) // zero for what is none
+		who.ClientID, _ = job.ParseID(r.Params("id")) // zero for an invalid id
 	}
 	return who
 }
 
-// StillGood says why a key with which something was begun a while ago is good
-// no longer, and nil if it is. While that cannot be found out, it is.
+// StillGood returns why a key of a long-running request is no longer valid, or nil. If that cannot be checked, the key counts as valid.
 func (s *Kit) StillGood(ctx context.Context, authorization [][]byte, client job.ID) error {
 	caller, err := s.identify(ctx, authorization)
 	switch {
@@ -232,5 +228,5 @@ func (s *Kit) StillGood(ctx context.Context, authorization [][]byte, client job.
 	return nil
 }
 
-// KeyPrefix begins every API key.
+// KeyPrefix starts every API key.
 const KeyPrefix = "frk_"

@@ -21,23 +21,23 @@ import (
 )
 
 const (
-	// SmallBody is what a body may take uncounted: its connection's buffers are larger.
+	// SmallBody is the size up to which a body's memory is not counted: the buffers of its connection are larger.
 	SmallBody = 4 << 10
-	// bodyGrowth is how many times what has arrived the buffer for it may be.
+	// bodyGrowth limits the buffer to this multiple of the bytes that have arrived.
 	bodyGrowth = 4
-	// bodyShare of the memory for bodies is one client's.
+	// bodyShare: one client may use 1/bodyShare of the memory for bodies.
 	bodyShare = 4
 )
 
-// What is read of a body that was not wanted, so that the client finds the
-// answer and not a reset. After up to unwantedSmall the connection is used again.
+// Limits for reading the rest of an unwanted body, so that the client gets the answer and not a reset. After up to unwantedSmall bytes
+// the connection is reused.
 const (
 	unwantedSmall = 64 << 10
 	unwantedBytes = 8 << 20
 	unwantedTime  = time.Second
 )
 
-// bodyMemory bounds the memory for request bodies that are arriving or being handled, of all clients and of each.
+// bodyMemory limits the memory for bodies that are being received or handled, in total and per client.
 type bodyMemory struct {
 	limit int
 
@@ -48,14 +48,14 @@ type bodyMemory struct {
 
 func newBodyMemory(limit int) *bodyMemory { return &bodyMemory{limit: limit, of: map[job.ID]int{}} }
 
-// BodyMemory is the memory of the bodies that are under way, in bytes.
+// BodyMemory returns the number of bytes that bodies in progress use.
 func (s *Kit) BodyMemory() int {
 	s.bodies.mu.Lock()
 	defer s.bodies.mu.Unlock()
 	return s.bodies.taken
 }
 
-// take takes n more bytes for a client, or says that it must wait.
+// take reserves n more bytes for a client, or returns an error if the client must wait.
 func (b *bodyMemory) take(client job.ID, n int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +74,7 @@ func (b *bodyMemory) take(client job.ID, n int) error {
 	return err
 }
 
-// give releases n bytes.
+// give releases n bytes of a client.
 func (b *bodyMemory) give(client job.ID, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,22 +87,21 @@ func (b *bodyMemory) give(client job.ID, n int) {
 // smallBuffers are buffers of SmallBody bytes.
 var smallBuffers = sync.Pool{New: func() any { return new([SmallBody]byte) }}
 
-// incoming is the body of a request: what has arrived, and the memory for it.
+// incoming is the body of a request: the bytes received, and their reserved memory.
 type incoming struct {
 	bytes []byte
 	whole bool
-	wrong error            // why it was not read to its end
-	small *[SmallBody]byte // nil once it was too small
-	taken int              // of the memory for bodies
-	read  int              // bytes of a body that was dropped
+	wrong error            // why it was not read completely
+	small *[SmallBody]byte // nil if the body does not fit
+	taken int              // reserved bytes of bodyMemory
+	read  int              // bytes of an unwanted body
 }
 
-// ReadBody reads the body, once. The server leaves that to the routes, so that the
-// client is known before its body takes memory. A slow body uses up time, so the
-// request's time limit restarts afterwards, and its key is checked again.
+// ReadBody reads the body once. Routes call it after authentication, so that unknown callers cannot use memory. A body may arrive slowly,
+// so the request's time limit restarts afterwards, and its key is checked again.
 func (r *Request) ReadBody() ([]byte, error) {
 	stream, in := r.Request().BodyStream(), &r.incoming
-	if stream == nil { // there is none, or it did not come over a network
+	if stream == nil { // no body, or not from a network connection
 		r.haveBody(r.Request().Body())
 		return r.Request().Body(), nil
 	}
@@ -121,7 +120,7 @@ func (r *Request) haveBody(body []byte) {
 	}
 }
 
-// Resume gives the request its whole time again, after a wait, unless its key has ended meanwhile.
+// Resume restarts the request's time limit after a wait, unless its key is no longer valid.
 func (r *Request) Resume() error {
 	r.startTime()
 	return r.Kit.Callers.Again(r)
@@ -130,7 +129,7 @@ func (r *Request) Resume() error {
 // receiveBody reads the body as it arrives.
 func (r *Request) receiveBody(stream io.Reader) error {
 	in := &r.incoming
-	declared, limit := r.Request().Header.ContentLength(), r.Kit.MaxBodyBytes // below 0: in chunks
+	declared, limit := r.Request().Header.ContentLength(), r.Kit.MaxBodyBytes // negative: chunked
 	if declared > limit {
 		return readError(fasthttp.ErrBodyTooLarge)
 	}
@@ -156,14 +155,13 @@ func (r *Request) receiveBody(stream io.Reader) error {
 	}
 	r.haveBody(in.bytes)
 	r.Waited += time.Since(began)
-	if time.Since(r.Start) > time.Millisecond { // not for what came with the head
+	if time.Since(r.Start) > time.Millisecond { // unless it came with the head
 		return r.Resume()
 	}
 	return nil
 }
 
-// growBody makes room for more of the body: one byte beyond the limit tells
-// that it is too large.
+// growBody makes room for more of the body, up to one byte beyond the limit to detect a too large body.
 func (r *Request) growBody(limit int) error {
 	in := &r.incoming
 	size := min(bodyGrowth*cap(in.bytes), limit+1)
@@ -181,7 +179,7 @@ func (r *Request) growBody(limit int) error {
 	return nil
 }
 
-// DropBody gives the memory of the body back.
+// DropBody releases the memory of the body.
 func (r *Request) DropBody() {
 	in := &r.incoming
 	r.releaseSmall()
@@ -193,9 +191,8 @@ func (r *Request) DropBody() {
 	in.bytes = nil
 }
 
-// endBody drops the body, and decides what becomes of a part that was not read:
-// a small one is read after the answer, so that the connection can be used
-// again; after a large one it closes.
+// endBody drops the body. If an unread rest is small, it is read after the answer so that the connection can be reused. Otherwise the
+// connection closes.
 func (r *Request) endBody() {
 	r.DropBody()
 	r.incoming.end(r.Context())
@@ -223,14 +220,13 @@ func (r *Request) releaseSmall() {
 	}
 }
 
-// JSONBody gives the request's body as sent, after checking that it is uncompressed
-// JSON. It is valid until the handler returns. Where the body may be missing,
-// it is nil then.
+// JSONBody returns the request's body after checking that it is uncompressed JSON. The result is valid until the handler returns. It is
+// nil for a missing body if optional is set.
 func (r *Request) JSONBody(optional bool) ([]byte, error) {
 	return r.BodyAs(optional, fiber.MIMEApplicationJSON)
 }
 
-// BodyAs is body for JSON of one of the given media types.
+// BodyAs is JSONBody for the given JSON media types.
 func (r *Request) BodyAs(optional bool, media ...string) ([]byte, error) {
 	body, err := r.ReadBody()
 	if err != nil {
@@ -252,7 +248,7 @@ func (r *Request) BodyAs(optional bool, media ...string) ([]byte, error) {
 	return body, r.Enter()
 }
 
-// Decoded reads the body by a function of package decode.
+// Decoded decodes the body with a function of package decode.
 func Decoded[T any](r *Request, optional bool, decode func(body []byte) (T, error)) (v T, err error) {
 	body, err := r.JSONBody(optional)
 	if err != nil {
@@ -261,7 +257,7 @@ func Decoded[T any](r *Request, optional bool, decode func(body []byte) (T, erro
 	return decode(body)
 }
 
-// Bodyless handles requests that must not have a body.
+// Bodyless wraps the handler of requests that must not have a body.
 func Bodyless(handle Handler) Handler {
 	return func(r *Request) error {
 		body, err := r.JSONBody(true)
@@ -275,7 +271,7 @@ func Bodyless(handle Handler) Handler {
 	}
 }
 
-// KeyedBody gives the body and the Idempotency-Key header, "" if there is none.
+// KeyedBody returns the body and the Idempotency-Key header, "" if there is none.
 func (r *Request) KeyedBody() (body []byte, key string, err error) {
 	if body, err = r.JSONBody(false); err != nil {
 		return nil, "", err
@@ -284,7 +280,7 @@ func (r *Request) KeyedBody() (body []byte, key string, err error) {
 	return body, key, err
 }
 
-// isMedia takes the given media type, with charset=utf-8 or without parameters.
+// isMedia reports whether a content type is the wanted one without parameters or with charset=utf-8.
 func isMedia(contentType, want string) bool {
 	if contentType == want {
 		return true
@@ -297,11 +293,10 @@ func isMedia(contentType, want string) bool {
 	return len(params) == 0 || len(params) == 1 && ok && strings.EqualFold(charset, "utf-8")
 }
 
-// unreadable answers a request that never became one: too large, too slow or
-// malformed. The connection closes after it; fasthttp sees to that.
+// unreadable answers a request that could not be read: too large, too slow or malformed. fasthttp closes the connection afterwards.
 func (s *Kit) unreadable(fctx *fasthttp.RequestCtx, err error) {
 	if errors.Is(err, net.ErrClosed) {
-		return // the listener made room, and the answer would not be read
+		return // closed to make room; nobody reads the answer
 	}
 	nameMethod(fctx)
 	c := s.app.AcquireCtx(fctx)
@@ -313,7 +308,7 @@ func (s *Kit) unreadable(fctx *fasthttp.RequestCtx, err error) {
 	}
 }
 
-// refusal is why a request was not read any further, which fasthttp hides.
+// refusal returns why reading stopped; fasthttp hides the reason.
 func refusal(fctx *fasthttp.RequestCtx, err error) error {
 	if c, ok := fctx.Conn().(*conn.Conn); ok {
 		return cmp.Or(c.Refused(), err)
@@ -321,8 +316,8 @@ func refusal(fctx *fasthttp.RequestCtx, err error) error {
 	return err
 }
 
-// readError assigns a code to fasthttp's error. The contract has no
-// codes for 408 and 431: they are malformed requests with their own status.
+// readError maps fasthttp's errors to codes. The contract has no codes for 408 and 431: they use the code of malformed requests with
+// their own status.
 func readError(err error) error {
 	var timeout net.Error
 	var misframed conn.FramingError
@@ -339,7 +334,7 @@ func readError(err error) error {
 	return job.Errorf(job.CodeMalformed, "The request is not valid HTTP.")
 }
 
-// expect refuses a body that is declared as too large, instead of sending 100 Continue.
+// expect refuses a body with a too large Content-Length instead of sending 100 Continue.
 func (s *Kit) expect(fctx *fasthttp.RequestCtx) int {
 	if fctx.Request.Header.ContentLength() <= s.MaxBodyBytes {
 		return fasthttp.StatusContinue

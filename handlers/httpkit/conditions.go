@@ -10,10 +10,10 @@ import (
 	"github.com/forgerun/forgerun/handlers/problem"
 )
 
-// Conditions are If-Match and If-None-Match (RFC 9110, section 13). No resource has a Last-Modified, so those about times are
-// ignored, as sections 13.1.3 and 13.1.4 say.
+// Conditions are If-Match and If-None-Match (RFC 9110, section 13). No resource has a Last-Modified date, so conditions with dates are
+// ignored (sections 13.1.3 and 13.1.4).
 
-// Unchanged reports whether the client has the representation with this tag. What a fault rewrites is another one.
+// Unchanged reports whether the client already has the representation with this tag. Representations that a fault rewrites never match.
 func (r *Request) Unchanged(tag string) bool {
 	return !r.Rewrite && header.MatchesETag(r.List(fiber.HeaderIfNoneMatch), tag)
 }
@@ -21,8 +21,8 @@ func (r *Request) Unchanged(tag string) bool {
 // Has reports whether the request has a header.
 func (r *Request) Has(name string) bool { return len(r.Request().Header.PeekAll(name)) > 0 }
 
-// shownBy maps the path of each changing route to the GET route of the changed resource: at the same path, or at the nearest one above.
-// A resource without such a route has no entity tag, so a condition cannot name one.
+// shownBy maps the path of each changing route to the GET route of the changed resource: at the same path, or at the nearest one above. A
+// resource without such a route has no entity tag, so no condition can match it.
 func shownBy(routes []Route) map[string]*Route {
 	reads, shown := map[string]*Route{}, map[string]*Route{}
 	for i, rt := range routes {
@@ -38,8 +38,8 @@ func shownBy(routes []Route) map[string]*Route {
 	return shown
 }
 
-// checkConditions refuses a change whose conditions do not hold for what it is about. It comes after all other checks of the request's
-// head, and what the client may not see is answered as ever.
+// checkConditions refuses a change if a condition fails for its resource. It runs after all other checks of the request's head. If the
+// client may not read the resource, it returns that error.
 func (s *Kit) checkConditions(r *Request) error {
 	match, noneMatch := r.Has(fiber.HeaderIfMatch), r.Has(fiber.HeaderIfNoneMatch)
 	if r.Route.Access == Public || !match && !noneMatch {
@@ -53,7 +53,7 @@ func (s *Kit) checkConditions(r *Request) error {
 		return nil
 	}
 	if !noneMatch && r.List(fiber.HeaderIfMatch) == "*" {
-		return nil // whether it is there, the change finds out by itself
+		return nil // the change itself checks that the resource exists
 	}
 	tag, err := s.currentTag(r, shows)
 	switch {
@@ -67,7 +67,7 @@ func (s *Kit) checkConditions(r *Request) error {
 	return nil
 }
 
-// errUnmatched refuses a request whose If-Match does not name the tag of what there is, "" if it has none.
+// errUnmatched refuses a request whose If-Match does not contain the current tag; "" if the resource has none.
 func errUnmatched(tag string) error {
 	detail := problem.Unmatched
 	if tag == "" || strings.HasPrefix(tag, "W/") {
@@ -76,11 +76,11 @@ func errUnmatched(tag string) error {
 	return problem.WithStatus(fiber.StatusPreconditionFailed, detail)
 }
 
-// The headers of a request that change what GET answers, besides Accept.
+// Request headers besides Accept that change the answer of GET.
 var readingHeaders = []string{"Prefer", fiber.HeaderIfNoneMatch, fiber.HeaderRange}
 
-// currentTag returns the entity tag that the given route of GET would answer the client with now, "" for none, or its refusal. Nothing
-// of its answer stays.
+// currentTag returns the entity tag that the GET route would return to the client, "" for none, or the route's error. It restores the
+// response afterwards.
 func (s *Kit) currentTag(r *Request, shows *Route) (string, error) {
 	change, sent := r.Route, map[string]string{}
 	for _, name := range readingHeaders {
@@ -91,7 +91,7 @@ func (s *Kit) currentTag(r *Request, shows *Route) (string, error) {
 	r.Response().Header.CopyTo(&before)
 	defer func() {
 		r.Route = change
-		r.Leave() // what follows takes one of its own, once the body is there
+		r.Leave() // the change enters again after reading its body
 		r.resetAnswer(&before)
 		for name, value := range sent {
 			if value != "" {
@@ -109,13 +109,14 @@ func (s *Kit) currentTag(r *Request, shows *Route) (string, error) {
 	return string(r.Response().Header.Peek(fiber.HeaderETag)), nil
 }
 
-// resetAnswer makes the answer as it was when it had these headers, and no body.
+// resetAnswer restores the headers of the response and clears its body.
 func (r *Request) resetAnswer(before *fasthttp.ResponseHeader) {
 	before.CopyTo(&r.Response().Header)
 	r.Response().ResetBody()
 }
 
-// read answers GET, unless the answer is one that the request says is not wanted. A stream is one of a kind that was asked for.
+// read handles GET. It replaces the answer with an error if its tag or media type does not match the request. Event streams need no
+// check.
 func (s *Kit) read(r *Request, handle Handler) error {
 	if !r.Has(fiber.HeaderIfMatch) && !strings.Contains(r.List(fiber.HeaderAccept), ";") { // no range has a weight
 		return handle(r)
@@ -132,7 +133,7 @@ func (s *Kit) read(r *Request, handle Handler) error {
 	return err
 }
 
-// checkAnswer refuses an answer to GET that has not the entity tag or the media type that the request wants.
+// checkAnswer returns an error if the answer to GET does not have the entity tag or the media type that the request wants.
 func (r *Request) checkAnswer() error {
 	answer := r.Response()
 	tag := string(answer.Header.Peek(fiber.HeaderETag))

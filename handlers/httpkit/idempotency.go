@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The scopes of idempotency keys, by who sends them. Submissions of jobs, batches
-// and webhooks have scopes of their own: their keys mean nothing elsewhere.
+// Scopes of idempotency keys by sender. Submissions of jobs, batches and webhooks have their own scopes, so their keys never conflict
+// with these.
 const (
 	scopeClient    = "client"
 	scopeOperator  = "operator"
@@ -23,14 +23,12 @@ const (
 	ScopeWebhooks  = "webhooks"
 )
 
-// minAnonymousKey is the least length of a key of a request without credentials.
-// All callers share such keys: two must not have the same by chance, and
-// none must be guessable.
+// minAnonymousKey is the minimum length of keys without credentials. All anonymous callers share one scope, so keys must not collide or
+// be guessable.
 const minAnonymousKey = 32
 
-// Once makes a route honor Idempotency-Key: the answer, of the first request
-// with the key, is stored with the request's effect. A repetition is the same
-// path and the same body, but for its order of members and spacing.
+// Once makes a route honor Idempotency-Key. It stores the answer to the first request with the key together with the request's effect. A
+// repetition has the same path and an equal body, regardless of member order and white space.
 func Once(handle Handler) Handler {
 	return func(r *Request) error {
 		key, err := r.IdempotencyKey()
@@ -49,8 +47,7 @@ func Once(handle Handler) Handler {
 	}
 }
 
-// Once handles a request whose key is new, and otherwise gives it its first
-// answer.
+// Once handles a request with a new key, and otherwise replays the stored answer.
 func (r *Request) Once(key job.RequestKey, handle Handler) (first job.Answer, err error) {
 	outside := r.Ctx
 	first, replayed, err := r.Kit.Idempotency.Once(outside, key, func(ctx context.Context) (job.Answer, error) {
@@ -73,14 +70,13 @@ func (r *Request) Once(key job.RequestKey, handle Handler) (first job.Answer, er
 	return first, err
 }
 
-// KeptHeaders are those that belong to a stored answer. The others are of each
-// request.
+// KeptHeaders are stored with an answer. Other headers belong to each request.
 var KeptHeaders = []string{
 	fiber.HeaderContentType, fiber.HeaderContentLanguage, fiber.HeaderLocation, fiber.HeaderLink, fiber.HeaderETag, fiber.HeaderRetryAfter,
 	fiber.HeaderVary,
 }
 
-// answer is what is kept of the response: nothing that is secret.
+// answer returns the response to store, without secrets.
 func (r *Request) answer() job.Answer {
 	a := job.Answer{Status: r.Response().StatusCode(), Header: map[string]string{}, Body: r.withoutSecret, Subject: r.Made}
 	if a.Body == nil {
@@ -94,14 +90,14 @@ func (r *Request) answer() job.Answer {
 	return a
 }
 
-// replay answers with what the first request was answered.
+// replay sends the stored answer.
 func (r *Request) replay(a job.Answer) {
 	r.Set(ReplayedHeader, "true")
-	if a.Status == 0 { // only what was made is known
+	if a.Status == 0 { // only the id of the result is known
 		return
 	}
 	for name, value := range a.Header {
-		if name == fiber.HeaderVary { // what this request's answer depends on stays
+		if name == fiber.HeaderVary { // add to this response's own Vary
 			r.Vary(strings.Split(value, ", ")...)
 			continue
 		}
@@ -111,8 +107,7 @@ func (r *Request) replay(a job.Answer) {
 	r.Response().SetBody(a.Body)
 }
 
-// SecretJSON answers with v, which shows a secret. In its place hidden is kept
-// for repetitions.
+// SecretJSON answers with v, which has a secret. It stores hidden instead for repetitions.
 func (r *Request) SecretJSON(status int, v, hidden any) error {
 	if err := r.JSON(status, hidden); err != nil {
 		return err
@@ -121,10 +116,10 @@ func (r *Request) SecretJSON(status int, v, hidden any) error {
 	return r.JSON(status, v)
 }
 
-// ReplayedHeader says that the answer is that of an earlier request.
+// ReplayedHeader marks replayed answers.
 const ReplayedHeader = "Idempotency-Replayed"
 
-// IdempotencyKey gives the Idempotency-Key header, "" if there is none.
+// IdempotencyKey returns the Idempotency-Key header, or "".
 func (r *Request) IdempotencyKey() (string, error) {
 	key, err := header.Key(r.Lines("Idempotency-Key")...)
 	if key != "" && r.Caller.Anonymous() && len(key) < minAnonymousKey {
@@ -134,8 +129,7 @@ func (r *Request) IdempotencyKey() (string, error) {
 	return key, err
 }
 
-// RequestKey says what a request is recognised by: who sends it, and method,
-// path and body.
+// RequestKey identifies a request for idempotency, by sender, method, path and body.
 func (r *Request) RequestKey(key string, body []byte) job.RequestKey {
 	scope := scopeClient
 	switch {

@@ -22,19 +22,17 @@ import (
 // Limiter counts a client's requests.
 type Limiter interface {
 	Allow(ctx context.Context, client job.ID) job.Allowance
-	// AllowItems counts the items of a request that was allowed, all or none.
+	// AllowItems counts all items of an allowed request, or none if that exceeds the limit.
 	AllowItems(ctx context.Context, client job.ID, items int) job.Allowance
 }
 
-// StorageSlots bound how many requests use storage at once, and divide that among
-// clients: whatever one of them asks for, and however often, the others get
-// theirs. Submissions have an admission of their own.
+// StorageSlots limit how many requests use storage at the same time, shared fairly among clients: no client can take the slots of the
+// others. Submissions have their own admission.
 type StorageSlots struct {
 	Lists, Reads, Writes *fair.Semaphore[job.ID]
 }
 
-// newStorageSlots divides n connections to storage so that all kinds together leave
-// some to submissions.
+// newStorageSlots divides n storage connections and leaves some for submissions.
 func newStorageSlots(n int) StorageSlots {
 	return StorageSlots{
 		Lists:  fair.New[job.ID](max(2, n/5)),
@@ -43,7 +41,7 @@ func newStorageSlots(n int) StorageSlots {
 	}
 }
 
-// of returns the slots for requests of a route, nil where they need none.
+// of returns the slots for a route, or nil if it needs none.
 func (p StorageSlots) of(rt *Route) *fair.Semaphore[job.ID] {
 	switch {
 	case rt.Access == Public || rt.Action == "submit" || rt.Action == "submit_batch":
@@ -57,8 +55,7 @@ func (p StorageSlots) of(rt *Route) *fair.Semaphore[job.ID] {
 	}
 }
 
-// Enter waits until the client may use storage. The slot is given back by
-// Leave, at the end of the request at the latest.
+// Enter waits for a storage slot. Leave releases it, at the latest at the end of the request.
 func (r *Request) Enter() error {
 	p := r.Kit.Slots.of(r.Route)
 	if p == nil || r.slot != nil {
@@ -68,7 +65,7 @@ func (r *Request) Enter() error {
 		r.slot = p
 		return nil
 	}
-	// Half of the time is left to what the slot is for.
+	// Leave half of the time for the work.
 	ctx, cancel := context.WithTimeout(r.Ctx, r.Kit.RequestTimeout/2)
 	defer cancel()
 	if !p.Acquire(r.Caller.ClientID, ctx.Done()) {
@@ -81,7 +78,7 @@ func (r *Request) Enter() error {
 	return nil
 }
 
-// Leave gives the slot back, if the request has one.
+// Leave releases the slot, if the request has one.
 func (r *Request) Leave() {
 	if r.slot != nil {
 		r.slot.Release(r.Caller.ClientID)
@@ -89,7 +86,7 @@ func (r *Request) Leave() {
 	}
 }
 
-// limit counts the request of a client; the operator is not limited.
+// limit counts a client's request. Operators are not limited.
 func (s *Kit) limit(r *Request) error {
 	if r.Caller.ClientID.IsZero() {
 		return nil
@@ -97,12 +94,12 @@ func (s *Kit) limit(r *Request) error {
 	return r.allowed(s.Limiter.Allow(r.Ctx, r.Caller.ClientID), "")
 }
 
-// LimitItems counts a request as so many, which more says to who has not as many left.
+// LimitItems counts a request as that many items. more is a format for the number that ends the error.
 func (r *Request) LimitItems(items int, more string) error {
 	return r.allowed(r.Kit.Limiter.AllowItems(r.Ctx, r.Caller.ClientID, items), fmt.Sprintf(more, items))
 }
 
-// allowed tells the client about its limit; the error for a refusal ends in more.
+// allowed sends the rate limit headers, and returns an error if the limit is exceeded. more ends the error's detail.
 func (r *Request) allowed(a job.Allowance, more string) error {
 	if a.Limit > 0 {
 		r.setLimit("RateLimit-Policy", a.Policy, ";q=", a.Limit, ";w=", window(a.Policy))
@@ -116,7 +113,7 @@ func (r *Request) allowed(a job.Allowance, more string) error {
 	return nil
 }
 
-// setLimit sets a header that names a policy and two numbers of it.
+// setLimit sets a header with a policy and two numbers.
 func (r *Request) setLimit(name, policy, first string, n int, second string, m int) {
 	value := strconv.AppendQuote(make([]byte, 0, 64), policy)
 	value = strconv.AppendInt(append(value, first...), int64(n), 10)
@@ -124,7 +121,7 @@ func (r *Request) setLimit(name, policy, first string, n int, second string, m i
 	r.Response().Header.SetBytesV(name, value)
 }
 
-// window is the length of a rate limit's window in seconds.
+// window returns the length of a rate limit's window in seconds.
 func window(policy string) int {
 	if policy == "day" {
 		return 86_400
@@ -132,9 +129,8 @@ func window(policy string) int {
 	return 60
 }
 
-// Admitted reads a submission and has it accepted. It is refused first if too many
-// wait; the client is authenticated by then, so that others do not learn the load.
-// While its body arrives it does not count as one that waits.
+// Admitted reads a submission and calls accept. It refuses the submission first if too many wait. The caller is authenticated by then, so
+// strangers do not learn the load. A submission does not count as waiting while its body arrives.
 func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) error) (err error) {
 	if a != nil {
 		if err := a.Full(); err != nil {
@@ -146,7 +142,7 @@ func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) 
 	if err != nil {
 		return err
 	}
-	defer r.DropBody() // the client may wait for the job
+	defer r.DropBody() // before the client waits for the job
 	if a != nil {
 		if err := a.Enter(); err != nil {
 			r.refused = overloaded
@@ -157,25 +153,23 @@ func Admitted(r *Request, a *jobs.Backlog, accept func(body []byte, key string) 
 	return accept(body, key)
 }
 
-// pieceBytes of a body count as one request for the rate limit: storage and
-// its log take large submissions as long as many small ones.
+// pieceBytes of a body count as one request for the rate limit: storing a large submission takes as long as many small ones.
 const pieceBytes = 16 << 10
 
-// Pieces is the number of them that a body has begun.
+// Pieces returns the number of started pieces of a body.
 func Pieces(body []byte) int { return (len(body) + pieceBytes - 1) / pieceBytes }
 
-// FilteredCost is as how many requests a list counts whose filter may have to
-// look at 20,000 jobs.
+// FilteredCost is the number of requests that a filtered list counts as. Its filter may scan up to 20,000 jobs.
 const FilteredCost = 10
 
-// DecodeLimits are what the bodies of submissions are read by.
+// DecodeLimits returns the limits for decoding submissions.
 func (c *Config) DecodeLimits() decode.Limits {
 	return decode.Limits{MaxPayload: c.MaxPayloadBytes, TestBed: c.TestBed}
 }
 
-// Wait calls wait with a context that lasts for as long as the client is willing to wait and there, and its key is good. What it returns is
-// the zero value if the client did not wait, or in vain. A wait counts as a stream does; where the limit is reached the preference is
-// ignored. The request's time begins anew afterwards.
+// Wait calls wait with a context that lasts as long as the client wants to wait, stays connected, and has a valid key. It returns the
+// zero value if the client did not wait or nothing happened in time. A wait counts towards the limit of streams; if the limit is reached,
+// the preference is ignored. The request's time limit restarts afterwards.
 func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Context) (T, error)) (v T, err error) {
 	limit, _ := prefs.Wait()
 	if limit == 0 {
@@ -184,7 +178,7 @@ func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Contex
 	}
 	release, err := r.Kit.Waits.Acquire(r.Caller.ClientID)
 	if err != nil {
-		return v, nil // the client asked for the job, not for a wait
+		return v, nil // waiting is optional
 	}
 	defer release()
 	r.Leave()
@@ -194,13 +188,13 @@ func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Contex
 	if c, ok := r.Context().Conn().(*conn.Conn); ok {
 		defer c.WhenGone(cancel)()
 	}
-	r.Span.AddEvent("wait") // what follows is the client's wish
+	r.Span.AddEvent("wait") // the following wait was requested by the client
 	began := time.Now()
 	authorization := r.Request().Header.PeekAll(fiber.HeaderAuthorization)
-	for again := true; again; { // no longer than the key is good
+	for again := true; again; { // while the key is valid
 		waiting, changed := context.WithCancel(ctx)
 		stop := r.Kit.Keys.WatchKey(r.Caller.KeyID, changed)
-		// Asked after the watch began: no change is missed.
+		// Checked after the watch has started, so no change is missed.
 		if again = r.Kit.StillGood(ctx, authorization, r.Caller.ClientID) == nil; again {
 			v, err = wait(waiting)
 			again = waiting.Err() != nil && ctx.Err() == nil
@@ -216,7 +210,7 @@ func Wait[T any](r *Request, prefs *header.Preferences, wait func(context.Contex
 		return none, refused
 	}
 	if err != nil && ctx.Err() != nil {
-		return none, nil // the time was up before the job was read even once
+		return none, nil // the time was up before the first read
 	}
 	return v, err
 }

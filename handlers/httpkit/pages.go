@@ -16,24 +16,24 @@ import (
 	"github.com/forgerun/forgerun/handlers/conn"
 )
 
-// Pages share the listener with the API. Fiber's adaptor for net/http is not used: it reads bodies of any size before the handler
-// decides who asks, and its requests point into memory that is reused when they end.
+// Pages share the listener with the API. Fiber's net/http adaptor is not used: it reads bodies of any size before the handler
+// authenticates the caller, and its requests refer to memory that is reused afterwards.
 type Pages struct {
-	Handler http.Handler // of all paths but those of the API; nil: there are no pages
-	Prefix  string       // of the API's paths
-	// Known reports whether the connection of a request is kept open when room is needed for others; nil: each is.
+	Handler http.Handler // for all paths outside the API; nil: no pages
+	Prefix  string       // path prefix of the API
+	// Known reports whether the request's connection must stay open when room is needed for others; nil: always.
 	Known func(*http.Request) bool
 }
 
-// has reports whether a path is that of a page.
+// has reports whether a path belongs to a page.
 func (p *Pages) has(path []byte) bool {
 	return p.Handler != nil && !strings.HasPrefix(string(path)+"/", p.Prefix)
 }
 
-// keeps reports whether a request's connection is kept open while it is answered.
+// keeps reports whether a request's connection stays open while the request is handled.
 func (p *Pages) keeps(c *fasthttp.RequestCtx) bool { return p.Known == nil || p.Known(headOf(c)) }
 
-// Head returns the request without its body, as net/http has it. It may outlive the request.
+// Head returns the request without its body as a net/http request. It stays valid after the request.
 func (r *Request) Head() *http.Request {
 	head := headOf(r.Context())
 	if head.Pattern = strings.Join(r.Route.Segments(), "/"); strings.Contains(head.Pattern, "{id}") {
@@ -57,7 +57,7 @@ func headOf(c *fasthttp.RequestCtx) *http.Request {
 	return head
 }
 
-// answerPage has the pages answer. Their answers are sent once they are whole.
+// answerPage lets the pages handle the request. Their answers are buffered completely.
 func (s *Kit) answerPage(c *fasthttp.RequestCtx) {
 	ctx, cancel := context.WithCancel(s.base)
 	defer cancel()
@@ -83,7 +83,7 @@ func (s *Kit) answerPage(c *fasthttp.RequestCtx) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// noted notes how much of a body was read.
+// noted counts how much of a body was read.
 type noted struct {
 	io.Reader
 	body *incoming
@@ -96,7 +96,7 @@ func (n *noted) Read(b []byte) (read int, err error) {
 	return read, err
 }
 
-// pageWriter makes the answer of net/http one of fasthttp.
+// pageWriter is a net/http ResponseWriter for a fasthttp response.
 type pageWriter struct {
 	c      *fasthttp.RequestCtx
 	header http.Header

@@ -18,18 +18,17 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// sendProblem is the only way from an error to an answer. What is not a
-// *job.Error shows nothing of itself: it is logged, and the client gets a
-// plain internal error.
+// sendProblem converts every error to an answer. Details of errors that are not a *job.Error are only logged; the client gets a plain
+// internal error.
 func (s *Kit) sendProblem(r *Request, err error) {
 	p := s.problemOf(r, err)
 	r.Failed = &p
 	s.metrics.countRefused(r, p.Code)
 	_, wanted := errors.AsType[Wanted](err)
 	switch {
-	case wanted: // a client of a test bed asked for it
-	case r.refused == overloaded, r.refused == noSlot: // no failures: the log would be full of them; Admission tells of the former
-	case p.Status >= 500 && p.Status != fiber.StatusNotImplemented: // anybody may name a method that there is not
+	case wanted: // requested by the client of a test bed
+	case r.refused == overloaded, r.refused == noSlot: // not failures: they would flood the log; Admission logs overload
+	case p.Status >= 500 && p.Status != fiber.StatusNotImplemented: // 501 is the client's mistake
 		s.logFailure(r, &p, err)
 		r.Span.SetStatus(codes.Error, header.Clip(err.Error()))
 	case r.refused == slowed || slices.Contains(authCodes, p.Code):
@@ -48,7 +47,7 @@ func (s *Kit) sendProblem(r *Request, err error) {
 	_ = r.SendAs(p.Status, ProblemMedia, &p) // strings and numbers: cannot fail
 }
 
-// StatusOf returns the status with which an error is answered.
+// StatusOf returns the status of the answer to an error.
 func (r *Request) StatusOf(err error) int { return r.Kit.problemOf(r, err).Status }
 
 func (s *Kit) problemOf(r *Request, err error) problem.Document {
@@ -58,7 +57,7 @@ func (s *Kit) problemOf(r *Request, err error) problem.Document {
 	return p
 }
 
-// refusalOf is what the client gets of an error.
+// refusalOf returns the error to show to the client.
 func (s *Kit) refusalOf(r *Request, err error) *job.Error {
 	var (
 		known   *job.Error
@@ -77,7 +76,7 @@ func (s *Kit) refusalOf(r *Request, err error) *job.Error {
 	case errors.As(err, &routing) && routing.Code == fiber.StatusNotFound:
 		return job.Errorf(job.CodeRequestNotFound, "There is no resource at this path.%s All paths are described at %s.",
 			s.nearPath(r.Path()), s.DocsURL)
-	// Whatever a use case made of its context's end, the reason is known here.
+	// Whatever error a use case returns after its context ended, the reason is known here.
 	case errors.Is(r.Ctx.Err(), context.DeadlineExceeded):
 		return job.Errorf(job.CodeTimeout, "The request took longer than this server allows. "+
 			"It may have had an effect; repeat it with the same idempotency key.")
@@ -89,8 +88,7 @@ func (s *Kit) refusalOf(r *Request, err error) *job.Error {
 	return &job.Error{Code: job.CodeInternal}
 }
 
-// logFailure logs what the answer hides: the cause, and where the server
-// itself is at fault, the stack.
+// logFailure logs the cause that the answer hides. For the server's own faults it also logs the stack.
 func (s *Kit) logFailure(r *Request, p *problem.Document, err error) {
 	attrs := []slog.Attr{
 		slog.String("request_id", r.ID), slog.String("client_id", idOrEmpty(r.Caller.ClientID)),
@@ -108,18 +106,18 @@ func (s *Kit) logFailure(r *Request, p *problem.Document, err error) {
 	s.Logger.LogAttrs(r.Ctx, slog.LevelError, "request failed", attrs...)
 }
 
-// Wanted is the error of a request that a client wanted to fail so.
+// Wanted is the error of a request that its client wanted to fail.
 type Wanted struct{ Code job.Code }
 
 func (e Wanted) Error() string { return string(e.Code) }
 
-// NoPage is the error of a path at which a page could be. In a browser it is a page too.
+// NoPage is the error of an unknown path outside the API. Browsers get a page instead.
 type NoPage struct{ Err error }
 
 func (e NoPage) Error() string { return e.Err.Error() }
 func (e NoPage) Unwrap() error { return e.Err }
 
-// send answers with a page instead of the problem document p, if the client prefers that. It reports whether it did.
+// send answers with a page instead of p if the client prefers HTML. It reports whether it did.
 func (e NoPage) send(r *Request, p *problem.Document) bool {
 	r.Vary(fiber.HeaderAccept)
 	if !header.Prefers(r.List(fiber.HeaderAccept), fiber.MIMETextHTML, ProblemMedia) {

@@ -24,10 +24,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// fiberCtx is embedded by this name, so that Ctx is free.
+// The alias embeds fiber.Ctx without taking the name Ctx.
 type fiberCtx = fiber.Ctx
 
-// Request is one request on its way through its route.
+// Request is a request in progress.
 type Request struct {
 	*fiberCtx
 	Kit     *Kit
@@ -35,42 +35,42 @@ type Request struct {
 	ID      string          // of the request
 	Ctx     context.Context // of the use case: until the request timeout
 	Base    context.Context // with the request's span; ends with the server
-	Span    trace.Span      // does nothing if the request is not traced
+	Span    trace.Span      // no-op if the request is not traced
 	Start   time.Time
-	Waited  time.Duration // at the client's own wish
+	Waited  time.Duration // as requested by the client
 	Caller  job.Caller
-	Claimed job.Caller        // of a key that was refused
+	Claimed job.Caller        // caller of a refused key
 	Failed  *problem.Document // nil unless the answer is a problem
-	Made    job.ID            // what the request made, for its idempotency key
-	Streams bool              // the connection belongs to an event stream
-	Hides   bool              // by a test bed: the answer hides that a job has ended
-	Rewrite bool              // by a test bed: the answer will be another representation
+	Made    job.ID            // id of the created resource, stored with its idempotency key
+	Streams bool              // the connection is used by an event stream
+	Hides   bool              // set by a test bed: the answer hides that a job has ended
+	Rewrite bool              // set by a test bed: the answer will be rewritten
 
 	stop          context.CancelFunc
 	incoming      incoming
-	slot          *fair.Semaphore[job.ID] // that it holds a place of, nil if it holds none
+	slot          *fair.Semaphore[job.ID] // of the held slot; nil if none
 	subjects      []subject
 	refused       reason
-	withoutSecret []byte // the body to keep for repetitions, nil for that of the response
+	withoutSecret []byte // body to store for repetitions; nil: the response body
 }
 
-// reason says why a request was refused, for logs and metrics.
+// reason is why a request was refused, for logs and metrics.
 type reason int
 
 const (
-	overloaded reason = iota + 1 // too many submissions wait; Admission logs that
-	noSlot                       // its client has used up its places
-	slowed                       // for earlier failures to authenticate
-	unlogged                     // it is one of too many failures to authenticate
+	overloaded reason = iota + 1 // too many submissions wait; Admission logs it
+	noSlot                       // the client has used up its slots
+	slowed                       // too many failed authentications before
+	unlogged                     // one of too many failed authentications
 )
 
-// subject is what a request is about.
+// subject is a resource that a request refers to.
 type subject struct {
 	name string
 	id   job.ID
 }
 
-// The names of subjects, in logs.
+// Names of subjects in logs.
 const (
 	JobID      = "job_id"
 	BatchID    = "batch_id"
@@ -79,19 +79,19 @@ const (
 	ScheduleID = "schedule_id"
 )
 
-// subjects are the names of what paths name, by what the paths begin with.
+// subjects maps path prefixes to the names of subjects.
 var subjects = map[string]string{
 	"/v1/jobs/": JobID, "/v1/batches/": BatchID, "/v1/webhooks/": WebhookID, "/v1/bulk/": BulkID, "/v1/schedules/": ScheduleID,
 }
 
-// About notes what the request is about, for logs and traces. An id that cannot exist is not noted.
+// About records a resource that the request refers to, for logs and traces. It ignores ids that cannot exist.
 func (r *Request) About(name string, id job.ID) {
 	if Known(id) {
 		r.subjects = append(r.subjects, subject{name, id})
 	}
 }
 
-// Subject returns the id of the named subject, zero if the request is not about one.
+// Subject returns the id of the named subject, or zero.
 func (r *Request) Subject(name string) job.ID {
 	for _, s := range r.subjects {
 		if s.name == name {
@@ -101,15 +101,14 @@ func (r *Request) Subject(name string) job.ID {
 	return job.ID{}
 }
 
-// UnknownID is the Max UUID, which is never issued (RFC 9562, section 5.10). A
-// malformed id in a path becomes it, so that it takes the very way of an
-// unknown one and the two look the same.
+// UnknownID is the Max UUID, which is never issued (RFC 9562, section 5.10). It replaces malformed ids in paths, so that they are handled
+// exactly like unknown ids.
 var UnknownID = job.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// Known reports whether an id is one that can exist.
+// Known reports whether an id can exist.
 func Known(id job.ID) bool { return !id.IsZero() && id != UnknownID }
 
-// appendSubjects adds the ids of what the request is about, for the log.
+// appendSubjects appends the ids of the subjects, for the log.
 func (r *Request) appendSubjects(attrs []slog.Attr) []slog.Attr {
 	for _, s := range r.subjects {
 		attrs = append(attrs, slog.String(s.name, s.id.String()))
@@ -117,10 +116,10 @@ func (r *Request) appendSubjects(attrs []slog.Attr) []slog.Attr {
 	return attrs
 }
 
-// PathID gives the id in the path.
+// PathID returns the id in the path.
 func (r *Request) PathID() job.ID { return r.IDOf("id") }
 
-// IDOf gives the id that is the named parameter of the path.
+// IDOf returns the id in the named path parameter.
 func (r *Request) IDOf(name string) job.ID {
 	id, err := job.ParseID(r.Params(name))
 	if err != nil {
@@ -129,7 +128,7 @@ func (r *Request) IDOf(name string) job.ID {
 	return id
 }
 
-// noteSubject notes what the path names.
+// noteSubject records the resource in the path.
 func (r *Request) noteSubject() {
 	of, _, _ := strings.Cut(r.Route.Path, ":id")
 	if name := subjects[of]; name != "" {
@@ -137,8 +136,8 @@ func (r *Request) noteSubject() {
 	}
 }
 
-// CheckAccept refuses a request that accepts none of the media types. One that changes something is answered in JSON, if with a body,
-// and must not say that it wants none; read looks at the others once their media type is known.
+// CheckAccept refuses a request that accepts none of the media types. Changes answer in JSON, so they must not exclude it. read checks
+// the answers of GET once their media type is known.
 func (r *Request) CheckAccept(produced ...string) error {
 	accept := r.List(fiber.HeaderAccept)
 	if r.Route.Method != Get && header.Excludes(accept, fiber.MIMEApplicationJSON) {
@@ -157,10 +156,10 @@ func (r *Request) CheckAccept(produced ...string) error {
 		strings.Join(produced, " or "), produced[0])
 }
 
-// List gives a header that is a comma-separated list, all its lines joined.
+// List returns all lines of a comma-separated header, joined.
 func (r *Request) List(name string) string { return strings.Join(r.Lines(name), ",") }
 
-// Lines gives the lines of a header.
+// Lines returns the lines of a header.
 func (r *Request) Lines(name string) (values []string) {
 	for _, line := range r.Request().Header.PeekAll(name) {
 		values = append(values, string(line))
@@ -168,12 +167,12 @@ func (r *Request) Lines(name string) (values []string) {
 	return values
 }
 
-// JSON answers with v as application/json.
+// JSON sends v as application/json.
 func (r *Request) JSON(status int, v any) error {
 	return r.SendAs(status, fiber.MIMEApplicationJSON, v)
 }
 
-// SendAs answers with v as JSON of the given media type.
+// SendAs sends v as JSON with the given media type.
 func (r *Request) SendAs(status int, media string, v any) error {
 	r.Response().ResetBody()
 	encoder := json.NewEncoder(r.Response().BodyWriter())
@@ -186,8 +185,8 @@ func (r *Request) SendAs(status int, media string, v any) error {
 	return nil
 }
 
-// Hijack takes the connection from fasthttp, which sends no answer of its own and forgets the request. run is called with the head of
-// the answer, and closes the connection. If it fails before that, release is called.
+// Hijack takes the connection from fasthttp, which then sends no answer and forgets the request. run gets the head of the answer and
+// closes the connection. If the connection fails before, release is called.
 func (r *Request) Hijack(c *conn.Conn, release *func(), run func(head []byte)) {
 	r.Streams = true
 	r.Response().Header.SetConnectionClose()
@@ -196,11 +195,11 @@ func (r *Request) Hijack(c *conn.Conn, release *func(), run func(head []byte)) {
 	r.Context().HijackSetNoResponse(true)
 	r.Context().Hijack(func(net.Conn) {
 		c.OnClose.Store(nil)
-		go run(head) // returning lets fasthttp's own buffers go
+		go run(head) // return now, so that fasthttp frees its buffers
 	})
 }
 
-// Respond renders what a use case gives, and passes its error on.
+// Respond returns a function that sends the result of a use case, or passes its error on.
 func Respond[T, V any](r *Request, status int, view func(T) V) func(T, error) error {
 	return func(v T, err error) error {
 		if err != nil {
@@ -210,14 +209,14 @@ func Respond[T, V any](r *Request, status int, view func(T) V) func(T, error) er
 	}
 }
 
-// Answering answers with what a use case gives of the client's own that the path names.
+// Answering handles GET of a client's own resource by the id in the path.
 func Answering[T, V any](do func(ctx context.Context, client, id job.ID) (T, error), view func(T) V) Handler {
 	return func(r *Request) error {
 		return Respond(r, fiber.StatusOK, view)(do(r.Ctx, r.Caller.ClientID, r.PathID()))
 	}
 }
 
-// Removing removes something of the client's own that the path names, and answers with nothing.
+// Removing handles the removal of a client's own resource by the id in the path. It answers with 204.
 func Removing(do func(ctx context.Context, client, id job.ID) error) Handler {
 	return func(r *Request) error {
 		r.Status(fiber.StatusNoContent)
@@ -225,27 +224,25 @@ func Removing(do func(ctx context.Context, client, id job.ID) error) Handler {
 	}
 }
 
-// As shows a value as it is.
+// As returns v unchanged.
 func As[T any](v T) T { return v }
 
-// WantsDocument reports whether the client prefers the draft's view to that of
-// the API.
+// WantsDocument reports whether the client prefers the draft's view to the API's view.
 func (r *Request) WantsDocument() bool {
 	return header.Prefers(r.List(fiber.HeaderAccept), ProblemMedia, fiber.MIMEApplicationJSON)
 }
 
-// InLanguage names the language of the texts in an answer.
+// InLanguage sets the language of the texts in an answer.
 func (r *Request) InLanguage(language string) {
 	r.Set(fiber.HeaderContentLanguage, cmp.Or(language, job.Languages[0]))
 }
 
-// Relate adds a link from the answer's resource to another one, by its path. rel is a
-// registered relation or a URI.
+// Relate adds a Link header to another resource, by its path. rel is a registered relation or a URI.
 func (r *Request) Relate(path, rel string) {
 	r.Append(fiber.HeaderLink, "<"+r.Kit.Links.At(path)+`>; rel="`+rel+`"`)
 }
 
-// checkQuery refuses a query that the route does not have.
+// checkQuery refuses a query that the route does not support.
 func (r *Request) checkQuery() error {
 	if len(r.Request().URI().QueryString()) == 0 {
 		return nil
@@ -269,15 +266,15 @@ func textual(pairs iter.Seq2[[]byte, []byte]) iter.Seq2[string, string] {
 	}
 }
 
-// PageSize gives the size of the page that is asked for.
+// PageSize returns the requested page size.
 func (r *Request) PageSize(otherwise int) int { return query.Limit(r.Query("limit"), otherwise) }
 
-// Filters names the filters of a list, for the scope of its cursors.
+// Filters returns the filters of a list, for the scope of its cursors.
 func (r *Request) Filters() string {
 	return query.Scope(r.Route.Query, func(name string) string { return r.Query(name) })
 }
 
-// Paged answers with the page of a list that the query asks for, and with the cursor of the next one; read reads what comes after an id.
+// Paged answers with the requested page of a list and the cursor of the next page. read returns entries after an id.
 func Paged[T, V any](r *Request, scope string, show func(T) V, read func(after job.ID, limit int) ([]T, job.ID, error)) error {
 	cursors, client, limit := r.Kit.CursorKey, r.Caller.ClientID, r.PageSize(query.DefaultLimit)
 	after, err := cursors.OpenID(r.Ctx, client, scope, r.Query("cursor"))
@@ -305,10 +302,10 @@ func (r *Request) WantsStream() bool {
 	return header.Prefers(r.List(fiber.HeaderAccept), EventStream, fiber.MIMEApplicationJSON)
 }
 
-// ReceivedAt is the time of a request, as precise as storage keeps it.
+// ReceivedAt returns the current time in storage precision.
 func (s *Kit) ReceivedAt() time.Time { return s.Clock().UTC().Truncate(time.Microsecond) }
 
-// AcceptedAt sets the address of what was accepted, by its path.
+// AcceptedAt sets the headers with the address of an accepted resource, by its path.
 func (r *Request) AcceptedAt(path string, replayed bool) {
 	r.Set(fiber.HeaderLocation, r.Kit.Links.At(path))
 	r.Relate(path, "status")
@@ -317,10 +314,10 @@ func (r *Request) AcceptedAt(path string, replayed bool) {
 	}
 }
 
-// Relation gives the URI of a link relation of this API.
+// Relation returns the URI of a link relation of this API.
 func (s *Kit) Relation(name string) string { return s.PublicURL + "/rels/" + name }
 
-// HTML answers with a page of the program's own.
+// HTML sends a page of this program.
 func (r *Request) HTML(page []byte) error {
 	r.Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
 	r.Set(fiber.HeaderContentSecurityPolicy, docs.PagePolicy)
@@ -328,13 +325,13 @@ func (r *Request) HTML(page []byte) error {
 	return r.Send(page)
 }
 
-// MergePatch is the media type of changes (RFC 7396). Plain JSON means the same.
+// MergePatch is the media type of changes (RFC 7396). Plain JSON is treated the same.
 const MergePatch = "application/merge-patch+json"
 
-// Preferences are those of the client (RFC 7240).
+// Preferences returns the client's preferences (RFC 7240).
 func (r *Request) Preferences() *header.Preferences { return header.ParsePrefer(r.List("Prefer")) }
 
-// Honored names the preferences that were honored in the answer.
+// Honored adds the preferences that were honored to the answer.
 func (r *Request) Honored(prefs *header.Preferences) {
 	if applied := prefs.Applied(); applied != "" {
 		r.Set("Preference-Applied", applied)

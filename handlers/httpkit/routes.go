@@ -15,36 +15,36 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Access says whose requests a route takes. It is the only authorisation of the HTTP side; whose job or client it is, the use cases decide.
+// Access is the kind of credentials that a route needs. The HTTP side only checks this; use cases check who owns a job or client.
 type Access int
 
-// Whose requests there are.
+// Kinds of access.
 const (
 	Public        Access = iota // no credentials are read
-	Registration                // credentials are optional, the use case decides
+	Registration                // credentials are optional; the use case decides
 	Account                     // a client's key or the operator's token
-	Renewal                     // as Account, or a client's key that expired not long ago
+	Renewal                     // like Account, or a client's key that expired recently
 	ClientKey                   // a client's key
-	ExpiredKey                  // a client's key, which may have expired: see Route.takesExpired
+	ExpiredKey                  // a client's key, possibly expired: see Route.takesExpired
 	OperatorToken               // the operator's token; all routes of the operator API
 )
 
 // Handler answers a request.
 type Handler func(*Request) error
 
-// Route is one row of the table of routes.
+// Route is a row in the table of routes.
 type Route struct {
 	Method, Path string
 	Access       Access
 	Action       string // in logs
-	Success      int    // status of the usual good answer, for metrics from zero
+	Success      int    // usual success status, for metrics from zero
 	Handle       Handler
 	Query        []query.Parameter
-	Produces     []string // media types, one of which must be acceptable; nil: not checked in advance
-	Hidden       bool     // it only shows what conditions of a change are about
+	Produces     []string // media types, one of which must be acceptable; nil: not checked before handling
+	Hidden       bool     // only used to evaluate the conditions of a change
 }
 
-// Row makes a route. If it is not public it produces AsJSON.
+// Row returns a route. It produces AsJSON unless it is public.
 func Row(method, path string, access Access, action string, success int, handle Handler, parameters ...query.Parameter) Route {
 	rt := Route{Method: method, Path: path, Access: access, Action: action, Success: success, Handle: handle, Query: parameters}
 	if access != Public {
@@ -53,25 +53,25 @@ func Row(method, path string, access Access, action string, success int, handle 
 	return rt
 }
 
-// As returns the route with other media types that it produces.
+// As returns the route with other media types.
 func (rt Route) As(media ...string) Route {
 	rt.Produces = media
 	return rt
 }
 
-// submits reports whether a request of this route may end in a new attempt.
+// submits reports whether requests of this route can start a new attempt.
 func (rt *Route) submits() bool {
 	return rt.Action == "submit" || rt.Action == "submit_batch" || rt.Action == "retry"
 }
 
-// ofClient reports whether the route is for clients alone.
+// ofClient reports whether only clients may use the route.
 func (rt *Route) ofClient() bool { return rt.Access == ClientKey || rt.Access == ExpiredKey }
 
-// takesExpired reports whether the route accepts an expired key. A test bed's clock may pass the expiry of all keys; its clients must
-// still move the clock and end sessions. For renewals the use case decides.
+// takesExpired reports whether the route accepts an expired key. A test bed's clock may pass the expiry of all keys, and clients must
+// still be able to move the clock and end sessions. For renewals the use case decides.
 func (rt *Route) takesExpired() bool { return rt.Access == Renewal || rt.Access == ExpiredKey }
 
-// needs is the scope that a client's key needs for a request of this route.
+// needs returns the scope that a client's key needs for this route.
 func (rt *Route) needs() job.Scope {
 	switch {
 	case rt.Method == Get:
@@ -83,7 +83,7 @@ func (rt *Route) needs() job.Scope {
 	}
 }
 
-// The methods of routes.
+// HTTP methods of routes.
 const (
 	Get    = fiber.MethodGet
 	Post   = fiber.MethodPost
@@ -98,13 +98,13 @@ const (
 	EventStream  = "text/event-stream"
 )
 
-// AsJSON is what most routes produce.
+// AsJSON has the media types of most routes.
 var AsJSON = []string{fiber.MIMEApplicationJSON, ProblemMedia}
 
-// unmatchedRoute is the route of requests that no row takes.
+// unmatchedRoute is the route of requests that match no row.
 var unmatchedRoute = &Route{Method: Get, Path: "unmatched", Access: Public, Action: "none", Success: fiber.StatusNotFound}
 
-// unreadableRoute is the route of requests that cannot be parsed; they may lack a Host.
+// unreadableRoute is the route of requests that cannot be parsed, which may lack a Host.
 var unreadableRoute = func() *Route { rt := *unmatchedRoute; return &rt }()
 
 // preflight is the route of CORS preflight requests, which carry no credentials.
@@ -112,7 +112,7 @@ var preflight = &Route{
 	Method: fiber.MethodOptions, Path: "preflight", Access: Public, Action: "preflight", Success: fiber.StatusNoContent,
 }
 
-// Register adds the routes. Fiber derives 404 and 405 with Allow from them.
+// Register adds the routes. Fiber derives 404 and 405 (with Allow) from them.
 func (s *Kit) Register(routes []Route) {
 	s.Routes = slices.DeleteFunc(slices.Clone(routes), func(rt Route) bool { return rt.Hidden })
 	s.paths, s.Shown = knownPaths(s.Routes), shownBy(routes)
@@ -130,8 +130,8 @@ func (s *Kit) Register(routes []Route) {
 	}
 }
 
-// registerHidden has Fiber refuse the methods that a path lacks where it would take the path for that of another route, a part of
-// it for a parameter: GET /v1/jobs/batch for a job that has a name.
+// registerHidden makes Fiber answer 405 for a path that a path with parameters would also match. Without it, GET /v1/jobs/batch would
+// look up a job with the id "batch".
 func (s *Kit) registerHidden() {
 	allowed := map[string][]string{}
 	for _, rt := range s.Routes {
@@ -159,19 +159,18 @@ func (s *Kit) registerHidden() {
 	}
 }
 
-// hides reports whether a path with parameters is also that of another one.
+// hides reports whether a path with parameters also matches another path.
 func hides(general, path []string) bool {
 	return slices.EqualFunc(general, path, func(a, b string) bool { return a == b || strings.HasPrefix(a, ":") && b != "" })
 }
 
-// The paths for which a near one is looked for.
+// Limits of paths for which nearPath searches.
 const (
 	maxNearPath     = 256 // bytes
 	maxNearSegments = 8
 )
 
-// nearPath suggests the route whose path was probably meant, "" if there is none:
-// one that differs in little, or in /v1, case or a slash at the end alone.
+// nearPath suggests the route that was probably meant, or "". The path may differ by typos, /v1, case or a trailing slash.
 func (s *Kit) nearPath(path string) string {
 	path = strings.TrimSuffix(path, "/")
 	if len(path) > maxNearPath || strings.Count(path, "/") > maxNearSegments {
@@ -184,7 +183,7 @@ func (s *Kit) nearPath(path string) string {
 				continue
 			}
 			near := strings.Join(rt, "/")
-			if s.Pages.Handler == nil { // the public URL is that of this listener
+			if s.Pages.Handler == nil { // then this listener serves the public URL
 				near = s.Links.At(near)
 			}
 			return " Did you mean " + near + "?"
@@ -193,8 +192,7 @@ func (s *Kit) nearPath(path string) string {
 	return ""
 }
 
-// isNear reports whether a path may be meant to be that of a route: segment by
-// segment the same, or one that can be mistaken for it.
+// isNear reports whether each segment of a path equals or resembles that of a route.
 func isNear(sent, route []string) bool {
 	if len(sent) != len(route) {
 		return false
@@ -207,7 +205,7 @@ func isNear(sent, route []string) bool {
 	return true
 }
 
-// Segments are those of the path, parameters as the documents write them.
+// Segments returns the segments of the path, with parameters as {name}.
 func (rt *Route) Segments() []string {
 	segments := strings.Split(rt.Path, "/")
 	for i, name := range segments {
@@ -218,7 +216,7 @@ func (rt *Route) Segments() []string {
 	return segments
 }
 
-// knownPaths returns the segments of each path of the API, those with the fewest parameters first.
+// knownPaths returns the segments of each path of the API, sorted by number of parameters.
 func knownPaths(routes []Route) [][]string {
 	var paths [][]string
 	for _, rt := range routes {
@@ -237,8 +235,7 @@ func parameters(path []string) (n int) {
 	return n
 }
 
-// unmatched answers what Fiber found no route for: 404, or 405 with Allow, or 501 for a method that no resource has, or
-// what a browser asks for a page.
+// unmatched answers requests without a route: CORS preflights, and otherwise 404, 405 with Allow, or 501 for an unknown method.
 func (s *Kit) unmatched(c *fiber.Ctx, err error) error {
 	if c.Method() == otherMethod {
 		c.Response().Header.Del(fiber.HeaderAllow)

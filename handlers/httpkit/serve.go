@@ -18,8 +18,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// serve handles a request: it gives it an id and a time limit, checks who asks,
-// calls the route's handler, and counts, logs and traces the answer.
+// serve handles a request: it sets its id and time limit, authenticates it, calls the route's handler, and counts, logs and traces the
+// answer.
 func (s *Kit) serve(c *fiber.Ctx, rt *Route, handle Handler) {
 	r := &Request{fiberCtx: c, Kit: s, Route: rt, ID: requestID(c.Get("X-Request-Id")).String(), Start: time.Now(), Span: noop.Span{}}
 	r.Base = telemetry.WithRequest(s.base, r.ID)
@@ -42,8 +42,7 @@ func (s *Kit) serve(c *fiber.Ctx, rt *Route, handle Handler) {
 	}
 }
 
-// requestID takes the client's own id if it is a UUID, and makes one
-// otherwise: it is also the instance of problem documents.
+// requestID returns the client's id if it is a UUID, and a new one otherwise. It is also the instance of problem documents.
 func requestID(own string) job.ID {
 	if id, err := job.ParseID(own); err == nil {
 		return id
@@ -80,8 +79,8 @@ func (s *Kit) run(r *Request, handle Handler) (err error) {
 			return err
 		}
 	}
-	stream := slices.Contains(r.Route.Produces, EventStream) && r.WantsStream() // those have a limit of their own
-	if r.Route.Method == fiber.MethodGet && !stream {                           // others once their body is there
+	stream := slices.Contains(r.Route.Produces, EventStream) && r.WantsStream() // streams have their own limit
+	if r.Route.Method == fiber.MethodGet && !stream {                           // others enter after reading their body
 		if err := r.Enter(); err != nil {
 			return err
 		}
@@ -96,16 +95,16 @@ func (s *Kit) run(r *Request, handle Handler) (err error) {
 	return handle(r)
 }
 
-// requireKey has storage refuse what a client's request changes when its key has ended by then. Changes of keys are checked by their
-// use cases, under the lock of the client. A request that moves the clock of a test bed may move it beyond the end of its key.
+// requireKey makes storage refuse a client's changes if its key is no longer valid by then. Changes of keys are checked by their use
+// cases, under the lock of the client. Moving the clock of a test bed is exempt because it may expire the key.
 func (r *Request) requireKey() {
 	if r.Route.Method != Get && r.Route.ofClient() && r.Route.Action != "move_clock" && !r.Caller.Expired {
 		r.Base, r.Ctx = job.WithKey(r.Base, r.Caller.KeyID), job.WithKey(r.Ctx, r.Caller.KeyID)
 	}
 }
 
-// checkHost refuses requests for other hosts than the server's. Of a target in
-// absolute form its own host counts (RFC 9112, section 3.2.2).
+// checkHost refuses requests for other hosts than the server's. The host of an absolute-form target takes precedence (RFC 9112, section
+// 3.2.2).
 func (s *Kit) checkHost(r *Request) error {
 	if s.Hosts == nil || r.Route == unreadableRoute {
 		return nil
@@ -119,8 +118,7 @@ func (s *Kit) checkHost(r *Request) error {
 	return nil
 }
 
-// startTime restarts the request's time limit, for a second time after it has waited
-// at its own wish.
+// startTime starts the request's time limit, and restarts it after a wait.
 func (r *Request) startTime() {
 	if r.stop != nil {
 		r.stop()
@@ -128,7 +126,7 @@ func (r *Request) startTime() {
 	r.Ctx, r.stop = context.WithTimeout(r.Base, r.Kit.RequestTimeout)
 }
 
-// admit is what a request must pass before its route sees it.
+// admit runs all checks before the route's handler.
 func (s *Kit) admit(r *Request) error {
 	if r.Route == unreadableRoute {
 		return nil
@@ -143,7 +141,7 @@ func (s *Kit) admit(r *Request) error {
 }
 
 func (s *Kit) logAccess(r *Request, took time.Duration) {
-	// Admission and Refused log those together.
+	// Admission and Refused log these.
 	if r.refused == overloaded || r.refused == unlogged || !s.Logger.Enabled(r.Ctx, slog.LevelInfo) {
 		return
 	}
@@ -153,7 +151,7 @@ func (s *Kit) logAccess(r *Request, took time.Duration) {
 		slog.String("action", r.Route.Action), slog.String("method", r.Method()),
 		slog.String("route", r.Route.Path), slog.Int("status", r.Response().StatusCode()),
 		slog.Duration("duration", took))
-	if !r.Response().IsBodyStream() { // which would be read to its end
+	if !r.Response().IsBodyStream() { // Body would read the stream to its end
 		attrs = append(attrs, slog.Int("bytes", len(r.Response().Body())))
 	}
 	attrs = r.appendSubjects(attrs)

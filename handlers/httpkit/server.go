@@ -1,6 +1,6 @@
-// Package httpkit is what all resources of the client API and of the operator API have in common: the table of routes, limits,
-// negotiation, conditions, idempotency, paging, and the only place where errors become problem documents (RFC 9457). It also admits
-// clients by their keys. It knows no resource.
+// Package httpkit has what the client API and the operator API share: the table of routes, limits, content negotiation, conditions,
+// idempotency, paging, authentication of clients, and the conversion of errors to problem documents (RFC 9457). It does not depend on any
+// resource.
 package httpkit
 
 import (
@@ -33,34 +33,34 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// MaxPayload is the largest size of params and event data, in bytes.
+// MaxPayload is the maximum size of params and event data, in bytes.
 const MaxPayload = 256 << 10
 
-// Config holds the limits of the HTTP side. A zero field means its default.
+// Config has the limits of the HTTP side. A zero field means its default.
 type Config struct {
-	PublicURL          string            // below which all addresses are, no slash at the end
-	DocsURL            string            // where all paths are described (PublicURL + "/docs")
+	PublicURL          string            // base of all addresses, without a trailing slash
+	DocsURL            string            // page that describes all paths (PublicURL + "/docs")
 	MaxBodyBytes       int               // larger bodies: 413 (1 MiB)
-	MaxBodiesBytes     int               // memory for bodies above 4 KiB that are under way: 503 (256 MiB)
-	Hosts              func(string) bool // whether requests for a host are answered, else 421; nil: any
-	Origins            cors.Origins      // whose pages may call the API from a browser (none)
-	TrustedProxies     conn.Proxies      // whose X-Forwarded-For is believed
-	StorageConnections int               // of the process, to divide among clients (20)
+	MaxBodiesBytes     int               // memory for bodies above 4 KiB in progress; beyond it: 503 (256 MiB)
+	Hosts              func(string) bool // allowed hosts, others get 421; nil: any
+	Origins            cors.Origins      // web pages that may call the API from a browser (none)
+	TrustedProxies     conn.Proxies      // proxies whose X-Forwarded-For is trusted
+	StorageConnections int               // connections of the process, shared among clients (20)
 	MaxPayloadBytes    int               // larger params or event data: 400 (MaxPayload)
 	TestBed            bool              // CUSTOM is a work kind
 	MaxHeaderBytes     int               // larger request heads: 431 (16 KiB)
 	RequestTimeout     time.Duration     // for the use case: 504 (10 s)
 	ReadTimeout        time.Duration     // for reading one whole request: 408 (30 s)
 	WriteTimeout       time.Duration     // for writing one answer (30 s)
-	IdleTimeout        time.Duration     // of a kept-alive connection (75 s)
+	IdleTimeout        time.Duration     // of a keep-alive connection (75 s)
 
 	TimeScale     float64       // of the workers, for estimates
-	RetentionJobs time.Duration // how long a final job is kept; 0: expires_at is not shown
+	RetentionJobs time.Duration // how long a final job is kept; 0: expires_at is omitted
 
-	MaxStreams          int           // event streams and waiting requests at once: 503 (10,000)
-	MaxStreamsPerClient int           // of these, of one client: 429 (100)
+	MaxStreams          int           // simultaneous event streams and waiting requests; beyond it: 503 (10,000)
+	MaxStreamsPerClient int           // of one client; beyond it: 429 (100)
 	Heartbeat           time.Duration // between heartbeats on an idle stream (15 s)
-	StallTimeout        time.Duration // a reader that takes longer for a piece of 8 KiB is dropped (10 s)
+	StallTimeout        time.Duration // time for a reader to take 8 KiB before it is dropped (10 s)
 }
 
 func (c Config) withDefaults() Config {
@@ -81,51 +81,51 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Interceptor is what a test bed does to requests, and keeps of them.
+// Interceptor lets a test bed disturb and record requests.
 type Interceptor interface {
-	// Before comes once a request was admitted. done says that it has its answer.
+	// Before is called after a request was admitted. done reports that the request is already answered.
 	Before(r *Request) (done bool, err error)
-	// Body is told the body once it is there.
+	// Body is called with the complete body.
 	Body(r *Request, body []byte)
-	// After comes when the answer is made, before it is sent.
+	// After is called when the answer is complete but not sent.
 	After(r *Request)
-	// Stream returns the connection to which an event stream writes.
+	// Stream returns the connection for an event stream to write to.
 	Stream(r *Request, c *conn.Conn) net.Conn
 }
 
-// Deps is what all requests need. All are required unless they say otherwise.
+// Deps are the dependencies of all requests. All are required unless noted.
 type Deps struct {
-	Keys *clients.Service // nil if Callers need none
-	// Callers decides who may ask; nil: holders of keys.
+	Keys *clients.Service // may be nil if Callers is set
+	// Callers authenticates requests; nil: by keys and tokens.
 	Callers Callers
 	Pages   Pages
-	// Idempotency of all requests but submissions of jobs and batches.
+	// Idempotency of all requests except submissions of jobs and batches.
 	Idempotency   *app.Idempotency
 	Limiter       Limiter
-	Attempts      *authlimit.Limiter       // slows failed authentication; nil: one of its own
-	Registrations *authlimit.Registrations // limits those of clients; nil: no limit
-	Interceptor   Interceptor              // nil: this is no test bed
-	Logger        *slog.Logger             // nil: no log
+	Attempts      *authlimit.Limiter       // slows failed authentication; nil: a new one
+	Registrations *authlimit.Registrations // limits client registrations; nil: no limit
+	Interceptor   Interceptor              // nil: not a test bed
+	Logger        *slog.Logger             // nil: no logging
 	Registry      prometheus.Registerer    // nil: metrics are not exposed
-	Tracer        trace.Tracer             // nil: no traces begin here
-	Clock         func() time.Time         // by which jobs live; nil: time.Now
-	// Real is when the machine's clock will show that Clock shows t, of caches and of polling; nil: it is the same.
+	Tracer        trace.Tracer             // nil: no tracing
+	Clock         func() time.Time         // clock of the jobs; nil: time.Now
+	// Real converts a time of Clock to real time, for caching and polling; nil: they are the same.
 	Real func(t time.Time) time.Time
-	// Named returns the client and key that a wrong credential names; nil: not known.
+	// Named returns the client and key of an invalid credential, if known; may be nil.
 	Named func(ctx context.Context, credential string) job.Caller
-	// CursorKey gives the secret that signs cursors, the same in all processes.
+	// CursorKey returns the secret that signs cursors. All processes have the same.
 	CursorKey query.Cursors
 }
 
-// Kit answers HTTP requests by a table of routes. It is made by New, gets its routes by Register, runs in Serve and ends with Shutdown.
+// Kit answers HTTP requests by a table of routes. Call New, Register, Serve and finally Shutdown.
 type Kit struct {
 	Config
 	Deps
 	Links  job.Links
 	Routes []Route
-	Waits  *stream.Limiter // of streams and waiting requests; all end when Shutdown begins
+	Waits  *stream.Limiter // of streams and waiting requests; Shutdown ends all of them
 	Slots  StorageSlots
-	// Shown has for the path of each change the route that shows what the change is about.
+	// Shown maps the path of each change to the GET route of the changed resource.
 	Shown map[string]*Route
 
 	paths   [][]string // see knownPaths
@@ -141,7 +141,7 @@ type Kit struct {
 	listener net.Listener
 }
 
-// New makes a kit without routes; nothing runs before Serve.
+// New returns a kit without routes.
 func New(cfg Config, deps Deps) *Kit {
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
@@ -177,19 +177,19 @@ func New(cfg Config, deps Deps) *Kit {
 	server.ErrorHandler = s.unreadable
 	server.ExpectHandler = s.expect
 	server.CloseOnShutdown = true
-	server.KeepHijackedConns = true // streams close theirs; fasthttp then keeps no buffer for them
+	server.KeepHijackedConns = true // streams close their connections, so fasthttp can free its buffers
 	return s
 }
 
-// Background returns a context with the time of a request, for what is done once a request has its answer.
+// Background returns a context with the time limit of a request, for work after the answer.
 func (s *Kit) Background() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(s.base), s.RequestTimeout)
 }
 
-// Unauthorized counts an event stream that ended because its key did.
+// Unauthorized counts an event stream that ended because its key became invalid.
 func (s *Kit) Unauthorized(code job.Code) { s.metrics.authFailures.WithLabelValues(string(code)).Inc() }
 
-// RefuseConnections closes the socket for so long.
+// RefuseConnections refuses new connections for d.
 func (s *Kit) RefuseConnections(d time.Duration) {
 	s.mu.Lock()
 	l, ok := s.listener.(*conn.Listener)
@@ -201,16 +201,15 @@ func (s *Kit) RefuseConnections(d time.Duration) {
 
 func (s *Kit) newApp() *fiber.App {
 	return fiber.New(fiber.Config{
-		// Fiber's strings otherwise point into buffers that the next request
-		// overwrites; ids and keys outlive their request.
+		// Without this, Fiber's strings refer to buffers that the next request overwrites. Ids and keys outlive their request.
 		Immutable:                    true,
 		CaseSensitive:                true,
 		StrictRouting:                true,
 		DisableStartupMessage:        true,
 		DisablePreParseMultipartForm: true,
 		RequestMethods:               append(slices.Clone(fiber.DefaultMethods), otherMethod),
-		// Routes read their bodies themselves, within their limits: see readBody. Of
-		// one with a length fasthttp wants one byte before it calls the handler.
+		// Routes read their bodies themselves within their limits: see ReadBody. If there is a Content-Length, fasthttp waits for one
+		// byte before it calls the handler.
 		StreamRequestBody: true,
 		BodyLimit:         1,
 		ReadBufferSize:    s.MaxHeaderBytes,
@@ -221,8 +220,7 @@ func (s *Kit) newApp() *fiber.App {
 	})
 }
 
-// Serve answers on l until Shutdown, then returns nil. It closes l. One that is
-// no listener of package conn has no limits.
+// Serve answers requests on l until Shutdown, and then returns nil. It closes l. A listener that is not from package conn has no limits.
 func (s *Kit) Serve(l net.Listener) error {
 	if _, ok := l.(*conn.Listener); !ok {
 		l = conn.NewListener(l, conn.Limits{})
@@ -237,30 +235,29 @@ func (s *Kit) Serve(l net.Listener) error {
 	return s.app.Listener(l)
 }
 
-// Shutdown stops accepting, ends streams and waits, lets requests that are
-// under way finish until ctx ends, then ends their contexts. It may be called
-// twice, and before Serve.
+// Shutdown stops accepting connections, ends streams and waits, and lets requests in progress finish until ctx ends. Then it cancels
+// them. It may be called twice, and before Serve.
 func (s *Kit) Shutdown(ctx context.Context) error {
 	defer s.cancel()
 	s.mu.Lock()
 	s.stopped = true
 	s.mu.Unlock()
 	s.Waits.Close()
-	err := s.app.ShutdownWithContext(ctx) // answers say that their connections end before it closes the listener
+	err := s.app.ShutdownWithContext(ctx) // sends Connection: close before it closes the listener
 	s.mu.Lock()
-	if s.listener != nil { // which Serve may have taken meanwhile
+	if s.listener != nil { // Serve may have set it meanwhile
 		_ = s.listener.Close()
 	}
 	s.mu.Unlock()
 	return errors.Join(err, s.Waits.Wait(ctx))
 }
 
-// Test answers one request without a network.
+// Test handles a request without a network.
 func (s *Kit) Test(r *http.Request) (*http.Response, error) {
 	return s.app.Test(r, -1)
 }
 
-// otherMethod stands for every method that HTTP itself does not define.
+// otherMethod replaces all methods that HTTP does not define.
 const otherMethod = "OTHER"
 
 func nameMethod(c *fasthttp.RequestCtx) {
@@ -269,8 +266,8 @@ func nameMethod(c *fasthttp.RequestCtx) {
 	}
 }
 
-// decodePath writes those characters of the path plainly that mean the same so (RFC 3986, section 6.2.2.2), once. Others, such as %2F,
-// stay as they are, and are never part of an id.
+// decodePath decodes percent-encoded unreserved characters in the path once, because they are equivalent (RFC 3986, section 6.2.2.2).
+// Others, such as %2F, stay encoded and are never part of an id.
 func decodePath(c *fasthttp.RequestCtx) {
 	path := c.URI().PathOriginal()
 	if bytes.IndexByte(path, '%') < 0 {
@@ -290,13 +287,12 @@ func decodePath(c *fasthttp.RequestCtx) {
 	c.URI().SetPathBytes(plain)
 }
 
-// isUnreserved reports whether a character has no meaning of its own in a URI (RFC 3986, section 2.3).
+// isUnreserved reports whether a character is unreserved in a URI (RFC 3986, section 2.3).
 func isUnreserved(b byte) bool {
 	return b >= '0' && b <= '9' || b|0x20 >= 'a' && b|0x20 <= 'z' || strings.IndexByte("-._~", b) >= 0
 }
 
-// underWay keeps the connection from being closed as an idle one while its
-// request is answered, and for good if it becomes a stream.
+// underWay keeps the connection open while its request is handled, and for good if it becomes a stream.
 func (s *Kit) underWay(c *fasthttp.RequestCtx, handle fasthttp.RequestHandler) {
 	if s.Pages.has(c.URI().PathOriginal()) {
 		handle = s.answerPage

@@ -25,9 +25,8 @@ type metrics struct {
 	refused      *prometheus.CounterVec
 }
 
-// newMetrics makes the metrics of the HTTP side, with the usual answer of each
-// route from zero. Labels come from the route table, never from the client's
-// text.
+// newMetrics registers the metrics of the HTTP side, with the usual status of each route from zero. Labels come from the route table,
+// never from client input.
 func newMetrics(f telemetry.Factory, routes []Route) *metrics {
 	m := &metrics{
 		requests: f.Counters("http_requests_total",
@@ -60,7 +59,7 @@ func (m *metrics) observe(r *Request, took time.Duration) {
 	telemetry.Observe(r.Ctx, m.duration.WithLabelValues(r.Route.Path, class(status)), took)
 }
 
-// countRefused counts a submission that may come again later.
+// countRefused counts a submission that the client may retry later.
 func (m *metrics) countRefused(r *Request, code job.Code) {
 	switch {
 	case r.refused == overloaded:
@@ -77,10 +76,8 @@ func class(status int) string { return classes[min(status/100, len(classes)-1)] 
 
 var classes = [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx"}
 
-// startSpan begins the span of a request after its authentication. The parent
-// that an authenticated caller sends is continued; that of others is only linked,
-// so that they do not decide what is recorded. Public routes are not traced:
-// probes and documents are read all the time.
+// startSpan starts the span of a request after its authentication. It continues the trace of an authenticated caller. It only links the
+// span of others, so that they cannot decide what is sampled. Public routes are not traced because probes call them all the time.
 func (s *Kit) startSpan(r *Request) {
 	if s.Tracer == nil {
 		return
@@ -103,8 +100,8 @@ func (s *Kit) startSpan(r *Request) {
 	r.Ctx = trace.ContextWithSpan(r.Ctx, r.Span)
 }
 
-// endSpan adds the answer to the request's span and ends it. That of an event
-// stream ends when its answer begins: a span that is open for hours is not seen.
+// endSpan adds the answer to the request's span and ends it. The span of an event stream ends when its answer begins, since spans are
+// only exported when they end.
 func (r *Request) endSpan() {
 	if !r.Span.IsRecording() {
 		return
@@ -127,8 +124,8 @@ func (r *Request) endSpan() {
 	r.Span.End()
 }
 
-// Traceparent gives the client's header of that name and the span in it; "" and
-// one that is not valid unless the header is there once and of the right form.
+// Traceparent returns the client's traceparent header and its span. It returns "" and an invalid span unless there is exactly one valid
+// header.
 func (r *Request) Traceparent() (string, trace.SpanContext) {
 	lines := r.Request().Header.PeekAll("traceparent")
 	if len(lines) != 1 {
@@ -142,20 +139,18 @@ func (r *Request) Traceparent() (string, trace.SpanContext) {
 	return value, span
 }
 
-// Provenance is what the headers of a request say of where it comes from.
+// Provenance has the language and tracing data of a request's headers.
 type Provenance struct {
 	Language      string
-	CorrelationID string // "" for none
-	TraceParent   string // of the span to go on from; "" for none
+	CorrelationID string // may be ""
+	TraceParent   string // of the span to continue; may be ""
 }
 
-// errLongCorrelation refuses a correlation id over the limit, which a client could
-// not find its job by (draft section 9.2).
+// errLongCorrelation refuses a too long correlation id: the client could not find its job by a truncated one (draft section 9.2).
 var errLongCorrelation = job.Errorf(job.CodeValidationFailed, "The X-Correlation-ID header must be %s", decode.CorrelationForm)
 
-// Provenance reads the headers. The trace-id of traceparent wins over
-// X-Correlation-ID (draft section 3.9). A correlation id that is too long is an
-// error; other headers that are not of the right form are ignored.
+// Provenance parses the headers. The trace-id of traceparent has priority over X-Correlation-ID (draft section 3.9). A too long
+// correlation id is an error; other malformed headers are ignored.
 func (r *Request) Provenance() (Provenance, error) {
 	p := Provenance{Language: header.Language(r.List("Accept-Language"))}
 	switch id := r.List("X-Correlation-ID"); {
@@ -171,7 +166,7 @@ func (r *Request) Provenance() (Provenance, error) {
 	} else if sent := r.List("traceparent"); sent != "" {
 		r.logIgnored("traceparent ignored", sent)
 	}
-	// What is traced goes on from this request, not from the client.
+	// The job's trace continues from the span of this request, not from the client's.
 	p.TraceParent = cmp.Or(telemetry.Traceparent(r.Ctx), p.TraceParent)
 	return p, nil
 }
@@ -182,8 +177,8 @@ func (r *Request) logIgnored(message, value string) {
 		slog.String("action", r.Route.Action), slog.String("value", strconv.QuoteToASCII(header.Clip(value))))
 }
 
-// Complete adds to req what does not come from its body. The correlation id of
-// the headers wins over that of the body.
+// Complete sets the fields of req that do not come from its body. The correlation id of the headers has priority over the one in the
+// body.
 func (p Provenance) Complete(req *job.Request) {
 	req.Language, req.TraceParent = p.Language, p.TraceParent
 	if p.CorrelationID != "" {

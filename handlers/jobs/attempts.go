@@ -14,10 +14,9 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// getReport answers with the report of the latest finished attempt, or of the
-// one that ?attempt names; see onceEnded.
+// getReport answers with the report of the latest finished attempt, or of the attempt in the query; see onceEnded.
 func (s *API) getReport(r *httpkit.Request) error {
-	attempt, _ := query.Positive(r.Query("attempt")) // 0 if there is none; checked with the query
+	attempt, _ := query.Positive(r.Query("attempt")) // 0 if absent; the query was checked before
 	first := max(attempt, 1)
 	report, err := onceEnded(s, r,
 		func() (*job.Report, error) { return s.Jobs.Report(r.Ctx, r.Caller.ClientID, r.PathID(), attempt) },
@@ -33,7 +32,7 @@ func (s *API) getReport(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusOK, v)
 }
 
-// listAttempts answers with all attempts of a job: there are few.
+// listAttempts answers with all attempts of a job, without paging.
 func (s *API) listAttempts(r *httpkit.Request) error {
 	origin, attempts, err := s.Jobs.Attempts(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
@@ -47,8 +46,7 @@ func (s *API) listAttempts(r *httpkit.Request) error {
 	}))
 }
 
-// getAttempt answers with the outcome document of one attempt: what the
-// instance of a failure points to.
+// getAttempt answers with the outcome document of an attempt. The instance of a failure refers to it.
 func (s *API) getAttempt(r *httpkit.Request) error {
 	n, ok := query.Positive(r.Params("n"))
 	if !ok {
@@ -70,7 +68,7 @@ func (s *API) getAttempt(r *httpkit.Request) error {
 	return r.SendAs(fiber.StatusOK, views.MediaOf(document), document)
 }
 
-// adviseRetry repeats the retryAfter of a failure as a header (draft section 5.1).
+// adviseRetry sends the retryAfter of a failure as a header (draft section 5.1).
 func adviseRetry(r *httpkit.Request, d job.Document) {
 	if d.RetryAfter > 0 {
 		r.Set(fiber.HeaderRetryAfter, strconv.Itoa(d.RetryAfter))
@@ -88,7 +86,7 @@ func (s *API) reportOf(r *job.Report) *api.Report {
 	return v
 }
 
-// failureOf returns the document of an attempt that failed, nil of others.
+// failureOf returns the document of a failed attempt, and nil for others.
 func (s *API) failureOf(o job.Origin, a job.Attempt) *job.Document {
 	if a.State != job.Failed {
 		return nil

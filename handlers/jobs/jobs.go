@@ -1,4 +1,4 @@
-// Package jobs is the resource of jobs: submitting, reading, waiting for, and what became of their attempts.
+// Package jobs is the resource of jobs: submitting, reading, waiting, and the results of attempts.
 package jobs
 
 import (
@@ -28,7 +28,7 @@ type API struct {
 	Admission *jobs.Backlog // nil: all are admitted
 }
 
-// Routes are those of jobs.
+// Routes returns the routes of jobs.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, client = httpkit.Get, httpkit.Post, httpkit.ClientKey
 	cancel, retry := httpkit.Answering(s.Jobs.Cancel, views.Changed), httpkit.Answering(s.Jobs.Retry, views.Retried)
@@ -79,20 +79,19 @@ func (s *API) submit(r *httpkit.Request) error {
 	return s.accepted(r, receipt, req.Warnings)
 }
 
-// accepted answers 202 with the address to poll. A client that is willing to
-// wait gets 200 with the job if that ends in time. From here on nothing is an
-// error: the job is accepted.
+// accepted answers 202 with the address to poll. If the client waits and the job ends in time, it answers 200 with the job. The job is
+// accepted, so errors from here on are not reported.
 func (s *API) accepted(r *httpkit.Request, receipt job.Receipt, warnings []job.Violation) error {
 	r.About(httpkit.JobID, receipt.JobID)
 	r.AcceptedAt(views.JobPath(receipt.JobID), receipt.Replayed)
 	prefs := r.Preferences()
 	j, err := s.await(r, prefs, receipt.JobID, func(j *job.Job) bool { return j.State.Final() })
 	if err == nil && j != nil && j.State.Final() {
-		r.Response().Header.Del(fiber.HeaderRetryAfter) // it was for polling
+		r.Response().Header.Del(fiber.HeaderRetryAfter) // was for polling
 		r.Honored(prefs)
 		return s.sendJob(r, j, warnings)
 	}
-	if err != nil { // a replayed job may be gone: it was not waited for
+	if err != nil { // nothing to wait for: a replayed job may be gone
 		prefs.Forget()
 	}
 	if err == nil && j != nil {
@@ -105,9 +104,8 @@ func (s *API) accepted(r *httpkit.Request, receipt job.Receipt, warnings []job.V
 	})
 }
 
-// getJob answers with the job, or with 304 while nothing happened to it. A
-// client that is willing to wait gets it at the next change of its state: at
-// once if it is final, or if the client has an earlier view of it.
+// getJob answers with the job, or with 304 if it has not changed. A client that waits gets the job at its next change of state, or at
+// once if the job is final or the client's view is outdated.
 func (s *API) getJob(r *httpkit.Request) error {
 	id, prefs := r.PathID(), r.Preferences()
 	j, err := s.Jobs.Job(r.Ctx, r.Caller.ClientID, id)
@@ -136,7 +134,7 @@ func (s *API) getJob(r *httpkit.Request) error {
 	return s.sendJob(r, j, nil)
 }
 
-// sendJob answers with the job, in the view that the client prefers.
+// sendJob sends the job in the view that the client prefers.
 func (s *API) sendJob(r *httpkit.Request, j *job.Job, warnings []job.Violation) error {
 	s.jobHeaders(r, j)
 	attempt := j.CurrentAttempt()
@@ -155,9 +153,8 @@ func (s *API) sendJob(r *httpkit.Request, j *job.Job, warnings []job.Violation) 
 	return r.JSON(fiber.StatusOK, v)
 }
 
-// jobHeaders sets what the header says of a job. Retry-After is the advised
-// wait before the next look while the job is not final, and before the next
-// attempt when it has failed (draft section 5.1).
+// jobHeaders sets the headers of a job. Retry-After is when to poll a job that is not final, or when to retry a failed one (draft section
+// 5.1).
 func (s *API) jobHeaders(r *httpkit.Request, j *job.Job) {
 	r.Set(fiber.HeaderETag, s.jobTag(r, j))
 	r.Vary(fiber.HeaderAccept)
@@ -172,8 +169,8 @@ func (s *API) jobHeaders(r *httpkit.Request, j *job.Job) {
 	}
 }
 
-// jobTag is the entity tag of a job in the view that the client prefers. It
-// changes with each event, and with what changes without one.
+// jobTag returns the entity tag of a job in the view that the client prefers. It changes with each event, and with progress, waiting
+// reason and expiry of the result.
 func (s *API) jobTag(r *httpkit.Request, j *job.Job) string {
 	tag := strconv.Itoa(j.EventSeq)
 	switch {
@@ -189,14 +186,13 @@ func (s *API) jobTag(r *httpkit.Request, j *job.Job) string {
 	return `W/"` + tag + `"`
 }
 
-// maxPoll is the longest advised wait before the next look, in seconds.
+// maxPoll is the longest polling interval in seconds.
 const maxPoll = 60
 
-// pausedPoll is the same of a job that waits for an operator.
+// pausedPoll is the polling interval of a paused job in seconds.
 const pausedPoll = 5
 
-// pollAfter is the advised wait before the next look, in whole seconds: 1, or
-// for a job that waits for its time, until then but at most maxPoll.
+// pollAfter returns the advised polling interval in seconds: 1, or the time until a scheduled job starts, limited by maxPoll.
 func (s *API) pollAfter(j *job.Job) int {
 	switch {
 	case j.Waiting == job.WaitingPaused:
@@ -227,7 +223,7 @@ func (s *API) listJobs(r *httpkit.Request) error {
 	})
 }
 
-// listQuery chooses jobs.
+// listQuery has the parameters of the list of jobs.
 var listQuery = slices.Concat(query.Page, []query.Parameter{
 	query.Choice("state", job.States), query.Choice("type", job.Types), query.Choice("work_kind", job.AllKinds()),
 	query.ID("batch_id", "a batch"), query.ID("schedule_id", "a schedule"), {
@@ -235,5 +231,5 @@ var listQuery = slices.Concat(query.Page, []query.Parameter{
 	},
 }, query.Created)
 
-// reportQuery chooses a report.
+// reportQuery is the parameter for the attempt of a report.
 var reportQuery = query.Number("attempt", "the number of an attempt, a whole number from 1")

@@ -17,9 +17,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// getResult answers with the bytes that the job produced, whole or one range of
-// them, under the conditions that the client sets (RFC 9110, sections 13 and
-// 14) and with their digests (RFC 9530); see onceEnded.
+// getResult sends the result of a job, whole or one range of it. It checks conditions (RFC 9110, sections 13 and 14) and sends digests
+// (RFC 9530); see onceEnded.
 func (s *API) getResult(r *httpkit.Request) error {
 	result, err := onceEnded(s, r,
 		func() (*job.StoredResult, error) { return s.Jobs.Result(r.Ctx, r.Caller.ClientID, r.PathID()) },
@@ -58,8 +57,7 @@ func (s *API) getResult(r *httpkit.Request) error {
 	return r.Status(fiber.StatusPartialContent).Send(body)
 }
 
-// cacheResult lets the client keep the result for as long as it can be had. It
-// belongs to the one client alone.
+// cacheResult lets only this client cache the result until it expires.
 func (s *API) cacheResult(r *httpkit.Request, tag string, expires time.Time) {
 	expires = s.Real(expires)
 	left := max(0, expires.Sub(s.Real(s.Clock())))
@@ -69,14 +67,13 @@ func (s *API) cacheResult(r *httpkit.Request, tag string, expires time.Time) {
 	r.Vary(fiber.HeaderAccept, fiber.HeaderAuthorization)
 }
 
-// digest writes a SHA-256 as a structured field (RFC 9530, section 2).
+// digest formats a SHA-256 as a structured field (RFC 9530, section 2).
 func digest(sum [32]byte) string {
 	return "sha-256=:" + base64.StdEncoding.EncodeToString(sum[:]) + ":"
 }
 
-// byteRange returns the part of a body that the request asks for, nil for all of
-// it; false if it has no such part. Only GET has ranges, and If-Range must name
-// the strong tag; a date there never matches, since results have none.
+// byteRange returns the requested part of a body, or nil for the whole body. It returns false if the range is outside the body. Only GET
+// supports ranges. If-Range must have the strong tag; results have no date.
 func byteRange(r *httpkit.Request, tag string, size int) (*header.Span, bool) {
 	requested := r.List(fiber.HeaderRange)
 	if requested == "" || r.Method() != fiber.MethodGet {

@@ -10,16 +10,15 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// await reads the job again until done says so; nil if the client is not willing to wait, or in vain. See httpkit.Wait.
+// await waits until done returns true for the job. It returns nil if the client does not wait or the time is up. See httpkit.Wait.
 func (s *API) await(r *httpkit.Request, prefs *header.Preferences, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
 	return httpkit.Wait(r, prefs, func(ctx context.Context) (*job.Job, error) {
 		return s.Jobs.Await(ctx, r.Caller.ClientID, id, done)
 	})
 }
 
-// onceEnded reads what is there once the job, or one of its attempts, has ended,
-// as ended tells. A client that is willing to wait gets it then; the refusal of
-// one that comes too early says when to look again.
+// onceEnded reads data that exists once the job or an attempt has ended, as reported by ended. If the client waits, it reads again then.
+// Otherwise the error for an unfinished job has a Retry-After.
 func onceEnded[T any](s *API, r *httpkit.Request, read func() (T, error), ended func(*job.Job) bool) (T, error) {
 	prefs := r.Preferences()
 	v, err := read()
@@ -41,7 +40,7 @@ func onceEnded[T any](s *API, r *httpkit.Request, read func() (T, error), ended 
 	if early == nil {
 		return v, err
 	}
-	if j == nil { // it did not wait
+	if j == nil { // did not wait
 		if j, err = s.Jobs.Job(r.Ctx, r.Caller.ClientID, r.PathID()); err != nil {
 			return v, err
 		}
@@ -50,8 +49,7 @@ func onceEnded[T any](s *API, r *httpkit.Request, read func() (T, error), ended 
 	return v, early
 }
 
-// tooEarly returns a copy of the error that says that something has not ended, nil
-// for others.
+// tooEarly returns a copy of an error for an unfinished job, and nil for others.
 func tooEarly(err error) *job.Error {
 	var known *job.Error
 	if !errors.As(err, &known) || known.Code != job.CodeJobNotFinished {

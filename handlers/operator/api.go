@@ -1,6 +1,5 @@
-// Package operator is the operator API, /admin/v1 on the admin listener of every process: jobs of all clients and what
-// became of them, workers, queues, failures, clients, webhooks, deliveries, batches and the service as a whole. What is not special to
-// operators is that of the client API, package httpkit.
+// Package operator is the operator API, /admin/v1 on the admin listener of every process. It shows and manages jobs, workers, queues,
+// failures, clients, webhooks, deliveries, batches and the service. It shares package httpkit with the client API.
 package operator
 
 import (
@@ -31,29 +30,29 @@ import (
 	"github.com/forgerun/forgerun/repo/operator"
 )
 
-// Limits are shown beside what clients and the service use of them; 0 for no limit.
+// Limits are shown next to the usage of clients and of the service; 0: no limit.
 type Limits struct {
 	ClientRunning, ClientActive int
 }
 
-// TraceIDMark stands for the id in the address of a trace.
+// TraceIDMark is the placeholder of the trace id in TraceURL.
 const TraceIDMark = "{trace_id}"
 
-// Config of the API.
+// Config has the settings of the API.
 type Config struct {
-	PublicURL string // where the pages of problem types are
+	PublicURL string // base of the pages of problem types
 	Version   string
-	Timeout   time.Duration     // of one request
-	Hosts     func(string) bool // whether requests for a host are answered; nil: any
-	Mask      Mask              // hides values in what is read
-	TraceURL  string            // of traces, with TraceIDMark; "": none is shown
+	Timeout   time.Duration     // of a request
+	Hosts     func(string) bool // allowed hosts; nil: any
+	Mask      Mask              // hides values in answers
+	TraceURL  string            // of traces, with TraceIDMark; "": no links
 	Limits    Limits
 
 	MaxPayload int // bytes of the params of a job
 	Catalogue  job.Catalogue
 }
 
-// Deps is what the API works with.
+// Deps are the dependencies of the API.
 type Deps struct {
 	Guard     operators.Guard
 	Pages     http.Handler // of the listener's other paths
@@ -62,28 +61,28 @@ type Deps struct {
 	Clients   *clients.Service
 	Webhooks  *delivery.Webhooks
 	Bulk      *bulk.Service
-	Schedules *schedules.Service // a zero client stands for all
+	Schedules *schedules.Service // the zero client means all clients
 	Erasures  *erasures.Service
 	Pauses    *pauses.Service
-	Testbed   *testbed.Operators // nil: this is none
+	Testbed   *testbed.Operators // nil: not a test bed
 	CursorKey query.Cursors
 	Log       *slog.Logger
 
 	Overview func(ctx context.Context, w admin.Window) (*admin.Overview, error)
-	Progress func(ctx context.Context, id job.ID, attempt int) *job.Progress // of a running attempt; nil if it is not known
-	Stopped  func() job.Pauses                                               // in Postgres or by pausing the queue in Redis; nil: not known
+	Progress func(ctx context.Context, id job.ID, attempt int) *job.Progress // of a running attempt; nil if unknown
+	Stopped  func() job.Pauses                                               // pauses in Postgres or Redis; nil: unknown
 }
 
 //go:embed openapi.yaml
 var document []byte
 
-// Document is the API's OpenAPI document.
+// Document returns the API's OpenAPI document.
 func Document() []byte { return document }
 
-// bodies reads what operators send.
+// bodies decodes the bodies of operators' requests.
 var bodies = decode.Operator
 
-// API answers requests of operators, and serves the admin listener.
+// API handles requests of operators, and serves the admin listener.
 type API struct {
 	*httpkit.Kit
 	cfg   Config
@@ -92,14 +91,14 @@ type API struct {
 	live  *live
 }
 
-// Times of the admin listener's connections.
+// Timeouts of connections of the admin listener.
 const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = 2 * time.Minute
 	idleTimeout  = time.Minute
 )
 
-// New makes the API; nothing runs before Serve.
+// New returns the API.
 func New(cfg Config, deps Deps) *API {
 	a := &API{cfg: cfg, deps: deps, store: masked{deps.Store, cfg.Mask}, live: newLive(deps.Store.Mark, deps.Log)}
 	a.Kit = httpkit.New(httpkit.Config{
@@ -115,14 +114,14 @@ func New(cfg Config, deps Deps) *API {
 	return a
 }
 
-// failures logs what failed: what operators do is in the audit log, and what they read is not logged.
+// failures only logs failures: changes are in the audit log, and reads are not logged.
 type failures struct{ slog.Handler }
 
 func (f failures) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && f.Handler.Enabled(ctx, level)
 }
 
-// gate admits operators.
+// gate authenticates operators.
 type gate struct{ guard operators.Guard }
 
 // Admit implements httpkit.Callers.
@@ -157,5 +156,5 @@ func (g gate) Admit(r *httpkit.Request) error {
 // Refused implements httpkit.Callers; the guard has counted and logged it.
 func (gate) Refused(*httpkit.Request, *problem.Document) {}
 
-// Again implements httpkit.Callers: a change by a session that ends while its body arrives is still made.
+// Again implements httpkit.Callers. A change is still made if the session ends while the body arrives.
 func (gate) Again(*httpkit.Request) error { return nil }

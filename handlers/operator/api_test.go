@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// A line about a failure names the client of the path.
+// The log line of a failed authentication has the client id of the path.
 func TestAuthenticationFailuresNameTheClient(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -31,8 +31,8 @@ func TestAuthenticationFailuresNameTheClient(t *testing.T) {
 	require.NotContains(t, out.String(), "client_id")
 }
 
-// Every operation of the document is there for operators only; those that only read change nothing, and
-// every change is in the audit log as the one it is, whose filter knows it.
+// All operations require operators; read-only operators cannot change anything. Every change is in the audit log, and the filter of the
+// log finds it.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -68,7 +68,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// The document has what the API has: each path and method that is not there is refused, with the methods that are.
+// The document matches the routes: undocumented paths are refused, and undocumented methods get 405 with the allowed ones.
 func TestPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -91,7 +91,7 @@ func TestPathsAndMethods(t *testing.T) {
 		require.Empty(t, r.Header.Get("Allow"))
 	}
 	require.Equal(t, http.StatusNotImplemented, w.send(changeToken, "get", "/admin/v1/jobs", "").StatusCode)
-	for _, path := range nowhere { // none is another one's alias
+	for _, path := range nowhere { // no path is an alias of another
 		require.Equal(t, http.StatusNotFound, w.get(path).StatusCode, path)
 		require.Equal(t, http.StatusUnauthorized, w.send("", "GET", path, "").StatusCode, path)
 	}
@@ -101,7 +101,7 @@ func TestPathsAndMethods(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.get("/admin/v1/jobs/"+strings.ReplaceAll(anID.String(), "-", "%2D")).StatusCode)
 }
 
-// What cannot be kept is not done; what failed is kept as that.
+// A change is not made if the audit log cannot store it. A failed change is logged with its status.
 func TestAuditComesFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -117,7 +117,7 @@ func TestAuditComesFirst(t *testing.T) {
 	require.Nil(t, e.TargetID)
 }
 
-// What became of a use case that panics is not known: its entry has no end.
+// The result of a panic is unknown, so its audit entry stays open.
 func TestPanicsLeaveTheEntryOpen(t *testing.T) {
 	t.Parallel()
 	w := newWorldOn(t, backend.New(t, func(s *backend.Service) { s.Targets = broken{} }))
@@ -128,12 +128,12 @@ func TestPanicsLeaveTheEntryOpen(t *testing.T) {
 	require.Nil(t, w.audit()[0].Status)
 }
 
-// broken are targets that nothing may be asked of.
+// broken are targets that panic.
 type broken struct{}
 
 func (broken) Check(string) string { panic("as a broken use case") }
 
-// A retry beyond the rules is one that was asked for, and the log says so.
+// A retry with override ignores the rules, and the audit log shows it.
 func TestOverride(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -149,7 +149,7 @@ func TestOverride(t *testing.T) {
 	require.Len(t, w.audit(), 4)
 }
 
-// The filter has the names of the list of jobs; a dry run changes nothing.
+// The filter uses the names of the list of jobs. A dry run changes nothing.
 func TestBulk(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -181,7 +181,7 @@ func TestBulk(t *testing.T) {
 	require.NotContains(t, second.text, `"next_cursor":"`)
 }
 
-// Every filter takes what it is for, and leaves out what it is not for.
+// Every filter includes matching entries and excludes others.
 func TestFiltersReachStorage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -202,7 +202,7 @@ func TestFiltersReachStorage(t *testing.T) {
 	}
 }
 
-// A cursor leads to the place where its page ended, and belongs to its list and filters.
+// A cursor continues after its page. It is only valid for its list and filters.
 func TestCursors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -236,7 +236,7 @@ func TestCursors(t *testing.T) {
 	}
 }
 
-// Values of members that are named are hidden, how deep they may lie; everything else stays as it was sent.
+// Values of masked members are hidden at any depth. Everything else stays as sent.
 func TestMask(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -249,7 +249,7 @@ func TestMask(t *testing.T) {
 	require.Contains(t, r.text, `"data":{"data":{"db_password":"***"}}`)
 }
 
-// A secret that a client or a receiver sends is in no answer, wherever it can be.
+// Secrets of clients and receivers are not in any answer.
 func TestSecretsOfClientsAreInNoAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -279,7 +279,7 @@ func TestSecretsOfClientsAreInNoAnswer(t *testing.T) {
 	require.Contains(t, w.get("/admin/v1/deliveries/"+id).text, "Not today")
 }
 
-// raw counts the members of a view that are JSON of others.
+// raw counts the raw JSON members of a view.
 func raw(of reflect.Type) (n int) {
 	switch {
 	case of == reflect.TypeFor[json.RawMessage]():
@@ -294,7 +294,7 @@ func raw(of reflect.Type) (n int) {
 	return n
 }
 
-// A job links to its trace where the operator said how; a result is saved, never shown as a page of this origin.
+// A job links to its trace if TraceURL is set. A result is a download, never shown as a page of this origin.
 func TestLinksOfAJob(t *testing.T) {
 	t.Parallel()
 	trace, address := "4bf92f3577b34da6a3ce929d0e0e4736", "https://traces.example.com/"+operator.TraceIDMark+"?of=forgerun"

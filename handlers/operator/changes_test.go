@@ -42,8 +42,8 @@ func TestEraseAClient(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, w.post("/admin/v1/clients/x/erase", `{"confirm":"`+anID.String()+`"}`).StatusCode)
 }
 
-// The hash is of the record as it stands in the answer.
-func TestErasuresTellTheirProof(t *testing.T) {
+// The hash covers the record exactly as answered.
+func TestErasuresHaveProof(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var e struct {
@@ -69,7 +69,7 @@ func TestErasuresTellTheirProof(t *testing.T) {
 	require.Contains(t, w.get("/admin/v1/erasures?limit=2").text, `"sha256":"`+e.Proof.SHA256)
 }
 
-// A name is a line, and none removes it.
+// A name is a single line; an empty name removes it.
 func TestNameAClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -125,7 +125,7 @@ func TestPauseAndResume(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, w.send(changeToken, "DELETE", target+"/x", "").StatusCode)
 }
 
-// Operators create, trigger and delete schedules of clients, and each change is in the audit log.
+// Operators create, trigger and delete clients' schedules. Each change is in the audit log.
 func TestScheduleChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

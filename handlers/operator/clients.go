@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// clients lists clients with the limits that they have.
+// clients lists clients with their limits.
 func (a *API) clients(ctx context.Context, r admin.Range) (admin.Page[admin.Client], error) {
 	page, err := a.store.Clients(ctx, r)
 	for i := range page.Data {
@@ -46,7 +46,7 @@ func (a *API) createClient(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusCreated, admin.ClientMade{ClientID: client.ID, CreatedAt: job.Time(client.CreatedAt)})
 }
 
-// nameClient sets the name that operators see, and answers with the client.
+// nameClient sets the name of a client that operators see, and answers with the client.
 func (a *API) nameClient(r *httpkit.Request, name string) error {
 	if err := a.deps.Clients.NameClient(r.Ctx, r.PathID(), name); err != nil {
 		return err
@@ -58,8 +58,7 @@ func keyMade(k job.IssuedKey) admin.KeyMade {
 	return admin.KeyMade{KeyID: k.ID, Scope: k.Scope, APIKey: view.OrNull(k.Secret), ExpiresAt: job.Time(k.ExpiresAt)}
 }
 
-// createKey makes a key beside those that the client has; with rotate it replaces the one that may do all. The secret is in
-// this answer only.
+// createKey issues a new key to a client. With rotate it replaces the client's key with full access. Only this answer has the secret.
 func (a *API) createKey(r *httpkit.Request, asked decode.Key) error {
 	return httpkit.Respond(r, fiber.StatusCreated, keyMade)(a.deps.Clients.CreateKey(r.Ctx, r.Caller, r.PathID(), asked.Rotate, asked.Scope))
 }
@@ -81,12 +80,12 @@ func erasureViewOf(e *job.Erasure) admin.Erasure {
 	return v
 }
 
-// erasureDetail is what the audit log keeps of the request.
+// erasureDetail returns the detail of the audit entry.
 func erasureDetail(r *httpkit.Request, asked decode.Erasing) any {
 	return map[string]any{"confirmed": asked.Confirm.String() == r.Params("id"), "reason": asked.Reason}
 }
 
-// eraseClient begins the erasure of a client.
+// eraseClient starts the erasure of a client.
 func (a *API) eraseClient(r *httpkit.Request, asked decode.Erasing) error {
 	if asked.Confirm != r.PathID() && httpkit.Known(r.PathID()) {
 		return job.Invalid(job.Violation{Pointer: "/confirm",

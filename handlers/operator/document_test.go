@@ -17,7 +17,7 @@ import (
 
 type operation struct{ method, path string }
 
-// documented lists the operations of the API's document, with ids in their paths.
+// documented returns the operations of the API's document, with existing ids in their paths.
 func documented(t *testing.T) (all []operation) {
 	t.Helper()
 	var d struct {
@@ -26,7 +26,7 @@ func documented(t *testing.T) (all []operation) {
 	require.NoError(t, yaml.Unmarshal(operator.Document(), &d))
 	for path, item := range d.Paths {
 		for method := range item {
-			if path == "/admin/v1/live" { // which does not end: see TestLive
+			if path == "/admin/v1/live" { // endless: see TestLive
 				continue
 			}
 			all = append(all, operation{strings.ToUpper(method), backend.Path(path)})
@@ -58,7 +58,7 @@ func (o operation) body() string {
 	return ""
 }
 
-// A condition that does not hold keeps every change from being made, and from the audit log.
+// A change with a failed condition is not made, and not in the audit log.
 func TestConditionsOnChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -78,14 +78,14 @@ func TestConditionsOnChanges(t *testing.T) {
 	}
 }
 
-// finer are the values of which a sentence of the document says more than their schemas can.
+// finer matches values that the document restricts further in prose.
 var finer = regexp.MustCompile(`^cursor$|^/(job|schedule|target|confirm)$|^/filter/all$`)
 
-// TestRequestsAreAsDocumented sends values at the edges of what the document allows for each parameter and member: what it allows
-// is not refused, and what it does not is, with its place.
+// TestRequestsAreAsDocumented sends edge cases of each parameter and member. Allowed values must be accepted; other values must be
+// refused with their place.
 func TestRequestsAreAsDocumented(t *testing.T) {
 	t.Parallel()
-	inPath := func(_, parameter string) string { return "{" + parameter + "}" } // which backend.Path fills in
+	inPath := func(_, parameter string) string { return "{" + parameter + "}" } // filled in by backend.Path
 	requests := apitest.Requests(t, operator.Document(), true, inPath)
 	require.Greater(t, len(requests), 500)
 	apitest.InParallel(t, requests, func(t *testing.T, part []apitest.Request) {
@@ -105,7 +105,7 @@ func TestRequestsAreAsDocumented(t *testing.T) {
 	})
 }
 
-// Every operation answers whatever may be wrong with a request as the document says: send checks each answer.
+// Every operation handles malformed requests as documented; send checks each answer.
 func TestOddRequestsHaveDocumentedAnswers(t *testing.T) {
 	t.Parallel()
 	apitest.InParallel(t, documented(t), func(t *testing.T, part []operation) {

@@ -29,7 +29,7 @@ func queryOf(r *httpkit.Request) admin.JobQuery {
 	}
 }
 
-// placeBytes is the length of a place in a list of jobs: its moment in microseconds since 1970, and the id.
+// placeBytes is the length of a position in a list of jobs: the time in microseconds since 1970, and the id.
 const placeBytes = 8 + len(job.ID{})
 
 func bytesOf(p admin.Place) []byte {
@@ -40,7 +40,7 @@ func placeOf(position []byte) admin.Place {
 	return admin.Place{At: time.UnixMicro(int64(binary.BigEndian.Uint64(position))).UTC(), ID: job.ID(position[8:])}
 }
 
-// listJobs answers with jobs of all clients.
+// listJobs answers with a page of jobs of all clients.
 func (a *API) listJobs(r *httpkit.Request) error {
 	q := queryOf(r)
 	if cursor := r.Query("cursor"); cursor != "" {
@@ -74,7 +74,7 @@ func (a *API) countJobs(r *httpkit.Request) error {
 	return ok(r, v, err)
 }
 
-// getJob answers with a job and its story.
+// getJob answers with a job, its progress, waiting reason and trace.
 func (a *API) getJob(r *httpkit.Request) error {
 	j, err := a.store.Job(r.Ctx, r.PathID())
 	if err != nil {
@@ -91,7 +91,7 @@ func (a *API) getJob(r *httpkit.Request) error {
 	return ok(r, j, nil)
 }
 
-// progressOf returns how far a running job has come, if that is known.
+// progressOf returns the progress of a running job, or nil if unknown.
 func (a *API) progressOf(ctx context.Context, id job.ID, state job.State, attempt int) *admin.Progress {
 	if state != job.Running {
 		return nil
@@ -99,7 +99,7 @@ func (a *API) progressOf(ctx context.Context, id job.ID, state job.State, attemp
 	return admin.ProgressOf(a.deps.Progress(ctx, id, attempt))
 }
 
-// owned acts on the job in the path, on behalf of the job's client.
+// owned calls do with the job in the path and its client.
 func owned[T any](a *API, r *httpkit.Request, do func(ctx context.Context, client, id job.ID) (T, error)) (v T, err error) {
 	client, err := a.store.OwnerOf(r.Ctx, r.PathID())
 	if err != nil {
@@ -120,7 +120,7 @@ func (a *API) retryJob(r *httpkit.Request, override bool) error {
 	return httpkit.Respond(r, fiber.StatusAccepted, views.Retried)(owned(a, r, retry))
 }
 
-// retryDetail is what the audit log keeps of a retry.
+// retryDetail returns the detail of the audit entry.
 func retryDetail(_ *httpkit.Request, override bool) any { return map[string]bool{"override": override} }
 
 func (a *API) deleteJob(r *httpkit.Request) error {
@@ -130,7 +130,7 @@ func (a *API) deleteJob(r *httpkit.Request) error {
 	return err
 }
 
-// submitJob submits a job in the name of a client, in the form of the public API.
+// submitJob submits a job on behalf of a client, with a request as in the public API.
 func (a *API) submitJob(r *httpkit.Request, asked decode.ForClient) error {
 	key, err := r.IdempotencyKey()
 	if err != nil {
@@ -157,7 +157,7 @@ func (a *API) submitJob(r *httpkit.Request, asked decode.ForClient) error {
 	})
 }
 
-// within points into the part of a body that was refused.
+// within moves the violations of an error below a member of the body.
 func within(member string, err error) error {
 	var known *job.Error
 	if !errors.As(err, &known) || len(known.Violations) == 0 {
@@ -168,7 +168,7 @@ func within(member string, err error) error {
 	return &moved
 }
 
-// pointInto returns violations of a part of a body with pointers into the body.
+// pointInto moves the pointers of violations below a member of the body.
 func pointInto(member string, violations []job.Violation) []job.Violation {
 	moved := make([]job.Violation, len(violations))
 	for i, v := range violations {
@@ -180,8 +180,8 @@ func pointInto(member string, violations []job.Violation) []job.Violation {
 	return moved
 }
 
-// getResult answers with the body that a job produced, to be saved. Its type, which clients choose, is not sent: of this origin
-// nothing of theirs is shown as a page or runs as a script.
+// getResult answers with the result of a job as a download. It does not send the media type, which clients choose, so that browsers
+// cannot run the result as a page or script of this origin.
 func (a *API) getResult(r *httpkit.Request) error {
 	result, err := owned(a, r, a.deps.Jobs.Result)
 	if err != nil {
@@ -192,7 +192,7 @@ func (a *API) getResult(r *httpkit.Request) error {
 	return r.Send(result.Body)
 }
 
-// enableWebhook switches a webhook on or off, and answers with it.
+// enableWebhook enables or disables a webhook, and answers with it.
 func (a *API) enableWebhook(enabled bool) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		webhook, err := a.store.Webhook(r.Ctx, r.PathID())
@@ -230,7 +230,7 @@ func (a *API) redeliver(r *httpkit.Request) error {
 	return a.accepted(r)(a.deps.Webhooks.Redeliver(r.Ctx, d.ClientID, owner, r.PathID()))
 }
 
-// accepted answers with a delivery that is on its way.
+// accepted answers with a delivery in progress.
 func (a *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	return func(sent *job.Delivery, err error) error {
 		if err != nil {
@@ -241,7 +241,7 @@ func (a *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	}
 }
 
-// bulkFilterView is a filter in the names of the list of jobs.
+// bulkFilterView is a filter with the names of the list of jobs.
 type bulkFilterView struct {
 	All           bool      `json:"all,omitempty"`
 	State         job.State `json:"state,omitempty"`
@@ -265,7 +265,7 @@ func bulkFilterViewOf(f job.BulkFilter) bulkFilterView {
 
 type bulkView struct {
 	view.Bulk
-	ClientID *job.ID        `json:"client_id"` // whose operation it is; null of an operator's
+	ClientID *job.ID        `json:"client_id"` // owner; null if an operator started it
 	Filter   bulkFilterView `json:"filter"`
 	Override bool           `json:"override"`
 }
@@ -274,7 +274,7 @@ func bulkViewOf(b *job.Bulk) bulkView {
 	return bulkView{view.BulkOf(b), view.OrNull(b.Owner.ClientID), bulkFilterViewOf(b.Filter), b.Override}
 }
 
-// bulkDetailView is an operation with the reasons of the items that it did not change.
+// bulkDetailView is an operation with counts of the reasons why items did not change.
 type bulkDetailView struct {
 	bulkView
 	Left []job.BulkReason `json:"left"`
@@ -286,7 +286,7 @@ func bulkCountViewOf(n job.BulkCount) view.BulkCount[admin.JobSummary] {
 
 func bulkOwner(r *httpkit.Request) job.BulkOwner { return job.BulkOwner{Operator: r.Caller.Operator} }
 
-// bulkDetail is what the audit log keeps of an operation.
+// bulkDetail returns the detail of the audit entry.
 func bulkDetail(_ *httpkit.Request, asked job.BulkRequest) any {
 	return map[string]any{
 		"action": asked.Action, "filter": bulkFilterViewOf(asked.Filter), "dry_run": asked.DryRun, "rate": asked.Rate,
@@ -294,7 +294,7 @@ func bulkDetail(_ *httpkit.Request, asked job.BulkRequest) any {
 	}
 }
 
-// beginBulk begins an operation, or as a dry run counts what it would be about.
+// beginBulk starts an operation. A dry run only counts the matching jobs.
 func (a *API) beginBulk(r *httpkit.Request, asked job.BulkRequest) error {
 	asked.Owner, asked.RequestID = bulkOwner(r), r.ID
 	if asked.DryRun {

@@ -14,30 +14,30 @@ import (
 )
 
 const (
-	maxLive    = 100              // streams of one process
-	markEvery  = time.Second      // while there are listeners, and no less than markRest times what it takes
-	markRest   = 20               // 5 % of a connection
-	beatEvery  = 2 * time.Second  // so that a listener notices soon that nothing comes any more
-	checkEvery = 15 * time.Second // whether the listener may still listen; and what one that is refused waits
+	maxLive    = 100              // streams of a process
+	markEvery  = time.Second      // while there are listeners; the pause is at least markRest times the query time
+	markRest   = 20               // at most 5 % of a connection
+	beatEvery  = 2 * time.Second  // lets listeners detect a dead connection soon
+	checkEvery = 15 * time.Second // between checks of the listener's session; also the Retry-After at the limit
 	writeLimit = 10 * time.Second
 )
 
-// live notifies listeners that something has happened: it asks storage once for all of them, and not at all while
-// there are none. Each page then reads what it shows.
+// live notifies listeners of changes. It polls storage once for all listeners, and not at all without any. Pages then read what they
+// show.
 type live struct {
-	mark func(context.Context) (string, error) // changes whenever something has happened
+	mark func(context.Context) (string, error) // changes with every change in storage
 	log  *slog.Logger
 
 	mu        sync.Mutex
 	listeners map[chan struct{}]bool
-	end       context.CancelFunc // of the loop; nil while there are no listeners
+	end       context.CancelFunc // stops the loop; nil without listeners
 }
 
 func newLive(mark func(context.Context) (string, error), log *slog.Logger) *live {
 	return &live{mark: mark, log: log, listeners: map[chan struct{}]bool{}}
 }
 
-// listen returns a channel with at most one entry: something has happened since the last was taken.
+// listen returns a channel that holds an entry if something has changed since the last receive.
 func (l *live) listen() (changed chan struct{}, leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,12 +97,12 @@ func (l *live) notify() {
 	for changed := range l.listeners {
 		select {
 		case changed <- struct{}{}:
-		default: // it has not taken the last one
+		default: // the last notification is still pending
 		}
 	}
 }
 
-// stream answers with events until the listener leaves or the process stops: changed and beat, with empty data.
+// stream sends the events changed and beat, with empty data, until the listener leaves or the process stops.
 func (a *API) stream(r *httpkit.Request) error {
 	r.Set(fiber.HeaderContentType, httpkit.EventStream)
 	c, ok := r.Context().Conn().(*conn.Conn)
@@ -124,7 +124,7 @@ func (a *API) stream(r *httpkit.Request) error {
 		end()
 		return err
 	}
-	r.Set("X-Accel-Buffering", "no") // of proxies
+	r.Set("X-Accel-Buffering", "no") // for proxies
 	head := r.Head().WithContext(a.Waits.Context())
 	r.Hijack(c, &end, func(top []byte) {
 		defer end()

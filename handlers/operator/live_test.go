@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// serve serves until the test ends, and gives the address.
+// serve serves until the test ends, and returns the address.
 func (w *world) serve() string {
 	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -26,7 +26,7 @@ func (w *world) serve() string {
 	return "http://" + l.Addr().String()
 }
 
-// stop may come twice.
+// stop stops the server; it may be called twice.
 func (w *world) stop() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
@@ -34,7 +34,7 @@ func (w *world) stop() {
 	require.NoError(w.t, w.api.Shutdown(ctx))
 }
 
-// stream opens a stream and gives its lines; the channel is closed at its end.
+// stream opens a stream and returns its lines. The channel is closed at the end.
 func (w *world) stream(url string) <-chan string {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), testkit.Patience)
@@ -57,7 +57,7 @@ func (w *world) stream(url string) <-chan string {
 	return lines
 }
 
-// Listeners are notified that something has happened, and that the process lives, until it stops.
+// Listeners get changes and heartbeats until the process stops.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -65,13 +65,13 @@ func TestLive(t *testing.T) {
 	for _, event := range []string{"changed", "beat"} {
 		for line := ""; line != "event: "+event; {
 			var open bool
-			line, open = <-lines // which its context ends
+			line, open = <-lines // its context ends the stream
 			require.True(t, open, "the stream has ended")
 		}
 	}
 	w.stop()
 	w.stop()
-	for range lines { // to its end
+	for range lines { // to the end
 	}
 }
 

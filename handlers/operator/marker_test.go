@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// marker counts how often it is asked, and fails while it has no mark.
+// marker counts its calls, and fails while it has no mark.
 type marker struct {
 	text  atomic.Value
 	asked atomic.Int32
@@ -26,9 +26,8 @@ func (m *marker) Mark(context.Context) (string, error) {
 	return "", errors.New("away")
 }
 
-// Every listener is notified that something has happened. Storage is asked for all of them together, once a second,
-// and not at all while there are none.
-func TestStorageIsAskedForAllWhoListen(t *testing.T) {
+// Every listener is notified of changes. Storage is polled once a second for all of them, and not at all without listeners.
+func TestListenersShareOnePoll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &marker{}
@@ -38,8 +37,8 @@ func TestStorageIsAskedForAllWhoListen(t *testing.T) {
 		require.NoError(t, err)
 		two, leaveTwo, err := l.listen()
 		require.NoError(t, err)
-		time.Sleep(time.Second / 2) // between two looks
-		for len(one)+len(two) > 0 { // the second came before the first look, or after it
+		time.Sleep(time.Second / 2) // between two polls
+		for len(one)+len(two) > 0 { // the second listener came before or after the first poll
 			select {
 			case <-one:
 			case <-two:

@@ -20,18 +20,18 @@ import (
 	"github.com/forgerun/forgerun/repo/operator"
 )
 
-// Mask names members of what clients and receivers send whose values operators do not see: patterns as of file names, where *
-// stands for any characters, in either case.
+// Mask has patterns for names of members in the data of clients and receivers. Operators do not see the values of these members. Patterns
+// work as for file names, with * for any characters, and ignore case.
 type Mask []string
 
-// masked is a store that hides them in all that it reads.
+// masked is a store that hides masked values in everything it reads.
 type masked struct {
 	operator.Admin
 	mask Mask
 }
 
-// Job hides them in what the client of a job has sent with it: params, the event to emit and behavior in the definition, the data of
-// events, which have both, and the address of the callback.
+// Job hides values in data that the client sent with the job: params, definition (emitted event and behavior), event data, and callback
+// address.
 func (r masked) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
 	j, err := r.Admin.Job(ctx, id)
 	if err != nil {
@@ -72,7 +72,7 @@ func (r masked) Deliveries(ctx context.Context, q admin.Range) (admin.Page[admin
 	return page, err
 }
 
-// Delivery hides them in what receivers have answered, too. Of an answer that is no JSON it shows all, or nothing if it may name one.
+// Delivery also hides values in receivers' answers. If an answer is not JSON, it is hidden completely if it may contain a masked name.
 func (r masked) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, error) {
 	d, err := r.Admin.Delivery(ctx, id)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r masked) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery,
 	return d, nil
 }
 
-// ParseMask reads patterns that are separated by commas.
+// ParseMask parses a comma-separated list of patterns.
 func ParseMask(list string) (Mask, error) {
 	var m Mask
 	for pattern := range strings.SplitSeq(list, ",") {
@@ -114,22 +114,22 @@ func ParseMask(list string) (Mask, error) {
 	return m, nil
 }
 
-// hidden is what is shown instead of a value.
+// hidden replaces a hidden value.
 const hidden = `"***"`
 
 func (m Mask) hides(name string) bool {
 	for _, pattern := range m {
-		if ok, _ := path.Match(pattern, strings.ReplaceAll(strings.ToLower(name), "/", "_")); ok { // * does not stand for a slash
+		if ok, _ := path.Match(pattern, strings.ReplaceAll(strings.ToLower(name), "/", "_")); ok { // * does not match a slash
 			return true
 		}
 	}
 	return false
 }
 
-// assignment is a name with a value, as in the query of an address.
+// assignment matches a name with a value, as in the query of a URL.
 var assignment = regexp.MustCompile(`([^=?&#;\s"'<>]+)=([^&#\s"'<>]*)`)
 
-// hideIn hides the values of parameters in a text that has addresses, if there is one.
+// hideIn hides parameters in a text with URLs; text may be nil.
 func (m Mask) hideIn(text *string) {
 	if text == nil || len(m) == 0 {
 		return
@@ -144,9 +144,9 @@ func (m Mask) hideIn(text *string) {
 	})
 }
 
-// mayBeIn reports whether a text has all that a pattern is sure of.
+// mayBeIn reports whether a text contains all fixed parts of a pattern.
 func (m Mask) mayBeIn(text string) bool {
-	text = strings.ToLower(strings.ReplaceAll(text, "\x00", "")) // of UTF-16
+	text = strings.ToLower(strings.ReplaceAll(text, "\x00", "")) // as in UTF-16
 	return slices.ContainsFunc(m, func(pattern string) bool {
 		sure, _, _ := strings.Cut(pattern, "[")
 		for part := range strings.FieldsFuncSeq(sure, func(r rune) bool { return strings.ContainsRune(`*?\/_`, r) }) {
@@ -158,8 +158,8 @@ func (m Mask) mayBeIn(text string) bool {
 	})
 }
 
-// hide returns a JSON value without the values of members that m names, whatever they are and however deep they lie. What
-// is shown stays as it was written: numbers keep all of their digits, and members their order, also those that come twice.
+// hide replaces the values of masked members in a JSON value at any depth. Everything else stays as written, including digits of numbers,
+// order and duplicate members.
 func (m Mask) hide(value json.RawMessage) json.RawMessage {
 	if len(m) == 0 || len(value) == 0 {
 		return value
@@ -181,12 +181,12 @@ func (m Mask) hide(value json.RawMessage) json.RawMessage {
 			err = errors.Join(in.SkipValue(), out.WriteToken(jsontext.String("***")))
 		}
 		if err != nil {
-			return json.RawMessage(hidden) // storage has nothing that is not JSON
+			return json.RawMessage(hidden) // cannot happen: storage only has valid JSON
 		}
 	}
 }
 
-// hideHeaders is hide for the headers of an answer, which are lists of values by name.
+// hideHeaders is hide for the headers of an answer, which map names to lists of values.
 func (m Mask) hideHeaders(value json.RawMessage) json.RawMessage {
 	var headers map[string][]string
 	if len(m) == 0 || json.Unmarshal(value, &headers) != nil {

@@ -20,13 +20,13 @@ import (
 	"github.com/forgerun/forgerun/job/admin"
 )
 
-// prefix is what all paths begin with.
+// prefix is the prefix of all paths.
 const prefix = "/admin/v1/"
 
-// maxText is the length of correlation ids, as in the public API, in characters.
+// maxText is the maximum length of correlation ids in characters, as in the public API.
 const maxText = 256
 
-// The query parameters.
+// Query parameters.
 var (
 	clientQuery  = query.ID("client_id", "a client")
 	webhookQuery = query.ID("webhook_id", "a webhook")
@@ -44,7 +44,7 @@ var (
 	deliveryStates = []job.DeliveryState{job.DeliveryPending, job.DeliveryDelivered, job.DeliveryFailed}
 )
 
-// actions are what the audit log can have.
+// actions are the possible actions in the audit log.
 var actions = []string{
 	"submit_job", "cancel_job", "retry_job", "delete_job", "enable_webhook", "disable_webhook", "test_webhook", "redeliver",
 	"create_client", "name_client", "create_key", "revoke_key", "begin_bulk", "abort_bulk",
@@ -52,7 +52,7 @@ var actions = []string{
 	"move_clock", "start_session", "end_session",
 }
 
-// text is a parameter that is any text.
+// text returns a parameter with any text.
 func text(name string) query.Parameter {
 	return query.Parameter{Name: name, Valid: isText, Want: "a text of 1 to " + strconv.Itoa(maxText) + " characters, without NUL"}
 }
@@ -73,11 +73,11 @@ func withPage(parameters ...query.Parameter) []query.Parameter {
 	return append(parameters, query.Page...)
 }
 
-// Routes are those of the API.
+// Routes returns the routes of the API.
 func (a *API) Routes() []httpkit.Route {
 	routes := slices.Concat(a.readingRoutes(), a.changingRoutes(), a.testbedRoutes())
 	for i, rt := range routes {
-		if !strings.HasPrefix(rt.Path, prefix+"erasures") { // whose records must be as they were hashed
+		if !strings.HasPrefix(rt.Path, prefix+"erasures") { // records of erasures must stay as hashed
 			routes[i].Handle = escaped(rt.Handle)
 		}
 	}
@@ -166,12 +166,12 @@ func change(method, path, action string, handle httpkit.Handler) httpkit.Route {
 	return httpkit.Route{Method: method, Path: prefix + path, Access: httpkit.OperatorToken, Action: action, Handle: handle}
 }
 
-// post is a change whose request has no body.
+// post returns a route for a change without a request body.
 func (a *API) post(path, action, target string, handle httpkit.Handler) httpkit.Route {
 	return change(httpkit.Post, path, action, httpkit.Bodyless(a.audited(target, nil, handle)))
 }
 
-// remove is a change that is answered with nothing.
+// remove returns a route for a removal. It answers with 204.
 func (a *API) remove(path, action, target string, do func(*httpkit.Request) error) httpkit.Route {
 	return change(httpkit.Delete, path, action, httpkit.Bodyless(a.audited(target, nil, func(r *httpkit.Request) error {
 		r.Status(fiber.StatusNoContent)
@@ -179,7 +179,7 @@ func (a *API) remove(path, action, target string, do func(*httpkit.Request) erro
 	})))
 }
 
-// withBody is a change whose request has a body. detail gives what the audit log keeps of it; it is nil for nothing.
+// withBody returns a route for a change with a request body. detail returns the detail of the audit entry; it may be nil.
 func withBody[T any](a *API, path, action, target string, read func(body []byte) (T, error), detail func(*httpkit.Request, T) any,
 	handle func(*httpkit.Request, T) error) httpkit.Route {
 	asked := func(r *httpkit.Request) (T, error) { return httpkit.Decoded(r, true, read) }
@@ -205,10 +205,10 @@ func withBody[T any](a *API, path, action, target string, read func(body []byte)
 	})
 }
 
-// endTimeout bounds the completion of an entry, which outlives the request.
+// endTimeout limits the completion of an audit entry, which may outlast the request.
 const endTimeout = 5 * time.Second
 
-// audited does an action between the two halves of its entry. What panics leaves the entry open.
+// audited begins an audit entry, runs the action, and completes the entry. A panic leaves the entry open.
 func (a *API) audited(target string, detail func(*httpkit.Request) (any, error), do httpkit.Handler) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		entry := admin.AuditEntry{
@@ -240,14 +240,14 @@ func (a *API) audited(target string, detail func(*httpkit.Request) (any, error),
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Ctx), endTimeout)
 		defer cancel()
-		if failed := a.store.End(ctx, entry.AuditID, status, made); failed != nil { // the entry stays open: it was perhaps done
+		if failed := a.store.End(ctx, entry.AuditID, status, made); failed != nil { // the entry stays open: the change may have been made
 			a.deps.Log.ErrorContext(ctx, "audit entry has no end", "action", entry.Action, "request_id", r.ID, "error_message", failed.Error())
 		}
 		return err
 	}
 }
 
-// escaped keeps the JSON of an answer from being read as HTML.
+// escaped escapes HTML characters in a JSON answer.
 func escaped(handle httpkit.Handler) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		err := handle(r)
@@ -260,12 +260,12 @@ func escaped(handle httpkit.Handler) httpkit.Handler {
 	}
 }
 
-// ok answers with a value as it is.
+// ok sends a value as it is.
 func ok[T any](r *httpkit.Request, v T, err error) error {
 	return httpkit.Respond(r, fiber.StatusOK, httpkit.As[T])(v, err)
 }
 
-// one answers with what the path names.
+// one handles GET of a resource by the id in the path.
 func one[T any](read func(context.Context, job.ID) (T, error)) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		v, err := read(r.Ctx, r.PathID())
@@ -273,7 +273,7 @@ func one[T any](read func(context.Context, job.ID) (T, error)) httpkit.Handler {
 	}
 }
 
-// bounded answers with a list that has no cursor.
+// bounded handles GET of a list without a cursor.
 func bounded[T any](read func(context.Context, admin.Range) (admin.Bounded[T], error)) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		v, err := read(r.Ctx, narrowed(r))
@@ -281,7 +281,7 @@ func bounded[T any](read func(context.Context, admin.Range) (admin.Bounded[T], e
 	}
 }
 
-// list answers with a page of a list that is sorted by ids.
+// list handles GET of a list that is sorted by id.
 func list[T any](read func(context.Context, admin.Range) (admin.Page[T], error)) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		return paged(r, httpkit.As[T], func(after job.ID, _ int) ([]T, job.ID, error) {
@@ -293,7 +293,7 @@ func list[T any](read func(context.Context, admin.Range) (admin.Page[T], error))
 	}
 }
 
-// narrowed returns the filter of a list that the query asks for.
+// narrowed returns the filter in the query.
 func narrowed(r *httpkit.Request) admin.Range {
 	return admin.Range{
 		ClientID: query.IDOf(r.Query("client_id")), WebhookID: query.IDOf(r.Query("webhook_id")), JobID: query.IDOf(r.Query("job_id")),
@@ -303,7 +303,7 @@ func narrowed(r *httpkit.Request) admin.Range {
 	}
 }
 
-// yesOrNo is nil for what was not said.
+// yesOrNo parses a bool; it returns nil for "".
 func yesOrNo(text string) *bool {
 	if text == "" {
 		return nil
@@ -311,7 +311,8 @@ func yesOrNo(text string) *bool {
 	return new(text == "true")
 }
 
-// scope names the list and its filters, for its cursors. They belong to no client: no cursor of the public API is one here.
+// scope returns the scope of the list's cursors, with its filters. These cursors have no owner, so cursors of the public API are not
+// valid here.
 func scope(r *httpkit.Request) string { return r.Path() + "?" + r.Filters() }
 
 func paged[T, V any](r *httpkit.Request, view func(T) V, read func(after job.ID, limit int) ([]T, job.ID, error)) error {

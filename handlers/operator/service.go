@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// getOverview answers with what an operator looks at first.
+// getOverview answers with the data of the start page.
 func (a *API) getOverview(r *httpkit.Request) error {
 	v, err := a.deps.Overview(r.Ctx, cmp.Or(admin.Window(r.Query("window")), admin.LastQuarterHour))
 	return ok(r, v, err)
@@ -33,13 +33,13 @@ func (a *API) getSystem(r *httpkit.Request) error {
 	return ok(r, system, nil)
 }
 
-// find answers with what has an id.
+// find answers with the resources that have an id.
 func (a *API) find(r *httpkit.Request) error {
 	found, err := a.store.Find(r.Ctx, query.IDOf(r.Query("id")))
 	return ok(r, map[string][]admin.Found{"data": found}, err)
 }
 
-// kindDescriptions says what each kind does, as the API's document has it.
+// kindDescriptions returns the description of each kind in the API's document.
 var kindDescriptions = sync.OnceValue(func() map[job.Kind]string {
 	var d struct {
 		Components struct {
@@ -51,12 +51,12 @@ var kindDescriptions = sync.OnceValue(func() map[job.Kind]string {
 		}
 	}
 	if err := yaml.Unmarshal(Document(), &d); err != nil {
-		panic(err) // cannot happen: the document is embedded
+		panic(err) // cannot fail: the document is embedded
 	}
 	return d.Components.Schemas.WorkKind.Descriptions
 })
 
-// getCatalogue answers with what jobs can do on this server.
+// getCatalogue answers with the features of this server.
 func (a *API) getCatalogue(r *httpkit.Request) error {
 	v := admin.Catalogue{Types: a.cfg.Catalogue.Types, Profiles: []string{}}
 	for _, p := range fault.Profiles {
@@ -74,7 +74,7 @@ func (a *API) getCatalogue(r *httpkit.Request) error {
 	return ok(r, v, nil)
 }
 
-// listAudit answers with what operators did.
+// listAudit answers with a page of the audit log.
 func (a *API) listAudit(r *httpkit.Request) error {
 	return paged(r, httpkit.As, func(after job.ID, limit int) ([]admin.AuditEntry, job.ID, error) {
 		page, err := a.store.Audit(r.Ctx, admin.AuditQuery{
@@ -92,12 +92,12 @@ func pauseViewOf(p job.Pause) admin.Pause {
 	}
 }
 
-// pauseDetail is what the audit log keeps of the request.
+// pauseDetail returns the detail of the audit entry.
 func pauseDetail(_ *httpkit.Request, p job.Pause) any {
 	return map[string]any{"scope": p.Scope, "target": p.Target, "mode": p.Mode, "reason": p.Reason}
 }
 
-// pause stops something.
+// pause creates a pause.
 func (a *API) pause(r *httpkit.Request, asked job.Pause) error {
 	if asked.Scope == job.PauseClient {
 		if _, err := a.store.Client(r.Ctx, query.IDOf(asked.Target)); err != nil {
@@ -128,7 +128,7 @@ func (a *API) listPauses(r *httpkit.Request) error {
 	})(a.deps.Pauses.Pauses(r.Ctx))
 }
 
-// scheduleView is a schedule without what its client sends with the jobs.
+// scheduleView is a schedule without the job data of its client.
 type scheduleView struct {
 	view.Schedule
 	ClientID job.ID    `json:"client_id"`
@@ -150,7 +150,7 @@ func (a *API) getSchedule(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusOK, scheduleViewOf)(a.deps.Schedules.Schedule(r.Ctx, job.ID{}, r.PathID()))
 }
 
-// createSchedule creates a schedule in the name of a client, in the form of the public API.
+// createSchedule creates a schedule on behalf of a client, with a request as in the public API.
 func (a *API) createSchedule(r *httpkit.Request, asked decode.ForClient) error {
 	if _, err := a.store.Client(r.Ctx, asked.ClientID); err != nil {
 		return err
@@ -177,14 +177,14 @@ func (a *API) deleteSchedule(r *httpkit.Request) error {
 	return a.deps.Schedules.Delete(r.Ctx, s.ClientID, r.PathID())
 }
 
-// triggerSchedule submits a job of the schedule now.
+// triggerSchedule submits a job of the schedule immediately.
 func (a *API) triggerSchedule(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusAccepted, func(j *job.Job) api.JobReceipt {
 		return api.JobReceipt{JobID: j.ID, State: job.Queued, CreatedAt: job.Time(j.CreatedAt)}
 	})(a.deps.Schedules.Trigger(r.Ctx, job.ID{}, r.PathID(), time.Now(), r.ID))
 }
 
-// pauseSchedule pauses a schedule of any client, or resumes it.
+// pauseSchedule pauses or resumes a schedule of any client.
 func (a *API) pauseSchedule(paused bool) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		return httpkit.Respond(r, fiber.StatusOK, scheduleViewOf)(a.deps.Schedules.SetPaused(r.Ctx, job.ID{}, r.PathID(), paused))

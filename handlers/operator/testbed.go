@@ -16,10 +16,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// maxRules is how many rules of faults are told.
+// maxRules is the maximum number of listed fault rules.
 const maxRules = 1000
 
-// testbedRoutes are those that only a test bed has.
+// testbedRoutes returns the routes that exist only on a test bed.
 func (a *API) testbedRoutes() []httpkit.Route {
 	bed := a.deps.Testbed
 	if bed == nil {
@@ -31,7 +31,7 @@ func (a *API) testbedRoutes() []httpkit.Route {
 		withBody(a, "testbed/sessions", "start_session", "session", bodies.ForClientOf("SessionSubmission", "session"), nil, a.startSession),
 		a.post("testbed/sessions/:id/end", "end_session", "session", one(bed.EndOwned)),
 		get("testbed/sessions/:id/verdict", one(a.verdict)),
-		get("testbed/sessions/:id/verdict.html", a.written("text/html", report.HTML)), // the page names its encoding
+		get("testbed/sessions/:id/verdict.html", a.written("text/html", report.HTML)), // the page declares its encoding
 		get("testbed/sessions/:id/journal", a.written(report.JournalType, report.Journal)),
 		get("testbed/faults", bounded(a.faults), clientQuery),
 		get("testbed/clock", func(r *httpkit.Request) error {
@@ -48,7 +48,7 @@ func (a *API) listSessions(r *httpkit.Request) error {
 	})
 }
 
-// startSession starts a session in the name of a client, in the form of the public API.
+// startSession starts a session on behalf of a client, with a request as in the public API.
 func (a *API) startSession(r *httpkit.Request, asked decode.ForClient) error {
 	if _, err := a.store.Client(r.Ctx, asked.ClientID); err != nil {
 		return err
@@ -64,14 +64,14 @@ func (a *API) startSession(r *httpkit.Request, asked decode.ForClient) error {
 	return httpkit.Respond(r, fiber.StatusCreated, httpkit.As[testbed.OwnedSession])(began, err)
 }
 
-// verdict hides values in the addresses that the client has asked for.
+// verdict returns a verdict with masked values hidden in the requested URLs.
 func (a *API) verdict(ctx context.Context, id job.ID) (testbed.OwnedVerdict, error) {
 	v, err := a.deps.Testbed.OwnedVerdict(ctx, id)
 	v.Edit(func(m *verdict.Moment) { a.cfg.Mask.hideIn(&m.Request) })
 	return v, err
 }
 
-// written answers with a verdict in a form that clients get, too.
+// written answers with a verdict in one of the client API's formats.
 func (a *API) written(mime string, write func(io.Writer, *verdict.Verdict) error) httpkit.Handler {
 	return func(r *httpkit.Request) error {
 		v, err := a.verdict(r.Ctx, r.PathID())
@@ -91,7 +91,7 @@ func (a *API) faults(ctx context.Context, r admin.Range) (all admin.Bounded[test
 	return all, err
 }
 
-// clockDetail is what the audit log keeps of the request.
+// clockDetail returns the detail of the audit entry.
 func clockDetail(_ *httpkit.Request, m testbed.ClockMove) any {
 	detail := map[string]any{}
 	switch {

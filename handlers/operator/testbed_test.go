@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Operators start a session of a client with a profile, and end it.
+// Operators start a client's session with a profile, and end it.
 func TestOperatorsStartSessions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -30,8 +30,8 @@ func TestOperatorsStartSessions(t *testing.T) {
 	require.Contains(t, w.get("/admin/v1/catalogue").text, `"profiles":["default","flaky-network","overloaded"`)
 }
 
-// Sessions and rules can be those of one client; of rules it is said that there are more; a verdict is a page, too, and shows nothing
-// that is masked.
+// Sessions and rules can be filtered by client. The list of rules reports that there are more. A verdict is also available as a page,
+// without masked values.
 func TestTestbed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -69,7 +69,7 @@ func TestTestbed(t *testing.T) {
 	require.Equal(t, 404, w.get("/admin/v1/testbed/sessions/x").StatusCode)
 }
 
-// What is kept of a move says how the clock was moved.
+// The audit entry of a clock move says how the clock was moved.
 func TestMoveClock(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -84,7 +84,7 @@ func TestMoveClock(t *testing.T) {
 	require.Equal(t, 4, repotest.Count(t, w.URL(), "audit WHERE status = 200"))
 }
 
-// Where there is no test bed, nothing of it is there.
+// Without a test bed its routes do not exist.
 func TestWithoutATestbed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -34,10 +34,10 @@ const (
 	readToken   = backend.ReadToken
 )
 
-// anID is the job's.
+// anID is the id of the job.
 var anID = backend.Job
 
-// world is an API with all that is behind it, and one row of each kind.
+// world is an API with its dependencies, and one row of each kind.
 type world struct {
 	t *testing.T
 	*backend.Service
@@ -75,7 +75,7 @@ func newWorldOn(t *testing.T, s *backend.Service, change ...func(*operator.Confi
 	return &world{t, s, operator.New(cfg, deps), apitest.New(t, operator.Document())}
 }
 
-// audit lists the entries of the audit log, the newest first.
+// audit returns the entries of the audit log, newest first.
 func (w *world) audit() []admin.AuditEntry {
 	w.t.Helper()
 	page, err := w.Store.Admin().Audit(w.t.Context(), admin.AuditQuery{Limit: 100})
@@ -88,7 +88,7 @@ type reply struct {
 	text string
 }
 
-// json reads the body into a value.
+// json decodes the body.
 func (r reply) json(t *testing.T, into any) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(r.text), into), r.text)
@@ -107,13 +107,13 @@ func (r reply) cursor(t *testing.T) string {
 	return p.Page.NextCursor
 }
 
-// nowhere are paths below the API's that the document does not have.
+// nowhere are paths below the prefix that do not exist.
 var nowhere = []string{
 	"/admin/v1", "/admin/v1/", "/admin/v1//jobs", "/admin/v1/./jobs", "/admin/v1/jobs/", "/admin/v1/jobs/../jobs", "/admin/v1/nothing",
 	"/admin/v1/nothing/..", "/admin/v1/nothing//jobs", "/admin/v1/nothing/./jobs", "/admin/v1/nothing/../jobs",
 }
 
-// send asks, as who has the token, and holds the answer against the API's document.
+// send sends a request with a token, and checks the answer against the API's document.
 func (w *world) send(token, method, target, body string, headers ...string) reply {
 	w.t.Helper()
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
@@ -139,7 +139,7 @@ func (w *world) send(token, method, target, body string, headers ...string) repl
 
 func (w *world) get(target string) reply { return w.send(readToken, "GET", target, "") }
 
-// post is a change of somebody who may.
+// post sends a change with a token that allows it.
 func (w *world) post(target, body string, headers ...string) reply {
 	return w.send(changeToken, "POST", target, body, headers...)
 }

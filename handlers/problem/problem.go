@@ -1,4 +1,4 @@
-// Package problem makes problem documents (RFC 9457) of errors, for both listeners.
+// Package problem converts errors to problem documents (RFC 9457) for both listeners.
 package problem
 
 import (
@@ -12,8 +12,8 @@ import (
 // Media is the media type of problem documents.
 const Media = "application/problem+json"
 
-// Document is the answer to a request that failed, with the members code, violations, expired_at, job_id, batch_id,
-// state and reason (section 14).
+// Document is the answer to a failed request, with the extension members code, violations, expired_at, job_id, batch_id, state and reason
+// (section 14).
 type Document struct {
 	Type       string          `json:"type"`
 	Title      string          `json:"title"`
@@ -22,16 +22,16 @@ type Document struct {
 	Instance   string          `json:"instance"`
 	Code       job.Code        `json:"code"`
 	Violations []job.Violation `json:"violations,omitempty"`
-	ExpiredAt  *job.Time       `json:"expired_at,omitempty"` // of 410: since when it is gone
-	JobID      *job.ID         `json:"job_id,omitempty"`     // of a conflict of idempotency keys: what the first request made
+	ExpiredAt  *job.Time       `json:"expired_at,omitempty"` // for 410: time of expiry
+	JobID      *job.ID         `json:"job_id,omitempty"`     // for an idempotency conflict: result of the first request
 	BatchID    *job.ID         `json:"batch_id,omitempty"`
-	State      job.State       `json:"state,omitempty"`  // of a refused retry: the job's
-	Reason     string          `json:"reason,omitempty"` // why it was refused
+	State      job.State       `json:"state,omitempty"`  // of the job, for a refused retry
+	Reason     string          `json:"reason,omitempty"` // why the retry was refused
 
 	RetryAfter time.Duration `json:"-"`
 }
 
-// Of makes the document of an error for a client. What the table of codes fixes is filled in; an internal error has no detail.
+// Of returns the document of an error for a client. It fills in the fixed members of the code. Internal errors have no detail.
 func Of(links job.Links, e *job.Error) Document {
 	spec, detail := e.Code.Spec(), e.Detail
 	if detail == "" || spec.Code == job.CodeInternal {
@@ -45,13 +45,13 @@ func Of(links job.Links, e *job.Error) Document {
 	}
 }
 
-// Waits reports whether the answer with a code says when to come again.
+// Waits reports whether answers with a code have a Retry-After.
 func Waits(code job.Code, status int) bool {
 	return code == job.CodeJobNotFinished || status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable ||
 		status == http.StatusGatewayTimeout
 }
 
-// StatusError is an error that HTTP has a status of its own for.
+// StatusError is an error with an HTTP status other than its code's.
 type StatusError struct {
 	Status int
 	Cause  *job.Error
@@ -59,27 +59,27 @@ type StatusError struct {
 
 func (e StatusError) Error() string { return e.Cause.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e StatusError) Unwrap() error { return e.Cause }
 
-// WithStatus makes the error of a malformed request that HTTP has a status of its own for.
+// WithStatus returns the error of a malformed request with a more specific HTTP status.
 func WithStatus(status int, detail string) error {
 	return StatusError{status, job.Errorf(job.CodeMalformed, "%s", detail)}
 }
 
-// NotAcceptable refuses a request that does not want the media type of its answer.
+// NotAcceptable refuses a request that does not accept the media type of its answer.
 func NotAcceptable(media string) error {
 	return job.Errorf(job.CodeNotAcceptable,
 		"The answer is %[1]s, but the Accept header excludes that. Send Accept: %[1]s, or none.", media)
 }
 
-// The details of refused conditions.
+// Details of failed conditions.
 const (
 	Unmatched   = "If-Match does not match the current version. Nothing was done."
 	NoneMatched = "If-None-Match matches the current version. Nothing was done."
 )
 
-// UnknownMethod is the detail of a method that HTTP does not define.
+// UnknownMethod is the detail for a method that HTTP does not define.
 const UnknownMethod = "Unknown request method. Methods are written in capitals."
 
 // Seconds rounds up, so that waiting that long is enough.

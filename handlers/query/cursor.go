@@ -10,15 +10,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// A cursor is a position in a list, signed together with whose list it is: any
-// change of it, another client or another list make it a bad one. It is not
-// secret: it holds nothing but ids.
+// A cursor is a position in a list, signed together with the list's owner and scope. A changed cursor, another client or another list
+// make it invalid. It is not secret: it contains only ids.
 
 const (
-	// cursorSum is how much of the HMAC-SHA-256 a cursor carries, in bytes.
+	// cursorSum is the number of HMAC-SHA-256 bytes in a cursor.
 	cursorSum = 16
 
-	// maxCursorBytes is above the length of any cursor.
+	// maxCursorBytes is well above the length of any cursor.
 	maxCursorBytes = 128
 )
 
@@ -29,17 +28,17 @@ func isCursor(s string) bool {
 	return s != "" && len(s) <= maxCursorBytes && err == nil
 }
 
-// ErrBadCursor is for a cursor that is not one of the list.
+// ErrBadCursor is returned for a cursor that does not belong to the list.
 var ErrBadCursor = &job.Error{
 	Code: job.CodeMalformed, Detail: "The cursor does not belong to this list.",
 	Violations: []job.Violation{{Parameter: "cursor",
 		Detail: "This must be the next_cursor of the previous page, unchanged and with the same filters; omit it to start again."}},
 }
 
-// Cursors gives the secret that signs cursors, the same in all processes.
+// Cursors returns the secret that signs cursors. All processes have the same.
 type Cursors func(context.Context) (key []byte, err error)
 
-// Seal makes the cursor of a position in an owner's list. The scope names the list with its filters.
+// Seal returns the cursor of a position in an owner's list. scope identifies the list and its filters.
 func (c Cursors) Seal(ctx context.Context, owner job.ID, scope string, position []byte) (string, error) {
 	key, err := c(ctx)
 	if err != nil {
@@ -48,10 +47,10 @@ func (c Cursors) Seal(ctx context.Context, owner job.ID, scope string, position 
 	return cursorEncoding.EncodeToString(append(sumOf(key, owner, scope, position), position...)), nil
 }
 
-// Open gives the position in a cursor, which must be size bytes long.
+// Open returns the position in a cursor, which must have size bytes.
 func (c Cursors) Open(ctx context.Context, owner job.ID, scope, cursor string, size int) ([]byte, error) {
 	raw, err := cursorEncoding.DecodeString(cursor)
-	if err != nil || len(raw) != cursorSum+size || len(cursor) != cursorEncoding.EncodedLen(len(raw)) { // line breaks would be skipped
+	if err != nil || len(raw) != cursorSum+size || len(cursor) != cursorEncoding.EncodedLen(len(raw)) { // the decoder skips line breaks
 		return nil, ErrBadCursor
 	}
 	key, err := c(ctx)
@@ -65,7 +64,7 @@ func (c Cursors) Open(ctx context.Context, owner job.ID, scope, cursor string, s
 	return position, nil
 }
 
-// OpenID gives the id in a cursor, the zero id for none.
+// OpenID returns the id in a cursor, or the zero id for "".
 func (c Cursors) OpenID(ctx context.Context, owner job.ID, scope, cursor string) (job.ID, error) {
 	if cursor == "" {
 		return job.ID{}, nil
@@ -83,13 +82,13 @@ type List[V any] struct {
 	Page Info `json:"page"`
 }
 
-// Info is how long a page may be, and where the list goes on.
+// Info has the page limit and the next cursor.
 type Info struct {
 	Limit      int     `json:"limit"`
 	NextCursor *string `json:"next_cursor"` // null at the end
 }
 
-// ListOf shows entries as a page of which nothing comes next.
+// ListOf returns a page of entries without a next cursor.
 func ListOf[T, V any](entries []T, limit int, view func(T) V) List[V] {
 	list := List[V]{make([]V, len(entries)), Info{Limit: limit}}
 	for i, entry := range entries {
@@ -101,7 +100,7 @@ func ListOf[T, V any](entries []T, limit int, view func(T) V) List[V] {
 func sumOf(key []byte, owner job.ID, scope string, position []byte) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write(owner[:])
-	mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(scope)))) // so that scope and position cannot be shifted
+	mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(scope)))) // separates scope and position
 	mac.Write([]byte(scope))
 	mac.Write(position)
 	return mac.Sum(nil)[:cursorSum]
@@ -113,13 +112,13 @@ const PositionBytes = 8 + len(job.ID{}) + SeqBytes
 // SeqBytes is the length of a seq in a cursor.
 const SeqBytes = 4
 
-// PositionOf reads what Bytes wrote.
+// PositionOf decodes a position.
 func PositionOf(b []byte) job.Position {
 	at := PositionBytes - SeqBytes
 	return job.Position{Tx: binary.BigEndian.Uint64(b), ID: job.ID(b[8:at]), Seq: int(binary.BigEndian.Uint32(b[at:]))}
 }
 
-// Bytes writes a position for a cursor.
+// Bytes encodes a position for a cursor.
 func Bytes(p job.Position) []byte {
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, PositionBytes), p.Tx)
 	return binary.BigEndian.AppendUint32(append(b, p.ID[:]...), uint32(p.Seq))

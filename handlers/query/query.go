@@ -1,4 +1,4 @@
-// Package query checks the query parameters of both APIs, and seals the cursors of their lists.
+// Package query checks the query parameters of both APIs, and signs the cursors of their lists.
 package query
 
 import (
@@ -16,11 +16,11 @@ import (
 type Parameter struct {
 	Name   string
 	Valid  func(string) bool
-	Want   string   // what a value must be
-	Values []string // all there are, nil where they cannot be listed
+	Want   string   // description of a valid value
+	Values []string // all possible values; nil if there are too many
 }
 
-// Choice is a parameter that is one of the given values.
+// Choice returns a parameter with one of the given values.
 func Choice[T ~string](name string, values []T) Parameter {
 	texts := make([]string, len(values))
 	for i, v := range values {
@@ -29,23 +29,23 @@ func Choice[T ~string](name string, values []T) Parameter {
 	return Parameter{name, func(s string) bool { return slices.Contains(texts, s) }, decode.OneOf(values), texts}
 }
 
-// ID is a parameter that is the id of something.
+// ID returns a parameter with the id of a resource.
 func ID(name, of string) Parameter {
 	return Parameter{Name: name, Valid: isID, Want: "the id of " + of + ", such as 0190a1b2-c3d4-7000-8000-000000000b01"}
 }
 
-// Time is a parameter that is a moment.
+// Time returns a parameter with a time.
 func Time(name string) Parameter { return Parameter{Name: name, Valid: isTime, Want: decode.TimeForm} }
 
-// Number is a parameter that is a whole number from 1 on.
+// Number returns a parameter with a positive integer.
 func Number(name, want string) Parameter {
 	return Parameter{Name: name, Valid: func(s string) bool { _, ok := Positive(s); return ok }, Want: want}
 }
 
-// Created are the parameters that choose by the time of creation.
+// Created are the parameters that filter by creation time.
 var Created = []Parameter{Time("created_after"), Time("created_before")}
 
-// Page is what all lists take.
+// Page are the parameters of all lists.
 var Page = []Parameter{
 	{Name: "limit", Valid: isLimit, Want: "a whole number from 1 to " + strconv.Itoa(MaxLimit)},
 	{Name: "cursor", Valid: isCursor, Want: "the next_cursor of a previous page, unchanged"},
@@ -54,7 +54,7 @@ var Page = []Parameter{
 func isID(s string) bool   { id, err := job.ParseID(s); return err == nil && !id.IsZero() }
 func isTime(s string) bool { _, err := job.ParseTime(s); return err == nil }
 
-// How many entries a page may have, and has unless it is said.
+// Maximum and default number of entries on a page.
 const (
 	MaxLimit     = 100
 	DefaultLimit = 50
@@ -65,7 +65,7 @@ func isLimit(s string) bool {
 	return ok && n <= MaxLimit
 }
 
-// Limit gives the size of the page that is asked for.
+// Limit returns the requested page size.
 func Limit(text string, otherwise int) int {
 	if n, ok := Positive(text); ok {
 		return n
@@ -73,7 +73,7 @@ func Limit(text string, otherwise int) int {
 	return otherwise
 }
 
-// TimeOf gives the moment of a parameter that was checked, nil if it is not there.
+// TimeOf returns the time in a checked parameter, or nil if it is absent.
 func TimeOf(text string) *time.Time {
 	at, err := job.ParseTime(text)
 	if err != nil {
@@ -82,16 +82,16 @@ func TimeOf(text string) *time.Time {
 	return &at
 }
 
-// IDOf gives the id of a parameter that was checked, the zero id if it is not there.
+// IDOf returns the id in a checked parameter, or the zero id if it is absent.
 func IDOf(text string) job.ID {
 	id, _ := job.ParseID(text)
 	return id
 }
 
-// maxPositiveDigits keeps numbers within every integer type.
+// maxPositiveDigits keeps numbers in the range of every integer type.
 const maxPositiveDigits = 9
 
-// Positive reads a positive integer in plain digits, such as the number of an attempt.
+// Positive parses a positive decimal integer.
 func Positive(s string) (int, bool) {
 	if s == "" || len(s) > maxPositiveDigits || s[0] == '0' || strings.Trim(s, "0123456789") != "" {
 		return 0, false
@@ -100,7 +100,7 @@ func Positive(s string) (int, bool) {
 	return n, err == nil
 }
 
-// Names gives the names of parameters.
+// Names returns the names of parameters.
 func Names(parameters []Parameter) []string {
 	names := make([]string, len(parameters))
 	for i, p := range parameters {
@@ -109,18 +109,17 @@ func Names(parameters []Parameter) []string {
 	return names
 }
 
-// maxNameShown bounds what is shown of an unknown parameter's name, in bytes.
+// maxNameShown limits how many bytes of an unknown parameter's name are shown.
 const maxNameShown = 64
 
-// Check refuses query parameters that are not known, those that come twice, and values that are not of the right form,
-// all at once. given are those of a query that is not empty.
+// Check refuses unknown and repeated query parameters and invalid values, all at once. given are the parameters of a non-empty query.
 func Check(parameters []Parameter, given iter.Seq2[string, string]) error {
 	known, names := "This resource has no query parameters.", Names(parameters)
 	if len(names) > 0 {
 		known = "The query parameters of this resource are " + strings.Join(names, ", ") + "; each may be given once."
 	}
 	seen := make(map[string]bool, len(names))
-	foreign := true // "?=" and the like
+	foreign := true // no proper parameters, such as "?="
 	var violations []job.Violation
 	for name, value := range given {
 		i := slices.Index(names, name)
@@ -150,7 +149,7 @@ func Check(parameters []Parameter, given iter.Seq2[string, string]) error {
 	return nil
 }
 
-// Scope names the filters of a list, for its cursors. Values are of forms without separators, or are escaped.
+// Scope returns the filters of a list, for the scope of its cursors. Values cannot contain separators, or are escaped.
 func Scope(parameters []Parameter, value func(name string) string) string {
 	var scope strings.Builder
 	for _, p := range parameters {

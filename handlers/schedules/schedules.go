@@ -1,4 +1,4 @@
-// Package schedules is the resource of schedules, which make jobs by the clock.
+// Package schedules is the resource of schedules, which submit jobs at set times.
 package schedules
 
 import (
@@ -20,7 +20,7 @@ type API struct {
 	Schedules *schedules.Service
 }
 
-// Routes are those of schedules.
+// Routes returns the routes of schedules.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, client = httpkit.Get, httpkit.Post, httpkit.ClientKey
 	remove := httpkit.Bodyless(httpkit.Removing(s.Schedules.Delete))
@@ -104,7 +104,7 @@ func (s *API) setPaused(paused bool) func(*httpkit.Request) error {
 	}
 }
 
-// trigger answers 202 with the job, as a submission does.
+// trigger answers 202 with the job, like a submission.
 func (s *API) trigger(r *httpkit.Request) error {
 	now := s.ReceivedAt()
 	j, err := s.Schedules.Trigger(r.Ctx, r.Caller.ClientID, r.PathID(), now, r.ID)
@@ -118,7 +118,7 @@ func (s *API) trigger(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusAccepted, api.JobReceipt{JobID: j.ID, State: job.Queued, CreatedAt: job.Time(now)})
 }
 
-// scheduleView is api.Schedule.
+// scheduleView is an api.Schedule.
 type scheduleView struct {
 	view.Schedule
 	Jitter     *string           `json:"jitter"`
@@ -130,7 +130,7 @@ type scheduleView struct {
 	UpdatedAt  job.Time          `json:"updated_at"`
 	WaitingFor *job.Time         `json:"waiting_for"`
 	Links      api.ScheduleLinks `json:"links"`
-	Warnings   []job.Violation   `json:"warnings,omitempty"` // in the answer to its creation or change only
+	Warnings   []job.Violation   `json:"warnings,omitempty"` // only after its creation or change
 }
 
 func (s *API) show(x *job.Schedule) *scheduleView {
@@ -144,7 +144,7 @@ func (s *API) show(x *job.Schedule) *scheduleView {
 		},
 		Links: api.ScheduleLinks{Self: self, Jobs: s.Links.At("/v1/jobs?schedule_id=") + x.ID.String(), Trigger: self + "/trigger"},
 	}
-	if j.AutoRetry || j.Retry != nil { // which alone would mean yes
+	if j.AutoRetry || j.Retry != nil { // otherwise auto_retry would default to true
 		v.Job.AutoRetry = &j.AutoRetry
 	}
 	if x.Paused {

@@ -1,4 +1,4 @@
-// Package site is what is open to everybody: health, the documents of the API, and the pages about them.
+// Package site has the public routes: health, the documents of the API, and the pages about them.
 package site
 
 import (
@@ -19,26 +19,26 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Readiness is the answer of /readyz.
+// Readiness is the state that /readyz reports.
 type Readiness struct {
 	OK     bool              `json:"-"`      // false: 503
 	Status string            `json:"status"` // "ok", "degraded" or "unavailable"
 	Checks map[string]string `json:"checks"` // by dependency
 }
 
-// API answers requests that need no credentials.
+// API handles public requests.
 type API struct {
 	*httpkit.Kit
-	Health func(context.Context) Readiness // reports whether the process can do its work
+	Health func(context.Context) Readiness // returns whether the process can work
 	site   *docs.Site
 }
 
-// New makes the API.
+// New returns the API.
 func New(kit *httpkit.Kit, health func(context.Context) Readiness) *API {
 	return &API{kit, health, docs.NewSite(kit.PublicURL)}
 }
 
-// Routes are those of the site.
+// Routes returns the routes of the site.
 func (s *API) Routes() []httpkit.Route {
 	page := s.docsPage()
 	row := func(path, action string, handle httpkit.Handler) httpkit.Route {
@@ -60,7 +60,7 @@ func (s *API) Routes() []httpkit.Route {
 	}
 }
 
-// healthz answers as long as the process serves at all.
+// healthz answers as long as the process can handle requests.
 func healthz(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusOK, api.Health{Status: "ok"})
 }
@@ -77,8 +77,7 @@ func (s *API) readyz(r *httpkit.Request) error {
 
 const mimeYAML = "application/yaml" // RFC 9512; it has no charset parameter
 
-// document is the handler of a document of the program's own. Most processes
-// are never asked for it, so nothing is made of it before.
+// document returns the handler of an embedded document. Most processes never serve it, so it is prepared on first use.
 func document(mime string, text func() []byte) httpkit.Handler {
 	made := sync.OnceValue(func() *asset { return newAsset(mime, text()) })
 	return func(r *httpkit.Request) error { return made().send(r) }
@@ -88,8 +87,7 @@ func inJSON(text func() []byte) httpkit.Handler {
 	return document(fiber.MIMEApplicationJSON, func() []byte { return docs.AsJSON(text()) })
 }
 
-// asset is a text that is the same for all, with its entity tag and, made when
-// the first client asks for it, its compressed form.
+// asset is a text that is the same for all clients, with its entity tag and its compressed form. Both are computed on first use.
 type asset struct {
 	mime, tag string
 	text      []byte
@@ -108,7 +106,7 @@ func (a *asset) send(r *httpkit.Request) error {
 	r.Set(fiber.HeaderCacheControl, "max-age=3600")
 	r.Vary(fiber.HeaderAcceptEncoding)
 	zipped := r.Get(fiber.HeaderAcceptEncoding) != "" && r.AcceptsEncodings("gzip", "identity") == "gzip"
-	if zipped { // another representation has another tag (RFC 9110, section 8.8.3.3)
+	if zipped { // representations need different tags (RFC 9110, section 8.8.3.3)
 		tag = `"` + a.tag + `-gzip"`
 	}
 	r.Set(fiber.HeaderETag, tag)
@@ -124,7 +122,7 @@ func (a *asset) send(r *httpkit.Request) error {
 	return r.Send(text)
 }
 
-// docsPage is the handler of the OpenAPI document as a page to read and to try.
+// docsPage returns the handler of the interactive page of the OpenAPI document.
 func (s *API) docsPage() httpkit.Handler {
 	page := sync.OnceValue(func() *asset { return newAsset(fiber.MIMETextHTMLCharsetUTF8, []byte(s.site.Docs().Text)) })
 	return func(r *httpkit.Request) error {
@@ -133,11 +131,11 @@ func (s *API) docsPage() httpkit.Handler {
 	}
 }
 
-// root sends the documentation to browsers, and links to programs.
+// root sends the documentation to browsers and links to other clients.
 func (s *API) root(page httpkit.Handler) httpkit.Handler {
 	addresses := sync.OnceValue(func() *asset {
 		at := s.Links.At
-		text, _ := json.Marshal(api.Root{ // which cannot fail for texts
+		text, _ := json.Marshal(api.Root{ // cannot fail for strings
 			Service: "ForgeRun", API: at("/v1"), Docs: at("/docs"), Openapi: at("/openapi.json"), Asyncapi: at("/asyncapi.json"),
 			Ready: at("/readyz"),
 		})
@@ -153,13 +151,13 @@ func (s *API) root(page httpkit.Handler) httpkit.Handler {
 	}
 }
 
-// problemIndex answers with the list of all problem types. Their pages are at
-// base, seen from the list: the list has an address with a slash at its end too.
+// problemIndex answers with the list of all problem types. base leads from the list to their pages: the address of the list may end in a
+// slash.
 func problemIndex(base, docsURL string) httpkit.Handler {
 	return func(r *httpkit.Request) error { return r.HTML(docs.ProblemIndex(base, docsURL)) }
 }
 
-// problemPage answers with the page that a problem type URI points to.
+// problemPage answers with the page of a problem type URI.
 func (s *API) problemPage(r *httpkit.Request) error {
 	slug := r.Params("slug")
 	page, ok := s.site.Problem(slug)
@@ -170,7 +168,7 @@ func (s *API) problemPage(r *httpkit.Request) error {
 	return r.HTML(page)
 }
 
-// relationPage answers with the page that a relation type points to.
+// relationPage answers with the page of a link relation.
 func relationPage(r *httpkit.Request) error {
 	page, ok := docs.Relation(r.Params("name"))
 	if !ok {

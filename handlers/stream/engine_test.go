@@ -20,9 +20,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// source has many large events, unless it fails.
+// source has many large events, and can fail.
 type source struct {
-	read atomic.Int64 // events
+	read atomic.Int64 // number of events
 	asks atomic.Int64
 	err  error
 }
@@ -40,7 +40,7 @@ func (s *source) EventID(_ context.Context, o *job.Occurrence) (string, error) {
 	return strconv.Itoa(o.Seq), nil
 }
 
-// run starts a stream on a pipe, and returns the reader's end. refused is what is wrong with its key.
+// run starts a stream on a pipe and returns the reader's end. refused returns the error of the stream's key.
 func run(t *testing.T, s Source, refused func() error) (e *Engine, in *bufio.Reader) {
 	t.Helper()
 	e = &Engine{
@@ -52,14 +52,14 @@ func run(t *testing.T, s Source, refused func() error) (e *Engine, in *bufio.Rea
 		Limiter:  NewLimiter(10, 10), Metrics: NewMetrics(telemetry.In(nil)), Unauthorized: func(job.Code) {},
 		Logger: slog.New(slog.DiscardHandler),
 	}
-	near, far := net.Pipe() // holds nothing: a write waits for its reads
+	near, far := net.Pipe() // unbuffered: a write waits for a read
 	release, err := e.Limiter.Acquire(clientA)
 	require.NoError(t, err)
 	go e.Run(&Stream{Source: s, Client: clientA, Conn: near, Head: Start("")[:0], Release: release})
 	return e, bufio.NewReader(far)
 }
 
-// ended waits for the end of the stream, which must be for a reason.
+// ended waits for the end of the stream and requires its reason.
 func ended(t *testing.T, e *Engine, reason Ending) {
 	t.Helper()
 	require.NoError(t, e.Limiter.Wait(t.Context()))
@@ -68,7 +68,7 @@ func ended(t *testing.T, e *Engine, reason Ending) {
 
 func good() error { return nil }
 
-// Storage that stays away ends a stream after half a minute.
+// A stream ends if storage fails for half a minute.
 func TestStorageAwayForTooLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -90,8 +90,8 @@ type discard struct{}
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
-// A read that is refused for the key ends the stream: storage may know of a revocation before the notice of it comes.
-func TestARefusedReadEndsTheStream(t *testing.T) {
+// A read that is refused because of the key ends the stream: storage may learn of a revocation before the notification arrives.
+func TestRefusedReadEndsStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e, in := run(t, &source{err: job.Errorf(job.CodeKeyDisabled, "The key was revoked.")}, good)
@@ -100,8 +100,7 @@ func TestARefusedReadEndsTheStream(t *testing.T) {
 	})
 }
 
-// However long events take their reader, a key that was revoked ends them with the next heartbeat. A slow reader has one page read
-// for it at a time.
+// A revoked key ends a stream at the next heartbeat, even while the reader is slow. Only one page is read ahead for a slow reader.
 func TestKeyIsCheckedWithinAPage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

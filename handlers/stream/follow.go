@@ -10,36 +10,36 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The pace of a stream.
+// Intervals of a stream.
 const (
 	minHold  = 20 * time.Millisecond // between reads while events are held
 	maxHold  = time.Second
-	noteHold = time.Second // for which nothing comes but events are held, until the reader gets a note
+	noteHold = time.Second // how long events are held before the reader gets a note
 
-	readPause     = 10 * time.Millisecond  // the least between two reads that notifications cause
-	progressPause = 250 * time.Millisecond // the same for progress, with which a notification of an event may be merged
+	readPause     = 10 * time.Millisecond  // minimum between two reads due to notifications
+	progressPause = 250 * time.Millisecond // the same for progress; a notification of an event may be merged with it
 
-	minRetry   = 100 * time.Millisecond // between tries when storage fails
+	minRetry   = 100 * time.Millisecond // between retries while storage fails
 	maxRetry   = 5 * time.Second
-	maxFailing = 30 * time.Second // after which the stream ends
-	noDeadline = 24 * time.Hour   // a wait that only a notification ends
+	maxFailing = 30 * time.Second // then the stream ends
+	noDeadline = 24 * time.Hour   // wait for a notification only
 )
 
-// ProgressEvent is the name of a frame that shows progress.
+// ProgressEvent is the name of progress events.
 const ProgressEvent = "job-progress"
 
-// EventName returns the name of an event's frame.
+// EventName returns the name of an event on a stream.
 func EventName(event string) string { return eventNames.Replace(event) }
 
 var eventNames = strings.NewReplacer(".", "-", "_", "-")
 
-// follow writes events until there is a reason to end.
+// follow writes events until the stream ends.
 func (st *Stream) follow(ctx context.Context) error {
 	notifications, stop := st.engine.Watch(st.Client, st.JobID)
 	defer stop()
 	p := st.First
 	st.First = Page{}
-	p.More = true // events after it may have been published before the watch began
+	p.More = true // later events may have been published before the watch began
 	for hold := minHold; ; {
 		received, err := st.writePage(ctx, p, notifications)
 		if err != nil {
@@ -62,7 +62,7 @@ func (st *Stream) follow(ctx context.Context) error {
 		case p.Held:
 			wait, hold = hold, min(2*hold, maxHold)
 		}
-		p.Events = nil // not kept while it waits
+		p.Events = nil // free memory while waiting
 		if wait > 0 {
 			err = st.readProgress(ctx)
 		}
@@ -78,7 +78,7 @@ func (st *Stream) follow(ctx context.Context) error {
 	}
 }
 
-// noteHeld tells the reader once that events are withheld.
+// noteHeld sends one note to the reader if events are held for long.
 func (st *Stream) noteHeld(withheld bool) error {
 	switch now := time.Now(); {
 	case !withheld:
@@ -92,8 +92,8 @@ func (st *Stream) noteHeld(withheld bool) error {
 	return nil
 }
 
-// writePage writes events, and progress where an attempt ends. Each is released once it is written, whatever the reader's speed.
-// received reports that notifications were taken which may be of events after these.
+// writePage writes events, and the final progress before the end of an attempt. It releases each event once it is written. received
+// reports whether it took notifications, which may announce later events.
 func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan job.Notification) (received bool, err error) {
 	for i := range p.Events {
 		if err := st.beatIfDue(ctx); err != nil {
@@ -108,7 +108,7 @@ func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan jo
 		}
 		id, err := st.EventID(ctx, o)
 		if err != nil {
-			return false, Storage // the reader resumes with the id it has
+			return false, Storage // the reader resumes after the last id it has
 		}
 		if err := st.out.frame(id, EventName(o.Name), st.engine.Render(o)); err != nil {
 			return false, err
@@ -121,7 +121,7 @@ func (st *Stream) writePage(ctx context.Context, p Page, notifications <-chan jo
 	return received, st.out.flush()
 }
 
-// drain takes the notifications that have come already, for the progress among them.
+// drain takes all pending notifications and keeps their progress.
 func (st *Stream) drain(notifications <-chan job.Notification) (received bool) {
 	for {
 		select {
@@ -137,7 +137,7 @@ func (st *Stream) drain(notifications <-chan job.Notification) (received bool) {
 	}
 }
 
-// writeProgress appends a frame of progress, if there is any.
+// writeProgress writes progress; p may be nil.
 func (st *Stream) writeProgress(p *job.Progress) error {
 	if p == nil {
 		return nil
@@ -145,8 +145,8 @@ func (st *Stream) writeProgress(p *job.Progress) error {
 	return st.out.frame("", ProgressEvent, st.engine.RenderProgress(st.JobID, st.progress.attempt, p))
 }
 
-// readProgress shows what is known of an attempt that has just begun, or that ran before the stream did. Notifications bring what it
-// cannot read now.
+// readProgress shows the stored progress of an attempt that has just started, or that started before the stream did. If the read fails,
+// notifications will bring progress.
 func (st *Stream) readProgress(ctx context.Context) error {
 	if st.JobID.IsZero() || !st.progress.pending {
 		return nil
@@ -162,8 +162,7 @@ func (st *Stream) readProgress(ctx context.Context) error {
 	return st.out.flush()
 }
 
-// await returns when it is time to read again: after a notification, or after the wait. Meanwhile it keeps the connection alive and
-// shows progress.
+// await returns after a notification or after wait. Meanwhile it sends heartbeats and progress.
 func (st *Stream) await(ctx context.Context, notifications <-chan job.Notification, wait time.Duration) error {
 	due := time.Now().Add(wait)
 	for {
@@ -196,7 +195,7 @@ func (st *Stream) await(ctx context.Context, notifications <-chan job.Notificati
 	}
 }
 
-// notified shows the progress in a notification, and returns how long after the last read the next one may come.
+// notified shows the progress in a notification. It returns the minimum time between the last read and the next one.
 func (st *Stream) notified(n job.Notification) (pause time.Duration, err error) {
 	if st.JobID.IsZero() || n.Progress == nil {
 		return readPause, nil
@@ -205,7 +204,7 @@ func (st *Stream) notified(n job.Notification) (pause time.Duration, err error) 
 	p := st.progress.due()
 	pause = progressPause
 	if p == nil || n.Ended {
-		pause = readPause // it may belong to events that are not read yet
+		pause = readPause // there may be new events
 	}
 	if err := st.writeProgress(p); err != nil {
 		return 0, err
@@ -213,8 +212,8 @@ func (st *Stream) notified(n job.Notification) (pause time.Duration, err error) 
 	return pause, st.out.flush()
 }
 
-// beatIfDue writes a heartbeat when it is time for one or the key has changed, and ends the stream once the key with which it was
-// opened is no longer good. Buffered frames may come after it.
+// beatIfDue writes a heartbeat if it is due or the key has changed. It ends the stream if its key is no longer valid. Heartbeats may
+// overtake buffered frames.
 func (st *Stream) beatIfDue(ctx context.Context) error {
 	now := time.Now()
 	select {
@@ -240,7 +239,7 @@ func (st *Stream) recheck(ctx context.Context) error {
 	return nil
 }
 
-// read reads what comes next. While storage fails, the stream stays alive and goes on where it was.
+// read reads the next page. While storage fails, it keeps the stream alive and retries.
 func (st *Stream) read(ctx context.Context) (Page, error) {
 	var failing time.Time
 	for retry := minRetry; ; retry = min(2*retry, maxRetry) {

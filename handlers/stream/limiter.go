@@ -9,38 +9,38 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limiter bounds what clients hold open: event streams and waiting requests. A shutdown waits until all of them are closed.
+// Limiter limits the event streams and waiting requests of clients. Shutdown waits until all of them are closed.
 type Limiter struct {
 	perClient, total int
 
-	ctx    context.Context // ends with Close
+	ctx    context.Context // canceled by Close
 	cancel context.CancelCauseFunc
 	open   sync.WaitGroup
 
 	mu       sync.Mutex
 	held     int
-	byClient map[job.ID]int // only clients that hold any
+	byClient map[job.ID]int // only clients with at least one
 }
 
-// NewLimiter makes a limiter for so many at once, and for so many of one client.
+// NewLimiter returns a limiter with a limit in total and per client.
 func NewLimiter(total, perClient int) *Limiter {
 	l := &Limiter{perClient: perClient, total: total, byClient: map[job.ID]int{}}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	return l
 }
 
-// Context ends when the server shuts down, with Shutdown as its cause.
+// Context returns a context that ends when the server shuts down, with Shutdown as its cause.
 func (l *Limiter) Context() context.Context { return l.ctx }
 
-// maxRetryAfter is the longest wait that is advised when the limit is reached.
+// maxRetryAfter is the maximum Retry-After when the limit is reached.
 const maxRetryAfter = 5 * time.Second
 
-// reserve: this part of all is for clients that hold nothing yet, so that few clients leave some to the others. An address's
-// connections limit how many it can hold with clients of its own.
+// reserve: 1/reserve of the total is only for clients that hold nothing yet, so that few clients cannot take everything. The limit of
+// connections per address restricts an attacker with many clients.
 const reserve = 10
 
-// Acquire counts one more for a client until release is called, which may come twice. The error is a 429 where the client itself
-// holds too many, and a 503 otherwise.
+// Acquire counts one more for a client until release is called. release may be called twice. The error is a 429 if the client's limit is
+// reached, and a 503 otherwise.
 func (l *Limiter) Acquire(client job.ID) (release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,7 +57,7 @@ func (l *Limiter) Acquire(client job.ID) (release func(), err error) {
 		full = job.Errorf(job.CodeQueueFull, "The server has reached its limit of event streams.")
 	}
 	if full != nil {
-		full.RetryAfter = time.Second + rand.N(maxRetryAfter-time.Second) // spread, so that they do not all come back at once
+		full.RetryAfter = time.Second + rand.N(maxRetryAfter-time.Second) // random, so that clients do not all return at once
 		return nil, full
 	}
 	l.held++
@@ -74,21 +74,21 @@ func (l *Limiter) Acquire(client job.ID) (release func(), err error) {
 	}), nil
 }
 
-// Held counts what is held now, and the clients that hold it.
+// Held returns the number of streams and waits, and of their clients.
 func (l *Limiter) Held() (total, clients int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.held, len(l.byClient)
 }
 
-// Close ends all that is held, and refuses more.
+// Close ends all streams and waits, and refuses new ones.
 func (l *Limiter) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cancel(Shutdown)
 }
 
-// Wait returns once nothing is held, or ctx ends.
+// Wait returns when nothing is held or ctx ends.
 func (l *Limiter) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {

@@ -6,23 +6,23 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// Ending is why a stream ended: the label of a metric, and an error, so that it can be the cause of a context's end.
+// Ending is why a stream ended: a metric label, and an error, so that it can be the cause of a context.
 type Ending string
 
 func (e Ending) Error() string { return "the stream ended: " + string(e) }
 
-// The reasons for which streams end.
+// Reasons why streams end.
 const (
-	EndOfJob     Ending = "end"         // the job's last event was written, or the job was deleted
-	ClientGone   Ending = "client_gone" // the connection is over
-	Stalled      Ending = "stalled"     // the client read too little for too long
+	EndOfJob     Ending = "end"         // the last event of the job was written, or the job was deleted
+	ClientGone   Ending = "client_gone" // the connection closed
+	Stalled      Ending = "stalled"     // the reader was too slow
 	Shutdown     Ending = "shutdown"
 	Storage      Ending = "storage" // storage failed for too long
 	Unauthorized Ending = "unauthorized"
 	Internal     Ending = "internal"
 )
 
-// The kinds of streams.
+// Kinds of streams.
 const (
 	KindJob    = "job"
 	KindClient = "client"
@@ -35,7 +35,7 @@ type Metrics struct {
 	Events prometheus.Counter
 }
 
-// NewMetrics makes the metrics, with all labels from zero.
+// NewMetrics registers the metrics, with all labels from zero.
 func NewMetrics(f telemetry.Factory) *Metrics {
 	return &Metrics{
 		Open: f.Gauges("streams_open",

@@ -4,17 +4,17 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// progress decides which progress a job's stream shows: only of the attempt that runs by the events written so far, never less than
-// before, and always the last that is known.
+// progress decides which progress a job's stream shows. It shows progress of the current attempt only, according to the events written so
+// far. Progress never decreases, and the latest is never dropped.
 type progress struct {
-	attempt  int               // by the events written; 0 until that is known
+	attempt  int               // of the last event written; 0 if unknown
 	running  bool              // that attempt has started and not ended
-	pending  bool              // the job should be read for what is known already
-	received *job.Notification // the furthest received that is not shown; nil for none
-	shown    *job.Progress     // of this attempt, nil for none
+	pending  bool              // the stored progress should be read
+	received *job.Notification // latest progress not yet shown; may be nil
+	shown    *job.Progress     // latest progress shown of this attempt; may be nil
 }
 
-// receive takes the progress of a notification, if it has any.
+// receive takes the progress of a notification; now may be nil.
 func (p *progress) receive(attempt int, now *job.Progress) {
 	r := p.received
 	late := attempt < p.attempt || r != nil && (attempt < r.Attempt || attempt == r.Attempt && !further(now, r.Progress))
@@ -23,7 +23,7 @@ func (p *progress) receive(attempt int, now *job.Progress) {
 	}
 }
 
-// due returns the progress to be shown now, nil for none. It counts as shown.
+// due returns the progress to show now, or nil, and marks it as shown.
 func (p *progress) due() *job.Progress {
 	if p.received == nil || !p.running || p.received.Attempt != p.attempt {
 		return nil
@@ -37,18 +37,17 @@ func (p *progress) due() *job.Progress {
 	return next
 }
 
-// further reports whether a says more than b, and does not go back.
+// further reports whether a is later than b and not lower.
 func further(a, b *job.Progress) bool {
 	return a != nil && (b == nil || a.Percentage > b.Percentage || a.Percentage == b.Percentage && a.UpdatedAt.After(b.UpdatedAt))
 }
 
-// endsWith reports whether an event ends the attempt that runs.
+// endsWith reports whether an event ends the running attempt.
 func (p *progress) endsWith(o *job.Occurrence) bool {
 	return p.running && o.Ended != nil && o.Attempt == p.attempt
 }
 
-// last returns the progress to be shown right before the event that ends the attempt. Where progress was shown, a success completes it,
-// whether or not that was notified.
+// last returns the progress to show before the event that ends the attempt. If progress was shown, success raises it to 100 %.
 func (p *progress) last(o *job.Occurrence) *job.Progress {
 	due := p.due()
 	if o.Name != job.EventSucceeded || p.shown == nil || p.shown.Percentage >= 100 {
@@ -61,7 +60,7 @@ func (p *progress) last(o *job.Occurrence) *job.Progress {
 	return p.shown
 }
 
-// written notes an event that was written.
+// written updates the state after an event was written.
 func (p *progress) written(o *job.Occurrence) {
 	if o.Next == "" {
 		return // an annotation
@@ -72,7 +71,7 @@ func (p *progress) written(o *job.Occurrence) {
 	p.attempt, p.running, p.pending = o.Attempt, o.Next == job.Running, o.Next == job.Running
 }
 
-// read takes what is known of the job, as of the last event written.
+// read takes the state of the job as of the last event written.
 func (p *progress) read(j *job.Job) {
 	p.attempt, p.running, p.pending = j.Attempt, j.State == job.Running, false
 	if p.running {

@@ -1,5 +1,5 @@
-// Package stream runs event streams (server-sent events): it follows the events of a job or of a client, writes them to a connection
-// and shows progress between them. It also bounds how many streams and waiting requests there are.
+// Package stream runs event streams (server-sent events): it follows the events of a job or a client, and writes them and progress to a
+// connection. It also limits the number of streams and waiting requests.
 package stream
 
 import (
@@ -18,58 +18,58 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Engine is what all streams share. All fields are required.
+// Engine has the dependencies of all streams. All fields are required.
 type Engine struct {
-	Heartbeat      time.Duration // between signs of life on an idle stream
-	StallTimeout   time.Duration // within which a reader must take 8 KiB
-	RequestTimeout time.Duration // of each read from storage
+	Heartbeat      time.Duration // between heartbeats of an idle stream
+	StallTimeout   time.Duration // for a reader to take 8 KiB
+	RequestTimeout time.Duration // for each read from storage
 
-	// Watch receives the notifications of one job, or with the zero id of all of a client's jobs and batches, until stop is called.
+	// Watch returns the notifications of a job until stop is called. The zero id means all jobs and batches of the client.
 	Watch func(client, id job.ID) (notifications <-chan job.Notification, stop func())
 	// WatchKey calls changed when a key may have changed, until stop is called.
 	WatchKey func(id string, changed func()) (stop func())
-	// Recheck returns why the key of a stream is no longer good, nil if it is.
+	// Recheck returns why the key of a stream is no longer valid, or nil.
 	Recheck func(ctx context.Context, authorization [][]byte, client job.ID) error
-	// Render returns the data of an event, and RenderProgress those of progress.
+	// Render returns the data of an event, and RenderProgress the data of progress.
 	Render         func(*job.Occurrence) any
 	RenderProgress func(id job.ID, attempt int, p *job.Progress) any
 
 	Limiter      *Limiter
 	Metrics      *Metrics
-	Unauthorized func(job.Code) // counts streams that Recheck has ended
+	Unauthorized func(job.Code) // counts streams ended by Recheck
 	Logger       *slog.Logger
 }
 
-// Source returns events from a position in it, which moves on as they are read.
+// Source returns events from a position, which advances with each read.
 type Source interface {
 	Read(ctx context.Context, limit int) (Page, error)
 	// EventID returns the id with which a reader resumes after an event.
 	EventID(ctx context.Context, o *job.Occurrence) (string, error)
 }
 
-// Page is what was read at once.
+// Page is the result of one read.
 type Page struct {
 	Events []job.Occurrence
-	More   bool // there may be more already
-	Held   bool // there is more, but not yet to be read
-	Ended  bool // nothing comes after these events
+	More   bool // there may be more events already
+	Held   bool // there are more events that may not be read yet
+	Ended  bool // no events follow these
 }
 
-// PageSize is how many events a stream reads at once, at most: storage returns fewer where they are large.
+// PageSize is the maximum number of events per read. Storage returns fewer if they are large.
 const PageSize = 100
 
-// Stream is one event stream. It is run by one goroutine; a second one notices when the client goes. Between events it holds little
-// memory: the request it came with, and its buffers, are gone.
+// Stream is an event stream. One goroutine runs it, and a second one detects when the client hangs up. Between events it uses little
+// memory: its request and buffers are freed.
 type Stream struct {
 	Source
 	Client, JobID job.ID // JobID is zero for a stream of all of a client's events
-	// Job returns the job as of the last event read, nil if it cannot.
+	// Job returns the job as of the last event read, or nil.
 	Job func(context.Context) *job.Job
 
 	Conn          net.Conn
-	Accepted      *conn.Conn // the connection itself, below what a test bed puts before it; nil: Conn is none of a listener's
-	Head          []byte     // what is written first
-	First         Page       // what is written next
+	Accepted      *conn.Conn // the accepted connection below a test bed's wrapper; nil if Conn is not from a listener
+	Head          []byte     // written first
+	First         Page       // written after Head
 	Release       func()     // of the limiter
 	KeyID         string     // "" for a token
 	Authorization [][]byte
@@ -82,12 +82,12 @@ type Stream struct {
 	engine     *Engine
 	out        writer
 	progress   progress
-	keyChanged chan struct{} // holds one value if the key is to be looked at again
+	keyChanged chan struct{} // holds a value if the key must be checked
 	nextBeat   time.Time
-	noteAt     time.Time // when the reader is told that events are held; zero: none are
+	noteAt     time.Time // time of the note about held events; zero if none are held
 	timer      *time.Timer
 	lastRead   time.Time
-	sent       int // events
+	sent       int // number of events
 }
 
 // Run serves a stream until it ends, and closes its connection.
@@ -103,7 +103,7 @@ func (e *Engine) Run(st *Stream) {
 	defer open.Dec()
 
 	ctx, end := context.WithCancelCause(job.WithKey(trace.ContextWithSpanContext(e.Limiter.ctx, st.Span), st.KeyID))
-	context.AfterFunc(ctx, func() { _ = st.Conn.Close() }) // also wakes a write that is stuck
+	context.AfterFunc(ctx, func() { _ = st.Conn.Close() }) // also ends a blocked write
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -112,7 +112,7 @@ func (e *Engine) Run(st *Stream) {
 	}()
 	stack, err := st.write(ctx)
 	if ctx.Err() != nil {
-		err = context.Cause(ctx) // an error that came of it says less
+		err = context.Cause(ctx) // the cause is more specific than its consequence
 	}
 	if st.Accepted != nil && errors.Is(err, Stalled) {
 		st.Accepted.Discard()
@@ -122,7 +122,7 @@ func (e *Engine) Run(st *Stream) {
 	st.logEnd(ctx, err, stack)
 }
 
-// write writes the head and follows the source. A panic is the end of this stream only; stack is where it came from.
+// write writes the head and follows the source. A panic only ends this stream; stack is its stack.
 func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -140,7 +140,7 @@ func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 		default:
 		}
 	})()
-	if err := st.recheck(ctx); err != nil { // what changed before the watch began
+	if err := st.recheck(ctx); err != nil { // the key may have changed before the watch began
 		return nil, err
 	}
 	if err := st.out.write(st.Head); err != nil {
@@ -150,10 +150,10 @@ func (st *Stream) write(ctx context.Context) (stack []byte, err error) {
 	return nil, st.follow(ctx)
 }
 
-// maxInput is how many bytes a client may send after its request. They are not looked at.
+// maxInput is how many bytes a client may send after its request. They are ignored.
 const maxInput = 64 << 10
 
-// waitForClose returns when the client has gone. Blocking in a read costs a small goroutine for each stream, and sees it at once.
+// waitForClose returns when the client has hung up. A blocking read costs a small goroutine per stream, and returns immediately.
 func (st *Stream) waitForClose() {
 	var b [128]byte
 	for n := 0; n < maxInput; {
@@ -191,7 +191,7 @@ func (st *Stream) logEnd(ctx context.Context, err error, stack []byte) {
 	st.log(ctx, level, "stream ended", attrs...)
 }
 
-// log writes a line that identifies the stream.
+// log logs a line with the ids of the stream.
 func (st *Stream) log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
 	of := []slog.Attr{
 		slog.String("request_id", st.RequestID), slog.String("client_id", st.Client.String()), slog.String("action", st.Action),

@@ -14,8 +14,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// However many streams a few clients open, one that has none gets one.
-func TestTheLastStreamsAreForClientsWithoutAny(t *testing.T) {
+// A client without streams gets one, however many streams a few other clients open.
+func TestLastStreamsAreReserved(t *testing.T) {
 	t.Parallel()
 	l := NewLimiter(100, 60)
 	greedy := func(client byte) (held int) {
@@ -79,7 +79,7 @@ func TestLimiter(t *testing.T) {
 	require.ErrorIs(t, s.Wait(expired), context.Canceled)
 	for _, release := range releases {
 		wg.Go(release)
-		wg.Go(release) // twice is once
+		wg.Go(release) // the second call does nothing
 	}
 	require.NoError(t, s.Wait(context.Background()))
 	wg.Wait()
@@ -87,8 +87,7 @@ func TestLimiter(t *testing.T) {
 	require.Empty(t, s.byClient)
 }
 
-// A reader that is slow is served as long as it takes a piece within the stall
-// time; one that takes a byte now and then is not.
+// A slow reader is served if it takes each piece within the stall time. A reader that takes single bytes now and then is dropped.
 func TestSlowReaders(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -98,7 +97,7 @@ func TestSlowReaders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				near, far := net.Pipe() // holds nothing: a write waits for its reads
+				near, far := net.Pipe() // unbuffered: a write waits for a read
 				w := writer{conn: near, stall: 10 * time.Second}
 				const pieces = 20
 				done := make(chan error, 1)

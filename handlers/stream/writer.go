@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// heartbeat is a comment: readers ignore it, but the connection is in use.
+// heartbeat is a comment: readers ignore it, and the connection stays in use.
 var heartbeat = []byte(":\n\n")
 
-// heldNote tells people why committed events do not come.
+// heldNote tells people why committed events are delayed.
 var heldNote = []byte(": events wait for a transaction that is open in the database\n\n")
 
-// PositionEvent tells where to go on if a connection ends before its first event. It has data because many readers drop a block
-// without it, with its id.
+// PositionEvent has the position to resume from if a connection ends before its first event. It has data because many readers ignore the
+// id of a block without data.
 const PositionEvent = "position"
 
-// Start tells the reader how long to wait before it connects again, and if id is given, that as the position.
+// Start returns the first block of a stream: the reconnection time and, unless id is "", the position.
 func Start(id string) []byte {
-	const least, spread = 1000, 2001 // ms; spread, so that not all come back at once
+	const least, spread = 1000, 2001 // ms; random, so that readers do not all reconnect at once
 	b := strconv.AppendInt([]byte("retry: "), least+rand.Int64N(spread), 10)
 	if id != "" {
 		b = append(append(append(b, "\nid: "...), id...), "\nevent: "+PositionEvent+"\ndata: {}"...)
@@ -31,18 +31,18 @@ func Start(id string) []byte {
 	return append(b, "\n\n"...)
 }
 
-// writer writes frames to a connection. Between flushes it holds no buffer: idle streams are many.
+// writer writes frames to a connection. It keeps no buffer between flushes, since most streams are idle.
 type writer struct {
 	conn  net.Conn
-	stall time.Duration // within which the reader must take what is written at once
+	stall time.Duration // for the reader to take a chunk
 	buf   bytes.Buffer
 }
 
-// chunk is how many bytes are written at once. A buffer this full is flushed.
+// chunk is the size of a write. The buffer is flushed when it is this full.
 const chunk = 8 << 10
 
-// frame appends a server-sent event (HTML standard, section 9.2), and flushes a buffer that is full enough. Without an id the
-// reader's last id stays: a reader that resumes does not get the event again.
+// frame appends a server-sent event (HTML standard, section 9.2), and flushes a full buffer. Without an id the reader's last id stays,
+// and a reader that resumes does not get the event again.
 func (w *writer) frame(id, event string, data any) error {
 	if id != "" {
 		w.buf.WriteString("id: " + id + "\n")
@@ -50,7 +50,7 @@ func (w *writer) frame(id, event string, data any) error {
 	w.buf.WriteString("event: " + event + "\ndata: ")
 	encoder := json.NewEncoder(&w.buf)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(data); err != nil { // JSON in one line, and its end
+	if err := encoder.Encode(data); err != nil { // one line with a line break
 		return errors.Join(Internal, err)
 	}
 	w.buf.WriteByte('\n')
@@ -60,14 +60,14 @@ func (w *writer) frame(id, event string, data any) error {
 	return w.flush()
 }
 
-// flush writes all frames.
+// flush writes the buffer.
 func (w *writer) flush() error {
 	err := w.write(w.buf.Bytes())
 	w.buf = bytes.Buffer{}
 	return err
 }
 
-// write writes b in chunks, and gives the reader the stall time for each: a slower one would hold memory for too long.
+// write writes b in chunks. The reader has the stall time for each: a slower one would hold memory for too long.
 func (w *writer) write(b []byte) error {
 	for len(b) > 0 {
 		if err := w.conn.SetWriteDeadline(time.Now().Add(w.stall)); err != nil {

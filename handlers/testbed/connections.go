@@ -14,14 +14,14 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// nextFault is what a request has left for the next one of its client on the same connection.
+// nextFault is a fault for the client's next request on the same connection.
 type nextFault struct {
 	client job.ID
 	effect *fault.Effect
 }
 
-// leftFault returns what an earlier request on the connection has left for this one. A connection whose one side has ended is dead for
-// each request; what else is left is for one of the same client that is not about the test bed itself.
+// leftFault returns the fault that an earlier request has left for this one. A half-closed connection gets no answers at all. Other
+// faults only affect requests of the same client that are not about the test bed.
 func (v *visit) leftFault(ofTestbed bool) *fault.Effect {
 	c, ok := v.Context().Conn().(*conn.Conn)
 	if !ok {
@@ -38,7 +38,7 @@ func (v *visit) leftFault(ofTestbed bool) *fault.Effect {
 	return left.effect
 }
 
-// leaveFault leaves one for the next request on the connection.
+// leaveFault leaves a fault for the next request on the connection.
 func (v *visit) leaveFault() {
 	c, ok := v.Context().Conn().(*conn.Conn)
 	if next := v.fault.OnNext(); ok && next != nil {
@@ -47,7 +47,7 @@ func (v *visit) leaveFault() {
 	}
 }
 
-// Stream returns the connection to which an event stream writes, as the fault wants it.
+// Stream returns a connection that applies the fault to an event stream.
 func (s *API) Stream(r *httpkit.Request, c *conn.Conn) net.Conn {
 	v := visitOf(r)
 	if e := v.fault; e != nil {
@@ -66,7 +66,7 @@ func (s *API) Stream(r *httpkit.Request, c *conn.Conn) net.Conn {
 	return s.disturbed(v, c, e, recorded)
 }
 
-// disturbed is a stream's connection, with the record of its beginning kept: a process that is killed tells nothing of the end.
+// disturbed returns the connection of a stream. It records the start immediately, because a killed process cannot record the end.
 func (s *API) disturbed(v *visit, c net.Conn, e *fault.Effect, recorded bool) net.Conn {
 	resumed := v.List("Last-Event-ID") != ""
 	if !recorded {

@@ -47,7 +47,7 @@ func (s *API) listFaults(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusOK, faultViews)(s.faults(r))
 }
 
-// faults are the rules of the session that the header names, or of the one without a label.
+// faults returns the rules of the session in the header, or of the session without a label.
 func (s *API) faults(r *httpkit.Request) ([]fault.Counted, error) {
 	scope, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *API) removeFault(r *httpkit.Request) error {
 	return s.Testbed.RemoveFault(r.Ctx, scope, r.PathID())
 }
 
-// operations are those that a rule may name.
+// operations returns the operations that a rule may name.
 var operations = sync.OnceValue(func() (names []string) {
 	for at, name := range docs.Operations() {
 		if _, path, _ := strings.Cut(at, " "); strings.HasPrefix(path, "/v1/") && !strings.HasPrefix(path, "/v1/testbed/") {
@@ -90,10 +90,10 @@ func operationOf(rt *httpkit.Route) string {
 	return docs.Operations()[rt.Method+" "+strings.Join(rt.Segments(), "/")]
 }
 
-// headerFault asks for an effect on the one request that carries it.
+// headerFault is the header with an effect on its own request.
 const headerFault = "ForgeRun-Fault"
 
-// findFault notes what a test bed is to do to the request: what its header says, or else the client's rules.
+// findFault finds the fault for the request: one left on the connection, one in its header, or one of the client's rules.
 func (s *API) findFault(v *visit) error {
 	own := strings.HasPrefix(v.Route.Path, "/v1/testbed/")
 	if v.fault = v.leftFault(own); v.fault != nil || v.Caller.ClientID.IsZero() || own {
@@ -115,8 +115,8 @@ func (s *API) findFault(v *visit) error {
 	return err
 }
 
-// subjectOf names what the request is about. Without a key it reads the body, unless that is announced as a large one, which may be
-// refused unread: then its length stands for it. The handler reports what is wrong with the body.
+// subjectOf identifies the request by its key or its body. If a large body is announced, it uses the length instead, because the request
+// may be refused without reading it. The handler reports errors of the body.
 func subjectOf(r *httpkit.Request) string {
 	key, body := r.Request().Header.Peek("Idempotency-Key"), r.Request().Header.Peek(fiber.HeaderContentLength)
 	if len(key) == 0 && r.Request().Header.ContentLength() <= httpkit.SmallBody {
@@ -125,7 +125,7 @@ func subjectOf(r *httpkit.Request) string {
 	return fault.Subject(r.Method(), string(r.Request().URI().Path()), key, body)
 }
 
-// inHeader says that it is the header which is wrong.
+// inHeader adds the name of the header to an error.
 func inHeader(name string, err error) error {
 	if known, ok := errors.AsType[*job.Error](err); ok {
 		wrong := *known
@@ -135,7 +135,7 @@ func inHeader(name string, err error) error {
 	return err
 }
 
-// Before does what comes before the work, or instead of it; done says that the request has its answer.
+// Before applies faults before the work or instead of it. done reports that the request is already answered.
 func (s *API) Before(r *httpkit.Request) (done bool, err error) {
 	v := visitOf(r)
 	if err := s.findFault(v); err != nil || v.fault == nil {
@@ -150,7 +150,7 @@ func (s *API) Before(r *httpkit.Request) (done bool, err error) {
 		}
 	}
 	if e.Replaces() && r.Request().BodyStream() != nil {
-		_, _ = r.ReadBody() // for the record; that it is wrong is not what the client wanted to hear
+		_, _ = r.ReadBody() // for the record; its error does not matter
 	}
 	switch {
 	case e.Unanswered():
@@ -159,7 +159,7 @@ func (s *API) Before(r *httpkit.Request) (done bool, err error) {
 		path := string(r.Request().URI().RequestURI())
 		to := s.Links.At(path)
 		if other := v.elsewhere(); other != "" {
-			public, _ := url.Parse(s.PublicURL) // which is one
+			public, _ := url.Parse(s.PublicURL) // cannot fail: the URL was checked before
 			to = other + public.EscapedPath() + path
 		}
 		r.Set(fiber.HeaderLocation, to)
@@ -175,8 +175,8 @@ func (s *API) Before(r *httpkit.Request) (done bool, err error) {
 	return false, nil
 }
 
-// slow takes a place among what the client holds open, until the answer is sent, and keeps the client waiting for so long, or until it
-// hangs up. The request's time begins anew afterwards, and its key must still be good.
+// slow takes a stream slot until the answer is sent. It waits for d or until the client hangs up. Afterwards the request's time limit
+// restarts, and its key is checked again.
 func (s *API) slow(v *visit, d time.Duration) error {
 	r := v.Request
 	release, err := s.Waits.Acquire(r.Caller.ClientID)
@@ -188,7 +188,7 @@ func (s *API) slow(v *visit, d time.Duration) error {
 	if d == 0 {
 		return nil
 	}
-	if _, err := r.ReadBody(); err != nil { // what is read to its end shows that the client hangs up
+	if _, err := r.ReadBody(); err != nil { // hang-ups are only detected after the whole body
 		return err
 	}
 	gone := make(chan struct{})
@@ -204,7 +204,7 @@ func (s *API) slow(v *visit, d time.Duration) error {
 	return r.Resume()
 }
 
-// After records the request, and does what its fault wants after the work.
+// After records the request, and applies faults to the answer.
 func (s *API) After(r *httpkit.Request) {
 	v := visitOf(r)
 	if v.fault != nil && !r.Streams {
@@ -218,7 +218,7 @@ func (s *API) After(r *httpkit.Request) {
 		r.Response().Header.SetConnectionClose() // of this request, after its answer
 		s.RefuseConnections(time.Duration(v.fault.Refuse))
 	}
-	if v.fault != nil && !r.Streams { // those have theirs disturbed on their way
+	if v.fault != nil && !r.Streams { // streams apply faults while writing
 		disturb.Answer(s.Waits.Context(), v.fault, r.Context(), later)
 	}
 	if v.slowFault == nil {
@@ -229,15 +229,15 @@ func (s *API) After(r *httpkit.Request) {
 		v.slowFault()
 		return
 	}
-	c.OnClose.Store(&v.slowFault) // the connection ends with the slow answer
+	c.OnClose.Store(&v.slowFault) // released with the connection, after the slow answer
 }
 
-// sentLater reports whether the client waits for the end of an answer that has begun.
+// sentLater reports whether the answer is still being sent after After.
 func sentLater(e *fault.Effect) bool {
 	return e.SlowBytes > 0 && e.Close == "" || e.Close == fault.CloseStall
 }
 
-// setRetryAfter sets the Retry-After that the fault asks for, if any.
+// setRetryAfter sets the Retry-After of the fault, if any.
 func (v *visit) setRetryAfter() {
 	lines, set := v.fault.RetryAfterLines(time.Now())
 	if !set {
@@ -249,8 +249,8 @@ func (v *visit) setRetryAfter() {
 	}
 }
 
-// elsewhere returns the origin to which a fault moves the request: another name of this machine than that by which the client came. It
-// is "" for any other name, which is the client's own word.
+// elsewhere returns the origin to which a fault redirects: another local name than the request's Host, or "". Other hosts are never used
+// because the client chooses the Host header.
 func (v *visit) elsewhere() string {
 	other := wire.OtherName(string(v.Request.Request().Header.Host()))
 	if other == "" || !v.fault.OtherHost {
@@ -259,7 +259,7 @@ func (v *visit) elsewhere() string {
 	return "http://" + other
 }
 
-// showFault answers as GET of one rule would, which there is not.
+// showFault finds a rule for conditions; the API has no GET of a single rule.
 func (s *API) showFault(r *httpkit.Request) error {
 	rules, err := s.faults(r)
 	if err != nil {

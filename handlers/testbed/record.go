@@ -22,24 +22,24 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Body keeps what a record says of the body, which is gone by then.
+// Body keeps the data of the body that the record needs, since the body is freed before.
 func (s *API) Body(r *httpkit.Request, body []byte) {
 	v := visitOf(r)
 	var named struct {
 		Key         string `json:"idempotency_key"`
 		Correlation string `json:"correlation_id"`
 	}
-	_ = json.Unmarshal(body, &named) // what is no JSON names nothing
+	_ = json.Unmarshal(body, &named) // invalid JSON has no names
 	v.bodyKey, v.bodyCorrelation = named.Key, named.Correlation
 	if len(body) > 0 {
 		same := jsontext.Value(body).Clone()
-		_ = same.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // what is no JSON stays as it is
+		_ = same.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // invalid JSON stays as it is
 		v.bodySum = wire.Sum(same)
 	}
 }
 
-// record records the request in its client's session, if that has one: before the answer is sent, so that who has it finds the record.
-// Of an answer that is sent slowly it returns how to do so, once it is known whether the client has waited.
+// record records the request in its client's session, if there is one. It stores the record before the answer is sent, so that a client
+// with the answer finds it. For a slow answer it returns a function to call when it is known whether the client hung up.
 func (s *API) record(v *visit) (later func(hungUp bool)) {
 	r := v.Request
 	if r.Streams || !recorded(r) {
@@ -47,9 +47,9 @@ func (s *API) record(v *visit) (later func(hungUp bool)) {
 	}
 	x := v.exchange()
 	who := cmp.Or(r.Caller, r.Claimed)
-	if x.KeyInURL && who.ClientID.IsZero() { // who is not known by the Authorization header
+	if x.KeyInURL && who.ClientID.IsZero() { // the Authorization header does not identify the client
 		for _, value := range r.Context().QueryArgs().All() {
-			if bytes.HasPrefix(value, []byte(httpkit.KeyPrefix)) { // the first alone: strangers may send many
+			if bytes.HasPrefix(value, []byte(httpkit.KeyPrefix)) { // only the first one: strangers may send many
 				who, _ = s.TryKey(r.Base, r, string(value)) // an invalid key belongs to no client
 				break
 			}
@@ -68,14 +68,14 @@ func (s *API) record(v *visit) (later func(hungUp bool)) {
 	return func(bool) {}
 }
 
-// recorded reports whether the traffic of a route is recorded. Of the test bed's own that is a reset alone: it begins anew.
+// recorded reports whether the requests of a route are recorded. Of the test bed's own routes only the reset is recorded.
 func recorded(r *httpkit.Request) bool {
 	return r.Route.Access != httpkit.Public &&
 		(!strings.HasPrefix(r.Route.Path, "/v1/testbed/") || r.Route.Path == resetPath)
 }
 
-// recordIn is the session in which a request of a client is recorded, zero if that cannot be found. A header that is wrong has its
-// answer, and no other effect.
+// recordIn returns the session in which a request is recorded. If its header is invalid, it is recorded in the session without a label.
+// It returns zero if the session cannot be found.
 func (s *API) recordIn(v *visit, client job.ID) testbed.Scope {
 	if client.IsZero() {
 		return testbed.Scope{}
@@ -90,7 +90,7 @@ func (s *API) recordIn(v *visit, client job.ID) testbed.Scope {
 	return scope
 }
 
-// keep stores a record if it belongs to a session. A failure is logged and does not fail the request.
+// keep stores a record, unless the scope is zero. A failure is logged and does not fail the request.
 func (s *API) keep(scope testbed.Scope, x *verdict.Exchange) {
 	if scope.Client.IsZero() {
 		return
@@ -107,10 +107,10 @@ func (s *API) logUnrecorded(ctx context.Context, client job.ID, err error) {
 	}
 }
 
-// kept is text as a record has it: without secrets, bounded, and such that a database can hold it.
+// kept returns text for a record: without secrets, limited in length, and storable.
 func kept(keep func(string) string, text string) string { return header.Clip(keep(text)) }
 
-// exchange tells of the request and its answer, without what is secret in them.
+// exchange returns the record of the request and its answer, without secrets.
 func (v *visit) exchange() *verdict.Exchange {
 	r := v.Request
 	request, answer, operation := r.Request(), r.Response(), operationOf(r.Route)

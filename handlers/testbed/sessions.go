@@ -19,14 +19,13 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// labelQuery chooses the sessions with a label.
+// labelQuery filters sessions by label.
 var labelQuery = []query.Parameter{{Name: "label", Valid: verdict.ValidLabel, Want: "the label of a session"}}
 
-// headerSession names the label of the session to which a request belongs.
+// headerSession is the header with the label of the request's session.
 const headerSession = "ForgeRun-Session"
 
-// session finds the session to which a request of a client belongs, and the jobs that it makes: the one that its header names, or the
-// one without a label.
+// session returns the session of a request and the jobs it creates: the one in the header, or the one without a label.
 func (s *API) session(ctx context.Context, v *visit, client job.ID) (testbed.Scope, error) {
 	if !v.Has(headerSession) {
 		return testbed.Scope{Client: client}, nil
@@ -76,10 +75,10 @@ func (s *API) listSessions(r *httpkit.Request) error {
 	})(s.Testbed.Sessions(r.Ctx, r.Caller.ClientID, label))
 }
 
-// asVerdict are the forms of a verdict.
+// asVerdict are the media types of a verdict.
 var asVerdict = []string{fiber.MIMEApplicationJSON, httpkit.ProblemMedia, fiber.MIMEApplicationXML, fiber.MIMETextHTML}
 
-// getVerdict answers in the form that the client prefers: JSON, JUnit XML, or a page.
+// getVerdict answers in the format that the client prefers: JSON, JUnit XML or HTML.
 func (s *API) getVerdict(r *httpkit.Request) error {
 	v, err := s.Testbed.Verdict(r.Ctx, r.Caller.ClientID, r.PathID())
 	if err != nil {
@@ -89,7 +88,7 @@ func (s *API) getVerdict(r *httpkit.Request) error {
 	r.Response().ResetBody()
 	switch {
 	case header.Prefers(accept, fiber.MIMETextHTML, fiber.MIMEApplicationJSON):
-		r.Set(fiber.HeaderContentType, fiber.MIMETextHTML) // the page names its encoding
+		r.Set(fiber.HeaderContentType, fiber.MIMETextHTML) // the page declares its encoding
 		return report.HTML(r.Response().BodyWriter(), &v)
 	case header.Prefers(accept, fiber.MIMEApplicationXML, fiber.MIMEApplicationJSON):
 		r.Set(fiber.HeaderContentType, fiber.MIMEApplicationXML)
@@ -98,10 +97,10 @@ func (s *API) getVerdict(r *httpkit.Request) error {
 	return r.JSON(fiber.StatusOK, v)
 }
 
-// journalsAtOnce is how many journals a process sends at a time: each holds what its session has recorded.
+// journalsAtOnce is how many journals a process sends at the same time. Each holds all records of its session in memory.
 const journalsAtOnce = 2
 
-// getJournal answers with what the verdict is about, as fast as the client takes it.
+// getJournal streams the records on which the verdict is based.
 func (s *API) getJournal(r *httpkit.Request) error {
 	who := r.Caller.ClientID
 	if !s.journals.Acquire(who, r.Ctx.Done()) {
@@ -116,12 +115,12 @@ func (s *API) getJournal(r *httpkit.Request) error {
 	r.Set(fiber.HeaderContentType, report.JournalType)
 	r.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
 		defer s.journals.Release(who)
-		_ = report.Journal(patient{w, conn, s.StallTimeout}, &v) // the client has gone
+		_ = report.Journal(patient{w, conn, s.StallTimeout}, &v) // the client has hung up
 	})
 	return nil
 }
 
-// patient allows the reader of a connection the same time for each piece.
+// patient restarts the write deadline for each piece.
 type patient struct {
 	io.Writer
 	conn  net.Conn
@@ -129,6 +128,6 @@ type patient struct {
 }
 
 func (p patient) Write(piece []byte) (int, error) {
-	_ = p.conn.SetWriteDeadline(time.Now().Add(p.stall)) // the write tells
+	_ = p.conn.SetWriteDeadline(time.Now().Add(p.stall)) // Write reports the error
 	return p.Writer.Write(piece)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// shown notes which jobs the answer shows, as the client sees them.
+// shown records the job states in the answer, as the client sees them.
 func (v *visit) shown(x *verdict.Exchange) {
 	r := v.Request
 	if v.tellsEnd(x) {
@@ -41,13 +41,13 @@ func (v *visit) shown(x *verdict.Exchange) {
 			Outcome job.Outcome
 		}
 	}
-	_ = json.Unmarshal(body, &doc) // what has another form shows nothing of this
+	_ = json.Unmarshal(body, &doc) // other documents have none of these members
 	switch {
 	case x.Role == verdict.Submit:
 		x.Made = testbed.IDOf(cmp.Or(doc.ID, doc.Draft))
 	case x.Role == verdict.SubmitMany:
 		x.Made = testbed.IDOf(doc.Batch)
-	case doc.Counts != nil && open(doc.Counts) == 0: // of a batch, before or after its outcome was taken
+	case doc.Counts != nil && open(doc.Counts) == 0: // of a batch, whether its outcome is stored yet or not
 		wire.Show(x, testbed.IDOf(doc.Batch), true)
 	case x.Operation == "listAttempts" && len(doc.Data) > 0 && doc.Data[len(doc.Data)-1].Outcome != "":
 		wire.Show(x, x.Job, true)
@@ -65,10 +65,10 @@ func (v *visit) shown(x *verdict.Exchange) {
 	testbed.Shape.Jobs(body, x)
 }
 
-// open counts the items of a batch that have not ended.
+// open returns the number of unfinished items of a batch.
 func open(c *api.BatchCounts) int { return c.Created + c.Queued + c.Assigned + c.Running }
 
-// tellsEnd reports whether the answer says that the job which the path names has ended, other than by showing its state.
+// tellsEnd reports whether the answer implies that the job in the path has ended, without showing its state.
 func (v *visit) tellsEnd(x *verdict.Exchange) bool {
 	if v.fault != nil && v.fault.Replaces() {
 		return false

@@ -1,4 +1,4 @@
-// Package testbed is the resource of a test bed, by which clients disturb their own traffic and have it judged.
+// Package testbed is the resource of the test bed, with which clients disturb their own requests and get a verdict.
 package testbed
 
 import (
@@ -16,14 +16,14 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// API answers requests about the test bed, and is what comes between a request and its answer.
+// API handles requests about the test bed, and intercepts all other requests.
 type API struct {
 	*httpkit.Kit
 	Testbed  *beds.Bed
-	journals *fair.Semaphore[job.ID] // that are sent
+	journals *fair.Semaphore[job.ID] // journals being sent
 }
 
-// New makes the API, and has the kit call it.
+// New returns the API and registers it with the kit.
 func New(kit *httpkit.Kit, bed *beds.Bed) *API {
 	s := &API{kit, bed, fair.New[job.ID](journalsAtOnce)}
 	kit.Interceptor = s
@@ -38,7 +38,7 @@ const (
 )
 
 // Routes returns the routes of a test bed. Sessions and the clock accept an expired key: the clock may pass the expiry of all keys, and
-// clients must still move the clock and end sessions.
+// clients must still be able to move the clock and end sessions.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, put, remove = httpkit.Get, httpkit.Post, httpkit.Put, httpkit.Delete
 	const client, expired = httpkit.ClientKey, httpkit.ExpiredKey
@@ -66,22 +66,22 @@ func (s *API) Routes() []httpkit.Route {
 	}
 }
 
-// visit is what a request has on a test bed.
+// visit is the test bed's state of a request.
 type visit struct {
 	*httpkit.Request
-	session   testbed.Scope // that its header names, once that has been asked for
-	fault     *fault.Effect // that its client wants, nil for none
-	slowFault func()        // gives up the place that a slow answer takes, nil without one
-	hungUp    bool          // the client did, while it was kept waiting
+	session   testbed.Scope // of its header, once looked up
+	fault     *fault.Effect // to apply; nil: none
+	slowFault func()        // releases the slot of a slow answer; nil: none
+	hungUp    bool          // while it was kept waiting
 
-	// Of the body, for the record: its sum, and the key and the correlation id that it names instead of a header.
+	// Data of the body for the record: its hash, idempotency key and correlation id.
 	bodySum, bodyKey, bodyCorrelation string
 }
 
-// visitKey is where a request keeps its visit.
+// visitKey is the key of a request's visit in its locals.
 const visitKey = "testbed"
 
-// visitOf returns what a request has on the test bed.
+// visitOf returns the visit of a request.
 func visitOf(r *httpkit.Request) *visit {
 	v, ok := r.Locals(visitKey).(*visit)
 	if !ok {
@@ -103,7 +103,7 @@ func fixturesOf(made []testbed.Made) (v api.FixturesReceipt) {
 	return v
 }
 
-// makeFixtures honours Idempotency-Key by its submissions: each has a key that is derived from it.
+// makeFixtures honors Idempotency-Key by deriving a key for each submission.
 func (s *API) makeFixtures(r *httpkit.Request) error {
 	key, err := r.IdempotencyKey()
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *API) makeFixtures(r *httpkit.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID); err != nil { // which the jobs belong to
+	if _, err := s.session(r.Ctx, visitOf(r), r.Caller.ClientID); err != nil { // assigns the jobs to the session
 		return err
 	}
 	req := job.Request{ClientID: r.Caller.ClientID, RequestID: r.ID, ReceivedAt: s.ReceivedAt(), IdempotencyKey: key}

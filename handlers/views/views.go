@@ -1,4 +1,4 @@
-// Package views has what several resources show: functions from what the domain has to the types of the API's document.
+// Package views converts domain types to the types of the API's document, for several resources.
 package views
 
 import (
@@ -11,20 +11,20 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// Views shows jobs and events as they are for clients.
+// Views converts jobs and events for clients.
 type Views struct {
 	Links     job.Links
 	TimeScale float64       // of the workers, for estimates
-	Retention time.Duration // how long a final job is kept; 0: expires_at is not shown
+	Retention time.Duration // how long a final job is kept; 0: expires_at is omitted
 }
 
-// JobPath is the path of a job.
+// JobPath returns the path of a job.
 func JobPath(id job.ID) string { return "/v1/jobs/" + id.String() }
 
-// ResultPath is the path of a job's result.
+// ResultPath returns the path of a job's result.
 func ResultPath(id job.ID) string { return JobPath(id) + "/result" }
 
-// Summary shows a job in a list.
+// Summary returns a job as an entry of a list.
 func (s Views) Summary(j *job.Job) api.JobSummary {
 	v := api.JobSummary{
 		JobID: j.ID, Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: view.OrNull(j.Outcome),
@@ -40,7 +40,7 @@ func (s Views) Summary(j *job.Job) api.JobSummary {
 	return v
 }
 
-// Job shows everything that is known of a job, as it is now.
+// Job returns the full view of a job.
 func (s Views) Job(j *job.Job, now time.Time) *api.Job {
 	m := s.Summary(j)
 	v := &api.Job{
@@ -88,7 +88,7 @@ func (s Views) expiryOf(j *job.Job) *job.Time {
 	return job.TimeOf(new(j.FinishedAt.Add(s.Retention)))
 }
 
-// linksOf returns what can be done with the job now.
+// linksOf returns links to the possible actions on the job.
 func (s Views) linksOf(j *job.Job, now time.Time) api.JobLinks {
 	self := s.Links.At(JobPath(j.ID))
 	links := api.JobLinks{Self: self, Events: self + "/events", Attempts: self + "/attempts", Deliveries: self + "/deliveries"}
@@ -113,27 +113,27 @@ func (s Views) linksOf(j *job.Job, now time.Time) api.JobLinks {
 	return links
 }
 
-// Changed shows a job after what was to change its state.
+// Changed returns the result of a requested change of state.
 func Changed(c job.Change) api.JobChange {
 	return api.JobChange{JobID: c.JobID, State: c.State, UpdatedAt: job.Time(c.UpdatedAt), Changed: c.Changed}
 }
 
-// Retried shows a change that may have begun an attempt.
+// Retried returns the result of a requested retry.
 func Retried(c job.Change) api.JobRetry {
 	return api.JobRetry{JobID: c.JobID, State: c.State, UpdatedAt: job.Time(c.UpdatedAt), Changed: c.Changed, Attempt: c.Attempt}
 }
 
-// BulkReceipt shows an operation that has begun.
+// BulkReceipt returns the view of a new operation.
 func BulkReceipt(b *job.Bulk) api.BulkReceipt {
 	return api.BulkReceipt{BulkID: b.ID, State: b.State(), CreatedAt: job.Time(b.CreatedAt)}
 }
 
-// BulkItem shows what became of one job.
+// BulkItem returns the result of one job.
 func BulkItem(i job.BulkItem) api.BulkItem {
 	return api.BulkItem{JobID: i.JobID, Result: i.Result, Code: view.OrNull(i.Code), Detail: view.OrNull(i.Detail), At: job.TimeOf(i.At)}
 }
 
-// Progress is nil where that is not known.
+// Progress returns the view of progress; p may be nil.
 func Progress(p *job.Progress) *api.Progress {
 	if p == nil {
 		return nil
@@ -144,7 +144,7 @@ func Progress(p *job.Progress) *api.Progress {
 	}
 }
 
-// Policy shows what a request says about the attempts of its job, nil if it says nothing.
+// Policy returns the view of a retry policy; nil if there is none.
 func Policy(p *job.RetryPolicy) *api.RetryPolicy {
 	if p == nil {
 		return nil
@@ -170,7 +170,7 @@ func backoffOf(p *job.RetryPolicy) *api.Backoff {
 	return v
 }
 
-// Event shows an event of a job.
+// Event returns the view of a job's event.
 func Event(e job.Event) api.Event {
 	v := api.Event{
 		EventID: e.ID, EventName: e.Name, PrevState: view.OrNull(e.Prev), NextState: view.OrNull(e.Next),
@@ -182,7 +182,7 @@ func Event(e job.Event) api.Event {
 	return v
 }
 
-// Occurrence shows any event of a client. One of a batch or of a webhook belongs to no job.
+// Occurrence returns the view of any event of a client. Events of batches and webhooks have no job.
 func Occurrence(o job.Occurrence) api.Event {
 	v := Event(o.Event)
 	v.WebhookID = view.OrNull(o.Webhook)
@@ -215,7 +215,7 @@ func (s Views) resultOf(j *job.Job, now time.Time) *api.Result {
 	}
 }
 
-// HasResult reports whether a job's result can be had now.
+// HasResult reports whether a job has a result that can be read now.
 func HasResult(j *job.Job, now time.Time) bool {
 	return j.State == job.Succeeded && j.Result != nil && !j.Result.Expired(now)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/forgerun/forgerun/job/view"
 )
 
-// ownerOf returns what the deliveries of a path belong to.
+// ownerOf returns the webhook or job that the deliveries in a path belong to.
 func ownerOf(r *httpkit.Request) job.DeliveryOwner {
 	if strings.HasPrefix(r.Route.Path, "/v1/webhooks/") {
 		return job.DeliveryOwner{WebhookID: r.PathID()}
@@ -59,7 +59,7 @@ func (s *API) redeliver(r *httpkit.Request) error {
 	return s.accepted(r)(s.Webhooks.Redeliver(r.Ctx, r.Caller.ClientID, ownerOf(r), r.IDOf("delivery_id")))
 }
 
-// accepted answers 202 with a delivery that is on its way, unless it was refused.
+// accepted answers 202 with a delivery in progress, unless it was refused.
 func (s *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	return func(d *job.Delivery, err error) error {
 		if err != nil {
@@ -71,7 +71,7 @@ func (s *API) accepted(r *httpkit.Request) func(*job.Delivery, error) error {
 	}
 }
 
-// redeliverFailed needs no position: what it has sent again is FAILED no more.
+// redeliverFailed needs no position: deliveries that it sends again are no longer FAILED.
 func (s *API) redeliverFailed(r *httpkit.Request) error {
 	return s.resend(r, "redeliver", func(ctx context.Context, client, id job.ID, since time.Time, _ job.Position) (job.Replay, error) {
 		return s.Webhooks.RedeliverFailed(ctx, client, id, since)
@@ -88,10 +88,8 @@ var errBadReplayCursor = &job.Error{
 		Detail: "This must be the next_cursor of the previous answer, unchanged and with the same since; omit it to start again."}},
 }
 
-// resend has a webhook sent again what it missed since a time, from the
-// cursor on. The cursor belongs to the webhook, the action and the time. The
-// secret of cursors is read on behalf of all requests, so not in the transaction
-// of this one.
+// resend sends a webhook again what it missed since a time, continuing at the cursor. The cursor belongs to the webhook, the action and
+// the time. The secret of cursors is cached for all requests, so it is not read in this request's transaction.
 func (s *API) resend(
 	r *httpkit.Request, action string,
 	send func(ctx context.Context, client, id job.ID, since time.Time, after job.Position) (job.Replay, error),
@@ -132,18 +130,18 @@ func (s *API) resend(
 	return r.JSON(fiber.StatusAccepted, answer)
 }
 
-// deliveryQuery chooses deliveries.
+// deliveryQuery has the parameters of a list of deliveries.
 var deliveryQuery = slices.Concat(query.Page, []query.Parameter{
 	query.Choice("state", job.DeliveryStates), query.Choice("event_name", job.SubscribableEvents),
 }, query.Created)
 
-// loggedView is api.LoggedDelivery: a delivery with what was sent and answered.
+// loggedView is an api.LoggedDelivery: a delivery with its requests and answers.
 type loggedView struct {
 	api.Delivery
 	Log []api.DeliveryAttempt `json:"attempts_log"`
 }
 
-// deliveriesPath is where an owner's deliveries are.
+// deliveriesPath returns the path of an owner's deliveries.
 func deliveriesPath(owner job.DeliveryOwner) string {
 	if owner.WebhookID.IsZero() {
 		return views.JobPath(owner.JobID) + "/deliveries"
@@ -151,7 +149,7 @@ func deliveriesPath(owner job.DeliveryOwner) string {
 	return webhookPath(owner.WebhookID) + "/deliveries"
 }
 
-// deliveryOf shows a delivery that is listed at the given path.
+// deliveryOf returns the view of a delivery below a path.
 func (s *API) deliveryOf(path string, d *job.Delivery) api.Delivery {
 	self := s.Links.At(path) + "/" + d.ID.String()
 	v := api.Delivery{
@@ -178,7 +176,7 @@ func attemptOf(a *job.DeliveryAttempt) api.DeliveryAttempt {
 	return v
 }
 
-// responseOf shows what a receiver answered. A body that is not text is shown in base64.
+// responseOf returns the view of a receiver's answer. A binary body is in base64.
 func responseOf(a *job.DeliveryAttempt) *api.ReceiverResponse {
 	v := &api.ReceiverResponse{Headers: a.Header, Truncated: a.Truncated}
 	if v.Headers == nil {
@@ -196,8 +194,7 @@ func responseOf(a *job.DeliveryAttempt) *api.ReceiverResponse {
 	return v
 }
 
-// withoutCutCharacter leaves out the beginning of a UTF-8 character at the end
-// of text that was cut off there.
+// withoutCutCharacter removes an incomplete UTF-8 character from the end of truncated text.
 func withoutCutCharacter(text []byte) []byte {
 	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax); i-- {
 		if utf8.RuneStart(text[i]) {

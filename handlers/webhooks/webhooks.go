@@ -1,4 +1,4 @@
-// Package webhooks is the resource of webhooks, and of the deliveries to them and to callbacks.
+// Package webhooks is the resource of webhooks, and of deliveries to webhooks and callbacks.
 package webhooks
 
 import (
@@ -20,11 +20,11 @@ import (
 type API struct {
 	*httpkit.Kit
 	Webhooks *delivery.Webhooks
-	// Directory gives the public keys that deliveries are signed with, as a JSON Web Key Set (RFC 7517).
+	// Directory returns the public keys for signatures of deliveries as a JSON Web Key Set (RFC 7517).
 	Directory func(context.Context) ([]byte, error)
 }
 
-// Routes are those of webhooks and deliveries.
+// Routes returns the routes of webhooks and deliveries.
 func (s *API) Routes() []httpkit.Route {
 	const get, post, client = httpkit.Get, httpkit.Post, httpkit.ClientKey
 	redeliver := httpkit.Once(httpkit.Bodyless(s.redeliver))
@@ -53,7 +53,7 @@ func (s *API) Routes() []httpkit.Route {
 	return routes
 }
 
-// registerWebhook has a scope of keys of its own: they may be in the body.
+// registerWebhook has its own scope of idempotency keys because they may be in the body.
 func (s *API) registerWebhook(r *httpkit.Request) error {
 	body, key, err := r.KeyedBody()
 	if err != nil {
@@ -88,10 +88,8 @@ func (s *API) registerWebhook(r *httpkit.Request) error {
 	return err
 }
 
-// proving does what may need a proof of the URL: first without one, as what is
-// refused anyhow and what has a key that is known need none. While the receiver is
-// asked, which may take seconds, the request holds neither a transaction nor the
-// place of its client.
+// proving calls do, which may need proof that the receiver agrees. The first call has no proof, since refusals and replays need none.
+// Asking the receiver may take seconds, so the request holds neither a transaction nor its storage slot meanwhile.
 func (s *API) proving(r *httpkit.Request, url string, proven *bool, do func() error) error {
 	err := do()
 	if !errors.Is(err, job.ErrUnproven) {
@@ -108,15 +106,14 @@ func (s *API) proving(r *httpkit.Request, url string, proven *bool, do func() er
 	return do()
 }
 
-// issuedWebhook answers with a webhook and its secret, which is in this answer
-// alone.
+// issuedWebhook answers with a webhook and its secret. Only this answer has the secret.
 func (s *API) issuedWebhook(r *httpkit.Request, status int, issued job.IssuedWebhook) error {
 	hidden := issued
 	hidden.Secret = ""
 	return r.SecretJSON(status, s.issuedOf(issued), s.issuedOf(hidden))
 }
 
-// listWebhooks answers with all webhooks of a client: there are few.
+// listWebhooks answers with all webhooks of a client, without paging.
 func (s *API) listWebhooks(r *httpkit.Request) error {
 	return httpkit.Respond(r, fiber.StatusOK, func(webhooks []job.Webhook) query.List[api.Webhook] {
 		return query.ListOf(webhooks, job.MaxWebhooks, func(w job.Webhook) api.Webhook { return s.webhookOf(&w) })
@@ -156,17 +153,17 @@ func (s *API) rotateSecret(r *httpkit.Request) error {
 	return s.issuedWebhook(r, fiber.StatusOK, issued)
 }
 
-// testWebhook answers 202 with the delivery, whose path shows what becomes of it.
+// testWebhook answers 202 with the delivery; poll its path for the result.
 func (s *API) testWebhook(r *httpkit.Request) error {
 	return s.accepted(r)(s.Webhooks.Test(r.Ctx, r.Caller.ClientID, r.PathID()))
 }
 
-// mimeKeyDirectory is the media type of the directory of signing keys
-// (draft-meunier-http-message-signatures-directory), a JSON Web Key Set.
+// mimeKeyDirectory is the media type of the directory of signing keys (draft-meunier-http-message-signatures-directory), a JSON Web Key
+// Set.
 const mimeKeyDirectory = "application/http-message-signatures-directory+json"
 
-// signingKeys answers with the public keys that deliveries are signed with.
-// A new key is published long before it signs, so answers may be kept a while.
+// signingKeys answers with the public keys for signatures of deliveries. A new key is published long before its use, so answers may be
+// cached for a while.
 func (s *API) signingKeys(r *httpkit.Request) error {
 	keys, err := s.Directory(r.Ctx)
 	if err != nil {
@@ -193,16 +190,16 @@ func (s *API) webhookOf(w *job.Webhook) api.Webhook {
 	} else {
 		v.Links.Test, v.Links.Redeliver, v.Links.Replay = new(self+"/test"), new(self+"/redeliver"), new(self+"/replay")
 	}
-	if len(w.Secrets) > 1 { // the newest of the old ones
+	if len(w.Secrets) > 1 { // the newest old secret
 		v.OldSecretExpiresAt = job.TimeOf(w.Secrets[1].Until)
 	}
 	return v
 }
 
-// issuedView is api.IssuedWebhook.
+// issuedView is an api.IssuedWebhook.
 type issuedView struct {
 	api.Webhook
-	Secret *string `json:"secret"` // null in a repetition
+	Secret *string `json:"secret"` // null in a replay
 }
 
 func (s *API) issuedOf(w job.IssuedWebhook) issuedView {
