@@ -1,6 +1,6 @@
-// Package app holds what the use cases in its sub-packages share: the queue that they publish to and enqueue in, metrics, spans, and the
-// log line of a transition. HTTP and workers call the same use cases, so every rule exists once. Use cases contain no SQL, queue or HTTP
-// code: they write to a repo.Store, and declare small interfaces for the rest.
+// Package app has what the use cases in its sub-packages share: their queue, metrics, spans, and the log line of a transition. HTTP and
+// workers call the same use cases, so every rule exists once. Use cases contain no SQL, queue or HTTP code: they write to a repo.Store,
+// and declare small interfaces for the rest.
 package app
 
 import (
@@ -14,9 +14,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Queue is best effort: the relay repairs lost tasks, and storage checks delivered ones.
+// Queue is best effort: the relay repairs lost tasks, and storage checks every task before it is run.
 type Queue interface {
-	// Enqueue hands a task over, best effort, non-blocking.
+	// Enqueue enqueues a task, best effort, non-blocking.
 	Enqueue(job.Task)
 	// Remove removes the task of a canceled or deleted job, unless a worker has taken it. Best effort, non-blocking.
 	Remove(job.Task)
@@ -24,7 +24,7 @@ type Queue interface {
 	SignalCancel(job.ID)
 	// Publish notifies watchers of a committed change or of progress; best effort, non-blocking.
 	Publish(job.Notification)
-	// Deliver announces new events of a job that may have deliveries, or with the zero job events of the client alone. Best effort,
+	// Deliver announces new events that may have deliveries: of a job or, with the zero job, of the client itself. Best effort,
 	// non-blocking.
 	Deliver(client, jobID job.ID)
 }
@@ -51,14 +51,13 @@ func Publish(q Queue, j *job.Job, n job.Notification) {
 // Clock returns the current time.
 type Clock func() time.Time
 
-// NewID makes a version 7 UUID.
+// NewID returns a new version 7 UUID.
 func NewID() job.ID { return job.ID(uuid.Must(uuid.NewV7())) }
 
 // Sleep waits for d or for the end of ctx, and reports whether d passed.
 func Sleep(ctx context.Context, d time.Duration) bool { return Rest(ctx, d, nil) }
 
-// Rest waits for d, or until wake delivers or is closed. It reports false if ctx
-// ended before.
+// Rest waits for d, or until wake delivers or is closed. It returns false if ctx ended before.
 func Rest(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -86,13 +85,13 @@ func Repeat(ctx context.Context, rest time.Duration, log *slog.Logger, message, 
 	}
 }
 
-// Refused reports whether storage will refuse the data however often the write is repeated.
+// Refused reports whether storage will always refuse the data, even if the write is retried.
 func Refused(err error) bool {
 	var known *job.Error
 	return errors.As(err, &known) && known.Code == job.CodeInternal
 }
 
-// Targets returns what is plainly wrong with a URL to deliver to, "" for nothing.
+// Targets returns why a URL is not allowed for deliveries, or "".
 type Targets interface {
 	Check(url string) string
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Idempotency runs the request of an idempotency key once. Submissions of jobs and batches have a faster implementation.
+// Idempotency executes the request of an idempotency key once. Submissions of jobs and batches have a faster implementation.
 type Idempotency struct {
 	Store *repo.Store
 	Hits  prometheus.Counter
 }
 
 // Once calls do with a context for the use case's writes, and commits them together with the key and the answer. Then it runs the
-// functions left to AfterCommit. For a known key it only returns the first answer.
+// functions passed to AfterCommit. For a known key it only returns the first answer.
 func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(context.Context) (job.Answer, error)) (
 	answer job.Answer, replayed bool, err error,
 ) {
@@ -33,8 +33,8 @@ func (i *Idempotency) Once(ctx context.Context, key job.RequestKey, do func(cont
 	return answer, replayed, nil
 }
 
-// Within calls do, commits the writes made with its context, and then runs the functions left to AfterCommit. An error means that nothing
-// was written, or that the outcome is unknown.
+// Within calls do, commits the writes made with its context, and then runs the functions passed to AfterCommit. An error means that
+// nothing was written, or that the result of the commit is unknown.
 func Within(ctx context.Context, do func(context.Context) error) error {
 	var rest afterCommit
 	if err := do(context.WithValue(ctx, afterCommitKey{}, &rest)); err != nil {
@@ -46,13 +46,13 @@ func Within(ctx context.Context, do func(context.Context) error) error {
 	return nil
 }
 
-// afterCommit holds the functions that wait for the commit of Once or Within. Only the goroutine of the request adds to it.
+// afterCommit has the functions to run after the commit of Once or Within. Only the request's goroutine adds to it.
 type afterCommit []func()
 
 type afterCommitKey struct{}
 
-// AfterCommit runs f when the writes of the use case are committed: now, or within Once at its commit. Notifications and counts must not
-// come before the commit. f does not run if the commit fails or its outcome is unknown: then the relay and the readers find the writes.
+// AfterCommit runs f when the writes of the use case are committed: now, or after the commit of Once. Notifications and counts must not
+// precede the commit. f does not run if the commit fails or its result is unknown: then the relay and the readers find the writes.
 func AfterCommit(ctx context.Context, f func()) {
 	if rest, ok := ctx.Value(afterCommitKey{}).(*afterCommit); ok {
 		*rest = append(*rest, f)
@@ -61,5 +61,5 @@ func AfterCommit(ctx context.Context, f func()) {
 	f()
 }
 
-// WithinOnce reports whether AfterCommit waits for a commit.
+// WithinOnce reports whether AfterCommit will wait for a commit.
 func WithinOnce(ctx context.Context) bool { return ctx.Value(afterCommitKey{}) != nil }

@@ -9,8 +9,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// LogTransition writes the one line of a state change, with the fields that section 16 requires. Its request_id belongs to the request
-// that asked for the change; without one, to the job's submission.
+// LogTransition logs the single line of a state change, with the fields of section 16. Its request_id is the request that caused the
+// change, or else the job's submission.
 func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.Job, from, to job.State, more ...slog.Attr) {
 	if !log.Enabled(ctx, slog.LevelInfo) {
 		return
@@ -29,7 +29,7 @@ func LogTransition(ctx context.Context, log *slog.Logger, action string, j *job.
 	telemetry.LogInfo(ctx, log, "job transition", append(attrs, more...))
 }
 
-// FailureAttrs returns the fields of a failure in a log line, none for nil.
+// FailureAttrs returns the log fields of a failure; none for nil.
 func FailureAttrs(f *job.Failure) []slog.Attr {
 	if f == nil {
 		return nil
@@ -39,7 +39,7 @@ func FailureAttrs(f *job.Failure) []slog.Attr {
 	}
 }
 
-// ErrorFields returns the fields of an error in a log line (section 16).
+// ErrorFields returns the log fields of an error (section 16).
 func ErrorFields(err error) slog.Attr {
 	return slog.Group("", slog.String("error_code", string(job.CodeOf(err))), slog.String("error_message", err.Error()))
 }

@@ -14,8 +14,8 @@ const (
 	NotifiedBySweep  = "sweep"
 )
 
-// Metrics of the use cases, the worker and the maintenance (section 16). Every process exposes all of them, from zero. Labels have few
-// values, all of them known here: no ids, and no text from clients.
+// Metrics of the use cases, the worker and the maintenance (section 16). Every process exposes all of them from zero. Labels have few
+// fixed values: no ids, and no client text.
 type Metrics struct {
 	IdempotencyHits            prometheus.Counter
 	BatchesCompleted           *prometheus.CounterVec
@@ -30,7 +30,7 @@ type Metrics struct {
 	deliveryMetrics
 }
 
-// NewMetrics makes and registers the metrics.
+// NewMetrics returns registered metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	in := telemetry.In(r)
 	return &Metrics{

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Results of an attempt to deliver.
+// Results of a delivery attempt.
 const (
 	resultDelivered = "delivered"
 	resultFailed    = "failed"
@@ -57,7 +57,7 @@ func newDeliveryMetrics(in telemetry.Factory) deliveryMetrics {
 	return m
 }
 
-// otherEvent replaces names that this program does not know.
+// otherEvent replaces unknown event names.
 const otherEvent = "other"
 
 func eventLabel(name string) string {

@@ -19,7 +19,7 @@ type jobMetrics struct {
 	lateness, queued, assigned                              prometheus.Histogram
 }
 
-// ends are the states in which an attempt ends.
+// ends are the final states of an attempt.
 var ends = []string{string(job.Succeeded), string(job.Failed), string(job.Canceled)}
 
 func newJobMetrics(in telemetry.Factory) jobMetrics {
@@ -60,7 +60,7 @@ func newJobMetrics(in telemetry.Factory) jobMetrics {
 	return m
 }
 
-// usualFailure returns the failure code of a kind in the catalogue; for kinds that do not fail, the code of a dead worker.
+// usualFailure returns the failure code of a kind in the catalogue, or the code of a dead worker for kinds that do not fail.
 func usualFailure(k job.Kind) job.Code {
 	if reason, fails := k.FailsOn(1); fails {
 		return reason.Spec().Code
@@ -79,7 +79,7 @@ func (m *jobMetrics) Entered(s job.State, k job.Kind) {
 	}
 }
 
-// Scheduled counts a job that became due, as it was when it was queued or claimed.
+// Scheduled counts a job that became due, when it was queued or claimed.
 func (m *jobMetrics) Scheduled(ctx context.Context, j *job.Job) {
 	m.Entered(job.Queued, j.WorkKind)
 	if j.ExecutionAt != nil && !j.UpdatedAt.IsZero() {
@@ -117,7 +117,7 @@ func (m *jobMetrics) Finished(ctx context.Context, f job.Finish, k job.Kind, don
 	}
 }
 
-// WasCanceled counts the cancel of a job; before is the job's state before it.
+// WasCanceled counts the cancel of a job; before is the job before the cancel.
 func (m *jobMetrics) WasCanceled(ctx context.Context, before *job.Job, c job.Change) {
 	m.Canceled.WithLabelValues(string(before.WorkKind)).Inc()
 	if before.State == job.Running && before.StartedAt != nil {

@@ -19,26 +19,26 @@ const (
 // RepairStranded is the repair of jobs and deliveries written while Postgres' clock was ahead.
 const RepairStranded = "stranded"
 
-// Resumed is the repair of a job that waited until its client ran fewer jobs.
+// Resumed is the repair of a job that waited because of its client's limit.
 const Resumed = "client_limit"
 
-// Watched clocks.
+// Clocks that are checked for steps.
 const (
 	PostgresClock = "postgres"
 	ProcessClock  = "process"
 )
 
-// MaintenanceTasks are the repeated tasks of the maintenance.
+// MaintenanceTasks are the periodic tasks of the maintenance.
 var MaintenanceTasks = []string{
 	"leader", "scheduler", "relay", "rescuer", "batch_completer", "cleaner", "deliveries", "orphans", "outcomes", "backlog",
 	"clock", "pauses", "history", "bulk", "erasures", "schedules",
 }
 
-// Outcomes of the due times of schedules.
+// Results of the due times of schedules.
 const (
-	DueRun     = "run"     // it has a job
-	DueMissed  = "missed"  // no job: it was found too late, or the submission was refused
-	DueSkipped = "skipped" // no job: an earlier run was not final
+	DueRun     = "run"     // a job was submitted
+	DueMissed  = "missed"  // no job: found too late, or the submission was refused
+	DueSkipped = "skipped" // no job: an earlier run had not ended
 )
 
 // VitalTasks are tasks without which jobs or deliveries stop.
@@ -99,7 +99,7 @@ func (m *maintenanceMetrics) Round(task string, took time.Duration, err error) {
 	m.SucceededAt.WithLabelValues(task).SetToCurrentTime()
 }
 
-// Leads shows whether this process leads.
+// Leads sets whether this process leads.
 func (m *maintenanceMetrics) Leads(leading bool) {
 	m.Leading.Set(0)
 	if leading {
@@ -107,7 +107,7 @@ func (m *maintenanceMetrics) Leads(leading bool) {
 	}
 }
 
-// Blocked shows whether this process cannot do a task.
+// Blocked sets whether this process cannot run a task.
 func (m *maintenanceMetrics) Blocked(task string, blocked bool) {
 	m.blocked.WithLabelValues(task).Set(0)
 	if blocked {
@@ -115,13 +115,13 @@ func (m *maintenanceMetrics) Blocked(task string, blocked bool) {
 	}
 }
 
-// ForgetBacklog hides the backlog: another process shows its own.
+// ForgetBacklog hides the backlog, since another process shows its own.
 func (m *maintenanceMetrics) ForgetBacklog() {
 	m.Backlog.show(job.Backlog{})
 	m.Backlog.takenAt.Set(0)
 }
 
-// Counted shows the current backlog.
+// Counted sets the current backlog.
 func (m *maintenanceMetrics) Counted(c job.Backlog) {
 	m.Backlog.show(c)
 	m.Backlog.takenAt.SetToCurrentTime()

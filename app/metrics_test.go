@@ -52,7 +52,7 @@ func TestAllMetricsAreThereFromTheStart(t *testing.T) {
 	}, series)
 }
 
-// Each step of a job is timed, and how an attempt after the first one ends is counted.
+// The durations of a job's steps are observed, and the result of a later attempt is counted.
 func TestTimesOfAJobAreCounted(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
@@ -82,8 +82,7 @@ func TestTimesOfAJobAreCounted(t *testing.T) {
 	}
 }
 
-// Names of events come from storage: one that this version does not know must
-// not make a series.
+// Event names come from storage: an unknown name must not create a new series.
 func TestLabelsOfDeliveriesAreBounded(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// BeginSpan begins the span of a client's use case; EndSpan ends it.
+// BeginSpan starts the span of a client's use case; EndSpan ends it.
 func BeginSpan(ctx context.Context, name string, client job.ID) (context.Context, trace.Span) {
 	ctx, span := telemetry.Start(ctx, name)
 	DescribeKey(span, client, "")
@@ -31,7 +31,7 @@ func Describe(span trace.Span, j *job.Job, attempt int) {
 	}
 }
 
-// DescribeKey adds the client, and its key if one is given, to a span.
+// DescribeKey adds the client and, unless it is "", the key to a span.
 func DescribeKey(span trace.Span, client job.ID, keyID string) {
 	if !span.IsRecording() {
 		return
@@ -42,8 +42,8 @@ func DescribeKey(span trace.Span, client job.ID, keyID string) {
 	}
 }
 
-// EndSpan ends a span with its job and the job's state now, as far as they are known. Only failures of the service fail the span; a wrong
-// request is a normal outcome.
+// EndSpan ends a span with its job and the job's current state, if known. Only failures of the service fail the span: an invalid request
+// is a normal result.
 func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 	if !span.IsRecording() {
 		return
@@ -54,7 +54,7 @@ func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 	if state != "" {
 		span.SetAttributes(telemetry.State.String(string(state)))
 	}
-	if err != nil && !errors.Is(err, job.ErrStale) { // ErrStale has no code: it is not shown outside
+	if err != nil && !errors.Is(err, job.ErrStale) { // ErrStale has no code because it stays internal
 		code := job.CodeOf(err)
 		span.SetAttributes(telemetry.ErrorCode.String(string(code)))
 		if code.Spec().Status < http.StatusInternalServerError {
@@ -64,10 +64,10 @@ func EndSpan(span trace.Span, id job.ID, state job.State, err error) {
 	telemetry.End(span, err)
 }
 
-// Enqueue enqueues a task that continues the span of ctx, or without one the span that the task names.
+// Enqueue enqueues a task that continues the span of ctx or, if there is none, the span in the task.
 func Enqueue(ctx context.Context, q Queue, t job.Task) { q.Enqueue(TracedTask(ctx, t)) }
 
-// TracedTask returns the task so that it continues the span of ctx, or without one the span that it names.
+// TracedTask returns the task so that it continues the span of ctx or, if there is none, the span in the task.
 func TracedTask(ctx context.Context, t job.Task) job.Task {
 	if here := telemetry.Traceparent(ctx); here != "" {
 		t.TraceParent = here

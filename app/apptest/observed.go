@@ -12,8 +12,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Logged asserts that a transition was logged once, with the fields that section
-// 16 and the scenario require.
+// Logged asserts that a transition was logged once, with the fields that section 16 and the scenario require.
 func (w *World) Logged(task job.Task, action, from, to string) map[string]any {
 	w.T.Helper()
 	lines := w.Log.Lines(w.T, map[string]any{
@@ -28,8 +27,7 @@ func (w *World) Logged(task job.Task, action, from, to string) map[string]any {
 	return lines[0]
 }
 
-// TracingHandler adds the span of the context to each line, as the program's
-// logger does.
+// TracingHandler adds the span of the context to each line, like the program's logger.
 type TracingHandler struct{ slog.Handler }
 
 // Handle implements slog.Handler.
@@ -40,7 +38,7 @@ func (h TracingHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// Tracer returns the tracer whose spans Span and its siblings find.
+// Tracer returns the tracer whose spans Span and SpansNamed return.
 func (w *World) Tracer() trace.Tracer { return w.provider.Tracer("test") }
 
 // Traced runs f in the span of a request, and returns its traceparent.
@@ -54,7 +52,7 @@ func (w *World) Traced(f func(ctx context.Context)) (traceparent string) {
 // Traceparent returns the traceparent of a request that has ended.
 func (w *World) Traceparent() string { return w.Traced(func(context.Context) {}) }
 
-// Span returns the only ended span of a name.
+// Span returns the only ended span with a name.
 func (w *World) Span(name string) tracetest.SpanStub {
 	w.T.Helper()
 	named := w.SpansNamed(name)
@@ -62,7 +60,7 @@ func (w *World) Span(name string) tracetest.SpanStub {
 	return named[0]
 }
 
-// SpansNamed returns the ended spans of a name.
+// SpansNamed returns the ended spans with a name.
 func (w *World) SpansNamed(name string) (named []tracetest.SpanStub) {
 	for _, s := range w.spans.GetSpans() {
 		if s.Name == name {
@@ -72,7 +70,7 @@ func (w *World) SpansNamed(name string) (named []tracetest.SpanStub) {
 	return named
 }
 
-// RequireBelow asserts that one span is the other's child.
+// RequireBelow asserts that child is a child span of parent.
 func (w *World) RequireBelow(child, parent tracetest.SpanStub) {
 	w.T.Helper()
 	require.Equal(w.T, parent.SpanContext.TraceID(), child.SpanContext.TraceID())

@@ -19,7 +19,7 @@ func (SilentQueue) Enqueue(job.Task)         {}
 // ErrQueue is the error of a queue that cannot be reached.
 var ErrQueue = errors.New("the queue cannot be reached")
 
-// Trouble returns a handler's error if it shows trouble with the infrastructure, nil if it only reports on its task.
+// Trouble returns a handler's error if the infrastructure failed, and nil if the error is a result of the task.
 func Trouble(err error) error {
 	var failed *job.TaskFailed
 	if errors.Is(err, job.ErrTaskStale) || errors.As(err, &failed) {
@@ -28,7 +28,7 @@ func Trouble(err error) error {
 	return err
 }
 
-// Named returns the tasks without the members that are only displayed in the queue.
+// Named returns the tasks without the fields that are only for display.
 func Named(tasks []job.Task) []job.Task {
 	named := slices.Clone(tasks)
 	for i := range named {
@@ -44,11 +44,11 @@ type Queue struct {
 	signals   []job.ID
 	published []job.Notification
 	delivered []job.ID                    // jobs, in order
-	progress  map[job.ID]job.Notification // the latest of each job
+	progress  map[job.ID]job.Notification // the latest for each job
 	Err       error
 }
 
-// NewQueue makes an empty queue.
+// NewQueue returns an empty queue.
 func NewQueue() *Queue {
 	return &Queue{progress: map[job.ID]job.Notification{}}
 }
@@ -77,13 +77,13 @@ func (q *Queue) Deliver(_, jobID job.ID) {
 	q.Change(func() { q.delivered = append(q.delivered, jobID) })
 }
 
-// Delivered returns the jobs named in calls of Deliver since its last call; the zero id stands for events without a job.
+// Delivered returns the jobs in calls of Deliver since the last call of Delivered. The zero id stands for events without a job.
 func (q *Queue) Delivered() (jobs []job.ID) {
 	q.Change(func() { jobs, q.delivered = q.delivered, nil })
 	return jobs
 }
 
-// Notifications returns the notifications published since its last call.
+// Notifications returns the notifications published since the last call of Notifications.
 func (q *Queue) Notifications() (published []job.Notification) {
 	q.Change(func() { published, q.published = q.published, nil })
 	return published

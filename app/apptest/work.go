@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Values for tests to which they do not matter.
+// Default values for tests.
 const (
 	LeaseTime = 30 * time.Second
 	Heartbeat = 5 * time.Second
@@ -35,15 +35,15 @@ func (f RunnerFunc) Run(ctx context.Context, d job.Definition, attempt int, _ jo
 	return f(ctx, d, attempt)
 }
 
-// Probe finds nothing wrong.
+// Probe always succeeds.
 func (RunnerFunc) Probe(context.Context, job.Kind) error { return nil }
 
-// Fixed is work that takes no time.
+// Fixed is work that returns immediately.
 func Fixed(result *job.Result, err error) RunnerFunc {
 	return func(context.Context, job.Definition, int) (*job.Result, error) { return result, err }
 }
 
-// Takes is work that takes a while, and stops with its context.
+// Takes is work that takes d, unless its context ends.
 func Takes(d time.Duration) RunnerFunc {
 	return func(ctx context.Context, definition job.Definition, _ int) (*job.Result, error) {
 		if !app.Sleep(ctx, d) {
@@ -68,15 +68,15 @@ func GoodResult(d job.Definition) *job.Result {
 	return &job.Result{MediaType: "application/octet-stream", Body: body, SHA256: sha256.Sum256(body)}
 }
 
-// Failure is the error of an attempt that fails as its definition says.
+// Failure is the error of an attempt that fails as defined.
 type Failure struct{ Reason job.Reason }
 
 func (f Failure) Error() string { return string(f.Reason) }
 
-// FailureReason says why the attempt fails.
+// FailureReason returns why the attempt fails.
 func (f Failure) FailureReason() job.Reason { return f.Reason }
 
-// NoLocals is a Targets that refuses URLs with the word local.
+// NoLocals are Targets that refuse URLs with the word local.
 type NoLocals struct{}
 
 // Check implements app.Targets.
@@ -87,18 +87,18 @@ func (NoLocals) Check(url string) string {
 	return ""
 }
 
-// Percent is progress without a phase.
+// Percent returns progress without a phase.
 func Percent(n int) *job.Progress { return &job.Progress{Percentage: n} }
 
-// Event is the notification of a step of a job.
+// Event returns the notification of an event of a job.
 func Event(t job.Task) job.Notification { return job.Notification{ClientID: ClientA, JobID: t.JobID} }
 
-// End is the notification of the end of an attempt.
+// End returns the notification of the end of an attempt.
 func End(t job.Task) job.Notification {
 	return job.Notification{ClientID: ClientA, JobID: t.JobID, Attempt: t.Attempt, Ended: true}
 }
 
-// Must returns the value of a call that has to succeed: Must(f())(t).
+// Must returns the value of a call that must succeed: Must(f())(t).
 func Must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()

@@ -1,4 +1,4 @@
-// Package apptest holds what the tests of several packages below app share: a queue that records its calls, values, and a world with
+// Package apptest has what the tests of several packages below app share: a queue that records its calls, values, and a world with
 // metrics, spans and a log. Helpers for the tests of one package stay in that package.
 package apptest
 
@@ -23,7 +23,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// World is everything around the use cases, in memory.
+// World has the dependencies of use cases, in memory.
 type World struct {
 	T        testing.TB
 	Queue    *Queue
@@ -35,7 +35,7 @@ type World struct {
 	Logger   *slog.Logger
 }
 
-// NewWorld makes an empty world.
+// NewWorld returns an empty world.
 func NewWorld(t testing.TB) *World {
 	w := &World{T: t, Queue: NewQueue(), Registry: prometheus.NewRegistry(), Log: &testkit.Output{}}
 	w.Metrics = app.NewMetrics(w.Registry)
@@ -46,7 +46,7 @@ func NewWorld(t testing.TB) *World {
 	return w
 }
 
-// requireSoundLines asserts of all lines about failures that they have an action and an error code (section 16).
+// requireSoundLines asserts that all log lines about failures have an action and an error code (section 16).
 func (w *World) requireSoundLines() {
 	for line := range strings.Lines(w.Log.String()) {
 		if !strings.Contains(line, `"level":"INFO"`) {
@@ -71,15 +71,13 @@ func Run(t *testing.T, name string, f func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { Bubble(t, f) })
 }
 
-// Pass sleeps for d and waits until every goroutine is idle. Only the test's own
-// goroutine may call it.
+// Pass sleeps for d and waits until every goroutine is idle. Only the test's own goroutine may call it.
 func Pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// Background runs a loop until the test ends or stop is called, and waits until
-// it is idle.
+// Background runs a loop until the test ends or stop is called. It returns when the loop is idle.
 func (w *World) Background(loop func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -93,7 +91,7 @@ func (w *World) Background(loop func(context.Context)) (stop func()) {
 	return stop
 }
 
-// Metric reads one counter or gauge.
+// Metric returns the value of a counter or gauge.
 func (w *World) Metric(c prometheus.Collector) float64 { return testutil.ToFloat64(c) }
 
 // Sum adds up a metric over its labels; for a histogram, the observed values.
@@ -104,7 +102,7 @@ func (w *World) Sum(name string) (sum float64) {
 	return sum
 }
 
-// Executions returns the count and the sum that job_execution_seconds has observed for an outcome.
+// Executions returns the count and the sum of job_execution_seconds for an outcome.
 func (w *World) Executions(outcome job.State) (n uint64, sum float64) {
 	for _, m := range w.Gather("job_execution_seconds") {
 		if m.GetLabel()[0].GetValue() == string(outcome) {
@@ -115,7 +113,7 @@ func (w *World) Executions(outcome job.State) (n uint64, sum float64) {
 	return n, sum
 }
 
-// Exemplars returns the traces that a histogram names.
+// Exemplars returns the trace ids in the exemplars of a histogram.
 func (w *World) Exemplars(name string) (traces []string) {
 	for _, m := range w.Gather(name) {
 		for _, b := range m.GetHistogram().GetBucket() {

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// RestInterval is the time between two rounds: each job of a batch touches it, and only the last one matters.
+	// RestInterval is the time between two rounds. Each job of a batch touches it, and only the last one matters.
 	RestInterval = 50 * time.Millisecond
-	// ChunkSize is how many batches one statement completes.
+	// ChunkSize is the number of batches per statement.
 	ChunkSize = 100
-	// RetryInterval is the wait after a round that failed.
+	// RetryInterval is the wait after a failed round.
 	RetryInterval = time.Second
 )
 
-// Completer ends batches soon after their last job has ended. If its process dies, the maintenance ends them.
+// Completer completes batches soon after their last job has ended. If its process dies, the maintenance completes them.
 type Completer struct {
 	store   *repo.Store
 	queue   app.Queue
@@ -32,10 +32,10 @@ type Completer struct {
 
 	mu      sync.Mutex
 	touched map[job.ID]struct{}
-	wake    chan struct{} // holds a token while something is touched
+	wake    chan struct{} // holds a token while batches are touched
 }
 
-// NewCompleter makes a completer. Run completes batches.
+// NewCompleter returns a completer. Run completes batches.
 func NewCompleter(store *repo.Store, queue app.Queue, m *app.Metrics, log *slog.Logger) *Completer {
 	return &Completer{
 		store: store, queue: queue, metrics: m, log: log,
@@ -43,7 +43,7 @@ func NewCompleter(store *repo.Store, queue app.Queue, m *app.Metrics, log *slog.
 	}
 }
 
-// Touch notes that batches may have ended. It does not block; the zero id is no batch.
+// Touch announces that batches may have ended. It does not block and ignores the zero id.
 func (s *Completer) Touch(batches ...job.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,8 +61,8 @@ func (s *Completer) Touch(batches ...job.ID) {
 	}
 }
 
-// Run completes touched batches until ctx ends, the first at once; batches touched during a rest share a statement. Batches of a failed
-// statement are tried again.
+// Run completes touched batches until ctx ends. It starts immediately; batches touched during a rest share a statement. It retries
+// batches of a failed statement.
 func (s *Completer) Run(ctx context.Context) {
 	for ; ; app.Sleep(ctx, RestInterval) {
 		select {
@@ -91,8 +91,8 @@ func (s *Completer) take() []job.ID {
 	return slices.Collect(maps.Keys(s.touched))
 }
 
-// Complete ends the given batches if all their jobs have ended, and returns how many. Each is ended and published once, even if several
-// processes try.
+// Complete completes the given batches if all their jobs have ended, and returns how many. Each is completed and published once, even if
+// several processes try.
 func (s *Completer) Complete(ctx context.Context, batches []job.ID) (int, error) {
 	completed, err := s.store.CompleteBatches(ctx, batches)
 	app.AfterCommit(ctx, func() {

@@ -1,6 +1,5 @@
-// Package bulk holds operations on many jobs: retry, cancel or delete all that match a
-// filter. The Service begins, shows and aborts them; the Runner, in the process that leads
-// the maintenance, does them a part at a time, at a bounded rate. app/jobs changes the jobs.
+// Package bulk has the operations on many jobs: retry, cancel or delete all jobs that match a filter. The Service starts, shows and
+// aborts them. The Runner, in the leader process, applies them in parts at a limited rate. app/jobs changes the jobs.
 package bulk
 
 import (
@@ -14,22 +13,22 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Bounds of a dry run: it looks at parts of the jobs until its time is over.
+// Limits of a dry run: it reads jobs in parts until its time is over.
 const (
 	lookAtOnce = 20_000
 	lookTime   = 2 * time.Second
 )
 
-// Service is the use cases of bulk operations. A zero client of an owner stands for the operations of all.
+// Service has the use cases of bulk operations. An owner with the zero client means the operations of all clients.
 type Service struct {
 	store *repo.Store
 	log   *slog.Logger
 }
 
-// New makes a Service.
+// New returns a Service.
 func New(store *repo.Store, log *slog.Logger) *Service { return &Service{store, log} }
 
-// Begin stores an operation. The maintenance leader does it.
+// Begin stores an operation. The leader applies it.
 func (s *Service) Begin(ctx context.Context, r job.BulkRequest) (*job.Bulk, error) {
 	b, err := s.store.InsertBulk(ctx, job.Bulk{
 		ID: app.NewID(), Owner: r.Owner, Action: r.Action, Filter: r.Filter, Rate: r.Rate, Override: r.Override, RequestID: r.RequestID,
@@ -104,23 +103,23 @@ func tally(c *job.BulkCount, operation *job.Bulk, jobs []job.BulkAlike) {
 	}
 }
 
-// Bulk reads an operation of the owner.
+// Bulk returns an operation of the owner.
 func (s *Service) Bulk(ctx context.Context, owner job.BulkOwner, id job.ID) (*job.Bulk, error) {
 	return s.store.Bulk(ctx, owner.ClientID, id)
 }
 
-// Bulks lists the owner's operations, the newest first, and returns where the list goes on.
+// Bulks returns the owner's operations, newest first, and the position of the next page.
 func (s *Service) Bulks(ctx context.Context, owner job.BulkOwner, q job.BulkQuery) ([]*job.Bulk, job.ID, error) {
 	return s.store.Bulks(ctx, owner.ClientID, q)
 }
 
-// Items lists the items of an operation of the owner, and returns where the list goes on.
+// Items returns the items of an owner's operation, and the position of the next page.
 func (s *Service) Items(ctx context.Context, owner job.BulkOwner, id job.ID, q job.BulkQuery) ([]job.BulkItem, job.ID, error) {
 	return s.store.BulkItems(ctx, owner.ClientID, id, q)
 }
 
-// Abort stops an operation of the owner; items that are done stay done. A repetition returns the same answer; an operation
-// that is done is a conflict.
+// Abort stops an operation of the owner; items that are done stay done. A repetition returns the same answer. Aborting a finished
+// operation is a conflict.
 func (s *Service) Abort(ctx context.Context, owner job.BulkOwner, id job.ID) (*job.Bulk, error) {
 	b, changed, err := s.store.AbortBulk(ctx, owner.ClientID, id)
 	if err == nil && changed {

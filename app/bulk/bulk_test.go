@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// A dry run counts the jobs that would change. It returns the reasons for the others, the most frequent first.
+// A dry run counts the jobs that would change. For the others it returns the reasons, most frequent first.
 func TestDryRunSaysWhatItWouldChange(t *testing.T) {
 	t.Parallel()
 	jobs := []job.BulkAlike{

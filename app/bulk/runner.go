@@ -13,16 +13,16 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Each part is one short transaction. The Runner rests after it for as long as it took.
+// Each part is a short transaction. The Runner rests after it for as long as it took.
 const (
-	roundTime    = time.Second // new operations have their turn in the next round
-	gatherAtOnce = 2000        // jobs that one statement looks at
+	roundTime    = time.Second // new operations get a turn in the next round
+	gatherAtOnce = 2000        // jobs per statement
 	itemsAtOnce  = 50
 	maxRate      = job.MaxBulkRate // items per second of all operations together
 	maxCatchUp   = time.Second     // of the rate, after a pause
 )
 
-// Runner does the operations, one part after the other. It is used by one goroutine.
+// Runner applies the operations in parts. Only one goroutine may use it.
 type Runner struct {
 	store   *repo.Store
 	jobs    *jobs.Service
@@ -31,13 +31,12 @@ type Runner struct {
 	turns   turns
 }
 
-// NewRunner makes a Runner.
+// NewRunner returns a Runner.
 func NewRunner(store *repo.Store, jobs *jobs.Service, metrics *app.Metrics, log *slog.Logger) *Runner {
 	return &Runner{store: store, jobs: jobs, metrics: metrics, log: log}
 }
 
-// Round does parts of the open operations until their rates, the rate of all together, or its time are used up. An operation
-// that fails does not delay the others.
+// Round applies parts of the open operations until the rates or its time are used up. An operation that fails does not delay the others.
 func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	open, err := r.store.OpenBulks(ctx)
 	if err != nil {
@@ -64,7 +63,7 @@ func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	return errors.Join(errs...)
 }
 
-// advance does the next part of an operation and returns it as it is then; nil if nothing more can be done in this round.
+// advance applies the next part of an operation and returns its new state. It returns nil if nothing more can be done in this round.
 func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	if b.GatheredAt == nil {
 		r.turns.take(b)
@@ -89,8 +88,8 @@ func (r *Runner) advance(ctx context.Context, b *job.Bulk) (*job.Bulk, error) {
 	return nil, err
 }
 
-// doItems does one part of the items, as far as the rates allow, and reports whether there may be more in this round. If
-// there is no room for any item of a part, the next round goes on.
+// doItems applies one part of the items within the rates, and reports whether there may be more in this round. If there is no room for
+// any item of a part, the next round continues.
 func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error) {
 	w := r.turns.work[b.ID]
 	limit := min(itemsAtOnce, r.turns.allowed(b))
@@ -103,7 +102,7 @@ func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error
 	switch {
 	case err != nil:
 		return false, err
-	case len(taken) < limit: // at the end: the next round begins with the remaining items
+	case len(taken) < limit: // at the end: the next round starts with the remaining items
 		w.after = job.ID{}
 		return false, nil
 	}
@@ -111,8 +110,8 @@ func (r *Runner) doItems(ctx context.Context, b *job.Bulk) (more bool, err error
 	return ended > 0, nil
 }
 
-// part does some items in one transaction. If that fails, each item gets a transaction of its own, so that a locked or
-// damaged job does not block the others.
+// part applies some items in one transaction. If that fails, each item gets its own transaction, so that a locked or damaged job does not
+// block the others.
 func (r *Runner) part(ctx context.Context, b *job.Bulk, after job.ID, limit int) (taken []job.BulkItem, ended int, err error) {
 	taken, ended, err = r.commit(ctx, b, after, limit, r.jobs.DoItems)
 	if err == nil || len(taken) == 0 || ctx.Err() != nil || job.CodeOf(err) == job.CodeStorageUnavailable {
@@ -129,7 +128,7 @@ func (r *Runner) part(ctx context.Context, b *job.Bulk, after job.ID, limit int)
 	return taken, ended, nil
 }
 
-// single does the item after a job. If storage will never accept the change, the item fails; after another error it is tried again later.
+// single applies the item after a job. If storage will never accept the change, the item fails; after other errors it is retried later.
 func (r *Runner) single(ctx context.Context, b *job.Bulk, after job.ID) (ended int, err error) {
 	_, ended, err = r.commit(ctx, b, after, 1, r.jobs.DoItems)
 	if app.Refused(err) {
@@ -147,7 +146,7 @@ func (r *Runner) single(ctx context.Context, b *job.Bulk, after job.ID) (ended i
 	return ended, err
 }
 
-// commit does items in one transaction, and counts them after it.
+// commit applies items in one transaction, and counts them after it.
 func (r *Runner) commit(ctx context.Context, b *job.Bulk, after job.ID, limit int,
 	do func(context.Context, *job.Bulk, []job.BulkItem) ([]job.BulkItem, error),
 ) (taken []job.BulkItem, n int, err error) {

@@ -26,7 +26,7 @@ var errRollback = errors.New("roll back")
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// An owner waits for one part of each other owner, however many operations those have. Together they keep to the rate.
+// An owner waits for at most one part of each other owner, however many operations they have. Together they keep to the rate.
 func TestOwnersAlternate(t *testing.T) {
 	t.Parallel()
 	var open []*job.Bulk
@@ -58,7 +58,7 @@ func TestOwnersAlternate(t *testing.T) {
 	}
 }
 
-// A locked job, or an operation that fails, does not delay the others.
+// A locked job or a failing operation does not delay the others.
 func TestALockedJobDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	url, log, queue, metrics := repotest.URL(t), slog.New(slog.DiscardHandler), apptest.NewQueue(), app.NewMetrics(prometheus.NewRegistry())

@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// turns decides which operation has its turn, and how many items it may do.
+// turns decides which operation is next, and how many items it may process.
 type turns struct {
 	budget tokens // of all operations
 	work   map[job.ID]*work
@@ -16,11 +16,11 @@ type turns struct {
 // work is the state of an open operation.
 type work struct {
 	budget tokens
-	after  job.ID // the item done last; zero: none
+	after  job.ID // the last processed item; zero: none
 	turn   int    // number of its last turn
 }
 
-// tokens are the items that may be done now.
+// tokens is the number of items that may be processed now.
 type tokens struct {
 	n  float64
 	at time.Time // of the last refill; zero at first
@@ -36,7 +36,7 @@ func (t *tokens) refill(now time.Time, rate int) {
 	t.at = now
 }
 
-// begin begins a round: it refills the budgets, and forgets closed operations.
+// begin starts a round: it refills the budgets, and forgets closed operations.
 func (t *turns) begin(open []*job.Bulk, now time.Time) {
 	known := t.work
 	t.work = make(map[job.ID]*work, len(open))
@@ -67,16 +67,16 @@ func (t *turns) next(open []*job.Bulk) (first int) {
 	return first
 }
 
-// take notes that an operation has its turn.
+// take records the turn of an operation.
 func (t *turns) take(b *job.Bulk) {
 	t.taken++
 	t.work[b.ID].turn = t.taken
 }
 
-// allowed returns how many items an operation may do now.
+// allowed returns how many items an operation may process now.
 func (t *turns) allowed(b *job.Bulk) int { return int(min(t.budget.n, t.work[b.ID].budget.n)) }
 
-// spend counts items that were done.
+// spend subtracts processed items from the budgets.
 func (t *turns) spend(b *job.Bulk, items int) {
 	t.budget.n -= float64(items)
 	t.work[b.ID].budget.n -= float64(items)

@@ -8,10 +8,8 @@ import (
 	"strings"
 )
 
-// An API key reads frk_<id>_<secret><checksum>: three base62 parts of fixed
-// length. The id is public and finds the key's row; of the secret only a hash
-// is stored; the checksum refuses mistyped keys without a look at storage and
-// lets scanners recognise leaked ones.
+// An API key has the form frk_<id>_<secret><checksum>, with three base62 parts of fixed length. The id is public and identifies the key's
+// row. Only a hash of the secret is stored. The checksum detects mistyped keys without a lookup, and lets scanners recognize leaked keys.
 const (
 	keyPrefix      = "frk_"
 	keyIDLength    = 12 // 71 bits
@@ -22,7 +20,7 @@ const (
 
 const keyLength = len(keyPrefix) + keyIDLength + 1 + secretLength + checksumLength
 
-// newAPIKey draws a key; id is its public part.
+// newAPIKey returns a random key and its public id.
 func newAPIKey() (key, id string) {
 	id = randomBase62(keyIDLength)
 	body := keyPrefix + id + "_" + randomBase62(secretLength)
@@ -41,7 +39,7 @@ func parseAPIKey(key string) (id string, ok bool) {
 	return publicPart(key)
 }
 
-// publicPart returns the id at the beginning of a key, even of a mistyped one.
+// publicPart returns the id of a key, even if the key is mistyped.
 func publicPart(key string) (id string, ok bool) {
 	if len(key) < len(keyPrefix)+keyIDLength || !strings.HasPrefix(key, keyPrefix) {
 		return "", false
@@ -55,7 +53,7 @@ func publicPart(key string) (id string, ok bool) {
 	return id, true
 }
 
-// hashAPIKey returns the stored hash of a key. The secret is 256 random bits, so a plain hash is enough: it cannot be guessed.
+// hashAPIKey returns the stored hash of a key. A plain hash is sufficient because the secret has 256 random bits.
 func hashAPIKey(key string) [32]byte { return sha256.Sum256([]byte(key)) }
 
 func randomBase62(n int) string {

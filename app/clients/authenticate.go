@@ -25,9 +25,9 @@ var (
 	errAdminOnly  = job.Errorf(job.CodeForbidden, "Open registration is off on this server: only the operator can create clients.")
 )
 
-// Authenticate returns the caller for the credentials (section 14). Without any, the caller is anonymous while registration is open, and
-// otherwise refused before storage is asked. The first use of a key is recorded before the key is accepted. With the error for an expired
-// key the caller is Expired: it may be renewed.
+// Authenticate returns the caller for the credentials (section 14). Without credentials, the caller is anonymous while registration is
+// open, and is refused otherwise. The first use of a key is stored before the key is accepted. For an expired key it returns an error and
+// a caller with Expired set: the key may be renewed.
 func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, error) {
 	if bearer == "" {
 		if k.cfg.OpenRegistration {
@@ -65,14 +65,14 @@ func (k *Service) Authenticate(ctx context.Context, bearer string) (job.Caller, 
 	return caller, errExpiredKey
 }
 
-// use records the first use of a key durably: from then on no older key can be renewed. Later uses cost nothing. Clients with unused keys
+// use stores the first use of a key durably: from then on no older key can be renewed. Later uses cost nothing. Clients with unused keys
 // lose them eventually.
 func (k *Service) use(ctx context.Context, key *job.APIKey) error {
 	if key.UsedAt != nil {
 		return nil
 	}
 	exists, err, _ := k.uses.Do(key.ID, func() (any, error) {
-		return k.store.UseKey(context.WithoutCancel(ctx), key.ID) // others wait for it too
+		return k.store.UseKey(context.WithoutCancel(ctx), key.ID) // concurrent calls wait for it too
 	})
 	switch {
 	case err != nil:
@@ -91,8 +91,8 @@ func (k *Service) use(ctx context.Context, key *job.APIKey) error {
 
 func sameSecret(a, b [32]byte) bool { return subtle.ConstantTimeCompare(a[:], b[:]) == 1 }
 
-// Named returns the client and the id of the key that a credential names by its public part; zero if there is no such key. The
-// credential may be wrong: the answer is for the log only.
+// Named returns the client and key id that the public part of a credential names, or zero if there is no such key. The credential may be
+// invalid, so the result is only for the log.
 func (k *Service) Named(ctx context.Context, credential string) job.Caller {
 	id, ok := publicPart(credential)
 	if !ok {

@@ -67,8 +67,8 @@ func TestAKeyExpiresToTheInstant(t *testing.T) {
 	})
 }
 
-// A wrong credential names a client by the public part of a key that exists.
-func TestAWrongKeyNamesItsClient(t *testing.T) {
+// The log of an invalid credential has the client of an existing key with the same public part.
+func TestLogHasClientOfInvalidKey(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		key := k.newKey()
 		public := keyPrefix + key.ID
@@ -85,7 +85,7 @@ func TestAWrongKeyNamesItsClient(t *testing.T) {
 	})
 }
 
-// Each action has one line and one span, of its own request, which name client and key, but no secret.
+// Each action has one log line and one span in its own request. They have the client and key ids, but no secret.
 func TestRevokedKeysArePublished(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		var client job.ID
@@ -119,8 +119,8 @@ func TestRevokedKeysArePublished(t *testing.T) {
 	})
 }
 
-// Keys are cached while storage reports changes, up to a limit, and only without a change since the lookup began.
-func TestKeysAreRememberedOnlyWhileChangesAreHeardOf(t *testing.T) {
+// Keys are cached while storage reports changes, up to a limit, and only if no key changed during the lookup.
+func TestKeysAreCachedOnlyWhileChangesAreReported(t *testing.T) {
 	t.Parallel()
 	k, told := New(testKeys, nil, nil, nil), 0
 	stop := k.WatchKey("a", func() { told++ })
@@ -187,7 +187,7 @@ func TestKeysThatAreNone(t *testing.T) {
 	body := "frk_00000000000-_" + strings.Repeat("0", secretLength)
 	for _, bad := range []string{
 		"", "frk_", key + " ", " " + key, "Bearer " + key, strings.ToUpper(key), strings.ToLower(key), strings.Repeat("0", keyLength),
-		body + checksum(body), // a right checksum does not make a wrong id right
+		body + checksum(body), // a right checksum does not make an invalid id valid
 	} {
 		_, ok := parseAPIKey(bad)
 		require.False(t, ok, "%q", bad)

@@ -1,5 +1,4 @@
-// Package clients holds the use cases of clients and their API keys (sections 7
-// and 14): create, renew, revoke, authenticate.
+// Package clients has the use cases of clients and their API keys (sections 7 and 14): create, renew, revoke, authenticate.
 package clients
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Config of clients and their keys.
+// Config has the settings of clients and their keys.
 type Config struct {
 	Operators          operators.Tokens
 	OpenRegistration   bool          // allow anyone to create a client and its first key
@@ -34,21 +33,21 @@ const (
 	RenewWindow = 7 * 24 * time.Hour
 )
 
-// maxKeys limits a client's usable full keys, and separately its keys with a lesser scope: keys of one kind must not block the
+// maxKeys limits a client's usable full keys, and separately its keys with a lesser scope. Keys of one kind must not block the
 // replacement of the other.
 const maxKeys = 10
 
-// Service creates clients, and creates, changes and recognises their API keys.
+// Service creates clients, and creates, changes and authenticates their API keys.
 type Service struct {
 	cfg    Config
 	store  *repo.Store
 	clock  app.Clock
 	log    *slog.Logger
 	memory memory
-	uses   singleflight.Group // recordings of first uses, by key
+	uses   singleflight.Group // stores of first uses, by key
 }
 
-// New makes the service; WatchKeys keeps its memory of keys current.
+// New returns the service. WatchKeys keeps its key cache current.
 func New(cfg Config, store *repo.Store, clock app.Clock, log *slog.Logger) *Service {
 	if clock == nil {
 		clock = time.Now
@@ -56,7 +55,7 @@ func New(cfg Config, store *repo.Store, clock app.Clock, log *slog.Logger) *Serv
 	return &Service{cfg: cfg, store: store, clock: clock, log: log, memory: newMemory()}
 }
 
-// CreateClient makes a new client (section 8).
+// CreateClient creates a client (section 8).
 func (k *Service) CreateClient(ctx context.Context, caller job.Caller) (job.Client, error) {
 	if !caller.Admin && !k.cfg.OpenRegistration {
 		if caller.Anonymous() {
@@ -85,7 +84,7 @@ func (k *Service) NameClient(ctx context.Context, client job.ID, name string) er
 	return nil
 }
 
-// logChange logs a committed change, with the request that asked for it.
+// logChange logs a committed change with its request.
 func (k *Service) logChange(ctx context.Context, message, action string, client job.ID, more ...slog.Attr) {
 	app.AfterCommit(ctx, func() {
 		attrs := []slog.Attr{

@@ -28,7 +28,7 @@ func TestCreateClient(t *testing.T) {
 }
 
 // Promise: contract 8a
-func TestTheFirstKeyIsOpenOnceAndForAWhile(t *testing.T) {
+func TestFirstKeyNeedsNoCredentialsOnceAndForAWhile(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		client := k.newClient()
 		k.refused(job.CodeInvalidCredentials, second(k.scoped(anonymous, client, false, job.ScopeRead)), "it may do all")
@@ -53,8 +53,8 @@ func TestTheFirstKeyIsOpenOnceAndForAWhile(t *testing.T) {
 	})
 }
 
-// A key that ended since its request was let in changes no keys.
-func TestAKeyThatEndedMeanwhileChangesNoKeys(t *testing.T) {
+// A key that was revoked or has expired during its request cannot change keys.
+func TestKeyEndedDuringRequestCannotChangeKeys(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		revoked, expired := k.newKey(), k.newKey()
 		let := func(key job.IssuedKey) job.Caller {
@@ -74,7 +74,7 @@ func TestAKeyThatEndedMeanwhileChangesNoKeys(t *testing.T) {
 }
 
 // Promise: contract 7, 8
-func TestRepeatedCreationGivesMetadataOnly(t *testing.T) {
+func TestRepeatedCreationReturnsMetadataOnly(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		first := k.newKey()
 		again, err := k.create(callerOf(first), first.ClientID, false)
@@ -99,7 +99,7 @@ func TestAReplacedKeyStaysValidForTheOverlap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			withKeys(t, func(t *testing.T, k *keyWorld) {
-				k.memory.connected(true) // and no notice of a change ever comes
+				k.memory.connected(true) // and no change is ever reported
 				old := k.newKey()
 				k.valid(old)
 				key := k.issue(replace(k, old))
@@ -107,11 +107,11 @@ func TestAReplacedKeyStaysValidForTheOverlap(t *testing.T) {
 				k.pass(testKeys.Overlap - 2*time.Microsecond)
 				k.valid(old)
 
-				lost := k.issue(replace(k, old)) // the first answer did not arrive: the old key still replaces
+				lost := k.issue(replace(k, old)) // the answer was lost: the old key can still be replaced
 				stored := apptest.Must(k.store.Key(context.Background(), old.ID))(t)
 				require.Equal(t, key.ID, stored.ReplacedBy, "what took over first")
 				k.pass(time.Microsecond)
-				k.ended(job.CodeTokenExpired, old) // its end does not move
+				k.ended(job.CodeTokenExpired, old) // its expiry does not change
 				k.valid(key, lost)
 				k.pass(testKeys.Overlap)
 				k.ended(job.CodeTokenExpired, key)
@@ -120,7 +120,7 @@ func TestAReplacedKeyStaysValidForTheOverlap(t *testing.T) {
 				k.pass(lost.ExpiresAt.Sub(k.store.Now()) - time.Second)
 				k.issue(replace(k, lost))
 				k.pass(time.Second)
-				k.ended(job.CodeTokenExpired, lost) // a replacement never lengthens a life
+				k.ended(job.CodeTokenExpired, lost) // a replacement never extends the old key
 			})
 		})
 	}
@@ -144,7 +144,7 @@ func TestRenewNeedsAKeyToRenew(t *testing.T) {
 // Promise: contract 15a
 func TestRevoke(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
-		k.memory.connected(true) // and no notice of a change ever comes
+		k.memory.connected(true) // and no change is ever reported
 		key, other := k.newKey(), k.newKey()
 		k.valid(key)
 		k.refused(job.CodeInvalidCredentials, k.revoke(anonymous, key.ClientID, key.ID))
@@ -162,7 +162,7 @@ func TestRevoke(t *testing.T) {
 		require.Len(t, k.Log.Lines(t, map[string]any{"action": "revoke_key", "new": true}), 1)
 
 		k.pass(testKeys.TTL)
-		k.ended(job.CodeKeyDisabled, key) // revoked weighs more than expired
+		k.ended(job.CodeKeyDisabled, key) // revoked takes precedence over expired
 	})
 }
 
@@ -185,7 +185,7 @@ func TestAClientHasAtMostTenValidKeys(t *testing.T) {
 		}
 		k.refused(job.CodeConflict, second(read()))
 		require.NoError(t, k.revoke(admin, client, keys[4].ID))
-		k.issue(k.create(admin, client, true)) // those with a lesser scope do not stand in the way
+		k.issue(k.create(admin, client, true)) // keys with a lesser scope do not count
 	})
 }
 

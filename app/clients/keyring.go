@@ -7,8 +7,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// keyring is a client with its keys, under the lock of the client. Keys with full scope follow one another; those with a lesser scope
-// replace none and are replaced by none.
+// keyring is a client with its keys, under the lock of the client. Each key with full scope replaces the one before it. Keys with a
+// lesser scope neither replace keys nor are replaced.
 type keyring struct {
 	client job.Client
 	now    time.Time
@@ -31,7 +31,7 @@ func newKeyring(c job.Client, now time.Time, keys []job.APIKey) keyring {
 	return r
 }
 
-// find returns a key, nil if it is gone, and the newer ones with full scope.
+// find returns a key, or nil, and the newer keys with full scope.
 func (r keyring) find(id string) (key *job.APIKey, newer []job.APIKey) {
 	for i := range r.keys {
 		switch {
@@ -48,8 +48,8 @@ func anyUsed(keys []job.APIKey) bool {
 	return slices.ContainsFunc(keys, func(key job.APIKey) bool { return key.UsedAt != nil })
 }
 
-// ended refuses a caller whose key has ended since the request began: a request that is kept pending must not make a key
-// that outlives the revocation. For a key that had expired before, renewable decides.
+// ended refuses a caller whose key has ended during the request. Otherwise a delayed request could create a key after the revocation. For
+// a key that had expired before the request, renewable decides.
 func (r keyring) ended(caller job.Caller) error {
 	key, _ := r.find(caller.KeyID)
 	switch {
@@ -64,8 +64,8 @@ func (r keyring) ended(caller job.Caller) error {
 	return nil
 }
 
-// superseded refuses key changes by a replaced key once a newer key was used: the old key may be stolen. Until then the
-// owner may need it, since the response with the new key can be lost.
+// superseded refuses key changes by a replaced key once a newer key was used: the old key may be stolen. Before that, the owner may need
+// the old key, because the response with the new key can be lost.
 func (r keyring) superseded(id string) error {
 	if key, newer := r.find(id); key != nil && key.ReplacedBy != "" && anyUsed(newer) {
 		return errReplacedKey
@@ -73,8 +73,8 @@ func (r keyring) superseded(id string) error {
 	return nil
 }
 
-// renewable returns why an expired key cannot be renewed, nil if it can. Every newer key of the client is a successor: a rotation has
-// ended all older ones, and the first use of a successor shows that the client has it.
+// renewable returns why an expired key cannot be renewed, or nil. Every newer key of the client is a successor. A rotation ends all older
+// keys, and the first use of a successor shows that the client has it.
 func (r keyring) renewable(id string, window time.Duration) error {
 	key, newer := r.find(id)
 	switch {
@@ -87,8 +87,7 @@ func (r keyring) renewable(id string, window time.Duration) error {
 	return nil
 }
 
-// replaced returns the keys that a new key replaces, valid for the overlap at most. The end of a key that was replaced before does not
-// move.
+// replaced returns the keys that a new key replaces, valid for the overlap at most. Keys that were replaced before keep their end.
 func (r keyring) replaced(by job.APIKey, overlap time.Duration) (changed []job.APIKey) {
 	if by.Scope != job.ScopeAll {
 		return nil

@@ -12,10 +12,9 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// CreateKey makes a client's first key, or with rotate a new one that replaces
-// the current one. Otherwise, if there is a usable key, it returns that key's
-// metadata and no secret: repeating the request is safe. A key with a lesser
-// scope than all is always a new one.
+// CreateKey creates a client's first key or, with rotate, a key that replaces the current one. Otherwise, if there is a usable key, it
+// returns the metadata of that key without the secret, so the request can be repeated safely. A key with a lesser scope is always a new
+// one.
 func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.ID, rotate bool, scope job.Scope) (job.IssuedKey, error) {
 	if caller.Anonymous() && (scope != job.ScopeAll || !k.cfg.OpenRegistration) {
 		return job.IssuedKey{}, errNoCredentials
@@ -36,9 +35,8 @@ func (k *Service) CreateKey(ctx context.Context, caller job.Caller, client job.I
 	})
 }
 
-// RenewKey replaces the client's current key by a new one. The old one stays
-// valid for the overlap: if the response is lost, the client renews again. An
-// expired key can be renewed for RenewWindow after its end, see renewable.
+// RenewKey replaces the client's current key. The old key stays valid for the overlap: if the response is lost, the client renews again.
+// An expired key can be renewed for RenewWindow after its end, see renewable.
 func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID) (job.IssuedKey, error) {
 	if caller.Expired && caller.ClientID != client {
 		return job.IssuedKey{}, errExpiredKey
@@ -57,8 +55,8 @@ func (k *Service) RenewKey(ctx context.Context, caller job.Caller, client job.ID
 	})
 }
 
-// RevokeKey ends a key at once, and with it the keys that it created, since a thief may have created them. It spares the caller's key and
-// its descendants, unless that key is the revoked one. Revoking a revoked key changes nothing else.
+// RevokeKey ends a key immediately, together with the keys that it created, because a thief may have created them. It spares the caller's
+// key and its descendants, unless that key itself is revoked. Revoking a revoked key again changes nothing else.
 func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.ID, keyID string) error {
 	if caller.Anonymous() {
 		return errNoCredentials
@@ -71,7 +69,7 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 		if err := r.superseded(caller.KeyID); err != nil && caller.KeyID != keyID {
 			return job.KeyChange{}, err
 		}
-		revoked = nil // storage may ask again
+		revoked = nil // storage may run this again
 		for _, key := range withMade(r.keys, keyID, caller.KeyID) {
 			if key.RevokedAt == nil {
 				key.RevokedAt = &r.now
@@ -89,8 +87,8 @@ func (k *Service) RevokeKey(ctx context.Context, caller job.Caller, client job.I
 	return nil
 }
 
-// withMade returns a key and all keys that were created with it, directly or indirectly. It leaves out spared and the keys created with
-// it, unless spared is the key itself.
+// withMade returns a key and all keys that were created with it, directly or indirectly. It leaves out spared and its descendants, unless
+// spared is the key itself.
 func withMade(keys []job.APIKey, id, spared string) []job.APIKey {
 	chosen := map[string]bool{id: true}
 	var found []job.APIKey
@@ -103,7 +101,7 @@ func withMade(keys []job.APIKey, id, spared string) []job.APIKey {
 	return found
 }
 
-// issueKey makes a new key for a client, unless rule refuses or returns an existing key.
+// issueKey creates a key for a client, unless rule refuses or returns an existing key.
 func (k *Service) issueKey(ctx context.Context, action string, caller job.Caller, client job.ID, wanted job.APIKey,
 	rule func(keyring) (existing *job.APIKey, err error)) (job.IssuedKey, error) {
 	var issued job.IssuedKey
@@ -133,8 +131,8 @@ func (k *Service) issueKey(ctx context.Context, action string, caller job.Caller
 	return issued, nil
 }
 
-// changeKeys runs decide under the lock of the client and stores its changes. To the caller, other clients do not exist. After the commit
-// this process forgets the changed keys; storage notifies the other processes.
+// changeKeys runs decide under the lock of the client and stores its changes. Other clients look nonexistent to the caller. After the
+// commit this process drops the changed keys from its cache; storage notifies the other processes.
 func (k *Service) changeKeys(ctx context.Context, caller job.Caller, client job.ID, decide func(keyring) (job.KeyChange, error)) error {
 	if !caller.Admin && !caller.Anonymous() && caller.ClientID != client {
 		return errNoClient

@@ -7,14 +7,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// maxRemembered limits the keys that a process remembers.
+// maxRemembered limits the number of cached keys in a process.
 const maxRemembered = 10_000
 
 // memory caches the keys that were looked up, while storage reports every change.
 type memory struct {
 	mu         sync.Mutex
 	watching   bool
-	generation uint64 // raised by every change
+	generation uint64 // incremented by every change
 	known      map[string]job.APIKey
 	watches    map[*func()]string // watched keys
 }
@@ -53,7 +53,7 @@ func (m *memory) forget(id string) {
 	}
 }
 
-// connected forgets all keys. Watched keys may have changed unnoticed; they are looked up when storage is back.
+// connected clears the cache. Watched keys may have changed unnoticed, so they are looked up when storage is back.
 func (m *memory) connected(up bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -68,7 +68,7 @@ func (m *memory) connected(up bool) {
 	}
 }
 
-// recall returns a remembered key, and the generation for remember.
+// recall returns a cached key, and the generation for remember.
 func (m *memory) recall(id string) (key job.APIKey, known bool, generation uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,7 +76,7 @@ func (m *memory) recall(id string) (key job.APIKey, known bool, generation uint6
 	return key, known, m.generation
 }
 
-// remember keeps a key that was looked up, unless keys changed since that generation.
+// remember caches a key that was looked up, unless keys have changed since that generation.
 func (m *memory) remember(key job.APIKey, generation uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,7 +89,7 @@ func (m *memory) remember(key job.APIKey, generation uint64) {
 	m.known[key.ID] = key
 }
 
-// find returns a key by its id, from memory or from storage; nil if there is none.
+// find returns a key by its id, from the cache or from storage, or nil.
 func (k *Service) find(ctx context.Context, id string) (*job.APIKey, error) {
 	found, known, generation := k.memory.recall(id)
 	if known {

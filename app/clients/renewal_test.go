@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// present is a renewal with a key, as HTTP asks for it.
+// present renews a key with itself, like an HTTP request.
 func (k *keyWorld) present(key job.IssuedKey) (job.IssuedKey, error) {
 	caller, err := k.Authenticate(context.Background(), key.Secret)
 	if err != nil && !caller.Expired {
@@ -21,7 +21,7 @@ func (k *keyWorld) present(key job.IssuedKey) (job.IssuedKey, error) {
 	return k.renew(caller, key.ClientID)
 }
 
-// expired is a client's key that has just expired.
+// expired returns a client's key that has just expired.
 func (k *keyWorld) expired() job.IssuedKey {
 	key := k.newKey()
 	require.Empty(k.t, k.code(key.Secret), "it was used")
@@ -36,7 +36,7 @@ func TestAnExpiredKeyIsRenewedWithinTheWindow(t *testing.T) {
 		key := k.expired()
 		k.pass(testKeys.RenewWindow - 2*time.Microsecond)
 		next := k.issue(k.present(key))
-		k.ended(job.CodeTokenExpired, key) // for everything else it stays expired
+		k.ended(job.CodeTokenExpired, key) // it stays expired for everything else
 		k.valid(next)
 
 		late := k.expired()
@@ -92,7 +92,7 @@ func TestWhatARotationOrARevocationEndedIsNotRenewed(t *testing.T) {
 func TestAFirstUseIsWrittenOnceAndBeforeItCounts(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		key := k.newKey()
-		k.storageFailed(second(k.cutOff(key).Authenticate(context.Background(), key.Secret))) // the use was not stored
+		k.storageFailed(second(k.cutOff(key).Authenticate(context.Background(), key.Secret))) // storing the use failed
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() { _, _ = k.Authenticate(context.Background(), key.Secret) })
@@ -100,7 +100,7 @@ func TestAFirstUseIsWrittenOnceAndBeforeItCounts(t *testing.T) {
 		all.Wait()
 		used := k.keys(key.ClientID)[0].UsedAt
 		require.NotNil(t, used)
-		k.cutOff(key).valid(key) // later uses write nothing
+		k.cutOff(key).valid(key) // later uses are not stored
 	})
 }
 
@@ -117,8 +117,8 @@ func TestAKeyIsRemovedBeforeItsFirstUse(t *testing.T) {
 	})
 }
 
-// A leaked key cannot take the client away from its owner after the owner has used a newer one.
-func TestAReplacedKeyChangesNothingOnceItsSuccessorWasUsed(t *testing.T) {
+// A leaked key cannot take over the client once its owner has used a newer key.
+func TestReplacedKeyCannotChangeKeysAfterUseOfSuccessor(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		leaked := k.newKey()
 		lost := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
@@ -147,12 +147,12 @@ func TestRevokeEndsWhatTheKeyMade(t *testing.T) {
 		operators := k.issue(k.create(admin, leaked.ClientID, true))
 		require.NoError(t, k.revoke(admin, leaked.ClientID, leaked.ID))
 		k.ended(job.CodeKeyDisabled, leaked, thiefs, deeper)
-		k.valid(operators) // the leaked key did not make it
+		k.valid(operators) // not created by the leaked key
 
 		owners := k.issue(k.renew(callerOf(operators), leaked.ClientID))
 		require.NoError(t, k.revoke(callerOf(owners), leaked.ClientID, operators.ID))
 		k.ended(job.CodeKeyDisabled, operators)
-		k.valid(owners) // the key that asks is spared
+		k.valid(owners) // the caller's key is spared
 		require.NoError(t, k.revoke(callerOf(owners), leaked.ClientID, owners.ID))
 		k.ended(job.CodeKeyDisabled, owners)
 	})
@@ -171,12 +171,12 @@ func TestKeysOfALesserScopeStandBeside(t *testing.T) {
 		caller := apptest.Must(k.Authenticate(context.Background(), read.Secret))(t)
 		require.Equal(t, job.ScopeRead, caller.Scope)
 
-		k.issue(k.renew(callerOf(all), client)) // lost: the use of a lesser key says nothing about it
+		k.issue(k.renew(callerOf(all), client)) // the answer is lost: using a lesser key does not prove that the client has it
 		newest := k.issue(k.renew(callerOf(all), client))
 		k.pass(testKeys.Overlap)
 		k.ended(job.CodeTokenExpired, all)
 		k.valid(read, submit, newest) // they were not replaced
 		require.NoError(t, k.revoke(callerOf(newest), client, all.ID))
-		k.ended(job.CodeKeyDisabled, read) // the revoked key made it
+		k.ended(job.CodeKeyDisabled, read) // created by the revoked key
 	})
 }

@@ -36,7 +36,7 @@ var (
 	admin     = job.Caller{Admin: true}
 )
 
-// keyWorld is the use cases of clients and keys on a database with a frozen clock.
+// keyWorld has the use cases of clients and keys on a database with a frozen clock.
 type keyWorld struct {
 	*Service
 	*apptest.World
@@ -54,7 +54,7 @@ func withKeys(t *testing.T, f func(t *testing.T, k *keyWorld)) {
 	f(t, k)
 }
 
-// openKeys makes the use cases of one process.
+// openKeys returns the use cases of a process.
 func openKeys(t *testing.T, url string, change ...func(*Config)) *keyWorld {
 	cfg := testKeys
 	for _, f := range change {
@@ -68,7 +68,7 @@ func openKeys(t *testing.T, url string, change ...func(*Config)) *keyWorld {
 	return k
 }
 
-// pass lets time pass on the frozen clock.
+// pass advances the frozen clock.
 func (k *keyWorld) pass(d time.Duration) {
 	k.t.Helper()
 	_, finish, err := k.store.MoveClock(k.t.Context(), func(c testbed.ClockState) (testbed.ClockState, error) {
@@ -79,12 +79,12 @@ func (k *keyWorld) pass(d time.Duration) {
 	apptest.Must(finish(k.t.Context()))(k.t)
 }
 
-// elsewhere is another process on the same database.
+// elsewhere returns another process on the same database.
 func (k *keyWorld) elsewhere(change ...func(*Config)) *keyWorld {
 	return openKeys(k.t, k.url, change...)
 }
 
-// cutOff is another process that remembers a key, and reaches storage no more.
+// cutOff returns another process that has cached a key and cannot reach storage.
 func (k *keyWorld) cutOff(key job.IssuedKey) *keyWorld {
 	other := k.elsewhere()
 	other.memory.connected(true)
@@ -93,7 +93,7 @@ func (k *keyWorld) cutOff(key job.IssuedKey) *keyWorld {
 	return other
 }
 
-// keys are all keys of a client, the newest first.
+// keys returns all keys of a client, newest first.
 func (k *keyWorld) keys(client job.ID) (keys []job.APIKey) {
 	k.t.Helper()
 	require.NoError(k.t, k.store.ChangeKeys(k.t.Context(), client, func(_ job.Client, _ time.Time, all []job.APIKey) (job.KeyChange, error) {
@@ -112,7 +112,7 @@ func (k *keyWorld) newClient() job.ID {
 	return c.ID
 }
 
-// issue makes a key that must come out.
+// issue returns a key that must have been issued.
 func (k *keyWorld) issue(key job.IssuedKey, err error) job.IssuedKey {
 	k.t.Helper()
 	require.NoError(k.t, err)
@@ -120,26 +120,26 @@ func (k *keyWorld) issue(key job.IssuedKey, err error) job.IssuedKey {
 	return key
 }
 
-// newKey is the first key of a new client.
+// newKey returns the first key of a new client.
 func (k *keyWorld) newKey() job.IssuedKey {
 	k.t.Helper()
 	return k.issue(k.create(admin, k.newClient(), false))
 }
 
-// refused asserts with which code something is refused.
+// refused asserts the code of a refusal.
 func (k *keyWorld) refused(want job.Code, err error, why ...any) {
 	k.t.Helper()
 	require.Equal(k.t, want, job.CodeOf(err), why...)
 }
 
-// storageFailed asserts that something failed for storage: whether the caller may do it is not known.
+// storageFailed asserts that storage failed, so that the permission of the caller is unknown.
 func (k *keyWorld) storageFailed(err error) {
 	k.t.Helper()
 	require.Error(k.t, err)
 	require.Contains(k.t, job.CodeOf(err), "RFA_STORAGE")
 }
 
-// valid asserts that keys are good for authentication.
+// valid asserts that keys can authenticate.
 func (k *keyWorld) valid(keys ...job.IssuedKey) {
 	k.t.Helper()
 	for _, key := range keys {
@@ -147,7 +147,7 @@ func (k *keyWorld) valid(keys ...job.IssuedKey) {
 	}
 }
 
-// ended asserts that keys are not, and why.
+// ended asserts that keys cannot authenticate, and the code.
 func (k *keyWorld) ended(want job.Code, keys ...job.IssuedKey) {
 	k.t.Helper()
 	for _, key := range keys {
@@ -155,7 +155,7 @@ func (k *keyWorld) ended(want job.Code, keys ...job.IssuedKey) {
 	}
 }
 
-// create makes a key; then a microsecond passes, so that keys have an order.
+// create creates a key and advances the clock by a microsecond, so that keys have an order.
 func (k *keyWorld) create(caller job.Caller, client job.ID, rotate bool) (job.IssuedKey, error) {
 	return k.scoped(caller, client, rotate, job.ScopeAll)
 }
@@ -165,7 +165,7 @@ func (k *keyWorld) scoped(caller job.Caller, client job.ID, rotate bool, scope j
 	return k.CreateKey(context.Background(), caller, client, rotate, scope)
 }
 
-// renew is like create.
+// renew renews a key and advances the clock like create.
 func (k *keyWorld) renew(caller job.Caller, client job.ID) (job.IssuedKey, error) {
 	defer k.pass(time.Microsecond)
 	return k.RenewKey(context.Background(), caller, client)
@@ -175,7 +175,7 @@ func (k *keyWorld) revoke(caller job.Caller, client job.ID, id string) error {
 	return k.RevokeKey(context.Background(), caller, client, id)
 }
 
-// code returns the error code of an authentication, "" for success.
+// code returns the error code of an authentication, or "".
 func (k *keyWorld) code(bearer string) job.Code {
 	if _, err := k.Authenticate(context.Background(), bearer); err != nil {
 		return job.CodeOf(err)

@@ -14,25 +14,25 @@ import (
 const (
 	// busyTime is how long the admitted tasks of an endpoint keep it busy: asynq brings deferred tasks back at whole seconds.
 	busyTime = 2 * time.Second
-	// unknownRoom is how many tasks of an endpoint are admitted before its first answer, one send at a time.
+	// unknownRoom is how many tasks of an endpoint are admitted before its first answer. They are sent one at a time.
 	unknownRoom = 4
-	// How long a task is put off. The relay ignores tasks that come within this time.
+	// How long a task is deferred. The relay ignores tasks that return within this time.
 	minBusy = time.Second
 	maxBusy = 30 * time.Second
-	// knownEndpoints is how many endpoints are remembered; beyond that, endpoints without tasks are forgotten.
+	// knownEndpoints is how many endpoints are tracked. Above that, endpoints without tasks are dropped.
 	knownEndpoints = 10_000
-	// paceWeight weighs the average: the latest delivery counts as one of paceWeight parts of an endpoint's pace.
+	// paceWeight is the weight of the moving average: the latest delivery counts as 1/paceWeight.
 	paceWeight = 16
-	// After paceKnown deliveries the pace of an endpoint is known. Before, tasks are put off for minSpacing.
+	// After paceKnown deliveries the pace of an endpoint is known. Before, tasks are deferred for minSpacing.
 	paceKnown  = 64
 	minSpacing = 200 * time.Microsecond
 )
 
-// admission limits how many tasks of an endpoint and of a client are handled at once, so that tasks of a slow receiver do not take all
-// handlers. It puts off the tasks over the limit, and spreads their return over the time that sending takes.
+// admission limits how many tasks of an endpoint and of a client are handled at once, so that tasks of a slow receiver do not occupy all
+// handlers. It defers the tasks over the limit, and spreads their return over the time that sending takes.
 type admission struct {
-	handlers int // tasks at once
-	limit    int // sends at once to an endpoint that answers
+	handlers int // tasks at the same time
+	limit    int // simultaneous sends to an endpoint that answers
 	active   prometheus.Gauge
 
 	mu        sync.Mutex // guards the fields below, and those of clients and endpoints
@@ -51,14 +51,14 @@ type endpointTasks struct {
 	client *clientTasks
 	turn   chan struct{} // holds a token during a send, unless the endpoint is known to answer
 	held   int
-	since  time.Time // when the latest one was sent, or the first one came
+	since  time.Time // time of the latest send, or of the first task
 	health health
 	sent   int
-	pace   time.Duration // average time between the ends of two sends while there is enough to do
-	next   time.Time     // when the latest deferred task comes back
+	pace   time.Duration // average time between the ends of two sends while the endpoint is busy
+	next   time.Time     // when the latest deferred task returns
 }
 
-// health is how the latest attempt to send ended.
+// health is the result of the latest attempt to send.
 type health int
 
 const (
@@ -74,7 +74,7 @@ func newAdmission(handlers, limit int, active prometheus.Gauge) *admission {
 	}
 }
 
-// enter admits a task, or returns how long to put it off. Each admission ends with leave.
+// enter admits a task, or returns how long to defer it. Call leave after each admission.
 func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,7 +83,7 @@ func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Durat
 	switch {
 	case c.rest.After(now):
 		return e, e.putOff(now, c.rest.Sub(now))
-	// An endpoint may have fewer tasks than its client may still take, and a client fewer than are free.
+	// A client holds fewer tasks than are free, and an endpoint fewer than its client may still take.
 	case e.held >= min(a.most(e), a.handlers-a.held-c.held):
 		return e, e.putOff(now, e.spacing(now))
 	}
@@ -97,7 +97,7 @@ func (a *admission) enter(t job.DeliveryTask) (e *endpointTasks, busy time.Durat
 	return e, 0
 }
 
-// most returns how many tasks an endpoint may have here.
+// most returns how many tasks an endpoint may have.
 func (a *admission) most(e *endpointTasks) int {
 	switch e.health {
 	case failing:
@@ -111,7 +111,7 @@ func (a *admission) most(e *endpointTasks) int {
 	return max(2*a.limit, int(busyTime/e.pace))
 }
 
-// leave ends the handling of a task; took is the time of its send, 0 if nothing was sent.
+// leave ends the handling of a task; took is the duration of its send, 0 if nothing was sent.
 func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -119,7 +119,7 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	if took > 0 {
 		pace := now.Sub(e.since)
 		switch {
-		case e.health != answering: // one at a time
+		case e.health != answering: // sends are one at a time
 			pace = took
 		case e.pace == 0, e.held <= a.limit: // too few tasks to measure the pace
 			pace = took / time.Duration(a.limit)
@@ -138,8 +138,8 @@ func (a *admission) leave(e *endpointTasks, took time.Duration) {
 	}
 }
 
-// spacing returns the time between the returns of two tasks: a little less than sending takes, so that the endpoint never waits for
-// tasks. Before the first answer it grows with the wait for that answer.
+// spacing returns the time between the returns of two tasks: slightly less than sending takes, so that the endpoint never waits for
+// tasks. Before the first answer it grows with the time since the send.
 func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	switch {
 	case e.health == unknown && e.held > 0:
@@ -150,7 +150,7 @@ func (e *endpointTasks) spacing(now time.Time) time.Duration {
 	return e.pace * 3 / 4
 }
 
-// putOff reserves the time at which a task comes back, at least after behind the one before it.
+// putOff reserves the time at which a task returns, at least after later than the previous one.
 func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration {
 	if e.next.Before(now) {
 		e.next = now
@@ -164,7 +164,7 @@ func (e *endpointTasks) putOff(now time.Time, after time.Duration) time.Duration
 	return max(wait, minBusy)
 }
 
-// learn notes how the latest attempt to send to an endpoint ended.
+// learn records the result of the latest attempt to send to an endpoint.
 func (a *admission) learn(e *endpointTasks, h health) { a.update(func() { e.health = h }) }
 
 // update changes or reads an endpoint under the lock.
@@ -174,7 +174,7 @@ func (a *admission) update(f func()) {
 	f()
 }
 
-// endpoint finds or adds an endpoint. The caller holds the lock. It forgets endpoints without tasks when it knows too many.
+// endpoint returns or adds an endpoint. The caller holds the lock. Above knownEndpoints it drops endpoints without tasks.
 func (a *admission) endpoint(at job.EndpointKey) *endpointTasks {
 	e := a.endpoints[at]
 	if e != nil {

@@ -18,17 +18,17 @@ import (
 
 const (
 	recordTries = 6
-	recordPause = 100 * time.Millisecond // doubled each time
-	// How long a client's deliveries rest at its rate limit: other processes may return unused attempts meanwhile.
+	recordPause = 100 * time.Millisecond // doubled after each failure
+	// How long a client's deliveries pause at its rate limit: other processes may return unused attempts meanwhile.
 	minRest = 100 * time.Millisecond
 	maxRest = 10 * time.Second
 )
 
-// errStopping ends the span of an attempt that is cut off.
+// errStopping ends the span of an interrupted attempt.
 var errStopping = errors.New("the delivery worker is stopping")
 
-// Handle sends a delivery if it is due. It returns nil if it was delivered; a job.TaskFailed, with the wait for the next attempt, if not;
-// job.ErrTaskStale if there is nothing to do; a job.TaskEarly if the task must come again later. The end of the context does not stop it:
+// Handle sends a delivery if it is due. It returns nil if it was delivered, a job.TaskFailed with the wait for the next attempt if not,
+// job.ErrTaskStale if there is nothing to do, and a job.TaskEarly if the task must return later. The end of the context does not stop it:
 // see Stop.
 func (w *Worker) Handle(_ context.Context, t job.DeliveryTask) error {
 	if !w.begin() {
@@ -60,7 +60,8 @@ type claimed struct {
 	until time.Time // end of the claim by this process' clock, counted from before the request
 }
 
-// claim claims the delivery of a task, and waits for it if it is due within a moment. With a delivery the caller holds a claim slot.
+// claim claims the delivery of a task, and waits for it if it is due in a moment. If it returns a delivery, the caller holds a claim
+// slot.
 func (w *Worker) claim(e *endpointTasks, t job.DeliveryTask) (claimed, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
@@ -102,15 +103,15 @@ func (w *Worker) deliver(c claimed) (sent bool, err error) {
 	switch result.Attempt.Error {
 	case "":
 		w.admission.learn(c.at, answering)
-	case job.SendInternal: // it says nothing about the endpoint
+	case job.SendInternal: // this is not the endpoint's fault
 	default:
 		w.admission.learn(c.at, failing)
 	}
 	return true, w.record(trace.ContextWithSpan(w.storing, span), c, result)
 }
 
-// attempt sends a delivery once it gets a send slot. The returned span covers the recording of the result too. An error says when to try
-// again; then there is nothing to record.
+// attempt sends a delivery once it gets a send slot. The returned span also covers the recording of the result. An error says when to
+// retry; then there is nothing to record.
 func (w *Worker) attempt(c claimed) (job.Sent, trace.Span, error) {
 	waiting, cancel := context.WithTimeout(w.open, maxSlotWait)
 	defer cancel()
@@ -137,7 +138,7 @@ func receiverOf(p job.ClaimedDelivery) receiver {
 	return receiver{p.ClientID, cmp.Or(job.OriginOf(p.Target.URL), p.Endpoint.String())} // without an origin the sender refuses it
 }
 
-// gaveUp returns when a task that got no slot in time must come again.
+// gaveUp returns when a task that got no slot in time must return.
 func (w *Worker) gaveUp(e *endpointTasks) error {
 	early := &job.TaskEarly{}
 	if w.open.Err() == nil {
@@ -147,8 +148,8 @@ func (w *Worker) gaveUp(e *endpointTasks) error {
 	return early
 }
 
-// sendInTime sends a delivery if its claim lasts long enough and its client may have an attempt now. It also fails if Stop cut the send
-// off.
+// sendInTime sends a delivery if its claim lasts long enough and its client is within its rate. It also fails if Stop interrupted the
+// send.
 func (w *Worker) sendInTime(c claimed) (sent job.Sent, span trace.Span, err error) {
 	if w.open.Err() != nil || time.Until(c.until) < w.cfg.Timeout+sendMargin {
 		return job.Sent{}, nil, &job.TaskEarly{}
@@ -165,7 +166,7 @@ func (w *Worker) sendInTime(c claimed) (sent job.Sent, span trace.Span, err erro
 	describeDelivery(span, c.ClaimedDelivery)
 	sent = w.send(ctx, c.ClaimedDelivery)
 	describeSent(span, sent.Attempt)
-	// A send that was cut off here did not fail there. The receiver may get it twice.
+	// An interrupted send is not a failure of the receiver, which may get the delivery twice.
 	if sent.Attempt.Error != "" && w.sending.Err() != nil {
 		telemetry.End(span, errStopping)
 		return job.Sent{}, nil, &job.TaskEarly{}
@@ -189,13 +190,13 @@ func (w *Worker) send(ctx context.Context, p job.ClaimedDelivery) (sent job.Sent
 	return w.sender.Send(ctx, p)
 }
 
-// record writes a result while the claim lasts, and returns the result of the task. If the answer to a write is lost, its repetition
-// returns stale. A delivery that cannot be recorded is sent again when its claim has ended.
+// record stores a result while the claim lasts, and returns the result of the task. If the answer of storage is lost, the retry returns
+// stale. A delivery that cannot be recorded is sent again after its claim has ended.
 func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
-	if w.cfg.Clock.Moved() { // the attempt lies between events of the same clock
+	if w.cfg.Clock.Moved() { // the attempt must lie between events of the same clock
 		sent.Attempt.StartedAt = w.cfg.Clock.Now().Add(-sent.Attempt.Duration).UTC()
 	}
-	// The answer is left out if the client has no room for it today.
+	// Leave out the answer if the client has no storage left today.
 	if weight := sent.Attempt.Weight(); weight > 0 && w.cfg.Storage != nil && !w.cfg.Storage(ctx, c.ClientID, weight).OK {
 		forgetAnswer(&sent.Attempt)
 	}
@@ -216,7 +217,7 @@ func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 				"status", sent.Attempt.Status, "error_code", string(sent.Attempt.Error))...)
 			return job.ErrTaskStale
 		case app.Refused(err) && (len(r.Sent.Attempt.Header) > 0 || len(r.Sent.Attempt.Body) > 0):
-			// An attempt without the answer is better than a delivery without an end.
+			// An attempt without its answer is better than a delivery that never ends.
 			forgetAnswer(&r.Sent.Attempt)
 			continue
 		}
@@ -229,7 +230,7 @@ func (w *Worker) record(ctx context.Context, c claimed, sent job.Sent) error {
 	}
 }
 
-// taskEnd is the result of the task of a recorded attempt.
+// taskEnd returns the result of the task of a recorded attempt.
 func (w *Worker) taskEnd(r job.DeliveryResult) error {
 	if r.State == job.DeliveryDelivered {
 		return nil
@@ -246,7 +247,7 @@ func forgetAnswer(a *job.DeliveryAttempt) {
 	a.Header, a.Body, a.Truncated = nil, nil, a.Truncated || len(a.Body) > 0
 }
 
-// release returns a claim. If that fails, the claim expires.
+// release releases a claim. If that fails, the claim expires.
 func (w *Worker) release(c claimed) {
 	if err := w.store.ReleaseDelivery(w.storing, c.ID, c.Fence); err != nil {
 		w.log.WarnContext(w.storing, "cannot give a delivery back", append(aboutDelivery(c.ClaimedDelivery), app.ErrorFields(err))...)

@@ -38,7 +38,7 @@ func TestDelivering(t *testing.T) {
 	require.Zero(t, w.Metric(w.Metrics.Sends)+w.Metric(w.Metrics.Endpoints))
 }
 
-// Of a callback only the host is logged, and there is no webhook to disable.
+// Logs have only the host of a callback, and there is no webhook to disable.
 func TestDeliveringToACallback(t *testing.T) {
 	w := newWorld(t, answers(410))
 	_, task := w.ofJob(func(j *job.Job) { j.Callback = "https://user:password@receiver.example:8443/secret?token=secret" })
@@ -98,7 +98,7 @@ func TestSendingThatPanicsIsAFailedAttempt(t *testing.T) {
 	require.True(t, strings.HasPrefix(lines[0]["error_message"].(string), "panic: boom"))
 }
 
-// A sender that does not keep its own time limit is cut off before its claim ends.
+// A send is interrupted before its claim ends, even if the sender ignores its timeout.
 func TestNoSendOutlastsItsClaim(t *testing.T) {
 	var left time.Duration
 	w := newWorld(t, func(ctx context.Context, _ job.ClaimedDelivery) job.Sent {
@@ -111,7 +111,7 @@ func TestNoSendOutlastsItsClaim(t *testing.T) {
 	require.Positive(t, left)
 }
 
-// A task that comes a moment early waits for its delivery; one that comes much too early comes again.
+// A task that is slightly early waits for its delivery. A task that is much too early returns later.
 func TestTasksThatComeTooEarly(t *testing.T) {
 	w := newWorld(t, answers(200))
 	task := w.delivery()
@@ -126,7 +126,7 @@ func TestTasksThatComeTooEarly(t *testing.T) {
 	require.Equal(t, job.CodeStorageUnavailable, job.CodeOf(w.handle(task)), "asynq brings it again")
 }
 
-// A result that storage does not take is offered again, as long as the claim allows.
+// Recording a result is retried as long as the claim allows.
 func TestRecordingIsRepeated(t *testing.T) {
 	w := newWorld(t, answers(200))
 	task := w.delivery()
@@ -147,7 +147,7 @@ func TestRecordingIsRepeated(t *testing.T) {
 	require.Len(t, w.Log.Lines(t, map[string]any{"msg": "cannot record a delivery attempt"}), 1)
 }
 
-// A delivery must not be repeated for ever because storage refuses the answer.
+// If storage refuses the answer, the attempt is recorded without it. Otherwise the delivery would be repeated forever.
 func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
 	w := newWorld(t, answers(200))
 	task := w.delivery()
@@ -181,7 +181,7 @@ func (w *world) claim(task job.DeliveryTask) claimed {
 	return apptest.Must(w.worker.claim(e, task))(w.T)
 }
 
-// A send that would outlast its claim does not begin: another process may have the delivery by then.
+// A send that would outlast its claim does not start: another process may have the delivery by then.
 func TestAClaimThatEndsTooSoonIsGivenBack(t *testing.T) {
 	w := newWorld(t, answers(200))
 	task := w.delivery()
@@ -194,7 +194,7 @@ func TestAClaimThatEndsTooSoonIsGivenBack(t *testing.T) {
 	require.NoError(t, w.handle(task))
 }
 
-// Stop waits for sends, and cuts them off when its time is over. A send that was cut off did not fail, and unused claims are given back.
+// Stop waits for sends, and interrupts them when its time is over. An interrupted send is not a failure, and unused claims are released.
 func TestStopping(t *testing.T) {
 	for name, cutOff := range map[string]bool{"waits for sends": false, "cuts off what takes too long": true} {
 		t.Run(name, func(t *testing.T) {

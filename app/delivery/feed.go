@@ -20,19 +20,19 @@ type Queue interface {
 	SignalCancel(id job.ID)
 	Publish(n job.Notification)
 	EnqueueDelivery(t job.DeliveryTask)
-	// EnsureDeliveries makes sure that deliveries have tasks, and returns how many were missing.
+	// EnsureDeliveries creates missing tasks of deliveries, and returns how many were missing.
 	EnsureDeliveries(ctx context.Context, ts []job.DeliveryTask) (made int, err error)
 	RemoveDeliveries(ids ...job.ID)
 }
 
 const (
-	feedPause  = 5 * time.Millisecond // between two looks for new deliveries
-	maxFeed    = 4096                 // jobs and clients of one look; the relay finds the others
-	recentFeed = 16384                // deliveries remembered to have a task, at most twice as many
+	feedPause  = 5 * time.Millisecond // between two reads of new deliveries
+	maxFeed    = 4096                 // jobs and clients per read; the relay finds the rest
+	recentFeed = 16384                // deliveries known to have a task; at most twice as many are kept
 )
 
-// Notifier is the queue of processes that write events. After Publish, for clients with webhooks, and Deliver, Run looks for the
-// deliveries of the event and enqueues their tasks. All of it is best effort, and the relay repairs it.
+// Notifier is the queue of processes that write events. After Publish (for clients with webhooks) and Deliver, Run finds the deliveries
+// of the event and enqueues their tasks. All of it is best effort; the relay repairs it.
 type Notifier struct {
 	Queue
 	subscribers *Subscribers
@@ -40,20 +40,20 @@ type Notifier struct {
 	log         *slog.Logger
 
 	mu            sync.Mutex
-	jobs, clients map[job.ID]struct{} // to look at
+	jobs, clients map[job.ID]struct{} // with new events
 	some          chan struct{}       // holds a token while there are any
 
 	recent, older map[job.ID]struct{} // deliveries that have a task; used by Run only
 }
 
-// NewNotifier makes a notifier on top of the queue.
+// NewNotifier returns a notifier on top of the queue.
 func NewNotifier(q Queue, s *Subscribers, store *repo.Store, log *slog.Logger) *Notifier {
 	n := &Notifier{Queue: q, subscribers: s, store: store, log: log, some: make(chan struct{}, 1), recent: map[job.ID]struct{}{}}
 	n.gather()
 	return n
 }
 
-// Publish notifies watchers, and delivers the event if the client has webhooks. Progress is no event.
+// Publish notifies watchers. If the client has webhooks, it also delivers the event. Progress is not an event.
 func (n *Notifier) Publish(event job.Notification) {
 	n.Queue.Publish(event)
 	if event.Progress == nil && n.subscribers.Webhooks(event.ClientID) > 0 {
@@ -61,7 +61,7 @@ func (n *Notifier) Publish(event job.Notification) {
 	}
 }
 
-// Deliver makes Run look for deliveries of a job's events, or with the zero job of the client's other events.
+// Deliver makes Run look for deliveries of a job's events or, with the zero job, of the client's other events.
 func (n *Notifier) Deliver(client, jobID job.ID) {
 	n.mu.Lock()
 	switch {
@@ -78,7 +78,7 @@ func (n *Notifier) Deliver(client, jobID job.ID) {
 	}
 }
 
-// gather takes the jobs and clients to look at.
+// gather takes the pending jobs and clients.
 func (n *Notifier) gather() (jobs, clients []job.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// An endpoint that hangs is sent one at a time, and the others are served as if it were not there.
-func TestAHangingEndpointDelaysNobodyElse(t *testing.T) {
+// An endpoint that hangs gets one delivery at a time, and does not delay the others.
+func TestHangingEndpointDoesNotDelayOthers(t *testing.T) {
 	var hangs job.ID
 	r := newReceivers(func(p job.ClaimedDelivery) bool { return p.Endpoint == hangs })
 	w := newWorld(t, r.send)
@@ -37,7 +37,7 @@ func TestAHangingEndpointDelaysNobodyElse(t *testing.T) {
 	quit()
 }
 
-// A client with many endpoints that hang has at most its share. internal/fair tests how several such clients take turns.
+// A client with many hanging endpoints uses at most its share. internal/fair tests how several such clients take turns.
 func TestAClientWhoseEndpointsHangGetsHalfOfTheSends(t *testing.T) {
 	r := newReceivers(func(p job.ClaimedDelivery) bool { return p.ClientID == apptest.ClientA })
 	w := newWorld(t, r.send)
@@ -55,7 +55,7 @@ func TestAClientWhoseEndpointsHangGetsHalfOfTheSends(t *testing.T) {
 	quit()
 }
 
-// A failing endpoint gets one delivery at a time, until it succeeds; so does a callback, although storage does not count its failures.
+// A failing endpoint gets one delivery at a time until it succeeds. So does a callback, although storage does not count its failures.
 func TestAFailingEndpointGetsOneAtATime(t *testing.T) {
 	arrived, status := make(chan struct{}), make(chan int)
 	w := newWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
@@ -78,7 +78,7 @@ func TestAFailingEndpointGetsOneAtATime(t *testing.T) {
 	require.IsType(t, &job.TaskEarly{}, w.handle(tasks[0]))
 	require.NoError(t, end(200))
 	begin()
-	begin() // two at once: it answers
+	begin() // two at once: the endpoint answers
 	require.NoError(t, end(200))
 	require.IsType(t, &job.TaskFailed{}, end(500))
 	w.exec(`UPDATE webhooks SET consecutive_failures = 0, failing_since = NULL`)
@@ -87,7 +87,7 @@ func TestAFailingEndpointGetsOneAtATime(t *testing.T) {
 	require.NoError(t, end(200))
 }
 
-// A client with many deliveries keeps no other client's waiting.
+// A client with many deliveries does not delay other clients.
 func TestABacklogDelaysNoOtherClient(t *testing.T) {
 	r := newReceivers(func(p job.ClaimedDelivery) bool { return p.ClientID == apptest.ClientA })
 	w := newWorld(t, r.send)
@@ -105,7 +105,7 @@ func TestABacklogDelaysNoOtherClient(t *testing.T) {
 	quit()
 }
 
-// Tasks that are put off come back in the time that sending takes: the endpoint is kept busy, and no task is handled again and again.
+// Deferred tasks return at the speed of sending: the endpoint stays busy, and tasks are not handled again and again.
 func TestTasksThatArePutOffKeepTheEndpointBusy(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		const tasks, sends, took = 1500, 2, 20 * time.Millisecond
@@ -119,7 +119,7 @@ func TestTasksThatArePutOffKeepTheEndpointBusy(t *testing.T) {
 				for {
 					handled.Add(1)
 					e, busy := a.enter(job.DeliveryTask{ID: app.NewID()})
-					if busy > 0 { // asynq brings it back at a whole second
+					if busy > 0 { // asynq returns it at a whole second
 						time.Sleep(time.Until(time.Now().Add(busy).Truncate(time.Second)) + rand.N(time.Millisecond))
 						continue
 					}
@@ -141,8 +141,8 @@ func TestTasksThatArePutOffKeepTheEndpointBusy(t *testing.T) {
 	})
 }
 
-// Webhooks at one origin share the limit of one endpoint, in any spelling of their URLs; those of another client, or at another port, do
-// not.
+// Webhooks with the same origin share the limit of one endpoint, in any spelling of their URLs. Another client or another port has its
+// own limit.
 func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
 	t.Parallel()
 	s, never := newSlots(10, 2), make(chan struct{})
@@ -167,7 +167,7 @@ func TestWebhooksAtOneOriginShareItsLimit(t *testing.T) {
 	require.Empty(t, s.receivers)
 }
 
-// Answers of receivers count if they are large. Where there is no room for one, the attempt is recorded without it.
+// Large answers of receivers count as storage. Without room, the attempt is recorded without the answer.
 func TestLargeAnswersCount(t *testing.T) {
 	const room = 2
 	large := strings.Repeat("x", job.MaxStoredBody)
@@ -191,8 +191,8 @@ func TestLargeAnswersCount(t *testing.T) {
 	require.Equal(t, room, kept)
 }
 
-// Deliveries over a client's rate wait: no attempt is used up, and other clients' deliveries are sent. Storage and the rate are not
-// asked again and again in the meantime.
+// Deliveries over a client's rate wait: no attempt is used up, and other clients' deliveries are sent. Meanwhile storage and the rate
+// limiter are not polled.
 func TestDeliveriesOverTheRateWait(t *testing.T) {
 	var left, asked atomic.Int64
 	left.Store(5)
@@ -227,8 +227,8 @@ func TestDeliveriesOverTheRateWait(t *testing.T) {
 	require.Equal(t, 18, w.count("deliveries WHERE state = 'DELIVERED' AND attempts = 1"))
 }
 
-// A client with any number of hanging receivers has two challenges in flight, and another client's start at once. An answer that was cut
-// off is no refusal.
+// A client with any number of hanging receivers has two challenges in flight, and other clients' challenges start immediately. An
+// interrupted answer is not a refusal.
 func TestProofsOfOneClientAreBounded(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		var busy, most atomic.Int32

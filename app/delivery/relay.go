@@ -14,22 +14,22 @@ import (
 const (
 	reclaimBatch = 500
 	orphanBatch  = 500
-	orphanLook   = 10_000          // endpoints that one round looks at
-	dueLook      = 5000            // endpoints of one look
-	dueMinAge    = time.Second     // the writer of the event makes the tasks of younger ones
-	dueSoon      = 5 * time.Second // retries that are due by then have tasks in time
-	dueBatch     = 2500            // deliveries of one look
+	orphanLook   = 10_000          // endpoints per round
+	dueLook      = 5000            // endpoints per read
+	dueMinAge    = time.Second     // tasks of younger ones are created by the writer of the event
+	dueSoon      = 5 * time.Second // retries due within this time get tasks in advance
+	dueBatch     = 2500            // deliveries per read
 	roundTime    = 3 * time.Second // a longer round would count as hanging
-	// restShare and restAtMost set the rest after a look that found most tasks in place: restShare times its duration, up to restAtMost.
-	// Each task behind the first pending ones costs Redis two requests.
+	// restShare and restAtMost set the rest after a read that found most tasks in place: restShare times its duration, up to restAtMost.
+	// Each task behind the first pending ones costs two Redis requests.
 	restShare  = 10
 	restAtMost = 3 * time.Second
-	// How many deliveries of an endpoint one look checks: few, and more while they lack tasks.
+	// How many deliveries of an endpoint one read checks: few, and more while tasks are missing.
 	leastDue = 20
 	mostDue  = 1000
 )
 
-// Relay makes sure that due deliveries are sent, even if their tasks are lost or the delivery workers that claimed them die.
+// Relay makes sure that due deliveries are sent, even if their tasks are lost or their delivery worker dies.
 type Relay struct {
 	store   *repo.Store
 	queue   Queue
@@ -38,18 +38,19 @@ type Relay struct {
 	log     *slog.Logger
 
 	// Used by the leader's loop only.
-	cursor job.EndpointKey // where the walk over endpoints continues
-	due    int             // how many deliveries of each endpoint the next look checks
-	next   time.Time       // when that is
+	cursor job.EndpointKey // next endpoint to read
+	due    int             // deliveries of each endpoint in the next read
+	next   time.Time       // time of the next read
 }
 
-// NewRelay makes a relay of deliveries; Maintenance runs it. The clock is Postgres', set before the first round; nil means the machine's.
+// NewRelay returns a relay of deliveries; Maintenance runs it. The clock is Postgres', set before the first round; nil means the
+// machine's.
 func NewRelay(store *repo.Store, queue Queue, c *clock.Clock, m *app.Metrics, log *slog.Logger) *Relay {
 	return &Relay{store: store, queue: queue, clock: c, metrics: m, log: log, due: leastDue}
 }
 
-// Round ends the claims of dead delivery workers, then makes missing tasks. It looks at a part of the endpoints, the next round at
-// those after it; it continues at once while most deliveries lack tasks. Without the queue the cursor stays.
+// Round ends the claims of dead delivery workers, then creates missing tasks. It reads a part of the endpoints, and the next round
+// continues there. While most deliveries lack tasks, it continues immediately. If the queue fails, the cursor stays.
 func (r *Relay) Round(ctx context.Context, leading func() bool) error {
 	if err := r.reclaim(ctx, leading); err != nil {
 		return err
@@ -94,7 +95,7 @@ func (r *Relay) reclaim(ctx context.Context, leading func() bool) (err error) {
 	return err
 }
 
-// FailOrphans ends deliveries that cannot be sent any more, in bounded batches.
+// FailOrphans ends deliveries that can no longer be sent, in limited batches.
 func (r *Relay) FailOrphans(ctx context.Context, leading func() bool) error {
 	for leading() {
 		failed, err := r.store.FailOrphans(ctx, orphanLook, orphanBatch)

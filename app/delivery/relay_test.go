@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// insert stores n deliveries to an endpoint, in SQL.
+// insert stores n deliveries to an endpoint by SQL.
 func (w *world) insert(n int, endpoint job.ID, given repotest.Columns) {
 	columns := repotest.Columns{
 		"client_id": quoted(apptest.ClientA), "endpoint_id": quoted(endpoint), "webhook_id": quoted(endpoint), "url": "NULL",
@@ -46,7 +46,7 @@ func TestClaimsOfDeadWorkersEnd(t *testing.T) {
 	require.Equal(t, float64(reclaimBatch+1), w.Metric(w.Metrics.DeliveriesRepaired.WithLabelValues("reclaimed")))
 }
 
-// Due deliveries have tasks again at once, however many there are; new ones get theirs from their writers; retries have theirs before
+// Missing tasks of due deliveries are created at once. New deliveries get their tasks from their writers, and retries get theirs before
 // they are due.
 func TestRelayMakesLostTasks(t *testing.T) {
 	w := newWorld(t, nil)
@@ -74,7 +74,7 @@ func TestRelayMakesLostTasks(t *testing.T) {
 	round(nil, mostDue+1)
 }
 
-// A registration that a read has missed stays known until the next read. While storage fails, everything stays as it was.
+// A registration missed by a read stays known until the next read. While storage fails, the set does not change.
 func TestSubscribersAreRead(t *testing.T) {
 	w := newWorld(t, nil)
 	s := NewSubscribers(w.store, w.Logger)
@@ -96,8 +96,8 @@ func TestSubscribersAreRead(t *testing.T) {
 	require.Zero(t, s.Webhooks(apptest.ClientA))
 }
 
-// Events of clients with webhooks, and of jobs with a callback, have their deliveries enqueued, each once and together, without the
-// writer waiting.
+// Deliveries of events are enqueued for clients with webhooks and jobs with a callback, each once and in batches. The writer does not
+// wait.
 func TestNewDeliveriesHaveTheirTasks(t *testing.T) {
 	w := newWorld(t, nil)
 	s := NewSubscribers(w.store, w.Logger)

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// reportRecorded logs and counts a committed result. A webhook that was disabled by it is an event of the client.
+// reportRecorded logs and counts a committed result. If the result disabled the webhook, that is an event of the client.
 func (w *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, recorded job.Recorded) {
 	w.metrics.Delivered(p, r)
 	w.logAttempt(ctx, p, r, recorded.Number)
@@ -26,7 +26,7 @@ func (w *Worker) reportRecorded(ctx context.Context, p job.ClaimedDelivery, r jo
 	w.queue.Publish(job.Notification{ClientID: p.ClientID})
 }
 
-// logAttempt writes the one line of an attempt (section 16).
+// logAttempt logs the single line of an attempt (section 16).
 func (w *Worker) logAttempt(ctx context.Context, p job.ClaimedDelivery, r job.DeliveryResult, number int) {
 	if !w.log.Enabled(ctx, slog.LevelInfo) {
 		return
@@ -44,7 +44,7 @@ func (w *Worker) logAttempt(ctx context.Context, p job.ClaimedDelivery, r job.De
 	w.log.InfoContext(ctx, "delivery attempt", attrs...)
 }
 
-// aboutDelivery names a delivery in a log line. It shows only the host of a callback: paths and queries may hold secrets.
+// aboutDelivery returns the log fields of a delivery. Only the host of a callback is logged: paths and queries may have secrets.
 func aboutDelivery(p job.ClaimedDelivery) []any {
 	attrs := append(make([]any, 0, 12), slog.String("action", "deliver"),
 		slog.String("delivery_id", p.Delivery.ID.String()), slog.String("client_id", p.ClientID.String()))
@@ -69,7 +69,7 @@ func aboutDelivery(p job.ClaimedDelivery) []any {
 	return append(attrs, slog.String("event_name", p.EventName))
 }
 
-// describeDelivery names a delivery in a span. It shows only the host of a callback: the rest may hold secrets.
+// describeDelivery adds a delivery to a span. Only the host of a callback is added: the rest may have secrets.
 func describeDelivery(span trace.Span, p job.ClaimedDelivery) {
 	if !span.IsRecording() {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// slots limits concurrent requests to receivers: clients share the slots fairly, and one receiver of a client gets a part of them. A
+// slots limits concurrent requests to receivers. Clients share the slots fairly, and one receiver of a client gets a part of them. A
 // request that waits for its receiver holds no slot. A receiver that several clients use counts for each of them separately.
 type slots struct {
 	all   *fair.Semaphore[job.ID]
@@ -25,14 +25,14 @@ type receiver struct {
 
 type turns struct {
 	taken chan struct{} // one token per request
-	users int           // requests that have a slot or wait
+	users int           // requests that hold or wait for a slot
 }
 
 func newSlots(n, limit int) *slots {
 	return &slots{all: fair.New[job.ID](n), limit: limit, receivers: map[receiver]*turns{}}
 }
 
-// acquire waits for a slot until giveUp is closed. release gives it back; it is nil without a slot.
+// acquire waits for a slot until giveUp is closed. release releases the slot; it is nil without a slot.
 func (s *slots) acquire(at receiver, giveUp <-chan struct{}) (release func()) {
 	s.mu.Lock()
 	r := s.receivers[at]

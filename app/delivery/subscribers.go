@@ -11,17 +11,17 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// subscribersInterval is how often the subscribers are read again. The relay finds missed deliveries in about the same time.
+// subscribersInterval is how often the subscribers are read. The relay finds missed deliveries in about the same time.
 const subscribersInterval = time.Second
 
-// Subscribers knows the enabled webhooks of each client, as of a moment ago: the cost of a submission depends on their number.
+// Subscribers has the enabled webhooks of each client, up to about a second old. The cost of a submission depends on their number.
 type Subscribers struct {
 	store *repo.Store
 	log   *slog.Logger
 
 	mu    sync.RWMutex
 	known subscriptions
-	added []job.EndpointKey // since the current read began: it may not have seen them
+	added []job.EndpointKey // since the current read began, which may have missed them
 }
 
 type subscriptions map[job.ID]map[job.ID]struct{} // webhooks by client
@@ -33,19 +33,19 @@ func (s subscriptions) add(at job.EndpointKey) {
 	s[at.Client][at.Endpoint] = struct{}{}
 }
 
-// NewSubscribers makes an empty set; Run fills it.
+// NewSubscribers returns an empty set; Run fills it.
 func NewSubscribers(store *repo.Store, log *slog.Logger) *Subscribers {
 	return &Subscribers{store: store, log: log, known: subscriptions{}}
 }
 
-// Webhooks returns the number of a client's known enabled webhooks.
+// Webhooks returns the number of a client's enabled webhooks.
 func (s *Subscribers) Webhooks(client job.ID) int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return len(s.known[client])
 }
 
-// Add notes that a client's webhook was enabled. It may be known already.
+// Add adds a client's enabled webhook.
 func (s *Subscribers) Add(at job.EndpointKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *Subscribers) read(ctx context.Context) error {
 	return nil
 }
 
-// replace sets the result of a read, and adds the webhooks enabled since it began.
+// replace sets the result of a read, and adds the webhooks enabled since the read began.
 func (s *Subscribers) replace(enabled []job.EndpointKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// webhooks are the use cases of webhooks on a new database.
+// webhooks has the use cases of webhooks on a new database.
 type webhooks struct {
 	*Webhooks
 	*world
@@ -33,7 +33,7 @@ func newWebhooks(t *testing.T, change ...func(*WebhooksDeps)) *webhooks {
 	return &webhooks{NewWebhooks(d), w}
 }
 
-// newSecret seals by prefixing.
+// newSecret seals a secret by adding a prefix.
 func newSecret(webhook job.ID) (string, []byte, error) {
 	secret := "whsec_" + app.NewID().String()
 	return secret, []byte(webhook.String() + secret), nil
@@ -55,7 +55,7 @@ func (h *webhooks) registered(change ...func(*job.WebhookRequest)) job.IssuedWeb
 	return apptest.Must(h.Register(context.Background(), webhookRequest(change...)))(h.T)
 }
 
-// all lists the client's webhooks.
+// all returns the client's webhooks.
 func (h *webhooks) all() []job.Webhook {
 	return apptest.Must(h.Webhooks.Webhooks(h.T.Context(), apptest.ClientA))(h.T)
 }
@@ -163,7 +163,7 @@ func TestRegisterWebhook(t *testing.T) {
 	}
 }
 
-// A test and a redelivery have their task at once; a replay does one step in a request, and nothing of the future is sent again.
+// A test and a redelivery have a task immediately. A replay does one step per request, and does not send future events.
 func TestSendingAgain(t *testing.T) {
 	h := newWebhooks(t)
 	id, ctx := h.registered().ID, context.Background()

@@ -1,5 +1,5 @@
-// Package delivery holds the use cases of webhooks (section 8), and the delivery worker. The worker handles a task per delivery: it
-// claims the delivery, sends it, and records the result. A feeder makes the tasks of new deliveries, and a relay replaces lost ones.
+// Package delivery has the use cases of webhooks (section 8), and the delivery worker. The worker handles one task per delivery: it
+// claims the delivery, sends it, and records the result. A notifier creates the tasks of new deliveries, and a relay replaces lost ones.
 package delivery
 
 import (
@@ -17,17 +17,17 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Sender sends a delivery once and reports the result. It stops when ctx ends.
+// Sender sends a delivery once and returns the result. It stops when ctx ends.
 type Sender interface {
 	Send(ctx context.Context, p job.ClaimedDelivery) job.Sent
 }
 
-// WorkerConfig of a Worker.
+// WorkerConfig has the settings of a Worker.
 type WorkerConfig struct {
-	Concurrency int           // sends at once in this process
+	Concurrency int           // simultaneous sends in this process
 	Timeout     time.Duration // time limit of an attempt, enforced by the sender
 	Policy      job.DeliveryPolicy
-	// Rate counts an attempt of a client if it may have one now; otherwise it returns when. nil means no limit.
+	// Rate counts an attempt of a client if it is within the limit; otherwise it returns when the next one is. nil means no limit.
 	Rate func(ctx context.Context, client job.ID) job.Allowance
 	// Storage counts an answer against the client's daily storage, in units of job.WeightUnit. nil means no limit.
 	Storage func(ctx context.Context, client job.ID, units int) job.Allowance
@@ -38,28 +38,28 @@ type WorkerConfig struct {
 const (
 	// endpointShare limits one endpoint to 1/endpointShare of the process' sends.
 	endpointShare = 5
-	// claimShare bounds the claimed deliveries, as a multiple of the sends: their data is in memory.
+	// claimShare limits the claimed deliveries to a multiple of the sends, because their data is in memory.
 	claimShare = 4
-	// holdMargin is how much longer a claim lasts than the time limit of a send: the delivery waits, is sent late, and is recorded.
+	// holdMargin is how much longer a claim lasts than the timeout of a send. The delivery may wait, be sent late, and is recorded.
 	holdMargin = 15 * time.Second
-	// sendMargin is the part of a claim reserved for recording after a send that takes the whole time limit. sendGrace of it is for the
-	// sender, which enforces the limit itself.
+	// sendMargin is the part of a claim that is reserved for recording after a send with the full timeout. sendGrace of it is for the
+	// sender, which enforces the timeout itself.
 	sendMargin = 3 * time.Second
 	sendGrace  = time.Second
-	// maxSlotWait is how long a task waits to claim its delivery, and then to send it.
+	// maxSlotWait is how long a task waits to claim its delivery, and again to send it.
 	maxSlotWait = 5 * time.Second
-	// maxNap is how long a task waits for its delivery to be due. asynq stores whole seconds, so it brings tasks up to a second early.
+	// maxNap is how long a task waits until its delivery is due. asynq stores whole seconds, so it returns tasks up to a second early.
 	maxNap = 1100 * time.Millisecond
-	// cutGrace is how long Stop waits for the sends that it has cut off.
+	// cutGrace is how long Stop waits for interrupted sends.
 	cutGrace = 5 * time.Second
 )
 
-// HandlersOf returns how many tasks a process handles at once, given how many deliveries it may send at once. Most tasks wait.
+// HandlersOf returns how many tasks a process handles at once, given the number of simultaneous sends. Most tasks wait.
 func HandlersOf(concurrency int) int { return max(concurrency, min(64*max(1, concurrency), 4096)) }
 
-// Worker handles the tasks of deliveries (section 8). An endpoint takes at most its share of the sends, and clients share them fairly:
-// hanging endpoints do not delay the others. Storage knows what is due and guards each claim by a fence. When a process dies, its claims
-// expire.
+// Worker handles the tasks of deliveries (section 8). An endpoint uses at most its share of the sends, and clients share the sends
+// fairly: hanging endpoints do not delay the others. Storage knows which deliveries are due, and protects each claim by a fence. The
+// claims of a dead process expire.
 type Worker struct {
 	cfg     WorkerConfig
 	store   *repo.Store
@@ -73,7 +73,7 @@ type Worker struct {
 	claimSlots *fair.Semaphore[job.ID]
 	sends      *slots
 
-	open    context.Context // ended by Stop: no more claims or sends begin
+	open    context.Context // ended by Stop: no new claims or sends
 	quit    context.CancelFunc
 	sending context.Context // of sends
 	cut     context.CancelFunc
@@ -84,7 +84,7 @@ type Worker struct {
 	running sync.WaitGroup // tasks
 }
 
-// NewWorker makes a delivery worker; Handle gives it work.
+// NewWorker returns a delivery worker. Call Handle for each task.
 func NewWorker(cfg WorkerConfig, store *repo.Store, sender Sender, queue app.Queue, m *app.Metrics, log *slog.Logger) *Worker {
 	cfg.Concurrency = max(1, cfg.Concurrency)
 	share := max(1, cfg.Concurrency/endpointShare)
@@ -99,7 +99,7 @@ func NewWorker(cfg WorkerConfig, store *repo.Store, sender Sender, queue app.Que
 	return w
 }
 
-// begin counts a task, unless the worker is stopping.
+// begin counts a running task, unless the worker is stopping.
 func (w *Worker) begin() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,8 +110,8 @@ func (w *Worker) begin() bool {
 	return true
 }
 
-// Stop ends the worker: it stops claiming, waits for sends until ctx ends, then cuts them off, and releases unused claims. It may be
-// called again, and waits again.
+// Stop stops the worker: it stops claiming, waits for sends until ctx ends, then interrupts them, and releases unused claims. A second
+// call waits as well.
 func (w *Worker) Stop(ctx context.Context) {
 	w.mu.Lock()
 	w.quit()

@@ -24,7 +24,7 @@ const testTimeout = 10 * time.Second
 
 var testPolicy = job.DeliveryPolicy{MaxRetries: 2, Backoff: job.Backoff{Base: 5 * time.Second, Max: time.Minute}}
 
-// world is the delivery worker and the relay on a new database.
+// world has the delivery worker and the relay on a new database.
 type world struct {
 	*apptest.World
 	url    string
@@ -53,7 +53,7 @@ func newWorld(t *testing.T, sender send, change ...func(*WorkerConfig)) *world {
 	return w
 }
 
-// ended is a context that has ended.
+// ended returns a context that has ended.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -85,7 +85,7 @@ func (w *world) delivery() job.DeliveryTask {
 	return w.deliveries(1, apptest.ClientA, w.webhook(apptest.ClientA))[0]
 }
 
-// ofJob stores a job, and returns the task of a delivery of its creation.
+// ofJob stores a job, and returns the task of a delivery of its creation event.
 func (w *world) ofJob(change func(*job.Job)) (job.ID, job.DeliveryTask) {
 	j := job.Job{ID: app.NewID(), ClientID: apptest.ClientA, Type: job.Execute, WorkKind: job.SuccessFast,
 		Definition: apptest.DefinitionOf(job.SuccessFast), MaxAttempts: 1, Language: "en", RequestID: "request-1"}
@@ -98,7 +98,7 @@ func (w *world) ofJob(change func(*job.Job)) (job.ID, job.DeliveryTask) {
 
 func (w *world) handle(t job.DeliveryTask) error { return w.worker.Handle(context.Background(), t) }
 
-// handleAll has tasks handled, as an asynq server does: those that are early come again, until quit is closed.
+// handleAll handles tasks like an asynq server: early tasks return, until quit is closed.
 func (w *world) handleAll(tasks []job.DeliveryTask) (wait, quit func()) {
 	var handling sync.WaitGroup
 	stop, once := make(chan struct{}), sync.Once{}
@@ -119,14 +119,14 @@ func (w *world) handleAll(tasks []job.DeliveryTask) (wait, quit func()) {
 	return handling.Wait, quit
 }
 
-// read reads a delivery and its attempts.
+// read returns a delivery and its attempts.
 func (w *world) read(t job.DeliveryTask) (*job.Delivery, []job.DeliveryAttempt) {
 	d, attempts, err := w.store.Delivery(w.T.Context(), t.ClientID, job.DeliveryOwner{WebhookID: t.Endpoint}, t.ID)
 	require.NoError(w.T, err)
 	return d, attempts
 }
 
-// requireUntouched asserts that a delivery waits as before: nothing was sent, and it is not claimed.
+// requireUntouched asserts that a delivery was neither sent nor claimed.
 func (w *world) requireUntouched(t job.DeliveryTask) {
 	w.T.Helper()
 	d, attempts := w.read(t)
@@ -142,7 +142,7 @@ func (w *world) eventually(what string, condition func() bool) {
 	testkit.Eventually(w.T, what, condition)
 }
 
-// answers is a receiver that answers with a status at once.
+// answers is a receiver that immediately answers with a status.
 func answers(status int) send {
 	return func(context.Context, job.ClaimedDelivery) job.Sent {
 		class := job.SendServerError
@@ -161,10 +161,10 @@ func answer(class job.SendError, status int) job.Sent {
 		Body: []byte("an answer")}}
 }
 
-// receivers are receivers of which some hang until they are let go. It counts.
+// receivers are receivers of which some hang. It counts deliveries.
 type receivers struct {
 	hangs func(job.ClaimedDelivery) bool
-	goOn  chan struct{} // closed, the receivers that hang answer
+	goOn  chan struct{} // closing it ends the hanging
 
 	mu              sync.Mutex
 	sending, most   map[job.ID]int // by endpoint
@@ -204,7 +204,7 @@ func (r *receivers) of(counts map[job.ID]int, endpoint job.ID) (n int) {
 	return n
 }
 
-// fakeQueue has the tasks of deliveries.
+// fakeQueue is a queue of delivery tasks in memory.
 type fakeQueue struct {
 	*apptest.Queue
 	tasks   map[job.ID]bool
@@ -238,5 +238,5 @@ func (q *fakeQueue) waiting() (n int) {
 	return n
 }
 
-// flush loses all tasks.
+// flush drops all tasks.
 func (q *fakeQueue) flush() { q.Change(func() { clear(q.tasks) }) }

@@ -1,6 +1,5 @@
-// Package erasures removes clients with all that belongs to them. The Service begins and
-// shows erasures; the Runner, in the process that leads the maintenance, does them a part at
-// a time. The store decides in which order it removes rows; app/jobs cancels the jobs.
+// Package erasures removes clients with all of their data. The Service starts and shows erasures. The Runner, in the leader process,
+// removes the data in parts. The store decides the order of removal; app/jobs cancels the jobs.
 package erasures
 
 import (
@@ -14,17 +13,16 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Service begins and shows erasures.
+// Service starts and shows erasures.
 type Service struct {
 	store *repo.Store
 	log   *slog.Logger
 }
 
-// New makes a Service.
+// New returns a Service.
 func New(store *repo.Store, log *slog.Logger) *Service { return &Service{store, log} }
 
-// Begin stores the erasure of a client, which the maintenance leader does. A repetition
-// returns the erasure that is under way.
+// Begin stores the erasure of a client. The leader carries it out. A repetition returns the erasure in progress.
 func (s *Service) Begin(ctx context.Context, r job.ErasureRequest) (*job.Erasure, error) {
 	e, begun, err := s.store.BeginErasure(ctx, app.NewID(), r)
 	if err == nil && begun {
@@ -33,12 +31,12 @@ func (s *Service) Begin(ctx context.Context, r job.ErasureRequest) (*job.Erasure
 	return e, err
 }
 
-// Erasure reads an erasure.
+// Erasure returns an erasure.
 func (s *Service) Erasure(ctx context.Context, id job.ID) (*job.Erasure, error) {
 	return s.store.Erasure(ctx, id)
 }
 
-// Erasures lists erasures, the newest first, and returns where the list goes on.
+// Erasures returns erasures, newest first, and the position of the next page.
 func (s *Service) Erasures(ctx context.Context, after job.ID, limit int) ([]*job.Erasure, job.ID, error) {
 	return s.store.Erasures(ctx, after, limit)
 }
@@ -48,10 +46,10 @@ func logErasure(ctx context.Context, log *slog.Logger, message, action string, e
 		"operator", e.Operator)
 }
 
-// roundTime bounds the time of a round for one erasure, so that each has its turn.
+// roundTime limits the time per erasure in a round, so that each gets a turn.
 const roundTime = time.Second
 
-// Runner does the erasures. It keeps no state of its own: another leader goes on where it stopped.
+// Runner carries out the erasures. It keeps no state: another leader continues where it stopped.
 type Runner struct {
 	store *repo.Store
 	jobs  *jobs.Service
@@ -59,12 +57,12 @@ type Runner struct {
 	log   *slog.Logger
 }
 
-// NewRunner makes a Runner.
+// NewRunner returns a Runner.
 func NewRunner(store *repo.Store, jobs *jobs.Service, tasks app.Tasks, log *slog.Logger) *Runner {
 	return &Runner{store, jobs, tasks, log}
 }
 
-// Round does parts of each open erasure for a while. An erasure that fails does not delay the others.
+// Round does parts of each open erasure. An erasure that fails does not delay the others.
 func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 	open, err := r.store.OpenErasures(ctx)
 	if err != nil {
@@ -95,7 +93,7 @@ func (r *Runner) advance(ctx context.Context, leading func() bool, id job.ID) er
 			return err
 		}
 		r.tasks.RemoveDeliveries(step.Deliveries...)
-		for _, t := range step.Tasks { // once more: the relay may have enqueued the job while it was canceled
+		for _, t := range step.Tasks { // again: the relay may have enqueued the job while it was canceled
 			r.tasks.Remove(t)
 		}
 		if err := r.cancel(ctx, step); err != nil {
@@ -112,7 +110,7 @@ func (r *Runner) advance(ctx context.Context, leading func() bool, id job.ID) er
 	return nil
 }
 
-// cancel cancels the unfinished jobs. It ignores jobs that are gone or have ended meanwhile.
+// cancel cancels the unfinished jobs. It ignores jobs that are gone or have already ended.
 func (r *Runner) cancel(ctx context.Context, step job.ErasureStep) error {
 	for _, id := range step.Unfinished {
 		_, err := r.jobs.Cancel(ctx, step.Erasure.ClientID, id)

@@ -52,7 +52,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// client makes a client with a job that waits.
+// client creates a client with a waiting job.
 func (w *world) client() (client, waiting job.ID) {
 	w.t.Helper()
 	client = app.NewID()
@@ -73,7 +73,7 @@ func (w *world) state(e *job.Erasure) job.ErasureState {
 	return apptest.Must(w.erasing.Erasure(w.t.Context(), e.ID))(w.t).State()
 }
 
-// rounds runs rounds until an erasure is done. An erasure waits for every transaction of the server, also of other tests.
+// rounds runs rounds until an erasure is done. An erasure waits for all transactions on the server, including those of other tests.
 func (w *world) rounds(e *job.Erasure) {
 	w.t.Helper()
 	testkit.Eventually(w.t, "the client is erased", func() bool {
@@ -96,7 +96,7 @@ func TestRunnerErasesAClient(t *testing.T) {
 	require.Error(t, err)
 }
 
-// An erasure that cannot cancel a job does not delay the others, and is tried again.
+// An erasure that cannot cancel a job does not delay the others, and is retried.
 func TestAnErasureThatFailsDoesNotDelayOthers(t *testing.T) {
 	w := newWorld(t)
 	client, waiting := w.client()
@@ -114,7 +114,7 @@ func TestAnErasureThatFailsDoesNotDelayOthers(t *testing.T) {
 	w.rounds(failing)
 }
 
-// The lead may be lost between two parts of an erasure.
+// The leadership may be lost between two parts of an erasure.
 func TestRunnerStopsWithTheLead(t *testing.T) {
 	w := newWorld(t)
 	client, _ := w.client()

@@ -1,4 +1,4 @@
-// Package events holds the use cases of events: it notifies watchers of new ones, reads histories, and finds events with a lost
+// Package events has the use cases of events: it notifies watchers of new events, reads histories, and finds events with a lost
 // notification.
 package events
 
@@ -14,39 +14,39 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Listener receives other processes' notifications about the watched clients, and hands them to Hub.Received. None of its methods blocks,
-// least of all until Received or Resumed returns.
+// Listener receives other processes' notifications about the watched clients, and passes them to Hub.Received. None of its methods may
+// block, in particular not until Received or Resumed returns.
 type Listener interface {
 	Watch(client job.ID)
 	Unwatch(client job.ID)
-	Connected() bool // notifications come in now
+	Connected() bool // notifications are arriving
 }
 
-// MaxConcurrentReads limits how many watchers read storage at once. When notifications come in again, all of them want to; others need
+// MaxConcurrentReads limits how many watchers read storage at once. After a reconnect all of them want to read, but others need
 // connections too.
 const MaxConcurrentReads = 4
 
-// Hub notifies the watchers of this process of new events. Notifications may be lost on their way here. A sweep makes up for that: it
-// asks storage, once for all watchers, how far the watched histories have come, and notifies the watchers that are behind.
+// Hub notifies the watchers of this process of new events. Notifications may be lost on their way to the hub. A sweep compensates for
+// that: with one query for all watchers it reads the end of each watched history, and notifies the watchers that are behind.
 type Hub struct {
 	store    *repo.Store
 	listener Listener
 	metrics  *app.Metrics
 	log      *slog.Logger
-	reads    *semaphore.Weighted // watchers that read
+	reads    *semaphore.Weighted // reads of watchers
 
 	mu      sync.Mutex
 	clients map[job.ID]map[job.ID]*topic // by client, then by job
 }
 
-// topic is a watched history: a job's, or with the zero job all of a client's.
+// topic is a watched history: of a job or, with the zero job, of all of a client's jobs and batches.
 type topic struct {
 	client, job job.ID
 	watchers    map[*watcher]struct{}
-	seen        job.Position // every watcher has read up to here, or was notified since
+	seen        job.Position // every watcher has read to here or was notified since
 }
 
-// unread is the position of a topic that has not been read. Its watchers are about to read, so they need no notification.
+// unread is the position of a topic that was not read yet. Its watchers are about to read, so they need no notification.
 var unread = job.Position{Tx: math.MaxUint64}
 
 type watcher struct {
@@ -54,7 +54,7 @@ type watcher struct {
 	progress      bool
 }
 
-// NewHub makes a hub; Run sweeps.
+// NewHub returns a hub; Run sweeps.
 func NewHub(store *repo.Store, listener Listener, m *app.Metrics, log *slog.Logger) *Hub {
 	return &Hub{
 		store: store, listener: listener, metrics: m, log: log,
@@ -62,9 +62,9 @@ func NewHub(store *repo.Store, listener Listener, m *app.Metrics, log *slog.Logg
 	}
 }
 
-// Watch receives the notifications of one job, or with the zero id of all of a client's jobs and batches, until stop is called. The
-// watcher reads storage after Watch, and again with each notification, even one with progress: unreceived notifications are merged, and a
-// merged one stands for an event as well. Only watchers of a single job receive progress, always the latest.
+// Watch returns the notifications of a job until stop is called. The zero id means all jobs and batches of the client. The watcher must
+// read storage after Watch, and again after each notification, even one with progress: pending notifications are merged, and a merged one
+// may include an event. Only watchers of a single job receive progress, always the latest.
 func (h *Hub) Watch(client, id job.ID) (notifications <-chan job.Notification, stop func()) {
 	return h.watch(client, id, !id.IsZero())
 }
@@ -93,7 +93,7 @@ func (h *Hub) leave(t *topic, w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := t.watchers[w]; !ok {
-		return // it has left before
+		return // it has already left
 	}
 	delete(t.watchers, w)
 	h.metrics.Watchers.WithLabelValues(t.kind()).Dec()
@@ -137,7 +137,7 @@ func (h *Hub) Resumed(client job.ID) {
 	}
 }
 
-// notify hands a notification to the watchers of a topic, merged with unreceived ones. It does not block: the lock is held, so no other
+// notify sends a notification to the watchers of a topic, merged with pending ones. It does not block: the lock is held, so no other
 // sender fills the channel.
 func (h *Hub) notify(t *topic, n job.Notification, source string) {
 	for w := range t.watchers {
@@ -155,7 +155,7 @@ func (h *Hub) notify(t *topic, n job.Notification, source string) {
 	}
 }
 
-// merge combines two notifications, with the later progress.
+// merge returns a notification for both, with the later progress.
 func merge(pending, n job.Notification) job.Notification {
 	if p := pending.Progress; p != nil && (n.Progress == nil || pending.Attempt > n.Attempt ||
 		pending.Attempt == n.Attempt && p.Percentage > n.Progress.Percentage) {

@@ -12,21 +12,21 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// world is a hub with everything around it.
+// world has a hub with its dependencies.
 type world struct {
 	*apptest.World
 	listener *fakeListener
 	hub      *Hub
 }
 
-// newWorld makes a hub; a test that reads no history needs no store.
+// newWorld returns a hub. A test that reads no history needs no store.
 func newWorld(t testing.TB, store *repo.Store) *world {
 	w := &world{World: apptest.NewWorld(t), listener: &fakeListener{watched: map[job.ID]bool{}, up: true}}
 	w.hub = NewHub(store, w.listener, w.Metrics, w.Logger)
 	return w
 }
 
-// fakeListener is the way that notifications come by.
+// fakeListener is a listener that the test controls.
 type fakeListener struct {
 	mu      sync.Mutex
 	watched map[job.ID]bool
@@ -52,7 +52,7 @@ func (l *fakeListener) watching(client job.ID) (bool, int) {
 	return l.watched[client], l.changes
 }
 
-// heard takes the notification that is there, and reports whether there was any.
+// heard returns the pending notification, and whether there was one.
 func heard(notifications <-chan job.Notification) (job.Notification, bool) {
 	select {
 	case n := <-notifications:
@@ -180,7 +180,7 @@ func TestHubMergesWhatIsNotReceived(t *testing.T) {
 	}
 }
 
-// Everything at once, for the race detector. Watchers that stay receive the last notification.
+// Everything happens at once, for the race detector. Watchers that stay receive the last notification.
 func TestHubUnderLoad(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -199,7 +199,7 @@ func TestHubUnderLoad(t *testing.T) {
 				}
 			}
 		})
-		loud.Go(func() { // come and go
+		loud.Go(func() { // watchers that come and go
 			for n := range 1000 {
 				notifications, stop := w.hub.Watch(apptest.ClientA, jobs[(n+i)%len(jobs)])
 				w.hub.saw(apptest.ClientA, jobs[n%len(jobs)], job.Position{Seq: n})
@@ -210,7 +210,7 @@ func TestHubUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	for i := range 200 { // stay
+	for i := range 200 { // watchers that stay
 		notifications, stop := w.hub.Watch(apptest.ClientA, jobs[i%len(jobs)])
 		quiet.Go(func() {
 			defer stop()
@@ -225,7 +225,7 @@ func TestHubUnderLoad(t *testing.T) {
 	for _, id := range jobs {
 		w.hub.Received(job.Notification{ClientID: apptest.ClientA, JobID: id, Ended: true})
 	}
-	quiet.Wait() // for ever, if the last word was lost
+	quiet.Wait() // hangs if the last notification was lost
 	require.Empty(t, w.hub.clients)
 	require.Zero(t, w.Sum("watchers"))
 	watched, _ := w.listener.watching(apptest.ClientA)

@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// JobEvents reads at most limit events of a job after the given seq.
+// JobEvents returns at most limit events of a job after the given seq.
 func (h *Hub) JobEvents(ctx context.Context, client, id job.ID, after, limit int) (job.Log, error) {
 	log, err := limitedRead(ctx, h, func() (job.Log, error) { return h.store.Events(ctx, client, id, after, limit) })
 	seen := log.Last
@@ -17,15 +17,14 @@ func (h *Hub) JobEvents(ctx context.Context, client, id job.ID, after, limit int
 	return log, err
 }
 
-// ClientEvents reads at most limit events of all of a client's jobs and batches
-// after the given position.
+// ClientEvents returns at most limit events of all of a client's jobs and batches after a position.
 func (h *Hub) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
 	feed, err := limitedRead(ctx, h, func() (job.Feed, error) { return h.store.ClientEvents(ctx, client, after, limit) })
 	seen := after
 	if n := len(feed.Events); n > 0 {
 		seen = feed.Events[n-1].Position
 	}
-	// If there is more, the watcher reads on by itself.
+	// If there are more events, the watcher reads again anyway.
 	if err != nil || !feed.More {
 		h.saw(client, job.ID{}, seen)
 	}
@@ -37,12 +36,12 @@ func (h *Hub) FeedEnd(ctx context.Context) (job.Position, error) {
 	return h.store.FeedEnd(ctx)
 }
 
-// Await reads a job, and again with each of its events, until done accepts it. If ctx ends first, it returns the last read job, and over
-// is true: progress may have happened without an event.
+// Await reads a job, and again after each of its events, until done returns true. If ctx ends first, it returns the last read job and
+// over is true: progress may have happened without an event.
 func (h *Hub) Await(
 	ctx context.Context, client, id job.ID, read func(context.Context) (*job.Job, error), done func(*job.Job) bool,
 ) (last *job.Job, over bool, err error) {
-	// Watch before reading, so that no change falls between the two.
+	// Watch before reading, so that no change is missed.
 	notified, stop := h.watch(client, id, false)
 	defer stop()
 	for {
@@ -64,7 +63,8 @@ func (h *Hub) Await(
 	}
 }
 
-// limitedRead reads storage for a watcher. At most MaxConcurrentReads run at once; an error may mean that ctx ended before its turn.
+// limitedRead reads storage for a watcher. At most MaxConcurrentReads run at once. An error may mean that ctx ended before the read
+// started.
 func limitedRead[T any](ctx context.Context, h *Hub, read func() (T, error)) (answer T, err error) {
 	if err := h.reads.Acquire(ctx, 1); err != nil {
 		return answer, err
@@ -73,7 +73,7 @@ func limitedRead[T any](ctx context.Context, h *Hub, read func() (T, error)) (an
 	return read()
 }
 
-// saw notes that a watcher has read a history up to p, so that the next sweep notifies of later events.
+// saw records that a watcher has read a history up to p, so that the next sweep only notifies of later events.
 func (h *Hub) saw(client, id job.ID, p job.Position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

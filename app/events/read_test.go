@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// stored makes a hub on a new database.
+// stored returns a hub on a new database.
 func stored(t *testing.T) *world {
 	t.Parallel()
 	return newWorld(t, repotest.OpenURL(t, repotest.URL(t)))
@@ -43,14 +43,14 @@ func (w *world) cancel(id job.ID) {
 	require.NoError(w.T, err)
 }
 
-// watch watches a job, or all of a client for the zero id.
+// watch watches a job, or with the zero id the client.
 func (w *world) watch(id job.ID) <-chan job.Notification {
 	notifications, stop := w.hub.Watch(apptest.ClientA, id)
 	w.T.Cleanup(stop)
 	return notifications
 }
 
-// read reads a job's history as a stream does.
+// read reads a job's history like a stream.
 func (w *world) read(id job.ID) job.Log {
 	log, err := w.hub.JobEvents(w.T.Context(), apptest.ClientA, id, 0, 100)
 	require.NoError(w.T, err)
@@ -97,8 +97,8 @@ func TestSweepMakesUpForLostNotifications(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Between a watcher's reading and the first sweep, notifications may be lost too; and a sweep may answer between a watcher's reading
-// and its report of it.
+// Notifications may be lost between a watcher's read and the first sweep. A sweep may also return between a watcher's read and its
+// report.
 func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 	w := stored(t)
 	changed, same := w.add(), w.add()
@@ -111,7 +111,7 @@ func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 	w.requireQuiet(second, "no stampede")
 
 	late := w.add()
-	before := w.read(late) // unwatched: the hub does not learn of it
+	before := w.read(late) // unwatched: the hub does not see it
 	notifications := w.watch(late)
 	w.cancel(late)
 	w.sweep()
@@ -121,7 +121,7 @@ func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
 	w.requireHeard(notifications, "what came after the reading")
 }
 
-// Sweeps are rare while notifications come in, and follow each other while storage is away.
+// Sweeps are rare while notifications arrive, and frequent while they do not.
 func TestSweepsFollowTheConnection(t *testing.T) {
 	closed := repotest.OpenURL(t, "postgres://127.0.0.1:1/none")
 	closed.Close()
@@ -138,7 +138,7 @@ func TestSweepsFollowTheConnection(t *testing.T) {
 	})
 }
 
-// waiting is a watcher with scripted reads that waits for a job to be final.
+// waiting is a watcher with scripted reads that waits until a job is final.
 type waiting struct {
 	*world
 	id    job.ID
@@ -153,7 +153,7 @@ type waited struct {
 	err  error
 }
 
-// await begins to wait, and lets it come to rest.
+// await starts to wait, and returns once the wait is idle.
 func await(w *world, limit time.Duration, read func(context.Context) (*job.Job, error)) *waiting {
 	a := &waiting{world: w, id: app.NewID(), read: read, over: make(chan waited, 1)}
 	go func() {
@@ -176,7 +176,7 @@ func (a *waiting) received(n job.Notification) {
 	synctest.Wait()
 }
 
-// is reads a job in a state.
+// is returns a read of a job in a state.
 func is(s job.State) func(context.Context) (*job.Job, error) {
 	return func(context.Context) (*job.Job, error) { return &job.Job{State: s}, nil }
 }
@@ -204,7 +204,7 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// The change comes between the read of the job and the wait.
+// The change happens between the read of the job and the wait.
 func TestAwaitMissesNothingBetweenReadingAndWaiting(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -240,7 +240,7 @@ func TestAwaitThroughTrouble(t *testing.T) {
 	})
 }
 
-// All watchers want to read at once when notifications come in again.
+// After a reconnect all watchers want to read at once.
 func TestFewWatchersReadAtOnce(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, nil)

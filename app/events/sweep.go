@@ -12,8 +12,8 @@ import (
 const (
 	// SweepInterval is the time between sweeps while no notifications come in.
 	SweepInterval = time.Second
-	calmRounds    = 5    // intervals between sweeps while notifications come in
-	sweepChunk    = 1000 // histories in one query
+	calmRounds    = 5    // intervals between sweeps while notifications arrive
+	sweepChunk    = 1000 // histories per query
 )
 
 // Run sweeps until ctx ends.
@@ -31,7 +31,7 @@ func (h *Hub) Run(ctx context.Context) {
 	}
 }
 
-// calm reports whether a round needs no sweep.
+// calm reports whether a round can skip the sweep.
 func (h *Hub) calm(round int) bool { return h.listener.Connected() && round%calmRounds != 0 }
 
 // sweep notifies the watchers of histories with new events.
@@ -65,7 +65,7 @@ func (h *Hub) sweep(ctx context.Context) error {
 	return nil
 }
 
-// watched lists the watched jobs, and the watched feeds of clients.
+// watched returns the watched jobs and the watched clients.
 func (h *Hub) watched() (jobs, feeds []*topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,7 +81,7 @@ func (h *Hub) watched() (jobs, feeds []*topic) {
 	return jobs, feeds
 }
 
-// compare notifies the watchers of topics that have new events or are gone.
+// compare notifies the watchers of topics that have new events or no longer exist.
 func (h *Hub) compare(topics []*topic, latest func(*topic) (p job.Position, there bool)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

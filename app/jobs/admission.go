@@ -8,12 +8,12 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Admission is what limits the submissions of clients.
+// Admission limits the submissions of clients.
 type Admission struct {
-	Pauses          func() job.Pauses // current pauses, as this process knows them
+	Pauses          func() job.Pauses // current pauses known to this process
 	Capacity        *Capacity
 	Storage         DailyStorage
-	ProvenCallbacks bool // a callback must lead to the origin of a proven webhook
+	ProvenCallbacks bool // a callback must have the origin of a proven webhook
 }
 
 // DailyStorage counts what the jobs of a client store per day, in units of job.WeightUnit.
@@ -21,11 +21,11 @@ type DailyStorage interface {
 	AllowUnits(ctx context.Context, client job.ID, units int) job.Allowance
 }
 
-// drainedRetry is the Retry-After of paused submissions, since the end of a pause is unknown.
+// drainedRetry is the Retry-After of paused submissions, because the end of a pause is unknown.
 const drainedRetry = 10 * time.Second
 
 // admit decides whether a client's jobs may be stored now: all or none. It checks the pauses, then the room for the jobs, then the
-// client's daily storage. The jobs get the lease of their room, and the caller ends the reservation.
+// client's daily storage. It sets the lease of the jobs. The caller must end the reservation.
 func (s *Service) admit(ctx context.Context, client job.ID, jobs []job.Job) (*reservation, error) {
 	if s.Admission == nil {
 		return nil, nil
@@ -59,7 +59,7 @@ func drained(p *job.Pause) error {
 		Detail: "The operator has stopped accepting " + of + ". Nothing was accepted; jobs accepted before still run."}
 }
 
-// reserve takes room in the limits of active and queued jobs; nil without an Admission.
+// reserve takes room in the limits of active and queued jobs. It returns nil without an Admission.
 func (a *Admission) reserve(ctx context.Context, client job.ID, jobs job.Load) (*reservation, error) {
 	if a == nil {
 		return nil, nil
@@ -67,7 +67,7 @@ func (a *Admission) reserve(ctx context.Context, client job.ID, jobs job.Load) (
 	return a.Capacity.reserve(ctx, client, jobs)
 }
 
-// allowStorage counts the weight of a client's jobs, or refuses them if there is no room for them today.
+// allowStorage counts the weight of a client's jobs, or refuses them if that exceeds the daily storage.
 func (s *Service) allowStorage(ctx context.Context, client job.ID, jobs []job.Job) error {
 	weight := 0
 	for i := range jobs {
@@ -96,12 +96,12 @@ func (s *Service) receivers(client job.ID, callback string) int {
 	return n
 }
 
-// Deliveries returns how many deliveries a job's emitted events may cause, in all of its attempts.
+// Deliveries returns how many deliveries the emitted events of a job may cause in all attempts.
 func (s *Service) Deliveries(r *job.Request) int {
 	return r.Emitted(s.cfg.MaxAttempts) * s.receivers(r.ClientID, r.Callback)
 }
 
-// loadOf returns the room that jobs take. A deferred job is active, but not yet queued.
+// loadOf returns the room that jobs need. A deferred job is active, but not queued yet.
 func loadOf(jobs []job.Job) (sum job.Load) {
 	for i := range jobs {
 		sum.Active++
@@ -112,5 +112,5 @@ func loadOf(jobs []job.Job) (sum job.Load) {
 	return sum
 }
 
-// oneQueued is the room that the next attempt of a job takes.
+// oneQueued is the room for the next attempt of a job.
 var oneQueued = job.Load{Active: 1, Queued: 1}

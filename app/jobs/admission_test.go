@@ -41,7 +41,7 @@ func TestDrainedSubmissionsAreRefused(t *testing.T) {
 	require.Equal(t, 4, w.active())
 }
 
-// A submission refused by the daily storage frees its room.
+// A submission refused by the daily storage releases its room.
 func TestFullDailyStorageRefuses(t *testing.T) {
 	w := newWorld(t)
 	large := func(r *job.Request) { r.Params = []byte(`{"a":"` + strings.Repeat("x", 64<<10) + `"}`) }
@@ -81,15 +81,15 @@ func TestOneClientCannotTakeAll(t *testing.T) {
 	full := w.refused(w.Service)
 	require.Equal(t, job.CodeQueueFull, full.Code)
 	require.Contains(t, full.Detail, "limit of 5 jobs that are not final")
-	w.submit(w.Service, of(apptest.ClientB)) // there is room for others
+	w.submit(w.Service, of(apptest.ClientB)) // there is room for other clients
 
 	require.NoError(t, w.Admission.Capacity.Renew(t.Context()))
 	require.NoError(t, other.Admission.Capacity.Renew(t.Context()))
-	_ = w.refused(other) // it counts the jobs that the first process accepted
+	_ = w.refused(other) // it includes the jobs of the first process
 	w.submit(other, of(apptest.ClientB))
 
 	w.limit(w.Service, Limits{Active: 20, Queued: 20, ClientActive: 9, ClientQueued: 1})
 	w.submit(w.Service)
 	require.Contains(t, w.refused(w.Service).Detail, "limit of 1 jobs in QUEUED")
-	w.submit(w.Service, deferred(time.Hour)) // it is not queued yet
+	w.submit(w.Service, deferred(time.Hour)) // not queued yet
 }

@@ -17,11 +17,10 @@ import (
 const (
 	// backlogWait is the longest wait of a submission for storage.
 	backlogWait = time.Second
-	// backlogMemory is the number of counted intervals. While many clients connect at once, few submissions are accepted for a few
-	// seconds. A bound that followed at once would refuse most of them; they would come again, and a machine that is busy refusing
-	// accepts little.
+	// backlogMemory is the number of intervals that count. If many clients connect at once, few submissions are accepted for some
+	// seconds. A limit that followed immediately would refuse most of them, and refusing their retries would keep the machine busy.
 	backlogMemory = 10
-	// BacklogFloor is how many jobs may wait at any speed of storage. It absorbs bursts and lets group commit fill its statements.
+	// BacklogFloor is how many jobs may wait at any speed of storage. It absorbs bursts and fills the statements of group commits.
 	BacklogFloor = 4096
 	// BatchBacklogFloor is the same for batches; few of them are stored at once.
 	BatchBacklogFloor = 64
@@ -29,16 +28,15 @@ const (
 	refusalInterval = time.Second
 )
 
-// errTooManyWait costs nothing to make: under overload it is the usual answer.
+// errTooManyWait is allocated once: it is the usual answer under overload.
 var errTooManyWait = &job.Error{Code: job.CodeQueueFull, RetryAfter: time.Second,
 	Detail: "Too many submissions are waiting to be stored. This one was not processed; repeat it after Retry-After."}
 
-// Backlog bounds how many submissions wait inside a process at once. By Little's law, no request waits much longer than a second if at
-// most as many wait as were accepted in the best of the last ten seconds. The others are refused at once, which is cheaper than storing
-// them after their clients have given up.
+// Backlog limits how many submissions wait inside a process. By Little's law, no request waits much longer than a second if at most as
+// many wait as were accepted in the best of the last ten seconds. The others are refused immediately, which is cheaper than storing them
+// after their clients have given up.
 //
-// The bound falls to a floor while storage stands still, and rises again with the first submissions that are accepted.
-// Invalid submissions do not change it.
+// The limit falls to a floor while storage is down, and rises with the first accepted submissions. Invalid submissions do not change it.
 type Backlog struct {
 	floor int
 	clock app.Clock
@@ -46,13 +44,13 @@ type Backlog struct {
 
 	mu      sync.Mutex
 	waiting int
-	began   time.Time          // of the present interval of backlogWait
-	served  [backlogMemory]int // accepted in the present interval and the earlier ones
+	began   time.Time          // of the current interval of backlogWait
+	served  [backlogMemory]int // accepted in the current and earlier intervals
 	refused int                // since the last log line
 	logged  time.Time          // time of the last log line
 }
 
-// NewBacklog makes a bound of at least floor. clock is time.Now if nil.
+// NewBacklog returns a Backlog with a limit of at least floor. clock is time.Now if nil.
 func NewBacklog(floor int, clock app.Clock, registry prometheus.Registerer, log *slog.Logger) *Backlog {
 	if clock == nil {
 		clock = time.Now
@@ -80,7 +78,7 @@ func (b *Backlog) look() (waiting, limit int) {
 // Full refuses a submission before its body arrives, if too many wait.
 func (b *Backlog) Full() error { return b.admit(0) }
 
-// Enter admits a submission, or refuses it with an error. Each admitted one must Leave.
+// Enter admits a submission or returns an error. Call Leave after each admission.
 func (b *Backlog) Enter() error { return b.admit(1) }
 
 func (b *Backlog) admit(entering int) error {
@@ -108,7 +106,7 @@ func (b *Backlog) admit(entering int) error {
 	return errTooManyWait
 }
 
-// Leave ends the wait of an admitted submission. accepted says whether it is stored.
+// Leave ends the wait of an admitted submission. accepted reports whether it was stored.
 func (b *Backlog) Leave(accepted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +120,7 @@ func (b *Backlog) Leave(accepted bool) {
 // limit returns how many may wait now.
 func (b *Backlog) limit() int { return max(b.floor, slices.Max(b.served[:])) }
 
-// turn begins a new interval when the present one is over.
+// turn starts a new interval when the current one is over.
 func (b *Backlog) turn(now time.Time) {
 	passed := now.Sub(b.began)
 	if passed < backlogWait {

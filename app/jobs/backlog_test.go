@@ -21,7 +21,7 @@ func newBacklog() (*Backlog, *prometheus.Registry, *testkit.Output) {
 	return NewBacklog(BacklogFloor, nil, registry, slog.New(slog.NewJSONHandler(log, nil))), registry, log
 }
 
-// enter sends in n submissions at once and returns how many were admitted.
+// enter submits n times at once and returns how many were admitted.
 func enter(a *Backlog, n int) (admitted int) {
 	for range n {
 		if a.Enter() == nil {
@@ -40,7 +40,7 @@ func leave(a *Backlog, n int) {
 func TestBacklogRefusesWhatIsAboveItsBound(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		a, registry, log := newBacklog()
-		for range 10_000 { // bodies that are not valid are answered quickly, and raise nothing
+		for range 10_000 { // invalid bodies are answered quickly, and do not raise the limit
 			require.NoError(t, a.Enter())
 			a.Leave(false)
 		}
@@ -77,17 +77,17 @@ submissions_waiting_limit 4096
 	})
 }
 
-// fastStore takes submissions at a rate that can be changed.
+// fastStore stores submissions at a configurable rate.
 type fastStore struct {
 	admission *Backlog
 	perTick   int
-	waiting   []time.Time // since when
+	waiting   []time.Time // start times
 	longest   time.Duration
 }
 
 const serveTick = 5 * time.Millisecond
 
-// serve lets time pass with offered submissions in each tick, and returns how many were accepted and refused.
+// serve runs for d with offered submissions per tick, and returns how many were accepted and refused.
 func (s *fastStore) serve(d time.Duration, offered int) (accepted, refused int) {
 	for began := time.Now(); time.Since(began) < d; {
 		for range offered {
@@ -130,15 +130,15 @@ func TestBacklogUnderOverload(t *testing.T) {
 	})
 }
 
-// Many clients that connect at once leave little time for storing. If the bound followed, they would be refused, come again,
-// and leave even less.
+// If many clients connect at once, little time is left for storing. If the limit followed, they would be refused, retry, and leave even
+// less time.
 func TestBacklogRemembersWhatStorageCanDo(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		a, _, _ := newBacklog()
 		s := &fastStore{admission: a, perTick: 80} // 16,000 a second
 		s.serve(2*time.Second, 75)
 		s.perTick = 10
-		_, refused := s.serve(5*time.Second, 20) // 10,000 wait in the end
+		_, refused := s.serve(5*time.Second, 20) // 10,000 are waiting at the end
 		require.Zero(t, refused)
 
 		_, refused = s.serve((backlogMemory-3)*time.Second, 10)

@@ -97,7 +97,7 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 		{"", job.CodeValidationFailed, []string{"/jobs/0/work_kind"}},
 		{state: job.Queued},
 		{"", job.CodeValidationFailed, []string{"/jobs/2/callback", "/jobs/2", "/jobs/2/execution_at"}},
-		{"", job.CodeMalformed, []string{"/jobs/3/colour", "/jobs/3/execution_at"}}, // form and values together
+		{"", job.CodeMalformed, []string{"/jobs/3/colour", "/jobs/3/execution_at"}}, // structure and values together
 		{"", job.CodeValidationFailed, []string{"/jobs/4/execution_at"}},
 	} {
 		item := b.Items[i]
@@ -111,9 +111,8 @@ func TestSubmitBatchRefusesItemByItem(t *testing.T) {
 	require.Equal(t, job.Load{Active: 1, Queued: 1}, w.Admission.Capacity.lease.used, "refused items take no room")
 }
 
-// A batch with more violations than are listed is refused as a whole: the answer is
-// not many times the request.
-func TestABatchOfManyViolationsIsRefusedAsAWhole(t *testing.T) {
+// A batch with more violations than can be listed is refused as a whole, so that the answer is not much larger than the request.
+func TestBatchWithTooManyViolationsIsRefused(t *testing.T) {
 	w := newWorld(t)
 	wrong := newRequest(ofKind(job.PayloadInvalid))
 	requests := make([]job.Request, job.MaxBatchItems)
@@ -202,7 +201,7 @@ func TestCancelBatch(t *testing.T) {
 	w.fail(b.Items[50].JobID, 1, job.DependencyFailed)
 	w.run(b.Items[51].JobID, 1)
 	w.Queue.Notifications()
-	for range 2 { // a repetition finds nothing to do
+	for range 2 { // a repetition changes nothing
 		canceled := apptest.Must(w.CancelBatch(t.Context(), apptest.ClientA, b.ID))(t)
 		require.Equal(t, map[job.State]int{job.Canceled: 99, job.Failed: 1}, canceled.Counts)
 		require.NotNil(t, canceled.Outcome, "completed at once")
@@ -212,7 +211,7 @@ func TestCancelBatch(t *testing.T) {
 	}
 	require.Len(t, w.Queue.Notifications(), 99+1, "each job, and the batch once")
 
-	// A batch that another process completes is answered as it is then.
+	// A batch that another process completes is returned with its outcome.
 	other := w.submitBatch(w.Service, newBatchRequest(newRequests(3)...))
 	for _, item := range other.Items {
 		apptest.Must(w.Cancel(t.Context(), apptest.ClientA, item.JobID))(t)
@@ -223,7 +222,7 @@ func TestCancelBatch(t *testing.T) {
 	require.Equal(t, job.StatusCancelled, answer.Outcome.Status)
 }
 
-// If jobs cannot be canceled, the client has to ask again; a batch that cannot be completed is completed later.
+// If jobs cannot be canceled, the client must repeat the request. A batch that cannot be completed is completed later.
 func TestCancelBatchThroughTrouble(t *testing.T) {
 	w := newWorld(t)
 	b := w.submitBatch(w.Service, newBatchRequest(newRequests(3)...))
@@ -252,7 +251,7 @@ func TestCancelBatchThroughTrouble(t *testing.T) {
 	require.Error(t, second(cancel()))
 }
 
-// While another process completes a batch, its client waits a moment only, and the batch is completed once.
+// While another process completes a batch, the request only waits for a moment, and the batch is completed once.
 func TestCancelBatchWhileAnotherProcessCompletesIt(t *testing.T) {
 	w := newWorld(t)
 	b := w.submitBatch(w.Service, newBatchRequest(newRequest()))

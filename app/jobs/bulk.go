@@ -20,7 +20,7 @@ const (
 var errItemGone = job.Errorf(job.CodeJobGone, "The job was removed.")
 
 // DoItems applies the action of a bulk operation to its items, by the rules of single jobs and with the same events, tasks and metrics.
-// It returns the items with a result; for the others there is no room at the moment.
+// It returns the items with a result; for the others there is no room now.
 func (s *Service) DoItems(ctx context.Context, operation *job.Bulk, items []job.BulkItem) (ended []job.BulkItem, err error) {
 	ctx = telemetry.WithRequest(ctx, operation.RequestID)
 	var open []job.BulkItem
@@ -49,8 +49,8 @@ func (s *Service) DoItems(ctx context.Context, operation *job.Bulk, items []job.
 	return append(ended, changed...), nil
 }
 
-// leftItem returns the result of an item that the operation skips. A job that was retried since the operation began is not retried again.
-// A changed job is not deleted, as it may not match the filter any more.
+// leftItem returns the result of an item that the operation skips. A job that was retried since the operation started is not retried
+// again. A changed job is not deleted, since it may no longer match the filter.
 func leftItem(operation *job.Bulk, i job.BulkItem) (job.BulkItem, bool) {
 	switch j := i.Job; {
 	case j == nil && operation.Action == job.BulkDelete:

@@ -23,10 +23,10 @@ func (s *Service) Cancel(ctx context.Context, client, id job.ID) (change job.Cha
 	return change, nil
 }
 
-// canceledAtOnce bounds the jobs of one call of CancelClient, which takes some seconds.
+// canceledAtOnce limits the jobs of one call of CancelClient, which takes some seconds.
 const canceledAtOnce = 1000
 
-// CancelClient stops unfinished jobs of a client. more reports whether there may be others.
+// CancelClient cancels unfinished jobs of a client. more reports whether there may be others.
 func (s *Service) CancelClient(ctx context.Context, client job.ID) (canceled int, more bool, err error) {
 	unfinished, err := s.Store.UnfinishedJobs(ctx, client, canceledAtOnce)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Service) CancelClient(ctx context.Context, client job.ID) (canceled int
 	return canceled, len(unfinished) == canceledAtOnce, err
 }
 
-// cancelAll cancels all jobs that it can, and returns their number and the first error.
+// cancelAll cancels as many of the jobs as it can, and returns their number and the first error.
 func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) (int, error) {
 	canceled, err := s.Store.CancelAll(ctx, client, jobs)
 	app.AfterCommit(ctx, func() {
@@ -47,7 +47,7 @@ func (s *Service) cancelAll(ctx context.Context, client job.ID, jobs []job.ID) (
 	return len(canceled), err
 }
 
-// finishCancel follows a committed cancel: it stops the worker or removes the task, counts, logs and publishes.
+// finishCancel runs after a committed cancel: it stops the worker or removes the task, counts, logs and publishes.
 func (s *Service) finishCancel(ctx context.Context, before *job.Job, change job.Change) {
 	if before.State.Held() {
 		s.Queue.SignalCancel(before.ID)

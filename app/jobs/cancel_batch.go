@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// cancelPart is how many jobs of a batch are canceled at a time, which takes some 35 ms: other requests come in between.
+	// cancelPart is the number of jobs canceled in one transaction of about 35 ms, so that other requests get a turn.
 	cancelPart = 75
 	// outcomeTries is how often the outcome is read while another process completes the batch.
 	outcomeTries = 20
 	outcomePause = 25 * time.Millisecond
 )
 
-// CancelBatch stops the unfinished jobs of a batch, and returns the batch with its outcome. A repetition retries failed cancels.
+// CancelBatch cancels the unfinished jobs of a batch, and returns the batch with its outcome. A repetition retries failed cancels.
 func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	open, err := s.Store.OpenJobs(ctx, client, id)
 	if err != nil {
@@ -31,8 +31,8 @@ func (s *Service) CancelBatch(ctx context.Context, client, id job.ID) (*job.Batc
 	return s.completed(ctx, client, id)
 }
 
-// completed reads a batch. If all of its jobs have ended but it has no outcome, it completes the batch, or waits a moment for the process
-// that does.
+// completed returns a batch. If all of its jobs have ended but it has no outcome, it completes the batch, or waits a moment for the
+// process that does.
 func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	for try := 0; ; try++ {
 		b, err := s.Store.Batch(ctx, client, id)
@@ -43,7 +43,7 @@ func (s *Service) completed(ctx context.Context, client, id job.ID) (*job.Batch,
 			return b, nil
 		}
 		if _, err := s.Completer.Complete(ctx, []job.ID{id}); err != nil {
-			s.Completer.Touch(id) // its jobs have ended, even without an outcome
+			s.Completer.Touch(id) // its jobs have ended without an outcome
 			return b, nil
 		}
 	}

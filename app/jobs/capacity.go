@@ -22,20 +22,20 @@ const (
 	// processes may take the room. The row of the lease guards against a process that was paused in between.
 	leaseExpiry = 5 * time.Second
 	leaseUse    = 3 * time.Second
-	// fullPause is how long requests are refused without a renewal after the ledger had no room.
+	// fullPause is how long requests are refused without a renewal after the ledger was full.
 	fullPause = 100 * time.Millisecond
 
-	// Counting a million jobs takes 0.1 s or more. The ledger's bound holds without a count, but only a count finds the room of ended
+	// Counting a million jobs takes 0.1 s or more. The ledger's limit holds without a count, but only a count finds the room of ended
 	// jobs.
-	countShare = 100     // pause after a count, in times of its duration: 1 % of a core
+	countShare = 100     // pause after a count, as a multiple of its duration: 1 % of a core
 	nearShare  = 10      // the same while room is short
 	fewJobs    = 100_000 // fast to count
-	maxRate    = 50_000  // jobs a second that all other processes together may accept
+	maxRate    = 50_000  // jobs per second that all other processes may accept together
 )
 
-// Capacity keeps the number of active and of queued jobs below the limits (section 17). The limits of all jobs hold over all processes:
-// each stores jobs only under a lease of headroom, and the jobs and leases together never exceed the limits. The shares of clients are
-// exact within a process; jobs stored by others count about a second later. Capacity also counts the live workers.
+// Capacity keeps the number of active and of queued jobs below the limits (section 17). The limits of all jobs hold across processes:
+// each process stores jobs only under a lease of headroom, and jobs and leases together never exceed the limits. The shares of clients
+// are exact within a process; jobs stored by others count about a second later. Capacity also counts the live workers.
 type Capacity struct {
 	limit   job.Load
 	store   *repo.Store
@@ -45,21 +45,21 @@ type Capacity struct {
 
 	mu        sync.Mutex
 	lease     *lease
-	need      job.Load  // largest request that waits for room
-	needed    job.Load  // the same at the request for the last renewal
-	short     bool      // the last grant was less than wanted
-	again     time.Time // requests without room are refused before this
-	refusal   error     // their answer
-	processes int       // processes that hold leases
+	need      job.Load  // largest waiting request
+	needed    job.Load  // the same when the last renewal was requested
+	short     bool      // the last grant was less than requested
+	again     time.Time // requests without room are refused until then
+	refusal   error     // error of those requests
+	processes int       // processes with leases
 	shares    shares
-	accepted  []clientLoad // since the count by client began
-	workers   int          // alive; unknownWorkers before the first count
+	accepted  []clientLoad // since the count by client started
+	workers   int          // live workers; unknownWorkers before the first count
 
-	waiting  singleflight.Group // requests that wait for a renewal
-	renewing sync.Mutex         // guards the following
+	waiting  singleflight.Group // waits for a renewal
+	renewing sync.Mutex         // protects the fields below
 
-	mine      job.Load      // stored by this process and not reported when the latest count began
-	countedAt time.Time     // when the latest count began; zero before the first one
+	mine      job.Load      // stored by this process and not reported when the latest count started
+	countedAt time.Time     // start of the latest count; zero before the first one
 	took      time.Duration // duration of that count
 	failed    bool
 }
@@ -72,7 +72,7 @@ type clientLoad struct {
 	jobs   job.Load
 }
 
-// NewCapacity makes a Capacity; Run keeps its lease. Without Run, a reservation takes a lease, which expires when unused.
+// NewCapacity returns a Capacity; Run keeps its lease. Without Run, a reservation takes a lease, which expires when unused.
 func NewCapacity(limits Limits, store *repo.Store, log *slog.Logger) *Capacity {
 	return &Capacity{
 		limit: job.Load{Active: limits.Active, Queued: limits.Queued}, shares: newShares(limits), store: store, clock: time.Now, log: log,
@@ -83,7 +83,7 @@ func NewCapacity(limits Limits, store *repo.Store, log *slog.Logger) *Capacity {
 var errFull = &job.Error{Code: job.CodeQueueFull, RetryAfter: capacityInterval,
 	Detail: "The server holds its maximum number of jobs. Nothing was accepted."}
 
-// reserve takes room for all jobs of a request of a client, or for none. It may wait for a renewal of the lease.
+// reserve takes room for all jobs of a client's request, or for none. It may wait for a renewal of the lease.
 func (c *Capacity) reserve(ctx context.Context, client job.ID, jobs job.Load) (*reservation, error) {
 	for {
 		if r, err := c.take(clientLoad{client, jobs}); r != nil || err != nil {
@@ -99,7 +99,7 @@ func (c *Capacity) reserve(ctx context.Context, client job.ID, jobs job.Load) (*
 	}
 }
 
-// take takes room of the lease. It returns nil if the lease must be renewed first, and an error if there is no room.
+// take takes room from the lease. It returns nil if the lease must be renewed first, and an error if there is no room.
 func (c *Capacity) take(l clientLoad) (*reservation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,14 +118,14 @@ func (c *Capacity) take(l clientLoad) (*reservation, error) {
 	return nil, nil
 }
 
-// Processes returns the number of processes that take submissions.
+// Processes returns the number of processes that accept submissions.
 func (c *Capacity) Processes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.processes
 }
 
-// liveWorkers returns the number of workers alive about a second ago.
+// liveWorkers returns the number of live workers, about a second old.
 func (c *Capacity) liveWorkers() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,7 +183,7 @@ func (c *Capacity) ask() job.Lease {
 	return c.lease.ask(c.needed)
 }
 
-// answered handles the answer to a request for a renewal.
+// answered handles the answer to a renewal.
 func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,14 +194,14 @@ func (c *Capacity) answered(ask job.Lease, sent time.Time, h job.Headroom, err e
 	l := c.lease
 	l.granted(sent, ask, h.Granted)
 	c.processes, c.again, c.short = h.Processes, time.Time{}, !ask.Want.Within(h.Granted)
-	// A count during which this process stored jobs may have counted them twice. The next renewal decides that.
+	// A count while this process stored jobs may have counted them twice. The next renewal decides.
 	sure := ask.Counted == nil || (ask.Stored == c.mine && l.used == job.Load{})
 	if sure && !l.used.Plus(c.needed, 1).Within(l.size) {
 		c.again, c.refusal = c.clock().Add(max(fullPause, nearShare*c.took)), errFull
 	}
 }
 
-// close keeps the lease for jobs with an unknown outcome, and begins a new one.
+// close keeps the lease for jobs with an unknown outcome, and starts a new lease.
 func (c *Capacity) close(ctx context.Context) error {
 	c.mu.Lock()
 	l := c.lease
@@ -235,7 +235,7 @@ func (c *Capacity) due(now time.Time) bool {
 	}
 }
 
-// count counts the jobs, and by client if shares may matter; nil if no count is due.
+// count counts the jobs, also by client if shares may matter. It returns nil if no count is due.
 func (c *Capacity) count(ctx context.Context) (*job.Counted, error) {
 	began := c.clock()
 	before, due := c.beginCount(began)
@@ -259,7 +259,7 @@ func (c *Capacity) beginCount(now time.Time) (before int, due bool) {
 	return len(c.accepted), c.due(now)
 }
 
-// endCount applies a count that began at the given time.
+// endCount applies a count that started at the given time.
 func (c *Capacity) endCount(
 	began time.Time, before int, counted job.Counted, byClient map[job.ID]job.Load, err error,
 ) (*job.Counted, error) {

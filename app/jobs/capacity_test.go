@@ -38,7 +38,7 @@ func TestLimitsAreExactWithinAProcess(t *testing.T) {
 	w.limit(w.Service, oneClient(limit, limit))
 	accepted, refused := w.flood(w.Service, 200)
 	require.Equal(t, []int64{limit, 200 - limit}, []int64{accepted, refused})
-	for range 3 { // after repeated counts, too
+	for range 3 { // also after repeated counts
 		require.NoError(t, w.Admission.Capacity.Renew(t.Context()))
 		w.flood(w.Service, 50)
 		require.Equal(t, limit, w.active())
@@ -52,7 +52,7 @@ func TestLimitsAreExactWithinAProcess(t *testing.T) {
 	})
 }
 
-// A job that is stored while storage counts may be in the count or not; it is counted here until a count that began later.
+// A job stored during a count may be in the count or not. It is counted here until a count that started later.
 func TestLimitsHoldWhileStorageCounts(t *testing.T) {
 	w := newWorld(t)
 	c := w.Admission.Capacity
@@ -103,7 +103,7 @@ func TestTwoProcessesNeverExceedTheLimit(t *testing.T) {
 					_, _ = s.Store.InsertJob(t.Context(), job.Submission{Job: jobs[0]})
 					room.end(t.Context(), false, unknown)
 				}
-				// A renewal is done, but the answer is lost.
+				// A renewal is stored, but the answer is lost.
 				c := s.Admission.Capacity
 				c.renewing.Lock()
 				ask := c.ask()
@@ -129,7 +129,7 @@ func TestTwoProcessesNeverExceedTheLimit(t *testing.T) {
 	})
 }
 
-// simulation is a Capacity whose storage takes no new jobs, and whose counts take their time.
+// simulation is a Capacity with simulated storage, whose counts take time.
 type simulation struct {
 	*Capacity
 	now           time.Time
@@ -159,7 +159,7 @@ func (s *simulation) renew() {
 	s.answered(ask, s.now, job.Headroom{Granted: ask.Want.Max(ask.Keep).Min(s.limit.Plus(s.load, -1)), Processes: 1}, nil)
 }
 
-// submit takes room for a job, and stores it.
+// submit takes room for a job and stores it.
 func (s *simulation) submit(t *testing.T) {
 	for {
 		room, err := s.take(clientLoad{apptest.ClientA, oneQueued})
@@ -173,16 +173,16 @@ func (s *simulation) submit(t *testing.T) {
 	}
 }
 
-// A count of many jobs takes no more than a hundredth of the time, unless room is short. A count by client is made
-// when a client may hold much, and often only while a client that submits may have used up its share.
-func TestCountsOfManyJobsAreFewUnlessTheyMatter(t *testing.T) {
+// A count of many jobs takes at most a hundredth of the time, unless room is short. Jobs are counted by client if a client may hold many,
+// and counted often only while a submitting client may have used up its share.
+func TestCountsOfManyJobsAreRareUnlessRoomIsShort(t *testing.T) {
 	t.Parallel()
 	const million, tenth, twentieth = 1_000_000, 100 * time.Millisecond, 50 * time.Millisecond
 	load := func(active, queued int) job.Load { return job.Load{Active: active, Queued: queued} }
 	share := shared(10*million, million/4)
 	for name, c := range map[string]struct {
 		load     job.Load
-		has      int // of these, the one client
+		has      int // of these, of one client
 		limits   Limits
 		took     time.Duration
 		accepted int // in each of 100 seconds

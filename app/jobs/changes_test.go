@@ -24,7 +24,7 @@ func TestCancel(t *testing.T) {
 	w.Queue.Notifications()
 	w.Queue.Delivered()
 	for i, id := range []job.ID{queued, running} {
-		for _, changed := range []bool{true, false} { // a repetition finds nothing to do
+		for _, changed := range []bool{true, false} { // a repetition changes nothing
 			change := apptest.Must(w.Cancel(t.Context(), apptest.ClientA, id))(t)
 			require.Equal(t, []any{changed, job.Canceled}, []any{change.Changed, change.State})
 		}
@@ -62,7 +62,7 @@ func TestRetry(t *testing.T) {
 	require.Len(t, w.Queue.Sent(), sent+1)
 	require.Empty(t, w.Queue.Notifications())
 
-	// A retry takes room as a new job does.
+	// A retry needs room like a new job.
 	failed := w.failed(w.Service)
 	w.limit(w.Service, oneClient(1, 1))
 	require.Equal(t, job.CodeQueueFull, job.CodeOf(second(w.Retry(t.Context(), apptest.ClientA, failed))))
@@ -96,8 +96,8 @@ func TestRetryThatIsRefused(t *testing.T) {
 	}
 }
 
-// A job that is submitted, fails, is retried and canceled: each step has its span, with a link to where the job came from,
-// and each transition has one line, which names the trace.
+// A job is submitted, fails, is retried and canceled. Each step has a span with a link to the submission. Each transition has one log
+// line with the trace id.
 func TestTraceOfAJobsLife(t *testing.T) {
 	w := newWorld(t)
 	w.Service.Log = slog.New(apptest.TracingHandler{Handler: slog.NewJSONHandler(w.World.Log, nil)})
@@ -142,7 +142,7 @@ func TestTraceOfAJobsLife(t *testing.T) {
 	require.Equal(t, [][3]any{{"submit", "CREATED", 1}, {"submit", "QUEUED", 1}, {"retry", "QUEUED", 2}, {"cancel", "CANCELED", 3}}, steps)
 }
 
-// Deleting wakes the watchers of the job, which has no event for them.
+// A deletion has no event, but wakes the watchers of the job.
 func TestDelete(t *testing.T) {
 	w := newWorld(t)
 	id := w.failed(w.Service)

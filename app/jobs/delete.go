@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Delete removes a final job; deleting a missing job is no error.
+// Delete removes a final job. Deleting a missing job is not an error.
 func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 	j, unknown := s.Store.Job(ctx, client, id)
 	if err := s.Store.Delete(ctx, client, id); err != nil {
@@ -19,7 +19,7 @@ func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 	return nil
 }
 
-// finishDelete removes the job's remains in the queue, such as failed tasks, and wakes its watchers: a deletion has no event.
+// finishDelete removes the job's remains from the queue, such as failed tasks, and wakes its watchers: a deletion has no event.
 func (s *Service) finishDelete(j *job.Job) {
 	for attempt := 1; attempt <= j.Attempt; attempt++ {
 		s.Queue.Remove(job.Task{JobID: j.ID, Attempt: attempt})

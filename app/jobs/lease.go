@@ -15,8 +15,8 @@ type lease struct {
 	id      job.ID
 	known   bool      // the ledger has it
 	until   time.Time // by this process' clock
-	size    job.Load  // lower bound of the ledger's size for this lease
-	used    job.Load  // reserved, without report
+	size    job.Load  // known minimum of the lease's size in the ledger
+	used    job.Load  // reserved, not yet reported
 	stored  job.Load  // part of used that is stored
 	report  job.Load  // stored, and to be reported to the ledger
 	demand  job.Load  // reserved since the last renewal
@@ -35,8 +35,8 @@ func (l *lease) take(now time.Time, jobs job.Load) bool {
 	return true
 }
 
-// ask returns the request for a renewal, which wants twice the demand since the last one. Until the answer comes, the process uses no
-// more than the size it asks to keep, so losing the request or the answer does no harm.
+// ask returns the request for a renewal. It wants twice the demand since the last one. Until the answer arrives, the process uses no more
+// than the size it asks to keep, so losing the request or the answer does no harm.
 func (l *lease) ask(need job.Load) job.Lease {
 	l.used, l.size, l.report = l.used.Plus(l.stored, -1), l.size.Plus(l.stored, -1), l.report.Plus(l.stored, 1)
 	want := l.used.Plus(need, 1).Plus(l.demand, 2)
@@ -66,8 +66,8 @@ func (r *reservation) leased() job.ID {
 	return r.lease.id
 }
 
-// end frees the room unless the jobs are stored. err is the error of storage. If the outcome is unknown, the lease keeps the room until
-// it expires. Within Once, the jobs are stored by the commit.
+// end releases the room unless the jobs are stored. err is the error of storage. If the result is unknown, the lease keeps the room until
+// it expires. Within Once, the commit stores the jobs.
 func (r *reservation) end(ctx context.Context, stored bool, err error) {
 	if r == nil {
 		return
@@ -90,7 +90,7 @@ func (r *reservation) end(ctx context.Context, stored bool, err error) {
 		r.c.shares.add(r.client, r.jobs, -1)
 	default:
 		r.lease.unknown++
-		r.c.accepted = append(r.c.accepted, r.clientLoad) // in the client's share, until the next count
+		r.c.accepted = append(r.c.accepted, r.clientLoad) // counts for the client's share until the next count
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Job reads a client's job, with its progress while it runs and the reason for its wait while it waits.
+// Job returns a client's job, with its progress while it runs and its waiting reason while it waits.
 func (s *Service) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
 	j, err := s.Store.Job(ctx, client, id)
 	if err != nil {
@@ -15,7 +15,7 @@ func (s *Service) Job(ctx context.Context, client, id job.ID) (*job.Job, error) 
 	return s.annotate(ctx, j), nil
 }
 
-// annotate adds the values that are not in storage.
+// annotate adds values that are not in storage.
 func (s *Service) annotate(ctx context.Context, j *job.Job) *job.Job {
 	if j.State == job.Running {
 		j.Progress = s.Progress(ctx, j.ID, j.Attempt)
@@ -25,7 +25,7 @@ func (s *Service) annotate(ctx context.Context, j *job.Job) *job.Job {
 	return j
 }
 
-// Await reads a job until done accepts it or ctx ends: see Hub.Await.
+// Await reads a job until done returns true or ctx ends: see Hub.Await.
 func (s *Service) Await(ctx context.Context, client, id job.ID, done func(*job.Job) bool) (*job.Job, error) {
 	read := func(ctx context.Context) (*job.Job, error) { return s.Job(ctx, client, id) }
 	j, over, err := s.Hub.Await(ctx, client, id, read, done)
@@ -35,32 +35,32 @@ func (s *Service) Await(ctx context.Context, client, id job.ID, done func(*job.J
 	return j, err
 }
 
-// List reads a part of the list of a client's jobs.
+// List returns a page of a client's jobs.
 func (s *Service) List(ctx context.Context, client job.ID, q job.Query) (job.Page, error) {
 	return s.Store.Jobs(ctx, client, q)
 }
 
-// Report reads the report of a finished attempt; attempt 0 is the latest.
+// Report returns the report of a finished attempt; attempt 0 is the latest.
 func (s *Service) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
 	return s.Store.Report(ctx, client, id, attempt)
 }
 
-// Attempts reads a job's attempts, from the first to the current one.
+// Attempts returns a job's attempts, oldest first.
 func (s *Service) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) {
 	return s.Store.Attempts(ctx, client, id)
 }
 
-// Result reads the result of a job that succeeded.
+// Result returns the result of a succeeded job.
 func (s *Service) Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error) {
 	return s.Store.Result(ctx, client, id)
 }
 
-// Batch reads a client's batch.
+// Batch returns a client's batch.
 func (s *Service) Batch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	return s.Store.Batch(ctx, client, id)
 }
 
-// CursorKey returns the secret that signs cursors, the same in all processes. It is read once.
+// CursorKey returns the secret that signs cursors. All processes have the same. It is read once.
 func (s *Service) CursorKey(ctx context.Context) ([]byte, error) {
 	if key := s.cursorKey.Load(); key != nil {
 		return *key, nil

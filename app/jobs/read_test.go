@@ -48,7 +48,7 @@ func TestWhatAJobWaitsFor(t *testing.T) {
 	require.Equal(t, job.WaitingNoWorkers, waiting(queued), "it is run")
 }
 
-// connected is a listener of notifications that the test delivers.
+// connected is a listener whose notifications the test sends.
 type connected struct{}
 
 func (connected) Watch(job.ID)    {}
@@ -60,7 +60,7 @@ type awaited struct {
 	err error
 }
 
-// await waits for the end of a job beside the test. It returns once the wait has read the job.
+// await waits for the end of a job in the background. It returns once the job was read.
 func (w *world) await(ctx context.Context, id job.ID) <-chan awaited {
 	answer, read := make(chan awaited, 1), make(chan struct{}, 100)
 	go func() {
@@ -92,7 +92,7 @@ func TestAwait(t *testing.T) {
 	a = <-w.await(t.Context(), id)
 	require.Equal(t, job.Canceled, a.job.State, "what is done already")
 
-	// At the end of the time the job is answered as it is then.
+	// After the timeout the job is returned in its current state.
 	running := w.submit(w.Service).JobID
 	w.run(running, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -104,7 +104,7 @@ func TestAwait(t *testing.T) {
 	require.Equal(t, job.Running, a.job.State)
 	require.Equal(t, apptest.Percent(60), a.job.Progress)
 
-	// A job that is deleted meanwhile is not found.
+	// A job deleted during the wait is not found.
 	failed := w.submit(w.Service).JobID
 	answer = w.await(t.Context(), failed)
 	w.fail(failed, 1, job.DependencyFailed)

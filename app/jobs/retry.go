@@ -10,13 +10,13 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Retry queues the next attempt of a FAILED job after its backoff (section 11). It leaves a job in any other state as it is. A failure
-// that is not retryable, or a job without attempts left, is a conflict. The queued job counts against the limits like a new one.
+// Retry queues the next attempt of a FAILED job after its backoff (section 11). It does not change jobs in other states. A failure that
+// is not retryable, or a job without attempts left, is a conflict. The queued job counts against the limits like a new one.
 func (s *Service) Retry(ctx context.Context, client, id job.ID) (job.Change, error) {
 	return s.retry(ctx, client, id, retryOptions{})
 }
 
-// RetryAnyway is Retry for operators: it ignores whether the failure is retryable and how many attempts are left.
+// RetryAnyway is Retry for operators. It ignores whether the failure is retryable and how many attempts are left.
 func (s *Service) RetryAnyway(ctx context.Context, client, id job.ID) (job.Change, error) {
 	return s.retry(ctx, client, id, retryOptions{anyway: true})
 }
@@ -69,7 +69,7 @@ func (s *Service) retry(ctx context.Context, client, id job.ID, o retryOptions) 
 	return change, nil
 }
 
-// finishRetry follows a committed retry: it counts, logs, publishes and enqueues. j is the job before.
+// finishRetry runs after a committed retry: it counts, logs, publishes and enqueues. j is the job before.
 func (s *Service) finishRetry(ctx context.Context, j *job.Job, change job.Change) {
 	s.Metrics.Retried.WithLabelValues("client").Inc()
 	s.Metrics.Entered(job.Queued, j.WorkKind)

@@ -8,17 +8,16 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Scheduled submits the jobs of schedules by the rules of single submissions: the same
-// checks, limits, tasks and metrics.
+// Scheduled submits the jobs of schedules by the rules of single submissions, with the same checks, limits, tasks and metrics.
 type Scheduled struct {
 	s      *Service
-	proven map[job.ID]origins // of the clients of this round; only the goroutine that calls Begin and Prepare uses it
+	proven map[job.ID]origins // origins of clients in this round; only used by the goroutine of Begin and Prepare
 }
 
-// NewScheduled makes a Scheduled.
+// NewScheduled returns a Scheduled.
 func NewScheduled(s *Service) *Scheduled { return &Scheduled{s: s} }
 
-// Check returns the violations of the request for the job of a schedule.
+// Check returns the violations of the job request of a schedule.
 func (x *Scheduled) Check(ctx context.Context, r job.Request) ([]job.Violation, error) {
 	if r.Type == job.Deferred {
 		return append(r.Violations, job.Violation{Pointer: "/type", Detail: "The schedule sets when its jobs run: their type must " +
@@ -32,16 +31,16 @@ func (x *Scheduled) Check(ctx context.Context, r job.Request) ([]job.Violation, 
 	return slices.Concat(invalid, untimely), nil
 }
 
-// Run is the job of a run, with its reserved room.
+// Run is the job of a run with its reserved room.
 type Run struct {
 	Job  job.Job
 	room *reservation
 }
 
-// Begin begins a round: it forgets the proven origins.
+// Begin starts a round: it forgets the proven origins.
 func (x *Scheduled) Begin() { x.proven = map[job.ID]origins{} }
 
-// Prepare makes the job of a run and takes room for it. The caller stores the job and calls Finish.
+// Prepare builds the job of a run and reserves room for it. The caller stores the job and calls Finish.
 func (x *Scheduled) Prepare(ctx context.Context, schedule job.ID, r job.Request) (Run, error) {
 	proven, known := x.proven[r.ClientID]
 	if !known && r.Callback != "" {
@@ -69,7 +68,7 @@ func (x *Scheduled) prepare(ctx context.Context, schedule job.ID, r job.Request,
 	return Run{jobs[0], room}, err
 }
 
-// Finish frees the room of runs unless they are stored. It enqueues, counts and publishes the stored jobs. err is the error of storage.
+// Finish releases the room of runs that were not stored. It enqueues, counts and publishes the stored jobs. err is the error of storage.
 func (x *Scheduled) Finish(ctx context.Context, runs []Run, stored bool, err error) {
 	for i := range runs {
 		runs[i].room.end(ctx, stored, err)

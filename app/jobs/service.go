@@ -1,5 +1,4 @@
-// Package jobs holds the use cases of a client's jobs and batches, a file for each, and the
-// admission that all submissions share.
+// Package jobs has the use cases of a client's jobs and batches, one per file, and the admission that all submissions share.
 package jobs
 
 import (
@@ -18,13 +17,13 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Config of a Service.
+// Config has the settings of a Service.
 type Config struct {
 	Catalogue   job.Catalogue
-	MaxAttempts int // limit of a request, including the first attempt
+	MaxAttempts int // maximum attempts of a request, including the first one
 	Backoff     job.Backoff
-	MaxAhead    time.Duration // how far in the future an execution_at may lie; 0: any time
-	Clock       app.Clock     // time.Now if nil
+	MaxAhead    time.Duration // maximum time until execution_at; 0: any
+	Clock       app.Clock     // nil: time.Now
 }
 
 // Deps are the dependencies of a Service. Only Admission and Hub may be nil.
@@ -33,7 +32,7 @@ type Deps struct {
 	Queue     app.Queue
 	Targets   app.Targets
 	Receivers func(client job.ID) int                                         // number of the client's enabled webhooks
-	Progress  func(ctx context.Context, id job.ID, attempt int) *job.Progress // returns nil soon if unknown
+	Progress  func(ctx context.Context, id job.ID, attempt int) *job.Progress // returns nil quickly if unknown
 	Completer *batches.Completer
 	Metrics   *app.Metrics
 	Log       *slog.Logger
@@ -42,7 +41,7 @@ type Deps struct {
 	Hub       *events.Hub // nil: Await must not be called
 }
 
-// Service is the use cases of clients.
+// Service has the use cases of clients.
 type Service struct {
 	Deps
 
@@ -50,7 +49,7 @@ type Service struct {
 	cursorKey atomic.Pointer[[]byte]
 }
 
-// New makes a Service.
+// New returns a Service.
 func New(cfg Config, d Deps) *Service {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
@@ -58,7 +57,7 @@ func New(cfg Config, d Deps) *Service {
 	return &Service{Deps: d, cfg: cfg}
 }
 
-// describe sets the attributes of a span: the job, and the present request, which may not be the one that submitted it.
+// describe sets the attributes of a span: the job and the current request, which may not be the one that submitted the job.
 func describe(ctx context.Context, span trace.Span, j *job.Job, attempt int) {
 	app.Describe(span, j, attempt)
 	if id := telemetry.RequestOf(ctx); id != "" && span.IsRecording() {

@@ -8,18 +8,19 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Limits bound the jobs of all clients together and of each client. A client's limit has no effect unless it is below the limit of all.
+// Limits are the maximum jobs of all clients together and of each client. A client's limit has no effect unless it is below the limit of
+// all.
 type Limits struct {
 	Active, Queued             int
 	ClientActive, ClientQueued int
-	// ClientRate is how many jobs one client can submit in a minute.
+	// ClientRate is how many jobs a client can submit per minute.
 	ClientRate int
 }
 
 // shares are the clients' parts of the limits. The caller holds the lock of Capacity.
 //
-// Counting by client costs more than counting all jobs, so it happens only when a client could hold much. Where shares are large, a
-// client that holds less than half of one is not counted; shares assumes that it holds half.
+// Counting by client costs more than counting all jobs, so it is only done if a client could hold many. If shares are large, a client
+// with less than half of its share is not counted; shares assumes that it holds half.
 type shares struct {
 	Limits
 	few int // largest load assumed for an uncounted client
@@ -27,7 +28,7 @@ type shares struct {
 	counted map[job.ID]job.Load // from storage
 	rest    job.Load            // upper bound for each uncounted client
 	mine    map[job.ID]job.Load // reserved in this process and possibly uncounted
-	room    int                 // smallest room of a client that asked since the count began
+	room    int                 // smallest room of a client that submitted since the count started
 }
 
 func newShares(limits Limits) shares {
@@ -38,7 +39,7 @@ func newShares(limits Limits) shares {
 	return s
 }
 
-// none reports whether one client may hold as much as all together.
+// none reports whether one client may use the whole limit.
 func (s *shares) none() bool { return s.ClientActive >= s.Active && s.ClientQueued >= s.Queued }
 
 // refusal returns nil if there is room for jobs of a client.
@@ -67,7 +68,7 @@ func errShare(what string, share int) error {
 		"This client has reached its limit of %d %s. Nothing was accepted. Wait until some jobs end, or cancel some.", share, what)}
 }
 
-// add counts jobs that are reserved here; with sign -1 it removes them.
+// add counts jobs reserved here; with sign -1 it removes them.
 func (s *shares) add(client job.ID, jobs job.Load, sign int) {
 	if s.none() {
 		return
@@ -83,17 +84,17 @@ func (s *shares) add(client job.ID, jobs job.Load, sign int) {
 // mayMatter reports whether a client could hold more than assumed, given the number of all jobs.
 func (s *shares) mayMatter(total job.Load) bool { return !s.none() && total.Active > s.few }
 
-// counts applies a count by client, nil if none was needed, and the number of all jobs.
+// counts applies a count by client, or nil if none was needed, and the number of all jobs.
 func (s *shares) counts(counted map[job.ID]job.Load, total job.Load) {
 	s.counted, s.room = counted, math.MaxInt
 	s.rest = job.Load{Active: min(total.Active, s.few), Queued: min(total.Queued, s.few)}
 }
 
-// mayBeFull reports whether a client that asked could use up its room in other processes before the next count.
+// mayBeFull reports whether a client that submitted could use up its room in other processes before the next count.
 func (s *shares) mayBeFull(age time.Duration) bool {
 	elsewhere := min(maxRate*(age+capacityInterval).Seconds(), float64(s.ClientRate)*(1+age.Minutes()))
 	return float64(s.room) <= elsewhere
 }
 
-// full reports whether more jobs exceed the limit; no jobs always fit.
+// full reports whether more jobs would exceed the limit. Zero jobs always fit.
 func full(there, more, limit int) bool { return more > 0 && there+more > limit }

@@ -15,7 +15,7 @@ import (
 )
 
 // Submit accepts a job (section 7): when it returns without an error, the job is durable. A request that repeats an idempotency key gets
-// the first answer, even if time or load would refuse it now.
+// the first answer, even if it is too late or the service too busy now.
 func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receipt, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanSubmit, r.ClientID)
 	defer func() { app.EndSpan(span, receipt.JobID, receipt.State, err) }()
@@ -57,7 +57,7 @@ func (s *Service) Submit(ctx context.Context, r job.Request) (receipt job.Receip
 	return receipt, nil
 }
 
-// firstAnswer returns the stored response if the idempotency key was already used; otherwise it returns the refusal. It is called only
+// firstAnswer returns the stored response if the idempotency key was already used; otherwise it returns the refusal. It is only called
 // before a refusal: storing a job or batch finds a repeated key in the same statement.
 func firstAnswer[T any](s *Service, key string, refusal error, find func() (*T, error)) (none T, err error) {
 	if key == "" {
@@ -124,7 +124,7 @@ func (s *Service) newJob(r job.Request) (job.Job, []job.Violation) {
 // origins are the allowed origins of a client's callbacks; nil allows all.
 type origins map[string]bool
 
-// provenOrigins returns the origins of the client's proven webhooks. It reads them only for requests with callbacks that need a proof.
+// provenOrigins returns the origins of the client's proven webhooks. It only reads them if a callback needs proof.
 func (s *Service) provenOrigins(ctx context.Context, client job.ID, callbacks bool) (origins, error) {
 	if s.Admission == nil || !s.Admission.ProvenCallbacks || !callbacks {
 		return nil, nil
@@ -140,7 +140,7 @@ func (s *Service) provenOrigins(ctx context.Context, client job.ID, callbacks bo
 	return proven, nil
 }
 
-// check returns the violation of a callback to another origin. The targets refuse a URL without an origin.
+// check returns a violation if a callback has another origin. Targets refuse a URL without an origin.
 func (o origins) check(callback string) (job.Violation, bool) {
 	origin := job.OriginOf(callback)
 	if o == nil || origin == "" || o[origin] {
@@ -161,7 +161,7 @@ func (s *Service) recordSubmitted(ctx context.Context, j *job.Job, state job.Sta
 	}
 }
 
-// firstTask returns the task of a job before it is stored. Its trace continues from the span of ctx.
+// firstTask returns the task of a job before it is stored. The task's trace continues the span of ctx.
 func firstTask(ctx context.Context, j *job.Job) job.Task {
 	task := job.Task{JobID: j.ID, Attempt: 1, TraceParent: j.TraceParent, ClientID: j.ClientID, WorkKind: j.WorkKind}
 	if j.ExecutionAt != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // SubmitBatch accepts many jobs in one commit. Invalid items are refused individually; the others are all accepted or none. A request
-// that repeats an idempotency key gets the first answer, even if time or load would refuse it now.
+// that repeats an idempotency key gets the first answer, even if it is too late or the service too busy now.
 func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.Batch, replayed bool, err error) {
 	ctx, span := app.BeginSpan(ctx, telemetry.SpanBatch, r.ClientID)
 	defer func() { endBatchSpan(span, r.RequestID, b, err) }()
@@ -28,7 +28,7 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	if err == nil {
 		room, err = s.admit(ctx, r.ClientID, sub.Jobs)
 	}
-	if err != nil { // the first request may have come in time
+	if err != nil { // the first request may have been accepted
 		first, err := firstAnswer(s, r.IdempotencyKey, err, func() (*job.Batch, error) {
 			return s.Store.FindBatch(ctx, r.ClientID, r.IdempotencyKey, r.Hash)
 		})
@@ -65,8 +65,8 @@ func (s *Service) SubmitBatch(ctx context.Context, r job.BatchRequest) (b *job.B
 	return b, false, nil
 }
 
-// defineBatch checks each item. The ids rise in the request's order, so lists show the jobs in it. An error refuses all items: together
-// they have more violations than the answer lists.
+// defineBatch checks each item. The ids ascend in the order of the request, so lists show the jobs in that order. An error refuses all
+// items: together they have more violations than the answer can list.
 func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubmission, error) {
 	sub := job.BatchSubmission{
 		Batch: job.Batch{
@@ -85,7 +85,7 @@ func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubm
 		violations := slices.Concat(invalid, untimely)
 		whole.Malformed = whole.Malformed || item.Malformed
 		switch {
-		case len(all) > job.MaxViolations: // enough to refuse the batch
+		case len(all) > job.MaxViolations: // the batch is refused
 			whole.Unlisted += len(violations)
 			continue
 		case len(violations) > 0:
@@ -103,8 +103,8 @@ func (s *Service) defineBatch(r job.BatchRequest, proven origins) (job.BatchSubm
 	return sub, nil
 }
 
-// itemRequest returns the request for one item, with the values of the batch request. Each item's ReceivedAt is its index in microseconds
-// later than the batch's: it is the seed of the item's definition.
+// itemRequest returns the request for one item, with the values of the batch request. Each item's ReceivedAt is the batch's plus its
+// index in microseconds: it is the seed of the item's definition.
 func itemRequest(r job.BatchRequest, i int) job.Request {
 	item := r.Items[i].Request
 	item.ClientID, item.RequestID, item.Language = r.ClientID, r.RequestID, r.Language
@@ -115,10 +115,10 @@ func itemRequest(r job.BatchRequest, i int) job.Request {
 	return item
 }
 
-// maxRefusalBytes bounds the detail of a refused item: a batch keeps up to job.MaxBatchItems of them.
+// maxRefusalBytes limits the detail of a refused item: a batch stores up to job.MaxBatchItems of them.
 const maxRefusalBytes = 300
 
-// itemRefusal returns the refusal that a batch stores for an item, with pointers into the request.
+// itemRefusal returns the refusal to store for an item, with pointers into the request.
 func itemRefusal(index int, err *job.Error) *job.Refusal {
 	r, lead := &job.Refusal{Code: err.Code}, "The item has invalid values."
 	if err.Code == job.CodeMalformed {

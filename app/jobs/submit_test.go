@@ -42,7 +42,7 @@ func TestSubmitDrawsAKind(t *testing.T) {
 	require.Equal(t, j.WorkKind, j.Definition.WorkKind)
 }
 
-// A deferred job has a task from its commit on, even far ahead: the queue knows how many it has room for.
+// A deferred job has a task as soon as it is committed, even far ahead: the queue knows its own limit.
 func TestSubmitDispatchesDeferredJobs(t *testing.T) {
 	w := newWorld(t)
 	receipt := w.submit(w.Service, deferred(1000*time.Hour))
@@ -52,9 +52,9 @@ func TestSubmitDispatchesDeferredJobs(t *testing.T) {
 	require.Equal(t, []float64{1, 0}, []float64{w.Sum("jobs_submitted_total"), w.Sum("jobs_queued_total")}, "it is not queued yet")
 }
 
-// One answer has all violations: of the form, the values and the time.
+// One answer has all violations: of structure, values and time.
 // Promise: contract 14a
-func TestSubmitTellsEverythingThatIsWrong(t *testing.T) {
+func TestSubmitReturnsAllViolations(t *testing.T) {
 	w := newWorld(t)
 	for _, c := range []struct {
 		change func(*job.Request)
@@ -102,7 +102,7 @@ func TestSubmitRefusesThePast(t *testing.T) {
 	require.Len(t, w.Queue.Sent(), 3, "they are dispatched at once")
 }
 
-// The store promises that a key makes one job. Here: a repetition is answered before any refusal for the time or the load.
+// The store guarantees one job per key. This test checks that a repetition is answered before any refusal for time or load.
 func TestSubmitReplays(t *testing.T) {
 	now := time.Now()
 	w := newWorld(t, func(c *Config) { c.Clock = func() time.Time { return now } })
@@ -146,7 +146,7 @@ func TestSubmitReplays(t *testing.T) {
 	require.Empty(t, w.Queue.Notifications())
 }
 
-// When storage fails, nothing is enqueued, and the room is kept only as long as the job may be stored.
+// If storage fails, nothing is enqueued, and the room is kept only as long as the job may be stored.
 func TestSubmitReportsStorageTrouble(t *testing.T) {
 	w := newWorld(t)
 	w.submit(w.Service)
@@ -159,7 +159,7 @@ func TestSubmitReportsStorageTrouble(t *testing.T) {
 	require.Empty(t, w.Queue.Notifications())
 }
 
-// Apart from their time, ids must reveal nothing about each other (draft section 9.3).
+// Ids must not reveal anything about each other except their time (draft section 9.3).
 // Promise: contract 5, 3.2
 // Promise: draft 9.3
 func TestIDsCannotBeGuessed(t *testing.T) {
@@ -237,7 +237,7 @@ func TestCallbacksNeedAProvenOrigin(t *testing.T) {
 	require.Nil(t, b.Items[0].Refusal)
 	require.Equal(t, "/jobs/1/callback", b.Items[1].Refusal.Violations[0].Pointer)
 
-	// A request that was accepted gets its first answer, even if the webhook has changed since.
+	// An accepted request gets its first answer, even if the webhook has changed since.
 	w.Admission.ProvenCallbacks = false
 	first := w.submit(w.Service, calling("https://gone.example/"), withKey("k"))
 	w.Admission.ProvenCallbacks = true

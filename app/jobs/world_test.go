@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// world is the use cases of clients on a new database, with room for ten jobs.
+// world has the use cases of clients on a new database, with room for ten jobs.
 type world struct {
 	*apptest.World
 	*Service
@@ -44,7 +44,7 @@ func newWorld(t *testing.T, change ...func(*Config)) *world {
 	return w
 }
 
-// service makes the use cases of another process. limit bounds active and queued jobs.
+// service returns the use cases of another process. limit limits active and queued jobs.
 func (w *world) service(limit int, change ...func(*Config)) *Service {
 	cfg := Config{Catalogue: testCatalogue, MaxAttempts: 4, Backoff: apptest.Backoff}
 	for _, f := range change {
@@ -60,19 +60,19 @@ func (w *world) service(limit int, change ...func(*Config)) *Service {
 	})
 }
 
-// daily is the storage limit of a day: nothing is left if it is full.
+// daily is the daily storage limit; nothing is left if full.
 type daily struct{ full bool }
 
 func (d *daily) AllowUnits(context.Context, job.ID, int) job.Allowance {
 	return job.Allowance{OK: !d.full, Limit: 100, RetryAfter: time.Hour}
 }
 
-// oneClient lets one client have all.
+// oneClient returns limits that one client may use completely.
 func oneClient(active, queued int) Limits {
 	return Limits{Active: active, Queued: queued, ClientActive: active, ClientQueued: queued}
 }
 
-// shared limits each client to a share of all.
+// shared returns limits with a share per client.
 func shared(all, share int) Limits {
 	return Limits{Active: all, Queued: all, ClientActive: share, ClientQueued: share, ClientRate: 6000}
 }
@@ -130,7 +130,7 @@ func (w *world) nothingDone() {
 	require.Empty(w.T, w.Log.Lines(w.T, map[string]any{"msg": "job transition"}))
 }
 
-// run brings a QUEUED job to RUNNING.
+// run moves a QUEUED job to RUNNING.
 func (w *world) run(id job.ID, attempt int) job.ClaimID {
 	w.T.Helper()
 	c, _, err := w.store.Claim(w.T.Context(), w.worker, id, attempt)
@@ -140,7 +140,7 @@ func (w *world) run(id job.ID, attempt int) job.ClaimID {
 	return c.ClaimID
 }
 
-// fail has an attempt of a job fail.
+// fail fails an attempt of a job.
 func (w *world) fail(id job.ID, attempt int, reason job.Reason) {
 	w.T.Helper()
 	c := w.run(id, attempt)
@@ -149,7 +149,7 @@ func (w *world) fail(id job.ID, attempt int, reason job.Reason) {
 	}))(w.T)
 }
 
-// failed submits a job that has failed.
+// failed submits a job and fails it.
 func (w *world) failed(s *Service, change ...func(*job.Request)) job.ID {
 	w.T.Helper()
 	id := w.submit(s, change...).JobID
@@ -178,7 +178,7 @@ func newRequests(n int) []job.Request {
 	return items
 }
 
-// newBatchRequest is a request for jobs, one for each item.
+// newBatchRequest returns a batch request with the given items.
 func newBatchRequest(items ...job.Request) job.BatchRequest {
 	r := job.BatchRequest{ClientID: apptest.ClientA, RequestID: "request-1", ReceivedAt: time.Now(), Hash: [32]byte{1}, Language: "de"}
 	for i, item := range items {
@@ -199,7 +199,7 @@ func calling(url string) func(*job.Request)   { return func(r *job.Request) { r.
 func ofKind(kind job.Kind) func(*job.Request) { return func(r *job.Request) { r.WorkKind = kind } }
 func of(client job.ID) func(*job.Request)     { return func(r *job.Request) { r.ClientID = client } }
 
-// flawed returns a request with a mistake in its body.
+// flawed adds a violation to a request.
 func flawed(pointer string, malformed bool) func(*job.Request) {
 	return func(r *job.Request) {
 		r.Malformed, r.Violations = malformed, []job.Violation{{Pointer: pointer, Detail: "Not as it should be."}}
@@ -214,5 +214,5 @@ func pointers(violations []job.Violation) (list []string) {
 	return list
 }
 
-// second returns the error of a call that returns a value, too.
+// second returns the error of a call that also returns a value.
 func second[T any](_ T, err error) error { return err }

@@ -10,26 +10,26 @@ import (
 
 const (
 	clockInterval = time.Second
-	clockStep     = time.Second // a smaller step cannot be distinguished from the time of an answer
+	clockStep     = time.Second // a smaller step cannot be distinguished from the duration of a query
 	// strandedTime is how long, in addition to the step, stranded rows are searched after a clock was set back. By then all pending
-	// writes are visible, and times computed from rows of the future lie in the future too.
+	// writes are visible. Times computed from rows of the future are in the future too.
 	strandedTime = time.Minute
-	// strandedRest is the rest after a search, as a multiple of the search's time.
+	// strandedRest is the rest after a search, as a multiple of its duration.
 	strandedRest = 20
 
-	strandedLook      = 5000 // waiting jobs that one statement looks at
-	strandedEndpoints = 100  // and endpoints
-	strandedBatch     = 1000 // deliveries that one statement moves
+	strandedLook      = 5000 // waiting jobs per statement
+	strandedEndpoints = 100  // endpoints per statement
+	strandedBatch     = 1000 // deliveries moved per statement
 )
 
-// stepWatch notices when a clock is set, by the monotonic clock of this process, which cannot be set.
+// stepWatch detects that a clock was set, by comparison with the monotonic clock of this process, which cannot be set.
 type stepWatch struct {
 	known         bool
 	least, utmost time.Duration // bounds of the clock (since 1970) minus the monotonic clock
 }
 
-// observe notes that the clock showed t between two moments of the monotonic one. It returns the smallest step since the last call that
-// explains it, 0 for none.
+// observe records that the clock showed t between two readings of the monotonic clock. It returns the smallest step since the last call
+// that explains it, or 0.
 func (w *stepWatch) observe(t time.Time, asked, received time.Duration) (step time.Duration) {
 	if received-asked > clockStep { // too imprecise
 		return 0
@@ -47,15 +47,15 @@ func (w *stepWatch) observe(t time.Time, asked, received time.Duration) (step ti
 	return step
 }
 
-// clockWatch decides when to look for stranded rows. Times computed while Postgres' clock was ahead come late once it is set back.
+// clockWatch decides when to search for stranded rows. Times computed while Postgres' clock was ahead are late once it is set back.
 type clockWatch struct {
 	began             time.Time // origin of the monotonic clock
 	postgres, process stepWatch
-	looked            time.Duration // last reading of the clocks; 0: never
-	until, next       time.Duration // end of the search for stranded rows, and its next round
+	looked            time.Duration // last comparison of the clocks; 0: none yet
+	until, next       time.Duration // end of the search for stranded rows, and next round of it
 }
 
-// watchClocks notices when a clock was set, and moves stranded rows.
+// watchClocks detects that a clock was set, and moves stranded rows.
 func (m *Maintenance) watchClocks(ctx context.Context, leading func() bool) error {
 	w := &m.clocks
 	asked := time.Since(w.began)
@@ -75,8 +75,8 @@ func (m *Maintenance) watchClocks(ctx context.Context, leading func() bool) erro
 	return err
 }
 
-// due reports whether to look for stranded rows: after Postgres' clock was set back, and when this process has just begun to lead,
-// because it does not know of earlier steps.
+// due reports whether to search for stranded rows: after Postgres' clock was set back, and when this process has just become the leader,
+// since it does not know of earlier steps.
 func (w *clockWatch) due(step, asked, received time.Duration) bool {
 	if w.looked == 0 || asked-w.looked > leaderLease {
 		w.until, w.next = max(w.until, received+strandedTime), received
@@ -88,7 +88,7 @@ func (w *clockWatch) due(step, asked, received time.Duration) bool {
 	return w.next <= received && received <= w.until
 }
 
-// searched plans the next search.
+// searched schedules the next search.
 func (w *clockWatch) searched(moved int, began, ended time.Duration) {
 	w.next = ended + strandedRest*(ended-began)
 	if moved > 0 {
@@ -105,7 +105,7 @@ func (m *Maintenance) reportStep(ctx context.Context, clock string, step time.Du
 		"step_seconds", step.Seconds())
 }
 
-// moveStranded walks over all jobs and deliveries that wait for a future time, a part at a time.
+// moveStranded reads all jobs and deliveries that wait for a future time, in parts, and moves stranded ones.
 func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (moved int, err error) {
 	if !leading() {
 		return 0, nil
@@ -131,7 +131,7 @@ func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (mo
 	return jobs + deliveries, err
 }
 
-// walk calls part until it reports the end. A part that moved the full number may be repeated from the start.
+// walk calls part until it reports the end. A part that moved the maximum may be repeated from the start.
 func walk[Cursor comparable](leading func() bool, full int, part func(after Cursor) (int, Cursor, error)) (moved int, err error) {
 	var first, after Cursor
 	for leading() {

@@ -13,13 +13,14 @@ import (
 const (
 	leaderLease    = 5 * time.Second
 	leaderInterval = time.Second
-	backlogMemory  = time.Minute // how long the backlog is shown after the lead was lost
+	backlogMemory  = time.Minute // how long the backlog is shown after the leadership was lost
 )
 
 // leader runs tasks while this process holds the leader's lease.
 type leader struct {
 	id job.ID
-	// elect takes or keeps the lease. It takes another holder's lease once that has been expired for vacant; with a lease of 0, at once.
+	// elect takes or keeps the lease. It takes another holder's lease once that has been expired for at least vacant. With a lease of 0
+	// this process keeps leading, but others may take over at once.
 	elect   func(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error)
 	resign  func(ctx context.Context, holder job.ID) error
 	metrics *app.Metrics
@@ -28,7 +29,7 @@ type leader struct {
 
 	mu      sync.Mutex
 	until   time.Time     // zero while this process does not lead
-	lapse   *time.Timer   // ends the leadership in time, and later hides the backlog
+	lapse   *time.Timer   // ends the leadership on time, and later hides the backlog
 	leads   chan struct{} // closed while this process leads
 	elected chan struct{} // triggers a count of the backlog
 }
@@ -40,7 +41,7 @@ func newLeader(elect func(context.Context, job.ID, time.Duration, time.Duration)
 		elected: make(chan struct{}, 1)}
 }
 
-// run works until ctx ends, then gives up the lease.
+// run works until ctx ends, then releases the lease.
 func (l *leader) run(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(func() { l.lead(ctx) })
@@ -50,10 +51,11 @@ func (l *leader) run(ctx context.Context) {
 	loops.Wait()
 }
 
-// lead keeps trying to get or keep the lease. The lease counts from before each request, so this side gives up before storage does.
+// lead keeps trying to get or keep the lease. The lease counts from before each request, so that this process gives up before storage
+// does.
 //
-// If a vital task is blocked, the process leaves the lease open: it continues with the other tasks, and an unblocked process takes over
-// at once. It takes a lease itself only after that was free for a whole lease: part of the work is better than none.
+// If a vital task is blocked, the process does not hold the lease: it continues its work, but an unblocked process takes over
+// immediately. A blocked process takes a lease only if that was free for a whole lease time: part of the work is better than none.
 func (l *leader) lead(ctx context.Context) {
 	for ctx.Err() == nil {
 		asked := time.Now()
@@ -83,7 +85,7 @@ func (l *leader) lead(ctx context.Context) {
 	}
 }
 
-// watch notes the blocked vital tasks, and reports whether there are any.
+// watch updates the blocked vital tasks, and reports whether there are any.
 func (l *leader) watch(ctx context.Context, now time.Time) (blocked bool) {
 	for _, t := range l.tasks {
 		if !t.vital {
@@ -111,7 +113,7 @@ func (l *leader) leading() bool {
 	return time.Now().Before(l.until)
 }
 
-// show shows the backlog while this process leads: afterwards another process shows its own.
+// show shows the backlog while this process leads. Afterwards another process shows its own.
 func (l *leader) show(b job.Backlog) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,7 +122,7 @@ func (l *leader) show(b job.Backlog) {
 	}
 }
 
-// setLeading applies the answer to an election requested at the given moment.
+// setLeading applies the result of an election requested at asked.
 func (l *leader) setLeading(leads bool, asked time.Time) {
 	until := asked.Add(leaderLease)
 	leads = leads && time.Now().Before(until) // the answer may come too late
@@ -135,7 +137,7 @@ func (l *leader) setLeading(leads bool, asked time.Time) {
 	}
 }
 
-// leadUntil sets until when this process leads; zero means that it does not. The caller holds the lock.
+// leadUntil sets the end of the leadership; zero ends it. The caller holds the lock.
 func (l *leader) leadUntil(until time.Time) {
 	leads, led := !until.IsZero(), !l.until.IsZero()
 	l.until = until
@@ -161,7 +163,7 @@ func (l *leader) leadUntil(until time.Time) {
 	}
 }
 
-// lapsed ends a leadership that was not renewed in time, even while an election is pending. The last backlog is shown for a while longer:
+// lapsed ends a leadership that was not renewed in time, even during an election. The last backlog is shown for a while longer, because
 // there may be no other process to count it.
 func (l *leader) lapsed() {
 	l.mu.Lock()

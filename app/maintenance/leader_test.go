@@ -15,14 +15,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// election is a lease in memory, in virtual time. The rules of the lease itself are tested in repo.
+// election is a lease in memory and virtual time. repo tests the rules of the lease itself.
 type election struct {
 	*apptest.World
 	mu      sync.Mutex
 	holder  job.ID
 	until   time.Time
-	before  func(context.Context) error // of each election
-	after   func(context.Context) error // before its answer
+	before  func(context.Context) error // called before each election
+	after   func(context.Context) error // called before its answer
 	resigns func(context.Context) error
 }
 
@@ -79,21 +79,21 @@ func (e *election) resign(ctx context.Context, id job.ID) error {
 	return err
 }
 
-// run runs a process with the given tasks until the test ends.
+// run runs a process with tasks until the test ends.
 func (e *election) run(tasks ...*task) (l *leader, stop func()) {
 	l = newLeader(e.elect, e.resign, e.Metrics, e.Logger)
 	l.tasks = tasks
 	return l, e.Background(l.run)
 }
 
-// obstacle is a problem of a vital task, if any.
+// obstacle is an optional problem of a vital task.
 type obstacle struct {
 	atomic.Pointer[func(context.Context) error]
 }
 
 func (o *obstacle) set(f func(context.Context) error) { o.Store(&f) }
 
-// vital is a task that works, or meets an obstacle.
+// vital returns a vital task that works, or has a problem.
 func vital(o *obstacle) *task {
 	o.set(works)
 	return &task{name: "relay", interval: 500 * time.Millisecond, vital: true, run: func(ctx context.Context, leading func() bool) error {
@@ -102,7 +102,7 @@ func vital(o *obstacle) *task {
 	}}
 }
 
-// counting is a task that counts its rounds.
+// counting returns a task that counts its rounds.
 func counting(name string, rounds *atomic.Int64) *task {
 	return &task{name: name, interval: time.Second, run: func(context.Context, func() bool) error { rounds.Add(1); return nil }}
 }
@@ -139,7 +139,7 @@ func TestALeaderIsReplaced(t *testing.T) {
 		third, _ := e.run()
 		e.resigns = fails
 		began := time.Now()
-		stop() // like a process that dies
+		stop() // like a dying process
 		for !third.leading() {
 			apptest.Pass(100 * time.Millisecond)
 		}
@@ -147,7 +147,7 @@ func TestALeaderIsReplaced(t *testing.T) {
 	})
 }
 
-// A leader that cannot ask any more must stop before storage lets another one lead; a long round ends with the leadership.
+// A leader that cannot renew its lease must stop before storage lets another process lead. A long round ends with the leadership.
 func TestALeaderStopsByItsOwnClock(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
 		"cannot ask": fails, "gets no answer": hangs,
@@ -177,8 +177,8 @@ func TestALeaderStopsByItsOwnClock(t *testing.T) {
 	}
 }
 
-// A process that was paused while it asked finds an answer of long ago.
-func TestALateAnswerMakesNoLeader(t *testing.T) {
+// A process that was paused during an election gets an old answer.
+func TestLateAnswerDoesNotMakeLeader(t *testing.T) {
 	electing(t, func(t *testing.T, e *election) {
 		e.after = takes(leaderLease + time.Second)
 		l, _ := e.run()
@@ -233,8 +233,8 @@ func TestALeaderThatCannotWorkIsReplaced(t *testing.T) {
 	}
 }
 
-// Once the obstacle is gone, a process can lead again.
-func TestAProcessFindsOutThatItCanLead(t *testing.T) {
+// Once its problem is solved, a process can lead again.
+func TestUnblockedProcessCanLeadAgain(t *testing.T) {
 	electing(t, func(t *testing.T, e *election) {
 		var ofFirst, ofSecond obstacle
 		first, _ := e.run(vital(&ofFirst))
@@ -252,8 +252,8 @@ func TestAProcessFindsOutThatItCanLead(t *testing.T) {
 	})
 }
 
-// If no process can do everything, one does what it can, without a pause.
-func TestSomebodyLeadsThoughAllAreBlocked(t *testing.T) {
+// If every process is blocked, one of them does what it can, without interruption.
+func TestBlockedProcessLeadsIfAllAreBlocked(t *testing.T) {
 	electing(t, func(t *testing.T, e *election) {
 		var o obstacle
 		var all []*leader
@@ -279,8 +279,8 @@ func TestSomebodyLeadsThoughAllAreBlocked(t *testing.T) {
 	})
 }
 
-// A round that takes long is not one that hangs.
-func TestALongRoundIsNoObstacle(t *testing.T) {
+// A slow round does not count as hanging.
+func TestSlowRoundIsNotBlocked(t *testing.T) {
 	electing(t, func(t *testing.T, e *election) {
 		long := &task{name: "scheduler", vital: true, run: func(ctx context.Context, leading func() bool) error {
 			for range 100 {

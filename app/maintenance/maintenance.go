@@ -1,5 +1,5 @@
-// Package maintenance repairs what crashes leave behind, in the one process that holds the leader's lease. It queues due jobs, replaces
-// tasks lost by Redis, releases the jobs of dead workers, publishes outcomes, counts the backlog and writes the history.
+// Package maintenance repairs the effects of crashes, in the process that holds the leader's lease. It queues due jobs, replaces tasks
+// lost by Redis, releases the jobs of dead workers, publishes outcomes, counts the backlog and writes the history.
 package maintenance
 
 import (
@@ -19,24 +19,24 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Queue holds the tasks of jobs and deliveries, and the stream of outcomes. Calls with an error wait for the answer.
+// Queue has the tasks of jobs and deliveries, and the stream of outcomes. Calls that return an error wait for the answer.
 type Queue interface {
 	delivery.Queue
-	// Ensure makes sure that each due job has a task that will run, and returns the number of missing ones.
+	// Ensure makes sure that each due job has a task that will run, and returns how many were missing.
 	Ensure(ctx context.Context, tasks []job.Task) (made int, err error)
-	// Mend repairs the queue's keys, such as a key of another type.
+	// Mend repairs the queue's keys, such as a key of the wrong type.
 	Mend(ctx context.Context) error
-	// AppendOutcomes appends entries to a stream in order. It returns the id of the entry before them, "" for none, and the id of the
+	// AppendOutcomes appends entries to a stream in order. It returns the ids of the entry before them ("" if there is none) and of the
 	// last one.
 	AppendOutcomes(ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry) (before, last string, err error)
-	// LastOutcome returns the id of the stream's last entry, "" for none.
+	// LastOutcome returns the id of the stream's last entry, or "".
 	LastOutcome(ctx context.Context, stream string) (last string, err error)
 }
 
 // Intervals of the maintenance.
 const (
 	SchedulerInterval = 200 * time.Millisecond
-	relayInterval     = 500 * time.Millisecond // a deferred job without a task still starts within a second
+	relayInterval     = 500 * time.Millisecond // a deferred job with a lost task still starts within a second
 	RescuerInterval   = time.Second
 	completerInterval = 3 * time.Second
 	cleanerInterval   = 30 * time.Second
@@ -49,7 +49,7 @@ const (
 )
 
 // Maintenance runs in every process, but works only in the one that holds the leader's lease. All of its statements are guarded, so two
-// leaders for a moment do no harm.
+// simultaneous leaders do no harm.
 type Maintenance struct {
 	Deps
 
@@ -57,7 +57,7 @@ type Maintenance struct {
 	rescuer       *rescue.Rescuer
 	relay         *relay
 	clocks        clockWatch
-	completeAfter job.ID // where the completer continues; used by its task only
+	completeAfter job.ID // position of the completer; used by its task only
 }
 
 // Deps are the dependencies of Maintenance.
@@ -69,7 +69,7 @@ type Deps struct {
 	Backoff   job.Backoff
 	Clock     *clock.Clock // Postgres' clock, set before the first round; nil: the machine's
 
-	ClientMaxRunning int    // limit of one client's jobs held by workers at once; 0: none
+	ClientMaxRunning int    // limit of one client's jobs held by workers; 0: none
 	OutcomeStream    string // name of the stream; "": outcomes are not published
 	PublicURL        string // base of the problem types in the stream
 
@@ -81,7 +81,7 @@ type Deps struct {
 	Log     *slog.Logger
 }
 
-// New makes the maintenance of a process.
+// New returns the maintenance of a process.
 func New(d Deps) *Maintenance {
 	m := &Maintenance{Deps: d, clocks: clockWatch{began: time.Now()}}
 	m.relay = &relay{store: d.Store, queue: d.Tasks, metrics: d.Metrics, clock: d.Clock}
@@ -94,7 +94,7 @@ func New(d Deps) *Maintenance {
 	return m
 }
 
-// tasks lists the tasks of the leader.
+// tasks returns the tasks of the leader.
 func (m *Maintenance) tasks() []*task {
 	deliveries := delivery.NewRelay(m.Store, m.Tasks, m.Clock, m.Metrics, m.Log)
 	pauses := &pauseSweep{store: m.Store, relay: m.relay}
@@ -124,5 +124,5 @@ func (m *Maintenance) tasks() []*task {
 	return all
 }
 
-// Run works until ctx ends, then gives up the leader's lease.
+// Run works until ctx ends, then releases the leader's lease.
 func (m *Maintenance) Run(ctx context.Context) { m.leader.run(ctx) }

@@ -10,23 +10,23 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// streamLength is about how many entries the stream keeps.
+// streamLength is the approximate number of entries that the stream keeps.
 const streamLength = 1_000_000
 
 const (
 	publisherBatch = 500
-	// publishedKept is how long a published outcome is kept: a stream server that dies may lose the latest entries.
+	// publishedKept is how long a published outcome is kept: a Redis server that dies may lose its latest entries.
 	publishedKept   = time.Minute
 	removalInterval = 10 * time.Second
-	// unknownEntry is not the id of an entry.
+	// unknownEntry is not a valid id.
 	unknownEntry = "unknown"
 )
 
 // publisher appends the outcome document of every attempt to a stream, at least once (section 8). It marks an outcome only after the
-// stream has it, and keeps it in storage until the stream is seen to have it a minute later.
+// stream has it. It deletes the outcome only if the stream still has it a minute later.
 //
-// If the stream does not end with the entry that this process appended last, it appends the stored outcomes again: Redis was emptied or
-// lost its latest writes, or another process led meanwhile and may have died before it noticed.
+// If the stream does not end with the entry that this process appended last, it appends the stored outcomes again. Then either Redis lost
+// data, or another leader appended and may have died before it detected a loss.
 type publisher struct {
 	stream    string
 	publicURL string // base of problem types
@@ -37,8 +37,8 @@ type publisher struct {
 
 	// Used by the leader's loop only.
 	last     string               // expected id of the stream's last entry
-	appended []job.OutcomeMessage // in the stream, not yet marked in storage
-	removed  time.Time            // last removal of old ones
+	appended []job.OutcomeMessage // in the stream, but not marked in storage yet
+	removed  time.Time            // time of the last removal
 }
 
 func (m *Maintenance) newPublisher() *publisher {
@@ -46,7 +46,7 @@ func (m *Maintenance) newPublisher() *publisher {
 		last: unknownEntry}
 }
 
-// round publishes the waiting outcomes, the oldest first, while this process leads.
+// round publishes the waiting outcomes, oldest first, while this process leads.
 func (p *publisher) round(ctx context.Context, leading func() bool) error {
 	asked := time.Now()
 	last, err := p.queue.LastOutcome(ctx, p.stream)
@@ -94,7 +94,7 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	return nil
 }
 
-// remove removes outcomes published a minute before the stream was seen to have them. While Redis is down it keeps all.
+// remove removes outcomes that were published a minute before the stream was known to have them. While Redis is down it keeps all.
 func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 	if asked.Sub(p.removed) < removalInterval {
 		return nil
@@ -108,7 +108,7 @@ func (p *publisher) remove(ctx context.Context, asked time.Time) error {
 
 // publish appends outcomes. It drops those that cannot be rendered, so that they do not block the others.
 func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) error {
-	links := job.Links{PublicURL: p.publicURL, Absolute: true, Language: job.Languages[0]} // readers of the stream do not negotiate
+	links := job.Links{PublicURL: p.publicURL, Absolute: true, Language: job.Languages[0]} // readers of the stream cannot negotiate
 	entries := make([]job.StreamEntry, 0, len(messages))
 	for _, m := range messages {
 		document := links.Document(m.Origin, m.Ended)
@@ -125,7 +125,7 @@ func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 		if err != nil {
 			return err
 		}
-		if before != p.last { // another process appended, or the stream was emptied: the next round repairs it
+		if before != p.last { // another process appended, or the stream lost data: the next round repairs it
 			last = unknownEntry
 		}
 		p.last = last
@@ -135,8 +135,8 @@ func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 	return nil
 }
 
-// mark records the appended outcomes. Nothing more is published until it succeeds, so that a failing storage does not fill the stream
-// with repetitions.
+// mark marks the appended outcomes. Nothing more is published until it succeeds. Otherwise failing storage would fill the stream with
+// duplicates.
 func (p *publisher) mark(ctx context.Context) error {
 	if len(p.appended) == 0 {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// ended runs a job to its end, with a failure or without one.
+// ended runs a job to its end; failure may be nil.
 func (w *world) ended(failure *job.Failure) job.ID {
 	ctx, id, worker := w.T.Context(), app.NewID(), app.NewID()
 	leases := w.store.NewLeases()
@@ -34,7 +34,7 @@ func (w *world) ended(failure *job.Failure) job.ID {
 	return id
 }
 
-// outcomes stores n outcomes that wait to be published.
+// outcomes stores n unpublished outcomes.
 func (w *world) outcomes(n int) {
 	w.insert("jobs", n, repotest.Columns{"state": "'SUCCEEDED'", "outcome": "'SUCCESS'", "started_at": "now()", "finished_at": "now()"})
 	w.exec(`INSERT INTO outcome_outbox (job_id, attempt, finished_at) SELECT job_id, 1, finished_at FROM jobs
@@ -85,7 +85,7 @@ func TestOutcomesArePublishedAsTheDocumentsOfTheAPI(t *testing.T) {
 	require.Len(t, w.queue.stream, 2, "once, as long as nothing goes wrong")
 }
 
-// A round has as many pages as it takes, and ends with the leadership.
+// A round publishes as many pages as necessary, and ends with the leadership.
 func TestOutcomesOfOneRoundAreManyPages(t *testing.T) {
 	w := newWorld(t)
 	w.outcomes(3*publisherBatch + 1)
@@ -99,8 +99,8 @@ func TestOutcomesOfOneRoundAreManyPages(t *testing.T) {
 func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		trouble func(*world) (end func())
-		during  int // appended in three rounds while it lasts
-		after   int // and at the end
+		during  int // entries after three rounds during the failure
+		after   int // entries at the end
 	}{
 		"the stream is away": {func(w *world) func() {
 			w.queue.fail(apptest.ErrQueue)
@@ -116,7 +116,7 @@ func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			require.NoError(t, w.round("outcomes")) // from here on it knows the stream
+			require.NoError(t, w.round("outcomes")) // now it knows the stream
 			end := c.trouble(w)
 			w.outcomes(1)
 			for range 3 {
@@ -131,8 +131,8 @@ func TestOutcomesArePublishedAtLeastOnce(t *testing.T) {
 	}
 }
 
-// When the stream's server dies, it may lose the latest entries. It may be away for long.
-func TestTheStreamIsRepairedWhenItsServerWasEmptied(t *testing.T) {
+// When the stream's server dies, it may lose its latest entries, and be down for long.
+func TestStreamIsRepairedAfterDataLoss(t *testing.T) {
 	w := newWorld(t)
 	p := w.m.newPublisher()
 	w.outcomes(1)
@@ -158,9 +158,9 @@ func TestTheStreamIsRepairedWhenItsServerWasEmptied(t *testing.T) {
 	require.Zero(t, w.unpublished())
 }
 
-// Another leader may have died before it repaired the stream. And entries that the stream lost are appended again, although something
-// was appended to the new stream before this process looked.
-func TestTheNextLeaderRepairsTheStream(t *testing.T) {
+// A previous leader may have died before it repaired the stream. Lost entries are appended again even if something else was appended to
+// the new stream first.
+func TestNextLeaderRepairsStream(t *testing.T) {
 	w := newWorld(t)
 	w.outcomes(1)
 	w.exec(`UPDATE outcome_outbox SET published_at = now()`)

@@ -13,13 +13,13 @@ import (
 const (
 	pauseInterval = 500 * time.Millisecond
 	pauseBatch    = 1000
-	// pauseOverlap is how long after a change of the pauses a claim may still defer jobs by the earlier pauses.
+	// pauseOverlap is how long after a change of the pauses a claim may still use the earlier pauses.
 	pauseOverlap = 5 * time.Second
-	// pauseSweepEvery is the time between two sweeps without a change, in case one was missed.
+	// pauseSweepEvery is the time between sweeps without a change, in case a change was missed.
 	pauseSweepEvery = 30 * time.Second
 )
 
-// pauseSweep makes deferred jobs due again when their pause is over.
+// pauseSweep makes deferred jobs due again when their pause has ended.
 type pauseSweep struct {
 	store *repo.Store
 	relay *relay
@@ -54,7 +54,7 @@ func (s *pauseSweep) round(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// due reports whether to sweep: after a change of the pauses, and at intervals.
+// due reports whether to sweep: after a change of the pauses, and periodically.
 func (s *pauseSweep) due(pauses job.Pauses, now time.Time) bool {
 	ids := make([]job.ID, len(pauses))
 	for i, p := range pauses {

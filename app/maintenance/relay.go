@@ -12,27 +12,27 @@ import (
 
 const (
 	relayBatch = 500
-	// relayMinAge leaves younger jobs to the process that stored them: it is about to enqueue them.
+	// relayMinAge excludes younger jobs: the process that stored them is about to enqueue them.
 	relayMinAge = time.Second
-	// furtherEvery is how many rounds end with one look at a later batch.
+	// furtherEvery is the number of rounds between looks at a later batch.
 	furtherEvery = 10
 )
 
 // relay enqueues jobs with lost tasks again. Postgres knows which jobs wait; Redis may lose any of their tasks.
 //
-// Each round checks the oldest due, unclaimed jobs. If all of them had tasks, the round ends. A task that is missing further back is
-// found once its job is among the oldest, before the workers run out of work. If some lacked a task, Redis may have been emptied, and the
-// relay continues with the next batch at once. A deferred job is checked when its time has come.
+// Each round checks the oldest due, unclaimed jobs. If all of them have tasks, the round ends. A missing task further back is found when
+// its job is among the oldest, before the workers run out of work. If a task is missing, Redis may have lost all data, and the relay
+// continues with the next batch immediately. A deferred job is checked when it is due.
 //
-// The oldest jobs may be of a kind that no worker can run now. So the relay also walks slowly over those behind them.
+// The oldest jobs may be of a kind that no worker can run now. So the relay also walks slowly over the jobs behind them.
 type relay struct {
 	store   *repo.Store
 	queue   Queue
 	metrics *app.Metrics
 	clock   *clock.Clock
 
-	rounds  int             // since the latest look further back
-	further job.QueueCursor // where the next one begins
+	rounds  int             // since the last look at a later batch
+	further job.QueueCursor // start of the next one
 }
 
 func (r *relay) round(ctx context.Context, leading func() bool) error {
@@ -57,7 +57,7 @@ func (r *relay) round(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// minAge is the minimum age of checked jobs. They do not age while the clock is frozen.
+// minAge returns the minimum age of checked jobs. Jobs do not age while the clock is frozen.
 func (r *relay) minAge() time.Duration {
 	if r.clock.Moved() {
 		return 0
@@ -65,7 +65,7 @@ func (r *relay) minAge() time.Duration {
 	return relayMinAge
 }
 
-// lookFurther checks a batch behind the oldest jobs; each call continues where the previous one ended.
+// lookFurther checks a batch behind the oldest jobs. Each call continues where the previous one ended.
 func (r *relay) lookFurther(ctx context.Context, oldest job.QueueCursor, age time.Duration) error {
 	if r.rounds++; r.rounds < furtherEvery {
 		return nil

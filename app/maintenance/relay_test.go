@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// backlog adds jobs that have been waiting for an hour and more, and returns them, the oldest first.
+// backlog adds jobs that have been waiting for an hour or more, and returns them, oldest first.
 func (w *world) backlog(n int) (ids []job.ID) {
 	waiting := "now() - interval '1 day' + i * interval '1 s'"
 	w.insert("jobs", n, repotest.Columns{"created_at": waiting, "updated_at": waiting, "queued_at": waiting, "run_at": waiting})
@@ -22,7 +22,7 @@ func (w *world) backlog(n int) (ids []job.ID) {
 	return ids
 }
 
-// ensured returns the batches of jobs that one round of the relay looked at.
+// ensured returns the batches of jobs that a round of the relay checks.
 func (w *world) ensured() [][]job.ID {
 	w.T.Helper()
 	w.queue.ensured = nil
@@ -47,7 +47,7 @@ func TestRelayEnqueuesTheOldestFirst(t *testing.T) {
 	require.Equal(t, n+2, w.repaired("relay"))
 }
 
-// The oldest jobs may wait for long although they have tasks. Lost tasks behind them are still found.
+// The oldest jobs may wait for long although they have tasks. Lost tasks behind them are still replaced.
 func TestRelayLooksBehindTheOldest(t *testing.T) {
 	w := newWorld(t)
 	ids := w.backlog(3*relayBatch + 1)
@@ -61,7 +61,7 @@ func TestRelayLooksBehindTheOldest(t *testing.T) {
 	}
 }
 
-// The process that stored a young job is about to enqueue it. Where the clock was moved, jobs may not age.
+// The process that stored a young job is about to enqueue it. Jobs may not age if the clock was moved.
 func TestRelayLeavesYoungJobs(t *testing.T) {
 	t.Parallel()
 	r := relay{clock: clock.New()}
@@ -70,7 +70,7 @@ func TestRelayLeavesYoungJobs(t *testing.T) {
 	require.Zero(t, r.minAge())
 }
 
-// A round ends with the leadership, and with the first error.
+// A round ends with the leadership or the first error.
 func TestRelayStops(t *testing.T) {
 	w := newWorld(t)
 	w.backlog(3 * relayBatch)

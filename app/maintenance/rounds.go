@@ -13,7 +13,7 @@ import (
 
 const (
 	rescuerBatch    = 500
-	completerLook   = 10_000 // open batches that one round of the completer looks at
+	completerLook   = 10_000 // open batches per round of the completer
 	cleanerBatch    = 500
 	backlogLimit    = 1_000_000
 	historyInterval = 10 * time.Second
@@ -23,7 +23,7 @@ const (
 	throttleBatch        = 1000
 )
 
-// rescue returns the jobs of workers with an ended lease to the queue.
+// rescue returns the jobs of workers with an expired lease to the queue.
 func (m *Maintenance) rescue(ctx context.Context, leading func() bool) error {
 	for leading() {
 		held, err := m.Store.Orphans(ctx, rescuerBatch)
@@ -37,8 +37,8 @@ func (m *Maintenance) rescue(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// completeBatches ends batches if the process that ended their last job died before it ended them. A round looks at a slice of the open
-// batches, the next one at those after it.
+// completeBatches completes batches if the process that ended their last job died before it completed them. A round checks a part of the
+// open batches; the next one continues there.
 func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) error {
 	ready, last, err := m.Store.ReadyBatches(ctx, m.completeAfter, completerLook)
 	if err != nil {
@@ -58,8 +58,8 @@ func (m *Maintenance) completeBatches(ctx context.Context, leading func() bool) 
 	return nil
 }
 
-// clean removes expired rows, in bounded batches. After each it rests for as long as it took: there may be millions, and no other work
-// waits for them.
+// clean removes expired rows in limited batches. After each batch it rests for as long as the batch took: there may be millions, and no
+// other work waits for them.
 func (m *Maintenance) clean(ctx context.Context, leading func() bool) error {
 	for leading() {
 		began := time.Now()
@@ -80,8 +80,8 @@ func (m *Maintenance) countBacklog(ctx context.Context, _ func() bool) error {
 	return err
 }
 
-// writeHistory writes the missing buckets of the history, the latest first. A bucket that takes too long ends the round, so that
-// a slow Postgres is asked for one such bucket per round; it is tried again after the younger ones.
+// writeHistory writes the missing buckets of the history, latest first. A bucket that takes too long ends the round, so that a slow
+// Postgres gets one such query per round. The bucket is retried after the younger ones.
 func (m *Maintenance) writeHistory(ctx context.Context, leading func() bool) error {
 	missing, err := m.Store.MissingHistory(ctx)
 	if err != nil {
@@ -109,8 +109,8 @@ func (m *Maintenance) throttleInterval() time.Duration {
 	return throttleInterval
 }
 
-// resumeThrottled enqueues jobs that waited for others of their client, as many as the limit allows. Without a limit it enqueues all:
-// they wait because of an earlier limit.
+// resumeThrottled enqueues jobs that waited for other jobs of their client, as many as the limit allows. Without a limit it enqueues all,
+// because they wait due to an earlier limit.
 func (m *Maintenance) resumeThrottled(ctx context.Context, leading func() bool) error {
 	most := m.ClientMaxRunning
 	if most == 0 {

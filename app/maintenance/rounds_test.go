@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// deferred are the columns of DEFERRED jobs with an execution time in SQL.
+// deferred returns the columns of DEFERRED jobs; at is their execution time in SQL.
 func deferred(at string) repotest.Columns {
 	return repotest.Columns{"type": "'DEFERRED'", "state": "'CREATED'", "queued_at": "NULL", "execution_at": at, "run_at": at,
 		"created_at": "now() - interval '2 h'", "updated_at": "now() - interval '2 h'", "event_seq": "1"}
@@ -48,7 +48,7 @@ func (q *firstPublish) Publish(n job.Notification) {
 	q.fakeQueue.Publish(n)
 }
 
-// Several statements queue jobs that are due at the same second, and none of them waits for the log.
+// Several statements queue jobs that are due in the same second. None of them waits for the log.
 func TestManyDueJobsAreQueuedBeforeTheyArePublished(t *testing.T) {
 	const due = (schedulerLanes + 1) * schedulerBatch
 	w := newWorld(t)
@@ -59,7 +59,7 @@ func TestManyDueJobsAreQueuedBeforeTheyArePublished(t *testing.T) {
 	require.Equal(t, due, w.repaired("scheduler"))
 }
 
-// Jobs that one lane has queued are published, although another one failed.
+// Jobs queued by one lane are published even if another lane failed.
 func TestNotificationsOfQueuedJobsDespiteAFailure(t *testing.T) {
 	w := newWorld(t)
 	w.insert("jobs", 2*schedulerBatch, deferred("now() - interval '1 h'"))
@@ -73,7 +73,7 @@ func TestNotificationsOfQueuedJobsDespiteAFailure(t *testing.T) {
 	require.Equal(t, []int{queued, queued}, []int{w.repaired("scheduler"), len(w.queue.Notifications())})
 }
 
-// heldByTheDead returns the columns of ASSIGNED jobs of a worker with an ended lease.
+// heldByTheDead returns the columns of ASSIGNED jobs of a worker with an expired lease.
 func (w *world) heldByTheDead() repotest.Columns {
 	dead := app.NewID()
 	w.exec(`INSERT INTO workers (worker_id, name, concurrency, state, expires_at) VALUES ($1, 'w', 1, 'ALIVE', now() - interval '1 min')`,
@@ -94,7 +94,7 @@ func TestJobsOfDeadWorkersAreGivenBack(t *testing.T) {
 	}
 }
 
-// A job that loses worker after worker waits longer each time. Jobs that cannot be given back do not delay the others.
+// A job that loses several workers waits longer each time. Jobs that cannot be released do not delay the others.
 func TestGivingBackBacksOffAndGoesOn(t *testing.T) {
 	for refused, want := range map[string][]int{
 		"INSERT ON reports": {3, 0, 0, 2},
@@ -122,8 +122,8 @@ func TestGivingBackBacksOffAndGoesOn(t *testing.T) {
 	}
 }
 
-// The process that ended the last job died before it completed the batch. A round looks at the open batches after those of the round
-// before, and then from the beginning again.
+// The process that ended the last job died before it completed the batch. Each round continues behind the open batches of the previous
+// one, and finally starts again.
 func TestBatchesThatWereNotCompletedAreCompleted(t *testing.T) {
 	w := newWorld(t)
 	batch := func(id job.ID, open bool) {
@@ -179,7 +179,7 @@ func TestTheLeaderShowsTheBacklog(t *testing.T) {
 	require.Zero(t, w.Sum("jobs_current"), "a state without jobs is 0 again")
 }
 
-// One round writes all missing buckets. A bucket that storage refuses ends the round: the next one begins with the latest.
+// One round writes all missing buckets. If storage refuses a bucket, the round ends, and the next one starts with the latest.
 func TestTheLeaderWritesTheHistory(t *testing.T) {
 	w := newWorld(t)
 	missing := len(apptest.Must(w.store.MissingHistory(t.Context()))(t))
@@ -216,7 +216,7 @@ func TestStrandedRowsAreLookedForAfterAStep(t *testing.T) {
 	t.Parallel()
 	var w clockWatch
 	at := time.Duration(0)
-	// searches returns how often rows are searched in the time d, with looks each second.
+	// searches returns the number of searches in d, with a check each second.
 	searches := func(d time.Duration, moved int) (n int) {
 		for end := at + d; at < end; {
 			at += time.Second
@@ -254,7 +254,7 @@ func TestStrandedRowsAreMoved(t *testing.T) {
 	require.Equal(t, 3, w.repaired(app.RepairStranded))
 }
 
-// Paused jobs are looked at after a change of the pauses, for as long as a claim may still go by the earlier ones, and now and then.
+// Paused jobs are checked after a change of the pauses, for as long as claims may use the earlier pauses, and periodically.
 func TestPausedJobsAreLookedAtAfterAChange(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -278,7 +278,7 @@ func TestPausedJobsAreLookedAtAfterAChange(t *testing.T) {
 	require.True(t, looks(pauseSweepEvery))
 }
 
-// One round enqueues all of them, however many there are.
+// One round enqueues all of them.
 func TestPausedJobsAreResumed(t *testing.T) {
 	w := newWorld(t)
 	w.insert("jobs", pauseBatch+1, repotest.Columns{"run_at": "'" + job.PausedUntil.Format(time.RFC3339) + "'"})
@@ -287,7 +287,7 @@ func TestPausedJobsAreResumed(t *testing.T) {
 	require.Equal(t, pauseBatch+1, w.repaired(app.Resumed))
 }
 
-// Without a limit those jobs are resumed that wait because of an earlier one.
+// Without a limit all jobs are resumed that wait due to an earlier limit.
 func TestThrottledJobsAreDispatched(t *testing.T) {
 	for limit, want := range map[int]int{0: throttleBatch + 1, 7: 7} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {

@@ -12,16 +12,15 @@ import (
 )
 
 const (
-	schedulerBatch = 2000 // jobs that one statement queues: a tenth of a second of one connection
-	// schedulerLanes is how many statements queue jobs at once when one is not enough: connections and cores must be left for
-	// submissions.
+	schedulerBatch = 2000 // jobs queued per statement: 0.1 s of one connection
+	// schedulerLanes is the number of parallel statements if one is not enough. It leaves connections and cores to submissions.
 	schedulerLanes = 2
-	// schedulerUnpublished is how many batches a lane queues before they are published: log lines and messages would delay the jobs
-	// behind them, and each unpublished job takes some hundred bytes of memory.
+	// schedulerUnpublished is how many batches a lane queues before they are published. Log lines and messages would delay the following
+	// jobs, and each unpublished job uses some hundred bytes of memory.
 	schedulerUnpublished = 25
 )
 
-// schedule queues all due jobs (section 10). It publishes them after queueing, so that notification cost cannot delay scheduling.
+// schedule queues all due jobs (section 10). It publishes them afterwards, so that notifications do not delay scheduling.
 func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 	for more := true; more; {
 		var due [][]job.Job
@@ -42,8 +41,8 @@ func (m *Maintenance) schedule(ctx context.Context, leading func() bool) error {
 	return nil
 }
 
-// Schedule submits the jobs of due schedules, and queues all due jobs, except those that another process is queueing. It may run in any
-// process, not only the leader.
+// Schedule submits the jobs of due schedules, and queues all due jobs except those that another process is queueing. Any process may call
+// it, not only the leader.
 func (m *Maintenance) Schedule(ctx context.Context) error {
 	always := func() bool { return true }
 	if err := m.Schedules(ctx, always); err != nil {
@@ -52,7 +51,7 @@ func (m *Maintenance) Schedule(ctx context.Context) error {
 	return m.schedule(ctx, always)
 }
 
-// queueDue queues jobs, and returns them in batches, even when it fails. more reports whether some may be left.
+// queueDue queues jobs, and returns them in batches even if it fails. more reports whether some may be left.
 func (m *Maintenance) queueDue(ctx context.Context, leading func() bool) (due [][]job.Job, more bool, err error) {
 	var mu sync.Mutex // guards due
 	queue := func() (full bool, err error) {

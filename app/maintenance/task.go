@@ -9,24 +9,24 @@ import (
 	"github.com/forgerun/forgerun/app"
 )
 
-// blockedAfter is how long the rounds of a vital task may fail or hang before the process gives up the lead.
+// blockedAfter is how long a vital task may fail or hang before the process gives up the leadership.
 const blockedAfter = 5 * time.Second
 
-// Round does one round of a task. It asks leading before each part of its work, and returns once that is false.
+// Round does one round of a task. It calls leading before each part of its work, and returns if that is false.
 type Round func(ctx context.Context, leading func() bool) error
 
 // task is a round that the leader repeats.
 type task struct {
 	name     string
 	interval time.Duration
-	wake     func() <-chan struct{} // its channel starts a round at once; nil for none
-	vital    bool                   // jobs or deliveries stop without it: a process that cannot do it should not lead
+	wake     func() <-chan struct{} // a receive starts a round at once; may be nil
+	vital    bool                   // jobs or deliveries stop without it: a process that cannot run it should not lead
 	run      Round
 
 	mu      sync.Mutex
-	sign    time.Time // latest sign of life of the current round; zero between rounds
-	failing time.Time // sign of the first failed round since the last success; zero if the last round succeeded
-	blocked bool      // at the latest check
+	sign    time.Time // last sign of progress in the current round; zero between rounds
+	failing time.Time // sign of the first failed round since the last success; zero if there is none
+	blocked bool      // at the last check
 }
 
 func (t *task) waking() <-chan struct{} {
@@ -36,7 +36,7 @@ func (t *task) waking() <-chan struct{} {
 	return t.wake()
 }
 
-// alive notes that a round has begun, or finished a part of its work.
+// alive records that a round has started or finished a part.
 func (t *task) alive() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,7 +55,7 @@ func (t *task) ended(err error) {
 	t.sign = time.Time{}
 }
 
-// tries reports whether the task is tried without the lead, to find out whether the process could lead again.
+// tries reports whether the task is tried without the leadership, to find out whether the process could lead again.
 func (t *task) tries() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,11 +73,11 @@ func (t *task) judge(now time.Time) (blocked, changed bool) {
 	return blocked, changed
 }
 
-// repeat runs a task at its interval, and when it is woken, while this process leads. After a failed round, a vital task is tried without
-// the lead as well.
+// repeat runs a task periodically and when it is woken, while this process leads. After a failed round, it also tries a vital task
+// without the leadership.
 func (l *leader) repeat(ctx context.Context, t *task) {
 	for wake := t.waking(); l.awaitLead(ctx, t) && app.Rest(ctx, t.interval, wake); {
-		wake = t.waking() // before the round: an event during it starts the next one
+		wake = t.waking() // before the round, so that an event during it starts the next one
 		if !l.leading() && !t.tries() {
 			continue
 		}
@@ -95,8 +95,8 @@ func (l *leader) repeat(ctx context.Context, t *task) {
 	}
 }
 
-// leadingIn returns the function that a round calls before each part of its work. Each call after the first is a sign of life. Without
-// the lead a round tries one part only: all statements are guarded, so it does no harm.
+// leadingIn returns the function that a round calls before each part of its work. Each call after the first is a sign of progress.
+// Without the leadership a round tries one part only, which does no harm because all statements are guarded.
 func (l *leader) leadingIn(t *task) func() bool {
 	var asked atomic.Bool
 	return func() bool {
@@ -108,7 +108,7 @@ func (l *leader) leadingIn(t *task) func() bool {
 	}
 }
 
-// awaitLead waits until this process leads, or the task is to be tried. It reports whether ctx is still open.
+// awaitLead waits until this process leads or the task is to be tried. It returns false if ctx ends.
 func (l *leader) awaitLead(ctx context.Context, t *task) bool {
 	if t.tries() {
 		return ctx.Err() == nil

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
 const testStream = "outcomes"
 
-// world is the maintenance on a new database.
+// world has the maintenance on a new database.
 type world struct {
 	*apptest.World
 	url   string
@@ -47,10 +47,10 @@ func newWorld(t *testing.T, change ...func(*Deps)) *world {
 
 func always() bool { return true }
 
-// times is a lead that is lost after n parts of the work.
+// times returns a leading function that returns true n times.
 func times(n int) func() bool { return func() bool { n--; return n >= 0 } }
 
-// round does one round of a task.
+// round runs one round of a task.
 func (w *world) round(name string) error { return w.roundWhile(name, always) }
 
 func (w *world) roundWhile(name string, leading func() bool) error {
@@ -71,16 +71,16 @@ func (w *world) repaired(by string) int { return int(w.Metric(w.Metrics.Repaired
 
 func quoted(id job.ID) string { return `'` + id.String() + `'` }
 
-// fakeQueue has the tasks of jobs, and the stream of outcomes.
+// fakeQueue has the tasks of jobs and the stream of outcomes in memory.
 type fakeQueue struct {
 	*apptest.Queue
 	tasks   map[job.ID]bool
 	ensured [][]job.ID // by each call, in order
 
 	stream      []job.StreamEntry
-	added       int  // entries that were ever appended
-	appendsLost bool // AppendOutcomes fails after the entries are there
-	emptied     bool // the stream loses its entries before the next ones
+	added       int  // number of entries ever appended
+	appendsLost bool // AppendOutcomes appends, but returns an error
+	emptied     bool // the stream loses its entries before the next append
 }
 
 func (q *fakeQueue) Ensure(_ context.Context, tasks []job.Task) (made int, err error) {
@@ -141,5 +141,5 @@ func (q *fakeQueue) AppendOutcomes(_ context.Context, _ string, _ int64, entries
 	return before, last, err
 }
 
-// fail makes all calls fail with the error; nil: they succeed.
+// fail makes all calls fail with err; nil makes them succeed.
 func (q *fakeQueue) fail(err error) { q.Change(func() { q.Err = err }) }

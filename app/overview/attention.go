@@ -11,20 +11,20 @@ import (
 
 // Thresholds of attention.
 const (
-	jobLate      = time.Minute     // since a job's time came
-	deliveryLate = 5 * time.Minute // since a delivery's time came
-	failedShare  = 0.2             // of completed jobs
+	jobLate      = time.Minute     // after its due time
+	deliveryLate = 5 * time.Minute // after its due time
+	failedShare  = 0.2             // of ended jobs
 	fewestEnded  = 5               // minimum number of ended jobs for a share
 )
 
-// manyFailed reports whether more than the usual share of jobs failed.
+// manyFailed reports whether an unusual share of jobs failed.
 func manyFailed(e admin.Ends) bool {
 	ended := e.Succeeded + e.Failed
 	return ended >= fewestEnded && float64(e.Failed) > failedShare*float64(ended)
 }
 
-// attention lists what an operator should look at, the most pressing first. failures groups the recent ones, the largest group
-// first; it may be empty.
+// attention returns what an operator should look at, most urgent first. failures are the recent ones by group, largest group first; they
+// may be empty.
 func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureGroup) []admin.Attention {
 	found := []admin.Attention{}
 	add := func(code, href, format string, args ...any) {
@@ -89,7 +89,7 @@ func attention(now admin.Situation, recent admin.Ends, failures []admin.FailureG
 	return found
 }
 
-// oneWebhook returns the page of the troubled webhook, or the page of all if there are several.
+// oneWebhook returns the page of the affected webhook, or the page of all webhooks if there are several.
 func oneWebhook(t admin.WebhookTrouble, all string) string {
 	if t.Count > 1 || t.WebhookID == nil {
 		return all
@@ -101,7 +101,7 @@ func allPaused(pauses job.Pauses) bool {
 	return slices.ContainsFunc(pauses, func(p job.Pause) bool { return p.Scope == job.PauseAll && p.Mode == job.ModePause })
 }
 
-// stopped tells what a pause has stopped.
+// stopped describes what a pause has stopped.
 func stopped(p job.Pause) string {
 	of := map[job.PauseScope]string{
 		job.PauseAll: "all jobs", job.PauseKind: "jobs of kind " + p.Target, job.PauseClient: "jobs of client " + p.Target,
@@ -116,7 +116,7 @@ func stopped(p job.Pause) string {
 	return "paused " + of
 }
 
-// since returns the time between then and now, 0 if then is nil.
+// since returns the time between then and now, or 0 if then is nil.
 func since(now job.Time, then *job.Time) time.Duration {
 	if then == nil {
 		return 0
@@ -138,7 +138,7 @@ func verb(n int, one, several string) string {
 	return several
 }
 
-// roughly formats a duration for readers.
+// roughly formats a duration for people.
 func roughly(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:

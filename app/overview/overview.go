@@ -1,5 +1,5 @@
-// Package overview composes the operator's overview: the state of the service now, its history, and what needs attention. It only reads,
-// and every process can serve it.
+// Package overview builds the operator's overview: the current state of the service, its history, and what needs attention. It only
+// reads, and works in every process.
 package overview
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Service makes overviews.
+// Service builds overviews.
 type Service struct{ Store *repo.Store }
 
 const (
@@ -19,8 +19,8 @@ const (
 	recentBack = 15 * time.Minute // window for the attention list
 )
 
-// Overview reads the service's state with the history of a window, which must be 15m, 1h or 24h. Each read takes a bounded
-// time, however much is stored.
+// Overview reads the service's state with the history of a window, which must be 15m, 1h or 24h. Each query takes limited time, however
+// much is stored.
 func (s Service) Overview(ctx context.Context, w admin.Window) (*admin.Overview, error) {
 	_, step := w.Span()
 	if step == 0 {

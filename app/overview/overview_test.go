@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// The overview shows the present state, and reads the failures of jobs once many of them failed.
+// The overview shows the current state, and groups failures if many jobs failed.
 func TestOverview(t *testing.T) {
 	t.Parallel()
 	store := repotest.OpenURL(t, repotest.URL(t))
@@ -84,7 +84,7 @@ func TestWhatAsksForAttention(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change           func(s *signs)
-		code, href, text string // empty: no attention needed
+		code, href, text string // empty: no attention expected
 	}{
 		"a sound service": {func(*signs) {}, "", "", ""},
 		"no leader": {func(s *signs) { s.LeaderGone = true }, "no_leader", "#/system",

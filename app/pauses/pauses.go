@@ -1,5 +1,5 @@
-// Package pauses holds the use cases by which operators pause and resume work, and the Watch that knows the current pauses without a
-// statement. Claims read the pauses in their own statements.
+// Package pauses has the use cases for pausing and resuming work. Its Watch caches the current pauses. Claims read the pauses in their
+// own statements.
 package pauses
 
 import (
@@ -19,10 +19,10 @@ type Service struct {
 	log   *slog.Logger
 }
 
-// New makes a Service.
+// New returns a Service.
 func New(store *repo.Store, log *slog.Logger) *Service { return &Service{store, log} }
 
-// Pause stores p. If such a pause exists already, it stays as it is and added is false.
+// Pause stores p. If the same pause already exists, it returns that and added is false.
 func (s *Service) Pause(ctx context.Context, p job.Pause) (stored job.Pause, added bool, err error) {
 	p.ID = app.NewID()
 	stored, added, err = s.store.AddPause(ctx, p)
@@ -41,7 +41,7 @@ func (s *Service) Resume(ctx context.Context, id job.ID) error {
 	return err
 }
 
-// Pauses lists all pauses, the oldest first.
+// Pauses returns all pauses, oldest first.
 func (s *Service) Pauses(ctx context.Context) (job.Pauses, error) { return s.store.Pauses(ctx) }
 
 func (s *Service) logPause(ctx context.Context, message, action string, p job.Pause) {
@@ -49,25 +49,24 @@ func (s *Service) logPause(ctx context.Context, message, action string, p job.Pa
 		"mode", string(p.Mode), "operator", p.Operator, "reason", p.Reason)
 }
 
-// watchInterval bounds how late a process learns of a change.
+// watchInterval limits how late a process learns of a change.
 const watchInterval = 500 * time.Millisecond
 
-// Watch reads the pauses periodically. While Postgres is down it keeps the latest ones: without Postgres no work is started or accepted
-// anyway.
+// Watch reads the pauses periodically. While Postgres is down it keeps the latest ones: no work is started or accepted then anyway.
 type Watch struct {
 	store *repo.Store
 
 	mu    sync.Mutex
 	known job.Pauses
 
-	calling   sync.Mutex // serialises the calls of followers, so that the latest pauses come last
+	calling   sync.Mutex // serializes the calls of followers, so that the latest pauses come last
 	followers []func(job.Pauses)
 }
 
-// NewWatch makes a Watch; Run keeps it fresh.
+// NewWatch returns a Watch; Run keeps it current.
 func NewWatch(store *repo.Store) *Watch { return &Watch{store: store} }
 
-// Now returns the latest pauses; nil for a nil Watch.
+// Now returns the latest pauses, or nil for a nil Watch.
 func (w *Watch) Now() job.Pauses {
 	if w == nil {
 		return nil
@@ -77,7 +76,7 @@ func (w *Watch) Now() job.Pauses {
 	return w.known
 }
 
-// Follow calls f with the pauses, now and after each read. Only the next read waits for f.
+// Follow calls f with the pauses, now and after each read. f only delays the next read.
 func (w *Watch) Follow(f func(job.Pauses)) {
 	w.calling.Lock()
 	defer w.calling.Unlock()

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// A process keeps the pauses that it knew while storage does not answer.
+// A process keeps the last known pauses while storage does not answer.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	url := repotest.URL(t)
@@ -39,8 +39,8 @@ func TestWatch(t *testing.T) {
 	require.Nil(t, (*Watch)(nil).Now())
 }
 
-// A follower that waits, for example for a slow Redis, does not block Now.
-func TestASlowFollowerBlocksNobody(t *testing.T) {
+// A slow follower, for example one that waits for Redis, does not block Now.
+func TestSlowFollowerDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	store := repotest.OpenURL(t, repotest.URL(t))
 	_, _, err := store.AddPause(t.Context(), job.Pause{ID: job.ID{1}, Scope: job.PauseAll, Mode: job.ModePause, Operator: "ann"})

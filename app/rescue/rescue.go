@@ -18,8 +18,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Rescuer releases jobs whose holder is gone: ASSIGNED jobs return to the queue, RUNNING ones fail, retryable (section 14). It does not
-// know which have a callback, so it looks for deliveries of each: rescues are rare.
+// Rescuer releases jobs of missing holders: ASSIGNED jobs return to the queue, RUNNING ones fail and are retryable (section 14). It does
+// not know which jobs have a callback, so it looks for deliveries of each. Rescues are rare.
 type Rescuer struct {
 	Store     *repo.Store
 	Queue     app.Queue
@@ -28,13 +28,13 @@ type Rescuer struct {
 	Metrics   *app.Metrics
 	Tracer    trace.Tracer
 	Log       *slog.Logger
-	OfDead    bool // the holders' leases have ended; otherwise a living worker releases jobs that it lost
+	OfDead    bool // the holders' leases have ended; otherwise a live worker releases jobs that it lost
 }
 
-// rescueConcurrency lets the failures of one round share their statements.
+// rescueConcurrency lets the failures of a round share statements.
 const rescueConcurrency = 64
 
-// GiveBack releases the jobs that it can, logs the others, and returns the first error.
+// GiveBack releases as many jobs as it can, logs the others, and returns the first error.
 func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
 	var group errgroup.Group
 	group.SetLimit(rescueConcurrency)
@@ -52,8 +52,8 @@ func (r *Rescuer) GiveBack(ctx context.Context, held []job.Held) error {
 	return group.Wait()
 }
 
-// wait returns 0 at first. A job that loses one holder after another backs off, so that it cannot crash worker after worker at full
-// speed.
+// wait returns the delay before the next attempt: 0 at first, then a backoff. Otherwise a job that crashes its workers would do so at
+// full speed.
 func (r *Rescuer) wait(h job.Held) time.Duration {
 	if h.LeaseExpiries == 0 {
 		return 0
@@ -80,7 +80,7 @@ func (r *Rescuer) requeue(ctx context.Context, claimed []job.Held) error {
 	return nil
 }
 
-// reportRequeued logs, counts and publishes a committed requeue, in its own span: the statement was for many jobs.
+// reportRequeued logs, counts and publishes a committed requeue in its own span, since the statement was for many jobs.
 func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, began time.Time) {
 	ctx, span := r.begin(ctx, h, trace.WithTimestamp(began))
 	defer app.EndSpan(span, h.JobID, job.Queued, nil)
@@ -93,14 +93,14 @@ func (r *Rescuer) reportRequeued(ctx context.Context, h job.Held, t job.Task, be
 	app.Enqueue(ctx, r.Queue, t)
 }
 
-// expired counts a job by its state when its holder's lease ended.
+// expired counts a job by its state at the end of its holder's lease.
 func (r *Rescuer) expired(s job.State) {
 	if r.OfDead {
 		r.Metrics.LeasesExpired.WithLabelValues(string(s)).Inc()
 	}
 }
 
-// begin begins the span of a rescue below the job's span.
+// begin starts the span of a rescue below the job's span.
 func (r *Rescuer) begin(ctx context.Context, h job.Held, options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	ctx, span := telemetry.Continue(ctx, r.Tracer, h.TraceParent, telemetry.SpanRescue, options...)
 	app.Describe(span, jobOf(h), h.Attempt)
@@ -114,7 +114,7 @@ func (r *Rescuer) fail(ctx context.Context, h job.Held) (err error) {
 	f := h.Fail(job.WorkerLost, r.Backoff, rand.Float64())
 	done, err := r.Store.Finish(ctx, f)
 	if errors.Is(err, job.ErrStale) {
-		return nil // it ended, or was given back, in the meantime
+		return nil // it has ended or was released meanwhile
 	}
 	if err != nil {
 		r.Log.WarnContext(ctx, "cannot fail a job of a lost worker", "action", "fail", "request_id", h.RequestID,
@@ -147,12 +147,12 @@ func (r *Rescuer) reportFailed(ctx context.Context, h job.Held, f job.Finish, do
 	app.Enqueue(ctx, r.Queue, next)
 }
 
-// transition logs a transition of a job that was held.
+// transition logs a transition of a held job.
 func (r *Rescuer) transition(ctx context.Context, action string, h job.Held, from, to job.State, more ...slog.Attr) {
 	app.LogTransition(ctx, r.Log, action, jobOf(h), from, to, append(more, slog.Int("attempt", h.Attempt))...)
 }
 
-// jobOf returns the known fields of a job that was held.
+// jobOf returns the known fields of a held job.
 func jobOf(h job.Held) *job.Job {
 	return &job.Job{ID: h.JobID, ClientID: h.ClientID, RequestID: h.RequestID, CorrelationID: h.CorrelationID, WorkKind: h.WorkKind}
 }

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// Limits of one transaction: the schedules that it locks and advances, and the bytes of their jobs.
+	// Limits of a transaction: its schedules, and the bytes of their jobs.
 	schedulesAtOnce = 100
 	bytesAtOnce     = 8 << 20
-	// deferWait is the pause of a schedule after its step could not be written.
+	// deferWait is the pause of a schedule after its step could not be stored.
 	deferWait = time.Minute
 )
 
-// Runner runs due schedules, in the process that leads the maintenance.
+// Runner runs due schedules, in the leader process.
 type Runner struct {
 	store   *repo.Store
 	runs    *jobs.Scheduled
@@ -28,16 +28,16 @@ type Runner struct {
 	log     *slog.Logger
 	wake    chan struct{}
 
-	mu    sync.Mutex // held for a round: a test bed's clock runs rounds, too
+	mu    sync.Mutex // held during a round, because moving a test bed's clock also runs rounds
 	timer *time.Timer
 }
 
-// NewRunner makes a Runner.
+// NewRunner returns a Runner.
 func NewRunner(store *repo.Store, runs *jobs.Scheduled, m *app.Metrics, log *slog.Logger) *Runner {
 	return &Runner{store: store, runs: runs, metrics: m, log: log, wake: make(chan struct{}, 1)}
 }
 
-// Due delivers when the next round should begin sooner than usual.
+// Due signals that the next round should start early.
 func (r *Runner) Due() <-chan struct{} { return r.wake }
 
 // Round runs everything that is due and sets a timer for the next due time. Without schedules it costs one index lookup.
@@ -72,7 +72,7 @@ func (r *Runner) wakeIn(wait time.Duration) {
 	})
 }
 
-// look advances the schedules that are due first, and reports whether it advanced any.
+// look advances the most overdue schedules, and reports whether it advanced any.
 func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 	due, err := r.store.DueSchedules(ctx, schedulesAtOnce)
 	if err != nil || len(due) == 0 {
@@ -92,14 +92,14 @@ func (r *Runner) look(ctx context.Context) (advanced bool, err error) {
 	return n > 0, err
 }
 
-// part is the work of one transaction.
+// part is the work of a transaction.
 type part struct {
 	steps      []*stepper
-	unreadable []job.DueSchedule // schedules with an unreadable timetable
+	unreadable []job.DueSchedule // their timetable cannot be parsed
 	bytes      int
 }
 
-// prepare takes the steps of schedules, until their jobs have enough bytes.
+// prepare computes the steps of schedules, until their jobs reach the byte limit.
 func (r *Runner) prepare(ctx context.Context, due []job.DueSchedule) *part {
 	p := &part{}
 	for _, s := range due {
@@ -119,7 +119,7 @@ func (r *Runner) prepare(ctx context.Context, due []job.DueSchedule) *part {
 	return p
 }
 
-// commit writes a part and returns the number of schedules that were advanced.
+// commit stores a part and returns the number of advanced schedules.
 func (r *Runner) commit(ctx context.Context, p *part) (n int, err error) {
 	if len(p.steps) == 0 {
 		return 0, nil
@@ -140,7 +140,7 @@ func (r *Runner) commit(ctx context.Context, p *part) (n int, err error) {
 	return n, err
 }
 
-// record counts and logs a written step.
+// record counts and logs a stored step.
 func (r *Runner) record(ctx context.Context, w *stepper) {
 	before, now := w.s.ScheduleProgress, w.step.ScheduleProgress
 	missed := now.Missed - before.Missed
@@ -156,8 +156,7 @@ func (r *Runner) record(ctx context.Context, w *stepper) {
 	}
 }
 
-// single advances schedules one by one, so that a step that cannot be written does not block the others. A failed step is tried again
-// later.
+// single advances schedules one by one, so that a step that cannot be stored does not block the others. A failed step is retried later.
 func (r *Runner) single(ctx context.Context, due []job.DueSchedule) (advanced bool, err error) {
 	for _, s := range due {
 		one := []job.DueSchedule{s}
@@ -179,7 +178,7 @@ func (r *Runner) single(ctx context.Context, due []job.DueSchedule) (advanced bo
 	return true, nil
 }
 
-// unavailable reports whether storage does not answer at all.
+// unavailable reports whether storage does not answer.
 func unavailable(err error) bool {
 	code := job.CodeOf(err)
 	return code == job.CodeStorageUnavailable || code == job.CodeDBError

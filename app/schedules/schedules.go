@@ -1,6 +1,5 @@
-// Package schedules submits jobs by timetables. The Service creates, shows, changes and
-// triggers schedules; the Runner, in the process that leads the maintenance, submits the jobs
-// that are due, as app/jobs submits single jobs.
+// Package schedules submits jobs by timetables. The Service creates, shows, changes and triggers schedules. The Runner, in the leader
+// process, submits the jobs that are due, like app/jobs submits single jobs.
 package schedules
 
 import (
@@ -16,25 +15,25 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Service is the use cases of schedules.
+// Service has the use cases of schedules.
 type Service struct {
 	store *repo.Store
 	jobs  *jobs.Scheduled
-	most  int // schedules of a client
+	most  int // maximum schedules of a client
 	log   *slog.Logger
 }
 
-// New makes a Service.
+// New returns a Service.
 func New(store *repo.Store, jobs *jobs.Scheduled, most int, log *slog.Logger) *Service {
 	return &Service{store, jobs, most, log}
 }
 
-// Schedule reads a schedule of the client; the zero client stands for any.
+// Schedule returns a schedule of the client; the zero client means any.
 func (s *Service) Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error) {
 	return s.store.Schedule(ctx, client, id)
 }
 
-// Schedules lists the client's schedules, the newest first, and returns where the list goes on.
+// Schedules returns the client's schedules, newest first, and the position of the next page.
 func (s *Service) Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) ([]*job.Schedule, job.ID, error) {
 	return s.store.Schedules(ctx, client, q)
 }
@@ -42,7 +41,7 @@ func (s *Service) Schedules(ctx context.Context, client job.ID, q job.ScheduleQu
 // Create stores a schedule.
 func (s *Service) Create(ctx context.Context, r job.ScheduleRequest) (*job.Schedule, error) {
 	violations := r.Violations
-	if len(violations) == 0 { // the other checks need a request that could be read
+	if len(violations) == 0 { // the other checks need a readable request
 		found, err := s.checkJob(ctx, r.Job)
 		if err != nil {
 			return nil, err
@@ -62,7 +61,7 @@ func (s *Service) Create(ctx context.Context, r job.ScheduleRequest) (*job.Sched
 	return created, err
 }
 
-// checkJob returns the violations of the job of a schedule, with pointers into the request.
+// checkJob returns the violations of a schedule's job, with pointers into the request.
 func (s *Service) checkJob(ctx context.Context, r job.Request) ([]job.Violation, error) {
 	violations, err := s.jobs.Check(ctx, r)
 	for i := range violations {
@@ -71,7 +70,7 @@ func (s *Service) checkJob(ctx context.Context, r job.Request) ([]job.Violation,
 	return violations, err
 }
 
-// checkTimes returns the violations of the timetable of a schedule.
+// checkTimes returns the violations of a schedule's timetable.
 func checkTimes(s *job.Schedule) (violations []job.Violation) {
 	add := func(pointer, detail string) {
 		violations = append(violations, job.Violation{Pointer: pointer, Detail: detail})
@@ -96,8 +95,8 @@ func checkTimes(s *job.Schedule) (violations []job.Violation) {
 var errNever = job.Invalid(job.Violation{Pointer: "", Detail: "The schedule would never run: cron matches no time in the next " +
 	"five years, or none before end_at."})
 
-// beginFrom sets the next due time of a schedule that is new, changed or resumed. A due time that has a job is not due
-// again, even if the clock was set back.
+// beginFrom sets the next due time of a schedule that is new, changed or resumed. A due time that already has a job is not due again,
+// even if the clock was set back.
 func beginFrom(s *job.Schedule, now time.Time) error {
 	times, err := timetable.New(s.Timetable, s.Anchor())
 	if err != nil {
@@ -123,7 +122,7 @@ func beginFrom(s *job.Schedule, now time.Time) error {
 	return nil
 }
 
-// Change changes a schedule of the client. If the timetable changes, due times count from now on.
+// Change changes a schedule of the client. If the timetable changes, due times start from now.
 func (s *Service) Change(ctx context.Context, client, id job.ID, p job.SchedulePatch) (*job.Schedule, error) {
 	violations := p.Violations
 	if p.Job != nil && len(violations) == 0 {
@@ -152,7 +151,7 @@ func (s *Service) Change(ctx context.Context, client, id job.ID, p job.ScheduleP
 	return changed, err
 }
 
-// SetPaused pauses a schedule, or resumes it from now on: due times in between are not caught up.
+// SetPaused pauses or resumes a schedule. Due times during the pause are not run later.
 func (s *Service) SetPaused(ctx context.Context, client, id job.ID, paused bool) (*job.Schedule, error) {
 	changed, err := s.store.ChangeSchedule(ctx, client, id, func(sched *job.Schedule, now time.Time) error {
 		if sched.Paused == paused {
@@ -178,7 +177,7 @@ func (s *Service) SetPaused(ctx context.Context, client, id job.ID, paused bool)
 	return changed, err
 }
 
-// Delete removes a schedule of the client. Its jobs stay.
+// Delete deletes a schedule of the client. Its jobs remain.
 func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 	err := s.store.DeleteSchedule(ctx, client, id)
 	if err == nil {
@@ -189,8 +188,8 @@ func (s *Service) Delete(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-// Trigger submits a job of a schedule at once, even if it is paused. Its due times stay as they are. For its overlap policy the job is a
-// run like any other.
+// Trigger submits a job of a schedule immediately, even if it is paused. It does not change the due times. The overlap policy treats the
+// job like any other run.
 func (s *Service) Trigger(ctx context.Context, client, id job.ID, now time.Time, requestID string) (*job.Job, error) {
 	sched, err := s.store.Schedule(ctx, client, id)
 	if err != nil {

@@ -10,33 +10,33 @@ import (
 )
 
 const (
-	// One step submits at most runsAtOnce runs of a schedule, or bytesOfStep: other schedules have their turn in between.
+	// A step submits at most runsAtOnce runs of a schedule, or bytesOfStep bytes, so that other schedules get a turn.
 	runsAtOnce  = 100
 	bytesOfStep = 1 << 20
 	// ordinaryBytes is the size of a job without its params.
 	ordinaryBytes = 4 << 10
-	// pendingInterval is the time between two checks whether the run that a pending one waits for has ended.
+	// pendingInterval is the time between checks whether the run has ended that a pending run waits for.
 	pendingInterval = time.Second
 	// retryInterval is the pause after a refused submission.
 	retryInterval = time.Second
-	// maxMissed bounds the count of missed due times: a gap may last years, with a due time in each second.
+	// maxMissed limits the count of missed due times: a gap may last years, with a due time each second.
 	maxMissed = 10_000
 )
 
-// prepare makes the job of a run at its due time, or refuses it.
+// prepare builds the job of a run at its due time, or refuses it.
 type prepare func(due time.Time) (jobs.Run, error)
 
-// stepper decides on the due times of a schedule up to now, in order. Each of them is run, missed, skipped or pending.
+// stepper decides about the due times of a schedule up to now, in order. Each is run, missed, skipped or pending.
 type stepper struct {
 	s       job.DueSchedule
 	times   *timetable.Times
 	prepare prepare
 	step    job.ScheduleStep
 	runs    []jobs.Run // of step.Jobs
-	late    []float64  // seconds by which runs were late
+	late    []float64  // delays of runs in seconds
 }
 
-// newStepper makes the step of a schedule; it fails if the timetable cannot be read.
+// newStepper returns the step of a schedule. It fails if the timetable cannot be parsed.
 func newStepper(s job.DueSchedule, prepare prepare) (*stepper, error) {
 	times, err := timetable.New(s.Timetable, s.Anchor())
 	if err != nil {
@@ -46,7 +46,7 @@ func newStepper(s job.DueSchedule, prepare prepare) (*stepper, error) {
 		step: job.ScheduleStep{ID: s.ID, Version: s.Version, ScheduleProgress: s.ScheduleProgress}}, nil
 }
 
-// begin returns the start of a due time's run: the due time plus its jitter, which is always the same.
+// begin returns the start of the run of a due time: the due time plus its fixed jitter.
 func begin(s *job.Schedule, due time.Time) time.Time {
 	if s.Jitter < time.Millisecond {
 		return due
@@ -62,10 +62,10 @@ func (w *stepper) passed(due *time.Time) bool {
 	return due != nil && !begin(&w.s.Schedule, *due).After(w.s.Now)
 }
 
-// jumped reports whether the clock of a test bed has jumped over a due time; such a due time is not late.
+// jumped reports whether the clock of a test bed jumped over a due time. Then the due time is not late.
 func (w *stepper) jumped(due time.Time) bool { return w.s.Jumped != nil && !due.After(*w.s.Jumped) }
 
-// after returns the next due time; nil if there is none.
+// after returns the next due time, or nil.
 func (w *stepper) after(due time.Time) *time.Time {
 	next, ok := w.times.After(due)
 	if !ok {
@@ -74,13 +74,13 @@ func (w *stepper) after(due time.Time) *time.Time {
 	return &next
 }
 
-// do takes the step.
+// do computes the step.
 func (w *stepper) do() {
 	p := &w.step.ScheduleProgress
 	if p.Pending != nil && !w.s.Busy {
 		w.runPending()
 	}
-	if p.Retrying { // a refused run is tried until the next due time
+	if p.Retrying { // a refused run is retried until the next due time
 		if next := w.after(*p.DueAt); w.passed(next) {
 			p.Missed++
 			p.DueAt, p.Retrying = next, false
@@ -95,7 +95,7 @@ func (w *stepper) do() {
 	for n := 0; n < atOnce && !refused && (len(chosen) > 0 || w.passed(p.DueAt)); n++ {
 		refused = w.due(&chosen)
 	}
-	if len(chosen) > 0 { // the next step continues there
+	if len(chosen) > 0 { // the next step continues here
 		p.DueAt = &chosen[0]
 	}
 	w.lookAgain(refused)
@@ -104,10 +104,10 @@ func (w *stepper) do() {
 // bytesOf returns the approximate size of a job of a schedule.
 func bytesOf(s *job.Schedule) int { return ordinaryBytes + len(s.Job.Params) }
 
-// catchUp moves DueAt past the late due times, and returns those that still run.
+// catchUp moves DueAt past the late due times, and returns those to run anyway.
 func (w *stepper) catchUp() (chosen []time.Time) {
 	p := &w.step.ScheduleProgress
-	late := w.s.Now.Add(-job.ScheduleOnTime - w.s.Jitter - time.Nanosecond) // and all before
+	late := w.s.Now.Add(-job.ScheduleOnTime - w.s.Jitter - time.Nanosecond) // and everything before
 	if p.DueAt.After(late) || w.jumped(*p.DueAt) {
 		return nil
 	}
@@ -124,11 +124,11 @@ func (w *stepper) catchUp() (chosen []time.Time) {
 	return chosen
 }
 
-// due decides on the next due time, and reports whether it was refused and must be tried again.
+// due decides about the next due time, and reports whether the run was refused and must be retried.
 func (w *stepper) due(chosen *[]time.Time) (refused bool) {
 	p := &w.step.ScheduleProgress
 	var due time.Time
-	var next *time.Time // the one after it
+	var next *time.Time // the due time after it
 	if len(*chosen) > 0 {
 		due, *chosen = (*chosen)[0], (*chosen)[1:]
 		if next = p.DueAt; len(*chosen) > 0 {
@@ -154,14 +154,14 @@ func (w *stepper) due(chosen *[]time.Time) (refused bool) {
 	return false
 }
 
-// runPending runs the due time that has waited for an earlier run.
+// runPending runs a due time that has waited for an earlier run.
 func (w *stepper) runPending() {
 	if p := &w.step.ScheduleProgress; w.run(*p.Pending) {
 		p.Pending = nil
 	}
 }
 
-// run makes the job of a due time; false if it was refused.
+// run builds the job of a due time. It returns false if the job was refused.
 func (w *stepper) run(due time.Time) bool {
 	p := &w.step.ScheduleProgress
 	run, err := w.prepare(due)
@@ -181,7 +181,7 @@ func (w *stepper) run(due time.Time) bool {
 	return true
 }
 
-// lookAgain sets when the leader must look at the schedule again.
+// lookAgain sets when the leader must check the schedule again.
 func (w *stepper) lookAgain(refused bool) {
 	p := &w.step.ScheduleProgress
 	p.LookAt = nil

@@ -14,13 +14,13 @@ import (
 
 var noon = time.Date(2026, 5, 5, 12, 0, 0, 0, time.UTC)
 
-// after returns a time that long after noon.
+// after returns the time d after noon.
 func after(d time.Duration) *time.Time {
 	at := noon.Add(d)
 	return &at
 }
 
-// minutely is a schedule with a due time in each minute, of which noon is the next one.
+// minutely returns a schedule with a due time each minute; the next one is noon.
 func minutely(opts ...func(*job.DueSchedule)) job.DueSchedule {
 	s := job.DueSchedule{Schedule: job.Schedule{
 		ID: app.NewID(), Version: 7, Timetable: job.Timetable{Cron: "* * * * *"}, Overlap: job.OverlapAllow, CatchUp: job.CatchUpNone,
@@ -32,7 +32,7 @@ func minutely(opts ...func(*job.DueSchedule)) job.DueSchedule {
 	return s
 }
 
-// step takes a step of a schedule at a time after noon, and returns it with the due times that it runs, in seconds after noon.
+// step computes a step of a schedule at a time after noon. It also returns the due times of the runs, in seconds after noon.
 func step(t *testing.T, s job.DueSchedule, at time.Duration, refuse ...error) (job.ScheduleStep, []float64) {
 	t.Helper()
 	s.Now = noon.Add(at)
@@ -55,7 +55,7 @@ func step(t *testing.T, s job.DueSchedule, at time.Duration, refuse ...error) (j
 	return w.step, runs
 }
 
-// seconds after noon.
+// seconds returns the seconds since noon.
 func seconds(t *time.Time) float64 { return t.Sub(noon).Seconds() }
 
 func TestStepRunsWhatIsDue(t *testing.T) {
@@ -95,7 +95,7 @@ func TestStepCatchesUp(t *testing.T) {
 	require.Len(t, runs, 11, "what the clock of a test bed jumps over is not missed")
 }
 
-// A step of many runs is not done at once, and the next ones leave nothing out.
+// A step with many runs is split, and nothing is left out.
 func TestStepsOfALongGap(t *testing.T) {
 	t.Parallel()
 	s := minutely(func(s *job.DueSchedule) { s.CatchUp, s.CatchUpMax = job.CatchUpAll, 250 })
@@ -158,7 +158,7 @@ func TestStepOverlap(t *testing.T) {
 
 var errFull = job.Errorf(job.CodeQueueFull, "The server holds its maximum number of jobs.")
 
-// A run that is refused is tried until the next due time, then it is missed.
+// A refused run is retried until the next due time, and then missed.
 func TestStepRefused(t *testing.T) {
 	t.Parallel()
 	s := minutely()
@@ -194,7 +194,7 @@ func TestStepRefused(t *testing.T) {
 	require.NotContains(t, p.LastError.Detail, "secret")
 }
 
-// The jitter of a due time is always the same, and the run keeps the due time.
+// The jitter of a due time is always the same, and the run has the due time.
 func TestStepJitter(t *testing.T) {
 	t.Parallel()
 	seen := map[time.Duration]bool{}

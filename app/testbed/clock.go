@@ -13,17 +13,17 @@ import (
 // Clock moves the clock of the whole service.
 type Clock struct {
 	Store *repo.Store
-	// Schedule queues all due jobs, except those that another process is queueing.
+	// Schedule queues all due jobs except those that another process is queueing.
 	Schedule func(ctx context.Context) error
 }
 
-// ClockState reads the clock, and makes this process follow it.
+// ClockState reads the clock, and adjusts this process to it.
 func (c *Clock) ClockState(ctx context.Context) (testbed.ClockState, error) {
 	return c.Store.ReadClockMove(ctx)
 }
 
-// MoveClock moves the clock. When it returns, the jobs that have become due are QUEUED, with their due times. After a storage error the
-// clock may have been moved.
+// MoveClock moves the clock. When it returns, the jobs that have become due are QUEUED. After a storage error the clock may have been
+// moved.
 func (c *Clock) MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.ClockState, error) {
 	state, finish, err := c.Store.MoveClock(ctx, m.From)
 	if err != nil {

@@ -12,21 +12,21 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Sender sends deliveries, with or without an effect.
+// Sender sends deliveries, with or without a fault.
 type Sender interface {
 	Send(ctx context.Context, p job.ClaimedDelivery) job.Sent
 	SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault.Effect) job.Sent
 }
 
-// Deliveries sends deliveries to clients, disturbed by the rules of their test bed.
+// Deliveries sends deliveries to clients, with the faults of their test bed.
 type Deliveries struct {
 	Bed    *Service
 	Sender Sender
 	Log    *slog.Logger
 }
 
-// Send makes one attempt to deliver, and returns its result. Extra requests are recorded in the session of the job and change nothing
-// else. A disturbance that cannot be looked up or recorded does not happen.
+// Send makes a delivery attempt, and returns its result. Extra requests are only recorded in the job's session. A fault that cannot be
+// looked up or recorded is not applied.
 func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	scope, e, err := d.Bed.deliveryFault(ctx, &p)
 	if err != nil {
@@ -52,7 +52,7 @@ func (d *Deliveries) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	}
 	if sent.Attempt.Error == "" {
 		d.sendExtra(ctx, scope, p, fault.Effect{Repeat: 1}, e.Repeat)
-		if e.Tamper != "" { // of the deliveries that the client has seen
+		if e.Tamper != "" { // for deliveries that the client accepted
 			d.sendExtra(ctx, scope, p, fault.Effect{Tamper: e.Tamper}, 1)
 		}
 	}
@@ -79,14 +79,14 @@ func (d *Deliveries) drop(ctx context.Context, scope testbed.Scope, p job.Claime
 	return job.Sent{Attempt: lost, RetryAfter: again}
 }
 
-// sendExtra sends requests other than the delivery, and records their answers.
+// sendExtra sends additional requests, and records their answers.
 func (d *Deliveries) sendExtra(ctx context.Context, scope testbed.Scope, p job.ClaimedDelivery, e fault.Effect, times int) {
 	limited, cancel := context.WithTimeout(ctx, fault.ExtraTimeout)
 	defer cancel()
 	for range times {
 		began := time.Now()
 		sent := d.Sender.SendChanged(limited, p, e)
-		if limited.Err() != nil { // a request that was cut off here proves nothing about the client
+		if limited.Err() != nil { // an interrupted request proves nothing about the client
 			return
 		}
 		d.record(ctx, scope, p, e, began, sent)

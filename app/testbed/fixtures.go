@@ -19,18 +19,17 @@ const (
 	fixtureTime  = 8 * time.Second // how long a request waits for workers
 	fixtureDelay = 24 * time.Hour  // of deferred jobs
 	fixtureSteps = 100
-	fixtureRuns  = 10 * time.Minute // or nine tenths of the execution limit
+	fixtureRuns  = 10 * time.Minute // at most nine tenths of the execution limit
 )
 
-// Fixtures makes real jobs for tests: workers run each of them until it is in its state.
+// Fixtures creates real jobs for tests. Workers run each of them until it is in its state.
 type Fixtures struct {
 	Jobs  *jobs.Service
 	Store *repo.Store
 	Limit time.Duration // of executions
 }
 
-// MakeFixtures makes jobs, and returns when each is in its state. One request submits all of them. With an idempotency key, a repetition
-// finds the jobs and continues with them.
+// MakeFixtures creates jobs, and returns when each is in its state. With an idempotency key, a repetition finds the jobs and continues.
 func (f *Fixtures) MakeFixtures(ctx context.Context, r job.Request, wanted []testbed.Fixture) ([]testbed.Made, error) {
 	ctx, cancel := context.WithTimeout(ctx, fixtureTime)
 	defer cancel()
@@ -50,7 +49,7 @@ func (f *Fixtures) MakeFixtures(ctx context.Context, r job.Request, wanted []tes
 	return made, nil
 }
 
-// request is the submission of a fixture.
+// request returns the submission of a fixture.
 func (f *Fixtures) request(r job.Request, wanted *testbed.Fixture, n int) job.Request {
 	b := &job.Behavior{Result: wanted.Result}
 	params := map[string]any{}
@@ -81,7 +80,7 @@ func (f *Fixtures) request(r job.Request, wanted *testbed.Fixture, n int) job.Re
 	if wanted.CorrelationID != "" {
 		r.CorrelationID = wanted.CorrelationID
 	}
-	r.Params, _ = json.Marshal(map[string]any{"behavior": params}) // all of it was read from JSON
+	r.Params, _ = json.Marshal(map[string]any{"behavior": params}) // cannot fail: the values come from JSON
 	r.Hash = sha256.Sum256(fmt.Appendf(nil, "%s %q %s", wanted.State, r.CorrelationID, r.Params))
 	if r.IdempotencyKey != "" {
 		sum := sha256.Sum256([]byte(r.IdempotencyKey + "/" + strconv.Itoa(n)))
@@ -90,7 +89,7 @@ func (f *Fixtures) request(r job.Request, wanted *testbed.Fixture, n int) job.Re
 	return r
 }
 
-// drive brings a job into its state. It leaves a job alone that is there already.
+// drive brings a job into its state, unless it is there already.
 func (f *Fixtures) drive(ctx context.Context, client job.ID, m *testbed.Made, progress int) error {
 	var err error
 	switch {
@@ -119,7 +118,7 @@ func (f *Fixtures) drive(ctx context.Context, client job.ID, m *testbed.Made, pr
 	return err
 }
 
-// exhaust lets a job run until it has no attempts left.
+// exhaust runs a job until it has no attempts left.
 func (f *Fixtures) exhaust(ctx context.Context, client job.ID, m *testbed.Made) error {
 	for tried := 0; ; {
 		j, err := f.await(ctx, client, m, func(j *job.Job) bool { return j.State.Final() && j.Attempt > tried })

@@ -9,14 +9,14 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// Operators are the operators' use cases of all test beds and of the clock. The store lists sessions and rules.
+// Operators has the operators' use cases of all test beds and of the clock. The store lists sessions and rules.
 type Operators struct {
 	*repo.Store
 	Bed  *Service
 	Time *Clock
 }
 
-// OwnedSession finds a session of any client.
+// OwnedSession returns a session of any client.
 func (o *Operators) OwnedSession(ctx context.Context, id job.ID) (n testbed.OwnedSession, err error) {
 	n.ClientID, n.Session, err = forOwner(ctx, o, id, o.Bed.Session)
 	return n, err
@@ -34,13 +34,13 @@ func (o *Operators) EndOwned(ctx context.Context, id job.ID) (n testbed.OwnedSes
 	return n, err
 }
 
-// OwnedVerdict judges a session of any client so far.
+// OwnedVerdict returns the current verdict of a session of any client.
 func (o *Operators) OwnedVerdict(ctx context.Context, id job.ID) (v testbed.OwnedVerdict, err error) {
 	v.ClientID, v.Verdict, err = forOwner(ctx, o, id, o.Bed.Verdict)
 	return v, err
 }
 
-// forOwner calls do for the client that owns a session.
+// forOwner calls do with the owner of a session.
 func forOwner[T any](ctx context.Context, o *Operators, id job.ID, do func(ctx context.Context, client, id job.ID) (T, error)) (
 	owner job.ID, done T, err error,
 ) {
@@ -58,7 +58,7 @@ func (o *Operators) NextClock(ctx context.Context) (testbed.NextClock, error) {
 	return o.withNext(ctx, state, err)
 }
 
-// MoveClock moves the clock as a client would.
+// MoveClock moves the clock like a client does.
 func (o *Operators) MoveClock(ctx context.Context, m testbed.ClockMove) (testbed.NextClock, error) {
 	state, err := o.Time.MoveClock(ctx, m)
 	return o.withNext(ctx, state, err)

@@ -23,7 +23,7 @@ type Resetter struct {
 }
 
 // Reset removes all jobs of a client with their data, its batches, webhooks, bulk operations, rules, events and idempotency keys. It
-// returns the numbers of rows by table. A repetition continues where it stopped.
+// returns the number of removed rows by table. A repetition continues where it stopped.
 func (s *Resetter) Reset(ctx context.Context, client job.ID) (map[string]int, error) {
 	e := &job.Erasure{ClientID: client, Removed: map[string]int{}, Remaining: map[string]int{}}
 	for began := time.Now(); time.Since(began) < resetTime; {
@@ -44,8 +44,8 @@ func (s *Resetter) Reset(ctx context.Context, client job.ID) (map[string]int, er
 	return nil, job.Errorf(job.CodeStorageUnavailable, "The reset is not complete yet. Send the request again.")
 }
 
-// finishStep removes the tasks of a step's removed jobs from the queue, and cancels jobs that later steps remove. A job that is gone, or
-// has ended, needs no cancel.
+// finishStep removes the tasks of removed jobs from the queue, and cancels jobs that later steps remove. It ignores jobs that are gone or
+// have ended.
 func (s *Resetter) finishStep(ctx context.Context, client job.ID, step job.ErasureStep) error {
 	app.AfterCommit(ctx, func() {
 		s.Tasks.RemoveDeliveries(step.Deliveries...)

@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// StartSession begins to record a client's traffic, or its traffic with a label, for its verdict. The rules of a profile replace the
-// client's; a session with a label has no others.
+// StartSession starts recording a client's requests, or only those with a label, for a verdict. The rules of a profile replace the
+// client's rules; a session with a label has no others.
 func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Session) (verdict.Session, error) {
 	n.ID = uuid.Must(uuid.NewV7()).String()
 	if len(n.Rules) == 0 {
@@ -36,8 +36,8 @@ func (s *Service) StartSession(ctx context.Context, client job.ID, n verdict.Ses
 	return began, err
 }
 
-// Enter returns the session of a request with a label, and of the jobs that it creates: the open one with that label, or a new one if a
-// session without a label is open. Otherwise the label has no effect. For a request that creates no jobs, request is "".
+// Enter returns the session of a request with a label, and of the jobs that it creates. That is the open session with the label, or a new
+// one if a session without a label is open. Otherwise the label has no effect. request is "" for a request that creates no jobs.
 func (s *Service) Enter(ctx context.Context, client job.ID, label, request string) (testbed.Scope, error) {
 	scope := testbed.Scope{Client: client}
 	session, unlabelled, err := s.store.EnterSession(ctx, client, label, request)
@@ -56,25 +56,25 @@ func (s *Service) Enter(ctx context.Context, client job.ID, label, request strin
 	return scope, err
 }
 
-// Sessions lists the sessions of a client, or those with a label, the latest first.
+// Sessions returns the sessions of a client, latest first; with a label, only those.
 func (s *Service) Sessions(ctx context.Context, client job.ID, label *string) ([]verdict.Session, error) {
 	return s.store.Sessions(ctx, client, label)
 }
 
-// Session finds a session of a client.
+// Session returns a session of a client.
 func (s *Service) Session(ctx context.Context, client, id job.ID) (verdict.Session, error) {
 	n, ok, err := s.store.Session(ctx, client, id)
 	return n, found(ok, err)
 }
 
-// The end of a stream is recorded a moment after the client has closed it. Streams that stay open longer are not waited for.
+// The end of a stream is recorded shortly after the client has closed it. Streams that stay open longer are not awaited.
 const (
 	streamPatience = time.Second
 	streamPause    = 50 * time.Millisecond
 )
 
-// EndSession ends a session and the disturbances of its profile. The session without a label also ends those with one. An ended session
-// stays as it is.
+// EndSession ends a session and the faults of its profile. Ending the session without a label also ends those with one. An ended session
+// does not change.
 func (s *Service) EndSession(ctx context.Context, client, id job.ID) (verdict.Session, error) {
 	before, err := s.Session(ctx, client, id)
 	if err != nil || before.EndedAt != nil {
@@ -89,7 +89,7 @@ func (s *Service) EndSession(ctx context.Context, client, id job.ID) (verdict.Se
 	return n, found(ok, err)
 }
 
-// Verdict judges a session so far.
+// Verdict returns the verdict of a session so far.
 func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdict, error) {
 	n, err := s.Session(ctx, client, id)
 	if err != nil {
@@ -105,11 +105,11 @@ func (s *Service) Verdict(ctx context.Context, client, id job.ID) (verdict.Verdi
 	}
 	r.API, r.Now, r.Elsewhere = testbed.API, time.Now(), s.outcomeStream
 	v := verdict.Of(&r)
-	v.EndedAt = n.EndedAt // by the service's clock
+	v.EndedAt = n.EndedAt // on the service's clock
 	return v, nil
 }
 
-// Record records a request in its session, if that is open. A failure is an error only if the client had a session at its last request
+// Record records a request in its session, if that is open. It returns an error only if the client had a session at its last request
 // through this process: most clients have none, and miss nothing.
 func (s *Service) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exchange) error {
 	recorded, err := s.store.Record(ctx, scope, x)

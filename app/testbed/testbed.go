@@ -15,21 +15,21 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// verdictsAtOnce is how many sessions a process judges at a time, one per client: each takes up to 200 MB of memory.
+// verdictsAtOnce is how many verdicts a process computes at a time, one per client: each uses up to 200 MB of memory.
 const verdictsAtOnce = 2
 
-// Service is the use cases of a test bed. It reads rules and sessions from storage with each request, so changes apply to all processes
-// at once.
+// Service has the use cases of a test bed. It reads rules and sessions from storage for each request, so changes apply to all processes
+// immediately.
 type Service struct {
 	store *repo.Store
 	open  sync.Map // clients whose last request without a label through this process was recorded
 	turns *fair.Semaphore[job.ID]
 
 	most          int  // open sessions of a client
-	outcomeStream bool // clients may learn of ends from the outcome stream, which is not recorded
+	outcomeStream bool // clients may learn of ends from the unrecorded outcome stream
 }
 
-// Bed is all use cases of the clients of a test bed.
+// Bed has all use cases of the clients of a test bed.
 type Bed struct {
 	*Service
 	*Resetter
@@ -37,12 +37,12 @@ type Bed struct {
 	*Clock
 }
 
-// New makes the use cases.
+// New returns the use cases.
 func New(store *repo.Store, outcomeStream bool) *Service {
 	return &Service{store: store, turns: fair.New[job.ID](verdictsAtOnce), most: verdict.MaxSessions, outcomeStream: outcomeStream}
 }
 
-// ReplaceFaults replaces the rules of a client's session, keeps those of a profile behind them, and lists all.
+// ReplaceFaults replaces the rules of a client's session, keeps the rules of a profile behind them, and returns all.
 func (s *Service) ReplaceFaults(ctx context.Context, scope testbed.Scope, seed int64, rules []fault.Rule, p fault.Profile) (
 	[]fault.Counted, error,
 ) {
@@ -62,7 +62,7 @@ func (s *Service) changeable(ctx context.Context, scope testbed.Scope) error {
 	return err
 }
 
-// current returns the session of a scope, or a client's latest one without a label; the zero value if there is none.
+// current returns the session of a scope, or a client's latest session without a label, or the zero value.
 func (s *Service) current(ctx context.Context, scope testbed.Scope) (verdict.Session, error) {
 	if !scope.Session.IsZero() {
 		n, _, err := s.store.Session(ctx, scope.Client, scope.Session)
@@ -89,7 +89,7 @@ func (s *Service) replaceFaults(ctx context.Context, scope testbed.Scope, seed i
 	return s.store.Faults(ctx, scope)
 }
 
-// Faults lists the rules of a client's session.
+// Faults returns the rules of a client's session.
 func (s *Service) Faults(ctx context.Context, scope testbed.Scope) ([]fault.Counted, error) {
 	return s.store.Faults(ctx, scope)
 }
@@ -115,8 +115,8 @@ func (s *Service) RemoveFault(ctx context.Context, scope testbed.Scope, id job.I
 	return err
 }
 
-// Fault counts a request for the rules of its session and returns the effect of the first matching one, nil for none. The subject comes
-// from fault.Subject.
+// Fault counts a request for the rules of its session and returns the effect of the first matching one, or nil. The subject comes from
+// fault.Subject.
 func (s *Service) Fault(ctx context.Context, scope testbed.Scope, operation, subject string) (*fault.Effect, error) {
 	rules, err := s.store.CountFaults(ctx, scope, operation, subject)
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *Service) Fault(ctx context.Context, scope testbed.Scope, operation, sub
 	return s.apply(ctx, scope, rules)
 }
 
-// apply returns the effect of the first matching rule, and counts it. Other processes may have used the rule up meanwhile.
+// apply returns the effect of the first matching rule, and counts it. Other processes may have used up the rule meanwhile.
 func (s *Service) apply(ctx context.Context, scope testbed.Scope, rules []fault.Counted) (*fault.Effect, error) {
 	for _, r := range rules {
 		if !r.Applies() {

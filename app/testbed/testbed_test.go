@@ -18,14 +18,14 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 
-// newBed makes a test bed on a new database.
+// newBed returns a test bed on a new database.
 func newBed(t *testing.T) (*Service, *repo.Store) {
 	t.Parallel()
 	store := repotest.OpenURL(t, repotest.URL(t), func(c *repo.Config) { c.Clock = clock.New() })
 	return New(store, false), store
 }
 
-// While storage is down, Record fails only for clients with a session.
+// While storage is down, Record only fails for clients with a session.
 func TestRecordFailsForClientsWithASession(t *testing.T) {
 	s, store := newBed(t)
 	with, without, ended := app.NewID(), app.NewID(), app.NewID()
@@ -53,7 +53,7 @@ func TestRecordFailsForClientsWithASession(t *testing.T) {
 	}
 }
 
-// The rules of a profile stay while its session runs.
+// The rules of a profile cannot be removed during its session.
 func TestRulesOfASessionStay(t *testing.T) {
 	s, _ := newBed(t)
 	scope := testbed.Scope{Client: app.NewID()}
@@ -92,7 +92,7 @@ func TestRulesOfASessionStay(t *testing.T) {
 	}
 }
 
-// A request is of the open session with its label, or begins one, or of the one without a label if neither is open.
+// A request belongs to the open session with its label, starts one, or belongs to the session without a label if neither is open.
 func TestLabelsOfRequests(t *testing.T) {
 	s, _ := newBed(t)
 	client := app.NewID()

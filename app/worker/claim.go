@@ -11,13 +11,12 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Handle executes the job of a task if it waits and is due. It returns nil or a job.TaskFailed once the task is done: the outcome is
-// committed, or another holder has the job; job.ErrTaskStale if there was nothing to do; job.TaskEarly if the job is not due by storage's
-// clock, or this worker cannot run its kind at the moment. Another error means that the job could not be claimed; the queue offers the
-// task again.
-// be claimed; the queue offers the task again.
+// Handle executes the job of a task if it waits and is due. It returns nil or a job.TaskFailed if the task is done: the outcome is
+// committed, or another holder has the job. It returns job.ErrTaskStale if there was nothing to do. It returns job.TaskEarly if the job
+// is not due by storage's clock, or this worker cannot run its kind now. Another error means that the job could not be claimed; the queue
+// offers the task again.
 //
-// ctx is the queue's: it bounds only the wait for a slot and for a lease.
+// ctx belongs to the queue: it limits only the wait for a slot and for a lease.
 func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	if w.refuses(t.WorkKind) {
 		return &job.TaskEarly{Wait: refusalWait}
@@ -41,14 +40,14 @@ func (w *Worker) Handle(ctx context.Context, t job.Task) error {
 	return w.execute(context.WithoutCancel(ctx), worker, claim)
 }
 
-// claimTries bounds repeated claims: at once for a job that becomes due during its claim, under the next lease for one whose lease was
-// over, and again for one that storage refuses while it is up.
+// claimTries limits repeated claims: at once for a job that becomes due during its claim, under the next lease if the lease had ended,
+// and later if storage refuses the claim while it is up.
 const claimTries = 3
 
-// claim claims the job of a task, and returns the identity of the claim. Without an error the claim is not nil.
+// claim claims the job of a task, and returns the worker id of the claim. Without an error the claim is not nil.
 //
-// When storage fails, the claim may still have been stored, and this worker holds the job. So it asks again while it keeps its identity,
-// and then gets a stored claim.
+// If storage fails, the claim may have been stored, and this worker holds the job. So it tries again while it keeps its id, and then gets
+// the stored claim.
 func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *job.Claim, err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanAssign)
 	defer func() { endAssign(span, t, worker, claim, err) }()
@@ -64,7 +63,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 			w.Log.WarnContext(ctx, "cannot claim a job", "action", "assign", "job_id", t.JobID.String(), "attempt", t.Attempt,
 				app.ErrorFields(failed))
 			w.pauseClaims(ctx)
-			if job.CodeOf(failed) != job.CodeStorageUnavailable { // only this job troubles storage
+			if job.CodeOf(failed) != job.CodeStorageUnavailable { // storage only fails for this job
 				tries++
 			}
 			if ctx.Err() != nil {
@@ -98,7 +97,7 @@ func (w *Worker) claim(ctx context.Context, t job.Task) (worker job.ID, claim *j
 	return job.ID{}, nil, errors.Join(failed, errBusy)
 }
 
-// soon is how long a slot waits for a job to become due: the queue would offer it later than that.
+// soon is how long a slot waits for a job to become due. The queue would offer it later.
 const soon = 50 * time.Millisecond
 
 // dropTask counts a stale task.
@@ -110,15 +109,15 @@ func (w *Worker) dropTask(reason string) error {
 // stoppedWait is the wait before a task is offered again that was fetched before a pause or drain.
 const stoppedWait = time.Second
 
-// Stopped reports whether operators have stopped this worker from fetching tasks. A worker that lost its lease and has another one, with
-// a new id, stays drained.
+// Stopped reports whether operators have stopped this worker from fetching tasks. A drained worker stays drained under the new id of its
+// next lease.
 func (w *Worker) Stopped(p job.Pauses) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.ContainsFunc(w.ids, p.StopsWorker) || p.StopsWorker(w.id)
 }
 
-// pauseClaims holds a slot for a moment after a failed claim, so that the worker does not rush through a full queue while storage or the
+// pauseClaims holds a slot for a moment after a failed claim. Otherwise the worker would rush through a full queue while storage or the
 // lease is gone.
 func (w *Worker) pauseClaims(ctx context.Context) {
 	w.mu.Lock()
@@ -127,7 +126,7 @@ func (w *Worker) pauseClaims(ctx context.Context) {
 	app.Rest(ctx, w.pause(), changed)
 }
 
-// beatNow asks for a heartbeat at once, to check the lease.
+// beatNow requests an immediate heartbeat to check the lease.
 func (w *Worker) beatNow() {
 	select {
 	case w.trigger <- struct{}{}:

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// counting runs a test with a worker whose work takes a second, and counts how often it begins.
+// counting runs a test with a worker whose work takes a second, and counts its runs.
 func counting(t *testing.T, f func(t *testing.T, w *world, runs *atomic.Int64), change ...func(*Config)) {
 	t.Helper()
 	apptest.Bubble(t, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestClaimAndStartAreRepeatedThroughStorageTrouble(t *testing.T) {
 					require.NoError(t, w.handle(task), "offered again, the task is used")
 					require.EqualValues(t, 1, runs.Load())
 					require.Equal(t, 1.0, w.Metric(w.Metrics.TasksDropped.WithLabelValues("stale")))
-				}, func(c *Config) { c.Lease, c.Heartbeat = 3*time.Minute, time.Minute }) // none comes in between
+				}, func(c *Config) { c.Lease, c.Heartbeat = 3*time.Minute, time.Minute }) // no heartbeat in between
 			})
 		}
 	}
@@ -121,12 +121,12 @@ func TestASlowClaimIsNotGivenBack(t *testing.T) {
 	}, func(c *Config) { c.Lease, c.Heartbeat = time.Minute, time.Second })
 }
 
-// A worker repeats a lost claim under the lease that it had then. If that lease has ended, the rescuer takes the job. A claim that never
+// A worker repeats a lost claim under the lease of the first try. If that lease has ended, the rescuer takes the job. A claim that never
 // reached storage is made again.
 func TestALostClaimEndsWithTheLease(t *testing.T) {
 	for name, test := range map[string]struct {
 		h   hook
-		own bool // the job runs here in the end
+		own bool // the job finally runs here
 	}{
 		"answer lost": {h: hook{after: fails(3, errStorage)}},
 		"refused":     {h: hook{before: fails(3, errStorage)}, own: true},
@@ -153,13 +153,13 @@ func TestALostClaimEndsWithTheLease(t *testing.T) {
 	}
 }
 
-// never is work that may not begin.
+// never is work that must not start.
 func (w *world) never(context.Context, job.Definition, int) (*job.Result, error) {
 	w.T.Error("a job ran that was not started")
 	return nil, nil
 }
 
-// requireUnstarted checks that a job was claimed and nothing more: its known state was published once.
+// requireUnstarted asserts that a job was only claimed, and that its known state was published once.
 func (w *world) requireUnstarted(task job.Task, fenced float64) {
 	w.T.Helper()
 	require.Equal(w.T, []job.Notification{apptest.Event(task)}, w.Queue.Notifications())
@@ -173,7 +173,7 @@ func (w *world) requireUnstarted(task job.Task, fenced float64) {
 func TestCancelBetweenClaimAndStart(t *testing.T) {
 	for name, test := range map[string]struct {
 		operation string
-		before    bool // the cancel comes before the operation has done its work
+		before    bool // cancel before the operation takes effect
 		signal    bool
 		fenced    float64
 	}{
@@ -227,8 +227,7 @@ func TestCancelDuringStorageTrouble(t *testing.T) {
 	}
 }
 
-// The lease ends between claim and start, on Postgres' clock: the worker drops
-// the job.
+// The lease ends on Postgres' clock between claim and start: the worker drops the job.
 func TestALeaseThatEndsBeforeTheStart(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.runner = w.never

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Drain stops claiming and waits for the running jobs until ctx ends. Then it fails the rest, retryable, and waits for that. Claimed jobs
-// that have not started by then are released. If a failure cannot be written within another lease, the rescuer takes the job. Heartbeats
-// go on meanwhile: Run must still be running. A second call waits as well.
+// Drain stops claiming and waits for the running jobs until ctx ends. Then it fails the remaining jobs, retryable, and waits for that.
+// Claimed jobs that have not started by then are released. If a failure cannot be stored within another lease, the rescuer takes the job.
+// Heartbeats continue meanwhile, so Run must still be running. A second call waits as well.
 func (w *Worker) Drain(ctx context.Context) {
 	w.refuse(ctx)
 	grace := ctx.Done()
@@ -32,10 +32,10 @@ func (w *Worker) Drain(ctx context.Context) {
 	}
 }
 
-// WaitingMessage is logged while running jobs keep a worker from stopping, with their number and the grace that they have.
+// WaitingMessage is logged while running jobs prevent a worker from stopping, with their number and their grace period.
 const WaitingMessage = "waiting for running jobs"
 
-// refuse ends claiming for good.
+// refuse stops claiming permanently.
 func (w *Worker) refuse(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// draining drains in the background, with a grace; it lets it come to rest.
+// draining drains in the background with a grace period, and waits until it is idle.
 func (w *world) draining(grace time.Duration) (drained func()) {
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -27,7 +27,7 @@ func (w *world) draining(grace time.Duration) (drained func()) {
 
 func hooked(operation string, h hook) map[string]hook { return map[string]hook{operation: h} }
 
-// The end of a job while the worker drains, and how long the drain takes.
+// How jobs end while the worker drains, and how long that takes.
 func TestDrain(t *testing.T) {
 	away, lost := hook{before: fails(-1, errStorage)}, hook{after: fails(-1, errStorage)}
 	late := hook{after: slow(4 * time.Second)}
@@ -82,7 +82,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// With storage gone for good, or the lease, Drain ends with the lease.
+// If storage or the lease is gone permanently, Drain ends with the lease.
 func TestDrainIsBoundedByTheLease(t *testing.T) {
 	working(t, apptest.Takes(time.Hour), func(t *testing.T, w *world) {
 		handled := w.handling(w.store.add())

@@ -17,7 +17,7 @@ import (
 
 // execute runs a claimed job to its end. If it cannot, the claim was lost, and its new holder or the rescuer has the job.
 //
-// The queue handles the returned error: nil, a failed attempt, or an attempt that did not begin.
+// The returned error is for the queue: nil, a failed attempt, or an attempt that did not start.
 func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error {
 	claimed, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -44,7 +44,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 	case ok && w.finish(claimed, c, &finish) == nil:
 		return taskEnd(finish)
 	}
-	// Another process ended the attempt, or will. Only this worker knows its progress.
+	// Another process has ended the attempt, or will. Only this worker knows its progress.
 	w.Queue.Publish(job.Notification{ClientID: c.Job.ClientID, JobID: c.JobID, Attempt: c.Attempt, Ended: true})
 	return nil
 }
@@ -60,7 +60,7 @@ func (w *Worker) reportAssigned(ctx context.Context, worker job.ID, c *job.Claim
 	w.Metrics.Claimed(ctx, c)
 }
 
-// start moves the job to RUNNING before its work begins, and reports whether it did. Otherwise this worker must not run it: it was
+// start moves the job to RUNNING before its work starts, and reports whether it did. Otherwise this worker must not run the job: it was
 // canceled, or the lease has ended.
 func (w *Worker) start(ctx context.Context, c *job.Claim) bool {
 	var at time.Time
@@ -78,14 +78,14 @@ func (w *Worker) start(ctx context.Context, c *job.Claim) bool {
 	return true
 }
 
-// about names a held job in a log line (section 16).
+// about returns the log fields of a held job (section 16).
 func about(c *job.Claim, action string) []any {
 	return []any{"action", action, "request_id", c.Job.RequestID, "client_id", c.Job.ClientID.String(),
 		"job_id", c.JobID.String(), "attempt", c.Attempt}
 }
 
-// work starts the job, runs it in its own span, and judges its end. ok is false when there is no outcome to write: the job did not start,
-// was canceled or taken away.
+// work starts the job, runs it in its own span, and determines its result. ok is false if there is no outcome to store: the job did not
+// start, was canceled or was taken away.
 func (w *Worker) work(ctx context.Context, c *job.Claim) (finish job.Finish, started, ok bool) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanRun)
 	app.Describe(span, &c.Job, c.Attempt)
@@ -113,7 +113,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 		return job.Finish{}, false
 	case errors.As(err, &failure):
 		return w.failed(c, failure.FailureReason()), true
-	case errors.Is(cause, errTimeLimit), errors.Is(err, errTimeLimit): // in every case: the limit is hard (section 17)
+	case errors.Is(cause, errTimeLimit), errors.Is(err, errTimeLimit): // always, because the limit is hard (section 17)
 		return w.failed(c, job.TimedOut), true
 	case err == nil && !complete(result, d):
 		w.Log.ErrorContext(ctx, "job output unusable", append(about(c, "finish"), app.ErrorFields(errIncomplete))...)
@@ -137,7 +137,7 @@ func (w *Worker) outcome(ctx context.Context, c *job.Claim) (finish job.Finish, 
 	}
 }
 
-// usable checks a stored definition: no job runs on defaults (section 14).
+// usable checks a stored definition: jobs never run with defaults (section 14).
 func usable(d *job.Definition, t job.Type) error {
 	switch {
 	case d == nil:
@@ -150,7 +150,7 @@ func usable(d *job.Definition, t job.Type) error {
 
 var errIncomplete = errors.New("the work ended without a complete result")
 
-// run calls the runner; a panic of the work becomes an error.
+// run calls the runner. A panic of the work becomes an error.
 func (w *Worker) run(ctx context.Context, c *job.Claim, timeline *timeline) (result *job.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -169,7 +169,7 @@ func (w *Worker) run(ctx context.Context, c *job.Claim, timeline *timeline) (res
 	return w.Runner.Run(ctx, *c.Job.Definition, c.Attempt, on)
 }
 
-// emit records an event of the work itself, and notifies the watchers of events.
+// emit stores an event of the work itself, and notifies the watchers of events.
 func (w *Worker) emit(ctx context.Context, c *job.Claim, before int, e job.Emission) error {
 	err := w.write(ctx, c, "emit", app.Refused, func() error { return w.Store.Emit(ctx, c.ClaimID, before, e) })
 	if err == nil {
@@ -178,7 +178,7 @@ func (w *Worker) emit(ctx context.Context, c *job.Claim, before int, e job.Emiss
 	return err
 }
 
-// reporter publishes the progress of an attempt: never backwards, and never after the work was stopped or end was called.
+// reporter publishes the progress of an attempt. Progress never decreases, and stops when the work is stopped or end is called.
 func (w *Worker) reporter(ctx context.Context, c *job.Claim) (report func(job.Progress), end func()) {
 	var mu sync.Mutex
 	over, reached := false, 0

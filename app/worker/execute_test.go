@@ -74,7 +74,7 @@ func (s *site) add(change ...func(*job.Job)) job.Task {
 	return job.Task{JobID: j.ID, Attempt: 1}
 }
 
-// run hands a task over, and returns its job as it is then.
+// run handles a task, and returns its job afterwards.
 func (s *site) run(t job.Task) *job.Job {
 	s.T.Helper()
 	require.NoError(s.T, apptest.Trouble(s.worker.Handle(s.T.Context(), t)))
@@ -86,7 +86,7 @@ func (s *site) job(t job.Task) *job.Job {
 	return apptest.Must(s.store.Job(s.T.Context(), apptest.ClientA, t.JobID))(s.T)
 }
 
-// failing is work that fails by the catalogue.
+// failing is work that fails as in the catalogue.
 func failing(reason job.Reason) apptest.RunnerFunc {
 	return apptest.Fixed(nil, errors.Join(errors.New("x"), apptest.Failure{Reason: reason}))
 }
@@ -160,7 +160,7 @@ func TestExecuteFails(t *testing.T) {
 	require.Zero(t, s.Sum("jobs_succeeded_total")+s.Sum("job_retries_total"))
 }
 
-// Nothing runs on defaults.
+// Jobs never run with defaults.
 func TestDamagedDefinitionsAreUnusable(t *testing.T) {
 	t.Parallel()
 	d := apptest.DefinitionOf(job.SuccessFast)
@@ -278,7 +278,7 @@ func TestHandleDropsTasks(t *testing.T) {
 	require.Empty(t, s.Queue.Sent())
 }
 
-// claimedElsewhere has another worker claim a job.
+// claimedElsewhere claims a job for another worker.
 func (s *site) claimedElsewhere(t job.Task) job.ClaimID {
 	s.T.Helper()
 	other := app.NewID()
@@ -289,7 +289,7 @@ func (s *site) claimedElsewhere(t job.Task) job.ClaimID {
 	return c.ClaimID
 }
 
-// The queue keeps a task until its time, and offers the task again if everything is stopped.
+// The queue keeps a task until its time. If everything is stopped, it offers the task again.
 func TestHandleLeavesAnEarlyTaskToTheQueue(t *testing.T) {
 	s := newSite(t, time.Hour)
 	var early *job.TaskEarly
@@ -324,7 +324,7 @@ func TestGiveBack(t *testing.T) {
 	once := func(j *job.Job) { j.MaxAttempts = 1 }
 	assigned, running, last, again := hold(false), hold(true), hold(true, retried, once), hold(true, retried)
 	jobs := apptest.Must(s.leases.Held(t.Context(), s.worker.id, held))(t)
-	for range 2 { // jobs that went on meanwhile are left alone
+	for range 2 { // jobs that have changed meanwhile are left alone
 		require.NoError(t, s.rescuer.GiveBack(t.Context(), jobs))
 	}
 	for task, want := range map[job.Task][]any{

@@ -13,15 +13,15 @@ import (
 
 var errStorage = &job.Error{Code: job.CodeStorageUnavailable, Detail: "The database cannot be reached."}
 
-// fakeStore keeps jobs and leases on virtual time, and fails where a hook says so. repo tests the guards of the real one.
+// fakeStore has jobs and leases in memory and virtual time. Hooks can make it fail. repo tests the guards of the real store.
 type fakeStore struct {
 	mu      sync.Mutex
 	rows    map[job.ID]*row
-	leases  map[job.ID]time.Time // ends, by worker
+	leases  map[job.ID]time.Time // expiry by worker
 	retired map[job.ID]bool
 	hooks   map[string]hook
 	calls   map[string]int
-	refuse  func() job.NotClaimed // answers claims that would succeed; nil, or the zero answer: they do
+	refuse  func() job.NotClaimed // answer to claims that would succeed; nil or a zero answer: they do
 }
 
 type row struct {
@@ -39,7 +39,7 @@ func newFakeStore() *fakeStore {
 	}
 }
 
-// hook makes an operation fail before it does anything, or after it has done its work, so that the answer is lost.
+// hook makes an operation fail before it takes effect, or afterwards, so that the answer is lost.
 type hook struct{ before, after func(context.Context) error }
 
 func (s *fakeStore) hook(operation string, h hook) { s.update(func() { s.hooks[operation] = h }) }
@@ -64,7 +64,7 @@ func (s *fakeStore) row(id job.ID) (r row) {
 // expire ends all leases at once.
 func (s *fakeStore) expire() { s.update(func() { clear(s.leases) }) }
 
-// call does an operation between its hooks.
+// call runs an operation between its hooks.
 func call[T any](ctx context.Context, s *fakeStore, operation string, do func() (T, error)) (value T, err error) {
 	var h hook
 	s.update(func() { s.calls[operation]++; h = s.hooks[operation] })
@@ -86,14 +86,14 @@ func call[T any](ctx context.Context, s *fakeStore, operation string, do func() 
 	return value, err
 }
 
-// slow is a hook that takes its time.
+// slow is a hook that waits.
 func slow(d time.Duration) func(context.Context) error {
 	return func(context.Context) error { time.Sleep(d); return nil }
 }
 
-// fails is a hook that fails n times, or always for a negative n.
+// fails is a hook that fails n times, or always if n is negative.
 func fails(n int64, err error) func(context.Context) error {
-	var calls atomic.Int64 // workers call it at the same time
+	var calls atomic.Int64 // several workers call it
 	return func(context.Context) error {
 		if n >= 0 && calls.Add(1) > n {
 			return nil
@@ -102,7 +102,7 @@ func fails(n int64, err error) func(context.Context) error {
 	}
 }
 
-// hangs is a hook that does not answer until its caller gives up.
+// hangs is a hook that blocks until its caller gives up.
 func hangs(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -236,7 +236,7 @@ func (s *fakeStore) Retire(ctx context.Context, worker job.ID) error {
 	return err
 }
 
-// giveBack stands for the rescuer.
+// giveBack acts like the rescuer.
 func (s *fakeStore) giveBack(ctx context.Context, held []job.Held) error {
 	_, err := call(ctx, s, "GiveBack", func() (bool, error) {
 		for _, h := range held {
@@ -252,7 +252,7 @@ func (s *fakeStore) giveBack(ctx context.Context, held []job.Held) error {
 	return err
 }
 
-// add stores a waiting job that is due, and returns its task.
+// add stores a due job, and returns its task.
 func (s *fakeStore) add(change ...func(*row)) job.Task {
 	now := time.Now()
 	r := &row{Job: job.Job{

@@ -23,7 +23,7 @@ func (w *Worker) failed(c *job.Claim, reason job.Reason) job.Finish {
 	return held.Fail(reason, w.cfg.Backoff, rand.Float64())
 }
 
-// plannedFailure returns the failure that a CUSTOM job plans for the attempt, nil for none.
+// plannedFailure returns the failure that a CUSTOM job plans for the attempt, or nil.
 func plannedFailure(c *job.Claim) *job.PlannedFailure {
 	if c.Job.Definition == nil {
 		return nil
@@ -31,12 +31,12 @@ func plannedFailure(c *job.Claim) *job.PlannedFailure {
 	return c.Job.Definition.Behavior.FailureOf(c.Attempt)
 }
 
-// finish writes the outcome, and returns nil if it did. A success that cannot be stored becomes a failure (section 14), since repeating
-// it would keep the job RUNNING for good; f is then that failure.
+// finish stores the outcome, and returns nil if it did. A success that cannot be stored becomes a failure (section 14), and f is set to
+// that. Otherwise the job would stay RUNNING forever.
 func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err error) {
 	ctx, span := telemetry.Start(ctx, telemetry.SpanReport)
 	app.Describe(span, &c.Job, c.Attempt)
-	var state job.State // unknown unless it was written here
+	var state job.State // unknown unless it is stored here
 	defer func() { app.EndSpan(span, c.JobID, state, err) }()
 	unstorable := func(err error) bool { return f.State == job.Succeeded && app.Refused(err) }
 	for {
@@ -58,8 +58,8 @@ func (w *Worker) finish(ctx context.Context, c *job.Claim, f *job.Finish) (err e
 	}
 }
 
-// write repeats a write about a claim while the claim is held, unless giveUp finds that it will never succeed. If the answer to a write
-// was lost, the repetition returns job.ErrStale. This is harmless: the worker only acts on storage's decisions.
+// write retries a write about a claim while the claim is held, unless giveUp finds that it will never succeed. If the answer to a write
+// is lost, the retry returns job.ErrStale. This is harmless: the worker only acts on storage's decisions.
 func (w *Worker) write(ctx context.Context, c *job.Claim, operation string, giveUp func(error) bool, do func() error) (err error) {
 	for ctx.Err() == nil {
 		err = do()

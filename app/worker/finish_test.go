@@ -37,11 +37,11 @@ func TestCancelDuringRun(t *testing.T) {
 }
 
 // Promise: patterns Lifecycle States, Cancellation
-func TestCancelThatComesTooLate(t *testing.T) {
+func TestLateCancel(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		task := w.store.add()
 		w.store.hook("Finish", hook{after: func(ctx context.Context) error {
-			w.worker.Canceled(task.JobID) // of an attempt whose end stands
+			w.worker.Canceled(task.JobID) // of an attempt with a stored outcome
 			return ctx.Err()
 		}})
 		require.NoError(t, w.handle(task))
@@ -68,9 +68,8 @@ func TestFinishIsRepeatedThroughStorageTrouble(t *testing.T) {
 	})
 }
 
-// A heartbeat that was asked for after an outcome was committed, and answered
-// before the outcome's writer was, misses the job for a good reason.
-func TestAHeartbeatInTheMiddleOfAFinishDoesNoHarm(t *testing.T) {
+// A heartbeat can start after an outcome was committed and be answered before the outcome's write. It correctly misses the job.
+func TestHeartbeatDuringFinish(t *testing.T) {
 	working(t, apptest.Takes(time.Second), func(t *testing.T, w *world) {
 		task := w.store.add()
 		w.runner = func(context.Context, job.Definition, int) (*job.Result, error) {

@@ -18,7 +18,7 @@ import (
 
 func TestHandleClaimsAJobThatBecomesDueMeanwhile(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
-		almost := claimTries - 1 // that it is due
+		almost := claimTries - 1 // storage answers that it is almost due
 		w.store.refuse = func() job.NotClaimed {
 			almost--
 			return job.NotClaimed{StillWaiting: almost >= 0}
@@ -46,7 +46,7 @@ func TestHandleOnADeadWorkerFindsANewLeaseAtOnce(t *testing.T) {
 		require.Equal(t, 1.0, w.Metric(w.Metrics.LeasesLost))
 
 		claims := w.store.count("Claim")
-		w.refusing(job.NotClaimed{StillWaiting: true, WorkerDead: true}) // the claim looked just before a renewal was committed
+		w.refusing(job.NotClaimed{StillWaiting: true, WorkerDead: true}) // the claim was checked just before a renewal was committed
 		require.ErrorIs(t, w.handle(w.store.add()), errBusy, "not for ever")
 		require.Equal(t, claims+claimTries, w.store.count("Claim"))
 	})
@@ -113,7 +113,7 @@ func TestHandleRunsNoMoreJobsAtOnceThanItHasSlots(t *testing.T) {
 	})
 }
 
-// A worker that lost its lease stays drained under its next one: operators named the process by the id that it had.
+// A worker that lost its lease stays drained under its next one: operators named the process by its old id.
 func TestADrainedWorkerStaysDrained(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		before := w.identityNow()
@@ -136,7 +136,7 @@ func TestADrainedWorkerStaysDrained(t *testing.T) {
 	})
 }
 
-// fullDisk is a machine on which one kind cannot be run for a while.
+// fullDisk is a machine that temporarily cannot run one kind.
 type fullDisk struct {
 	full atomic.Bool
 	kind job.Kind

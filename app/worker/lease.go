@@ -9,14 +9,14 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// errLapsed is why a lease ends that could not be renewed in time.
+// errLapsed is the reason for the end of a lease that was not renewed in time.
 var errLapsed = errors.New("the lease could not be renewed in time")
 
-// maxIdentities is how many of a worker's past lease ids are remembered, since operators may drain any of them.
+// maxIdentities is the number of remembered past lease ids. Operators may drain any of them.
 const maxIdentities = 100
 
-// Run keeps the lease until ctx ends. It registers and beats. When the lease is lost, it stops everything and registers under a new id.
-// When ctx ends, it releases the lease for good; Drain must have come before. It may be called once.
+// Run keeps the lease until ctx ends. It registers the worker and sends heartbeats. If the lease is lost, it stops everything and
+// registers with a new id. When ctx ends, it releases the lease permanently; call Drain before that. Call Run only once.
 func (w *Worker) Run(ctx context.Context) {
 	defer w.refuse(ctx)
 	for ctx.Err() == nil {
@@ -35,11 +35,11 @@ func (w *Worker) Run(ctx context.Context) {
 	}
 }
 
-// pause is the wait after a failed attempt to reach storage.
+// pause returns the wait after storage could not be reached.
 func (w *Worker) pause() time.Duration { return w.cfg.Heartbeat / 5 }
 
-// remaining returns how long a lease may be relied on. It counts from before the request and ends early by a tenth, so this side gives up
-// before storage does: its work has time to stop.
+// remaining returns how long a lease is safe to use. It counts from before the request and ends a tenth early, so that the work stops
+// before storage considers the lease expired.
 func (w *Worker) remaining(asked time.Time) time.Duration {
 	return time.Until(asked.Add(w.cfg.Lease - w.cfg.Lease/10))
 }
@@ -59,11 +59,11 @@ func (w *Worker) register(ctx context.Context) (job.ID, error) {
 	return id, nil
 }
 
-// keep holds a lease for as long as it can be renewed, or until ctx ends. Then it ends all work under the lease.
+// keep renews a lease until that fails or ctx ends. Then it ends all work under the lease.
 func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 	leased, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	// A separate timer ends the lease in time even while a request hangs.
+	// A separate timer ends the lease on time, even while a request hangs.
 	lapse := time.AfterFunc(w.remaining(asked), func() {
 		w.lose(id, errLapsed)
 		end(errLapsed)
@@ -74,9 +74,9 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 		w.lose(id, nil)
 	case errors.Is(err, job.ErrWorkerDead):
 		w.lose(id, err)
-		return // storage knows
+		return // storage knows that
 	}
-	// If the answer to a renewal was lost, storage may consider the lease valid; its jobs would wait for that in vain.
+	// If the answer to a renewal was lost, storage may consider the lease valid. Its jobs would wait until it expires.
 	retiring, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.cfg.Heartbeat)
 	defer cancel()
 	if err := w.Store.Retire(retiring, id); err != nil {
@@ -85,7 +85,7 @@ func (w *Worker) keep(ctx context.Context, id job.ID, asked time.Time) {
 	}
 }
 
-// beat renews the lease at the heartbeat's interval until ctx ends or storage says that the lease has ended.
+// beat renews the lease at each heartbeat until ctx ends or storage says that the lease has ended.
 func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 	wait := w.cfg.Heartbeat
 	for app.Rest(ctx, wait, w.trigger) {
@@ -94,7 +94,7 @@ func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 		switch {
 		case errors.Is(err, job.ErrWorkerDead):
 			return err
-		case ctx.Err() != nil: // the loop ends
+		case ctx.Err() != nil: // the lease is over
 		case err != nil:
 			w.Log.WarnContext(ctx, "heartbeat failed", "action", "heartbeat", "worker_id", id.String(), app.ErrorFields(err))
 			wait = w.pause()
@@ -107,12 +107,12 @@ func (w *Worker) beat(ctx context.Context, id job.ID, lapse *time.Timer) error {
 	return context.Cause(ctx)
 }
 
-// lose ends the lease on this side: it ends claiming and writing under the lease. A nil error means that it was released.
+// lose ends the lease locally: claims and writes under the lease stop. A nil error means that it was released.
 func (w *Worker) lose(id job.ID, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.id != id {
-		return // lost already
+		return // already lost
 	}
 	if err != nil {
 		w.Log.Error("the worker lost its lease and stops its jobs", "action", "heartbeat", "worker_id", id.String(), "jobs", len(w.holding),
@@ -127,8 +127,8 @@ func (w *Worker) lose(id job.ID, err error) {
 }
 
 // reconcile compares the jobs that storage assigns to this worker with those that it holds. It stops jobs that are no longer its own,
-// except one with an outcome being written: that may be why it is missing, and the write finds out by itself. Jobs that are unknown on
-// two beats, and not being claimed, come from a claim or start with a lost answer: the worker releases them, again with each beat until
+// except a job with an outcome being stored: that may be why it is missing, and the write will find out. Jobs that are unknown in two
+// heartbeats and not being claimed come from a claim or start with a lost answer. The worker releases them with each heartbeat until
 // storage agrees.
 func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimID, asked time.Time) {
 	unknown := make(map[job.ClaimID]bool, len(held))
@@ -162,12 +162,12 @@ func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimI
 // giveBack ends claims that storage has for this worker but that it does not run: ASSIGNED jobs return to the queue, RUNNING jobs fail.
 func (w *Worker) giveBack(ctx context.Context, worker job.ID, lost []job.ClaimID) {
 	w.Log.WarnContext(ctx, "giving back jobs that this worker does not run", "action", "requeue", "jobs", len(lost))
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat/2) // the next beat must not wait for it
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat/2) // must not delay the next heartbeat
 	defer cancel()
 	held, err := w.Store.Held(ctx, worker, lost)
 	if err != nil {
 		w.Log.WarnContext(ctx, "cannot read the jobs to give back", "action", "requeue", "worker_id", worker.String(), app.ErrorFields(err))
 		return
 	}
-	_ = w.GiveBack(ctx, held) // it has logged what failed; the next beat tries again
+	_ = w.GiveBack(ctx, held) // errors are logged there; the next heartbeat tries again
 }

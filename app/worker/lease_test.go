@@ -12,8 +12,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// holdsUnknowingly is a job that storage says the worker holds: its claim was
-// never answered.
+// holdsUnknowingly is a job that storage assigns to the worker although the claim was never answered.
 func (w *world) holdsUnknowingly(s job.State) func(*row) {
 	return func(r *row) {
 		began := time.Now()
@@ -47,10 +46,10 @@ func TestAFailedHeartbeatIsRepeatedSoon(t *testing.T) {
 	})
 }
 
-// Work must be over before storage may give the jobs to another worker, in every failure of the renewal.
-func TestTheLeaseIsLostBeforeStorageCountsItOut(t *testing.T) {
+// Work must stop before storage may assign the jobs to another worker, however the renewal fails.
+func TestLeaseEndsBeforeItExpiresInStorage(t *testing.T) {
 	stubborn := func(context.Context) error {
-		time.Sleep(3 * apptest.LeaseTime) // ignores its caller
+		time.Sleep(3 * apptest.LeaseTime) // ignores its context
 		return errStorage
 	}
 	renewals := 0
@@ -145,7 +144,7 @@ func TestJobsOfAnEarlierLeaseAreNotFinishedUnderTheNext(t *testing.T) {
 	})
 }
 
-// The claim was committed under a lease that ended before its answer came.
+// The claim was committed under a lease that ended before the answer arrived.
 func TestAClaimThatOutlivesItsLeaseIsNotRun(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		first := w.identityNow()
@@ -176,7 +175,7 @@ func TestAJobThatIsClaimedDuringAHeartbeatIsNotStopped(t *testing.T) {
 		task := w.store.add()
 		var running <-chan error
 		w.store.hook("Renew", hook{after: func(context.Context) error {
-			if running == nil { // after storage looked, before its answer arrives
+			if running == nil { // after storage has answered, before the answer arrives
 				time.Sleep(time.Second)
 				answer := make(chan error, 1)
 				go func() { answer <- w.handle(task) }()

@@ -58,7 +58,7 @@ func TestProgressIsPublished(t *testing.T) {
 		late(*apptest.Percent(100))
 		report, over := w.worker.reporter(context.Background(), &job.Claim{ClaimID: job.ClaimID{Attempt: 1}})
 		over()
-		report(*apptest.Percent(100)) // although its context goes on
+		report(*apptest.Percent(100)) // although its context is still open
 		reached := percentages(t, w.Queue.Notifications())
 		require.Equal(t, []int{0, 10, 10, 40}, reached[:4], "never backwards")
 		require.IsNonDecreasing(t, reached)
@@ -93,7 +93,7 @@ func TestProgressOfStoppedWorkIsNotPublished(t *testing.T) {
 	}
 }
 
-// emitting is a Runner that emits events, and then does the planned work.
+// emitting is a Runner that emits events and then returns the planned result.
 type emitting struct {
 	events  []job.Emission
 	outcome func(job.Definition) (*job.Result, error)

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	refusalWait   = time.Second // wait before a task of a refused kind is offered again, to any worker
+	refusalWait   = time.Second // before a task of a refused kind is offered again, to any worker
 	probeInterval = time.Second
 )
 
-// refuses reports whether this machine cannot run jobs of a kind at the moment. A worker that fails them at once would get more of them
-// than any other.
+// refuses reports whether this machine currently cannot run jobs of a kind. A worker that fails them immediately would get more of them
+// than other workers.
 func (w *Worker) refuses(k job.Kind) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.refused[k]
 }
 
-// Refused lists the kinds that this worker refuses at the moment.
+// Refused returns the kinds that this worker currently refuses.
 func (w *Worker) Refused() []job.Kind {
 	w.mu.Lock()
 	defer w.mu.Unlock()

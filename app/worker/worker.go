@@ -1,5 +1,4 @@
-// Package worker executes jobs under a lease: it claims, runs, and writes the
-// outcome, guarded by the claim's fence.
+// Package worker executes jobs under a lease: it claims them, runs them, and stores the outcome, guarded by the claim's fence.
 package worker
 
 import (
@@ -15,16 +14,16 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Store is the part of repo.Store and its leases that a worker needs. Tests of leases use another one, on virtual time.
+// Store is the part of repo.Store that a worker needs. Tests of leases use a fake one with virtual time.
 type Store interface {
 	Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error)
 	Start(ctx context.Context, c job.ClaimID) (time.Time, error)
-	// Emit adds an event of the attempt; before is how many the attempt has emitted already.
+	// Emit stores an event of the attempt; before is the number of earlier events of the attempt.
 	Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error
 	Finish(ctx context.Context, f job.Finish) (job.Finished, error)
 
 	Register(ctx context.Context, worker job.ID, name string, concurrency int, lease time.Duration) error
-	// Renew returns the jobs that storage assigns to the worker; Held returns more about some of them.
+	// Renew returns the jobs that storage assigns to the worker; Held returns details of some of them.
 	Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error)
 	Held(ctx context.Context, worker job.ID, claims []job.ClaimID) ([]job.Held, error)
 	Retire(ctx context.Context, worker job.ID) error
@@ -32,20 +31,20 @@ type Store interface {
 
 // Runner does the work of a job.
 type Runner interface {
-	// Run does the work and reports on it to on.
+	// Run does the work and reports to on.
 	Run(ctx context.Context, d job.Definition, attempt int, on job.Observer) (*job.Result, error)
 	// Probe checks whether this machine can run the kind, after an attempt failed with job.ErrExhausted.
 	Probe(ctx context.Context, k job.Kind) error
 }
 
-// Config of a Worker.
+// Config has the settings of a Worker.
 type Config struct {
 	Name        string        // shown in the workers table
-	Concurrency int           // jobs at once
+	Concurrency int           // simultaneous jobs
 	Lease       time.Duration // without a heartbeat for this long, the worker counts as dead
 	Heartbeat   time.Duration
 	Limit       time.Duration // execution limit
-	Clock       *clock.Clock  // clock of a test bed, which jobs run by; nil: the machine's
+	Clock       *clock.Clock  // clock of a test bed for the jobs; nil: the machine's
 	Backoff     job.Backoff
 }
 
@@ -61,7 +60,7 @@ type Deps struct {
 	Log      *slog.Logger
 }
 
-// Why a running job is stopped.
+// Reasons to stop a running job.
 var (
 	errTimeLimit = errors.New("the execution limit is over")
 	errCanceled  = errors.New("the job was canceled")
@@ -72,25 +71,25 @@ var (
 // errBusy makes the queue offer a task again later.
 var errBusy = errors.New("the worker takes no jobs at the moment")
 
-// Worker executes jobs under one lease. Only the lease, the execution limit, a cancel and shutdown stop the work; the queue does not.
+// Worker executes jobs under a lease. Only the lease, the execution limit, a cancel and shutdown stop the work; the queue does not.
 type Worker struct {
 	cfg Config
 	Deps
 
 	slots   chan struct{}
-	trigger chan struct{} // asks for a heartbeat at once
+	trigger chan struct{} // requests an immediate heartbeat
 
 	mu       sync.Mutex
-	id       job.ID           // current identity; zero while there is no valid lease
-	ids      []job.ID         // ids of the latest leases, maxIdentities at most
-	draining bool             // no more claims begin
-	over     bool             // the grace of Drain has ended
+	id       job.ID           // current id; zero without a valid lease
+	ids      []job.ID         // ids of the latest leases; at most maxIdentities
+	draining bool             // no new claims
+	over     bool             // the grace period of Drain has ended
 	busy     map[attempt]bool // calls of Handle that claim or hold a job
 	holding  map[job.ClaimID]*holding
-	changed  chan struct{} // closed when the lease changes, draining begins, or the last busy call ends meanwhile
+	changed  chan struct{} // closed when the lease changes, draining starts, or the last busy call ends while draining
 	refused  map[job.Kind]bool
 
-	suspects map[job.ClaimID]bool // jobs that only storage assigned to it at the last beat; used by Run only
+	suspects map[job.ClaimID]bool // jobs that only storage knew at the last heartbeat; used by Run only
 }
 
 // attempt is the job and attempt of a task.
@@ -99,14 +98,14 @@ type attempt struct {
 	number int
 }
 
-// holding is a claimed job that has not ended yet.
+// holding is a claimed job that has not ended.
 type holding struct {
-	lose  context.CancelCauseFunc // the lease is gone: nothing more may be written
-	stop  context.CancelCauseFunc // the work must end; the cause says whether its outcome is written
+	lose  context.CancelCauseFunc // the lease is lost: nothing more may be stored
+	stop  context.CancelCauseFunc // the work must stop; the cause says whether its outcome is stored
 	since time.Time
 }
 
-// New makes a worker; Run gives it a lease.
+// New returns a worker; Run gets its lease.
 func New(cfg Config, d Deps) *Worker {
 	d.Metrics.Slots.Set(float64(cfg.Concurrency))
 	return &Worker{
@@ -115,7 +114,7 @@ func New(cfg Config, d Deps) *Worker {
 	}
 }
 
-// Alive reports whether the worker has a valid lease and takes jobs.
+// Alive reports whether the worker has a valid lease and accepts jobs.
 func (w *Worker) Alive() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -148,8 +147,8 @@ func (w *Worker) signalChange() {
 	w.changed = make(chan struct{})
 }
 
-// enter notes that a call of Handle is about an attempt, until leave. That includes a claim with a pending answer, so Drain waits for its
-// outcome. It refuses a second call: storage answers a repeated claim to the worker that has it.
+// enter marks an attempt as being handled until leave is called. That includes a claim with a pending answer, so Drain waits for its
+// result. It refuses a second call for the attempt, because storage would answer a repeated claim of the same worker.
 func (w *Worker) enter(a attempt) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,7 +168,7 @@ func (w *Worker) leave(a attempt) {
 	}
 }
 
-// Canceled stops a job if this worker holds it: its cancel is already committed.
+// Canceled stops a job if this worker holds it. The cancel is already committed.
 func (w *Worker) Canceled(id job.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -180,8 +179,8 @@ func (w *Worker) Canceled(id job.ID) {
 	}
 }
 
-// hold notes a claimed job; drop forgets it. It refuses if the lease of the claim has ended since: the rescuer has the job then. After
-// the grace of Drain it stops the job at once.
+// hold registers a claimed job; drop removes it. It refuses if the lease of the claim has ended, because the rescuer has the job then.
+// After the grace period of Drain it stops the job immediately.
 func (w *Worker) hold(worker job.ID, claim job.ClaimID, lose, stop context.CancelCauseFunc) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

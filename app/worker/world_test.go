@@ -12,11 +12,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// world is a worker on virtual time with everything around it.
+// world has a worker in virtual time and its dependencies.
 type world struct {
 	*apptest.World
 	store  *fakeStore
-	runner apptest.RunnerFunc // nil: the work succeeds at once
+	runner apptest.RunnerFunc // nil: the work succeeds immediately
 	worker *Worker
 }
 
@@ -47,7 +47,7 @@ func bubble(t *testing.T, f func(t *testing.T, w *world)) {
 	apptest.Bubble(t, func(t *testing.T) { f(t, newWorld(t)) })
 }
 
-// working runs a test with a worker that is started.
+// working runs a test with a running worker.
 func working(t *testing.T, runner apptest.RunnerFunc, f func(t *testing.T, w *world)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, w *world) {
@@ -66,12 +66,12 @@ func run(t *testing.T, name string, runner apptest.RunnerFunc, f func(t *testing
 // start runs the worker until the test ends or stop is called.
 func (w *world) start() (stop func()) { return w.Background(w.worker.Run) }
 
-// handle handles a task, and returns the trouble with the infrastructure.
+// handle handles a task, and returns infrastructure errors.
 func (w *world) handle(t job.Task) error {
 	return apptest.Trouble(w.worker.Handle(context.Background(), t))
 }
 
-// handling handles a task in the background; the channel receives the answer.
+// handling handles a task in the background. The channel receives the result.
 func (w *world) handling(t job.Task) <-chan error {
 	answer := make(chan error, 1)
 	go func() { answer <- w.handle(t) }()
@@ -84,13 +84,13 @@ func (w *world) happens(t job.Task, to job.State) {
 	w.store.update(func() { w.store.rows[t.JobID].move(to) })
 }
 
-// cancel acts like the API: the state first, then the signal.
+// cancel cancels a job like the API: the state first, then the signal.
 func (w *world) cancel(t job.Task) {
 	w.happens(t, job.Canceled)
 	w.worker.Canceled(t.JobID)
 }
 
-// ended asserts that a job's only end so far is the given one.
+// ended asserts that a job has ended once, in the given state.
 func (w *world) ended(t job.Task, s job.State) job.Finish {
 	w.T.Helper()
 	r := w.store.row(t.JobID)
@@ -99,14 +99,14 @@ func (w *world) ended(t job.Task, s job.State) job.Finish {
 	return r.ends[0]
 }
 
-// identityNow reads the worker's id.
+// identityNow returns the worker's current id.
 func (w *world) identityNow() job.ID {
 	w.worker.mu.Lock()
 	defer w.worker.mu.Unlock()
 	return w.worker.id
 }
 
-// refusing has each claim answered with not, the zero one: as it comes.
+// refusing answers each claim with not; the zero value restores normal answers.
 func (w *world) refusing(not job.NotClaimed) {
 	w.store.update(func() { w.store.refuse = func() job.NotClaimed { return not } })
 }
