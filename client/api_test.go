@@ -27,7 +27,7 @@ var (
 	parameter = regexp.MustCompile(`{\w+}`)
 )
 
-// Every method sends one request, and the document has it. The methods that send more have tests of their own.
+// Every method sends one documented request. Methods that send more have their own tests.
 func TestEveryMethodSendsADocumentedRequest(t *testing.T) {
 	t.Parallel()
 	var document struct{ Paths map[string]map[string]any }
@@ -88,7 +88,7 @@ func TestLists(t *testing.T) {
 	t.Parallel()
 	s := serve(t,
 		ok(`{"data":[{"job_id":"1"},{"job_id":"2"}],"page":{"limit":2,"next_cursor":"a"}}`),
-		ok(`{"data":[],"page":{"limit":2,"next_cursor":"b"}}`), // empty, but not the end
+		ok(`{"data":[],"page":{"limit":2,"next_cursor":"b"}}`), // an empty page is not the end
 		ok(`{"data":[{"job_id":"3","outcome":null,"batch_id":null}],"page":{"limit":2,"next_cursor":null}}`))
 	var ids, queries []string
 	from := time.Date(2030, 1, 31, 13, 0, 0, 500, time.FixedZone("", 3600))
@@ -118,7 +118,7 @@ func TestLists(t *testing.T) {
 	require.ErrorContains(t, drain(s.c.Jobs(t.Context(), client.JobFilter{})), "empty pages")
 	require.Len(t, s.requests(), 100)
 
-	// The list of all events has a cursor on its last page too.
+	// The last page of the list of all events also has a cursor.
 	s = serve(t, ok(`{"data":[{"event_id":"1"},{"event_id":"2"}],"page":{"next_cursor":"a"}}`), ok(`{"data":[],"page":{"next_cursor":"b"}}`))
 	require.NoError(t, drain(s.c.Events(t.Context())))
 	require.Len(t, s.requests(), 2)
@@ -188,7 +188,7 @@ func TestResultIsVerified(t *testing.T) {
 	}
 }
 
-// An outcome document is one whatever its type: the service sends that of a job that has not failed as application/json.
+// An outcome document is recognized by its members: the service sends one of an unfailed job as application/json.
 func TestJobsThatAreShownAsOutcomes(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]client.Job{
@@ -246,7 +246,7 @@ func TestASuccessHasToBeOne(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Do repeats a read after Retry-After, and sends a change once.
+// Do retries reads after Retry-After, and sends changes once.
 func TestDoRepeatsOnlyReads(t *testing.T) {
 	t.Parallel()
 	busy := problem(503, "RFA_STORAGE_UNAVAILABLE").with("Retry-After", "1")

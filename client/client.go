@@ -1,17 +1,15 @@
 //go:generate go run -C ../tools ./apitypes ../client/types.yaml
 
-// Package client is the Go client of ForgeRun: the HTTP API but for ranges of results, and the client's part of
+// Package client is the Go client of ForgeRun. It covers the HTTP API except ranges of results, and the client rules of
 // draft-ratnawat-httpapi-async-problem-details.
 //
-// A Client is safe for use by several goroutines. Each call takes a context and returns a typed value or an error, which is a *Problem
-// (the service's own answer), a *NoAnswerError (no complete answer came), an *UnexpectedError (an answer that is not ForgeRun's) or the
-// context's error.
+// A Client is safe for concurrent use. Each call takes a context and returns a typed value or an error: a *Problem (the service refused
+// the request), a *NoAnswerError (no complete answer), an *UnexpectedError (an answer that is not from ForgeRun), or the context's error.
 //
-// Requests that are safe to repeat are repeated: those that read, those that delete and cancel, and submissions, which get an idempotency
-// key of their own when the caller gives none. Job and webhook ids are opaque.
+// The client retries requests that are safe to repeat: reads, deletes, cancels, and submissions. A submission gets a random idempotency
+// key unless the caller sets one. Job and webhook ids are opaque.
 //
-// The package imports the standard library and a parser of structured fields, and nothing of the service: what it knows of ForgeRun is
-// what the API's documents say.
+// The package imports only the standard library and a parser of structured fields. Its types follow the API's documents.
 package client
 
 import (
@@ -27,23 +25,22 @@ import (
 	"time"
 )
 
-// Config says how to reach a ForgeRun service. Only URL is required. It prints without Key, but fmt cannot call the methods of a Config
-// in an unexported field of a struct: keep the Client there.
+// Config describes how to reach a ForgeRun service. Only URL is required. Printing a Config hides Key, except if it is in an unexported
+// struct field, where fmt cannot call its methods. Keep the Client there instead.
 type Config struct {
 	URL string // base address, with or without /v1
 	Key string // API key; "" for public calls
-	// HTTP is the client whose Transport and Timeout are used; nil: one of its own. Redirects are followed to the same origin alone,
-	// cookies not kept.
+	// HTTP provides Transport and Timeout; nil: a new client. Redirects are only followed to the same origin, and cookies are not kept.
 	HTTP      *http.Client
 	UserAgent string        // "": forgerun-go
-	Session   string        // label of the test bed's session that requests belong to; "": of the one without. See WithSession.
-	MaxTries  int           // of one request; 0: 5; 1: never repeated
-	Timeout   time.Duration // of one try, without the time that PreferWait adds; 0: 30 s; negative: none. Streams have none.
-	Logger    *slog.Logger  // nil: none
+	Session   string        // label of the test bed's session; "": the session without a label. See WithSession.
+	MaxTries  int           // per request; 0: 5; 1: no retries
+	Timeout   time.Duration // per try, plus the time of PreferWait; 0: 30 s; negative: none. Streams have none.
+	Logger    *slog.Logger  // nil: no logging
 
-	// Tests set these so that they need not wait.
+	// Tests set these to avoid real waits.
 	Now   func() time.Time                                          // nil: time.Now
-	Sleep func(ctx context.Context, wait time.Duration) (err error) // nil: waits, or ends with the context's error
+	Sleep func(ctx context.Context, wait time.Duration) (err error) // nil: waits, or returns the context's error
 	Rand  func() float64                                            // nil: math/rand; in [0, 1)
 }
 
@@ -56,7 +53,7 @@ const (
 type Client struct {
 	transport http.RoundTripper
 	base      string        // without /v1
-	auth      func() string // value of Authorization; a function, since fmt prints any other unexported field
+	auth      func() string // value of Authorization; a function because fmt prints other unexported fields
 	userAgent string
 	session   string
 	maxTries  int
@@ -66,10 +63,10 @@ type Client struct {
 	now       func() time.Time
 	sleep     func(context.Context, time.Duration) error
 	rand      func() float64
-	err       error // what every call returns
+	err       error // returned by every call
 }
 
-// New makes a client. It does not connect: an error is one of the configuration.
+// New returns a client without connecting. An error means an invalid configuration.
 func New(cfg Config) (*Client, error) {
 	base, err := url.Parse(cfg.URL)
 	if err != nil {
@@ -119,8 +116,8 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// WithKey gives a client that sends another API key over the same connections; "" for none. If the key has characters that a header
-// cannot have, every call of that client returns an error.
+// WithKey returns a client with another API key over the same connections; "" for none. If the key has characters that a header cannot
+// have, every call of that client returns an error.
 func (c *Client) WithKey(key string) *Client {
 	other := *c
 	other.setKey(key)
@@ -139,7 +136,7 @@ func (c *Client) setKey(key string) {
 	c.auth = func() string { return value }
 }
 
-// transportOf returns the transport of single requests. An http.Client above it would carry the key to other ports of a host, too.
+// transportOf returns the transport for single requests. It bypasses http.Client, which would send the key to other ports of a host.
 func transportOf(given *http.Client) http.RoundTripper {
 	if given != nil {
 		return cmp.Or(given.Transport, http.DefaultTransport)
@@ -149,7 +146,7 @@ func transportOf(given *http.Client) http.RoundTripper {
 		return http.DefaultTransport // the program has replaced it
 	}
 	transport := standard.Clone()
-	transport.MaxIdleConnsPerHost = 100 // the default of 2 would close most connections of a busy client
+	transport.MaxIdleConnsPerHost = 100 // the default of 2 closes most connections of a busy client
 	return transport
 }
 
@@ -164,13 +161,13 @@ func sleep(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// Health asks whether the process answers at all.
+// Health checks that the process answers.
 func (c *Client) Health(ctx context.Context) error {
 	_, err := fetch[Readiness](ctx, c, &request{method: http.MethodGet, path: "/healthz"})
 	return err
 }
 
-// Ready asks once whether the service can do its work, and what it checked. A service that cannot is an answer, not an error.
+// Ready returns whether the service can work, and its checks. It asks once. An unavailable service is a result, not an error.
 func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 	readiness, err := fetch[Readiness](ctx, c, &request{method: http.MethodGet, path: "/readyz", repeat: never})
 	if problem, ok := errors.AsType[*Problem](err); ok && problem.Status == http.StatusServiceUnavailable {
@@ -180,27 +177,26 @@ func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 	return readiness, err
 }
 
-// Keys and secrets are kept out of logs: the types that have one print without it, whatever the verb, and log/slog does the same with
-// each of them that it gets as a value of its own. JSON has them.
+// Types with keys or secrets print without them, with any verb. log/slog hides them if it gets the value itself. JSON includes them.
 
-// String says where requests go.
+// String returns the service's address.
 func (c *Client) String() string { return "client of " + c.base }
 
-// Format writes String for every verb.
+// Format prints String for every verb.
 func (c *Client) Format(f fmt.State, _ rune) { format(f, c) }
 
-// String says where requests go.
+// String returns the service's address without the key.
 func (c Config) String() string { return "configuration of a client of " + withoutUser(c.URL) }
 
-// Format writes String for every verb.
+// Format prints String for every verb.
 func (c Config) Format(f fmt.State, _ rune) { format(f, c) }
 
-// LogValue is String.
+// LogValue returns String.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 func format(f fmt.State, s fmt.Stringer) { _, _ = f.Write([]byte(s.String())) }
 
-// withoutUser leaves out the part of a URL that can have a password.
+// withoutUser removes the user information from a URL, which may have a password.
 func withoutUser(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -210,8 +206,8 @@ func withoutUser(address string) string {
 	return u.String()
 }
 
-// CreateClient makes a client and gives its id. A request whose answer is lost is sent again with the same idempotency key, so that there
-// is one client.
+// CreateClient creates a client and returns its id. A retry has the same idempotency key, so a lost answer does not create a second
+// client.
 func (c *Client) CreateClient(ctx context.Context, options ...Option) (clientID string, err error) {
 	created, err := fetch[CreatedClient](ctx, c, post(options, "clients").keyed())
 	if err != nil {
@@ -220,22 +216,22 @@ func (c *Client) CreateClient(ctx context.Context, options ...Option) (clientID 
 	return created.ClientID, nil
 }
 
-// String names the key, and does not show it.
+// String returns the id of the key, without the secret.
 func (k Key) String() string { return "API key " + k.KeyID }
 
-// Format writes String for every verb.
+// Format prints String for every verb.
 func (k Key) Format(f fmt.State, _ rune) { format(f, k) }
 
-// LogValue is String.
+// LogValue returns String.
 func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
-// CreateKey makes the first key of a client or, with rotate, a further one. Without rotate a client that has a key gets its data with no
-// APIKey. It is not repeated, since only one answer has the key.
+// CreateKey creates the first key of a client or, with rotate, a new key. Without rotate it returns an existing key without its APIKey.
+// It is not retried, because only one answer has the secret.
 func (c *Client) CreateKey(ctx context.Context, clientID string, rotate bool, options ...Option) (*Key, error) {
 	return fetch[Key](ctx, c, post(options, "clients", clientID, "keys").with(KeyRequest{Rotate: rotate}).once())
 }
 
-// RevokeKey ends a key at once. Safe to repeat.
+// RevokeKey ends a key immediately. It is safe to repeat.
 func (c *Client) RevokeKey(ctx context.Context, clientID, keyID string, options ...Option) error {
 	r := post(options, "clients", clientID, "keys", "revoke").with(map[string]string{"key_id": keyID})
 	a, err := c.send(ctx, r)

@@ -19,17 +19,17 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// delivery is a request that a receiver got.
+// delivery is a request to a receiver.
 type delivery struct {
 	method, url string
 	header      http.Header
 	body        []byte
 }
 
-// captured are deliveries of a real service, by the names of their events.
+// captured has deliveries of a real service by event name.
 type captured struct {
 	keys             map[string]ed25519.PublicKey
-	secrets          map[string]string // of the webhook that got the event
+	secrets          map[string]string // of the webhook, by event name
 	deliveries       map[string]delivery
 	directoryAnswers reply
 }
@@ -67,12 +67,12 @@ func capture(t *testing.T) captured {
 	return c
 }
 
-// request is the delivery as a receiver's handler gets it.
+// request returns the delivery as a receiver's handler gets it.
 func (d delivery) request() *http.Request {
 	return &http.Request{Method: d.method, Header: d.header, Body: io.NopCloser(bytes.NewReader(d.body))}
 }
 
-// keysOf returns the keys as a directory does.
+// keysOf returns a lookup function for the keys.
 func keysOf(keys map[string]ed25519.PublicKey) func(string) (ed25519.PublicKey, error) {
 	return func(id string) (ed25519.PublicKey, error) {
 		if key, known := keys[id]; known {
@@ -96,7 +96,7 @@ func (d delivery) changed(change func(d *delivery)) delivery {
 	return d
 }
 
-// with sets a header; "-" removes it, and "+x" adds a line.
+// with sets a header; "-" removes it, and "+x" adds another line.
 func (d delivery) with(name, value string) delivery {
 	return d.changed(func(d *delivery) {
 		if more, adds := strings.CutPrefix(value, "+"); adds {
@@ -169,7 +169,7 @@ func TestKeysAndSecretsAreNotShown(t *testing.T) {
 	s := serveWith(t, client.Config{Logger: logger}, reply{cut: true}, problem(503, "X"), anything)
 	require.NoError(t, second(s.c.Submit(t.Context(), client.JobRequest{})))
 	require.NotEmpty(t, log.String())
-	s = serveWith(t, client.Config{Logger: logger}, anything) // without connections, which would change while they are printed
+	s = serveWith(t, client.Config{Logger: logger}, anything) // without connections, whose state would change during printing
 	type program struct {
 		c client.Client
 		p *client.Client

@@ -13,9 +13,8 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// The tests of this file are named after the sections of draft-ratnawat-httpapi-async-problem-details whose client rules they check.
-// Sections 6.10 and 9.4 are also in wait_test.go, 6.7 is TestRetryAfterOfARequest, 11.1 TestStatusBeforeBody, and 3.2 also
-// TestIDsAreOpaque.
+// The tests in this file are named after sections of draft-ratnawat-httpapi-async-problem-details with client rules. Other tests: 3.2 is
+// also TestIDsAreOpaque, 6.7 is TestRetryAfterOfARequest, 6.10 and 9.4 are also in wait_test.go, and 11.1 is TestStatusBeforeBody.
 
 func parse(t *testing.T, text string) *client.Outcome {
 	t.Helper()
@@ -113,7 +112,7 @@ func TestDraft_3_6_and_3_7_WhatIsPermission(t *testing.T) {
 		`{"jobStatus":"FAILED","retryable":null,"retryAfter":1}`:     false,
 		`{"jobStatus":"FAILED","retryable":1,"retryAfter":1}`:        false,
 		`{"jobStatus":"COMPLETED_WITH_ERRORS","retryable":true}`:     true,
-		`{"jobStatus":"FAILED","retryable":true,"retryAfter":99999}`: true, // but impractical, see below
+		`{"jobStatus":"FAILED","retryable":true,"retryAfter":99999}`: true, // permitted, but impractical, see below
 	} {
 		o := parse(t, document)
 		require.Equal(t, want, o.Retryable(), document)
@@ -130,7 +129,7 @@ func TestDraft_3_7_and_9_4_TheWait(t *testing.T) {
 	s := time.Second
 	for name, test := range map[string]struct {
 		members string
-		late    time.Duration // from completedAt, or the receipt
+		late    time.Duration // since completedAt, or since the receipt
 		try     int
 		least   time.Duration
 		never   bool

@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// ErrNotModified answers IfNoneMatch when nothing has changed.
+// ErrNotModified is returned with IfNoneMatch if nothing has changed.
 var ErrNotModified = errors.New("client: not modified")
 
-// Problem is a problem document (RFC 9457) that the service answered a request with. It is not the failure of a job: that is an Outcome.
+// Problem is the problem document (RFC 9457) of a refused request. The failure of a job is an Outcome instead.
 type Problem struct {
-	ProblemDocument // with the status of the HTTP answer, whatever the document says
+	ProblemDocument // Status is that of the HTTP answer, even if the document differs
 
 	Method, URL string        // of the request, without its query
-	RetryAfter  time.Duration // the header: when to send the request again; 0 for none
+	RetryAfter  time.Duration // when to repeat the request; 0: not given
 	RequestID   string
-	// Tries is how many requests were sent for the call. With more than one, an earlier one, whose answer was lost, may have caused this
+	// Tries is the number of requests sent for the call. If there were several, an earlier one with a lost answer may have caused this
 	// answer.
 	Tries      int
-	Extensions map[string]json.RawMessage // members that have no field here
+	Extensions map[string]json.RawMessage // members without a field here
 }
 
-// Error says what was wrong, in one line.
+// Error describes the problem in one line.
 func (p *Problem) Error() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "forgerun answered %d", p.Status)
@@ -45,13 +45,13 @@ func (p *Problem) Error() string {
 	return text.String()
 }
 
-// Retryable reports whether the same request may be answered otherwise later. It was sent as often as Config.MaxTries says.
+// Retryable reports whether the request may succeed later. The client has already retried it up to Config.MaxTries.
 func (p *Problem) Retryable() bool {
 	_, passing := transient(p)
 	return passing
 }
 
-// read fills p from a problem document. A member of the wrong type is treated as absent (RFC 9457, section 3.1).
+// read fills p from a problem document. Members of the wrong type are ignored (RFC 9457, section 3.1).
 func (p *Problem) read(body []byte) error {
 	var m members
 	if err := json.Unmarshal(body, &m); err != nil || m == nil {
@@ -62,14 +62,14 @@ func (p *Problem) read(body []byte) error {
 	return nil
 }
 
-// NoAnswerError says that no complete answer came. What the request was to do may have been done or not. Err can be the context's error.
+// NoAnswerError means that no complete answer arrived. The request may have had its effect. Err can be the context's error.
 type NoAnswerError struct {
 	Method, URL string // of the request, without its query
-	Tries       int    // requests that were sent
+	Tries       int    // number of requests sent
 	Err         error
 }
 
-// Error names the request and the reason.
+// Error returns the request and the reason.
 func (e *NoAnswerError) Error() string {
 	tries := "tries"
 	if e.Tries == 1 {
@@ -78,10 +78,10 @@ func (e *NoAnswerError) Error() string {
 	return fmt.Sprintf("no answer to %s %s after %d %s: %v", e.Method, e.URL, e.Tries, tries, e.Err)
 }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *NoAnswerError) Unwrap() error { return e.Err }
 
-// UnexpectedError is an answer that ForgeRun does not give: of something between it and the client, or of another service.
+// UnexpectedError is an answer that ForgeRun does not send: from a proxy, or from another service.
 type UnexpectedError struct {
 	Method, URL string // of the request, without its query
 	Status      int
@@ -90,15 +90,15 @@ type UnexpectedError struct {
 	RetryAfter  time.Duration
 	Tries       int
 	Reason      string
-	Body        []byte // up to 1 KiB of its beginning
+	Body        []byte // at most the first 1 KiB
 }
 
-// Error names the request, the answer's status and what is wrong with it.
+// Error returns the request, the status and what is wrong with the answer.
 func (e *UnexpectedError) Error() string {
 	return fmt.Sprintf("unexpected answer to %s %s: status %d, %q: %s", e.Method, e.URL, e.Status, e.ContentType, e.Reason)
 }
 
-// refusal makes an error of an answer that is not 2xx.
+// refusal returns the error for an answer that is not 2xx.
 func (r *request) refusal(a *answer) error {
 	wait := retryAfter(a.header, a.received)
 	if a.status >= 400 && isJSON(a.header) {
@@ -121,10 +121,10 @@ func (r *request) lost(err error, tries int) error {
 	return &NoAnswerError{Method: r.method, URL: r.url(), Tries: tries, Err: err}
 }
 
-// url is where the request goes, without its query, which can have values of the caller's.
+// url returns the URL of the request without its query, which may have private values.
 func (r *request) url() string { return r.base + r.path }
 
-// unexpected makes the error of an answer that ForgeRun does not give.
+// unexpected returns the error for an answer that ForgeRun does not send.
 func (r *request) unexpected(a *answer, reason string) *UnexpectedError {
 	err := &UnexpectedError{
 		Method: r.method, URL: r.url(), Status: a.status, Tries: a.tries, Reason: reason,
@@ -136,7 +136,7 @@ func (r *request) unexpected(a *answer, reason string) *UnexpectedError {
 	return err
 }
 
-// line replaces control characters, which would break or colour a log or terminal.
+// line replaces control characters, which could break a log or terminal.
 func line(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || (r >= 0x7f && r < 0xa0) {

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/client"
 )
 
-// connect makes a client of the service that the environment names.
+// connect returns a client configured by the environment.
 func connect() *client.Client {
 	c, err := client.New(client.Config{URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_KEY")})
 	if err != nil {
@@ -20,8 +20,8 @@ func connect() *client.Client {
 	return c
 }
 
-// Submit a job and wait for its end. If the answer is lost, the request is sent again with the same idempotency key, and there is one job.
-// A key of your own makes that hold for a program that was started again, too.
+// Submit a job and wait for its end. If an answer is lost, the client repeats the request with the same idempotency key, so there is only
+// one job. Set your own key to keep this guarantee across restarts of your program.
 func Example() {
 	ctx, c := context.Background(), connect()
 	receipt, err := c.Submit(ctx, client.JobRequest{Type: client.Execute, WorkKind: client.KindSuccessFast,
@@ -36,7 +36,7 @@ func Example() {
 	fmt.Println(job.JobID, job.State)
 }
 
-// What the service refuses is a *Problem.
+// A refused request returns a *Problem.
 func ExampleProblem() {
 	_, err := connect().Submit(context.Background(), client.JobRequest{Type: "NOW"})
 	if problem, ok := errors.AsType[*client.Problem](err); ok {
@@ -47,7 +47,7 @@ func ExampleProblem() {
 	}
 }
 
-// Watch a job. If the connection is lost, the stream goes on after the last event.
+// Watch a job. After a lost connection, the stream continues after the last event.
 func ExampleClient_Stream() {
 	for message, err := range connect().Stream(context.Background(), client.StreamOptions{JobID: "j1"}) {
 		if err != nil {
@@ -65,7 +65,7 @@ func ExampleClient_Stream() {
 	}
 }
 
-// Submit work, and submit it again while its failure says that this may help. Each time it is a new job, with a new idempotency key.
+// Submit work, and resubmit it while its failure is retryable. Each submission is a new job with a new idempotency key.
 func ExampleClient_Run() {
 	job, err := connect().Run(context.Background(), client.JobRequest{Type: client.Execute, WorkKind: client.KindFailAfterRetryable})
 	if err != nil {
@@ -78,7 +78,7 @@ func ExampleClient_Run() {
 func ExampleVerifier() {
 	verifier := client.Verifier{
 		Secret: "whsec_...",
-		Keys:   connect().Directory().Key, // also protects the ce- headers, and the URL
+		Keys:   connect().Directory().Key, // also protects the ce- headers and the URL
 		URL:    "https://example.com/in",
 	}
 	http.HandleFunc("POST /in", func(w http.ResponseWriter, r *http.Request) {
@@ -88,10 +88,10 @@ func ExampleVerifier() {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		case err != nil:
-			w.WriteHeader(http.StatusServiceUnavailable) // it comes again
+			w.WriteHeader(http.StatusServiceUnavailable) // the delivery is sent again
 			return
 		}
-		// Here a program looks whether it knows message.WebhookID.
+		// Check here whether message.WebhookID was handled before.
 		outcome, err := message.Outcome()
 		fmt.Println(message.Name, message.Sequence, outcome.ProcessingStage, outcome.Retryable(), err)
 		w.WriteHeader(http.StatusNoContent)

@@ -20,7 +20,7 @@ const (
 	problemType = "application/problem+json"
 )
 
-// clock is a time that passes only when somebody sleeps.
+// clock is a fake clock that only advances by Sleep and pass.
 type clock struct {
 	mu    sync.Mutex
 	now   time.Time
@@ -55,19 +55,19 @@ func (c *clock) slept() []time.Duration {
 	return append([]time.Duration(nil), c.waits...)
 }
 
-// reply is one answer of the service; cut ends the connection instead.
+// reply is an answer of the service; cut closes the connection during it.
 type reply struct {
 	status int
 	kind   string
 	header map[string]string
 	body   string
-	took   time.Duration // by the clock of the test
+	took   time.Duration // on the test's clock
 	cut    bool
 }
 
 func ok(body string) reply { return reply{status: http.StatusOK, kind: jsonType, body: body} }
 
-// anything is an answer that each call takes, if it asks for the ids in it.
+// anything is an answer that every call accepts.
 var anything = ok(`{"job_id":"j","batch_id":"b","bulk_id":"u","schedule_id":"s","webhook_id":"w","delivery_id":"d","client_id":"c",
 	"key_id":"k","session_id":"s",
 	"state":"QUEUED","status":"ok","revoked":true,"deleted":true,"data":[],"keys":[]}`)
@@ -86,13 +86,13 @@ func (r reply) with(name, value string) reply {
 	return r
 }
 
-// sent is a request as the service got it.
+// sent is a request as received by the service.
 type sent struct {
 	method, path, query, body string
 	header                    http.Header
 }
 
-// service answers with its replies in turn, the last one again and again.
+// service sends its replies in order, and repeats the last one.
 type service struct {
 	url   string
 	clock *clock
@@ -121,7 +121,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	empty := strings.HasPrefix(r.URL.Path, "/v1/jobs/") || strings.HasPrefix(r.URL.Path, "/v1/schedules/")
 	if r.Method == http.MethodDelete && empty && answer.status == http.StatusOK {
-		answer.status = http.StatusNoContent // the only calls that are answered so
+		answer.status = http.StatusNoContent // only these calls are answered with 204
 	}
 	w.WriteHeader(answer.status)
 	_, _ = w.Write([]byte(answer.body))
@@ -133,7 +133,7 @@ func (s *service) requests() []sent {
 	return append([]sent(nil), s.got...)
 }
 
-// serve starts a service and a client of it, whose time does not pass.
+// serve starts a service and a client with a fake clock.
 func serve(t *testing.T, replies ...reply) *service {
 	t.Helper()
 	return serveWith(t, client.Config{}, replies...)
@@ -159,7 +159,7 @@ const accepted = `{"job_id":"j1","state":"QUEUED","created_at":"2030-01-31T12:00
 
 func acceptedReply() reply { return reply{status: http.StatusAccepted, kind: jsonType, body: accepted} }
 
-// must returns the value of a call that has to succeed: must(f())(t).
+// must returns the value of a call that must succeed: must(f())(t).
 func must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()

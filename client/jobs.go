@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// ExponentialBackoff doubles the wait each time, from base to most, with full jitter.
+// ExponentialBackoff doubles the wait on each retry, from base to most, with full jitter.
 func ExponentialBackoff(base, most time.Duration) *Backoff {
 	return &Backoff{Strategy: "EXPONENTIAL", Base: base.String(), Max: most.String()}
 }
 
-// ConstantBackoff waits for as long each time, without jitter.
+// ConstantBackoff waits for the same time on each retry, without jitter.
 func ConstantBackoff(delay time.Duration) *Backoff {
 	return &Backoff{Strategy: "CONSTANT", Delay: delay.String()}
 }
 
-// ListedBackoff has one wait after the other, and the last one from then on, without jitter.
+// ListedBackoff uses the delays in order, then repeats the last one, without jitter.
 func ListedBackoff(delays ...time.Duration) *Backoff {
 	b := &Backoff{Strategy: "LIST"}
 	for _, d := range delays {
@@ -32,14 +32,14 @@ func ListedBackoff(delays ...time.Duration) *Backoff {
 	return b
 }
 
-// Kind is what jobs of a work kind do.
+// Kind describes a work kind.
 type Kind struct {
 	Name string `json:"work_kind"`
 	Does string `json:"does"`
 }
 
-// Submit submits a job: when it returns without an error the job is stored, and runs whatever happens to the service. A request whose
-// answer is lost is sent again with the same idempotency key, so that there is one job.
+// Submit submits a job. When it returns without an error, the job is stored and will run even if the service restarts. A retry has the
+// same idempotency key, so there is only one job.
 func (c *Client) Submit(ctx context.Context, request JobRequest, options ...Option) (*Accepted, error) {
 	r := post(options, "jobs").with(request).keyed()
 	a, err := c.send(ctx, r)
@@ -60,11 +60,11 @@ func (c *Client) Submit(ctx context.Context, request JobRequest, options ...Opti
 	return &Accepted{JobID: job.JobID, State: job.State, CreatedAt: job.CreatedAt, Warnings: job.Warnings, Job: job, Meta: job.Meta}, nil
 }
 
-// Final reports whether the job has ended. A state that is not known has not.
+// Final reports whether the job has ended. Unknown states are not final.
 func (j *Job) Final() bool { return j.State == Succeeded || j.State == Failed || j.State == Canceled }
 
-// Job reads a job. With IfNoneMatch the error is ErrNotModified while it is unchanged; with PreferWait the answer comes with the next
-// change of state.
+// Job returns a job. With IfNoneMatch it returns ErrNotModified if the job has not changed. With PreferWait the answer is delayed until
+// the next change of state.
 func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, error) {
 	r := get(options, "jobs", id).of(id)
 	a, err := c.send(ctx, r)
@@ -74,8 +74,8 @@ func (c *Client) Job(ctx context.Context, id string, options ...Option) (*Job, e
 	return c.readJob(ctx, r, a)
 }
 
-// readJob reads an answer that shows a job. An outcome document, which the service sends if the caller's Accept asks for it, is
-// converted. Its content type does not say which it is: that of a job that has not failed is application/json.
+// readJob decodes a job. If the caller's Accept asks for an outcome document, it converts that to a job. The content type cannot tell
+// them apart: the document of an unfailed job is application/json.
 func (c *Client) readJob(ctx context.Context, r *request, a *answer) (*Job, error) {
 	job := &Job{}
 	if mediaType(a.header.Get("Content-Type")) != problemType {
@@ -105,7 +105,7 @@ func (c *Client) readJob(ctx context.Context, r *request, a *answer) (*Job, erro
 	return job, nil
 }
 
-// jobOf converts an outcome document to the job that it is about.
+// jobOf converts an outcome document to its job.
 func jobOf(o *Outcome) *Job {
 	j := &Job{
 		JobID: o.JobID, State: o.JobStatus, Attempt: o.Attempt, CorrelationID: o.CorrelationID,
@@ -122,7 +122,7 @@ func jobOf(o *Outcome) *Job {
 	return j
 }
 
-// BatchItem is an item of a batch that was accepted, with JobID and State, or refused, with Failure, which has Violations.
+// BatchItem is an item of a batch: accepted, with JobID and State, or refused, with Failure and its Violations.
 type BatchItem struct {
 	ItemID  string   `json:"item_id"`
 	JobID   string   `json:"job_id"`
@@ -136,12 +136,12 @@ func (b *Batch) Final() bool { return TerminalStatus(b.Status) }
 // Final reports whether the operation has ended.
 func (b *Bulk) Final() bool { return !b.FinishedAt.IsZero() }
 
-// BulkItems lists the jobs of a bulk operation; with a result, those that have it.
+// BulkItems lists the jobs of a bulk operation. A result other than "" filters them.
 func (c *Client) BulkItems(ctx context.Context, id, result string) iter.Seq2[BulkItem, error] {
 	return list[BulkItem](ctx, c, get(nil, "bulk", id, "items").where("result", result), false)
 }
 
-// Attempts lists a job's attempts from the first to the current one.
+// Attempts lists a job's attempts, oldest first.
 func (c *Client) Attempts(ctx context.Context, id string) ([]Attempt, error) {
 	all, err := collect(list[Attempt](ctx, c, get(nil, "jobs", id, "attempts"), false))
 	for _, attempt := range all {
@@ -150,7 +150,7 @@ func (c *Client) Attempts(ctx context.Context, id string) ([]Attempt, error) {
 	return all, err
 }
 
-// Attempt reads the outcome document of one attempt, counted from 1. Once the attempt has ended it never changes.
+// Attempt returns the outcome document of an attempt, counted from 1. It never changes after the end of the attempt.
 func (c *Client) Attempt(ctx context.Context, id string, attempt int, options ...Option) (*Outcome, error) {
 	r := get(options, "jobs", id, "attempts", strconv.Itoa(attempt)).of(id)
 	o := &Outcome{}
@@ -165,8 +165,8 @@ func (c *Client) Attempt(ctx context.Context, id string, attempt int, options ..
 	return o, nil
 }
 
-// Report reads the report of an attempt that has ended; 0 is the latest one. While there is none the error is a Problem with the code
-// RFA_JOB_NOT_FINISHED, whose RetryAfter says when to look again; with PreferWait the service waits for it.
+// Report returns the report of a finished attempt; 0 means the latest one. Before that, the error is a Problem with the code
+// RFA_JOB_NOT_FINISHED and a RetryAfter. With PreferWait the service waits for the report.
 func (c *Client) Report(ctx context.Context, id string, attempt int, options ...Option) (*Report, error) {
 	r := get(options, "jobs", id, "report").of(id)
 	if attempt != 0 {
@@ -179,19 +179,19 @@ func (c *Client) Report(ctx context.Context, id string, attempt int, options ...
 	return report, err
 }
 
-// Result is the bytes that a job has produced.
+// Result is the output of a job.
 type Result struct {
 	ContentType string
-	Data        []byte // as the service's digest says they are
+	Data        []byte // verified
 	Meta
 }
 
-// resultTime is added to the time that one try may take: results are large.
+// resultTime is added to the timeout of a try, because results are large.
 const resultTime = 5 * time.Minute
 
-// Result reads the bytes that a job has produced, up to 64 MiB, and verifies them against the digest that the service sends (RFC 9530)
-// or, without one, the checksum that the job shows. Bytes that are not verified are not returned. A job that is not final is a Problem as
-// in Report; one that has ended without a result is a Problem with the code RFA_RESULT_NOT_FOUND.
+// Result returns the output of a job, up to 64 MiB. It verifies the bytes against the digest in the answer (RFC 9530) or the job's
+// checksum, and never returns unverified bytes. If the job is not final, the error is the same as for Report. If the job ended without a
+// result, the error is a Problem with the code RFA_RESULT_NOT_FOUND.
 func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Result, error) {
 	r := get(options, "jobs", id, "result")
 	r.limit, r.wait, r.raw = maxResult, resultTime, true
@@ -226,13 +226,13 @@ func (c *Client) Result(ctx context.Context, id string, options ...Option) (*Res
 	return result, nil
 }
 
-// digestMatches compares a body with each digest in the fields whose algorithm is known. All must match.
+// digestMatches compares a body with all digests of known algorithms in the fields. All of them must match.
 func digestMatches(h http.Header, body []byte, fields ...string) (matches, known bool) {
 	sum, long := sha256.Sum256(body), sha512.Sum512(body)
 	for _, name := range fields {
 		digests, err := dictionary(h, name)
 		if err != nil {
-			return false, true // what cannot be read does not confirm anything
+			return false, true // an unreadable digest does not match
 		}
 		for algorithm, sum := range map[string][]byte{"sha-256": sum[:], "sha-512": long[:]} {
 			member, sent := digests.Get(algorithm)

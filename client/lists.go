@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// where adds parameters of the query, names and values in turn; a value that is "" is left out.
+// where adds query parameters: names and values in turn. It omits empty values.
 func (r *request) where(pairs ...string) *request {
 	if r.query == nil {
 		r.query = url.Values{}
@@ -27,7 +27,7 @@ func (r *request) where(pairs ...string) *request {
 	return r
 }
 
-// page adds the parameters that filters of lists share.
+// page adds the parameters that lists share.
 func (r *request) page(size int, after, before time.Time) *request {
 	if size > 0 {
 		r.where("limit", strconv.Itoa(size))
@@ -46,11 +46,11 @@ func (c *Client) List(ctx context.Context, path string, query url.Values) iter.S
 	return list[json.RawMessage](ctx, c, &request{method: http.MethodGet, path: path, query: query, limit: maxResult}, false)
 }
 
-// maxEmptyPages is how many empty pages of a list may follow each other.
+// maxEmptyPages is the maximum number of consecutive empty pages of a list.
 const maxEmptyPages = 100
 
-// list reads a list to its end, page by page as it is iterated. A page may be short or empty before that. If open, the last page has a
-// cursor too, and is empty.
+// list iterates over a list and reads its pages on demand. Pages before the end may be short or empty. If open, the last page is empty
+// and also has a cursor.
 func list[T any](ctx context.Context, c *Client, first *request, open bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -108,22 +108,21 @@ func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 	return all, nil
 }
 
-// apiTime returns a time as the API takes it.
+// apiTime formats a time for the API.
 func apiTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// StreamOptions say what to watch.
+// StreamOptions select the events to watch.
 type StreamOptions struct {
 	JobID       string // "": all of the client's jobs, batches and webhooks
-	LastEventID string // go on after it; "": a job from its beginning, all from now on
-	// OnConnect is called, by the goroutine that reads, each time the stream is connected and its position is known: with the id after
-	// which it goes on.
+	LastEventID string // resume after this id; "": a job's first event, or new events of all jobs
+	// OnConnect is called by the reading goroutine after each connect, when the position is known. lastEventID is the id after which the
+	// stream continues.
 	OnConnect func(lastEventID string)
 }
 
-// Stream yields events as they happen, each once and none left out: when the connection is lost or silent for 45 s it connects again and
-// goes on after the last event. It ends after the last event of a final job, when the context ends, and with an error that waiting does
-// not help, such as a wrong key. An error is the last thing it yields. A service that has never answered is given up after
-// Config.MaxTries.
+// Stream yields each event exactly once as it happens. If the connection is lost or silent for 45 s, it reconnects and continues after
+// the last event. It ends after the last event of a final job, when the context ends, or with a permanent error such as an invalid key.
+// An error is always the last value. If no connection has ever succeeded, it gives up after Config.MaxTries.
 func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message, error] {
 	return func(yield func(Message, error) bool) {
 		r := get(nil, "events")
@@ -145,18 +144,18 @@ func (c *Client) Stream(ctx context.Context, o StreamOptions) iter.Seq2[Message,
 	}
 }
 
-// Message is one event of a stream.
+// Message is an event of a stream.
 type Message struct {
-	ID   string // resumes after it; "" for job-progress, which is not repeated
-	Name string // of the frame: job-running, for example
+	ID   string // to resume after it; "" for job-progress, which is not repeated
+	Name string // such as job-running
 	Data json.RawMessage
-	// ReceivedAt is when it came, however long it waited for its reader.
+	// ReceivedAt is the time of arrival, even if the reader takes the message later.
 	ReceivedAt time.Time
 
-	client *Client // that logs inconsistent documents; nil for none
+	client *Client // logs inconsistent documents; may be nil
 }
 
-// Event reads the data as an event of the log. The ends of jobs and batches come as outcome documents instead: see Outcome.
+// Event decodes the data as an event of the log. The end of a job or batch is an outcome document instead: see Outcome.
 func (m Message) Event() (*Event, error) {
 	if m.IsOutcome() {
 		return nil, fmt.Errorf("client: the data of %s is an outcome document", m.Name)
@@ -177,7 +176,7 @@ func (m Message) IsOutcome() bool {
 	return false
 }
 
-// Outcome reads the data as an outcome document.
+// Outcome decodes the data as an outcome document.
 func (m Message) Outcome() (*Outcome, error) {
 	if !m.IsOutcome() {
 		return nil, fmt.Errorf("client: the data of %s is not an outcome document", line(m.Name))
@@ -195,7 +194,7 @@ func (m Message) Outcome() (*Outcome, error) {
 	return o, nil
 }
 
-// Progress reads the data of job-progress.
+// Progress decodes the data of job-progress.
 func (m Message) Progress() (*Progress, error) {
 	var data struct {
 		Progress *Progress `json:"progress"`

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// maxRedirects is how many redirects are followed in one try.
+// maxRedirects is the maximum number of redirects in one try.
 const maxRedirects = 10
 
-// roundTrip sends one request, and follows redirects to the same origin.
+// roundTrip sends a request, and follows redirects to the same origin.
 func (c *Client) roundTrip(ctx context.Context, r *request) (*http.Response, error) {
 	target := r.url()
 	if len(r.query) > 0 {
@@ -34,13 +34,12 @@ func (c *Client) roundTrip(ctx context.Context, r *request) (*http.Response, err
 		if target = redirected(sent, response); target == "" {
 			return response, nil
 		}
-		_, _ = io.CopyN(io.Discard, response.Body, maxExcerpt) // so that the connection is kept
+		_, _ = io.CopyN(io.Discard, response.Body, maxExcerpt) // so that the connection can be reused
 		_ = response.Body.Close()
 	}
 }
 
-// redirected returns the address at which a redirect wants the request again, "" if there is none at the same origin: another one would
-// get the key.
+// redirected returns the target of a redirect that repeats the request, or "". It never returns another origin, which would get the key.
 func redirected(sent *http.Request, response *http.Response) string {
 	switch response.StatusCode {
 	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -58,8 +57,7 @@ func redirected(sent *http.Request, response *http.Response) string {
 	return to.String()
 }
 
-// request makes one request. Its body has no GetBody, so that net/http does not repeat a submission by itself: MaxTries counts all
-// requests.
+// request builds the HTTP request. It has no GetBody, so that net/http does not retry submissions itself: MaxTries counts all requests.
 func (c *Client) request(ctx context.Context, r *request, target string) (*http.Request, error) {
 	var body io.Reader = http.NoBody
 	if r.body != nil {
@@ -75,7 +73,7 @@ func (c *Client) request(ctx context.Context, r *request, target string) (*http.
 		sent.Header.Set("Content-Type", "application/json")
 	}
 	maps.Copy(sent.Header, r.header)
-	sent.Header.Set("Accept-Encoding", "identity") // digests are of the bytes as they are stored
+	sent.Header.Set("Accept-Encoding", "identity") // digests are of the stored bytes
 	sent.Header.Set("User-Agent", c.userAgent)
 	if c.session != "" {
 		sent.Header.Set("ForgeRun-Session", c.session)
@@ -86,7 +84,7 @@ func (c *Client) request(ctx context.Context, r *request, target string) (*http.
 	return sent, nil
 }
 
-// An Option changes one call.
+// An Option modifies one call.
 type Option func(*settings)
 
 type settings struct {
@@ -118,9 +116,9 @@ func gather(options []Option) settings {
 	return s
 }
 
-// IdempotencyKey sends this key with a request that creates or changes, in place of a random one if there is one: 1 to 255 visible ASCII
-// characters, at least 32 without credentials. A program that stores it can repeat the request after a crash of its own: the answer is
-// the first one, and Replayed, without secrets.
+// IdempotencyKey sets the idempotency key of a change, instead of a random one: 1 to 255 visible ASCII characters, at least 32 without
+// credentials. A program that stores the key can repeat the request after a crash. It then gets the first answer, with Replayed set and
+// without secrets.
 func IdempotencyKey(key string) Option {
 	return func(s *settings) {
 		if key == "" {
@@ -131,12 +129,12 @@ func IdempotencyKey(key string) Option {
 	}
 }
 
-// CorrelationID sends X-Correlation-ID, which goes before the one of the request's body.
+// CorrelationID sets X-Correlation-ID, which overrides the correlation id in the body.
 func CorrelationID(id string) Option {
 	return func(s *settings) { s.set("X-Correlation-Id", id) }
 }
 
-// Header sends a header with the request: traceparent or Accept-Language, for example. Authorization cannot be set: see WithKey.
+// Header sets a header of the request, such as traceparent or Accept-Language. It cannot set Authorization: see WithKey.
 func Header(name, value string) Option {
 	return func(s *settings) {
 		if http.CanonicalHeaderKey(name) == "Authorization" {
@@ -147,10 +145,10 @@ func Header(name, value string) Option {
 	}
 }
 
-// MaxWait is the longest time for which the service holds an answer back.
+// MaxWait is the longest time that the service delays an answer.
 const MaxWait = 30 * time.Second
 
-// PreferWait asks the service to hold its answer back until the state changes, for up to d: whole seconds, at most MaxWait.
+// PreferWait asks the service to delay its answer until the state changes, for at most d: in whole seconds, up to MaxWait.
 func PreferWait(d time.Duration) Option {
 	return func(s *settings) {
 		s.wait = min(d, MaxWait).Truncate(time.Second)
@@ -160,7 +158,7 @@ func PreferWait(d time.Duration) Option {
 	}
 }
 
-// IfNoneMatch asks for the answer only if its entity tag is another one: otherwise the error is ErrNotModified.
+// IfNoneMatch makes the call return ErrNotModified if the entity tag is still the same.
 func IfNoneMatch(etag string) Option {
 	return func(s *settings) {
 		if etag != "" {
@@ -171,13 +169,12 @@ func IfNoneMatch(etag string) Option {
 
 const tokenChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~"
 
-// fieldName reports whether text can be the name of a header (RFC 9110, section
-// 5.6.2).
+// fieldName reports whether text is a valid header name (RFC 9110, section 5.6.2).
 func fieldName(text string) bool {
 	return text != "" && strings.Trim(text, tokenChars) == ""
 }
 
-// fieldValue reports whether text can stand in a header without changing it.
+// fieldValue reports whether text is a valid header value that is sent unchanged.
 func fieldValue(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f })
 }

@@ -17,7 +17,7 @@ import (
 
 const problemType = "application/problem+json"
 
-// TerminalStatus reports whether a jobStatus is one of those that never change. The comparison is case-sensitive (draft, section 3.3).
+// TerminalStatus reports whether a jobStatus never changes again. The comparison is case-sensitive (draft, section 3.3).
 func TerminalStatus(status string) bool {
 	switch status {
 	case StatusCompleted, StatusFailed, StatusCancelled, StatusTimedOut, StatusCompletedWithErrors:
@@ -28,30 +28,29 @@ func TerminalStatus(status string) bool {
 
 // Resubmission, draft sections 3.7 and 9.4.
 const (
-	MaxSubmissions = 5           // of one piece of work, the first one included
-	minRetryDelay  = time.Second // whatever the server says
-	maxRetryDelay  = time.Hour   // beyond it a retry is impractical
+	MaxSubmissions = 5           // of the same work, including the first one
+	minRetryDelay  = time.Second // even if the server says less
+	maxRetryDelay  = time.Hour   // a longer delay is impractical
 )
 
-// Outcome is the document of draft-ratnawat-httpapi-async-problem-details: how an attempt or a batch stands or ended. Any member may be
-// absent; one of the wrong type counts as absent. Its Status is what a synchronous answer would have been, not the status of the answer
-// that brought it.
+// Outcome is the document of draft-ratnawat-httpapi-async-problem-details: the state or result of an attempt or a batch. Any member may
+// be absent; members of the wrong type are ignored. Status is the status of a hypothetical synchronous answer, not of the HTTP answer.
 type Outcome struct {
 	OutcomeDocument
 
-	Violations []Violation   `json:"violations"` // of an item of a batch that was refused
-	Results    []ItemOutcome `json:"results"`    // of a batch: items that failed
-	Emitted    *Emission     `json:"emitted"`    // of event.emitted
+	Violations []Violation   `json:"violations"` // of a refused batch item
+	Results    []ItemOutcome `json:"results"`    // failed items of a batch
+	Emitted    *Emission     `json:"emitted"`    // for event.emitted
 
-	Extensions map[string]json.RawMessage `json:"-"` // members that are not known here
-	ReceivedAt time.Time                  `json:"-"` // when this program got it
-	Warnings   []string                   `json:"-"` // what was ignored because it contradicts the draft
+	Extensions map[string]json.RawMessage `json:"-"` // unknown members
+	ReceivedAt time.Time                  `json:"-"` // when this program received it
+	Warnings   []string                   `json:"-"` // ignored contradictions to the draft
 
-	retryable bool // the member; Retryable weighs it
+	retryable bool // the raw member; use Retryable
 }
 
-// ParseOutcome reads an outcome document from any source: HTTP, a webhook, an event stream, a broker. The content type may be "" if it is
-// not known. The caller logs the Warnings (draft, section 3.5).
+// ParseOutcome parses an outcome document from any source: HTTP, a webhook, an event stream, a broker. contentType may be "" if unknown.
+// The caller should log Warnings (draft, section 3.5).
 func ParseOutcome(contentType string, body []byte) (*Outcome, error) {
 	return parseOutcome(contentType, body, time.Now())
 }
@@ -68,7 +67,7 @@ func parseOutcome(contentType string, body []byte, now time.Time) (*Outcome, err
 	return o, nil
 }
 
-// UnmarshalJSON reads the document member by member: encoding/json would take names in any case, and end with the first member of a wrong
+// UnmarshalJSON decodes the document member by member. encoding/json alone would ignore case in names, and stop at a member of the wrong
 // type.
 func (o *Outcome) UnmarshalJSON(text []byte) error {
 	var m members
@@ -80,7 +79,7 @@ func (o *Outcome) UnmarshalJSON(text []byte) error {
 	m.take("retryable", &o.retryable)
 	m.fill(o)
 	o.Extensions = m
-	// Without a jobStatus nothing contradicts completedAt (draft, section 3.5).
+	// Without a jobStatus there is no contradiction to completedAt (draft, section 3.5).
 	if !o.CompletedAt.IsZero() && o.JobStatus != "" && !o.Terminal() {
 		o.CompletedAt = time.Time{}
 		o.Warnings = append(o.Warnings, fmt.Sprintf("completedAt is ignored: the jobStatus %q is not terminal", line(o.JobStatus)))
@@ -88,8 +87,8 @@ func (o *Outcome) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the members that are known, under the draft's names, and Extensions; zero values are left out, which means the same.
-// ReceivedAt and Warnings are not of the document.
+// MarshalJSON encodes known members under the draft's names, and Extensions. It omits zero values, which mean the same as absent ones.
+// ReceivedAt and Warnings are not part of the document.
 func (o Outcome) MarshalJSON() ([]byte, error) {
 	document := map[string]any{}
 	for name, value := range o.Extensions {
@@ -106,20 +105,20 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 	return json.Marshal(document)
 }
 
-// Terminal reports whether the job has ended. An absent or unknown jobStatus means that it has not.
+// Terminal reports whether the job has ended. An absent or unknown jobStatus means no.
 func (o *Outcome) Terminal() bool { return TerminalStatus(o.JobStatus) }
 
-// Retryable reports whether the same work may be submitted again. It is the one way to ask, of a job's Failure as of a batch item's: the
-// member retryable is true, and nothing says that the job goes on or succeeded. A retryAfter alone is no permission.
+// Retryable reports whether the same work may be submitted again. Use it for a job's Failure and for batch items. The member retryable
+// must be true, and the job must not be running or completed. A retryAfter alone is no permission.
 func (o *Outcome) Retryable() bool {
 	return o.retryable && (o.JobStatus == "" || o.Terminal() && o.JobStatus != StatusCompleted)
 }
 
-// RetryDelay gives the wait until the work may be submitted again, after it was submitted try times (from 1). It is not ok to do so if
-// the failure is not retryable, after MaxSubmissions, or if the server asks for more than an hour.
+// RetryDelay returns how long to wait before submitting the work again, after it was submitted try times (from 1). ok is false if the
+// failure is not retryable, after MaxSubmissions, or if the server asks for more than an hour.
 //
-// retryAfter counts from completedAt, or from the receipt of a document without one. The wait is at least a second, grows exponentially
-// and has jitter, whatever the server says (draft, sections 3.7 and 9.4).
+// retryAfter counts from completedAt, or from the receipt of a document without it. Whatever the server says, the wait is at least a
+// second, grows exponentially and has jitter (draft, sections 3.7 and 9.4).
 func (o *Outcome) RetryDelay(now time.Time, try int) (wait time.Duration, ok bool) {
 	return o.retryDelay(now, try, rand.Float64())
 }
@@ -139,7 +138,7 @@ func (o *Outcome) retryDelay(now time.Time, try int, random float64) (time.Durat
 	return wait + time.Duration(random*float64(backoff)/2), true
 }
 
-// age is the time since retryAfter counts, never negative: a server's clock may be ahead.
+// age returns the time since the start of retryAfter. It is never negative, even if the server's clock is ahead.
 func (o *Outcome) age(now time.Time) time.Duration {
 	from := o.CompletedAt
 	if from.IsZero() {
@@ -151,7 +150,7 @@ func (o *Outcome) age(now time.Time) time.Duration {
 	return max(0, now.Sub(from))
 }
 
-// received sets the time of receipt, and logs what contradicts the draft.
+// received sets the time of receipt, and logs contradictions to the draft.
 func (c *Client) received(ctx context.Context, o *Outcome) {
 	if o != nil {
 		o.ReceivedAt = c.now()
@@ -165,10 +164,10 @@ func (c *Client) warn(ctx context.Context, o *Outcome) {
 	}
 }
 
-// members are those of a JSON object, by their exact names.
+// members are the members of a JSON object, by exact name.
 type members map[string]json.RawMessage
 
-// named are the fields of the struct that into points to which have a name in JSON.
+// named iterates over the fields with a JSON name of the struct that into points to.
 func named(into any) iter.Seq2[string, reflect.Value] {
 	return func(yield func(string, reflect.Value) bool) {
 		value := reflect.ValueOf(into).Elem()
@@ -188,8 +187,7 @@ func (m members) fill(into any) {
 	}
 }
 
-// take moves a member into the field that into points to. One that is null or of the wrong type is dropped, and leaves the field
-// unchanged.
+// take moves a member into the field that into points to. A null or a value of the wrong type is dropped and leaves the field unchanged.
 func (m members) take(name string, into any) {
 	raw, ok := m[name]
 	delete(m, name)
@@ -203,14 +201,14 @@ func (m members) take(name string, into any) {
 	}
 }
 
-// seconds takes an integer that is not negative, limited to 32 bits; nil for anything else.
+// seconds takes a non-negative integer, limited to 32 bits. It returns nil for anything else.
 func (m members) seconds(name string) *int {
 	raw, ok := m[name]
 	delete(m, name)
 	if !ok || !strings.ContainsAny(string(raw[:1]), "-0123456789") {
 		return nil
 	}
-	number, err := strconv.ParseFloat(string(raw), 64) // infinite beyond its range
+	number, err := strconv.ParseFloat(string(raw), 64) // infinite if out of range
 	if err != nil && !errors.Is(err, strconv.ErrRange) || number < 0 || number != math.Trunc(number) {
 		return nil
 	}

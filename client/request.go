@@ -17,29 +17,29 @@ import (
 	"time"
 )
 
-// Answers are read up to these sizes.
+// Size limits of answers.
 const (
 	maxAnswer  = 8 << 20
 	maxResult  = 64 << 20
 	maxExcerpt = 1 << 10
 )
 
-// request is one call of the API, which may take several tries.
+// request is a call of the API. It may take several tries.
 type request struct {
 	method string
-	base   string // of the client that sends it
+	base   string // of the client
 	path   string // after the base address, escaped
 	query  url.Values
 	body   []byte
-	id     string // that the answer must have; "" for any
+	id     string // expected id in the answer; "" for any
 	repeat repetition
-	secret bool // the answer has a key or secret: no error shows its body
+	secret bool // the answer has a key or secret: errors do not show its body
 	raw    bool // the answer may be of any type, not only JSON
-	limit  int  // of the answer in bytes; 0: maxAnswer
+	limit  int  // maximum size of the answer; 0: maxAnswer
 	settings
 }
 
-// get makes a request of /v1 and the segments; send returns a mistake in them.
+// get returns a request for /v1 and the segments. send reports invalid segments.
 func get(options []Option, segments ...string) *request {
 	return newRequest(http.MethodGet, options, segments...)
 }
@@ -48,14 +48,14 @@ func post(options []Option, segments ...string) *request {
 	return newRequest(http.MethodPost, options, segments...)
 }
 
-// newRequest escapes the segments: ids are opaque and may have any character.
+// newRequest escapes the segments: ids are opaque and may have any characters.
 func newRequest(method string, options []Option, segments ...string) *request {
 	r := &request{method: method, path: "/v1", settings: gather(options)}
 	for _, segment := range segments {
 		escaped := url.PathEscape(segment)
 		switch segment {
 		case "":
-			r.err = errors.New("client: an id is empty") // the path would name another resource
+			r.err = errors.New("client: an id is empty") // the path would be another resource's
 		case ".", "..":
 			escaped = strings.ReplaceAll(segment, ".", "%2E") // dot segments change the path
 		}
@@ -64,10 +64,10 @@ func newRequest(method string, options []Option, segments ...string) *request {
 	return r
 }
 
-// of sets the id that the answer must have.
+// of sets the expected id in the answer.
 func (r *request) of(id string) *request { r.id = id; return r }
 
-// with sets the body. An error is the caller's: a value that JSON cannot show.
+// with sets the body. It fails for values that JSON cannot represent.
 func (r *request) with(value any) *request {
 	body, err := json.Marshal(value)
 	if err != nil {
@@ -77,13 +77,13 @@ func (r *request) with(value any) *request {
 	return r
 }
 
-// once says that the request is never sent again.
+// once disables retries.
 func (r *request) once() *request { r.repeat = never; return r }
 
-// keyed sets the idempotency key of the request: the caller's, or a random one. Its repetitions have the same.
+// keyed sets the idempotency key: the caller's or a random one. Retries have the same key.
 func (r *request) keyed() *request {
 	if r.header["Idempotency-Key"] == nil {
-		r.set("Idempotency-Key", rand.Text()+rand.Text()) // 52 characters; without credentials 32 are the least
+		r.set("Idempotency-Key", rand.Text()+rand.Text()) // 52 characters; 32 are required without credentials
 	}
 	return r
 }
@@ -99,7 +99,7 @@ type answer struct {
 
 func (a *answer) requestID() string { return a.header.Get("X-Request-Id") }
 
-// send sends the request, again where that is safe and may help, and gives the answer.
+// send sends the request, retries it if that is safe and useful, and returns the answer.
 func (c *Client) send(ctx context.Context, r *request) (a *answer, err error) {
 	r.base = c.base
 	if err := cmp.Or(c.err, r.err, ctx.Err()); err != nil {
@@ -127,7 +127,7 @@ func (c *Client) try(ctx context.Context, r *request, try int) (*answer, error) 
 	defer response.Body.Close()
 	limit := cmp.Or(r.limit, maxAnswer)
 	body, err := readBody(response, limit)
-	// The status counts before the body, which can say anything. That a request was refused is known without the rest of the body.
+	// Check the status before the body. A refusal is valid even if its body is incomplete.
 	a := &answer{response.StatusCode, response.Header, body, try, c.now()}
 	success := a.status >= 200 && a.status <= 299
 	switch {
@@ -145,7 +145,7 @@ func (c *Client) try(ctx context.Context, r *request, try int) (*answer, error) 
 	return a, nil
 }
 
-// readBody reads up to one byte more than limit.
+// readBody reads at most limit + 1 bytes.
 func readBody(response *http.Response, limit int) ([]byte, error) {
 	var body bytes.Buffer
 	if size := response.ContentLength; size > 0 {
@@ -155,7 +155,7 @@ func readBody(response *http.Response, limit int) ([]byte, error) {
 	return body.Bytes(), err
 }
 
-// call sends a request and decodes the JSON of its answer.
+// call sends a request and decodes the JSON answer.
 func (c *Client) call(ctx context.Context, r *request, into any) (*answer, error) {
 	a, err := c.send(ctx, r)
 	if err != nil {
@@ -164,7 +164,7 @@ func (c *Client) call(ctx context.Context, r *request, into any) (*answer, error
 	return a, r.decode(a, into)
 }
 
-// fetch sends a request and gives what its answer has. Types that logs do not show have secrets.
+// fetch sends a request and returns the decoded answer. Types with a LogValue have secrets.
 func fetch[T any](ctx context.Context, c *Client, r *request) (*T, error) {
 	value := new(T)
 	_, r.secret = any(value).(slog.LogValuer)
@@ -174,7 +174,7 @@ func fetch[T any](ctx context.Context, c *Client, r *request) (*T, error) {
 	return value, nil
 }
 
-// remove deletes. A 404 to a repetition after a lost answer counts as deleted.
+// remove deletes a resource. A 404 on a retry counts as deleted.
 func (c *Client) remove(ctx context.Context, options []Option, segments ...string) error {
 	r := newRequest(http.MethodDelete, options, segments...)
 	a, err := c.send(ctx, r)
@@ -188,8 +188,8 @@ func (c *Client) remove(ctx context.Context, options []Option, segments ...strin
 	return r.confirmed(a, "deleted")
 }
 
-// Do sends a request that has no method here, such as one of the operator API, and gives the body of the answer. The path follows the
-// base address, body becomes JSON unless it is nil. Only what reads is repeated.
+// Do sends a request that has no method here, for example to the operator API, and returns the body of the answer. path is relative to
+// the base address; body is encoded as JSON unless it is nil. Only reads are retried.
 func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body any, options ...Option) (json.RawMessage, error) {
 	r := &request{method: method, path: path, query: query, limit: maxResult, settings: gather(options)}
 	if method != http.MethodGet {
@@ -205,7 +205,7 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 	return a.body, nil
 }
 
-// confirmed is no error if an answer has true in the member.
+// confirmed returns an error unless the member is true in the answer.
 func (r *request) confirmed(a *answer, member string) error {
 	var answered members
 	if err := r.decode(a, &answered); err != nil {
@@ -217,8 +217,8 @@ func (r *request) confirmed(a *answer, member string) error {
 	return nil
 }
 
-// decode reads the answer's body, and its headers if there is place for them. Members that are not known are ignored, and absent ones
-// stay zero, but for the id.
+// decode decodes the answer's body, and its headers if the type has fields for them. Unknown members are ignored. Only the id must be
+// present.
 func (r *request) decode(a *answer, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
 		reason := "its JSON cannot be read"
@@ -236,7 +236,7 @@ func (r *request) decode(a *answer, into any) error {
 	return nil
 }
 
-// checkID compares ids without regard to case, since the service takes both and answers with one.
+// checkID compares ids case-insensitively, since the service accepts both and normalizes them.
 func (r *request) checkID(a *answer, id string) error {
 	switch {
 	case id == "":
@@ -260,14 +260,14 @@ func mediaType(contentType string) string {
 	return kind
 }
 
-// Meta is what the status and the headers of an answer say.
+// Meta has the status and headers of an answer.
 type Meta struct {
 	Status     int // of the HTTP answer
 	RequestID  string
-	Location   string        // of what was made
+	Location   string        // of the created resource
 	ETag       string        // for IfNoneMatch
-	Replayed   bool          // it repeats the answer to an earlier request with the same idempotency key, without secrets
-	RetryAfter time.Duration // 0 for none
+	Replayed   bool          // this repeats the first answer to the idempotency key, without secrets
+	RetryAfter time.Duration // 0: not given
 }
 
 func (m *Meta) meta() *Meta { return m }
@@ -279,7 +279,7 @@ func (m *Meta) fill(a *answer) {
 	}
 }
 
-// The ids that answers must have.
+// Ids that answers must have.
 func (b *Batch) id() string         { return b.BatchID }
 func (b *BatchReceipt) id() string  { return b.BatchID }
 func (b *Bulk) id() string          { return b.BulkID }

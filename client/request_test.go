@@ -34,7 +34,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// Draft, section 3.2: ids are opaque. None may lead to another resource.
+// Draft, section 3.2: ids are opaque. No id may lead to another resource.
 // Promise: clients 3.2
 func TestIDsAreOpaque(t *testing.T) {
 	t.Parallel()
@@ -49,7 +49,7 @@ func TestIDsAreOpaque(t *testing.T) {
 	require.Empty(t, s.requests())
 }
 
-// Which answers are sent again, and which requests.
+// Which requests are retried after which answers.
 func TestWhatIsRepeated(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -92,7 +92,7 @@ func TestWhatIsRepeated(t *testing.T) {
 	}
 }
 
-// Draft, section 6.7: the Retry-After of a 429 says when to send the request again.
+// Draft, section 6.7: the Retry-After of a 429 says when to repeat the request.
 // Promise: clients 6.7
 func TestRetryAfterOfARequest(t *testing.T) {
 	t.Parallel()
@@ -161,7 +161,7 @@ func TestContexts(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Draft, section 11.1: the status is looked at before the body.
+// Draft, section 11.1: the status is checked before the body.
 // Promise: clients 11.1
 func TestStatusBeforeBody(t *testing.T) {
 	t.Parallel()
@@ -195,7 +195,7 @@ func TestProblem(t *testing.T) {
 	require.Contains(t, err.Error(), "/type no")
 	require.NotContains(t, err.Error(), "\x1b", "an answer cannot colour the terminal")
 
-	// A member of the wrong type is absent (RFC 9457, section 3.1).
+	// Members of the wrong type are ignored (RFC 9457, section 3.1).
 	s = serve(t, reply{status: 400, kind: problemType, body: `{"title":7,"detail":"kept","violations":{}}`})
 	require.ErrorAs(t, second(s.c.Job(t.Context(), "j")), &p)
 	require.Equal(t, []any{"kept", "", false}, []any{p.Detail, p.Title, p.Retryable()})
@@ -216,7 +216,7 @@ func moved(status int, to string) reply {
 	return reply{status: status, header: map[string]string{"Location": to}}
 }
 
-// Redirects are followed with method, body and keys, but not to another origin, nor for ever.
+// Redirects keep method, body and keys. They are not followed to another origin, and their number is limited.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	s := serve(t, moved(307, "/v1/here"), moved(308, "/v1/there?a=1"), ok(`{"job_id":"j"}`))
@@ -246,7 +246,7 @@ func TestRedirects(t *testing.T) {
 	require.Len(t, s.requests(), 12)
 }
 
-// A key that is refused once, a 403 that says when to come again, and a job that is not there yet are tried again.
+// A first 401, a 403 with Retry-After and a missing new job are retried.
 func TestRefusalsThatPass(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]reply{
@@ -301,7 +301,7 @@ func TestHeadersAndKeys(t *testing.T) {
 			[]string{h.Get("Authorization"), h.Get("ForgeRun-Session")})
 	}
 
-	// Mistakes of the program are told at once, not after five tries.
+	// Invalid arguments fail at once, without retries.
 	require.ErrorContains(t, second(bad.Job(ctx, "j")), "the key has characters")
 	require.ErrorContains(t, second(watch(ctx, bad, client.StreamOptions{JobID: "j"})), "the key has characters")
 	require.Error(t, second(s.c.WithSession("a\r\nX: y").Job(ctx, "j")))
@@ -316,7 +316,7 @@ func TestHeadersAndKeys(t *testing.T) {
 	require.Len(t, s.requests(), 4)
 }
 
-// Every error names the request that it is about, without its query: that can have what a log must not.
+// Every error has the request without its query, which may be private.
 func TestErrorsNameTheRequest(t *testing.T) {
 	t.Parallel()
 	s := serveWith(t, client.Config{MaxTries: 1}, problem(404, client.CodeJobNotFound),

@@ -15,25 +15,25 @@ import (
 // Reconnecting.
 const (
 	maxSilence       = 45 * time.Second // three heartbeats
-	defaultReconnect = 2 * time.Second  // until the service says otherwise
+	defaultReconnect = 2 * time.Second  // until the service sets it
 	minReconnect     = 100 * time.Millisecond
 	maxReconnect     = 30 * time.Second
-	lasting          = 10 * time.Second // a connection that lasts so long ends a series of failures
+	lasting          = 10 * time.Second // a connection this long resets the failures
 )
 
-// stream is one run of Stream.
+// stream is the state of a call of Stream.
 type stream struct {
 	c       *Client
 	o       StreamOptions
 	request *request
 	yield   func(Message, error) bool
 
-	lastID    string        // of the last complete frame that had one
-	reconnect time.Duration // as the service last said
+	lastID    string        // of the last complete frame with an id
+	reconnect time.Duration // as last set by the service
 	connected bool          // at least once
-	failures  int           // connections in a row that did not last
-	ending    bool          // the last message may be the job's last
-	immediate bool          // it reconnected without a wait in this series
+	failures  int           // consecutive short connections
+	ending    bool          // the last message may be the job's last one
+	immediate bool          // already reconnected without a wait
 }
 
 var (
@@ -41,7 +41,7 @@ var (
 	errSilent = errors.New("nothing came, not even a heartbeat")
 )
 
-// follow connects until the stream is over.
+// follow reconnects until the stream ends.
 func (s *stream) follow(ctx context.Context) error {
 	err := s.c.retry(ctx, s.request, func(int) error { return s.connection(ctx) }, func(err error, _ int) (time.Duration, bool) {
 		asked, passing := mayPass(err)
@@ -62,14 +62,14 @@ func (s *stream) follow(ctx context.Context) error {
 func (s *stream) wait(err error, asked time.Duration) time.Duration {
 	if s.ending && !s.immediate && errors.Is(err, io.EOF) {
 		s.immediate = true
-		return 0 // the job has ended: the next answer will say so
+		return 0 // if the job has ended, the next answer says so
 	}
-	// Up to half of it more, at random: a restart disconnects many readers at once.
+	// Add up to half of the wait at random: a restart disconnects many readers at once.
 	whole := exponential(s.reconnect, max(s.reconnect, maxReconnect), s.failures)
 	return max(whole, min(asked, maxRetryDelay)) + time.Duration(s.c.rand()*float64(whole)/2)
 }
 
-// connection connects once and reads to the end of the connection.
+// connection connects once and reads until the connection ends.
 func (s *stream) connection(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -93,7 +93,7 @@ func (s *stream) connection(ctx context.Context) error {
 	case a.status == http.StatusNoContent:
 		return errStop
 	case a.status != http.StatusOK:
-		a.body, _ = io.ReadAll(io.LimitReader(body, maxAnswer)) // status and headers count, even if the body is cut off
+		a.body, _ = io.ReadAll(io.LimitReader(body, maxAnswer)) // status and headers count even if the body is incomplete
 		return s.request.refusal(a)
 	case mediaType(a.header.Get("Content-Type")) != "text/event-stream":
 		return s.request.unexpected(a, "it is not an event stream")
@@ -102,14 +102,14 @@ func (s *stream) connection(ctx context.Context) error {
 	began := s.c.now()
 	err = s.read(newFrameReader(body))
 	if s.c.now().Sub(began) >= lasting {
-		s.failures, s.immediate = 1, false // this end is the first of another series
+		s.failures, s.immediate = 1, false // this end is the first failure of a new series
 	}
 	switch {
 	case errors.Is(err, errStop):
 		return err
 	case errors.Is(err, bufio.ErrTooLong) || errors.Is(err, errLongEvent) || errors.Is(err, errNotUTF8):
 		a.tries = 1
-		return s.request.unexpected(a, err.Error()) // another connection would not help
+		return s.request.unexpected(a, err.Error()) // reconnecting would not help
 	}
 	return s.request.lost(err, s.failures)
 }
@@ -130,7 +130,7 @@ func (s *stream) read(frames *frameReader) error {
 			s.reconnect = min(max(f.retry, minReconnect), maxReconnect)
 		}
 		repeated := f.id != "" && f.id == s.lastID
-		position := f.event == "position" // at which a stream of all events begins
+		position := f.event == "position" // start of a stream of all events
 		if f.id != "" && (position || !f.hasData) {
 			s.lastID = f.id
 		}
@@ -150,7 +150,7 @@ func (s *stream) read(frames *frameReader) error {
 	}
 }
 
-// watchedReader ends a connection that is silent too long; the time spent handling a message does not count.
+// watchedReader closes a connection that is silent for too long. The time for handling a message does not count.
 type watchedReader struct {
 	io.Reader
 	silence *time.Timer
@@ -164,7 +164,7 @@ func (w *watchedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Bounds of an event stream. An event has up to 256 KiB of a client's data, which JSON's escapes can make six times as long.
+// Size limits of an event stream. An event has up to 256 KiB of client data, which JSON escapes can make six times as long.
 const (
 	maxLine  = 2 << 20
 	maxEvent = 4 << 20
@@ -175,23 +175,23 @@ var (
 	errNotUTF8   = errors.New("the event stream is not UTF-8")
 )
 
-// frame is the lines between two empty ones of an event stream.
+// frame is a block of an event stream, between two blank lines.
 type frame struct {
-	id      string // "" if it has none
+	id      string // may be ""
 	event   string
 	data    []byte
 	hasData bool
-	retry   time.Duration // 0 if it has none
+	retry   time.Duration // 0: not given
 }
 
-// frameReader reads server-sent events (HTML standard, section 9.2.6). A frame counts only with the empty line after it: what a lost
-// connection cut off is sent again.
+// frameReader reads server-sent events (HTML standard, section 9.2.6). A frame without its blank line is dropped: the service sends it
+// again after a lost connection.
 type frameReader struct {
 	lines *bufio.Scanner
-	begun bool // the first line was read: only that one may have a byte order mark
+	begun bool // the first line was read; only that may have a byte order mark
 }
 
-// newFrameReader splits r into lines, which end in CR, LF or both. It does not wait for the byte after a CR.
+// newFrameReader splits r into lines that end in CR, LF or both. It does not wait for the byte after a CR.
 func newFrameReader(r io.Reader) *frameReader {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine+2)
@@ -203,7 +203,7 @@ func newFrameReader(r io.Reader) *frameReader {
 		}
 		end := bytes.IndexAny(data[begin:], "\r\n")
 		if end < 0 {
-			return 0, nil, nil // what a lost connection cut off does not count
+			return 0, nil, nil // drop an incomplete line
 		}
 		end += begin
 		afterCR = data[end] == '\r'
@@ -212,7 +212,7 @@ func newFrameReader(r io.Reader) *frameReader {
 	return &frameReader{lines: lines}
 }
 
-// next returns the next frame that has anything but comments.
+// next returns the next frame that is not only comments.
 func (f *frameReader) next() (frame, error) {
 	var current frame
 	for f.lines.Scan() {
@@ -232,13 +232,13 @@ func (f *frameReader) next() (frame, error) {
 		case current.hasData || current.id != "" || current.retry > 0:
 			return current, nil
 		default:
-			current = frame{} // a lone event name is dropped
+			current = frame{} // an event name without data is dropped
 		}
 	}
 	return frame{}, cmp.Or(f.lines.Err(), io.EOF)
 }
 
-// field takes a line of a frame, "name: value"; one that begins with a colon is a comment.
+// field parses a line of a frame, "name: value". A line that begins with a colon is a comment.
 func (f *frame) field(line []byte) error {
 	name, value, _ := bytes.Cut(line, []byte{':'})
 	value = bytes.TrimPrefix(value, []byte{' '})

@@ -65,7 +65,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// A frame that ends in CR is whole: the reader must not wait for what may come after it.
+// A frame that ends in CR is complete: the reader must not wait for another byte.
 func TestAFrameIsNotHeldBack(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"data: a\r\r", "data: a\r\n\r", "data: a\n\n"} {
@@ -93,7 +93,7 @@ func TestFramesAreBounded(t *testing.T) {
 	require.ErrorIs(t, err, errNotUTF8)
 }
 
-// FuzzFrames reads anything, in two ways that must agree.
+// FuzzFrames parses arbitrary input in two ways that must agree.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("id: 1\r\ndata: x\r\r: c\n\nretry: 5\n\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -104,8 +104,8 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// heldConnections are a service whose first connection does not answer, whose second one falls silent after an event, and whose third one
-// has heartbeats for longer than the limit before its event.
+// heldConnections is a service with three connections: the first does not answer, the second is silent after an event, and the third has
+// heartbeats for longer than the limit before its event.
 type heldConnections struct{ connections int }
 
 func (h *heldConnections) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -130,7 +130,7 @@ func (h *heldConnections) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body, Request: r}, nil
 }
 
-// A connection that is silent is given up and the stream resumed; heartbeats keep one alive, and a slow reader does not end it.
+// A silent connection is closed and the stream resumed. Heartbeats keep a connection open, and so does a slow reader.
 func TestAStalledStreamIsResumed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestAStalledStreamIsResumed(t *testing.T) {
 		for m, err := range c.Stream(t.Context(), StreamOptions{JobID: "j"}) {
 			require.NoError(t, err)
 			ids = append(ids, m.ID)
-			time.Sleep(2 * c.stall) // a reader that is busy
+			time.Sleep(2 * c.stall) // a busy reader
 			if m.ID == "2" {
 				break
 			}

@@ -49,8 +49,7 @@ func TestStreamOfAJob(t *testing.T) {
 	require.Len(t, s.requests(), 2)
 }
 
-// Each message comes once, wherever the connection is cut: after the end of a frame it is resumed after that one, before it after the one
-// before.
+// Each message comes once, wherever the connection is cut. The stream resumes after the last complete frame.
 func TestStreamIsResumedExactly(t *testing.T) {
 	t.Parallel()
 	frames := []string{event("1", "job-created"), event("2", "job-running"), event("3", "job-succeeded")}
@@ -104,7 +103,7 @@ func TestWhatEndsAStream(t *testing.T) {
 
 func TestWhatDoesNotEndAStream(t *testing.T) {
 	t.Parallel()
-	// On a connection that is used again net/http would repeat a GET by itself.
+	// net/http itself retries a GET on a reused connection.
 	fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	s := serveWith(t, client.Config{HTTP: fresh}, stream("retry: 1\n\n"), reply{cut: true}, problem(500, "RFA_INTERNAL"),
 		reply{status: 502, kind: "text/html"}, problem(503, "RFA_STORAGE_UNAVAILABLE"), reply{cut: true},
@@ -151,14 +150,14 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// A service that ends each connection after an event costs one connection at once, then as any other failure.
-func TestAStreamReconnectsAtOnceOnlyOnce(t *testing.T) {
+// If the service closes each connection after an event, only the first reconnect is immediate.
+func TestStreamReconnectsImmediatelyOnlyOnce(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	for i := range 6 {
 		s.replies = append(s.replies, stream(event(fmt.Sprint(i+1), "job-failed")))
 	}
-	lasted := stream(event("7", "job-failed")) // the service held it for a while
+	lasted := stream(event("7", "job-failed")) // the connection lasted for a while
 	s.replies = append(s.replies, lasted, stream(event("8", "job-failed")), atEnd)
 	seen := 0
 	for m, err := range s.c.Stream(t.Context(), client.StreamOptions{JobID: "j"}) {
@@ -183,7 +182,7 @@ func TestDraft_3_5_AlsoInAStream(t *testing.T) {
 	for m, err := range s.c.Stream(t.Context(), client.StreamOptions{JobID: "j"}) {
 		require.NoError(t, err)
 		came := s.clock.Now()
-		s.clock.pass(time.Hour) // in some queue of the program
+		s.clock.pass(time.Hour) // delayed in the program
 		o := must(m.Outcome())(t)
 		require.Equal(t, came, o.ReceivedAt)
 		require.Len(t, o.Warnings, 1)

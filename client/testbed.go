@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// WithSession gives a client whose requests belong to the test bed's session with that label, over the same connections: one for each
-// test. The service refuses one that is longer than 200 characters or not ASCII.
+// WithSession returns a client for the test bed's session with a label, over the same connections. Use a label per test. The service
+// refuses labels that are longer than 200 characters or not ASCII.
 func (c *Client) WithSession(label string) *Client {
 	other := *c
 	if other.session = label; !fieldValue(label) {
@@ -19,7 +19,7 @@ func (c *Client) WithSession(label string) *Client {
 	return &other
 }
 
-// VerdictAs reads the same in another form: as JUnit XML (application/xml), or as a page (text/html).
+// VerdictAs returns a verdict in another format: JUnit XML (application/xml) or a page (text/html).
 func (c *Client) VerdictAs(ctx context.Context, id, mediaType string, options ...Option) ([]byte, error) {
 	r := get(options, "testbed", "sessions", id, "verdict")
 	r.raw = true
@@ -33,7 +33,7 @@ func (c *Client) VerdictAs(ctx context.Context, id, mediaType string, options ..
 
 const maxJournal = 256 << 20
 
-// Journal reads all that a verdict is about, by which it can be checked.
+// Journal iterates over the records on which a verdict is based.
 func (c *Client) Journal(ctx context.Context, id string, options ...Option) iter.Seq2[JournalEntry, error] {
 	return func(yield func(JournalEntry, error) bool) {
 		r := get(options, "testbed", "sessions", id, "journal")
@@ -57,12 +57,12 @@ func (c *Client) Journal(ctx context.Context, id string, options ...Option) iter
 	}
 }
 
-// AdvanceClock moves the clock of the whole service by so much, and returns when the jobs that have become due are QUEUED.
+// AdvanceClock advances the clock of the whole service. It returns when the jobs that have become due are QUEUED.
 func (c *Client) AdvanceClock(ctx context.Context, by time.Duration, options ...Option) (*Clock, error) {
 	return c.moveClock(ctx, options, "advance", by.String())
 }
 
-// SetClock moves the clock to a time that is not before its present one.
+// SetClock sets the clock to a time that is not before its present one.
 func (c *Client) SetClock(ctx context.Context, to time.Time, options ...Option) (*Clock, error) {
 	return c.moveClock(ctx, options, "set", apiTime(to))
 }
@@ -72,12 +72,12 @@ func (c *Client) FreezeClock(ctx context.Context, options ...Option) (*Clock, er
 	return c.moveClock(ctx, options, "freeze", true)
 }
 
-// ThawClock lets the clock run on, at the rate that it had.
+// ThawClock restarts the clock at its previous rate.
 func (c *Client) ThawClock(ctx context.Context, options ...Option) (*Clock, error) {
 	return c.moveClock(ctx, options, "freeze", false)
 }
 
-// SetClockRate lets the clock run so fast, from 0.1 to 3,600 times, also if it was frozen.
+// SetClockRate sets the rate of the clock, from 0.1 to 3,600. It also restarts a frozen clock.
 func (c *Client) SetClockRate(ctx context.Context, rate float64, options ...Option) (*Clock, error) {
 	return c.moveClock(ctx, options, "rate", rate)
 }

@@ -18,35 +18,35 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// ErrSignature is the error of a message that is not ForgeRun's, or too old, or was changed on its way. Answer 401 to it. Any other error
-// says that the verification was not possible, as when the keys cannot be read: answer 503, and the message is sent again.
+// ErrSignature is returned for a message that is forged, changed or too old. Answer 401 to it. Other errors mean that the verification
+// was impossible, for example because the keys could not be read. Answer 503 then, and the message is sent again.
 var ErrSignature = errors.New("client: the message is not verified")
 
-// A Verifier checks webhook deliveries and callbacks, as docs/reference/webhooks.md describes. What is set says what Verify checks:
-// Secret, Keys or both. It is safe for use by several goroutines.
+// A Verifier checks webhook deliveries and callbacks as described in docs/reference/webhooks.md. Verify checks what is set: Secret, Keys
+// or both. It is safe for concurrent use.
 type Verifier struct {
-	// Secret of the webhook: whsec_... A callback has none. Not to be kept in an unexported field, see Config.
+	// Secret of the webhook: whsec_... Callbacks have none. Do not keep it in an unexported field, see Config.
 	Secret string
-	// Keys finds a published key: Client.Directory().Key.
+	// Keys returns a published key: Client.Directory().Key.
 	Keys func(keyID string) (ed25519.PublicKey, error)
-	// URL that was registered, not what a proxy made of it; required with Keys. It is normalized as the service does before it signs.
+	// URL is the registered URL, not one rewritten by a proxy; required with Keys. It is normalized like the service's signed URL.
 	URL string
 	Now func() time.Time // nil: time.Now
 }
 
-// String does not show the secret.
+// String hides the secret.
 func (v Verifier) String() string { return "verifier of deliveries" }
 
-// Format writes String for every verb.
+// Format prints String for every verb.
 func (v Verifier) Format(f fmt.State, _ rune) { format(f, v) }
 
-// LogValue is String.
+// LogValue returns String.
 func (v Verifier) LogValue() slog.Value { return slog.StringValue(v.String()) }
 
 const (
 	maxAge     = 5 * time.Minute // of a message, by its webhook-timestamp
-	clockSkew  = time.Minute     // by which clocks may differ from created and expires
-	maxEntries = 16              // signatures that are tried
+	clockSkew  = time.Minute     // allowed clock difference for created and expires
+	maxEntries = 16              // maximum number of signatures to try
 )
 
 func (v *Verifier) now() time.Time {
@@ -56,19 +56,18 @@ func (v *Verifier) now() time.Time {
 	return v.Now()
 }
 
-// Verify checks a request and reads the message that it brings. An error is ErrSignature unless the verification was not possible. It
-// reads the body, so nothing may have read it before: the bytes are needed as they came.
+// Verify checks a request and returns its message. The error is ErrSignature unless the verification was impossible. Verify needs the
+// original bytes, so the body must not have been read before.
 //
-// With Secret it checks the HMAC of Standard Webhooks, and that the message is at most five minutes old. Only the service and the owner
-// of the webhook know the secret: the message is of that webhook. It protects the body, webhook-id and webhook-timestamp, but no ce-
-// header. In the binary content mode EventID, Name, Source, Subject, Time, Sequence and JobID of the message are such headers: a proxy
-// can change them. Decide by Data, or set Keys too.
+// With Secret it checks the HMAC of Standard Webhooks, and that the message is at most five minutes old. Only the service and the
+// webhook's owner know the secret, so the message belongs to that webhook. The HMAC protects the body, webhook-id and webhook-timestamp,
+// but no ce- header. In binary content mode these fields of the message are ce- headers: EventID, Name, Source, Subject, Time, Sequence
+// and JobID. A proxy can change them. Decide by Data, or set Keys too.
 //
-// With Keys it checks a signature of RFC 9421: that it is current, matches, and covers the method, the URL, the body by way of
-// Content-Digest, Content-Type, webhook-id and every ce- header. It proves that the service sent the message to this URL, and nothing
-// about whose account it is of: every client of the service can give your URL as a callback, and choose the data of an event. So for a
-// webhook set Secret, alone or with Keys. For a callback, which has no secret, set Keys, and check before you act that JobID is a job
-// that you have submitted.
+// With Keys it checks a signature of RFC 9421. The signature must be current, match, and cover the method, the URL, the body (by
+// Content-Digest), Content-Type, webhook-id and every ce- header. It proves that the service sent the message to this URL, but not for
+// which client: every client of the service can use your URL as a callback and choose an event's data. For a webhook, set Secret, alone
+// or with Keys. For a callback, which has no secret, set Keys, and check that you submitted the job JobID before you act.
 func (v *Verifier) Verify(r *http.Request) (*WebhookMessage, error) {
 	switch {
 	case v.Secret == "" && v.Keys == nil:
@@ -95,7 +94,7 @@ func (v *Verifier) Verify(r *http.Request) (*WebhookMessage, error) {
 	}
 	message, err := ParseDelivery(r.Header, body)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSignature, err) // what the service signs can be read
+		return nil, fmt.Errorf("%w: %w", ErrSignature, err) // the service's own CloudEvents are valid
 	}
 	return message, nil
 }
@@ -110,7 +109,7 @@ func (v *Verifier) verifySecret(header http.Header, body []byte) error {
 	if len(id) != 1 || id[0] == "" || len(timestamp) != 1 {
 		return refused("webhook-id or webhook-timestamp is missing, or there twice")
 	}
-	if strings.Contains(id[0], ".") { // it separates the signed fields: the body's beginning could pass for id and time
+	if strings.Contains(id[0], ".") { // "." separates the signed fields: part of the body could pass as id and time
 		return refused("webhook-id has a dot")
 	}
 	seconds, err := strconv.ParseUint(timestamp[0], 10, 40)
@@ -127,7 +126,7 @@ func (v *Verifier) verifySecret(header http.Header, body []byte) error {
 	for i, entry := range strings.Fields(strings.Join(header.Values("Webhook-Signature"), " ")) {
 		encoded, known := strings.CutPrefix(entry, "v1,")
 		if !known || i >= maxEntries {
-			continue // a signature of another kind
+			continue // another kind of signature
 		}
 		given, err := base64.StdEncoding.DecodeString(encoded)
 		if err == nil && hmac.Equal(given, want) {
@@ -147,7 +146,7 @@ func (v *Verifier) verifyKey(method string, header http.Header, body []byte) err
 	if err != nil {
 		return err
 	}
-	if matches, _ := digestMatches(header, body, "Content-Digest"); !matches { // it is signed
+	if matches, _ := digestMatches(header, body, "Content-Digest"); !matches { // the digest is signed
 		return refused("the body does not match Content-Digest")
 	}
 	m := message{method: method, target: signedURI(v.URL), header: header}
@@ -163,10 +162,10 @@ func (v *Verifier) verifyKey(method string, header http.Header, body []byte) err
 	return err
 }
 
-// maxFields bounds structured fields that come from outside.
+// maxFields limits the length of structured fields from outside.
 const maxFields = 16 << 10
 
-// dictionary reads all lines of a field as one dictionary, structured fields' (RFC 9651) kind of map.
+// dictionary parses all lines of a field as a dictionary of structured fields (RFC 9651).
 func dictionary(h http.Header, name string) (*httpsfv.Dictionary, error) {
 	text := joined(h, name)
 	if len(text) > maxFields {
@@ -179,7 +178,7 @@ func dictionary(h http.Header, name string) (*httpsfv.Dictionary, error) {
 	return all, nil
 }
 
-// bytesOf returns the byte sequence that a member is; nil if it is something else, or nothing.
+// bytesOf returns the byte sequence of a member, or nil if it is something else.
 func bytesOf(member httpsfv.Member) []byte {
 	item, _ := member.(httpsfv.Item)
 	value, _ := item.Value.([]byte)
@@ -195,14 +194,14 @@ func joined(h http.Header, name string) string {
 	return strings.Join(trimmed, ", ")
 }
 
-// parameter returns the value of a parameter; the zero value if it is of another type, or not there.
+// parameter returns a parameter, and false if it is absent or of another type.
 func parameter[T any](list httpsfv.InnerList, name string) (T, bool) {
 	value, _ := list.Params.Get(name)
 	typed, ok := value.(T)
 	return typed, ok
 }
 
-// verifyInput checks the signature that one member of Signature-Input describes.
+// verifyInput checks the signature described by a member of Signature-Input.
 func (v *Verifier) verifyInput(m message, member httpsfv.Member, signature []byte) error {
 	input, ok := member.(httpsfv.InnerList)
 	if !ok {
@@ -240,16 +239,16 @@ func (v *Verifier) verifyInput(m message, member httpsfv.Member, signature []byt
 
 func refused(why string) error { return fmt.Errorf("%w: %s", ErrSignature, why) }
 
-// mustCover are the components that a signature has to cover, besides all ce- headers.
+// mustCover are the components that a signature must cover besides all ce- headers.
 var mustCover = []string{"@method", "@target-uri", "content-type", "content-digest", "webhook-id"}
 
-// message is the request that was signed.
+// message is a signed request.
 type message struct {
 	method, target string
 	header         http.Header
 }
 
-// signatureBase is the signed text (RFC 9421, section 2.5). A signature that does not cover the components in must is an error.
+// signatureBase returns the signed text (RFC 9421, section 2.5). It fails if the signature does not cover all components in must.
 func (m message) signatureBase(input httpsfv.InnerList, must []string) ([]byte, error) {
 	covered := map[string]bool{}
 	var base strings.Builder
@@ -304,8 +303,8 @@ func (m message) component(name string) (string, error) {
 	return joined(m.header, name), nil
 }
 
-// signedURI writes a URL as the service signs it: scheme and host in lower case, without the scheme's default port, the path / if there
-// is none, no fragment, ASCII only. Text that is not a URL is unchanged, and matches nothing.
+// signedURI normalizes a URL as the service does for signing: scheme and host in lower case, no default port, the path / if there is
+// none, no fragment, ASCII only. It returns an invalid URL unchanged, which matches nothing.
 func signedURI(target string) string {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {

@@ -37,7 +37,7 @@ func TestSignatureBaseOfRFC9421(t *testing.T) {
 	require.True(t, ed25519.Verify(der[len(der)-ed25519.PublicKeySize:], base, signature))
 }
 
-// The form in which the service signs a URL that was registered.
+// The service signs registered URLs in this form.
 func TestSignedURI(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{

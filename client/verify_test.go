@@ -90,8 +90,8 @@ func TestVerifyRefusesWithTheSecret(t *testing.T) {
 	}
 }
 
-// The parts of what is signed are separated by dots. A body that has them could be cut into another id, time and body.
-func TestVerifyRefusesPartsThatWereShifted(t *testing.T) {
+// Dots separate the signed parts. A body with dots could be split differently into id, time and body.
+func TestVerifyRefusesShiftedParts(t *testing.T) {
 	t.Parallel()
 	key := []byte("0123456789abcdef0123456789abcdef")
 	later := time.Unix(1896177601, 0)
@@ -107,13 +107,13 @@ func TestVerifyRefusesPartsThatWereShifted(t *testing.T) {
 	require.ErrorContains(t, err, "webhook-id has a dot")
 }
 
-// The vector that the libraries of Standard Webhooks test with.
+// The test vector of the Standard Webhooks libraries.
 func TestVerifyStandardWebhooks(t *testing.T) {
 	t.Parallel()
 	header := http.Header{
 		"Webhook-Id": {"msg_p5jXN8AQM9LWM0D4loKWxJek"}, "Webhook-Timestamp": {"1614265330"},
 		"Webhook-Signature": {"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="},
-		"Ce-Id":             {"e"}, "Ce-Type": {"t"}, // not signed: what makes it a CloudEvent
+		"Ce-Id":             {"e"}, "Ce-Type": {"t"}, // not signed, but needed for a CloudEvent
 	}
 	d := delivery{header: header, body: []byte(`{"test": 2432232314}`)}
 	v := client.Verifier{Secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", Now: func() time.Time { return time.Unix(1614265330, 0) }}
@@ -124,7 +124,7 @@ func TestVerifyStandardWebhooks(t *testing.T) {
 	require.ErrorIs(t, second(v.Verify(d.request())), client.ErrSignature, "signed, and not as the service sends it")
 }
 
-// signer signs as ForgeRun does, or almost.
+// signer signs as ForgeRun does, with possible deviations.
 type signer struct {
 	key        ed25519.PrivateKey
 	components []string
@@ -179,7 +179,7 @@ func TestVerifyRefusesWithAKey(t *testing.T) {
 	bad := []delivery{
 		good.changed(func(d *delivery) { d.method = "PUT" }), good.changed(func(d *delivery) { d.url += "?x" }),
 		good.changed(func(d *delivery) { d.body[0] ^= 1 }), signer{ed25519.NewKeyFromSeed(make([]byte, 32)), covered, params}.sign(plain),
-		signer{private, append([]string{"webhook-id"}, covered...), params}.sign(plain), // twice the same component
+		signer{private, append([]string{"webhook-id"}, covered...), params}.sign(plain), // a duplicate component
 	}
 	input, signature := good.header.Get("Signature-Input"), good.header.Get("Signature")
 	for name, values := range map[string][]string{
@@ -193,7 +193,7 @@ func TestVerifyRefusesWithAKey(t *testing.T) {
 			bad = append(bad, good.with(name, value))
 		}
 	}
-	for i := range covered { // signed by the right key, but of too little
+	for i := range covered { // the right key, but too few components
 		bad = append(bad, signer{private, slices.Delete(slices.Clone(covered), i, i+1), params}.sign(plain))
 	}
 	for _, odd := range []string{
@@ -229,8 +229,8 @@ func TestVerifyRefusesWithAKey(t *testing.T) {
 	require.NotErrorIs(t, err, client.ErrSignature, "the sender may be right")
 }
 
-// What the receiver got wrong, or could not read, says nothing about the message.
-func TestVerifyNeedsWhatItChecksWith(t *testing.T) {
+// Mistakes of the receiver are not errors of the message.
+func TestVerifyReportsReceiverMistakes(t *testing.T) {
 	t.Parallel()
 	c := capture(t)
 	d := c.deliveries["job.failed"]

@@ -11,43 +11,43 @@ import (
 	"time"
 )
 
-// Waits between polls when the service names none.
+// Polling intervals if the service does not advise one.
 const (
 	firstPoll   = 500 * time.Millisecond
 	longestPoll = 5 * time.Second
-	earlyPolls  = 3 // that may find nothing yet
+	earlyPolls  = 3 // a new job may not be found by the first polls
 )
 
-// Wait polls a job until it is final, in any state: the job's own failure is not an error. It asks as often as the service advises, and
-// goes on while the service cannot be reached, so bound it by the context. A job that is not found is asked for three times more: it may
+// Wait polls a job until it is final, in any state: a failed job is not an error. It polls as often as the service advises, and continues
+// while the service is unavailable, so set a deadline in the context. It retries three times if the job is not found, because the job may
 // be new.
 //
-// IfNoneMatch is not for Wait, which sends tags of its own: one that is given is left out.
+// IfNoneMatch is ignored: Wait sends its own tags.
 //
-// With PreferWait the service holds its answers back until the state changes, which is then known at once.
+// With PreferWait the service delays its answers until the state changes, so Wait returns immediately after the change.
 func (c *Client) Wait(ctx context.Context, id string, options ...Option) (*Job, error) {
 	return awaitFinal(ctx, c, options, func(options []Option) (*Job, error) { return c.Job(ctx, id, options...) })
 }
 
-// WaitBatch polls a batch until it is complete, as Wait does a job.
+// WaitBatch polls a batch until it is complete, like Wait.
 func (c *Client) WaitBatch(ctx context.Context, id string, options ...Option) (*Batch, error) {
 	return awaitFinal(ctx, c, options, func(options []Option) (*Batch, error) { return c.Batch(ctx, id, options...) })
 }
 
-// ending is what can be waited for.
+// ending is a resource that can be awaited.
 type ending interface {
 	*Job | *Batch
 	Final() bool
 	meta() *Meta
 }
 
-// awaitFinal reads a resource until it is final.
+// awaitFinal polls a resource until it is final.
 func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read func([]Option) (T, error)) (T, error) {
 	s := gather(options)
 	if s.err != nil {
 		return nil, s.err
 	}
-	var etag string // unused with PreferWait: progress changes it, and the answer would come at once
+	var etag string // not used with PreferWait: progress changes the tag, so the service would answer at once
 	var advised time.Duration
 	for polls, failures := 1, 0; ; polls++ {
 		sent := c.now()
@@ -65,7 +65,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 		case errors.Is(err, ErrNotModified):
 			failures = 0
 		default:
-			// Retry-After of a 429 or 503 is about the question, not the job.
+			// Retry-After of a 429 or 503 is about the poll, not the job.
 			asked, passing := mayPass(err)
 			early := statusOf(err) == http.StatusNotFound && polls <= earlyPolls
 			if !passing && !early || ctx.Err() != nil {
@@ -75,7 +75,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 			wait = max(asked, c.backoff(firstWait, longestWait, failures))
 		}
 		if failures == 0 && s.wait > 0 {
-			wait = max(0, wait-c.now().Sub(sent)) // the time that the answer was held back counts
+			wait = max(0, wait-c.now().Sub(sent)) // subtract the time that the service delayed the answer
 		}
 		if wait = min(wait, maxRetryDelay); wait > 0 {
 			if err := c.sleep(ctx, wait+c.jitter(wait)); err != nil {
@@ -85,7 +85,7 @@ func awaitFinal[T ending](ctx context.Context, c *Client, options []Option, read
 	}
 }
 
-// onlyIfNoneMatch is IfNoneMatch in place of what the caller gave.
+// onlyIfNoneMatch is IfNoneMatch, but replaces the caller's option.
 func onlyIfNoneMatch(etag string) Option {
 	return func(s *settings) {
 		s.header.Del("If-None-Match")
@@ -93,17 +93,17 @@ func onlyIfNoneMatch(etag string) Option {
 	}
 }
 
-// jitter is up to a tenth of the wait, and up to a second: polls of many jobs drift apart.
+// jitter returns up to a tenth of the wait, at most a second, so that polls of many jobs spread out.
 func (c *Client) jitter(wait time.Duration) time.Duration {
 	return time.Duration(c.rand() * float64(min(wait/10, time.Second)))
 }
 
-// Run submits a job, waits for its end, and submits the same work again while its failure says that this may help: at most MaxSubmissions
-// times, after the waits of Outcome.RetryDelay, each time with a new idempotency key, since it is a new job. It answers the last job, in
-// whatever state that ended.
+// Run submits a job, waits for its end, and submits the same work again while its failure is retryable. It submits at most MaxSubmissions
+// times and waits for Outcome.RetryDelay in between. Each submission is a new job with a new idempotency key. Run returns the last job,
+// in whatever state it ended.
 //
-// An error comes with the last job that was submitted: if its end is not known, with the answer to the submission, JobID included. The
-// option IdempotencyKey is for the first submission only, and a DEFERRED job runs at once when it is submitted again.
+// With an error it returns the last submitted job, if any. If the end of that job is unknown, the job has the data of its receipt,
+// including JobID. The option IdempotencyKey only applies to the first submission. A DEFERRED job is resubmitted to run at once.
 func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*Job, error) {
 	s := gather(options)
 	if s.err != nil {
@@ -134,7 +134,7 @@ func (c *Client) Run(ctx context.Context, job JobRequest, options ...Option) (*J
 	}
 }
 
-// submitAndWait returns a job with an error if it was submitted.
+// submitAndWait may return a job with an error if the job was submitted.
 func (c *Client) submitAndWait(ctx context.Context, job JobRequest, prefer time.Duration, options []Option) (*Job, error) {
 	accepted, err := c.Submit(ctx, job, options...)
 	if err != nil {
@@ -150,26 +150,25 @@ func (c *Client) submitAndWait(ctx context.Context, job JobRequest, prefer time.
 	return ended, nil
 }
 
-// newIdempotencyKey takes away the key of an earlier submission.
+// newIdempotencyKey removes the key of the previous submission.
 func newIdempotencyKey(s *settings) { s.header.Del("Idempotency-Key") }
 
-// Waits between the tries of one request, and between polls.
+// Waits between tries, and after failed polls.
 const (
 	firstWait     = 200 * time.Millisecond
 	longestWait   = 10 * time.Second
-	maxRetryAfter = 90 * time.Second // a request is not repeated if it has to wait longer; a rate limit can say 61 s
+	maxRetryAfter = 90 * time.Second // no retry after a longer wait; a rate limit can ask for 61 s
 )
 
-// repetition says after what a request is sent again.
+// repetition says whether a request may be retried.
 type repetition int
 
 const (
-	anyTime repetition = iota // it has the same effect as once
+	anyTime repetition = iota // it is idempotent
 	never
 )
 
-// retry calls do, with the number of the try from 1, until it succeeds or next refuses another try. In between it sleeps for as long as
-// next says.
+// retry calls do with the number of the try (from 1) until it succeeds or next refuses another try. It sleeps between tries as next says.
 func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, next func(err error, try int) (time.Duration, bool)) error {
 	for try := 1; ; try++ {
 		err := do(try)
@@ -185,19 +184,19 @@ func (c *Client) retry(ctx context.Context, r *request, do func(try int) error, 
 			continue
 		}
 		if ended := c.sleep(ctx, wait); ended != nil {
-			return fmt.Errorf("%w (it was not sent again: %w)", err, ended) // the last try's error says why there was a wait
+			return fmt.Errorf("%w (it was not sent again: %w)", err, ended) // the last try's error explains the wait
 		}
 	}
 }
 
-// again decides whether a request that ended with err is sent once more, and after what wait.
+// again decides whether a failed request is retried, and after what wait.
 func (c *Client) again(ctx context.Context, r *request, err error, try int) (time.Duration, bool) {
 	if try >= c.maxTries || r.repeat == never || ctx.Err() != nil {
 		return 0, false
 	}
 	asked, passing := transient(err)
 	if passing = passing || try == 1 && statusOf(err) == http.StatusUnauthorized; !passing || asked > maxRetryAfter {
-		return 0, false // a key that is refused may be one that is not known everywhere yet
+		return 0, false // retry one 401: a new key may not be known everywhere yet
 	}
 	wait := c.backoff(firstWait, longestWait, try)
 	if asked > 0 {
@@ -205,12 +204,12 @@ func (c *Client) again(ctx context.Context, r *request, err error, try int) (tim
 		wait = asked + time.Duration(c.rand()*float64(firstWait))
 	}
 	if deadline, ok := ctx.Deadline(); ok && c.now().Add(wait).After(deadline) {
-		return 0, false // err says more than the deadline's error would
+		return 0, false // err is more useful than a deadline error
 	}
 	return wait, true
 }
 
-// mayPass is transient for Wait and Stream, which outlast a failure of the service, a 500, too.
+// mayPass is like transient, but also includes 500: Wait and Stream continue after a failure of the service.
 func mayPass(err error) (asked time.Duration, passing bool) {
 	var problem *Problem
 	if errors.As(err, &problem) && problem.Status == http.StatusInternalServerError {
@@ -219,8 +218,8 @@ func mayPass(err error) (asked time.Duration, passing bool) {
 	return transient(err)
 }
 
-// transient reports whether the same request may be answered otherwise soon, and the wait that the answer's Retry-After asks for. That
-// header is about the request, never about the job (draft, section 6.7).
+// transient reports whether the same request may succeed soon, and returns its Retry-After. That header is about the request, never about
+// the job (draft, section 6.7).
 func transient(err error) (asked time.Duration, passing bool) {
 	var lost *NoAnswerError
 	var problem *Problem
@@ -237,15 +236,15 @@ func transient(err error) (asked time.Duration, passing bool) {
 	switch statusOf(err) {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusGatewayTimeout, http.StatusFound, http.StatusTemporaryRedirect:
 		return asked, true
-	case http.StatusForbidden: // a limit, where it says when to come again
+	case http.StatusForbidden: // a limit, if it has a Retry-After
 		return asked, asked > 0
 	case http.StatusServiceUnavailable:
-		return asked, code != CodeConfigInvalid // only the operator can change that
+		return asked, code != CodeConfigInvalid // only the operator can fix that
 	}
 	return 0, false
 }
 
-// statusOf returns the status of the answer that an error is about, 0 for none.
+// statusOf returns the status of the answer in an error, or 0.
 func statusOf(err error) int {
 	var problem *Problem
 	var foreign *UnexpectedError
@@ -258,7 +257,7 @@ func statusOf(err error) int {
 	return 0
 }
 
-// backoff is exponential with jitter: between a half and the whole of first*2^(try-1), which is at most longest.
+// backoff returns an exponential wait with jitter: between half and all of first*2^(try-1), which is at most longest.
 func (c *Client) backoff(first, longest time.Duration, try int) time.Duration {
 	whole := exponential(first, longest, try)
 	return whole/2 + time.Duration(c.rand()*float64(whole/2))
@@ -275,10 +274,10 @@ func exponential(first, longest time.Duration, try int) time.Duration {
 	return min(whole, longest)
 }
 
-// longestAsked is the upper limit of a Retry-After: no sum with it overflows.
+// longestAsked is the upper limit of Retry-After, so that sums do not overflow.
 const longestAsked = 100 * 365 * 24 * time.Hour
 
-// retryAfter reads the header Retry-After: seconds, or a date. 0 if there is none.
+// retryAfter parses a Retry-After header, in seconds or as a date. It returns 0 if there is none.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	value := h.Get("Retry-After")
 	if value == "" {
@@ -293,7 +292,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// wholeNumber reads digits. A number that is too large becomes the largest one.
+// wholeNumber parses digits. A number that is too large becomes the largest one.
 func wholeNumber(text string) (uint64, bool) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	return n, err == nil || errors.Is(err, strconv.ErrRange)

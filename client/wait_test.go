@@ -17,7 +17,7 @@ func failed(after int) reply {
 	return job("FAILED", `,"failure":{"jobId":"j1","jobStatus":"FAILED","retryable":true,"retryAfter":`+strconv.Itoa(after)+`}`)
 }
 
-// Draft, sections 6.10 and 9.4: a resubmission is a new job with a new key, after the wait, and not for ever.
+// Draft, sections 6.10 and 9.4: a resubmission is a new job with a new key, after a wait, and the number of submissions is limited.
 // Promise: clients 6.10, 9.4
 func TestDraft_6_10_ResubmissionHasANewKey(t *testing.T) {
 	t.Parallel()
@@ -72,7 +72,7 @@ func TestRunTakesTheAnswerThatWaited(t *testing.T) {
 	require.Equal(t, client.Succeeded, ended.State)
 	require.Len(t, s.requests(), 1)
 
-	// A 200 with a job that is not final, or of a state that is not known.
+	// A 200 with a job in a non-final or unknown state.
 	s = serve(t, job("PAUSED", ""), job("SUCCEEDED", ""))
 	require.NoError(t, second(s.c.Run(t.Context(), client.JobRequest{}, client.PreferWait(5*time.Second))))
 	require.Equal(t, "wait=5", s.requests()[1].header.Get("Prefer"))
@@ -128,8 +128,7 @@ func TestWaitSurvivesAnOutage(t *testing.T) {
 	require.Equal(t, 410, p.Status)
 }
 
-// An answer that was held back is followed by the next question at once; one that came at once, since the service had no room to wait, is
-// not.
+// After a delayed answer the next poll is immediate. After an immediate answer it is not: the service had no capacity for waiting.
 func TestWaitWithPreferWait(t *testing.T) {
 	t.Parallel()
 	held := job("RUNNING", "").with("Retry-After", "2").with("ETag", `W/"progress"`)

@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// String names the webhook and its address.
+// String returns the id and the address of the webhook, without the secret.
 func (w Webhook) String() string { return "webhook " + w.WebhookID + " to " + withoutUser(w.URL) }
 
-// Format writes String for every verb.
+// Format prints String for every verb.
 func (w Webhook) Format(f fmt.State, _ rune) { format(f, w) }
 
-// LogValue is String.
+// LogValue returns String.
 func (w Webhook) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
-// RedeliverSince sends again the deliveries that failed since then. While the answer has a NextCursor there are more: call it again with
-// that cursor; "" begins.
+// RedeliverSince sends again the deliveries that failed since a time. Start with cursor "". While the answer has a NextCursor, call it
+// again with that cursor.
 func (c *Client) RedeliverSince(ctx context.Context, webhookID string, from time.Time, cursor string, options ...Option) (*Replay, error) {
 	return c.replay(ctx, webhookID, "redeliver", from, cursor, options)
 }
 
-// Replay does what RedeliverSince does, and sends the events since then that the webhook asks for now and never got.
+// Replay is like RedeliverSince, and also sends events since then that match the webhook now and were never delivered to it.
 func (c *Client) Replay(ctx context.Context, webhookID string, from time.Time, cursor string, options ...Option) (*Replay, error) {
 	return c.replay(ctx, webhookID, "replay", from, cursor, options)
 }
@@ -39,24 +39,24 @@ func (c *Client) replay(ctx context.Context, webhookID, what string, from time.T
 	return fetch[Replay](ctx, c, post(options, "webhooks", webhookID, what).with(SinceRequest{from.UTC(), cursor}))
 }
 
-// WebhookMessage is a delivery as a receiver gets it, in either content mode. Verifier.Verify gives one. In the binary mode EventID,
-// Name, Source, Subject (and so JobID), Time, Sequence and WorkKind come from ce- headers, which only a Verifier with Keys protects.
+// WebhookMessage is a delivery in either content mode. Verifier.Verify returns it. In binary mode EventID, Name, Source, Subject (and so
+// JobID), Time, Sequence and WorkKind come from ce- headers, which only a Verifier with Keys protects.
 type WebhookMessage struct {
-	WebhookID   string // webhook-id: of the delivery, the same on each try
+	WebhookID   string // webhook-id of the delivery, the same on each try
 	EventID     string // ce-id
-	Name        string // ce-type: job.failed, for example
+	Name        string // ce-type, such as job.failed
 	Source      string
 	Subject     string
 	Time        time.Time
-	Sequence    int    // place in the job's log, from 1; 0 if it is not of a job
-	WorkKind    string // of the job; "" if it is not of a job
+	Sequence    int    // position in the job's log, from 1; 0 for events without a job
+	WorkKind    string // "" for events without a job
 	ContentType string
 	Data        json.RawMessage
 	ReceivedAt  time.Time // when it was read
 }
 
-// ParseDelivery reads a delivery's CloudEvent, of the binary or the structured mode, and verifies nothing: it is for what was verified
-// and then kept. Receivers use Verifier.Verify.
+// ParseDelivery parses a delivery's CloudEvent in binary or structured mode, without verifying it. Use it for messages that were verified
+// before; receivers use Verifier.Verify.
 func ParseDelivery(header http.Header, body []byte) (*WebhookMessage, error) {
 	m := &WebhookMessage{WebhookID: header.Get("Webhook-Id"), ContentType: header.Get("Content-Type"), Data: body, ReceivedAt: time.Now()}
 	attribute := func(name string) string { return header.Get("Ce-" + name) }
@@ -76,7 +76,7 @@ func ParseDelivery(header http.Header, body []byte) (*WebhookMessage, error) {
 	if !json.Valid(m.Data) {
 		return nil, errors.New("client: the delivery's data is not JSON")
 	}
-	// What is absent or malformed stays zero.
+	// Absent or malformed attributes stay zero.
 	m.Time, _ = time.Parse(time.RFC3339Nano, strings.ToUpper(attribute("time")))
 	if n, err := strconv.Atoi(attribute("sequence")); err == nil && n > 0 {
 		m.Sequence = n
@@ -84,7 +84,7 @@ func ParseDelivery(header http.Header, body []byte) (*WebhookMessage, error) {
 	return m, nil
 }
 
-// JobID is the job that the message is about; "" if it is not about one.
+// JobID returns the id of the message's job, or "".
 func (m *WebhookMessage) JobID() string {
 	if id, ok := strings.CutPrefix(m.Subject, "jobs/"); ok {
 		return id
@@ -92,13 +92,13 @@ func (m *WebhookMessage) JobID() string {
 	return ""
 }
 
-// Outcome reads the data as an outcome document: all messages about jobs and batches have one. As with ParseOutcome, Warnings are the
-// caller's to log.
+// Outcome decodes the data as an outcome document. All messages about jobs and batches have one. The caller should log Warnings, as for
+// ParseOutcome.
 func (m *WebhookMessage) Outcome() (*Outcome, error) {
 	return parseOutcome(m.ContentType, m.Data, m.ReceivedAt)
 }
 
-// SigningKeys reads the keys that deliveries are signed with, by their ids. For a Verifier use Directory, which keeps them up to date.
+// SigningKeys returns the public keys for signatures of deliveries by id. A Verifier should use Directory, which keeps them current.
 func (c *Client) SigningKeys(ctx context.Context) (map[string]ed25519.PublicKey, error) {
 	var directory KeyDirectory
 	r := &request{method: http.MethodGet, path: "/.well-known/http-message-signatures-directory"}
@@ -114,38 +114,38 @@ func (c *Client) SigningKeys(ctx context.Context) (map[string]ed25519.PublicKey,
 	for _, key := range directory.Keys {
 		x, err := base64.RawURLEncoding.DecodeString(key.X)
 		if key.Kty == "OKP" && key.Crv == "Ed25519" && err == nil && len(x) == ed25519.PublicKeySize {
-			keys[key.Kid] = x // keys of other kinds are not for these signatures
+			keys[key.Kid] = x // other kinds of keys are not for these signatures
 		}
 	}
 	return keys, nil
 }
 
-// Caching of the published keys, as docs/reference/webhooks.md asks of receivers.
+// Cache times of published keys, as docs/reference/webhooks.md recommends.
 const (
 	keepKeys    = 5 * time.Minute
-	askAgain    = time.Minute      // for a key that is not among them
-	afterError  = 5 * time.Second  // when the keys could not be read
-	useOldKeys  = time.Hour        // while they cannot be read
-	waitForKeys = 10 * time.Second // by a verification
+	askAgain    = time.Minute      // for an unknown key
+	afterError  = 5 * time.Second  // after a failed read
+	useOldKeys  = time.Hour        // while reads fail
+	waitForKeys = 10 * time.Second // of a verification
 )
 
-// Directory keeps the service's published keys: for five minutes, and it reads them once more, at most once a minute, when a key is not
-// among them. It is safe for use by several goroutines. Its Key is a Verifier's Keys.
+// Directory caches the service's published keys for five minutes. For an unknown key it reads them again, at most once a minute. It is
+// safe for concurrent use. Its Key method is for Verifier.Keys.
 type Directory struct {
 	c      *Client
-	mu     sync.Mutex // not held while asking
+	mu     sync.Mutex // not held while reading
 	keys   map[string]ed25519.PublicKey
 	read   time.Time     // when keys was read
-	next   time.Time     // not to be asked again before
-	err    error         // why the latest reading failed
-	asking chan struct{} // closed when the reading under way is over; nil if there is none
+	next   time.Time     // time of the next allowed read
+	err    error         // of the latest read
+	asking chan struct{} // closed when the current read ends; nil if there is none
 }
 
-// Directory makes one for the client's service. Its URL should be https.
+// Directory returns a directory of the service's keys. The client's URL should be https.
 func (c *Client) Directory() *Directory { return &Directory{c: c} }
 
-// Key finds a key. One that is known and fresh is answered at once; those who need a reading wait for the same one. While the service
-// cannot be asked, keys that were read before stay in use for an hour.
+// Key returns a key. It returns a fresh known key at once; otherwise concurrent calls share one read. If the service is unavailable,
+// known keys stay valid for an hour.
 func (d *Directory) Key(keyID string) (ed25519.PublicKey, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -175,13 +175,13 @@ func (d *Directory) Key(keyID string) (ed25519.PublicKey, error) {
 	return key, nil
 }
 
-// ask reads the keys. It is called with the lock, and gives it back meanwhile.
+// ask reads the keys. The caller holds the lock, which ask releases during the read.
 func (d *Directory) ask(now time.Time) {
 	d.asking = make(chan struct{})
 	d.mu.Unlock()
 	var keys map[string]ed25519.PublicKey
 	err := errors.New("client: the keys were not read")
-	defer func() { // deferred, so that waiters are released if the transport panics
+	defer func() { // deferred to release waiters if the transport panics
 		d.mu.Lock()
 		close(d.asking)
 		d.asking, d.err = nil, err
