@@ -10,20 +10,20 @@ import (
 
 // AbortBulk sends abortBulk: Abort a bulk operation.
 //
-// Ends the operation at once. Changes made so far remain, and jobs not reached yet stay PENDING in its list. Safe to
-// repeat: the answer is the same. Aborting a DONE operation is a conflict (409).
+// Stops the operation immediately. Changes made so far remain, and the other jobs stay PENDING in its list. Safe to repeat: the
+// answer is the same. Aborting a DONE operation is a conflict (409).
 func (c *Client) AbortBulk(ctx context.Context, id string, options ...Option) (*Bulk, error) {
 	return fetch[Bulk](ctx, c, newRequest("POST", options, "bulk", id, "abort").of(id))
 }
 
 // Batch sends getBatch: Read a batch.
 //
-// The batch as it is now. It is complete when all its jobs are final for the first time; from then on status and
-// outcome never change, even if a job is retried. Until then `Retry-After` says when to look again.
+// The current batch. It is complete when all its jobs are final for the first time. After that its status and outcome never change,
+// even if a job is retried. Until then `Retry-After` says when to poll again.
 //
 // If `Accept` prefers `application/problem+json` over `application/json`, the answer is the batch's outcome document:
-// `application/problem+json` if an item failed, `application/json` otherwise. It lists failed items only, the first
-// 50 of them; its `Link` with relation `/rels/batch-jobs` leads to all jobs.
+// `application/problem+json` if an item failed, `application/json` otherwise. It lists the first 50 failed items. Its `Link` with
+// the relation `/rels/batch-jobs` leads to all jobs.
 func (c *Client) Batch(ctx context.Context, id string, options ...Option) (*Batch, error) {
 	return fetch[Batch](ctx, c, newRequest("GET", options, "batches", id).of(id))
 }
@@ -37,8 +37,8 @@ func (c *Client) BatchJobs(ctx context.Context, id string) iter.Seq2[BatchJob, e
 
 // Bulk sends getBulk: Read a bulk operation.
 //
-// The operation as it is now. While it is not finished, `Retry-After` says when to look again, and `total` grows until
-// all jobs are gathered.
+// The current operation. While it is not finished, `Retry-After` says when to poll again, and `total` grows until all jobs are
+// collected.
 func (c *Client) Bulk(ctx context.Context, id string, options ...Option) (*Bulk, error) {
 	return fetch[Bulk](ctx, c, newRequest("GET", options, "bulk", id).of(id))
 }
@@ -52,8 +52,8 @@ func (c *Client) Bulks(ctx context.Context) iter.Seq2[Bulk, error] {
 
 // Cancel sends cancelJob: Cancel a job.
 //
-// Ends a job that is not final: it is CANCELED at once, whatever a worker still reports. On a final job nothing
-// happens, and the answer is its state as it stands. Safe to repeat.
+// Cancels a job that is not final. It is CANCELED immediately; later reports of a worker are ignored. A final job does not change,
+// and the answer has its state. Safe to repeat.
 func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Changed, error) {
 	return fetch[Changed](ctx, c, newRequest("POST", options, "jobs", id, "cancel").of(id))
 }
@@ -67,25 +67,24 @@ func (c *Client) CancelBatch(ctx context.Context, id string, options ...Option) 
 
 // Clock sends getClock: Read the clock.
 //
-// The time by which the jobs of this service live, which clients of a test bed can move.
+// The clock of all jobs of this service. Clients of a test bed can move it.
 func (c *Client) Clock(ctx context.Context, options ...Option) (*Clock, error) {
 	return fetch[Clock](ctx, c, newRequest("GET", options, "testbed", "clock"))
 }
 
 // CreateSchedule sends createSchedule: Create a schedule.
 //
-// From now on a job is submitted at each due time: by `cron` in a `time_zone`, or at each `interval`, counted from `start_at` or from
-// the creation. Each due time gets exactly one job, whatever restarts in between and however clocks are set; it has `schedule_id`
-// and `scheduled_for`. `job` is checked now as a submission is, with pointers that begin with `/job`; a kind that is drawn is drawn
-// for each run.
+// Submits a job at each due time from now on. Due times are defined by `cron` in a `time_zone`, or by an `interval` from `start_at`
+// or the creation. Each due time gets exactly one job, despite restarts and changes of clocks; it has `schedule_id` and
+// `scheduled_for`. `job` is checked now like a submission, with pointers that begin with `/job`. A random kind is chosen for each
+// run.
 //
-// `overlap` says what becomes of a due time while an earlier run is not final, and `catch_up` what becomes of those that are more
-// than a minute late because nothing could be submitted. Those that are late by less are always run. A run that is refused, since
-// the server or the client has as many jobs as it may have, is tried until the next due time, and is then missed: `last_error`
-// says why.
+// `overlap` decides about a due time while an earlier run is not final. `catch_up` decides about due times that are more than a
+// minute late because no job could be submitted. Due times that are less late are always run. If the server or the client has too
+// many jobs, the run is retried until the next due time, and then missed: `last_error` says why.
 //
-// A client may have FORGERUN_CLIENT_MAX_SCHEDULES schedules (100; 409). With an `Idempotency-Key` the same request may be sent again
-// for 24 hours: it gets its first answer.
+// A client may have FORGERUN_CLIENT_MAX_SCHEDULES schedules (default 100; beyond that 409). With an `Idempotency-Key` the request
+// can be repeated for 24 hours; a repetition returns the first answer.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) CreateSchedule(ctx context.Context, body ScheduleRequest, options ...Option) (*Schedule, error) {
@@ -94,16 +93,17 @@ func (c *Client) CreateSchedule(ctx context.Context, body ScheduleRequest, optio
 
 // CreateWebhook sends registerWebhook: Register a webhook.
 //
-// From now on the URL gets the events that `events` asks for, until the webhook is deleted or disabled. A client may have up to 10
-// webhooks. Where the server forbids private addresses, a URL that plainly has one is refused here, and any address is checked
-// again when it is called.
+// Sends the subscribed `events` to the URL from now on, until the webhook is deleted or disabled. A client may have up to 10
+// webhooks. If the server forbids private addresses, URLs with a private IP address are refused here, and every address is checked
+// again for each delivery.
 //
-// Where the operator has set FORGERUN_WEBHOOK_CHALLENGE, the receiver is asked first whether it wants events: `OPTIONS` to the URL
-// with `WebHook-Request-Origin`, which it must answer within 5 seconds with a 2xx status and `WebHook-Allowed-Origin` (that origin or
-// `*`). Otherwise this is 400, with a violation at `/url` that says what is missing. `WebHook-Allowed-Rate` is ignored.
+// If the operator has set FORGERUN_WEBHOOK_CHALLENGE, the service first asks the receiver whether it wants events. It sends
+// `OPTIONS` to the URL with `WebHook-Request-Origin`. The receiver must answer within 5 seconds with a 2xx status and
+// `WebHook-Allowed-Origin` (that origin or `*`). Otherwise the request is refused with 400, and a violation at `/url` says what is
+// missing. `WebHook-Allowed-Rate` is ignored.
 //
-// The answer has the `secret` that deliveries are signed with. It is shown here only; to a repetition of this request with its
-// idempotency key it is null. If the answer was lost, rotate the secret. Keys are given as for jobs.
+// The answer has the `secret` for the signatures of deliveries. Only this answer shows it; in a repetition with the same idempotency
+// key it is null. If the answer was lost, rotate the secret. Idempotency keys are sent as for jobs.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) CreateWebhook(ctx context.Context, body WebhookRequest, options ...Option) (*Webhook, error) {
@@ -112,31 +112,30 @@ func (c *Client) CreateWebhook(ctx context.Context, body WebhookRequest, options
 
 // Delete sends deleteJob: Delete a job.
 //
-// Deletes a final job with its events, reports and result. Afterwards its resources answer 410 to the client, and
-// deleting it again answers 204 again. A job that is not final is refused with 409: cancel it first.
+// Deletes a final job with its events, reports and result. Afterwards its resources return 410 to the client. Deleting it again
+// returns 204. A job that is not final is refused with 409: cancel it first.
 func (c *Client) Delete(ctx context.Context, id string, options ...Option) error {
 	return c.remove(ctx, options, "jobs", id)
 }
 
 // DeleteSchedule sends deleteSchedule: Delete a schedule.
 //
-// No job is submitted any more. The jobs that were submitted stay, and go on.
+// No more jobs are submitted. The submitted jobs remain and continue.
 func (c *Client) DeleteSchedule(ctx context.Context, id string, options ...Option) error {
 	return c.remove(ctx, options, "schedules", id)
 }
 
 // DeleteWebhook sends unregisterWebhook: Unregister a webhook.
 //
-// Deliveries that are waiting fail. A webhook that was deleted before is not found, like one that never was.
+// Deletes the webhook. Its waiting deliveries fail. Deleting a webhook again returns 404.
 func (c *Client) DeleteWebhook(ctx context.Context, id string, options ...Option) error {
 	return c.remove(ctx, options, "webhooks", id)
 }
 
 // Deliveries sends listWebhookDeliveries: List the deliveries of a webhook.
 //
-// The deliveries to the webhook, newest first.
-// Filters are combined. A page may be shorter than `limit`, or empty, before the end: the list is complete when `next_cursor` is
-// null.
+// The deliveries to the webhook, newest first. Filters are combined. Pages before the end may be short or empty: the list is
+// complete when `next_cursor` is null.
 func (c *Client) Deliveries(ctx context.Context, id string, filter DeliveryFilter) iter.Seq2[Delivery, error] {
 	return list[Delivery](ctx, c, filter.on(newRequest("GET", nil, "webhooks", id, "deliveries")), false)
 }
@@ -145,7 +144,7 @@ func (c *Client) Deliveries(ctx context.Context, id string, filter DeliveryFilte
 type DeliveryFilter struct {
 	// Only deliveries in this state.
 	State string
-	// Only deliveries of events of this name.
+	// Only deliveries of events with this name.
 	EventName string
 	// Only items created at this time or later. RFC 3339 in UTC.
 	CreatedAfter time.Time
@@ -169,35 +168,33 @@ func (c *Client) Delivery(ctx context.Context, id string, deliveryId string, opt
 
 // EndSession sends endSession: End a session.
 //
-// Nothing more is recorded, and the faults of its profile are removed. A session that has ended does not change.
+// Stops recording, and removes the faults of the session's profile. Ending an ended session has no effect.
 func (c *Client) EndSession(ctx context.Context, id string, options ...Option) (*Session, error) {
 	return fetch[Session](ctx, c, newRequest("POST", options, "testbed", "sessions", id, "end").of(id))
 }
 
 // Events sends clientEvents: Read or follow the events of a client.
 //
-// The events of all the client's jobs, batches and webhooks, oldest first. Those of one job are in the order of `seq`. Nothing
-// ever appears before what was read: keep `next_cursor` and go on from there, also after an empty page.
+// The events of all the client's jobs, batches and webhooks, oldest first. Events of one job are in the order of `seq`. New events
+// only appear at the end: keep `next_cursor` and continue from there, even after an empty page.
 //
-// If `Accept` prefers `text/event-stream`, the answer is a live stream of events from now on. Each frame's `id` is
-// a cursor; send it as `Last-Event-ID` to go on after it, without gap or repetition. A comment comes at least every
-// 15 seconds.
+// If `Accept` prefers `text/event-stream`, the answer is a live stream of new events. Each frame's `id` is a cursor. Send it as
+// `Last-Event-ID` to continue after it, without gap or repetition. The server sends a comment at least every 15 seconds.
 func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return list[Event](ctx, c, newRequest("GET", nil, "events"), true)
 }
 
 // Faults sends listFaults: List the rules.
 //
-// The rules of this client in their order, with how many requests each was about and on how many it had its effect.
+// The rules of this client in order, with the number of requests that each matched and disturbed.
 func (c *Client) Faults(ctx context.Context, options ...Option) ([]Fault, error) {
 	return collect(list[Fault](ctx, c, newRequest("GET", options, "testbed", "faults"), false))
 }
 
 // JobDeliveries sends listJobDeliveries: List the deliveries of a job.
 //
-// The deliveries of the job's events, newest first: those to webhooks, and those to its callback.
-// Filters are combined. A page may be shorter than `limit`, or empty, before the end: the list is complete when `next_cursor` is
-// null.
+// The deliveries of the job's events to webhooks and its callback, newest first. Filters are combined. Pages before the end may be
+// short or empty: the list is complete when `next_cursor` is null.
 func (c *Client) JobDeliveries(ctx context.Context, id string, filter DeliveryFilter) iter.Seq2[Delivery, error] {
 	return list[Delivery](ctx, c, filter.on(newRequest("GET", nil, "jobs", id, "deliveries")), false)
 }
@@ -211,21 +208,19 @@ func (c *Client) JobDelivery(ctx context.Context, id string, deliveryId string, 
 
 // JobEvents sends jobEvents: Read or follow a job's events.
 //
-// The job's events in the order of `seq`, which has no gaps.
+// The job's events in the order of `seq`. `seq` has no gaps.
 //
-// If `Accept` prefers `text/event-stream`, the answer is a live stream: past events, then new events, until
-// the job's final event. Each frame's `id` is the event's `seq`; send it as `Last-Event-ID` to go on after it,
-// without gap or repetition. After the final event the answer to that is 204. A comment comes at least every 15
-// seconds.
+// If `Accept` prefers `text/event-stream`, the answer is a live stream: past events, then new events until the job's final event.
+// Each frame's `id` is the event's `seq`. Send it as `Last-Event-ID` to continue after it, without gap or repetition. After the
+// final event that returns 204. The server sends a comment at least every 15 seconds.
 func (c *Client) JobEvents(ctx context.Context, id string) iter.Seq2[Event, error] {
 	return list[Event](ctx, c, newRequest("GET", nil, "jobs", id, "events"), false)
 }
 
 // Jobs sends listJobs: List jobs.
 //
-// The client's jobs, newest first. Filters are combined: a job must match all of them. A page may be shorter than
-// `limit`, or empty, before the end: the list is complete when `next_cursor` is null. Jobs that are submitted
-// meanwhile do not move the pages.
+// The client's jobs, newest first. Filters are combined: a job must match all of them. Pages before the end may be short or empty:
+// the list is complete when `next_cursor` is null. New jobs do not shift the pages.
 func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[Job, error] {
 	return list[Job](ctx, c, filter.on(newRequest("GET", nil, "jobs")), false)
 }
@@ -238,12 +233,12 @@ type JobFilter struct {
 	Type string
 	// Only jobs of this work kind.
 	WorkKind string
-	// Only jobs of this batch; an unknown batch has none.
+	// Only jobs of this batch. An unknown batch has none.
 	BatchID string
 	// Only runs of this schedule, which may be deleted; an unknown schedule has none.
 	ScheduleID string
-	// Only jobs with exactly this correlation id, whichever header or member it came from. The search looks at up to 20,000 jobs
-	// for a page: bound it with `created_after` where you can, and follow `next_cursor` past empty pages.
+	// Only jobs with exactly this correlation id, whichever header or member set it. The search scans up to 20,000 jobs per page:
+	// limit it with `created_after` if possible, and follow `next_cursor` past empty pages.
 	CorrelationID string
 	// Only items created at this time or later. RFC 3339 in UTC.
 	CreatedAfter time.Time
@@ -264,8 +259,8 @@ func (f JobFilter) on(r *request) *request {
 
 // MakeFixtures sends makeFixtures: Make jobs in given states.
 //
-// For tests that begin with a job in a certain state. The answer comes when workers have brought each into its state, with a true
-// log of events; 503 if they have not after 8 seconds. With the same Idempotency-Key the request finds the jobs that were made.
+// For tests that start with a job in a certain state. Workers run each job until it is in its state, so the log of events is real.
+// The answer is 503 if that takes more than 8 seconds. A repetition with the same Idempotency-Key finds the jobs and continues.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) MakeFixtures(ctx context.Context, jobs []Fixture, options ...Option) ([]MadeFixture, error) {
@@ -278,44 +273,46 @@ func (c *Client) MakeFixtures(ctx context.Context, jobs []Fixture, options ...Op
 
 // PauseSchedule sends pauseSchedule: Pause a schedule.
 //
-// No job is submitted until the schedule is resumed. A paused schedule does not change.
+// No jobs are submitted until the schedule is resumed. Pausing a paused schedule has no effect.
 func (c *Client) PauseSchedule(ctx context.Context, id string, options ...Option) (*Schedule, error) {
 	return fetch[Schedule](ctx, c, newRequest("POST", options, "schedules", id, "pause").of(id))
 }
 
 // Redeliver sends redeliverWebhookDelivery: Send a delivery of a webhook again.
 //
-// A settled delivery becomes PENDING, with the whole number of attempts before it; one that waits for its next attempt is sent at
-// once; one that is being sent does not change. It keeps its id and its body. If the webhook is disabled, this is refused with 409.
+// A settled delivery becomes PENDING again with the full number of attempts. A delivery that waits for its next attempt is sent
+// immediately. A delivery that is being sent does not change. The delivery keeps its id and its body. If the webhook is disabled,
+// the request is refused with 409.
 func (c *Client) Redeliver(ctx context.Context, id string, deliveryId string, options ...Option) (*Delivery, error) {
 	return fetch[Delivery](ctx, c, newRequest("POST", options, "webhooks", id, "deliveries", deliveryId, "redeliver").of(deliveryId))
 }
 
 // RedeliverJob sends redeliverJobDelivery: Send a delivery of a job again.
 //
-// A settled delivery becomes PENDING, with the whole number of attempts before it; one that waits for its next attempt is sent at
-// once; one that is being sent does not change. It keeps its id and its body. If the webhook is disabled, this is refused with 409.
+// A settled delivery becomes PENDING again with the full number of attempts. A delivery that waits for its next attempt is sent
+// immediately. A delivery that is being sent does not change. The delivery keeps its id and its body. If the webhook is disabled,
+// the request is refused with 409.
 func (c *Client) RedeliverJob(ctx context.Context, id string, deliveryId string, options ...Option) (*Delivery, error) {
 	return fetch[Delivery](ctx, c, newRequest("POST", options, "jobs", id, "deliveries", deliveryId, "redeliver").of(deliveryId))
 }
 
 // RenewKey sends renewKey: Renew the API key.
 //
-// Makes a new key with a new time to live. The old one stays valid for a while, as with `rotate`. This operation alone
-// takes a key that has expired, for 7 days unless the operator has set another time: until a newer key of the client is
-// used (then 403), and not if a rotation or a revocation ended it. If the answer was lost, renew again, without a key
-// or with another one: a repetition with the same idempotency key does not show the API key again.
+// Creates a new key with a new lifetime. The old one stays valid for a while, as with `rotate`. Only this operation accepts an
+// expired key, for 7 days by default. It does not accept a key that ended by rotation or revocation, and returns 403 once a newer
+// key of the client was used. If the answer was lost, renew again with another idempotency key or none: a repetition with the same
+// idempotency key does not show the API key again.
 //
 // It is not sent again, since only one answer has the secret: if that was lost, call it again.
 func (c *Client) RenewKey(ctx context.Context, id string, options ...Option) (*Key, error) {
 	return fetch[Key](ctx, c, newRequest("POST", options, "clients", id, "keys", "renew").once())
 }
 
-// Reset sends reset: Remove all that this client has.
+// Reset sends reset: Remove all data of this client.
 //
-// For tests that begin from nothing. Removes all jobs of this client with what belongs to them, whatever their state, its batches,
-// webhooks, bulk operations, fault rules, events and idempotency keys. Keys and sessions stay. If there is much, 503 says that
-// the request is to be sent again.
+// For tests that start from scratch. Removes all jobs of this client in any state with their data, and its batches, webhooks, bulk
+// operations, fault rules, events and idempotency keys. API keys and sessions stay. If there is too much data for one request, the
+// answer is 503: repeat the request.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) Reset(ctx context.Context, options ...Option) (map[string]int, error) {
@@ -328,26 +325,26 @@ func (c *Client) Reset(ctx context.Context, options ...Option) (map[string]int, 
 
 // ResumeSchedule sends resumeSchedule: Resume a schedule.
 //
-// The schedule runs again from now on. Due times during the pause are not caught up. A schedule that is not paused does not change.
+// Resumes the schedule from now on. Due times during the pause are not caught up. Resuming a schedule that is not paused has no effect.
 func (c *Client) ResumeSchedule(ctx context.Context, id string, options ...Option) (*Schedule, error) {
 	return fetch[Schedule](ctx, c, newRequest("POST", options, "schedules", id, "resume").of(id))
 }
 
 // Retry sends retryJob: Retry a failed job.
 //
-// Queues a FAILED job for its next attempt, which starts after a backoff. A job in any other state is left as it is:
-// the answer has its state and `changed: false`. A FAILED job that has no attempts left, or whose failure is not
-// retryable, is refused with 409; `state` and `reason` of the problem document say why.
+// Queues a FAILED job for its next attempt, which starts after a backoff. A job in another state does not change: the answer has its
+// state and `changed: false`. A FAILED job without attempts left, or with a failure that is not retryable, is refused with 409.
+// `state` and `reason` of the problem document say why.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) Retry(ctx context.Context, id string, options ...Option) (*Changed, error) {
 	return fetch[Changed](ctx, c, newRequest("POST", options, "jobs", id, "retry").keyed().of(id))
 }
 
-// RotateSecret sends rotateSecret: Make a new secret for a webhook.
+// RotateSecret sends rotateSecret: Rotate the secret of a webhook.
 //
-// The old secret stays valid for 24 hours, until `old_secret_expires_at`: deliveries have a signature with it too
-// meanwhile. After further rotations the last three old secrets stay valid, each for its 24 hours.
+// The old secret stays valid for 24 hours, until `old_secret_expires_at`. Until then deliveries are signed with both secrets. After
+// further rotations the last three old secrets stay valid, each for 24 hours.
 //
 // It is not sent again, since only one answer has the secret: if that was lost, call it again.
 func (c *Client) RotateSecret(ctx context.Context, id string, options ...Option) (*Webhook, error) {
@@ -356,7 +353,7 @@ func (c *Client) RotateSecret(ctx context.Context, id string, options ...Option)
 
 // Schedule sends getSchedule: Read a schedule.
 //
-// The schedule as it is now, with its next due times.
+// The current schedule, with its next due times.
 func (c *Client) Schedule(ctx context.Context, id string, options ...Option) (*Schedule, error) {
 	return fetch[Schedule](ctx, c, newRequest("GET", options, "schedules", id).of(id))
 }
@@ -370,51 +367,52 @@ func (c *Client) Schedules(ctx context.Context) iter.Seq2[Schedule, error] {
 
 // Sessions sends listSessions: List the sessions.
 //
-// The sessions of this client, the latest first. 1,000 are kept, of which those that have ended take 640 MiB at most.
+// The sessions of this client, latest first. At most 1,000 are kept; those that have ended use at most 640 MiB.
 func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 	return list[Session](ctx, c, newRequest("GET", nil, "testbed", "sessions"), false)
 }
 
 // SetFaults sends replaceFaults: Disturb your own traffic.
 //
-// Replaces the rules by which the service disturbs the requests, answers and event streams of this client, on all of its
-// processes, from the next request on. The body is an array of rules, or an object with a `profile`, whose rules come after
-// the others. A rule that is wrong is refused with a pointer, and nothing changes. The paths of the test bed are not disturbed.
+// Replaces the rules by which the service disturbs requests, answers and event streams of this client. They apply to all processes
+// from the next request on. The body is an array of rules, or an object with a `profile`. The rules of the profile come after the
+// others. If a rule is invalid, the request is refused with a pointer to it, and nothing changes. The paths of the test bed are
+// never disturbed.
 //
-// For a single request there is the header `ForgeRun-Fault` with one effect as JSON, which no rule is then asked about.
+// To disturb a single request, send the header `ForgeRun-Fault` with one effect as JSON. Rules do not apply to that request.
 func (c *Client) SetFaults(ctx context.Context, body FaultRules, options ...Option) ([]Fault, error) {
 	return collect(list[Fault](ctx, c, newRequest("PUT", options, "testbed", "faults").with(body), false))
 }
 
 // StartBulk sends beginBulk: Retry, cancel or delete many jobs.
 //
-// Does the action to all of the client's jobs that match the filter when the operation begins, as a request for each of
-// them would: with the same conditions, events and webhooks. First the jobs are gathered, then they are done one after the
-// other, the oldest first, at `rate` jobs a second at most. A job that was created after the operation is never meant. There
-// may be 100,000 jobs in one operation: of more, the newest are taken, and `more` is true. Retries wait while the server has as
-// many jobs as it may hold.
+// Applies the action to all of the client's jobs that match the filter when the operation starts. Each job is changed as by a single
+// request: with the same conditions, events and webhooks. The operation first collects the jobs, then processes them in order,
+// oldest first, at most `rate` jobs per second. It never includes jobs that were created after it. An operation has at most 100,000
+// jobs: if more match, it takes the newest, and `more` is true. Retries wait while the server is full.
 //
-// With `dry_run` nothing is begun: the answer counts the jobs that match now, and shows the newest ones. It looks for two
-// seconds at most; `more` says that it did not look at all of them, or that there are more than 100,000.
+// With `dry_run` no operation is started: the answer counts the jobs that match now, and shows the newest ones. Counting takes at
+// most two seconds. `more` is true if not all jobs were counted, or if there are more than 100,000.
 //
-// A client may have 10 operations that are not finished (409); all clients together have a limit too (429). Each counts as ten
-// requests, and so does a dry run. An operation can be read for 7 days after its end. With an `Idempotency-Key` the same request
-// may be sent again for 24 hours: it gets its first answer.
+// A client may have 10 unfinished operations (409); all clients together also have a limit (429). Each operation or dry run counts
+// as ten requests. An operation can be read for 7 days after its end. With an `Idempotency-Key` the request can be repeated for 24
+// hours; a repetition returns the first answer.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) StartBulk(ctx context.Context, body BulkRequest, options ...Option) (*BulkReceipt, error) {
 	return fetch[BulkReceipt](ctx, c, newRequest("POST", options, "bulk").with(body).keyed())
 }
 
-// StartSession sends startSession: Have your traffic judged.
+// StartSession sends startSession: Start a session.
 //
-// Begins to record the requests of this client, its answers and streams, and the deliveries of its events, to be judged by rules.
-// Neither keys nor bodies are kept. With a profile its rules of faults replace those of the client.
+// Starts recording this client's requests, answers and streams, and the deliveries of its events. The verdict judges the records by
+// rules. Keys and bodies are not stored. The fault rules of a profile replace those of the client.
 //
-// A client has one session at a time without a label, and one with each label. Requests with the header `ForgeRun-Session`
-// belong to the session that has this label, with the jobs that they make and the deliveries of these; it has rules of faults
-// of its own. If there is none it begins with the first such request, like the open session without a label, and ends with that
-// one; if that is not open either the header has no effect. 1,000 may be open.
+// A client can have one open session without a label, and one for each label. Requests with the header `ForgeRun-Session` belong to
+// the session with that label, together with the jobs that they create and the deliveries of these jobs. A session with a label has
+// its own fault rules. If there is no such session, but a session without a label is open, the first request with the label starts
+// one with the same settings. It ends together with the session without a label. Otherwise the header has no effect. At most 1,000
+// sessions can be open.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) StartSession(ctx context.Context, body SessionRequest, options ...Option) (*Session, error) {
@@ -423,13 +421,12 @@ func (c *Client) StartSession(ctx context.Context, body SessionRequest, options 
 
 // SubmitBatch sends submitBatch: Submit a batch of jobs.
 //
-// Up to 1,000 jobs in one request. An item whose members or values are wrong is refused alone, with violations that
-// point into the request; the others are accepted. Items with more than 100 violations together refuse all of them
-// (400, with the first 100). What is wrong with the request as a whole refuses all of it:
-// no `jobs`, too many, an item that is no object, an unknown top-level member, or two equal item ids. An item without
-// an `item_id` gets its zero-based index in the request, as a string: "0", "1", ...
+// Submits up to 1,000 jobs in one request. Invalid items are refused individually, with violations that point into the request; the
+// others are accepted. If all items together have more than 100 violations, the whole request is refused (400, with the first 100).
+// It is also refused if `jobs` is missing or too long, an item is not an object, a top-level member is unknown, or two item ids are
+// equal. An item without an `item_id` gets its zero-based index in the request, as a string: "0", "1", ...
 //
-// Idempotency keys work as for single jobs, for the batch as a whole.
+// Idempotency keys work as for single jobs, but for the whole batch.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) SubmitBatch(ctx context.Context, jobs []JobRequest, options ...Option) (*BatchReceipt, error) {
@@ -448,7 +445,7 @@ func (c *Client) TestWebhook(ctx context.Context, id string, options ...Option) 
 
 // TriggerSchedule sends triggerSchedule: Run a schedule now.
 //
-// Submits a job of the schedule at once, paused or not, and changes nothing of its due times. The job has `schedule_id` and no
+// Submits a job of the schedule immediately, even if it is paused. The due times do not change. The job has `schedule_id` but no
 // `scheduled_for`. `overlap` treats it like any other run. It can be refused like a submission.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
@@ -458,37 +455,37 @@ func (c *Client) TriggerSchedule(ctx context.Context, id string, options ...Opti
 
 // UpdateSchedule sends updateSchedule: Change a schedule.
 //
-// Changes the members that are given (JSON Merge Patch, RFC 7396; `application/json` means the same). `null` removes `name`, `cron`,
-// `time_zone`, `interval`, `jitter`, `start_at` and `end_at`; `job` is replaced as a whole. When `cron`, `time_zone`, `interval`,
-// `jitter`, `start_at` or `end_at` is given, the schedule is due next at the first due time from now on.
+// Changes the given members (JSON Merge Patch, RFC 7396; `application/json` means the same). `null` removes `name`, `cron`,
+// `time_zone`, `interval`, `jitter`, `start_at` and `end_at`; `job` is replaced as a whole. If `cron`, `time_zone`, `interval`,
+// `jitter`, `start_at` or `end_at` is set, the next due time is the first one from now on.
 func (c *Client) UpdateSchedule(ctx context.Context, id string, body map[string]any, options ...Option) (*Schedule, error) {
 	return fetch[Schedule](ctx, c, newRequest("PATCH", options, "schedules", id).with(body).of(id))
 }
 
 // UpdateWebhook sends updateWebhook: Change a webhook.
 //
-// Changes the members that are given (JSON Merge Patch, RFC 7396; `application/json` means the same). `null` is refused: no member can
-// be removed. Deliveries that are not sent yet go to the new URL. Where receivers are asked whether they want events, see
-// registration, the one at a `url` that is given is asked too, even if the webhook has that URL already; if it does not agree,
-// nothing is changed.
+// Changes the given members (JSON Merge Patch, RFC 7396; `application/json` means the same). `null` is refused, because no member
+// can be removed. Deliveries that are not sent yet go to the new URL. If the service asks receivers whether they want events (see
+// registration), it also asks the receiver at a given `url`, even if the URL does not change. If the receiver does not agree,
+// nothing changes.
 //
-// `enabled: false` ends the deliveries: those that are waiting fail. `enabled: true` begins them again, also after the server has
-// disabled the webhook; what happened meanwhile can be replayed.
+// `enabled: false` stops the deliveries: waiting ones fail. `enabled: true` starts them again, also after the server has disabled
+// the webhook. Missed events can be replayed.
 func (c *Client) UpdateWebhook(ctx context.Context, id string, body WebhookPatch, options ...Option) (*Webhook, error) {
 	return fetch[Webhook](ctx, c, newRequest("PATCH", options, "webhooks", id).with(body).of(id))
 }
 
 // Verdict sends getVerdict: Read the verdict.
 //
-// Which rules the client kept and broke, with the evidence, so far or at the end. A rule that nothing has exercised says what would.
-// By the Accept header also as JUnit XML, with a test case for each rule, and as a page.
+// The rules that the client has kept and broken so far, with evidence. An untested rule says how to test it. With an Accept header,
+// the verdict is also available as JUnit XML, with a test case per rule, and as a page.
 func (c *Client) Verdict(ctx context.Context, id string, options ...Option) (*Verdict, error) {
 	return fetch[Verdict](ctx, c, newRequest("GET", options, "testbed", "sessions", id, "verdict").of(id))
 }
 
 // Webhook sends getWebhook: Read a webhook.
 //
-// The webhook as it is now. If it is disabled, `disabled_reason` says why. The secret is not shown.
+// The current webhook. If it is disabled, `disabled_reason` says why. The secret is not shown.
 func (c *Client) Webhook(ctx context.Context, id string, options ...Option) (*Webhook, error) {
 	return fetch[Webhook](ctx, c, newRequest("GET", options, "webhooks", id).of(id))
 }

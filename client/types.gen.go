@@ -16,12 +16,12 @@ type Accepted struct {
 	// JobID The id of the job.
 	JobID string `json:"job_id"`
 
-	// State Where a job is in its life.
+	// State The state of a job.
 	State     string    `json:"state"`
 	CreatedAt time.Time `json:"created_at"`
 
-	// Warnings Accepted parts of a submission without effect, such as parameters that the work kind ignores; absent if there is
-	// nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
+	// Warnings Parts of the submission that have no effect, such as parameters that the work kind ignores; absent if there are none. A repetition
+	// with the same idempotency key returns them again.
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
@@ -30,10 +30,10 @@ type Attempt struct {
 	// Attempt The number of the attempt.
 	Attempt int `json:"attempt"`
 
-	// State Where a job is in its life.
+	// State The state of a job.
 	State string `json:"state"`
 
-	// Outcome How it ended; null until it has.
+	// Outcome How it ended; null before the end.
 	Outcome    string    `json:"outcome"`
 	StartedAt  time.Time `json:"started_at"`
 	FinishedAt time.Time `json:"finished_at"`
@@ -49,17 +49,17 @@ type Backoff struct {
 	// Strategy The form.
 	Strategy string `json:"strategy,omitempty,omitzero"`
 
-	// Base A duration as Go writes it, from 0s to 24h.
+	// Base A Go duration from 0s to 24h.
 	//
 	// Examples: 200ms, 1.5s, 1m30s
 	Base string `json:"base,omitempty,omitzero"`
 
-	// Max A duration as Go writes it, from 0s to 24h.
+	// Max A Go duration from 0s to 24h.
 	//
 	// Examples: 200ms, 1.5s, 1m30s
 	Max string `json:"max,omitempty,omitzero"`
 
-	// Delay A duration as Go writes it, from 0s to 24h.
+	// Delay A Go duration from 0s to 24h.
 	//
 	// Examples: 200ms, 1.5s, 1m30s
 	Delay string `json:"delay,omitempty,omitzero"`
@@ -75,7 +75,7 @@ type Batch struct {
 	// BatchID The id of the batch.
 	BatchID string `json:"batch_id"`
 
-	// Status The status in outcome documents, of a job's attempt or of a batch. It is case-sensitive.
+	// Status The status of a job's attempt or a batch in outcome documents. It is case-sensitive.
 	Status    string    `json:"status"`
 	CreatedAt time.Time `json:"created_at"`
 
@@ -85,10 +85,10 @@ type Batch struct {
 	// Total The number of items.
 	Total int `json:"total"`
 
-	// Counts The items by current state, without deleted jobs.
+	// Counts Number of items by current state, without deleted jobs.
 	Counts BatchCounts `json:"counts"`
 
-	// Outcome How the batch ended; null until it has. It never changes.
+	// Outcome How the batch ended; null before the end. It never changes.
 	Outcome *BatchOutcome `json:"outcome"`
 
 	// CorrelationID The correlation id of the submission.
@@ -96,7 +96,7 @@ type Batch struct {
 	Links         map[string]string `json:"links"`
 }
 
-// BatchCounts The items by current state, without deleted jobs.
+// BatchCounts Number of items by current state, without deleted jobs.
 type BatchCounts struct {
 	Created   int `json:"created"`
 	Queued    int `json:"queued"`
@@ -110,30 +110,30 @@ type BatchCounts struct {
 	Refused int `json:"refused"`
 }
 
-// BatchJob A job in the list of its batch.
+// BatchJob A job in its batch's list.
 type BatchJob struct {
 	// JobID The id of the job.
 	JobID string `json:"job_id"`
 
-	// Type The submission of a client.
+	// Type The type of a job.
 	Type string `json:"type"`
 
-	// WorkKind A behaviour of the catalogue, which is the same every time, or CUSTOM.
+	// WorkKind A deterministic behaviour of the catalogue, or CUSTOM.
 	WorkKind string `json:"work_kind"`
 
-	// State Where a job is in its life.
+	// State The state of a job.
 	State string `json:"state"`
 
-	// Outcome How it ended; null until it has.
+	// Outcome How it ended; null before the end.
 	Outcome string `json:"outcome"`
 
 	// CreatedAt When the job was accepted.
 	CreatedAt time.Time `json:"created_at"`
 
-	// ExecutionAt When a DEFERRED job is to run.
+	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt time.Time `json:"execution_at"`
 
-	// UpdatedAt When its state changed last.
+	// UpdatedAt When its state last changed.
 	UpdatedAt time.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -148,10 +148,10 @@ type BatchJob struct {
 	// Attempt The number of the current attempt.
 	Attempt int `json:"attempt"`
 
-	// Attempts How many attempts there are, the current one included.
+	// Attempts Number of attempts, including the current one.
 	Attempts int `json:"attempts"`
 
-	// MaxAttempts How many there may be.
+	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
 	// CanRetry Whether a retry would queue the job again.
@@ -163,10 +163,10 @@ type BatchJob struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID string `json:"correlation_id"`
 
-	// ScheduleID The schedule that the job is a run of. Only for such jobs.
+	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID string `json:"schedule_id,omitempty,omitzero"`
 
-	// ScheduledFor The due time of the schedule that the job stands for. Not of a run that was triggered.
+	// ScheduledFor The due time of the schedule. Absent for triggered runs.
 	ScheduledFor time.Time `json:"scheduled_for,omitempty,omitzero"`
 
 	// ItemID The item's id in the batch.
@@ -176,11 +176,11 @@ type BatchJob struct {
 
 // BatchOutcome How a batch ended.
 type BatchOutcome struct {
-	// Status The status in outcome documents, of a job's attempt or of a batch. It is case-sensitive.
+	// Status The status of a job's attempt or a batch in outcome documents. It is case-sensitive.
 	Status    string `json:"status"`
 	Succeeded int    `json:"succeeded"`
 
-	// Failed Timed out and refused items included.
+	// Failed Includes timed out and refused items.
 	Failed   int `json:"failed"`
 	Canceled int `json:"canceled"`
 
@@ -197,45 +197,45 @@ type BatchReceipt struct {
 	CreatedAt time.Time   `json:"created_at"`
 	Jobs      []BatchItem `json:"jobs"`
 
-	// Warnings Accepted parts of a submission without effect, such as parameters that the work kind ignores; absent if there is
-	// nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
+	// Warnings Parts of the submission that have no effect, such as parameters that the work kind ignores; absent if there are none. A repetition
+	// with the same idempotency key returns them again.
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
-// Behavior The behaviour of a CUSTOM job. All members are optional: `{}` succeeds at once. Times are before the server's
-// time scale. Random values come from the seed and the attempt number, so every worker does the same.
+// Behavior The behaviour of a CUSTOM job. All members are optional: `{}` succeeds at once. The server's time scale applies to all times.
+// Random values come from the seed and the attempt number, so they are the same on every worker.
 type Behavior struct {
 	// Seed Seed for the jitter and for a result of a given size; default: the time of the request.
 	Seed *int64 `json:"seed,omitempty,omitzero"`
 
-	// Duration How long an attempt takes, less than the execution limit.
+	// Duration How long an attempt takes; less than the execution limit.
 	Duration string `json:"duration,omitempty,omitzero"`
 
-	// Jitter By how much an attempt is shorter or longer at most. Not more than the duration; both together less than the execution limit.
+	// Jitter Maximum by which an attempt is shorter or longer. At most the duration; their sum must be less than the execution limit.
 	Jitter string `json:"jitter,omitempty,omitzero"`
 
-	// BeginAt The share of the duration that an attempt has behind it when it begins.
+	// BeginAt The share of the duration that an attempt skips at its start.
 	BeginAt float64 `json:"begin_at,omitempty,omitzero"`
 
-	// Steps In how many steps, at equal distances, it reports its progress; 10 without it.
+	// Steps Number of equal steps in which it reports progress; 10 if absent.
 	Steps int `json:"steps,omitempty,omitzero"`
 
-	// Failures Which attempts fail, each named once.
+	// Failures Which attempts fail. Each attempt can be named once.
 	Failures []PlannedFailure `json:"failures,omitempty,omitzero"`
 
 	// Result The result of a CUSTOM job, with `size` or `body`; 1 KiB of JSON by default.
 	Result *PlannedResult `json:"result,omitempty,omitzero"`
 
-	// Emit Events that each attempt emits on its way, as `event.emitted`.
+	// Emit Events that each attempt emits, as `event.emitted`.
 	Emit []PlannedEvent `json:"emit,omitempty,omitzero"`
 
-	// CPU The share of the time that it computes. All jobs of a worker together use half of its CPUs at most.
+	// CPU The share of time spent computing. All jobs of a worker together use at most half of its CPUs.
 	CPU float64 `json:"cpu,omitempty,omitzero"`
 
-	// MemoryBytes How much memory it holds, in units of 1 MiB. All jobs of a worker together hold at most 64 MiB: a job takes only the rest.
+	// MemoryBytes Memory that it holds, in units of 1 MiB. All jobs of a worker together hold at most 64 MiB: a job only gets the rest.
 	MemoryBytes int `json:"memory_bytes,omitempty,omitzero"`
 
-	// IOBytes How many bytes it writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps.
+	// IOBytes Number of bytes that it writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps.
 	IOBytes int `json:"io_bytes,omitempty,omitzero"`
 }
 
@@ -249,23 +249,23 @@ type Bulk struct {
 	// Action The action for each job.
 	Action string `json:"action"`
 
-	// Filter Which jobs are meant: those that match all members. At least one is given, or `all`, which stands alone. The same members as in
-	// the list of jobs, and two more. A filter is shown as it was sent.
+	// Filter The jobs that match all members. At least one member is required; `all` must be the only one. The members are the same as in the
+	// list of jobs, and two more. A filter is shown as sent.
 	Filter BulkFilter `json:"filter"`
 
-	// Rate The most jobs that are done in a second.
+	// Rate Maximum number of jobs per second.
 	Rate int `json:"rate"`
 
-	// State How far a bulk operation has come.
+	// State The state of a bulk operation.
 	State string `json:"state"`
 
-	// Total The number of its jobs as far as they are gathered.
+	// Total The number of jobs collected so far.
 	Total int `json:"total"`
 
-	// More Whether there were more than it may have.
+	// More Whether more jobs matched than the maximum.
 	More bool `json:"more"`
 
-	// Done The number of jobs that have a result.
+	// Done The number of processed jobs.
 	Done       int       `json:"done"`
 	Succeeded  int       `json:"succeeded"`
 	Skipped    int       `json:"skipped"`
@@ -274,13 +274,13 @@ type Bulk struct {
 	StartedAt  time.Time `json:"started_at"`
 	FinishedAt time.Time `json:"finished_at"`
 
-	// Operator The operator who started it; null for an operation of a client.
+	// Operator The operator who started it; null if a client did.
 	Operator string            `json:"operator"`
 	Links    map[string]string `json:"links"`
 }
 
-// BulkFilter Which jobs are meant: those that match all members. At least one is given, or `all`, which stands alone. The same members as in
-// the list of jobs, and two more. A filter is shown as it was sent.
+// BulkFilter The jobs that match all members. At least one member is required; `all` must be the only one. The members are the same as in the
+// list of jobs, and two more. A filter is shown as sent.
 type BulkFilter struct {
 	// All True for all jobs.
 	All bool `json:"all,omitempty,omitzero"`
@@ -300,13 +300,13 @@ type BulkFilter struct {
 	// CorrelationID Jobs with this correlation id.
 	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 
-	// FailureCode Jobs that are FAILED with this code.
+	// FailureCode FAILED jobs with this code.
 	FailureCode string `json:"failure_code,omitempty,omitzero"`
 
-	// CreatedAfter Jobs that were created at this moment or later.
+	// CreatedAfter Jobs created at this time or later.
 	CreatedAfter time.Time `json:"created_after,omitempty,omitzero"`
 
-	// CreatedBefore Jobs that were created before this moment.
+	// CreatedBefore Jobs created before this time.
 	CreatedBefore time.Time `json:"created_before,omitempty,omitzero"`
 }
 
@@ -326,14 +326,14 @@ type BulkItem struct {
 	At     time.Time `json:"at"`
 }
 
-// BulkReceipt A bulk operation that was begun.
+// BulkReceipt A bulk operation that was started.
 type BulkReceipt struct {
 	Meta `json:"-"`
 
 	// BulkID The id of the operation.
 	BulkID string `json:"bulk_id"`
 
-	// State How far a bulk operation has come.
+	// State The state of a bulk operation.
 	State     string    `json:"state"`
 	CreatedAt time.Time `json:"created_at"`
 }
@@ -343,11 +343,11 @@ type BulkRequest struct {
 	// Action The action for each job.
 	Action string `json:"action"`
 
-	// Filter Which jobs are meant: those that match all members. At least one is given, or `all`, which stands alone. The same members as in
-	// the list of jobs, and two more. A filter is shown as it was sent.
+	// Filter The jobs that match all members. At least one member is required; `all` must be the only one. The members are the same as in the
+	// list of jobs, and two more. A filter is shown as sent.
 	Filter BulkFilter `json:"filter"`
 
-	// Rate The most jobs that are done in a second.
+	// Rate Maximum number of jobs per second.
 	Rate int `json:"rate,omitempty,omitzero"`
 }
 
@@ -358,11 +358,11 @@ type Changed struct {
 	// JobID The id of the job.
 	JobID string `json:"job_id"`
 
-	// State Where a job is in its life.
+	// State The state of a job.
 	State     string    `json:"state"`
 	UpdatedAt time.Time `json:"updated_at"`
 
-	// Changed Whether the request had an effect; otherwise the job was left as it is.
+	// Changed Whether the request has changed the job.
 	Changed bool `json:"changed"`
 
 	// Attempt The number of the current attempt.
@@ -382,12 +382,12 @@ type Clock struct {
 	// Now The time of the clock.
 	Now time.Time `json:"now"`
 
-	// Offset By how much it is ahead of the real time, as Go writes durations.
+	// Offset How far it is ahead of real time, as a Go duration.
 	//
 	// Examples: 25h0m0s
 	Offset string `json:"offset"`
 
-	// Rate How many of its seconds pass in a second, unless it is frozen.
+	// Rate Seconds of the clock per real second, unless it is frozen.
 	Rate float64 `json:"rate"`
 
 	// Frozen Whether it stands still.
@@ -407,13 +407,13 @@ type CustomParams struct {
 
 // Definition The work of a job, fixed when the job is accepted.
 type Definition struct {
-	// WorkKind A behaviour of the catalogue, which is the same every time, or CUSTOM.
+	// WorkKind A deterministic behaviour of the catalogue, or CUSTOM.
 	WorkKind string `json:"work_kind"`
 
 	// DurationMS How long the work takes, before the server's time scale.
 	DurationMS int `json:"duration_ms"`
 
-	// ShouldFail Whether the work kind is one that fails.
+	// ShouldFail Whether the work kind fails.
 	ShouldFail bool `json:"should_fail"`
 
 	// PayloadSize The size of the result in bytes.
@@ -446,7 +446,7 @@ type Delivery struct {
 	// Seq The event's number within its job.
 	Seq int `json:"seq"`
 
-	// State How far a delivery has come.
+	// State The state of a delivery.
 	State string `json:"state"`
 
 	// Attempts How often it was tried.
@@ -468,7 +468,7 @@ type Delivery struct {
 	LastError *SendFailure      `json:"last_error"`
 	Links     map[string]string `json:"links"`
 
-	// AttemptsLog Its attempts, from the first to the latest.
+	// AttemptsLog Its attempts, oldest first.
 	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
 }
 
@@ -500,7 +500,7 @@ type DisabledCause struct {
 	Detail string `json:"detail"`
 }
 
-// Emission An event of the client's own.
+// Emission An event of the client.
 type Emission struct {
 	// Name The event's name.
 	Name string `json:"name"`
@@ -509,8 +509,8 @@ type Emission struct {
 	Data json.RawMessage `json:"data,omitempty,omitzero"`
 }
 
-// Event Something that happened to a job, a batch, a bulk operation or a webhook. It never changes. Only an event of a job belongs to one:
-// of the others `job_id`, `seq` and `attempt` are null, and `batch_id` or `webhook_id` is there.
+// Event An event of a job, a batch, a bulk operation or a webhook. It never changes. For events without a job, `job_id`, `seq` and
+// `attempt` are null. Events of batches have a `batch_id`, and events of webhooks a `webhook_id`.
 type Event struct {
 	// EventID The id of the event.
 	EventID string `json:"event_id"`
@@ -540,14 +540,14 @@ type Event struct {
 	Attempt   int       `json:"attempt"`
 	Timestamp time.Time `json:"timestamp"`
 
-	// Data For a job's event, `work_kind`, `duration_ms` and `expected_outcome`, and what belongs to the event, such as `name` and `data`
-	// of event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
-	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`, `language`
-	// and `disabledAt`; of webhook.test, `webhookId`.
+	// Data For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and members of the event, such as `name` and `data` of
+	// event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
+	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`,
+	// `language` and `disabledAt`. For webhook.test, `webhookId`.
 	Data json.RawMessage `json:"data"`
 }
 
-// Evidence How a rule was kept or broken: the request that set the expectation, and the one that met it or did not.
+// Evidence How a rule was kept or broken: the request that set the expectation, and the request that met or broke it.
 type Evidence struct {
 	// Found What the client did, the first time.
 	Found string `json:"found"`
@@ -577,7 +577,7 @@ type FailedItem struct {
 	// Detail What happened.
 	Detail string `json:"detail"`
 
-	// Retryable Whether the same item may succeed if it is tried again.
+	// Retryable Whether the same item may succeed on a retry.
 	Retryable bool `json:"retryable"`
 
 	// ProcessingStage The step at which an attempt, or an item of a batch, failed.
@@ -594,36 +594,36 @@ type Fault struct {
 	// Seed Seed for `probability`.
 	Seed int64 `json:"seed"`
 
-	// Seen Requests that the rule was about, while it could still apply.
+	// Seen Number of matching requests, while the rule could still apply.
 	Seen int `json:"seen"`
 
-	// Applied Requests on which it had its effect.
+	// Applied Number of requests with its effect.
 	Applied int `json:"applied"`
 }
 
 // FaultCount How often a kind of fault happened.
 type FaultCount struct {
-	// Fault What happened, in words.
+	// Fault A description of the fault.
 	Fault string `json:"fault"`
 
-	// Of To which requests.
+	// Of The affected kind of requests.
 	Of string `json:"of"`
 
-	// Requests How many of these there were.
+	// Requests Number of such requests.
 	Requests int `json:"requests"`
 
-	// Times How often it happened; 0: the profile is about it, and nothing has met it.
+	// Times How often it happened; 0: it is part of the profile, but did not happen.
 	Times int `json:"times"`
 }
 
 // FaultRule A fault and when it happens. At most 4 KiB.
 type FaultRule struct {
-	// Match Which requests are meant; all of them without it.
+	// Match Which requests match; all if absent.
 	Match  json.RawMessage `json:"match,omitempty,omitzero"`
 	Effect json.RawMessage `json:"effect"`
 }
 
-// FaultRules A production-like set of rules, and rules of one's own before them.
+// FaultRules A production-like set of rules, preceded by optional rules of the client.
 type FaultRules struct {
 	// Profile The name of the set.
 	Profile string `json:"profile,omitempty,omitzero"`
@@ -635,16 +635,16 @@ type FaultRules struct {
 	Rules []FaultRule `json:"rules,omitempty,omitzero"`
 }
 
-// Fixture A job that a test wants.
+// Fixture A job that a test needs.
 type Fixture struct {
-	// State scheduled: CREATED, a day ahead. running: with `progress` behind it. succeeded, failed, canceled. exhausted: failed after all
-	// attempts. gone: succeeded and deleted. expired: succeeded, and the result has expired.
+	// State scheduled: CREATED, due in a day. running: at `progress`. succeeded, failed, canceled. exhausted: failed after all attempts. gone:
+	// succeeded and deleted. expired: succeeded, and the result has expired.
 	State string `json:"state"`
 
-	// Progress Percent, of a running job.
+	// Progress Progress of a running job in percent.
 	Progress int `json:"progress,omitempty,omitzero"`
 
-	// CorrelationID As of every job.
+	// CorrelationID The correlation id of the job.
 	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 
 	// Problem The outcome document, for a job that failed or is exhausted.
@@ -663,39 +663,39 @@ type ItemOutcome struct {
 	// Detail What happened.
 	Detail string `json:"detail"`
 
-	// Retryable Whether the same item may succeed if it is tried again.
+	// Retryable Whether the same item may succeed on a retry.
 	Retryable bool `json:"retryable"`
 
 	// ProcessingStage The step at which an attempt, or an item of a batch, failed.
 	ProcessingStage string `json:"processingStage"`
 }
 
-// Job A job with everything that is known of it.
+// Job A job with all details.
 type Job struct {
 	Meta `json:"-"`
 
 	// JobID The id of the job.
 	JobID string `json:"job_id"`
 
-	// Type The submission of a client.
+	// Type The type of a job.
 	Type string `json:"type"`
 
-	// WorkKind A behaviour of the catalogue, which is the same every time, or CUSTOM.
+	// WorkKind A deterministic behaviour of the catalogue, or CUSTOM.
 	WorkKind string `json:"work_kind"`
 
-	// State Where a job is in its life.
+	// State The state of a job.
 	State string `json:"state"`
 
-	// Outcome How it ended; null until it has.
+	// Outcome How it ended; null before the end.
 	Outcome string `json:"outcome"`
 
 	// CreatedAt When the job was accepted.
 	CreatedAt time.Time `json:"created_at"`
 
-	// ExecutionAt When a DEFERRED job is to run.
+	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt time.Time `json:"execution_at"`
 
-	// UpdatedAt When its state changed last.
+	// UpdatedAt When its state last changed.
 	UpdatedAt time.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -710,10 +710,10 @@ type Job struct {
 	// Attempt The number of the current attempt.
 	Attempt int `json:"attempt"`
 
-	// Attempts How many attempts there are, the current one included.
+	// Attempts Number of attempts, including the current one.
 	Attempts int `json:"attempts"`
 
-	// MaxAttempts How many there may be.
+	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
 	// CanRetry Whether a retry would queue the job again.
@@ -725,13 +725,13 @@ type Job struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID string `json:"correlation_id"`
 
-	// ScheduleID The schedule that the job is a run of. Only for such jobs.
+	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID string `json:"schedule_id,omitempty,omitzero"`
 
-	// ScheduledFor The due time of the schedule that the job stands for. Not of a run that was triggered.
+	// ScheduledFor The due time of the schedule. Absent for triggered runs.
 	ScheduledFor time.Time `json:"scheduled_for,omitempty,omitzero"`
 
-	// AutoRetry Whether the server retries the job by itself.
+	// AutoRetry Whether the server retries the job automatically.
 	AutoRetry bool `json:"auto_retry"`
 
 	// Retry The retry policy of its request; absent if there was none.
@@ -740,7 +740,7 @@ type Job struct {
 	// Callback The URL that receives every change.
 	Callback string `json:"callback"`
 
-	// EstimatedCompletion When the job may be expected to end; null if that cannot be told.
+	// EstimatedCompletion When the job is expected to end; null if unknown.
 	EstimatedCompletion time.Time `json:"estimated_completion"`
 
 	// ExpiresAt When the job will be deleted; null until it is final.
@@ -749,13 +749,13 @@ type Job struct {
 	// Definition The work of the job; null if it is damaged.
 	Definition *Definition `json:"definition"`
 
-	// Params The parameters as they were sent.
+	// Params The parameters as sent.
 	Params json.RawMessage `json:"params"`
 
-	// Waiting Why the job waits. Only while it does.
+	// Waiting Why the job waits. Only while it waits.
 	Waiting *Waiting `json:"waiting,omitempty"`
 
-	// Progress How far a running job has come. It never goes backwards within an attempt, and is absent while it is not known.
+	// Progress The progress of a running job. It never decreases within an attempt, and is absent if unknown.
 	Progress *Progress `json:"progress,omitempty"`
 
 	// Failure How the current attempt failed. FAILED only.
@@ -765,88 +765,89 @@ type Job struct {
 	Result *ResultInfo       `json:"result,omitempty"`
 	Links  map[string]string `json:"links"`
 
-	// Warnings About the submission that this is the answer to.
+	// Warnings Warnings about the submission. Only in its answer.
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
 // JobRequest One job of a batch, with the members of a request for a single job except for the idempotency key.
 type JobRequest struct {
-	// Type The submission of a client.
+	// Type The type of a job.
 	Type string `json:"type"`
 
-	// WorkKind What the job does. Without it the server picks one at random, never PAYLOAD_INVALID.
+	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind string `json:"work_kind,omitempty,omitzero"`
 
-	// ExecutionAt When to run: RFC 3339 in UTC, in the future. A DEFERRED job needs it, others may not have it. The job never
-	// starts earlier. Since clocks differ, a time up to one second in the past is taken as now.
+	// ExecutionAt When to run: a future time, RFC 3339 in UTC. It is required for DEFERRED jobs and not allowed for others. The job never starts
+	// earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt time.Time `json:"execution_at,omitempty,omitzero"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. Where receivers are asked
-	// whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service asks
+	// receivers whether they want events, the URL must have the scheme, host and port of an enabled webhook of the client with
+	// `proven_at`.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback string `json:"callback,omitempty,omitzero"`
 
-	// Params Parameters of the client's own, kept as sent. Up to 256 KiB. The kinds of the catalogue ignore them, and the answer says so in
-	// `warnings`; CUSTOM does what `behavior` says.
+	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the answer.
+	// CUSTOM uses `behavior`.
 	Params any `json:"params,omitempty,omitzero"`
 
-	// AutoRetry Let the server retry the job by itself while the failure is retryable and attempts remain. Without a value it does if `retry` is given.
+	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
 	AutoRetry bool `json:"auto_retry,omitempty,omitzero"`
 
-	// Retry The number of attempts and the waits between them; defaults come from the service.
+	// Retry The number of attempts and the waits between them; the service has defaults.
 	Retry *RetryPolicy `json:"retry,omitempty,omitzero"`
 
 	// Event EMIT_EVENT only, the event to publish.
 	Event *Emission `json:"event,omitempty,omitzero"`
 
-	// CorrelationID An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more.
+	// CorrelationID An id for finding this job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
 
 	// ItemID A name for the item, unique in the batch. Without it, the item's zero-based index as a string.
 	ItemID string `json:"item_id,omitempty,omitzero"`
 }
 
-// JournalEntry A request of a session, or an attempt to deliver.
+// JournalEntry A request or a delivery attempt in a session.
 type JournalEntry struct {
-	// Number From 1, in the order of their beginnings.
+	// Number Number from 1, in order of start.
 	Number int `json:"number"`
 
 	// At When the request came.
 	At time.Time `json:"at"`
 
-	// Until When its answer was made, or its stream was over.
+	// Until When its answer was made, or its stream ended.
 	Until time.Time `json:"until"`
 
 	// Request Its method, path and query, without secrets.
 	Request string `json:"request"`
 
-	// Headers Those that rules go by; keys and bodies as hashes.
+	// Headers Headers that rules use, with keys and bodies as hashes.
 	Headers []string `json:"headers"`
 
-	// Connection The number of its connection, within a process of the service.
+	// Connection The number of its connection in a process of the service.
 	Connection int `json:"connection,omitempty,omitzero"`
 
 	// Answer The answer that the client received.
 	Answer string `json:"answer"`
 
-	// Fault The fault, in words and as JSON.
+	// Fault A description of the fault, and the fault as JSON.
 	Fault string `json:"fault,omitempty,omitzero"`
 
-	// Operation Its operation, as a rule of faults names it.
+	// Operation Its operation, as named in fault rules.
 	Operation string `json:"operation,omitempty,omitzero"`
 
-	// Of The use of the operation, such as submissions.
+	// Of The kind of request, such as submissions.
 	Of string `json:"of"`
 
-	// Job The job that it was about, or that it made.
+	// Job The job that it used or created.
 	Job string `json:"job,omitempty,omitzero"`
 
-	// JobState The job's state as the client had seen it. Unknown: no answer had named the job. Open: no answer had shown it as final.
+	// JobState The job's state as known to the client. Unknown: no answer had named the job. Open: no answer had shown it as final.
 	JobState string `json:"job_state,omitempty,omitzero"`
 
-	// Breaks Ids of the rules that it broke, or that it called for and no request kept.
+	// Breaks Ids of the rules that it broke, or that a missing later request broke.
 	Breaks []string `json:"breaks"`
 }
 
@@ -854,7 +855,7 @@ type JournalEntry struct {
 type Key struct {
 	Meta `json:"-"`
 
-	// APIKey The key itself. It is shown once; null if the key existed already, and in a repetition with the same idempotency key.
+	// APIKey The key itself. It is shown once; null if the key already existed, and in a repetition with the same idempotency key.
 	APIKey string `json:"api_key"`
 
 	// KeyID The public part of the key.
@@ -873,61 +874,61 @@ type KeyDirectory struct {
 
 // KeyRequest defines model for KeyRequest.
 type KeyRequest struct {
-	// Rotate Make a new key although there is one.
+	// Rotate Create a new key even if there is one.
 	Rotate bool `json:"rotate,omitempty,omitzero"`
 
-	// Scope The permissions of the key: read, or also submit jobs and batches, or all. A key with a scope other than all is
-	// always a new key; it replaces no other one and cannot be renewed.
+	// Scope The permissions of the key: read, submit (also submits jobs and batches), or all. A key with a scope other than all is always
+	// new. It replaces no other key and cannot be renewed.
 	Scope string `json:"scope,omitempty,omitzero"`
 }
 
-// MadeFixture A job that was made.
+// MadeFixture A created job.
 type MadeFixture struct {
 	// JobID The id of the job.
 	JobID string `json:"job_id"`
 
-	// Fixture scheduled: CREATED, a day ahead. running: with `progress` behind it. succeeded, failed, canceled. exhausted: failed after all
-	// attempts. gone: succeeded and deleted. expired: succeeded, and the result has expired.
+	// Fixture scheduled: CREATED, due in a day. running: at `progress`. succeeded, failed, canceled. exhausted: failed after all attempts. gone:
+	// succeeded and deleted. expired: succeeded, and the result has expired.
 	Fixture string `json:"fixture"`
 
-	// State Where a job is in its life.
+	// State The state of a job.
 	State string `json:"state"`
 }
 
-// Moment A request as evidence has it.
+// Moment A request in evidence.
 type Moment struct {
 	// At When the request came.
 	At time.Time `json:"at"`
 
-	// Until When its answer was made, or its stream was over.
+	// Until When its answer was made, or its stream ended.
 	Until time.Time `json:"until"`
 
 	// Request Its method, path and query, without secrets.
 	Request string `json:"request"`
 
-	// Headers Those that rules go by; keys and bodies as hashes.
+	// Headers Headers that rules use, with keys and bodies as hashes.
 	Headers []string `json:"headers"`
 
-	// Connection The number of its connection, within a process of the service.
+	// Connection The number of its connection in a process of the service.
 	Connection int `json:"connection,omitempty,omitzero"`
 
 	// Answer The answer that the client received.
 	Answer string `json:"answer"`
 
-	// Fault The fault, in words and as JSON.
+	// Fault A description of the fault, and the fault as JSON.
 	Fault string `json:"fault,omitempty,omitzero"`
 }
 
-// OutcomeDocument The outcome of one attempt of a job, as draft-ratnawat-httpapi-async-problem-details describes it. `jobStatus` follows
-// from the attempt's state: CREATED, QUEUED and ASSIGNED are ACCEPTED, RUNNING is PROCESSING, SUCCEEDED is COMPLETED, FAILED
-// is FAILED, or TIMED_OUT if the code is RFA_EXEC_TIMEOUT, and CANCELED is CANCELLED.
+// OutcomeDocument The outcome of one attempt of a job (draft-ratnawat-httpapi-async-problem-details). `jobStatus` depends on the attempt's state:
+// CREATED, QUEUED and ASSIGNED become ACCEPTED, RUNNING becomes PROCESSING, SUCCEEDED becomes COMPLETED, FAILED becomes FAILED, or
+// TIMED_OUT if the code is RFA_EXEC_TIMEOUT, and CANCELED becomes CANCELLED.
 //
-// The members from `type` to `code`, `retryable` and `processingStage` are those of a failure; `completedAt` is there once the
-// attempt has ended. It never changes afterwards.
+// Only failures have the members from `type` to `code`, `retryable` and `processingStage`. `completedAt` is present after the end of
+// the attempt. After that the document never changes.
 //
-// A failure that the request for a CUSTOM job plans has the `type`, the texts and the extension members that are planned.
+// A planned failure of a CUSTOM job has the planned `type`, texts and extension members.
 type OutcomeDocument struct {
-	// Type The address of the page that explains the failure; its last part is a FailureReason.
+	// Type The address of the page that explains the failure. Its last segment is a FailureReason.
 	Type string `json:"type,omitempty,omitzero"`
 
 	// Title The reason in a few words.
@@ -955,7 +956,7 @@ type OutcomeDocument struct {
 	// CompletedAt When the attempt ended.
 	CompletedAt time.Time `json:"completedAt,omitempty,omitzero"`
 
-	// RetryAfter Seconds to wait before that, from `completedAt`. Only if `retryable` is true.
+	// RetryAfter Seconds to wait before a retry, from `completedAt`. Only if `retryable` is true.
 	RetryAfter *int `json:"retryAfter,omitempty,omitzero"`
 
 	// ProcessingStage The step at which an attempt, or an item of a batch, failed.
@@ -968,8 +969,8 @@ type OutcomeDocument struct {
 	Attempt  int       `json:"attempt"`
 	Scenario *Scenario `json:"scenario"`
 
-	// Language The language of `title` and `detail`. On a message to a receiver or a broker it is English. Over HTTP it is the one that
-	// the submission's `Accept-Language` asked for.
+	// Language The language of `title` and `detail`. It is English in messages to receivers and brokers. Over HTTP it is the language of the
+	// submission's `Accept-Language`.
 	Language string `json:"language,omitempty,omitzero"`
 }
 
@@ -978,7 +979,7 @@ type PlannedEvent struct {
 	// Name The name.
 	Name string `json:"name"`
 
-	// Data Any JSON, which is the event's data.
+	// Data The event's data, any JSON.
 	Data json.RawMessage `json:"data,omitempty,omitzero"`
 
 	// After When it is emitted, within the duration.
@@ -990,15 +991,15 @@ type PlannedFailure struct {
 	// Attempts The attempts that fail, from 1.
 	Attempts []int `json:"attempts"`
 
-	// After When the attempt fails, within the duration; without it at the end.
+	// After When the attempt fails, within the duration; at the end if absent.
 	After   string `json:"after,omitempty,omitzero"`
 	Problem any    `json:"problem,omitempty,omitzero"`
 }
 
-// PlannedProblem The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. All members that are
-// not named here are extension members of the document: up to 20, with names of a letter and 2 to 63 letters, digits and
-// underscores, and of at most 2 KiB in all. `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
-// `attempt`, `scenario`, `language` and `results` are the job's own, and cannot be planned.
+// PlannedProblem The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. Members not listed here
+// become extension members of the document: at most 20, with 2 KiB in total. Their names have a letter and 2 to 63 letters, digits
+// and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`, `attempt`,
+// `scenario`, `language` and `results`; they cannot be planned.
 type PlannedProblem struct {
 	// Type The problem type.
 	//
@@ -1014,13 +1015,13 @@ type PlannedProblem struct {
 	// Detail What happened.
 	Detail string `json:"detail,omitempty,omitzero"`
 
-	// Code One of the codes that failures have; RFA_EXEC_TIMEOUT makes the `jobStatus` TIMED_OUT.
+	// Code The failure code; RFA_EXEC_TIMEOUT makes the `jobStatus` TIMED_OUT.
 	Code string `json:"code,omitempty,omitzero"`
 
-	// Retryable Whether another attempt may be made; true without it.
+	// Retryable Whether another attempt is allowed; true if absent.
 	Retryable *bool `json:"retryable,omitempty,omitzero"`
 
-	// RetryAfter Seconds from the attempt's end until the next attempt, also an automatic one; without it, the backoff.
+	// RetryAfter Seconds from the attempt's end until the next attempt, also for automatic retries; the backoff if absent.
 	RetryAfter int `json:"retryAfter,omitempty,omitzero"`
 
 	// Stage The `processingStage`.
@@ -1029,7 +1030,7 @@ type PlannedProblem struct {
 
 // PlannedResult The result of a CUSTOM job, with `size` or `body`; 1 KiB of JSON by default.
 type PlannedResult struct {
-	// MediaType The media type of the bytes; application/json without it.
+	// MediaType The media type of the bytes; application/json if absent.
 	//
 	// Examples: text/plain
 	MediaType string `json:"media_type,omitempty,omitzero"`
@@ -1061,16 +1062,16 @@ type ProblemDocument struct {
 	// Code The error code for programs. Each code has a page under `/problems/`.
 	Code string `json:"code"`
 
-	// Violations All that is wrong with the body or with the query, up to 100 entries.
+	// Violations All errors of the body or the query, up to 100 entries.
 	Violations []Violation `json:"violations,omitempty,omitzero"`
 
-	// ExpiredAt Since when it is gone. 410 only.
+	// ExpiredAt When it expired. 410 only.
 	ExpiredAt time.Time `json:"expired_at,omitempty,omitzero"`
 
-	// JobID The job that the first request with the idempotency key made. Only in this conflict of a submission.
+	// JobID The job created by the first request with the idempotency key. Only for conflicts of submissions.
 	JobID string `json:"job_id,omitempty,omitzero"`
 
-	// BatchID The batch that the first request with the idempotency key made. Only in this conflict of a batch.
+	// BatchID The batch created by the first request with the idempotency key. Only for conflicts of batches.
 	BatchID string `json:"batch_id,omitempty,omitzero"`
 
 	// State The job's state. Only for a refused retry.
@@ -1080,7 +1081,7 @@ type ProblemDocument struct {
 	Reason string `json:"reason,omitempty,omitzero"`
 }
 
-// Progress How far a running job has come. It never goes backwards within an attempt, and is absent while it is not known.
+// Progress The progress of a running job. It never decreases within an attempt, and is absent if unknown.
 type Progress struct {
 	Percentage int `json:"percentage"`
 
@@ -1106,10 +1107,10 @@ type ReceiverResponse struct {
 	// Headers The headers by name, each with its lines.
 	Headers map[string][]string `json:"headers"`
 
-	// Body The first 8 KiB of the body, if they are UTF-8 text without NUL.
+	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
 	Body string `json:"body"`
 
-	// BodyBase64 The same in base64, if they are not; `body` is null then.
+	// BodyBase64 The same in base64 otherwise; `body` is null then.
 	BodyBase64 []byte `json:"body_base64,omitempty,omitzero"`
 
 	// Truncated Whether the body had more.
@@ -1118,14 +1119,14 @@ type ReceiverResponse struct {
 
 // Replay The answer to a replay.
 type Replay struct {
-	// Queued How many deliveries are on their way because of this request.
+	// Queued Number of deliveries that this request has queued.
 	Queued int `json:"queued"`
 
 	// NextCursor The `cursor` of the next request, with the same `since`; null at the end.
 	NextCursor string `json:"next_cursor"`
 }
 
-// Report The account of one finished attempt.
+// Report The report of a finished attempt.
 type Report struct {
 	Meta `json:"-"`
 
@@ -1163,7 +1164,7 @@ type ResultInfo struct {
 	// Checksum A digest of the bytes.
 	Checksum *Checksum `json:"checksum,omitempty"`
 
-	// ExpiresAt Until when it can be had.
+	// ExpiresAt When it expires.
 	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
 
 	// DownloadURL Where it can be had.
@@ -1173,19 +1174,19 @@ type ResultInfo struct {
 	ExpiredAt time.Time `json:"expired_at,omitempty,omitzero"`
 }
 
-// RetryPolicy The attempts of a job. It holds for the service's own retries and for those that are asked for.
+// RetryPolicy The attempts of a job, for automatic and requested retries.
 type RetryPolicy struct {
-	// MaxAttempts Attempts, the first one included; at most 1 + FORGERUN_MAX_RETRIES (4 by default).
+	// MaxAttempts Maximum number of attempts, including the first one; at most 1 + FORGERUN_MAX_RETRIES (4 by default).
 	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
 
 	// Backoff The waits between attempts.
 	Backoff *Backoff `json:"backoff,omitempty,omitzero"`
 
-	// Codes Codes of the failures that the service retries by itself, as far as they are retryable; without any, all that are.
+	// Codes Codes of retryable failures that the service retries automatically; all retryable failures if absent.
 	Codes []string `json:"codes,omitempty,omitzero"`
 }
 
-// RuleFix What a client does right, with a line of code in three languages.
+// RuleFix The correct behaviour, with a line of code in three languages.
 type RuleFix struct {
 	// Text What to do.
 	Text string `json:"text"`
@@ -1200,7 +1201,7 @@ type RuleFix struct {
 	Go string `json:"go"`
 }
 
-// RuleResult What a session has shown about one rule.
+// RuleResult The result of one rule.
 type RuleResult struct {
 	// Rule The id of a rule. docs/reference/testbed.md explains each.
 	Rule string `json:"rule"`
@@ -1208,10 +1209,10 @@ type RuleResult struct {
 	// Title What a client should do.
 	Title string `json:"title"`
 
-	// Level How much that is asked for, by the sentence that the rule cites.
+	// Level The strength of the requirement in the quoted sentence.
 	Level string `json:"level"`
 
-	// Status Whether it did. `warn`: it broke a rule that says should. `fail`: one that says must.
+	// Status `ok`: the rule was kept. `warn`: it was broken and has the level should. `fail`: it was broken and has the level must.
 	Status string `json:"status"`
 
 	// Times How often it was tested.
@@ -1220,31 +1221,31 @@ type RuleResult struct {
 	// Failures How often it was broken.
 	Failures int `json:"failures"`
 
-	// Evidence The first ways in which it was broken, or one time that it was kept.
+	// Evidence The first violations, or one example of the rule being kept.
 	Evidence []Evidence `json:"evidence"`
 
-	// See Where that is asked for.
+	// See The source of the rule.
 	See string `json:"see"`
 
-	// Quote The sentence that asks for it, there.
+	// Quote The sentence in the source.
 	Quote string `json:"quote"`
 
-	// Reason Why it was not tested, in a few words; only if nothing has.
+	// Reason Why it was not tested, in a few words; only for untested rules.
 	Reason string `json:"reason,omitempty,omitzero"`
 
-	// Exercise How to test it; only if nothing has.
+	// Exercise How to test it; only for untested rules.
 	Exercise string `json:"exercise,omitempty,omitzero"`
 
-	// Fix What a client does right, with a line of code in three languages.
+	// Fix The correct behaviour, with a line of code in three languages.
 	Fix RuleFix `json:"fix"`
 }
 
-// Scenario The work of the job according to the catalogue. If the definition is damaged, only the kind is known.
+// Scenario The job's work as defined in the catalogue. If the definition is damaged, only the kind is known.
 type Scenario struct {
 	// WorkKind The job's work kind.
 	WorkKind string `json:"workKind"`
 
-	// DurationMS How long its work takes in milliseconds.
+	// DurationMS Duration of the work in milliseconds.
 	DurationMS int `json:"durationMs,omitempty,omitzero"`
 
 	// ExpectedOutcome The final state of the first attempt.
@@ -1258,7 +1259,7 @@ type Schedule struct {
 	// ScheduleID The id of the schedule.
 	ScheduleID string `json:"schedule_id"`
 
-	// Name A line of the client's own.
+	// Name A name in one line.
 	Name string `json:"name"`
 
 	// State Whether a schedule will run.
@@ -1273,7 +1274,7 @@ type Schedule struct {
 	// Interval The time between due times, such as 1m30s; null with `cron`.
 	Interval string `json:"interval"`
 
-	// Jitter By how much a run is later than its due time at most.
+	// Jitter Maximum delay of a run after its due time.
 	Jitter  string    `json:"jitter"`
 	StartAt time.Time `json:"start_at"`
 	EndAt   time.Time `json:"end_at"`
@@ -1281,10 +1282,10 @@ type Schedule struct {
 	// Overlap Policy for a due time while an earlier run of the schedule is not final.
 	Overlap string `json:"overlap"`
 
-	// CatchUp Which due times are run of those that are more than a minute late, because nothing could be submitted.
+	// CatchUp Which due times are run if they are more than a minute late, because nothing could be submitted.
 	CatchUp string `json:"catch_up"`
 
-	// CatchUpMax How many due times `all` catches up.
+	// CatchUpMax Maximum number of due times that `all` catches up.
 	CatchUpMax int        `json:"catch_up_max"`
 	Job        JobRequest `json:"job"`
 
@@ -1292,39 +1293,39 @@ type Schedule struct {
 	Paused    bool      `json:"paused"`
 	CreatedAt time.Time `json:"created_at"`
 
-	// UpdatedAt When it was changed last.
+	// UpdatedAt When it was last changed.
 	UpdatedAt time.Time `json:"updated_at"`
 
-	// NextRuns The due times that come next, without jitter.
+	// NextRuns The next due times, without jitter.
 	NextRuns []time.Time `json:"next_runs"`
 
-	// WaitingFor The due time that waits for the end of an earlier run, with `queue_one`.
+	// WaitingFor The due time that waits for an earlier run to end, with `queue_one`.
 	WaitingFor time.Time `json:"waiting_for"`
 
-	// LastRunAt The due time that was run last.
+	// LastRunAt The last due time that was run.
 	LastRunAt time.Time `json:"last_run_at"`
 
 	// LastJobID Its job.
 	LastJobID string `json:"last_job_id"`
 
-	// Runs Due times that got a job.
+	// Runs Number of due times with a job.
 	Runs int `json:"runs"`
 
-	// Missed Due times that got none: nothing could be submitted in time, or the submission was refused until the next one. Of one gap 10,000 are counted at most.
+	// Missed Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap counts at most 10,000.
 	Missed int `json:"missed"`
 
-	// Skipped Due times that got none since an earlier run was not final.
+	// Skipped Number of due times without a job because an earlier run was not final.
 	Skipped int `json:"skipped"`
 
-	// LastError Why a due time got no job last; null if none was refused.
+	// LastError Why the last refused due time got no job; null if none was refused.
 	LastError *ScheduleError    `json:"last_error"`
 	Links     map[string]string `json:"links"`
 
-	// Warnings About the request that this is the answer to.
+	// Warnings Warnings about the request. Only in its answer.
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
-// ScheduleError Why a due time got no job, or none yet.
+// ScheduleError Why a due time has no job, or none yet.
 type ScheduleError struct {
 	// ScheduledFor The due time.
 	ScheduledFor time.Time `json:"scheduled_for"`
@@ -1338,28 +1339,29 @@ type ScheduleError struct {
 
 // ScheduleRequest A request for a schedule, with `cron` or `interval`.
 type ScheduleRequest struct {
-	// Name A line of the client's own.
+	// Name A name in one line.
 	Name string `json:"name,omitempty,omitzero"`
 
-	// Cron When it is due: minute, hour, day of the month, month and day of the week, with seconds before them if there are six fields, as
-	// `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either will do. Instead of `interval`.
+	// Cron When it is due: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
+	// `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
+	// `interval`.
 	//
 	//
 	// Examples: 30 4 * * MON-FRI
 	Cron string `json:"cron,omitempty,omitzero"`
 
-	// TimeZone The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice.
+	// TimeZone The IANA time zone of `cron`; UTC if absent. A local time that a clock change skips is not run; one that occurs twice is run twice.
 	//
 	// Examples: Europe/Berlin
 	TimeZone string `json:"time_zone,omitempty,omitzero"`
 
-	// Interval The time from one due time to the next, from 1s to 8784h. Instead of `cron`.
+	// Interval The time between due times, from 1s to 8784h. Excludes `cron`.
 	Interval string `json:"interval,omitempty,omitzero"`
 
-	// Jitter By how much a run is later than its due time at most: a random time that is always the same for one due time. At most 1h, and at most the interval.
+	// Jitter Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval.
 	Jitter string `json:"jitter,omitempty,omitzero"`
 
-	// StartAt No due time is before it; intervals count from it.
+	// StartAt The earliest due time; intervals count from it.
 	StartAt time.Time `json:"start_at,omitempty,omitzero"`
 
 	// EndAt No due time is after it.
@@ -1371,10 +1373,10 @@ type ScheduleRequest struct {
 	// CatchUp none without it.
 	CatchUp string `json:"catch_up,omitempty,omitzero"`
 
-	// CatchUpMax How many due times `all` catches up.
+	// CatchUpMax Maximum number of due times that `all` catches up.
 	CatchUpMax int `json:"catch_up_max,omitempty,omitzero"`
 
-	// Paused Whether it is paused from the beginning.
+	// Paused Whether it starts paused.
 	Paused bool       `json:"paused,omitempty,omitzero"`
 	Job    JobRequest `json:"job"`
 }
@@ -1388,44 +1390,44 @@ type SendFailure struct {
 	Detail string `json:"detail"`
 }
 
-// Session A time in which the traffic of a client is recorded and judged.
+// Session A period in which a client's requests are recorded for a verdict.
 type Session struct {
 	Meta `json:"-"`
 
 	// SessionID The id of the session.
 	SessionID string `json:"session_id"`
 
-	// Label The label that its requests carry.
+	// Label The label of its requests.
 	Label string `json:"label,omitempty,omitzero"`
 
-	// Profile The profile whose faults it brought about.
+	// Profile The profile of its faults.
 	Profile string `json:"profile,omitempty,omitzero"`
 
-	// Seed What the profile's faults are drawn by.
+	// Seed Seed for the profile's random faults.
 	Seed int64 `json:"seed"`
 
 	// Rules The rules that are judged.
 	Rules []string `json:"rules"`
 
-	// CreatedAt When it began.
+	// CreatedAt When it started.
 	CreatedAt time.Time `json:"created_at"`
 
 	// EndedAt When it ended, null while it runs.
 	EndedAt time.Time `json:"ended_at"`
 
-	// Exchanges Records so far: one of each request, and two of an event stream that has ended. The first 200,000 are judged, as long as they take 128 MiB, with a label 4 MiB.
+	// Exchanges Records so far: one per request, and two per ended event stream. The first 200,000 are judged, up to 128 MiB, or 4 MiB with a label.
 	Exchanges int `json:"exchanges"`
 }
 
-// SessionRequest What a session is to be like.
+// SessionRequest The settings of a session.
 type SessionRequest struct {
-	// Label The label that requests of the session carry as ForgeRun-Session; without one it has those that carry none.
+	// Label The value of ForgeRun-Session in the session's requests. Without a label, the session has the requests without that header.
 	Label string `json:"label,omitempty,omitzero"`
 
-	// Profile The profile of faults to begin.
+	// Profile The profile of faults to apply.
 	Profile string `json:"profile,omitempty,omitzero"`
 
-	// Seed What its faults are drawn by.
+	// Seed Seed for the profile's random faults.
 	Seed int64 `json:"seed,omitempty,omitzero"`
 
 	// Rules The rules to judge; all of them without it.
@@ -1448,53 +1450,53 @@ type SigningKey struct {
 	Use string `json:"use,omitempty,omitzero"`
 }
 
-// SinceRequest From when on deliveries are meant, and where to go on.
+// SinceRequest The start time, and the cursor to continue at.
 type SinceRequest struct {
 	Since time.Time `json:"since"`
 
-	// Cursor The `next_cursor` of the answer before, unchanged, to the same request with the same `since`. It is signed: any other value is
-	// refused with 400. Without one, the replay begins.
+	// Cursor The unchanged `next_cursor` of the previous answer, with the same `since`. It is signed: any other value is refused with 400.
+	// Without a cursor, the replay starts at `since`.
 	Cursor string `json:"cursor,omitempty,omitzero"`
 }
 
-// Verdict What a session has shown of a client so far.
+// Verdict The result of a session so far.
 type Verdict struct {
 	Meta `json:"-"`
 
 	// SessionID The id of the session.
 	SessionID string `json:"session_id"`
 
-	// Label The label that its requests carry.
+	// Label The label of its requests.
 	Label string `json:"label,omitempty,omitzero"`
 
-	// Profile The profile whose faults it brought about.
+	// Profile The profile of its faults.
 	Profile string `json:"profile,omitempty,omitzero"`
 
-	// Seed What the profile's faults are drawn by.
+	// Seed Seed for the profile's random faults.
 	Seed int64 `json:"seed"`
 
 	// Rules The rules that are judged.
 	Rules []string `json:"rules"`
 
-	// CreatedAt When it began.
+	// CreatedAt When it started.
 	CreatedAt time.Time `json:"created_at"`
 
 	// EndedAt When it ended, null while it runs.
 	EndedAt time.Time `json:"ended_at"`
 
-	// Exchanges Requests so far. The first 200,000 records are judged, as long as they take 128 MiB.
+	// Exchanges Requests so far. The first 200,000 records are judged, up to 128 MiB.
 	Exchanges int `json:"exchanges"`
 
-	// Verdict `passed`: no rule was broken. `passed_with_warnings`: only rules that say should were broken. `failed`: a rule that says must was broken. `nothing_judged`: the session shows nothing about the client.
+	// Verdict `passed`: no rule was broken. `passed_with_warnings`: only rules with the level should were broken. `failed`: a rule with the level must was broken. `nothing_judged`: the session tested no rule.
 	Verdict string `json:"verdict"`
 
-	// Why One sentence that says what was tested and what was not, or why nothing was tested.
+	// Why A sentence about what was and was not tested, or why nothing was tested.
 	Why string `json:"why"`
 
 	// Counts How many rules have each status.
 	Counts map[string]int `json:"counts"`
 
-	// Judged Requests that the rules looked at; fewer than `exchanges` if the session had no room for more.
+	// Judged Number of judged requests; fewer than `exchanges` if the session was full.
 	Judged int `json:"judged"`
 
 	// Faulty Requests and deliveries that a fault changed.
@@ -1506,17 +1508,17 @@ type Verdict struct {
 	// Last The last one; missing if there is none.
 	Last *Moment `json:"last,omitempty"`
 
-	// Guess A description of an API of which no submission was recognised; only from `forgerun proxy`.
+	// Guess A guessed description of an API, if no submission was recognised; only from `forgerun proxy`.
 	Guess *VerdictGuess `json:"guess,omitempty"`
 
-	// Faults The faults that happened, and those that the profile is about and that did not.
+	// Faults The faults that happened, and those of the profile that did not.
 	Faults []FaultCount `json:"faults"`
 
 	// Results The result of each rule.
 	Results []RuleResult `json:"results"`
 }
 
-// VerdictGuess A description of an API of which no submission was recognised; only from `forgerun proxy`.
+// VerdictGuess A guessed description of an API, if no submission was recognised; only from `forgerun proxy`.
 type VerdictGuess struct {
 	// Seen What looks like a submission, such as POST /thumbnails answered 201 with {id}.
 	Seen string `json:"seen"`
@@ -1525,9 +1527,9 @@ type VerdictGuess struct {
 	YAML string `json:"yaml"`
 }
 
-// Violation One thing that is wrong with a request; it has either `pointer` or `parameter`.
+// Violation An error in a request. It has either `pointer` or `parameter`.
 type Violation struct {
-	// Pointer Where in the body: a JSON Pointer (RFC 6901); empty for the whole.
+	// Pointer The place in the body, a JSON Pointer (RFC 6901); empty for the whole body.
 	Pointer string `json:"pointer,omitempty,omitzero"`
 
 	// Parameter The name of a query parameter.
@@ -1574,24 +1576,24 @@ type Webhook struct {
 	// DisabledReason Why it is disabled; null if it is not.
 	DisabledReason *DisabledCause `json:"disabled_reason"`
 
-	// ConsecutiveFailures How many attempts have failed since the last one that did not.
+	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of these failed.
+	// FailingSince When the first of these attempts failed.
 	FailingSince time.Time `json:"failing_since"`
 
-	// OldSecretExpiresAt Until when the secret before the last rotation is valid.
+	// OldSecretExpiresAt When the secret before the last rotation expires.
 	OldSecretExpiresAt time.Time `json:"old_secret_expires_at"`
 
-	// ProvenAt When the receiver said, asked with OPTIONS, that it wants events at this URL. Null if it was not asked.
+	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if it was not asked.
 	ProvenAt  time.Time `json:"proven_at"`
 	CreatedAt time.Time `json:"created_at"`
 
-	// UpdatedAt When its owner or the server changed it last.
+	// UpdatedAt When its owner or the server last changed it.
 	UpdatedAt time.Time         `json:"updated_at"`
 	Links     map[string]string `json:"links"`
 
-	// Secret Null in a repetition. What deliveries are signed with, as of Standard Webhooks: `whsec_` and the base64 of 32 bytes.
+	// Secret The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null in a repetition.
 	Secret string `json:"secret"`
 }
 
@@ -1623,7 +1625,7 @@ type WebhookRequest struct {
 	// Description A note for people.
 	Description string `json:"description,omitempty,omitzero"`
 
-	// ContentMode How events are sent; `binary` if it is not given.
+	// ContentMode How events are sent; `binary` if absent.
 	ContentMode string `json:"content_mode,omitempty,omitzero"`
 }
 
@@ -1634,7 +1636,7 @@ const (
 	BulkDelete = "delete"
 )
 
-// Which due times are run of those that are more than a minute late, because nothing could be submitted.
+// Which due times are run if they are more than a minute late, because nothing could be submitted.
 const (
 	CatchUpNone = "none" // None.
 	CatchUpLast = "last" // The latest one.
@@ -1677,22 +1679,22 @@ const (
 	CodeResultGone                  = "RFA_RESULT_GONE"                    // Result no longer available.
 )
 
-// The status in outcome documents, of a job's attempt or of a batch. It is case-sensitive.
+// The status of a job's attempt or a batch in outcome documents. It is case-sensitive.
 const (
 	StatusAccepted            = "ACCEPTED"              // The job is CREATED, QUEUED or ASSIGNED; no job of the batch has started.
-	StatusProcessing          = "PROCESSING"            // The job is RUNNING; the batch is under way.
+	StatusProcessing          = "PROCESSING"            // The job is RUNNING; the batch is in progress.
 	StatusCompleted           = "COMPLETED"             // The job SUCCEEDED; no item of the batch failed and not all were canceled. Terminal.
 	StatusFailed              = "FAILED"                // The job FAILED; all items of the batch failed. Terminal.
 	StatusCancelled           = "CANCELLED"             // The job was CANCELED; all jobs of the batch were. Terminal.
 	StatusTimedOut            = "TIMED_OUT"             // The job FAILED at the execution limit, with code RFA_EXEC_TIMEOUT. Terminal.
-	StatusCompletedWithErrors = "COMPLETED_WITH_ERRORS" // Of batches only. At least one item failed and another one did not. Terminal.
+	StatusCompletedWithErrors = "COMPLETED_WITH_ERRORS" // Only for batches. At least one item failed and another one did not. Terminal.
 )
 
-// The submission of a client.
+// The type of a job.
 const (
 	Execute   = "EXECUTE"    // Run as soon as possible.
 	Deferred  = "DEFERRED"   // Run at `execution_at`.
-	EmitEvent = "EMIT_EVENT" // Publish one event of the client's own.
+	EmitEvent = "EMIT_EVENT" // Publish one event of the client.
 )
 
 // Policy for a due time while an earlier run of the schedule is not final.
@@ -1702,18 +1704,18 @@ const (
 	OverlapQueueOne = "queue_one" // One waits until the run is final, and is run then; others are not run, and count as skipped.
 )
 
-// Where a job is in its life.
+// The state of a job.
 const (
 	Created   = "CREATED"   // Accepted, waits for its `execution_at`.
 	Queued    = "QUEUED"    // Ready, waits for a worker.
 	Assigned  = "ASSIGNED"  // Claimed by a worker, not started.
 	Running   = "RUNNING"   // A worker executes it.
-	Succeeded = "SUCCEEDED" // Finished well. Final.
+	Succeeded = "SUCCEEDED" // Finished successfully. Final.
 	Failed    = "FAILED"    // Finished with an error; may be retried. Final for its attempt.
 	Canceled  = "CANCELED"  // Stopped before completion. Final.
 )
 
-// A behaviour of the catalogue, which is the same every time, or CUSTOM.
+// A deterministic behaviour of the catalogue, or CUSTOM.
 const (
 	KindSuccessFast                 = "SUCCESS_FAST"                   // Succeeds after 1 s.
 	KindSuccessNormal               = "SUCCESS_NORMAL"                 // Succeeds after 10 s.
@@ -1746,7 +1748,7 @@ const (
 	KindPayloadMedium               = "PAYLOAD_MEDIUM"                 // Succeeds after 2 s with a result of 16 KiB.
 	KindPayloadLarge                = "PAYLOAD_LARGE"                  // Succeeds after 2 s with a result of 256 KiB.
 	KindPayloadInvalid              = "PAYLOAD_INVALID"                // Always refused at submission.
-	KindCustom                      = "CUSTOM"                         // Behaves as `params.behavior` of the request says. Only with the test bed, FORGERUN_TESTBED=true; never picked at random.
+	KindCustom                      = "CUSTOM"                         // Behaves as described by `params.behavior`. Only with the test bed, FORGERUN_TESTBED=true; never picked at random.
 )
 
 // Kinds are all there are.
@@ -1782,5 +1784,5 @@ var Kinds = []Kind{
 	{KindPayloadMedium, "Succeeds after 2 s with a result of 16 KiB."},
 	{KindPayloadLarge, "Succeeds after 2 s with a result of 256 KiB."},
 	{KindPayloadInvalid, "Always refused at submission."},
-	{KindCustom, "Behaves as `params.behavior` of the request says. Only with the test bed, FORGERUN_TESTBED=true; never picked at random."},
+	{KindCustom, "Behaves as described by `params.behavior`. Only with the test bed, FORGERUN_TESTBED=true; never picked at random."},
 }

@@ -66,7 +66,7 @@ type AvailableResult struct {
 	// Checksum A digest of the bytes.
 	Checksum Checksum `json:"checksum"`
 
-	// ExpiresAt Until when it can be had.
+	// ExpiresAt When it expires.
 	ExpiresAt job.Time `json:"expires_at"`
 
 	// DownloadURL Where it can be had.
@@ -78,17 +78,17 @@ type Backoff struct {
 	// Strategy The form.
 	Strategy *string `json:"strategy,omitempty"`
 
-	// Base A duration as Go writes it, from 0s to 24h.
+	// Base A Go duration from 0s to 24h.
 	//
 	// Examples: 200ms, 1.5s, 1m30s
 	Base *string `json:"base,omitempty"`
 
-	// Max A duration as Go writes it, from 0s to 24h.
+	// Max A Go duration from 0s to 24h.
 	//
 	// Examples: 200ms, 1.5s, 1m30s
 	Max *string `json:"max,omitempty"`
 
-	// Delay A duration as Go writes it, from 0s to 24h.
+	// Delay A Go duration from 0s to 24h.
 	//
 	// Examples: 200ms, 1.5s, 1m30s
 	Delay *string `json:"delay,omitempty"`
@@ -110,20 +110,20 @@ type Batch struct {
 	// Total The number of items.
 	Total int `json:"total"`
 
-	// Counts The items by current state, without deleted jobs.
+	// Counts Number of items by current state, without deleted jobs.
 	Counts BatchCounts `json:"counts"`
 
-	// Outcome How the batch ended; null until it has. It never changes.
+	// Outcome How the batch ended; null before the end. It never changes.
 	Outcome *BatchOutcome `json:"outcome"`
 
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// Links The possible actions on the batch now.
+	// Links The currently possible actions on the batch.
 	Links BatchLinks `json:"links"`
 }
 
-// BatchCounts The items by current state, without deleted jobs.
+// BatchCounts Number of items by current state, without deleted jobs.
 type BatchCounts struct {
 	Created   int `json:"created"`
 	Queued    int `json:"queued"`
@@ -141,41 +141,42 @@ type BatchCounts struct {
 type BatchItemRequest struct {
 	Type job.Type `json:"type"`
 
-	// WorkKind What the job does. Without it the server picks one at random, never PAYLOAD_INVALID.
+	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// ExecutionAt When to run: RFC 3339 in UTC, in the future. A DEFERRED job needs it, others may not have it. The job never
-	// starts earlier. Since clocks differ, a time up to one second in the past is taken as now.
+	// ExecutionAt When to run: a future time, RFC 3339 in UTC. It is required for DEFERRED jobs and not allowed for others. The job never starts
+	// earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. Where receivers are asked
-	// whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service asks
+	// receivers whether they want events, the URL must have the scheme, host and port of an enabled webhook of the client with
+	// `proven_at`.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params Parameters of the client's own, kept as sent. Up to 256 KiB. The kinds of the catalogue ignore them, and the answer says so in
-	// `warnings`; CUSTOM does what `behavior` says.
+	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the answer.
+	// CUSTOM uses `behavior`.
 	Params json.RawMessage `json:"params,omitempty"`
 
-	// AutoRetry Let the server retry the job by itself while the failure is retryable and attempts remain. Without a value it does if `retry` is given.
+	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
 	AutoRetry *bool `json:"auto_retry,omitempty"`
 
-	// Retry The number of attempts and the waits between them; defaults come from the service.
+	// Retry The number of attempts and the waits between them; the service has defaults.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
 	Event *job.Emission `json:"event,omitempty"`
 
-	// CorrelationID An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more.
+	// CorrelationID An id for finding this job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 
 	// ItemID A name for the item, unique in the batch. Without it, the item's zero-based index as a string.
 	ItemID *string `json:"item_id,omitempty"`
 }
 
-// BatchJob A job in the list of its batch.
+// BatchJob A job in its batch's list.
 type BatchJob struct {
 	// JobID The id of the job.
 	JobID    job.ID       `json:"job_id"`
@@ -187,10 +188,10 @@ type BatchJob struct {
 	// CreatedAt When the job was accepted.
 	CreatedAt job.Time `json:"created_at"`
 
-	// ExecutionAt When a DEFERRED job is to run.
+	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt *job.Time `json:"execution_at"`
 
-	// UpdatedAt When its state changed last.
+	// UpdatedAt When its state last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -205,10 +206,10 @@ type BatchJob struct {
 	// Attempt The number of the current attempt.
 	Attempt int `json:"attempt"`
 
-	// Attempts How many attempts there are, the current one included.
+	// Attempts Number of attempts, including the current one.
 	Attempts int `json:"attempts"`
 
-	// MaxAttempts How many there may be.
+	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
 	// CanRetry Whether a retry would queue the job again.
@@ -220,16 +221,16 @@ type BatchJob struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// ScheduleID The schedule that the job is a run of. Only for such jobs.
+	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
-	// ScheduledFor The due time of the schedule that the job stands for. Not of a run that was triggered.
+	// ScheduledFor The due time of the schedule. Absent for triggered runs.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
 
 	// ItemID The item's id in the batch.
 	ItemID string `json:"item_id"`
 
-	// Links Where the whole job is.
+	// Links The link to the whole job.
 	Links SelfLink `json:"links"`
 }
 
@@ -241,7 +242,7 @@ type BatchJobPage struct {
 	Page PageInfo `json:"page"`
 }
 
-// BatchLinks The possible actions on the batch now.
+// BatchLinks The currently possible actions on the batch.
 type BatchLinks struct {
 	// Self The batch.
 	Self string `json:"self"`
@@ -258,7 +259,7 @@ type BatchOutcome struct {
 	Status    job.Status `json:"status"`
 	Succeeded int        `json:"succeeded"`
 
-	// Failed Timed out and refused items included.
+	// Failed Includes timed out and refused items.
 	Failed   int `json:"failed"`
 	Canceled int `json:"canceled"`
 
@@ -273,8 +274,8 @@ type BatchReceipt struct {
 	CreatedAt job.Time            `json:"created_at"`
 	Jobs      []BatchReceipt_Jobs `json:"jobs"`
 
-	// Warnings Accepted parts of a submission without effect, such as parameters that the work kind ignores; absent if there is
-	// nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
+	// Warnings Parts of the submission that have no effect, such as parameters that the work kind ignores; absent if there are none. A repetition
+	// with the same idempotency key returns them again.
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
@@ -295,7 +296,7 @@ type BatchReceipt_Jobs struct {
 type BatchRequest struct {
 	Jobs []BatchItemRequest `json:"jobs"`
 
-	// IdempotencyKey Visible ASCII characters. The header `Idempotency-Key` may have it instead.
+	// IdempotencyKey Visible ASCII characters. It may be sent in the header `Idempotency-Key` instead.
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 }
 
@@ -306,17 +307,17 @@ type Bulk struct {
 	Action job.BulkAction `json:"action"`
 	Filter job.BulkFilter `json:"filter"`
 
-	// Rate The most jobs that are done in a second.
+	// Rate Maximum number of jobs per second.
 	Rate  int           `json:"rate"`
 	State job.BulkState `json:"state"`
 
-	// Total The number of its jobs as far as they are gathered.
+	// Total The number of jobs collected so far.
 	Total int `json:"total"`
 
-	// More Whether there were more than it may have.
+	// More Whether more jobs matched than the maximum.
 	More bool `json:"more"`
 
-	// Done The number of jobs that have a result.
+	// Done The number of processed jobs.
 	Done       int       `json:"done"`
 	Succeeded  int       `json:"succeeded"`
 	Skipped    int       `json:"skipped"`
@@ -325,10 +326,10 @@ type Bulk struct {
 	StartedAt  *job.Time `json:"started_at"`
 	FinishedAt *job.Time `json:"finished_at"`
 
-	// Operator The operator who started it; null for an operation of a client.
+	// Operator The operator who started it; null if a client did.
 	Operator *string `json:"operator"`
 
-	// Links The possible actions on the operation now.
+	// Links The currently possible actions on the operation.
 	Links BulkLinks `json:"links"`
 }
 
@@ -343,16 +344,16 @@ type BulkCompletedData struct {
 	// State How the operation ended.
 	State string `json:"state"`
 
-	// Total Jobs that it was about.
+	// Total Number of jobs of the operation.
 	Total int `json:"total"`
 
-	// Succeeded Jobs for which it was done.
+	// Succeeded Number of changed jobs.
 	Succeeded int `json:"succeeded"`
 
-	// Skipped Jobs for which there was nothing to do.
+	// Skipped Number of jobs without anything to do.
 	Skipped int `json:"skipped"`
 
-	// Failed Jobs for which it was refused.
+	// Failed Number of jobs for which the action was refused.
 	Failed int `json:"failed"`
 }
 
@@ -364,7 +365,7 @@ type BulkCount struct {
 	// Changes How many of them the operation would change.
 	Changes int `json:"changes"`
 
-	// Left Why it would leave the others as they are.
+	// Left Why it would not change the others.
 	Left []job.BulkReason `json:"left"`
 
 	// More Whether there may be more of them.
@@ -396,7 +397,7 @@ type BulkItemPage struct {
 	Page PageInfo `json:"page"`
 }
 
-// BulkLinks The possible actions on the operation now.
+// BulkLinks The currently possible actions on the operation.
 type BulkLinks struct {
 	// Self The operation.
 	Self string `json:"self"`
@@ -416,7 +417,7 @@ type BulkPage struct {
 	Page PageInfo `json:"page"`
 }
 
-// BulkReceipt A bulk operation that was begun.
+// BulkReceipt A bulk operation that was started.
 type BulkReceipt struct {
 	// BulkID The id of the operation.
 	BulkID    job.ID        `json:"bulk_id"`
@@ -429,14 +430,14 @@ type BulkRequest struct {
 	Action job.BulkAction `json:"action"`
 	Filter job.BulkFilter `json:"filter"`
 
-	// DryRun Count the jobs that match, and begin nothing.
+	// DryRun Only count the matching jobs.
 	DryRun *bool `json:"dry_run,omitempty"`
 
-	// Rate The most jobs that are done in a second.
+	// Rate Maximum number of jobs per second.
 	Rate *int `json:"rate,omitempty"`
 }
 
-// CanceledJobs How many of a client's jobs a request has canceled.
+// CanceledJobs The number of jobs that a request has canceled.
 type CanceledJobs struct {
 	Canceled int `json:"canceled"`
 
@@ -463,12 +464,12 @@ type Clock struct {
 	// Now The time of the clock.
 	Now job.Time `json:"now"`
 
-	// Offset By how much it is ahead of the real time, as Go writes durations.
+	// Offset How far it is ahead of real time, as a Go duration.
 	//
 	// Examples: 25h0m0s
 	Offset string `json:"offset"`
 
-	// Rate How many of its seconds pass in a second, unless it is frozen.
+	// Rate Seconds of the clock per real second, unless it is frozen.
 	Rate float32 `json:"rate"`
 
 	// Frozen Whether it stands still.
@@ -477,13 +478,13 @@ type Clock struct {
 
 // ClockMove The change of the clock, in exactly one member.
 type ClockMove struct {
-	// Advance By so much, at once, as in `90s` or `25h`.
+	// Advance Advances the clock by this time at once, such as `90s` or `25h`.
 	Advance *time.Duration `json:"advance,omitempty"`
 
 	// Set Moves the clock to this time at once; not backwards, and at most ten years ahead of the real time.
 	Set *job.Time `json:"set,omitempty"`
 
-	// Freeze true: it stands still. false: it runs on at its rate.
+	// Freeze true: stops the clock. false: restarts it at its rate.
 	Freeze *bool `json:"freeze,omitempty"`
 
 	// Rate Seconds of the clock per real second; a frozen clock starts again.
@@ -514,7 +515,7 @@ type CloudEvent struct {
 	Sequencetype interface{} `json:"sequencetype,omitempty"`
 	Workkind     *job.Kind   `json:"workkind,omitempty"`
 
-	// Datacontenttype The media type that the data would have as a body.
+	// Datacontenttype The media type of the data as a body.
 	Datacontenttype string `json:"datacontenttype"`
 
 	// Data The body of binary mode.
@@ -534,7 +535,7 @@ type Definition struct {
 	// DurationMS How long the work takes, before the server's time scale.
 	DurationMS int `json:"duration_ms"`
 
-	// ShouldFail Whether the work kind is one that fails.
+	// ShouldFail Whether the work kind fails.
 	ShouldFail bool `json:"should_fail"`
 
 	// PayloadSize The size of the result in bytes.
@@ -580,8 +581,8 @@ type DeliveryLinks struct {
 	Redeliver string `json:"redeliver"`
 }
 
-// DeliveryMembers One event on its way to one webhook, or to the callback of its job. For a callback, `webhook_id` is null and `url` is there. Of an
-// event that belongs to no job, `job_id` and `seq` are null.
+// DeliveryMembers The delivery of an event to a webhook or to the callback of its job. For a callback, `webhook_id` is null and `url` is set. For an
+// event without a job, `job_id` and `seq` are null.
 type DeliveryMembers struct {
 	// DeliveryID The id of the delivery: its `webhook-id` header.
 	DeliveryID job.ID `json:"delivery_id"`
@@ -653,7 +654,7 @@ type EmissionDocument struct {
 	// Attempt The attempt's number.
 	Attempt int `json:"attempt"`
 
-	// Scenario The work of the job according to the catalogue. If the definition is damaged, only the kind is known.
+	// Scenario The job's work as defined in the catalogue. If the definition is damaged, only the kind is known.
 	Scenario Scenario     `json:"scenario"`
 	Emitted  job.Emission `json:"emitted"`
 }
@@ -661,8 +662,8 @@ type EmissionDocument struct {
 // EmptyRequest An object without members.
 type EmptyRequest = map[string]interface{}
 
-// Event Something that happened to a job, a batch, a bulk operation or a webhook. It never changes. Only an event of a job belongs to one:
-// of the others `job_id`, `seq` and `attempt` are null, and `batch_id` or `webhook_id` is there.
+// Event An event of a job, a batch, a bulk operation or a webhook. It never changes. For events without a job, `job_id`, `seq` and
+// `attempt` are null. Events of batches have a `batch_id`, and events of webhooks a `webhook_id`.
 type Event struct {
 	// EventID The id of the event.
 	EventID job.ID `json:"event_id"`
@@ -692,10 +693,10 @@ type Event struct {
 	Attempt   *int     `json:"attempt"`
 	Timestamp job.Time `json:"timestamp"`
 
-	// Data For a job's event, `work_kind`, `duration_ms` and `expected_outcome`, and what belongs to the event, such as `name` and `data`
-	// of event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
-	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`, `language`
-	// and `disabledAt`; of webhook.test, `webhookId`.
+	// Data For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and members of the event, such as `name` and `data` of
+	// event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
+	// `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`,
+	// `language` and `disabledAt`. For webhook.test, `webhookId`.
 	Data json.RawMessage `json:"data"`
 }
 
@@ -707,7 +708,7 @@ type EventPage struct {
 	Page PageInfo `json:"page"`
 }
 
-// Evidence How a rule was kept or broken: the request that set the expectation, and the one that met it or did not.
+// Evidence How a rule was kept or broken: the request that set the expectation, and the request that met or broke it.
 type Evidence struct {
 	// Found What the client did, the first time.
 	Found string `json:"found"`
@@ -745,7 +746,7 @@ type FailedItem struct {
 	// Detail What happened.
 	Detail string `json:"detail"`
 
-	// Retryable Whether the same item may succeed if it is tried again.
+	// Retryable Whether the same item may succeed on a retry.
 	Retryable       bool      `json:"retryable"`
 	ProcessingStage job.Stage `json:"processing_stage"`
 }
@@ -755,47 +756,47 @@ type Fault struct {
 	// RuleID The id of the rule.
 	RuleID job.ID `json:"rule_id"`
 
-	// Match Which requests are meant. `nth`, `every` and `probability` exclude each other. They count the requests that the rest is about,
-	// from 1, over all processes.
+	// Match Which requests match. Only one of `nth`, `every` and `probability` is allowed. They count the requests that match the other
+	// members, from 1, over all processes.
 	Match FaultMatch `json:"match"`
 
-	// Effect What happens. At least one member is given. `status`, `code`, `html`, `moved` and `close: before` stand instead of the work; with
-	// the others it is done. Members of event streams count the events of one connection.
+	// Effect What happens. At least one member is required. `status`, `code`, `html`, `moved` and `close: before` replace the work; with the
+	// others the work is done. Members for event streams count the events of one connection.
 	Effect FaultEffect `json:"effect"`
 
 	// Seed Seed for `probability`.
 	Seed int `json:"seed"`
 
-	// Seen Requests that the rule was about, while it could still apply.
+	// Seen Number of matching requests, while the rule could still apply.
 	Seen int `json:"seen"`
 
-	// Applied Requests on which it had its effect.
+	// Applied Number of requests with its effect.
 	Applied int `json:"applied"`
 }
 
 // FaultCount How often a kind of fault happened.
 type FaultCount struct {
-	// Fault What happened, in words.
+	// Fault A description of the fault.
 	Fault string `json:"fault"`
 
-	// Of To which requests.
+	// Of The affected kind of requests.
 	Of string `json:"of"`
 
-	// Requests How many of these there were.
+	// Requests Number of such requests.
 	Requests int `json:"requests"`
 
-	// Times How often it happened; 0: the profile is about it, and nothing has met it.
+	// Times How often it happened; 0: it is part of the profile, but did not happen.
 	Times int `json:"times"`
 }
 
-// FaultEffect What happens. At least one member is given. `status`, `code`, `html`, `moved` and `close: before` stand instead of the work; with
-// the others it is done. Members of event streams count the events of one connection.
+// FaultEffect What happens. At least one member is required. `status`, `code`, `html`, `moved` and `close: before` replace the work; with the
+// others the work is done. Members for event streams count the events of one connection.
 type FaultEffect struct {
-	// Status The error of the contract that usually has this status, with its document; 503 is RFA_STORAGE_UNAVAILABLE. With `html` any
-	// status.
+	// Status The usual error with this status, with its problem document; 503 is RFA_STORAGE_UNAVAILABLE. With `html` any status is
+	// allowed.
 	Status *int `json:"status,omitempty"`
 
-	// Code An error of the contract.
+	// Code The code of an error of this API.
 	Code *job.Code `json:"code,omitempty"`
 
 	// RetryAfter `Retry-After` of any answer, in seconds.
@@ -803,40 +804,41 @@ type FaultEffect struct {
 
 	// RetryAfterAs How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all
 	// (`missing`), as neither number nor date (`garbage`), with a `fraction`, `negative`, or in `two_lines`, the second with one
-	// second more. A number that is needed is 1 without `retry_after`.
+	// second more. `retry_after` defaults to 1 if a number is needed.
 	RetryAfterAs *string `json:"retry_after_as,omitempty"`
 
 	// HTML The page of a proxy instead of a problem document; 502 without a status.
 	HTML *bool `json:"html,omitempty"`
 
-	// Moved A redirection with this status, to the same address.
+	// Moved A redirect with this status to the same address.
 	Moved *int `json:"moved,omitempty"`
 
-	// ToOtherHost `moved` leads to another name of the same machine, which is another origin: `localhost` for a request to 127.0.0.1 or ::1,
-	// 127.0.0.1 for one to `localhost`. For other names, the target is the same address.
+	// ToOtherHost `moved` leads to another origin on the same machine: `localhost` for a request to 127.0.0.1 or ::1, and 127.0.0.1 for a
+	// request to `localhost`. For other names, the target is the same address.
 	ToOtherHost *bool `json:"to_other_host,omitempty"`
 
 	// Delay A wait before processing, as in 250ms or 1.5s; 60s at most.
 	Delay *string `json:"delay,omitempty"`
 
-	// Close The connection is closed: `before` the work, so that it has no effect; `after_commit`, so that the answer is lost; or
-	// in the middle of the answer, `mid_body`. With `never` the request has neither effect nor answer, and the connection stays open
-	// until the client hangs up, a minute at most. With `stall` the same happens in the middle of the answer.
+	// Close Closes the connection. `before`: before the work, so that the request has no effect. `after_commit`: after the work, so that
+	// the answer is lost. `mid_body`: in the middle of the answer. `never`: the request has no effect and no answer, and the
+	// connection stays open until the client hangs up, at most a minute. `stall`: the answer stops in the middle, and the connection
+	// stays open as with `never`.
 	Close *string `json:"close,omitempty"`
 
-	// NextRequest The answer comes, and the connection is dead afterwards: the next request of the client on it has no effect, and is closed
-	// as it comes (`before`) or `never` answered. With `half` the service ends its side of the connection after the answer, which no
-	// header announces.
+	// NextRequest The answer is sent, and the connection is dead afterwards: the client's next request on it has no effect. `before`: the
+	// connection is closed at that request. `never`: the request is not answered. `half`: the service closes its side of the
+	// connection after the answer, without announcing it in a header.
 	NextRequest *string `json:"next_request,omitempty"`
 
-	// Reset The connection ends with a TCP reset (RST) instead of an orderly close.
+	// Reset The connection ends with a TCP reset (RST) instead of a normal close.
 	Reset *bool `json:"reset,omitempty"`
 
-	// Refuse From the answer on the process that gave it refuses new connections of all clients, 10s at most, and others end when they are
-	// idle.
+	// Refuse After the answer, its process refuses new connections of all clients for this time, at most 10s, and closes other connections
+	// when they are idle.
 	Refuse *string `json:"refuse,omitempty"`
 
-	// TLS Of `forgerun proxy --tls` alone: the service listens without TLS.
+	// TLS Only for `forgerun proxy --tls`: the service listens without TLS.
 	TLS any `json:"tls,omitempty"`
 
 	// SlowBytes Bytes of the body per second.
@@ -857,7 +859,7 @@ type FaultEffect struct {
 	// RepeatAfterResume Number of events that are repeated when a stream is resumed.
 	RepeatAfterResume *int `json:"repeat_after_resume,omitempty"`
 
-	// CommentsOnly Comments instead of events.
+	// CommentsOnly The stream has comments instead of events.
 	CommentsOnly *bool `json:"comments_only,omitempty"`
 
 	// ExtraEvents Adds an event of an unknown type, with NUL in its id, after each event of a stream.
@@ -866,17 +868,17 @@ type FaultEffect struct {
 	// StreamRetry A stream begins with this `retry`, in milliseconds.
 	StreamRetry *int `json:"stream_retry,omitempty"`
 
-	// Drop An attempt to deliver is lost, and made again after its backoff, or after `delay` if that is longer.
+	// Drop A delivery attempt is lost, and repeated after its backoff, or after `delay` if that is longer.
 	Drop *bool `json:"drop,omitempty"`
 
-	// Repeat Copies of a delivery that was answered with 2xx.
+	// Repeat Number of copies of a delivery that was answered with 2xx.
 	Repeat *int `json:"repeat,omitempty"`
 
-	// Tamper A request that the receiver must refuse comes before the delivery: with another `body`, other signatures, an old `timestamp`,
-	// a `key` and a secret of somebody else, or signed for another `target`.
+	// Tamper A request that the receiver must refuse is sent before the delivery: with another `body`, other signatures (`signature`), an
+	// old `timestamp`, a foreign `key` and secret, or signed for another `target`.
 	Tamper *string `json:"tamper,omitempty"`
 
-	// RotatedSecret A signature by an unknown secret comes before the right one.
+	// RotatedSecret A signature with an unknown secret precedes the right one.
 	RotatedSecret *bool `json:"rotated_secret,omitempty"`
 
 	// Padding Spaces after the JSON of a delivery.
@@ -885,7 +887,7 @@ type FaultEffect struct {
 	// JobStatus `jobStatus` of documents and `state` of jobs.
 	JobStatus *string `json:"job_status,omitempty"`
 
-	// Unfinished A job that has ended is shown as if it had not.
+	// Unfinished A job that has ended is shown as unfinished.
 	Unfinished *bool `json:"unfinished,omitempty"`
 
 	// OtherEnd A job that has ended is shown in another final state.
@@ -894,43 +896,43 @@ type FaultEffect struct {
 	// Extensions Adds unknown members.
 	Extensions *bool `json:"extensions,omitempty"`
 
-	// NullOptional Members that may be missing are null.
+	// NullOptional Optional members are null.
 	NullOptional *bool `json:"null_optional,omitempty"`
 
-	// OmitOptional Members that may be missing are.
+	// OmitOptional Optional members are missing.
 	OmitOptional *bool `json:"omit_optional,omitempty"`
 
 	// ProblemType `type` of problem documents.
 	ProblemType *string `json:"problem_type,omitempty"`
 
-	// Language Texts in another language than was asked for.
+	// Language Texts in a language that was not requested.
 	Language *string `json:"language,omitempty"`
 }
 
-// FaultMatch Which requests are meant. `nth`, `every` and `probability` exclude each other. They count the requests that the rest is about,
-// from 1, over all processes.
+// FaultMatch Which requests match. Only one of `nth`, `every` and `probability` is allowed. They count the requests that match the other
+// members, from 1, over all processes.
 type FaultMatch struct {
-	// Operation The operationId of requests, such as submitJob; or `delivery`, for attempts to deliver. All requests without it.
+	// Operation An operationId such as submitJob, or `delivery` for delivery attempts; all requests if absent.
 	//
 	// Examples: submitJob
 	Operation *string `json:"operation,omitempty"`
 
-	// Nth Only this request; with `times` or `for`, the window that starts with it.
+	// Nth Only this request or, with `times` or `for`, the window that starts with it.
 	Nth *int `json:"nth,omitempty"`
 
-	// Times The window lasts until the rule has applied so often; once without it. Needs `nth`.
+	// Times The window ends after this number of effects; 1 if absent. Needs `nth`.
 	Times *int `json:"times,omitempty"`
 
-	// For And for so long after it applied first, as in 8s; 10m at most. Needs `nth`.
+	// For The window ends this long after the first effect, such as 8s; at most 10m. Needs `nth`.
 	For *string `json:"for,omitempty"`
 
 	// Every Every n-th request.
 	Every *int `json:"every,omitempty"`
 
-	// Probability The share of them, drawn by the seed.
+	// Probability The share of requests, chosen at random with the seed.
 	Probability *float32 `json:"probability,omitempty"`
 
-	// Same Once the rule has applied, only requests like that one: of the same method, path and idempotency key, or body if there is no key; or deliveries of the same job.
+	// Same After the first effect, only similar requests match: with the same method, path and idempotency key (or body if there is no key), or deliveries of the same job.
 	Same *bool `json:"same,omitempty"`
 
 	// From Requests at this moment or later.
@@ -948,7 +950,7 @@ type FaultPage struct {
 	Page PageInfo `json:"page"`
 }
 
-// FaultProfile A production-like set of rules, and rules of one's own before them.
+// FaultProfile A production-like set of rules, preceded by optional rules of the client.
 type FaultProfile struct {
 	// Profile The name of the set.
 	Profile *string `json:"profile,omitempty"`
@@ -962,11 +964,11 @@ type FaultProfile struct {
 
 // FaultRule A fault and when it happens. At most 4 KiB.
 type FaultRule struct {
-	// Match Which requests are meant; all of them without it.
+	// Match Which requests match; all if absent.
 	Match *FaultMatch `json:"match,omitempty"`
 
-	// Effect What happens. At least one member is given. `status`, `code`, `html`, `moved` and `close: before` stand instead of the work; with
-	// the others it is done. Members of event streams count the events of one connection.
+	// Effect What happens. At least one member is required. `status`, `code`, `html`, `moved` and `close: before` replace the work; with the
+	// others the work is done. Members for event streams count the events of one connection.
 	Effect FaultEffect `json:"effect"`
 }
 
@@ -982,16 +984,16 @@ type FaultsRequest struct {
 	Rules []FaultRule `json:"rules,omitempty"`
 }
 
-// Fixture A job that a test wants.
+// Fixture A job that a test needs.
 type Fixture struct {
-	// State scheduled: CREATED, a day ahead. running: with `progress` behind it. succeeded, failed, canceled. exhausted: failed after all
-	// attempts. gone: succeeded and deleted. expired: succeeded, and the result has expired.
+	// State scheduled: CREATED, due in a day. running: at `progress`. succeeded, failed, canceled. exhausted: failed after all attempts. gone:
+	// succeeded and deleted. expired: succeeded, and the result has expired.
 	State string `json:"state"`
 
-	// Progress Percent, of a running job.
+	// Progress Progress of a running job in percent.
 	Progress *int `json:"progress,omitempty"`
 
-	// CorrelationID As of every job.
+	// CorrelationID The correlation id of the job.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 
 	// Problem The outcome document, for a job that failed or is exhausted.
@@ -1006,7 +1008,7 @@ type FixturesReceipt struct {
 	Jobs []MadeFixture `json:"jobs"`
 }
 
-// FixturesRequest Jobs that a test wants.
+// FixturesRequest The jobs that a test needs.
 type FixturesRequest struct {
 	Jobs []Fixture `json:"jobs"`
 }
@@ -1040,26 +1042,26 @@ type IssuedWebhook struct {
 	// DisabledReason Why it is disabled; null if it is not.
 	DisabledReason *view.DisabledCause `json:"disabled_reason"`
 
-	// ConsecutiveFailures How many attempts have failed since the last one that did not.
+	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of these failed.
+	// FailingSince When the first of these attempts failed.
 	FailingSince *job.Time `json:"failing_since"`
 
-	// OldSecretExpiresAt Until when the secret before the last rotation is valid.
+	// OldSecretExpiresAt When the secret before the last rotation expires.
 	OldSecretExpiresAt *job.Time `json:"old_secret_expires_at"`
 
-	// ProvenAt When the receiver said, asked with OPTIONS, that it wants events at this URL. Null if it was not asked.
+	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if it was not asked.
 	ProvenAt  *job.Time `json:"proven_at"`
 	CreatedAt job.Time  `json:"created_at"`
 
-	// UpdatedAt When its owner or the server changed it last.
+	// UpdatedAt When its owner or the server last changed it.
 	UpdatedAt job.Time `json:"updated_at"`
 
-	// Links The possible actions on the webhook now.
+	// Links The currently possible actions on the webhook.
 	Links WebhookLinks `json:"links"`
 
-	// Secret Null in a repetition. What deliveries are signed with, as of Standard Webhooks: `whsec_` and the base64 of 32 bytes.
+	// Secret The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null in a repetition.
 	Secret *string `json:"secret"`
 }
 
@@ -1072,12 +1074,12 @@ type ItemOutcome struct {
 	// Detail What happened.
 	Detail string `json:"detail"`
 
-	// Retryable Whether the same item may succeed if it is tried again.
+	// Retryable Whether the same item may succeed on a retry.
 	Retryable       bool      `json:"retryable"`
 	ProcessingStage job.Stage `json:"processingStage"`
 }
 
-// Job A job with everything that is known of it.
+// Job A job with all details.
 type Job struct {
 	// JobID The id of the job.
 	JobID    job.ID       `json:"job_id"`
@@ -1089,10 +1091,10 @@ type Job struct {
 	// CreatedAt When the job was accepted.
 	CreatedAt job.Time `json:"created_at"`
 
-	// ExecutionAt When a DEFERRED job is to run.
+	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt *job.Time `json:"execution_at"`
 
-	// UpdatedAt When its state changed last.
+	// UpdatedAt When its state last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -1107,10 +1109,10 @@ type Job struct {
 	// Attempt The number of the current attempt.
 	Attempt int `json:"attempt"`
 
-	// Attempts How many attempts there are, the current one included.
+	// Attempts Number of attempts, including the current one.
 	Attempts int `json:"attempts"`
 
-	// MaxAttempts How many there may be.
+	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
 	// CanRetry Whether a retry would queue the job again.
@@ -1122,13 +1124,13 @@ type Job struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// ScheduleID The schedule that the job is a run of. Only for such jobs.
+	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
-	// ScheduledFor The due time of the schedule that the job stands for. Not of a run that was triggered.
+	// ScheduledFor The due time of the schedule. Absent for triggered runs.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
 
-	// AutoRetry Whether the server retries the job by itself.
+	// AutoRetry Whether the server retries the job automatically.
 	AutoRetry bool `json:"auto_retry"`
 
 	// Retry The retry policy of its request; absent if there was none.
@@ -1137,7 +1139,7 @@ type Job struct {
 	// Callback The URL that receives every change.
 	Callback *string `json:"callback"`
 
-	// EstimatedCompletion When the job may be expected to end; null if that cannot be told.
+	// EstimatedCompletion When the job is expected to end; null if unknown.
 	EstimatedCompletion *job.Time `json:"estimated_completion"`
 
 	// ExpiresAt When the job will be deleted; null until it is final.
@@ -1146,13 +1148,13 @@ type Job struct {
 	// Definition The work of the job; null if it is damaged.
 	Definition *Definition `json:"definition"`
 
-	// Params The parameters as they were sent.
+	// Params The parameters as sent.
 	Params json.RawMessage `json:"params"`
 
-	// Waiting Why the job waits. Only while it does.
+	// Waiting Why the job waits. Only while it waits.
 	Waiting *Waiting `json:"waiting,omitempty"`
 
-	// Progress How far a running job has come. It never goes backwards within an attempt, and is absent while it is not known.
+	// Progress The progress of a running job. It never decreases within an attempt, and is absent if unknown.
 	Progress *Progress `json:"progress,omitempty"`
 
 	// Failure How the current attempt failed. FAILED only.
@@ -1161,10 +1163,10 @@ type Job struct {
 	// Result The output of a SUCCEEDED job.
 	Result *Result `json:"result,omitempty"`
 
-	// Links The possible actions on the job now.
+	// Links The currently possible actions on the job.
 	Links JobLinks `json:"links"`
 
-	// Warnings About the submission that this is the answer to.
+	// Warnings Warnings about the submission. Only in its answer.
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
@@ -1175,11 +1177,11 @@ type JobChange struct {
 	State     job.State `json:"state"`
 	UpdatedAt job.Time  `json:"updated_at"`
 
-	// Changed Whether the request had an effect; otherwise the job was left as it is.
+	// Changed Whether the request has changed the job.
 	Changed bool `json:"changed"`
 }
 
-// JobLinks The possible actions on the job now.
+// JobLinks The currently possible actions on the job.
 type JobLinks struct {
 	// Self The job.
 	Self string `json:"self"`
@@ -1224,10 +1226,10 @@ type JobMembers struct {
 	// CreatedAt When the job was accepted.
 	CreatedAt job.Time `json:"created_at"`
 
-	// ExecutionAt When a DEFERRED job is to run.
+	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt *job.Time `json:"execution_at"`
 
-	// UpdatedAt When its state changed last.
+	// UpdatedAt When its state last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -1242,10 +1244,10 @@ type JobMembers struct {
 	// Attempt The number of the current attempt.
 	Attempt int `json:"attempt"`
 
-	// Attempts How many attempts there are, the current one included.
+	// Attempts Number of attempts, including the current one.
 	Attempts int `json:"attempts"`
 
-	// MaxAttempts How many there may be.
+	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
 	// CanRetry Whether a retry would queue the job again.
@@ -1257,10 +1259,10 @@ type JobMembers struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// ScheduleID The schedule that the job is a run of. Only for such jobs.
+	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
-	// ScheduledFor The due time of the schedule that the job stands for. Not of a run that was triggered.
+	// ScheduledFor The due time of the schedule. Absent for triggered runs.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
 }
 
@@ -1279,8 +1281,8 @@ type JobReceipt struct {
 	State     job.State `json:"state"`
 	CreatedAt job.Time  `json:"created_at"`
 
-	// Warnings Accepted parts of a submission without effect, such as parameters that the work kind ignores; absent if there is
-	// nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
+	// Warnings Parts of the submission that have no effect, such as parameters that the work kind ignores; absent if there are none. A repetition
+	// with the same idempotency key returns them again.
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
@@ -1288,37 +1290,38 @@ type JobReceipt struct {
 type JobRequest struct {
 	Type job.Type `json:"type"`
 
-	// WorkKind What the job does. Without it the server picks one at random, never PAYLOAD_INVALID.
+	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// ExecutionAt When to run: RFC 3339 in UTC, in the future. A DEFERRED job needs it, others may not have it. The job never
-	// starts earlier. Since clocks differ, a time up to one second in the past is taken as now.
+	// ExecutionAt When to run: a future time, RFC 3339 in UTC. It is required for DEFERRED jobs and not allowed for others. The job never starts
+	// earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. Where receivers are asked
-	// whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service asks
+	// receivers whether they want events, the URL must have the scheme, host and port of an enabled webhook of the client with
+	// `proven_at`.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params Parameters of the client's own, kept as sent. Up to 256 KiB. The kinds of the catalogue ignore them, and the answer says so in
-	// `warnings`; CUSTOM does what `behavior` says.
+	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the answer.
+	// CUSTOM uses `behavior`.
 	Params json.RawMessage `json:"params,omitempty"`
 
-	// AutoRetry Let the server retry the job by itself while the failure is retryable and attempts remain. Without a value it does if `retry` is given.
+	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
 	AutoRetry *bool `json:"auto_retry,omitempty"`
 
-	// Retry The number of attempts and the waits between them; defaults come from the service.
+	// Retry The number of attempts and the waits between them; the service has defaults.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
 	Event *job.Emission `json:"event,omitempty"`
 
-	// CorrelationID An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more.
+	// CorrelationID An id for finding this job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 
-	// IdempotencyKey Visible ASCII characters. The header `Idempotency-Key` may have it instead.
+	// IdempotencyKey Visible ASCII characters. It may be sent in the header `Idempotency-Key` instead.
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 }
 
@@ -1326,34 +1329,35 @@ type JobRequest struct {
 type JobRequestMembers struct {
 	Type job.Type `json:"type"`
 
-	// WorkKind What the job does. Without it the server picks one at random, never PAYLOAD_INVALID.
+	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// ExecutionAt When to run: RFC 3339 in UTC, in the future. A DEFERRED job needs it, others may not have it. The job never
-	// starts earlier. Since clocks differ, a time up to one second in the past is taken as now.
+	// ExecutionAt When to run: a future time, RFC 3339 in UTC. It is required for DEFERRED jobs and not allowed for others. The job never starts
+	// earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. Where receivers are asked
-	// whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service asks
+	// receivers whether they want events, the URL must have the scheme, host and port of an enabled webhook of the client with
+	// `proven_at`.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params Parameters of the client's own, kept as sent. Up to 256 KiB. The kinds of the catalogue ignore them, and the answer says so in
-	// `warnings`; CUSTOM does what `behavior` says.
+	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the answer.
+	// CUSTOM uses `behavior`.
 	Params json.RawMessage `json:"params,omitempty"`
 
-	// AutoRetry Let the server retry the job by itself while the failure is retryable and attempts remain. Without a value it does if `retry` is given.
+	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
 	AutoRetry *bool `json:"auto_retry,omitempty"`
 
-	// Retry The number of attempts and the waits between them; defaults come from the service.
+	// Retry The number of attempts and the waits between them; the service has defaults.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
 	Event *job.Emission `json:"event,omitempty"`
 
-	// CorrelationID An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more.
+	// CorrelationID An id for finding this job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 }
 
@@ -1364,7 +1368,7 @@ type JobRetry struct {
 	State     job.State `json:"state"`
 	UpdatedAt job.Time  `json:"updated_at"`
 
-	// Changed Whether the request had an effect; otherwise the job was left as it is.
+	// Changed Whether the request has changed the job.
 	Changed bool `json:"changed"`
 
 	// Attempt The number of the current attempt.
@@ -1383,10 +1387,10 @@ type JobSummary struct {
 	// CreatedAt When the job was accepted.
 	CreatedAt job.Time `json:"created_at"`
 
-	// ExecutionAt When a DEFERRED job is to run.
+	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt *job.Time `json:"execution_at"`
 
-	// UpdatedAt When its state changed last.
+	// UpdatedAt When its state last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -1401,10 +1405,10 @@ type JobSummary struct {
 	// Attempt The number of the current attempt.
 	Attempt int `json:"attempt"`
 
-	// Attempts How many attempts there are, the current one included.
+	// Attempts Number of attempts, including the current one.
 	Attempts int `json:"attempts"`
 
-	// MaxAttempts How many there may be.
+	// MaxAttempts Maximum number of attempts.
 	MaxAttempts int `json:"max_attempts"`
 
 	// CanRetry Whether a retry would queue the job again.
@@ -1416,61 +1420,61 @@ type JobSummary struct {
 	// CorrelationID The correlation id of the submission.
 	CorrelationID *string `json:"correlation_id"`
 
-	// ScheduleID The schedule that the job is a run of. Only for such jobs.
+	// ScheduleID The schedule that submitted the job. Only for such jobs.
 	ScheduleID *job.ID `json:"schedule_id,omitempty"`
 
-	// ScheduledFor The due time of the schedule that the job stands for. Not of a run that was triggered.
+	// ScheduledFor The due time of the schedule. Absent for triggered runs.
 	ScheduledFor *job.Time `json:"scheduled_for,omitempty"`
 
-	// Links Where the whole job is.
+	// Links The link to the whole job.
 	Links SelfLink `json:"links"`
 }
 
-// JournalEntry A request of a session, or an attempt to deliver.
+// JournalEntry A request or a delivery attempt in a session.
 type JournalEntry struct {
-	// Number From 1, in the order of their beginnings.
+	// Number Number from 1, in order of start.
 	Number int `json:"number"`
 
 	// At When the request came.
 	At job.Time `json:"at"`
 
-	// Until When its answer was made, or its stream was over.
+	// Until When its answer was made, or its stream ended.
 	Until job.Time `json:"until"`
 
 	// Request Its method, path and query, without secrets.
 	Request string `json:"request"`
 
-	// Headers Those that rules go by; keys and bodies as hashes.
+	// Headers Headers that rules use, with keys and bodies as hashes.
 	Headers []string `json:"headers"`
 
-	// Connection The number of its connection, within a process of the service.
+	// Connection The number of its connection in a process of the service.
 	Connection *int `json:"connection,omitempty"`
 
 	// Answer The answer that the client received.
 	Answer string `json:"answer"`
 
-	// Fault The fault, in words and as JSON.
+	// Fault A description of the fault, and the fault as JSON.
 	Fault *string `json:"fault,omitempty"`
 
-	// Operation Its operation, as a rule of faults names it.
+	// Operation Its operation, as named in fault rules.
 	Operation *string `json:"operation,omitempty"`
 
-	// Of The use of the operation, such as submissions.
+	// Of The kind of request, such as submissions.
 	Of string `json:"of"`
 
-	// Job The job that it was about, or that it made.
+	// Job The job that it used or created.
 	Job *string `json:"job,omitempty"`
 
-	// JobState The job's state as the client had seen it. Unknown: no answer had named the job. Open: no answer had shown it as final.
+	// JobState The job's state as known to the client. Unknown: no answer had named the job. Open: no answer had shown it as final.
 	JobState *string `json:"job_state,omitempty"`
 
-	// Breaks Ids of the rules that it broke, or that it called for and no request kept.
+	// Breaks Ids of the rules that it broke, or that a missing later request broke.
 	Breaks []string `json:"breaks"`
 }
 
 // Key An API key.
 type Key struct {
-	// APIKey The key itself. It is shown once; null if the key existed already, and in a repetition with the same idempotency key.
+	// APIKey The key itself. It is shown once; null if the key already existed, and in a repetition with the same idempotency key.
 	APIKey *string `json:"api_key"`
 
 	// KeyID The public part of the key.
@@ -1489,11 +1493,11 @@ type KeyDirectory struct {
 
 // KeyRequest defines model for KeyRequest.
 type KeyRequest struct {
-	// Rotate Make a new key although there is one.
+	// Rotate Create a new key even if there is one.
 	Rotate *bool `json:"rotate,omitempty"`
 
-	// Scope The permissions of the key: read, or also submit jobs and batches, or all. A key with a scope other than all is
-	// always a new key; it replaces no other one and cannot be renewed.
+	// Scope The permissions of the key: read, submit (also submits jobs and batches), or all. A key with a scope other than all is always
+	// new. It replaces no other key and cannot be renewed.
 	Scope *string `json:"scope,omitempty"`
 }
 
@@ -1542,11 +1546,11 @@ type LoggedDelivery struct {
 	// Links The possible actions on the delivery.
 	Links DeliveryLinks `json:"links"`
 
-	// AttemptsLog Its attempts, from the first to the latest.
+	// AttemptsLog Its attempts, oldest first.
 	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
 }
 
-// MadeFixture A job that was made.
+// MadeFixture A created job.
 type MadeFixture struct {
 	// JobID The id of the job.
 	JobID   job.ID    `json:"job_id"`
@@ -1554,33 +1558,33 @@ type MadeFixture struct {
 	State   job.State `json:"state"`
 }
 
-// Moment A request as evidence has it.
+// Moment A request in evidence.
 type Moment struct {
 	// At When the request came.
 	At job.Time `json:"at"`
 
-	// Until When its answer was made, or its stream was over.
+	// Until When its answer was made, or its stream ended.
 	Until job.Time `json:"until"`
 
 	// Request Its method, path and query, without secrets.
 	Request string `json:"request"`
 
-	// Headers Those that rules go by; keys and bodies as hashes.
+	// Headers Headers that rules use, with keys and bodies as hashes.
 	Headers []string `json:"headers"`
 
-	// Connection The number of its connection, within a process of the service.
+	// Connection The number of its connection in a process of the service.
 	Connection *int `json:"connection,omitempty"`
 
 	// Answer The answer that the client received.
 	Answer string `json:"answer"`
 
-	// Fault The fault, in words and as JSON.
+	// Fault A description of the fault, and the fault as JSON.
 	Fault *string `json:"fault,omitempty"`
 }
 
 // PageInfo The place of a page in its list.
 type PageInfo struct {
-	// Limit The most entries that the page may have.
+	// Limit Maximum number of entries.
 	Limit int `json:"limit"`
 
 	// NextCursor The `cursor` of the next page; null at the end.
@@ -1592,7 +1596,7 @@ type PlannedEvent struct {
 	// Name The name.
 	Name string `json:"name"`
 
-	// Data Any JSON, which is the event's data.
+	// Data The event's data, any JSON.
 	Data interface{} `json:"data,omitempty"`
 
 	// After When it is emitted, within the duration.
@@ -1604,20 +1608,20 @@ type PlannedFailure struct {
 	// Attempts The attempts that fail, from 1.
 	Attempts []int `json:"attempts"`
 
-	// After When the attempt fails, within the duration; without it at the end.
+	// After When the attempt fails, within the duration; at the end if absent.
 	After *string `json:"after,omitempty"`
 
-	// Problem The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. All members that are
-	// not named here are extension members of the document: up to 20, with names of a letter and 2 to 63 letters, digits and
-	// underscores, and of at most 2 KiB in all. `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
-	// `attempt`, `scenario`, `language` and `results` are the job's own, and cannot be planned.
+	// Problem The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. Members not listed here
+	// become extension members of the document: at most 20, with 2 KiB in total. Their names have a letter and 2 to 63 letters, digits
+	// and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`, `attempt`,
+	// `scenario`, `language` and `results`; they cannot be planned.
 	Problem *PlannedProblem `json:"problem,omitempty"`
 }
 
-// PlannedProblem The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. All members that are
-// not named here are extension members of the document: up to 20, with names of a letter and 2 to 63 letters, digits and
-// underscores, and of at most 2 KiB in all. `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
-// `attempt`, `scenario`, `language` and `results` are the job's own, and cannot be planned.
+// PlannedProblem The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. Members not listed here
+// become extension members of the document: at most 20, with 2 KiB in total. Their names have a letter and 2 to 63 letters, digits
+// and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`, `attempt`,
+// `scenario`, `language` and `results`; they cannot be planned.
 type PlannedProblem struct {
 	// Type The problem type.
 	//
@@ -1633,13 +1637,13 @@ type PlannedProblem struct {
 	// Detail What happened.
 	Detail *string `json:"detail,omitempty"`
 
-	// Code One of the codes that failures have; RFA_EXEC_TIMEOUT makes the `jobStatus` TIMED_OUT.
+	// Code The failure code; RFA_EXEC_TIMEOUT makes the `jobStatus` TIMED_OUT.
 	Code *job.Code `json:"code,omitempty"`
 
-	// Retryable Whether another attempt may be made; true without it.
+	// Retryable Whether another attempt is allowed; true if absent.
 	Retryable *bool `json:"retryable,omitempty"`
 
-	// RetryAfter Seconds from the attempt's end until the next attempt, also an automatic one; without it, the backoff.
+	// RetryAfter Seconds from the attempt's end until the next attempt, also for automatic retries; the backoff if absent.
 	RetryAfter *int `json:"retryAfter,omitempty"`
 
 	// Stage The `processingStage`.
@@ -1649,7 +1653,7 @@ type PlannedProblem struct {
 
 // PlannedResult The result of a CUSTOM job, with `size` or `body`; 1 KiB of JSON by default.
 type PlannedResult struct {
-	// MediaType The media type of the bytes; application/json without it.
+	// MediaType The media type of the bytes; application/json if absent.
 	//
 	// Examples: text/plain
 	MediaType *string `json:"media_type,omitempty"`
@@ -1679,16 +1683,16 @@ type Problem struct {
 	Instance string   `json:"instance"`
 	Code     job.Code `json:"code"`
 
-	// Violations All that is wrong with the body or with the query, up to 100 entries.
+	// Violations All errors of the body or the query, up to 100 entries.
 	Violations []job.Violation `json:"violations,omitempty"`
 
-	// ExpiredAt Since when it is gone. 410 only.
+	// ExpiredAt When it expired. 410 only.
 	ExpiredAt *job.Time `json:"expired_at,omitempty"`
 
-	// JobID The job that the first request with the idempotency key made. Only in this conflict of a submission.
+	// JobID The job created by the first request with the idempotency key. Only for conflicts of submissions.
 	JobID *job.ID `json:"job_id,omitempty"`
 
-	// BatchID The batch that the first request with the idempotency key made. Only in this conflict of a batch.
+	// BatchID The batch created by the first request with the idempotency key. Only for conflicts of batches.
 	BatchID *job.ID `json:"batch_id,omitempty"`
 
 	// State The job's state. Only for a refused retry.
@@ -1698,7 +1702,7 @@ type Problem struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
-// Progress How far a running job has come. It never goes backwards within an attempt, and is absent while it is not known.
+// Progress The progress of a running job. It never decreases within an attempt, and is absent if unknown.
 type Progress struct {
 	Percentage int `json:"percentage"`
 
@@ -1724,10 +1728,10 @@ type ReceiverResponse struct {
 	// Headers The headers by name, each with its lines.
 	Headers map[string][]string `json:"headers"`
 
-	// Body The first 8 KiB of the body, if they are UTF-8 text without NUL.
+	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
 	Body *string `json:"body"`
 
-	// BodyBase64 The same in base64, if they are not; `body` is null then.
+	// BodyBase64 The same in base64 otherwise; `body` is null then.
 	BodyBase64 []byte `json:"body_base64,omitempty"`
 
 	// Truncated Whether the body had more.
@@ -1742,17 +1746,17 @@ type Refusal struct {
 	// Title The problem type in a few words.
 	Title string `json:"title"`
 
-	// Status The HTTP status that the item alone would have had.
+	// Status The HTTP status that a single submission would have had.
 	Status int `json:"status"`
 
 	// Detail What is wrong.
 	Detail string `json:"detail"`
 
-	// Instance The address of the batch, with the item's place in the request as the fragment.
+	// Instance The address of the batch, with the item's position in the request as the fragment.
 	Instance string   `json:"instance"`
 	Code     job.Code `json:"code"`
 
-	// Violations All that is wrong with the item; the pointers are into the whole request.
+	// Violations All errors of the item. The pointers are relative to the whole request.
 	Violations      []job.Violation `json:"violations,omitempty"`
 	Retryable       bool            `json:"retryable"`
 	ProcessingStage job.Stage       `json:"processingStage"`
@@ -1769,14 +1773,14 @@ type RefusedItem struct {
 
 // Replay The answer to a replay.
 type Replay struct {
-	// Queued How many deliveries are on their way because of this request.
+	// Queued Number of deliveries that this request has queued.
 	Queued int `json:"queued"`
 
 	// NextCursor The `cursor` of the next request, with the same `since`; null at the end.
 	NextCursor *string `json:"next_cursor"`
 }
 
-// Report The account of one finished attempt.
+// Report The report of a finished attempt.
 type Report struct {
 	// JobID The id of the job.
 	JobID job.ID `json:"job_id"`
@@ -1816,7 +1820,7 @@ type Result struct {
 	// Checksum A digest of the bytes.
 	Checksum *Checksum `json:"checksum,omitempty"`
 
-	// ExpiresAt Until when it can be had.
+	// ExpiresAt When it expires.
 	ExpiresAt *job.Time `json:"expires_at,omitempty"`
 
 	// DownloadURL Where it can be had.
@@ -1826,15 +1830,15 @@ type Result struct {
 	ExpiredAt *job.Time `json:"expired_at,omitempty"`
 }
 
-// RetryPolicy The attempts of a job. It holds for the service's own retries and for those that are asked for.
+// RetryPolicy The attempts of a job, for automatic and requested retries.
 type RetryPolicy struct {
-	// MaxAttempts Attempts, the first one included; at most 1 + FORGERUN_MAX_RETRIES (4 by default).
+	// MaxAttempts Maximum number of attempts, including the first one; at most 1 + FORGERUN_MAX_RETRIES (4 by default).
 	MaxAttempts *int `json:"max_attempts,omitempty"`
 
 	// Backoff The waits between attempts.
 	Backoff *Backoff `json:"backoff,omitempty"`
 
-	// Codes Codes of the failures that the service retries by itself, as far as they are retryable; without any, all that are.
+	// Codes Codes of retryable failures that the service retries automatically; all retryable failures if absent.
 	Codes []job.Code `json:"codes,omitempty"`
 }
 
@@ -1870,7 +1874,7 @@ type Root struct {
 	Ready string `json:"ready"`
 }
 
-// RuleFix What a client does right, with a line of code in three languages.
+// RuleFix The correct behaviour, with a line of code in three languages.
 type RuleFix struct {
 	// Text What to do.
 	Text string `json:"text"`
@@ -1885,7 +1889,7 @@ type RuleFix struct {
 	Go string `json:"go"`
 }
 
-// RuleResult What a session has shown about one rule.
+// RuleResult The result of one rule.
 type RuleResult struct {
 	// Rule The id of a rule. docs/reference/testbed.md explains each.
 	Rule string `json:"rule"`
@@ -1893,10 +1897,10 @@ type RuleResult struct {
 	// Title What a client should do.
 	Title string `json:"title"`
 
-	// Level How much that is asked for, by the sentence that the rule cites.
+	// Level The strength of the requirement in the quoted sentence.
 	Level string `json:"level"`
 
-	// Status Whether it did. `warn`: it broke a rule that says should. `fail`: one that says must.
+	// Status `ok`: the rule was kept. `warn`: it was broken and has the level should. `fail`: it was broken and has the level must.
 	Status string `json:"status"`
 
 	// Times How often it was tested.
@@ -1905,31 +1909,31 @@ type RuleResult struct {
 	// Failures How often it was broken.
 	Failures int `json:"failures"`
 
-	// Evidence The first ways in which it was broken, or one time that it was kept.
+	// Evidence The first violations, or one example of the rule being kept.
 	Evidence []Evidence `json:"evidence"`
 
-	// See Where that is asked for.
+	// See The source of the rule.
 	See string `json:"see"`
 
-	// Quote The sentence that asks for it, there.
+	// Quote The sentence in the source.
 	Quote string `json:"quote"`
 
-	// Reason Why it was not tested, in a few words; only if nothing has.
+	// Reason Why it was not tested, in a few words; only for untested rules.
 	Reason *string `json:"reason,omitempty"`
 
-	// Exercise How to test it; only if nothing has.
+	// Exercise How to test it; only for untested rules.
 	Exercise *string `json:"exercise,omitempty"`
 
-	// Fix What a client does right, with a line of code in three languages.
+	// Fix The correct behaviour, with a line of code in three languages.
 	Fix RuleFix `json:"fix"`
 }
 
-// Scenario The work of the job according to the catalogue. If the definition is damaged, only the kind is known.
+// Scenario The job's work as defined in the catalogue. If the definition is damaged, only the kind is known.
 type Scenario struct {
 	// WorkKind The job's work kind.
 	WorkKind string `json:"workKind"`
 
-	// DurationMS How long its work takes in milliseconds.
+	// DurationMS Duration of the work in milliseconds.
 	DurationMS *int `json:"durationMs,omitempty"`
 
 	// ExpectedOutcome The final state of the first attempt.
@@ -1941,7 +1945,7 @@ type Schedule struct {
 	// ScheduleID The id of the schedule.
 	ScheduleID job.ID `json:"schedule_id"`
 
-	// Name A line of the client's own.
+	// Name A name in one line.
 	Name *string `json:"name"`
 
 	// State Whether a schedule will run.
@@ -1956,58 +1960,58 @@ type Schedule struct {
 	// Interval The time between due times, such as 1m30s; null with `cron`.
 	Interval *string `json:"interval"`
 
-	// Jitter By how much a run is later than its due time at most.
+	// Jitter Maximum delay of a run after its due time.
 	Jitter  *string     `json:"jitter"`
 	StartAt *job.Time   `json:"start_at"`
 	EndAt   *job.Time   `json:"end_at"`
 	Overlap job.Overlap `json:"overlap"`
 	CatchUp job.CatchUp `json:"catch_up"`
 
-	// CatchUpMax How many due times `all` catches up.
+	// CatchUpMax Maximum number of due times that `all` catches up.
 	CatchUpMax int `json:"catch_up_max"`
 
-	// Job The request for the job of each run, as that of a submission. Its type is EXECUTE or EMIT_EVENT, and it has no `execution_at` and no key.
+	// Job The job request of each run, as for a submission. Its type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key.
 	Job ScheduledJob `json:"job"`
 
 	// Paused Whether it is paused.
 	Paused    bool     `json:"paused"`
 	CreatedAt job.Time `json:"created_at"`
 
-	// UpdatedAt When it was changed last.
+	// UpdatedAt When it was last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
-	// NextRuns The due times that come next, without jitter.
+	// NextRuns The next due times, without jitter.
 	NextRuns []job.Time `json:"next_runs"`
 
-	// WaitingFor The due time that waits for the end of an earlier run, with `queue_one`.
+	// WaitingFor The due time that waits for an earlier run to end, with `queue_one`.
 	WaitingFor *job.Time `json:"waiting_for"`
 
-	// LastRunAt The due time that was run last.
+	// LastRunAt The last due time that was run.
 	LastRunAt *job.Time `json:"last_run_at"`
 
 	// LastJobID Its job.
 	LastJobID *job.ID `json:"last_job_id"`
 
-	// Runs Due times that got a job.
+	// Runs Number of due times with a job.
 	Runs int `json:"runs"`
 
-	// Missed Due times that got none: nothing could be submitted in time, or the submission was refused until the next one. Of one gap 10,000 are counted at most.
+	// Missed Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap counts at most 10,000.
 	Missed int `json:"missed"`
 
-	// Skipped Due times that got none since an earlier run was not final.
+	// Skipped Number of due times without a job because an earlier run was not final.
 	Skipped int `json:"skipped"`
 
-	// LastError Why a due time got no job last; null if none was refused.
+	// LastError Why the last refused due time got no job; null if none was refused.
 	LastError *job.ScheduleError `json:"last_error"`
 
-	// Links The possible actions on the schedule now.
+	// Links The currently possible actions on the schedule.
 	Links ScheduleLinks `json:"links"`
 
-	// Warnings About the request that this is the answer to.
+	// Warnings Warnings about the request. Only in its answer.
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
-// ScheduleLinks The possible actions on the schedule now.
+// ScheduleLinks The currently possible actions on the schedule.
 type ScheduleLinks struct {
 	// Self The schedule.
 	Self string `json:"self"`
@@ -2035,28 +2039,29 @@ type SchedulePage struct {
 
 // SchedulePatch A change of a schedule.
 type SchedulePatch struct {
-	// Name A line of the client's own.
+	// Name A name in one line.
 	Name *string `json:"name,omitempty"`
 
-	// Cron When it is due: minute, hour, day of the month, month and day of the week, with seconds before them if there are six fields, as
-	// `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either will do. Instead of `interval`.
+	// Cron When it is due: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
+	// `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
+	// `interval`.
 	//
 	//
 	// Examples: 30 4 * * MON-FRI
 	Cron *string `json:"cron,omitempty"`
 
-	// TimeZone The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice.
+	// TimeZone The IANA time zone of `cron`; UTC if absent. A local time that a clock change skips is not run; one that occurs twice is run twice.
 	//
 	// Examples: Europe/Berlin
 	TimeZone *string `json:"time_zone,omitempty"`
 
-	// Interval The time from one due time to the next, from 1s to 8784h. Instead of `cron`.
+	// Interval The time between due times, from 1s to 8784h. Excludes `cron`.
 	Interval *time.Duration `json:"interval,omitempty"`
 
-	// Jitter By how much a run is later than its due time at most: a random time that is always the same for one due time. At most 1h, and at most the interval.
+	// Jitter Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval.
 	Jitter *time.Duration `json:"jitter,omitempty"`
 
-	// StartAt No due time is before it; intervals count from it.
+	// StartAt The earliest due time; intervals count from it.
 	StartAt *job.Time `json:"start_at,omitempty"`
 
 	// EndAt No due time is after it.
@@ -2064,35 +2069,36 @@ type SchedulePatch struct {
 	Overlap *job.Overlap `json:"overlap,omitempty"`
 	CatchUp *job.CatchUp `json:"catch_up,omitempty"`
 
-	// CatchUpMax How many due times `all` catches up.
+	// CatchUpMax Maximum number of due times that `all` catches up.
 	CatchUpMax *int               `json:"catch_up_max,omitempty"`
 	Job        *JobRequestMembers `json:"job,omitempty"`
 }
 
 // ScheduleRequest A request for a schedule, with `cron` or `interval`.
 type ScheduleRequest struct {
-	// Name A line of the client's own.
+	// Name A name in one line.
 	Name *string `json:"name,omitempty"`
 
-	// Cron When it is due: minute, hour, day of the month, month and day of the week, with seconds before them if there are six fields, as
-	// `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either will do. Instead of `interval`.
+	// Cron When it is due: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
+	// `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
+	// `interval`.
 	//
 	//
 	// Examples: 30 4 * * MON-FRI
 	Cron *string `json:"cron,omitempty"`
 
-	// TimeZone The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice.
+	// TimeZone The IANA time zone of `cron`; UTC if absent. A local time that a clock change skips is not run; one that occurs twice is run twice.
 	//
 	// Examples: Europe/Berlin
 	TimeZone *string `json:"time_zone,omitempty"`
 
-	// Interval The time from one due time to the next, from 1s to 8784h. Instead of `cron`.
+	// Interval The time between due times, from 1s to 8784h. Excludes `cron`.
 	Interval *string `json:"interval,omitempty"`
 
-	// Jitter By how much a run is later than its due time at most: a random time that is always the same for one due time. At most 1h, and at most the interval.
+	// Jitter Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval.
 	Jitter *string `json:"jitter,omitempty"`
 
-	// StartAt No due time is before it; intervals count from it.
+	// StartAt The earliest due time; intervals count from it.
 	StartAt *job.Time `json:"start_at,omitempty"`
 
 	// EndAt No due time is after it.
@@ -2104,78 +2110,79 @@ type ScheduleRequest struct {
 	// CatchUp none without it.
 	CatchUp *job.CatchUp `json:"catch_up,omitempty"`
 
-	// CatchUpMax How many due times `all` catches up.
+	// CatchUpMax Maximum number of due times that `all` catches up.
 	CatchUpMax *int `json:"catch_up_max,omitempty"`
 
-	// Paused Whether it is paused from the beginning.
+	// Paused Whether it starts paused.
 	Paused *bool `json:"paused,omitempty"`
 
-	// Job The request for the job of each run, as that of a submission. Its type is EXECUTE or EMIT_EVENT, and it has no `execution_at` and no key.
+	// Job The job request of each run, as for a submission. Its type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key.
 	Job ScheduledJob `json:"job"`
 }
 
-// ScheduledJob The request for the job of each run, as that of a submission. Its type is EXECUTE or EMIT_EVENT, and it has no `execution_at` and no key.
+// ScheduledJob The job request of each run, as for a submission. Its type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key.
 type ScheduledJob struct {
 	Type job.Type `json:"type"`
 
-	// WorkKind What the job does. Without it the server picks one at random, never PAYLOAD_INVALID.
+	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. Where receivers are asked
-	// whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service asks
+	// receivers whether they want events, the URL must have the scheme, host and port of an enabled webhook of the client with
+	// `proven_at`.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params Parameters of the client's own, kept as sent. Up to 256 KiB. The kinds of the catalogue ignore them, and the answer says so in
-	// `warnings`; CUSTOM does what `behavior` says.
+	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the answer.
+	// CUSTOM uses `behavior`.
 	Params json.RawMessage `json:"params,omitempty"`
 
-	// AutoRetry Let the server retry the job by itself while the failure is retryable and attempts remain. Without a value it does if `retry` is given.
+	// AutoRetry Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise.
 	AutoRetry *bool `json:"auto_retry,omitempty"`
 
-	// Retry The number of attempts and the waits between them; defaults come from the service.
+	// Retry The number of attempts and the waits between them; the service has defaults.
 	Retry *RetryPolicy `json:"retry,omitempty"`
 
 	// Event EMIT_EVENT only, the event to publish.
 	Event *job.Emission `json:"event,omitempty"`
 
-	// CorrelationID An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more.
+	// CorrelationID An id for finding this job's traces. The headers `traceparent` and `X-Correlation-ID` override it.
 	CorrelationID *string `json:"correlation_id,omitempty"`
 	ExecutionAt   any     `json:"execution_at,omitempty"`
 }
 
-// SelfLink Where the whole job is.
+// SelfLink The link to the whole job.
 type SelfLink struct {
 	// Self The job.
 	Self string `json:"self"`
 }
 
-// Session A time in which the traffic of a client is recorded and judged.
+// Session A period in which a client's requests are recorded for a verdict.
 type Session struct {
 	// SessionID The id of the session.
 	SessionID job.ID `json:"session_id"`
 
-	// Label The label that its requests carry.
+	// Label The label of its requests.
 	Label *string `json:"label,omitempty"`
 
-	// Profile The profile whose faults it brought about.
+	// Profile The profile of its faults.
 	Profile *string `json:"profile,omitempty"`
 
-	// Seed What the profile's faults are drawn by.
+	// Seed Seed for the profile's random faults.
 	Seed int `json:"seed"`
 
 	// Rules The rules that are judged.
 	Rules []string `json:"rules"`
 
-	// CreatedAt When it began.
+	// CreatedAt When it started.
 	CreatedAt job.Time `json:"created_at"`
 
 	// EndedAt When it ended, null while it runs.
 	EndedAt *job.Time `json:"ended_at"`
 
-	// Exchanges Records so far: one of each request, and two of an event stream that has ended. The first 200,000 are judged, as long as they take 128 MiB, with a label 4 MiB.
+	// Exchanges Records so far: one per request, and two per ended event stream. The first 200,000 are judged, up to 128 MiB, or 4 MiB with a label.
 	Exchanges int `json:"exchanges"`
 }
 
@@ -2188,15 +2195,15 @@ type SessionPage struct {
 	Page PageInfo `json:"page"`
 }
 
-// SessionRequest What a session is to be like.
+// SessionRequest The settings of a session.
 type SessionRequest struct {
-	// Label The label that requests of the session carry as ForgeRun-Session; without one it has those that carry none.
+	// Label The value of ForgeRun-Session in the session's requests. Without a label, the session has the requests without that header.
 	Label *string `json:"label,omitempty"`
 
-	// Profile The profile of faults to begin.
+	// Profile The profile of faults to apply.
 	Profile *string `json:"profile,omitempty"`
 
-	// Seed What its faults are drawn by.
+	// Seed Seed for the profile's random faults.
 	Seed *int `json:"seed,omitempty"`
 
 	// Rules The rules to judge; all of them without it.
@@ -2220,51 +2227,51 @@ type SigningKey struct {
 	AdditionalProperties map[string]interface{} `json:"-"`
 }
 
-// SinceRequest From when on deliveries are meant, and where to go on.
+// SinceRequest The start time, and the cursor to continue at.
 type SinceRequest struct {
 	Since job.Time `json:"since"`
 
-	// Cursor The `next_cursor` of the answer before, unchanged, to the same request with the same `since`. It is signed: any other value is
-	// refused with 400. Without one, the replay begins.
+	// Cursor The unchanged `next_cursor` of the previous answer, with the same `since`. It is signed: any other value is refused with 400.
+	// Without a cursor, the replay starts at `since`.
 	Cursor *string `json:"cursor,omitempty"`
 }
 
-// Verdict What a session has shown of a client so far.
+// Verdict The result of a session so far.
 type Verdict struct {
 	// SessionID The id of the session.
 	SessionID job.ID `json:"session_id"`
 
-	// Label The label that its requests carry.
+	// Label The label of its requests.
 	Label *string `json:"label,omitempty"`
 
-	// Profile The profile whose faults it brought about.
+	// Profile The profile of its faults.
 	Profile *string `json:"profile,omitempty"`
 
-	// Seed What the profile's faults are drawn by.
+	// Seed Seed for the profile's random faults.
 	Seed int `json:"seed"`
 
 	// Rules The rules that are judged.
 	Rules []string `json:"rules"`
 
-	// CreatedAt When it began.
+	// CreatedAt When it started.
 	CreatedAt job.Time `json:"created_at"`
 
 	// EndedAt When it ended, null while it runs.
 	EndedAt *job.Time `json:"ended_at"`
 
-	// Exchanges Requests so far. The first 200,000 records are judged, as long as they take 128 MiB.
+	// Exchanges Requests so far. The first 200,000 records are judged, up to 128 MiB.
 	Exchanges int `json:"exchanges"`
 
-	// Verdict `passed`: no rule was broken. `passed_with_warnings`: only rules that say should were broken. `failed`: a rule that says must was broken. `nothing_judged`: the session shows nothing about the client.
+	// Verdict `passed`: no rule was broken. `passed_with_warnings`: only rules with the level should were broken. `failed`: a rule with the level must was broken. `nothing_judged`: the session tested no rule.
 	Verdict string `json:"verdict"`
 
-	// Why One sentence that says what was tested and what was not, or why nothing was tested.
+	// Why A sentence about what was and was not tested, or why nothing was tested.
 	Why string `json:"why"`
 
 	// Counts How many rules have each status.
 	Counts Verdict_Counts `json:"counts"`
 
-	// Judged Requests that the rules looked at; fewer than `exchanges` if the session had no room for more.
+	// Judged Number of judged requests; fewer than `exchanges` if the session was full.
 	Judged int `json:"judged"`
 
 	// Faulty Requests and deliveries that a fault changed.
@@ -2276,10 +2283,10 @@ type Verdict struct {
 	// Last The last one; missing if there is none.
 	Last *Moment `json:"last,omitempty"`
 
-	// Guess A description of an API of which no submission was recognised; only from `forgerun proxy`.
+	// Guess A guessed description of an API, if no submission was recognised; only from `forgerun proxy`.
 	Guess *VerdictGuess `json:"guess,omitempty"`
 
-	// Faults The faults that happened, and those that the profile is about and that did not.
+	// Faults The faults that happened, and those of the profile that did not.
 	Faults []FaultCount `json:"faults"`
 
 	// Results The result of each rule.
@@ -2291,17 +2298,17 @@ type Verdict_Counts struct {
 	// Ok Rules that were kept.
 	Ok int `json:"ok"`
 
-	// Warn Broken rules that say should.
+	// Warn Broken rules with the level should.
 	Warn int `json:"warn"`
 
-	// Fail Broken rules that say must.
+	// Fail Broken rules with the level must.
 	Fail int `json:"fail"`
 
-	// NotTested Rules that nothing tested.
+	// NotTested Rules that were not tested.
 	NotTested int `json:"not_tested"`
 }
 
-// VerdictGuess A description of an API of which no submission was recognised; only from `forgerun proxy`.
+// VerdictGuess A guessed description of an API, if no submission was recognised; only from `forgerun proxy`.
 type VerdictGuess struct {
 	// Seen What looks like a submission, such as POST /thumbnails answered 201 with {id}.
 	Seen string `json:"seen"`
@@ -2339,7 +2346,7 @@ type WebhookDisabledData struct {
 	DisabledAt job.Time `json:"disabledAt"`
 }
 
-// WebhookLinks The possible actions on the webhook now.
+// WebhookLinks The currently possible actions on the webhook.
 type WebhookLinks struct {
 	// Self The webhook.
 	Self string `json:"self"`
@@ -2384,23 +2391,23 @@ type WebhookMembers struct {
 	// DisabledReason Why it is disabled; null if it is not.
 	DisabledReason *view.DisabledCause `json:"disabled_reason"`
 
-	// ConsecutiveFailures How many attempts have failed since the last one that did not.
+	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of these failed.
+	// FailingSince When the first of these attempts failed.
 	FailingSince *job.Time `json:"failing_since"`
 
-	// OldSecretExpiresAt Until when the secret before the last rotation is valid.
+	// OldSecretExpiresAt When the secret before the last rotation expires.
 	OldSecretExpiresAt *job.Time `json:"old_secret_expires_at"`
 
-	// ProvenAt When the receiver said, asked with OPTIONS, that it wants events at this URL. Null if it was not asked.
+	// ProvenAt When the receiver confirmed by OPTIONS that it wants events at this URL. Null if it was not asked.
 	ProvenAt  *job.Time `json:"proven_at"`
 	CreatedAt job.Time  `json:"created_at"`
 
-	// UpdatedAt When its owner or the server changed it last.
+	// UpdatedAt When its owner or the server last changed it.
 	UpdatedAt job.Time `json:"updated_at"`
 
-	// Links The possible actions on the webhook now.
+	// Links The currently possible actions on the webhook.
 	Links WebhookLinks `json:"links"`
 }
 
@@ -2443,10 +2450,10 @@ type WebhookRequest struct {
 	// Description A note for people.
 	Description *string `json:"description,omitempty"`
 
-	// ContentMode How events are sent; `binary` if it is not given.
+	// ContentMode How events are sent; `binary` if absent.
 	ContentMode job.ContentMode `json:"content_mode,omitempty"`
 
-	// IdempotencyKey Visible ASCII characters. The header `Idempotency-Key` may have it instead.
+	// IdempotencyKey Visible ASCII characters. It may be sent in the header `Idempotency-Key` instead.
 	IdempotencyKey *string `json:"idempotency_key,omitempty"`
 }
 

@@ -15,7 +15,7 @@ type Attempt struct {
 	Attempt int         `json:"attempt"`
 	Outcome job.Outcome `json:"outcome"`
 
-	// StartedAt Null if it was canceled before.
+	// StartedAt Null if it was canceled before it started.
 	StartedAt  *job.Time `json:"started_at"`
 	FinishedAt job.Time  `json:"finished_at"`
 
@@ -25,11 +25,11 @@ type Attempt struct {
 	// WorkerID The worker that ran it.
 	WorkerID *job.ID `json:"worker_id"`
 
-	// Failure How it failed; null if it did not.
+	// Failure How it failed; null if it did not fail.
 	Failure *Failure `json:"failure"`
 }
 
-// Attention Something that an operator should look at.
+// Attention A point that needs an operator's attention.
 type Attention struct {
 	// Code What it is.
 	Code string `json:"code"`
@@ -41,7 +41,7 @@ type Attention struct {
 	Href string `json:"href"`
 }
 
-// AuditEntry Something that an operator did.
+// AuditEntry An action of an operator.
 type AuditEntry struct {
 	// AuditID The id of the entry.
 	AuditID job.ID   `json:"audit_id"`
@@ -54,13 +54,13 @@ type AuditEntry struct {
 	// TargetType The type of the target.
 	TargetType string `json:"target_type"`
 
-	// TargetID Which; null if there is none.
+	// TargetID The id of the target; null if there is none.
 	TargetID *string `json:"target_id"`
 
 	// RequestID The id of the request.
 	RequestID string `json:"request_id"`
 
-	// Status The HTTP status of the answer; null while it is being done, or if that process died.
+	// Status The HTTP status of the answer; null while the action is in progress, or if that process died.
 	Status *int `json:"status"`
 
 	// Detail More of the request.
@@ -69,22 +69,22 @@ type AuditEntry struct {
 
 // Backlog How much waits, as Postgres has it.
 type Backlog struct {
-	// Queued Jobs that could run now.
+	// Queued Number of jobs that could run now.
 	Queued Count `json:"queued"`
 
-	// Scheduled Jobs that wait for their time.
+	// Scheduled Number of jobs that wait for their due time.
 	Scheduled Count `json:"scheduled"`
 
-	// Held Jobs that workers hold.
+	// Held Number of jobs that workers hold.
 	Held Count `json:"held"`
 
-	// OldestRunAt Since when the oldest job could run.
+	// OldestRunAt When the oldest waiting job became ready to run.
 	OldestRunAt *job.Time `json:"oldest_run_at"`
 
-	// Deliveries Deliveries that are not settled.
+	// Deliveries Number of unsettled deliveries.
 	Deliveries Count `json:"deliveries"`
 
-	// OldestDeliveryAt Since when the oldest of these could be tried.
+	// OldestDeliveryAt When the oldest of these became due.
 	OldestDeliveryAt *job.Time `json:"oldest_delivery_at"`
 }
 
@@ -96,7 +96,7 @@ type Catalogue struct {
 	// Kinds The allowed work kinds.
 	Kinds []KindInfo `json:"kinds"`
 
-	// Profiles The profiles of faults that sessions may have; none unless this is a test bed.
+	// Profiles The fault profiles for sessions; empty without a test bed.
 	Profiles []string `json:"profiles"`
 }
 
@@ -105,14 +105,14 @@ type Client struct {
 	// ClientID The id of the client.
 	ClientID job.ID `json:"client_id"`
 
-	// Name The name that operators gave it.
+	// Name The name that operators have set.
 	Name      *string  `json:"name"`
 	CreatedAt job.Time `json:"created_at"`
 
-	// ActiveJobs Jobs that are held by workers.
+	// ActiveJobs Number of jobs held by workers.
 	ActiveJobs Usage `json:"active_jobs"`
 
-	// OpenJobs Jobs that are not final.
+	// OpenJobs Number of jobs that are not final.
 	OpenJobs Usage `json:"open_jobs"`
 
 	// Webhooks Webhooks.
@@ -131,7 +131,7 @@ type Count struct {
 	// Count How many match.
 	Count int `json:"count"`
 
-	// More Whether there are more than were counted: more than 100,000, or more than the time allowed.
+	// More Whether there are more: counting stops at 100,000, or when its time is over.
 	More bool `json:"more"`
 }
 
@@ -157,7 +157,7 @@ type DeliveryAttempt struct {
 	Response *Response `json:"response"`
 }
 
-// DeliveryMembers One event on its way to one webhook, or to the callback of its job.
+// DeliveryMembers The delivery of an event to a webhook, or to the callback of its job.
 type DeliveryMembers struct {
 	// DeliveryID The id of the delivery.
 	DeliveryID job.ID `json:"delivery_id"`
@@ -171,7 +171,7 @@ type DeliveryMembers struct {
 	// URL The address of a callback; null for a webhook.
 	URL *string `json:"url"`
 
-	// JobID The job of the event; null if it belongs to none.
+	// JobID The job of the event; null if there is none.
 	JobID *job.ID `json:"job_id"`
 
 	// EventID The id of the event.
@@ -182,16 +182,16 @@ type DeliveryMembers struct {
 	Seq   *int              `json:"seq"`
 	State job.DeliveryState `json:"state"`
 
-	// Attempts How often it was tried.
+	// Attempts Number of attempts.
 	Attempts int `json:"attempts"`
 
-	// NextAttemptAt When it is tried next; null unless it is PENDING.
+	// NextAttemptAt Time of the next attempt; null unless it is PENDING.
 	NextAttemptAt *job.Time `json:"next_attempt_at"`
 
 	// CreatedAt When the event happened.
 	CreatedAt job.Time `json:"created_at"`
 
-	// SettledAt When it was delivered or given up.
+	// SettledAt When it was delivered or failed permanently.
 	SettledAt *job.Time `json:"settled_at"`
 
 	// LastStatus The HTTP status of the latest attempt.
@@ -210,7 +210,7 @@ type Erasure struct {
 	ClientID job.ID           `json:"client_id"`
 	State    job.ErasureState `json:"state"`
 
-	// Step The current step, in words.
+	// Step A description of the current step.
 	Step string `json:"step"`
 
 	// Operator Who asked for it.
@@ -219,7 +219,7 @@ type Erasure struct {
 	// Reason Why; may be empty.
 	Reason string `json:"reason"`
 
-	// RequestID The id of the request that asked for it.
+	// RequestID The id of the request.
 	RequestID  string         `json:"request_id"`
 	CreatedAt  job.Time       `json:"created_at"`
 	StartedAt  *job.Time      `json:"started_at"`
@@ -235,7 +235,7 @@ type ErasureProof struct {
 	CountedAt job.Time       `json:"counted_at"`
 	Remaining map[string]int `json:"remaining"`
 
-	// Record The record, in canonical form (RFC 8785): the text that is here has the hash.
+	// Record The record in canonical form (RFC 8785). The hash is of exactly this text.
 	Record json.RawMessage `json:"record"`
 
 	// SHA256 SHA-256 of the record's text.
@@ -258,11 +258,11 @@ type Failure struct {
 	Reason job.Reason `json:"reason"`
 	Code   job.Code   `json:"code"`
 
-	// Retryable Whether the same job may succeed if it is tried again.
+	// Retryable Whether the same job may succeed on a retry.
 	Retryable bool      `json:"retryable"`
 	Stage     job.Stage `json:"stage"`
 
-	// Detail What happened, in a sentence.
+	// Detail A sentence about what happened.
 	Detail string `json:"detail"`
 }
 
@@ -277,13 +277,13 @@ type FailureGroup struct {
 	// Count How many jobs.
 	Count int `json:"count"`
 
-	// Retryable How many of them could be retried now.
+	// Retryable Number of jobs that could be retried now.
 	Retryable int `json:"retryable"`
 
-	// FirstAt When the first of these failed.
+	// FirstAt When the first of these jobs failed.
 	FirstAt job.Time `json:"first_at"`
 
-	// LastAt When the last of these failed.
+	// LastAt When the last of these jobs failed.
 	LastAt job.Time `json:"last_at"`
 
 	// LastJobID The last of these.
@@ -323,45 +323,45 @@ type History struct {
 	// StepSeconds The length of a step.
 	StepSeconds int `json:"step_seconds"`
 
-	// Buckets The steps. One that was not written is not there.
+	// Buckets The steps. Steps that were not written are missing.
 	Buckets []HistoryBucket `json:"buckets"`
 }
 
-// HistoryBucket What happened in one step. Times are those of jobs that ran to their end, null if there were none. In steps of more than ten
-// seconds a p50 is the weighted mean, and a p99 the highest, of those of ten seconds.
+// HistoryBucket The events of one step. Times are of jobs that ran to their end; null if there were none. In steps of more than ten seconds, p50
+// is the weighted mean and p99 the maximum of the steps of ten seconds.
 type HistoryBucket struct {
 	// At When the step began.
 	At job.Time `json:"at"`
 
-	// Submitted Jobs that were accepted.
+	// Submitted Number of accepted jobs.
 	Submitted int `json:"submitted"`
 
-	// Succeeded Jobs that ended in SUCCEEDED.
+	// Succeeded Number of jobs that ended in SUCCEEDED.
 	Succeeded int `json:"succeeded"`
 
-	// Failed Jobs that ended in FAILED and were not retried at once.
+	// Failed Number of jobs that ended in FAILED and were not retried immediately.
 	Failed int `json:"failed"`
 
-	// Canceled Jobs that ended in CANCELED.
+	// Canceled Number of jobs that ended in CANCELED.
 	Canceled int `json:"canceled"`
 
-	// Retried Attempts before the last one of the jobs that ended.
+	// Retried Number of earlier attempts of the jobs that ended.
 	Retried int `json:"retried"`
 
-	// WaitMSP50 Half of them started so soon after being due, in milliseconds.
+	// WaitMSP50 Median time from being due to the start, in milliseconds.
 	WaitMSP50 *int `json:"wait_ms_p50"`
 
-	// WaitMSP99 99 % of them started so soon after being due.
+	// WaitMSP99 99th percentile of the time from being due to the start.
 	WaitMSP99 *int `json:"wait_ms_p99"`
 
-	// RunMSP50 Half of them ran so long at most, in milliseconds.
+	// RunMSP50 Median duration, in milliseconds.
 	RunMSP50 *int `json:"run_ms_p50"`
 
-	// RunMSP99 99 % of them ran so long at most.
+	// RunMSP99 99th percentile of the duration.
 	RunMSP99 *int `json:"run_ms_p99"`
 }
 
-// Job A job with everything that is stored of it but the body of its result.
+// Job A job with all stored data except the body of its result.
 type Job struct {
 	// JobID The id of the job.
 	JobID    job.ID       `json:"job_id"`
@@ -373,10 +373,10 @@ type Job struct {
 	// CreatedAt When the job was accepted.
 	CreatedAt job.Time `json:"created_at"`
 
-	// ExecutionAt When a DEFERRED job is to run.
+	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt *job.Time `json:"execution_at"`
 
-	// UpdatedAt When its state changed last.
+	// UpdatedAt When its state last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -391,7 +391,7 @@ type Job struct {
 	// Attempt The number of the current attempt.
 	Attempt int `json:"attempt"`
 
-	// Attempts How many attempts there are, the current one included.
+	// Attempts Number of attempts, including the current one.
 	Attempts int `json:"attempts"`
 
 	// MaxAttempts How many there may be.
@@ -412,7 +412,7 @@ type Job struct {
 	// FailureCode The code of the failure; null unless FAILED.
 	FailureCode *job.Code `json:"failure_code"`
 
-	// AutoRetry Whether the server retries the job by itself.
+	// AutoRetry Whether the server retries the job automatically.
 	AutoRetry bool `json:"auto_retry"`
 
 	// Callback The URL that receives every change.
@@ -421,19 +421,19 @@ type Job struct {
 	// RequestID The id of the request that submitted it.
 	RequestID string `json:"request_id"`
 
-	// TraceID The trace of the submission; null if it had none.
+	// TraceID The trace of the submission; null if there is none.
 	TraceID *string `json:"trace_id"`
 
 	// TraceURL Where the trace is shown, as FORGERUN_TRACE_URL says; null without that or without a trace.
 	TraceURL *string `json:"trace_url"`
 
-	// QueuedAt When it was queued last.
+	// QueuedAt When it was last queued.
 	QueuedAt *job.Time `json:"queued_at"`
 
 	// AssignedAt When a worker claimed the current attempt.
 	AssignedAt *job.Time `json:"assigned_at"`
 
-	// RunAt Before this time it does not run.
+	// RunAt The earliest time to run.
 	RunAt job.Time `json:"run_at"`
 
 	// WorkerID The worker that holds it.
@@ -442,19 +442,19 @@ type Job struct {
 	// Fence The number of its current lease.
 	Fence int64 `json:"fence"`
 
-	// LeaseExpiries How many leases of the current attempt expired.
+	// LeaseExpiries Number of expired leases of the current attempt.
 	LeaseExpiries int `json:"lease_expiries"`
 
 	// Definition The stored definition of the job, with the seed of its outcome, even if it is damaged.
 	Definition json.RawMessage `json:"definition"`
 
-	// Params The parameters as they were sent.
+	// Params The parameters as sent.
 	Params json.RawMessage `json:"params"`
 
-	// Waiting Why it waits; null if it does not.
+	// Waiting Why it waits; null if it does not wait.
 	Waiting *Waiting `json:"waiting"`
 
-	// Progress How far it has come; null unless it is RUNNING and this is known.
+	// Progress The progress; null unless it is RUNNING and the progress is known.
 	Progress *Progress `json:"progress"`
 
 	// Failure How the current attempt failed; null unless FAILED.
@@ -466,7 +466,7 @@ type Job struct {
 	// AttemptsLog Its ended attempts, from the first on.
 	AttemptsLog []Attempt `json:"attempts_log"`
 
-	// Events The first 1,000 events, in their order.
+	// Events The first 1,000 events in order.
 	Events []Event `json:"events"`
 
 	// MoreEvents Whether there are more events.
@@ -491,10 +491,10 @@ type JobMembers struct {
 	// CreatedAt When the job was accepted.
 	CreatedAt job.Time `json:"created_at"`
 
-	// ExecutionAt When a DEFERRED job is to run.
+	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt *job.Time `json:"execution_at"`
 
-	// UpdatedAt When its state changed last.
+	// UpdatedAt When its state last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -509,7 +509,7 @@ type JobMembers struct {
 	// Attempt The number of the current attempt.
 	Attempt int `json:"attempt"`
 
-	// Attempts How many attempts there are, the current one included.
+	// Attempts Number of attempts, including the current one.
 	Attempts int `json:"attempts"`
 
 	// MaxAttempts How many there may be.
@@ -537,10 +537,10 @@ type JobSummary struct {
 	// CreatedAt When the job was accepted.
 	CreatedAt job.Time `json:"created_at"`
 
-	// ExecutionAt When a DEFERRED job is to run.
+	// ExecutionAt When a DEFERRED job is due.
 	ExecutionAt *job.Time `json:"execution_at"`
 
-	// UpdatedAt When its state changed last.
+	// UpdatedAt When its state last changed.
 	UpdatedAt job.Time `json:"updated_at"`
 
 	// StartedAt When the current attempt started.
@@ -555,7 +555,7 @@ type JobSummary struct {
 	// Attempt The number of the current attempt.
 	Attempt int `json:"attempt"`
 
-	// Attempts How many attempts there are, the current one included.
+	// Attempts Number of attempts, including the current one.
 	Attempts int `json:"attempts"`
 
 	// MaxAttempts How many there may be.
@@ -576,7 +576,7 @@ type JobSummary struct {
 	// FailureCode The code of the failure; null unless FAILED.
 	FailureCode *job.Code `json:"failure_code"`
 
-	// Progress How far it has come; null unless RUNNING, or where that is not known.
+	// Progress The progress; null unless RUNNING, or where that is not known.
 	Progress *Progress `json:"progress"`
 }
 
@@ -605,7 +605,7 @@ type KeyMade struct {
 	// Scope The permissions of the key.
 	Scope job.Scope `json:"scope"`
 
-	// APIKey The key itself, told this once; null if there was one already.
+	// APIKey The key itself, shown once; null if the key already existed.
 	APIKey    *string  `json:"api_key"`
 	ExpiresAt job.Time `json:"expires_at"`
 }
@@ -617,10 +617,10 @@ type KindInfo struct {
 	// Description What it does.
 	Description string `json:"description"`
 
-	// ShouldFail Whether it is one that fails.
+	// ShouldFail Whether it fails.
 	ShouldFail bool `json:"should_fail"`
 
-	// DurationMS How long it takes, before the server's time scale.
+	// DurationMS Its duration, before the server's time scale.
 	DurationMS int64 `json:"duration_ms"`
 
 	// ExpectedOutcome The final state of the first attempt.
@@ -632,7 +632,7 @@ type Leader struct {
 	// LeaderID The id of the process.
 	LeaderID job.ID `json:"leader_id"`
 
-	// ExpiresAt When its lease ends unless it is renewed.
+	// ExpiresAt When its lease expires unless it is renewed.
 	ExpiresAt job.Time `json:"expires_at"`
 }
 
@@ -650,7 +650,7 @@ type LoggedDelivery struct {
 	// URL The address of a callback; null for a webhook.
 	URL *string `json:"url"`
 
-	// JobID The job of the event; null if it belongs to none.
+	// JobID The job of the event; null if there is none.
 	JobID *job.ID `json:"job_id"`
 
 	// EventID The id of the event.
@@ -661,16 +661,16 @@ type LoggedDelivery struct {
 	Seq   *int              `json:"seq"`
 	State job.DeliveryState `json:"state"`
 
-	// Attempts How often it was tried.
+	// Attempts Number of attempts.
 	Attempts int `json:"attempts"`
 
-	// NextAttemptAt When it is tried next; null unless it is PENDING.
+	// NextAttemptAt Time of the next attempt; null unless it is PENDING.
 	NextAttemptAt *job.Time `json:"next_attempt_at"`
 
 	// CreatedAt When the event happened.
 	CreatedAt job.Time `json:"created_at"`
 
-	// SettledAt When it was delivered or given up.
+	// SettledAt When it was delivered or failed permanently.
 	SettledAt *job.Time `json:"settled_at"`
 
 	// LastStatus The HTTP status of the latest attempt.
@@ -712,7 +712,7 @@ type Pause struct {
 	PauseID job.ID         `json:"pause_id"`
 	Scope   job.PauseScope `json:"scope"`
 
-	// Target The work kind, or the id of the client or worker; null of ALL.
+	// Target The work kind, or the id of the client or worker; null for ALL.
 	Target *string       `json:"target"`
 	Mode   job.PauseMode `json:"mode"`
 
@@ -726,17 +726,17 @@ type Pause struct {
 
 // PendingDeliveries Deliveries that wait for their next attempt, or are being sent.
 type PendingDeliveries struct {
-	// Count How many, counted as far as 100,000.
+	// Count Their number, counted up to 100,000.
 	Count int `json:"count"`
 
 	// More Whether there are more.
 	More bool `json:"more"`
 
-	// FirstDueAt When the first of those that wait is due, or was; null if none waits for a receiver that is enabled.
+	// FirstDueAt When the first waiting delivery is due, or was; null if none waits for a receiver that is enabled.
 	FirstDueAt *job.Time `json:"first_due_at"`
 }
 
-// Progress How far a running job has come. It never goes backwards within an attempt, and is absent while it is not known.
+// Progress The progress of a running job. It never decreases within an attempt, and is absent if unknown.
 type Progress struct {
 	Percentage int `json:"percentage"`
 
@@ -749,19 +749,19 @@ type Progress struct {
 	UpdatedAt      job.Time `json:"updated_at"`
 }
 
-// Queue The jobs of one client and kind that wait.
+// Queue The waiting jobs of one client and kind.
 type Queue struct {
 	// ClientID The client.
 	ClientID job.ID   `json:"client_id"`
 	WorkKind job.Kind `json:"work_kind"`
 
-	// Queued How many could run now.
+	// Queued Number of jobs that could run now.
 	Queued int `json:"queued"`
 
-	// Scheduled How many wait for their time.
+	// Scheduled Number of jobs that wait for their due time.
 	Scheduled int `json:"scheduled"`
 
-	// OldestRunAt Since when the oldest could run; null if none can.
+	// OldestRunAt When the oldest became ready to run; null if none is.
 	OldestRunAt *job.Time `json:"oldest_run_at"`
 }
 
@@ -770,10 +770,10 @@ type Response struct {
 	// Headers The headers by name, each with its lines.
 	Headers json.RawMessage `json:"headers"`
 
-	// Body The first 8 KiB of the body, if they are UTF-8 text without NUL.
+	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
 	Body *string `json:"body"`
 
-	// BodyBase64 The same in base64, if they are not; `body` is null then.
+	// BodyBase64 The same in base64 otherwise; `body` is null then.
 	BodyBase64 string `json:"body_base64,omitempty"`
 
 	// Truncated Whether the body had more.
@@ -804,16 +804,16 @@ type System struct {
 	// SchemaVersion The last migration.
 	SchemaVersion int `json:"schema_version"`
 
-	// TestBed Whether clients can disturb and judge their own traffic, and move the clock.
+	// TestBed Whether clients can disturb and test their own requests, and move the clock.
 	TestBed bool `json:"test_bed"`
 
 	// Leader The leader; null if there is none.
 	Leader *Leader `json:"leader"`
 
-	// WorkersAlive How many workers are alive.
+	// WorkersAlive Number of live workers.
 	WorkersAlive int `json:"workers_alive"`
 
-	// Slots How many jobs these run at once.
+	// Slots Number of jobs that they can run at once.
 	Slots int `json:"slots"`
 
 	// Backlog How much waits, as Postgres has it.
@@ -822,10 +822,10 @@ type System struct {
 
 // Usage The used part of a limit.
 type Usage struct {
-	// Used How much is used; null if that is not known.
+	// Used The used amount; null if unknown.
 	Used *int `json:"used"`
 
-	// Limit How much may be used; null if there is no limit.
+	// Limit The maximum; null if there is no limit.
 	Limit *int `json:"limit"`
 }
 
@@ -842,19 +842,19 @@ type Waiting struct {
 
 // WaitingJobs Jobs that wait for a worker, or for their time.
 type WaitingJobs struct {
-	// Count How many, counted as far as 100,000.
+	// Count Their number, counted up to 100,000.
 	Count int `json:"count"`
 
 	// More Whether there are more.
 	More bool `json:"more"`
 
-	// Due How many of them could run now.
+	// Due Number of jobs that could run now.
 	Due int `json:"due"`
 
-	// OldestRunAt When the one that waits longest was due; null if none is.
+	// OldestRunAt When the longest waiting one was due; null if none is.
 	OldestRunAt *job.Time `json:"oldest_run_at"`
 
-	// NextRunAt When the next of the others is due; null if there is none, or none among those that are counted.
+	// NextRunAt When the next other job is due; null if there is none, or none among those that are counted.
 	NextRunAt *job.Time `json:"next_run_at"`
 }
 
@@ -882,16 +882,16 @@ type Webhook struct {
 	// DisabledAt When it was disabled.
 	DisabledAt *job.Time `json:"disabled_at"`
 
-	// DisabledReason Why it is disabled; null if it is not.
+	// DisabledReason Why it is disabled; null if it is enabled.
 	DisabledReason *view.DisabledCause `json:"disabled_reason"`
 
-	// ConsecutiveFailures How many attempts have failed since the last one that did not.
+	// ConsecutiveFailures Number of failed attempts since the last success.
 	ConsecutiveFailures int `json:"consecutive_failures"`
 
-	// FailingSince When the first of these failed.
+	// FailingSince When the first of these attempts failed.
 	FailingSince *job.Time `json:"failing_since"`
 
-	// ProvenAt When the receiver said that it wants events.
+	// ProvenAt When the receiver confirmed that it wants events.
 	ProvenAt  *job.Time `json:"proven_at"`
 	CreatedAt job.Time  `json:"created_at"`
 	UpdatedAt job.Time  `json:"updated_at"`
@@ -905,40 +905,40 @@ type Worker struct {
 	// Name Its name.
 	Name string `json:"name"`
 
-	// State DEAD: its heartbeats ended.
+	// State DEAD: its heartbeats have stopped.
 	State string `json:"state"`
 
-	// Drained An operator has it take no more jobs.
+	// Drained Whether an operator has drained it.
 	Drained bool `json:"drained"`
 
-	// Silent It is not dead yet, but has not sent three heartbeats in a row.
+	// Silent Whether it has missed three heartbeats in a row without being dead yet.
 	Silent bool `json:"silent"`
 
-	// Slots How many jobs it runs at once.
+	// Slots Maximum number of jobs that it runs at once.
 	Slots int `json:"slots"`
 
 	// Held How many it holds.
 	Held int `json:"held"`
 
-	// Jobs The first 100 of these.
+	// Jobs The first 100 of its jobs.
 	Jobs      []HeldJob `json:"jobs"`
 	StartedAt job.Time  `json:"started_at"`
 
 	// HeartbeatAt Its last heartbeat.
 	HeartbeatAt job.Time `json:"heartbeat_at"`
 
-	// ExpiresAt Without another heartbeat it is dead from then on.
+	// ExpiresAt When it counts as dead without another heartbeat.
 	ExpiresAt job.Time `json:"expires_at"`
 }
 
 // WorkerTotals Workers that are alive, and the jobs that workers hold.
 type WorkerTotals struct {
-	// Alive How many workers are alive.
+	// Alive Number of live workers.
 	Alive int `json:"alive"`
 
-	// Slots How many jobs these run at once.
+	// Slots Number of jobs that they can run at once.
 	Slots int `json:"slots"`
 
-	// Held How many jobs any worker holds.
+	// Held Number of jobs that workers hold.
 	Held int `json:"held"`
 }

@@ -3,7 +3,7 @@
 export interface components {
     schemas: {
         /**
-         * @description The status in outcome documents, of a job's attempt or of a batch. It is case-sensitive.
+         * @description The status of a job's attempt or a batch in outcome documents. It is case-sensitive.
          * @enum {string}
          */
         JobStatus: "ACCEPTED" | "PROCESSING" | "COMPLETED" | "FAILED" | "CANCELLED" | "TIMED_OUT" | "COMPLETED_WITH_ERRORS";
@@ -26,19 +26,19 @@ export interface components {
             status: "FAILED" | "TIMED_OUT";
             /** @description What happened. */
             detail: string;
-            /** @description Whether the same item may succeed if it is tried again. */
+            /** @description Whether the same item may succeed on a retry. */
             retryable: boolean;
             processingStage: components["schemas"]["Stage"];
         };
         /**
-         * @description The language of `title` and `detail`. On a message to a receiver or a broker it is English. Over HTTP it is the one that
-         *     the submission's `Accept-Language` asked for.
+         * @description The language of `title` and `detail`. It is English in messages to receivers and brokers. Over HTTP it is the language of the
+         *     submission's `Accept-Language`.
          * @enum {string}
          */
         Language: "en" | "de" | "fr";
         /**
-         * @description The outcome of a batch, as draft-ratnawat-httpapi-async-problem-details describes it (its section 7). `jobId` is the id of
-         *     the batch. `results` has failed items only, the first 50 of them; `detail` says how many there are.
+         * @description The outcome of a batch (draft-ratnawat-httpapi-async-problem-details, section 7). `jobId` is the id of the batch. `results` has
+         *     the first 50 failed items; `detail` says how many there are.
          */
         BatchOutcomeDocument: {
             /**
@@ -53,7 +53,7 @@ export interface components {
              * @enum {integer}
              */
             status?: 207 | 500;
-            /** @description How many items ended in which way. */
+            /** @description The number of items by result. */
             detail?: string;
             /**
              * Format: uri-reference
@@ -68,7 +68,7 @@ export interface components {
             jobStatus: components["schemas"]["JobStatus"] & unknown;
             /** @description When the batch was accepted. */
             submittedAt: components["schemas"]["Time"];
-            /** @description When the last of its jobs ended for the first time. */
+            /** @description When all of its jobs had ended for the first time. */
             completedAt?: components["schemas"]["Time"];
             /** @description The correlation id of the submission. */
             correlationId?: string;
@@ -98,33 +98,33 @@ export interface components {
          * @enum {string}
          */
         Code: "RFA_REQUEST_MALFORMED" | "RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE" | "RFA_REQUEST_METHOD_NOT_ALLOWED" | "RFA_REQUEST_NOT_ACCEPTABLE" | "RFA_REQUEST_PAYLOAD_TOO_LARGE" | "RFA_JOB_VALIDATION_FAILED" | "RFA_AUTH_INVALID_CREDENTIALS" | "RFA_AUTH_TOKEN_EXPIRED" | "RFA_AUTH_FORBIDDEN" | "RFA_AUTH_API_KEY_DISABLED" | "RFA_JOB_NOT_FOUND" | "RFA_JOB_CONFLICT" | "RFA_EXEC_IDEMPOTENCY_CONFLICT" | "RFA_REQUEST_RATE_LIMITED" | "RFA_INTERNAL" | "RFA_STORAGE_DB_ERROR" | "RFA_STORAGE_UNAVAILABLE" | "RFA_EXEC_QUEUE_FULL" | "RFA_EXEC_WORKER_UNAVAILABLE" | "RFA_EXEC_TIMEOUT" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_CONFIG_INVALID" | "RFA_REQUEST_NOT_FOUND" | "RFA_CLIENT_NOT_FOUND" | "RFA_WEBHOOK_NOT_FOUND" | "RFA_BATCH_NOT_FOUND" | "RFA_BULK_NOT_FOUND" | "RFA_SCHEDULE_NOT_FOUND" | "RFA_JOB_NOT_FINISHED" | "RFA_RESULT_NOT_FOUND" | "RFA_JOB_GONE" | "RFA_RESULT_GONE";
-        /** @description How many jobs a bulk operation leaves as they are for the same reason. */
+        /** @description The number of jobs that a bulk operation does not change for the same reason. */
         BulkReason: {
             result: components["schemas"]["BulkResult"];
-            /** @description Why, for programs; null if there is no such reason. */
+            /** @description The error code; null if there is none. */
             code: components["schemas"]["Code"] | null;
-            /** @description Why, in a sentence. */
+            /** @description The reason in a sentence. */
             detail: string;
             /** @description How many jobs. */
             count: number;
         };
         /**
-         * @description The submission of a client.
+         * @description The type of a job.
          * @enum {string}
          */
         JobType: "EXECUTE" | "DEFERRED" | "EMIT_EVENT";
         /**
-         * @description A behaviour of the catalogue, which is the same every time, or CUSTOM.
+         * @description A deterministic behaviour of the catalogue, or CUSTOM.
          * @enum {string}
          */
         WorkKind: "SUCCESS_FAST" | "SUCCESS_NORMAL" | "SUCCESS_SLOW" | "FAIL_IMMEDIATE" | "FAIL_AFTER_PROGRESS" | "FAIL_AFTER_RETRYABLE" | "RUNS_LONG" | "RUNS_OVER_TIMEOUT" | "CPU_BURST" | "MEMORY_SPIKE" | "IO_HEAVY" | "MANY_SMALL_OUTPUTS" | "LARGE_OUTPUT" | "CANCEL_BEFORE_START" | "CANCEL_DURING_RUN" | "RETRY_ON_FAIL" | "RETRY_LIMIT_REACHED" | "DUPLICATE_SUBMIT_SAME_KEY" | "DUPLICATE_SUBMIT_DIFFERENT_KEY" | "WEBHOOK_SUCCESS" | "WEBHOOK_TIMEOUT" | "WEBHOOK_5XX" | "WEBHOOK_RETRIES_EXHAUSTED" | "WEBHOOK_SLOW_RECEIVER" | "SCHEDULED_ON_TIME" | "SCHEDULED_LATE_RECOVERY" | "SCHEDULED_FAR_FUTURE" | "PAYLOAD_SMALL" | "PAYLOAD_MEDIUM" | "PAYLOAD_LARGE" | "PAYLOAD_INVALID" | "CUSTOM";
         /**
-         * @description Where a job is in its life.
+         * @description The state of a job.
          * @enum {string}
          */
         State: "CREATED" | "QUEUED" | "ASSIGNED" | "RUNNING" | "SUCCEEDED" | "FAILED" | "CANCELED";
         /**
-         * @description How it ended; null until it has.
+         * @description How it ended; null before the end.
          * @enum {string|null}
          */
         NullableOutcome: "SUCCESS" | "FAILED" | "CANCELED" | null;
@@ -146,9 +146,9 @@ export interface components {
             outcome: components["schemas"]["NullableOutcome"];
             /** @description When the job was accepted. */
             created_at: components["schemas"]["Time"];
-            /** @description When a DEFERRED job is to run. */
+            /** @description When a DEFERRED job is due. */
             execution_at: components["schemas"]["NullableTime"];
-            /** @description When its state changed last. */
+            /** @description When its state last changed. */
             updated_at: components["schemas"]["Time"];
             /** @description When the current attempt started. */
             started_at: components["schemas"]["NullableTime"];
@@ -158,9 +158,9 @@ export interface components {
             canceled_at: components["schemas"]["NullableTime"];
             /** @description The number of the current attempt. */
             attempt: number;
-            /** @description How many attempts there are, the current one included. */
+            /** @description Number of attempts, including the current one. */
             attempts: number;
-            /** @description How many there may be. */
+            /** @description Maximum number of attempts. */
             max_attempts: number;
             /** @description Whether a retry would queue the job again. */
             can_retry: boolean;
@@ -173,13 +173,13 @@ export interface components {
             correlation_id: string | null;
             /**
              * Format: uuid
-             * @description The schedule that the job is a run of. Only for such jobs.
+             * @description The schedule that submitted the job. Only for such jobs.
              */
             schedule_id?: string;
-            /** @description The due time of the schedule that the job stands for. Not of a run that was triggered. */
+            /** @description The due time of the schedule. Absent for triggered runs. */
             scheduled_for?: components["schemas"]["Time"];
         };
-        /** @description Where the whole job is. */
+        /** @description The link to the whole job. */
         SelfLink: {
             /**
              * Format: uri-reference
@@ -197,7 +197,7 @@ export interface components {
             count: number;
             /** @description How many of them the operation would change. */
             changes: number;
-            /** @description Why it would leave the others as they are. */
+            /** @description Why it would not change the others. */
             left: components["schemas"]["BulkReason"][];
             /** @description Whether there may be more of them. */
             more: boolean;
@@ -205,11 +205,11 @@ export interface components {
             sample: components["schemas"]["JobSummary"][];
         };
         /**
-         * @description How far a bulk operation has come.
+         * @description The state of a bulk operation.
          * @enum {string}
          */
         BulkState: "PENDING" | "RUNNING" | "DONE" | "ABORTED";
-        /** @description A bulk operation that was begun. */
+        /** @description A bulk operation that was started. */
         BulkReceipt: {
             /**
              * Format: uuid
@@ -221,7 +221,7 @@ export interface components {
         };
         /** @description The place of a page in its list. */
         PageInfo: {
-            /** @description The most entries that the page may have. */
+            /** @description Maximum number of entries. */
             limit: number;
             /** @description The `cursor` of the next page; null at the end. */
             next_cursor: string | null;
@@ -250,11 +250,11 @@ export interface components {
             data: components["schemas"]["BulkItem"][];
             page: components["schemas"]["PageInfo"];
         };
-        /** @description The work of the job according to the catalogue. If the definition is damaged, only the kind is known. */
+        /** @description The job's work as defined in the catalogue. If the definition is damaged, only the kind is known. */
         Scenario: {
             /** @description The job's work kind. */
             workKind: string;
-            /** @description How long its work takes in milliseconds. */
+            /** @description Duration of the work in milliseconds. */
             durationMs?: number;
             /**
              * @description The final state of the first attempt.
@@ -263,19 +263,19 @@ export interface components {
             expectedOutcome?: "SUCCEEDED" | "FAILED" | "CANCELED";
         };
         /**
-         * @description The outcome of one attempt of a job, as draft-ratnawat-httpapi-async-problem-details describes it. `jobStatus` follows
-         *     from the attempt's state: CREATED, QUEUED and ASSIGNED are ACCEPTED, RUNNING is PROCESSING, SUCCEEDED is COMPLETED, FAILED
-         *     is FAILED, or TIMED_OUT if the code is RFA_EXEC_TIMEOUT, and CANCELED is CANCELLED.
+         * @description The outcome of one attempt of a job (draft-ratnawat-httpapi-async-problem-details). `jobStatus` depends on the attempt's state:
+         *     CREATED, QUEUED and ASSIGNED become ACCEPTED, RUNNING becomes PROCESSING, SUCCEEDED becomes COMPLETED, FAILED becomes FAILED, or
+         *     TIMED_OUT if the code is RFA_EXEC_TIMEOUT, and CANCELED becomes CANCELLED.
          *
-         *     The members from `type` to `code`, `retryable` and `processingStage` are those of a failure; `completedAt` is there once the
-         *     attempt has ended. It never changes afterwards.
+         *     Only failures have the members from `type` to `code`, `retryable` and `processingStage`. `completedAt` is present after the end of
+         *     the attempt. After that the document never changes.
          *
-         *     A failure that the request for a CUSTOM job plans has the `type`, the texts and the extension members that are planned.
+         *     A planned failure of a CUSTOM job has the planned `type`, texts and extension members.
          */
         OutcomeDocument: {
             /**
              * Format: uri
-             * @description The address of the page that explains the failure; its last part is a FailureReason.
+             * @description The address of the page that explains the failure. Its last segment is a FailureReason.
              */
             type?: string;
             /** @description The reason in a few words. */
@@ -300,9 +300,9 @@ export interface components {
             submittedAt: components["schemas"]["Time"];
             /** @description When the attempt ended. */
             completedAt?: components["schemas"]["Time"];
-            /** @description Whether the same job may succeed if it is tried again. Advice only. */
+            /** @description Whether the same job may succeed on a retry. Advice only. */
             retryable?: boolean;
-            /** @description Seconds to wait before that, from `completedAt`. Only if `retryable` is true. */
+            /** @description Seconds to wait before a retry, from `completedAt`. Only if `retryable` is true. */
             retryAfter?: number;
             processingStage?: components["schemas"]["Stage"];
             /** @description The correlation id of the submission. */
@@ -312,7 +312,7 @@ export interface components {
             scenario: components["schemas"]["Scenario"];
             language?: components["schemas"]["Language"];
         } & (unknown & unknown & unknown & unknown);
-        /** @description The outcome document of an attempt that failed. */
+        /** @description The outcome document of a failed attempt. */
         FailureDocument: components["schemas"]["OutcomeDocument"] & {
             type: string;
             title: string;
@@ -326,19 +326,19 @@ export interface components {
             processingStage: components["schemas"]["Stage"];
             language: components["schemas"]["Language"];
         };
-        /** @description One part of a request that changes nothing. */
+        /** @description A part of a request without effect. */
         Warning: {
             /**
              * Format: json-pointer
-             * @description Where in the body: a JSON Pointer (RFC 6901).
+             * @description The place in the body, a JSON Pointer (RFC 6901).
              */
             pointer: string;
             /** @description The consequence. */
             detail: string;
         };
         /**
-         * @description Accepted parts of a submission without effect, such as parameters that the work kind ignores; absent if there is
-         *     nothing. It depends on the request alone: a repetition with the same idempotency key gets it again.
+         * @description Parts of the submission that have no effect, such as parameters that the work kind ignores; absent if there are none. A repetition
+         *     with the same idempotency key returns them again.
          */
         Warnings: components["schemas"]["Warning"][];
         /** @description The answer to a submission. */
@@ -368,11 +368,11 @@ export interface components {
             data: components["schemas"]["Schedule"][];
             page: components["schemas"]["PageInfo"];
         };
-        /** @description One thing that is wrong with a request; it has either `pointer` or `parameter`. */
+        /** @description An error in a request. It has either `pointer` or `parameter`. */
         Violation: {
             /**
              * Format: json-pointer
-             * @description Where in the body: a JSON Pointer (RFC 6901); empty for the whole.
+             * @description The place in the body, a JSON Pointer (RFC 6901); empty for the whole body.
              */
             pointer?: string;
             /** @description The name of a query parameter. */
@@ -399,18 +399,18 @@ export interface components {
              */
             instance: string;
             code: components["schemas"]["Code"];
-            /** @description All that is wrong with the body or with the query, up to 100 entries. */
+            /** @description All errors of the body or the query, up to 100 entries. */
             violations?: components["schemas"]["Violation"][];
-            /** @description Since when it is gone. 410 only. */
+            /** @description When it expired. 410 only. */
             expired_at?: components["schemas"]["Time"];
             /**
              * Format: uuid
-             * @description The job that the first request with the idempotency key made. Only in this conflict of a submission.
+             * @description The job created by the first request with the idempotency key. Only for conflicts of submissions.
              */
             job_id?: string;
             /**
              * Format: uuid
-             * @description The batch that the first request with the idempotency key made. Only in this conflict of a batch.
+             * @description The batch created by the first request with the idempotency key. Only for conflicts of batches.
              */
             batch_id?: string;
             /** @description The job's state. Only for a refused retry. */
@@ -422,7 +422,7 @@ export interface components {
             reason?: "NOT_RETRYABLE" | "ATTEMPTS_EXHAUSTED";
         };
         /**
-         * @description A duration as Go writes it, from 0s to 24h where nothing else is said.
+         * @description A Go duration, from 0s to 24h unless stated otherwise.
          * @example 200ms
          * @example 1.5s
          * @example 1m30s
@@ -430,11 +430,11 @@ export interface components {
         Span: string | null;
         /** @description The change of the clock, in exactly one member. */
         ClockMove: {
-            /** @description By so much, at once, as in `90s` or `25h`. */
+            /** @description Advances the clock by this time at once, such as `90s` or `25h`. */
             advance?: components["schemas"]["Span"];
             /** @description Moves the clock to this time at once; not backwards, and at most ten years ahead of the real time. */
             set?: components["schemas"]["UtcTime"] | null;
-            /** @description true: it stands still. false: it runs on at its rate. */
+            /** @description true: stops the clock. false: restarts it at its rate. */
             freeze?: boolean | null;
             /** @description Seconds of the clock per real second; a frozen clock starts again. */
             rate?: number | null;
@@ -455,7 +455,7 @@ export interface components {
             data: components["schemas"]["Delivery"][];
             page: components["schemas"]["PageInfo"];
         };
-        /** @description An event of the client's own. */
+        /** @description An event of the client. */
         Emission: {
             /** @description The event's name. */
             name: string;
@@ -502,13 +502,13 @@ export interface components {
              * @enum {string}
              */
             state: "DONE" | "ABORTED";
-            /** @description Jobs that it was about. */
+            /** @description Number of jobs of the operation. */
             total: number;
-            /** @description Jobs for which it was done. */
+            /** @description Number of changed jobs. */
             succeeded: number;
-            /** @description Jobs for which there was nothing to do. */
+            /** @description Number of jobs without anything to do. */
             skipped: number;
-            /** @description Jobs for which it was refused. */
+            /** @description Number of jobs for which the action was refused. */
             failed: number;
         };
         /**
@@ -546,7 +546,7 @@ export interface components {
             webhookId: string;
         };
         /**
-         * @description How far a delivery has come.
+         * @description The state of a delivery.
          * @enum {string}
          */
         DeliveryState: "PENDING" | "DELIVERED" | "FAILED";
@@ -555,18 +555,18 @@ export interface components {
          * @enum {string}
          */
         EventName: "job.created" | "job.queued" | "job.assigned" | "job.running" | "job.succeeded" | "job.failed" | "job.canceled" | "job.retried" | "job.lease_expired" | "job.retries_exhausted" | "event.emitted" | "batch.completed" | "bulk.completed" | "webhook.disabled" | "webhook.test";
-        /** @description Visible ASCII characters. The header `Idempotency-Key` may have it instead. */
+        /** @description Visible ASCII characters. It may be sent in the header `Idempotency-Key` instead. */
         IdempotencyKey: string | null;
         /**
-         * @description The codes that failures of jobs have.
+         * @description The codes of job failures.
          * @enum {string}
          */
         FailureCode: "RFA_INTERNAL" | "RFA_DEPENDENCY_TIMEOUT" | "RFA_EXEC_TIMEOUT" | "RFA_EXEC_WORKER_UNAVAILABLE";
         /**
-         * @description The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. All members that are
-         *     not named here are extension members of the document: up to 20, with names of a letter and 2 to 63 letters, digits and
-         *     underscores, and of at most 2 KiB in all. `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`,
-         *     `attempt`, `scenario`, `language` and `results` are the job's own, and cannot be planned.
+         * @description The outcome document of a planned failure. Absent members have the values of the reason `custom-failure`. Members not listed here
+         *     become extension members of the document: at most 20, with 2 KiB in total. Their names have a letter and 2 to 63 letters, digits
+         *     and underscores. The service sets `instance`, `jobId`, `jobStatus`, `submittedAt`, `completedAt`, `correlationId`, `attempt`,
+         *     `scenario`, `language` and `results`; they cannot be planned.
          */
         PlannedProblem: {
             /**
@@ -581,11 +581,11 @@ export interface components {
             status?: number | null;
             /** @description What happened. */
             detail?: string | null;
-            /** @description One of the codes that failures have; RFA_EXEC_TIMEOUT makes the `jobStatus` TIMED_OUT. */
+            /** @description The failure code; RFA_EXEC_TIMEOUT makes the `jobStatus` TIMED_OUT. */
             code?: components["schemas"]["FailureCode"] | null;
-            /** @description Whether another attempt may be made; true without it. */
+            /** @description Whether another attempt is allowed; true if absent. */
             retryable?: boolean | null;
-            /** @description Seconds from the attempt's end until the next attempt, also an automatic one; without it, the backoff. */
+            /** @description Seconds from the attempt's end until the next attempt, also for automatic retries; the backoff if absent. */
             retryAfter?: number | null;
             /** @description The `processingStage`. */
             stage?: components["schemas"]["Stage"] | null;
@@ -596,7 +596,7 @@ export interface components {
         PlannedFailure: {
             /** @description The attempts that fail, from 1. */
             attempts: number[];
-            /** @description When the attempt fails, within the duration; without it at the end. */
+            /** @description When the attempt fails, within the duration; at the end if absent. */
             after?: components["schemas"]["Span"];
             problem?: components["schemas"]["PlannedProblem"] | null;
         };
@@ -604,7 +604,7 @@ export interface components {
         PlannedResult: {
             /**
              * Format: media-type
-             * @description The media type of the bytes; application/json without it.
+             * @description The media type of the bytes; application/json if absent.
              * @example text/plain
              */
             media_type?: string | null;
@@ -617,39 +617,39 @@ export interface components {
         PlannedEvent: {
             /** @description The name. */
             name: string;
-            /** @description Any JSON, which is the event's data. */
+            /** @description The event's data, any JSON. */
             data?: unknown;
             /** @description When it is emitted, within the duration. */
             after?: components["schemas"]["Span"];
         };
         /**
-         * @description The behaviour of a CUSTOM job. All members are optional: `{}` succeeds at once. Times are before the server's
-         *     time scale. Random values come from the seed and the attempt number, so every worker does the same.
+         * @description The behaviour of a CUSTOM job. All members are optional: `{}` succeeds at once. The server's time scale applies to all times.
+         *     Random values come from the seed and the attempt number, so they are the same on every worker.
          */
         Behavior: {
             /** @description Seed for the jitter and for a result of a given size; default: the time of the request. */
             seed?: number | null;
-            /** @description How long an attempt takes, less than the execution limit. */
+            /** @description How long an attempt takes; less than the execution limit. */
             duration?: components["schemas"]["Span"];
-            /** @description By how much an attempt is shorter or longer at most. Not more than the duration; both together less than the execution limit. */
+            /** @description Maximum by which an attempt is shorter or longer. At most the duration; their sum must be less than the execution limit. */
             jitter?: components["schemas"]["Span"];
             /**
-             * @description The share of the duration that an attempt has behind it when it begins.
+             * @description The share of the duration that an attempt skips at its start.
              * @default 0
              */
             begin_at: number | null;
-            /** @description In how many steps, at equal distances, it reports its progress; 10 without it. */
+            /** @description Number of equal steps in which it reports progress; 10 if absent. */
             steps?: number | null;
-            /** @description Which attempts fail, each named once. */
+            /** @description Which attempts fail. Each attempt can be named once. */
             failures?: components["schemas"]["PlannedFailure"][] | null;
             result?: components["schemas"]["PlannedResult"] | null;
-            /** @description Events that each attempt emits on its way, as `event.emitted`. */
+            /** @description Events that each attempt emits, as `event.emitted`. */
             emit?: components["schemas"]["PlannedEvent"][] | null;
-            /** @description The share of the time that it computes. All jobs of a worker together use half of its CPUs at most. */
+            /** @description The share of time spent computing. All jobs of a worker together use at most half of its CPUs. */
             cpu?: number | null;
-            /** @description How much memory it holds, in units of 1 MiB. All jobs of a worker together hold at most 64 MiB: a job takes only the rest. */
+            /** @description Memory that it holds, in units of 1 MiB. All jobs of a worker together hold at most 64 MiB: a job only gets the rest. */
             memory_bytes?: number | null;
-            /** @description How many bytes it writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps. */
+            /** @description Number of bytes that it writes and reads back, in blocks of 64 KiB of a file of at most 4 MiB, spread over the steps. */
             io_bytes?: number | null;
         };
         /** @description The parameters of a CUSTOM job. Other members are ignored. */
@@ -659,7 +659,7 @@ export interface components {
             [key: string]: unknown;
         };
         /**
-         * @description A duration as Go writes it, from 0s to 24h.
+         * @description A Go duration from 0s to 24h.
          * @example 200ms
          * @example 1.5s
          * @example 1m30s
@@ -690,48 +690,49 @@ export interface components {
             /** @description The waits. */
             delays: components["schemas"]["SomeSpan"][];
         };
-        /** @description The attempts of a job. It holds for the service's own retries and for those that are asked for. */
+        /** @description The attempts of a job, for automatic and requested retries. */
         RetryPolicy: {
-            /** @description Attempts, the first one included; at most 1 + FORGERUN_MAX_RETRIES (4 by default). */
+            /** @description Maximum number of attempts, including the first one; at most 1 + FORGERUN_MAX_RETRIES (4 by default). */
             max_attempts?: number | null;
             /** @description The waits between attempts. */
             backoff?: components["schemas"]["Backoff"] | null;
-            /** @description Codes of the failures that the service retries by itself, as far as they are retryable; without any, all that are. */
+            /** @description Codes of retryable failures that the service retries automatically; all retryable failures if absent. */
             codes?: components["schemas"]["FailureCode"][] | null;
         };
         /** @description The common members of a job request and a batch item. */
         JobRequestMembers: {
             type: components["schemas"]["JobType"];
-            /** @description What the job does. Without it the server picks one at random, never PAYLOAD_INVALID. */
+            /** @description What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID. */
             work_kind?: components["schemas"]["WorkKind"] | null;
             /**
-             * @description When to run: RFC 3339 in UTC, in the future. A DEFERRED job needs it, others may not have it. The job never
-             *     starts earlier. Since clocks differ, a time up to one second in the past is taken as now.
+             * @description When to run: a future time, RFC 3339 in UTC. It is required for DEFERRED jobs and not allowed for others. The job never starts
+             *     earlier. A time up to one second in the past counts as now, since clocks differ.
              */
             execution_at?: components["schemas"]["UtcTime"] | null;
             /**
-             * @description An absolute `http` or `https` URL that receives every change, without user, password or fragment. Where receivers are asked
-             *     whether they want events, it must have the scheme, host and port of an enabled webhook of the client with `proven_at`.
+             * @description An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service asks
+             *     receivers whether they want events, the URL must have the scheme, host and port of an enabled webhook of the client with
+             *     `proven_at`.
              * @example https://example.com/done
              */
             callback?: string | null;
             /**
-             * @description Parameters of the client's own, kept as sent. Up to 256 KiB. The kinds of the catalogue ignore them, and the answer says so in
-             *     `warnings`; CUSTOM does what `behavior` says.
+             * @description The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the answer.
+             *     CUSTOM uses `behavior`.
              */
             params?: components["schemas"]["CustomParams"] | {
                 [key: string]: unknown;
             } | null;
-            /** @description Let the server retry the job by itself while the failure is retryable and attempts remain. Without a value it does if `retry` is given. */
+            /** @description Whether the server retries the job automatically while failures are retryable and attempts remain. The default is true if `retry` is set, and false otherwise. */
             auto_retry?: boolean | null;
-            /** @description The number of attempts and the waits between them; defaults come from the service. */
+            /** @description The number of attempts and the waits between them; the service has defaults. */
             retry?: components["schemas"]["RetryPolicy"] | null;
             /** @description EMIT_EVENT only, the event to publish. */
             event?: components["schemas"]["Emission"] | null;
-            /** @description An id to find this job's traces by. The headers `traceparent` and `X-Correlation-ID` count more. */
+            /** @description An id for finding this job's traces. The headers `traceparent` and `X-Correlation-ID` override it. */
             correlation_id?: string | null;
         };
-        /** @description The items by current state, without deleted jobs. */
+        /** @description Number of items by current state, without deleted jobs. */
         BatchCounts: {
             created: number;
             queued: number;
@@ -749,8 +750,8 @@ export interface components {
          */
         BulkAction: "retry" | "cancel" | "delete";
         /**
-         * @description Something that happened to a job, a batch, a bulk operation or a webhook. It never changes. Only an event of a job belongs to one:
-         *     of the others `job_id`, `seq` and `attempt` are null, and `batch_id` or `webhook_id` is there.
+         * @description An event of a job, a batch, a bulk operation or a webhook. It never changes. For events without a job, `job_id`, `seq` and
+         *     `attempt` are null. Events of batches have a `batch_id`, and events of webhooks a `webhook_id`.
          */
         Event: {
             /**
@@ -784,16 +785,16 @@ export interface components {
             attempt: number | null;
             timestamp: components["schemas"]["Time"];
             /**
-             * @description For a job's event, `work_kind`, `duration_ms` and `expected_outcome`, and what belongs to the event, such as `name` and `data`
-             *     of event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
-             *     `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`, `language`
-             *     and `disabledAt`; of webhook.test, `webhookId`.
+             * @description For a job's event, `work_kind`, `duration_ms`, `expected_outcome` and members of the event, such as `name` and `data` of
+             *     event.emitted. For batch.completed, `status`, `total`, `succeeded`, `failed` and `canceled`. For bulk.completed, `bulkId`,
+             *     `action`, `state`, `total`, `succeeded`, `skipped` and `failed`. For webhook.disabled, `webhookId`, `reason`, `text`,
+             *     `language` and `disabledAt`. For webhook.test, `webhookId`.
              */
             data: {
                 [key: string]: unknown;
             };
         } & (unknown & unknown & unknown);
-        /** @description How far a running job has come. It never goes backwards within an attempt, and is absent while it is not known. */
+        /** @description The progress of a running job. It never decreases within an attempt, and is absent if unknown. */
         Progress: {
             percentage: number;
             /** @description The current activity of the job. */
@@ -814,7 +815,7 @@ export interface components {
          * @enum {string}
          */
         Outcome: "SUCCESS" | "FAILED" | "CANCELED";
-        /** @description Why a due time got no job, or none yet. */
+        /** @description Why a due time has no job, or none yet. */
         ScheduleError: {
             /** @description The due time. */
             scheduled_for: components["schemas"]["Time"];
@@ -855,9 +856,9 @@ export interface components {
             headers: {
                 [key: string]: string[];
             };
-            /** @description The first 8 KiB of the body, if they are UTF-8 text without NUL. */
+            /** @description The first 8 KiB of the body, if that is UTF-8 text without NUL. */
             body: string | null;
-            /** @description The same in base64, if they are not; `body` is null then. */
+            /** @description The same in base64 otherwise; `body` is null then. */
             body_base64?: string;
             /** @description Whether the body had more. */
             truncated: boolean;
@@ -886,7 +887,7 @@ export interface components {
             /** @description A name for the item, unique in the batch. Without it, the item's zero-based index as a string. */
             item_id?: string | null;
         };
-        /** @description A job in the list of its batch. */
+        /** @description A job in its batch's list. */
         BatchJob: components["schemas"]["JobMembers"] & {
             /** @description The item's id in the batch. */
             item_id: string;
@@ -934,17 +935,17 @@ export interface components {
             type: string;
             /** @description The problem type in a few words. */
             title: string;
-            /** @description The HTTP status that the item alone would have had. */
+            /** @description The HTTP status that a single submission would have had. */
             status: number;
             /** @description What is wrong. */
             detail: string;
             /**
              * Format: uri-reference
-             * @description The address of the batch, with the item's place in the request as the fragment.
+             * @description The address of the batch, with the item's position in the request as the fragment.
              */
             instance: string;
             code: components["schemas"]["Code"];
-            /** @description All that is wrong with the item; the pointers are into the whole request. */
+            /** @description All errors of the item. The pointers are relative to the whole request. */
             violations?: components["schemas"]["Violation"][];
             /** @constant */
             retryable: false;
@@ -965,13 +966,13 @@ export interface components {
             /** @description The number of items. */
             total: number;
             counts: components["schemas"]["BatchCounts"];
-            /** @description How the batch ended; null until it has. It never changes. */
+            /** @description How the batch ended; null before the end. It never changes. */
             outcome: components["schemas"]["BatchOutcome"] | null;
             /** @description The correlation id of the submission. */
             correlation_id: string | null;
             links: components["schemas"]["BatchLinks"];
         };
-        /** @description The possible actions on the batch now. */
+        /** @description The currently possible actions on the batch. */
         BatchLinks: {
             /**
              * Format: uri-reference
@@ -993,7 +994,7 @@ export interface components {
         BatchOutcome: {
             status: components["schemas"]["JobStatus"];
             succeeded: number;
-            /** @description Timed out and refused items included. */
+            /** @description Includes timed out and refused items. */
             failed: number;
             canceled: number;
             /** @description The first 50 failed items. */
@@ -1012,7 +1013,7 @@ export interface components {
             status: "FAILED" | "TIMED_OUT";
             /** @description What happened. */
             detail: string;
-            /** @description Whether the same item may succeed if it is tried again. */
+            /** @description Whether the same item may succeed on a retry. */
             retryable: boolean;
             processing_stage: components["schemas"]["Stage"];
         };
@@ -1020,17 +1021,17 @@ export interface components {
         BulkRequest: {
             action: components["schemas"]["BulkAction"];
             filter: components["schemas"]["BulkFilter"];
-            /** @description Count the jobs that match, and begin nothing. */
+            /** @description Only count the matching jobs. */
             dry_run?: boolean | null;
             /**
-             * @description The most jobs that are done in a second.
+             * @description Maximum number of jobs per second.
              * @default 200
              */
             rate: number | null;
         };
         /**
-         * @description Which jobs are meant: those that match all members. At least one is given, or `all`, which stands alone. The same members as in
-         *     the list of jobs, and two more. A filter is shown as it was sent.
+         * @description The jobs that match all members. At least one member is required; `all` must be the only one. The members are the same as in the
+         *     list of jobs, and two more. A filter is shown as sent.
          */
         BulkFilter: {
             /** @description True for all jobs. */
@@ -1048,11 +1049,11 @@ export interface components {
             batch_id?: string | null;
             /** @description Jobs with this correlation id. */
             correlation_id?: string | null;
-            /** @description Jobs that are FAILED with this code. */
+            /** @description FAILED jobs with this code. */
             failure_code?: components["schemas"]["FailureCode"] | null;
-            /** @description Jobs that were created at this moment or later. */
+            /** @description Jobs created at this time or later. */
             created_after?: components["schemas"]["UtcTime"] | null;
-            /** @description Jobs that were created before this moment. */
+            /** @description Jobs created before this time. */
             created_before?: components["schemas"]["UtcTime"] | null;
         };
         /** @description A bulk operation. */
@@ -1064,14 +1065,14 @@ export interface components {
             bulk_id: string;
             action: components["schemas"]["BulkAction"];
             filter: components["schemas"]["BulkFilter"];
-            /** @description The most jobs that are done in a second. */
+            /** @description Maximum number of jobs per second. */
             rate: number;
             state: components["schemas"]["BulkState"];
-            /** @description The number of its jobs as far as they are gathered. */
+            /** @description The number of jobs collected so far. */
             total: number;
-            /** @description Whether there were more than it may have. */
+            /** @description Whether more jobs matched than the maximum. */
             more: boolean;
-            /** @description The number of jobs that have a result. */
+            /** @description The number of processed jobs. */
             done: number;
             succeeded: number;
             skipped: number;
@@ -1079,11 +1080,11 @@ export interface components {
             created_at: components["schemas"]["Time"];
             started_at: components["schemas"]["NullableTime"];
             finished_at: components["schemas"]["NullableTime"];
-            /** @description The operator who started it; null for an operation of a client. */
+            /** @description The operator who started it; null if a client did. */
             operator: string | null;
             links: components["schemas"]["BulkLinks"];
         };
-        /** @description The possible actions on the operation now. */
+        /** @description The currently possible actions on the operation. */
         BulkLinks: {
             /**
              * Format: uri-reference
@@ -1102,11 +1103,11 @@ export interface components {
             abort?: string;
         };
         KeyRequest: {
-            /** @description Make a new key although there is one. */
+            /** @description Create a new key even if there is one. */
             rotate?: boolean | null;
             /**
-             * @description The permissions of the key: read, or also submit jobs and batches, or all. A key with a scope other than all is
-             *     always a new key; it replaces no other one and cannot be renewed.
+             * @description The permissions of the key: read, submit (also submits jobs and batches), or all. A key with a scope other than all is always
+             *     new. It replaces no other key and cannot be renewed.
              * @default all
              * @enum {string|null}
              */
@@ -1126,7 +1127,7 @@ export interface components {
         };
         /** @description An API key. */
         Key: {
-            /** @description The key itself. It is shown once; null if the key existed already, and in a repetition with the same idempotency key. */
+            /** @description The key itself. It is shown once; null if the key already existed, and in a repetition with the same idempotency key. */
             api_key: string | null;
             /** @description The public part of the key. */
             key_id: string;
@@ -1143,7 +1144,7 @@ export interface components {
             /** @constant */
             revoked: true;
         };
-        /** @description How many of a client's jobs a request has canceled. */
+        /** @description The number of jobs that a request has canceled. */
         CanceledJobs: {
             canceled: number;
             /** @description Whether the client may have more unfinished jobs. */
@@ -1167,7 +1168,7 @@ export interface components {
             job_id: string;
             state: components["schemas"]["State"];
             updated_at: components["schemas"]["Time"];
-            /** @description Whether the request had an effect; otherwise the job was left as it is. */
+            /** @description Whether the request has changed the job. */
             changed: boolean;
         };
         /** @description The answer to a retry. */
@@ -1179,37 +1180,37 @@ export interface components {
             job_id: string;
             state: components["schemas"]["State"];
             updated_at: components["schemas"]["Time"];
-            /** @description Whether the request had an effect; otherwise the job was left as it is. */
+            /** @description Whether the request has changed the job. */
             changed: boolean;
             /** @description The number of the current attempt. */
             attempt: number;
         };
-        /** @description A job with everything that is known of it. */
+        /** @description A job with all details. */
         Job: components["schemas"]["JobMembers"] & {
-            /** @description Whether the server retries the job by itself. */
+            /** @description Whether the server retries the job automatically. */
             auto_retry: boolean;
             /** @description The retry policy of its request; absent if there was none. */
             retry?: components["schemas"]["RetryPolicy"];
             /** @description The URL that receives every change. */
             callback: string | null;
-            /** @description When the job may be expected to end; null if that cannot be told. */
+            /** @description When the job is expected to end; null if unknown. */
             estimated_completion: components["schemas"]["NullableTime"];
             /** @description When the job will be deleted; null until it is final. */
             expires_at: components["schemas"]["NullableTime"];
             /** @description The work of the job; null if it is damaged. */
             definition: components["schemas"]["Definition"] | null;
-            /** @description The parameters as they were sent. */
+            /** @description The parameters as sent. */
             params: {
                 [key: string]: unknown;
             } | null;
-            /** @description Why the job waits. Only while it does. */
+            /** @description Why the job waits. Only while it waits. */
             waiting?: components["schemas"]["Waiting"];
             progress?: components["schemas"]["Progress"];
             /** @description How the current attempt failed. FAILED only. */
             failure?: components["schemas"]["FailureDocument"];
             result?: components["schemas"]["Result"];
             links: components["schemas"]["JobLinks"];
-            /** @description About the submission that this is the answer to. */
+            /** @description Warnings about the submission. Only in its answer. */
             warnings?: components["schemas"]["Warnings"];
         };
         /** @description Why a job waits. */
@@ -1223,7 +1224,7 @@ export interface components {
             work_kind: components["schemas"]["WorkKind"];
             /** @description How long the work takes, before the server's time scale. */
             duration_ms: number;
-            /** @description Whether the work kind is one that fails. */
+            /** @description Whether the work kind fails. */
             should_fail: boolean;
             /** @description The size of the result in bytes. */
             payload_size: number;
@@ -1240,7 +1241,7 @@ export interface components {
             media_type: string;
             size_bytes: number;
             checksum: components["schemas"]["Checksum"];
-            /** @description Until when it can be had. */
+            /** @description When it expires. */
             expires_at: components["schemas"]["Time"];
             /**
              * Format: uri-reference
@@ -1262,7 +1263,7 @@ export interface components {
             /** @description Since when it is gone. */
             expired_at: components["schemas"]["Time"];
         };
-        /** @description The possible actions on the job now. */
+        /** @description The currently possible actions on the job. */
         JobLinks: {
             /**
              * Format: uri-reference
@@ -1316,12 +1317,12 @@ export interface components {
             schedule?: string;
         };
         /**
-         * @description Why an attempt failed: the last part of the `type` of its outcome document. Batches have `batch-partially-failed` and
+         * @description Why an attempt failed: the last segment of the `type` of its outcome document. Batches have `batch-partially-failed` and
          *     `batch-failed` instead.
          * @enum {string}
          */
         FailureReason: "failed-immediately" | "failed-after-progress" | "dependency-failed" | "failed-once" | "failed-again" | "job-timed-out" | "worker-lost" | "worker-shutdown" | "worker-exhausted" | "definition-invalid" | "output-invalid" | "work-panicked" | "custom-failure";
-        /** @description The account of one finished attempt. */
+        /** @description The report of a finished attempt. */
         Report: {
             /**
              * Format: uuid
@@ -1400,7 +1401,7 @@ export interface components {
             sequencetype?: "Integer";
             workkind?: components["schemas"]["WorkKind"];
             /**
-             * @description The media type that the data would have as a body.
+             * @description The media type of the data as a body.
              * @enum {string}
              */
             datacontenttype: "application/json" | "application/problem+json";
@@ -1419,36 +1420,37 @@ export interface components {
          */
         Overlap: "allow" | "skip" | "queue_one";
         /**
-         * @description Which due times are run of those that are more than a minute late, because nothing could be submitted.
+         * @description Which due times are run if they are more than a minute late, because nothing could be submitted.
          * @enum {string}
          */
         CatchUp: "none" | "last" | "all";
-        /** @description The request for the job of each run, as that of a submission. Its type is EXECUTE or EMIT_EVENT, and it has no `execution_at` and no key. */
+        /** @description The job request of each run, as for a submission. Its type is EXECUTE or EMIT_EVENT, without `execution_at` and idempotency key. */
         ScheduledJob: components["schemas"]["JobRequestMembers"] & {
             execution_at?: null;
         };
         /** @description A request for a schedule, with `cron` or `interval`. */
         ScheduleRequest: {
-            /** @description A line of the client's own. */
+            /** @description A name in one line. */
             name?: string | null;
             /**
              * Format: cron
-             * @description When it is due: minute, hour, day of the month, month and day of the week, with seconds before them if there are six fields, as
-             *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either will do. Instead of `interval`.
+             * @description When it is due: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
+             *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
+             *     `interval`.
              * @example 30 4 * * MON-FRI
              */
             cron?: string | null;
             /**
              * Format: time-zone
-             * @description The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice.
+             * @description The IANA time zone of `cron`; UTC if absent. A local time that a clock change skips is not run; one that occurs twice is run twice.
              * @example Europe/Berlin
              */
             time_zone?: string | null;
-            /** @description The time from one due time to the next, from 1s to 8784h. Instead of `cron`. */
+            /** @description The time between due times, from 1s to 8784h. Excludes `cron`. */
             interval?: components["schemas"]["ScheduleSpan"];
-            /** @description By how much a run is later than its due time at most: a random time that is always the same for one due time. At most 1h, and at most the interval. */
+            /** @description Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval. */
             jitter?: components["schemas"]["ScheduleSpan"];
-            /** @description No due time is before it; intervals count from it. */
+            /** @description The earliest due time; intervals count from it. */
             start_at?: components["schemas"]["UtcTime"] | null;
             /** @description No due time is after it. */
             end_at?: components["schemas"]["UtcTime"] | null;
@@ -1457,42 +1459,43 @@ export interface components {
             /** @description none without it. */
             catch_up?: components["schemas"]["CatchUp"] | null;
             /**
-             * @description How many due times `all` catches up.
+             * @description Maximum number of due times that `all` catches up.
              * @default 100
              */
             catch_up_max: number | null;
-            /** @description Whether it is paused from the beginning. */
+            /** @description Whether it starts paused. */
             paused?: boolean | null;
             job: components["schemas"]["ScheduledJob"];
         };
         /** @description A change of a schedule. */
         SchedulePatch: {
-            /** @description A line of the client's own. */
+            /** @description A name in one line. */
             name?: string | null;
             /**
              * Format: cron
-             * @description When it is due: minute, hour, day of the month, month and day of the week, with seconds before them if there are six fields, as
-             *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either will do. Instead of `interval`.
+             * @description When it is due: minute, hour, day of the month, month and day of the week, or six fields with seconds first. Fields may have
+             *     `*`, numbers, names such as MON, lists, ranges and steps. If both days are restricted, either one must match. Excludes
+             *     `interval`.
              * @example 30 4 * * MON-FRI
              */
             cron?: string | null;
             /**
              * Format: time-zone
-             * @description The IANA time zone of `cron`, UTC without it. A local time that does not exist on a day is not run then; one that comes twice is run twice.
+             * @description The IANA time zone of `cron`; UTC if absent. A local time that a clock change skips is not run; one that occurs twice is run twice.
              * @example Europe/Berlin
              */
             time_zone?: string | null;
-            /** @description The time from one due time to the next, from 1s to 8784h. Instead of `cron`. */
+            /** @description The time between due times, from 1s to 8784h. Excludes `cron`. */
             interval?: components["schemas"]["ScheduleSpan"];
-            /** @description By how much a run is later than its due time at most: a random time that is always the same for one due time. At most 1h, and at most the interval. */
+            /** @description Maximum delay of a run after its due time. The delay is random, but always the same for a due time. At most 1h, and at most the interval. */
             jitter?: components["schemas"]["ScheduleSpan"];
-            /** @description No due time is before it; intervals count from it. */
+            /** @description The earliest due time; intervals count from it. */
             start_at?: components["schemas"]["UtcTime"] | null;
             /** @description No due time is after it. */
             end_at?: components["schemas"]["UtcTime"] | null;
             overlap?: components["schemas"]["Overlap"];
             catch_up?: components["schemas"]["CatchUp"];
-            /** @description How many due times `all` catches up. */
+            /** @description Maximum number of due times that `all` catches up. */
             catch_up_max?: number;
             job?: components["schemas"]["ScheduledJob"];
         };
@@ -1508,7 +1511,7 @@ export interface components {
              * @description The id of the schedule.
              */
             schedule_id: string;
-            /** @description A line of the client's own. */
+            /** @description A name in one line. */
             name: string | null;
             state: components["schemas"]["ScheduleState"];
             /** @description When it is due; null with an interval. */
@@ -1517,44 +1520,44 @@ export interface components {
             time_zone: string | null;
             /** @description The time between due times, such as 1m30s; null with `cron`. */
             interval: string | null;
-            /** @description By how much a run is later than its due time at most. */
+            /** @description Maximum delay of a run after its due time. */
             jitter: string | null;
             start_at: components["schemas"]["NullableTime"];
             end_at: components["schemas"]["NullableTime"];
             overlap: components["schemas"]["Overlap"];
             catch_up: components["schemas"]["CatchUp"];
-            /** @description How many due times `all` catches up. */
+            /** @description Maximum number of due times that `all` catches up. */
             catch_up_max: number;
             job: components["schemas"]["ScheduledJob"];
             /** @description Whether it is paused. */
             paused: boolean;
             created_at: components["schemas"]["Time"];
-            /** @description When it was changed last. */
+            /** @description When it was last changed. */
             updated_at: components["schemas"]["Time"];
-            /** @description The due times that come next, without jitter. */
+            /** @description The next due times, without jitter. */
             next_runs: components["schemas"]["Time"][];
-            /** @description The due time that waits for the end of an earlier run, with `queue_one`. */
+            /** @description The due time that waits for an earlier run to end, with `queue_one`. */
             waiting_for: components["schemas"]["NullableTime"];
-            /** @description The due time that was run last. */
+            /** @description The last due time that was run. */
             last_run_at: components["schemas"]["NullableTime"];
             /**
              * Format: uuid
              * @description Its job.
              */
             last_job_id: string | null;
-            /** @description Due times that got a job. */
+            /** @description Number of due times with a job. */
             runs: number;
-            /** @description Due times that got none: nothing could be submitted in time, or the submission was refused until the next one. Of one gap 10,000 are counted at most. */
+            /** @description Number of due times without a job, because none could be submitted in time, or the submission was refused until the next due time. A gap counts at most 10,000. */
             missed: number;
-            /** @description Due times that got none since an earlier run was not final. */
+            /** @description Number of due times without a job because an earlier run was not final. */
             skipped: number;
-            /** @description Why a due time got no job last; null if none was refused. */
+            /** @description Why the last refused due time got no job; null if none was refused. */
             last_error: components["schemas"]["ScheduleError"] | null;
             links: components["schemas"]["ScheduleLinks"];
-            /** @description About the request that this is the answer to. */
+            /** @description Warnings about the request. Only in its answer. */
             warnings?: components["schemas"]["Warnings"];
         };
-        /** @description The possible actions on the schedule now. */
+        /** @description The currently possible actions on the schedule. */
         ScheduleLinks: {
             /**
              * Format: uri-reference
@@ -1631,17 +1634,17 @@ export interface components {
                 [key: string]: string;
             };
         };
-        /** @description What a session is to be like. */
+        /** @description The settings of a session. */
         SessionRequest: {
-            /** @description The label that requests of the session carry as ForgeRun-Session; without one it has those that carry none. */
+            /** @description The value of ForgeRun-Session in the session's requests. Without a label, the session has the requests without that header. */
             label?: string | null;
             /**
-             * @description The profile of faults to begin.
+             * @description The profile of faults to apply.
              * @enum {string|null}
              */
             profile?: "default" | "flaky-network" | "overloaded" | "maintenance-window" | "slow-everything" | "failover" | "duplicate-deliveries" | "odd-retry-after" | "new-version" | "credentials" | "eventual" | "stale-connections" | "moved" | "outage" | null;
             /**
-             * @description What its faults are drawn by.
+             * @description Seed for the profile's random faults.
              * @default 1
              */
             seed: number | null;
@@ -1653,74 +1656,74 @@ export interface components {
          * @enum {string}
          */
         VerdictRule: "retry-after" | "list-polling" | "stop-at-end" | "conditional-requests" | "backoff" | "retry-budget" | "retry-only-retryable" | "idempotency-key" | "no-duplicates" | "same-body" | "one-job-per-intention" | "lost-answer" | "outcome-learned" | "stream-resume" | "half-events" | "tolerant-reader" | "deliveries-answered" | "tampered-refused" | "repeated-delivery" | "not-retryable" | "key-renewal" | "no-key-in-url" | "connection-reuse" | "time-outs" | "redirects" | "no-key-elsewhere" | "content-negotiation" | "correlation-ids";
-        /** @description A time in which the traffic of a client is recorded and judged. */
+        /** @description A period in which a client's requests are recorded for a verdict. */
         Session: {
             /**
              * Format: uuid
              * @description The id of the session.
              */
             session_id: string;
-            /** @description The label that its requests carry. */
+            /** @description The label of its requests. */
             label?: string;
             /**
-             * @description The profile whose faults it brought about.
+             * @description The profile of its faults.
              * @enum {string}
              */
             profile?: "default" | "flaky-network" | "overloaded" | "maintenance-window" | "slow-everything" | "failover" | "duplicate-deliveries" | "odd-retry-after" | "new-version" | "credentials" | "eventual" | "stale-connections" | "moved" | "outage";
-            /** @description What the profile's faults are drawn by. */
+            /** @description Seed for the profile's random faults. */
             seed: number;
             /** @description The rules that are judged. */
             rules: components["schemas"]["VerdictRule"][];
-            /** @description When it began. */
+            /** @description When it started. */
             created_at: components["schemas"]["Time"];
             /** @description When it ended, null while it runs. */
             ended_at: components["schemas"]["Time"] | null;
-            /** @description Records so far: one of each request, and two of an event stream that has ended. The first 200,000 are judged, as long as they take 128 MiB, with a label 4 MiB. */
+            /** @description Records so far: one per request, and two per ended event stream. The first 200,000 are judged, up to 128 MiB, or 4 MiB with a label. */
             exchanges: number;
         };
-        /** @description What a session has shown of a client so far. */
+        /** @description The result of a session so far. */
         Verdict: {
             /**
              * Format: uuid
              * @description The id of the session.
              */
             session_id: string;
-            /** @description The label that its requests carry. */
+            /** @description The label of its requests. */
             label?: string;
             /**
-             * @description The profile whose faults it brought about.
+             * @description The profile of its faults.
              * @enum {string}
              */
             profile?: "default" | "flaky-network" | "overloaded" | "maintenance-window" | "slow-everything" | "failover" | "duplicate-deliveries" | "odd-retry-after" | "new-version" | "credentials" | "eventual" | "stale-connections" | "moved" | "outage";
-            /** @description What the profile's faults are drawn by. */
+            /** @description Seed for the profile's random faults. */
             seed: number;
             /** @description The rules that are judged. */
             rules: components["schemas"]["VerdictRule"][];
-            /** @description When it began. */
+            /** @description When it started. */
             created_at: components["schemas"]["Time"];
             /** @description When it ended, null while it runs. */
             ended_at: components["schemas"]["Time"] | null;
-            /** @description Requests so far. The first 200,000 records are judged, as long as they take 128 MiB. */
+            /** @description Requests so far. The first 200,000 records are judged, up to 128 MiB. */
             exchanges: number;
             /**
-             * @description `passed`: no rule was broken. `passed_with_warnings`: only rules that say should were broken. `failed`: a rule that says must was broken. `nothing_judged`: the session shows nothing about the client.
+             * @description `passed`: no rule was broken. `passed_with_warnings`: only rules with the level should were broken. `failed`: a rule with the level must was broken. `nothing_judged`: the session tested no rule.
              * @enum {string}
              */
             verdict: "passed" | "passed_with_warnings" | "failed" | "nothing_judged";
-            /** @description One sentence that says what was tested and what was not, or why nothing was tested. */
+            /** @description A sentence about what was and was not tested, or why nothing was tested. */
             why: string;
             /** @description How many rules have each status. */
             counts: {
                 /** @description Rules that were kept. */
                 ok: number;
-                /** @description Broken rules that say should. */
+                /** @description Broken rules with the level should. */
                 warn: number;
-                /** @description Broken rules that say must. */
+                /** @description Broken rules with the level must. */
                 fail: number;
-                /** @description Rules that nothing tested. */
+                /** @description Rules that were not tested. */
                 not_tested: number;
             };
-            /** @description Requests that the rules looked at; fewer than `exchanges` if the session had no room for more. */
+            /** @description Number of judged requests; fewer than `exchanges` if the session was full. */
             judged: number;
             /** @description Requests and deliveries that a fault changed. */
             faulty: number;
@@ -1729,37 +1732,37 @@ export interface components {
             /** @description The last one; missing if there is none. */
             last?: components["schemas"]["Moment"];
             guess?: components["schemas"]["VerdictGuess"];
-            /** @description The faults that happened, and those that the profile is about and that did not. */
+            /** @description The faults that happened, and those of the profile that did not. */
             faults: components["schemas"]["FaultCount"][];
             /** @description The result of each rule. */
             results: components["schemas"]["RuleResult"][];
         };
         /** @description How often a kind of fault happened. */
         FaultCount: {
-            /** @description What happened, in words. */
+            /** @description A description of the fault. */
             fault: string;
             /**
-             * @description To which requests.
+             * @description The affected kind of requests.
              * @enum {string}
              */
             of: "submissions" | "reads of jobs" | "reads of results and reports" | "event streams" | "deliveries" | "other requests" | "requests";
-            /** @description How many of these there were. */
+            /** @description Number of such requests. */
             requests: number;
-            /** @description How often it happened; 0: the profile is about it, and nothing has met it. */
+            /** @description How often it happened; 0: it is part of the profile, but did not happen. */
             times: number;
         };
-        /** @description What a session has shown about one rule. */
+        /** @description The result of one rule. */
         RuleResult: {
             rule: components["schemas"]["VerdictRule"];
             /** @description What a client should do. */
             title: string;
             /**
-             * @description How much that is asked for, by the sentence that the rule cites.
+             * @description The strength of the requirement in the quoted sentence.
              * @enum {string}
              */
             level: "must" | "should";
             /**
-             * @description Whether it did. `warn`: it broke a rule that says should. `fail`: one that says must.
+             * @description `ok`: the rule was kept. `warn`: it was broken and has the level should. `fail`: it was broken and has the level must.
              * @enum {string}
              */
             status: "ok" | "warn" | "fail" | "not_tested";
@@ -1767,29 +1770,29 @@ export interface components {
             times: number;
             /** @description How often it was broken. */
             failures: number;
-            /** @description The first ways in which it was broken, or one time that it was kept. */
+            /** @description The first violations, or one example of the rule being kept. */
             evidence: components["schemas"]["Evidence"][];
             /**
              * Format: uri
-             * @description Where that is asked for.
+             * @description The source of the rule.
              */
             see: string;
-            /** @description The sentence that asks for it, there. */
+            /** @description The sentence in the source. */
             quote: string;
-            /** @description Why it was not tested, in a few words; only if nothing has. */
+            /** @description Why it was not tested, in a few words; only for untested rules. */
             reason?: string;
-            /** @description How to test it; only if nothing has. */
+            /** @description How to test it; only for untested rules. */
             exercise?: string;
             fix: components["schemas"]["RuleFix"];
         };
-        /** @description A description of an API of which no submission was recognised; only from `forgerun proxy`. */
+        /** @description A guessed description of an API, if no submission was recognised; only from `forgerun proxy`. */
         VerdictGuess: {
             /** @description What looks like a submission, such as POST /thumbnails answered 201 with {id}. */
             seen: string;
             /** @description A description for `--api`. */
             yaml: string;
         };
-        /** @description What a client does right, with a line of code in three languages. */
+        /** @description The correct behaviour, with a line of code in three languages. */
         RuleFix: {
             /** @description What to do. */
             text: string;
@@ -1800,7 +1803,7 @@ export interface components {
             /** @description A line of Go. */
             go: string;
         };
-        /** @description How a rule was kept or broken: the request that set the expectation, and the one that met it or did not. */
+        /** @description How a rule was kept or broken: the request that set the expectation, and the request that met or broke it. */
         Evidence: {
             /** @description What the client did, the first time. */
             found: string;
@@ -1813,68 +1816,68 @@ export interface components {
             /** @description The request that kept or broke the rule; missing if none came. */
             request?: components["schemas"]["Moment"];
         };
-        /** @description A request as evidence has it. */
+        /** @description A request in evidence. */
         Moment: {
             /** @description When the request came. */
             at: components["schemas"]["Time"];
-            /** @description When its answer was made, or its stream was over. */
+            /** @description When its answer was made, or its stream ended. */
             until: components["schemas"]["Time"];
             /** @description Its method, path and query, without secrets. */
             request: string;
-            /** @description Those that rules go by; keys and bodies as hashes. */
+            /** @description Headers that rules use, with keys and bodies as hashes. */
             headers: string[];
-            /** @description The number of its connection, within a process of the service. */
+            /** @description The number of its connection in a process of the service. */
             connection?: number;
             /** @description The answer that the client received. */
             answer: string;
-            /** @description The fault, in words and as JSON. */
+            /** @description A description of the fault, and the fault as JSON. */
             fault?: string;
         };
-        /** @description A request of a session, or an attempt to deliver. */
+        /** @description A request or a delivery attempt in a session. */
         JournalEntry: {
-            /** @description From 1, in the order of their beginnings. */
+            /** @description Number from 1, in order of start. */
             number: number;
             /** @description When the request came. */
             at: components["schemas"]["Time"];
-            /** @description When its answer was made, or its stream was over. */
+            /** @description When its answer was made, or its stream ended. */
             until: components["schemas"]["Time"];
             /** @description Its method, path and query, without secrets. */
             request: string;
-            /** @description Those that rules go by; keys and bodies as hashes. */
+            /** @description Headers that rules use, with keys and bodies as hashes. */
             headers: string[];
-            /** @description The number of its connection, within a process of the service. */
+            /** @description The number of its connection in a process of the service. */
             connection?: number;
             /** @description The answer that the client received. */
             answer: string;
-            /** @description The fault, in words and as JSON. */
+            /** @description A description of the fault, and the fault as JSON. */
             fault?: string;
-            /** @description Its operation, as a rule of faults names it. */
+            /** @description Its operation, as named in fault rules. */
             operation?: string;
-            /** @description The use of the operation, such as submissions. */
+            /** @description The kind of request, such as submissions. */
             of: string;
-            /** @description The job that it was about, or that it made. */
+            /** @description The job that it used or created. */
             job?: string;
             /**
-             * @description The job's state as the client had seen it. Unknown: no answer had named the job. Open: no answer had shown it as final.
+             * @description The job's state as known to the client. Unknown: no answer had named the job. Open: no answer had shown it as final.
              * @enum {string}
              */
             job_state?: "unknown" | "open" | "final";
-            /** @description Ids of the rules that it broke, or that it called for and no request kept. */
+            /** @description Ids of the rules that it broke, or that a missing later request broke. */
             breaks: string[];
         };
-        /** @description Jobs that a test wants. */
+        /** @description The jobs that a test needs. */
         FixturesRequest: {
             jobs: components["schemas"]["Fixture"][];
         };
-        /** @description A job that a test wants. */
+        /** @description A job that a test needs. */
         Fixture: {
             state: components["schemas"]["FixtureState"];
             /**
-             * @description Percent, of a running job.
+             * @description Progress of a running job in percent.
              * @default 40
              */
             progress: number | null;
-            /** @description As of every job. */
+            /** @description The correlation id of the job. */
             correlation_id?: string | null;
             /** @description The outcome document, for a job that failed or is exhausted. */
             problem?: components["schemas"]["PlannedProblem"] | null;
@@ -1882,8 +1885,8 @@ export interface components {
             result?: components["schemas"]["PlannedResult"] | null;
         };
         /**
-         * @description scheduled: CREATED, a day ahead. running: with `progress` behind it. succeeded, failed, canceled. exhausted: failed after all
-         *     attempts. gone: succeeded and deleted. expired: succeeded, and the result has expired.
+         * @description scheduled: CREATED, due in a day. running: at `progress`. succeeded, failed, canceled. exhausted: failed after all attempts. gone:
+         *     succeeded and deleted. expired: succeeded, and the result has expired.
          * @enum {string}
          */
         FixtureState: "scheduled" | "running" | "succeeded" | "failed" | "exhausted" | "canceled" | "gone" | "expired";
@@ -1891,7 +1894,7 @@ export interface components {
         FixturesReceipt: {
             jobs: components["schemas"]["MadeFixture"][];
         };
-        /** @description A job that was made. */
+        /** @description A created job. */
         MadeFixture: {
             /**
              * Format: uuid
@@ -1910,9 +1913,9 @@ export interface components {
         };
         /** @description The rules of a client. */
         FaultsRequest: components["schemas"]["FaultRules"] | components["schemas"]["FaultProfile"];
-        /** @description Rules in their order. The first rule that applies to a request has its effect. */
+        /** @description Rules in order. The effect of the first matching rule is applied. */
         FaultRules: components["schemas"]["FaultRule"][];
-        /** @description A production-like set of rules, and rules of one's own before them. */
+        /** @description A production-like set of rules, preceded by optional rules of the client. */
         FaultProfile: {
             /**
              * @description The name of the set.
@@ -1929,31 +1932,31 @@ export interface components {
         };
         /** @description A fault and when it happens. At most 4 KiB. */
         FaultRule: {
-            /** @description Which requests are meant; all of them without it. */
+            /** @description Which requests match; all if absent. */
             match?: components["schemas"]["FaultMatch"] | null;
             effect: components["schemas"]["FaultEffect"];
         };
         /**
-         * @description Which requests are meant. `nth`, `every` and `probability` exclude each other. They count the requests that the rest is about,
-         *     from 1, over all processes.
+         * @description Which requests match. Only one of `nth`, `every` and `probability` is allowed. They count the requests that match the other
+         *     members, from 1, over all processes.
          */
         FaultMatch: {
             /**
-             * @description The operationId of requests, such as submitJob; or `delivery`, for attempts to deliver. All requests without it.
+             * @description An operationId such as submitJob, or `delivery` for delivery attempts; all requests if absent.
              * @example submitJob
              */
             operation?: string | null;
-            /** @description Only this request; with `times` or `for`, the window that starts with it. */
+            /** @description Only this request or, with `times` or `for`, the window that starts with it. */
             nth?: number | null;
-            /** @description The window lasts until the rule has applied so often; once without it. Needs `nth`. */
+            /** @description The window ends after this number of effects; 1 if absent. Needs `nth`. */
             times?: number | null;
-            /** @description And for so long after it applied first, as in 8s; 10m at most. Needs `nth`. */
+            /** @description The window ends this long after the first effect, such as 8s; at most 10m. Needs `nth`. */
             for?: components["schemas"]["Span"];
             /** @description Every n-th request. */
             every?: number | null;
-            /** @description The share of them, drawn by the seed. */
+            /** @description The share of requests, chosen at random with the seed. */
             probability?: number | null;
-            /** @description Once the rule has applied, only requests like that one: of the same method, path and idempotency key, or body if there is no key; or deliveries of the same job. */
+            /** @description After the first effect, only similar requests match: with the same method, path and idempotency key (or body if there is no key), or deliveries of the same job. */
             same?: boolean | null;
             /** @description Requests at this moment or later. */
             from?: components["schemas"]["UtcTime"] | null;
@@ -1961,62 +1964,63 @@ export interface components {
             until?: components["schemas"]["UtcTime"] | null;
         };
         /**
-         * @description What happens. At least one member is given. `status`, `code`, `html`, `moved` and `close: before` stand instead of the work; with
-         *     the others it is done. Members of event streams count the events of one connection.
+         * @description What happens. At least one member is required. `status`, `code`, `html`, `moved` and `close: before` replace the work; with the
+         *     others the work is done. Members for event streams count the events of one connection.
          */
         FaultEffect: {
             /**
-             * @description The error of the contract that usually has this status, with its document; 503 is RFA_STORAGE_UNAVAILABLE. With `html` any
-             *     status.
+             * @description The usual error with this status, with its problem document; 503 is RFA_STORAGE_UNAVAILABLE. With `html` any status is
+             *     allowed.
              */
             status?: number | null;
-            /** @description An error of the contract. */
+            /** @description The code of an error of this API. */
             code?: components["schemas"]["Code"] | null;
             /** @description `Retry-After` of any answer, in seconds. */
             retry_after?: number | null;
             /**
              * @description How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all
              *     (`missing`), as neither number nor date (`garbage`), with a `fraction`, `negative`, or in `two_lines`, the second with one
-             *     second more. A number that is needed is 1 without `retry_after`.
+             *     second more. `retry_after` defaults to 1 if a number is needed.
              * @enum {string|null}
              */
             retry_after_as?: "date" | "past" | "missing" | "garbage" | "fraction" | "negative" | "two_lines" | null;
             /** @description The page of a proxy instead of a problem document; 502 without a status. */
             html?: boolean | null;
             /**
-             * @description A redirection with this status, to the same address.
+             * @description A redirect with this status to the same address.
              * @enum {integer|null}
              */
             moved?: 303 | 307 | 308 | null;
             /**
-             * @description `moved` leads to another name of the same machine, which is another origin: `localhost` for a request to 127.0.0.1 or ::1,
-             *     127.0.0.1 for one to `localhost`. For other names, the target is the same address.
+             * @description `moved` leads to another origin on the same machine: `localhost` for a request to 127.0.0.1 or ::1, and 127.0.0.1 for a
+             *     request to `localhost`. For other names, the target is the same address.
              */
             to_other_host?: boolean | null;
             /** @description A wait before processing, as in 250ms or 1.5s; 60s at most. */
             delay?: components["schemas"]["Span"];
             /**
-             * @description The connection is closed: `before` the work, so that it has no effect; `after_commit`, so that the answer is lost; or
-             *     in the middle of the answer, `mid_body`. With `never` the request has neither effect nor answer, and the connection stays open
-             *     until the client hangs up, a minute at most. With `stall` the same happens in the middle of the answer.
+             * @description Closes the connection. `before`: before the work, so that the request has no effect. `after_commit`: after the work, so that
+             *     the answer is lost. `mid_body`: in the middle of the answer. `never`: the request has no effect and no answer, and the
+             *     connection stays open until the client hangs up, at most a minute. `stall`: the answer stops in the middle, and the connection
+             *     stays open as with `never`.
              * @enum {string|null}
              */
             close?: "before" | "after_commit" | "mid_body" | "never" | "stall" | null;
             /**
-             * @description The answer comes, and the connection is dead afterwards: the next request of the client on it has no effect, and is closed
-             *     as it comes (`before`) or `never` answered. With `half` the service ends its side of the connection after the answer, which no
-             *     header announces.
+             * @description The answer is sent, and the connection is dead afterwards: the client's next request on it has no effect. `before`: the
+             *     connection is closed at that request. `never`: the request is not answered. `half`: the service closes its side of the
+             *     connection after the answer, without announcing it in a header.
              * @enum {string|null}
              */
             next_request?: "before" | "never" | "half" | null;
-            /** @description The connection ends with a TCP reset (RST) instead of an orderly close. */
+            /** @description The connection ends with a TCP reset (RST) instead of a normal close. */
             reset?: boolean | null;
             /**
-             * @description From the answer on the process that gave it refuses new connections of all clients, 10s at most, and others end when they are
-             *     idle.
+             * @description After the answer, its process refuses new connections of all clients for this time, at most 10s, and closes other connections
+             *     when they are idle.
              */
             refuse?: components["schemas"]["Span"];
-            /** @description Of `forgerun proxy --tls` alone: the service listens without TLS. */
+            /** @description Only for `forgerun proxy --tls`: the service listens without TLS. */
             tls?: null;
             /** @description Bytes of the body per second. */
             slow_bytes?: number | null;
@@ -2030,42 +2034,42 @@ export interface components {
             stall_after?: number | null;
             /** @description Number of events that are repeated when a stream is resumed. */
             repeat_after_resume?: number | null;
-            /** @description Comments instead of events. */
+            /** @description The stream has comments instead of events. */
             comments_only?: boolean | null;
             /** @description Adds an event of an unknown type, with NUL in its id, after each event of a stream. */
             extra_events?: boolean | null;
             /** @description A stream begins with this `retry`, in milliseconds. */
             stream_retry?: number | null;
-            /** @description An attempt to deliver is lost, and made again after its backoff, or after `delay` if that is longer. */
+            /** @description A delivery attempt is lost, and repeated after its backoff, or after `delay` if that is longer. */
             drop?: boolean | null;
-            /** @description Copies of a delivery that was answered with 2xx. */
+            /** @description Number of copies of a delivery that was answered with 2xx. */
             repeat?: number | null;
             /**
-             * @description A request that the receiver must refuse comes before the delivery: with another `body`, other signatures, an old `timestamp`,
-             *     a `key` and a secret of somebody else, or signed for another `target`.
+             * @description A request that the receiver must refuse is sent before the delivery: with another `body`, other signatures (`signature`), an
+             *     old `timestamp`, a foreign `key` and secret, or signed for another `target`.
              * @enum {string|null}
              */
             tamper?: "body" | "signature" | "timestamp" | "key" | "target" | null;
-            /** @description A signature by an unknown secret comes before the right one. */
+            /** @description A signature with an unknown secret precedes the right one. */
             rotated_secret?: boolean | null;
             /** @description Spaces after the JSON of a delivery. */
             padding?: number | null;
             /** @description `jobStatus` of documents and `state` of jobs. */
             job_status?: string | null;
-            /** @description A job that has ended is shown as if it had not. */
+            /** @description A job that has ended is shown as unfinished. */
             unfinished?: boolean | null;
             /** @description A job that has ended is shown in another final state. */
             other_end?: boolean | null;
             /** @description Adds unknown members. */
             extensions?: boolean | null;
-            /** @description Members that may be missing are null. */
+            /** @description Optional members are null. */
             null_optional?: boolean | null;
-            /** @description Members that may be missing are. */
+            /** @description Optional members are missing. */
             omit_optional?: boolean | null;
             /** @description `type` of problem documents. */
             problem_type?: string | null;
             /**
-             * @description Texts in another language than was asked for.
+             * @description Texts in a language that was not requested.
              * @enum {string|null}
              */
             language?: "de" | "fr" | null;
@@ -2075,11 +2079,11 @@ export interface components {
             /** @description The time of the clock. */
             now: components["schemas"]["Time"];
             /**
-             * @description By how much it is ahead of the real time, as Go writes durations.
+             * @description How far it is ahead of real time, as a Go duration.
              * @example 25h0m0s
              */
             offset: string;
-            /** @description How many of its seconds pass in a second, unless it is frozen. */
+            /** @description Seconds of the clock per real second, unless it is frozen. */
             rate: number;
             /** @description Whether it stands still. */
             frozen: boolean;
@@ -2100,9 +2104,9 @@ export interface components {
             effect: components["schemas"]["FaultEffect"];
             /** @description Seed for `probability`. */
             seed: number;
-            /** @description Requests that the rule was about, while it could still apply. */
+            /** @description Number of matching requests, while the rule could still apply. */
             seen: number;
-            /** @description Requests on which it had its effect. */
+            /** @description Number of requests with its effect. */
             applied: number;
         };
         /** @description A request for a webhook. */
@@ -2111,7 +2115,7 @@ export interface components {
             events: components["schemas"]["Subscriptions"];
             /** @description A note for people. */
             description?: string | null;
-            /** @description How events are sent; `binary` if it is not given. */
+            /** @description How events are sent; `binary` if absent. */
             content_mode?: components["schemas"]["ContentMode"] | null;
             idempotency_key?: components["schemas"]["IdempotencyKey"];
         };
@@ -2132,12 +2136,12 @@ export interface components {
             /** @description Whether events are sent. */
             enabled?: boolean;
         };
-        /** @description From when on deliveries are meant, and where to go on. */
+        /** @description The start time, and the cursor to continue at. */
         SinceRequest: {
             since: components["schemas"]["UtcTime"];
             /**
-             * @description The `next_cursor` of the answer before, unchanged, to the same request with the same `since`. It is signed: any other value is
-             *     refused with 400. Without one, the replay begins.
+             * @description The unchanged `next_cursor` of the previous answer, with the same `since`. It is signed: any other value is refused with 400.
+             *     Without a cursor, the replay starts at `since`.
              */
             cursor?: string | null;
         };
@@ -2145,7 +2149,7 @@ export interface components {
         Webhook: components["schemas"]["WebhookMembers"];
         /** @description A webhook with its secret. */
         IssuedWebhook: components["schemas"]["WebhookMembers"] & {
-            /** @description Null in a repetition. What deliveries are signed with, as of Standard Webhooks: `whsec_` and the base64 of 32 bytes. */
+            /** @description The secret for signatures of deliveries (Standard Webhooks): `whsec_` and the base64 of 32 bytes. Null in a repetition. */
             secret: string | null;
         };
         /** @description The members of a webhook, without its secret. */
@@ -2168,20 +2172,20 @@ export interface components {
             disabled_at: components["schemas"]["NullableTime"];
             /** @description Why it is disabled; null if it is not. */
             disabled_reason: components["schemas"]["DisabledCause"] | null;
-            /** @description How many attempts have failed since the last one that did not. */
+            /** @description Number of failed attempts since the last success. */
             consecutive_failures: number;
-            /** @description When the first of these failed. */
+            /** @description When the first of these attempts failed. */
             failing_since: components["schemas"]["NullableTime"];
-            /** @description Until when the secret before the last rotation is valid. */
+            /** @description When the secret before the last rotation expires. */
             old_secret_expires_at: components["schemas"]["NullableTime"];
-            /** @description When the receiver said, asked with OPTIONS, that it wants events at this URL. Null if it was not asked. */
+            /** @description When the receiver confirmed by OPTIONS that it wants events at this URL. Null if it was not asked. */
             proven_at: components["schemas"]["NullableTime"];
             created_at: components["schemas"]["Time"];
-            /** @description When its owner or the server changed it last. */
+            /** @description When its owner or the server last changed it. */
             updated_at: components["schemas"]["Time"];
             links: components["schemas"]["WebhookLinks"];
         };
-        /** @description The possible actions on the webhook now. */
+        /** @description The currently possible actions on the webhook. */
         WebhookLinks: {
             /**
              * Format: uri-reference
@@ -2221,7 +2225,7 @@ export interface components {
         };
         /** @description The answer to a replay. */
         Replay: {
-            /** @description How many deliveries are on their way because of this request. */
+            /** @description Number of deliveries that this request has queued. */
             queued: number;
             /** @description The `cursor` of the next request, with the same `since`; null at the end. */
             next_cursor: string | null;
@@ -2230,12 +2234,12 @@ export interface components {
         Delivery: components["schemas"]["DeliveryMembers"];
         /** @description A delivery with its attempts. */
         LoggedDelivery: components["schemas"]["DeliveryMembers"] & {
-            /** @description Its attempts, from the first to the latest. */
+            /** @description Its attempts, oldest first. */
             attempts_log: components["schemas"]["DeliveryAttempt"][];
         };
         /**
-         * @description One event on its way to one webhook, or to the callback of its job. For a callback, `webhook_id` is null and `url` is there. Of an
-         *     event that belongs to no job, `job_id` and `seq` are null.
+         * @description The delivery of an event to a webhook or to the callback of its job. For a callback, `webhook_id` is null and `url` is set. For an
+         *     event without a job, `job_id` and `seq` are null.
          */
         DeliveryMembers: {
             /**

@@ -29,7 +29,7 @@ Language: TypeAlias = "Literal['en', 'de', 'fr']"
 
 
 class BatchOutcomeDocument(TypedDict):
-    """The outcome of a batch, as draft-ratnawat-httpapi-async-problem-details describes it (its section 7)."""
+    """The outcome of a batch (draft-ratnawat-httpapi-async-problem-details, section 7)."""
 
     type: NotRequired[str]
     title: NotRequired[str]
@@ -72,7 +72,7 @@ Code: TypeAlias = "Literal['RFA_REQUEST_MALFORMED', 'RFA_REQUEST_UNSUPPORTED_MED
 
 
 class BulkReason(TypedDict):
-    """How many jobs a bulk operation leaves as they are for the same reason."""
+    """The number of jobs that a bulk operation does not change for the same reason."""
 
     result: BulkResult
     code: Code | None
@@ -120,7 +120,7 @@ class JobMembers(TypedDict):
 
 
 class SelfLink(TypedDict):
-    """Where the whole job is."""
+    """The link to the whole job."""
 
     self: str
 
@@ -164,7 +164,7 @@ BulkState: TypeAlias = "Literal['PENDING', 'RUNNING', 'DONE', 'ABORTED']"
 
 
 class BulkReceipt(TypedDict):
-    """A bulk operation that was begun."""
+    """A bulk operation that was started."""
 
     bulk_id: str
     state: BulkState
@@ -203,7 +203,7 @@ class BulkItemPage(TypedDict):
 
 
 class Scenario(TypedDict):
-    """The work of the job according to the catalogue."""
+    """The job's work as defined in the catalogue."""
 
     workKind: str
     durationMs: NotRequired[int]
@@ -211,7 +211,7 @@ class Scenario(TypedDict):
 
 
 class OutcomeDocument(TypedDict):
-    """The outcome of one attempt of a job, as draft-ratnawat-httpapi-async-problem-details describes it."""
+    """The outcome of one attempt of a job (draft-ratnawat-httpapi-async-problem-details)."""
 
     type: NotRequired[str]
     title: NotRequired[str]
@@ -233,7 +233,7 @@ class OutcomeDocument(TypedDict):
 
 
 class FailureDocument(TypedDict):
-    """The outcome document of an attempt that failed."""
+    """The outcome document of a failed attempt."""
 
     type: str
     title: str
@@ -255,7 +255,7 @@ class FailureDocument(TypedDict):
 
 
 class Warning(TypedDict):
-    """One part of a request that changes nothing."""
+    """A part of a request without effect."""
 
     pointer: str
     detail: str
@@ -291,7 +291,7 @@ class SchedulePage(TypedDict):
 
 
 class Violation(TypedDict):
-    """One thing that is wrong with a request; it has either `pointer` or `parameter`."""
+    """An error in a request."""
 
     pointer: NotRequired[str]
     parameter: NotRequired[str]
@@ -349,7 +349,7 @@ class DeliveryPage(TypedDict):
 
 
 class Emission(TypedDict):
-    """An event of the client's own."""
+    """An event of the client."""
 
     name: str
     data: NotRequired[Any]
@@ -474,7 +474,7 @@ SomeSpan: TypeAlias = "str"
 
 
 class BackoffChoice1(TypedDict):
-    """From `base`, doubled each time, at most `max`, with full jitter."""
+    """Starts at `base` and doubles each time, up to `max`, with full jitter."""
 
     strategy: Literal['EXPONENTIAL']
     base: SomeSpan
@@ -489,7 +489,7 @@ class BackoffChoice2(TypedDict):
 
 
 class BackoffChoice3(TypedDict):
-    """One after the other, and the last one from then on, without jitter."""
+    """Uses the delays in order, then repeats the last one, without jitter."""
 
     strategy: Literal['LIST']
     delays: list[SomeSpan]
@@ -499,7 +499,7 @@ Backoff: TypeAlias = "BackoffChoice1 | BackoffChoice2 | BackoffChoice3"
 
 
 class RetryPolicy(TypedDict):
-    """The attempts of a job."""
+    """The attempts of a job, for automatic and requested retries."""
 
     max_attempts: NotRequired[int | None]
     backoff: NotRequired[Backoff | None]
@@ -521,7 +521,7 @@ class JobRequestMembers(TypedDict):
 
 
 class BatchCounts(TypedDict):
-    """The items by current state, without deleted jobs."""
+    """Number of items by current state, without deleted jobs."""
 
     created: int
     queued: int
@@ -537,7 +537,7 @@ BulkAction: TypeAlias = "Literal['retry', 'cancel', 'delete']"
 
 
 class Event(TypedDict):
-    """Something that happened to a job, a batch, a bulk operation or a webhook."""
+    """An event of a job, a batch, a bulk operation or a webhook."""
 
     event_id: str
     seq: int | None
@@ -553,7 +553,7 @@ class Event(TypedDict):
 
 
 class Progress(TypedDict):
-    """How far a running job has come."""
+    """The progress of a running job."""
 
     percentage: int
     phase: str
@@ -571,7 +571,7 @@ Outcome: TypeAlias = "Literal['SUCCESS', 'FAILED', 'CANCELED']"
 
 
 class ScheduleError(TypedDict):
-    """Why a due time got no job, or none yet."""
+    """Why a due time has no job, or none yet."""
 
     scheduled_for: Time
     code: Code
@@ -644,7 +644,7 @@ class BatchItemRequest(TypedDict):
 
 
 class BatchJob(TypedDict):
-    """A job in the list of its batch."""
+    """A job in its batch's list."""
 
     job_id: str
     type: JobType
@@ -729,7 +729,7 @@ class Batch(TypedDict):
 
 
 class BatchLinks(TypedDict):
-    """The possible actions on the batch now."""
+    """The currently possible actions on the batch."""
 
     self: str
     jobs: str
@@ -767,7 +767,7 @@ class BulkRequest(TypedDict):
 
 
 class BulkFilter(TypedDict):
-    """Which jobs are meant: those that match all members."""
+    """The jobs that match all members."""
 
     all: NotRequired[bool | None]
     state: NotRequired[State | None]
@@ -802,7 +802,7 @@ class Bulk(TypedDict):
 
 
 class BulkLinks(TypedDict):
-    """The possible actions on the operation now."""
+    """The currently possible actions on the operation."""
 
     self: str
     items: str
@@ -841,7 +841,7 @@ class Revoked(TypedDict):
 
 
 class CanceledJobs(TypedDict):
-    """How many of a client's jobs a request has canceled."""
+    """The number of jobs that a request has canceled."""
 
     canceled: int
     more: bool
@@ -889,7 +889,7 @@ class JobRetry(TypedDict):
 
 
 class Job(TypedDict):
-    """A job with everything that is known of it."""
+    """A job with all details."""
 
     job_id: str
     type: JobType
@@ -971,7 +971,7 @@ class ExpiredResult(TypedDict):
 
 
 class JobLinks(TypedDict):
-    """The possible actions on the job now."""
+    """The currently possible actions on the job."""
 
     self: str
     events: str
@@ -989,7 +989,7 @@ FailureReason: TypeAlias = "Literal['failed-immediately', 'failed-after-progress
 
 
 class Report(TypedDict):
-    """The account of one finished attempt."""
+    """The report of a finished attempt."""
 
     job_id: str
     attempt: int
@@ -1054,7 +1054,7 @@ CatchUp: TypeAlias = "Literal['none', 'last', 'all']"
 
 
 class ScheduledJob(TypedDict):
-    """The request for the job of each run, as that of a submission."""
+    """The job request of each run, as for a submission."""
 
     type: JobType
     work_kind: NotRequired[WorkKind | None]
@@ -1135,7 +1135,7 @@ class Schedule(TypedDict):
 
 
 class ScheduleLinks(TypedDict):
-    """The possible actions on the schedule now."""
+    """The currently possible actions on the schedule."""
 
     self: str
     jobs: str
@@ -1184,7 +1184,7 @@ class Readiness(TypedDict):
 
 
 class SessionRequest(TypedDict):
-    """What a session is to be like."""
+    """The settings of a session."""
 
     label: NotRequired[str | None]
     profile: NotRequired[Literal['default', 'flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries', 'odd-retry-after', 'new-version', 'credentials', 'eventual', 'stale-connections', 'moved', 'outage', None]]
@@ -1196,7 +1196,7 @@ VerdictRule: TypeAlias = "Literal['retry-after', 'list-polling', 'stop-at-end', 
 
 
 class Session(TypedDict):
-    """A time in which the traffic of a client is recorded and judged."""
+    """A period in which a client's requests are recorded for a verdict."""
 
     session_id: str
     label: NotRequired[str]
@@ -1218,7 +1218,7 @@ class VerdictCounts(TypedDict):
 
 
 class Verdict(TypedDict):
-    """What a session has shown of a client so far."""
+    """The result of a session so far."""
 
     session_id: str
     label: NotRequired[str]
@@ -1250,7 +1250,7 @@ class FaultCount(TypedDict):
 
 
 class RuleResult(TypedDict):
-    """What a session has shown about one rule."""
+    """The result of one rule."""
 
     rule: VerdictRule
     title: str
@@ -1267,14 +1267,14 @@ class RuleResult(TypedDict):
 
 
 class VerdictGuess(TypedDict):
-    """A description of an API of which no submission was recognised; only from `forgerun proxy`."""
+    """A guessed description of an API, if no submission was recognised; only from `forgerun proxy`."""
 
     seen: str
     yaml: str
 
 
 class RuleFix(TypedDict):
-    """What a client does right, with a line of code in three languages."""
+    """The correct behaviour, with a line of code in three languages."""
 
     text: str
     python: str
@@ -1283,7 +1283,7 @@ class RuleFix(TypedDict):
 
 
 class Evidence(TypedDict):
-    """How a rule was kept or broken: the request that set the expectation, and the one that met it or did not."""
+    """How a rule was kept or broken: the request that set the expectation, and the request that met or broke it."""
 
     found: str
     expected: str
@@ -1293,7 +1293,7 @@ class Evidence(TypedDict):
 
 
 class Moment(TypedDict):
-    """A request as evidence has it."""
+    """A request in evidence."""
 
     at: Time
     until: Time
@@ -1305,7 +1305,7 @@ class Moment(TypedDict):
 
 
 class JournalEntry(TypedDict):
-    """A request of a session, or an attempt to deliver."""
+    """A request or a delivery attempt in a session."""
 
     number: int
     at: Time
@@ -1323,13 +1323,13 @@ class JournalEntry(TypedDict):
 
 
 class FixturesRequest(TypedDict):
-    """Jobs that a test wants."""
+    """The jobs that a test needs."""
 
     jobs: list[Fixture]
 
 
 class Fixture(TypedDict):
-    """A job that a test wants."""
+    """A job that a test needs."""
 
     state: FixtureState
     progress: NotRequired[int | None]
@@ -1348,7 +1348,7 @@ class FixturesReceipt(TypedDict):
 
 
 class MadeFixture(TypedDict):
-    """A job that was made."""
+    """A created job."""
 
     job_id: str
     fixture: FixtureState
@@ -1368,7 +1368,7 @@ FaultRules: TypeAlias = "list[FaultRule]"
 
 
 class FaultProfile(TypedDict):
-    """A production-like set of rules, and rules of one's own before them."""
+    """A production-like set of rules, preceded by optional rules of the client."""
 
     profile: NotRequired[Literal['default', 'flaky-network', 'overloaded', 'maintenance-window', 'slow-everything', 'failover', 'duplicate-deliveries', 'odd-retry-after', 'new-version', 'credentials', 'eventual', 'stale-connections', 'moved', 'outage', None]]
     seed: NotRequired[int | None]
@@ -1492,7 +1492,7 @@ class WebhookPatch(TypedDict):
 
 
 class SinceRequest(TypedDict):
-    """From when on deliveries are meant, and where to go on."""
+    """The start time, and the cursor to continue at."""
 
     since: UtcTime
     cursor: NotRequired[str | None]
@@ -1560,7 +1560,7 @@ class WebhookMembers(TypedDict):
 
 
 class WebhookLinks(TypedDict):
-    """The possible actions on the webhook now."""
+    """The currently possible actions on the webhook."""
 
     self: str
     deliveries: str
@@ -1625,7 +1625,7 @@ class LoggedDelivery(TypedDict):
 
 
 class DeliveryMembers(TypedDict):
-    """One event on its way to one webhook, or to the callback of its job."""
+    """The delivery of an event to a webhook or to the callback of its job."""
 
     delivery_id: str
     webhook_id: str | None
