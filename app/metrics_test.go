@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func TestAllMetricsAreThereFromTheStart(t *testing.T) {
+func TestAllMetricsStartAtZero(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	NewMetrics(registry)

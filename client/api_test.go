@@ -189,7 +189,7 @@ func TestResultIsVerified(t *testing.T) {
 }
 
 // An outcome document is recognized by its members: the service sends one of an unfailed job as application/json.
-func TestJobsThatAreShownAsOutcomes(t *testing.T) {
+func TestJobsFromOutcomeDocuments(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]client.Job{
 		"COMPLETED": {State: client.Succeeded, Outcome: "SUCCESS"}, "CANCELLED": {State: client.Canceled, Outcome: "CANCELED"},

@@ -80,7 +80,7 @@ func TestDraft_3_3_and_4_3_Statuses(t *testing.T) {
 }
 
 // Promise: clients 3.5
-func TestDraft_3_5_CompletedAtOfAJobThatGoesOnIsIgnoredAndLogged(t *testing.T) {
+func TestDraft_3_5_CompletedAtOfUnfinishedJobIsIgnoredAndLogged(t *testing.T) {
 	t.Parallel()
 	const document = `{"jobId":"j","jobStatus":%q,"completedAt":"2030-01-31T12:00:00Z"}`
 	for status, ignored := range map[string]bool{"PROCESSING": true, "ACCEPTED": true, "PAUSED": true, "FAILED": false} {
@@ -96,7 +96,7 @@ func TestDraft_3_5_CompletedAtOfAJobThatGoesOnIsIgnoredAndLogged(t *testing.T) {
 }
 
 // Promise: clients 3.6, 3.7
-func TestDraft_3_6_and_3_7_WhatIsPermission(t *testing.T) {
+func TestDraft_3_6_and_3_7_RetryPermission(t *testing.T) {
 	t.Parallel()
 	for document, want := range map[string]bool{
 		`{"jobStatus":"FAILED","retryable":true}`:                    true,

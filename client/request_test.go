@@ -113,7 +113,7 @@ func TestRetryAfterOfARequest(t *testing.T) {
 	}
 }
 
-func TestTriesAreBoundedAndSpread(t *testing.T) {
+func TestTriesAreLimitedAndSpread(t *testing.T) {
 	t.Parallel()
 	s := serve(t, reply{cut: true})
 	_, err := s.c.Submit(t.Context(), client.JobRequest{})

@@ -65,7 +65,7 @@ func TestRunDoesNotResubmit(t *testing.T) {
 	}
 }
 
-func TestRunTakesTheAnswerThatWaited(t *testing.T) {
+func TestRunUsesAnswerOfWaitingSubmission(t *testing.T) {
 	t.Parallel()
 	s := serve(t, job("SUCCEEDED", `,"created_at":"2030-01-31T12:00:00Z"`))
 	ended := must(s.c.Run(t.Context(), client.JobRequest{}, client.PreferWait(5*time.Second)))(t)
@@ -144,7 +144,7 @@ func TestWaitWithPreferWait(t *testing.T) {
 	}
 }
 
-func TestRunTellsTheJobWhoseEndIsNotKnown(t *testing.T) {
+func TestRunReturnsJobWithUnknownEnd(t *testing.T) {
 	t.Parallel()
 	s := serve(t, acceptedReply(), problem(401, "RFA_AUTH_TOKEN_EXPIRED"))
 	submitted, err := s.c.Run(t.Context(), client.JobRequest{Type: client.Execute})

@@ -120,7 +120,7 @@ func TestSubmitBatch(t *testing.T) {
 	require.Equal(t, "true", a.Header.Get("Idempotency-Replayed"))
 }
 
-func TestItemsOfABatchCountForTheRateLimit(t *testing.T) {
+func TestBatchItemsCountForRateLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.limits.maxItems = 2

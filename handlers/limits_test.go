@@ -154,7 +154,7 @@ func TestGuessesAreSlowed(t *testing.T) {
 	require.NotContains(t, w.log.String(), "guess-")
 }
 
-func TestKeysThatEndedAreNoGuesses(t *testing.T) {
+func TestEndedKeysDoNotCountAsGuesses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for range 110 {

@@ -103,7 +103,7 @@ func TestEveryCodeOfAUseCase(t *testing.T) {
 	require.Equal(t, job.CodeQueueFull.Spec().Action, a.requireProblem(t, job.CodeQueueFull).Detail)
 }
 
-func TestUnknownErrorsShowNothing(t *testing.T) {
+func TestUnknownErrorsAreHidden(t *testing.T) {
 	t.Parallel()
 	const secret = "pq: password authentication failed for user forgerun at 10.0.0.7"
 	var fail func() error
@@ -254,7 +254,7 @@ func TestDetailNamesTheFirstViolation(t *testing.T) {
 	require.Len(t, w.send("GET", "/v1/jobs?"+many.Encode()[:12_000], "").problem(t).Violations, job.MaxViolations)
 }
 
-func TestWrongPathsGetTheRightOnes(t *testing.T) {
+func TestWrongPathsGetSuggestions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for path, want := range map[string]string{
@@ -284,7 +284,7 @@ func TestIdempotencyConflictHasIDOfFirstResult(t *testing.T) {
 }
 
 // Details cannot contain line breaks or control characters, whatever a use case returns.
-func TestDetailsArePlainAndBounded(t *testing.T) {
+func TestDetailsArePlainAndLimited(t *testing.T) {
 	t.Parallel()
 	w := newKit(t, func(*httpkit.Request) error {
 		return job.Errorf(job.CodeConflict, "a\r\nb\x1b[31m\u202e%s", strings.Repeat("é", 2000))

@@ -33,7 +33,7 @@ func TestShutdownBeforeServe(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestShutdownFinishesWhatIsUnderWay(t *testing.T) {
+func TestShutdownFinishesRequestsInProgress(t *testing.T) {
 	t.Parallel()
 	entered, leave := make(chan struct{}), make(chan struct{})
 	w := newKit(t, func(r *httpkit.Request) error {
@@ -66,7 +66,7 @@ func (w *world) overNetwork(headers ...string) chan *answer {
 	return answers
 }
 
-func TestShutdownEndsWhatTakesTooLong(t *testing.T) {
+func TestShutdownCancelsSlowRequests(t *testing.T) {
 	t.Parallel()
 	entered := make(chan struct{})
 	w := newKit(t, func(r *httpkit.Request) error {
@@ -182,7 +182,7 @@ func TestMemoryForBodiesIsBounded(t *testing.T) {
 }
 
 // The time limit of a request restarts after its body has arrived.
-func TestSlowBodyKeepsTheTimeOfItsRequest(t *testing.T) {
+func TestTimeLimitRestartsAfterSlowBody(t *testing.T) {
 	t.Parallel()
 	deadline := make(chan time.Time, 1)
 	w := newKit(t, func(r *httpkit.Request) error {

@@ -185,7 +185,7 @@ func TestRevokedKeyEndsTheStream(t *testing.T) {
 }
 
 // A notification of a changed key is handled without waiting for a heartbeat.
-func TestStreamEndsWithTheNoticeOfItsKey(t *testing.T) {
+func TestStreamEndsWithNotificationOfItsKey(t *testing.T) {
 	t.Parallel()
 	th := newStreamServer(t, func(c *Config, _ *Deps) { c.Heartbeat = time.Hour })
 	th.watchKeys()

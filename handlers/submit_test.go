@@ -290,7 +290,7 @@ func TestKeysWithoutCredentialsAreLong(t *testing.T) {
 	require.Empty(t, operators.Header.Get(httpkit.ReplayedHeader), "the operator's keys are apart")
 }
 
-func TestWhatExpiredKeysAreGoodFor(t *testing.T) {
+func TestRoutesThatAcceptExpiredKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	keys := clientPath("/keys")

@@ -9,7 +9,7 @@ import (
 )
 
 // A dry run counts the jobs that would change. For the others it returns the reasons, most frequent first.
-func TestDryRunSaysWhatItWouldChange(t *testing.T) {
+func TestDryRunReportsChanges(t *testing.T) {
 	t.Parallel()
 	jobs := []job.BulkAlike{
 		{State: job.Queued, Attempt: 1, MaxAttempts: 4, Count: 1},

@@ -59,7 +59,7 @@ func TestOwnersAlternate(t *testing.T) {
 }
 
 // A locked job or a failing operation does not delay the others.
-func TestALockedJobDoesNotDelayOthers(t *testing.T) {
+func TestLockedJobDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	url, log, queue, metrics := repotest.URL(t), slog.New(slog.DiscardHandler), apptest.NewQueue(), app.NewMetrics(prometheus.NewRegistry())
 	clients := repotest.OpenURL(t, url)

@@ -88,7 +88,7 @@ func TestRepeatedCreationReturnsMetadataOnly(t *testing.T) {
 	})
 }
 
-func TestAReplacedKeyStaysValidForTheOverlap(t *testing.T) {
+func TestReplacedKeyStaysValidForOverlap(t *testing.T) {
 	for name, replace := range map[string]func(k *keyWorld, old job.IssuedKey) (job.IssuedKey, error){
 		"rotate": func(k *keyWorld, old job.IssuedKey) (job.IssuedKey, error) {
 			return k.create(callerOf(old), old.ClientID, true)
@@ -166,7 +166,7 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
-func TestAClientHasAtMostTenValidKeys(t *testing.T) {
+func TestClientHasAtMostTenValidKeys(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		keys := []job.IssuedKey{k.newKey()}
 		client := keys[0].ClientID
@@ -205,7 +205,7 @@ func TestOtherClientsKeysDoNotExist(t *testing.T) {
 	})
 }
 
-func TestKeyChangesReportStorageTrouble(t *testing.T) {
+func TestKeyChangesReportStorageErrors(t *testing.T) {
 	withKeys(t, func(_ *testing.T, k *keyWorld) {
 		key := k.newKey()
 		k.store.Close()

@@ -31,7 +31,7 @@ func (k *keyWorld) expired() job.IssuedKey {
 }
 
 // Promise: contract 14, 15
-func TestAnExpiredKeyIsRenewedWithinTheWindow(t *testing.T) {
+func TestExpiredKeyIsRenewedWithinWindow(t *testing.T) {
 	withKeys(t, func(_ *testing.T, k *keyWorld) {
 		key := k.expired()
 		k.pass(testKeys.RenewWindow - 2*time.Microsecond)
@@ -48,7 +48,7 @@ func TestAnExpiredKeyIsRenewedWithinTheWindow(t *testing.T) {
 	})
 }
 
-func TestALostAnswerIsMendedByAnotherRenewal(t *testing.T) {
+func TestLostAnswerIsRepairedByNextRenewal(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		key := k.expired()
 		lost := k.issue(k.present(key))
@@ -69,7 +69,7 @@ func TestALostAnswerIsMendedByAnotherRenewal(t *testing.T) {
 	})
 }
 
-func TestWhatARotationOrARevocationEndedIsNotRenewed(t *testing.T) {
+func TestKeyEndedByRotationOrRevocationIsNotRenewed(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		rotated := k.newKey()
 		k.issue(k.create(callerOf(rotated), rotated.ClientID, true))
@@ -89,7 +89,7 @@ func TestWhatARotationOrARevocationEndedIsNotRenewed(t *testing.T) {
 	})
 }
 
-func TestAFirstUseIsWrittenOnceAndBeforeItCounts(t *testing.T) {
+func TestFirstUseIsStoredOnceBeforeKeyIsAccepted(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		key := k.newKey()
 		k.storageFailed(second(k.cutOff(key).Authenticate(context.Background(), key.Secret))) // storing the use failed
@@ -104,7 +104,7 @@ func TestAFirstUseIsWrittenOnceAndBeforeItCounts(t *testing.T) {
 	})
 }
 
-func TestAKeyIsRemovedBeforeItsFirstUse(t *testing.T) {
+func TestKeyCanBeRemovedBeforeFirstUse(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		k.memory.connected(true)
 		key := job.IssuedKey{APIKey: job.APIKey{ExpiresAt: k.store.Now().Add(time.Hour)}}
@@ -139,7 +139,7 @@ func TestReplacedKeyCannotChangeKeysAfterUseOfSuccessor(t *testing.T) {
 	})
 }
 
-func TestRevokeEndsWhatTheKeyMade(t *testing.T) {
+func TestRevokeEndsKeysCreatedByKey(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		leaked := k.newKey()
 		thiefs := k.issue(k.renew(callerOf(leaked), leaked.ClientID))
@@ -158,7 +158,7 @@ func TestRevokeEndsWhatTheKeyMade(t *testing.T) {
 	})
 }
 
-func TestKeysOfALesserScopeStandBeside(t *testing.T) {
+func TestKeysOfLesserScopeReplaceNothing(t *testing.T) {
 	withKeys(t, func(t *testing.T, k *keyWorld) {
 		scoped := func(caller job.Caller, client job.ID, scope job.Scope) (job.IssuedKey, error) {
 			return k.scoped(caller, client, false, scope)

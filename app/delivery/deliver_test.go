@@ -76,7 +76,7 @@ func TestFailuresAreRetriedUntilTheLimit(t *testing.T) {
 	require.Zero(t, w.Sum("webhook_latency_seconds"))
 }
 
-func TestTheServerSaysWhyItDisabledAWebhook(t *testing.T) {
+func TestDisabledWebhookHasReason(t *testing.T) {
 	w := newWorld(t, answers(410))
 	task := w.delivery()
 	require.Error(t, w.handle(task))
@@ -86,7 +86,7 @@ func TestTheServerSaysWhyItDisabledAWebhook(t *testing.T) {
 	require.Equal(t, []job.Notification{{ClientID: apptest.ClientA}}, w.queue.Notifications(), "it is an event")
 }
 
-func TestSendingThatPanicsIsAFailedAttempt(t *testing.T) {
+func TestPanicWhileSendingIsAFailedAttempt(t *testing.T) {
 	w := newWorld(t, func(context.Context, job.ClaimedDelivery) job.Sent { panic("boom") })
 	task := w.delivery()
 	require.Error(t, w.handle(task))
@@ -148,7 +148,7 @@ func TestRecordingIsRepeated(t *testing.T) {
 }
 
 // If storage refuses the answer, the attempt is recorded without it. Otherwise the delivery would be repeated forever.
-func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
+func TestAttemptIsRecordedWithoutRefusedAnswer(t *testing.T) {
 	w := newWorld(t, answers(200))
 	task := w.delivery()
 	w.exec(`ALTER TABLE delivery_attempts ADD CHECK (response_body IS NULL)`)
@@ -158,7 +158,7 @@ func TestAnAttemptIsRecordedWithoutAnAnswerThatStorageRefuses(t *testing.T) {
 	require.Empty(t, attempts[0].Body)
 }
 
-func TestALateResultChangesNothing(t *testing.T) {
+func TestLateResultIsIgnored(t *testing.T) {
 	var w *world
 	w = newWorld(t, func(context.Context, job.ClaimedDelivery) job.Sent {
 		w.exec(`UPDATE deliveries SET dispatch = dispatch + 1`)
@@ -182,7 +182,7 @@ func (w *world) claim(task job.DeliveryTask) claimed {
 }
 
 // A send that would outlast its claim does not start: another process may have the delivery by then.
-func TestAClaimThatEndsTooSoonIsGivenBack(t *testing.T) {
+func TestClaimThatEndsTooSoonIsReleased(t *testing.T) {
 	w := newWorld(t, answers(200))
 	task := w.delivery()
 	c := w.claim(task)

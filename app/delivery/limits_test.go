@@ -38,7 +38,7 @@ func TestHangingEndpointDoesNotDelayOthers(t *testing.T) {
 }
 
 // A client with many hanging endpoints uses at most its share. internal/fair tests how several such clients take turns.
-func TestAClientWhoseEndpointsHangGetsHalfOfTheSends(t *testing.T) {
+func TestClientWithHangingEndpointsGetsHalfOfTheSends(t *testing.T) {
 	r := newReceivers(func(p job.ClaimedDelivery) bool { return p.ClientID == apptest.ClientA })
 	w := newWorld(t, r.send)
 	var tasks []job.DeliveryTask
@@ -56,7 +56,7 @@ func TestAClientWhoseEndpointsHangGetsHalfOfTheSends(t *testing.T) {
 }
 
 // A failing endpoint gets one delivery at a time until it succeeds. So does a callback, although storage does not count its failures.
-func TestAFailingEndpointGetsOneAtATime(t *testing.T) {
+func TestFailingEndpointGetsOneDeliveryAtATime(t *testing.T) {
 	arrived, status := make(chan struct{}), make(chan int)
 	w := newWorld(t, func(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 		arrived <- struct{}{}
@@ -88,7 +88,7 @@ func TestAFailingEndpointGetsOneAtATime(t *testing.T) {
 }
 
 // A client with many deliveries does not delay other clients.
-func TestABacklogDelaysNoOtherClient(t *testing.T) {
+func TestBacklogDoesNotDelayOtherClients(t *testing.T) {
 	r := newReceivers(func(p job.ClaimedDelivery) bool { return p.ClientID == apptest.ClientA })
 	w := newWorld(t, r.send)
 	var tasks []job.DeliveryTask
@@ -106,7 +106,7 @@ func TestABacklogDelaysNoOtherClient(t *testing.T) {
 }
 
 // Deferred tasks return at the speed of sending: the endpoint stays busy, and tasks are not handled again and again.
-func TestTasksThatArePutOffKeepTheEndpointBusy(t *testing.T) {
+func TestDeferredTasksKeepEndpointBusy(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		const tasks, sends, took = 1500, 2, 20 * time.Millisecond
 		a := newAdmission(HandlersOf(10), sends, telemetry.In(prometheus.NewRegistry()).Gauge("x", "y"))
@@ -229,7 +229,7 @@ func TestDeliveriesOverTheRateWait(t *testing.T) {
 
 // A client with any number of hanging receivers has two challenges in flight, and other clients' challenges start immediately. An
 // interrupted answer is not a refusal.
-func TestProofsOfOneClientAreBounded(t *testing.T) {
+func TestChallengesPerClientAreLimited(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		var busy, most atomic.Int32
 		h := NewWebhooks(WebhooksDeps{Challenge: func(ctx context.Context, url string) string {

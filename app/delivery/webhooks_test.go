@@ -60,7 +60,7 @@ func (h *webhooks) all() []job.Webhook {
 	return apptest.Must(h.Webhooks.Webhooks(h.T.Context(), apptest.ClientA))(h.T)
 }
 
-func TestRegisterTellsEverythingThatIsWrong(t *testing.T) {
+func TestRegisterReturnsAllViolations(t *testing.T) {
 	many := make([]string, maxWebhookEvents+1)
 	for name, c := range map[string]struct {
 		change func(*job.WebhookRequest)
@@ -120,7 +120,7 @@ func TestUpdateChecksWhatItChanges(t *testing.T) {
 	require.NoError(t, second(h.Update(context.Background(), apptest.ClientA, id, job.WebhookPatch{})), "nothing is changed")
 }
 
-func TestWithoutAMasterKeyTheOperatorIsCalledFor(t *testing.T) {
+func TestMissingMasterKeyIsReported(t *testing.T) {
 	h := newWebhooks(t, func(d *WebhooksDeps) { d.NewSecret = nil })
 	_, registering := h.Register(context.Background(), webhookRequest())
 	_, rotating := h.RotateSecret(context.Background(), apptest.ClientA, app.NewID())

@@ -97,7 +97,7 @@ func TestRunnerErasesAClient(t *testing.T) {
 }
 
 // An erasure that cannot cancel a job does not delay the others, and is retried.
-func TestAnErasureThatFailsDoesNotDelayOthers(t *testing.T) {
+func TestFailingErasureDoesNotDelayOthers(t *testing.T) {
 	w := newWorld(t)
 	client, waiting := w.client()
 	failing := w.erase(client)

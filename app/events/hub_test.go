@@ -143,7 +143,7 @@ func TestHubPassesNotificationsOn(t *testing.T) {
 	}
 }
 
-func TestHubMergesWhatIsNotReceived(t *testing.T) {
+func TestHubMergesPendingNotifications(t *testing.T) {
 	t.Parallel()
 	event := job.Notification{}
 	at := func(attempt, percentage int) job.Notification {

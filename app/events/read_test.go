@@ -59,7 +59,7 @@ func (w *world) read(id job.ID) job.Log {
 
 func (w *world) sweep() { require.NoError(w.T, w.hub.sweep(w.T.Context())) }
 
-func TestSweepMakesUpForLostNotifications(t *testing.T) {
+func TestSweepReplacesLostNotifications(t *testing.T) {
 	w := stored(t)
 	changed, same, gone := w.add(), w.add(), w.add()
 	w.cancel(gone)
@@ -99,7 +99,7 @@ func second[T any](_ T, err error) error { return err }
 
 // Notifications may be lost between a watcher's read and the first sweep. A sweep may also return between a watcher's read and its
 // report.
-func TestTheFirstSweepKnowsWhatWasRead(t *testing.T) {
+func TestFirstSweepUsesReadPositions(t *testing.T) {
 	w := stored(t)
 	changed, same := w.add(), w.add()
 	first, second := w.watch(changed), w.watch(same)
@@ -205,7 +205,7 @@ func TestAwait(t *testing.T) {
 }
 
 // The change happens between the read of the job and the wait.
-func TestAwaitMissesNothingBetweenReadingAndWaiting(t *testing.T) {
+func TestAwaitMissesNoChangeBetweenReadAndWait(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		id, state := app.NewID(), job.Queued

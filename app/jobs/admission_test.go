@@ -54,7 +54,7 @@ func TestFullDailyStorageRefuses(t *testing.T) {
 	w.submit(w.Service)
 }
 
-func TestRefusalForLimitsTellsWhenToRetry(t *testing.T) {
+func TestRefusalForLimitsHasRetryAfter(t *testing.T) {
 	w := newWorld(t)
 	w.limit(w.Service, oneClient(0, 0))
 	full := w.refused(w.Service, withKey("k"))

@@ -37,7 +37,7 @@ func leave(a *Backlog, n int) {
 	}
 }
 
-func TestBacklogRefusesWhatIsAboveItsBound(t *testing.T) {
+func TestBacklogRefusesAboveLimit(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		a, registry, log := newBacklog()
 		for range 10_000 { // invalid bodies are answered quickly, and do not raise the limit
@@ -132,7 +132,7 @@ func TestBacklogUnderOverload(t *testing.T) {
 
 // If many clients connect at once, little time is left for storing. If the limit followed, they would be refused, retry, and leave even
 // less time.
-func TestBacklogRemembersWhatStorageCanDo(t *testing.T) {
+func TestBacklogRemembersBestInterval(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		a, _, _ := newBacklog()
 		s := &fastStore{admission: a, perTick: 80} // 16,000 a second
@@ -146,7 +146,7 @@ func TestBacklogRemembersWhatStorageCanDo(t *testing.T) {
 	})
 }
 
-func TestBacklogWhileStorageStandsStill(t *testing.T) {
+func TestBacklogWhileStorageIsDown(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		a, _, log := newBacklog()
 		s := &fastStore{admission: a, perTick: 80} // 16,000 a second

@@ -136,7 +136,7 @@ func TestBatchWithTooManyViolationsIsRefused(t *testing.T) {
 	require.Contains(t, refused.Detail, "And 4,321 more")
 }
 
-func TestABatchIsAcceptedAsAWholeOrNot(t *testing.T) {
+func TestBatchIsAcceptedCompletelyOrNotAtAll(t *testing.T) {
 	w := newWorld(t)
 	w.limit(w.Service, oneClient(5, 5))
 	_, _, err := w.SubmitBatch(t.Context(), newBatchRequest(newRequests(6)...))

@@ -147,7 +147,7 @@ func TestSubmitReplays(t *testing.T) {
 }
 
 // If storage fails, nothing is enqueued, and the room is kept only as long as the job may be stored.
-func TestSubmitReportsStorageTrouble(t *testing.T) {
+func TestSubmitReportsStorageErrors(t *testing.T) {
 	w := newWorld(t)
 	w.submit(w.Service)
 	w.Queue.Notifications()

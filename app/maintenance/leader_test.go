@@ -148,7 +148,7 @@ func TestALeaderIsReplaced(t *testing.T) {
 }
 
 // A leader that cannot renew its lease must stop before storage lets another process lead. A long round ends with the leadership.
-func TestALeaderStopsByItsOwnClock(t *testing.T) {
+func TestLeaderStopsByItsOwnClock(t *testing.T) {
 	for name, before := range map[string]func(context.Context) error{
 		"cannot ask": fails, "gets no answer": hangs,
 	} {
@@ -211,7 +211,7 @@ func TestStoppingWhileStorageHangs(t *testing.T) {
 	}
 }
 
-func TestALeaderThatCannotWorkIsReplaced(t *testing.T) {
+func TestBlockedLeaderIsReplaced(t *testing.T) {
 	for kind, meets := range map[string]func(context.Context) error{"fails": fails, "hangs": hangs} {
 		apptest.Run(t, kind, func(t *testing.T) {
 			e := newElection(t)
@@ -314,7 +314,7 @@ func TestRoundsAreMeasured(t *testing.T) {
 	})
 }
 
-func TestTheBacklogEndsWithTheLeadership(t *testing.T) {
+func TestBacklogIsHiddenAfterLeadership(t *testing.T) {
 	away := func(e *election) { e.set(func() { e.before = fails }) }
 	lost := func(e *election) {
 		e.set(func() { e.holder, e.until = app.NewID(), time.Now().Add(time.Hour) })

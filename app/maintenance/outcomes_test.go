@@ -54,7 +54,7 @@ func (w *world) appended() map[string]int {
 	return times
 }
 
-func TestOutcomesArePublishedAsTheDocumentsOfTheAPI(t *testing.T) {
+func TestOutcomesArePublishedAsOutcomeDocuments(t *testing.T) {
 	w := newWorld(t)
 	good, bad := w.ended(nil), w.ended(job.NewFailure(job.TimedOut, 1, apptest.Backoff))
 	require.NoError(t, w.round("outcomes"))
@@ -86,7 +86,7 @@ func TestOutcomesArePublishedAsTheDocumentsOfTheAPI(t *testing.T) {
 }
 
 // A round publishes as many pages as necessary, and ends with the leadership.
-func TestOutcomesOfOneRoundAreManyPages(t *testing.T) {
+func TestRoundPublishesManyPages(t *testing.T) {
 	w := newWorld(t)
 	w.outcomes(3*publisherBatch + 1)
 	require.NoError(t, w.roundWhile("outcomes", times(2)))

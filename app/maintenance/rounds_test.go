@@ -81,7 +81,7 @@ func (w *world) heldByTheDead() repotest.Columns {
 	return repotest.Columns{"state": "'ASSIGNED'", "worker_id": quoted(dead), "assigned_at": "now()", "fence": "1"}
 }
 
-func TestJobsOfDeadWorkersAreGivenBack(t *testing.T) {
+func TestJobsOfDeadWorkersAreReleased(t *testing.T) {
 	w := newWorld(t)
 	held := w.heldByTheDead()
 	w.insert("jobs", rescuerBatch, held)
@@ -95,7 +95,7 @@ func TestJobsOfDeadWorkersAreGivenBack(t *testing.T) {
 }
 
 // A job that loses several workers waits longer each time. Jobs that cannot be released do not delay the others.
-func TestGivingBackBacksOffAndGoesOn(t *testing.T) {
+func TestReleasedJobsBackOff(t *testing.T) {
 	for refused, want := range map[string][]int{
 		"INSERT ON reports": {3, 0, 0, 2},
 		"UPDATE ON jobs FOR EACH ROW WHEN (OLD.state = 'ASSIGNED')": {0, 2, 3, 0},
@@ -124,7 +124,7 @@ func TestGivingBackBacksOffAndGoesOn(t *testing.T) {
 
 // The process that ended the last job died before it completed the batch. Each round continues behind the open batches of the previous
 // one, and finally starts again.
-func TestBatchesThatWereNotCompletedAreCompleted(t *testing.T) {
+func TestMaintenanceCompletesBatches(t *testing.T) {
 	w := newWorld(t)
 	batch := func(id job.ID, open bool) {
 		w.exec(`INSERT INTO batches (batch_id, client_id, created_at, language, request_id, items, refused)
@@ -212,7 +212,7 @@ func TestStepsOfAClockAreNoticed(t *testing.T) {
 	require.Zero(t, look(24*time.Hour, time.Millisecond, 0))
 }
 
-func TestStrandedRowsAreLookedForAfterAStep(t *testing.T) {
+func TestStrandedRowsAreSearchedAfterClockStep(t *testing.T) {
 	t.Parallel()
 	var w clockWatch
 	at := time.Duration(0)
@@ -255,7 +255,7 @@ func TestStrandedRowsAreMoved(t *testing.T) {
 }
 
 // Paused jobs are checked after a change of the pauses, for as long as claims may use the earlier pauses, and periodically.
-func TestPausedJobsAreLookedAtAfterAChange(t *testing.T) {
+func TestPausedJobsAreCheckedAfterAChange(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	var s pauseSweep

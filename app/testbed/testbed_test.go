@@ -26,7 +26,7 @@ func newBed(t *testing.T) (*Service, *repo.Store) {
 }
 
 // While storage is down, Record only fails for clients with a session.
-func TestRecordFailsForClientsWithASession(t *testing.T) {
+func TestRecordFailsOnlyForClientsWithSession(t *testing.T) {
 	s, store := newBed(t)
 	with, without, ended := app.NewID(), app.NewID(), app.NewID()
 	record := func(client job.ID) error {

@@ -44,7 +44,7 @@ func (w *world) ranOnce(task job.Task, runs *atomic.Int64) {
 	require.Empty(w.T, w.worker.holding)
 }
 
-func TestClaimAndStartAreRepeatedThroughStorageTrouble(t *testing.T) {
+func TestClaimAndStartAreRetriedWhileStorageFails(t *testing.T) {
 	for operation, action := range map[string]string{"Claim": "assign", "Start": "start"} {
 		for name, h := range map[string]hook{
 			"refused":      {before: fails(10, errStorage)},
@@ -70,7 +70,7 @@ func TestClaimAndStartAreRepeatedThroughStorageTrouble(t *testing.T) {
 }
 
 // The queue gives up a task with an unanswered claim, and offers it again.
-func TestALostClaimIsAnsweredToTheNextTask(t *testing.T) {
+func TestNextTaskGetsLostClaim(t *testing.T) {
 	counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 		task := w.store.add()
 		w.store.hook("Claim", hook{after: fails(-1, errStorage)})
@@ -111,7 +111,7 @@ func TestTasksOfOneJobRunItOnce(t *testing.T) {
 }
 
 // A claim with a pending answer is not lost, after any number of heartbeats.
-func TestASlowClaimIsNotGivenBack(t *testing.T) {
+func TestSlowClaimIsNotReleased(t *testing.T) {
 	counting(t, func(t *testing.T, w *world, runs *atomic.Int64) {
 		w.store.hook("Claim", hook{after: slow(10 * time.Second)})
 		task := w.store.add()
@@ -123,7 +123,7 @@ func TestASlowClaimIsNotGivenBack(t *testing.T) {
 
 // A worker repeats a lost claim under the lease of the first try. If that lease has ended, the rescuer takes the job. A claim that never
 // reached storage is made again.
-func TestALostClaimEndsWithTheLease(t *testing.T) {
+func TestLostClaimEndsWithLease(t *testing.T) {
 	for name, test := range map[string]struct {
 		h   hook
 		own bool // the job finally runs here
@@ -228,7 +228,7 @@ func TestCancelDuringStorageTrouble(t *testing.T) {
 }
 
 // The lease ends on Postgres' clock between claim and start: the worker drops the job.
-func TestALeaseThatEndsBeforeTheStart(t *testing.T) {
+func TestLeaseEndsBeforeStart(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.runner = w.never
 		w.start()

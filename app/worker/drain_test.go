@@ -110,7 +110,7 @@ func TestDrainSurvivesALostLease(t *testing.T) {
 	})
 }
 
-func TestDrainRefusesThoseThatWait(t *testing.T) {
+func TestDrainRefusesWaitingTasks(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		leaseless := w.handling(w.store.add())
 		w.worker.Drain(context.Background()) // before Run

@@ -226,7 +226,7 @@ func TestPlannedFailureIsWritten(t *testing.T) {
 	require.Equal(t, "planned", line["error_message"])
 }
 
-func TestFinishAfterTheJobWasTakenAwaySaysNothing(t *testing.T) {
+func TestFinishAfterLosingJobReportsNothing(t *testing.T) {
 	s := newSite(t, time.Hour)
 	task := s.add(retried)
 	s.runner = func(context.Context, job.Definition, int) (*job.Result, error) {
@@ -290,7 +290,7 @@ func (s *site) claimedElsewhere(t job.Task) job.ClaimID {
 }
 
 // The queue keeps a task until its time. If everything is stopped, it offers the task again.
-func TestHandleLeavesAnEarlyTaskToTheQueue(t *testing.T) {
+func TestHandleReturnsEarlyTaskToQueue(t *testing.T) {
 	s := newSite(t, time.Hour)
 	var early *job.TaskEarly
 	deferred := s.add(func(j *job.Job) { j.Type, j.ExecutionAt = job.Deferred, new(time.Now().Add(time.Hour).UTC()) })

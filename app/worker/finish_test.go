@@ -52,7 +52,7 @@ func TestLateCancel(t *testing.T) {
 	})
 }
 
-func TestFinishIsRepeatedThroughStorageTrouble(t *testing.T) {
+func TestFinishIsRetriedWhileStorageFails(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		task := w.store.add()
 		w.store.hook("Finish", hook{before: fails(20, errStorage)})

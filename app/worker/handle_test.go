@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-func TestHandleClaimsAJobThatBecomesDueMeanwhile(t *testing.T) {
+func TestHandleClaimsJobThatBecomesDue(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		almost := claimTries - 1 // storage answers that it is almost due
 		w.store.refuse = func() job.NotClaimed {
@@ -33,7 +33,7 @@ func TestHandleClaimsAJobThatBecomesDueMeanwhile(t *testing.T) {
 	})
 }
 
-func TestHandleOnADeadWorkerFindsANewLeaseAtOnce(t *testing.T) {
+func TestHandleOnDeadWorkerGetsNewLeaseImmediately(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		first := w.worker.id
 		w.store.expire()
@@ -52,7 +52,7 @@ func TestHandleOnADeadWorkerFindsANewLeaseAtOnce(t *testing.T) {
 	})
 }
 
-func TestHandleEasesOffWithStorageTrouble(t *testing.T) {
+func TestHandleSlowsDownWhileStorageFails(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.store.hook("Register", hook{before: fails(3, errStorage)})
 		w.store.hook("Claim", hook{before: fails(2*claimTries, errStorage)})
@@ -91,7 +91,7 @@ func TestHandleStopsWaitingWithTheQueue(t *testing.T) {
 	})
 }
 
-func TestHandleRunsNoMoreJobsAtOnceThanItHasSlots(t *testing.T) {
+func TestHandleRunsOneJobPerSlot(t *testing.T) {
 	apptest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t, func(c *Config) { c.Concurrency = 2 })
 		w.runner = apptest.Takes(10 * time.Second)
@@ -114,7 +114,7 @@ func TestHandleRunsNoMoreJobsAtOnceThanItHasSlots(t *testing.T) {
 }
 
 // A worker that lost its lease stays drained under its next one: operators named the process by its old id.
-func TestADrainedWorkerStaysDrained(t *testing.T) {
+func TestDrainedWorkerStaysDrained(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		before := w.identityNow()
 		drained := job.Pauses{{Scope: job.PauseWorker, Target: before.String(), Mode: job.ModeDrain}}
@@ -158,7 +158,7 @@ func (f *fullDisk) Run(ctx context.Context, d job.Definition, _ int, _ job.Obser
 	return apptest.GoodResult(d), nil
 }
 
-func TestWorkThatThisMachineCannotDoIsRefused(t *testing.T) {
+func TestExhaustedKindIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		disk := &fullDisk{kind: job.IOHeavy}
 		disk.full.Store(true)

@@ -35,7 +35,7 @@ func TestTheLeaseIsKeptWithHeartbeats(t *testing.T) {
 	})
 }
 
-func TestAFailedHeartbeatIsRepeatedSoon(t *testing.T) {
+func TestFailedHeartbeatIsRetriedSoon(t *testing.T) {
 	working(t, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
 		task := w.store.add()
 		running := w.handling(task)
@@ -96,7 +96,7 @@ func TestLeaseEndsBeforeItExpiresInStorage(t *testing.T) {
 	}
 }
 
-func TestTheLeaseCountsFromBeforeTheRegistration(t *testing.T) {
+func TestLeaseCountsFromBeforeRegistration(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.runner = apptest.Takes(time.Hour)
 		w.store.hook("Register", hook{after: slow(10 * time.Second)})
@@ -108,7 +108,7 @@ func TestTheLeaseCountsFromBeforeTheRegistration(t *testing.T) {
 	})
 }
 
-func TestAWorkerThatStorageCallsDeadStopsEverything(t *testing.T) {
+func TestWorkerDeclaredDeadStopsEverything(t *testing.T) {
 	working(t, apptest.Takes(time.Hour), func(t *testing.T, w *world) {
 		first := w.identityNow()
 		a, b := w.handling(w.store.add()), w.handling(w.store.add())
@@ -125,7 +125,7 @@ func TestAWorkerThatStorageCallsDeadStopsEverything(t *testing.T) {
 	})
 }
 
-func TestJobsOfAnEarlierLeaseAreNotFinishedUnderTheNext(t *testing.T) {
+func TestJobsOfEarlierLeaseAreNotFinishedUnderNext(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		release := make(chan struct{})
 		w.runner = func(_ context.Context, d job.Definition, _ int) (*job.Result, error) {
@@ -145,7 +145,7 @@ func TestJobsOfAnEarlierLeaseAreNotFinishedUnderTheNext(t *testing.T) {
 }
 
 // The claim was committed under a lease that ended before the answer arrived.
-func TestAClaimThatOutlivesItsLeaseIsNotRun(t *testing.T) {
+func TestClaimWithExpiredLeaseIsNotRun(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		first := w.identityNow()
 		task := w.store.add()
@@ -170,7 +170,7 @@ func TestAClaimThatOutlivesItsLeaseIsNotRun(t *testing.T) {
 	})
 }
 
-func TestAJobThatIsClaimedDuringAHeartbeatIsNotStopped(t *testing.T) {
+func TestJobClaimedDuringHeartbeatIsNotStopped(t *testing.T) {
 	working(t, apptest.Takes(time.Minute), func(t *testing.T, w *world) {
 		task := w.store.add()
 		var running <-chan error
@@ -190,7 +190,7 @@ func TestAJobThatIsClaimedDuringAHeartbeatIsNotStopped(t *testing.T) {
 	})
 }
 
-func TestJobsOfLostClaimsAreGivenBackOnTheSecondBeat(t *testing.T) {
+func TestJobsOfLostClaimsAreReleasedOnSecondHeartbeat(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		assigned := w.store.add(w.holdsUnknowingly(job.Assigned))
 		running := w.store.add(w.holdsUnknowingly(job.Running))
@@ -206,7 +206,7 @@ func TestJobsOfLostClaimsAreGivenBackOnTheSecondBeat(t *testing.T) {
 	})
 }
 
-func TestGivingBackIsRepeatedUntilStorageAgrees(t *testing.T) {
+func TestReleaseIsRetriedUntilStorageAgrees(t *testing.T) {
 	working(t, nil, func(t *testing.T, w *world) {
 		task := w.store.add(w.holdsUnknowingly(job.Assigned))
 		w.store.hook("GiveBack", hook{before: fails(2, errStorage)})

@@ -97,7 +97,7 @@ func (f *failing) Accept() (net.Conn, error) {
 	return nil, &net.OpError{Op: "accept", Err: err}
 }
 
-func TestAcceptSurvivesALackOfResources(t *testing.T) {
+func TestAcceptSurvivesLackOfResources(t *testing.T) {
 	t.Parallel()
 	causes := []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EBADF}
 	l, idle := NewListener(&failing{errs: causes}, Limits{}), from("203.0.113.1", 0)
@@ -107,7 +107,7 @@ func TestAcceptSurvivesALackOfResources(t *testing.T) {
 	<-idle.closed // closed to make room
 }
 
-func TestTheOldestIdleConnectionMakesRoom(t *testing.T) {
+func TestOldestIdleConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	l := NewListener(nil, Limits{Total: 4})
 	connect := func() (*endless, *Conn) { e := from("203.0.113.1", 0); return e, l.admit(e) }
@@ -159,7 +159,7 @@ func TestConnectionsOfAnAddress(t *testing.T) {
 	}
 }
 
-func TestShutdownClosesWhatIsSilent(t *testing.T) {
+func TestShutdownClosesSilentConnections(t *testing.T) {
 	t.Parallel()
 	l, silent, used := NewListener(&failing{}, Limits{}), from("203.0.113.1", 0), from("203.0.113.1", 0)
 	l.admit(silent)

@@ -235,7 +235,7 @@ func TestHashIsCanonical(t *testing.T) {
 	}
 }
 
-func TestFormAndValuesAreToldTogether(t *testing.T) {
+func TestStructureAndValueErrorsAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	catalogue := job.Catalogue{Types: job.Types, Kinds: job.Kinds()}
 	for code, bodies := range map[job.Code]map[string]string{

@@ -296,7 +296,7 @@ func isMedia(contentType, want string) bool {
 // unreadable answers a request that could not be read: too large, too slow or malformed. fasthttp closes the connection afterwards.
 func (s *Kit) unreadable(fctx *fasthttp.RequestCtx, err error) {
 	if errors.Is(err, net.ErrClosed) {
-		return // closed to make room; nobody reads the answer
+		return // closed to make room; the client would not read the answer
 	}
 	nameMethod(fctx)
 	c := s.app.AcquireCtx(fctx)

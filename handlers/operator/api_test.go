@@ -250,7 +250,7 @@ func TestMask(t *testing.T) {
 }
 
 // Secrets of clients and receivers are not in any answer.
-func TestSecretsOfClientsAreInNoAnswer(t *testing.T) {
+func TestAnswersContainNoClientSecrets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.Equal(t, 3, raw(reflect.TypeFor[admin.Job]()), "what is added must be hidden too")
@@ -311,7 +311,7 @@ func TestLinksOfAJob(t *testing.T) {
 	require.Equal(t, "0123456789", r.text)
 }
 
-func TestSubmitInTheNameOfAClient(t *testing.T) {
+func TestSubmitForClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for range 2 {
