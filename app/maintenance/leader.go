@@ -151,7 +151,7 @@ func (l *leader) leadUntil(until time.Time) {
 	if leads == led {
 		return
 	}
-	l.log.Info("leadership changed", "action", "lead", "leading", leads)
+	l.log.Info("leadership changed", "action", "lead", "leading", leads, "leader_id", l.id.String())
 	if !leads {
 		l.leads = make(chan struct{})
 		return
