@@ -48,19 +48,15 @@ func (p *program) doctor(ctx context.Context, role string, asJSON bool) error {
 	}
 	cfg, bad := LoadConfig(role, p.getenv)
 	all := examine(ctx, role, cfg, bad, unknownVariables(p.environ))
-	style := term.Of(p.stdout, p.getenv)
 	colors := map[doctor.Severity]term.Color{doctor.Healthy: term.Good, doctor.Warning: term.Warn, doctor.Failing: term.Bad}
-	paint := func(s doctor.Severity, text string) string { return style.Paint(colors[s], text) }
+	paint := func(s doctor.Severity, text string) string { return term.Of(p.stdout, p.getenv).Paint(colors[s], text) }
 	if err := all.Write(p.stdout, asJSON, paint); err != nil {
 		return fmt.Errorf("forgerun doctor: %w", err)
 	}
-	switch {
-	case bad != nil:
+	if bad != nil {
 		return command.Code(command.WrongUsage)
-	case all.Count(doctor.Failing) > 0:
-		return command.Code(command.Failed)
 	}
-	return nil
+	return command.Code(min(all.Count(doctor.Failing), command.Failed))
 }
 
 // examine judges the configuration and inspects the stores, even if the configuration is bad.

@@ -33,11 +33,8 @@ type Finding struct {
 	Advice string   `json:"advice,omitempty"` // advice; "" if none
 }
 
-// levelWidth is the width of the longest severity.
-const levelWidth = 4
-
 func (f Finding) String() string {
-	line := fmt.Sprintf("%-*s  %s: %s", levelWidth, f.Level, f.What, f.Found)
+	line := fmt.Sprintf("%-4s  %s: %s", f.Level, f.What, f.Found)
 	if f.Advice != "" {
 		line += " -> " + f.Advice
 	}
@@ -93,8 +90,8 @@ func (fs Findings) Write(w io.Writer, asJSON bool, paint func(s Severity, text s
 	}
 	var text strings.Builder
 	for _, f := range fs {
-		line := strings.ReplaceAll(f.String(), "\n", " ")
-		text.WriteString(paint(f.Level, line[:levelWidth]) + line[levelWidth:] + "\n")
+		line := strings.TrimPrefix(strings.ReplaceAll(f.String(), "\n", " "), string(f.Level))
+		text.WriteString(paint(f.Level, string(f.Level)) + line + "\n")
 	}
 	var counts []string
 	for _, s := range []Severity{Failing, Warning, Healthy} {
@@ -153,16 +150,16 @@ func (fs *Findings) Inspect(ctx context.Context, role, databaseURL, redisURL str
 	}
 	group.Wait()
 	// Only dev may have no addresses: a missing address is a finding of the configuration otherwise.
-	notRunning := Case{role == "dev", Healthy, "not checked: dev starts its own, and dev is not running", ""}
+	notRunning := func(address string) Case {
+		return Case{role == "dev" && address == "", Healthy, "not checked: dev starts its own, and dev is not running", ""}
+	}
+	fs.Judge("Postgres", notRunning(databaseURL))
 	if databaseURL != "" {
 		fs.judgePostgres(role, postgres, postgresErr)
-	} else {
-		fs.Judge("Postgres", notRunning)
 	}
+	fs.Judge("Redis", notRunning(redisURL))
 	if redisURL != "" {
 		fs.judgeRedis(redis, redisErr)
-	} else {
-		fs.Judge("Redis", notRunning)
 	}
 	return postgres.State
 }
