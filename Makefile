@@ -92,7 +92,7 @@ test-quick: ## Run the tests that need no servers: under a minute once built
 	$(GO) test -run '^TestImport' $(TESTFLAGS) ./cmd/forgerun
 
 .PHONY: bench
-bench: ## Measure throughput, idle latency, deliveries, River and asynq, the floor, a large table: about 25 minutes; ARGS="-help" tells the options
+bench: ## Measure throughput, idle latency, deliveries, the floor with River and asynq, a large table: about 20 minutes; ARGS="-help" tells the options
 	@scripts/setup.sh run
 	$(GO) run ./internal/bench $(ARGS)
 

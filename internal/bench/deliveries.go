@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forgerun/forgerun/client"
@@ -33,29 +32,26 @@ const (
 	lostPatience = 20 * time.Second // without an arrival: the deliveries count as lost
 )
 
-// deliveriesExperiment measures how fast and how soon webhook deliveries arrive, also while other endpoints hang.
-func deliveriesExperiment(ctx context.Context, l *lab) ([]figure, error) {
-	return inTurns(l.rounds, l.programs(ctx, measureDeliveries), toOne, toMany, deliveryCPU, besideHangs, arrivalP50, arrivalP99)
-}
-
-func measureDeliveries(ctx context.Context, l *lab, s service) (sample, error) {
-	got := sample{}
-	return got, l.phase(ctx, s, func(sys system) error {
-		return sys.withWorker(ctx, func(*stack.Process) error {
-			return sys.withRole(ctx, "deliverer", "", func(deliverer *stack.Process) error { return got.deliveries(ctx, l, sys, deliverer) })
+// deliveries measures how fast and how soon webhook deliveries arrive, also while other endpoints hang.
+func deliveries(ctx context.Context, l *lab) ([][]string, error) {
+	return l.comparePrograms(func(s service, got sample) error {
+		return l.phase(ctx, s, func(sys system) error {
+			return sys.withWorker(ctx, func() error {
+				return sys.with(ctx, "deliverer", "", func() error { return got.deliveries(ctx, sys) })
+			})
 		})
-	})
+	}, toOne, toMany, deliveryCPU, besideHangs, arrivalP50, arrivalP99)
 }
 
 // endpoints of one client.
 type endpoints struct{ answering, hanging int }
 
 // deliveries takes a running system through the phases.
-func (s sample) deliveries(ctx context.Context, l *lab, sys system, deliverer *stack.Process) error {
+func (got sample) deliveries(ctx context.Context, sys system) error {
 	var groups []*subscribers
 	ten := endpoints{answering: 10}
 	for _, each := range [][]endpoints{{{answering: 1}}, {{answering: 1}}, {ten, ten, ten, ten, ten}, {ten, {7, 3}, {7, 3}, {6, 4}, {0, 10}}} {
-		g := &subscribers{ended: make(chan struct{}), news: make(chan struct{}, 1), seen: map[string]bool{}, latency: newHistogram()}
+		g := newSubscribers()
 		defer g.close()
 		groups = append(groups, g)
 		for _, e := range each {
@@ -65,24 +61,22 @@ func (s sample) deliveries(ctx context.Context, l *lab, sys system, deliverer *s
 		}
 	}
 	stack.Sleep(ctx, quiet) // the processes learn who has webhooks
-	if err := groups[0].submitOneByOne(ctx, singleJobs); err != nil {
+	if err := groups[0].submitOneByOne(ctx); err != nil {
 		return err
 	}
-	s[arrivalP50], s[arrivalP99] = quantile(groups[0].latency, 50), quantile(groups[0].latency, 99)
-	cpu := func() float64 { return readProcesses().tree(deliverer.PID()) + l.serversCPU() }
+	got[arrivalP50], got[arrivalP99] = quantile(groups[0].latency, 0.5), quantile(groups[0].latency, 0.99)
 	var one, many, mixed error
-	s[toOne], one = groups[1].deliver(ctx, oneClientJobs)
-	before := cpu()
-	s[toMany], many = groups[2].deliver(ctx, manyClientJobs)
-	s[deliveryCPU] = (cpu() - before) / (float64(manyClientJobs*eventsPerJob*groups[2].answering) / 1000)
-	s[besideHangs], mixed = groups[3].deliver(ctx, manyClientJobs)
+	got[toOne], one = groups[1].deliver(ctx, oneClientJobs)
+	used, many := sys.while(func() error { got[toMany], many = groups[2].deliver(ctx, manyClientJobs); return many })
+	got[deliveryCPU] = used.of("deliverer", "Postgres", "Redis") / (float64(manyClientJobs*eventsPerJob*groups[2].answering) / 1000)
+	got[besideHangs], mixed = groups[3].deliver(ctx, manyClientJobs)
 	return errors.Join(one, many, mixed)
 }
 
 // subscribers are clients with webhook endpoints in this process. Each endpoint has its own port: endpoints of a client at one origin
 // share a limit.
 type subscribers struct {
-	targets   []target // one for each client
+	targets   []target // one of each client
 	answering int      // endpoints of all clients
 	servers   []*httptest.Server
 	ended     chan struct{} // closed to end the requests that hang
@@ -91,7 +85,11 @@ type subscribers struct {
 	mu          sync.Mutex
 	seen        map[string]bool // ids of the deliveries
 	first, last time.Time
-	latency     *hdrhistogram.Histogram // from the event to its arrival
+	latency     []float64 // from the event to its arrival, ms
+}
+
+func newSubscribers() *subscribers {
+	return &subscribers{ended: make(chan struct{}), news: make(chan struct{}, 1), seen: map[string]bool{}}
 }
 
 func (s *subscribers) close() {
@@ -139,7 +137,7 @@ func (s *subscribers) receive(_ http.ResponseWriter, request *http.Request) {
 		s.first = now
 	}
 	s.seen[id], s.last = true, now
-	record(s.latency, now.Sub(happened))
+	s.latency = append(s.latency, milliseconds(now.Sub(happened)))
 	select {
 	case s.news <- struct{}{}:
 	default:
@@ -181,18 +179,16 @@ func (s *subscribers) deliver(ctx context.Context, jobs int) (rate float64, err 
 }
 
 // submitOneByOne submits each job of the only client after the deliveries of the last one and a random pause.
-func (s *subscribers) submitOneByOne(ctx context.Context, jobs int) error {
-	connection := newHTTPClient(1)
-	defer connection.CloseIdleConnections()
-	one := newSubmission(connection, s.targets[0])
-	for i := range jobs {
+func (s *subscribers) submitOneByOne(ctx context.Context) error {
+	submitted := 0
+	_, err := closed{clients: 1, jobs: singleJobs, admit: func(ctx context.Context) error {
+		_, err := s.await(ctx, submitted*eventsPerJob)
 		stack.Sleep(ctx, time.Duration(rand.IntN(20))*time.Millisecond)
-		if err := one.send(); err != nil {
-			return err
-		}
-		if _, err := s.await(ctx, (i+1)*eventsPerJob); err != nil {
-			return err
-		}
+		submitted++
+		return err
+	}}.submit(ctx, s.targets[0])
+	if err == nil {
+		_, err = s.await(ctx, singleJobs*eventsPerJob)
 	}
-	return nil
+	return err
 }

@@ -1,9 +1,9 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,93 +15,94 @@ type sample map[string]float64
 
 func (s sample) String() string {
 	var all []string
-	for name, value := range s {
-		all = append(all, name+" "+number(value))
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		all = append(all, name+" "+number(s[name]))
 	}
-	slices.Sort(all)
 	return strings.Join(all, "; ")
 }
 
 // side is one of the systems of a comparison.
 type side struct {
 	name    string
-	measure func() (sample, error)
-	samples []sample // one of each round
+	measure func(sample) error // fills in a round
+	samples []sample           // one of each round
 }
 
-// programs returns the sides of an experiment that measures each program in the same way.
-func (l *lab) programs(ctx context.Context, measure func(context.Context, *lab, service) (sample, error)) (sides []side) {
-	for _, s := range l.services {
-		sides = append(sides, side{name: s.name, measure: func() (sample, error) { return measure(ctx, l, s) }})
+// values returns the values of a figure.
+func (s side) values(figure string) (values []float64) {
+	for _, got := range s.samples {
+		if value, ok := got[figure]; ok {
+			values = append(values, value)
+		}
 	}
-	return sides
+	return values
 }
 
-// figure is a value of all sides that have it, round by round. The first side is compared with the others.
-type figure struct {
-	name  string // with the unit
-	sides []values
-}
-
-type values struct {
-	name   string
-	values []float64
-}
-
-// inTurns measures the sides round after round, each time in the reverse order, so that a drift of the machine's speed favors none. It
-// returns the named figures.
-func inTurns(rounds int, sides []side, names ...string) (list []figure, err error) {
+// compare measures the sides round after round, each time in the reverse order, so that a drift of the machine's speed favors none. It
+// returns a line of the table for the named figures of the first side and each other one.
+func compare(rounds int, sides []side, figures ...string) (lines [][]string, err error) {
 	for round := range rounds {
 		for i := range sides {
 			if round%2 == 1 {
 				i = len(sides) - 1 - i
 			}
-			got, err := sides[i].measure()
-			if err != nil {
+			got := sample{}
+			if err := sides[i].measure(got); err != nil {
 				return nil, fmt.Errorf("%s: %w", sides[i].name, err)
 			}
 			fmt.Printf("  round %d of %d, %s: %v\n", round+1, rounds, sides[i].name, got)
 			sides[i].samples = append(sides[i].samples, got)
 		}
 	}
-	for _, name := range names {
-		f := figure{name: name}
-		for _, s := range sides {
-			v := values{name: s.name}
-			for _, got := range s.samples {
-				if value, ok := got[name]; ok {
-					v.values = append(v.values, value)
-				}
-			}
-			if len(v.values) > 0 {
-				f.sides = append(f.sides, v)
+	for _, figure := range figures {
+		ours, compared := sides[0].values(figure), false
+		for _, other := range sides[1:] {
+			if theirs := other.values(figure); len(ours) > 0 && len(theirs) > 0 {
+				compared = true
+				lines = append(lines, []string{figure, number(quantile(ours, 0.5)),
+					number(quantile(theirs, 0.5)) + " (" + other.name + ")", ratio(ours, theirs)})
 			}
 		}
-		list = append(list, f)
+		if len(ours) > 0 && !compared {
+			lines = append(lines, []string{figure, number(quantile(ours, 0.5)), "", ""})
+		}
 	}
-	return list, nil
+	return lines, nil
 }
 
-// median is 0 for no values.
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return 0
+// comparePrograms measures each program in the same way.
+func (l *lab) comparePrograms(measure func(service, sample) error, figures ...string) (lines [][]string, err error) {
+	return compare(l.rounds, l.programs(measure), figures...)
+}
+
+func (l *lab) programs(measure func(service, sample) error) (sides []side) {
+	for _, s := range l.services {
+		sides = append(sides, side{name: s.name, measure: func(got sample) error { return measure(s, got) }})
 	}
-	sorted, n := slices.Sorted(slices.Values(values)), len(values)
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+	return sides
 }
 
 // ratio is the median of the rounds' ratios, with the smallest and the largest of them.
-func (v values) ratio(to values) string {
+func ratio(ours, theirs []float64) string {
 	var ratios []float64
-	for i := range min(len(v.values), len(to.values)) {
-		ratios = append(ratios, v.values[i]/to.values[i])
+	for i := range min(len(ours), len(theirs)) {
+		ratios = append(ratios, ours[i]/theirs[i])
 	}
-	text := number(median(ratios))
+	text := number(quantile(ratios, 0.5))
 	if len(ratios) > 1 {
 		text += fmt.Sprintf(" (%s to %s)", number(slices.Min(ratios)), number(slices.Max(ratios)))
 	}
 	return text
+}
+
+// quantile interpolates between the values around it; 0 for no values.
+func quantile(values []float64, q float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted, at := slices.Sorted(slices.Values(values)), q*float64(len(values)-1)
+	below := int(at)
+	return sorted[below] + (at-float64(below))*(sorted[min(below+1, len(sorted)-1)]-sorted[below])
 }
 
 // number has three significant digits, more only before the point.
@@ -112,23 +113,11 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// writeTable writes the figures in Markdown, with a line for each comparison.
-func writeTable(w io.Writer, list []figure) error {
+// writeTable writes the lines of comparisons in Markdown.
+func writeTable(w io.Writer, lines [][]string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
-	line := func(a, b, c, d string) { _, _ = fmt.Fprintf(table, "| %s\t| %s\t| %s\t| %s\t|\n", a, b, c, d) }
-	line("figure", "measured", "compared with", "ratio")
-	line("---", "---", "---", "---")
-	for _, f := range list {
-		if len(f.sides) == 0 {
-			continue
-		}
-		ours := f.sides[0]
-		for _, other := range f.sides[1:] {
-			line(f.name, number(median(ours.values)), number(median(other.values))+" ("+other.name+")", ours.ratio(other))
-		}
-		if len(f.sides) == 1 {
-			line(f.name, number(median(ours.values)), "", "")
-		}
+	for _, line := range append([][]string{{"figure", "measured", "compared with", "ratio"}, {"---", "---", "---", "---"}}, lines...) {
+		_, _ = fmt.Fprintf(table, "| %s\t|\n", strings.Join(line, "\t| "))
 	}
 	return table.Flush()
 }

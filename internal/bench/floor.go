@@ -27,24 +27,26 @@ const (
 	sqlWriters      = 8          // connections
 )
 
-// floorExperiment compares the service with the least that the same work takes: the rows of its jobs as bare SQL, and an endpoint
-// that only answers 202. River and asynq run beside them.
-func floorExperiment(ctx context.Context, l *lab) ([]figure, error) {
-	peers, err := l.peers(ctx, "insert", "sustained")
-	if err != nil {
+// floor compares the service with the least that the same work takes: the rows of its jobs as bare SQL, and an endpoint
+// that only answers 202. River and asynq, the program of the module in internal/bench/peers, run beside them.
+func floor(ctx context.Context, l *lab) ([][]string, error) {
+	program := filepath.Join(l.dir, "peers")
+	if err := build(ctx, "internal/bench/peers", program, "."); err != nil {
 		return nil, err
 	}
-	sides := l.programs(ctx, func(ctx context.Context, l *lab, s service) (sample, error) { return measurePeerJobs(ctx, l, s, false) })
-	sides = append(sides,
-		side{name: "bare SQL in groups of 64", measure: func() (sample, error) { return l.measureSQL(ctx) }},
-		side{name: "empty endpoint", measure: func() (sample, error) { return l.measureEndpoint(ctx) }})
-	return inTurns(l.rounds, append(sides, peers...), acceptedFigure, sustainedFigure, cpuFigure)
+	return compare(l.rounds, append(l.programs(func(s service, got sample) error { return got.peerJobs(ctx, l, s) }),
+		side{name: "bare SQL in groups of 64", measure: func(got sample) error { return got.bareSQL(ctx, l) }},
+		side{name: "empty endpoint", measure: func(got sample) error { return got.emptyEndpoint(ctx, l) }},
+		side{name: "River", measure: func(got sample) error {
+			return got.peer(ctx, l, program, "river", "insert drain", "batch", "sustained")
+		}},
+		side{name: "asynq", measure: func(got sample) error { return got.peer(ctx, l, program, "asynq", "insert", "sustained") }},
+	), acceptedFigure, sustainedFigure, cpuFigure, batchFigure, drainFigure)
 }
 
-// measureSQL writes the rows of jobs without the service.
-func (l *lab) measureSQL(ctx context.Context) (sample, error) {
-	got := sample{}
-	return got, l.withDatabase(ctx, func(d *database) error {
+// bareSQL writes the rows of jobs without the service.
+func (got sample) bareSQL(ctx context.Context, l *lab) error {
+	return l.withDatabase(ctx, func(d *database) error {
 		// The api process migrates the schema, and ends before the measurement.
 		if err := l.serve(ctx, d, l.services[0], func(system) error { return nil }); err != nil {
 			return err
@@ -54,9 +56,11 @@ func (l *lab) measureSQL(ctx context.Context) (sample, error) {
 			return err
 		}
 		got[acceptedFigure] = peerJobs / took
-		cpu := ownCPU() + l.serversCPU()
-		took, err = lives(ctx, d.url, "insert", "claim", "start", "finish")
-		got[sustainedFigure], got[cpuFigure] = peerJobs/took, (ownCPU()+l.serversCPU()-cpu)/(peerJobs/1000)
+		used, err := system{lab: l}.while(func() error {
+			took, err = lives(ctx, d.url, "insert", "claim", "start", "finish")
+			return err
+		})
+		got[sustainedFigure], got[cpuFigure] = peerJobs/took, used.of("generator", "Postgres", "Redis")/(peerJobs/1000)
 		return err
 	})
 }
@@ -115,21 +119,18 @@ func execStep(ctx context.Context, conn *pgx.Conn, step string, ids []uuid.UUID,
 	return nil
 }
 
-// measureEndpoint submits the service's jobs to an endpoint in its own process that reads nothing and answers 202.
-func (l *lab) measureEndpoint(ctx context.Context) (sample, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	address, err := stack.FreeAddress()
-	if err != nil {
-		return nil, err
+// emptyEndpoint submits the service's jobs to an endpoint in its own process that reads nothing and answers 202.
+func (got sample) emptyEndpoint(ctx context.Context, l *lab) error {
+	self, noSelf := os.Executable()
+	address, noAddress := stack.FreeAddress()
+	if err := errors.Join(noSelf, noAddress); err != nil {
+		return err
 	}
 	p, err := stack.StartProcess(stack.Command{
 		Path: self, Args: []string{endpointCommand, address}, DeathSignal: syscall.SIGKILL, Log: filepath.Join(l.dir, "endpoint.log"),
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer p.Kill()
 	starting, cancel := context.WithTimeoutCause(ctx, readyWithin, errors.New("the empty endpoint is not ready"))
@@ -138,11 +139,10 @@ func (l *lab) measureEndpoint(ctx context.Context) (sample, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 		return err == nil && conn.Close() == nil
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		got[acceptedFigure], err = submitPeerJobs(ctx, target{url: "http://" + address + "/v1/jobs"})
 	}
-	rate, err := submitOneByOne(ctx, system{target: target{url: "http://" + address + "/v1/jobs"}})
-	return sample{acceptedFigure: rate}, err
+	return err
 }
 
 func serveEmpty(address string) error {

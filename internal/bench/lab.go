@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -51,10 +50,7 @@ func newLab(ctx context.Context, o options) (*lab, error) {
 	}
 	l := &lab{options: o, dir: dir, services: []service{{"ForgeRun", filepath.Join(dir, "forgerun"), 128}}}
 	if o.against != "" {
-		path, err := filepath.Abs(o.against)
-		if err != nil {
-			return nil, err
-		}
+		path, _ := filepath.Abs(o.against) // the folder exists
 		l.services = append(l.services, service{o.against, path, 128})
 	}
 	fmt.Println("building, starting Postgres and Redis (fsync, synchronous_commit and AOF on)")
@@ -84,7 +80,7 @@ func build(ctx context.Context, module, path, pkg string) error {
 }
 
 // description names the time, the commit and the machine.
-func (l *lab) description(ctx context.Context) string {
+func description(ctx context.Context) string {
 	commit, _ := exec.CommandContext(ctx, "git", "--no-optional-locks", "describe", "--always", "--dirty=-changed").Output()
 	model := runtime.GOARCH
 	proc, _ := procfs.NewDefaultFS()
@@ -92,7 +88,7 @@ func (l *lab) description(ctx context.Context) string {
 		model = cpus[0].ModelName
 	}
 	return fmt.Sprintf("%s; commit %s; %d cores, %s; %s", time.Now().Format("2006-01-02 15:04 MST"),
-		cmp.Or(strings.TrimSpace(string(commit)), "unknown"), runtime.NumCPU(), model, runtime.Version())
+		strings.TrimSpace(string(commit)), runtime.NumCPU(), model, runtime.Version())
 }
 
 // database is a new database in Postgres.
@@ -151,10 +147,11 @@ func (d *database) allFinished(ctx context.Context, since time.Time, accepted in
 // system is a measured system: an API, and processes that can be started later.
 type system struct {
 	target
+	lab     *lab
 	db      *database
-	api     *stack.Process
 	root    string // URL
 	command stack.Command
+	running map[string]*stack.Process // by role
 }
 
 // phase runs a system on a new database for the time of use.
@@ -165,7 +162,7 @@ func (l *lab) phase(ctx context.Context, s service, use func(system) error) erro
 // serve runs an api process on the database for the time of use, for the database's client or a new one. The program brings the
 // schema up to its own version.
 func (l *lab) serve(ctx context.Context, d *database, s service, use func(system) error) (err error) {
-	sys := system{db: d, command: stack.Command{
+	sys := system{lab: l, db: d, running: map[string]*stack.Process{}, command: stack.Command{
 		Path: s.path, Dir: l.dir, DeathSignal: syscall.SIGKILL,
 		Env: append(os.Environ(),
 			"FORGERUN_DATABASE_URL="+d.url+"&pool_max_conns=24", "FORGERUN_REDIS_URL="+l.servers.Redis.URL(),
@@ -183,24 +180,24 @@ func (l *lab) serve(ctx context.Context, d *database, s service, use func(system
 		return err
 	}
 	sys.root = "http://" + address
-	return sys.withRole(ctx, "api", address, func(api *stack.Process) (err error) {
+	return sys.with(ctx, "api", address, func() (err error) {
 		if d.key == "" {
 			if _, d.key, err = stack.Register(ctx, sys.root); err != nil {
 				return err
 			}
 		}
-		sys.api, sys.target = api, target{url: sys.root + "/v1/jobs", key: d.key}
+		sys.target = target{url: sys.root + "/v1/jobs", key: d.key, body: plainJob}
 		return use(sys)
 	})
 }
 
 // withWorker runs a worker process for the time of use.
-func (s system) withWorker(ctx context.Context, use func(*stack.Process) error) error {
-	return s.withRole(ctx, "worker", "", use)
+func (s system) withWorker(ctx context.Context, use func() error) error {
+	return s.with(ctx, "worker", "", use)
 }
 
-// withRole runs a process of the service for the time of use.
-func (s system) withRole(ctx context.Context, role, api string, use func(*stack.Process) error) error {
+// with runs a process of the service for the time of use.
+func (s system) with(ctx context.Context, role, api string, use func() error) error {
 	admin, err := stack.FreeAddress()
 	if err != nil {
 		return err
@@ -211,7 +208,9 @@ func (s system) withRole(ctx context.Context, role, api string, use func(*stack.
 	if err != nil {
 		return fmt.Errorf("the %s did not get ready: %w", role, err)
 	}
-	return errors.Join(use(p), p.Stop(stopGrace))
+	s.running[role] = p
+	defer delete(s.running, role)
+	return errors.Join(use(), p.Stop(stopGrace))
 }
 
 // role is the command of a process, with its own log.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,47 +33,33 @@ func TestClosedLoopCountsAcceptedJobs(t *testing.T) {
 	require.ErrorContains(t, err, "answer 503", "a refused client ends the others")
 }
 
-func TestGateLimitsTheBacklog(t *testing.T) {
+// Requests that are not admitted end the load, unless its time is over.
+func TestClosedLoopWaitsForAdmission(t *testing.T) {
 	t.Parallel()
-	g := &gate{unfinished: make(chan struct{}, 2)}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.True(t, g.enter(t.Context()))
-	require.True(t, g.enter(t.Context()))
-	require.False(t, g.enter(ended), "it is full")
-	g.update(1)
-	require.True(t, g.enter(t.Context()))
-	g.update(9)
-	require.Empty(t, g.unfinished, "jobs that did not come through the gate do not count")
-	var open *gate
-	require.True(t, open.enter(t.Context()))
-}
-
-// Requests leave at their rate even if none is answered before all were sent.
-func TestPacedRequestsDoNotWaitForEachOther(t *testing.T) {
-	t.Parallel()
-	const n = 20
-	var sent atomic.Int64
-	all := make(chan struct{})
-	latency, err := paced(t.Context(), 1000, n*time.Millisecond, func(int) error {
-		if sent.Add(1) == n {
-			close(all)
-		}
-		<-all
-		return nil
-	})
-	require.NoError(t, err)
-	require.EqualValues(t, n, latency.TotalCount())
-	require.GreaterOrEqual(t, quantile(latency, 100), float64(n-2), "from when the first was due until the last was sent")
-
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(server.Close)
 	broken := errors.New("no")
-	_, err = paced(t.Context(), 1000, time.Hour, func(int) error { return broken })
+	admitted := 0
+	got, err := closed{clients: 1, during: time.Hour, admit: func(context.Context) error {
+		if admitted++; admitted > 3 {
+			return broken
+		}
+		return nil
+	}}.submit(t.Context(), target{url: server.URL})
 	require.ErrorIs(t, err, broken)
+	require.Equal(t, 3, got.accepted)
+
+	got, err = closed{clients: 2, during: time.Millisecond, admit: func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}}.submit(t.Context(), target{url: server.URL})
+	require.NoError(t, err)
+	require.Zero(t, got.accepted)
 }
 
 func TestDeliveryThatComesTwiceCountsOnce(t *testing.T) {
 	t.Parallel()
-	s := &subscribers{news: make(chan struct{}, 1), seen: map[string]bool{}, latency: newHistogram()}
+	s := newSubscribers()
 	for _, id := range []string{"a", "b", "a"} {
 		request := httptest.NewRequest(http.MethodPost, "/", http.NoBody)
 		request.Header.Set("webhook-id", id)
@@ -82,6 +69,6 @@ func TestDeliveryThatComesTwiceCountsOnce(t *testing.T) {
 	rate, err := s.await(t.Context(), 2)
 	require.NoError(t, err)
 	require.Positive(t, rate)
-	require.EqualValues(t, 2, s.latency.TotalCount())
-	require.GreaterOrEqual(t, s.latency.Min(), time.Second.Microseconds()*99/100)
+	require.Len(t, s.latency, 2)
+	require.GreaterOrEqual(t, slices.Min(s.latency), 990.0)
 }

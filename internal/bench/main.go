@@ -24,16 +24,15 @@ ratios. Experiments, by default all:
 
 type experiment struct {
 	name, about string
-	run         func(context.Context, *lab) ([]figure, error)
+	run         func(context.Context, *lab) (lines [][]string, err error)
 }
 
 var all = []experiment{
-	{"throughput", "submission with the workers stopped, and the whole path", throughputExperiment},
-	{"idle", "single jobs when there is nothing to do, and the CPU of waiting for them", idleExperiment},
-	{"deliveries", "webhook deliveries to one endpoint and to 50, also while 20 of them hang", deliveriesExperiment},
-	{"peers", "the same jobs, and a backlog of them, through River and asynq alone", peersExperiment},
-	{"floor", "the same jobs as bare SQL, through an empty endpoint, River and asynq alone", floorExperiment},
-	{"table", "the service with many finished jobs in its tables", tableExperiment},
+	{"throughput", "submission with the workers stopped, and the whole path", throughput},
+	{"idle", "single jobs when there is nothing to do, and the CPU of waiting for them", idle},
+	{"deliveries", "webhook deliveries to one endpoint and to 50, also while 20 of them hang", deliveries},
+	{"floor", "the same jobs through River and asynq alone, as bare SQL, and to an empty endpoint", floor},
+	{"table", "the service with many finished jobs in its tables", largeTable},
 }
 
 // options of a run.
@@ -91,15 +90,13 @@ func parse(args []string) (o options, chosen []experiment, err error) {
 			return o, nil, fmt.Errorf("-against: %w", err)
 		}
 	}
-	for _, name := range flags.Args() {
-		if !slices.ContainsFunc(all, func(e experiment) bool { return e.name == name }) {
-			return o, nil, fmt.Errorf("there is no experiment %q; -help lists them (options come first)", name)
-		}
-	}
 	for _, e := range all {
 		if flags.NArg() == 0 || slices.Contains(flags.Args(), e.name) {
 			chosen = append(chosen, e)
 		}
+	}
+	if len(chosen) < flags.NArg() {
+		return o, nil, fmt.Errorf("%q: there is no such experiment; -help lists them (options come first)", flags.Args())
 	}
 	return o, chosen, nil
 }
@@ -110,17 +107,17 @@ func run(ctx context.Context, o options, chosen []experiment) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	fmt.Println(l.description(ctx))
-	list, failed := runAll(ctx, l, chosen)
+	fmt.Println(description(ctx))
+	lines, failed := runAll(ctx, l, chosen)
 	fmt.Println()
-	return errors.Join(failed, writeTable(os.Stdout, list))
+	return errors.Join(failed, writeTable(os.Stdout, lines))
 }
 
 // runAll runs the experiments. It goes on after one that fails.
-func runAll(ctx context.Context, l *lab, chosen []experiment) (list []figure, failed error) {
+func runAll(ctx context.Context, l *lab, chosen []experiment) (lines [][]string, failed error) {
 	for i, e := range chosen {
 		if ctx.Err() != nil {
-			return list, errors.Join(failed, ctx.Err())
+			return lines, errors.Join(failed, ctx.Err())
 		}
 		fmt.Printf("\n[%d/%d] %s: %s\n", i+1, len(chosen), e.name, e.about)
 		began := time.Now()
@@ -129,8 +126,8 @@ func runAll(ctx context.Context, l *lab, chosen []experiment) (list []figure, fa
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", e.name, err))
 			fmt.Println("  NOT MEASURED:", err)
 		}
-		list = append(list, got...)
+		lines = append(lines, got...)
 		fmt.Printf("  (%v)\n", time.Since(began).Round(time.Second))
 	}
-	return list, failed
+	return lines, failed
 }

@@ -48,8 +48,8 @@ func TestAllExperimentsRun(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no")
 	got, err := runAll(t.Context(), &lab{}, []experiment{
-		{name: "a", run: func(context.Context, *lab) ([]figure, error) { return nil, broken }},
-		{name: "b", run: func(context.Context, *lab) ([]figure, error) { return []figure{{name: "f"}}, nil }},
+		{name: "a", run: func(context.Context, *lab) ([][]string, error) { return nil, broken }},
+		{name: "b", run: func(context.Context, *lab) ([][]string, error) { return [][]string{{"f"}}, nil }},
 	})
 	require.ErrorIs(t, err, broken)
 	require.Len(t, got, 1)
@@ -66,21 +66,21 @@ func TestComparisonInTurns(t *testing.T) {
 	t.Parallel()
 	order := ""
 	measured := func(name string, rates ...float64) side {
-		return side{name: name, measure: func() (sample, error) {
+		return side{name: name, measure: func(got sample) error {
 			order += name + " "
-			got := sample{"half": rates[0] / 2}
+			got["half"] = rates[0] / 2
 			if name != "none" {
 				got["rate"] = rates[0]
 			}
 			rates = rates[1:]
-			return got, nil
+			return nil
 		}}
 	}
 	sides := []side{measured("ours", 10, 40, 3000), measured("none", 2, 2, 2), measured("theirs", 20, 40, 1000)}
-	list, err := inTurns(3, sides, "rate", "nothing")
+	list, err := compare(3, sides, "rate", "nothing")
 	require.NoError(t, err)
 	require.Equal(t, "ours none theirs theirs none ours ours none theirs ", order)
-	alone, err := inTurns(1, []side{measured("ours", 40)}, "half")
+	alone, err := compare(1, []side{measured("ours", 40)}, "half")
 	require.NoError(t, err)
 	var b strings.Builder
 	require.NoError(t, writeTable(&b, append(list, alone...)))
@@ -91,13 +91,14 @@ func TestComparisonInTurns(t *testing.T) {
 `, b.String())
 
 	broken := errors.New("no")
-	_, err = inTurns(1, []side{{name: "b", measure: func() (sample, error) { return nil, broken }}})
+	_, err = compare(1, []side{{name: "b", measure: func(sample) error { return broken }}})
 	require.ErrorIs(t, err, broken)
 	require.ErrorContains(t, err, "b: ")
 	for v, text := range map[float64]string{0.03456: "0.0346", 7: "7", 99.96: "100", 123.4: "123", 12345.6: "12346"} {
 		require.Equal(t, text, number(v))
 	}
-	require.Equal(t, 2.5, median([]float64{4, 1, 3, 2}))
+	require.Equal(t, 2.5, quantile([]float64{4, 1, 3, 2}, 0.5))
+	require.Equal(t, 4.0, quantile([]float64{4, 1, 3, 2}, 1))
 }
 
 // The output of the peers' program is read phase by phase.
@@ -111,13 +112,6 @@ func TestPeersOutput(t *testing.T) {
 	require.NoError(t, got.readPeer([]byte(`{"phase":"sustained","jobs":20000,"took":8,"cpu":3}`), 2))
 	require.Equal(t, sample{acceptedFigure: 5000, drainFigure: 10_000, batchFigure: 20_000, sustainedFigure: 2500, cpuFigure: 0.25}, got)
 	require.Error(t, got.readPeer([]byte("panic"), 0))
-}
-
-func TestSharesOfTheCores(t *testing.T) {
-	t.Parallel()
-	u := usage{at: time.Unix(110, 0), api: 5, worker: 2, postgres: 6, redis: 1, generator: 1}.since(usage{at: time.Unix(100, 0), api: 1})
-	require.InEpsilon(t, 13.0, u.service(), 1e-9)
-	require.Equal(t, "CPU of 2 cores: api 20 %, worker 10 %, Postgres 30 %, Redis 5 %, generator 5 %", u.shares(2))
 }
 
 // The CPU time of a process includes that of its children, also ended ones.

@@ -6,15 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/forgerun/forgerun/internal/stack"
 )
 
-// The task of every compared system.
+// The task of every compared system, as in internal/bench/peers.
 const (
 	peerJobs       = 20_000 // in each phase
 	peerProducers  = 32
@@ -26,66 +22,30 @@ const (
 	drainFigure = "Finished of a backlog, jobs/s"
 )
 
-// peersExperiment takes the same jobs through the service, River and asynq alone.
-func peersExperiment(ctx context.Context, l *lab) ([]figure, error) {
-	peers, err := l.peers(ctx, "insert drain", "batch", "sustained")
-	if err != nil {
-		return nil, err
-	}
-	ours := l.programs(ctx, func(ctx context.Context, l *lab, s service) (sample, error) {
-		got, err := measurePeerJobs(ctx, l, s, true)
-		if err != nil {
-			return got, err
-		}
-		got[batchFigure], err = measureBatches(ctx, l, s)
-		return got, err
-	})
-	return inTurns(l.rounds, append(ours, peers...), sustainedFigure, cpuFigure, acceptedFigure, batchFigure,
-		drainFigure)
-}
-
-// peers builds the program of the module in internal/bench/peers. It returns River, which takes these phases, and asynq.
-func (l *lab) peers(ctx context.Context, river ...string) ([]side, error) {
-	program := filepath.Join(l.dir, "peers")
-	if err := build(ctx, "internal/bench/peers", program, "."); err != nil {
-		return nil, err
-	}
-	return []side{
-		{name: "River", measure: func() (sample, error) { return l.runPeer(ctx, program, "river", river...) }},
-		{name: "asynq", measure: func() (sample, error) { return l.runPeer(ctx, program, "asynq", "insert", "sustained") }},
-	}, nil
-}
-
-// runPeer takes a peer through phases. Those in one string follow each other on the same stores.
-func (l *lab) runPeer(ctx context.Context, program, name string, runs ...string) (sample, error) {
-	got := sample{}
+// peer takes River or asynq through phases. Those in one string follow each other on the same stores.
+func (got sample) peer(ctx context.Context, l *lab, program, name string, runs ...string) error {
 	for _, phases := range runs {
 		err := l.withDatabase(ctx, func(d *database) error {
-			address := d.url
-			if name == "asynq" {
-				address = l.servers.Redis.URL()
-			}
-			before := l.serversCPU()
-			c := exec.CommandContext(ctx, program, append([]string{ //nolint:gosec // this process has built it
-				name, address, strconv.Itoa(peerJobs), strconv.Itoa(peerProducers), strconv.Itoa(peerWorkers),
-			}, strings.Fields(phases)...)...)
+			address := map[string]string{"river": d.url, "asynq": l.servers.Redis.URL()}[name]
+			c := exec.CommandContext(ctx, program, append([]string{name, address}, strings.Fields(phases)...)...) //nolint:gosec // our own
 			var stderr bytes.Buffer
 			c.Stderr = &stderr
-			out, err := c.Output()
+			var out []byte
+			used, err := system{lab: l}.while(func() (err error) { out, err = c.Output(); return err })
 			if err != nil {
 				return fmt.Errorf("%s: %w: %s", phases, err, stderr.Bytes())
 			}
-			return got.readPeer(out, l.serversCPU()-before)
+			return got.readPeer(out, used.service())
 		})
 		if err != nil {
-			return got, err
+			return err
 		}
 	}
-	return got, nil
+	return nil
 }
 
 // readPeer reads the program's output, one line per phase. CPU is measured in the phase "sustained", servers included.
-func (s sample) readPeer(out []byte, servers float64) error {
+func (got sample) readPeer(out []byte, servers float64) error {
 	names := map[string]string{"insert": acceptedFigure, "batch": batchFigure, "drain": drainFigure, "sustained": sustainedFigure}
 	for lines := json.NewDecoder(bytes.NewReader(out)); lines.More(); {
 		var m struct {
@@ -95,79 +55,69 @@ func (s sample) readPeer(out []byte, servers float64) error {
 		if err := lines.Decode(&m); err != nil {
 			return err
 		}
-		if s[names[m.Phase]] = m.Jobs / m.Took; m.Phase == "sustained" {
-			s[cpuFigure] = (m.CPU + servers) / (m.Jobs / 1000)
+		if got[names[m.Phase]] = m.Jobs / m.Took; m.Phase == "sustained" {
+			got[cpuFigure] = (m.CPU + servers) / (m.Jobs / 1000)
 		}
 	}
 	return nil
 }
 
-// measurePeerJobs takes the service through the phases insert and sustained, and on request drain. CPU includes the load generator, as
-// that of the peers does.
-func measurePeerJobs(ctx context.Context, l *lab, s service, drain bool) (sample, error) {
-	got := sample{}
+// peerJobs takes the service through the phases. CPU includes the load generator, as that of the peers does.
+func (got sample) peerJobs(ctx context.Context, l *lab, s service) error {
 	s.slots = peerWorkers
-	err := l.phase(ctx, s, func(sys system) (err error) {
-		if got[acceptedFigure], err = submitOneByOne(ctx, sys); err != nil || !drain {
+	for _, phase := range []func(context.Context, system) error{got.backlog, got.throughPeerJobs, got.batches} {
+		if err := l.phase(ctx, s, func(sys system) error { return phase(ctx, sys) }); err != nil {
 			return err
 		}
-		return sys.withWorker(ctx, func(*stack.Process) error {
-			if err := sys.db.allFinished(ctx, time.Time{}, peerJobs); err != nil {
-				return err
-			}
-			took, err := sys.db.number(ctx, `SELECT extract(epoch FROM max(finished_at) - min(assigned_at)) FROM jobs`)
-			got[drainFigure] = peerJobs / took
-			return err
-		})
-	})
-	if err != nil {
-		return got, err
 	}
-	return got, l.phase(ctx, s, func(sys system) error {
-		return sys.withWorker(ctx, func(worker *stack.Process) error {
-			before := l.use(sys, worker)
-			if _, err := submitOneByOne(ctx, sys); err != nil {
-				return err
-			}
-			if err := sys.db.allFinished(ctx, before.at, peerJobs); err != nil {
-				return err
-			}
-			used := l.use(sys, worker).since(before)
-			took, err := sys.db.number(ctx, `SELECT extract(epoch FROM max(finished_at) - $1::timestamptz) FROM jobs`, before.at)
-			got[sustainedFigure], got[cpuFigure] = peerJobs/took, (used.service()+used.generator)/(peerJobs/1000)
+	return nil
+}
+
+func (got sample) backlog(ctx context.Context, sys system) (err error) {
+	if got[acceptedFigure], err = submitPeerJobs(ctx, sys.target); err != nil {
+		return err
+	}
+	return sys.withWorker(ctx, func() error {
+		if err := sys.db.allFinished(ctx, time.Time{}, peerJobs); err != nil {
 			return err
-		})
+		}
+		took, err := sys.db.number(ctx, `SELECT extract(epoch FROM max(finished_at) - min(assigned_at)) FROM jobs`)
+		got[drainFigure] = peerJobs / took
+		return err
 	})
 }
 
-// measureBatches submits batches of jobs to the service.
-func measureBatches(ctx context.Context, l *lab, s service) (perSecond float64, err error) {
-	err = l.phase(ctx, s, func(sys system) error {
-		items := make([]string, batchSize)
-		for i := range items {
-			items[i] = string(peerJob(fmt.Sprint(i)))
+func (got sample) throughPeerJobs(ctx context.Context, sys system) error {
+	return sys.withWorker(ctx, func() error {
+		used, err := sys.while(func() error {
+			began := time.Now()
+			if _, err := submitPeerJobs(ctx, sys.target); err != nil {
+				return err
+			}
+			return sys.db.allFinished(ctx, began, peerJobs)
+		})
+		if err != nil {
+			return err
 		}
-		sys.url += "/batch"
-		sys.body = []byte(`{"jobs":[` + strings.Join(items, ",") + `]}`)
-		sent, err := closed{clients: batchProducers, jobs: peerJobs / batchSize}.submit(ctx, sys.target)
-		perSecond = sent.rate() * batchSize
+		took, err := sys.db.number(ctx, `SELECT extract(epoch FROM max(finished_at) - $1::timestamptz) FROM jobs`, used.from)
+		got[sustainedFigure], got[cpuFigure] = peerJobs/took, (used.service()+used.of("generator"))/(peerJobs/1000)
 		return err
 	})
-	return perSecond, err
+}
+
+func (got sample) batches(ctx context.Context, sys system) error {
+	items := strings.Repeat(","+string(peerJob), batchSize)[1:]
+	to := target{url: sys.url + "/batch", key: sys.key, body: []byte(`{"jobs":[` + items + `]}`)}
+	sent, err := closed{clients: batchProducers, jobs: peerJobs / batchSize}.submit(ctx, to)
+	got[batchFigure] = sent.rate() * batchSize
+	return err
 }
 
 // peerJob is a job of no duration with the peers' payload of 150 bytes.
-func peerJob(item string) []byte {
-	fields := map[string]any{"type": "EXECUTE", "work_kind": "PAYLOAD_SMALL", "params": map[string]string{"text": strings.Repeat("x", 150)}}
-	if item != "" {
-		fields["item_id"] = item
-	}
-	text, _ := json.Marshal(fields) // cannot fail
-	return text
-}
+var peerJob = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL","params":{"text":"` + strings.Repeat("x", 150) + `"}}`)
 
-func submitOneByOne(ctx context.Context, sys system) (perSecond float64, err error) {
-	sys.body = peerJob("")
-	sent, err := closed{clients: peerProducers, jobs: peerJobs}.submit(ctx, sys.target)
+func submitPeerJobs(ctx context.Context, to target) (perSecond float64, err error) {
+	to.body = peerJob
+	sent, err := closed{clients: peerProducers, jobs: peerJobs}.submit(ctx, to)
 	return sent.rate(), err
 }

@@ -8,51 +8,52 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
-
-	"github.com/forgerun/forgerun/internal/stack"
 )
 
-// usage is the CPU time, in seconds, of each group of processes so far, or its growth between two moments. It shows which process limits
-// a rate.
+// usage is the CPU time, in seconds, of groups of processes in a span of time. It shows which one limits a rate.
 type usage struct {
-	at                                      time.Time
-	api, worker, postgres, redis, generator float64
-	took                                    float64 // seconds; of a difference
+	from, to time.Time
+	cpu      sample
 }
 
-// use reads the usage of a system and its worker, if there is one, with all their descendants.
-func (l *lab) use(sys system, worker *stack.Process) usage {
-	p := readProcesses()
-	return usage{
-		at: time.Now(), api: p.tree(sys.api.PID()), worker: p.tree(worker.PID()), postgres: p.tree(l.servers.Postgres.PID()),
-		redis: p.tree(l.servers.Redis.PID()), generator: ownCPU(),
+// while measures the usage of a system, with all descendants of its processes, while do runs.
+func (s system) while(do func() error) (usage, error) {
+	began, before := time.Now(), s.cpu()
+	err := do()
+	u := usage{from: began, to: time.Now(), cpu: s.cpu()}
+	for name := range u.cpu {
+		u.cpu[name] -= before[name]
 	}
+	return u, err
 }
 
-func (u usage) since(before usage) usage {
-	return usage{
-		at: u.at, took: u.at.Sub(before.at).Seconds(), api: u.api - before.api, worker: u.worker - before.worker,
-		postgres: u.postgres - before.postgres, redis: u.redis - before.redis, generator: u.generator - before.generator,
+func (s system) cpu() sample {
+	processes := readProcesses()
+	seconds := sample{
+		"generator": ownCPU(), "Postgres": processes.tree(s.lab.servers.Postgres.PID()), "Redis": processes.tree(s.lab.servers.Redis.PID()),
 	}
+	for role, p := range s.running {
+		seconds[role] = processes.tree(p.PID())
+	}
+	return seconds
+}
+
+func (u usage) seconds() float64 { return u.to.Sub(u.from).Seconds() }
+
+func (u usage) String() string {
+	return fmt.Sprintf("%.1f s on %d cores, CPU seconds: %v", u.seconds(), runtime.NumCPU(), u.cpu)
+}
+
+// of sums the CPU time of groups.
+func (u usage) of(names ...string) (seconds float64) {
+	for _, name := range names {
+		seconds += u.cpu[name]
+	}
+	return seconds
 }
 
 // service is everything but the load generator.
-func (u usage) service() float64 { return u.api + u.worker + u.postgres + u.redis }
-
-// String returns the shares of all cores.
-func (u usage) String() string { return u.shares(runtime.NumCPU()) }
-
-func (u usage) shares(cores int) string {
-	of := func(seconds float64) float64 { return 100 * seconds / (u.took * float64(cores)) }
-	return fmt.Sprintf("CPU of %d cores: api %.0f %%, worker %.0f %%, Postgres %.0f %%, Redis %.0f %%, generator %.0f %%", cores,
-		of(u.api), of(u.worker), of(u.postgres), of(u.redis), of(u.generator))
-}
-
-// serversCPU is the CPU time of Postgres and Redis so far, in seconds.
-func (l *lab) serversCPU() float64 {
-	p := readProcesses()
-	return p.tree(l.servers.Postgres.PID()) + p.tree(l.servers.Redis.PID())
-}
+func (u usage) service() float64 { return u.of("api", "worker", "Postgres", "Redis") }
 
 // ownCPU is the user and system time of this process.
 func ownCPU() float64 {
@@ -74,12 +75,10 @@ func readProcesses() processes {
 	p := processes{children: map[int][]int{}, used: map[int]float64{}}
 	all, _ := procfs.AllProcs()
 	for _, proc := range all {
-		stat, err := proc.Stat()
-		if err != nil {
-			continue // it has just ended
+		if stat, err := proc.Stat(); err == nil { // otherwise it has just ended
+			p.children[stat.PPID] = append(p.children[stat.PPID], proc.PID)
+			p.used[proc.PID] = cmp.Or(scheduled(proc.PID), stat.CPUTime()) + float64(stat.CUTime+stat.CSTime)/ticks
 		}
-		p.children[stat.PPID] = append(p.children[stat.PPID], proc.PID)
-		p.used[proc.PID] = cmp.Or(scheduled(proc.PID), stat.CPUTime()) + float64(stat.CUTime+stat.CSTime)/ticks
 	}
 	return p
 }

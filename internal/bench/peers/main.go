@@ -2,7 +2,7 @@
 // and asynq, a library on Redis. Neither has HTTP or keeps the history of a job. This is a separate module, so the service does not
 // depend on them.
 //
-// Usage: peers river|asynq ADDRESS JOBS PRODUCERS WORKERS PHASE...
+// Usage: peers river|asynq ADDRESS PHASE...
 //
 // ADDRESS is the address of an empty Postgres database or of Redis. Phases: insert (one by one), batch (1,000 at a time by 4 producers),
 // drain (work off the inserted jobs), sustained (insert and work off at the same time). Each phase prints a line of JSON: the number of
@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -25,18 +24,22 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-var payload = strings.Repeat("x", 150) // of each job
-
+// The task, as in internal/bench.
 const (
+	jobs           = 20_000 // in each phase
+	producers      = 32
+	workers        = 100
 	batchSize      = 1000
 	batchProducers = 4
 )
+
+var payload = strings.Repeat("x", 150) // of each job
 
 // peer is one of the systems.
 type peer struct {
 	insert, insertBatch func(context.Context) error
 	// work starts workers that call done for each job; stop waits for their end.
-	work func(ctx context.Context, workers int, done func()) (stop func(context.Context) error, err error)
+	work func(ctx context.Context, done func()) (stop func(context.Context) error, err error)
 }
 
 func main() {
@@ -48,37 +51,28 @@ func main() {
 	}
 }
 
-// plan is the work of the phases.
-type plan struct {
-	peer
-	jobs, producers, workers int
-	left                     int // jobs that were not executed yet
-}
-
-func run(ctx context.Context, args []string) (err error) {
-	if len(args) < 6 {
-		return errors.New("usage: peers river|asynq ADDRESS JOBS PRODUCERS WORKERS PHASE")
+func run(ctx context.Context, args []string) error {
+	start := map[string]func(context.Context, string) (peer, error){"river": newRiver, "asynq": newAsynq}
+	if len(args) < 3 || start[args[0]] == nil {
+		return errors.New("usage: peers river|asynq ADDRESS PHASE")
 	}
-	var p plan
-	for i, n := range []*int{&p.jobs, &p.producers, &p.workers} {
-		if *n, err = strconv.Atoi(args[2+i]); err != nil {
-			return err
-		}
-	}
-	start, known := map[string]func(context.Context, string) (peer, error){"river": newRiver, "asynq": newAsynq}[args[0]]
-	if !known {
-		return fmt.Errorf("there is no system %q", args[0])
-	}
-	if p.peer, err = start(ctx, args[1]); err != nil {
+	p, err := start[args[0]](ctx, args[1])
+	if err != nil {
 		return err
 	}
-	for _, phase := range args[5:] {
+	insert := func() error { return repeat(ctx, producers, jobs, p.insert) }
+	phases := map[string]func() error{
+		"insert":    insert,
+		"batch":     func() error { return repeat(ctx, batchProducers, jobs/batchSize, p.insertBatch) },
+		"drain":     func() error { return p.working(ctx, func() error { return nil }) },
+		"sustained": func() error { return p.working(ctx, insert) },
+	}
+	for _, phase := range args[2:] {
 		began, cpu := time.Now(), ownCPU()
-		n, err := p.do(ctx, phase)
-		if err != nil {
+		if err := phases[phase](); err != nil {
 			return fmt.Errorf("%s: %w", phase, err)
 		}
-		fields := map[string]any{"phase": phase, "jobs": n, "took": time.Since(began).Seconds(), "cpu": ownCPU() - cpu}
+		fields := map[string]any{"phase": phase, "jobs": jobs, "took": time.Since(began).Seconds(), "cpu": ownCPU() - cpu}
 		if err := json.NewEncoder(os.Stdout).Encode(fields); err != nil {
 			return err
 		}
@@ -86,32 +80,12 @@ func run(ctx context.Context, args []string) (err error) {
 	return nil
 }
 
-// do does one phase and returns its number of jobs.
-func (p *plan) do(ctx context.Context, phase string) (n int, err error) {
-	insertAll := func() error { return repeat(ctx, p.producers, p.jobs, p.insert) }
-	switch phase {
-	case "insert":
-		p.left += p.jobs
-		return p.jobs, insertAll()
-	case "batch":
-		n = p.jobs / batchSize * batchSize
-		p.left += n
-		return n, repeat(ctx, batchProducers, n/batchSize, p.insertBatch)
-	case "drain":
-		n, p.left = p.left, 0
-		return n, p.working(ctx, n, func() error { return nil })
-	case "sustained":
-		return p.jobs, p.working(ctx, p.jobs, insertAll)
-	}
-	return 0, errors.New("there is no such phase")
-}
-
-// working runs workers while do inserts jobs, until so many are done. The time that the workers take to stop counts too.
-func (p *plan) working(ctx context.Context, jobs int, do func() error) error {
+// working runs workers while do inserts jobs, until all are done. The time that the workers take to stop counts too.
+func (p *peer) working(ctx context.Context, do func() error) error {
 	var done atomic.Int64
 	finished := make(chan struct{})
-	stop, err := p.work(ctx, p.workers, func() {
-		if done.Add(1) == int64(jobs) {
+	stop, err := p.work(ctx, func() {
+		if done.Add(1) == jobs {
 			close(finished)
 		}
 	})
@@ -131,14 +105,9 @@ func (p *plan) working(ctx context.Context, jobs int, do func() error) error {
 // repeat does something so many times, several at once.
 func repeat(ctx context.Context, atOnce, times int, do func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	var begun atomic.Int64
-	for range atOnce {
-		group.Go(func() (err error) {
-			for err == nil && begun.Add(1) <= int64(times) {
-				err = do(ctx)
-			}
-			return err
-		})
+	group.SetLimit(atOnce)
+	for range times {
+		group.Go(func() error { return do(ctx) })
 	}
 	return group.Wait()
 }

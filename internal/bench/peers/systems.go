@@ -64,7 +64,7 @@ func newRiver(ctx context.Context, url string) (peer, error) {
 			return err
 		},
 		// The workers look for jobs again a millisecond after they found some. At the default of 100 ms that would limit River.
-		work: func(ctx context.Context, workers int, done func()) (func(context.Context) error, error) {
+		work: func(ctx context.Context, done func()) (func(context.Context) error, error) {
 			registered := river.NewWorkers()
 			river.AddWorker(registered, &worker{done: done})
 			client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
@@ -91,7 +91,7 @@ func newAsynq(_ context.Context, url string) (peer, error) {
 			return err
 		},
 		insertBatch: func(context.Context) error { return errors.New("asynq enqueues one task at a time") },
-		work: func(_ context.Context, workers int, done func()) (func(context.Context) error, error) {
+		work: func(_ context.Context, done func()) (func(context.Context) error, error) {
 			server := asynq.NewServer(address, asynq.Config{Concurrency: workers, LogLevel: asynq.FatalLevel})
 			return func(context.Context) error { server.Shutdown(); return nil },
 				server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
