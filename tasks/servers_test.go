@@ -26,7 +26,7 @@ func startRedis(t *testing.T, settings map[string]string) (server *stack.Redis, 
 	t.Helper()
 	redistest.NeedServer(t)
 	for range 10 {
-		dir := redistest.Must(stack.MkdirTemp("forgerun-tasks-"))(t)
+		dir := redistest.Must(stack.MkdirTemp("", "forgerun-tasks-"))(t)
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 		var err error
 		server, err = stack.StartRedis(t.Context(), stack.ServerOptions{Dir: dir, Settings: settings})

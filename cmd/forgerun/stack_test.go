@@ -132,7 +132,7 @@ func openPool(t *testing.T, url string) *pgxpool.Pool {
 // tempDir is a folder for servers: their account may enter it, unlike testing's own.
 func tempDir(t *testing.T) string {
 	t.Helper()
-	dir, err := local.MkdirTemp("forgerun-test-")
+	dir, err := local.MkdirTemp("", "forgerun-test-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return dir

@@ -17,15 +17,27 @@ const mostRate = 3600 // limit of the service
 
 var passing = bounds{200 * time.Millisecond, 2 * time.Second} // duration of a clock's fault
 
-// clockMove is a fault of the clock: a jump ahead, or another rate (0: frozen) for a while.
+// clockMove is a fault of the clock: a jump ahead, or another rate for a while.
 type clockMove struct {
-	advance time.Duration // 0: none
-	rate    float64
-	lasts   time.Duration // until the clock runs as usual
+	name  string
+	lasts time.Duration // until the clock runs as usual; 0: for good
+	send  func(context.Context, *client.Client, client.Option) (*client.Clock, error)
 }
 
-// ordinary unfreezes a clock and resets its rate.
-var ordinary = clockMove{rate: 1}
+// atRate also unfreezes the clock.
+func atRate(rate float64, lasts time.Duration) clockMove {
+	return clockMove{fmt.Sprintf("clock, at rate %g", rate), lasts,
+		func(ctx context.Context, c *client.Client, key client.Option) (*client.Clock, error) {
+			return c.SetClockRate(ctx, rate, key)
+		}}
+}
+
+func frozen(lasts time.Duration) clockMove {
+	return clockMove{"clock, frozen", lasts,
+		func(ctx context.Context, c *client.Client, key client.Option) (*client.Clock, error) {
+			return c.FreezeClock(ctx, key)
+		}}
+}
 
 // drawMove returns a jump ahead in half of the cases, otherwise a frozen clock or another rate.
 func drawMove(rng *mathrand.Rand) clockMove {
@@ -34,38 +46,19 @@ func drawMove(rng *mathrand.Rand) clockMove {
 	rate := math.Round(logarithmic(rng, 0.1, mostRate)*10) / 10
 	switch {
 	case chance < 0.5:
-		return clockMove{advance: advance}
+		return clockMove{"clock, ahead by " + advance.String(), 0,
+			func(ctx context.Context, c *client.Client, key client.Option) (*client.Clock, error) {
+				return c.AdvanceClock(ctx, advance, key)
+			}}
 	case chance < 0.75:
-		return clockMove{lasts: lasts}
+		return frozen(lasts)
 	}
-	return clockMove{rate: rate, lasts: lasts}
+	return atRate(rate, lasts)
 }
 
 // logarithmic returns a random number between two ends. Each order of magnitude is equally likely.
 func logarithmic(rng *mathrand.Rand, from, to float64) float64 {
 	return math.Exp(math.Log(from) + rng.Float64()*(math.Log(to)-math.Log(from)))
-}
-
-func (m clockMove) String() string {
-	switch {
-	case m.advance > 0:
-		return "clock, ahead by " + m.advance.String()
-	case m.rate == 0:
-		return "clock, frozen"
-	}
-	return fmt.Sprintf("clock, at rate %g", m.rate)
-}
-
-func (m clockMove) send(ctx context.Context, c *client.Client, key client.Option) (err error) {
-	switch {
-	case m.advance > 0:
-		_, err = c.AdvanceClock(ctx, m.advance, key)
-	case m.rate == 0:
-		_, err = c.FreezeClock(ctx, key)
-	default:
-		_, err = c.SetClockRate(ctx, m.rate, key)
-	}
-	return err
 }
 
 // moveClock moves the service's clock as the seed determines. It repeats a move until it is answered, even after the context has ended: a
@@ -74,10 +67,10 @@ func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 	lasting, cancel := context.WithTimeout(s.ctx, serverPatience)
 	defer cancel()
 	m := drawMove(rng)
-	f.Target, f.Err = m.String(), s.move(lasting, m)
+	f.Target, f.Err = m.name, s.move(lasting, m)
 	if m.lasts > 0 && f.Err == nil {
 		Sleep(ctx, m.lasts)
-		f.Err = s.move(lasting, ordinary)
+		f.Err = s.move(lasting, atRate(1, 0))
 	}
 }
 
@@ -85,13 +78,10 @@ func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 func (s *Stack) move(ctx context.Context, m clockMove) error {
 	key := client.IdempotencyKey(rand.Text())
 	for {
-		err := m.send(ctx, s.clock, key)
+		_, err := m.send(ctx, s.clock, key)
 		problem, refused := errors.AsType[*client.Problem](err)
-		if refused {
-			status := problem.Status
-			refused = status < 500 && status != http.StatusConflict && status != http.StatusTooManyRequests
-		}
-		if err == nil || refused {
+		if err == nil || refused && problem.Status < 500 && problem.Status != http.StatusConflict &&
+			problem.Status != http.StatusTooManyRequests {
 			return err
 		}
 		if !Sleep(ctx, 8*retryPeriod) {

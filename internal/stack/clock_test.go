@@ -11,7 +11,7 @@ import (
 // drawn returns the clock move that a fault draws from a seed, and its kind.
 func drawn(seed uint64) (m clockMove, kind string) {
 	m = drawMove(rand.New(rand.NewPCG(seed, 0)))
-	return m, strings.Fields(m.String())[1]
+	return m, strings.Fields(m.name)[1]
 }
 
 // TestTheClockIsMovedAndHealed moves the clock of a real service in each way, and wants it to run as usual afterwards.
@@ -27,17 +27,17 @@ func TestTheClockIsMovedAndHealed(t *testing.T) {
 	for seed := uint64(1); len(seen) < 3; seed++ {
 		if m, kind := drawn(seed); !seen[kind] {
 			seen[kind] = true
-			require.Equal(t, m.String(), strike(testContext(t), t, s, "clock", seed).Target)
+			require.Equal(t, m.name, strike(testContext(t), t, s, "clock", seed).Target)
 		}
 	}
-	require.NoError(t, s.move(testContext(t), clockMove{}))
+	require.NoError(t, s.move(testContext(t), frozen(0)))
 	require.NoError(t, s.Heal(testContext(t)))
 
 	shown, err := s.clock.Clock(testContext(t))
 	require.NoError(t, err)
 	require.Equal(t, 1.0, shown.Rate)
 	require.False(t, shown.Frozen)
-	require.ErrorContains(t, s.move(testContext(t), clockMove{rate: mostRate + 1}), "400", "a refused move is not repeated")
+	require.ErrorContains(t, s.move(testContext(t), atRate(mostRate+1, 0)), "400", "a refused move is not repeated")
 }
 
 func TestTheClockIsMovedOnATestBedAlone(t *testing.T) {

@@ -185,8 +185,8 @@ func (h *home) endOrphan(ctx context.Context, log *slog.Logger) error {
 
 // account is the unprivileged user that a root parent runs its servers as; nil: as this process.
 type account struct {
-	name     string
-	uid, gid uint32
+	name string
+	Credential
 }
 
 // accountFor returns the account for a server with its files in dataDir; nil if this process is not root. Existing files stay with
@@ -198,7 +198,7 @@ func accountFor(dataDir string, names []string) (*account, error) {
 	info, err := os.Stat(dataDir)
 	if err == nil {
 		if uid, gid, ok := ownerOf(info); ok && uid != 0 {
-			return &account{name: "id " + strconv.Itoa(int(uid)), uid: uid, gid: gid}, nil
+			return &account{"id " + strconv.Itoa(int(uid)), Credential{Uid: uid, Gid: gid}}, nil
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -218,14 +218,14 @@ func lookupAccount(name string) (*account, error) {
 	}
 	uid, noUID := strconv.ParseUint(u.Uid, 10, 32)
 	gid, noGID := strconv.ParseUint(u.Gid, 10, 32)
-	return &account{name: name, uid: uint32(uid), gid: uint32(gid)}, errors.Join(noUID, noGID)
+	return &account{name, Credential{Uid: uint32(uid), Gid: uint32(gid)}}, errors.Join(noUID, noGID)
 }
 
 func (a *account) credential() *Credential {
 	if a == nil {
 		return nil
 	}
-	return &Credential{Uid: a.uid, Gid: a.gid}
+	return &a.Credential
 }
 
 // give makes the account the owner of a file or folder that this process has just created.
@@ -233,7 +233,7 @@ func (a *account) give(path string) error {
 	if a == nil {
 		return nil
 	}
-	return os.Lchown(path, int(a.uid), int(a.gid))
+	return os.Lchown(path, int(a.Uid), int(a.Gid))
 }
 
 // enters runs the program in dir as the account. The error wraps fs.ErrPermission if the account may not: file modes alone do not

@@ -72,7 +72,7 @@ func testContext(t *testing.T) context.Context {
 // tempDir is t.TempDir for server folders; see MkdirTemp.
 func tempDir(t *testing.T) string {
 	t.Helper()
-	dir, err := MkdirTemp("stack-test-")
+	dir, err := MkdirTemp("", "stack-test-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	dir, err = filepath.EvalSymlinks(dir)
@@ -91,7 +91,7 @@ var made struct {
 func postgresDir(t *testing.T) string {
 	t.Helper()
 	made.once.Do(func() {
-		if made.dir, made.err = MkdirTemp("stack-test-"); made.err != nil {
+		if made.dir, made.err = MkdirTemp("", "stack-test-"); made.err != nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)

@@ -36,7 +36,7 @@ func StartRole(ctx context.Context, c Command, role, api, admin string, grace ti
 	if err != nil {
 		return nil, err
 	}
-	err = p.awaitOrEnd(ctx, healthy(admin), step{syscall.SIGTERM, grace})
+	err = p.awaitOrEnd(ctx, healthy(admin), syscall.SIGTERM, grace)
 	const exitBadConfiguration = 2
 	if err != nil && p.HasExited() && p.cmd.ProcessState.ExitCode() == exitBadConfiguration {
 		err = fmt.Errorf("%w: %w", errRefused, err)
@@ -48,7 +48,7 @@ func StartRole(ctx context.Context, c Command, role, api, admin string, grace ti
 var healthClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // healthy returns a check whether the process at an address can work now.
-func healthy(admin string) func(context.Context, int) bool {
+func healthy(admin string) readiness {
 	return func(ctx context.Context, _ int) bool {
 		request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", nil) // fails for bad addresses only
 		answer, err := healthClient.Do(request)
@@ -74,7 +74,7 @@ func (s *Stack) newMember(role string, number int) *member {
 		}
 	}
 	m.admin = admin
-	m.unit = unit{name: name, log: s.log, ready: healthy(admin), gate: semaphore.NewWeighted(1)}
+	m.unit = unit{name: name, log: s.log, ready: healthy(admin), freed: func() {}, gate: semaphore.NewWeighted(1)}
 	m.begin = func(ctx context.Context) (*Process, error) {
 		if err != nil {
 			return nil, err

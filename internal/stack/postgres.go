@@ -43,7 +43,7 @@ func StartPostgres(ctx context.Context, o ServerOptions) (*Postgres, error) {
 	m := o.computer()
 	bins := m.find(postgresPrograms...)
 	if len(bins) == 0 {
-		return nil, m.notInstalled("the Postgres server (programs postgres and initdb)", "postgresql", "postgresql-server", "postgresql@17")
+		return nil, notInstalled("the Postgres server (programs postgres and initdb)", "postgresql", "postgresql-server", "postgresql@17")
 	}
 	// SIGQUIT stops it at once: the next start recovers.
 	s, err := o.newServer(ctx, "postgres", filepath.Join(bins[0], "postgres"), syscall.SIGQUIT, "postgres", "nobody")

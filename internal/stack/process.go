@@ -70,24 +70,21 @@ func StartProcess(c Command) (*Process, error) {
 	runAs(p.cmd, c.User, c.DeathSignal)
 	OwnGroup(p.cmd)
 	started := make(chan error, 1)
-	go p.own(started)
+	go func() {
+		// The kernel takes the starting thread for the parent: if it ended first, the child would get its death signal. A locked
+		// goroutine keeps the thread alive.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		if started <- err; err == nil {
+			p.err = p.cmd.Wait()
+			close(p.exited)
+		}
+	}()
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w", c.Path, err)
 	}
 	return p, nil
-}
-
-// own starts the process and waits for it on one thread. The kernel takes the starting thread for the parent: if it ended first,
-// the child would get its death signal. A locked goroutine keeps the thread alive.
-func (p *Process) own(started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err := p.cmd.Start()
-	started <- err
-	if err == nil {
-		p.err = p.cmd.Wait()
-		close(p.exited)
-	}
 }
 
 // RunProcess runs the command to its end, and kills it when the context ends first. A non-zero exit status is an error, with the
@@ -172,16 +169,10 @@ func (p *Process) Pause() error { return p.signal(pauseSignal) }
 // Resume undoes Pause.
 func (p *Process) Resume() error { return p.signal(resumeSignal) }
 
-// step is a signal that ends a process, and how long to wait for the end.
-type step struct {
-	signal syscall.Signal
-	grace  time.Duration
-}
-
 // Stop sends SIGTERM and waits; after the grace it kills the group. Any end but exit status 0 within the grace is an error,
 // unless Kill was called meanwhile.
 func (p *Process) Stop(grace time.Duration) error {
-	err := p.end(step{syscall.SIGTERM, grace})
+	err := p.end(syscall.SIGTERM, grace)
 	if err == nil && p != nil && p.err != nil && !p.killed.Load() {
 		err = fmt.Errorf("process %d did not end cleanly: %w", p.PID(), p.err)
 	}
@@ -189,36 +180,59 @@ func (p *Process) Stop(grace time.Duration) error {
 }
 
 // Kill kills the process and its group (SIGKILL) and waits until it is gone.
-func (p *Process) Kill() { _ = p.end() }
+func (p *Process) Kill() { _ = p.end(syscall.SIGKILL, killGrace) }
 
-// end takes the steps until the process is gone, paused or not, and then kills the group. It returns an error if the first step
-// was not enough. The exit status does not matter.
-func (p *Process) end(steps ...step) error {
+// end sends a signal, also to a paused process, and kills the group if the process is not gone after the grace, which is an error.
+// The exit status does not matter.
+func (p *Process) end(s syscall.Signal, grace time.Duration) error {
 	if p == nil {
 		return nil
 	}
-	steps = append(steps, step{syscall.SIGKILL, killGrace})
-	for i, s := range steps {
-		again := p.stopping.Swap(true)
-		switch {
-		case s.signal == syscall.SIGKILL && !p.HasExited(): // later the id may be another group's
-			p.killed.Store(true)
-			_ = SignalGroup(p.PID(), s.signal)
-		case s.signal == syscall.SIGTERM && again: // a second SIGTERM would cut the grace short
-		default:
-			_ = p.signal(s.signal)
-		}
-		_ = p.Resume() // a paused process takes no signal but SIGKILL
-		select {
-		case <-p.exited:
-			if i == 0 {
-				return nil
-			}
-			return fmt.Errorf("process %d had not ended %v after %s and was killed", p.PID(), steps[0].grace, signalName(steps[0].signal))
-		case <-time.After(s.grace):
-		}
+	again := p.stopping.Swap(true)
+	switch {
+	case s == syscall.SIGKILL:
+		p.killGroup()
+	case s == syscall.SIGTERM && again: // a second SIGTERM would cut the grace short
+	default:
+		_ = p.signal(s)
+	}
+	_ = p.Resume() // a paused process takes no signal but SIGKILL
+	if p.exitsWithin(grace) {
+		return nil
+	}
+	if p.killGroup(); p.exitsWithin(killGrace) {
+		return fmt.Errorf("process %d had not ended %v after %s and was killed", p.PID(), grace, signalName(s))
 	}
 	return fmt.Errorf("process %d does not end", p.PID())
+}
+
+func (p *Process) killGroup() {
+	if !p.HasExited() { // later the id may be another group's
+		p.killed.Store(true)
+		_ = SignalGroup(p.PID(), syscall.SIGKILL)
+	}
+}
+
+func (p *Process) exitsWithin(grace time.Duration) bool {
+	select {
+	case <-p.exited:
+		return true
+	case <-time.After(grace):
+		return false
+	}
+}
+
+// readiness reports whether the process with an id serves now.
+type readiness func(ctx context.Context, pid int) bool
+
+// awaitOrEnd waits until the process is ready. Otherwise it ends it, with a signal and a grace, and explains why.
+func (p *Process) awaitOrEnd(ctx context.Context, ready readiness, s syscall.Signal, grace time.Duration) error {
+	err := p.Await(ctx, func(ctx context.Context) bool { return ready(ctx, p.PID()) })
+	if err != nil {
+		_ = p.end(s, grace)
+		return p.Explain(err)
+	}
+	return nil
 }
 
 // openLog opens the file that processes append their output to, and returns its size. They write to it directly: a pipe would

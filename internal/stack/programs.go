@@ -103,22 +103,11 @@ func chooseVersion(bins []string, dataDir string) string {
 	return bins[max(0, slices.IndexFunc(bins, func(bin string) bool { return err == nil && versionInPath(bin) == made }))]
 }
 
-// notInstalled names the command that installs what is missing: by this machine's package manager, or by each known one.
-func (m machine) notInstalled(programs, apt, dnf, brew string) error {
+// notInstalled names the commands that install what is missing.
+func notInstalled(programs, apt, dnf, brew string) error {
 	if runtime.GOOS == "windows" {
 		return fmt.Errorf("%s: %w: %w", programs, ErrNotInstalled, errWindows)
 	}
-	var all []string
-	for _, c := range [][3]string{
-		{"apt-get", "sudo apt-get install " + apt, "Debian, Ubuntu"},
-		{"dnf", "sudo dnf install " + dnf, "Fedora"},
-		{"brew", "brew install " + brew, "Homebrew"},
-	} {
-		if len(m.find(c[0])) > 0 {
-			all = []string{c[1]}
-			break
-		}
-		all = append(all, fmt.Sprintf("%s (%s)", c[1], c[2]))
-	}
-	return fmt.Errorf("%s: %w. To install it: %s", programs, ErrNotInstalled, strings.Join(all, ", "))
+	return fmt.Errorf("%s: %w. To install it: sudo apt-get install %s (Debian, Ubuntu), sudo dnf install %s (Fedora), "+
+		"brew install %s (Homebrew)", programs, ErrNotInstalled, apt, dnf, brew)
 }

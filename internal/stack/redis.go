@@ -25,7 +25,7 @@ func StartRedis(ctx context.Context, o ServerOptions) (*Redis, error) {
 	m := o.computer()
 	path := m.findRedis()
 	if path == "" {
-		return nil, m.notInstalled("the Redis server (program redis-server or valkey-server)", "redis-server", "valkey", "redis")
+		return nil, notInstalled("the Redis server (program redis-server or valkey-server)", "redis-server", "valkey", "redis")
 	}
 	// Unlike SIGTERM, SIGKILL also ends a paused server. The append-only file has all that was answered.
 	s, err := o.newServer(ctx, "redis", path, syscall.SIGKILL, "redis", "valkey", "nobody")

@@ -31,11 +31,11 @@ func TestRootRunsServersAsUnprivilegedUsers(t *testing.T) {
 	p, r := newPostgres(t, ServerOptions{}), newRedis(t, ServerOptions{})
 	for pid, h := range map[int]*home{p.PID(): p.home, r.PID(): r.home} {
 		require.NotNil(t, h.user)
-		require.NotZero(t, h.user.uid)
-		require.EqualValues(t, h.user.uid, userOf(t, h.path(dataName)))
+		require.NotZero(t, h.user.Uid)
+		require.EqualValues(t, h.user.Uid, userOf(t, h.path(dataName)))
 		require.Zero(t, userOf(t, h.dir), "what root writes to is root's")
 		if _, err := os.Stat("/proc/self"); err == nil {
-			require.EqualValues(t, h.user.uid, userOf(t, "/proc/"+strconv.Itoa(pid)))
+			require.EqualValues(t, h.user.Uid, userOf(t, "/proc/"+strconv.Itoa(pid)))
 		}
 	}
 }
@@ -88,5 +88,5 @@ func TestRootUsesTheOwnerOfExistingFiles(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, dataName), 0o700))
 	require.NoError(t, nobody.give(filepath.Join(dir, dataName)))
 	r := newRedis(t, ServerOptions{Dir: dir})
-	require.Equal(t, nobody.uid, r.home.user.uid)
+	require.Equal(t, nobody.Uid, r.home.user.Uid)
 }

@@ -103,7 +103,7 @@ func (s *server) launch(ctx context.Context) (*Process, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = errors.Join(s.home.noteRunning(p.PID(), s.port), p.awaitOrEnd(ctx, s.ready, step{s.death, quitGrace}))
+		err = errors.Join(s.home.noteRunning(p.PID(), s.port), p.awaitOrEnd(ctx, s.ready, s.death, quitGrace))
 		if err == nil {
 			return p, nil
 		}
@@ -127,8 +127,8 @@ func (s *server) command(path string, args ...string) Command {
 // is an error.
 func (s *server) Stop() error {
 	// SIGTERM would make Postgres wait for its clients.
-	return s.end(step{syscall.SIGINT, 30 * time.Second}, step{syscall.SIGQUIT, quitGrace})
+	return s.end(syscall.SIGINT, 30*time.Second)
 }
 
 // Kill ends the server like a crash and waits until it is gone.
-func (s *server) Kill() error { return s.end(step{s.death, quitGrace}) }
+func (s *server) Kill() error { return s.end(s.death, quitGrace) }

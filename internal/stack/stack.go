@@ -277,7 +277,7 @@ func (s *Stack) heal(ctx context.Context) error {
 		}
 	}
 	if s.clock != nil {
-		return s.move(ctx, ordinary)
+		return s.move(ctx, atRate(1, 0))
 	}
 	return nil
 }

@@ -29,36 +29,28 @@ func Temp(ctx context.Context, postgres, redis *ServerOptions) (*Servers, error)
 
 func tempIn(ctx context.Context, parent string, postgres, redis *ServerOptions) (*Servers, error) {
 	sweepTemp(parent)
-	dir, err := mkdirTemp(parent, tempPrefix)
+	dir, err := MkdirTemp(parent, tempPrefix)
 	if err != nil {
 		return nil, err
 	}
 	s := &Servers{folder: home{dir: dir}}
-	if err = s.folder.acquire(); err == nil {
-		err = s.start(ctx, postgres, redis)
+	both, starting := errgroup.WithContext(ctx)
+	if err = s.folder.acquire(); err == nil && redis != nil {
+		both.Go(func() (err error) {
+			s.Redis, err = StartRedis(starting, redis.temporary(s.folder.path("redis")))
+			return err
+		})
 	}
-	if err != nil {
+	if err == nil && postgres != nil {
+		both.Go(func() (err error) {
+			s.Postgres, err = StartPostgres(starting, postgres.temporary(s.folder.path("postgres")))
+			return err
+		})
+	}
+	if err = errors.Join(err, both.Wait()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
-}
-
-// start starts the servers that have options. After an error Close stops those that run.
-func (s *Servers) start(ctx context.Context, postgres, redis *ServerOptions) error {
-	both, ctx := errgroup.WithContext(ctx)
-	if redis != nil {
-		both.Go(func() (err error) {
-			s.Redis, err = StartRedis(ctx, redis.temporary(s.folder.path("redis")))
-			return err
-		})
-	}
-	if postgres != nil {
-		both.Go(func() (err error) {
-			s.Postgres, err = StartPostgres(ctx, postgres.temporary(s.folder.path("postgres")))
-			return err
-		})
-	}
-	return both.Wait()
 }
 
 func (o ServerOptions) temporary(dir string) ServerOptions {
@@ -93,9 +85,7 @@ func (h *home) removeServers() error {
 }
 
 // MkdirTemp is os.MkdirTemp for server folders: the user that a root parent runs its servers as may enter the folder.
-func MkdirTemp(prefix string) (string, error) { return mkdirTemp(os.TempDir(), prefix) }
-
-func mkdirTemp(parent, prefix string) (string, error) {
+func MkdirTemp(parent, prefix string) (string, error) {
 	dir, err := os.MkdirTemp(parent, prefix)
 	if err != nil || os.Geteuid() != 0 {
 		return dir, err

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -20,10 +21,10 @@ type unit struct {
 	name  string
 	log   *slog.Logger
 	begin func(context.Context) (*Process, error) // starts a run and returns once it is ready; an error leaves nothing
-	ready func(ctx context.Context, pid int) bool // whether the run serves now
-	freed func()                                  // called when nothing runs; may be nil
-	facts []any                                   // for the log line of a start
-	gate  *semaphore.Weighted                     // a fault that holds it keeps the unit down
+	ready readiness
+	freed func()              // called when nothing runs
+	facts []any               // for the log line of a start
+	gate  *semaphore.Weighted // a fault that holds it keeps the unit down
 
 	op      sync.Mutex // held by a start or stop
 	current atomic.Pointer[Process]
@@ -63,11 +64,11 @@ func (u *unit) Start(ctx context.Context) error {
 	if !u.current.Load().HasExited() {
 		return nil
 	}
-	u.free()
+	u.freed()
 	began := time.Now()
 	p, err := u.begin(ctx)
 	if err != nil {
-		u.free()
+		u.freed()
 		return fmt.Errorf("starting %s: %w", u.name, err)
 	}
 	u.current.Store(p)
@@ -80,20 +81,14 @@ func (u *unit) Start(ctx context.Context) error {
 	return nil
 }
 
-func (u *unit) free() {
-	if u.freed != nil {
-		u.freed()
-	}
-}
-
 // end ends the run, if there is one.
-func (u *unit) end(steps ...step) error {
+func (u *unit) end(s syscall.Signal, grace time.Duration) error {
 	u.op.Lock()
 	defer u.op.Unlock()
 	p := u.current.Load()
-	err := p.end(steps...)
+	err := p.end(s, grace)
 	if p.HasExited() {
-		u.free()
+		u.freed()
 	}
 	return err
 }
@@ -144,16 +139,6 @@ func (u *unit) awaitReady(ctx context.Context) error {
 			return fmt.Errorf("%s is not ready: %w", u.name, context.Cause(ctx))
 		}
 	}
-}
-
-// awaitOrEnd waits until the process is ready, and ends it otherwise.
-func (p *Process) awaitOrEnd(ctx context.Context, ready func(ctx context.Context, pid int) bool, end step) error {
-	err := p.Await(ctx, func(ctx context.Context) bool { return ready(ctx, p.PID()) })
-	if err != nil {
-		_ = p.end(end)
-		return p.Explain(err)
-	}
-	return nil
 }
 
 // Ports are below every system's range for outgoing connections (Linux starts it at 32768, others higher). Otherwise a connection

@@ -40,7 +40,7 @@ func newService(binary string, base []string, scale float64, settings ...string)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := stack.MkdirTemp("forgerun-simulator-")
+	dir, err := stack.MkdirTemp("", "forgerun-simulator-")
 	if err != nil {
 		return nil, err
 	}
