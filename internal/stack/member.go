@@ -17,8 +17,7 @@ import (
 // member is a process of the service. The goroutine supervise keeps it running until stop.
 type member struct {
 	unit
-	api, admin string          // addresses of the API ("" in other roles), and of metrics and health
-	ctx        context.Context // ends when the member has to
+	api, admin string // addresses of the API ("" in other roles), and of metrics and health
 	stop       context.CancelFunc
 	done       chan struct{} // closed when its last process is gone
 	err        error         // error of its end; read after done
@@ -75,20 +74,20 @@ func (s *Stack) newMember(role string, number int) *member {
 	}
 	m.admin = admin
 	m.unit = unit{name: name, log: s.log, ready: healthy(admin), freed: func() {}, gate: semaphore.NewWeighted(1)}
+	m.ctx, m.stop = context.WithCancel(s.ctx)
 	m.begin = func(ctx context.Context) (*Process, error) {
 		if err != nil {
 			return nil, err
 		}
 		return StartRole(ctx, s.command(name, s.env), role, m.api, admin, s.env.stopPatience())
 	}
-	m.ctx, m.stop = context.WithCancel(s.ctx)
 	return m
 }
 
 // supervise keeps the member running until its context ends, and then stops it.
 func (m *member) supervise(patience time.Duration) {
 	defer close(m.done)
-	m.keep(m.ctx)
+	m.keep()
 	if p := m.current.Load(); !p.HasExited() {
 		asked := time.Now()
 		if err := p.Stop(patience); err != nil {
@@ -102,14 +101,6 @@ func (m *member) supervise(patience time.Duration) {
 func (m *member) down(patience time.Duration) error {
 	_ = m.gate.Acquire(context.Background(), 1) // waits for a start that is under way, which ends with its member at the latest
 	return m.current.Load().Stop(patience)
-}
-
-// awaitReady also returns when the member has to end.
-func (m *member) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(m.ctx, cancel)()
-	return m.unit.awaitReady(ctx)
 }
 
 // resize starts or drops members until there are n of a role. The dropped ones still run.

@@ -2,7 +2,6 @@ package stack
 
 import (
 	"context"
-	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -32,15 +31,9 @@ func runAs(*exec.Cmd, *Credential, syscall.Signal) {}
 
 func signalName(s syscall.Signal) string { return s.String() }
 
-// lockFile locks an open file for this process, without waiting.
-func lockFile(f *os.File) (busy bool, err error) {
-	const flags = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
-	err = windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &windows.Overlapped{})
-	return errors.Is(err, windows.ERROR_LOCK_VIOLATION), err
-}
+// No server runs on Windows.
+func lockFile(*os.File) (busy bool, err error) { return false, errWindows }
 
-func unlockFile(f *os.File) {
-	_ = windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &windows.Overlapped{})
-}
+func unlockFile(*os.File) {}
 
 func ownerOf(fs.FileInfo) (uid, gid uint32, ok bool) { return 0, 0, false }

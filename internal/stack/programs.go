@@ -58,9 +58,6 @@ func (m machine) find(names ...string) []string {
 		dirs, _ := filepath.Glob(pattern) // fails for bad patterns only
 		slices.SortStableFunc(dirs, func(a, b string) int { return cmp.Compare(versionInPath(b), versionInPath(a)) })
 		for _, dir := range dirs {
-			if real := realDir(dir, names[0]); holdsPrograms(real, names) {
-				dir = real
-			}
 			if holdsPrograms(dir, names) && !slices.Contains(found, dir) {
 				found = append(found, dir)
 			}
@@ -74,17 +71,6 @@ func holdsPrograms(dir string, names []string) bool {
 		_, err := exec.LookPath(filepath.Join(dir, name))
 		return err != nil
 	})
-}
-
-// realDir follows a link to the program's real folder: Postgres looks for its share folder next to it, and the servers' user may
-// not be able to enter the link's folder. A link to another name (Debian's redis-server) stays: such a program asks for the name
-// it was called by.
-func realDir(dir, name string) string {
-	path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
-	if err != nil || filepath.Base(path) != name {
-		return dir
-	}
-	return filepath.Dir(path)
 }
 
 var firstNumber = regexp.MustCompile(`[0-9]+`)

@@ -49,7 +49,7 @@ func TestProgramsAreFoundInOrder(t *testing.T) {
 		require.NoError(t, os.Symlink(at("lib", "15", "bin", name), at("links", name)))
 	}
 	m := machine{programDirs: []string{"relative", at("path"), at("links"), at("lib", "*", "bin")}}
-	require.Equal(t, []string{at("lib", "15", "bin"), at("lib", "17", "bin"), at("lib", "9", "bin")},
+	require.Equal(t, []string{at("links"), at("lib", "17", "bin"), at("lib", "15", "bin"), at("lib", "9", "bin")},
 		m.find("postgres", "initdb"))
 	require.Equal(t, 17, versionInPath("/opt/homebrew/opt/postgresql@17/bin"))
 	require.Equal(t, 16, versionInPath("/usr/pgsql-16/bin"))

@@ -117,8 +117,8 @@ func (s *Stack) prepare(ctx context.Context) (err error) {
 	}
 	s.databaseURL, s.redisURL = s.servers.Postgres.URL(), s.servers.Redis.URL()
 	for _, server := range []*server{s.servers.Postgres.server, s.servers.Redis.server} {
-		server.gate = s.serverFault
-		s.running.Go(func() { server.keep(s.ctx) })
+		server.gate, server.ctx = s.serverFault, s.ctx
+		s.running.Go(server.keep)
 	}
 	migrate := s.command("migrate", environ{"FORGERUN_DATABASE_URL": s.databaseURL})
 	migrate.Args = []string{"migrate"}

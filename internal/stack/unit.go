@@ -25,6 +25,7 @@ type unit struct {
 	freed func()              // called when nothing runs
 	facts []any               // for the log line of a start
 	gate  *semaphore.Weighted // a fault that holds it keeps the unit down
+	ctx   context.Context     // bounds keep; nil: it is not kept running
 
 	op      sync.Mutex // held by a start or stop
 	current atomic.Pointer[Process]
@@ -99,8 +100,9 @@ func (u *unit) Pause() error { return u.current.Load().Pause() }
 // Resume undoes Pause.
 func (u *unit) Resume() error { return u.current.Load().Resume() }
 
-// keep starts the program whenever it does not run, until the context ends.
-func (u *unit) keep(ctx context.Context) {
+// keep starts the program whenever it does not run, until u.ctx ends.
+func (u *unit) keep() {
+	ctx := u.ctx
 	for early := 0; Sleep(ctx, min(time.Duration(early)*earlyPause, maxPause)); {
 		if u.gate.Acquire(ctx, 1) != nil {
 			return
@@ -126,8 +128,11 @@ func (u *unit) keep(ctx context.Context) {
 	}
 }
 
-// awaitReady waits until the program serves, while keep starts it. It returns keep's error if that has given up hope.
+// awaitReady waits until the program serves, while keep starts it. It returns keep's error if that has given up hope, and ends with keep.
 func (u *unit) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(u.ctx, cancel)()
 	for {
 		p, failure := u.living(), u.failure.Load()
 		switch {
