@@ -124,8 +124,10 @@ func (d *database) number(ctx context.Context, sql string, args ...any) (n float
 	return n, err
 }
 
-// allFinished waits until that many jobs created since a moment have reports. It gives up after a minute without a change.
+// allFinished waits until that many jobs created since a moment have reports. It gives up after a minute without a change. The service
+// takes its times from Postgres and may be a little behind, so nothing may be created shortly before the moment.
 func (d *database) allFinished(ctx context.Context, since time.Time, accepted int) error {
+	since = since.Add(-quiet / 2)
 	var before float64
 	for changed := time.Now(); ; {
 		asked := time.Now()

@@ -162,7 +162,7 @@ func startsOneByOne(ctx context.Context, sys system) (starts []float64, err erro
 	if err := sys.db.allFinished(ctx, began, idleJobs); err != nil {
 		return nil, err
 	}
-	rows, err := sys.db.conn.Query(ctx, "SELECT started_at FROM jobs WHERE created_at >= $1 ORDER BY created_at", began)
+	rows, err := sys.db.conn.Query(ctx, "SELECT started_at FROM jobs ORDER BY created_at")
 	if err != nil {
 		return nil, err
 	}
@@ -197,9 +197,11 @@ func largeTable(ctx context.Context, l *lab) (lines [][]string, err error) {
 
 // table leaves no job to be done. It reads random jobs of the client that were created before the given moment.
 func (got sample) table(ctx context.Context, sys system, before time.Time) (err error) {
+	stack.Sleep(ctx, quiet)
 	if got[largeSustained], _, err = sys.sustained(ctx); err != nil {
 		return err
 	}
+	stack.Sleep(ctx, quiet)
 	began := time.Now()
 	accepted, err := closed{clients: clients, during: sys.lab.duration}.submit(ctx, sys.target)
 	if err != nil {
