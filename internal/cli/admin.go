@@ -110,33 +110,26 @@ func (s *Shell) adminJobs() *cobra.Command {
 func (s *Shell) stop(use, mode, short string) *cobra.Command {
 	name, rest, _ := strings.Cut(use, " ")
 	words, _, _ := strings.Cut(rest, " ")
-	scopes := strings.Split(words, "|")
-	scopeOf := func(args []string) (scope, target string, err error) {
-		known := len(args) > 0 && slices.Contains(scopes, args[0])
-		switch {
-		case known && args[0] == "all" && len(args) == 1:
-			return "ALL", "", nil
-		case known && args[0] != "all" && len(args) == 2:
-			return strings.ToUpper(args[0]), args[1], nil
-		}
-		return "", "", command.Usagef("name the target to %s, such as all or kind CPU_BURST (forgerun admin %s --help)", name, name)
-	}
 	c := s.cmd(use, short, func(f *pflag.FlagSet) run {
 		reason := f.String("reason", "", "reason, shown in the audit log")
 		return func(c *call) error {
 			if strings.TrimSpace(*reason) == "" {
 				return command.Usagef("--reason is required: the audit log shows it")
 			}
-			scope, target, _ := scopeOf(c.args) // it was checked
-			body := map[string]string{"scope": scope, "mode": mode, "reason": *reason}
-			if target != "" {
-				body["target"] = target
+			body := map[string]string{"scope": strings.ToUpper(c.args[0]), "mode": mode, "reason": *reason}
+			if len(c.args) > 1 {
+				body["target"] = c.args[1]
 			}
 			return c.changeAdmin(pauseView, http.MethodPost, "/pauses", body)
 		}
 	})
-	c.ValidArgs = scopes
-	c.Args = func(_ *cobra.Command, args []string) error { _, _, err := scopeOf(args); return err }
+	c.ValidArgs = strings.Split(words, "|")
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 && slices.Contains(c.ValidArgs, args[0]) && len(args) == map[bool]int{true: 1, false: 2}[args[0] == "all"] {
+			return nil
+		}
+		return command.Usagef("name the target to %s, such as all or kind CPU_BURST (%s --help)", name, c.CommandPath())
+	}
 	return c
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
@@ -58,9 +57,7 @@ func (c *call) log(entries iter.Seq2[client.Event, error], limit int) error {
 		if err != nil {
 			return err
 		}
-		if events = append(events, event); limit > 0 && len(events) >= 2*limit {
-			events = slices.Clone(events[len(events)-limit:])
-		}
+		events = append(events, event)
 	}
 	if limit > 0 {
 		events = events[max(0, len(events)-limit):]

@@ -28,26 +28,21 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
-// listenFlags are the address to listen on and the action for each message.
-type listenFlags struct {
-	addr, publicURL, forward string
-	events                   []string
-	count                    int
-	structured               bool
-}
-
 // listen is the command "webhooks listen".
 func (s *Shell) listen() *cobra.Command {
 	c := s.cmd("listen [-- COMMAND [ARGUMENT...]]", "Receive events on this machine: register a webhook, verify and print each message",
 		func(flags *pflag.FlagSet) run {
-			var f listenFlags
-			flags.StringVar(&f.addr, "addr", "127.0.0.1:0", "`address` to listen on; port 0: any free port")
-			flags.StringVar(&f.publicURL, "public-url", "", "`URL` at which the service reaches that address (default: the address itself)")
-			flags.StringSliceVar(&f.events, "events", []string{"*"}, "`names` of events, job.* or *")
-			flags.StringVar(&f.forward, "forward", "", "`URL` to send each message to")
-			flags.IntVar(&f.count, "count", 0, "stop after this many `messages`; 0: never")
-			flags.BoolVar(&f.structured, "structured", false, "get the whole CloudEvent in the body (content mode structured)")
-			return using(func(c *call, api *client.Client) error { return c.listen(api, f) })(flags)
+			r := &receiver{seen: map[string]bool{}, enough: make(chan struct{})}
+			flags.StringVar(&r.addr, "addr", "127.0.0.1:0", "`address` to listen on; port 0: any free port")
+			flags.StringVar(&r.publicURL, "public-url", "", "`URL` at which the service reaches that address (default: the address itself)")
+			flags.StringSliceVar(&r.events, "events", []string{"*"}, "`names` of events, job.* or *")
+			flags.StringVar(&r.forward, "forward", "", "`URL` to send each message to")
+			flags.IntVar(&r.count, "count", 0, "stop after this many `messages`; 0: never")
+			flags.BoolVar(&r.structured, "structured", false, "get the whole CloudEvent in the body (content mode structured)")
+			return using(func(c *call, api *client.Client) error {
+				r.call = c
+				return r.listen(api)
+			})(flags)
 		})
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 && c.ArgsLenAtDash() != 0 {
@@ -59,15 +54,14 @@ func (s *Shell) listen() *cobra.Command {
 }
 
 // listen receives messages until it has enough or the context ends.
-func (c *call) listen(api *client.Client, f listenFlags) error {
-	if target, err := url.Parse(f.forward); f.forward != "" && (err != nil || target.Host == "") {
-		return command.Usagef("--forward %q must be a URL such as http://localhost:3000/hook", f.forward)
+func (r *receiver) listen(api *client.Client) error {
+	if target, err := url.Parse(r.forward); r.forward != "" && (err != nil || target.Host == "") {
+		return command.Usagef("--forward %q must be a URL such as http://localhost:3000/hook", r.forward)
 	}
-	listener, err := net.Listen("tcp", f.addr)
+	listener, err := net.Listen("tcp", r.addr)
 	if err != nil {
 		return command.Usagef("--addr: %w", err)
 	}
-	r := &receiver{call: c, listenFlags: f, seen: map[string]bool{}, enough: make(chan struct{})}
 	r.mu.Lock()
 	path, mux := "/"+rand.Text(), http.NewServeMux()
 	mux.Handle("POST "+path, r)
@@ -77,35 +71,35 @@ func (c *call) listen(api *client.Client, f listenFlags) error {
 	go func() { served <- server.Serve(listener) }()
 	defer func() { _ = server.Close() }()
 
-	base := strings.TrimRight(cmp.Or(f.publicURL, "http://"+listener.Addr().String()), "/")
-	request := client.WebhookRequest{URL: base + path, Events: f.events, Description: "forgerun webhooks listen"}
-	if f.structured {
+	base := strings.TrimRight(cmp.Or(r.publicURL, "http://"+listener.Addr().String()), "/")
+	request := client.WebhookRequest{URL: base + path, Events: r.events, Description: "forgerun webhooks listen"}
+	if r.structured {
 		request.ContentMode = "structured"
 	}
-	webhook, err := api.CreateWebhook(c, request)
+	webhook, err := api.CreateWebhook(r, request)
 	if err != nil {
-		if problem, ok := errors.AsType[*client.Problem](err); ok && problem.Status == http.StatusBadRequest && f.publicURL == "" {
+		if problem, ok := errors.AsType[*client.Problem](err); ok && problem.Status == http.StatusBadRequest && r.publicURL == "" {
 			return fmt.Errorf("%w: a service that allows no private addresses needs --public-url", err)
 		}
 		return err
 	}
-	defer c.unregister(api, webhook.WebhookID)
+	defer r.unregister(api, webhook.WebhookID)
 	directory := api.Directory()
 	keys := func(id string) (ed25519.PublicKey, error) { return directory.Key(id) }
 	r.verifier = &client.Verifier{Secret: webhook.Secret, Keys: keys, URL: webhook.URL}
 	r.mu.Unlock()
-	if f.forward != "" {
-		c.notef("Messages forwarded to %s are signed with the secret %s", f.forward, webhook.Secret)
+	if r.forward != "" {
+		r.notef("Messages forwarded to %s are signed with the secret %s", r.forward, webhook.Secret)
 	}
-	c.notef("Webhook %s receives %s at %s. Ctrl-C deletes it.", webhook.WebhookID, strings.Join(f.events, ", "), webhook.URL)
+	r.notef("Webhook %s receives %s at %s. Ctrl-C deletes it.", webhook.WebhookID, strings.Join(r.events, ", "), webhook.URL)
 	select {
 	case err := <-served:
 		return err
 	case <-r.enough: // the last answer is sent
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(c), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r), patience)
 		defer cancel()
 		return server.Shutdown(ctx)
-	case <-c.Done():
+	case <-r.Done():
 		return nil
 	}
 }
@@ -119,7 +113,10 @@ const (
 // receiver answers the service and passes on verified messages.
 type receiver struct {
 	*call
-	listenFlags
+	addr, publicURL, forward string
+	events                   []string
+	count                    int // of messages; 0: no limit
+	structured               bool
 
 	mu       sync.Mutex // one message at a time, and none before the verifier is set
 	verifier *client.Verifier
