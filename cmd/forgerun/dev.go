@@ -57,18 +57,18 @@ func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 		}
 		cfg.OwnAdminToken = true
 	}
-	show := screen{p.stdout, cfg.Screen}
-	defer show.done()
+	show := screen{term.NewStatus(p.stdout, cfg.Screen.Terminal), p.stdout, cfg.Screen}
+	defer show.Clear()
 	stop, err := startStores(ctx, &cfg, show, log)
 	defer stop()
 	if err != nil {
 		return busy(cfg.DataDir, err)
 	}
-	show.progress("Bringing the database schema up to date")
+	show.Show("Bringing the database schema up to date ...")
 	if err := repo.Migrate(ctx, cfg.DatabaseURL, -1); err != nil {
 		return err
 	}
-	show.progress("Starting the API, the worker and the deliverer")
+	show.Show("Starting the API, the worker and the deliverer ...")
 	return p.serve(ctx, cfg, "dev", func(p *process, ctx context.Context) (<-chan error, error) { return p.startDev(ctx, show) })
 }
 
@@ -98,7 +98,7 @@ func (p *process) startDev(ctx context.Context, show screen) (<-chan error, erro
 	if err != nil {
 		return nil, err
 	}
-	show.done()
+	show.Clear()
 	a.greet(show, login)
 	if show.style.Terminal && term.IsTerminal(os.Stdin) {
 		go greetAgain(os.Stdin, func() { a.greet(show, login) })
@@ -149,7 +149,7 @@ func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger
 		}
 	}
 	if cfg.DatabaseURL == "" {
-		show.progress("Starting Postgres")
+		show.Show("Starting Postgres ...")
 		postgres, err := startOwnPostgres(ctx, cfg, log)
 		if err != nil {
 			return stop, err
@@ -160,7 +160,7 @@ func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger
 	if cfg.RedisURL != "" {
 		return stop, nil
 	}
-	show.progress("Starting Redis")
+	show.Show("Starting Redis ...")
 	redis, err := local.StartRedis(ctx, local.ServerOptions{Dir: filepath.Join(cfg.DataDir, "redis"), Logger: log})
 	if err != nil {
 		return stop, err

@@ -56,24 +56,11 @@ func (p *program) dev(ctx context.Context, asked chaos, verbose bool, fetch stri
 	})
 }
 
-// screen is the output of dev for people.
+// screen is the output of dev for people. A terminal has a line with the present step of the start.
 type screen struct {
+	*term.Status
 	out   io.Writer
 	style term.Style
-}
-
-// progress shows the present step of the start: one line, which the next one replaces. Only a terminal has it.
-func (s screen) progress(step string) {
-	if s.style.Terminal {
-		_, _ = fmt.Fprint(s.out, s.style.ClearLine()+s.style.Paint(term.Faint, step+" ..."))
-	}
-}
-
-// done takes the line of progress away.
-func (s screen) done() {
-	if s.style.Terminal {
-		_, _ = fmt.Fprint(s.out, s.style.ClearLine())
-	}
 }
 
 // greet prints the information for the first five minutes.
