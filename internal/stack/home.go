@@ -197,8 +197,8 @@ func accountFor(dataDir string, names []string) (*account, error) {
 	}
 	info, err := os.Stat(dataDir)
 	if err == nil {
-		if uid, gid, ok := ownerOf(info); ok && uid != 0 {
-			return &account{"id " + strconv.Itoa(int(uid)), Credential{Uid: uid, Gid: gid}}, nil
+		if owner := ownerOf(info); owner.Uid != 0 {
+			return &account{fmt.Sprint("id ", owner.Uid), owner}, nil
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

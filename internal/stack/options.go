@@ -39,15 +39,8 @@ func (o Options) foreign() bool { return o.DatabaseURL != "" }
 
 // complete checks the options and fills in defaults.
 func (o Options) complete() (Options, error) {
-	switch {
-	case o.Forgerun == "" || o.Dir == "":
-		return o, errors.New("stack: Forgerun and Dir are required")
-	case (o.DatabaseURL == "") != (o.RedisURL == ""):
+	if (o.DatabaseURL == "") != (o.RedisURL == "") {
 		return o, errors.New("the addresses of Postgres and Redis are given together, or neither of them")
-	case o.APIs < 0 || o.Workers < 0 || o.Concurrency < 0 || o.TimeScale < 0:
-		return o, errors.New("stack: a number of the options is negative")
-	case !o.Faults && (o.Listen != "" || o.APIs > 1):
-		return o, errors.New("stack: Listen, and more than one api process, need Faults")
 	}
 	for name := range o.Env {
 		if !strings.HasPrefix(name, "FORGERUN_") {

@@ -43,10 +43,7 @@ func lockFile(f *os.File) (busy bool, err error) {
 
 func unlockFile(f *os.File) { _ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }
 
-func ownerOf(info fs.FileInfo) (uid, gid uint32, ok bool) {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, 0, false
-	}
-	return stat.Uid, stat.Gid, true
+func ownerOf(info fs.FileInfo) Credential {
+	stat, _ := info.Sys().(*syscall.Stat_t) // as os.Stat makes it
+	return Credential{Uid: stat.Uid, Gid: stat.Gid}
 }

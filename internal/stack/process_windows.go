@@ -36,4 +36,4 @@ func lockFile(*os.File) (busy bool, err error) { return false, errWindows }
 
 func unlockFile(*os.File) {}
 
-func ownerOf(fs.FileInfo) (uid, gid uint32, ok bool) { return 0, 0, false }
+func ownerOf(fs.FileInfo) Credential { return Credential{} }

@@ -20,9 +20,7 @@ func userOf(t *testing.T, path string) int {
 	t.Helper()
 	info, err := os.Stat(path)
 	require.NoError(t, err)
-	uid, _, ok := ownerOf(info)
-	require.True(t, ok)
-	return int(uid)
+	return int(ownerOf(info).Uid)
 }
 
 func TestRootRunsServersAsUnprivilegedUsers(t *testing.T) {

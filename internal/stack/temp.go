@@ -98,11 +98,9 @@ func sweepTemp(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, tempPrefix+"*")) // fails for bad patterns only
 	for _, dir := range dirs {
 		info, err := os.Lstat(dir)
-		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < time.Minute {
+		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < time.Minute ||
+			int(ownerOf(info).Uid) != os.Geteuid() { // any user may make folders of this name here
 			continue
-		}
-		if uid, _, ok := ownerOf(info); !ok || int(uid) != os.Geteuid() {
-			continue // any user may make folders of this name here
 		}
 		if h := (&home{dir: dir}); h.acquire() == nil {
 			_ = h.removeServers()
