@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -33,52 +32,39 @@ const (
 )
 
 // deliveries measures how fast and how soon webhook deliveries arrive, also while other endpoints hang.
-func deliveries(ctx context.Context, l *lab) ([][]string, error) {
-	return l.comparePrograms(func(s service, got sample) error {
-		return l.phase(ctx, s, func(sys system) error {
-			return sys.withWorker(ctx, func() error {
-				return sys.with(ctx, "deliverer", "", func() error { return got.deliveries(ctx, sys) })
-			})
+func deliveries(l *lab) {
+	l.compare(l.programs(func(s service, got sample) {
+		l.phase(s, func(sys system) {
+			sys.start("worker", "")
+			sys.start("deliverer", "")
+			got.deliveries(sys)
 		})
-	}, toOne, toMany, deliveryCPU, besideHangs, arrivalP50, arrivalP99)
+	}), toOne, toMany, deliveryCPU, besideHangs, arrivalP50, arrivalP99)
 }
 
 // endpoints of one client.
 type endpoints struct{ answering, hanging int }
 
 // deliveries takes a running system through the phases.
-func (got sample) deliveries(ctx context.Context, sys system) error {
-	var groups []*subscribers
+func (got sample) deliveries(sys system) {
 	ten := endpoints{answering: 10}
-	for _, each := range [][]endpoints{{{answering: 1}}, {{answering: 1}}, {ten, ten, ten, ten, ten}, {ten, {7, 3}, {7, 3}, {6, 4}, {0, 10}}} {
-		g := newSubscribers()
-		defer g.close()
-		groups = append(groups, g)
-		for _, e := range each {
-			if err := g.subscribe(ctx, sys, e); err != nil {
-				return err
-			}
-		}
-	}
-	stack.Sleep(ctx, quiet) // the processes learn who has webhooks
-	if err := groups[0].submitOneByOne(ctx); err != nil {
-		return err
-	}
-	got[arrivalP50], got[arrivalP99] = quantile(groups[0].latency, 0.5), quantile(groups[0].latency, 0.99)
-	var one, many, mixed error
-	got[toOne], one = groups[1].deliver(ctx, oneClientJobs)
-	used, many := sys.while(func() error { got[toMany], many = groups[2].deliver(ctx, manyClientJobs); return many })
-	got[deliveryCPU] = used.of("deliverer", "Postgres", "Redis") / (float64(manyClientJobs*eventsPerJob*groups[2].answering) / 1000)
-	got[besideHangs], mixed = groups[3].deliver(ctx, manyClientJobs)
-	return errors.Join(one, many, mixed)
+	single, one := sys.subscribe(endpoints{answering: 1}), sys.subscribe(endpoints{answering: 1})
+	many := sys.subscribe(ten, ten, ten, ten, ten)
+	mixed := sys.subscribe(ten, endpoints{7, 3}, endpoints{7, 3}, endpoints{6, 4}, endpoints{0, 10})
+	sys.sleep(quiet) // the processes learn who has webhooks
+	check(single.submitOneByOne(sys.ctx))
+	got[arrivalP50], got[arrivalP99] = quantile(single.latency, 0.5), quantile(single.latency, 0.99)
+	got[toOne] = must(one.deliver(sys.ctx, oneClientJobs))
+	used := sys.while(func() { got[toMany] = must(many.deliver(sys.ctx, manyClientJobs)) })
+	got[deliveryCPU] = used.of("deliverer", "Postgres", "Redis") / (float64(manyClientJobs*eventsPerJob*many.answering) / 1000)
+	got[besideHangs] = must(mixed.deliver(sys.ctx, manyClientJobs))
 }
 
 // subscribers are clients with webhook endpoints in this process. Each endpoint has its own port: endpoints of a client at one origin
 // share a limit.
 type subscribers struct {
-	targets   []target // one of each client
-	answering int      // endpoints of all clients
-	servers   []*httptest.Server
+	targets   []target      // one of each client
+	answering int           // endpoints of all clients
 	ended     chan struct{} // closed to end the requests that hang
 	news      chan struct{} // holds a token after an arrival
 
@@ -92,34 +78,27 @@ func newSubscribers() *subscribers {
 	return &subscribers{ended: make(chan struct{}), news: make(chan struct{}, 1), seen: map[string]bool{}}
 }
 
-func (s *subscribers) close() {
-	close(s.ended)
-	for _, server := range s.servers {
-		server.Close()
-	}
-}
-
-// subscribe adds a client with webhooks for all events.
-func (s *subscribers) subscribe(ctx context.Context, sys system, e endpoints) error {
-	_, key, err := stack.Register(ctx, sys.root)
-	if err != nil {
-		return err
-	}
-	c, err := client.New(client.Config{URL: sys.root, Key: key})
-	for i := range e.answering + e.hanging {
-		handler := s.receive
-		if i >= e.answering {
-			handler = func(http.ResponseWriter, *http.Request) { <-s.ended }
+// subscribe registers clients with webhooks for all events.
+func (s system) subscribe(each ...endpoints) *subscribers {
+	all := newSubscribers()
+	for _, e := range each {
+		_, key, err := stack.Register(s.ctx, s.root)
+		check(err)
+		c := must(client.New(client.Config{URL: s.root, Key: key}))
+		for i := range e.answering + e.hanging {
+			handler := all.receive
+			if i >= e.answering {
+				handler = func(http.ResponseWriter, *http.Request) { <-all.ended }
+			}
+			server := httptest.NewServer(http.HandlerFunc(handler))
+			s.atEnd(func() error { server.Close(); return nil })
+			must(c.CreateWebhook(s.ctx, client.WebhookRequest{URL: server.URL, Events: []string{"*"}}))
 		}
-		server := httptest.NewServer(http.HandlerFunc(handler))
-		s.servers = append(s.servers, server)
-		if err == nil {
-			_, err = c.CreateWebhook(ctx, client.WebhookRequest{URL: server.URL, Events: []string{"*"}})
-		}
+		all.targets = append(all.targets, target{s.url, key, []byte(`{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`)})
+		all.answering += e.answering
 	}
-	s.targets = append(s.targets, target{sys.url, key, []byte(`{"type":"EXECUTE","work_kind":"SUCCESS_FAST"}`)})
-	s.answering += e.answering
-	return err
+	s.atEnd(func() error { close(all.ended); return nil }) // the servers wait for the requests that hang
+	return all
 }
 
 // receive answers 200. A delivery that comes twice counts once.

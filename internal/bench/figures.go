@@ -24,8 +24,8 @@ func (s sample) String() string {
 // side is one of the systems of a comparison.
 type side struct {
 	name    string
-	measure func(sample) error // fills in a round
-	samples []sample           // one of each round
+	measure func(sample) // fills in a round
+	samples []sample     // one of each round
 }
 
 // values returns the values of a figure.
@@ -39,18 +39,18 @@ func (s side) values(figure string) (values []float64) {
 }
 
 // compare measures the sides round after round, each time in the reverse order, so that a drift of the machine's speed favors none. It
-// returns a line of the table for the named figures of the first side and each other one.
-func compare(rounds int, sides []side, figures ...string) (lines [][]string, err error) {
-	for round := range rounds {
+// adds a line to the table for each of the figures of the first side and each other one.
+func (l *lab) compare(sides []side, figures ...string) {
+	for round := range l.rounds {
 		for i := range sides {
 			if round%2 == 1 {
 				i = len(sides) - 1 - i
 			}
 			got := sample{}
-			if err := sides[i].measure(got); err != nil {
-				return nil, fmt.Errorf("%s: %w", sides[i].name, err)
+			if err := l.attempt(func() { sides[i].measure(got) }); err != nil {
+				check(fmt.Errorf("%s: %w", sides[i].name, err))
 			}
-			fmt.Printf("  round %d of %d, %s: %v\n", round+1, rounds, sides[i].name, got)
+			fmt.Printf("  round %d of %d, %s: %v\n", round+1, l.rounds, sides[i].name, got)
 			sides[i].samples = append(sides[i].samples, got)
 		}
 	}
@@ -59,25 +59,20 @@ func compare(rounds int, sides []side, figures ...string) (lines [][]string, err
 		for _, other := range sides[1:] {
 			if theirs := other.values(figure); len(ours) > 0 && len(theirs) > 0 {
 				compared = true
-				lines = append(lines, []string{figure, number(quantile(ours, 0.5)),
+				l.lines = append(l.lines, []string{figure, number(quantile(ours, 0.5)),
 					number(quantile(theirs, 0.5)) + " (" + other.name + ")", ratio(ours, theirs)})
 			}
 		}
 		if len(ours) > 0 && !compared {
-			lines = append(lines, []string{figure, number(quantile(ours, 0.5)), "", ""})
+			l.lines = append(l.lines, []string{figure, number(quantile(ours, 0.5)), "", ""})
 		}
 	}
-	return lines, nil
 }
 
-// comparePrograms measures each program in the same way.
-func (l *lab) comparePrograms(measure func(service, sample) error, figures ...string) (lines [][]string, err error) {
-	return compare(l.rounds, l.programs(measure), figures...)
-}
-
-func (l *lab) programs(measure func(service, sample) error) (sides []side) {
+// programs returns a side for each program.
+func (l *lab) programs(measure func(service, sample)) (sides []side) {
 	for _, s := range l.services {
-		sides = append(sides, side{name: s.name, measure: func(got sample) error { return measure(s, got) }})
+		sides = append(sides, side{name: s.name, measure: func(got sample) { measure(s, got) }})
 	}
 	return sides
 }

@@ -29,40 +29,25 @@ const (
 
 // floor compares the service with the least that the same work takes: the rows of its jobs as bare SQL, and an endpoint
 // that only answers 202. River and asynq, the program of the module in internal/bench/peers, run beside them.
-func floor(ctx context.Context, l *lab) ([][]string, error) {
-	program := filepath.Join(l.dir, "peers")
-	if err := build(ctx, "internal/bench/peers", program, "."); err != nil {
-		return nil, err
-	}
-	return compare(l.rounds, append(l.programs(func(s service, got sample) error { return got.peerJobs(ctx, l, s) }),
-		side{name: "bare SQL in groups of 64", measure: func(got sample) error { return got.bareSQL(ctx, l) }},
-		side{name: "empty endpoint", measure: func(got sample) error { return got.emptyEndpoint(ctx, l) }},
-		side{name: "River", measure: func(got sample) error {
-			return got.peer(ctx, l, program, "river", "insert drain", "batch", "sustained")
-		}},
-		side{name: "asynq", measure: func(got sample) error { return got.peer(ctx, l, program, "asynq", "insert", "sustained") }},
+func floor(l *lab) {
+	program := l.build("internal/bench/peers", ".")
+	l.compare(append(l.programs(func(s service, got sample) { got.peerJobs(l, s) }),
+		side{name: "bare SQL in groups of 64", measure: func(got sample) { got.bareSQL(l) }},
+		side{name: "empty endpoint", measure: func(got sample) { got.emptyEndpoint(l) }},
+		side{name: "River", measure: func(got sample) { got.peer(l, program, "river", "insert drain", "batch", "sustained") }},
+		side{name: "asynq", measure: func(got sample) { got.peer(l, program, "asynq", "insert", "sustained") }},
 	), acceptedFigure, sustainedFigure, cpuFigure, batchFigure, drainFigure)
 }
 
 // bareSQL writes the rows of jobs without the service.
-func (got sample) bareSQL(ctx context.Context, l *lab) error {
-	return l.withDatabase(ctx, func(d *database) error {
-		// The api process migrates the schema, and ends before the measurement.
-		if err := l.serve(ctx, d, l.services[0], func(system) error { return nil }); err != nil {
-			return err
-		}
-		took, err := lives(ctx, d.url, "insert")
-		if err != nil {
-			return err
-		}
-		got[acceptedFigure] = peerJobs / took
-		used, err := system{lab: l}.while(func() error {
-			took, err = lives(ctx, d.url, "insert", "claim", "start", "finish")
-			return err
-		})
-		got[sustainedFigure], got[cpuFigure] = peerJobs/took, used.of("generator", "Postgres", "Redis")/(peerJobs/1000)
-		return err
+func (got sample) bareSQL(l *lab) {
+	d := l.database()
+	l.serve(d, l.services[0], func(system) {}) // the api migrates the schema
+	got[acceptedFigure] = peerJobs / must(lives(l.ctx, d.url, "insert"))
+	used := system{lab: l}.while(func() {
+		got[sustainedFigure] = peerJobs / must(lives(l.ctx, d.url, "insert", "claim", "start", "finish"))
 	})
+	got[cpuFigure] = used.of("generator", "Postgres", "Redis") / (peerJobs / 1000)
 }
 
 //go:embed floor.sql
@@ -120,29 +105,20 @@ func execStep(ctx context.Context, conn *pgx.Conn, step string, ids []uuid.UUID,
 }
 
 // emptyEndpoint submits the service's jobs to an endpoint in its own process that reads nothing and answers 202.
-func (got sample) emptyEndpoint(ctx context.Context, l *lab) error {
-	self, noSelf := os.Executable()
-	address, noAddress := stack.FreeAddress()
-	if err := errors.Join(noSelf, noAddress); err != nil {
-		return err
-	}
-	p, err := stack.StartProcess(stack.Command{
-		Path: self, Args: []string{endpointCommand, address}, DeathSignal: syscall.SIGKILL, Log: filepath.Join(l.dir, "endpoint.log"),
-	})
-	if err != nil {
-		return err
-	}
+func (got sample) emptyEndpoint(l *lab) {
+	address := must(stack.FreeAddress())
+	p := must(stack.StartProcess(stack.Command{
+		Path: must(os.Executable()), Args: []string{endpointCommand, address}, DeathSignal: syscall.SIGKILL,
+		Log: filepath.Join(l.dir, "endpoint.log"),
+	}))
 	defer p.Kill()
-	starting, cancel := context.WithTimeoutCause(ctx, readyWithin, errors.New("the empty endpoint is not ready"))
+	starting, cancel := context.WithTimeoutCause(l.ctx, readyWithin, errors.New("the empty endpoint is not ready"))
 	defer cancel()
-	err = p.Await(starting, func(ctx context.Context) bool {
+	check(p.Await(starting, func(ctx context.Context) bool {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 		return err == nil && conn.Close() == nil
-	})
-	if err == nil {
-		got[acceptedFigure], err = submitPeerJobs(ctx, target{url: "http://" + address + "/v1/jobs"})
-	}
-	return err
+	}))
+	got[acceptedFigure] = submitPeerJobs(l.ctx, target{url: "http://" + address + "/v1/jobs"})
 }
 
 func serveEmpty(address string) error {

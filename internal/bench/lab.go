@@ -8,7 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,7 +16,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/prometheus/procfs"
 
 	"github.com/forgerun/forgerun/internal/stack"
 )
@@ -28,12 +27,15 @@ const (
 	stopGrace   = 2 * time.Minute
 )
 
-// lab has the servers and the programs under test.
+// lab has the servers and the programs under test. Whatever fails in an experiment ends it: check panics, and attempt returns the error.
 type lab struct {
 	options
+	ctx      context.Context
 	servers  *stack.Servers
-	dir      string    // temporary
-	services []service // of this checkout, and the one to compare with
+	dir      string         // temporary
+	services []service      // of this checkout, and the one to compare with
+	ends     []func() error // of what runs now, run by attempt in the reverse order
+	lines    [][]string     // of the table
 }
 
 // service is a program of the service.
@@ -42,114 +44,129 @@ type service struct {
 	slots      int // concurrent jobs in a worker process
 }
 
-// newLab builds the service and starts the servers.
-func newLab(ctx context.Context, o options) (*lab, error) {
-	dir, err := os.MkdirTemp("", "forgerun-bench-")
+// failure is the value of check's panics.
+type failure struct{ error }
+
+func check(err error) {
 	if err != nil {
-		return nil, err
+		panic(failure{err})
 	}
-	l := &lab{options: o, dir: dir, services: []service{{"ForgeRun", filepath.Join(dir, "forgerun"), 128}}}
-	if o.against != "" {
-		path, _ := filepath.Abs(o.against) // the folder exists
-		l.services = append(l.services, service{o.against, path, 128})
-	}
-	fmt.Println("building, starting Postgres and Redis (fsync, synchronous_commit and AOF on)")
-	if err = build(ctx, ".", l.services[0].path, "github.com/forgerun/forgerun/cmd/forgerun"); err == nil {
-		l.servers, err = stack.Temp(ctx, &stack.ServerOptions{
-			Settings: map[string]string{"max_connections": "200", "shared_buffers": "512MB", "max_wal_size": "8GB"},
-		}, &stack.ServerOptions{})
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return l, nil
 }
 
-func (l *lab) close() error {
-	return errors.Join(l.servers.Close(), os.RemoveAll(l.dir)) //nolint:gosec // newLab made the folder
+func must[T any](value T, err error) T {
+	check(err)
+	return value
 }
 
-// build builds a program of the module in a folder.
-func build(ctx context.Context, module, path, pkg string) error {
-	c := exec.CommandContext(ctx, "go", "build", "-o", path, pkg)
-	c.Dir = module
-	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build %s: %w: %s", pkg, err, out)
-	}
+// attempt ends what do has started, also after a failure, which it returns.
+func (l *lab) attempt(do func()) (err error) {
+	running := len(l.ends)
+	defer func() {
+		switch failed := recover().(type) {
+		case nil:
+		case failure:
+			err = failed.error
+		default:
+			panic(failed)
+		}
+		for _, end := range slices.Backward(l.ends[running:]) {
+			err = errors.Join(err, end())
+		}
+		l.ends = l.ends[:running]
+	}()
+	do()
 	return nil
 }
 
-// description names the time, the commit and the machine.
-func description(ctx context.Context) string {
-	commit, _ := exec.CommandContext(ctx, "git", "--no-optional-locks", "describe", "--always", "--dirty=-changed").Output()
-	model := runtime.GOARCH
-	proc, _ := procfs.NewDefaultFS()
-	if cpus, _ := proc.CPUInfo(); len(cpus) > 0 {
-		model = cpus[0].ModelName
+func (l *lab) atEnd(end func() error) { l.ends = append(l.ends, end) }
+
+// open builds the service and starts the servers.
+func (l *lab) open() {
+	l.dir = must(os.MkdirTemp("", "forgerun-bench-"))
+	l.atEnd(func() error { return os.RemoveAll(l.dir) })
+	fmt.Println("building, starting Postgres and Redis (fsync, synchronous_commit and AOF on)")
+	l.services = []service{{"ForgeRun", l.build(".", "github.com/forgerun/forgerun/cmd/forgerun"), 128}}
+	if l.against != "" {
+		l.services = append(l.services, service{l.against, must(filepath.Abs(l.against)), 128})
 	}
-	return fmt.Sprintf("%s; commit %s; %d cores, %s; %s", time.Now().Format("2006-01-02 15:04 MST"),
-		strings.TrimSpace(string(commit)), runtime.NumCPU(), model, runtime.Version())
+	l.servers = must(stack.Temp(l.ctx, &stack.ServerOptions{
+		Settings: map[string]string{"max_connections": "200", "shared_buffers": "512MB", "max_wal_size": "8GB"},
+	}, &stack.ServerOptions{}))
+	l.atEnd(l.servers.Close)
+}
+
+// build builds a program of the module in a folder and returns its path.
+func (l *lab) build(module, pkg string) (path string) {
+	path = filepath.Join(l.dir, "program-of-"+filepath.Base(module))
+	c := exec.CommandContext(l.ctx, "go", "build", "-o", path, pkg)
+	c.Dir = module
+	if out, err := c.CombinedOutput(); err != nil {
+		check(fmt.Errorf("go build %s: %w: %s", pkg, err, out))
+	}
+	return path
 }
 
 // database is a new database in Postgres.
 type database struct {
+	lab  *lab
 	url  string
 	key  string // API key of the client that owns its jobs; "": none yet
 	conn *pgx.Conn
 }
 
-// withDatabase makes a database and empties Redis for the time of use.
-func (l *lab) withDatabase(ctx context.Context, use func(*database) error) error {
-	name := "bench_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	admin, err := pgx.Connect(ctx, l.servers.Postgres.URL())
-	if err != nil {
+// database makes a database and empties Redis.
+func (l *lab) database() *database {
+	name, lasting := "bench_"+strings.ReplaceAll(uuid.NewString(), "-", ""), context.WithoutCancel(l.ctx)
+	admin := must(pgx.Connect(l.ctx, l.servers.Postgres.URL()))
+	l.atEnd(func() error { return admin.Close(lasting) })
+	must(admin.Exec(l.ctx, "CREATE DATABASE "+name))
+	l.atEnd(func() error {
+		_, err := admin.Exec(lasting, "DROP DATABASE "+name+" WITH (FORCE)")
 		return err
-	}
-	defer func() { _ = admin.Close(context.WithoutCancel(ctx)) }()
-	_, err = admin.Exec(ctx, "CREATE DATABASE "+name)
-	if err = errors.Join(err, l.servers.Redis.Do(ctx, "FLUSHALL")); err != nil {
-		return err
-	}
-	d := &database{url: l.servers.Postgres.URLOf(name)}
-	if d.conn, err = pgx.Connect(ctx, d.url); err == nil {
-		err = errors.Join(use(d), d.conn.Close(context.WithoutCancel(ctx)))
-	}
-	_, dropped := admin.Exec(context.WithoutCancel(ctx), "DROP DATABASE "+name+" WITH (FORCE)")
-	return errors.Join(err, dropped)
+	})
+	check(l.servers.Redis.Do(l.ctx, "FLUSHALL"))
+	d := &database{lab: l, url: l.servers.Postgres.URLOf(name)}
+	d.conn = must(pgx.Connect(l.ctx, d.url))
+	l.atEnd(func() error { return d.conn.Close(lasting) })
+	return d
 }
 
 // number reads one number.
-func (d *database) number(ctx context.Context, sql string, args ...any) (n float64, err error) {
-	err = d.conn.QueryRow(ctx, "SELECT ("+sql+")::float8", args...).Scan(&n)
-	return n, err
+func (d *database) number(sql string, args ...any) (n float64) {
+	check(d.conn.QueryRow(d.lab.ctx, "SELECT ("+sql+")::float8", args...).Scan(&n))
+	return n
 }
 
-// allFinished waits until that many jobs created since a moment have reports. It gives up after a minute without a change. The service
+// awaitFinished waits until that many jobs created since a moment have reports. It gives up after a minute without a change. The service
 // takes its times from Postgres and may be a little behind, so nothing may be created shortly before the moment.
-func (d *database) allFinished(ctx context.Context, since time.Time, accepted int) error {
+func (d *database) awaitFinished(since time.Time, accepted int) {
 	since = since.Add(-quiet / 2)
 	var before float64
 	for changed := time.Now(); ; {
 		asked := time.Now()
-		finished, err := d.number(ctx, `SELECT count(*) FROM jobs JOIN reports USING (job_id)
+		finished := d.number(`SELECT count(*) FROM jobs JOIN reports USING (job_id)
 			WHERE jobs.finished_at >= $1 AND jobs.created_at >= $1`, since)
 		switch {
-		case err != nil || int(finished) == accepted:
-			return err
+		case int(finished) == accepted:
+			return
 		case int(finished) > accepted || time.Since(changed) > time.Minute:
-			return fmt.Errorf("%.0f of %d accepted jobs have finished", finished, accepted)
+			check(fmt.Errorf("%.0f of %d accepted jobs have finished", finished, accepted))
 		case finished > before:
 			before, changed = finished, asked
 		}
-		// A look must not cost the system much.
-		stack.Sleep(ctx, max(20*time.Millisecond, 20*time.Since(asked)))
+		d.lab.sleep(max(20*time.Millisecond, 20*time.Since(asked))) // a look must not cost the system much
 	}
+}
+
+func (l *lab) sleep(d time.Duration) {
+	stack.Sleep(l.ctx, d)
+	check(l.ctx.Err())
 }
 
 // system is a measured system: an API, and processes that can be started later.
 type system struct {
 	target
-	lab     *lab
+	*lab
 	db      *database
 	root    string // URL
 	command stack.Command
@@ -157,62 +174,55 @@ type system struct {
 }
 
 // phase runs a system on a new database for the time of use.
-func (l *lab) phase(ctx context.Context, s service, use func(system) error) error {
-	return l.withDatabase(ctx, func(d *database) error { return l.serve(ctx, d, s, use) })
-}
+func (l *lab) phase(s service, use func(system)) { l.serve(nil, s, use) }
 
-// serve runs an api process on the database for the time of use, for the database's client or a new one. The program brings the
-// schema up to its own version.
-func (l *lab) serve(ctx context.Context, d *database, s service, use func(system) error) (err error) {
-	sys := system{lab: l, db: d, running: map[string]*stack.Process{}, command: stack.Command{
-		Path: s.path, Dir: l.dir, DeathSignal: syscall.SIGKILL,
-		Env: append(os.Environ(),
-			"FORGERUN_DATABASE_URL="+d.url+"&pool_max_conns=24", "FORGERUN_REDIS_URL="+l.servers.Redis.URL(),
-			"FORGERUN_PUBLIC_URL=http://127.0.0.1", "FORGERUN_OPEN_REGISTRATION=true",
-			"FORGERUN_RATE_LIMIT_PER_MINUTE=1000000000", "FORGERUN_CLIENT_MAX_ACTIVE=1000000000", "FORGERUN_TIME_SCALE=0",
-			"FORGERUN_WORKER_CONCURRENCY="+strconv.Itoa(s.slots),
-			"FORGERUN_WEBHOOK_ALLOW_PRIVATE=true", "FORGERUN_WEBHOOK_CLIENT_RATE=1000000000", "FORGERUN_WEBHOOK_TIMEOUT=2s",
-			"FORGERUN_MASTER_KEY="+base64.StdEncoding.EncodeToString(make([]byte, 32))),
-	}}
-	if err := stack.RunProcess(ctx, sys.role("migrate")); err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	address, err := stack.FreeAddress()
-	if err != nil {
-		return err
-	}
-	sys.root = "http://" + address
-	return sys.with(ctx, "api", address, func() (err error) {
+// serve runs an api process on the database, nil for a new one, for the time of use. The program brings the schema up to its own
+// version.
+func (l *lab) serve(d *database, s service, use func(system)) {
+	check(l.attempt(func() {
+		if d == nil {
+			d = l.database()
+		}
+		sys := system{lab: l, db: d, running: map[string]*stack.Process{}, command: stack.Command{
+			Path: s.path, Dir: l.dir, DeathSignal: syscall.SIGKILL,
+			Env: append(os.Environ(),
+				"FORGERUN_DATABASE_URL="+d.url+"&pool_max_conns=24", "FORGERUN_REDIS_URL="+l.servers.Redis.URL(),
+				"FORGERUN_PUBLIC_URL=http://127.0.0.1", "FORGERUN_OPEN_REGISTRATION=true",
+				"FORGERUN_RATE_LIMIT_PER_MINUTE=1000000000", "FORGERUN_CLIENT_MAX_ACTIVE=1000000000", "FORGERUN_TIME_SCALE=0",
+				"FORGERUN_WORKER_CONCURRENCY="+strconv.Itoa(s.slots),
+				"FORGERUN_WEBHOOK_ALLOW_PRIVATE=true", "FORGERUN_WEBHOOK_CLIENT_RATE=1000000000", "FORGERUN_WEBHOOK_TIMEOUT=2s",
+				"FORGERUN_MASTER_KEY="+base64.StdEncoding.EncodeToString(make([]byte, 32))),
+		}}
+		check(stack.RunProcess(l.ctx, sys.role("migrate")))
+		address := must(stack.FreeAddress())
+		sys.root = "http://" + address
+		sys.start("api", address)
 		if d.key == "" {
-			if _, d.key, err = stack.Register(ctx, sys.root); err != nil {
-				return err
-			}
+			_, key, err := stack.Register(l.ctx, sys.root)
+			check(err)
+			d.key = key
 		}
 		sys.target = target{url: sys.root + "/v1/jobs", key: d.key, body: plainJob}
-		return use(sys)
-	})
+		use(sys)
+	}))
 }
 
-// withWorker runs a worker process for the time of use.
-func (s system) withWorker(ctx context.Context, use func() error) error {
-	return s.with(ctx, "worker", "", use)
-}
-
-// with runs a process of the service for the time of use.
-func (s system) with(ctx context.Context, role, api string, use func() error) error {
-	admin, err := stack.FreeAddress()
-	if err != nil {
-		return err
-	}
-	starting, cancel := context.WithTimeout(ctx, readyWithin)
+// start starts a process of the service. stop may be called again.
+func (s system) start(role, api string) (stop func() error) {
+	admin := must(stack.FreeAddress())
+	starting, cancel := context.WithTimeout(s.ctx, readyWithin)
 	defer cancel()
 	p, err := stack.StartRole(starting, s.role(role), role, api, admin, stopGrace)
 	if err != nil {
-		return fmt.Errorf("the %s did not get ready: %w", role, err)
+		check(fmt.Errorf("the %s did not get ready: %w", role, err))
 	}
 	s.running[role] = p
-	defer delete(s.running, role)
-	return errors.Join(use(), p.Stop(stopGrace))
+	stop = func() error {
+		delete(s.running, role)
+		return p.Stop(stopGrace)
+	}
+	s.atEnd(stop)
+	return stop
 }
 
 // role is the command of a process, with its own log.

@@ -114,4 +114,7 @@ func (t *target) write(request *fasthttp.Request) {
 	}
 }
 
+// submit sends the system's request.
+func (s system) submit(c closed) load { return must(c.submit(s.ctx, s.target)) }
+
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -8,10 +8,15 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 const usageText = `Usage: go run ./internal/bench [options] [EXPERIMENT...]
@@ -24,7 +29,7 @@ ratios. Experiments, by default all:
 
 type experiment struct {
 	name, about string
-	run         func(context.Context, *lab) (lines [][]string, err error)
+	run         func(*lab)
 }
 
 var all = []experiment{
@@ -101,33 +106,37 @@ func parse(args []string) (o options, chosen []experiment, err error) {
 	return o, chosen, nil
 }
 
-func run(ctx context.Context, o options, chosen []experiment) (err error) {
-	l, err := newLab(ctx, o)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, l.close()) }()
-	fmt.Println(description(ctx))
-	lines, failed := runAll(ctx, l, chosen)
-	fmt.Println()
-	return errors.Join(failed, writeTable(os.Stdout, lines))
+func run(ctx context.Context, o options, chosen []experiment) error {
+	l := &lab{options: o, ctx: ctx}
+	return l.attempt(func() {
+		l.open()
+		commit, _ := exec.CommandContext(ctx, "git", "--no-optional-locks", "describe", "--always", "--dirty=-changed").Output()
+		model := runtime.GOARCH
+		proc, _ := procfs.NewDefaultFS()
+		if cpus, _ := proc.CPUInfo(); len(cpus) > 0 {
+			model = cpus[0].ModelName
+		}
+		fmt.Printf("%s; commit %s; %d cores, %s; %s\n", time.Now().Format("2006-01-02 15:04 MST"),
+			strings.TrimSpace(string(commit)), runtime.NumCPU(), model, runtime.Version())
+		failed := l.runAll(chosen)
+		fmt.Println()
+		check(errors.Join(failed, writeTable(os.Stdout, l.lines)))
+	})
 }
 
 // runAll runs the experiments. It goes on after one that fails.
-func runAll(ctx context.Context, l *lab, chosen []experiment) (lines [][]string, failed error) {
+func (l *lab) runAll(chosen []experiment) (failed error) {
 	for i, e := range chosen {
-		if ctx.Err() != nil {
-			return lines, errors.Join(failed, ctx.Err())
+		if l.ctx.Err() != nil {
+			return errors.Join(failed, l.ctx.Err())
 		}
 		fmt.Printf("\n[%d/%d] %s: %s\n", i+1, len(chosen), e.name, e.about)
 		began := time.Now()
-		got, err := e.run(ctx, l)
-		if err != nil {
+		if err := l.attempt(func() { e.run(l) }); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", e.name, err))
 			fmt.Println("  NOT MEASURED:", err)
 		}
-		lines = append(lines, got...)
 		fmt.Printf("  (%v)\n", time.Since(began).Round(time.Second))
 	}
-	return lines, failed
+	return failed
 }

@@ -43,22 +43,29 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// A failing experiment does not stop the others.
+// A failing experiment does not stop the others, and what it has started ends.
 func TestAllExperimentsRun(t *testing.T) {
 	t.Parallel()
-	broken := errors.New("no")
-	got, err := runAll(t.Context(), &lab{}, []experiment{
-		{name: "a", run: func(context.Context, *lab) ([][]string, error) { return nil, broken }},
-		{name: "b", run: func(context.Context, *lab) ([][]string, error) { return [][]string{{"f"}}, nil }},
+	broken, ended := errors.New("no"), ""
+	l := &lab{ctx: t.Context()}
+	err := l.runAll([]experiment{
+		{name: "a", run: func(l *lab) {
+			l.atEnd(func() error { ended += "first"; return nil })
+			l.atEnd(func() error { ended += "second "; return nil })
+			check(broken)
+		}},
+		{name: "b", run: func(l *lab) { l.lines = [][]string{{"f"}} }},
 	})
 	require.ErrorIs(t, err, broken)
-	require.Len(t, got, 1)
+	require.ErrorContains(t, err, "a: ")
+	require.Equal(t, "second first", ended)
+	require.Empty(t, l.ends)
+	require.Len(t, l.lines, 1)
+	require.Panics(t, func() { _ = l.attempt(func() { panic("a bug") }) })
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	got, err = runAll(ctx, &lab{}, []experiment{{name: "c"}})
-	require.ErrorIs(t, err, context.Canceled)
-	require.Empty(t, got)
+	require.ErrorIs(t, (&lab{ctx: ctx}).runAll([]experiment{{name: "c"}}), context.Canceled)
 }
 
 // The order is reversed each round. Ratios are of the rounds, not of the medians. A side without a value has no line.
@@ -66,34 +73,30 @@ func TestComparisonInTurns(t *testing.T) {
 	t.Parallel()
 	order := ""
 	measured := func(name string, rates ...float64) side {
-		return side{name: name, measure: func(got sample) error {
+		return side{name: name, measure: func(got sample) {
 			order += name + " "
 			got["half"] = rates[0] / 2
 			if name != "none" {
 				got["rate"] = rates[0]
 			}
 			rates = rates[1:]
-			return nil
 		}}
 	}
-	sides := []side{measured("ours", 10, 40, 3000), measured("none", 2, 2, 2), measured("theirs", 20, 40, 1000)}
-	list, err := compare(3, sides, "rate", "nothing")
-	require.NoError(t, err)
+	l := &lab{options: options{rounds: 3}}
+	l.compare([]side{measured("ours", 10, 40, 3000), measured("none", 2, 2, 2), measured("theirs", 20, 40, 1000)}, "rate", "nothing")
 	require.Equal(t, "ours none theirs theirs none ours ours none theirs ", order)
-	alone, err := compare(1, []side{measured("ours", 40)}, "half")
-	require.NoError(t, err)
+	l.rounds = 1
+	l.compare([]side{measured("ours", 40)}, "half")
 	var b strings.Builder
-	require.NoError(t, writeTable(&b, append(list, alone...)))
+	require.NoError(t, writeTable(&b, l.lines))
 	require.Equal(t, `| figure | measured | compared with | ratio        |
 | ---    | ---      | ---           | ---          |
 | rate   | 40       | 40 (theirs)   | 1 (0.5 to 3) |
 | half   | 20       |               |              |
 `, b.String())
-
-	broken := errors.New("no")
-	_, err = compare(1, []side{{name: "b", measure: func(sample) error { return broken }}})
-	require.ErrorIs(t, err, broken)
-	require.ErrorContains(t, err, "b: ")
+	require.ErrorContains(t, l.attempt(func() {
+		l.compare([]side{{name: "b", measure: func(sample) { check(errors.New("no")) }}})
+	}), "b: no")
 	for v, text := range map[float64]string{0.03456: "0.0346", 7: "7", 99.96: "100", 123.4: "123", 12345.6: "12346"} {
 		require.Equal(t, text, number(v))
 	}
@@ -105,13 +108,13 @@ func TestComparisonInTurns(t *testing.T) {
 func TestPeersOutput(t *testing.T) {
 	t.Parallel()
 	got := sample{}
-	require.NoError(t, got.readPeer([]byte(`{"phase":"insert","jobs":20000,"took":4,"cpu":1}
+	require.NoError(t, got.readPeer(strings.NewReader(`{"phase":"insert","jobs":20000,"took":4,"cpu":1}
 {"phase":"drain","jobs":20000,"took":2,"cpu":1}
 `), 9))
-	require.NoError(t, got.readPeer([]byte(`{"phase":"batch","jobs":20000,"took":1,"cpu":1}`), 9))
-	require.NoError(t, got.readPeer([]byte(`{"phase":"sustained","jobs":20000,"took":8,"cpu":3}`), 2))
+	require.NoError(t, got.readPeer(strings.NewReader(`{"phase":"batch","jobs":20000,"took":1,"cpu":1}`), 9))
+	require.NoError(t, got.readPeer(strings.NewReader(`{"phase":"sustained","jobs":20000,"took":8,"cpu":3}`), 2))
 	require.Equal(t, sample{acceptedFigure: 5000, drainFigure: 10_000, batchFigure: 20_000, sustainedFigure: 2500, cpuFigure: 0.25}, got)
-	require.Error(t, got.readPeer([]byte("panic"), 0))
+	require.Error(t, got.readPeer(strings.NewReader("panic"), 0))
 }
 
 // The CPU time of a process includes that of its children, also ended ones.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os/exec"
 	"strings"
 	"time"
@@ -23,31 +24,27 @@ const (
 )
 
 // peer takes River or asynq through phases. Those in one string follow each other on the same stores.
-func (got sample) peer(ctx context.Context, l *lab, program, name string, runs ...string) error {
+func (got sample) peer(l *lab, program, name string, runs ...string) {
 	for _, phases := range runs {
-		err := l.withDatabase(ctx, func(d *database) error {
-			address := map[string]string{"river": d.url, "asynq": l.servers.Redis.URL()}[name]
-			c := exec.CommandContext(ctx, program, append([]string{name, address}, strings.Fields(phases)...)...) //nolint:gosec // our own
-			var stderr bytes.Buffer
-			c.Stderr = &stderr
-			var out []byte
-			used, err := system{lab: l}.while(func() (err error) { out, err = c.Output(); return err })
-			if err != nil {
-				return fmt.Errorf("%s: %w: %s", phases, err, stderr.Bytes())
-			}
-			return got.readPeer(out, used.service())
-		})
-		if err != nil {
-			return err
-		}
+		check(l.attempt(func() {
+			address := map[string]string{"river": l.database().url, "asynq": l.servers.Redis.URL()}[name]
+			c := exec.CommandContext(l.ctx, program, append([]string{name, address}, strings.Fields(phases)...)...) //nolint:gosec // our own
+			var stdout, stderr bytes.Buffer
+			c.Stdout, c.Stderr = &stdout, &stderr
+			used := system{lab: l}.while(func() {
+				if err := c.Run(); err != nil {
+					check(fmt.Errorf("%s: %w: %s", phases, err, &stderr))
+				}
+			})
+			check(got.readPeer(&stdout, used.service()))
+		}))
 	}
-	return nil
 }
 
 // readPeer reads the program's output, one line per phase. CPU is measured in the phase "sustained", servers included.
-func (got sample) readPeer(out []byte, servers float64) error {
+func (got sample) readPeer(out io.Reader, servers float64) error {
 	names := map[string]string{"insert": acceptedFigure, "batch": batchFigure, "drain": drainFigure, "sustained": sustainedFigure}
-	for lines := json.NewDecoder(bytes.NewReader(out)); lines.More(); {
+	for lines := json.NewDecoder(out); lines.More(); {
 		var m struct {
 			Phase           string
 			Jobs, Took, CPU float64
@@ -63,61 +60,35 @@ func (got sample) readPeer(out []byte, servers float64) error {
 }
 
 // peerJobs takes the service through the phases. CPU includes the load generator, as that of the peers does.
-func (got sample) peerJobs(ctx context.Context, l *lab, s service) error {
+func (got sample) peerJobs(l *lab, s service) {
 	s.slots = peerWorkers
-	for _, phase := range []func(context.Context, system) error{got.backlog, got.throughPeerJobs, got.batches} {
-		if err := l.phase(ctx, s, func(sys system) error { return phase(ctx, sys) }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (got sample) backlog(ctx context.Context, sys system) (err error) {
-	if got[acceptedFigure], err = submitPeerJobs(ctx, sys.target); err != nil {
-		return err
-	}
-	return sys.withWorker(ctx, func() error {
-		if err := sys.db.allFinished(ctx, time.Time{}, peerJobs); err != nil {
-			return err
-		}
-		took, err := sys.db.number(ctx, `SELECT extract(epoch FROM max(finished_at) - min(assigned_at)) FROM jobs`)
-		got[drainFigure] = peerJobs / took
-		return err
+	l.phase(s, func(sys system) {
+		got[acceptedFigure] = submitPeerJobs(sys.ctx, sys.target)
+		sys.start("worker", "")
+		sys.db.awaitFinished(time.Time{}, peerJobs)
+		got[drainFigure] = peerJobs / sys.db.number(`SELECT extract(epoch FROM max(finished_at) - min(assigned_at)) FROM jobs`)
 	})
-}
-
-func (got sample) throughPeerJobs(ctx context.Context, sys system) error {
-	return sys.withWorker(ctx, func() error {
-		used, err := sys.while(func() error {
-			began := time.Now()
-			if _, err := submitPeerJobs(ctx, sys.target); err != nil {
-				return err
-			}
-			return sys.db.allFinished(ctx, began, peerJobs)
+	l.phase(s, func(sys system) {
+		sys.start("worker", "")
+		used := sys.while(func() {
+			submitPeerJobs(sys.ctx, sys.target)
+			sys.db.awaitFinished(time.Time{}, peerJobs)
 		})
-		if err != nil {
-			return err
-		}
-		took, err := sys.db.number(ctx, `SELECT extract(epoch FROM max(finished_at) - $1::timestamptz) FROM jobs`, used.from)
-		got[sustainedFigure], got[cpuFigure] = peerJobs/took, (used.service()+used.of("generator"))/(peerJobs/1000)
-		return err
+		got[sustainedFigure] = peerJobs /
+			sys.db.number(`SELECT extract(epoch FROM max(finished_at) - $1::timestamptz) FROM jobs`, used.from)
+		got[cpuFigure] = (used.service() + used.of("generator")) / (peerJobs / 1000)
 	})
-}
-
-func (got sample) batches(ctx context.Context, sys system) error {
-	items := strings.Repeat(","+string(peerJob), batchSize)[1:]
-	to := target{url: sys.url + "/batch", key: sys.key, body: []byte(`{"jobs":[` + items + `]}`)}
-	sent, err := closed{clients: batchProducers, jobs: peerJobs / batchSize}.submit(ctx, to)
-	got[batchFigure] = sent.rate() * batchSize
-	return err
+	l.phase(s, func(sys system) {
+		sys.url += "/batch"
+		sys.body = []byte(`{"jobs":[` + strings.Repeat(","+string(peerJob), batchSize)[1:] + `]}`)
+		got[batchFigure] = sys.submit(closed{clients: batchProducers, jobs: peerJobs / batchSize}).rate() * batchSize
+	})
 }
 
 // peerJob is a job of no duration with the peers' payload of 150 bytes.
 var peerJob = []byte(`{"type":"EXECUTE","work_kind":"PAYLOAD_SMALL","params":{"text":"` + strings.Repeat("x", 150) + `"}}`)
 
-func submitPeerJobs(ctx context.Context, to target) (perSecond float64, err error) {
+func submitPeerJobs(ctx context.Context, to target) (perSecond float64) {
 	to.body = peerJob
-	sent, err := closed{clients: peerProducers, jobs: peerJobs}.submit(ctx, to)
-	return sent.rate(), err
+	return must(closed{clients: peerProducers, jobs: peerJobs}.submit(ctx, to)).rate()
 }
