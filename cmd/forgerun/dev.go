@@ -64,11 +64,11 @@ func (p *program) runDev(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return busy(cfg.DataDir, err)
 	}
-	show.Show("Bringing the database schema up to date ...")
+	show.progress("Bringing the database schema up to date ...")
 	if err := repo.Migrate(ctx, cfg.DatabaseURL, -1); err != nil {
 		return err
 	}
-	show.Show("Starting the API, the worker and the deliverer ...")
+	show.progress("Starting the API, the worker and the deliverer ...")
 	return p.serve(ctx, cfg, "dev", func(p *process, ctx context.Context) (<-chan error, error) { return p.startDev(ctx, show) })
 }
 
@@ -149,7 +149,7 @@ func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger
 		}
 	}
 	if cfg.DatabaseURL == "" {
-		show.Show("Starting Postgres ...")
+		show.progress("Starting Postgres ...")
 		postgres, err := startOwnPostgres(ctx, cfg, log)
 		if err != nil {
 			return stop, err
@@ -160,7 +160,7 @@ func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger
 	if cfg.RedisURL != "" {
 		return stop, nil
 	}
-	show.Show("Starting Redis ...")
+	show.progress("Starting Redis ...")
 	redis, err := local.StartRedis(ctx, local.ServerOptions{Dir: filepath.Join(cfg.DataDir, "redis"), Logger: log})
 	if err != nil {
 		return stop, err

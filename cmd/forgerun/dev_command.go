@@ -63,6 +63,8 @@ type screen struct {
 	style term.Style
 }
 
+func (s screen) progress(step string) { s.Show(step, step, s.style.Paint(term.Faint, step)) }
+
 // greet prints the information for the first five minutes.
 func (a *api) greet(s screen, l login) {
 	base, token := "http://"+a.addr+"/v1", ""
