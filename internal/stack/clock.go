@@ -21,23 +21,16 @@ var passing = bounds{200 * time.Millisecond, 2 * time.Second} // duration of a c
 type clockMove struct {
 	name  string
 	lasts time.Duration // until the clock runs as usual; 0: for good
-	send  func(context.Context, *client.Client, client.Option) (*client.Clock, error)
+	how   string        // member of the request
+	value any
 }
 
 // atRate also unfreezes the clock.
 func atRate(rate float64, lasts time.Duration) clockMove {
-	return clockMove{fmt.Sprintf("clock, at rate %g", rate), lasts,
-		func(ctx context.Context, c *client.Client, key client.Option) (*client.Clock, error) {
-			return c.SetClockRate(ctx, rate, key)
-		}}
+	return clockMove{fmt.Sprintf("clock, at rate %g", rate), lasts, "rate", rate}
 }
 
-func frozen(lasts time.Duration) clockMove {
-	return clockMove{"clock, frozen", lasts,
-		func(ctx context.Context, c *client.Client, key client.Option) (*client.Clock, error) {
-			return c.FreezeClock(ctx, key)
-		}}
-}
+func frozen(lasts time.Duration) clockMove { return clockMove{"clock, frozen", lasts, "freeze", true} }
 
 // drawMove returns a jump ahead in half of the cases, otherwise a frozen clock or another rate.
 func drawMove(rng *mathrand.Rand) clockMove {
@@ -46,10 +39,7 @@ func drawMove(rng *mathrand.Rand) clockMove {
 	rate := math.Round(logarithmic(rng, 0.1, mostRate)*10) / 10
 	switch {
 	case chance < 0.5:
-		return clockMove{"clock, ahead by " + advance.String(), 0,
-			func(ctx context.Context, c *client.Client, key client.Option) (*client.Clock, error) {
-				return c.AdvanceClock(ctx, advance, key)
-			}}
+		return clockMove{"clock, ahead by " + advance.String(), 0, "advance", advance.String()}
 	case chance < 0.75:
 		return frozen(lasts)
 	}
@@ -78,7 +68,7 @@ func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 func (s *Stack) move(ctx context.Context, m clockMove) error {
 	key := client.IdempotencyKey(rand.Text())
 	for {
-		_, err := m.send(ctx, s.clock, key)
+		_, err := s.clock.Do(ctx, http.MethodPost, "/v1/testbed/clock", nil, map[string]any{m.how: m.value}, key)
 		problem, refused := errors.AsType[*client.Problem](err)
 		if err == nil || refused && problem.Status < 500 && problem.Status != http.StatusConflict &&
 			problem.Status != http.StatusTooManyRequests {

@@ -31,9 +31,11 @@ type Kind struct {
 type injection func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault)
 
 var kinds = []Kind{
-	{"kill", "kill -9 of a process: worker, deliverer or api", ourProcesses, onProcess(kill)},
+	{"kill", "kill -9 of a process: worker, deliverer or api", ourProcesses, onProcess(
+		func(_ context.Context, _ *Stack, _ *rand.Rand, p *Process) error { p.Kill(); return nil })},
 	{"stop", "a process is paused for longer than its lease (SIGSTOP, SIGCONT)", ourProcesses, onProcess(pause)},
-	{"term", "a process is asked to end (SIGTERM) and started again", ourProcesses, onProcess(terminate)},
+	{"term", "a process is asked to end (SIGTERM) and started again", ourProcesses, onProcess(
+		func(_ context.Context, s *Stack, _ *rand.Rand, p *Process) error { return p.Stop(s.env.stopPatience()) })},
 	{"flush", "Redis loses everything (FLUSHALL)", ourServers, onServer("redis", sendRedis("FLUSHALL"), nil, atOnce)},
 	{"redis", "kill -9 of Redis, which is started again", ourServers, onServer("redis",
 		func(_ context.Context, s *Servers) error { return s.Redis.Kill() },
@@ -49,8 +51,10 @@ var kinds = []Kind{
 		func(ctx context.Context, s *Servers) error { return s.Postgres.Start(ctx) }, atOnce)},
 	{"cut", "a quarter of the connections to Postgres, Redis, the API or a receiver is reset", ourProxies, onProxy(cut)},
 	{"lose", "the next answer on a quarter of the connections is lost, and the connection with it", ourProxies, onProxy(lose)},
-	{"slow", "everything on the connections to one of them is delayed for a while", ourProxies, onProxy(slow)},
-	{"stall", "the connections to one of them pass nothing for a while", ourProxies, onProxy(stall)},
+	{"slow", "everything on the connections to one of them is delayed for a while", ourProxies, onProxy(
+		delayed(bounds{20 * time.Millisecond, 300 * time.Millisecond}))},
+	{"stall", "the connections to one of them pass nothing for a while", ourProxies, onProxy(
+		delayed(bounds{time.Hour, time.Hour}))},
 	{"clock", "the service's clock jumps ahead by seconds to hours, stands still, or runs at another rate for a while", ourClock, moveClock},
 }
 
@@ -103,15 +107,6 @@ func onProcess(inject func(context.Context, *Stack, *rand.Rand, *Process) error)
 			return
 		}
 	}
-}
-
-func kill(_ context.Context, _ *Stack, _ *rand.Rand, p *Process) error {
-	p.Kill()
-	return nil
-}
-
-func terminate(_ context.Context, s *Stack, _ *rand.Rand, p *Process) error {
-	return p.Stop(s.env.stopPatience())
 }
 
 // pause ends early if the process is scaled away.
@@ -197,24 +192,16 @@ func lose(ctx context.Context, p *proxy, rng *rand.Rand) (count int) {
 	return count
 }
 
-func slow(ctx context.Context, p *proxy, rng *rand.Rand) int {
-	by := bounds{20 * time.Millisecond, 300 * time.Millisecond}.draw(rng)
-	return delayFor(ctx, p, delays.draw(rng), by)
-}
-
-// stall blocks everything until its end.
-func stall(ctx context.Context, p *proxy, rng *rand.Rand) int {
-	return delayFor(ctx, p, delays.draw(rng), time.Hour)
-}
-
-// delayFor delays one proxy's connections for a while, unless another fault already does.
-func delayFor(ctx context.Context, p *proxy, lasts, by time.Duration) int {
-	d := &delay{by: by, over: make(chan struct{})}
-	if !p.fault.CompareAndSwap(nil, d) {
-		return 0
+// delayed delays one proxy's connections for a while, unless another fault already does.
+func delayed(by bounds) func(context.Context, *proxy, *rand.Rand) int {
+	return func(ctx context.Context, p *proxy, rng *rand.Rand) int {
+		d := &delay{by: by.draw(rng), over: make(chan struct{})}
+		if !p.fault.CompareAndSwap(nil, d) {
+			return 0
+		}
+		Sleep(ctx, delays.draw(rng))
+		p.fault.Store(nil)
+		close(d.over)
+		return int(d.hit.Load())
 	}
-	Sleep(ctx, lasts)
-	p.fault.Store(nil)
-	close(d.over)
-	return int(d.hit.Load())
 }
