@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 )
@@ -21,7 +20,7 @@ const (
 	// process's user: a root parent must not write where another user could plant a link.
 	dataName    = "data"
 	lockName    = "lock"
-	runningName = "running" // holds the process id and the port of the latest start
+	runningName = "running" // holds the process id of the latest server, which inherits its lock
 )
 
 // home is the folder of one server.
@@ -105,7 +104,7 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("the folder %s is in use by another running stack", e.Folder)
 }
 
-// acquire locks the folder. The lock ends with this process: a server in an unlocked folder is an orphan.
+// acquire locks the folder. The lock ends with this process.
 func (h *home) acquire() error {
 	f, err := os.OpenFile(h.path(lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if errors.Is(err, fs.ErrPermission) {
@@ -136,51 +135,44 @@ func (h *home) release() {
 }
 
 // noteRunning records the running server for the next start.
-func (h *home) noteRunning(pid, port int) error {
-	return os.WriteFile(h.path(runningName), fmt.Appendln(nil, pid, port), 0o600)
+func (h *home) noteRunning(pid int) error {
+	return os.WriteFile(h.path(runningName), fmt.Appendln(nil, pid), 0o600)
 }
 
-// orphan returns the process of a server that outlived its parent, or 0. PIDs are used again, so its arguments must name the
-// folder or, as those of Redis do, its address.
-func (h *home) orphan(ctx context.Context) int {
-	var pid, port int
-	text, _ := os.ReadFile(h.path(runningName))
-	if _, err := fmt.Sscan(string(text), &pid, &port); err != nil {
-		return 0
+// claim returns a locked file for the next server to inherit. Its lock is free once the former server and all its processes are gone.
+// claim kills a server that outlived its parent, paused or not. No data is lost.
+func (h *home) claim(ctx context.Context, log *slog.Logger) (*os.File, error) {
+	f, err := os.OpenFile(h.path(runningName), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
 	}
-	line := " " + commandLine(ctx, pid) + " "
-	if strings.Contains(line, " "+h.dataDir()+" ") || strings.Contains(line, " "+address(port)+" ") {
-		return pid
-	}
-	return 0
-}
-
-// commandLine returns a process's arguments, separated by spaces, or "" if it does not exist or is ending.
-func commandLine(ctx context.Context, pid int) string {
-	if runtime.GOOS == "linux" {
-		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		return strings.TrimSpace(strings.ReplaceAll(string(raw), "\x00", " "))
-	}
-	out, _ := exec.CommandContext(ctx, "ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
-	return strings.TrimSpace(string(out))
-}
-
-// endOrphan kills a server that outlived its parent, paused or not. No data is lost.
-func (h *home) endOrphan(ctx context.Context, log *slog.Logger) error {
-	for pid := h.orphan(ctx); pid != 0; pid = h.orphan(ctx) {
-		log.Warn("ending a server whose parent was killed", "folder", h.dir, "pid", pid)
-		process, err := os.FindProcess(pid)
+	for first := true; ; first = false {
+		busy, err := lockFile(f)
 		if err == nil {
-			err = process.Kill()
+			return f, nil
 		}
-		if err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("ending the former server, process %d: %w", pid, err)
+		if first && busy {
+			log.Warn("the former server still runs", "folder", h.dir)
 		}
-		if !Sleep(ctx, 10*pollPeriod) {
-			return context.Cause(ctx)
+		if busy {
+			h.killNoted()
+		}
+		if !busy || !Sleep(ctx, 10*pollPeriod) {
+			return nil, errors.Join(fmt.Errorf("the former server of %s: %w", h.dir, err), context.Cause(ctx), f.Close())
 		}
 	}
-	return nil
+}
+
+// killNoted kills the noted server while its lock is held. What it leaves behind ends by itself.
+func (h *home) killNoted() {
+	var pid int
+	text, _ := os.ReadFile(h.path(runningName))
+	if _, err := fmt.Sscan(string(text), &pid); err != nil || pid <= 0 {
+		return
+	}
+	if process, err := os.FindProcess(pid); err == nil {
+		_ = process.Kill()
+	}
 }
 
 // account is the unprivileged user that a root parent runs its servers as; nil: as this process.

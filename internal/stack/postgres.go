@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math"
 	"net/url"
 	"os"
 	"os/exec"
@@ -67,7 +66,9 @@ func (p *Postgres) URLOf(database string) string {
 func (p *Postgres) makeReady(ctx context.Context) error {
 	switch _, err := os.Stat(p.home.dataDir()); {
 	case err == nil:
-		return errors.Join(p.readPassword(), p.disownPIDFile())
+		// No process of the former server runs, but after the restart of a container another process may have its id.
+		_ = os.Remove(p.pidFile())
+		return p.readPassword()
 	case errors.Is(err, fs.ErrNotExist):
 		return p.create(ctx)
 	default:
@@ -147,23 +148,6 @@ func (p *Postgres) isReady(_ context.Context, pid int) bool {
 }
 
 func (p *Postgres) pidFile() string { return filepath.Join(p.home.dataDir(), "postmaster.pid") }
-
-const noPID = math.MaxInt32 // of no process
-
-// disownPIDFile replaces the PID in the PID file of a former server by one that no process has. After the restart of a container
-// another process may have the old PID, and Postgres would take it for the server. The rest of the file stays: by it Postgres
-// finds backends that still run.
-func (p *Postgres) disownPIDFile() error {
-	text, err := os.ReadFile(p.pidFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	_, rest, whole := strings.Cut(string(text), "\n")
-	if err != nil || !whole {
-		return err
-	}
-	return os.WriteFile(p.pidFile(), []byte(strconv.Itoa(noPID)+"\n"+rest), 0o600) //nolint:gosec // ours
-}
 
 func (p *Postgres) writePassword() error {
 	p.password = rand.Text()

@@ -110,23 +110,17 @@ func TestPIDFilesWithAStrangersPID(t *testing.T) {
 	stale := strconv.Itoa(stranger.Process.Pid) + "\n" + rest
 	require.NoError(t, os.WriteFile(p.pidFile(), []byte(stale), 0o600))
 	require.NoError(t, p.home.user.give(p.pidFile()))
-	require.NoError(t, p.home.noteRunning(stranger.Process.Pid, p.Port()))
+	require.NoError(t, p.home.noteRunning(stranger.Process.Pid))
 
 	require.NoError(t, p.Start(testContext(t)))
 	require.Equal(t, "1", query(t, p.URL(), "SELECT '1'"))
 	require.False(t, hasEnded(stranger.Process.Pid), "a stranger is left alone")
-
-	require.NoError(t, p.Stop())
-	require.NoError(t, os.WriteFile(p.pidFile(), []byte("7\n"+rest), 0o600))
-	require.NoError(t, p.prepare(testContext(t)))
-	now, err := os.ReadFile(p.pidFile())
-	require.NoError(t, err)
-	require.Equal(t, strconv.Itoa(noPID)+"\n"+rest, string(now), "whether or not a process has that pid yet")
 }
 
 func TestPostgresWaitsForBackendsOfAKilledServer(t *testing.T) {
 	t.Parallel()
-	p := newPostgres(t, ServerOptions{})
+	said, log := newLogger()
+	p := newPostgres(t, ServerOptions{Logger: log})
 	conn := connect(t, p.URL())
 	backend := int(conn.PgConn().PID())
 	endBackend := func() { _ = syscall.Kill(backend, syscall.SIGKILL) }
@@ -145,10 +139,7 @@ func TestPostgresWaitsForBackendsOfAKilledServer(t *testing.T) {
 
 	started := make(chan error, 1)
 	go func() { started <- p.Start(testContext(t)) }()
-	testkit.Eventually(t, "a start meets the backend", func() bool {
-		text, err := os.ReadFile(p.home.path("postgres.log"))
-		return err == nil && strings.Contains(string(text), "pre-existing shared memory block")
-	})
+	testkit.Eventually(t, "a start meets the backend", func() bool { return said.contains("the former server still runs") })
 	require.False(t, hasEnded(backend))
 	endBackend()
 	require.NoError(t, <-started)

@@ -39,6 +39,7 @@ type Command struct {
 	Dir   string      // working folder, which User must be able to enter; "": as this process
 	User  *Credential // nil: as this process
 	Input io.Reader   // nil: none
+	Files []*os.File  // inherited, from descriptor 3 on
 	Log   string      // file to append output to
 	// DeathSignal is the signal that the kernel sends to the child when this process dies (Linux only); 0: none.
 	DeathSignal syscall.Signal
@@ -66,7 +67,7 @@ func StartProcess(c Command) (*Process, error) {
 	defer func() { _ = out.Close() }() // the child has its own copy
 	p := &Process{cmd: exec.Command(c.Path, c.Args...), log: c.Log, offset: offset, exited: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stdin = c.Dir, c.Env, c.Input
-	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.ExtraFiles = out, out, c.Files
 	runAs(p.cmd, c.User, c.DeathSignal)
 	OwnGroup(p.cmd)
 	started := make(chan error, 1)

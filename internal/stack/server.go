@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
+	"os"
 	"syscall"
 	"time"
 
@@ -92,27 +92,28 @@ func (s *server) launch(ctx context.Context) (*Process, error) {
 	if err := s.home.acquire(); err != nil {
 		return nil, err
 	}
-	if err := s.home.endOrphan(ctx, s.log); err != nil {
+	if s.current.Load() != nil { // it has ended, and another process may get its id
+		_ = s.home.noteRunning(0)
+	}
+	running, err := s.home.claim(ctx, s.log)
+	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = running.Close() }() // the server has a copy
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
-	for {
-		p, err := StartProcess(s.command(s.path, s.arguments()...))
-		if err != nil {
-			return nil, err
-		}
-		err = errors.Join(s.home.noteRunning(p.PID(), s.port), p.awaitOrEnd(ctx, s.ready, s.death, quitGrace))
-		if err == nil {
-			return p, nil
-		}
-		p.Kill()
-		// Backends of a killed Postgres may still finish. childEnv asks for English.
-		if !strings.Contains(p.Output(), "pre-existing shared memory block") || !Sleep(ctx, 5*pollPeriod) {
-			return nil, err
-		}
+	c := s.command(s.path, s.arguments()...)
+	c.Files = []*os.File{running}
+	p, err := StartProcess(c)
+	if err != nil {
+		return nil, err
 	}
+	if err = errors.Join(s.home.noteRunning(p.PID()), p.awaitOrEnd(ctx, s.ready, s.death, quitGrace)); err != nil {
+		p.Kill()
+		return nil, err
+	}
+	return p, nil
 }
 
 // command runs a program in the folder, as the server's user, with the server's log.

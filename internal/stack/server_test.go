@@ -141,7 +141,7 @@ func TestOrphanIsStoppedFirst(t *testing.T) {
 				text, log := newLogger()
 				second := start(ServerOptions{Dir: first.home.dir, Logger: log})
 				testkit.Eventually(t, "the orphan is gone", orphan.HasExited)
-				require.True(t, text.contains("whose parent was killed"))
+				require.True(t, text.contains("the former server still runs"))
 				second.requireKept(t)
 
 				orphan = runOrphan(t, second)
@@ -160,11 +160,14 @@ func runOrphan(t *testing.T, s subject) *Process {
 	t.Helper()
 	require.NoError(t, s.Stop())
 	c := s.command(s.path, s.arguments()...)
-	c.DeathSignal = syscall.SIGKILL
+	running, err := s.home.claim(testContext(t), s.log)
+	require.NoError(t, err)
+	c.DeathSignal, c.Files = syscall.SIGKILL, []*os.File{running}
 	p, err := StartProcess(c)
 	require.NoError(t, err)
+	require.NoError(t, running.Close())
 	t.Cleanup(p.Kill)
-	require.NoError(t, s.home.noteRunning(p.PID(), s.port))
+	require.NoError(t, s.home.noteRunning(p.PID()))
 	require.NoError(t, p.Await(testContext(t), func(ctx context.Context) bool { return s.ready(ctx, p.PID()) }))
 	return p
 }

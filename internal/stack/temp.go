@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -77,7 +78,11 @@ func (h *home) removeServers() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	for _, name := range []string{"redis", "postgres"} {
-		if err := (&home{dir: h.path(name)}).endOrphan(ctx, slog.New(slog.DiscardHandler)); err != nil {
+		f, err := (&home{dir: h.path(name)}).claim(ctx, slog.New(slog.DiscardHandler))
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
