@@ -28,7 +28,7 @@ func (got sample) peer(l *lab, program, name string, runs ...string) {
 	for _, phases := range runs {
 		check(l.attempt(func() {
 			address := map[string]string{"river": l.database().url, "asynq": l.servers.Redis.URL()}[name]
-			c := exec.CommandContext(l.ctx, program, append([]string{name, address}, strings.Fields(phases)...)...) //nolint:gosec // our own
+			c := exec.CommandContext(l.ctx, program, append([]string{name, address}, strings.Fields(phases)...)...)
 			var stdout, stderr bytes.Buffer
 			c.Stdout, c.Stderr = &stdout, &stderr
 			used := system{lab: l}.while(func() {
