@@ -21,6 +21,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/term"
 	simulator "github.com/forgerun/forgerun/internal/simulator/commands"
+	"github.com/forgerun/forgerun/internal/testbed"
 	build "github.com/forgerun/forgerun/internal/version"
 )
 
@@ -100,8 +101,8 @@ func (p *program) root() *cobra.Command {
 		Getenv: p.getenv, Stdin: os.Stdin, Stdout: p.stdout, Stderr: p.stderr, Version: version,
 	})
 	root.AddGroup(&cobra.Group{ID: groupJudge, Title: "Test clients, and the service:"})
-	judge := simulator.Program{Arguments: p.arguments, Stdout: p.stdout, Stderr: p.stderr}
-	add(groupJudge, append(judge.Judge(), judge.Simulator())...)
+	judge := command.Program{Arguments: p.arguments, Stdout: p.stdout, Stderr: p.stderr}
+	add(groupJudge, append(testbed.Commands(judge), simulator.Commands(judge)...)...)
 	root.AddGroup(&cobra.Group{ID: groupManage, Title: "Maintain the service:"}, &cobra.Group{ID: groupOther, Title: "Other:"})
 	add(groupManage, p.migrateCommand(), p.configCommand(), p.doctorCommand(), p.rotateCommand(), p.healthcheckCommand())
 	add(groupOther, versionCommand())

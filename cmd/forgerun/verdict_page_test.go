@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgerun/forgerun/internal/simulator/summary"
+	"github.com/forgerun/forgerun/internal/testbed/summary"
 	"github.com/forgerun/forgerun/verdict"
 )
 

@@ -97,3 +97,18 @@ func notInstalled(programs, apt, dnf, brew string) error {
 	return fmt.Errorf("%s: %w. To install it: sudo apt-get install %s (Debian, Ubuntu), sudo dnf install %s (Fedora), "+
 		"brew install %s (Homebrew)", programs, ErrNotInstalled, apt, dnf, brew)
 }
+
+// FindForgerun returns the path of the forgerun binary: the given one, or this program.
+func FindForgerun(path string) (string, error) {
+	if path == "" {
+		return os.Executable()
+	}
+	path, err := filepath.Abs(path)
+	if err == nil {
+		_, err = exec.LookPath(path) // it exists and is executable
+	}
+	if err != nil {
+		return "", fmt.Errorf("there is no forgerun program at %s: build it, or name it with --forgerun", path)
+	}
+	return path, nil
+}

@@ -1,28 +1,20 @@
-// Package commands is the command line of the simulator: it plays scenarios and judges clients. It is an outside client of ForgeRun: it
-// uses only HTTP and has its own copy of the work-kind catalogue, so that it does not repeat the service's mistakes.
+// Package commands is the command line of the simulator: it plays scenarios against a service and judges the service. It is an outside
+// client of ForgeRun: it uses only HTTP and has its own copy of the work-kind catalogue, so that it does not repeat the service's mistakes.
 package commands
 
 import (
-	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"strings"
-	"syscall"
-
 	"github.com/spf13/cobra"
 
 	"github.com/forgerun/forgerun/internal/cli/command"
-	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/internal/version"
 )
 
 // The exit codes.
 const (
-	exitOK          = 0
-	exitDifferent   = 1   // the service behaved differently than it should
-	exitUnusable    = 2   // nothing could be judged: service away, wrong key, bad flags, too few submissions accepted
-	exitInterrupted = 130 // Ctrl-C
+	exitOK          = command.Succeeded
+	exitDifferent   = command.Failed      // the service behaved differently than it should
+	exitUnusable    = command.WrongUsage  // nothing could be judged: service away, wrong key, bad flags, too few submissions accepted
+	exitInterrupted = command.Interrupted // Ctrl-C
 )
 
 const exitCodes = `
@@ -34,19 +26,13 @@ Exit codes:
      INCONCLUSIVE: too few submissions accepted (expect.accepted of the scenario)
   130  interrupted: nothing was judged`
 
-// Program describes the forgerun program to these commands.
-type Program struct {
-	Arguments      []string // as typed
-	Stdout, Stderr io.Writer
+// Commands returns the demo and the command "simulate".
+func Commands(p command.Program) []*cobra.Command {
+	return append(command.Unbroken(demoCommand(p)), simulateCommand(p))
 }
 
-// Judge returns the commands about clients, and the demo.
-func (p Program) Judge() []*cobra.Command {
-	return unbroken(p.verdictCommand(), p.searchCommand(), p.proxyCommand(), p.demoCommand())
-}
-
-// Simulator returns the command with those about the service.
-func (p Program) Simulator() *cobra.Command {
+// simulateCommand returns the command with those about the service.
+func simulateCommand(p command.Program) *cobra.Command {
 	c := &cobra.Command{
 		Use: "simulate", Short: "Play scenarios against a service, inject faults, and judge the service",
 		Long: "Plays scenarios against a service, scales its workers, injects faults, and judges if the service kept its promises.\n" + exitCodes,
@@ -55,30 +41,8 @@ func (p Program) Simulator() *cobra.Command {
 			"  forgerun simulate run tour --url http://127.0.0.1:8080",
 	}
 	command.Group(c)
-	c.AddCommand(unbroken(p.runCommand(), p.scenariosCommand())...)
+	c.AddCommand(command.Unbroken(runCommand(p), scenariosCommand(p))...)
 	return c
-}
-
-// unbroken lets commands continue after their reader has gone: a closed pipe (demo | head) must not kill the process before it has
-// stopped its child. Writes fail instead.
-func unbroken(commands ...*cobra.Command) []*cobra.Command {
-	for _, c := range commands {
-		c.PreRun = func(*cobra.Command, []string) {
-			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-		}
-	}
-	return commands
-}
-
-// Unusable prints in one sentence why nothing could be judged.
-func (p Program) Unusable(err error) int {
-	for i, line := range strings.Split(err.Error(), "\n") { // a scenario may have several mistakes
-		if i == 0 {
-			line = "forgerun: " + line
-		}
-		fmt.Fprintln(p.Stderr, judge.Printable(line))
-	}
-	return exitUnusable
 }
 
 // versionLine returns the program and its version, for reports.

@@ -7,9 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -31,32 +29,14 @@ func simulate(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return simulateIn(t.Context(), args...)
 }
 
-// output is the output of a program and its children at the same time.
-type output struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
 func simulateIn(ctx context.Context, args ...string) (code int, stdout, stderr string) {
-	var out, errOut output
-	if !slices.Contains([]string{"demo", "proxy", "search", "verdict"}, args[0]) {
+	var out, errOut testkit.Output
+	if args[0] != "demo" {
 		args = append([]string{"simulate"}, args...)
 	}
-	p := Program{Arguments: args, Stdout: &out, Stderr: &errOut}
+	p := command.Program{Arguments: args, Stdout: &out, Stderr: &errOut}
 	root := &cobra.Command{Use: "forgerun"}
-	root.AddCommand(append(p.Judge(), p.Simulator())...)
+	root.AddCommand(Commands(p)...)
 	code, err := command.Execute(ctx, root, "", args, &out, &errOut)
 	if err != nil {
 		code = p.Unusable(err)
@@ -115,32 +95,9 @@ func TestBadUse(t *testing.T) {
 		"run tour --drain -1s":                          "must not be negative",
 		"run tour --receiver-addr no --url " + usable:   "choose another --receiver-addr",
 		"run tour --receiver-url x --url " + usable:     "give --receiver-url such as",
-		"demo now":                                                 `forgerun demo does not know "now"`,
-		"demo --forgerun /none":                                    "there is no forgerun program at /none",
-		"scenarios nothing":                                        `unknown scenario "nothing"; use one of `,
-		"verdict --profile overloaded":                             "there is no command to run",
-		"verdict --profil x -- true":                               "unknown flag: --profil (forgerun verdict --help)",
-		"verdict --profiles all,slow -- true":                      `unknown profile "slow"; use one of default, flaky-network, `,
-		"verdict --skip back-off -- true":                          `unknown rule "back-off"; use some of retry-after, `,
-		"verdict --require backoff --skip backoff -- x":            "the rule backoff is required: it must be among --rules",
-		"verdict --rules backoff --skip backoff -- x":              "--skip leaves no rule to judge",
-		"verdict --profile x --profiles y -- x":                    "--profile and --profiles cannot be combined",
-		"verdict --faults x --profile overloaded -- x":             "--faults replaces a profile: remove --profile and --profiles",
-		"verdict --faults /none --url " + usable:                   "there is no command to run",
-		"verdict --seeds 0 -- x":                                   "--seeds must be at least 1",
-		"verdict --set A=1 -- x":                                   `--set "A=1" must be NAME=VALUE`,
-		"verdict --set FORGERUN_HTTP_ADDR=:1 -- x":                 "--set cannot change FORGERUN_HTTP_ADDR",
-		"verdict --set FORGERUN_A=1 --url http://x -- x":           "--set needs the service that verdict starts",
-		"verdict --fetch --target http://x -- x":                   "--fetch needs the service that verdict starts",
-		"verdict --advance 1h --target http://x -- x":              "it cannot be combined with --target",
-		"verdict --advance 1h/1ms -- x":                            "must be a duration such as 25h, or two such as 1h/1s",
-		"verdict --key frk_x -- x":                                 "--key needs --url",
-		"search --budget 1m":                                       "there is no command to run",
-		"search --budget 0s -- x":                                  "--budget must be above 0",
-		"search --workers 33 -- x":                                 "--workers must be 1 to 32",
-		"search --min-support 0 -- x":                              "--min-support must be at least 1",
-		"search --tries 1 -- x":                                    "--tries must be at least 2",
-		"search --regressions /none --target " + away + " -- true": "there is no *.yaml in /none",
+		"demo now":                                  `forgerun demo does not know "now"`,
+		"demo --forgerun /none":                     "there is no forgerun program at /none",
+		"scenarios nothing":                         `unknown scenario "nothing"; use one of `,
 		"run":                                       "name a scenario: a file, or one of autoscale",
 		"run stedy":                                 `neither a file nor one of autoscale, `,
 		"run " + bad:                                `bad.yaml:4:11: kind must be one of ALL, SUCCESS_FAST, `,

@@ -5,6 +5,7 @@ import (
 
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/simulator/trial"
+	"github.com/forgerun/forgerun/internal/stack"
 )
 
 const demoHelp = `Plays the scenario "tour": it starts its own ForgeRun, with its own Postgres
@@ -16,7 +17,7 @@ received by the demo itself on loopback. FORGERUN_ variables are not passed on.
 It is the same as "forgerun simulate run tour" without other flags.`
 
 // demoCommand plays the scenario tour.
-func (p Program) demoCommand() *cobra.Command {
+func demoCommand(p command.Program) *cobra.Command {
 	f := &runFlags{Options: trial.Options{ReceiverAddr: anyPort, Lease: defaultLease, Sample: defaultSample}}
 	c := &cobra.Command{
 		Use: "demo", Short: "Start a service, run a job of each kind, and stop it", Long: demoHelp,
@@ -24,7 +25,7 @@ func (p Program) demoCommand() *cobra.Command {
 		Example: `  forgerun demo
   forgerun demo --forgerun ./bin/forgerun`,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
-			if f.Binary, err = trial.FindBinary(f.Binary); err != nil {
+			if f.Binary, err = stack.FindForgerun(f.Binary); err != nil {
 				return command.Usagef("%w", err)
 			}
 			if err := f.load("tour"); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
@@ -45,6 +46,6 @@ func TestDemoInterrupted(t *testing.T) {
 	f := &runFlags{}
 	f.Binary, f.Out, f.ReceiverAddr, f.Lease = program(t, "exec sleep 600"), t.TempDir(), anyPort, defaultLease
 	require.NoError(t, f.load("tour"))
-	require.Equal(t, exitInterrupted, f.play(ctx, Program{Stdout: stderr, Stderr: stderr}, ""), stderr.String())
+	require.Equal(t, exitInterrupted, f.play(ctx, command.Program{Stdout: stderr, Stderr: stderr}, ""), stderr.String())
 	require.Contains(t, stderr.String(), "Starting a service")
 }

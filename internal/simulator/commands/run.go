@@ -54,10 +54,11 @@ type runFlags struct {
 const (
 	defaultLease  = 3 * time.Second
 	defaultSample = 2000
+	anyPort       = "127.0.0.1:0"
 )
 
 // runCommand plays a scenario.
-func (p Program) runCommand() *cobra.Command {
+func runCommand(p command.Program) *cobra.Command {
 	f := &runFlags{}
 	c := &cobra.Command{
 		Use: "run SCENARIO", Short: "Play a scenario, judge the service, and write a report", Long: fmt.Sprintf(runHelp, chaosHelp()),
@@ -82,7 +83,7 @@ func (p Program) runCommand() *cobra.Command {
 }
 
 // play plays the scenario, and returns the exit code. typed is the command line, for the report.
-func (f *runFlags) play(ctx context.Context, p Program, typed string) int {
+func (f *runFlags) play(ctx context.Context, p command.Program, typed string) int {
 	f.Command, f.Program, f.Stdout, f.Stderr = typed, versionLine(), p.Stdout, p.Stderr
 	outcome, err := trial.New(f.Options).Run(ctx)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
-func (p Program) scenariosCommand() *cobra.Command {
+func scenariosCommand(p command.Program) *cobra.Command {
 	stdout := p.Stdout
 	schema := false
 	c := &cobra.Command{

@@ -12,12 +12,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/client"
+	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
@@ -56,16 +56,18 @@ func only(entry string) string {
 	return head + "mix: [" + entry + "]\nreceivers:" + receivers
 }
 
-// TestServiceOfOurOwn starts a real service, and plays scenarios and a verdict against it.
-func TestServiceOfOurOwn(t *testing.T) {
+// TestRunningService plays scenarios against a real service.
+func TestRunningService(t *testing.T) {
 	t.Parallel()
-	s, err := newService(testkit.Program(t, "forgerun"), os.Environ(), 0.02, "FORGERUN_RETRY_BACKOFF_BASE=200ms",
-		"FORGERUN_RETRY_BACKOFF_MAX=1s", "FORGERUN_WEBHOOK_MAX_RETRIES=3",
-		"FORGERUN_WEBHOOK_BACKOFF_BASE=200ms", "FORGERUN_WEBHOOK_BACKOFF_MAX=1s")
+	s, err := stack.Start(t.Context(), stack.Options{
+		Forgerun: testkit.Program(t, "forgerun"), Dir: t.TempDir(), TimeScale: 0.02, Workers: 1, Env: map[string]string{
+			"FORGERUN_RETRY_BACKOFF_BASE": "200ms", "FORGERUN_RETRY_BACKOFF_MAX": "1s", "FORGERUN_WEBHOOK_MAX_RETRIES": "3",
+			"FORGERUN_WEBHOOK_BACKOFF_BASE": "200ms", "FORGERUN_WEBHOOK_BACKOFF_MAX": "1s",
+		},
+	})
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = s.stop(); _ = os.RemoveAll(s.dir) })
-	require.NoError(t, s.start(t.Context()))
-	address, pid := s.url, s.child.PID()
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	address := s.URL()
 
 	gone := httptest.NewServer(nil)
 	gone.Close()
@@ -105,25 +107,7 @@ func TestServiceOfOurOwn(t *testing.T) {
 			t.Parallel()
 			interruptedRun(t, address)
 		})
-		t.Run("by a verdict", func(t *testing.T) {
-			t.Parallel()
-			asks := []string{"sh", "-c", `echo "at $FORGERUN_URL"; exec "$0" jobs submit SUCCESS_FAST --wait`, testkit.Program(t, "forgerun")}
-			for code, args := range map[int][]string{
-				exitOK: append([]string{"--"}, asks...), exitDifferent: append([]string{"--complete", "--"}, asks...),
-				exitUnusable: {"--", "sh", "-c", `echo "at $FORGERUN_URL"`}, // which asks nothing
-			} {
-				got, stdout, stderr := simulate(t, append([]string{"verdict", "--url", address}, args...)...)
-				require.Equal(t, code, got, stderr)
-				require.Contains(t, stdout, "at "+address+"\n")
-				concluded := map[bool]string{true: "\nNOTHING JUDGED\n", false: "\nPASSED WITH WARNINGS: 1 warning\n"}
-				require.Contains(t, stdout, concluded[code == exitUnusable])
-			}
-		})
 	})
-
-	require.NoError(t, s.stop())
-	require.NoError(t, s.stop(), "a second stop does nothing")
-	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "it has ended and was waited for")
 }
 
 func write(t *testing.T, text string) (path string) {
@@ -199,16 +183,4 @@ func requireNothingLeft(t *testing.T, url, key string) {
 	left, err := c.Webhooks(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, left)
-}
-
-func TestEnvironmentOfAService(t *testing.T) {
-	t.Parallel()
-	s, err := newService("", []string{"PATH=/bin", "FORGERUN_DATABASE_URL=postgres://prod", "OTHER=FORGERUN_"}, 0.02)
-	require.NoError(t, err)
-	require.NoError(t, os.RemoveAll(s.dir))
-	environ := s.command.Env
-	require.Subset(t, environ, []string{
-		"PATH=/bin", "OTHER=FORGERUN_", "FORGERUN_DATA_DIR=" + s.dir, "FORGERUN_TIME_SCALE=0.02", "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true",
-	})
-	require.NotContains(t, strings.Join(environ, " "), "postgres://prod")
 }

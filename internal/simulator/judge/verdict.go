@@ -5,13 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
+	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
@@ -54,7 +53,7 @@ type Result struct {
 // Results returns the results of all invariants.
 func (v *Verdict) Results() (all []Result) {
 	for _, i := range Invariants {
-		r := Result{i.Key, i.Title, Held, v.Checked[i.Key], v.ByInvariant[i.Key], Printable(v.Skipped[i.Key])}
+		r := Result{i.Key, i.Title, Held, v.Checked[i.Key], v.ByInvariant[i.Key], term.Masked(v.Skipped[i.Key])}
 		switch {
 		case r.Violations > 0:
 			r.Result = Violated
@@ -170,7 +169,7 @@ func (v Violation) Headline() string {
 	if v.Ticket > 0 {
 		text += fmt.Sprintf(", ticket %d", v.Ticket)
 	}
-	return Printable(text)
+	return term.Masked(text)
 }
 
 // MarshalJSON leaves secrets out.
@@ -181,13 +180,13 @@ func (v Violation) MarshalJSON() ([]byte, error) {
 		Job       string   `json:"job,omitempty"`
 		Ticket    int64    `json:"ticket,omitempty"`
 		History   []string `json:"history,omitempty"`
-	}{Printable(v.Invariant), Printable(v.What), Printable(v.Job), v.Ticket, v.Facts()})
+	}{term.Masked(v.Invariant), term.Masked(v.What), term.Masked(v.Job), v.Ticket, v.Facts()})
 }
 
 // Facts returns the history, one fact per line, without secrets.
 func (v Violation) Facts() (lines []string) {
 	for _, f := range v.History {
-		lines = append(lines, when(&f).UTC().Format("15:04:05.000000")+"  "+Printable(line(f)))
+		lines = append(lines, when(&f).UTC().Format("15:04:05.000000")+"  "+term.Masked(line(f)))
 	}
 	return lines
 }
@@ -236,34 +235,4 @@ func RedactURL(text string) string {
 		return "(a URL)"
 	}
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
-}
-
-// secrets matches API keys and secrets of webhooks.
-var secrets = regexp.MustCompile(`\b(frk_|whsec_)[A-Za-z0-9_+/=-]+|\b(Bearer )\S+`)
-
-// prose matches text that looks like a secret, as in "Bearer tokens SHOULD NOT be passed".
-var prose = regexp.MustCompile(`^Bearer (tokens?|authentication|credentials|scheme)\b`)
-
-// PrintableLines applies Printable to each line of a text.
-func PrintableLines(text string) string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		lines = append(lines, Printable(strings.TrimRight(line, "\r\n"))+"\n")
-	}
-	return strings.Join(lines, "")
-}
-
-// Printable replaces secrets, and control characters of terminals.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, secrets.ReplaceAllStringFunc(text, func(found string) string {
-		if prose.MatchString(found) {
-			return found
-		}
-		return secrets.ReplaceAllString(found, "$1$2***")
-	}))
 }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
-	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/cli/term"
 )
 
 var english = message.NewPrinter(language.English)
@@ -73,7 +73,7 @@ func listed(numbers map[string]int64, without ...string) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(numbers)) {
 		if numbers[name] != 0 && !slices.Contains(without, name) {
-			parts = append(parts, strings.ToLower(judge.Printable(name))+" "+grouped(numbers[name]))
+			parts = append(parts, strings.ToLower(term.Masked(name))+" "+grouped(numbers[name]))
 		}
 	}
 	return strings.Join(parts, "  ")

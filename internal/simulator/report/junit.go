@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/junit"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
@@ -16,8 +17,8 @@ const junitViolations = 10
 // with the reason.
 func WriteJUnit(w io.Writer, run Run) error {
 	s := junit.Suite{
-		Name: "forgerun simulate " + judge.Printable(run.Scenario), Began: run.Started, Took: run.Took,
-		Properties: []junit.Property{{Name: "seed", Value: fmt.Sprint(run.Seed)}, {Name: "command", Value: judge.Printable(run.Command)}},
+		Name: "forgerun simulate " + term.Masked(run.Scenario), Began: run.Started, Took: run.Took,
+		Properties: []junit.Property{{Name: "seed", Value: fmt.Sprint(run.Seed)}, {Name: "command", Value: term.Masked(run.Command)}},
 	}
 	if run.Verdict == nil {
 		s.Cases = []junit.Case{{Name: "verdict", Class: "invariants", Skipped: &junit.Message{Message: "the run was not judged"}}}
@@ -35,9 +36,9 @@ func WriteJUnit(w io.Writer, run Run) error {
 		}
 	}
 	for _, e := range run.Expectations {
-		c := junit.Case{Name: judge.Printable(e.Name), Class: "expectations"}
+		c := junit.Case{Name: term.Masked(e.Name), Class: "expectations"}
 		if !e.OK {
-			c.Failure = &junit.Message{Message: judge.Printable(fmt.Sprintf("wanted %s, got %s", e.Want, e.Got))}
+			c.Failure = &junit.Message{Message: term.Masked(fmt.Sprintf("wanted %s, got %s", e.Want, e.Got))}
 		}
 		s.Cases = append(s.Cases, c)
 	}

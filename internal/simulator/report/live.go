@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/internal/cli/term"
-	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
 const (
@@ -62,7 +61,7 @@ func StartLive(w io.Writer, r *Recorder, tick <-chan time.Time) *Live {
 }
 
 func (l *Live) show() {
-	line := judge.Printable(l.line(l.r.Snapshot()))
+	line := term.Masked(l.line(l.r.Snapshot()))
 	if l.status.Show(line); !l.terminal {
 		fmt.Fprintln(l.w, line)
 	}

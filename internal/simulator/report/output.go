@@ -68,7 +68,7 @@ var pageFiles embed.FS
 // functions are those of both templates.
 var functions = template.FuncMap{
 	"grouped": grouped, "plural": plural, "brief": brief, "clock": clockTime, "rate": rate, "total": total, "listed": listed,
-	"printable": judge.Printable, "lines": judge.PrintableLines, "next": func(i int) int { return i + 1 },
+	"printable": term.Masked, "lines": term.MaskedLines, "next": func(i int) int { return i + 1 },
 	"minus": func(n, m int64) int64 { return n - m },
 	"first": func(n int, all []judge.Violation) []judge.Violation { return all[:min(n, len(all))] },
 
@@ -116,6 +116,6 @@ func WriteSummary(w io.Writer, run Run) error {
 	_ = columns.Flush() // to memory
 	outcome := string(run.Outcome())
 	painted := term.Of(w, os.Getenv).Paint(outcomeColors[run.Outcome()], outcome)
-	_, err := io.WriteString(w, strings.Replace(judge.PrintableLines(out.String()), outcome, painted, 1))
+	_, err := io.WriteString(w, strings.Replace(term.MaskedLines(out.String()), outcome, painted, 1))
 	return err
 }

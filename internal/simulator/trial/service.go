@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 
 	forgerun "github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/simulator/load"
@@ -22,7 +20,7 @@ func (t *Trial) service(ctx context.Context) (address string, err error) {
 			return t.o.URL, err
 		}
 	}
-	binary, err := FindBinary(t.o.Binary)
+	binary, err := stack.FindForgerun(t.o.Binary)
 	if err != nil {
 		return "", err
 	}
@@ -86,19 +84,4 @@ func (t *Trial) listen() error {
 		}
 	}
 	return nil
-}
-
-// FindBinary returns the path of the forgerun binary: the given one, or this program.
-func FindBinary(path string) (string, error) {
-	if path == "" {
-		return os.Executable()
-	}
-	path, err := filepath.Abs(path)
-	if err == nil {
-		_, err = exec.LookPath(path) // it exists and is executable
-	}
-	if err != nil {
-		return "", fmt.Errorf("there is no forgerun program at %s: build it, or name it with --forgerun", path)
-	}
-	return path, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
@@ -84,7 +85,7 @@ func (c *collector) ask(s judge.Source, given bool, read func() error) {
 	if err := read(); errors.Is(err, context.Canceled) {
 		c.found.Missing[s] = "the collecting was interrupted"
 	} else if err != nil {
-		c.found.Missing[s] = judge.Printable(err.Error())
+		c.found.Missing[s] = term.Masked(err.Error())
 	}
 }
 

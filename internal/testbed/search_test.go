@@ -1,4 +1,4 @@
-package commands
+package testbed
 
 import (
 	"encoding/json"
@@ -37,7 +37,7 @@ func TestSearch(t *testing.T) {
 	target, out := endedJobs(t), filepath.Join(t.TempDir(), "out")
 	run := func(tries string, flags ...string) (code int, stdout string) {
 		order := `curl -sf ` + tries + ` "$FORGERUN_URL/jobs" -d '{}'`
-		code, stdout, stderr := simulate(t, append(flags, "--target", target, "--", "sh", "-c", order)...)
+		code, stdout, stderr := invoke(t, append(flags, "--target", target, "--", "sh", "-c", order)...)
 		return code, stdout + stderr
 	}
 	code, said := run("", "search", "--first", "--workers", "8", "--out", out)
@@ -69,7 +69,7 @@ func TestSearch(t *testing.T) {
 // With --json standard output is the report.
 func TestSearchAsJSON(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := simulate(t, "search", "--json", "--first", "--out", t.TempDir(), "--target", endedJobs(t), "--",
+	code, stdout, stderr := invoke(t, "search", "--json", "--first", "--out", t.TempDir(), "--target", endedJobs(t), "--",
 		"sh", "-c", `curl -sf "$FORGERUN_URL/jobs" -d '{}'`)
 	require.Equal(t, exitDifferent, code, stderr)
 	var report search.Report

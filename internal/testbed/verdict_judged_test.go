@@ -1,4 +1,4 @@
-package commands
+package testbed
 
 import (
 	"encoding/json"
@@ -51,7 +51,7 @@ func TestUnrecognisedAPIIsDescribed(t *testing.T) {
 	target := thumbnails(t)
 	run := func(flags ...string) (code int, stdout string) {
 		flags = append([]string{"verdict", "--target", target, "--profile", "none"}, flags...)
-		code, stdout, _ = simulate(t, append(flags, "--", "sh", "-c", order)...)
+		code, stdout, _ = invoke(t, append(flags, "--", "sh", "-c", order)...)
 		return code, stdout
 	}
 	code, stdout := run()
@@ -98,7 +98,7 @@ func TestNothingJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "v.json")
-			code, stdout, _ := simulate(t, "verdict", "--target", c.target, "--json-file", file, "--", "sh", "-c", c.command)
+			code, stdout, _ := invoke(t, "verdict", "--target", c.target, "--json-file", file, "--", "sh", "-c", c.command)
 			require.Equal(t, exitUnusable, code, stdout)
 			require.Contains(t, stdout, "NOTHING JUDGED\n"+c.says)
 			text, err := os.ReadFile(file)
@@ -109,7 +109,7 @@ func TestNothingJudged(t *testing.T) {
 			require.True(t, strings.HasPrefix(document.Why, c.says), document.Why)
 		})
 	}
-	code, stdout, stderr := simulate(t, "verdict", "--target", up, "--", "no-such-command")
+	code, stdout, stderr := invoke(t, "verdict", "--target", up, "--", "no-such-command")
 	require.Equal(t, exitUnusable, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, `NOTHING JUDGED: the command "no-such-command" was not found: executable file not found in $PATH`)
@@ -121,13 +121,13 @@ func TestDuplicatesFail(t *testing.T) {
 	faults := filepath.Join(t.TempDir(), "faults.json")
 	const lost = `[{"match": {"operation": "POST /thumbnails", "nth": 1}, "effect": {"close": "after_commit"}}]`
 	require.NoError(t, os.WriteFile(faults, []byte(lost), 0o600))
-	code, stdout, _ := simulate(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--", "sh", "-c", order)
+	code, stdout, _ := invoke(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--", "sh", "-c", order)
 	require.Equal(t, exitDifferent, code, stdout)
 	require.Contains(t, stdout, "\nFAILED: Your client can create duplicates: 1 error")
 	require.Contains(t, stdout, " found:    The client sent the same submission twice, and the service created two jobs: t1 and t2.\n")
 	require.Contains(t, stdout, "\n          fix: Retry with the same Idempotency-Key.")
 
-	code, stdout, _ = simulate(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--", "sh", "-c",
+	code, stdout, _ = invoke(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--", "sh", "-c",
 		strings.Replace(order, "-d ", "-H 'Idempotency-Key: one' -d ", 1))
 	require.NotContains(t, stdout, "create duplicates", code)
 }
@@ -141,14 +141,14 @@ func TestCommandsFailureIsExplained(t *testing.T) {
 	api := filepath.Join(t.TempDir(), "api.yaml")
 	description := "submit: [POST /thumbnails]\nread: [\"GET /thumbnails/{id}\"]\njob: {id: [/id], state: [/phase], final: [drawn]}\n"
 	require.NoError(t, os.WriteFile(api, []byte(description), 0o600))
-	code, stdout, _ := simulate(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--api", api, "--", "sh", "-c",
+	code, stdout, _ := invoke(t, "verdict", "--target", thumbnails(t), "--faults", faults, "--api", api, "--", "sh", "-c",
 		strings.Replace(order, "curl -s \"$FORGERUN_URL/thumbnails/$id\"", "curl -sf \"$FORGERUN_URL/thumbnails/$id\"", 1))
 	require.Equal(t, exitUnusable, code, stdout)
 	require.Regexp(t, `PASSED WITH WARNINGS: 1 warning\n  should  outcome-learned: .*\n.*\nYour command failed \(exit status 22\). `+
 		`ForgeRun had disturbed 1 of 3 requests by \S+faults.json: 503. `+
 		`The first one: [0-9:.]+ GET /thumbnails/t1, answer: 503; fault: 503 {"status":503}.\n`, stdout)
 
-	code, stdout, _ = simulate(t, "verdict", "--target", thumbnails(t), "--api", api, "--profile", "none", "--", "sh", "-c", order+"; exit 3")
+	code, stdout, _ = invoke(t, "verdict", "--target", thumbnails(t), "--api", api, "--profile", "none", "--", "sh", "-c", order+"; exit 3")
 	require.Equal(t, exitUnusable, code, stdout)
 	require.Contains(t, stdout, "Your command failed (exit status 3). ForgeRun had disturbed none of its 3 requests.\n")
 }
@@ -159,7 +159,7 @@ func TestBaselineOfACommand(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "known.yaml")
 	wrong, right := testbedWith(t, "failed"), testbedWith(t, "passed")
 	judge := func(service *fakeTestbed, script string, flags ...string) (code int, stdout, stderr string) {
-		return simulate(t, append(append([]string{"verdict", "--url", service.url, "--baseline", path}, flags...), "--", "sh", "-c", script)...)
+		return invoke(t, append(append([]string{"verdict", "--url", service.url, "--baseline", path}, flags...), "--", "sh", "-c", script)...)
 	}
 	code, _, stderr := judge(wrong, "true")
 	require.Equal(t, command.WrongUsage, code)
@@ -193,7 +193,7 @@ func TestProfileOfARun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			service := testbedWith(t, "passed")
-			code, stdout, stderr := simulate(t, append(append([]string{"verdict", "--url", service.url}, c.flags...), "--", "sh", "-c", "exit 3")...)
+			code, stdout, stderr := invoke(t, append(append([]string{"verdict", "--url", service.url}, c.flags...), "--", "sh", "-c", "exit 3")...)
 			require.Equal(t, c.code, code, stdout+stderr)
 			require.Contains(t, stdout, c.says)
 			require.Equal(t, c.profile, service.requests("POST /v1/testbed/sessions")[0])
@@ -205,7 +205,7 @@ func TestProfileOfARun(t *testing.T) {
 func TestTimeLimit(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "passed")
-	code, stdout, stderr := simulate(t, "verdict", "--url", service.url, "--time-limit", "100ms", "--", "sleep", "600")
+	code, stdout, stderr := invoke(t, "verdict", "--url", service.url, "--time-limit", "100ms", "--", "sleep", "600")
 	require.Equal(t, exitUnusable, code, stdout+stderr)
 	require.Contains(t, stdout, "PASSED: ")
 	require.Contains(t, stdout, "Your command failed (it was ended after 100ms).")

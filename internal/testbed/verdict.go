@@ -1,4 +1,4 @@
-package commands
+package testbed
 
 import (
 	"cmp"
@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forgerun/forgerun/internal/cli/command"
-	"github.com/forgerun/forgerun/internal/simulator/summary"
 	"github.com/forgerun/forgerun/internal/stack"
+	"github.com/forgerun/forgerun/internal/testbed/summary"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
@@ -56,7 +56,7 @@ Exit codes; the first that applies to any run:
 
 // verdictRun is one or more runs of a command against a service, and the output of the verdicts.
 type verdictRun struct {
-	Program
+	command.Program
 	proxied
 	url, key, token string   // of a running test bed; token is an operator's, of our own service
 	urlNames        []string // further variables for the url
@@ -90,7 +90,7 @@ type verdictRun struct {
 	first shownSession // session of the written page
 }
 
-func (p Program) verdictCommand() *cobra.Command {
+func verdictCommand(p command.Program) *cobra.Command {
 	v := &verdictRun{Program: p, proxied: proxied{listen: anyPort}, stdin: os.Stdin}
 	c := &cobra.Command{
 		Use: "verdict [flags] -- COMMAND [ARGUMENT...]", Short: "Judge a client of yours",

@@ -1,4 +1,4 @@
-package judge
+package term
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 )
 
 // Secrets are masked, sentences about them are not.
-func TestPrintable(t *testing.T) {
+func TestMasked(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"Bearer tokens SHOULD NOT be passed in page URLs": "Bearer tokens SHOULD NOT be passed in page URLs",
@@ -16,6 +16,6 @@ func TestPrintable(t *testing.T) {
 		"Bearer tokens1 of frk_abc":    "Bearer *** of frk_***",
 		"whsec_a, Bearer hush\x1b[2J.": "whsec_***, Bearer ***",
 	} {
-		require.Equal(t, want, Printable(text))
+		require.Equal(t, want, Masked(text))
 	}
 }

@@ -1,4 +1,4 @@
-package commands
+package testbed
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/internal/simulator/load"
 )
 
 const (
@@ -53,7 +52,7 @@ func (a *advance) run(ctx context.Context, c *client.Client, session string) err
 		if _, err = c.AdvanceClock(ctx, a.by); err != nil || a.every == 0 {
 			break
 		}
-		err = load.Sleep(ctx, a.every)
+		err = pause(ctx, a.every)
 	}
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("the clock could not be moved: %w", err)
@@ -72,8 +71,18 @@ func (a *advance) awaitRequest(ctx context.Context, c *client.Client, session st
 				return nil
 			}
 		}
-		if err := load.Sleep(ctx, askedPause); err != nil {
+		if err := pause(ctx, askedPause); err != nil {
 			return err
 		}
+	}
+}
+
+// pause waits for d, or returns the cause of ctx's end.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

@@ -1,4 +1,4 @@
-package commands
+package testbed
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/localhosts"
-	"github.com/forgerun/forgerun/internal/simulator/summary"
+	"github.com/forgerun/forgerun/internal/testbed/summary"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/api"
 	"github.com/forgerun/forgerun/verdict/proxy"
@@ -252,7 +252,7 @@ func address(flag, text string) (*url.URL, error) {
 	return u, nil
 }
 
-func (p Program) proxyCommand() *cobra.Command {
+func proxyCommand(p command.Program) *cobra.Command {
 	v, schema := verdictRun{Program: p}, false
 	c := &cobra.Command{
 		Use: "proxy --target URL", Short: "Judge clients of any HTTP API, with faults, in front of your own server", Long: proxyHelp,

@@ -1,4 +1,4 @@
-package commands
+package testbed
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/forgerun/forgerun/internal/cli/command"
 	"github.com/forgerun/forgerun/internal/stack"
 )
 
@@ -78,7 +79,7 @@ func (s *service) checkSettings(ctx context.Context, settings []string) error {
 
 // play starts the service, runs do, and always stops and removes the service. It returns the exit code: unclean if the service did not
 // end cleanly.
-func (s *service) play(ctx context.Context, p Program, unclean int, do func() int) int {
+func (s *service) play(ctx context.Context, p command.Program, unclean int, do func() int) int {
 	defer func() { _ = os.RemoveAll(s.dir) }()
 	began, code := time.Now(), exitInterrupted
 	fmt.Fprintln(p.Stderr, "Starting a service")

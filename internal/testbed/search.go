@@ -1,4 +1,4 @@
-package commands
+package testbed
 
 import (
 	"cmp"
@@ -52,7 +52,7 @@ type searchRun struct {
 	each []verdictRun // of each worker
 }
 
-func (p Program) searchCommand() *cobra.Command {
+func searchCommand(p command.Program) *cobra.Command {
 	r := &searchRun{verdictRun: verdictRun{Program: p, proxied: proxied{listen: anyPort}, seeds: 1}}
 	c := &cobra.Command{
 		Use: "search [flags] -- COMMAND [ARGUMENT...]", Short: "Find the shortest sequence of faults that breaks a client of yours",

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/verdict"
 )
 
@@ -37,7 +37,7 @@ func (s *Summary) Tested() string {
 // markdown escapes a line of text, which may come from a client or server, so that it stays text in Markdown and HTML.
 func markdown(text string) string {
 	var b strings.Builder
-	for _, r := range judge.Printable(text) {
+	for _, r := range term.Masked(text) {
 		switch {
 		case r == '<':
 			b.WriteString("&lt;")
@@ -63,7 +63,7 @@ func evidence(e verdict.Evidence) (string, error) {
 		return "", err
 	}
 	var lines []string
-	for line := range strings.Lines(judge.PrintableLines(b.String())) {
+	for line := range strings.Lines(term.MaskedLines(b.String())) {
 		if line = strings.TrimSpace(line); len(line) > maxEvidenceLine {
 			line = strings.ToValidUTF8(line[:maxEvidenceLine], "") + "..."
 		}
@@ -97,5 +97,5 @@ func (s *Summary) Annotations(w io.Writer) error {
 
 // escapeCommand escapes the text of a workflow command, which ends with its line.
 func escapeCommand(text string) string {
-	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(judge.Printable(text))
+	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(term.Masked(text))
 }

@@ -1,4 +1,4 @@
-package commands
+package testbed
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/forgerun/forgerun/internal/cli/term"
-	"github.com/forgerun/forgerun/internal/simulator/summary"
+	"github.com/forgerun/forgerun/internal/testbed/summary"
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 

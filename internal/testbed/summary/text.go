@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/internal/cli/term"
-	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
@@ -94,7 +93,7 @@ func (s *Summary) Text(w io.Writer, style term.Style) error {
 	} else {
 		err = texts.ExecuteTemplate(&b, "sessions", s)
 	}
-	text := judge.PrintableLines(b.String()) // colors are not printable
+	text := term.MaskedLines(b.String()) // colors are not printable
 	for _, m := range marks {
 		text = strings.ReplaceAll(text, "\n"+m.text+"  ", "\n"+style.Paint(m.color, m.text)+"  ")
 	}
@@ -103,7 +102,7 @@ func (s *Summary) Text(w io.Writer, style term.Style) error {
 	color := map[verdict.Conclusion]term.Color{
 		verdict.Passed: term.Good, verdict.Warned: term.Warn, verdict.NothingJudged: term.Warn, verdict.Failed: term.Bad,
 	}[s.Verdict()]
-	head, rest, _ := strings.Cut(judge.PrintableLines(b.String()), "\n")
+	head, rest, _ := strings.Cut(term.MaskedLines(b.String()), "\n")
 	if err == nil {
 		_, err = io.WriteString(w, text+style.Paint(color, head)+"\n"+rest)
 	}

@@ -1,4 +1,4 @@
-package commands
+package testbed
 
 import (
 	"cmp"
@@ -15,9 +15,8 @@ import (
 
 	"github.com/forgerun/forgerun/client"
 	"github.com/forgerun/forgerun/internal/cli/term"
-	"github.com/forgerun/forgerun/internal/simulator/summary"
-	"github.com/forgerun/forgerun/internal/simulator/trial"
 	"github.com/forgerun/forgerun/internal/stack"
+	"github.com/forgerun/forgerun/internal/testbed/summary"
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
 )
@@ -95,7 +94,7 @@ func (v *verdictRun) within(ctx context.Context, do func() int) int {
 	if v.url != "" {
 		return do()
 	}
-	path, err := trial.FindBinary(v.binary)
+	path, err := stack.FindForgerun(v.binary)
 	if err != nil {
 		return v.Unusable(err)
 	}

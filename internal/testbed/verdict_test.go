@@ -1,4 +1,4 @@
-package commands
+package testbed
 
 import (
 	"context"
@@ -144,7 +144,7 @@ func TestVerdict(t *testing.T) {
 			args := append([]string{
 				"verdict", "--url", service.url, "--junit", file("v.xml"), "--html", file("v.html"), "--json-file", file("v.json"),
 			}, test.flags...)
-			code, stdout, stderr := simulate(t, append(args, "--", "sh", "-c", test.command)...)
+			code, stdout, stderr := invoke(t, append(args, "--", "sh", "-c", test.command)...)
 			require.Equal(t, test.code, code, stdout+stderr)
 			require.Contains(t, stdout, "at "+service.url+" with frk_secret of 0190a1b2-c3d4-7000-8000-0000000000e1\n")
 			require.Contains(t, stdout, "The client waits.")
@@ -166,7 +166,7 @@ func TestVerdict(t *testing.T) {
 func TestVerdictAsJSON(t *testing.T) {
 	t.Parallel()
 	service := testbedWith(t, "passed")
-	code, stdout, stderr := simulate(t, "verdict", "--url", service.url, "--json", "--", "sh", "-c", tell)
+	code, stdout, stderr := invoke(t, "verdict", "--url", service.url, "--json", "--", "sh", "-c", tell)
 	require.Equal(t, exitOK, code, stderr)
 	require.Contains(t, stderr, "at "+service.url)
 	var document struct {
@@ -185,7 +185,7 @@ func TestVerdictWithoutItsFiles(t *testing.T) {
 		service := testbedWith(t, "failed")
 		dir := t.TempDir()
 		for _, path := range []string{dir, filepath.Join(dir, "missing", "v")} {
-			code, stdout, stderr := simulate(t, "verdict", "--url", service.url, flag, path, "--", "sh", "-c", tell)
+			code, stdout, stderr := invoke(t, "verdict", "--url", service.url, flag, path, "--", "sh", "-c", tell)
 			require.Equal(t, exitUnusable, code)
 			require.Empty(t, stdout)
 			require.Contains(t, stderr, flag+": open "+path+": ")
@@ -195,7 +195,7 @@ func TestVerdictWithoutItsFiles(t *testing.T) {
 		path, kept := filepath.Join(folder, "v"), filepath.Join(dir, "kept")
 		require.NoError(t, os.Mkdir(folder, 0o700))
 		require.NoError(t, os.WriteFile(kept, []byte("as before"), 0o600))
-		code, stdout, stderr := simulate(t, "verdict", "--url", service.url, flag, path, "--seeds", "2", "--profile", "overloaded", "--",
+		code, stdout, stderr := invoke(t, "verdict", "--url", service.url, flag, path, "--seeds", "2", "--profile", "overloaded", "--",
 			"sh", "-c", `cat "$1"; test ! -d "$0" || rmdir "$0"`, folder, kept)
 		require.Equal(t, exitDifferent, code, "the client failed")
 		require.Equal(t, 2, strings.Count(stdout, "as before"), "each run goes on: %s", stderr)
@@ -203,7 +203,7 @@ func TestVerdictWithoutItsFiles(t *testing.T) {
 		require.Contains(t, stderr, path)
 	}
 	empty, dir := filepath.Join(t.TempDir(), "new"), t.TempDir()
-	code, _, _ := simulate(t, "verdict", "--json-file", empty, "--junit", dir, "--", "true")
+	code, _, _ := invoke(t, "verdict", "--json-file", empty, "--junit", dir, "--", "true")
 	require.Equal(t, exitUnusable, code)
 	require.NoFileExists(t, empty, "nothing is left of the look whether it can be written")
 }
@@ -215,7 +215,7 @@ func TestVerdictUnderSeveralProfiles(t *testing.T) {
 	service.labels = []string{"test_a", "test_b"}
 	html := filepath.Join(t.TempDir(), "v.html")
 	failsAsTheSecond := tell + `; test "$(echo x >> "$0"; wc -l < "$0")" -ne 2`
-	code, stdout, stderr := simulate(t, "verdict", "--url", service.url, "--profiles", "none,overloaded", "--seeds", "2", "--seed", "5",
+	code, stdout, stderr := invoke(t, "verdict", "--url", service.url, "--profiles", "none,overloaded", "--seeds", "2", "--seed", "5",
 		"--skip", "backoff", "--html", html, "--", "sh", "-c", failsAsTheSecond, filepath.Join(t.TempDir(), "runs"))
 	require.Equal(t, exitUnusable, code, stdout+stderr)
 	require.Contains(t, stderr, "Run 2 of 3: overloaded, seed 5\n"+
@@ -249,7 +249,7 @@ func TestVerdictOfAClientWithFaultsOfItsOwn(t *testing.T) {
 	faults := filepath.Join(t.TempDir(), "faults.yaml")
 	require.NoError(t, os.WriteFile(faults, []byte("- match: {operation: submitJob, nth: 1}\n  effect: {close: after_commit}\n"), 0o600))
 	run := func() (int, string, string) {
-		return simulate(t, "verdict", "--url", service.url, "--key", "frk_mine", "--faults", faults, "--", "sh", "-c", tell)
+		return invoke(t, "verdict", "--url", service.url, "--key", "frk_mine", "--faults", faults, "--", "sh", "-c", tell)
 	}
 	code, stdout, stderr := run()
 	require.Equal(t, exitOK, code, stderr)
@@ -267,7 +267,7 @@ func TestVerdictOfAClientWithFaultsOfItsOwn(t *testing.T) {
 	require.NoError(t, os.WriteFile(faults, []byte("effects: 1"), 0o600))
 	_, _, stderr = run()
 	require.Contains(t, stderr, "it must be an array of rules")
-	_, _, stderr = simulate(t, "verdict", "--url", service.url, "--", "true")
+	_, _, stderr = invoke(t, "verdict", "--url", service.url, "--", "true")
 	require.Contains(t, stderr, "403")
 }
 
@@ -314,7 +314,7 @@ func TestVerdictThatIsInterrupted(t *testing.T) {
 		}
 		interrupt()
 	}()
-	code, stdout, stderr := simulateIn(ctx, "verdict", "--url", service.url, "--seeds", "9", "--profile", "overloaded", "--",
+	code, stdout, stderr := invokeIn(ctx, "verdict", "--url", service.url, "--seeds", "9", "--profile", "overloaded", "--",
 		"sh", "-c", `touch "$0"; exec sleep 1000`, began)
 	require.Equal(t, exitInterrupted, code, stderr)
 	require.Contains(t, stdout, "FAILED: 1 error\n  must    backoff: \nSo.\n")
@@ -326,7 +326,7 @@ func TestVerdictThatIsInterrupted(t *testing.T) {
 func TestVerdictWithAServiceOfItsOwn(t *testing.T) {
 	t.Parallel()
 	program := testkit.Program(t, "forgerun")
-	code, stdout, stderr := simulate(t, "verdict", "--forgerun", program, "--set", "FORGERUN_API_KEY_TTL=24h", "--advance", "25h",
+	code, stdout, stderr := invoke(t, "verdict", "--forgerun", program, "--set", "FORGERUN_API_KEY_TTL=24h", "--advance", "25h",
 		"--profile", "none", "--", "sh", "-c", `while "$0" jobs list; do sleep 0.1; done`, program)
 	require.Equal(t, exitOK, code, stdout+stderr)
 	require.Contains(t, stdout, " WARN   key-renewal")
@@ -334,64 +334,8 @@ func TestVerdictWithAServiceOfItsOwn(t *testing.T) {
 		"FORGERUN_API_KEY_TTL=soon": `FORGERUN_API_KEY_TTL="soon": a duration`,
 		"FORGERUN_API_KEY_LIFE=1h":  "unknown variable FORGERUN_API_KEY_LIFE",
 	} {
-		code, _, stderr = simulate(t, "verdict", "--forgerun", program, "--set", setting, "--", "true")
+		code, _, stderr = invoke(t, "verdict", "--forgerun", program, "--set", setting, "--", "true")
 		require.Equal(t, exitUnusable, code)
 		require.Contains(t, stderr, want)
 	}
-}
-
-// A service without a test bed is reported before anything runs.
-func TestVerdictWithoutATestBed(t *testing.T) {
-	t.Parallel()
-	ran := filepath.Join(t.TempDir(), "ran")
-	code, _, stderr := simulate(t, "verdict", "--url", serve(t, 404, "text/plain", ""), "--", "touch", ran)
-	require.Equal(t, exitUnusable, code)
-	require.Contains(t, stderr, "forgerun: ")
-	require.NoFileExists(t, ran)
-}
-
-// With --target the command uses a proxy in front of its server, at the address that it gets, and nothing else is started.
-func TestVerdictOfAnotherAPI(t *testing.T) {
-	t.Parallel()
-	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			w.Header().Set("Operation-Location", "/operations/1")
-			w.WriteHeader(http.StatusAccepted)
-		}
-		_, _ = w.Write([]byte(`{"status": "Succeeded"}`))
-	}))
-	defer target.Close()
-	ask := `test "$API_URL" = "$FORGERUN_URL" && curl -s -X POST "$API_URL/things" -d 1 && curl -s "$API_URL/operations/1"`
-	html := filepath.Join(t.TempDir(), "v.html")
-	code, stdout, stderr := simulate(t, "verdict", "--target", target.URL, "--url-env", "API_URL", "--rules", "outcome-learned,no-key-in-url",
-		"--profile", "none", "--html", html, "--", "sh", "-c", ask)
-	require.Equal(t, exitOK, code, stdout+stderr)
-	require.Contains(t, stdout, "PASSED: no errors, no warnings\n2 rules passed.\n")
-	require.FileExists(t, html)
-	authority := filepath.Join(t.TempDir(), "ca.pem")
-	code, stdout, stderr = simulate(t, "verdict", "--target", target.URL, "--profile", "none", "--tls", authority, "--", "sh", "-c",
-		`curl -sf --cacert "`+authority+`" "$FORGERUN_URL/things" -d 1 && ! curl -sf "$FORGERUN_URL"`)
-	require.Equal(t, exitOK, code, stdout+stderr)
-
-	faults := filepath.Join(t.TempDir(), "faults.json")
-	require.NoError(t, os.WriteFile(faults, []byte(`[{"match":{"operation":"read"},"effect":{"delay":"1ms"}}]`), 0o600))
-	code, stdout, stderr = simulate(t, "verdict", "--target", target.URL, "--url-env", "API_URL", "--skip", "correlation-ids,outcome-learned",
-		"--faults", faults, "--seeds", "2", "--", "sh", "-c", ask)
-	require.Equal(t, exitOK, code, stdout+stderr)
-	require.Regexp(t, `PASSED +\S+faults.json +1 +- .*\nPASSED +\S+faults.json +2 +- `, stdout)
-
-	code, stdout, _ = simulate(t, "verdict", "--target", target.URL, "--", "true")
-	require.Equal(t, exitUnusable, code)
-	require.Contains(t, stdout, "NOTHING JUDGED\nNo request arrived.\nDoes the command use FORGERUN_URL, or a variable of "+
-		"--url-env, instead of "+
-		target.URL+"?\n")
-	code, _, stderr = simulate(t, "verdict", "--target", "localhost", "--", "true")
-	require.Equal(t, exitUnusable, code)
-	require.Contains(t, stderr, "http://127.0.0.1:3000")
-	code, _, stderr = simulate(t, "verdict", "--target", target.URL+"/v1", "--", "true")
-	require.Equal(t, exitUnusable, code)
-	require.Contains(t, stderr, "without a path")
-	code, _, stderr = simulate(t, "proxy", "--target", target.URL, "--api", "acme")
-	require.Equal(t, exitUnusable, code)
-	require.Contains(t, stderr, "stripe")
 }

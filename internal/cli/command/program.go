@@ -1,0 +1,42 @@
+package command
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forgerun/forgerun/internal/cli/term"
+)
+
+// Program describes the running program to the commands that judge clients and services.
+type Program struct {
+	Arguments      []string // as typed
+	Stdout, Stderr io.Writer
+}
+
+// Unusable prints in one sentence why nothing could be judged.
+func (p Program) Unusable(err error) int {
+	for i, line := range strings.Split(err.Error(), "\n") { // a scenario may have several mistakes
+		if i == 0 {
+			line = "forgerun: " + line
+		}
+		fmt.Fprintln(p.Stderr, term.Masked(line))
+	}
+	return WrongUsage
+}
+
+// Unbroken lets commands continue after their reader has gone: a closed pipe (demo | head) must not kill the process before it has
+// stopped its child. Writes fail instead.
+func Unbroken(commands ...*cobra.Command) []*cobra.Command {
+	for _, c := range commands {
+		c.PreRun = func(*cobra.Command, []string) {
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+		}
+	}
+	return commands
+}

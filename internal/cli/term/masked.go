@@ -1,0 +1,37 @@
+package term
+
+import (
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// secrets matches API keys and secrets of webhooks.
+var secrets = regexp.MustCompile(`\b(frk_|whsec_)[A-Za-z0-9_+/=-]+|\b(Bearer )\S+`)
+
+// prose matches text that looks like a secret, as in "Bearer tokens SHOULD NOT be passed".
+var prose = regexp.MustCompile(`^Bearer (tokens?|authentication|credentials|scheme)\b`)
+
+// MaskedLines applies Masked to each line of a text.
+func MaskedLines(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, Masked(strings.TrimRight(line, "\r\n"))+"\n")
+	}
+	return strings.Join(lines, "")
+}
+
+// Masked replaces secrets, and control characters of terminals.
+func Masked(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, secrets.ReplaceAllStringFunc(text, func(found string) string {
+		if prose.MatchString(found) {
+			return found
+		}
+		return secrets.ReplaceAllString(found, "$1$2***")
+	}))
+}

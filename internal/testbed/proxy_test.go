@@ -1,0 +1,70 @@
+package testbed
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The first line has the address of the proxy, its target, and where its sessions are; the second one where they always are.
+func TestProxyPrintsItsAddresses(t *testing.T) {
+	t.Parallel()
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	code, stdout, stderr := invokeIn(stopped, "proxy", "--target", "http://localhost:3000", "--listen", "127.0.0.1:0")
+	require.Equal(t, exitOK, code, stderr)
+	const proxy = `http://127\.0\.0\.1:\d+`
+	require.Regexp(t, "^"+proxy+" is in front of http://localhost:3000; sessions: "+proxy+"/-/forgerun/v1/testbed/sessions\n"+
+		"While a fault refuses connections, use sessions at "+proxy+"/-/forgerun/v1/testbed/sessions\n$", stdout)
+}
+
+// With --target the command uses a proxy in front of its server, at the address that it gets, and nothing else is started.
+func TestVerdictOfAnotherAPI(t *testing.T) {
+	t.Parallel()
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.Header().Set("Operation-Location", "/operations/1")
+			w.WriteHeader(http.StatusAccepted)
+		}
+		_, _ = w.Write([]byte(`{"status": "Succeeded"}`))
+	}))
+	defer target.Close()
+	ask := `test "$API_URL" = "$FORGERUN_URL" && curl -s -X POST "$API_URL/things" -d 1 && curl -s "$API_URL/operations/1"`
+	html := filepath.Join(t.TempDir(), "v.html")
+	code, stdout, stderr := invoke(t, "verdict", "--target", target.URL, "--url-env", "API_URL", "--rules", "outcome-learned,no-key-in-url",
+		"--profile", "none", "--html", html, "--", "sh", "-c", ask)
+	require.Equal(t, exitOK, code, stdout+stderr)
+	require.Contains(t, stdout, "PASSED: no errors, no warnings\n2 rules passed.\n")
+	require.FileExists(t, html)
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	code, stdout, stderr = invoke(t, "verdict", "--target", target.URL, "--profile", "none", "--tls", authority, "--", "sh", "-c",
+		`curl -sf --cacert "`+authority+`" "$FORGERUN_URL/things" -d 1 && ! curl -sf "$FORGERUN_URL"`)
+	require.Equal(t, exitOK, code, stdout+stderr)
+
+	faults := filepath.Join(t.TempDir(), "faults.json")
+	require.NoError(t, os.WriteFile(faults, []byte(`[{"match":{"operation":"read"},"effect":{"delay":"1ms"}}]`), 0o600))
+	code, stdout, stderr = invoke(t, "verdict", "--target", target.URL, "--url-env", "API_URL", "--skip", "correlation-ids,outcome-learned",
+		"--faults", faults, "--seeds", "2", "--", "sh", "-c", ask)
+	require.Equal(t, exitOK, code, stdout+stderr)
+	require.Regexp(t, `PASSED +\S+faults.json +1 +- .*\nPASSED +\S+faults.json +2 +- `, stdout)
+
+	code, stdout, _ = invoke(t, "verdict", "--target", target.URL, "--", "true")
+	require.Equal(t, exitUnusable, code)
+	require.Contains(t, stdout, "NOTHING JUDGED\nNo request arrived.\nDoes the command use FORGERUN_URL, or a variable of "+
+		"--url-env, instead of "+
+		target.URL+"?\n")
+	code, _, stderr = invoke(t, "verdict", "--target", "localhost", "--", "true")
+	require.Equal(t, exitUnusable, code)
+	require.Contains(t, stderr, "http://127.0.0.1:3000")
+	code, _, stderr = invoke(t, "verdict", "--target", target.URL+"/v1", "--", "true")
+	require.Equal(t, exitUnusable, code)
+	require.Contains(t, stderr, "without a path")
+	code, _, stderr = invoke(t, "proxy", "--target", target.URL, "--api", "acme")
+	require.Equal(t, exitUnusable, code)
+	require.Contains(t, stderr, "stripe")
+}

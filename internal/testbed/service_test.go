@@ -1,0 +1,59 @@
+package testbed
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/testkit"
+)
+
+// A verdict is possible at a running service, and the service ends cleanly.
+func TestServiceOfOurOwn(t *testing.T) {
+	t.Parallel()
+	s, err := newService(testkit.Program(t, "forgerun"), os.Environ(), 0.02)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.stop(); _ = os.RemoveAll(s.dir) })
+	require.NoError(t, s.start(t.Context()))
+	address, pid := s.url, s.child.PID()
+	asks := []string{"sh", "-c", `echo "at $FORGERUN_URL"; exec "$0" jobs submit SUCCESS_FAST --wait`, testkit.Program(t, "forgerun")}
+	for code, args := range map[int][]string{
+		exitOK: append([]string{"--"}, asks...), exitDifferent: append([]string{"--complete", "--"}, asks...),
+		exitUnusable: {"--", "sh", "-c", `echo "at $FORGERUN_URL"`}, // which asks nothing
+	} {
+		got, stdout, stderr := invoke(t, append([]string{"verdict", "--url", address}, args...)...)
+		require.Equal(t, code, got, stderr)
+		require.Contains(t, stdout, "at "+address+"\n")
+		concluded := map[bool]string{true: "\nNOTHING JUDGED\n", false: "\nPASSED WITH WARNINGS: 1 warning\n"}
+		require.Contains(t, stdout, concluded[code == exitUnusable])
+	}
+	require.NoError(t, s.stop())
+	require.NoError(t, s.stop(), "a second stop does nothing")
+	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH, "it has ended and was waited for")
+}
+
+func TestEnvironmentOfAService(t *testing.T) {
+	t.Parallel()
+	s, err := newService("", []string{"PATH=/bin", "FORGERUN_DATABASE_URL=postgres://prod", "OTHER=FORGERUN_"}, 0.02)
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(s.dir))
+	environ := s.command.Env
+	require.Subset(t, environ, []string{
+		"PATH=/bin", "OTHER=FORGERUN_", "FORGERUN_DATA_DIR=" + s.dir, "FORGERUN_TIME_SCALE=0.02", "FORGERUN_WEBHOOK_ALLOW_PRIVATE=true",
+	})
+	require.NotContains(t, strings.Join(environ, " "), "postgres://prod")
+}
+
+// A service without a test bed is reported before anything runs.
+func TestVerdictWithoutATestBed(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "ran")
+	code, _, stderr := invoke(t, "verdict", "--url", serve(t, 404, "text/plain", ""), "--", "touch", ran)
+	require.Equal(t, exitUnusable, code)
+	require.Contains(t, stderr, "forgerun: ")
+	require.NoFileExists(t, ran)
+}

@@ -1,0 +1,98 @@
+package testbed
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/testkit"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	testkit.RemovePrograms()
+	os.Exit(code)
+}
+
+// invoke runs a command as a shell would.
+func invoke(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return invokeIn(t.Context(), args...)
+}
+
+func invokeIn(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	var out, errOut testkit.Output
+	p := command.Program{Arguments: args, Stdout: &out, Stderr: &errOut}
+	root := &cobra.Command{Use: "forgerun"}
+	root.AddCommand(Commands(p)...)
+	code, err := command.Execute(ctx, root, "", args, &out, &errOut)
+	if err != nil {
+		code = p.Unusable(err)
+	}
+	return code, out.String(), errOut.String()
+}
+
+// serve returns the address of a server that always sends this answer.
+func serve(t *testing.T, status int, mediaType, body string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", mediaType)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+const (
+	problemType = "application/problem+json"
+	away        = "http://127.0.0.1:1"
+)
+
+// Wrong input is reported in one sentence before anything runs.
+func TestBadUse(t *testing.T) {
+	t.Parallel()
+	usable := serve(t, http.StatusCreated, "application/json", `{"client_id":"c","api_key":"k","key_id":"i"}`)
+	for line, want := range map[string]string{
+		"verdict --profile overloaded":                             "there is no command to run",
+		"verdict --profil x -- true":                               "unknown flag: --profil (forgerun verdict --help)",
+		"verdict --profiles all,slow -- true":                      `unknown profile "slow"; use one of default, flaky-network, `,
+		"verdict --skip back-off -- true":                          `unknown rule "back-off"; use some of retry-after, `,
+		"verdict --require backoff --skip backoff -- x":            "the rule backoff is required: it must be among --rules",
+		"verdict --rules backoff --skip backoff -- x":              "--skip leaves no rule to judge",
+		"verdict --profile x --profiles y -- x":                    "--profile and --profiles cannot be combined",
+		"verdict --faults x --profile overloaded -- x":             "--faults replaces a profile: remove --profile and --profiles",
+		"verdict --faults /none --url " + usable:                   "there is no command to run",
+		"verdict --seeds 0 -- x":                                   "--seeds must be at least 1",
+		"verdict --set A=1 -- x":                                   `--set "A=1" must be NAME=VALUE`,
+		"verdict --set FORGERUN_HTTP_ADDR=:1 -- x":                 "--set cannot change FORGERUN_HTTP_ADDR",
+		"verdict --set FORGERUN_A=1 --url http://x -- x":           "--set needs the service that verdict starts",
+		"verdict --fetch --target http://x -- x":                   "--fetch needs the service that verdict starts",
+		"verdict --advance 1h --target http://x -- x":              "it cannot be combined with --target",
+		"verdict --advance 1h/1ms -- x":                            "must be a duration such as 25h, or two such as 1h/1s",
+		"verdict --key frk_x -- x":                                 "--key needs --url",
+		"search --budget 1m":                                       "there is no command to run",
+		"search --budget 0s -- x":                                  "--budget must be above 0",
+		"search --workers 33 -- x":                                 "--workers must be 1 to 32",
+		"search --min-support 0 -- x":                              "--min-support must be at least 1",
+		"search --tries 1 -- x":                                    "--tries must be at least 2",
+		"search --regressions /none --target " + away + " -- true": "there is no *.yaml in /none",
+	} {
+		t.Run(line, func(t *testing.T) {
+			t.Parallel()
+			code, stdout, stderr := invoke(t, strings.Fields(line)...)
+			require.Equal(t, exitUnusable, code, stderr)
+			require.Empty(t, stdout)
+			require.Contains(t, stderr, want)
+			require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
+		})
+	}
+}
