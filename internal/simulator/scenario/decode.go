@@ -37,26 +37,21 @@ func parseRange(text string) (r Range, err error) {
 }
 
 // UnmarshalYAML reads a number or a percentage.
-func (s *Share) UnmarshalYAML(n *yaml.Node) error {
-	number, percent := strings.CutSuffix(n.Value, "%")
-	v, err := strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64)
-	if percent {
-		v /= 100
-	}
-	*s = Share(v)
-	return err
-}
+func (s *Share) UnmarshalYAML(n *yaml.Node) error { return quotient(n.Value, "%", 100, (*float64)(s)) }
 
 // rate is a number per second, 5/s or 300/m.
 type rate float64
 
 func (r *rate) UnmarshalYAML(n *yaml.Node) error {
-	number, unit, _ := strings.Cut(n.Value, "/")
-	v, err := strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64)
-	if unit == "m" {
-		v /= 60
+	return quotient(strings.TrimSuffix(n.Value, "/s"), "/m", 60, (*float64)(r))
+}
+
+// quotient reads a number, and divides one that has a unit.
+func quotient(text, unit string, divisor float64, to *float64) (err error) {
+	number, divided := strings.CutSuffix(text, unit)
+	if *to, err = strconv.ParseFloat(strings.ReplaceAll(number, "_", ""), 64); divided {
+		*to /= divisor
 	}
-	*r = rate(v)
 	return err
 }
 
@@ -108,7 +103,7 @@ func (w *Work) UnmarshalYAML(n *yaml.Node) error {
 // UnmarshalYAML reads a client's action on each job, unless the file sets a share.
 func (c *Cancel) UnmarshalYAML(n *yaml.Node) error {
 	type plain Cancel
-	c.Share = 1
+	*c = Cancel{Share: 1}
 	return n.Decode((*plain)(c))
 }
 
@@ -130,11 +125,9 @@ func (d *Duplicate) UnmarshalYAML(n *yaml.Node) error {
 func (a *Answer) UnmarshalYAML(n *yaml.Node) error {
 	type plain Answer
 	*a = Answer{Share: -1}
-	if err := n.Decode((*plain)(a)); err != nil {
-		return err
-	}
+	err := n.Decode((*plain)(a))
 	if a.Status == 0 && !a.Hang && !a.Reset {
 		a.Status = 200
 	}
-	return nil
+	return err
 }

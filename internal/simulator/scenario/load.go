@@ -17,7 +17,7 @@ import (
 var files embed.FS
 
 // maxFile limits the size of a scenario.
-const maxFile = 1 << 20
+const maxFile = 64 << 10
 
 // Names lists the ready-made scenarios in alphabetical order.
 func Names() []string {

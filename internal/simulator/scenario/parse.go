@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,29 +18,32 @@ import (
 	"golang.org/x/text/message"
 )
 
-// maxMistakes limits the reported mistakes of a file.
-const maxMistakes = 20
-
 // Parse parses a scenario; file is named in its mistakes, and the default name comes from it. The error has a line for each mistake: its
 // place, the mistake, and the allowed values.
 func Parse(file string, text []byte) (*Scenario, error) {
 	p := &parser{file: file}
+	value, err := p.read(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	err = compiled().Validate(value)
+	if invalid, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
+		p.explain(invalid)
+		return nil, p.err()
+	}
 	s := defaults(file)
 	s.Text = string(text)
-	if p.read(text) && p.validate() {
-		if err := p.root.Decode(s); err != nil {
-			p.wrong(p.root, "%v", err)
-		}
-		p.check(s)
+	if err = cmp.Or(err, p.root.Decode(s)); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
+	p.check(s)
 	return s, p.err()
 }
 
-// parser collects all mistakes of a file, to report them at once.
+// parser collects the mistakes of a file, to report them at once.
 type parser struct {
 	file  string
 	root  *yaml.Node
-	value any // the same for the validator
 	found []mistake
 }
 
@@ -50,105 +53,63 @@ type mistake struct {
 }
 
 func (p *parser) wrong(at *yaml.Node, format string, args ...any) {
-	p.found = append(p.found, mistake{max(at.Line, 1), max(at.Column, 1), fmt.Sprintf(format, args...)})
+	p.found = append(p.found, mistake{at.Line, at.Column, fmt.Sprintf(format, args...)})
 }
 
 // err returns the mistakes in the file's order; nil if there are none.
 func (p *parser) err() error {
 	slices.SortStableFunc(p.found, func(a, b mistake) int { return cmp.Or(a.line-b.line, a.column-b.column) })
-	p.found = slices.Compact(p.found)
 	var errs []error
-	for _, m := range p.found[:min(len(p.found), maxMistakes)] {
+	for _, m := range slices.Compact(p.found) {
 		errs = append(errs, fmt.Errorf("%s:%d:%d: %s", p.file, m.line, m.column, m.what))
-	}
-	if more := len(p.found) - maxMistakes; more > 0 {
-		errs = append(errs, fmt.Errorf("and %d more mistakes", more))
 	}
 	return errors.Join(errs...)
 }
 
-var yamlError = regexp.MustCompile(`^yaml: (?:unmarshal errors:\s*)?(?:line ([0-9]+)(?:, column ([0-9]+))?: )?((?s).*)$`)
-
-// read parses the file's only document and reports whether it could.
-func (p *parser) read(text []byte) bool {
-	start := &yaml.Node{Line: 1, Column: 1}
+// read parses the file's only document. It returns the value for the validator.
+func (p *parser) read(text []byte) (value any, err error) {
 	if len(text) > maxFile {
-		p.wrong(start, "the file is too large: a scenario has at most %d bytes", maxFile)
-		return false
+		return nil, fmt.Errorf("a scenario has at most %d bytes", maxFile)
 	}
 	reader := yaml.NewDecoder(bytes.NewReader(text))
-	var document, second yaml.Node
-	err := reader.Decode(&document)
-	if errors.Is(err, io.EOF) || err == nil && (len(document.Content) == 0 || document.Content[0].ShortTag() == "!!null") {
-		p.wrong(start, "the file is empty: a scenario needs at least duration or jobs, arrival and mix")
-		return false
-	}
-	if err == nil {
-		p.root = document.Content[0]
-		if large := tooLarge(p.root); large != nil { // the library would take minutes to look for repeated members
-			p.wrong(large, "there are more than %d entries", mostEntries)
-			return false
+	var document yaml.Node
+	if err = reader.Decode(&document); err == nil {
+		if tooLarge(&document) { // the library would take minutes to look for repeated members
+			return nil, fmt.Errorf("a mapping or list has more than %d entries", mostEntries)
 		}
-		err = p.root.Decode(&p.value)
+		err = document.Decode(&value)
 	}
-	if err == nil {
-		if err = reader.Decode(&second); errors.Is(err, io.EOF) {
-			return true
-		}
+	switch {
+	case errors.Is(err, io.EOF), err == nil && value == nil:
+		return nil, errors.New("the file is empty: a scenario needs at least duration or jobs, arrival and mix")
+	case err != nil:
+		return nil, err
+	case !errors.Is(reader.Decode(&yaml.Node{}), io.EOF):
+		return nil, errors.New("a file contains one scenario, and this one goes on after ---")
 	}
-	if err != nil { // the library has the place only as text
-		parts := yamlError.FindStringSubmatch(err.Error())
-		if parts == nil {
-			parts = []string{"", "", "", err.Error()}
-		}
-		start.Line, _ = strconv.Atoi(parts[1])
-		start.Column, _ = strconv.Atoi(parts[2])
-		p.wrong(start, "not YAML: %.200s", strings.TrimSpace(parts[3]))
-	} else {
-		p.wrong(&second, "a second document starts here: a file contains one scenario")
-	}
-	return false
+	p.root = document.Content[0]
+	return value, nil
 }
 
 // mostEntries bounds the members of a mapping and the elements of a list.
 const mostEntries = 100
 
-// tooLarge returns a mapping or a list with too many entries, nil if there is none.
-func tooLarge(n *yaml.Node) *yaml.Node {
-	if len(n.Content) > 2*mostEntries {
-		return n
-	}
-	for _, child := range n.Content {
-		if large := tooLarge(child); large != nil {
-			return large
-		}
-	}
-	return nil
-}
-
-// validate compares the file with the schema and reports whether it has no mistake.
-func (p *parser) validate() bool {
-	err := compiled().Validate(p.value)
-	if invalid, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
-		p.explain(invalid)
-	} else if err != nil {
-		p.wrong(p.root, "%v", err)
-	}
-	return len(p.found) == 0
+// tooLarge reports whether a mapping or a list has too many entries.
+func tooLarge(n *yaml.Node) bool {
+	return len(n.Content) > 2*mostEntries || slices.ContainsFunc(n.Content, tooLarge)
 }
 
 var english = message.NewPrinter(language.English)
 
-// explain reports the validator's mistakes: in the words of the schema, or else in its own. The validator names a JSON pointer; explain
-// shows the line and its text.
+// explain reports the validator's mistakes: in the words of the schema, or else in its own.
 func (p *parser) explain(e *jsonschema.ValidationError) {
 	name, at := p.at(e.InstanceLocation...)
 	k := keywordsAt(e.SchemaURL)
 	switch cause := e.ErrorKind.(type) {
 	case *kind.AdditionalProperties:
-		for _, unknown := range cause.Properties[:min(len(cause.Properties), maxMistakes)] {
+		for _, unknown := range cause.Properties {
 			if key, _ := child(at, unknown); key != nil { // otherwise an alias has it
-				known := strings.Join(memberNames(&k.Properties), ", ")
+				known := strings.Join(slices.Sorted(maps.Keys(k.Properties)), ", ")
 				p.wrong(key, "unknown member %s; allowed in %s: %s", shown(key), cmp.Or(k.Title, name), known)
 			}
 		}
@@ -186,12 +147,20 @@ func (p *parser) at(path ...string) (name string, node *yaml.Node) {
 	return name, node
 }
 
-// memberNames returns the members of a mapping.
-func memberNames(n *yaml.Node) (names []string) {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		names = append(names, n.Content[i].Value)
+// child returns the member or element of that name or index, and its key if it has one; nil if there is none.
+func child(n *yaml.Node, token string) (key, value *yaml.Node) {
+	if n.Kind == yaml.SequenceNode {
+		if i, err := strconv.Atoi(token); err == nil && i < len(n.Content) {
+			return nil, n.Content[i]
+		}
+		return nil, nil
 	}
-	return names
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == token {
+			return n.Content[i], n.Content[i+1]
+		}
+	}
+	return nil, nil
 }
 
 // shown returns a short quotation of a node for a mistake.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	_ "embed"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -22,7 +21,7 @@ func Schema() []byte { return slices.Clone(schema) }
 
 // compiled is the schema, ready to validate.
 var compiled = sync.OnceValue(func() *jsonschema.Schema {
-	const url = "file:///scenario.schema.json"
+	const schemaURL = "file:///scenario.schema.json"
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
 	if err != nil {
 		panic(err) // the schema is embedded
@@ -30,10 +29,10 @@ var compiled = sync.OnceValue(func() *jsonschema.Schema {
 	c := jsonschema.NewCompiler()
 	c.RegisterVocabulary(&jsonschema.Vocabulary{URL: "file:///durations", Compile: compileBounds})
 	c.AssertVocabs()
-	if err := c.AddResource(url, document); err != nil {
+	if err := c.AddResource(schemaURL, document); err != nil {
 		panic(err)
 	}
-	return c.MustCompile(url)
+	return c.MustCompile(schemaURL)
 })
 
 // bounds are the keywords minDuration and maxDuration.
@@ -59,12 +58,12 @@ func (b bounds) Validate(ctx *jsonschema.ValidatorContext, value any) {
 // keywords are the keywords of a subschema that mistakes quote.
 type keywords struct {
 	Title        string
-	Properties   yaml.Node // in the schema's order, which mistakes keep
+	Properties   map[string]yaml.Node
 	Enum         []string
 	ErrorMessage string `yaml:"errorMessage"`
 }
 
-// schemaTree is the schema as YAML, a superset of JSON: unlike a map it keeps the order of the properties.
+// schemaTree is the schema as YAML, a superset of JSON.
 var schemaTree = sync.OnceValue(func() *yaml.Node {
 	var document yaml.Node
 	if err := yaml.Unmarshal(schema, &document); err != nil {
@@ -84,20 +83,6 @@ func keywordsAt(url string) (k keywords) {
 		panic(err) // the schema is embedded
 	}
 	return k
-}
-
-// child returns the member or element of that name or index, and its key if it has one; nil if there is none.
-func child(n *yaml.Node, token string) (key, value *yaml.Node) {
-	if n.Kind == yaml.SequenceNode {
-		if i, err := strconv.Atoi(token); err == nil && i < len(n.Content) {
-			return nil, n.Content[i]
-		}
-		return nil, nil
-	}
-	if i := slices.Index(memberNames(n), token); i >= 0 {
-		return n.Content[2*i], n.Content[2*i+1]
-	}
-	return nil, nil
 }
 
 // workKinds returns ALL and the catalogue of the specification, section 6, in order.
