@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bufio"
 	"bytes"
 	"io"
 	"strings"
@@ -33,10 +32,10 @@ func busyRecorder(c *clock) *Recorder {
 // shown writes a live view at two ticks.
 func shown(w io.Writer, r *Recorder) {
 	tick := make(chan time.Time)
-	l := StartLive(w, r, tick)
+	stop := Live(w, r, tick)
 	tick <- began
 	tick <- began
-	l.Stop()
+	stop()
 }
 
 func TestOnATerminalLiveIsOneLine(t *testing.T) {
@@ -54,7 +53,7 @@ func TestOnATerminalLiveIsOneLine(t *testing.T) {
 		require.NotEmpty(t, drawn[2])
 		require.Empty(t, drawn[3], "nothing is left")
 		require.Less(t, len([]rune(drawn[1])), int(width), "it does not wrap")
-		require.Contains(t, drawn[1], "load  [#########...........] 49% 0:20")
+		require.Contains(t, drawn[1], "load  [#########...........] 49%  0:20")
 	}
 }
 
@@ -67,25 +66,8 @@ func TestElsewhereLiveIsALineATick(t *testing.T) {
 	require.Equal(t, 2, strings.Count(out.String(), "\n"), out.String())
 	require.NotContains(t, out.String(), "\x1b")
 	for _, want := range []string{
-		"evil?[2J?stage  0:00  sent", "evil?[2J?stage", "sent 1,000 (50.", "submit p99 5 ms", "refused 1", "workers 3", "faults 1",
+		"evil?[2J?stage  0:20  sent 1,000 (50.", "submit p99 5 ms", "refused 1", "workers 3", "faults 1",
 	} {
 		require.Contains(t, out.String(), want)
 	}
-}
-
-// Each stage has a line of its own from its beginning, with how much of it is done.
-func TestLiveShowsEachStage(t *testing.T) {
-	t.Parallel()
-	c := &clock{began}
-	r := newRecorder(began, c.read)
-	reader, w := io.Pipe()
-	l := StartLive(w, r, make(chan time.Time))
-	lines := bufio.NewScanner(reader)
-	for _, stage := range []string{"load", "heal", "drain", "judge"} {
-		c.now = c.now.Add(time.Second)
-		r.Stage(stage, func() float64 { return 0.25 })
-		require.True(t, lines.Scan())
-		require.Contains(t, lines.Text(), stage+"  [#####...............] 25% 0:00")
-	}
-	l.Stop()
 }

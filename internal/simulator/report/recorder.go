@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // Classes of answers to a submission.
@@ -23,38 +21,24 @@ const (
 	Unanswered = "unanswered"         // no complete answer
 )
 
-// states are the known states of a job; any other counts as other.
+// states are the known states of a job.
 var states = []string{"CREATED", "QUEUED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"}
 
-const otherState = "(other)"
+const maxFaults = 2000 // listed individually; more are only counted
 
-func known(state string) string {
-	if slices.Contains(states, state) {
-		return state
-	}
-	return otherState
-}
-
-const (
-	maxFaults = 2000 // individually kept faults; more are only counted
-	maxCodes  = 20   // distinct codes of refusals; more count as other
-)
-
-// Recorder counts and measures a run. It is safe for concurrent use, and a call takes about a microsecond; its memory does not grow with
-// the run.
+// Recorder counts and measures a run. It is safe for concurrent use, and a call takes about a microsecond; its memory grows only with
+// the faults.
 type Recorder struct {
 	clock func() time.Time
 
 	mu     sync.Mutex // held for some 100 ns per call: cheaper than shards at these rates
 	now    Numbers    // without the latencies
 	line   timeline
-	submit *hdrhistogram.Histogram
-	finish *hdrhistogram.Histogram
+	submit latencies
+	finish latencies
 	stages []Stage
 	share  func() float64 // of the last stage
-	turned chan struct{}  // a stage began
 	faults []Fault
-	kinds  map[string]FaultKind
 }
 
 // Stage is a part of the run, such as the load or the drain.
@@ -90,8 +74,7 @@ func NewRecorder(start time.Time) *Recorder { return newRecorder(start, time.Now
 
 func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 	r := &Recorder{
-		clock: clock, line: timeline{start: start, step: firstStep}, kinds: map[string]FaultKind{}, turned: make(chan struct{}, 1),
-		submit: newHistogram(), finish: newHistogram(),
+		clock: clock, line: timeline{start: start, step: firstStep}, submit: newLatencies(), finish: newLatencies(),
 		now: Numbers{
 			Answers:  map[string]int64{Accepted: 0, Refused: 0, Failed: 0, Unanswered: 0},
 			Finished: map[string]int64{}, States: map[string]int64{}, NotAccepted: map[string]int64{},
@@ -104,128 +87,101 @@ func newRecorder(start time.Time, clock func() time.Time) *Recorder {
 }
 
 // note changes the numbers as of now.
-func (r *Recorder) note(change func()) {
+func (r *Recorder) note(change func(n *Numbers)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.line.advance(r.clock(), r.now)
-	change()
+	r.advance(r.clock())
+	change(&r.now)
 }
 
 // Sent counts the submissions of one request: n is 1, or the number of items in a batch.
 func (r *Recorder) Sent(n int) {
-	r.note(func() { r.now.Arrivals += int64(n) })
+	r.note(func(now *Numbers) { now.Arrivals += int64(n) })
 }
 
 // Answered counts the outcome of each submission in one request, by class. took begins at the intended send time, so it includes the
 // delay of the sender by a slow service.
 func (r *Recorder) Answered(took time.Duration, classes ...string) {
-	r.note(func() {
+	r.note(func(now *Numbers) {
 		for _, class := range classes {
-			r.now.Answers[class]++
+			now.Answers[class]++
 		}
-		r.line.open.submit = recorded(r.line.open.submit, took)
-		_ = r.submit.RecordValue(clamped(took)) // within its limits
+		r.submit.add(took)
 	})
 }
 
 // NotAccepted counts a submission without a job, by the status and code of its answer.
 func (r *Recorder) NotAccepted(code string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, known := r.now.NotAccepted[code]; !known && len(r.now.NotAccepted) >= maxCodes {
-		code = otherState
-	}
-	r.now.NotAccepted[code]++
+	r.note(func(now *Numbers) { now.NotAccepted[code]++ })
 }
 
 // Finished records a job's final state; took begins at the intended send time of its submission.
 func (r *Recorder) Finished(took time.Duration, state string) {
-	r.note(func() {
-		r.now.Finished[known(state)]++
-		r.line.open.finish = recorded(r.line.open.finish, took)
-		_ = r.finish.RecordValue(clamped(took)) // within its limits
+	r.note(func(now *Numbers) {
+		now.Finished[state]++
+		r.finish.add(took)
 	})
-}
-
-func recorded(h *hdrhistogram.PackedHistogram, took time.Duration) *hdrhistogram.PackedHistogram {
-	if h == nil {
-		h = newSmallHistogram()
-	}
-	_ = h.RecordValue(clamped(took)) // within its limits
-	return h
 }
 
 // Moved records a job's change of state; from is "" for a new job.
 func (r *Recorder) Moved(from, to string) {
-	r.note(func() {
-		r.now.States[known(to)]++
+	r.note(func(now *Numbers) {
+		now.States[to]++
 		if from != "" {
-			r.now.States[known(from)]--
+			now.States[from]--
 		}
 	})
 }
 
 // Delivered records a received webhook message, and whether it was answered with success.
 func (r *Recorder) Delivered(ok bool) {
-	r.note(func() {
+	r.note(func(now *Numbers) {
 		if ok {
-			r.now.Deliveries.Taken++
+			now.Deliveries.Taken++
 		} else {
-			r.now.Deliveries.NotTaken++
+			now.Deliveries.NotTaken++
 		}
 	})
 }
 
 // Workers records the number of worker processes from now on.
 func (r *Recorder) Workers(n int) {
-	r.note(func() { r.now.Workers = int64(n) })
+	r.note(func(now *Numbers) { now.Workers = int64(n) })
 }
 
 // Fault records an ended fault. count is the number of affected connections, or 1.
 func (r *Recorder) Fault(kind, target string, at, until time.Time, count int) {
-	f := Fault{Kind: kind, Target: target, AtMS: r.since(at), DurationMS: ms(max(until.Sub(at), 0)), Count: max(count, 1)}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := r.kinds[kind]
-	r.kinds[kind] = FaultKind{kind, all.Times + 1, all.Count + int64(f.Count), all.DurationMS + f.DurationMS}
-	r.now.Faults += int64(f.Count)
-	if len(r.faults) < maxFaults {
-		r.faults = append(r.faults, f)
-	}
+	r.note(func(now *Numbers) {
+		now.Faults += int64(max(count, 1))
+		r.faults = append(r.faults, Fault{
+			Kind: kind, Target: target, AtMS: r.since(at), DurationMS: ms(max(until.Sub(at), 0)), Count: max(count, 1),
+		})
+	})
 }
 
 func (r *Recorder) since(at time.Time) float64 { return ms(at.Sub(r.line.start)) }
 
 // Stage begins a stage of the run. share returns how much of it is done, from 0 to 1; nil: unknown.
 func (r *Recorder) Stage(name string, share func() float64) {
-	s := Stage{Name: name, AtMS: r.since(r.clock())}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stages, r.share = append(r.stages, s), share
-	select {
-	case r.turned <- struct{}{}:
-	default:
-	}
+	r.note(func(*Numbers) {
+		r.stages, r.share = append(r.stages, Stage{Name: name, AtMS: r.since(r.clock())}), share
+	})
 }
 
 // Snapshot is the data of a live view.
 type Snapshot struct {
 	Elapsed time.Duration
 	Stage   string
-	InStage time.Duration // since it began
-	Share   float64       // finished share of the stage; below 0: unknown
+	Share   float64 // finished share of the stage; below 0: unknown
 	Numbers Numbers
 }
 
 // Snapshot returns the current numbers.
 func (r *Recorder) Snapshot() Snapshot {
-	now := r.clock()
 	r.mu.Lock()
-	s, share := Snapshot{Elapsed: max(now.Sub(r.line.start), 0), Share: -1, Numbers: r.numbers()}, r.share
-	s.InStage = s.Elapsed
+	s, share := Snapshot{Elapsed: max(r.clock().Sub(r.line.start), 0), Share: -1, Numbers: r.numbers()}, r.share
 	if n := len(r.stages); n > 0 {
 		s.Stage = r.stages[n-1].Name
-		s.InStage -= time.Duration(r.stages[n-1].AtMS * float64(time.Millisecond))
 	}
 	r.mu.Unlock()
 	if share != nil { // it may take locks itself
@@ -239,18 +195,23 @@ func (r *Recorder) Run() Run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock()
-	r.line.advance(now, r.now)
-	r.line.end(r.now)
-	kinds := slices.SortedFunc(maps.Values(r.kinds), func(a, b FaultKind) int { return strings.Compare(a.Kind, b.Kind) })
+	r.advance(now)
+	r.endStep()
+	kinds := map[string]FaultKind{}
+	for _, f := range r.faults {
+		k := kinds[f.Kind]
+		kinds[f.Kind] = FaultKind{f.Kind, k.Times + 1, k.Count + int64(f.Count), k.DurationMS + f.DurationMS}
+	}
 	return Run{
 		Started: r.line.start, Took: max(now.Sub(r.line.start), 0), Numbers: r.numbers(),
-		Series: r.line.series(), Stages: slices.Clone(r.stages), Faults: slices.Clone(r.faults), Kinds: kinds,
+		Series: r.line.series(), Stages: slices.Clone(r.stages), Faults: slices.Clone(r.faults[:min(len(r.faults), maxFaults)]),
+		Kinds: slices.SortedFunc(maps.Values(kinds), func(a, b FaultKind) int { return strings.Compare(a.Kind, b.Kind) }),
 	}
 }
 
 // numbers returns a copy. The caller holds the lock.
 func (r *Recorder) numbers() Numbers {
 	n := r.now.clone()
-	n.Submit, n.Finish = latencyOf(r.submit), latencyOf(r.finish)
+	n.Submit, n.Finish = r.submit.sum(), r.finish.sum()
 	return n
 }

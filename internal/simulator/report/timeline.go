@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -12,56 +13,39 @@ const (
 	maxPoints = 600
 )
 
-// point is a step of the run.
+// point is a step of the run: the numbers at its end, and the latencies within it, nil for none.
 type point struct {
-	Numbers        // at its end
+	Numbers
 	submit, finish *hdrhistogram.PackedHistogram
 }
 
-// timeline is the points of a run, without a gap from its start, and the latencies of the current step.
+// timeline is the points of a run, without a gap from its start.
 type timeline struct {
 	start  time.Time
 	step   time.Duration
 	points []point
-	open   point
 }
 
-// advance completes the steps that are over.
-func (l *timeline) advance(now time.Time, numbers Numbers) {
+// advance completes the steps that are over. The caller holds the lock.
+func (r *Recorder) advance(now time.Time) {
+	l := &r.line
 	for !now.Before(l.start.Add(time.Duration(len(l.points)+1) * l.step)) {
-		l.end(numbers)
-		if len(l.points) == maxPoints {
-			l.halve()
+		r.endStep()
+		if len(l.points) < maxPoints {
+			continue
 		}
+		for i := range maxPoints / 2 {
+			a, b := l.points[2*i], l.points[2*i+1]
+			l.points[i] = point{b.Numbers, merged(a.submit, b.submit), merged(a.finish, b.finish)}
+		}
+		clear(l.points[maxPoints/2:]) // frees their histograms
+		l.points, l.step = l.points[:maxPoints/2], 2*l.step
 	}
 }
 
-func (l *timeline) end(numbers Numbers) {
-	l.open.Numbers = numbers.clone()
-	l.points = append(l.points, l.open)
-	l.open = point{}
-}
-
-// halve merges pairs of points, and doubles the step.
-func (l *timeline) halve() {
-	half := l.points[:0]
-	for i := 0; i < len(l.points); i += 2 {
-		a, b := l.points[i], l.points[i+1]
-		half = append(half, point{b.Numbers, merged(a.submit, b.submit), merged(a.finish, b.finish)})
-	}
-	clear(l.points[len(half):]) // frees their histograms
-	l.points, l.step = half, 2*l.step
-}
-
-func merged(a, b *hdrhistogram.PackedHistogram) *hdrhistogram.PackedHistogram {
-	if a == nil {
-		return b
-	}
-	if b != nil {
-		a.Merge(b)
-		a.Compact()
-	}
-	return a
+func (r *Recorder) endStep() {
+	r.line.points = append(r.line.points, point{r.now.clone(), r.submit.step, r.finish.step})
+	r.submit.step, r.finish.step = nil, nil
 }
 
 // series returns the series of all points.
@@ -82,12 +66,6 @@ func (l *timeline) series() Series {
 		}
 		return lines
 	}
-	submit := func(percentile float64) []*float64 {
-		return column(l.points, func(p point) *float64 { return percentileOf(p.submit, percentile) })
-	}
-	finish := func(percentile float64) []*float64 {
-		return column(l.points, func(p point) *float64 { return percentileOf(p.finish, percentile) })
-	}
 	return Series{
 		StepMS: ms(l.step), Arrivals: counted(func(p point) int64 { return p.Arrivals }),
 		Taken:     counted(func(p point) int64 { return p.Deliveries.Taken }),
@@ -96,7 +74,10 @@ func (l *timeline) series() Series {
 		States:    named(func(p point) map[string]int64 { return p.States }, held),
 		Answers:   named(func(p point) map[string]int64 { return p.Answers }, counted),
 		Finished:  named(func(p point) map[string]int64 { return p.Finished }, counted),
-		SubmitP50: submit(50), SubmitP99: submit(99), FinishP50: finish(50), FinishP99: finish(99),
+		SubmitP50: column(l.points, func(p point) *float64 { return percentileOf(p.submit, 50) }),
+		SubmitP99: column(l.points, func(p point) *float64 { return percentileOf(p.submit, 99) }),
+		FinishP50: column(l.points, func(p point) *float64 { return percentileOf(p.finish, 50) }),
+		FinishP99: column(l.points, func(p point) *float64 { return percentileOf(p.finish, 99) }),
 	}
 }
 
@@ -115,32 +96,32 @@ const (
 	longest  = time.Hour
 )
 
-// newHistogram makes a histogram exact to three digits, of 180 KB.
-func newHistogram() *hdrhistogram.Histogram {
-	return hdrhistogram.New(shortest.Microseconds(), longest.Microseconds(), 3)
+// latencies are durations of the whole run, exact to three digits, and of the current step, exact to two; step is nil for none, and grows
+// with its content.
+type latencies struct {
+	all  *hdrhistogram.Histogram
+	step *hdrhistogram.PackedHistogram
 }
 
-// newSmallHistogram makes a histogram exact to two digits that grows with its content: each point has one.
-func newSmallHistogram() *hdrhistogram.PackedHistogram {
-	return hdrhistogram.NewPacked(shortest.Microseconds(), longest.Microseconds(), 2)
+func newLatencies() latencies {
+	return latencies{all: hdrhistogram.New(shortest.Microseconds(), longest.Microseconds(), 3)}
 }
 
-// clamped returns a duration within a histogram's limits, in microseconds.
-func clamped(d time.Duration) int64 { return min(max(d, shortest), longest).Microseconds() }
-
-func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
-
-// latencyOf reads all percentiles of a histogram in one pass.
-func latencyOf(h *hdrhistogram.Histogram) Latency {
-	if h.TotalCount() == 0 {
-		return Latency{}
+func (l *latencies) add(took time.Duration) {
+	if l.step == nil {
+		l.step = hdrhistogram.NewPacked(shortest.Microseconds(), longest.Microseconds(), 2)
 	}
-	p := h.ValueAtPercentilesSlice([]float64{50, 90, 95, 99, 99.9})
-	return Latency{
-		Count: h.TotalCount(), Min: microseconds(h.Min()), Max: microseconds(min(h.Max(), longest.Microseconds())),
-		Mean: time.Duration(h.Mean() * float64(time.Microsecond)),
-		P50:  microseconds(p[0]), P90: microseconds(p[1]), P95: microseconds(p[2]), P99: microseconds(p[3]), P999: microseconds(p[4]),
+	n := min(max(took, shortest), longest).Microseconds() // within the limits
+	_, _ = l.all.RecordValue(n), l.step.RecordValue(n)
+}
+
+func merged(a, b *hdrhistogram.PackedHistogram) *hdrhistogram.PackedHistogram {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
 	}
+	a.Merge(b)
+	a.Compact()
+	return a
 }
 
 // percentileOf returns milliseconds, nil without measurements.
@@ -148,6 +129,20 @@ func percentileOf(h *hdrhistogram.PackedHistogram, percentile float64) *float64 
 	if h == nil {
 		return nil
 	}
-	value := ms(microseconds(min(h.ValueAtPercentile(percentile), longest.Microseconds())))
-	return &value
+	return new(ms(microseconds(min(h.ValueAtPercentile(percentile), longest.Microseconds()))))
+}
+
+func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// sum reads all percentiles in one pass.
+func (l latencies) sum() Latency {
+	if l.all.TotalCount() == 0 {
+		return Latency{}
+	}
+	p := l.all.ValueAtPercentilesSlice([]float64{50, 90, 95, 99, 99.9})
+	return Latency{
+		Count: l.all.TotalCount(), Min: microseconds(l.all.Min()), Max: microseconds(min(l.all.Max(), longest.Microseconds())),
+		Mean: time.Duration(l.all.Mean() * float64(time.Microsecond)),
+		P50:  microseconds(p[0]), P90: microseconds(p[1]), P95: microseconds(p[2]), P99: microseconds(p[3]), P999: microseconds(p[4]),
+	}
 }

@@ -120,8 +120,7 @@ func (t *Trial) playAndJudge(ctx context.Context) (report.Run, error) {
 	if err := t.Prepare(ctx); err != nil {
 		return report.Run{}, err
 	}
-	live := report.StartLive(t.o.Stderr, t.recorder, nil)
-	defer live.Stop()
+	defer report.Live(t.o.Stderr, t.recorder, nil)()
 	if err := t.Drive(ctx); err != nil {
 		return report.Run{}, err
 	}
