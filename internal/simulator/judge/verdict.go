@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/forgerun/forgerun/internal/cli/term"
 	"github.com/forgerun/forgerun/internal/simulator/history"
@@ -25,12 +24,9 @@ type Verdict struct {
 	Tickets int64 `json:"tickets"`
 	Facts   int64 `json:"facts"`
 
-	Checked map[string]int64  `json:"-"` // number of checks, by invariant
-	Skipped map[string]string `json:"-"` // why an invariant was not checked completely
-
-	Violations     []Violation      `json:"violations"` // the first of each invariant
-	ViolationCount int64            `json:"violation_count"`
-	ByInvariant    map[string]int64 `json:"-"` // number of violations, including unlisted ones
+	Invariants     []Result    `json:"invariants"`
+	Violations     []Violation `json:"violations"` // the first of each invariant
+	ViolationCount int64       `json:"violation_count"`
 }
 
 // Results of an invariant.
@@ -46,27 +42,14 @@ type Result struct {
 	Title      string `json:"title"`
 	Result     string `json:"result"`
 	Checked    int64  `json:"checked"`
-	Violations int64  `json:"violations"`
+	Violations int64  `json:"violations"`        // including unlisted ones
 	Skipped    string `json:"skipped,omitempty"` // why it was not checked completely
 }
 
-// Results returns the results of all invariants.
-func (v *Verdict) Results() (all []Result) {
-	for _, i := range Invariants {
-		r := Result{i.Key, i.Title, Held, v.Checked[i.Key], v.ByInvariant[i.Key], term.Masked(v.Skipped[i.Key])}
-		switch {
-		case r.Violations > 0:
-			r.Result = Violated
-		case r.Checked == 0:
-			r.Result, r.Skipped = Skipped, cmp.Or(r.Skipped, "there was nothing to check")
-		}
-		all = append(all, r)
-	}
-	return all
+// Of returns the result of the invariant with the key.
+func (v *Verdict) Of(key string) *Result {
+	return &v.Invariants[slices.IndexFunc(v.Invariants, func(r Result) bool { return r.Key == key })]
 }
-
-// OK reports whether there are no violations. Skipped has the unchecked invariants.
-func (v *Verdict) OK() bool { return v.ViolationCount == 0 }
 
 // verdictBuilder collects the findings of several goroutines.
 type verdictBuilder struct {
@@ -77,10 +60,11 @@ type verdictBuilder struct {
 }
 
 func newVerdictBuilder(run *RunContext) *verdictBuilder {
-	none := func() map[string]int64 { return map[string]int64{} }
-	return &verdictBuilder{run: run, verdict: Verdict{
-		Tickets: run.Tickets, Checked: none(), Skipped: map[string]string{}, ByInvariant: none(),
-	}}
+	b := &verdictBuilder{run: run, verdict: Verdict{Tickets: run.Tickets}}
+	for _, i := range Invariants {
+		b.verdict.Invariants = append(b.verdict.Invariants, Result{Key: i.Key, Title: i.Title, Result: Held})
+	}
+	return b
 }
 
 // add adds the findings about one job; facts are its history.
@@ -88,28 +72,31 @@ func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, fa
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for invariant, n := range looked {
-		b.verdict.Checked[invariant] += n
+		b.verdict.Of(invariant).Checked += n
 	}
 	b.verdict.ViolationCount += int64(len(violations))
 	for _, v := range violations {
-		b.verdict.ByInvariant[v.Invariant]++
-		n := b.verdict.ByInvariant[v.Invariant]
-		if n <= maxHistories {
+		r := b.verdict.Of(v.Invariant)
+		r.Result = Violated
+		r.Violations++
+		if r.Violations <= maxHistories {
 			v.History = inOrder(facts)
 		}
-		if n <= maxViolations {
+		if r.Violations <= maxViolations {
 			b.verdict.Violations = append(b.verdict.Violations, v)
 		}
 	}
 }
 
-// finish sorts the violations and adds the unchecked invariants.
+// finish sorts the violations and notes what was not checked.
 func (b *verdictBuilder) finish() *Verdict {
 	order := map[string]int{}
 	for i, invariant := range Invariants {
 		order[invariant.Key] = i
-		if why := b.run.skipped(invariant, b.verdict.Checked[invariant.Key]); why != "" {
-			b.verdict.Skipped[invariant.Key] = why
+		r := &b.verdict.Invariants[i]
+		r.Skipped = term.Masked(b.run.skipped(invariant, r.Checked))
+		if r.Checked == 0 {
+			r.Result = Skipped
 		}
 	}
 	slices.SortStableFunc(b.verdict.Violations, func(x, y Violation) int {
@@ -131,15 +118,12 @@ func (run *RunContext) skipped(invariant Invariant, checked int64) string {
 		missing = append(missing, "counters: processes ended during the run, or started after the first row")
 	}
 	switch why := strings.Join(missing, "; "); {
-	case why == "" && checked > 0:
-		return ""
-	case why == "":
-		return "not checked: this run had nothing to check"
-	case checked > 0:
+	case checked == 0:
+		return "not checked: " + cmp.Or(why, "this run had nothing to check")
+	case why != "":
 		return "checked in part, without " + why
-	default:
-		return "not checked: " + why
 	}
+	return ""
 }
 
 // Violation is a violation of an invariant, with all facts about the job.
@@ -186,7 +170,7 @@ func (v Violation) MarshalJSON() ([]byte, error) {
 // Facts returns the history, one fact per line, without secrets.
 func (v Violation) Facts() (lines []string) {
 	for _, f := range v.History {
-		lines = append(lines, when(&f).UTC().Format("15:04:05.000000")+"  "+term.Masked(line(f)))
+		lines = append(lines, f.At.UTC().Format("15:04:05.000000")+"  "+term.Masked(line(f)))
 	}
 	return lines
 }
@@ -194,25 +178,19 @@ func (v Violation) Facts() (lines []string) {
 // inOrder returns a copy of the facts in the order in which they happened.
 func inOrder(facts []history.Fact) []history.Fact {
 	sorted := slices.Clone(facts)
+	for i := range sorted {
+		f := &sorted[i]
+		switch {
+		case f.Kind == history.StoredEvent:
+			f.At = f.Event.At
+		case f.Submission != nil && len(f.Submission.Tries) > 0:
+			f.At = f.Submission.Tries[0].Sent
+		}
+	}
 	slices.SortStableFunc(sorted, func(a, b history.Fact) int {
-		return cmp.Or(when(&a).Compare(when(&b)), cmp.Compare(deref(a.Event).Seq, deref(b.Event).Seq))
+		return cmp.Or(a.At.Compare(b.At), cmp.Compare(deref(a.Event).Seq, deref(b.Event).Seq))
 	})
 	return sorted
-}
-
-// when returns the time at which a fact happened.
-func when(f *history.Fact) time.Time {
-	switch {
-	case f.Kind == history.StoredEvent:
-		return deref(f.Event).At
-	case f.Kind == history.StoredReport:
-		return deref(f.Report).FinishedAt
-	case f.Submission != nil && len(f.Submission.Tries) > 0:
-		return f.Submission.Tries[0].Sent
-	case f.Action != nil:
-		return f.Action.Sent
-	}
-	return f.At
 }
 
 // line returns a fact's line in the history, without secrets.

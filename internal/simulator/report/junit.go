@@ -23,7 +23,7 @@ func WriteJUnit(w io.Writer, run Run) error {
 	if run.Verdict == nil {
 		s.Cases = []junit.Case{{Name: "verdict", Class: "invariants", Skipped: &junit.Message{Message: "the run was not judged"}}}
 	} else {
-		for _, i := range run.Verdict.Results() {
+		for _, i := range run.Verdict.Invariants {
 			c := junit.Case{Name: i.Key + ": " + i.Title, Class: "invariants"}
 			switch i.Result {
 			case judge.Skipped:

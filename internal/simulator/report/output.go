@@ -27,12 +27,7 @@ type document struct {
 	Run
 	DurationMS float64            `json:"duration_ms"`
 	Latency    map[string]Latency `json:"latency_ms"` // submit, finish
-	Verdict    *verdict           `json:"verdict"`    // null: not judged
-}
-
-type verdict struct {
-	judge.Verdict
-	Invariants []judge.Result `json:"invariants"`
+	Verdict    *judge.Verdict     `json:"verdict"`    // null: not judged
 }
 
 func documentOf(run Run) document {
@@ -44,7 +39,7 @@ func documentOf(run Run) document {
 	d.Stages, d.Faults, d.Kinds = list(run.Stages), list(run.Faults), list(run.Kinds)
 	d.Expectations, d.Notes, d.WorkKinds = list(run.Expectations), list(run.Notes), list(run.WorkKinds)
 	if v := run.Verdict; v != nil {
-		d.Verdict = &verdict{*v, v.Results()}
+		d.Verdict = new(*v)
 		d.Verdict.Violations = list(v.Violations)
 	}
 	return d

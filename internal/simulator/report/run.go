@@ -164,7 +164,7 @@ func (run Run) Outcome() Outcome {
 func (run Run) headline() string {
 	held := 0
 	if run.Verdict != nil {
-		for _, r := range run.Verdict.Results() {
+		for _, r := range run.Verdict.Invariants {
 			if r.Result == judge.Held {
 				held++
 			}
@@ -202,9 +202,11 @@ func (n Numbers) Accepted() float64 {
 // checked returns the number of checked invariants.
 func (run Run) checked() int {
 	n := 0
-	for _, i := range judge.Invariants {
-		if run.Verdict != nil && run.Verdict.Checked[i.Key] > 0 {
-			n++
+	if run.Verdict != nil {
+		for _, r := range run.Verdict.Invariants {
+			if r.Checked > 0 {
+				n++
+			}
 		}
 	}
 	return n

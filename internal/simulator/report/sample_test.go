@@ -78,17 +78,14 @@ func described(run Run) Run {
 }
 
 func goodVerdict() *judge.Verdict {
-	v := &judge.Verdict{
-		Jobs: 23_456, Tickets: 23_999, Facts: 1_234_567,
-		Checked: map[string]int64{}, Skipped: map[string]string{}, ByInvariant: map[string]int64{},
-	}
+	v := &judge.Verdict{Jobs: 23_456, Tickets: 23_999, Facts: 1_234_567}
 	for i, invariant := range judge.Invariants {
-		if i+1 == len(judge.Invariants) {
-			v.Skipped[invariant.Key] = "no database URL was given"
-			continue
-		}
-		v.Checked[invariant.Key] = int64(1000 * (i + 1))
+		v.Invariants = append(v.Invariants, judge.Result{
+			Key: invariant.Key, Title: invariant.Title, Result: judge.Held, Checked: int64(1000 * (i + 1)),
+		})
 	}
+	last := &v.Invariants[len(v.Invariants)-1]
+	last.Result, last.Checked, last.Skipped = judge.Skipped, 0, "no database URL was given"
 	return v
 }
 
@@ -97,7 +94,8 @@ func violatedVerdict(n int) *judge.Verdict {
 	v := goodVerdict()
 	v.ViolationCount = int64(n)
 	for i := range n {
-		v.ByInvariant[judge.Invariants[i%3].Key]++
+		v.Invariants[i%3].Result = judge.Violated
+		v.Invariants[i%3].Violations++
 		one := judge.Violation{
 			Invariant: judge.Invariants[i%3].Key, Job: fmt.Sprintf("0190a1b2-c3d4-7000-8000-%012d", i), Ticket: int64(i + 1),
 			What: "the job ended twice, as SUCCEEDED and as FAILED",

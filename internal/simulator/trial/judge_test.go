@@ -40,8 +40,8 @@ func TestJudgeOfARealService(t *testing.T) {
 	require.Empty(t, collected.Missing)
 	require.Empty(t, printed(v))
 	for _, invariant := range judge.Invariants {
-		require.Positive(t, v.Checked[invariant.Key], invariant.Key)
-		require.Empty(t, v.Skipped[invariant.Key], invariant.Key)
+		require.Positive(t, v.Of(invariant.Key).Checked, invariant.Key)
+		require.Empty(t, v.Of(invariant.Key).Skipped, invariant.Key)
 	}
 	p.config.MaxWait = 100 * time.Millisecond
 	p.missing()
@@ -66,7 +66,7 @@ func (p *played) seenByURL() {
 	v, err := outside.Judge(p.t.Context())
 	require.NoError(p.t, err)
 	require.Empty(p.t, printed(v))
-	require.Positive(p.t, v.Checked["metrics"], v.Skipped["metrics"])
+	require.Positive(p.t, v.Of("metrics").Checked, v.Of("metrics").Skipped)
 }
 
 // strangersJob: nothing is wrong with another client's job in the queue, nor with a second key that has expired.
@@ -122,7 +122,7 @@ func (p *played) missing() {
 		require.NotContains(p.t, fmt.Sprint(collected.Missing), "hush")
 		require.Empty(p.t, printed(v), why)
 		for _, invariant := range judge.Invariants {
-			require.True(p.t, v.Checked[invariant.Key] > 0 || v.Skipped[invariant.Key] != "", "%s passed silently", invariant.Key)
+			require.True(p.t, v.Of(invariant.Key).Checked > 0 || v.Of(invariant.Key).Skipped != "", "%s passed silently", invariant.Key)
 		}
 	}
 	p.config = good
