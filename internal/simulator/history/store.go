@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -25,39 +24,36 @@ const Loose = Buckets
 
 const bufferSize = 16 << 10
 
-// Writer accepts facts from many goroutines.
-type Writer struct {
+// Store accepts facts from many goroutines until Close. Then they can be read.
+type Store struct {
 	dir     string
 	buckets [Buckets + 1]bucket
-	facts   atomic.Int64
-	broken  atomic.Pointer[error] // the first error of the disk; later facts are dropped
 }
 
 type bucket struct {
-	mu   sync.Mutex
-	file *os.File
-	out  *bufio.Writer
+	mu     sync.Mutex
+	file   *os.File // nil: closed
+	out    *bufio.Writer
+	broken error // the first error of the disk; later facts are dropped
 }
 
 // Create makes an empty history in dir, which it makes when missing. An existing history is an error.
-func Create(dir string) (*Writer, error) {
+func Create(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	w := &Writer{dir: dir}
-	for i := range w.buckets {
-		file, err := os.OpenFile(bucketPath(dir, i), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	s := &Store{dir: dir}
+	for i := range s.buckets {
+		file, err := os.OpenFile(s.path(i), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 		if err != nil {
-			return nil, errors.Join(err, w.Close())
+			return nil, errors.Join(err, s.Close())
 		}
-		w.buckets[i].file, w.buckets[i].out = file, bufio.NewWriterSize(file, bufferSize)
+		s.buckets[i].file, s.buckets[i].out = file, bufio.NewWriterSize(file, bufferSize)
 	}
-	return w, nil
+	return s, nil
 }
 
-func bucketPath(dir string, i int) string {
-	return filepath.Join(dir, fmt.Sprintf("facts-%03d.jsonl", i))
-}
+func (s *Store) path(i int) string { return filepath.Join(s.dir, fmt.Sprintf("facts-%03d.jsonl", i)) }
 
 // bucketOf spreads jobs evenly.
 func bucketOf(job string) int {
@@ -69,19 +65,14 @@ func bucketOf(job string) int {
 	return int(h.Sum32() % Buckets)
 }
 
-// Add stores the fact. Err and Close return errors of the disk.
-func (w *Writer) Add(f Fact) {
-	b := &w.buckets[bucketOf(f.Subject())]
+// Add stores the fact. Close returns errors of the disk.
+func (s *Store) Add(f Fact) {
+	b := &s.buckets[bucketOf(f.Subject())]
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.file == nil || w.broken.Load() != nil {
-		return
+	if b.file != nil && b.broken == nil {
+		b.broken = f.write(b.out)
 	}
-	if err := f.write(b.out); err != nil {
-		w.broken.CompareAndSwap(nil, &err)
-		return
-	}
-	w.facts.Add(1)
 }
 
 // write writes the fact as a line of JSON, without the members that are zero.
@@ -100,59 +91,34 @@ func (f *Fact) String() string {
 	return strings.TrimSuffix(line.String(), "\n")
 }
 
-// Err returns the first error of the disk so far. A history with a gap cannot be judged.
-func (w *Writer) Err() error {
-	if err := w.broken.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
-
-// Facts returns the number of added facts.
-func (w *Writer) Facts() int64 { return w.facts.Load() }
-
-// Close flushes the buffers and returns the first error of any Add. The history may be read afterwards.
-func (w *Writer) Close() error {
-	errs := []error{w.Err()}
-	for i := range w.buckets {
-		errs = append(errs, w.buckets[i].close())
+// Close flushes the buffers and returns the errors of the disk. A history with a gap cannot be judged.
+func (s *Store) Close() error {
+	var errs []error
+	for i := range s.buckets {
+		b := &s.buckets[i]
+		b.mu.Lock()
+		if b.file != nil {
+			b.broken = errors.Join(b.broken, b.out.Flush(), b.file.Close())
+			b.file = nil
+		}
+		errs = append(errs, b.broken)
+		b.mu.Unlock()
 	}
 	return errors.Join(errs...)
 }
 
-func (b *bucket) close() (err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.file != nil {
-		err = errors.Join(b.out.Flush(), b.file.Close())
-		b.file = nil
-	}
-	return err
-}
-
-// Reader reads a history that has been closed.
-type Reader struct{ dir string }
-
-// Open opens the history in dir.
-func Open(dir string) (*Reader, error) {
-	if _, err := os.Stat(bucketPath(dir, 0)); err != nil {
-		return nil, fmt.Errorf("no history in %s: %w", dir, err)
-	}
-	return &Reader{dir: dir}, nil
-}
-
 // Jobs returns the bucket's facts by subject, in the order of Add.
-func (r *Reader) Jobs(bucket int) (map[string][]Fact, error) {
+func (s *Store) Jobs(bucket int) (map[string][]Fact, error) {
 	jobs := map[string][]Fact{}
-	return jobs, r.Each(bucket, func(f Fact) error {
+	return jobs, s.Each(bucket, func(f Fact) error {
 		jobs[f.Subject()] = append(jobs[f.Subject()], f)
 		return nil
 	})
 }
 
 // Each calls fn with the facts of the bucket until it returns an error.
-func (r *Reader) Each(bucket int, fn func(Fact) error) error {
-	file, err := os.Open(bucketPath(r.dir, bucket))
+func (s *Store) Each(bucket int, fn func(Fact) error) error {
+	file, err := os.Open(s.path(bucket))
 	if err != nil {
 		return err
 	}

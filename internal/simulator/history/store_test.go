@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -30,15 +31,12 @@ func TestFactsOfAJobComeBackTogetherAndInOrder(t *testing.T) {
 	}
 	writers.Wait()
 	w.Add(history.Fact{Kind: history.Submitted, Ticket: 7, At: time.Unix(1, 0).UTC()})
-	require.EqualValues(t, jobs*facts+1, w.Facts())
 	require.NoError(t, w.Close())
 
-	r, err := history.Open(dir)
-	require.NoError(t, err)
 	seen, filled := 0, 0
 	for b := range history.Buckets {
 		of := 0
-		jobs, err := r.Jobs(b)
+		jobs, err := w.Jobs(b)
 		require.NoError(t, err)
 		for job, list := range jobs {
 			of++
@@ -53,7 +51,7 @@ func TestFactsOfAJobComeBackTogetherAndInOrder(t *testing.T) {
 	require.Equal(t, jobs, seen)
 	require.Greater(t, filled, history.Buckets/2, "jobs are spread over the files")
 	var loose []history.Fact
-	require.NoError(t, r.Each(history.Loose, func(f history.Fact) error {
+	require.NoError(t, w.Each(history.Loose, func(f history.Fact) error {
 		loose = append(loose, f)
 		return nil
 	}))
@@ -67,13 +65,17 @@ func TestAHistoryThatIsCutOffIsAnError(t *testing.T) {
 	require.NoError(t, err)
 	w.Add(history.Fact{Kind: history.Forbidden, Job: "a"})
 	require.NoError(t, w.Close())
-	path := filepath.Join(dir, fmt.Sprintf("facts-%03d.jsonl", history.BucketOf("a")))
+	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	require.NoError(t, err)
+	bucket := slices.IndexFunc(files, func(name string) bool {
+		info, err := os.Stat(name)
+		return err == nil && info.Size() > 0
+	})
+	path := files[bucket]
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, content[:len(content)-5], 0o600))
-	r, err := history.Open(dir)
-	require.NoError(t, err)
-	_, err = r.Jobs(history.BucketOf("a"))
+	_, err = w.Jobs(bucket)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 }
 
@@ -87,8 +89,7 @@ func TestAHistoryIsNotMixedWithAnother(t *testing.T) {
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close(), "closed twice")
 	w.Add(history.Fact{Kind: history.Forbidden})
-	require.Zero(t, w.Facts(), "added after the end")
-
-	_, err = history.Open(t.TempDir())
-	require.ErrorContains(t, err, "no history")
+	loose, err := w.Jobs(history.Loose)
+	require.NoError(t, err)
+	require.Empty(t, loose, "added after the end")
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
-	"github.com/forgerun/forgerun/internal/simulator/servicetime"
 )
 
 // RunContext is the knowledge about a run besides its facts.
@@ -30,7 +29,7 @@ type RunContext struct {
 	Webhooks  []history.Webhook
 	Streams   []Stream
 	Collected Collected
-	Moves     servicetime.Moves // of the service's clock, as seen during the run; used without rows
+	Moves     history.Moves // of the service's clock, as seen during the run; used without rows
 
 	across     *across                        // set by Judge
 	latestSeen func(real time.Time) time.Time // of the moves, set by Judge
@@ -91,7 +90,7 @@ func (run *RunContext) latest(at time.Time) time.Time {
 	return run.latestSeen(at.Add(clockSlack))
 }
 
-func (run *RunContext) moves() servicetime.Moves {
+func (run *RunContext) moves() history.Moves {
 	if run.complete(Rows) {
 		return run.Collected.Moves
 	}
@@ -116,7 +115,7 @@ type Collected struct {
 	Missing map[Source]string // why a source was not read completely
 
 	Webhooks map[string]time.Time // by id, when a webhook was disabled, changed or deleted: it may lack later events
-	Moves    servicetime.Moves    // of the service's clock, from the rows
+	Moves    history.Moves        // of the service's clock, from the rows
 	Rules    []string             // invariants of the queries over rows; their violations are facts
 	Measured []Measure
 }

@@ -64,7 +64,7 @@ var Invariants = []Invariant{
 	{scheduled, "Each due time of a schedule has one job, not before its time, and no other time has a job", []Source{Lists, Rows}},
 }
 
-// Reader reads facts, like history.Reader.
+// Reader reads facts, like history.Store.
 type Reader interface {
 	Jobs(bucket int) (map[string][]history.Fact, error)
 	Each(bucket int, fn func(history.Fact) error) error

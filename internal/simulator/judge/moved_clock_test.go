@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgerun/forgerun/internal/simulator/history"
-	"github.com/forgerun/forgerun/internal/simulator/servicetime"
 )
 
 const (
@@ -21,7 +20,7 @@ const (
 // that were jumped over are seen soon after the jump, in the same order.
 func (w *world) jumps() *world {
 	from := w.start.Add(jumpAt)
-	w.run.Collected.Moves = servicetime.Moves{{Number: 1, Real: from, Service: from.Add(jumpBy), Rate: 1}}
+	w.run.Collected.Moves = history.Moves{{Number: 1, Real: from, Service: from.Add(jumpBy), Rate: 1}}
 	seen := func(at *time.Time) {
 		switch {
 		case at.IsZero() || !at.After(from):
@@ -68,7 +67,7 @@ func TestResultsAreGoneAfterADay(t *testing.T) {
 	for ahead, violated := range map[time.Duration]int{23 * time.Hour: 1, 25 * time.Hour: 0} {
 		w := soundWorld()
 		end := w.facts[len(w.facts)-1].At
-		w.run.Collected.Moves = servicetime.Moves{{Number: 1, Real: end, Service: end.Add(ahead), Rate: 1}}
+		w.run.Collected.Moves = history.Moves{{Number: 1, Real: end, Service: end.Add(ahead), Rate: 1}}
 		w.shown(plainJob).ResultSize, w.shown(plainJob).ResultError = nil, resultGone
 		require.Len(t, w.spoilt(t), violated, ahead)
 	}

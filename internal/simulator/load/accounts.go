@@ -40,7 +40,6 @@ func (e *Engine) Prepare(ctx context.Context) error {
 			return fmt.Errorf("registering the webhooks of tenant %d: %w", n+1, err)
 		}
 	}
-	e.clock.client = e.accounts[0].quick // any of them
 	var background context.Context
 	background, e.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if err := e.followClock(ctx, background); err != nil {

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/forgerun/forgerun/client"
-	"github.com/forgerun/forgerun/internal/simulator/servicetime"
+	"github.com/forgerun/forgerun/internal/simulator/history"
 )
 
 const (
@@ -17,55 +18,53 @@ const (
 	clockSlack   = 50 * time.Millisecond // possible error of a reading in service time, besides its duration
 )
 
-// errNoClock: the service is no test bed, so its time is the real one.
-var errNoClock = errors.New("the clock of the service cannot be moved")
-
-// serviceClock follows the service's time by polling the clock of the test bed.
+// serviceClock is the service's time as the clock of the test bed shows it.
 type serviceClock struct {
-	client *client.Client
-
 	mu    sync.Mutex
-	moves servicetime.Moves // observed moves
+	moves history.Moves // observed moves
 }
 
-// follow polls the clock until ctx ends. Without an answer the latest reading holds.
-func (c *serviceClock) follow(ctx context.Context) {
-	for Sleep(ctx, clockStep) == nil {
-		_ = c.look(ctx)
+// followClock checks whether the service has a movable clock, and then polls it until background ends. Without an answer the latest
+// reading holds.
+func (e *Engine) followClock(ctx, background context.Context) error {
+	movable, err := e.lookAtClock(ctx)
+	if movable {
+		e.background.Go(func() {
+			for Sleep(background, clockStep) == nil {
+				_, _ = e.lookAtClock(background)
+			}
+		})
 	}
+	return err
 }
 
-// look reads the service's time once. errNoClock: there is no such clock.
-func (c *serviceClock) look(ctx context.Context) error {
+// lookAtClock reads the service's time once, and reports whether it can be moved.
+func (e *Engine) lookAtClock(ctx context.Context) (movable bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
 	sent := time.Now().UTC()
-	shown, err := c.client.Clock(ctx)
+	shown, err := e.accounts[0].quick.Clock(ctx) // that of any of them
 	took := time.Since(sent)
-	var problem *client.Problem
+	problem, refused := errors.AsType[*client.Problem](err)
 	switch {
-	case errors.As(err, &problem) && problem.Status == http.StatusNotFound, err == nil && shown.Now.IsZero():
-		return errNoClock
+	case refused && problem.Status == http.StatusNotFound, err == nil && shown.Now.IsZero():
+		return false, nil // it is no test bed
 	case err != nil:
-		return err
-	}
-	if shown.Frozen {
+		return false, err
+	case shown.Frozen:
 		shown.Rate = 0
 	}
-	c.saw(servicetime.Move{Real: sent.Add(took / 2), Service: shown.Now, Rate: shown.Rate}, took)
-	return nil
+	e.clock.saw(history.Move{Real: sent.Add(took / 2), Service: shown.Now, Rate: shown.Rate}, took)
+	return true, nil
 }
 
 // saw applies a reading that took so long. An unexpected one is a move.
-func (c *serviceClock) saw(m servicetime.Move, took time.Duration) {
+func (c *serviceClock) saw(m history.Move, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	expected, rate := m.Real, 1.0
+	expected, rate := c.moves.At(m.Real), 1.0
 	if n := len(c.moves); n > 0 {
-		if !m.Real.After(c.moves[n-1].Real) {
-			return
-		}
-		expected, rate = c.moves.At(m.Real), c.moves[n-1].Rate
+		rate = c.moves[n-1].Rate
 	}
 	slack := clockSlack + time.Duration(float64(took)*max(rate, 1))
 	if m.Rate != rate || expected.Sub(m.Service).Abs() > slack {
@@ -73,26 +72,12 @@ func (c *serviceClock) saw(m servicetime.Move, took time.Duration) {
 	}
 }
 
-func (c *serviceClock) seen() servicetime.Moves {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.moves[:len(c.moves):len(c.moves)]
-}
-
 // ClockMoves returns the observed moves of the service's clock; none if it was never moved.
-func (e *Engine) ClockMoves() servicetime.Moves { return e.clock.seen() }
+func (e *Engine) ClockMoves() history.Moves {
+	e.clock.mu.Lock()
+	defer e.clock.mu.Unlock()
+	return slices.Clone(e.clock.moves)
+}
 
 // serviceTime returns the service's time at a real moment.
-func (e *Engine) serviceTime(real time.Time) time.Time { return e.clock.seen().At(real) }
-
-// followClock checks whether the service has a movable clock, and then polls it until Close.
-func (e *Engine) followClock(ctx, background context.Context) error {
-	switch err := e.clock.look(ctx); {
-	case errors.Is(err, errNoClock):
-		return nil
-	case err != nil:
-		return err
-	}
-	e.background.Go(func() { e.clock.follow(background) })
-	return nil
-}
+func (e *Engine) serviceTime(real time.Time) time.Time { return e.ClockMoves().At(real) }

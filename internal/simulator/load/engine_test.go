@@ -75,44 +75,46 @@ type played struct {
 	tries    map[int64]string // statuses, by ticket
 }
 
-// start makes an engine that is ready to run. Its history is closed by close.
-func start(t *testing.T, url, text string) (e *Engine, recorder *report.Recorder, dir string, close func()) {
+// memory is a history in memory.
+type memory struct {
+	mu   sync.Mutex
+	list []history.Fact
+}
+
+func (m *memory) Add(f history.Fact) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.list = append(m.list, f)
+}
+
+// start makes an engine that is ready to run.
+func start(t *testing.T, url, text string) (e *Engine, recorder *report.Recorder, facts *memory) {
 	t.Helper()
 	s, err := scenario.Parse("test.yaml", []byte(text))
 	require.NoError(t, err)
-	s.Readers.Streams, dir, recorder = 0, t.TempDir(), report.NewRecorder(time.Now())
-	facts, err := history.Create(dir)
-	require.NoError(t, err)
+	s.Readers.Streams, facts, recorder = 0, &memory{}, report.NewRecorder(time.Now())
 	e, err = New(Options{URL: url, Run: "run", Scenario: s, History: facts, Recorder: recorder})
 	require.NoError(t, err)
 	e.timeout = time.Hour // no answer is waited for in vain
 	require.NoError(t, e.Prepare(t.Context()))
-	return e, recorder, dir, func() {
-		e.Close()
-		require.NoError(t, facts.Close())
-	}
+	return e, recorder, facts
 }
 
 func play(t *testing.T, url, text string) played {
 	t.Helper()
-	e, recorder, dir, end := start(t, url, text)
+	e, recorder, facts := start(t, url, text)
 	p := played{engine: e, recorder: recorder, facts: map[history.Kind][]history.Fact{}, tries: map[int64]string{}}
 	require.NoError(t, e.Run(t.Context()))
 	unfinished, _, _ := e.Drain(t.Context())
 	require.Zero(t, unfinished)
-	end()
-	r, err := history.Open(dir)
-	require.NoError(t, err)
-	for b := range history.Buckets + 1 {
-		require.NoError(t, r.Each(b, func(f history.Fact) error {
-			p.facts[f.Kind] = append(p.facts[f.Kind], f)
-			if f.Kind == history.Submitted {
-				for _, try := range f.Submission.Tries {
-					p.tries[f.Ticket] += fmt.Sprintf(" %d", try.Status)
-				}
+	e.Close()
+	for _, f := range facts.list {
+		p.facts[f.Kind] = append(p.facts[f.Kind], f)
+		if f.Kind == history.Submitted {
+			for _, try := range f.Submission.Tries {
+				p.tries[f.Ticket] += fmt.Sprintf(" %d", try.Status)
 			}
-			return nil
-		}))
+		}
 	}
 	return p
 }
@@ -243,14 +245,14 @@ func TestAnInterruptedRunEndsAtOnce(t *testing.T) {
 		<-over
 	})
 	t.Cleanup(func() { close(over) })
-	e, _, _, end := start(t, url, "duration: 1h\narrival: {open: [{rate: 100/s}]}\nmix: [{kind: SUCCESS_FAST}]\nreaders: {poll: 100%}")
+	e, _, _ := start(t, url, "duration: 1h\narrival: {open: [{rate: 100/s}]}\nmix: [{kind: SUCCESS_FAST}]\nreaders: {poll: 100%}")
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-asked
 		cancel()
 	}()
 	require.ErrorIs(t, e.Run(ctx), context.Canceled)
-	end()
+	e.Close()
 }
 
 // Unfinished jobs are named, with their state and the reason for their wait.
@@ -269,11 +271,11 @@ func TestDrainNamesWhatHasNotEnded(t *testing.T) {
 		service.ServeHTTP(w, r)
 	}))
 	t.Cleanup(stuck.Close)
-	e, _, _, end := start(t, stuck.URL, "jobs: 7\narrival: {open: [{rate: 100/s}]}\nmix: [{kind: SUCCESS_FAST}]")
+	e, _, _ := start(t, stuck.URL, "jobs: 7\narrival: {open: [{rate: 100/s}]}\nmix: [{kind: SUCCESS_FAST}]")
 	e.o.Scenario.Drain = time.Millisecond
 	require.NoError(t, e.Run(t.Context()))
 	unfinished, which, _ := e.Drain(t.Context())
-	end()
+	e.Close()
 	require.Equal(t, 7, unfinished)
 	require.Len(t, which, 5)
 	require.Equal(t, "job-"+keys()[0]+" (QUEUED, attempt 1, waiting: NO_WORKERS)", which[0])

@@ -58,7 +58,7 @@ func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, er
 		}
 	}
 	// The judge checks the job's owner. Here, body and subject must agree.
-	if id := m.subjectID("jobs/") + m.subjectID("batches/"); id != m.data.JobID {
+	if id := m.subjectID("jobs") + m.subjectID("batches"); id != m.data.JobID {
 		return fmt.Sprintf("a message of job %s with the subject %s", orNone(m.data.JobID), orNone(m.event.Subject)), nil
 	}
 	return "", nil
@@ -76,9 +76,9 @@ func (m *message) read() error {
 
 func (m *message) id() string { return m.header.Get("Webhook-Id") }
 
-// subjectID returns the id in a subject with the prefix, "" for another subject.
-func (m *message) subjectID(prefix string) string {
-	if id, ok := strings.CutPrefix(m.event.Subject, prefix); ok {
+// subjectID returns the id in a subject of a kind, "" for another kind.
+func (m *message) subjectID(kind string) string {
+	if is, id, _ := strings.Cut(m.event.Subject, "/"); is == kind {
 		return id
 	}
 	return ""
@@ -109,7 +109,7 @@ func (m *message) fact(kind history.Kind, status int, note string) history.Fact 
 	scenario.WorkKind, scenario.ExpectedOutcome = clip(scenario.WorkKind), clip(scenario.ExpectedOutcome)
 	digest := sha256.Sum256(m.body)
 	return history.Fact{
-		At: m.at, Kind: kind, Tenant: m.to.tenant, Ticket: m.ticket(), Job: clip(m.subjectID("jobs/")), Note: note,
+		At: m.at, Kind: kind, Tenant: m.to.tenant, Ticket: m.ticket(), Job: clip(m.subjectID("jobs")), Note: note,
 		Delivery: &history.Delivery{
 			ID: clip(m.id()), Webhook: m.webhook, Receiver: m.to.name, URL: m.url,
 			EventID: clip(e.EventID), EventName: clip(e.Name), Seq: e.Sequence, Status: status, Body: hex.EncodeToString(digest[:]),

@@ -3,13 +3,15 @@
 package receiver
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
-	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,21 +29,22 @@ type Options struct {
 	Delivered func(ok bool)
 	// Keys finds a published key of the service, as client.Directory.Key does. nil: only secrets of webhooks are verified.
 	Keys func(keyID string) (ed25519.PublicKey, error)
+	// Proxy returns the address by which the service reaches an address of the receiver; nil: the address itself.
+	Proxy func(address string) (string, error)
 }
 
 // Receiver is an HTTP server with an address for each receiver of each tenant.
 type Receiver struct {
-	options  Options
-	listener net.Listener
-	server   *http.Server
-	closed   context.Context // ends with Close, which releases held answers
-	close    context.CancelFunc
+	options Options
+	server  *http.Server
+	bases   map[string]string // public base URLs by receiver, without a trailing slash; "": of all
+	closed  context.Context   // ends with Close, which releases held answers
+	close   context.CancelFunc
 
-	mu         sync.Mutex
-	active     sync.WaitGroup    // messages being answered; grows only while not closed
-	bases      map[string]string // public base URLs by receiver, without a trailing slash; "": of all others
-	webhooks   map[address]*webhook
-	tries, old map[string]int // by message id; old are the messages before the latest 100,000
+	mu       sync.Mutex
+	active   sync.WaitGroup // messages being answered; grows only while not closed
+	webhooks map[address]*webhook
+	tries    map[string]int // by message id
 }
 
 // address is a receiver of a tenant.
@@ -62,67 +65,53 @@ const (
 	readTimeout       = 30 * time.Second // of a request; an answer may take any time
 	idleTimeout       = 2 * time.Minute
 	registrationLimit = 5 * time.Second // longest wait of a message for the registration of its address
-	rememberedTries   = 100_000
+	rememberedTries   = 1_000_000
 )
 
-// Listen starts a receiver at addr, such as 127.0.0.1:0. The service reaches it at publicURL; "" means the address itself.
+// Listen starts a receiver at addr, which the service reaches at publicURL; "" means the address itself. With port 0, each receiver has a
+// port of its own: a service may hold back everything for a host and port where messages fail.
 func Listen(addr, publicURL string, o Options) (*Receiver, error) {
-	listener, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("the webhook receiver cannot listen (choose another --receiver-addr): %w", err)
-	}
-	if publicURL == "" {
-		if a, ok := listener.Addr().(*net.TCPAddr); ok && a.IP.IsUnspecified() {
-			err := fmt.Errorf("--receiver-addr %s needs --receiver-url: the address at which the service reaches this machine", addr)
-			return nil, errors.Join(err, listener.Close())
-		}
-		publicURL = "http://" + listener.Addr().String()
-	}
-	r := &Receiver{options: o, listener: listener, webhooks: map[address]*webhook{}, bases: map[string]string{}, tries: map[string]int{}}
-	if err := r.SetURL("", publicURL); err != nil {
-		return nil, errors.Join(err, listener.Close())
-	}
+	r := &Receiver{options: o, webhooks: map[address]*webhook{}, bases: map[string]string{}, tries: map[string]int{}}
 	r.closed, r.close = context.WithCancel(context.Background())
 	r.server = &http.Server{Handler: r, ReadHeaderTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
-	go func() { _ = r.server.Serve(listener) }() // until Close
+	names := []string{""}
+	if publicURL == "" && strings.HasSuffix(addr, ":0") {
+		names = slices.Sorted(maps.Keys(o.Names))
+	}
+	for _, name := range names {
+		base, err := r.open(addr, publicURL)
+		if err == nil && o.Proxy != nil {
+			base, err = o.Proxy(base)
+		}
+		if err != nil {
+			r.Close()
+			return nil, err
+		}
+		r.bases[name] = strings.TrimRight(base, "/")
+	}
 	return r, nil
 }
 
-// Addr returns its host and port.
-func (r *Receiver) Addr() string { return r.listener.Addr().String() }
-
-// Open opens a separate free port for the named receiver on the same host, and returns its base URL: a service may hold back everything
-// for a host and port where messages fail.
-func (r *Receiver) Open(name string) (baseURL string, err error) {
-	host, _, err := net.SplitHostPort(r.Addr())
+// open serves an address until Close, and returns its public base URL.
+func (r *Receiver) open(addr, publicURL string) (string, error) {
+	listener, err := net.Listen("tcp", addr)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("the webhook receiver cannot listen (choose another --receiver-addr): %w", err)
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return "", fmt.Errorf("the webhook receiver cannot listen: %w", err)
+	go func() { _ = r.server.Serve(listener) }()
+	if a, ok := listener.Addr().(*net.TCPAddr); publicURL == "" && ok && a.IP.IsUnspecified() {
+		return "", fmt.Errorf("--receiver-addr %s needs --receiver-url: the address at which the service reaches this machine", addr)
 	}
-	go func() { _ = r.server.Serve(listener) }() // until Close
-	baseURL = "http://" + listener.Addr().String()
-	return baseURL, r.SetURL(name, baseURL)
-}
-
-// SetURL changes the base URL of a receiver before it is registered, for instance to a proxy's; "" sets the default.
-func (r *Receiver) SetURL(name, baseURL string) error {
-	u, err := url.Parse(baseURL)
+	publicURL = cmp.Or(publicURL, "http://"+listener.Addr().String())
+	u, err := url.Parse(publicURL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("%q is not an address of the receiver: give --receiver-url such as http://192.0.2.7:9000", baseURL)
+		return "", fmt.Errorf("%q is not an address of the receiver: give --receiver-url such as http://192.0.2.7:9000", publicURL)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.bases[name] = strings.TrimRight(baseURL, "/")
-	return nil
+	return publicURL, nil
 }
 
 // URL returns the service's URL for messages to the tenant's receiver.
 func (r *Receiver) URL(tenant int, name string) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	base, own := r.bases[name]
 	if !own {
 		base = r.bases[""]
@@ -166,9 +155,9 @@ func (r *Receiver) count(id string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.tries) == rememberedTries {
-		r.tries, r.old = map[string]int{}, r.tries
+		clear(r.tries) // the latest messages may then begin anew
 	}
-	r.tries[id] = 1 + max(r.tries[id], r.old[id])
+	r.tries[id]++
 	return r.tries[id]
 }
 

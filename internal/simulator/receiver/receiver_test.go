@@ -23,18 +23,33 @@ import (
 type bench struct {
 	*receiver.Receiver
 	t       *testing.T
-	dir     string
-	history *history.Writer
+	history memory
+}
+
+// memory is a history in memory.
+type memory struct {
+	mu   sync.Mutex
+	list []history.Fact
+}
+
+func (m *memory) Add(f history.Fact) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.list = append(m.list, f)
+}
+
+func (m *memory) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.list)
 }
 
 // start listens with tenant 0's receiver "hook" registered, and "callback" not.
 func start(t *testing.T, o receiver.Options) *bench {
 	t.Helper()
-	b := &bench{t: t, dir: t.TempDir()}
+	b := &bench{t: t}
 	var err error
-	b.history, err = history.Create(b.dir)
-	require.NoError(t, err)
-	o.History = b.history
+	o.History = &b.history
 	if o.Names == nil {
 		o.Names = map[string][]receiver.Answer{"hook": nil, "callback": nil}
 	}
@@ -55,16 +70,10 @@ func (b *bench) register(tenant int, id, secret string) {
 }
 
 // facts ends the receiver and returns the history.
-func (b *bench) facts() (all []history.Fact) {
+func (b *bench) facts() []history.Fact {
 	b.t.Helper()
 	b.Close()
-	require.NoError(b.t, b.history.Close())
-	reader, err := history.Open(b.dir)
-	require.NoError(b.t, err)
-	for bucket := range history.Buckets + 1 {
-		require.NoError(b.t, reader.Each(bucket, func(f history.Fact) error { all = append(all, f); return nil }))
-	}
-	return all
+	return b.history.list
 }
 
 func TestGoodMessagesAreReceived(t *testing.T) {
@@ -92,7 +101,7 @@ func TestGoodMessagesAreReceived(t *testing.T) {
 		status, err := d.send(t.Context(), t)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusNoContent, status, d.id)
-		require.EqualValues(t, i+1, b.history.Facts(), "written before it was answered")
+		require.EqualValues(t, i+1, b.history.count(), "written before it was answered")
 	}
 	facts := map[string]history.Fact{}
 	for _, f := range b.facts() {
@@ -185,7 +194,7 @@ func TestAnswers(t *testing.T) {
 		"late":   {answer: receiver.Answer{Status: 200, After: 50 * time.Millisecond}, status: 200, accepted: true},
 		"reset":  {answer: receiver.Answer{Reset: true}, err: syscall.ECONNRESET},
 		"hang": {answer: receiver.Answer{Hang: true}, err: context.Canceled,
-			given: func(b *bench) bool { return b.history.Facts() > 0 }},
+			given: func(b *bench) bool { return b.history.count() > 0 }},
 		"later than the sender waits": {answer: receiver.Answer{Status: 200, After: time.Hour}, err: context.Canceled,
 			given: func(b *bench) bool { return b.Held() > 0 }, note: "the sender gave up before it was answered"},
 	} {
@@ -241,7 +250,7 @@ func TestCloseEndsWhatIsHeld(t *testing.T) {
 		}()
 	}
 	// One is written already, and held; the other one will be written when it is answered.
-	testkit.Eventually(t, "both are held", func() bool { return b.Held() == 2 && b.history.Facts() == 1 })
+	testkit.Eventually(t, "both are held", func() bool { return b.Held() == 2 && b.history.count() == 1 })
 	var closers sync.WaitGroup
 	for range 3 {
 		closers.Go(b.Close)

@@ -2,6 +2,7 @@ package receiver_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +69,6 @@ func TestReceiversSayThatTheyWantEvents(t *testing.T) {
 		answer.Header.Get("WebHook-Allowed-Origin"), answer.Header.Get("WebHook-Allowed-Rate"), answer.Header.Get("Allow"),
 	})
 	require.Empty(t, ask(b.URL(0, "hook"), "").Header.Get("WebHook-Allowed-Origin"), "nobody asked")
-	require.Equal(t, http.StatusNotFound, ask(b.URL(0, "unknown"), "forgerun.example").StatusCode)
+	require.Equal(t, http.StatusNotFound, ask(strings.Replace(b.URL(0, "hook"), "hook", "unknown", 1), "forgerun.example").StatusCode)
 	require.Empty(t, b.facts())
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -116,8 +117,11 @@ func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a
 	if a.Hang || a.Reset {
 		status = 0 // the sender gets no answer
 	}
-	if why := r.hold(req.Context(), a.After); why != "" {
-		status, note = 0, why
+	switch r.hold(req.Context(), a.After); {
+	case r.closed.Err() != nil:
+		status, note = 0, "the receiver was closed before it answered"
+	case req.Context().Err() != nil:
+		status, note = 0, "the sender gave up before it was answered"
 	}
 	f := m.fact(history.Received, status, note)
 	f.Delivery.After = a.After
@@ -129,43 +133,23 @@ func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, m message, a
 	case status > 0:
 		w.WriteHeader(status)
 	case a.Reset:
-		reset(w)
+		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			_ = conn.(*net.TCPConn).SetLinger(0) // a TCP reset
+			_ = conn.Close()
+		}
 	default:
 		if a.Hang {
-			r.hold(req.Context(), forever)
+			r.hold(req.Context(), math.MaxInt64)
 		}
 		panic(http.ErrAbortHandler) // ends the connection without an answer
 	}
 }
 
-const forever = 1<<63 - 1
-
-// hold waits for d. It returns a reason if the sender stopped waiting before that.
-func (r *Receiver) hold(ctx context.Context, d time.Duration) (over string) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// hold waits for d, for the sender to give up, or for Close.
+func (r *Receiver) hold(ctx context.Context, d time.Duration) {
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	case <-r.closed.Done():
 	}
-	switch {
-	case r.closed.Err() != nil:
-		return "the receiver was closed before it answered"
-	case ctx.Err() != nil:
-		return "the sender gave up before it was answered"
-	}
-	return ""
-}
-
-// reset ends the connection with a TCP reset.
-func reset(w http.ResponseWriter) {
-	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = conn.Close()
 }

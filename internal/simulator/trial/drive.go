@@ -2,7 +2,6 @@ package trial
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -15,12 +14,10 @@ import (
 func (t *Trial) Drive(ctx context.Context) error {
 	began := time.Now()
 	t.recorder.Stage("load", func() float64 { return t.progress(began) })
-	loading, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	defer t.quit()
-	disturbing, calm := context.WithCancel(loading)
+	disturbing, calm := context.WithCancel(ctx)
+	defer calm()
 	var beside sync.WaitGroup
-	beside.Go(func() { t.watchDisk(disturbing, stop) })
 	if t.stack != nil {
 		// An interrupted run does not wait for faults to heal.
 		defer context.AfterFunc(ctx, func() { _ = t.stack.Close() })()
@@ -28,7 +25,7 @@ func (t *Trial) Drive(ctx context.Context) error {
 		beside.Go(func() { t.disturb(disturbing) })
 		beside.Go(func() { t.restart(disturbing, began) })
 	}
-	err := t.engine.Run(loading)
+	err := t.engine.Run(ctx)
 	calm()
 	beside.Wait()
 	if err != nil {
@@ -59,16 +56,6 @@ func (t *Trial) Drive(ctx context.Context) error {
 		t.note("after %s, %d deliveries were pending", t.o.Scenario.Drain, pending)
 	}
 	return context.Cause(ctx)
-}
-
-// watchDisk ends the load when the history cannot be written.
-func (t *Trial) watchDisk(ctx context.Context, stop context.CancelCauseFunc) {
-	for load.Sleep(ctx, time.Second) == nil {
-		if err := t.facts.Err(); err != nil {
-			stop(fmt.Errorf("the history could not be written: %w", err))
-			return
-		}
-	}
 }
 
 const scaleStep = 500 * time.Millisecond

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -37,13 +36,9 @@ func (t *Trial) workKinds(verdict *judge.Verdict) ([]report.WorkKind, error) {
 	if !t.expectsKinds() {
 		return nil, nil
 	}
-	facts, err := history.Open(filepath.Join(t.o.Out, HistoryFolder))
-	if err != nil {
-		return nil, err
-	}
 	stories := map[string][]*story{} // by kind
 	for bucket := 0; bucket <= history.Loose; bucket++ {
-		jobs, err := facts.Jobs(bucket)
+		jobs, err := t.facts.Jobs(bucket)
 		if err != nil {
 			return nil, err
 		}

@@ -83,10 +83,8 @@ func play(t *testing.T) *played {
 	t.Cleanup(func() { _ = p.db.Close(context.Background()) })
 
 	require.NoError(t, trial.facts.Close())
-	written, err := history.Open(filepath.Join(trial.o.Out, HistoryFolder))
-	require.NoError(t, err)
 	for bucket := range history.Buckets + 1 {
-		require.NoError(t, written.Each(bucket, func(f history.Fact) error { p.facts = append(p.facts, f); return nil }))
+		require.NoError(t, trial.facts.Each(bucket, func(f history.Fact) error { p.facts = append(p.facts, f); return nil }))
 	}
 	return p
 }
@@ -110,9 +108,7 @@ func (p *played) judge() (collected judge.Collected, verdict *judge.Verdict) {
 	run.Collected, err = collect.Run(p.t.Context(), p.config, facts)
 	require.NoError(p.t, err)
 	require.NoError(p.t, facts.Close())
-	written, err := history.Open(dir)
-	require.NoError(p.t, err)
-	verdict, err = judge.Judge(p.t.Context(), written, run)
+	verdict, err = judge.Judge(p.t.Context(), facts, run)
 	require.NoError(p.t, err)
 	require.NoError(p.t, os.RemoveAll(dir))
 	return run.Collected, verdict

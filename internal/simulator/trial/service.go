@@ -62,26 +62,13 @@ func (t *Trial) listen() error {
 	if err != nil {
 		return err
 	}
-	t.receiver, err = webhooks.Listen(t.o.ReceiverAddr, t.o.ReceiverURL, webhooks.Options{
+	o := webhooks.Options{
 		Seed: t.o.Scenario.Seed, Names: names, History: t.facts, Delivered: t.recorder.Delivered,
 		Keys: c.Directory().Key,
-	})
-	if err != nil {
-		return err
 	}
-	if t.o.ReceiverURL != "" {
-		return nil // all have one address
+	if t.stack != nil && t.o.ReceiverURL == "" {
+		o.Proxy = t.stack.ReceiverURL // if there are faults
 	}
-	for name := range names {
-		address, err := t.receiver.Open(name) // a port of its own
-		if err == nil && t.stack != nil {
-			if address, err = t.stack.ReceiverURL(address); err == nil { // of a proxy, if there are faults
-				err = t.receiver.SetURL(name, address)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	t.receiver, err = webhooks.Listen(t.o.ReceiverAddr, t.o.ReceiverURL, o)
+	return err
 }

@@ -63,7 +63,7 @@ type Trial struct {
 	stack    *stack.Stack // nil for a foreign service without our workers
 	dir      string       // of the stack; "" for none
 	receiver *webhooks.Receiver
-	facts    *history.Writer
+	facts    *history.Store
 	recorder *report.Recorder
 	engine   *load.Engine
 	chaos    stack.Chaos

@@ -3,12 +3,10 @@ package trial
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/internal/simulator/judge/collect"
 )
@@ -31,11 +29,7 @@ func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
 	for source, why := range collected.Missing {
 		t.note("the %s could not be read: %s", source, why)
 	}
-	facts, err := history.Open(filepath.Join(t.o.Out, HistoryFolder))
-	if err != nil {
-		return nil, err
-	}
-	return judge.Judge(ctx, facts, run)
+	return judge.Judge(ctx, t.facts, run)
 }
 
 // overdue is the allowed delay of a delivery attempt without faults.

@@ -10,7 +10,6 @@ import (
 	"github.com/forgerun/forgerun/internal/invariants"
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
-	"github.com/forgerun/forgerun/internal/simulator/servicetime"
 )
 
 // ofRun selects the run's jobs j: those of the clients that it made (@clients), and those with the correlation id of a ticket
@@ -70,7 +69,7 @@ func (c *collector) rows(ctx context.Context) error {
 			}
 			moves, _ := tx.Query(ctx, `SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END
 				FROM testbed_clock ORDER BY number`) // CollectRows returns its error
-			if c.found.Moves, err = pgx.CollectRows(moves, pgx.RowToStructByPos[servicetime.Move]); err != nil {
+			if c.found.Moves, err = pgx.CollectRows(moves, pgx.RowToStructByPos[history.Move]); err != nil {
 				return fmt.Errorf("table testbed_clock: %w", err)
 			}
 			for _, t := range tables {

@@ -1,4 +1,4 @@
-package servicetime
+package history
 
 import (
 	"testing"

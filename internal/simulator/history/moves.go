@@ -1,8 +1,7 @@
-// Package servicetime records the moves of a test bed's clock: it maps moments of a real clock to the service's time, by which jobs run.
-package servicetime
+package history
 
 import (
-	"slices"
+	"sort"
 	"time"
 )
 
@@ -21,33 +20,15 @@ func (m Move) at(real time.Time) time.Time {
 	return m.Service.Add(time.Duration(float64(real.Sub(m.Real)) * m.Rate))
 }
 
-// Moves are the moves of a run, in order. Without any, the service's time is the real one.
+// Moves are the moves of a test bed's clock, in order: they map moments of a real clock to the service's time, by which jobs run. Without any, the service's time is the real one.
 type Moves []Move
-
-// setting returns the setting at a real moment. Before the first move, it is the one before that, unless that was the first of all, when
-// the clock had never been moved.
-func (ms Moves) setting(real time.Time) Move {
-	switch after := ms.until(real); {
-	case after > 0:
-		return ms[after-1]
-	case len(ms) > 0 && ms[0].Number != 1:
-		return ms[0]
-	}
-	return unmoved(real)
-}
 
 // unmoved returns the setting of a clock that was never moved.
 func unmoved(real time.Time) Move { return Move{Real: real, Service: real, Rate: 1} }
 
 // until counts the moves up to a real moment.
 func (ms Moves) until(real time.Time) int {
-	n, _ := slices.BinarySearchFunc(ms, real, func(m Move, at time.Time) int {
-		if m.Real.After(at) {
-			return 1
-		}
-		return -1
-	})
-	return n
+	return sort.Search(len(ms), func(i int) bool { return ms[i].Real.After(real) })
 }
 
 // before returns the setting that a move ended.
@@ -79,8 +60,16 @@ func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
 	}
 }
 
-// At returns the service's time for Postgres' time real.
-func (ms Moves) At(real time.Time) time.Time { return ms.setting(real).at(real) }
+// At returns the service's time for Postgres' time real. Before the first move it is that of the setting before, unless that is unknown.
+func (ms Moves) At(real time.Time) time.Time {
+	switch after := ms.until(real); {
+	case after > 0:
+		return ms[after-1].at(real)
+	case len(ms) > 0 && ms[0].Number != 1:
+		return ms[0].at(real)
+	}
+	return real
+}
 
 // Most returns the most service time that passes within a real time d on both sides of a move: 2 d if the clock just runs.
 func (ms Moves) Most(d time.Duration) time.Duration {

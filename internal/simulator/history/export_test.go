@@ -1,4 +1,0 @@
-package history
-
-// BucketOf is for tests.
-var BucketOf = bucketOf
