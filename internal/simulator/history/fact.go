@@ -106,7 +106,7 @@ type Answer struct {
 	Attempt   int       `json:"attempt"` // of an action
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
-	Location  string    `json:"location"` // header, of a refusal too
+	Location  string    `json:"location"` // header
 	Replayed  bool      `json:"replayed"`
 	Error     string    `json:"error"` // why there was no answer
 }

@@ -9,7 +9,6 @@ import (
 
 // answerCorruptions spoil the API's answers.
 var answerCorruptions = []corruption{
-	{"the refusal names a job (/v1/jobs/1)", answered, 0, func(w *world) { w.refused().Tries[0].Location = "/v1/jobs/1" }, true},
 	{"the submission was answered with 202 and cannot be read", answered, 0, func(w *world) { w.refused().Tries[0].Status = 202 }, true},
 	{"the acceptance has no created_at", answered, plainJob, func(w *world) { w.sub(plainJob).Tries[0].CreatedAt = time.Time{} }, true},
 	{`the acceptance has Location ""`, answered, plainJob, func(w *world) { w.sub(plainJob).Tries[0].Location = "" }, true},

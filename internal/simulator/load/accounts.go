@@ -58,26 +58,12 @@ func (e *Engine) clients() (quick, slow *client.Client, err error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost, transport.MaxConnsPerHost = connections, connections
 	quick, err = client.New(client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 1, Timeout: e.timeout,
-		HTTP: &http.Client{Transport: locating{transport}}})
+		HTTP: &http.Client{Transport: transport}})
 	if err != nil {
 		return nil, nil, err
 	}
 	slow, err = client.New(client.Config{URL: e.o.URL, Key: e.o.Key, UserAgent: userAgent, MaxTries: 8})
 	return quick, slow, err
-}
-
-// locating notes the Location of answers, which the library hides in refusals.
-type locating struct{ http.RoundTripper }
-
-// locationKey is the context's key of where a request's answer is to leave it.
-type locationKey struct{}
-
-func (l locating) RoundTrip(r *http.Request) (*http.Response, error) {
-	response, err := l.RoundTripper.RoundTrip(r)
-	if location, ok := r.Context().Value(locationKey{}).(*string); ok && err == nil {
-		*location = response.Header.Get("Location")
-	}
-	return response, err
 }
 
 func (e *Engine) register(ctx context.Context, n int, quick, slow *client.Client) (*account, error) {

@@ -78,26 +78,15 @@ func (e *Engine) askForSilent(ctx context.Context) {
 	group.Wait()
 }
 
-// askOn polls silent jobs during the load, so that ended ones are forgotten.
-func (e *Engine) askOn(ctx context.Context) {
-	for Sleep(ctx, drainStep) == nil {
-		e.askForSilent(ctx)
-	}
-}
-
-// callbacks are jobs with polled deliveries, the first ones of a run.
-type callbacks struct {
-	mu   sync.Mutex
-	jobs []*ticket
-}
-
+// mostCallbacks bounds the jobs with polled deliveries.
 const mostCallbacks = 1000
 
-func (c *callbacks) add(t *ticket) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.jobs) < mostCallbacks {
-		c.jobs = append(c.jobs, t)
+// addCallback notes a job with a callback, whose deliveries are polled.
+func (e *Engine) addCallback(t *ticket) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.callbacks) < mostCallbacks {
+		e.callbacks = append(e.callbacks, t)
 	}
 }
 
@@ -125,7 +114,7 @@ func (e *Engine) pending(ctx context.Context) int64 {
 			none(a.Client.Deliveries(ctx, w.ID, filter))
 		}
 	}
-	e.callbacks.jobs = slices.DeleteFunc(e.callbacks.jobs, func(t *ticket) bool { // they have ended
+	e.callbacks = slices.DeleteFunc(e.callbacks, func(t *ticket) bool { // they have ended
 		return none(e.accounts[t.tenant].Client.JobDeliveries(ctx, t.job, filter))
 	})
 	return n

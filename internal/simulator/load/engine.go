@@ -51,7 +51,9 @@ const inFlight = 2048
 type Engine struct {
 	o         Options
 	accounts  []*account
-	callbacks callbacks
+	plan      *scenario.Plan
+	mu        sync.Mutex
+	callbacks []*ticket          // the first ones of the run
 	schedules []*client.Schedule // as many for each account, in order
 	jobs      *jobs
 	clock     serviceClock
@@ -61,7 +63,6 @@ type Engine struct {
 	background sync.WaitGroup // streams
 	stop       context.CancelFunc
 	follows    sync.WaitGroup
-	tickets    atomic.Int64 // the highest number sent
 	late       atomic.Int64 // delay of the latest request, in nanoseconds
 }
 
@@ -70,7 +71,7 @@ func New(o Options) (*Engine, error) {
 	if o.Key != "" && o.Scenario.Tenants > 1 {
 		return nil, errors.New("a scenario with several tenants registers its own clients: remove --key, or set tenants to 1")
 	}
-	e := &Engine{o: o, timeout: requestTimeout, awaitEnd: o.Scenario.Arrival.Closed != nil}
+	e := &Engine{o: o, plan: o.Scenario.Plan(), timeout: requestTimeout, awaitEnd: o.Scenario.Arrival.Closed != nil}
 	e.jobs = newJobs(e.watched(), o.Recorder.Moved, func(j *job) { o.Recorder.Finished(j.last.Sub(j.intended), j.state) })
 	return e, nil
 }
@@ -82,25 +83,28 @@ func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 func (e *Engine) Late() time.Duration { return time.Duration(e.late.Load()) }
 
 // Tickets returns the number of the plan's submissions so far.
-func (e *Engine) Tickets() int64 { return e.tickets.Load() }
+func (e *Engine) Tickets() int64 { return e.plan.Tickets() }
 
 // Run sends the plan and returns when its last submission has been answered or given up, and the client's part in all jobs is done.
 func (e *Engine) Run(ctx context.Context) error {
 	if !e.watched() {
 		asking, done := context.WithCancel(ctx)
 		var asker sync.WaitGroup
-		asker.Go(func() { e.askOn(asking) })
+		asker.Go(func() {
+			for Sleep(asking, drainStep) == nil { // ended jobs are then forgotten
+				e.askForSilent(asking)
+			}
+		})
 		defer asker.Wait()
 		defer done()
 	}
 	if err := e.schedule(ctx); err != nil {
 		return err
 	}
-	plan := e.o.Scenario.Plan()
 	if closed := e.o.Scenario.Arrival.Closed; closed != nil {
-		e.runClosed(ctx, plan, *closed)
+		e.runClosed(ctx, *closed)
 	} else {
-		e.runOpen(ctx, plan)
+		e.runOpen(ctx)
 	}
 	e.follows.Wait()
 	err := e.awaitSchedules(ctx)
@@ -108,11 +112,11 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 // runOpen sends every intent at its time, or late, independent of earlier ones.
-func (e *Engine) runOpen(ctx context.Context, plan *scenario.Plan) {
+func (e *Engine) runOpen(ctx context.Context) {
 	began := time.Now()
 	var senders errgroup.Group
 	senders.SetLimit(inFlight)
-	for in, ok := plan.Next(); ok; in, ok = plan.Next() {
+	for in, ok := e.plan.Next(); ok; in, ok = e.plan.Next() {
 		at := began.Add(in.At)
 		if Sleep(ctx, time.Until(at)) != nil {
 			break
@@ -127,7 +131,7 @@ func (e *Engine) runOpen(ctx context.Context, plan *scenario.Plan) {
 }
 
 // runClosed lets each client send its next request after the end of its last job, until the scenario's time is over.
-func (e *Engine) runClosed(ctx context.Context, plan *scenario.Plan, c scenario.Closed) {
+func (e *Engine) runClosed(ctx context.Context, c scenario.Closed) {
 	limit := ctx
 	if d := e.o.Scenario.Duration; d > 0 {
 		var cancel context.CancelFunc
@@ -138,7 +142,7 @@ func (e *Engine) runClosed(ctx context.Context, plan *scenario.Plan, c scenario.
 	for range c.Clients {
 		clients.Go(func() {
 			for limit.Err() == nil {
-				in, ok := plan.Next()
+				in, ok := e.plan.Next()
 				if !ok {
 					return
 				}
@@ -153,34 +157,20 @@ func (e *Engine) runClosed(ctx context.Context, plan *scenario.Plan, c scenario.
 // play sends an intent and begins to follow its jobs; in a closed loop it waits
 // for their end.
 func (e *Engine) play(ctx context.Context, in scenario.Intent, intended time.Time) {
-	e.raise(in.N + int64(in.Tickets) - 1)
 	list := e.send(ctx, in, intended.UTC())
-	var here sync.WaitGroup
-	begin := func(do func()) {
-		e.follows.Add(1)
-		here.Go(func() {
-			defer e.follows.Done()
-			do()
-		})
+	follows := &e.follows
+	if e.awaitEnd {
+		follows = &sync.WaitGroup{}
 	}
 	for _, t := range list {
 		if t.job != "" && len(e.accounts) > 1 && t.number%intrudeEvery == 0 {
-			begin(func() { e.intrude(ctx, t) })
+			follows.Go(func() { e.intrude(ctx, t) })
 		}
 		if t.job != "" && t.hold {
-			begin(func() { e.follow(ctx, in, t) })
+			follows.Go(func() { e.follow(ctx, in, t) })
 		}
 	}
 	if e.awaitEnd {
-		here.Wait()
-	}
-}
-
-func (e *Engine) raise(number int64) {
-	for {
-		highest := e.tickets.Load()
-		if number <= highest || e.tickets.CompareAndSwap(highest, number) {
-			return
-		}
+		follows.Wait()
 	}
 }

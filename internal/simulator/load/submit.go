@@ -86,19 +86,23 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 // send submits an intent and its copies until each is answered or given up.
 func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Time) []*ticket {
 	list := e.ticketsOf(in, intended)
-	copies(in, func(i int) {
-		at := intended
-		if i > 0 && !in.AtOnce {
-			at = time.Now() // after the previous answer
-		}
-		if in.Work.Batch > 0 {
-			e.o.Recorder.Sent(len(list))
-			e.handInBatch(ctx, list, at)
-			return
-		}
-		e.o.Recorder.Sent(1)
-		e.handIn(ctx, list[min(i, len(list)-1)], at) // with the same key it is one ticket
-	})
+	var group errgroup.Group
+	group.SetLimit(map[bool]int{true: atOnce, false: 1}[in.AtOnce])
+	for i := range 1 + in.Copies {
+		group.Go(func() error {
+			at := intended
+			if i > 0 && !in.AtOnce {
+				at = time.Now() // after the previous answer
+			}
+			if in.Work.Batch > 0 {
+				e.handInBatch(ctx, list, at)
+			} else {
+				e.handIn(ctx, list[min(i, len(list)-1)], at) // with the same key it is one ticket
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // there is none
 	for _, t := range list {
 		e.o.History.Add(history.Fact{
 			At: time.Now().UTC(), Kind: history.Submitted, Tenant: t.tenant, Ticket: t.number, Job: t.job, Submission: &t.fact,
@@ -107,31 +111,15 @@ func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Tim
 	return list
 }
 
-// copies calls fn for the submission and each copy, in turn or at once.
-func copies(in scenario.Intent, fn func(i int)) {
-	var group errgroup.Group
-	group.SetLimit(1)
-	if in.AtOnce {
-		group.SetLimit(atOnce)
-	}
-	for i := range 1 + in.Copies {
-		group.Go(func() error {
-			fn(i)
-			return nil
-		})
-	}
-	_ = group.Wait() // there is none
-}
-
 // handIn submits one job.
 func (e *Engine) handIn(ctx context.Context, t *ticket, intended time.Time) {
 	account := e.accounts[t.tenant]
 	e.insist(ctx, intended, []*ticket{t}, func(ctx context.Context) (history.Answer, []history.Answer) {
-		sent, location := time.Now(), ""
-		a, err := account.quick.Submit(context.WithValue(ctx, locationKey{}, &location), t.request, client.IdempotencyKey(t.fact.Key))
+		sent := time.Now()
+		a, err := account.quick.Submit(ctx, t.request, client.IdempotencyKey(t.fact.Key))
 		try := answerOf(sent, err)
-		if try.Location = location; err == nil {
-			try.Status, try.RequestID, try.Replayed = a.Status, a.RequestID, a.Replayed
+		if err == nil {
+			try.Status, try.RequestID, try.Replayed, try.Location = a.Status, a.RequestID, a.Replayed, a.Location
 			try.Job, try.State, try.CreatedAt = a.JobID, a.State, a.CreatedAt
 		}
 		e.note(t, try, "")
@@ -196,6 +184,7 @@ func answerOf(sent time.Time, err error) history.Answer {
 func (e *Engine) insist(
 	ctx context.Context, intended time.Time, list []*ticket, send func(context.Context) (history.Answer, []history.Answer),
 ) {
+	e.o.Recorder.Sent(len(list))
 	var try history.Answer
 	var each []history.Answer
 	unknown := false
@@ -206,22 +195,6 @@ func (e *Engine) insist(
 		unknown = unknown || open
 		return !again
 	})
-	e.record(try.Answered.Sub(intended), list, each)
-}
-
-// repeat calls fn with growing pauses until it is done or patience is over.
-func repeat(ctx context.Context, fn func() (done bool)) {
-	began := time.Now()
-	for backoff := firstBackoff; !fn(); backoff = min(2*backoff, longestBackoff) {
-		wait := time.Duration(rand.Int64N(int64(backoff)))
-		if ctx.Err() != nil || time.Since(began)+wait > patience || Sleep(ctx, wait) != nil {
-			return
-		}
-	}
-}
-
-// record counts the final answer to each ticket of a request.
-func (e *Engine) record(took time.Duration, list []*ticket, each []history.Answer) {
 	classes := make([]string, len(each))
 	for i, a := range each {
 		classes[i] = e.class(list[i], a)
@@ -233,7 +206,18 @@ func (e *Engine) record(took time.Duration, list []*ticket, each []history.Answe
 			e.o.Recorder.NotAccepted(strings.TrimSpace(strconv.Itoa(a.Status) + " " + a.Code))
 		}
 	}
-	e.o.Recorder.Answered(took, classes...)
+	e.o.Recorder.Answered(try.Answered.Sub(intended), classes...)
+}
+
+// repeat calls fn with growing pauses until it is done or patience is over.
+func repeat(ctx context.Context, fn func() (done bool)) {
+	began := time.Now()
+	for backoff := firstBackoff; !fn(); backoff = min(2*backoff, longestBackoff) {
+		wait := time.Duration(rand.Int64N(int64(backoff)))
+		if ctx.Err() != nil || time.Since(began)+wait > patience || Sleep(ctx, wait) != nil {
+			return
+		}
+	}
 }
 
 // mayPass reports whether a refusal is temporary.
@@ -276,7 +260,7 @@ func (e *Engine) note(t *ticket, try history.Answer, batch string) {
 	}
 	t.job = try.Job
 	if t.request.Callback != "" {
-		e.callbacks.add(t)
+		e.addCallback(t)
 	}
 	e.jobs.accepted(try.Job, try.State, t.hold, func(j *job) {
 		j.ticket, j.tenant, j.intended, j.autoRetry = t.number, t.tenant, t.intended, t.request.AutoRetry

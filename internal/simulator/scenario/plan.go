@@ -134,6 +134,13 @@ func (p *Plan) Next() (Intent, bool) {
 	return i, true
 }
 
+// Tickets returns the number of tickets of the intents so far.
+func (p *Plan) Tickets() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tickets
+}
+
 // chances are all random numbers of an intent, each from 0 to below 1, drawn even if unused: so a changed share leaves the rest of the
 // plan as it was.
 type chances struct {
