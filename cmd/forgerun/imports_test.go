@@ -195,7 +195,7 @@ var onlyIn = []struct {
 	pkgs    []string
 }{
 	{"github.com/jackc/pgx", []string{"repo/...", "internal/invariants", "internal/stack test", "internal/simulator/judge/collect",
-		"internal/simulator/commands test", "internal/simulator/trial test", "internal/bench", "cmd/... test"}},
+		"internal/simulator/trial test", "internal/bench", "cmd/... test"}},
 	{"github.com/pressly/goose", []string{"repo", "repo/repotest"}},
 	{"github.com/hibiken", []string{"tasks/...", "cmd/... test"}},
 	{"github.com/redis/go-redis", []string{"tasks/...", "internal/stack test", "internal/simulator/judge/collect", "cmd/... test"}},

@@ -144,14 +144,12 @@ const (
 
 // Outcome returns the run's outcome.
 func (run Run) Outcome() Outcome {
-	unmet := func(e Expectation) bool { return !e.OK }
-	noEvidence := func(e Expectation) bool { return e.Evidence && !e.OK }
 	switch {
 	case run.Verdict != nil && run.Verdict.ViolationCount > 0:
 		return Violated
-	case slices.ContainsFunc(run.Expectations, noEvidence):
+	case slices.ContainsFunc(run.Expectations, func(e Expectation) bool { return e.Evidence && !e.OK }):
 		return Inconclusive
-	case slices.ContainsFunc(run.Expectations, unmet):
+	case slices.ContainsFunc(run.Expectations, func(e Expectation) bool { return !e.OK }):
 		return Unmet
 	case run.checked() == 0:
 		return Unjudged
@@ -160,30 +158,31 @@ func (run Run) Outcome() Outcome {
 	}
 }
 
-// headline says how many invariants held, and for which share of the submissions.
-func (run Run) headline() string {
-	held := 0
+// count counts the invariants with such a result.
+func (run Run) count(of func(judge.Result) bool) (n int) {
 	if run.Verdict != nil {
 		for _, r := range run.Verdict.Invariants {
-			if r.Result == judge.Held {
-				held++
+			if of(r) {
+				n++
 			}
 		}
 	}
+	return n
+}
+
+func (run Run) checked() int { return run.count(func(r judge.Result) bool { return r.Checked > 0 }) }
+
+// headline says how many invariants held, and for which share of the submissions.
+func (run Run) headline() string {
+	held := run.count(func(r judge.Result) bool { return r.Result == judge.Held })
 	return fmt.Sprintf("%d of %d invariants held: %s", held, len(judge.Invariants), run.Numbers.submissions())
 }
 
 // submissions describes the results of submissions as shares.
 func (n Numbers) submissions() string {
-	all, share := total(n.Answers), func(classes ...string) string {
-		var some int64
-		for _, class := range classes {
-			some += n.Answers[class]
-		}
-		return percent(some, total(n.Answers))
-	}
+	share := func(classes ...string) string { return percent(n.of(classes...), total(n.Answers)) }
 	text := fmt.Sprintf("%s of %s accepted, %s refused",
-		share(Accepted, Replayed), plural(all, "submission"), share(Refused, Rejected, Planned))
+		share(Accepted, Replayed), plural(total(n.Answers), "submission"), share(Refused, Rejected, Planned))
 	if n.Answers[Planned] > 0 {
 		text += fmt.Sprintf(" (%s as planned)", share(Planned))
 	}
@@ -193,23 +192,17 @@ func (n Numbers) submissions() string {
 	return text + fmt.Sprintf(", %s unanswered", share(Unanswered))
 }
 
-// Accepted returns the share of submissions that the service accepted, or refused as the scenario planned.
-func (n Numbers) Accepted() float64 {
-	good := n.Answers[Accepted] + n.Answers[Replayed] + n.Answers[Planned]
-	return float64(good) / float64(max(total(n.Answers), 1))
+// of counts the answers of some classes.
+func (n Numbers) of(classes ...string) (some int64) {
+	for _, class := range classes {
+		some += n.Answers[class]
+	}
+	return some
 }
 
-// checked returns the number of checked invariants.
-func (run Run) checked() int {
-	n := 0
-	if run.Verdict != nil {
-		for _, r := range run.Verdict.Invariants {
-			if r.Checked > 0 {
-				n++
-			}
-		}
-	}
-	return n
+// Share returns the share of submissions with answers of some classes.
+func (n Numbers) Share(classes ...string) float64 {
+	return float64(n.of(classes...)) / float64(max(total(n.Answers), 1))
 }
 
 // sentence returns the verdict in words.
@@ -224,14 +217,9 @@ func (run Run) sentence() string {
 	}
 	text := fmt.Sprintf("%d of %d invariants checked over %s and %s: %s",
 		run.checked(), len(judge.Invariants), plural(v.Jobs, "job"), plural(v.Facts, "fact"), found)
-	met := 0
-	for _, e := range run.Expectations {
-		if e.OK {
-			met++
-		}
-	}
 	if n := len(run.Expectations); n > 0 {
-		text += fmt.Sprintf("; %d of %d expectations met", met, n)
+		unmet := slices.DeleteFunc(slices.Clone(run.Expectations), func(e Expectation) bool { return e.OK })
+		text += fmt.Sprintf("; %d of %d expectations met", n-len(unmet), n)
 	}
 	return text + "."
 }

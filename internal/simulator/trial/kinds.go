@@ -11,6 +11,7 @@ import (
 	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 	"github.com/forgerun/forgerun/internal/simulator/report"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
 )
 
 const (
@@ -23,21 +24,13 @@ type outage struct{ down, restarted, ready time.Time }
 
 // expectsKinds reports whether the scenario has expectations for its work kinds.
 func (t *Trial) expectsKinds() bool {
-	for _, w := range t.o.Scenario.Mix {
-		if w.Expect != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.o.Scenario.Mix, func(w scenario.Work) bool { return w.Expect != "" })
 }
 
 // workKinds compares each work kind's jobs with the scenario's expectations. The judge's violations are listed with their kind.
-func (t *Trial) workKinds(verdict *judge.Verdict) ([]report.WorkKind, error) {
-	if !t.expectsKinds() {
-		return nil, nil
-	}
+func (t *Trial) workKinds(verdict *judge.Verdict) (rows []report.WorkKind, err error) {
 	stories := map[string][]*story{} // by kind
-	for bucket := 0; bucket <= history.Loose; bucket++ {
+	for bucket := range history.Buckets + 1 {
 		jobs, err := t.facts.Jobs(bucket)
 		if err != nil {
 			return nil, err
@@ -50,7 +43,6 @@ func (t *Trial) workKinds(verdict *judge.Verdict) ([]report.WorkKind, error) {
 			}
 		}
 	}
-	var rows []report.WorkKind
 	for _, w := range t.o.Scenario.Mix {
 		for _, kind := range w.Kinds {
 			listed := slices.ContainsFunc(rows, func(r report.WorkKind) bool { return r.Kind == kind })

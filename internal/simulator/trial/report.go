@@ -27,20 +27,19 @@ func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 			Name: "recovery", Want: "every process ready within " + patience.String() + " of the last fault", Got: t.unhealed.Error(),
 		})
 	}
-	var err error
-	if a.WorkKinds, err = t.workKinds(verdict); err != nil {
-		a.Notes = append(a.Notes, fmt.Sprintf("the work kinds could not be compared: %v", err))
-	}
 	if t.expectsKinds() {
-		met := a.KindsMet()
-		got := strconv.Itoa(met)
+		var err error
+		if a.WorkKinds, err = t.workKinds(verdict); err != nil {
+			a.Notes = append(a.Notes, fmt.Sprintf("the work kinds could not be compared: %v", err))
+		}
+		got := strconv.Itoa(a.KindsMet())
 		for _, k := range a.WorkKinds {
 			if !k.OK() {
 				got += ", not " + k.Kind
 			}
 		}
 		a.Expectations = append(a.Expectations, report.Expectation{
-			Name: "work kinds as expected", Want: strconv.Itoa(len(a.WorkKinds)), Got: got, OK: err == nil && met == len(a.WorkKinds),
+			Name: "work kinds as expected", Want: strconv.Itoa(len(a.WorkKinds)), Got: got, OK: err == nil && a.KindsMet() == len(a.WorkKinds),
 		})
 	}
 	a.Machine = map[string]string{
@@ -62,32 +61,26 @@ func (t *Trial) Summarize(a report.Run, verdict *judge.Verdict) report.Run {
 }
 
 // expectations compares the numbers with the scenario's expectations.
-func expectations(e scenario.Expect, n report.Numbers) []report.Expectation {
-	want, got := float64(e.Accepted), n.Accepted()
-	list := []report.Expectation{{
-		Name: "submissions accepted or refused as planned", Want: fmt.Sprintf("at least %.3g %%", 100*want),
-		Got: fmt.Sprintf("%.3g %%", 100*got), OK: got >= want, Evidence: true,
-	}}
+func expectations(e scenario.Expect, n report.Numbers) (list []report.Expectation) {
+	percent := func(share float64) string { return fmt.Sprintf("%.3g %%", 100*share) }
+	add := func(name, want, got string, ok bool) {
+		list = append(list, report.Expectation{Name: name, Want: want, Got: got, OK: ok})
+	}
+	want, got := float64(e.Accepted), n.Share(report.Accepted, report.Replayed, report.Planned)
+	add("submissions accepted or refused as planned", "at least "+percent(want), percent(got), got >= want)
+	list[0].Evidence = true
 	if e.Refused != nil {
-		all := int64(0)
-		for _, answers := range n.Answers {
-			all += answers
-		}
-		want, share := float64(*e.Refused), float64(n.Answers[report.Refused])/float64(max(all, 1))
-		list = append(list, report.Expectation{
-			Name: "refused submissions", Want: fmt.Sprintf("at most %.3g %%", 100*want),
-			Got: fmt.Sprintf("%.3g %%", 100*share), OK: share <= want,
-		})
+		want, got := float64(*e.Refused), n.Share(report.Refused)
+		add("refused submissions", "at most "+percent(want), percent(got), got <= want)
 	}
 	latency := func(name string, want time.Duration, got report.Latency) {
-		if want == 0 {
-			return
+		switch {
+		case want == 0:
+		case got.Count == 0:
+			add(name, "at most "+want.String(), "nothing to measure", false)
+		default:
+			add(name, "at most "+want.String(), got.P99.Round(time.Microsecond).String(), got.P99 <= want)
 		}
-		x := report.Expectation{Name: name, Want: "at most " + want.String(), Got: "nothing to measure"}
-		if got.Count > 0 {
-			x.Got, x.OK = got.P99.Round(time.Microsecond).String(), got.P99 <= want
-		}
-		list = append(list, x)
 	}
 	latency("p99 of submissions", e.SubmitP99, n.Submit)
 	latency("p99 of jobs' ends", e.FinishP99, n.Finish)

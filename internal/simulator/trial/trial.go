@@ -201,12 +201,6 @@ func (t *Trial) note(format string, args ...any) {
 	}
 }
 
-// DatabaseURL returns the database of the service, once Prepare has started it.
-func (t *Trial) DatabaseURL() string { return t.o.DatabaseURL }
-
-// Dir returns the folder of the started processes; "" for none.
-func (t *Trial) Dir() string { return t.dir }
-
 // leaveLimit bounds the duration of leave.
 const leaveLimit = 10 * time.Second
 

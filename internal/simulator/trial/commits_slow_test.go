@@ -1,0 +1,61 @@
+//go:build slow
+
+package trial
+
+import (
+	"io"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/internal/simulator/judge"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
+	"github.com/forgerun/forgerun/internal/testkit"
+)
+
+const crashingLoad = `
+duration: 10s
+drain: 5s
+arrival: {open: [{rate: 40/s}]}
+mix: [{kind: SUCCESS_FAST}]
+chaos: postgres=2s
+service: {workers: "1", concurrency: 20, time_scale: 0.01}
+`
+
+// A Postgres that loses commits loses accepted jobs when it crashes: the judge must report that in any case.
+func TestTheJudgeSeesAPostgresThatLosesCommits(t *testing.T) {
+	t.Parallel()
+	s, err := scenario.Parse("crashing.yaml", []byte(crashingLoad))
+	require.NoError(t, err)
+	tr := New(Options{
+		Binary: testkit.Program(t, "forgerun"), Out: t.TempDir(), Lease: 3 * time.Second, Sample: 1000, ReceiverAddr: "127.0.0.1:0",
+		Scenario: s, Stdout: io.Discard, Stderr: io.Discard,
+	})
+	t.Cleanup(func() {
+		require.NoError(t, tr.Close())
+		require.NoError(t, os.RemoveAll(tr.dir))
+	})
+	require.NoError(t, tr.Prepare(t.Context()))
+	db, err := pgx.Connect(t.Context(), tr.o.DatabaseURL)
+	require.NoError(t, err)
+	for _, sql := range []string{"ALTER SYSTEM SET synchronous_commit = off", "SELECT pg_reload_conf()", "CHECKPOINT"} {
+		_, err := db.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	// Commits stay in memory while the WAL writer stands still; the crash ends it,
+	// as it ends all of them.
+	var walWriter int
+	require.NoError(t, db.QueryRow(t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'").Scan(&walWriter))
+	require.NoError(t, syscall.Kill(walWriter, syscall.SIGSTOP))
+	require.NoError(t, db.Close(t.Context()))
+	require.NoError(t, tr.Drive(t.Context()))
+	verdict, err := tr.Judge(t.Context())
+	require.NoError(t, err)
+	require.True(t, slices.ContainsFunc(verdict.Violations, func(v judge.Violation) bool { return v.Invariant == "accepted" }),
+		"the check goes red: %d violations, not checked: %v", verdict.ViolationCount, verdict.Invariants)
+}
