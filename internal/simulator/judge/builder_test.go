@@ -155,7 +155,7 @@ func (t *tale) event(name, next string) *tale {
 	t.w.add(f)
 	shown := e
 	if endsAttempt(name) {
-		shown = history.Event{Name: "job-" + name[len("job."):], Attempt: e.Attempt, Status: statusOf(name, t.code), Scenario: e.Scenario}
+		shown = history.Event{Name: name, Attempt: e.Attempt, Status: statusOf(name, t.code), Scenario: e.Scenario}
 	}
 	f = t.fact(history.Streamed)
 	f.Event, f.At, f.Ticket = &shown, t.now.Add(20*time.Millisecond), 0

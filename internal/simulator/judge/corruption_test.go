@@ -205,7 +205,7 @@ var logCorruptions = []corruption{
 	}, true},
 	{"job.failed of attempt 1 came as event 5, which is job.succeeded", streamed, plainJob, func(w *world) {
 		e := w.onStream(plainJob, "job.succeeded")
-		e.Name, e.Status = "job-failed", "FAILED"
+		e.Name, e.Status = "job.failed", "FAILED"
 	}, true},
 	{`event 5 (event.emitted) is "simulated"`, streamed, emittingJob,
 		func(w *world) { w.onStream(emittingJob, nameEmitted).Emitted = "simulated" }, true},

@@ -212,6 +212,7 @@ func TestViolationIsReadable(t *testing.T) {
 	w.find(history.Submitted, calledJob).Submission.Key = "hush"
 	w.find(history.Submitted, calledJob).Submission.Tries[0].Error = "frk_abc_hush refused \x1b[2J Bearer hush whsec_hush"
 	w.row(calledJob).Keys = 0
+	w.find(listed, calledJob).Shown.CorrelationID = "frk_hush \x1b[2J"
 	v := w.judge(t)
 	require.NotEmpty(t, v.Violations)
 	text := printed(v)
@@ -223,8 +224,5 @@ func TestViolationIsReadable(t *testing.T) {
 		at := strings.Index(text, part)
 		require.Greater(t, at, strings.Index(text, last), part)
 		last = part
-	}
-	for _, f := range v.Violations[0].History {
-		require.Contains(t, text, string(f.Kind))
 	}
 }

@@ -85,8 +85,8 @@ func (c *checker) happenedBefore(step history.Event, at time.Time) bool {
 		case history.Received:
 			return f.Delivery.EventID == step.ID
 		case history.Streamed:
-			e, name := f.Event, plainName(f.Event.Name)
-			return name == step.Name && e.Attempt == step.Attempt && (e.Seq == step.Seq || endsAttempt(name))
+			e := f.Event
+			return e.Name == step.Name && e.Attempt == step.Attempt && (e.Seq == step.Seq || endsAttempt(e.Name))
 		}
 		return false
 	})

@@ -90,7 +90,7 @@ var exposures = map[history.Kind]string{
 func exposure(f *history.Fact) string {
 	switch {
 	case f.Kind == history.Looked && (f.Shown == nil || f.Shown.State == ""), f.Kind == history.APIReport && f.Report == nil,
-		f.Event != nil && ofNoJob(plainName(f.Event.Name)), f.Delivery != nil && ofNoJob(f.Delivery.EventName):
+		f.Event != nil && ofNoJob(f.Event.Name), f.Delivery != nil && ofNoJob(f.Delivery.EventName):
 		return ""
 	}
 	return exposures[f.Kind]

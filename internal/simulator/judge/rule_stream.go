@@ -1,6 +1,10 @@
 package judge
 
-import "github.com/forgerun/forgerun/internal/simulator/history"
+import (
+	"fmt"
+
+	"github.com/forgerun/forgerun/internal/simulator/history"
+)
 
 // checkStreams: a stream that was read completely has each event of the job's log once, in order. Others have no event twice.
 func (c *checker) checkStreams() {
@@ -13,7 +17,7 @@ func (c *checker) checkStreams() {
 		}
 		var events []*history.Fact
 		for _, f := range c.byKind[history.Streamed] {
-			if f.Tenant == s.Tenant && f.Event != nil && plainName(f.Event.Name) != "job.progress" {
+			if f.Tenant == s.Tenant && f.Event != nil && f.Event.Name != "job.progress" {
 				events = append(events, f)
 			}
 		}
@@ -25,14 +29,10 @@ func (c *checker) checkStreams() {
 
 // checkStream follows one stream. The end of an attempt has no seq in it; it is the next one.
 func (c *checker) checkStream(s Stream, events []*history.Fact) {
-	next := count(s.Whole) // 0: unknown
-	type end struct {
-		name    string
-		attempt int
-	}
-	ends := map[end]bool{}
+	next := count(s.Whole)    // 0: unknown
+	ends := map[string]bool{} // name and attempt
 	for _, f := range events {
-		e, name := f.Event, plainName(f.Event.Name)
+		e, name := f.Event, f.Event.Name
 		switch {
 		case e.Seq > 0:
 			c.must(next == 0 || e.Seq >= next, streamed, "event %d (%s) came again, or after a later one", e.Seq, name)
@@ -41,10 +41,10 @@ func (c *checker) checkStream(s Stream, events []*history.Fact) {
 				"event %d (%s) is %q, which the client did not ask for", e.Seq, name, e.Emitted)
 			next = e.Seq
 		case endsAttempt(name):
-			c.must(!ends[end{name, e.Attempt}], streamed, "%s of attempt %d came twice", name, e.Attempt)
+			c.must(!ends[fmt.Sprint(name, e.Attempt)], streamed, "%s of attempt %d came twice", name, e.Attempt)
 			c.must(e.Status == "" || c.hasStatus(name, e.Attempt, e.Status), streamed,
 				"%s of attempt %d has jobStatus %s", name, e.Attempt, e.Status)
-			ends[end{name, e.Attempt}] = true
+			ends[fmt.Sprint(name, e.Attempt)] = true
 		default:
 			c.must(false, streamed, "%s came without a seq", name)
 			continue
@@ -60,7 +60,7 @@ func (c *checker) checkStream(s Stream, events []*history.Fact) {
 	case s.Whole && c.logComplete:
 		c.must(next > len(c.log), streamed, "the stream ends before event %d of %d", next, len(c.log))
 	case s.Whole && j != nil && final(j.State):
-		c.must(ends[end{eventName(running, j.State), j.Attempt}], streamed,
+		c.must(ends[fmt.Sprint(eventName(running, j.State), j.Attempt)], streamed,
 			"the stream does not show that attempt %d ended as %s", j.Attempt, j.State)
 	}
 }

@@ -60,7 +60,7 @@ func (w *world) dropAll(test func(*history.Fact) bool) {
 
 func named(name string) func(*history.Fact) bool {
 	return func(f *history.Fact) bool {
-		return f.Event != nil && plainName(f.Event.Name) == name || f.Delivery != nil && f.Delivery.EventName == name
+		return f.Event != nil && f.Event.Name == name || f.Delivery != nil && f.Delivery.EventName == name
 	}
 }
 

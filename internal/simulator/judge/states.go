@@ -70,15 +70,6 @@ func ofNoJob(name string) bool {
 	return strings.HasPrefix(name, "batch.") || strings.HasPrefix(name, "webhook.")
 }
 
-// plainName returns job.lease_expired for job-lease-expired, the spelling in streams.
-func plainName(name string) string {
-	first, rest, ok := strings.Cut(name, "-")
-	if !ok || strings.Contains(name, ".") {
-		return name
-	}
-	return first + "." + strings.ReplaceAll(rest, "-", "_")
-}
-
 // subscribed reports whether a subscription to the patterns covers an event.
 func subscribed(patterns []string, name string) bool {
 	first, _, _ := strings.Cut(name, ".")

@@ -2,7 +2,6 @@ package judge
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"slices"
@@ -80,9 +79,9 @@ func (b *verdictBuilder) add(violations []Violation, looked map[string]int64, fa
 		r.Result = Violated
 		r.Violations++
 		if r.Violations <= maxHistories {
-			v.History = inOrder(facts)
+			v.History = lines(facts)
 		}
-		if r.Violations <= maxViolations {
+		if v.What, v.Job = term.Masked(v.What), term.Masked(v.Job); r.Violations <= maxViolations {
 			b.verdict.Violations = append(b.verdict.Violations, v)
 		}
 	}
@@ -126,19 +125,19 @@ func (run *RunContext) skipped(invariant Invariant, checked int64) string {
 	return ""
 }
 
-// Violation is a violation of an invariant, with all facts about the job.
+// Violation is a violation of an invariant, without secrets.
 type Violation struct {
-	Invariant string // key of Invariants
-	Job       string // "" if it is not about a job
-	Ticket    int64  // 0 if unknown
-	What      string
-	History   []history.Fact // in order of time; nil if there are too many violations
+	Invariant string   `json:"invariant"` // key of Invariants
+	What      string   `json:"what"`
+	Job       string   `json:"job,omitempty"`     // "" if it is not about a job
+	Ticket    int64    `json:"ticket,omitempty"`  // 0 if unknown
+	History   []string `json:"history,omitempty"` // a line for each fact about the job, in order; nil if there are too many violations
 }
 
-// String returns the headline and then the history, one fact per line, without secrets.
+// String returns the headline and then the history, one fact per line.
 func (v Violation) String() string {
 	text := v.Headline() + "\n"
-	for _, fact := range v.Facts() {
+	for _, fact := range v.History {
 		text += "    " + fact + "\n"
 	}
 	return text
@@ -153,57 +152,36 @@ func (v Violation) Headline() string {
 	if v.Ticket > 0 {
 		text += fmt.Sprintf(", ticket %d", v.Ticket)
 	}
-	return term.Masked(text)
+	return text
 }
 
-// MarshalJSON leaves secrets out.
-func (v Violation) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Invariant string   `json:"invariant"`
-		What      string   `json:"what"`
-		Job       string   `json:"job,omitempty"`
-		Ticket    int64    `json:"ticket,omitempty"`
-		History   []string `json:"history,omitempty"`
-	}{term.Masked(v.Invariant), term.Masked(v.What), term.Masked(v.Job), v.Ticket, v.Facts()})
-}
-
-// Facts returns the history, one fact per line, without secrets.
-func (v Violation) Facts() (lines []string) {
-	for _, f := range v.History {
-		lines = append(lines, f.At.UTC().Format("15:04:05.000000")+"  "+term.Masked(line(f)))
-	}
-	return lines
-}
-
-// inOrder returns a copy of the facts in the order in which they happened.
-func inOrder(facts []history.Fact) []history.Fact {
-	sorted := slices.Clone(facts)
-	for i := range sorted {
-		f := &sorted[i]
-		switch {
-		case f.Kind == history.StoredEvent:
+// lines returns a line for each fact in the order in which they happened, without secrets.
+func lines(facts []history.Fact) (all []string) {
+	facts = slices.Clone(facts)
+	for i := range facts {
+		f := &facts[i]
+		if f.Kind == history.StoredEvent {
 			f.At = f.Event.At
-		case f.Submission != nil && len(f.Submission.Tries) > 0:
-			f.At = f.Submission.Tries[0].Sent
+		}
+		if f.Submission != nil {
+			f.Submission = new(*f.Submission)
+			f.Submission.Key, f.Submission.Callback = "", RedactURL(f.Submission.Callback)
+			if len(f.Submission.Tries) > 0 {
+				f.At = f.Submission.Tries[0].Sent
+			}
+		}
+		if f.Delivery != nil {
+			f.Delivery = new(*f.Delivery)
+			f.Delivery.URL = RedactURL(f.Delivery.URL)
 		}
 	}
-	slices.SortStableFunc(sorted, func(a, b history.Fact) int {
+	slices.SortStableFunc(facts, func(a, b history.Fact) int {
 		return cmp.Or(a.At.Compare(b.At), cmp.Compare(deref(a.Event).Seq, deref(b.Event).Seq))
 	})
-	return sorted
-}
-
-// line returns a fact's line in the history, without secrets.
-func line(f history.Fact) string {
-	if f.Submission != nil {
-		f.Submission = new(*f.Submission)
-		f.Submission.Key, f.Submission.Callback = "", RedactURL(f.Submission.Callback)
+	for _, f := range facts {
+		all = append(all, f.At.UTC().Format("15:04:05.000000")+"  "+term.Masked(f.String()))
 	}
-	if f.Delivery != nil {
-		f.Delivery = new(*f.Delivery)
-		f.Delivery.URL = RedactURL(f.Delivery.URL)
-	}
-	return f.String()
+	return all
 }
 
 // RedactURL removes secrets from a URL.

@@ -5,7 +5,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/forgerun/forgerun/internal/simulator/history"
 	"github.com/forgerun/forgerun/internal/simulator/judge"
 )
 
@@ -102,10 +101,7 @@ func violatedVerdict(n int) *judge.Verdict {
 		}
 		if i < 100 {
 			for k := range 6 {
-				one.History = append(one.History, history.Fact{
-					At: began.Add(time.Duration(k) * time.Second), Kind: history.Streamed, Ticket: one.Ticket, Job: one.Job,
-					Event: &history.Event{Seq: k + 1, Name: "job.running", Next: "RUNNING"},
-				})
+				one.History = append(one.History, fmt.Sprintf(`%02d:00:00.000000  {"event":{"name":"job.running"}}`, k))
 			}
 		}
 		v.Violations = append(v.Violations, one)
