@@ -38,7 +38,7 @@ const overdue = 10 * time.Second
 // judgement returns the judge's sources, and its knowledge of the run.
 func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	config := collect.Config{
-		Run: t.id, DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
+		Run: t.id, Tickets: t.engine.Tickets(), DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
 		SampleReports: t.o.Sample, DeliveryLogs: t.expectsKinds(), Seed: t.o.Scenario.Seed,
 		Stage: func(judge.Source) { t.asked.Add(1) },
 	}

@@ -21,6 +21,7 @@ import (
 // Config selects the sources. Missing ones are reported as not asked for.
 type Config struct {
 	Run      string
+	Tickets  int64     // of the run
 	Since    time.Time // of the first submission; zero: lists are read to their end
 	Accounts []history.Account
 

@@ -1,13 +1,11 @@
 package collect
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -28,13 +26,11 @@ const (
 type sampledJob struct {
 	account history.Account
 	*client.Job
-	order uint64 // drawn by the seed
 }
 
 // lists reads each account's list of jobs, and draws the sample.
-func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
+func (c *collector) lists(ctx context.Context) (sample []sampledJob, err error) {
 	var mu sync.Mutex
-	var sample []sampledJob
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelLists)
 	for _, a := range c.Accounts {
@@ -49,26 +45,21 @@ func (c *collector) lists(ctx context.Context) ([]sampledJob, error) {
 					continue // of another run
 				}
 				c.add(history.Fact{Kind: history.ListedJob, Sent: sent, Tenant: a.Tenant, Ticket: ticket, Job: j.JobID, Shown: history.JobOf(j)})
-				if c.SampleReports > 0 && ours {
+				if ours && c.draws(ticket) {
 					mu.Lock()
-					sample = c.draw(append(sample, sampledJob{a, &j, rand.NewPCG(c.Seed, uint64(ticket)).Uint64()}), 2*c.SampleReports)
+					sample = append(sample, sampledJob{a, &j})
 					mu.Unlock()
 				}
 			}
 			return nil
 		})
 	}
-	err := group.Wait()
-	return c.draw(sample, c.SampleReports), err
+	return sample, group.Wait()
 }
 
-// draw limits the jobs to SampleReports if there are more than most.
-func (c *collector) draw(all []sampledJob, most int) []sampledJob {
-	if len(all) <= most {
-		return all
-	}
-	slices.SortFunc(all, func(a, b sampledJob) int { return cmp.Compare(a.order, b.order) })
-	return all[:min(len(all), c.SampleReports)]
+// draws reports whether a ticket's job belongs to the sample, which has about SampleReports jobs.
+func (c *collector) draws(ticket int64) bool {
+	return rand.New(rand.NewPCG(c.Seed, uint64(ticket))).Int64N(max(c.Tickets, 1)) < int64(c.SampleReports)
 }
 
 // reports reads the reports, the result and the deliveries of each job of the sample.
