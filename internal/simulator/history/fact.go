@@ -89,7 +89,6 @@ type Submission struct {
 	Callback    string    `json:"callback"` // URL
 	Params      string    `json:"params"`   // their ParamsDigest
 	Batch       string    `json:"batch"`    // id of its batch
-	Intended    time.Time `json:"intended"` // intended send time
 	Tries       []Answer  `json:"tries"`
 }
 
@@ -122,14 +121,9 @@ type Job struct {
 	client.Job
 
 	// Of rows only.
-	RunAt         time.Time `json:"run_at"`
-	EventSeq      int       `json:"event_seq"`
-	Fence         int       `json:"fence"`
-	LeaseExpiries int       `json:"lease_expiries"`
-	ResultAttempt int       `json:"result_attempt"` // 0: no result
-	Keys          int       `json:"keys"`           // its idempotency keys that have not expired
-	Held          bool      `json:"held"`           // whether a worker holds it
-	ParamsDigest  string    `json:"params_digest"`
+	RunAt        time.Time `json:"run_at"`
+	Keys         int       `json:"keys"` // its idempotency keys that have not expired
+	ParamsDigest string    `json:"params_digest"`
 }
 
 // JobOf keeps a job as the API shows it.
@@ -149,16 +143,15 @@ func ParamsDigest(params []byte) string {
 
 // Event is an entry of a job's log. A stream shows the end of an attempt as an outcome document, without Seq and states.
 type Event struct {
-	ID       string    `json:"id"`
-	StreamID string    `json:"stream_id"`
-	Seq      int       `json:"seq"`
-	Name     string    `json:"name"`
-	Prev     string    `json:"prev"`
-	Next     string    `json:"next"`
-	Attempt  int       `json:"attempt"`
-	At       time.Time `json:"at"`
-	Status   string    `json:"status"`  // jobStatus of an outcome document
-	Emitted  string    `json:"emitted"` // of event.emitted: name and data, separated by a space
+	ID      string    `json:"id"`
+	Seq     int       `json:"seq"`
+	Name    string    `json:"name"`
+	Prev    string    `json:"prev"`
+	Next    string    `json:"next"`
+	Attempt int       `json:"attempt"`
+	At      time.Time `json:"at"`
+	Status  string    `json:"status"`  // jobStatus of an outcome document
+	Emitted string    `json:"emitted"` // of event.emitted: name and data, separated by a space
 
 	Job string `json:"job"` // in the API's report: the event's job
 

@@ -81,7 +81,7 @@ func (w *world) job(tenant int, kind string, options ...func(*tale)) *tale {
 	for _, o := range options {
 		o(t)
 	}
-	t.sub.Key, t.sub.Type, t.sub.WorkKind, t.sub.Intended = fmt.Sprint("key-", w.last), t.row.Type, kind, t.now
+	t.sub.Key, t.sub.Type, t.sub.WorkKind = fmt.Sprint("key-", w.last), t.row.Type, kind
 	t.sub.ExecutionAt, t.sub.Batch = t.row.ExecutionAt, t.row.BatchID
 	t.row.RunAt = t.now
 	t.event("job.created", created)
@@ -211,7 +211,6 @@ func (t *tale) claim() *tale {
 		t.now = later(t.now, t.row.ExecutionAt)
 		t.event("job.queued", queued)
 	}
-	t.row.Fence++
 	return t.wait(10*time.Millisecond).event("job.assigned", assigned)
 }
 
@@ -231,7 +230,6 @@ func (t *tale) run() *tale {
 
 // loseLease takes the claim from the worker.
 func (t *tale) loseLease() *tale {
-	t.row.LeaseExpiries++
 	return t.wait(3*second).event("job.lease_expired", queued)
 }
 
@@ -247,9 +245,6 @@ func (t *tale) ends(state, code string) *tale {
 	t.event("job."+map[string]string{succeeded: "succeeded", failed: "failed", canceled: "canceled"}[state], state)
 	at := t.now
 	t.row.FinishedAt, t.row.Outcome = at, outcomes[state]
-	if state == succeeded {
-		t.row.ResultAttempt = t.row.Attempt
-	}
 	if state == failed && t.row.Attempt == t.row.MaxAttempts {
 		t.event(nameExhausted, "")
 	}
@@ -330,7 +325,6 @@ func (t *tale) close() *tale {
 	f.At, f.Sent, f.Shown = end, end.Add(-second), &shown
 	t.w.add(f)
 	row := t.row
-	row.EventSeq = len(t.log)
 	row.AutoRetry, row.ParamsDigest = t.sub.AutoRetry, t.sub.Params
 	f = t.fact(history.StoredJob)
 	f.At, f.Shown = end, &row

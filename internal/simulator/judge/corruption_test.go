@@ -45,7 +45,7 @@ var jobCorruptions = []corruption{
 	{"the job was sent with batch", accepted, plainJob, func(w *world) { w.sub(plainJob).Batch = "batch-9" }, true},
 
 	{"the job is RUNNING though all should have ended", ended, plainJob, func(w *world) {
-		w.told(plainJob, func(j *history.Job) { j.State, j.Outcome, j.FinishedAt, j.ResultAttempt = running, "", time.Time{}, 0 })
+		w.told(plainJob, func(j *history.Job) { j.State, j.Outcome, j.FinishedAt = running, "", time.Time{} })
 	}, false},
 	{"the job is CREATED though all should have ended", ended, waitingJob, func(w *world) {
 		at := w.end().Add(-second)

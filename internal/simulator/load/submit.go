@@ -76,7 +76,7 @@ func (e *Engine) ticketsOf(in scenario.Intent, intended time.Time) []*ticket {
 		}
 		t.fact = history.Submission{
 			Key: key, Type: in.Work.Type, WorkKind: kind,
-			AutoRetry: in.Work.AutoRetry, Callback: t.request.Callback, Params: digest, Intended: intended, ExecutionAt: t.request.ExecutionAt,
+			AutoRetry: in.Work.AutoRetry, Callback: t.request.Callback, Params: digest, ExecutionAt: t.request.ExecutionAt,
 		}
 		list[i] = t
 	}

@@ -58,7 +58,7 @@ func (e *Engine) ended(m client.Message, f *history.Fact) error {
 	if err != nil {
 		return err
 	}
-	f.Event = &history.Event{StreamID: m.ID, Name: "batch.completed", Status: o.JobStatus, At: o.CompletedAt}
+	f.Event = &history.Event{Name: "batch.completed", Status: o.JobStatus, At: o.CompletedAt}
 	if end, ofJob := ends[m.Name]; ofJob {
 		f.Job, f.Event.Name, f.Event.Attempt, f.Event.Scenario = o.JobID, end.name, o.Attempt, history.ScenarioOf(o.Scenario)
 		e.jobs.saw(o.JobID, update{state: end.state, attempt: o.Attempt, at: f.At, retryable: o.Retryable(), streamed: true})
@@ -74,7 +74,6 @@ func (e *Engine) logged(m client.Message, f *history.Fact) error {
 	}
 	f.Job = v.JobID
 	f.Event, err = history.EventOf(v)
-	f.Event.StreamID = m.ID
 	switch {
 	case v.JobID == "": // of a batch or a webhook
 	case v.NextState != "":

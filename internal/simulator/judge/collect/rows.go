@@ -32,12 +32,11 @@ var tables = []struct {
 }{
 	{"jobs", history.StoredJob, "shown", `
 SELECT j.job_id AS of_job, j.client_id AS of_client, j.type, j.work_kind, j.state, j.outcome, j.attempt, j.max_attempts,
-  j.created_at, j.updated_at, j.execution_at, j.started_at, j.finished_at, j.correlation_id, j.batch_id, j.run_at, j.event_seq, j.fence,
-  j.lease_expiries, r.attempt AS result_attempt, k.n AS keys, j.worker_id IS NOT NULL AS held, j.auto_retry, j.schedule_id, j.scheduled_for,
+  j.created_at, j.updated_at, j.execution_at, j.started_at, j.finished_at, j.correlation_id, j.batch_id, j.run_at, k.n AS keys,
+  j.auto_retry, j.schedule_id, j.scheduled_for,
   CASE jsonb_typeof(j.definition -> 'duration_ms') WHEN 'number' THEN j.definition END AS definition,
   left(encode(sha256(convert_to(j.params::text, 'UTF8')), 'hex'), 16) AS params_digest
-FROM jobs j LEFT JOIN results r USING (job_id)
-  LEFT JOIN (SELECT resource_id, count(*) AS n FROM idempotency_keys WHERE expires_at > @now GROUP BY resource_id) k
+FROM jobs j LEFT JOIN (SELECT resource_id, count(*) AS n FROM idempotency_keys WHERE expires_at > @now GROUP BY resource_id) k
     ON k.resource_id = coalesce(j.batch_id, j.job_id)
 WHERE ` + ofRun},
 	{"events", history.StoredEvent, "event", `
