@@ -3,9 +3,17 @@
 package commands
 
 import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
 	"github.com/spf13/cobra"
 
 	"github.com/forgerun/forgerun/internal/cli/command"
+	"github.com/forgerun/forgerun/internal/simulator/scenario"
+	"github.com/forgerun/forgerun/internal/simulator/trial"
+	"github.com/forgerun/forgerun/internal/stack"
 	"github.com/forgerun/forgerun/internal/version"
 )
 
@@ -47,3 +55,78 @@ func simulateCommand(p command.Program) *cobra.Command {
 
 // versionLine returns the program and its version, for reports.
 func versionLine() string { return version.Get().Line("forgerun") }
+
+const demoHelp = `Plays the scenario "tour": it starts its own ForgeRun, with its own Postgres
+and Redis on free loopback ports, submits one job of each of the 31 work kinds at
+1/50 of the catalogue's durations, restarts the service around the due time of
+SCHEDULED_LATE_RECOVERY, prints the table and stops everything. Webhooks are
+received by the demo itself on loopback. FORGERUN_ variables are not passed on.
+
+It is the same as "forgerun simulate run tour" without other flags.`
+
+// demoCommand plays the scenario tour.
+func demoCommand(p command.Program) *cobra.Command {
+	f := &runFlags{Options: trial.Options{ReceiverAddr: anyPort, Lease: defaultLease, Sample: defaultSample}}
+	c := &cobra.Command{
+		Use: "demo", Short: "Start a service, run a job of each kind, and stop it", Long: demoHelp,
+		Args: command.Exactly(0),
+		Example: `  forgerun demo
+  forgerun demo --forgerun ./bin/forgerun`,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if f.Binary, err = stack.FindForgerun(f.Binary); err != nil {
+				return command.Usagef("%w", err)
+			}
+			if err := f.load("tour"); err != nil {
+				return err
+			}
+			return command.Code(f.play(c.Context(), p, c.CommandPath()))
+		},
+	}
+	c.Flags().StringVar(&f.Binary, "forgerun", "", "`path` of the forgerun binary (default: this one)")
+	c.Flags().StringVar(&f.Out, "out", "", "`folder` for the report (default: .forgerun/runs/tour-TIME)")
+	return c
+}
+
+func scenariosCommand(p command.Program) *cobra.Command {
+	stdout := p.Stdout
+	schema := false
+	c := &cobra.Command{
+		Use: "scenarios [NAME]", Short: "List the ready-made scenarios, or print one", Args: command.Between(0, 1),
+		Long: "Lists the ready-made scenarios, or prints the file of one of them as a\n" +
+			"start for your own. With --schema it prints the JSON Schema of such\n" +
+			"files, which editors use to complete and check them.",
+		Example: `  forgerun simulate scenarios
+  forgerun simulate scenarios steady > mine.yaml
+  forgerun simulate scenarios --schema > scenario.schema.json`,
+		ValidArgs: scenario.Names(),
+		RunE: func(_ *cobra.Command, args []string) error {
+			switch {
+			case schema:
+				_, _ = stdout.Write(scenario.Schema())
+				return nil
+			case len(args) == 0:
+				return listScenarios(stdout)
+			}
+			text, err := scenario.Text(args[0])
+			if err != nil {
+				return fmt.Errorf("unknown scenario %q; use one of %s", args[0], strings.Join(scenario.Names(), ", "))
+			}
+			_, _ = stdout.Write(text)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of scenario files")
+	return c
+}
+
+func listScenarios(stdout io.Writer) error {
+	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	for _, name := range scenario.Names() {
+		s, err := scenario.Load(name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(table, "%s\t%s\n", name, s.Description)
+	}
+	return table.Flush()
+}

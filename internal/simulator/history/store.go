@@ -8,8 +8,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sort"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -135,4 +137,120 @@ func (s *Store) Each(bucket int, fn func(Fact) error) error {
 			return err
 		}
 	}
+}
+
+// Move is one move of the clock: the service's time was Service at Postgres' time Real, and has passed at Rate since.
+type Move struct {
+	Number  int64 // from 1; 0: only a reading
+	Real    time.Time
+	Service time.Time
+	Rate    float64 // 0: it was frozen
+}
+
+func (m Move) at(real time.Time) time.Time {
+	if m.Rate == 1 { // exactly
+		return m.Service.Add(real.Sub(m.Real))
+	}
+	return m.Service.Add(time.Duration(float64(real.Sub(m.Real)) * m.Rate))
+}
+
+// Moves are the moves of a test bed's clock, in order: they map moments of a real clock to the service's time, by which jobs run. Without any, the service's time is the real one.
+type Moves []Move
+
+// unmoved returns the setting of a clock that was never moved.
+func unmoved(real time.Time) Move { return Move{Real: real, Service: real, Rate: 1} }
+
+// until counts the moves up to a real moment.
+func (ms Moves) until(real time.Time) int {
+	return sort.Search(len(ms), func(i int) bool { return ms[i].Real.After(real) })
+}
+
+// before returns the setting that a move ended.
+func (ms Moves) before(i int) Move {
+	if i > 0 {
+		return ms[i-1]
+	}
+	return unmoved(ms[i].Real)
+}
+
+// Latest returns the latest service time that any process can have seen up to a real moment, if a move that slows the clock takes up to
+// lag to apply.
+func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
+	peaks := make([]time.Time, len(ms)) // upper bounds of the settings up to each move
+	for i, m := range ms {
+		if i > 0 || m.Number == 1 {
+			peaks[i] = ms.before(i).at(m.Real.Add(lag))
+		}
+		if i > 0 && peaks[i-1].After(peaks[i]) {
+			peaks[i] = peaks[i-1]
+		}
+	}
+	return func(real time.Time) time.Time {
+		at := ms.At(real)
+		if n := ms.until(real); n > 0 && peaks[n-1].After(at) {
+			return peaks[n-1]
+		}
+		return at
+	}
+}
+
+// At returns the service's time for Postgres' time real. Before the first move it is that of the setting before, unless that is unknown.
+func (ms Moves) At(real time.Time) time.Time {
+	switch after := ms.until(real); {
+	case after > 0:
+		return ms[after-1].at(real)
+	case len(ms) > 0 && ms[0].Number != 1:
+		return ms[0].at(real)
+	}
+	return real
+}
+
+// Most returns the most service time that passes within a real time d on both sides of a move: 2 d if the clock just runs.
+func (ms Moves) Most(d time.Duration) time.Duration {
+	most := 2 * d
+	for _, m := range ms {
+		most = max(most, ms.At(m.Real.Add(d)).Sub(ms.At(m.Real.Add(-d))))
+	}
+	return most
+}
+
+// Since returns the real moment at which the service's time reached at, if no move reached it or comes after it: an event at that time
+// happened at that moment.
+func (ms Moves) Since(at time.Time) (real time.Time, known bool) {
+	if len(ms) == 0 {
+		return at, true
+	}
+	last := ms[len(ms)-1]
+	if last.Rate != 1 || !at.After(last.Service) {
+		return time.Time{}, false
+	}
+	return last.Real.Add(at.Sub(last.Service)), true
+}
+
+// Passing is how the service's time passed a moment.
+type Passing struct {
+	// Exact: the clock jumped over it, or did not run at the rate of a real clock. Events due then get that time, however late they
+	// happen.
+	Exact bool
+	// Before is the service's time up to which the previous setting may have lasted in processes that learned of the move late.
+	Before time.Time
+}
+
+// Passed returns how the service's time passed at, given the largest delay of a move; zero if an unmoved clock passed it, or none did.
+func (ms Moves) Passed(at time.Time, lag time.Duration) Passing {
+	for i, m := range ms {
+		if i == 0 && m.Number != 1 && at.Before(m.Service) {
+			return Passing{} // unknown
+		}
+		before := ms.before(i)
+		jumped := at.After(before.at(m.Real)) && !at.After(m.Service)
+		ran := at.After(m.Service)
+		if rest := ms[i+1:]; len(rest) > 0 {
+			ran = ran && !at.After(m.at(rest[0].Real))
+		}
+		if jumped || ran {
+			return Passing{Exact: jumped || m.Rate != 1, Before: before.at(m.Real.Add(lag))}
+		}
+	}
+	return Passing{}
 }
