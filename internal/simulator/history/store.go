@@ -154,7 +154,8 @@ func (m Move) at(real time.Time) time.Time {
 	return m.Service.Add(time.Duration(float64(real.Sub(m.Real)) * m.Rate))
 }
 
-// Moves are the moves of a test bed's clock, in order: they map moments of a real clock to the service's time, by which jobs run. Without any, the service's time is the real one.
+// Moves are the moves of a test bed's clock, in order: they map moments of a real clock to the service's time, by which jobs run. Without
+// any, the service's time is the real one.
 type Moves []Move
 
 // unmoved returns the setting of a clock that was never moved.

@@ -23,18 +23,14 @@ import (
 
 // Options are the scenario and the service.
 type Options struct {
-	// URL is the base address of the service. Key is one client's API key; without it, tenants register themselves.
-	URL, Key string
-	// Run marks the jobs of this run: their correlation ids begin with it. Letters
-	// and digits.
-	Run      string
+	URL      string // base address of the service
+	Key      string // of one client; without it, tenants register themselves
+	Run      string // beginning of the correlation ids of this run: letters and digits
 	Scenario *scenario.Scenario
 	History  interface{ Add(history.Fact) }
 	Recorder *report.Recorder
-	// Receiver gets the webhooks; nil if the scenario has none.
-	Receiver *receiver.Receiver
-	// Pending counts the pending deliveries without asking each webhook. May be nil.
-	Pending func(context.Context) (int64, error)
+	Receiver *receiver.Receiver                   // gets the webhooks; nil if the scenario has none
+	Pending  func(context.Context) (int64, error) // counts pending deliveries without asking each webhook; may be nil
 	// Recheck is the time after a job's cancel, and after its due time if that is near, at which it is canceled again and polled. 0:
 	// never.
 	Recheck time.Duration

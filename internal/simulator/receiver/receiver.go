@@ -25,12 +25,10 @@ type Options struct {
 	Seed    uint64
 	Names   map[string][]Answer // receivers of each tenant; without answers one always returns 204
 	History interface{ Add(history.Fact) }
-	// Delivered is called for each accepted message; ok says whether it was answered with 2xx.
-	Delivered func(ok bool)
-	// Keys finds a published key of the service, as client.Directory.Key does. nil: only secrets of webhooks are verified.
-	Keys func(keyID string) (ed25519.PublicKey, error)
-	// Proxy returns the address by which the service reaches an address of the receiver; nil: the address itself.
-	Proxy func(address string) (string, error)
+
+	Delivered func(ok bool)                              // called for each accepted message; ok: answered with 2xx
+	Keys      func(id string) (ed25519.PublicKey, error) // published keys of the service; nil: only secrets are verified
+	Proxy     func(address string) (string, error)       // the service's address for one of the receiver; nil: the same
 }
 
 // Receiver is an HTTP server with an address for each receiver of each tenant.

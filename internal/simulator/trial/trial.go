@@ -27,22 +27,16 @@ import (
 
 // Options are the scenario, the service, and the place of the report.
 type Options struct {
-	Scenario *scenario.Scenario
-	// Command is the command line, and Program names the simulator and its version, for the report.
-	Command, Program string
+	Scenario         *scenario.Scenario
+	Command, Program string // command line, and the simulator with its version, for the report
 
-	// URL is the address of a running service, and Key an API key of it. Without a URL a service is started.
-	URL, Key string
-	// DatabaseURL and RedisURL belong to the service at URL, for the judge.
-	DatabaseURL, RedisURL string
-	// AdminURLs are the admin listeners of its processes, for the metrics.
-	AdminURLs []string
-	// TimeScale is FORGERUN_TIME_SCALE of the service at URL; nil: unknown.
-	TimeScale *float64
-	// StartWorkers starts worker processes for the service at URL, too.
-	StartWorkers bool
-	Binary       string        // of forgerun; "": this program
-	Lease        time.Duration // of started workers
+	URL, Key              string        // of a running service; without URL a service is started
+	DatabaseURL, RedisURL string        // of the service at URL, for the judge
+	AdminURLs             []string      // admin listeners of its processes, for the metrics
+	TimeScale             *float64      // its FORGERUN_TIME_SCALE; nil: unknown
+	StartWorkers          bool          // start worker processes for it, too
+	Binary                string        // of forgerun; "": this program
+	Lease                 time.Duration // of started workers
 
 	ReceiverAddr, ReceiverURL string
 
