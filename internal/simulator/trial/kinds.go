@@ -57,9 +57,6 @@ func (t *Trial) workKinds(verdict *judge.Verdict) (rows []report.WorkKind, err e
 func (t *Trial) workKind(kind, expected string, stories []*story, violations []judge.Violation) report.WorkKind {
 	r := report.WorkKind{Kind: kind, Expected: expected, Got: "nothing"}
 	slices.SortFunc(stories, func(a, b *story) int { return cmp.Compare(a.ticket, b.ticket) })
-	if judged := slices.DeleteFunc(slices.Clone(stories), (*story).overtaken); len(judged) > 0 {
-		stories = judged
-	}
 	for _, s := range stories {
 		if s.job != "" {
 			r.Jobs++
@@ -94,7 +91,6 @@ type story struct {
 	answer   history.Answer
 	due      time.Time
 	shown    history.Job // latest state
-	canceled bool        // the client's cancel was successful
 	refused  string      // the client's last refused action
 	retried  bool
 	report   *history.Report   // of the last attempt
@@ -116,7 +112,6 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 		case f.Kind == history.Acted && f.Action.Status == http.StatusOK:
 			s.refused = ""
 			s.retried = s.retried || f.Action.Verb == "retry"
-			s.canceled = s.canceled || f.Action.Verb == "cancel"
 		case f.Kind == history.ListedJob, f.Kind == history.Looked && f.Shown.State != "":
 			failure := s.shown.Failure // lists do not show it
 			if s.shown = *f.Shown; s.shown.Failure == nil && s.shown.State == client.Failed {
@@ -130,9 +125,6 @@ func newStory(submitted history.Fact, facts []history.Fact) *story {
 	}
 	return s
 }
-
-// overtaken reports whether the job ended before the client's cancel arrived.
-func (s *story) overtaken() bool { return s.refused == "cancel" && !s.canceled }
 
 // outcome returns the job's result, in the words of the scenarios' member expect.
 func (s *story) outcome() string {
