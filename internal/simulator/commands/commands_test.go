@@ -88,8 +88,8 @@ func TestBadUse(t *testing.T) {
 	for line, want := range map[string]string{
 		"rum":                           `there is no command "forgerun simulate rum": did you mean run?`,
 		"run tour --speed 9":            "unknown flag: --speed (forgerun simulate run --help)",
-		"run tour --url localhost:8080": `"localhost:8080" is not the address of a service`,
-		"run tour --url http://x/?a=b":  "is not the address of a service",
+		"run tour --url localhost:8080": "--url: client: the URL must begin with http:// or https://",
+		"run tour --url http://x/?a=b":  "the URL must not have a user, a query",
 		"run tour --url http://x --time-scale-hint a":   "must be a number from 0 to 1000",
 		"run tour --url http://x --time-scale-hint NaN": "must be a number from 0 to 1000",
 		"run tour --drain -1s":                          "must not be negative",

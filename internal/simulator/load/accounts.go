@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -151,26 +149,12 @@ func (e *Engine) Close() {
 // userAgent names the simulator to the service.
 const userAgent = "forgerun-simulator"
 
-// serviceURL checks the address of a service, and returns it without a trailing /v1.
-func serviceURL(address string) (string, error) {
-	u, err := url.Parse(address)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("%q is not the address of a service: give --url such as http://127.0.0.1:8080", address)
-	}
-	u.Path = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/v1")
-	return u.String(), nil
-}
-
 // Connect checks with one try that the service accepts the key, by reading a job that does not exist, or without a key that it lets a
-// client register. It returns the address without /v1; its error is one sentence with a hint.
-func Connect(ctx context.Context, address, key string) (string, error) {
-	address, err := serviceURL(address)
-	if err != nil {
-		return "", err
-	}
+// client register. Its error is one sentence with a hint.
+func Connect(ctx context.Context, address, key string) error {
 	c, err := client.New(client.Config{URL: address, Key: key, UserAgent: userAgent, MaxTries: 1})
 	if err != nil {
-		return "", err
+		return fmt.Errorf("--url: %w", err)
 	}
 	if key != "" {
 		_, err = c.Job(ctx, uuid.NewString())
@@ -178,9 +162,9 @@ func Connect(ctx context.Context, address, key string) (string, error) {
 		_, _, err = newClient(ctx, c)
 	}
 	if problem, ok := errors.AsType[*client.Problem](err); err == nil || ok && problem.Code == "RFA_JOB_NOT_FOUND" {
-		return address, nil
+		return nil
 	}
-	return "", fmt.Errorf("the service at %s cannot be used: %w; is it running, are --url and --key right, "+
+	return fmt.Errorf("the service at %s cannot be used: %w; is it running, are --url and --key right, "+
 		"and without a key, does it let clients register?", address, err)
 }
 

@@ -131,7 +131,7 @@ func (t *Trial) disturb(ctx context.Context) {
 func (t *Trial) service(ctx context.Context) (address string, err error) {
 	own := t.o.URL == ""
 	if !own {
-		if t.o.URL, err = load.Connect(ctx, t.o.URL, t.o.Key); err != nil || !t.o.StartWorkers {
+		if err := load.Connect(ctx, t.o.URL, t.o.Key); err != nil || !t.o.StartWorkers {
 			return t.o.URL, err
 		}
 	}

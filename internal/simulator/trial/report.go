@@ -126,12 +126,9 @@ func (t *Trial) keepLogs() error {
 	return os.CopyFS(filepath.Join(t.o.Out, "logs"), os.DirFS(filepath.Join(t.dir, "logs")))
 }
 
-// sources are lists, reports, rows, queue and metrics. The history is read after all of them.
-const sources = 5
-
 // Judge collects the final state of the service, and checks everything.
 func (t *Trial) Judge(ctx context.Context) (*judge.Verdict, error) {
-	t.recorder.Stage("judge", func() float64 { return float64(t.asked.Load()) / sources })
+	t.recorder.Stage("judge", nil)
 	config, run := t.judgement()
 	collected, err := collect.Run(ctx, config, t.facts)
 	if err != nil {
@@ -155,7 +152,6 @@ func (t *Trial) judgement() (collect.Config, judge.RunContext) {
 	config := collect.Config{
 		Run: t.id, Tickets: t.engine.Tickets(), DatabaseURL: t.o.DatabaseURL, RedisURL: t.o.RedisURL,
 		SampleReports: t.o.Sample, DeliveryLogs: t.expectsKinds(), Seed: t.o.Scenario.Seed,
-		Stage: func(judge.Source) { t.asked.Add(1) },
 	}
 	if t.o.Key != "" {
 		config.Since = t.engine.ClockMoves().At(t.began.Add(-time.Minute)) // that client may have earlier jobs

@@ -62,7 +62,6 @@ type Trial struct {
 	engine   *load.Engine
 	chaos    stack.Chaos
 	workers  stack.Schedule
-	asked    atomic.Int64 // number of the judge's sources read so far
 	// disturbed: processes were stopped, so their counts are gone, or other faults were injected.
 	disturbed atomic.Bool
 

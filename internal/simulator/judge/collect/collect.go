@@ -37,8 +37,7 @@ type Config struct {
 	DeliveryLogs  bool   // read each delivery of the sample individually, with its tries
 	Seed          uint64 // of the sample
 
-	MaxWait time.Duration      // for the queue to drain, and metrics to follow the rows; 0: 15 s
-	Stage   func(judge.Source) // called before a source is read; may be nil
+	MaxWait time.Duration // for the queue to drain, and metrics to follow the rows; 0: 15 s
 }
 
 // foreignTenant is the tenant of rows of other clients than the run's.
@@ -84,9 +83,6 @@ func (c *collector) ask(s judge.Source, given bool, read func() error) {
 		return
 	}
 	c.found.Asked[s] = true
-	if c.Stage != nil {
-		c.Stage(s)
-	}
 	if err := read(); errors.Is(err, context.Canceled) {
 		c.found.Missing[s] = "the collecting was interrupted"
 	} else if err != nil {
