@@ -29,9 +29,7 @@ func (e *Engine) follow(ctx context.Context, in scenario.Intent, t *ticket) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			if refused := e.poll(ctx, t); refused && !e.watched() {
-				cancel() // there is no other source
-			}
+			e.poll(ctx, t)
 		}()
 		defer func() { cancel(); <-done }()
 	}
@@ -127,27 +125,20 @@ const (
 	longestPoll  = 2 * time.Second
 )
 
-// poll polls the job until the context ends, and a final one with its next attempt. refused: it ended because the service does not show
-// the job.
-func (e *Engine) poll(ctx context.Context, t *ticket) (refused bool) {
+// poll polls the job until the context ends, and a final one with its next attempt.
+func (e *Engine) poll(ctx context.Context, t *ticket) {
 	for etag := ""; ; {
 		wait := e.lookAt(ctx, t.job, t.number, t.tenant, &etag)
-		if wait == notShown {
-			return true
-		}
 		if wait == 0 && e.await(ctx, t, func(state string) bool { return !isFinal(state) }) == "" {
-			return false
+			return
 		}
 		if Sleep(ctx, min(max(wait, shortestPoll), longestPoll)) != nil {
-			return false
+			return
 		}
 	}
 }
 
-// notShown is the wait for a job that the service refuses to show.
-const notShown = time.Duration(-1)
-
-// lookAt polls the job once and returns the wait before the next poll, 0 for a final job, or notShown.
+// lookAt polls the job once and returns the wait before the next poll, 0 for a final job.
 func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int, etag *string) time.Duration {
 	var options []client.Option
 	if *etag != "" {
@@ -165,7 +156,6 @@ func (e *Engine) lookAt(ctx context.Context, id string, number int64, tenant int
 				At: now, Sent: sent, Kind: history.Looked, Tenant: tenant, Ticket: number, Job: id,
 				Note: err.Error(), Shown: &history.Job{},
 			})
-			return notShown
 		}
 		return longestPoll
 	}
