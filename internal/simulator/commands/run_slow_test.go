@@ -51,47 +51,6 @@ func runScenario(t *testing.T, args ...string) (report told) {
 	return report
 }
 
-const disturbedLoad = `
-duration: 2s
-drain: 2m
-tenants: 2
-arrival: {open: [{rate: 40/s}]}
-mix:
-  - {kind: SUCCESS_FAST, weight: 4}
-  - {kind: RETRY_ON_FAIL, auto_retry: true}
-  - {kind: RETRY_ON_FAIL, retry: {max: 1}}
-  - {kind: CANCEL_DURING_RUN, cancel: {in: RUNNING}}
-  - {kind: DUPLICATE_SUBMIT_SAME_KEY, duplicate: {copies: 2, at_once: true}}
-  - {kind: SCHEDULED_ON_TIME, type: DEFERRED, ahead: 1s..2s}
-  - {kinds: [SUCCESS_FAST, FAIL_IMMEDIATE], batch: 5}
-  - {type: EMIT_EVENT}
-readers: {poll: 5%}
-service:
-  workers: 1..2
-  concurrency: 20
-  time_scale: 0.01
-  env:
-    FORGERUN_RETRY_BACKOFF_BASE: 100ms
-    FORGERUN_RETRY_BACKOFF_MAX: 500ms
-chaos: kill=700ms,flush=700ms,cut=300ms
-`
-
-// TestRunUnderFaults is the whole thing for a moment: load of several tenants, workers that come and go, a fault of each
-// class, and the judge. The soaks do it for longer, and with webhooks: what a killed process had on its way to
-// receivers is sent again when its claims have ended.
-func TestRunUnderFaults(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "disturbed.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(disturbedLoad), 0o600))
-	report := runScenario(t, file, "--seed", "7", "--lease", "1s")
-	var kinds []string
-	for _, f := range report.FaultKinds {
-		kinds = append(kinds, f.Kind)
-	}
-	require.ElementsMatch(t, []string{"kill", "flush", "cut"}, kinds, "one of each class: processes, stores, connections")
-	require.Positive(t, report.Totals.Finished["SUCCEEDED"])
-}
-
 // TestRunAutoscale: fifteen workers come and go under load, with jobs longer than their grace. The scenario alone takes two minutes.
 func TestRunAutoscale(t *testing.T) {
 	t.Parallel()

@@ -197,9 +197,9 @@ func (ms Moves) Latest(lag time.Duration) func(real time.Time) time.Time {
 
 // At returns the service's time for Postgres' time real. Before the first move it is that of the setting before, unless that is unknown.
 func (ms Moves) At(real time.Time) time.Time {
-	switch after := ms.until(real); {
-	case after > 0:
-		return ms[after-1].at(real)
+	switch before := ms[:ms.until(real)]; {
+	case len(before) > 0:
+		return before[len(before)-1].at(real)
 	case len(ms) > 0 && ms[0].Number != 1:
 		return ms[0].at(real)
 	}

@@ -195,6 +195,11 @@ func (e *Engine) insist(
 		unknown = unknown || open
 		return !again
 	})
+	e.record(try.Answered.Sub(intended), list, each)
+}
+
+// record counts the final answer to each ticket of a request.
+func (e *Engine) record(took time.Duration, list []*ticket, each []history.Answer) {
 	classes := make([]string, len(each))
 	for i, a := range each {
 		classes[i] = e.class(list[i], a)
@@ -206,7 +211,7 @@ func (e *Engine) insist(
 			e.o.Recorder.NotAccepted(strings.TrimSpace(strconv.Itoa(a.Status) + " " + a.Code))
 		}
 	}
-	e.o.Recorder.Answered(try.Answered.Sub(intended), classes...)
+	e.o.Recorder.Answered(took, classes...)
 }
 
 // repeat calls fn with growing pauses until it is done or patience is over.

@@ -26,7 +26,7 @@ func Parse(file string, text []byte) (*Scenario, error) {
 	p := &parser{file: file}
 	value, err := p.read(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, fmt.Errorf("%s: %.300s", file, err.Error()) // the library quotes members in full
 	}
 	err = compiled().Validate(value)
 	if invalid, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
