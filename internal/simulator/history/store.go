@@ -57,7 +57,6 @@ func Create(dir string) (*Store, error) {
 
 func (s *Store) path(i int) string { return filepath.Join(s.dir, fmt.Sprintf("facts-%03d.jsonl", i)) }
 
-// bucketOf spreads jobs evenly.
 func bucketOf(job string) int {
 	if job == "" {
 		return Loose
@@ -77,7 +76,6 @@ func (s *Store) Add(f Fact) {
 	}
 }
 
-// write writes the fact as a line of JSON, without the members that are zero.
 func (f *Fact) write(w io.Writer) error {
 	err := json.MarshalWrite(w, f, json.OmitZeroStructFields(true), jsonv1.FormatDurationAsNano(true), jsontext.AllowInvalidUTF8(true))
 	if err == nil {
@@ -158,15 +156,12 @@ func (m Move) at(real time.Time) time.Time {
 // any, the service's time is the real one.
 type Moves []Move
 
-// unmoved returns the setting of a clock that was never moved.
 func unmoved(real time.Time) Move { return Move{Real: real, Service: real, Rate: 1} }
 
-// until counts the moves up to a real moment.
 func (ms Moves) until(real time.Time) int {
 	return sort.Search(len(ms), func(i int) bool { return ms[i].Real.After(real) })
 }
 
-// before returns the setting that a move ended.
 func (ms Moves) before(i int) Move {
 	if i > 0 {
 		return ms[i-1]

@@ -83,7 +83,6 @@ func (run *RunContext) webhook(f *history.Fact) *history.Webhook {
 	return nil
 }
 
-// serviceTime returns the service's time for Postgres' time real.
 func (run *RunContext) serviceTime(real time.Time) time.Time { return run.moves().At(real) }
 
 // latest returns the latest possible service time for the simulator's time at.
@@ -265,7 +264,6 @@ var transitions = map[string]map[string]string{
 	failed:   {queued: nameRetried},
 }
 
-// eventName names the event of a transition, "" for a pair that is not one.
 func eventName(from, to string) string { return transitions[from][to] }
 
 // outcomes maps each final state to its outcome (section 8).

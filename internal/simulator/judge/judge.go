@@ -102,7 +102,6 @@ func Judge(ctx context.Context, r Reader, run RunContext) (*Verdict, error) {
 	return b.finish(), nil
 }
 
-// check checks facts by rules.
 func (b *verdictBuilder) check(j *jobFacts, rules ...func(*checker)) {
 	c := &checker{jobFacts: j, run: b.run, looked: map[string]int64{}}
 	for _, rule := range rules {
@@ -132,7 +131,6 @@ func (b *verdictBuilder) checkLoose(f history.Fact) error {
 	return nil
 }
 
-// checkSubject checks a job, or an event without a job.
 func (b *verdictBuilder) checkSubject(facts []history.Fact) {
 	j := newJobFacts(facts[0].Job, facts, b.run)
 	b.check(j, (*checker).checkFindings, (*checker).checkOwners, (*checker).checkOutsiders)

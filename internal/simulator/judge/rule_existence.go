@@ -89,7 +89,6 @@ var exposures = map[history.Kind]string{
 	history.StoredDeliver: "a stored delivery", history.StoredJob: "a row", history.StoredEvent: "a stored event",
 }
 
-// exposure returns how a fact shows a job; "" if it does not.
 func exposure(f *history.Fact) string {
 	switch {
 	case f.Kind == history.Looked && (f.Shown == nil || f.Shown.State == ""), f.Kind == history.APIReport && f.Report == nil,

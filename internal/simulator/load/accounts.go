@@ -81,7 +81,6 @@ func (e *Engine) register(ctx context.Context, n int, quick, slow *client.Client
 	return a, err
 }
 
-// subscribe registers the scenario's receivers as webhooks of the tenant.
 func (e *Engine) subscribe(ctx context.Context, a *account) error {
 	if e.o.Receiver == nil {
 		return nil
@@ -168,7 +167,6 @@ func Connect(ctx context.Context, address, key string) error {
 		"and without a key, does it let clients register?", address, err)
 }
 
-// newClient registers a client of the service, and returns its API key.
 func newClient(ctx context.Context, c *client.Client) (id, key string, err error) {
 	if id, err = c.CreateClient(ctx); err != nil {
 		return "", "", err

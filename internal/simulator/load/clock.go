@@ -79,5 +79,4 @@ func (e *Engine) ClockMoves() history.Moves {
 	return slices.Clone(e.clock.moves)
 }
 
-// serviceTime returns the service's time at a real moment.
 func (e *Engine) serviceTime(real time.Time) time.Time { return e.ClockMoves().At(real) }

@@ -62,7 +62,6 @@ func (e *Engine) describe(ctx context.Context, j job) string {
 	return fmt.Sprintf("%s (%s, attempt %d)", j.id, shown.State, shown.Attempt)
 }
 
-// askForSilent polls jobs without a recent update.
 func (e *Engine) askForSilent(ctx context.Context) {
 	wait := quiet
 	if !e.watched() {
@@ -81,7 +80,6 @@ func (e *Engine) askForSilent(ctx context.Context) {
 // mostCallbacks bounds the jobs with polled deliveries.
 const mostCallbacks = 1000
 
-// addCallback notes a job with a callback, whose deliveries are polled.
 func (e *Engine) addCallback(t *ticket) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -73,7 +73,6 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// watched reports whether streams show the ends of jobs.
 func (e *Engine) watched() bool { return e.o.Scenario.Readers.Streams > 0 }
 
 // Late returns the delay of an open loop's last request.

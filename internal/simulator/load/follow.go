@@ -83,7 +83,6 @@ func (e *Engine) await(ctx context.Context, t *ticket, wanted func(state string)
 	}
 }
 
-// cancelIn cancels the job some time after it reached or passed the state.
 func (e *Engine) cancelIn(ctx context.Context, t *ticket, c scenario.CancelIntent) {
 	if e.await(ctx, t, func(state string) bool { return rank[state] >= rank[c.In] }) == "" || Sleep(ctx, c.After) != nil {
 		return
@@ -91,7 +90,6 @@ func (e *Engine) cancelIn(ctx context.Context, t *ticket, c scenario.CancelInten
 	e.act(ctx, t, "cancel", e.accounts[t.tenant].quick.Cancel)
 }
 
-// retry retries the job and reports whether another attempt begins.
 func (e *Engine) retry(ctx context.Context, t *ticket) bool {
 	_, before, _ := e.jobs.look(t.job)
 	a := e.act(ctx, t, "retry", e.accounts[t.tenant].quick.Retry)

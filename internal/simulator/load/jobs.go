@@ -75,7 +75,6 @@ func (js *jobs) of(id string, create bool, fn func(*job)) {
 	}
 }
 
-// over reports whether no more updates of the job are expected.
 func (js *jobs) over(j *job) bool { return j.finished && (j.streamed || !js.streamed) }
 
 // accepted lets fill note a job's ticket; hold keeps the job until release.
@@ -89,7 +88,6 @@ func (js *jobs) accepted(id, state string, hold bool, fill func(*job)) {
 	})
 }
 
-// release ends the hold of accepted.
 func (js *jobs) release(id string) {
 	js.of(id, true, func(j *job) { j.held-- })
 }
@@ -161,7 +159,6 @@ func (js *jobs) silent(quiet time.Duration, limit int) (list []job) {
 	return list
 }
 
-// waiting returns the unfinished jobs that are not scheduled beyond until, by ticket.
 func (js *jobs) waiting(until time.Time) (list []job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -204,7 +201,6 @@ func (e *Engine) watch(ctx context.Context, a *account, connected func()) {
 	}
 }
 
-// streamed handles one message of a tenant's stream.
 func (e *Engine) streamed(tenant int, m client.Message) {
 	f := history.Fact{At: time.Now().UTC(), Kind: history.Streamed, Tenant: tenant}
 	read := e.logged
@@ -217,7 +213,6 @@ func (e *Engine) streamed(tenant int, m client.Message) {
 	e.o.History.Add(f)
 }
 
-// ended reads the outcome of an attempt or of a batch.
 func (e *Engine) ended(m client.Message, f *history.Fact) error {
 	o, err := m.Outcome()
 	if err != nil {
@@ -231,7 +226,6 @@ func (e *Engine) ended(m client.Message, f *history.Fact) error {
 	return nil
 }
 
-// logged reads an event in the form of the log.
 func (e *Engine) logged(m client.Message, f *history.Fact) error {
 	v, err := m.Event()
 	if err != nil {

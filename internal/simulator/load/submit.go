@@ -111,7 +111,6 @@ func (e *Engine) send(ctx context.Context, in scenario.Intent, intended time.Tim
 	return list
 }
 
-// handIn submits one job.
 func (e *Engine) handIn(ctx context.Context, t *ticket, intended time.Time) {
 	account := e.accounts[t.tenant]
 	e.insist(ctx, intended, []*ticket{t}, func(ctx context.Context) (history.Answer, []history.Answer) {
@@ -127,7 +126,6 @@ func (e *Engine) handIn(ctx context.Context, t *ticket, intended time.Time) {
 	})
 }
 
-// handInBatch submits all tickets in one request.
 func (e *Engine) handInBatch(ctx context.Context, list []*ticket, intended time.Time) {
 	account := e.accounts[list[0].tenant]
 	items := make([]client.JobRequest, len(list))
@@ -225,7 +223,6 @@ func repeat(ctx context.Context, fn func() (done bool)) {
 	}
 }
 
-// mayPass reports whether a refusal is temporary.
 func mayPass(status int) bool { return status == http.StatusTooManyRequests || status >= 500 }
 
 func (e *Engine) class(t *ticket, a history.Answer) string {
@@ -273,7 +270,6 @@ func (e *Engine) note(t *ticket, try history.Answer, batch string) {
 	})
 }
 
-// params returns parameters of about the given size.
 func params(bytes int) json.RawMessage {
 	if bytes <= 0 {
 		return nil

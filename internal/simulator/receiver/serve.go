@@ -204,7 +204,6 @@ func (r *Receiver) verify(ctx context.Context, m *message) (forbidden string, er
 	return "", nil
 }
 
-// read reads the event of the message. Missing members stay empty.
 func (m *message) read() error {
 	event, err := client.ParseDelivery(m.header, m.body)
 	if err != nil {
@@ -216,7 +215,6 @@ func (m *message) read() error {
 
 func (m *message) id() string { return m.header.Get("Webhook-Id") }
 
-// subjectID returns the id in a subject of a kind, "" for another kind.
 func (m *message) subjectID(kind string) string {
 	if is, id, _ := strings.Cut(m.event.Subject, "/"); is == kind {
 		return id
@@ -258,7 +256,6 @@ func (m *message) fact(kind history.Kind, status int, note string) history.Fact 
 	}
 }
 
-// clip limits text from outside.
 func clip(s string) string {
 	if len(s) > 200 {
 		return s[:200] + "..."

@@ -157,7 +157,6 @@ func clockTime(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
 }
 
-// rate formats a number per second.
 func rate(n int64, d time.Duration) string {
 	if d <= 0 {
 		n, d = 0, 1
@@ -177,7 +176,6 @@ func percent(some, all int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", share), ".0") + " %"
 }
 
-// listed formats the numbers other than 0, except those of the given names.
 func listed(numbers map[string]int64, without ...string) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(numbers)) {
@@ -236,7 +234,6 @@ func WriteJUnit(w io.Writer, run Run) error {
 	return s.Write(w)
 }
 
-// firstOf returns the first violations of an invariant, with the evidence.
 func firstOf(violations []judge.Violation, i judge.Result) string {
 	var out strings.Builder
 	left := junitViolations

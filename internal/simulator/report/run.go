@@ -83,7 +83,6 @@ type Numbers struct {
 	Finish      Latency          `json:"-"`
 }
 
-// clone returns an independent copy.
 func (n Numbers) clone() Numbers {
 	n.Answers, n.Finished = maps.Clone(n.Answers), maps.Clone(n.Finished)
 	n.States, n.NotAccepted = maps.Clone(n.States), maps.Clone(n.NotAccepted)
@@ -158,7 +157,6 @@ func (run Run) Outcome() Outcome {
 	}
 }
 
-// count counts the invariants with such a result.
 func (run Run) count(of func(judge.Result) bool) (n int) {
 	if run.Verdict != nil {
 		for _, r := range run.Verdict.Invariants {
@@ -172,13 +170,11 @@ func (run Run) count(of func(judge.Result) bool) (n int) {
 
 func (run Run) checked() int { return run.count(func(r judge.Result) bool { return r.Checked > 0 }) }
 
-// headline says how many invariants held, and for which share of the submissions.
 func (run Run) headline() string {
 	held := run.count(func(r judge.Result) bool { return r.Result == judge.Held })
 	return fmt.Sprintf("%d of %d invariants held: %s", held, len(judge.Invariants), run.Numbers.submissions())
 }
 
-// submissions describes the results of submissions as shares.
 func (n Numbers) submissions() string {
 	share := func(classes ...string) string { return percent(n.of(classes...), total(n.Answers)) }
 	text := fmt.Sprintf("%s of %s accepted, %s refused",
@@ -192,7 +188,6 @@ func (n Numbers) submissions() string {
 	return text + fmt.Sprintf(", %s unanswered", share(Unanswered))
 }
 
-// of counts the answers of some classes.
 func (n Numbers) of(classes ...string) (some int64) {
 	for _, class := range classes {
 		some += n.Answers[class]
@@ -205,7 +200,6 @@ func (n Numbers) Share(classes ...string) float64 {
 	return float64(n.of(classes...)) / float64(max(total(n.Answers), 1))
 }
 
-// sentence returns the verdict in words.
 func (run Run) sentence() string {
 	v := run.Verdict
 	if v == nil {

@@ -48,7 +48,6 @@ func (r *Recorder) endStep() {
 	r.submit.step, r.finish.step = nil, nil
 }
 
-// series returns the series of all points.
 func (l *timeline) series() Series {
 	last := l.points[len(l.points)-1]
 	held := func(value func(point) int64) []int64 { return column(l.points, value) }
@@ -81,7 +80,6 @@ func (l *timeline) series() Series {
 	}
 }
 
-// column has a value for each point.
 func column[T any](points []point, value func(point) T) []T {
 	list := make([]T, len(points))
 	for i, p := range points {

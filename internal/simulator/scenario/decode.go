@@ -9,7 +9,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// defaults returns a scenario before its file is read.
 func defaults(file string) *Scenario {
 	return &Scenario{
 		Name: nameOf(file), Seed: 1, Drain: time.Minute, Tenants: 1, Pick: Weighted,

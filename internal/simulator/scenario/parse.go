@@ -58,7 +58,6 @@ func (p *parser) wrong(at *yaml.Node, format string, args ...any) {
 	p.found = append(p.found, mistake{at.Line, at.Column, fmt.Sprintf(format, args...)})
 }
 
-// err returns the mistakes in the file's order; nil if there are none.
 func (p *parser) err() error {
 	slices.SortStableFunc(p.found, func(a, b mistake) int { return cmp.Or(a.line-b.line, a.column-b.column) })
 	var errs []error
@@ -96,7 +95,6 @@ func (p *parser) read(text []byte) (value any, err error) {
 // mostEntries bounds the members of a mapping and the elements of a list.
 const mostEntries = 100
 
-// tooLarge reports whether a mapping or a list has too many entries.
 func tooLarge(n *yaml.Node) bool {
 	return len(n.Content) > 2*mostEntries || slices.ContainsFunc(n.Content, tooLarge)
 }

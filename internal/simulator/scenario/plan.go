@@ -87,7 +87,6 @@ type entry struct {
 	kind string
 }
 
-// choose picks the entry of the mix, and the kind, of the next intent.
 func (p *Plan) choose(by chances) (*Work, string) {
 	if p.sequence != nil {
 		t := p.sequence[(p.index-1)%int64(len(p.sequence))]
@@ -186,7 +185,6 @@ func (p *Plan) draw(c chances) Intent {
 	return i
 }
 
-// at returns the duration at a share of the range.
 func (r Range) at(share float64) time.Duration {
 	return r.Min + time.Duration(share*float64(r.Max-r.Min))
 }

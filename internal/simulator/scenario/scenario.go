@@ -225,7 +225,6 @@ func readFile(name string) ([]byte, error) {
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 
-// nameOf returns a scenario's name from its file's.
 func nameOf(file string) string {
 	base := filepath.Base(file)
 	name := strings.Trim(notInNames.ReplaceAllString(strings.TrimSuffix(base, filepath.Ext(base)), "-"), "-_")

@@ -110,7 +110,6 @@ func (c *collector) poll(ctx context.Context, interval time.Duration, check func
 	}
 }
 
-// connected calls do with a connection to the database.
 func connected(ctx context.Context, databaseURL string, do func(*pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, databaseURL)
 	if err != nil {
