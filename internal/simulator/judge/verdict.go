@@ -59,7 +59,7 @@ type verdictBuilder struct {
 }
 
 func newVerdictBuilder(run *RunContext) *verdictBuilder {
-	b := &verdictBuilder{run: run, verdict: Verdict{Tickets: run.Tickets}}
+	b := &verdictBuilder{run: run, verdict: Verdict{Tickets: run.Tickets, Violations: []Violation{}}}
 	for _, i := range Invariants {
 		b.verdict.Invariants = append(b.verdict.Invariants, Result{Key: i.Key, Title: i.Title, Result: Held})
 	}

@@ -34,7 +34,6 @@ type document struct {
 	Run
 	DurationMS float64            `json:"duration_ms"`
 	Latency    map[string]Latency `json:"latency_ms"` // submit, finish
-	Verdict    *judge.Verdict     `json:"verdict"`    // null: not judged
 }
 
 func documentOf(run Run) document {
@@ -45,10 +44,6 @@ func documentOf(run Run) document {
 	d.Started = run.Started.UTC().Round(time.Millisecond)
 	d.Stages, d.Faults, d.Kinds = list(run.Stages), list(run.Faults), list(run.Kinds)
 	d.Expectations, d.Notes, d.WorkKinds = list(run.Expectations), list(run.Notes), list(run.WorkKinds)
-	if v := run.Verdict; v != nil {
-		d.Verdict = new(*v)
-		d.Verdict.Violations = list(v.Violations)
-	}
 	return d
 }
 

@@ -29,7 +29,7 @@ type Run struct {
 	Kinds   []FaultKind   `json:"fault_kinds"` // of all of them, by name
 
 	WorkKinds    []WorkKind     `json:"work_kinds"` // of scenarios with expectations for them
-	Verdict      *judge.Verdict `json:"-"`          // nil: not judged
+	Verdict      *judge.Verdict `json:"verdict"`    // nil: not judged
 	Expectations []Expectation  `json:"expectations"`
 	Notes        []string       `json:"notes"` // important remarks, such as unread sources
 }
