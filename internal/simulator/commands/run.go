@@ -197,24 +197,13 @@ func (f *runFlags) overrule(s *scenario.Scenario) error {
 	return nil
 }
 
-// opensDoors matches the flags with secret values.
-var opensDoors = regexp.MustCompile(`^--?(key|database-url|redis-url)$`)
+// secrets matches flags with secret values, in arguments that are separated by zeros.
+var secrets = regexp.MustCompile(`(\x00--?(?:key|database-url|redis-url)[=\x00])[^\x00]*`)
 
 // commandLine returns the command for the report, without secrets. Arguments are everything typed after the program.
 func commandLine(path string, arguments []string) string {
-	line, hidden := []string{path}, false
-	for _, arg := range arguments[min(strings.Count(path, " "), len(arguments)):] {
-		name, _, joined := strings.Cut(arg, "=")
-		secret := opensDoors.MatchString(name) && !hidden
-		switch {
-		case hidden:
-			arg = "..."
-		case secret && joined:
-			arg = name + "=..."
-		}
-		line, hidden = append(line, arg), secret && !joined
-	}
-	return strings.Join(line, " ")
+	typed := strings.Join(append([]string{path}, arguments[min(strings.Count(path, " "), len(arguments)):]...), "\x00")
+	return strings.ReplaceAll(secrets.ReplaceAllString(typed, "$1..."), "\x00", " ")
 }
 
 // chaosHelp lists the kinds of faults for the help text.

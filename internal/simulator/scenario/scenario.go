@@ -9,7 +9,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -202,7 +201,7 @@ func Load(name string) (*Scenario, error) {
 	if text, err := Text(name); err == nil {
 		return Parse(name+".yaml", text)
 	}
-	text, err := readFile(name)
+	text, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) && filepath.Base(name) == name {
 		return nil, fmt.Errorf("unknown scenario %q: neither a file nor one of %s",
 			name, strings.Join(Names(), ", "))
@@ -211,16 +210,6 @@ func Load(name string) (*Scenario, error) {
 		return nil, fmt.Errorf("reading the scenario: %w", err)
 	}
 	return Parse(name, text)
-}
-
-// readFile reads slightly more than the limit, which Parse then refuses.
-func readFile(name string) ([]byte, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // only read
-	return io.ReadAll(io.LimitReader(file, maxFile+1))
 }
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
