@@ -19,7 +19,7 @@ const (
 )
 
 // large returns the exchanges of a session with a thousand jobs: submissions repeated after lost answers, polls with ETags, lists and
-// streams. Each exchange has its own copy of its text, as when it was read.
+// streams. Like exchanges read from the network, they share no strings.
 func large(add func(*verdict.Exchange)) *verdict.Record {
 	draw := rand.New(rand.NewPCG(1, 2))
 	t := newTrace()
@@ -29,7 +29,7 @@ func large(add func(*verdict.Exchange)) *verdict.Record {
 		for n := range largeJobs {
 			id, x := jobID(n), verdict.Exchange{}
 			switch kind := draw.IntN(100); {
-			case step < 2: // some lose the answer and come again; others submit twice
+			case step < 2: // some retry after a lost answer; others submit twice
 				x = submit(0, func(x *verdict.Exchange) {
 					x.Key, x.Body, x.Correlation = text("key-%032d", n), text("body-%032d", n), text("order-%d", n)
 					x.Made, x.Job, x.Shown = id, id, []string{id}

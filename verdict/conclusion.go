@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// trivial are rules about all requests: keeping them says little about a client.
+// trivial lists rules about all requests. Passing only these says little about a client.
 var trivial = []string{"no-key-in-url", "connection-reuse", "content-negotiation"}
 
 // noRetryIdentity is why rules about retries were not tested for a client that sends neither keys nor correlation ids.
 const noRetryIdentity = "retries cannot be told from new submissions"
 
-// maxReasons limits the reasons for untested rules in a sentence.
+// maxReasons limits how many reasons for untested rules Sentence lists.
 const maxReasons = 4
 
 // conclude sets the verdict's conclusion and its reason.
@@ -76,7 +76,7 @@ func (r *record) whyNothingJudged(v *Verdict) string {
 
 func substantial(rule string) bool { return !slices.Contains(trivial, rule) }
 
-// untested returns why a rule was not tested, as part of a sentence.
+// untested returns why a rule was not tested, as a phrase for Sentence.
 func (r *record) untested(rule string) string {
 	switch rule {
 	case "stream-resume", "half-events":

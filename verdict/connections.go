@@ -47,13 +47,13 @@ func secret(r *record, f *finding) {
 	})
 }
 
-// oneShotAgents begin the User-Agent of programs that make one request and end.
+// oneShotAgents matches the User-Agent of programs that send one request and exit.
 var oneShotAgents = regexp.MustCompile(`^(curl|Wget|HTTPie|xh|hurl|lwp-request|fetch libfetch|aria2)/|PowerShell/`)
 
-// slow begins the User-Agent of programs that need an interpreter or a virtual machine.
+// slow matches the User-Agent of programs that need an interpreter or a virtual machine.
 var slow = regexp.MustCompile(`(?i)^(python|node|deno|bun|undici|axios|got |ruby|faraday|java|apache-httpclient|okhttp|php|guzzle|perl)`)
 
-// closingAgents begin the User-Agent of libraries that always ask to close the connection, even for a single request per process.
+// closingAgents matches the User-Agent of libraries that ask to close the connection by default.
 var closingAgents = regexp.MustCompile(`^(Python-urllib|PHP|http\.rb|axios|node-fetch)/?`)
 
 // minStartup is a lower bound of the time from a process' start to its first request, by User-Agent.
@@ -67,8 +67,8 @@ func minStartup(agent string) time.Duration {
 // caller is a part of a client that should keep connections.
 type caller struct {
 	fresh, able int // requests over new connections, and requests that could have reused one
-	unkept      int // fresh ones that ask to close the connection, or came sooner than a new process could send them
-	gone        int // connections that were taken away
+	unkept      int // fresh requests that ask to close the connection, or came sooner than a new process could send them
+	gone        int // connections that the client could not keep
 	last        *exchange
 	until       time.Time // end of the earlier exchanges
 }
@@ -86,15 +86,15 @@ func (c *caller) add(x *exchange) {
 		}
 	}
 	if f := x.Fault; f != nil && (f.Disconnects() || f.NextRequest != "" || f.OtherHost) || x.HungUp || x.Status >= 400 && x.Code == "" {
-		c.gone++ // these faults close the connection, and so may an answer that is not from the service
+		c.gone++ // these faults close the connection, and an intermediary's answer may do so too
 	}
 	if x.End().After(c.until) {
 		c.until = x.End()
 	}
 }
 
-// reused checks that many requests do not each use a new connection. A script that starts a process per request cannot keep connections:
-// new ones only count if the client asked to close some, or needed some sooner than a process can start.
+// reused checks that the client reuses connections. A script that starts a process per request cannot keep them, so new connections only
+// count if the client asked to close some, or opened some sooner than a process can start.
 func reused(r *record, f *finding) {
 	callers := map[string]*caller{}
 	var order []*caller

@@ -11,13 +11,13 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// from says which program sends a request.
+// from sets the User-Agent of a request.
 func from(agent string) func(*verdict.Exchange) { return func(x *verdict.Exchange) { x.Agent = agent } }
 
 func reused(*verdict.Exchange)   {}
 func closes(x *verdict.Exchange) { x.Reused, x.Closes = false, true }
 
-// A process for each request cannot keep connections; a process that could and does not is wrong.
+// A script with one process per request cannot keep connections. A long-running process should.
 func TestProcessesAndConnections(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -26,15 +26,15 @@ func TestProcessesAndConnections(t *testing.T) {
 		does  func(*verdict.Exchange)
 		want  verdict.Status
 	}{
-		"a script that starts an interpreter each time": {"python-requests/2.32.3", 90 * time.Millisecond, alone, verdict.NotTested},
-		"a script that starts a program each time":      {"Go-http-client/1.1", 8 * time.Millisecond, alone, verdict.NotTested},
-		"a tool that is started each time":              {"HTTPie/3.2.2", 0, alone, verdict.NotTested},
-		"curl":                                          {"curl/8.5.0", 0, alone, verdict.NotTested},
-		"a process without a session":                   {"python-requests/2.32.3", 8 * time.Millisecond, alone, verdict.Warn},
-		"a process that closes each connection":         {"Go-http-client/1.1", time.Millisecond, alone, verdict.Warn},
-		"a process that asks to close each connection":  {"Go-http-client/1.1", 90 * time.Millisecond, closes, verdict.Warn},
-		"a script with a library that always closes":    {"Python-urllib/3.12", 90 * time.Millisecond, closes, verdict.NotTested},
-		"a process that keeps connections":              {"Go-http-client/1.1", time.Millisecond, reused, verdict.OK},
+		"one interpreter per request":                  {"python-requests/2.32.3", 90 * time.Millisecond, alone, verdict.NotTested},
+		"one compiled program per request":             {"Go-http-client/1.1", 8 * time.Millisecond, alone, verdict.NotTested},
+		"one command-line tool per request":            {"HTTPie/3.2.2", 0, alone, verdict.NotTested},
+		"curl":                                         {"curl/8.5.0", 0, alone, verdict.NotTested},
+		"a process without a session":                  {"python-requests/2.32.3", 8 * time.Millisecond, alone, verdict.Warn},
+		"a process that closes each connection":        {"Go-http-client/1.1", time.Millisecond, alone, verdict.Warn},
+		"a process that asks to close each connection": {"Go-http-client/1.1", 90 * time.Millisecond, closes, verdict.Warn},
+		"a library that always closes":                 {"Python-urllib/3.12", 90 * time.Millisecond, closes, verdict.NotTested},
+		"a process that keeps connections":             {"Go-http-client/1.1", time.Millisecond, reused, verdict.OK},
 	} {
 		trace := newTrace()
 		for n := range 15 {
@@ -44,7 +44,7 @@ func TestProcessesAndConnections(t *testing.T) {
 	}
 }
 
-// A connection that dies idle, or a request at another host, is no choice of the client.
+// A client is not blamed for connections that die while idle, or for requests to another host.
 func TestConnectionsThatDie(t *testing.T) {
 	t.Parallel()
 	for name, e := range map[string]fault.Effect{
@@ -107,14 +107,14 @@ func TestRedirects(t *testing.T) {
 		"not followed, and an equal order much later": {verdict.NotTested, func(t *trace) {
 			t.send(submit(1, same, bare, moved("/v1/jobs?"))).wait(time.Minute).send(submit(2, same, bare))
 		}},
-		"tried again later with its key": {verdict.OK, func(t *trace) {
+		"retried later with its key": {verdict.OK, func(t *trace) {
 			t.send(submit(1, moved("/v1/jobs?"))).wait(time.Minute).send(submit(1))
 		}},
-		"two, of which one is followed": {verdict.Warn, func(t *trace) {
+		"two redirects, one followed": {verdict.Warn, func(t *trace) {
 			t.send(submit(1, same, bare, moved("/v2/jobs?"))).send(submit(2, same, bare, moved("/v2/jobs?")))
 			t.send(submit(2, same, bare, at("/v2/jobs")))
 		}},
-		"while another part of the client reads there": {verdict.OK, func(t *trace) {
+		"while another part of the client reads the target": {verdict.OK, func(t *trace) {
 			t.send(submit(1, by(1, "k1"), moved("/v2/jobs?"))).send(poll(2, by(2, "k1"), at("/v2/jobs")))
 			t.send(submit(1, by(1, "k1"), at("/v2/jobs")))
 		}},
@@ -127,7 +127,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// Many redirects that are not followed take no more time than as many other requests.
+// Judging many unfollowed redirects takes no longer than judging as many other requests.
 func TestManyRedirects(t *testing.T) {
 	t.Parallel()
 	trace := newTrace()

@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// faults counts the faults of the session by kind and use, and adds those of its profile that did not happen.
+// faults counts the faults of the session by kind and use. Faults of its profile that did not happen have a count of 0.
 func faults(r *record) []fault.Count {
 	counts := []fault.Count{}
 	requests, anyhow := map[fault.Use]int{fault.Deliveries: len(r.Attempts)}, map[string]int{}

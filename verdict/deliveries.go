@@ -30,8 +30,8 @@ func answered(r *record, f *finding) {
 	}
 }
 
-// refused checks that forged requests, not signed by the service for this receiver and moment, get no 2xx. A missing answer shows
-// nothing.
+// refused checks that the client does not answer 2xx to forged requests: those with an invalid, foreign or outdated signature. A missing
+// answer shows nothing.
 func refused(r *record, f *finding) {
 	old, forged := false, false
 	for i := range r.sent {
@@ -63,8 +63,8 @@ var tamperText = map[fault.Tamper]string{
 	fault.TamperTarget:    "the request was signed for another receiver",
 }
 
-// repeated checks that a copy of a delivery with a 2xx answer gets 2xx too. A missing answer shows nothing. Nor does 2xx if another
-// attempt failed: the receiver may have noted the id and lost the event.
+// repeated checks that the client answers 2xx to a copy of a delivery that it answered with 2xx. A missing answer shows nothing. Neither
+// does 2xx if another attempt failed: the receiver may have stored the id but lost the event.
 func repeated(r *record, f *finding) {
 	vain := map[string]bool{} // failed deliveries
 	for i := range r.Attempts {

@@ -11,16 +11,16 @@ type content struct{ method, path, query, body string }
 
 func contentOf(x *exchange) content { return content{x.Method, x.Path, x.Query, x.Body} }
 
-// duplicates checks that an accepted submission with a lost answer is not accepted a second time. It judges any POST, even of APIs with
-// unrecognized jobs: two created things are a fact.
+// duplicates checks that the service does not accept a submission again after its answer was lost. It judges every POST, even if the
+// API's jobs are not recognized: two created resources are proof enough.
 func duplicates(r *record, f *finding) {
 	posts := indexed(r, func(x *exchange, add func(content)) {
 		if x.Method == http.MethodPost {
 			add(contentOf(x))
 		}
 	})
-	arrived := map[content]int{} // accepted ones with a received answer: each of several may be wanted
-	lookups := group{}           // possible checks by the client; reads of known jobs are not
+	arrived := map[content]int{} // accepted POSTs with a received answer; with several, the client may want each
+	lookups := group{}           // reads by which the client may check for a job; reads of known jobs do not count
 	r.each(func(x *exchange) {
 		switch {
 		case x.Method == http.MethodPost && x.Arrived() && accepted(x):
@@ -66,7 +66,7 @@ func duplicates(r *record, f *finding) {
 	})
 }
 
-// sameOrder reports whether two requests with equal bodies may be tries of one order: different correlation ids say no.
+// sameOrder reports whether two requests with equal bodies may be tries of one order. Different correlation ids rule it out.
 func sameOrder(x, y *exchange) bool {
 	return x.Correlation == "" || y.Correlation == "" || x.Correlation == y.Correlation
 }

@@ -16,8 +16,8 @@ import (
 type finding struct {
 	times, failures int
 	held, broken    []Evidence
-	ways            []string // shapes of broken, to recognize equal ones
-	broke           []int    // places of the mistakes
+	ways            []string // shapes of broken, to count equal mistakes together
+	broke           []int    // journal places of the mistakes
 	doubtful        string   // why it is uncertain that the rule was kept; empty: certain
 	cites           *demand  // source of the demand, if it depends on the mistake; nil: the rule's own
 }
@@ -38,8 +38,8 @@ func (f *finding) fail(before, x *exchange, found, expected string) {
 	f.failBy(nil, before, x, found, expected)
 }
 
-// failBy notes a mistake against another demand than the rule's own; nil means the rule's. The rule cites it if there are no other
-// mistakes.
+// failBy notes a mistake against a demand other than the rule's own; nil means the rule's own. The rule cites that demand if all mistakes
+// are against it.
 func (f *finding) failBy(cites *demand, before, x *exchange, found, expected string) {
 	if f.failures > 0 && f.cites != cites {
 		cites = nil
@@ -78,7 +78,7 @@ func either[T any](first bool, one, other T) T {
 	return other
 }
 
-// shape identifies equal mistakes: the kind of requests, about any jobs, and their faults except delays.
+// shape identifies equal mistakes: the kind of request for any job, and its fault without delays.
 func shape(x *exchange) string {
 	if x == nil {
 		return ""
@@ -163,7 +163,7 @@ func answerText(x *exchange) string {
 	return strings.Join(parts, ", ")
 }
 
-// lostText says how an answer was lost. The end of the connection depends on the protocol.
+// lostText describes how an answer was lost. How the connection ends depends on the protocol.
 func lostText(x *exchange) string {
 	by := either(x.Fault.Reset, ", by a reset", "")
 	switch x.Fault.Close {

@@ -24,14 +24,14 @@ type Role string
 
 // The roles; other requests have none.
 const (
-	Submit     Role = "submit"      // makes a job
-	SubmitMany Role = "submit_many" // makes several
+	Submit     Role = "submit"      // creates a job
+	SubmitMany Role = "submit_many" // creates several jobs
 	Read       Role = "read"        // shows the state of a job
 	ReadMany   Role = "read_many"   // shows the states of jobs submitted together
 	List       Role = "list"        // shows jobs
 	Outcome    Role = "outcome"     // shows the outcome of a job
 	Stream     Role = "stream"      // of events
-	Retry      Role = "retry"       // makes the service try a job again
+	Retry      Role = "retry"       // asks the service to retry a job
 	Delivery   Role = "delivery"    // of an event, by the service to the client
 	Reset      Role = "reset"       // removes the client's data: later requests do not repeat earlier ones
 )
@@ -82,12 +82,12 @@ type Exchange struct {
 	ETag       string   `json:"etag,omitempty"`
 	Location   string   `json:"location,omitempty"`  // target of a redirect: path and query, or the whole URL for another origin
 	Job        string   `json:"job,omitempty"`       // the job in the path, or the created one
-	Made       string   `json:"made,omitempty"`      // job of a submission, even if it is a repetition
-	Created    string   `json:"created,omitempty"`   // id or address in the answer to a POST, even if it is no job
+	Made       string   `json:"made,omitempty"`      // job of a submission, even if an earlier try created it
+	Created    string   `json:"created,omitempty"`   // id or address in the answer to a POST, of a job or anything else
 	Unreached  string   `json:"unreached,omitempty"` // why the target did not answer, such as "connection refused at 127.0.0.1:3000"
 	Final      []string `json:"final,omitempty"`     // jobs shown in a final state
 	Shown      []string `json:"shown,omitempty"`     // jobs shown in another state
-	Told       []string `json:"told,omitempty"`      // jobs in an unknown state, with another member that shows their end
+	Told       []string `json:"told,omitempty"`      // jobs in an unknown state while another member shows that they ended
 	More       bool     `json:"more,omitempty"`      // more jobs than these were shown
 
 	Fault  *fault.Effect `json:"fault,omitempty"`
@@ -101,14 +101,14 @@ type Exchange struct {
 	Stream *Part `json:"stream,omitempty"` // nil unless the answer was an event stream
 }
 
-// Part is the part of an event stream that a client got over one connection.
+// Part is the part of an event stream that a client received over one connection.
 type Part struct {
 	Open   bool     `json:"open,omitempty"` // record of the beginning; another record, with equal Start, has the end
 	Events int      `json:"events"`
 	Cut    bool     `json:"cut,omitempty"`   // ended or silenced by a fault
 	IDs    []string `json:"ids,omitempty"`   // ids of the last MaxShown events; "" resets the last event ID
-	Late   int      `json:"late,omitempty"`  // number of last ids that may be lost: they came at the moment of the fault
-	Half   string   `json:"half,omitempty"`  // id of an event of which only half came
+	Late   int      `json:"late,omitempty"`  // number of last ids that the client may have lost: they came at the moment of the fault
+	Half   string   `json:"half,omitempty"`  // id of an event that was cut in half
 	Retry  int      `json:"retry,omitempty"` // reconnection time from the service, in ms
 }
 
@@ -119,7 +119,7 @@ type Run struct {
 	Finished  time.Time // zero while it is not final
 	Permanent bool      // failed, and another try would not help
 	Batch     string    // id of its batch; "" if none
-	Groups    []string  // ids of its batch, and of the bulk operations that changed or skipped it: their end shows its end
+	Groups    []string  // ids of its batch, and of the bulk operations that changed or skipped it; their end implies its end
 }
 
 // Attempt is a request that delivered an event to a client of a session.
@@ -128,7 +128,7 @@ type Attempt struct {
 	JobID      string // empty for an event without a job
 	Number     int
 	Event      string
-	Final      bool // it reports the end of the job
+	Final      bool // the event reports the end of the job
 	At         time.Time
 	Took       time.Duration
 	Status     int    // 0 without an answer

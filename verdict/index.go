@@ -8,18 +8,18 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// record is a judged Record with its indexes. The rules look at each exchange once, and find others by an index.
+// record is a judged Record with its indexes. Rules visit each exchange once, and use an index to find related ones.
 type record struct {
 	Record
 	exchanges []exchange // in order of their beginnings
-	sent      []exchange // the exchanges sent to the client as part of disturbed deliveries, or withheld
+	sent      []exchange // exchanges that were sent to the client as part of disturbed deliveries, or withheld
 	journal   *journal
 	runs      map[string]*Run // by their ids
 
 	reads     map[place]group     // without streams
 	shared    map[uint64]bool     // connections that served several requests
-	told      map[string]jobHints // hints by job; "": of no job
-	open      map[string]spans    // by job: exchanges that may have shown it, such as streams without an end; "": of any job
+	told      map[string]jobHints // hints by job; "": without a job
+	open      map[string]spans    // exchanges that may have shown a job, such as streams without an end, by job; "": any job
 	ends      map[string]ends     // by job, batch or bulk operation
 	disturbed map[attempt]disturbance
 }
@@ -55,7 +55,7 @@ func (r *record) index() {
 		r.runs[r.Runs[i].ID] = &r.Runs[i]
 	}
 	r.countEras()
-	if r.Standards && len(r.Attempts) == 0 { // the service's requests to receivers may bypass the recorder
+	if r.Standards && len(r.Attempts) == 0 { // the service may send notifications past the recorder
 		r.each(func(x *exchange) { r.Elsewhere = r.Elsewhere || x.Receiver })
 	}
 	r.disturbed = map[attempt]disturbance{}
@@ -100,7 +100,7 @@ func (r *record) index() {
 	}
 }
 
-// countEras counts for each exchange the resets that ended before it began.
+// countEras sets the era of each exchange: the number of resets that ended before it began.
 func (r *record) countEras() {
 	var resets []time.Time
 	r.each(func(x *exchange) {
@@ -124,7 +124,7 @@ func (r *record) each(f func(x *exchange)) {
 // group is a list of exchanges in order of their beginnings.
 type group []*exchange
 
-// indexed groups exchanges by the keys that keys adds for them.
+// indexed groups exchanges by key. The function keys adds each exchange's keys.
 func indexed[K comparable](r *record, keys func(x *exchange, add func(K))) map[K]group {
 	groups := map[K]group{}
 	r.each(func(x *exchange) {
@@ -164,7 +164,7 @@ func earliest(all ...*exchange) (first *exchange) {
 // span is the time of an exchange.
 type span struct{ from, until time.Time }
 
-// spans are sorted by their beginnings; each counts as lasting until all before it are over.
+// spans are sorted by start. Each lasts at least until all earlier ones are over.
 type spans []span
 
 func sortSpans[K comparable](all map[K]spans) {
@@ -196,7 +196,7 @@ type end struct {
 	attempt  *Attempt
 }
 
-// from returns the first moment at which it may have shown that: a stream shows it at some moment while it is open.
+// from returns the earliest moment at which the client may have seen the end. For a stream, that is its start.
 func (e end) from() time.Time {
 	if e.exchange != nil && e.exchange.Stream != nil {
 		return e.exchange.Start
@@ -204,7 +204,7 @@ func (e end) from() time.Time {
 	return e.until()
 }
 
-// until returns the last such moment.
+// until returns the latest moment at which the client may have seen the end.
 func (e end) until() time.Time {
 	if e.exchange != nil {
 		return e.exchange.End()
@@ -215,7 +215,7 @@ func (e end) until() time.Time {
 // ends are sorted by their last moments.
 type ends []end
 
-// since returns the first end shown at or after a moment, and the earliest time of that, if any.
+// since returns the first end shown at or after a moment, and the earliest time at which the client may have seen it.
 func (all ends) since(moment time.Time) (first end, at time.Time) {
 	n := sort.Search(len(all), func(i int) bool { return !all[i].until().Before(moment) })
 	for _, e := range all[n:] {

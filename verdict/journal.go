@@ -11,19 +11,19 @@ import (
 
 // Entry is a line of a session's journal: a recorded request, or a delivery attempt.
 type Entry struct {
-	Number int `json:"number"` // from 1, in order of their beginnings
+	Number int `json:"number"` // from 1, in order of start
 	Moment
-	Operation string       `json:"operation,omitempty"` // as a rule of faults names it
-	Of        fault.Use    `json:"of"`                  // what the operation is used for
+	Operation string       `json:"operation,omitempty"` // name in fault rules
+	Of        fault.Use    `json:"of"`                  // purpose of the operation
 	Job       string       `json:"job,omitempty"`
 	JobState  JobState     `json:"job_state,omitempty"` // empty: the request names no job
-	Breaks    []string     `json:"breaks"`              // rules: it broke them, or it is what calls for a request that did not come
+	Breaks    []string     `json:"breaks"`              // rules that it broke, or that required a later request that did not come
 	Role      Role         `json:"-"`
 	Status    int          `json:"-"` // 0: there was no answer
 	Effect    fault.Effect `json:"-"` // of the fault
 }
 
-// JobState is what the client had been shown of a job before a request.
+// JobState is a job's state as far as the client had seen it before a request.
 type JobState string
 
 // The states of a job as a client knows them.
@@ -33,12 +33,12 @@ const (
 	JobFinal   JobState = "final"
 )
 
-// journal is what is judged, in the order of its beginnings.
+// journal holds the judged exchanges and attempts in order of start.
 type journal struct {
 	record *record
 	lines  []line
 	states []JobState       // before each line
-	breaks map[int][]string // ids of rules, by the place of what broke them
+	breaks map[int][]string // ids of broken rules, by place
 	edit   func(*Moment)    // nil: entries stay as they are
 }
 
@@ -55,7 +55,7 @@ func (l line) start() time.Time {
 	return l.attempt.At
 }
 
-// job is the job that the line is about; empty: none.
+// job returns the line's job, "" for none.
 func (l line) job() string {
 	if l.attempt != nil {
 		return l.attempt.JobID
@@ -63,7 +63,8 @@ func (l line) job() string {
 	return cmp.Or(l.exchange.Job, l.exchange.Made)
 }
 
-// newJournal numbers what a record has. A delivery that was disturbed is the attempt that it was part of, but for copies.
+// newJournal numbers the attempts and exchanges of a record. A disturbed delivery has no line of its own if its attempt has one; the
+// additional requests of a fault do.
 func newJournal(r *record) *journal {
 	j := &journal{
 		record: r, breaks: map[int][]string{}, lines: make([]line, 0, len(r.Attempts)+len(r.exchanges)+len(r.sent)),
@@ -94,7 +95,7 @@ func newJournal(r *record) *journal {
 	return j
 }
 
-// know sets what the client knew of the job of each line.
+// know sets, for each line, what the client knew about its job.
 func (j *journal) know() {
 	known := map[string]JobState{}
 	j.states = make([]JobState, len(j.lines))

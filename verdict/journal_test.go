@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// marked are the rules that the journal names, each with the requests that broke it.
+// marked returns the broken rules in the journal, each with the numbers of the requests that broke it.
 func marked(v verdict.Verdict) map[string][]int {
 	all := map[string][]int{}
 	for e := range v.Journal() {
@@ -22,8 +22,8 @@ func marked(v verdict.Verdict) map[string][]int {
 	return all
 }
 
-// The journal has each request and each attempt once, in order of their beginnings: a disturbed delivery is one line, and additional
-// requests have their own.
+// The journal lists each request and attempt once, in order of start. A disturbed delivery has one line; additional requests have their
+// own.
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	trace := newTrace().send(submit(7)).send(poll(7)).wait(200 * time.Millisecond)

@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Log stores the exchanges of a session compactly: it keeps equal requests, answers and texts once. It is not safe for concurrent use;
-// added exchanges do not change.
+// Log stores the exchanges of a session compactly: equal requests, answers and texts are stored once. It is not safe for concurrent use.
+// Added exchanges do not change.
 type Log struct {
 	kept     []*kept
 	requests map[uint64]*request // by hash
@@ -117,8 +117,8 @@ func (l *Log) Len() int {
 // Copy returns a Log with the exchanges so far, which can be judged while the original grows.
 func (l *Log) Copy() *Log { return &Log{kept: l.kept[:len(l.kept):len(l.kept)]} }
 
-// FoundKey notes that a key has been in URLs. without returns a URL without the key, and whether it had one. Copies of the Log stay as
-// they are.
+// FoundKey marks the exchanges with a key in their URL and removes the key. without returns a URL without the key, and whether it had
+// one. Copies of the Log do not change.
 func (l *Log) FoundKey(without func(path, query string) (shownPath, shownQuery string, found bool)) {
 	var changed []*kept
 	for i, k := range l.kept {
@@ -150,8 +150,8 @@ func (l *Log) text(text string) string {
 
 var seed = maphash.MakeSeed()
 
-// shared returns the known value equal to v, or else adds v; its texts are about as long as its JSON. Of two values with one hash it
-// keeps the last.
+// shared returns the known value equal to v, or adds v. The length of its JSON approximates the length of its texts. After a hash
+// collision, it keeps the last value.
 func shared[T any](l *Log, known map[uint64]*T, size int, v *T) *T {
 	text, err := json.Marshal(v)
 	if err != nil { // exchanges have no values that cannot be encoded
@@ -191,12 +191,12 @@ func (x *kept) Arrived() bool {
 // Disturbed reports whether a fault changed what the client saw.
 func (x *kept) Disturbed() bool { return x.Fault != nil }
 
-// extra reports whether x is an additional request of a fault, not an attempt of the service.
+// extra reports whether x is an additional request sent by a fault, not an attempt of the service.
 func (x *kept) extra() bool {
 	return x.Fault != nil && (x.Fault.Tamper != "" || x.Fault.Repeat > 0)
 }
 
-// attempted returns a delivery as an exchange in which the service asks, with its fault.
+// attempted returns a delivery attempt as an exchange, with its fault.
 func (r *record) attempted(a *Attempt) *exchange {
 	return &exchange{place: a.place, kept: &kept{
 		Start: a.At, took: a.Took,

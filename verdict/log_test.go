@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A Log has each member of an exchange, and keeps apart those that differ in one.
+// A Log stores every field of an exchange, and distinguishes exchanges that differ in one field.
 func TestLogKeepsEachMember(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)

@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// learned returns how and when the client first saw a job, a batch or a bulk operation final at or after a moment: read, streamed or
-// delivered. Both are zero if it never did.
+// learned returns the exchange and the time in which the client first saw that a job, batch or bulk operation had ended, at or after a
+// moment. Both are zero if it never did.
 func (r *record) learned(id string, since time.Time) (first *exchange, at time.Time) {
 	e, at := r.ends[id].since(since.Add(-Tolerance))
 	if e.attempt != nil {
@@ -20,9 +20,9 @@ func (r *record) learned(id string, since time.Time) (first *exchange, at time.T
 	return e.exchange, at
 }
 
-// ended returns how the client learned of a run's end, and how late: by the run itself, or by the end of its batch or bulk operation. A
-// client that follows one of those has a minute from its end on; waiting is true before that end. Times in which it could not ask do not
-// count.
+// ended returns how the client learned of a run's end, and how late. The client may see the end of the run, or of its batch or bulk
+// operation. The time limit starts at the end of what it follows; waiting is true before that. Times in which the client was blocked do
+// not count.
 func (r *record) ended(run *Run, kept spans) (first *exchange, late time.Duration, waiting bool) {
 	consider := func(id string, due time.Time) {
 		x, at := r.learned(id, run.Finished)
@@ -49,7 +49,7 @@ func (r *record) ended(run *Run, kept spans) (first *exchange, late time.Duratio
 	return first, late, waiting
 }
 
-// knownJobs returns the submissions by which the client knows of jobs.
+// knownJobs returns, for each job that the client knows, the submission that made it known.
 func (r *record) knownJobs() map[string]*exchange {
 	known := map[string]*exchange{}
 	r.each(func(x *exchange) {
@@ -65,7 +65,7 @@ func (r *record) knownJobs() map[string]*exchange {
 	return known
 }
 
-// outcome checks that the client soon learns the end of each job that it knows of.
+// outcome checks that the client learns the end of each known job within LearnWithin.
 func outcome(r *record, f *finding) {
 	known, gaveUp, kept := r.knownJobs(), r.gaveUp(), r.blockedTimes()
 	for i := range r.Runs {
@@ -92,8 +92,8 @@ func outcome(r *record, f *finding) {
 	}
 }
 
-// gaveUp returns a function that reports whether the client may have given a job up with an error: its last reads of the job, or its
-// last requests of all, failed as if for good.
+// gaveUp returns a function that reports whether the client may have given up a job because of errors: its last reads of the job, or its
+// last requests of any kind, failed repeatedly or permanently.
 func (r *record) gaveUp() func(run *Run) bool {
 	type ask struct {
 		era int
@@ -101,8 +101,8 @@ func (r *record) gaveUp() func(run *Run) bool {
 		body, key string
 	}
 	vain := map[ask]int{}     // consecutive failed requests
-	quit := map[string]bool{} // by job: whether its last request was one of those
-	var last bool             // whether the last request of all was one
+	quit := map[string]bool{} // by job: whether the last request about it justified giving up
+	var last bool             // whether the last request of any kind did
 	r.each(func(x *exchange) {
 		if x.Stream != nil {
 			last, quit[x.Job] = false, false
@@ -120,8 +120,8 @@ func (r *record) gaveUp() func(run *Run) bool {
 	}
 }
 
-// blockedTimes returns the times in which a client that makes one request at a time could not ask: a refusal told it to wait, or a fault
-// delayed it.
+// blockedTimes returns the times in which a client that sends one request at a time could not ask: it had to wait after a refusal, or a
+// fault delayed its request.
 func (r *record) blockedTimes() (all spans) {
 	r.each(func(x *exchange) {
 		switch refused := failed(x) || x.Status == http.StatusForbidden; {
@@ -134,7 +134,7 @@ func (r *record) blockedTimes() (all spans) {
 	return all
 }
 
-// within returns how much of the time between two moments the spans cover. They are sorted by their beginnings.
+// within returns how much of the time between two moments the spans, sorted by start, cover.
 func (s spans) within(since, until time.Time) (sum time.Duration) {
 	for _, one := range s {
 		from, to := one.from, one.until
@@ -152,13 +152,14 @@ func (s spans) within(since, until time.Time) (sum time.Duration) {
 	return sum
 }
 
-// gotNothing reports whether the client got nothing that it asked for. A missing result may still come.
+// gotNothing reports whether the request failed for the client. A result that is missing may still come, so it does not count.
 func gotNothing(x *exchange) bool {
 	return failed(x) || slices.Contains([]int{401, 403, 410}, x.Status) || slices.Contains(fault.Moves, x.Status) ||
 		x.Status == http.StatusNotFound && (x.Role != Outcome || x.Disturbed())
 }
 
-// isPermanent reports whether a client may give up at once: because of the answer, the length of its wait, or a redirect.
+// isPermanent reports whether a client may give up after this answer alone: because of 410, a long Retry-After, or a redirect to another
+// host.
 func isPermanent(x *exchange) bool {
 	return x.Arrived() && (x.Status == http.StatusGone || x.RetryAfter != nil && toldWait(x) >= LearnWithin || x.otherHost() != "")
 }
@@ -177,8 +178,8 @@ func (r *record) unended(id string) bool {
 	return (!over || r.endedBefore(end)) && slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Batch == id })
 }
 
-// wouldPollAgain returns a function that reports whether the client would have read a job again after x: it reads unfinished jobs again,
-// nothing else shows it the job, and it has sent other requests for longer than x told it to wait.
+// wouldPollAgain returns a function that reports whether a client that still waits for the job would have read it again after x: it polls
+// unfinished jobs, nothing else showed it this job, and it kept sending other requests past the required pause.
 func (r *record) wouldPollAgain() func(x *exchange) bool {
 	polls := false
 	var last time.Time // time of its last request
@@ -210,7 +211,7 @@ func (run *Run) text() string {
 		run.Finished.UTC().Format(time.TimeOnly))
 }
 
-// endText returns a verb for a final state: the state itself if it is one.
+// endText returns a verb for a final state, such as "succeeded".
 func endText(state string) string {
 	switch strings.ToUpper(state) {
 	case "SUCCEEDED", "FAILED", "COMPLETED", "FINISHED", "EXPIRED":
@@ -221,7 +222,7 @@ func endText(state string) string {
 	return "ended (" + state + ")"
 }
 
-// unretried checks that permanent failures are not tried again.
+// unretried checks that the client does not retry permanently failed jobs.
 func unretried(r *record, f *finding) {
 	first, seen := map[string]*exchange{}, map[string]*exchange{} // submissions of jobs, and exchanges that showed their ends
 	r.each(func(x *exchange) {

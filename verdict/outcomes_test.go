@@ -39,12 +39,12 @@ func (t *trace) over(group string) *trace {
 	return t
 }
 
-// see adds a request with an answer that shows an end.
+// see adds a request that shows the end of a batch or a bulk operation.
 func (t *trace) see(what string) *trace {
 	return t.send(verdict.Exchange{Method: "GET", Path: "/v1/batches/" + what, Status: 200, Job: what, Final: []string{what}, Reused: true})
 }
 
-// A client learns of a job's end by the end of its group, and has a minute from that on.
+// A client may learn of a job's end from the end of its group. The minute starts at the end of the group.
 func TestOutcomesOfGroups(t *testing.T) {
 	t.Parallel()
 	many := submit(7, func(x *verdict.Exchange) {
@@ -55,41 +55,41 @@ func TestOutcomesOfGroups(t *testing.T) {
 		status verdict.Status
 	}{
 		"reads the batch": {func(t *trace) { t.end(7, "batch").end(8, "batch").over("batch").see("batch") }, verdict.OK},
-		"reads it when the slow job ended": {func(t *trace) {
+		"reads the batch after its slow job ended": {func(t *trace) {
 			t.end(7, "batch").wait(5*time.Minute).end(8, "batch").over("batch").see("batch")
 		}, verdict.OK},
-		"reads it before its outcome": {func(t *trace) { t.end(7, "batch").end(8, "batch").see("batch").over("batch") }, verdict.OK},
-		"reads it too late":           {func(t *trace) { t.end(7, "batch").over("batch").wait(2 * time.Minute).see("batch") }, verdict.Fail},
-		"reads it before the end":     {func(t *trace) { t.see("batch").wait(time.Second).end(7, "batch").over("batch") }, verdict.Fail},
-		"never reads it":              {func(t *trace) { t.end(7, "batch").end(8, "batch").over("batch") }, verdict.Fail},
-		"ends before its batch":       {func(t *trace) { t.end(7, "batch") }, verdict.NotTested},
+		"reads the batch before its outcome":  {func(t *trace) { t.end(7, "batch").end(8, "batch").see("batch").over("batch") }, verdict.OK},
+		"reads the batch too late":            {func(t *trace) { t.end(7, "batch").over("batch").wait(2 * time.Minute).see("batch") }, verdict.Fail},
+		"reads the batch only before its end": {func(t *trace) { t.see("batch").wait(time.Second).end(7, "batch").over("batch") }, verdict.Fail},
+		"never reads the batch":               {func(t *trace) { t.end(7, "batch").end(8, "batch").over("batch") }, verdict.Fail},
+		"session ends before the batch":       {func(t *trace) { t.end(7, "batch") }, verdict.NotTested},
 		"reads one job of two": {func(t *trace) {
 			t.end(7, "batch").end(8, "batch").over("batch").send(poll(7, final))
 		}, verdict.Fail},
-		"reads a bulk operation": {func(t *trace) { t.end(7, "batch", "bulk").over("bulk").see("bulk") }, verdict.OK},
-		"reads its item":         {func(t *trace) { t.end(7, "batch", "bulk").over("bulk").see("bulk/" + id(7)) }, verdict.OK},
-		"reads another item":     {func(t *trace) { t.end(7, "bulk").over("bulk").see("bulk/" + id(8)) }, verdict.Fail},
-		"has its webhook answered": {func(t *trace) {
+		"reads a bulk operation":                   {func(t *trace) { t.end(7, "batch", "bulk").over("bulk").see("bulk") }, verdict.OK},
+		"reads the job's item of a bulk operation": {func(t *trace) { t.end(7, "batch", "bulk").over("bulk").see("bulk/" + id(7)) }, verdict.OK},
+		"reads another item of a bulk operation":   {func(t *trace) { t.end(7, "bulk").over("bulk").see("bulk/" + id(8)) }, verdict.Fail},
+		"answers the webhook of the batch": {func(t *trace) {
 			t.end(7, "batch").over("batch").deliver(7)
 			a := &t.Attempts[len(t.Attempts)-1]
 			a.JobID, a.Event, a.Final = "batch", "batch.completed", true
 		}, verdict.OK},
-		"hears it on a stream that lasts": {func(t *trace) {
+		"sees the end on a long stream": {func(t *trace) {
 			x := stream("", "e1")
 			x.Final, x.Start = []string{id(7)}, t.now
 			t.end(7).wait(10 * time.Minute)
 			x.End = t.now
 			t.Exchanges = append(t.Exchanges, x)
 		}, verdict.OK},
-		"hears more than is recorded": {func(t *trace) {
+		"sees more jobs than an answer records": {func(t *trace) {
 			x := stream("", "e1")
 			x.More, x.Start = true, t.now
 			t.wait(time.Second).end(7)
 			x.End = t.wait(time.Second).now
 			t.Exchanges = append(t.Exchanges, x)
 		}, verdict.NotTested},
-		"goes when the job has not ended": {func(t *trace) { t.wait(2 * time.Hour).end(7) }, verdict.NotTested},
-		"reads a stream of its own":       {func(t *trace) { t.end(7); t.Elsewhere = true }, verdict.NotTested},
+		"leaves before the job ends":        {func(t *trace) { t.wait(2 * time.Hour).end(7) }, verdict.NotTested},
+		"may learn it in an unrecorded way": {func(t *trace) { t.end(7); t.Elsewhere = true }, verdict.NotTested},
 	} {
 		trace := newTrace().send(many)
 		c.does(trace)
@@ -107,7 +107,7 @@ func again(of, n byte) verdict.Exchange {
 	})
 }
 
-// failed ends the last run otherwise.
+// as sets the state of the last run.
 func (t *trace) as(state string) *trace {
 	t.Runs[len(t.Runs)-1].State = state
 	return t
@@ -117,7 +117,7 @@ func (t *trace) reset() *trace {
 	return t.send(verdict.Exchange{Method: "POST", Path: "/v1/testbed/reset", Role: verdict.Reset, Status: 200, Reused: true})
 }
 
-// A job that was seen to fail may be ordered again, and a reset starts over. A successful or unseen one may not.
+// A client may order again after it saw a job fail, or after a reset. It may not do so if the job succeeded, or if it never looked.
 func TestIntentions(t *testing.T) {
 	t.Parallel()
 	cancel := func(n byte, key string) verdict.Exchange { return cancel(n, func(x *verdict.Exchange) { x.Key = key }) }
@@ -188,12 +188,12 @@ func TestIntentions(t *testing.T) {
 	}
 }
 
-// keyOf is an order with another one's key and body.
+// keyOf returns an order with the key and body of another one.
 func keyOf(n, other byte) verdict.Exchange {
 	return submit(other, func(x *verdict.Exchange) { x.Correlation = "order-" + id(n) })
 }
 
-// A client may go by another member than a state that it does not know.
+// A client that does not know a state may learn of the end from another member.
 func TestUnknownStates(t *testing.T) {
 	t.Parallel()
 	pondering := with(&fault.Effect{JobStatus: "PONDERING"})

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// retryAfter checks that a reader does not poll sooner than an answer told it.
+// retryAfter checks that a reader waits for Retry-After before it polls again.
 func retryAfter(r *record, f *finding) {
 	firsts := indexed(r, func(x *exchange, add func(string)) {
 		if r.Standards && x.Role == Read {
@@ -18,7 +18,7 @@ func retryAfter(r *record, f *finding) {
 	})
 	readers, hints := newLoops(f), r.newHints()
 	r.each(func(x *exchange) {
-		began := r.Standards && submits(x) && x.Status == http.StatusAccepted // its Retry-After is for the first read of the job
+		began := r.Standards && submits(x) && x.Status == http.StatusAccepted // its Retry-After applies to the first read of the job
 		if x.RetryAfter == nil || !x.Arrived() || x.Method != http.MethodGet && !began || len(x.Final) > 0 ||
 			!slices.Contains([]int{http.StatusOK, http.StatusAccepted, http.StatusNotModified, http.StatusNotFound}, x.Status) {
 			return
@@ -54,7 +54,7 @@ func retryAfter(r *record, f *finding) {
 	}
 }
 
-// pollsWithoutPause checks that a reader pauses between polls if no answer says how long, and reports whether one did not.
+// pollsWithoutPause checks that a reader pauses between polls even without Retry-After. It reports whether a reader did not.
 func pollsWithoutPause(r *record, f *finding) (found bool) {
 	rows := map[place]int{} // reads without a pause
 	r.each(func(x *exchange) {
@@ -100,13 +100,13 @@ func listing(r *record, f *finding) {
 	})
 }
 
-// tail is a reader's behavior after it saw a job final.
+// tail is a reader's behavior around the end of a job.
 type tail struct {
 	job       string
 	end, last *exchange     // last: its last read so far
 	pace      time.Duration // shortest time between two reads up to the end; 0 with only one read
 	gap       time.Duration // before the last read
-	row, most int           // reads at a steady pace: now, and at most
+	row, most int           // consecutive reads at a steady pace: current and maximum
 }
 
 // poll notes a read up to the end.
@@ -118,11 +118,11 @@ func (t *tail) poll(y *exchange) {
 	t.last = y
 }
 
-// visitors reports whether several parts of the client may have read the job once each, over their own connections: for the first time,
-// or much faster than the client polled before.
+// visitors reports whether several parts of the client may have read the job once each. That is possible if the client did not poll
+// before, or polled much more slowly.
 func (t *tail) visitors() bool { return t.pace == 0 || t.gap < t.pace/3 }
 
-// add counts a read after the end. Visitors who open a page come at any time, a loop at a steady pace. Reads caused by a hint do not
+// add counts a read after the end. A polling loop reads at a steady pace; people who open a page do not. Reads caused by a hint do not
 // count.
 func (t *tail) add(y *exchange, hinted bool) {
 	gap := y.Start.Sub(t.last.End())
@@ -181,14 +181,15 @@ func stopAtEnd(r *record, f *finding) {
 	}
 }
 
-// conditional checks that polls name the newest ETag of the reader. A single poll without one may come from another part of the client.
+// conditional checks that polls send the newest ETag that the reader got. A single poll without one may come from another part of the
+// client.
 func conditional(r *record, f *finding) {
 	type store struct {
 		target
 		keyID, accept, agent string
 	}
 	of := func(x *exchange) store { return store{targetOf(x), x.KeyID, x.Accept, x.Agent} }
-	stored := map[store]bool{} // clients that keep an answer, as they once showed; others have none to update
+	stored := map[store]bool{} // resources that the client has sent an ETag for, so it stores their answers
 	r.each(func(x *exchange) {
 		if x.IfNoneMatch != "" {
 			stored[of(x)] = true
@@ -205,7 +206,7 @@ func conditional(r *record, f *finding) {
 			received[at] = append(received[at], x.End())
 		}
 	})
-	// elsewhere reports whether the client got the version in y over another connection, after x.
+	// elsewhere reports whether the client received the version that y names over another connection, after x.
 	elsewhere := func(x, y *exchange) bool {
 		return slices.ContainsFunc(received[version{of(y), y.IfNoneMatch}], func(at time.Time) bool {
 			return !at.Before(x.End()) && at.Before(y.Start)
@@ -234,8 +235,8 @@ func conditional(r *record, f *finding) {
 	})
 }
 
-// nextRequestFinder returns a function that finds the reader's next request for the target of x. Another connection belongs to the same
-// reader unless it read the target before.
+// nextRequestFinder returns a function that finds the reader's next request for the target of x. A request over another connection counts
+// as the same reader's, unless that connection read the target before.
 func (r *record) nextRequestFinder() func(x *exchange) *exchange {
 	type visit struct {
 		place
@@ -264,7 +265,7 @@ func (r *record) nextRequestFinder() func(x *exchange) *exchange {
 	}
 }
 
-// backoff checks that a client waits after a failure as told, and otherwise does not come back immediately again and again.
+// backoff checks that a client obeys Retry-After after a failure. Without one, the client must not retry immediately again and again.
 func backoff(r *record, f *finding) {
 	again, next := r.repetitions(func(x *exchange) (scope, bool) { return scope{target: targetOf(x)}, true }), r.nextRequestFinder()
 	copied := r.copies(func(*exchange) bool { return true })
@@ -312,10 +313,10 @@ func backoff(r *record, f *finding) {
 	}
 }
 
-// timeouts checks that a client does not wait forever.
+// timeouts checks that a client stops waiting for an answer within WaitAtMost.
 func timeouts(r *record, f *finding) {
 	r.each(func(x *exchange) {
-		if x.Fault == nil || x.Fault.Held() < WaitAtMost || waits(x) && !x.HungUp { // a client that asks to wait has to
+		if x.Fault == nil || x.Fault.Held() < WaitAtMost || waits(x) && !x.HungUp { // the client asked for a long poll
 			return
 		}
 		took := after(x.End().Sub(x.Start))

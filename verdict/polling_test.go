@@ -45,7 +45,7 @@ func judgedBoth(t *testing.T, name string, does func(*trace), check func(v map[s
 	}
 }
 
-// Pollers are judged by their loops, not by a second look.
+// A polling loop is judged, a single second read is not.
 func TestPollersThatAreRight(t *testing.T) {
 	t.Parallel()
 	for name, does := range map[string]func(*trace){
@@ -146,7 +146,7 @@ func TestPollersThatAreWrong(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		rule string
-		any  bool // a standard asks for it
+		any  bool // a standard demands it
 		does func(*trace)
 	}{
 		"come half the time too early": {"retry-after", true, func(t *trace) {
@@ -163,10 +163,10 @@ func TestPollersThatAreWrong(t *testing.T) {
 				t.wait(ms * time.Millisecond).send(poll(7, tagged))
 			}
 		}},
-		"use up what they were told": {"retry-after", true, func(t *trace) {
+		"read more often than they got notifications": {"retry-after", true, func(t *trace) {
 			t.send(poll(7)).deliver(7).deliver(7).each(8, func(byte) { t.send(poll(7, tagged)) })
 		}},
-		"hammer where nothing tells how long": {"retry-after", true, func(t *trace) {
+		"hammer without Retry-After": {"retry-after", true, func(t *trace) {
 			t.each(100, func(byte) { t.send(poll(7, tagged, untold)) })
 		}},
 		"hammer a finished job": {"retry-after", true, func(t *trace) {
@@ -207,7 +207,7 @@ func TestPollersThatAreWrong(t *testing.T) {
 	}
 }
 
-// A submission that was refused for now need not be sent again: nothing was ordered.
+// A client need not retry a submission that was refused temporarily, because no job was created.
 func TestRefusedForNow(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{429, 503} {
@@ -216,7 +216,7 @@ func TestRefusedForNow(t *testing.T) {
 	}
 }
 
-// The words describe what happened.
+// The evidence of polling rules describes what happened.
 func TestWordsOfPolling(t *testing.T) {
 	t.Parallel()
 	trace := newTrace().each(5, func(byte) {})
@@ -239,7 +239,7 @@ func TestWordsOfPolling(t *testing.T) {
 	}
 }
 
-// An old time stamp and a false signature have separate sentences.
+// The rule cites different sentences for an old time stamp and for an invalid signature.
 func TestForgeriesAreCited(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// reader is a reading part of a client, such as a process, a browser tab or a user. Two requests belong to one reader unless something
-// distinguishes them.
+// reader is a part of a client that reads, such as a process, a browser tab or a user. Requests with equal fields belong to one reader.
 type reader struct {
 	keyID, accept, agent string
 	connection           uint64 // 0 if unknown, or if each request has its own
@@ -30,7 +29,7 @@ type place struct {
 
 func (r *record) placeOf(x *exchange) place { return place{targetOf(x), r.readerOf(x)} }
 
-// indexReaders finds the reads of each reader, and the shared connections.
+// indexReaders indexes the reads of each reader and finds the shared connections.
 func (r *record) indexReaders() {
 	r.shared = map[uint64]bool{}
 	seen := map[uint64]bool{0: true}
@@ -48,7 +47,7 @@ func (r *record) indexReaders() {
 	})
 }
 
-// ofKey returns the place of all reads of a resource with one key, by any reader.
+// ofKey returns the place for reads of x's resource with its API key, by any reader.
 func (r *record) ofKey(x *exchange) place {
 	return place{targetOf(x), reader{keyID: x.KeyID, agent: anyAgent}}
 }
@@ -65,20 +64,20 @@ func (r *record) sameReads(x *exchange) group {
 
 const (
 	loop  = 3 // consecutive mistakes that make a loop; fewer may come from different parts of the client
-	turns = 3 // readers that look like one, such as tabs of a browser with a shared connection
+	turns = 3 // readers that may look like one, such as browser tabs that share a connection
 )
 
-// loops judges readers by consecutive requests.
+// loops judges each reader by its consecutive requests.
 type loops struct {
 	*finding
 	rows map[reader]*row
 }
 
-// row is a reader's mistakes since it was last right.
+// row holds a reader's mistakes since it last kept the rule.
 type row struct {
 	mistakes []mistake
 	gaps     []time.Duration
-	crowded  bool // too many reads to be those of several readers
+	crowded  bool // too many reads for several readers that take turns
 }
 
 type mistake struct {
@@ -94,8 +93,8 @@ func (l *loops) right(who reader, before, x *exchange, found string) {
 	l.hold(before, x, found)
 }
 
-// wrong notes that a reader broke the rule, which counts once it is a loop. An apparent reader may be several that take turns, such as
-// tabs of a browser, unless the reads are crowded or come at equal intervals.
+// wrong notes that a reader broke the rule. Mistakes count once they form a loop. Otherwise the reader may be several that take turns,
+// such as browser tabs, unless the reads are crowded or evenly spaced.
 func (l *loops) wrong(who reader, crowded bool, m mistake) {
 	now := l.rows[who]
 	if now == nil {
@@ -120,15 +119,14 @@ func evenlySpaced(gaps []time.Duration) bool {
 	return most <= least+least/10+10*time.Millisecond
 }
 
-// crowded reports whether so many reads end with x and y, within the time that each reader should wait, that more than turns readers
-// would have to take turns.
+// crowded reports whether the reads up to y are too frequent even for as many readers as turns that each wait as told.
 func (r *record) crowded(x, y *exchange, told time.Duration) bool {
 	all := r.sameReads(x)
 	i := sort.Search(len(all), func(i int) bool { return all[i].place >= x.place }) - (turns - 1)
 	return i >= 0 && y.Start.Sub(all[i].End()) < told-Tolerance
 }
 
-// hints counts notifications of the client about jobs: deliveries, and events on streams. A read of each resource may use each hint once.
+// hints are notifications to the client about jobs: deliveries and events on streams. Each hint justifies one read of each resource.
 type hints struct {
 	r    *record
 	used map[target]int
@@ -141,7 +139,7 @@ type jobHints []jobHint
 
 type jobHint struct {
 	at  time.Time
-	sum int // of hints up to and including this one
+	sum int // number of hints up to and including this one
 }
 
 // indexHints finds the hints about each job.
@@ -180,8 +178,8 @@ func (all jobHints) by(moment time.Time) int {
 	return all[n-1].sum
 }
 
-// use reports whether y, which comes after x, may have been caused by an unused hint about one of these jobs, and marks it used by reads
-// of y's resource.
+// use reports whether an unused hint about one of these jobs may have caused y, which follows x. It marks the hint as used for y's
+// resource.
 func (h *hints) use(x, y *exchange, jobs ...string) bool {
 	total := h.r.told[""].by(y.Start)
 	for _, id := range jobs {

@@ -15,12 +15,12 @@ import (
 // Limits of consecutive redirects.
 const (
 	MaxHops = 50 // followed by common clients
-	FewHops = 3  // after which a client may assume a circle
+	FewHops = 3  // after these, a client may assume a redirect loop
 	// HopWithin is the longest time of a followed redirect; a client that gives up and starts again takes longer.
 	HopWithin = 200 * time.Millisecond
 )
 
-// sent identifies a request and the one that follows its redirect. A query is part of it if the path stays the same.
+// sent identifies a request and the one that follows its redirect. It includes the query if the redirect keeps the path.
 type sent struct{ method, path, query, body, key, correlation, keyID, agent string }
 
 func (s sent) on(path, query string, samePath bool) sent {
@@ -62,11 +62,11 @@ var (
 type hops struct {
 	first *exchange
 	n     int
-	burst int // number of the last ones that were each followed immediately
+	burst int // number of the latest hops that were followed immediately
 }
 
-// followed checks that a redirected request is sent again to the new address, unchanged or after 303 with GET, and that a circle of
-// redirects is noticed.
+// followed checks that the client sends a redirected request to the new address, unchanged or, after 303, with GET. It also checks that
+// the client stops in a redirect loop.
 func followed(r *record, f *finding) {
 	gets := indexed(r, func(x *exchange, add func(string)) {
 		if x.retrieves() {
@@ -77,7 +77,7 @@ func followed(r *record, f *finding) {
 		add(sentBy(x))
 		add(sentBy(x).on(x.Path, x.Query, true))
 	})
-	used := map[sent]int{} // number of these that followed a redirect
+	used := map[sent]int{} // number of such requests that followed a redirect
 	rows := map[int]hops{} // by the place of the request after the last one
 	r.each(func(x *exchange) {
 		path, query, ok := x.redirected()
@@ -93,7 +93,7 @@ func followed(r *record, f *finding) {
 		if y != nil && y.Start.Sub(x.End()) < FollowWithin {
 			delete(rows, x.place)
 			next := hops{cmp.Or(row.first, x), row.n + 1, row.burst + 1}
-			if y.Start.Sub(x.End()) >= HopWithin && row.burst < MaxHops { // it may have given up, and started again
+			if y.Start.Sub(x.End()) >= HopWithin && row.burst < MaxHops { // the client may have given up and started again
 				next.first, next.burst = y, 0
 			}
 			rows[y.place] = next
@@ -124,17 +124,17 @@ func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	case z != nil:
 		f.failBy(movedBy[x.Status], x, z, "The client followed the redirect with GET: the method and the body were lost.", same)
 	case y == nil && (hops >= FewHops || x.Status == http.StatusSeeOther && !x.Disturbed()):
-		// It gave up on a circle, or needed only the 303.
+		// The client gave up on a redirect loop, or needed only the 303.
 	case y == nil:
 		f.failBy(movedBy[x.Status], x, y, "The client did not repeat the request at the new address.", same)
 	case !in && x.Key == "" && x.Correlation == "":
-		// It may be another, equal request.
+		// y may be a separate, equal request.
 	default:
 		f.hold(x, y, "The client repeated the request at the new address.")
 	}
 }
 
-// lostBy returns the GET before y that followed the redirect x without its method and body, nil for none.
+// lostBy returns the GET before y that followed the redirect x and dropped its method and body, nil for none.
 func (x *exchange) lostBy(gets group, y *exchange) *exchange {
 	for _, z := range gets.after(x) {
 		if z.Start.Sub(x.End()) >= FollowWithin || y != nil && y.place <= z.place {
@@ -149,7 +149,7 @@ func (x *exchange) lostBy(gets group, y *exchange) *exchange {
 
 func (x *exchange) retrieves() bool { return x.Method == http.MethodGet || x.Method == http.MethodHead }
 
-// lostMethod reports whether z is the redirected x without its method and body.
+// lostMethod reports whether the GET z may be the redirected x without its method and body.
 func (x *exchange) lostMethod(z *exchange) bool {
 	if x.retrieves() || x.KeyID != z.KeyID || x.Agent != z.Agent {
 		return false
@@ -157,7 +157,7 @@ func (x *exchange) lostMethod(z *exchange) bool {
 	return x.Key != "" && x.Key == z.Key || x.Connection == z.Connection || !z.Reused // other requests have their own connections
 }
 
-// otherHost returns the other host of a redirect, empty for none.
+// otherHost returns the target host of a redirect to another host, "" for other answers.
 func (x *exchange) otherHost() string {
 	to, err := url.Parse(x.Location)
 	if err != nil || x.Host == "" || x.Status/100 != 3 || !x.Arrived() || strings.EqualFold(to.Host, x.Host) {
@@ -166,11 +166,11 @@ func (x *exchange) otherHost() string {
 	return strings.ToLower(to.Host)
 }
 
-// keySentElsewhere checks that a client does not send its key to another host after a redirect. Hosts that it sent a key to before are its
-// own.
+// keySentElsewhere checks that a client does not send its key to another host after a redirect. It may send keys to hosts that it sent a
+// key to before.
 func keySentElsewhere(r *record, f *finding) {
 	own, home := map[string]bool{}, map[string]bool{} // hosts, and the client's keys for them
-	led := map[string]*exchange{}                     // the first redirect to each other host
+	led := map[string]*exchange{}                     // first redirect to each foreign host
 	r.each(func(x *exchange) {
 		host := strings.ToLower(x.Host)
 		before := led[host]

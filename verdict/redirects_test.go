@@ -18,7 +18,7 @@ func byFault(status int) func(*verdict.Exchange) {
 	}
 }
 
-// A request is sent again as it was after 307 and 308, and read with GET after 303. A circle is noticed.
+// A client repeats a request unchanged after 307 and 308, reads the target with GET after 303, and stops in a redirect loop.
 func TestKindsOfRedirects(t *testing.T) {
 	t.Parallel()
 	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
@@ -37,28 +37,28 @@ func TestKindsOfRedirects(t *testing.T) {
 		"loses the body on 307": {warn, warn, func(t *trace) {
 			t.send(submit(1, byFault(307))).send(submit(1, func(x *verdict.Exchange) { x.Body = "" }))
 		}},
-		"does not follow 307":     {warn, warn, func(t *trace) { t.send(submit(1, byFault(307))).send(poll(2)) }},
-		"reads again after 303":   {ok, ok, func(t *trace) { t.send(poll(1, byFault(303))).send(poll(1)) }},
-		"stops after 303":         {warn, warn, func(t *trace) { t.send(poll(1, byFault(303))).send(poll(2)) }},
-		"knows the end by 303":    {not, not, func(t *trace) { t.send(poll(1, to303("/v1/results/1?"))).send(poll(2)) }},
-		"reads what 303 leads to": {ok, ok, func(t *trace) { t.send(poll(1, to303("/v1/results/1?"))).send(poll(1, at("/v1/results/1"))) }},
-		"reads a job after 303":   {ok, ok, func(t *trace) { t.send(submit(1, to303("/v1/jobs/job-1?"))).send(poll(1, alone)) }},
-		"submits again after 303": {warn, warn, func(t *trace) { t.send(submit(1, byFault(303))).send(submit(1)) }},
-		"leaves 303 of a POST":    {not, not, func(t *trace) { t.send(submit(1, byFault(303))).wait(2 * time.Second).send(poll(2)) }},
+		"does not follow 307":                {warn, warn, func(t *trace) { t.send(submit(1, byFault(307))).send(poll(2)) }},
+		"reads again after 303":              {ok, ok, func(t *trace) { t.send(poll(1, byFault(303))).send(poll(1)) }},
+		"stops after 303":                    {warn, warn, func(t *trace) { t.send(poll(1, byFault(303))).send(poll(2)) }},
+		"learns the end from the 303 itself": {not, not, func(t *trace) { t.send(poll(1, to303("/v1/results/1?"))).send(poll(2)) }},
+		"reads the target of 303":            {ok, ok, func(t *trace) { t.send(poll(1, to303("/v1/results/1?"))).send(poll(1, at("/v1/results/1"))) }},
+		"reads a job after 303":              {ok, ok, func(t *trace) { t.send(submit(1, to303("/v1/jobs/job-1?"))).send(poll(1, alone)) }},
+		"submits again after 303":            {warn, warn, func(t *trace) { t.send(submit(1, byFault(303))).send(submit(1)) }},
+		"ignores 303 of a POST":              {not, not, func(t *trace) { t.send(submit(1, byFault(303))).wait(2 * time.Second).send(poll(2)) }},
 		"follows three in a row": {ok, ok, func(t *trace) {
 			t.send(poll(1, byFault(307))).send(poll(1, byFault(308))).send(poll(1, byFault(303))).send(poll(1))
 		}},
-		"gives up a circle of five": {ok, ok, circle(6)},
-		"gives up after fifty":      {ok, ok, circle(51)},
-		"does not notice a circle":  {warn, warn, circle(52)},
-		"goes round until it ends":  {warn, warn, func(t *trace) { circle(200)(t); t.send(poll(7)) }},
+		"gives up a circle of five":        {ok, ok, circle(6)},
+		"gives up after fifty":             {ok, ok, circle(51)},
+		"does not notice a circle":         {warn, warn, circle(52)},
+		"follows a long circle to its end": {warn, warn, func(t *trace) { circle(200)(t); t.send(poll(7)) }},
 		"tries a circle five times, soon after each other": {ok, ok, func(t *trace) {
 			t.each(5, func(byte) { circle(20)(t); t.wait(300 * time.Millisecond) })
 		}},
 		"tries a circle five times": {ok, ok, func(t *trace) {
 			t.each(5, func(byte) { circle(20)(t); t.wait(time.Second) })
 		}},
-		"polls what is redirected each time": {ok, ok, func(t *trace) {
+		"polls an address that always redirects": {ok, ok, func(t *trace) {
 			t.each(60, func(byte) { t.send(poll(7, byFault(307))).send(poll(7)) })
 		}},
 		"does not go to another host": {not, not, func(t *trace) {
@@ -82,37 +82,37 @@ func TestKindsOfRedirects(t *testing.T) {
 
 func on(host string) func(*verdict.Exchange) { return func(x *verdict.Exchange) { x.Host = host } }
 
-// keyless sends a request without a key: send adds one to those that have none.
+// keyless sends a request without an API key, which send would add.
 func (t *trace) keyless(x verdict.Exchange) *trace {
 	t.send(x)
 	t.Exchanges[len(t.Exchanges)-1].KeyID = ""
 	return t
 }
 
-// A key is only for the host that the client was configured for.
+// A client may send a key only to the host that it was configured for.
 func TestKeysOfOtherHosts(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
 	away := poll(7, on("a.example:80"), leads("http://B.example/v1/jobs/job-7"))
 	here, there := poll(7, on("a.example:80")), poll(7, on("b.example"))
 	outcomes(t, "no-key-elsewhere", clients{
-		"follows with its key":        {fail, warn, func(t *trace) { t.send(away).send(there) }},
-		"follows without":             {ok, ok, func(t *trace) { t.send(away).keyless(there) }},
-		"sends it when it is refused": {fail, warn, func(t *trace) { t.send(away).keyless(there).send(there) }},
-		"does not follow":             {ok, ok, func(t *trace) { t.send(away).wait(time.Second).send(here) }},
-		"ends":                        {not, not, func(t *trace) { t.send(away) }},
-		"uses the other host anyway":  {not, not, func(t *trace) { t.send(there).send(away).send(there) }},
-		"has another key for it":      {not, not, func(t *trace) { t.send(away).send(poll(7, on("b.example"), by(1, "k2"))) }},
-		"has no key":                  {not, not, func(t *trace) { t.keyless(away).keyless(there) }},
-		"goes to a host of its own later": {fail, warn, func(t *trace) {
+		"follows with its key":          {fail, warn, func(t *trace) { t.send(away).send(there) }},
+		"follows without its key":       {ok, ok, func(t *trace) { t.send(away).keyless(there) }},
+		"sends its key after a refusal": {fail, warn, func(t *trace) { t.send(away).keyless(there).send(there) }},
+		"does not follow":               {ok, ok, func(t *trace) { t.send(away).wait(time.Second).send(here) }},
+		"ends":                          {not, not, func(t *trace) { t.send(away) }},
+		"uses the other host anyway":    {not, not, func(t *trace) { t.send(there).send(away).send(there) }},
+		"has another key for it":        {not, not, func(t *trace) { t.send(away).send(poll(7, on("b.example"), by(1, "k2"))) }},
+		"has no key":                    {not, not, func(t *trace) { t.keyless(away).keyless(there) }},
+		"sends its key there later": {fail, warn, func(t *trace) {
 			t.send(here).send(away).wait(time.Minute).send(poll(8, on("b.example")))
 		}},
-		"is led to a host that is not ours": {not, not, func(t *trace) {
+		"ignores a redirect by the service": {not, not, func(t *trace) {
 			x := away
 			x.Fault = nil
 			t.send(x).wait(time.Second).send(here)
 		}},
-		"is led there by a service": {fail, warn, func(t *trace) {
+		"follows a redirect by the service with its key": {fail, warn, func(t *trace) {
 			x := away
 			x.Fault = nil
 			t.send(x).send(there)

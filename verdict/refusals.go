@@ -8,11 +8,11 @@ import (
 
 // Limits of repeated attempts.
 const (
-	MaxTries    = 10 // of a failing request, or of reads of a missing job
-	MaxRenewals = 3  // of a key that is refused each time
+	MaxTries    = 10 // tries of a failing request, or reads of a missing job
+	MaxRenewals = 3  // renewals of a key while each new one is refused
 )
 
-// streak is a number of equal consecutive exchanges.
+// streak is a series of equal consecutive exchanges.
 type streak struct {
 	first, last *exchange
 	n           int
@@ -90,7 +90,7 @@ func repeatedRefusals(r *record, f *finding) {
 	}
 }
 
-// rereadsMissing checks that a submitted job that is not found is not read again and again. A missing result may still come.
+// rereadsMissing checks that the client does not keep reading a submitted job that is not found. A missing result may still come.
 func rereadsMissing(r *record, f *finding) {
 	known, missing := r.knownJobs(), newStreaks[place]()
 	r.each(func(x *exchange) {
@@ -119,8 +119,8 @@ func rereadsMissing(r *record, f *finding) {
 // renewals are our operations that create a new key.
 var renewals = []string{"createKey", "renewKey"}
 
-// uselessRenewals checks that a client does not ask for one new key after the other while the same request is refused with each. For other
-// APIs the creation of keys is unknown, and requests with several keys may belong to several users.
+// uselessRenewals checks that a client does not keep renewing its key while the same request is refused with each new one. It skips other
+// APIs: how they create keys is unknown, and several keys may belong to several users.
 func uselessRenewals(r *record, f *finding) {
 	type row struct {
 		first   *exchange
@@ -161,7 +161,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// refusal reports whether the answer refuses the same request for good. 403 with Retry-After limits a rate.
+// refusal reports whether the answer refuses the request permanently. 403 with Retry-After is a rate limit.
 func refusal(x *exchange) bool {
 	if !x.Arrived() || x.Stream != nil {
 		return false
@@ -175,13 +175,13 @@ func refusal(x *exchange) bool {
 	return false
 }
 
-// effort identifies tries of one thing that the client wants.
+// effort identifies tries with the same purpose.
 type effort struct {
 	era                                       int
 	method, path, query, key, correlate, body string
 }
 
-// effortOf returns the effort of x. Indistinguishable requests may each be wanted.
+// effortOf returns the effort of x, or false if x may be a new request that only looks like an earlier one.
 func (r *record) effortOf(x *exchange) (at effort, ok bool) {
 	at = effort{era: x.era, method: x.Method, path: x.Path, query: x.Query}
 	switch {
@@ -199,7 +199,7 @@ func (r *record) effortOf(x *exchange) (at effort, ok bool) {
 	return at, true
 }
 
-// budget checks that a client gives up a request that fails again and again. It skips reads: a poller may go on for long.
+// budget checks that a client gives up a request that keeps failing. It skips reads, because polling may take long.
 func budget(r *record, f *finding) {
 	efforts := newStreaks[effort]()
 	r.each(func(x *exchange) {

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// refused is an answer of a fault that shows nothing.
+// refused makes a fault refuse the request, with an answer that shows no job.
 func refused(status int) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) {
 		x.Status, x.Fault = status, &fault.Effect{Status: status}
@@ -22,7 +22,7 @@ func refused(status int) func(*verdict.Exchange) {
 	}
 }
 
-// unasked has no answer, as its connection was reset before the work.
+// unasked resets the connection before the service gets the request.
 func unasked(x *verdict.Exchange) {
 	refused(0)(x)
 	x.Fault = &fault.Effect{Close: fault.CloseBefore, Reset: true}
@@ -32,7 +32,7 @@ func within(seconds int) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.RetryAfter = &seconds }
 }
 
-// every sends a request that many times, with a pause before each.
+// every sends a request several times, with a pause before each.
 func (t *trace) every(pause time.Duration, times int, x verdict.Exchange) *trace {
 	return t.each(times, func(byte) { t.wait(pause).send(x) })
 }
@@ -41,7 +41,7 @@ func renew() verdict.Exchange {
 	return verdict.Exchange{Method: "POST", Path: "/v1/clients/c/keys/renew", Operation: "renewKey", Status: 201, Reused: true}
 }
 
-// does is a client, and a rule's result for it: with our API, and with any other.
+// does is a client's behavior and the expected result of a rule, with our API and with any other.
 type does struct {
 	ours, any verdict.Status
 	does      func(*trace)
@@ -81,46 +81,46 @@ func TestRefusals(t *testing.T) {
 		"is refused twice, and later twice again": {ok, ok, func(t *trace) {
 			t.each(2, func(byte) { t.every(time.Second, 2, poll(7, refused(401))).wait(time.Second).send(poll(7)) })
 		}},
-		"is refused where an outage is": {warn, warn, func(t *trace) {
+		"is refused between outages": {warn, warn, func(t *trace) {
 			t.each(3, func(byte) {
 				t.wait(time.Second).send(poll(7, refused(401))).wait(time.Second).send(poll(7, refused(503)))
 			})
 		}},
-		"goes on with what is gone":      {warn, warn, func(t *trace) { t.every(time.Second, 3, poll(7, refused(410))) }},
-		"looks twice at what is gone":    {ok, ok, func(t *trace) { t.every(time.Second, 2, poll(7, refused(410))) }},
-		"goes on with what is forbidden": {warn, warn, func(t *trace) { t.every(time.Second, 3, poll(7, refused(403))) }},
-		"is told to slow down by 403":    {not, not, func(t *trace) { t.every(2*time.Second, 9, poll(7, refused(403), within(2))) }},
-		"is refused with 400":            {warn, not, func(t *trace) { t.every(time.Second, 3, poll(7, refused(400))) }},
+		"keeps reading after 410":     {warn, warn, func(t *trace) { t.every(time.Second, 3, poll(7, refused(410))) }},
+		"reads twice after 410":       {ok, ok, func(t *trace) { t.every(time.Second, 2, poll(7, refused(410))) }},
+		"keeps reading after 403":     {warn, warn, func(t *trace) { t.every(time.Second, 3, poll(7, refused(403))) }},
+		"is told to slow down by 403": {not, not, func(t *trace) { t.every(2*time.Second, 9, poll(7, refused(403), within(2))) }},
+		"is refused with 400":         {warn, not, func(t *trace) { t.every(time.Second, 3, poll(7, refused(400))) }},
 
-		"reads a job that is late": {ok, ok, func(t *trace) {
+		"reads a job that appears late": {ok, ok, func(t *trace) {
 			t.send(submit(7)).every(time.Second, 3, poll(7, refused(404))).send(poll(7))
 		}},
-		"gives up what stays away":      {ok, ok, func(t *trace) { t.send(submit(7)).every(time.Second, 10, poll(7, refused(404))) }},
-		"polls what stays away":         {warn, warn, func(t *trace) { t.send(submit(7)).every(time.Second, 11, poll(7, refused(404))) }},
-		"gives up after a second look":  {not, not, func(t *trace) { t.send(submit(7)).every(time.Second, 2, poll(7, refused(404))) }},
-		"polls what it did not submit":  {not, not, func(t *trace) { t.every(time.Second, 11, poll(7, refused(404))) }},
-		"polls a result that is not in": {not, not, func(t *trace) { t.send(submit(7)).every(time.Second, 11, poll(7, result(404))) }},
-		"polls a result that is kept back": {warn, warn, func(t *trace) {
+		"gives up a job that stays missing":          {ok, ok, func(t *trace) { t.send(submit(7)).every(time.Second, 10, poll(7, refused(404))) }},
+		"polls a job that stays missing":             {warn, warn, func(t *trace) { t.send(submit(7)).every(time.Second, 11, poll(7, refused(404))) }},
+		"gives up after a second look":               {not, not, func(t *trace) { t.send(submit(7)).every(time.Second, 2, poll(7, refused(404))) }},
+		"polls a missing job that it did not submit": {not, not, func(t *trace) { t.every(time.Second, 11, poll(7, refused(404))) }},
+		"polls a result that is not ready":           {not, not, func(t *trace) { t.send(submit(7)).every(time.Second, 11, poll(7, result(404))) }},
+		"polls a result that a fault withholds": {warn, warn, func(t *trace) {
 			t.send(submit(7)).every(time.Second, 11, poll(7, result(404), refused(404)))
 		}},
-		"opens it eleven times in tabs": {not, not, func(t *trace) {
+		"opens the missing job in eleven tabs": {not, not, func(t *trace) {
 			t.send(submit(7))
 			for n := range uint64(11) {
 				t.send(poll(7, by(n+1, "k1"))).wait(time.Second).send(poll(8, by(n+1, "k1"), refused(404)))
 			}
 		}},
 
-		"asks for one key after the other": {warn, not, func(t *trace) {
+		"renews its key four times in vain": {warn, not, func(t *trace) {
 			for n := range 5 {
 				t.wait(time.Second).send(poll(7, by(1, fmt.Sprint("k", n)), refused(401))).send(renew())
 			}
 		}},
-		"asks for three": {ok, ok, func(t *trace) {
+		"renews its key three times in vain": {ok, ok, func(t *trace) {
 			for n := range 4 {
 				t.wait(time.Second).send(poll(7, by(1, fmt.Sprint("k", n)), refused(401))).send(renew())
 			}
 		}},
-		"asks for a key each day": {ok, ok, func(t *trace) {
+		"renews its key each day": {ok, ok, func(t *trace) {
 			for n := range 9 {
 				t.wait(time.Second).send(poll(7, by(1, fmt.Sprint("k", n)), refused(401))).send(renew())
 				t.send(poll(7, by(1, fmt.Sprint("k", n+1))))
@@ -129,7 +129,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// result makes a read one of a result.
+// result changes a read of a job into a read of its result.
 func result(status int) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) {
 		x.Role, x.Operation, x.Path, x.Status = verdict.Outcome, "result", x.Path+"/result", status
@@ -167,7 +167,7 @@ func TestRefusalsAreCited(t *testing.T) {
 	}
 }
 
-// A request is given up after ten tries. Possibly different requests, and reads, are not counted.
+// A client gives up a request after ten tries. Reads do not count, nor do requests that may be separate orders.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
@@ -176,7 +176,7 @@ func TestBudget(t *testing.T) {
 		x.Role, x.Path, x.Key, x.Correlation = verdict.SubmitMany, "/v1/jobs/batch", "", ""
 	}
 	outcomes(t, "retry-budget", clients{
-		"tries six times with a library that sends each once more": {ok, ok, func(t *trace) {
+		"tries six times with a library that resends each try": {ok, ok, func(t *trace) {
 			for n := range uint64(6) {
 				t.wait(time.Second).send(submit(7, unasked, by(2*n+1, "k1"))).send(submit(7, unasked, alone, by(2*n+2, "k1")))
 			}
@@ -212,7 +212,7 @@ func keyed(n byte) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { x.Key = fmt.Sprint("try ", n) }
 }
 
-// A wait time in an answer is obeyed each time, with any status. Without one, a client waits longer each time.
+// A client obeys each Retry-After, with any status. Without one, it waits longer each time.
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
@@ -221,25 +221,25 @@ func TestBackoff(t *testing.T) {
 	}
 	storm := func(times int, x verdict.Exchange) func(*trace) { return func(t *trace) { t.every(0, times, x) } }
 	all := clients{
-		"comes at once after 403 that says 2 s": {fail, warn, once(poll(7, refused(403), within(2)), time.Second)},
-		"waits after 403":                       {ok, ok, once(poll(7, refused(403), within(2)), 2*time.Second)},
-		"caps 61 s":                             {fail, warn, once(poll(7, refused(429), within(61)), 2*time.Second)},
-		"caps 61 s of a submission":             {fail, warn, once(submit(7, refused(503), within(61)), 10*time.Second)},
-		"waits 61 s":                            {ok, ok, once(submit(7, refused(503), within(61)), 61*time.Second)},
-		"gives up when it is told 61 s":         {not, not, func(t *trace) { t.send(poll(7, refused(429), within(61))) }},
-		"goes by the first value alone": {fail, warn, func(t *trace) {
+		"comes at once after 403 that says 2 s":        {fail, warn, once(poll(7, refused(403), within(2)), time.Second)},
+		"waits after 403":                              {ok, ok, once(poll(7, refused(403), within(2)), 2*time.Second)},
+		"waits 2 s instead of 61 s":                    {fail, warn, once(poll(7, refused(429), within(61)), 2*time.Second)},
+		"waits 10 s instead of 61 s with a submission": {fail, warn, once(submit(7, refused(503), within(61)), 10*time.Second)},
+		"waits 61 s":                    {ok, ok, once(submit(7, refused(503), within(61)), 61*time.Second)},
+		"gives up when it is told 61 s": {not, not, func(t *trace) { t.send(poll(7, refused(429), within(61))) }},
+		"obeys only the first value": {fail, warn, func(t *trace) {
 			t.send(poll(7, refused(429), within(1))).wait(time.Second).send(poll(7)).wait(time.Second)
 			t.send(poll(7, refused(429), within(3))).wait(time.Second).send(poll(7))
 		}},
-		"goes by each value": {ok, ok, func(t *trace) {
+		"obeys each value": {ok, ok, func(t *trace) {
 			t.send(poll(7, refused(429), within(1))).wait(time.Second).send(poll(7)).wait(time.Second)
 			t.send(poll(7, refused(429), within(3))).wait(3 * time.Second).send(poll(7))
 		}},
-		"comes at once when it may": {ok, ok, once(submit(7, refused(503), within(0)), 0)},
+		"comes at once after Retry-After: 0": {ok, ok, once(submit(7, refused(503), within(0)), 0)},
 		"fails at once three times, with successes between": {ok, not, func(t *trace) {
 			t.each(4, func(byte) { t.send(poll(7, unasked)).send(poll(7)).wait(time.Second) })
 		}},
-		"is cut off by time-outs of its own": {ok, not, func(t *trace) {
+		"hangs up on slow answers": {ok, not, func(t *trace) {
 			slow := func(x *verdict.Exchange) { x.HungUp, x.Fault = true, &fault.Effect{Delay: fault.Duration(20e9)} }
 			t.every(0, 9, poll(7, slow))
 		}},
@@ -264,7 +264,7 @@ func TestBackoff(t *testing.T) {
 	outcomes(t, "backoff", all)
 }
 
-// A long wait that a job's answers ask for is no less than a short one, and 0 says nothing.
+// A client obeys a long Retry-After of a job like a short one. Retry-After: 0 demands nothing.
 func TestOddWaits(t *testing.T) {
 	t.Parallel()
 	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
@@ -277,18 +277,18 @@ func TestOddWaits(t *testing.T) {
 		}
 	}
 	outcomes(t, "retry-after", clients{
-		"caps 61 s":                   {warn, warn, reads(2*time.Second, 61, 61, 61)},
-		"waits 61 s":                  {ok, ok, reads(61*time.Second, 61, 61, 61)},
-		"gives up":                    {not, not, func(t *trace) { t.send(poll(7, within(61))) }},
-		"waits half a second, always": {warn, warn, reads(500*time.Millisecond, 3, 0, 2, 1)},
-		"comes at once when it may":   {not, not, reads(time.Millisecond, 0, 0, 0)},
-		"caps what accepted says": {not, warn, func(t *trace) {
+		"waits 2 s instead of 61 s":          {warn, warn, reads(2*time.Second, 61, 61, 61)},
+		"waits 61 s":                         {ok, ok, reads(61*time.Second, 61, 61, 61)},
+		"gives up":                           {not, not, func(t *trace) { t.send(poll(7, within(61))) }},
+		"always waits half a second":         {warn, warn, reads(500*time.Millisecond, 3, 0, 2, 1)},
+		"comes at once after Retry-After: 0": {not, not, reads(time.Millisecond, 0, 0, 0)},
+		"ignores Retry-After of 202": {not, warn, func(t *trace) {
 			t.each(3, func(n byte) { t.send(submit(n, within(61))).wait(2 * time.Second).send(poll(n)) })
 		}},
 	})
 }
 
-// An answer that begins and does not end is given up, like one that does not come.
+// A client gives up an answer that stalls, like one that never comes.
 func TestStalledAnswers(t *testing.T) {
 	t.Parallel()
 	const ok, warn = verdict.OK, verdict.Warn

@@ -2,32 +2,32 @@ package verdict
 
 import "net/http"
 
-// repetitions finds requests that repeat an earlier one, as far as that is visible: jobs with equal bodies may all be wanted.
+// repetitions finds requests that repeat an earlier one. Equal bodies alone prove nothing: the client may want several equal jobs.
 type repetitions map[intentKey]group
 
-// intentKey identifies such requests.
+// intentKey identifies requests that repeat each other.
 type intentKey struct {
 	scope      scope
 	what       byte
 	text, body string
 }
 
-// Kinds of sameness, within the scope.
+// What requests have in common, besides the scope.
 const (
 	sameTarget      = iota // nothing
 	sameKey                // idempotency keys
 	sameCorrelation        // correlation ids
-	sameIntention          // and bodies
+	sameIntention          // correlation ids and bodies
 	sameBatch              // bodies of batches
 )
 
-// scope limits the search for repetitions, besides the era; empty: no limit.
+// scope limits the search for repetitions to a target and an era. Without a target, all targets match.
 type scope struct {
 	target
 	era int
 }
 
-// repetitions indexes requests by their scope; false skips them.
+// repetitions indexes the requests for which in returns true, by their scope.
 func (r *record) repetitions(in func(*exchange) (scope, bool)) repetitions {
 	return indexed(r, func(x *exchange, add func(intentKey)) {
 		s, ok := in(x)
@@ -54,8 +54,8 @@ func (r *record) submissions() repetitions {
 	return r.repetitions(func(x *exchange) (scope, bool) { return scope{}, submits(x) })
 }
 
-// intended returns the requests with the same intention as x: with one correlation id and one body, as far as it was read, or equal
-// batches.
+// intended returns the requests with the same intention as x: an equal correlation id and body, or an equal batch. A body that was not
+// read equals any other.
 func (all repetitions) intended(s scope, x *exchange) []group { return all.of(intentKeys(s, x)) }
 
 // intentKeys returns the keys of requests with the same intention as x.
@@ -73,7 +73,7 @@ func intentKeys(s scope, x *exchange) []intentKey {
 // resubmissions returns the requests of intended and those with the same key.
 func (all repetitions) resubmissions(s scope, x *exchange) []group { return all.of(resubmitted(s, x)) }
 
-// resubmitted returns the keys of these.
+// resubmitted returns the keys of resubmissions.
 func resubmitted(s scope, x *exchange) []intentKey {
 	same := intentKeys(s, x)
 	s.era = x.era
@@ -88,7 +88,7 @@ func (all repetitions) of(same []intentKey) []group {
 	return groups
 }
 
-// tries counts x and its resubmissions, up to one more than the tries after which a client may give up.
+// tries counts x and its resubmissions. It stops counting once the client may give up.
 func (all repetitions) tries(x *exchange) int {
 	tries := map[*exchange]bool{x: true}
 	for _, g := range all.resubmissions(scope{}, x) {
@@ -118,8 +118,8 @@ func next(groups []group, x *exchange) (first *exchange) {
 	return first
 }
 
-// copies finds copies of an earlier request that the client wanted only once: it stopped when one was accepted. It serves clients of
-// other APIs that send neither keys nor correlation ids; clients of our API are not judged by it.
+// copies finds equal requests that the client wanted only once, because at most one was accepted. It serves clients of other APIs, which
+// may send neither keys nor correlation ids. For our API it finds nothing.
 func (r *record) copies(among func(*exchange) bool) (next func(x *exchange) *exchange) {
 	if !r.Standards {
 		return func(*exchange) *exchange { return nil }

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// failed reports whether a submission failed, so that the client may try it again.
+// failed reports whether a request failed in a way that allows a retry.
 func failed(x *exchange) bool {
 	return !x.Arrived() || x.Status == 429 || x.Status >= 500
 }
 
-// retried checks that a failed submission is repeated until it succeeds, and that a refused one is not.
+// retried checks that the client retries failed submissions until they succeed, and does not retry refused ones.
 func retried(r *record, f *finding) {
 	repeatedRefusals(r, f)
 	rereadsMissing(r, f)
@@ -37,14 +37,14 @@ func retried(r *record, f *finding) {
 	})
 }
 
-// orders are the submissions of a session with their known results.
+// orders holds the submissions of a session with their known results.
 type orders struct {
 	*record
 	submissions repetitions
-	made        map[intentKey]time.Time // end of the latest successful ones
+	made        map[intentKey]time.Time // end of the latest successful try
 	found       func(*exchange) bool
-	patience    time.Duration // longest time that the client has waited for an answer to one
-	retries     bool          // it has repeated one after a temporary refusal
+	patience    time.Duration // longest time that the client waited for an answer to a submission
+	retries     bool          // the client has retried a submission after a temporary refusal
 	last        int           // place of the client's last request
 }
 
@@ -69,7 +69,7 @@ func ordersOf(r *record) *orders {
 	return o
 }
 
-// settled reports whether another try, later or simultaneous, succeeded, or the client found the job in another way after any of them.
+// settled reports whether a later or simultaneous try succeeded, or the client found the job in another way.
 func (o *orders) settled(x *exchange) bool {
 	for _, same := range resubmitted(scope{}, x) {
 		if o.made[same].After(x.Start) {
@@ -79,8 +79,8 @@ func (o *orders) settled(x *exchange) bool {
 	return o.found(x)
 }
 
-// givenUp judges the last try of a submission. A client may give up after the required tries, and one that never tries again may report
-// the failure at once, which is not visible.
+// givenUp judges the last try of a submission. A client may give up after the required tries. A client that never retries may report the
+// failure to its user at once, which the record does not show.
 func (o *orders) givenUp(f *finding, x *exchange) {
 	tries := o.submissions.tries(x)
 	const expected = "Retry for as long as the caller waits, then report that no job was submitted."
@@ -96,8 +96,8 @@ func (o *orders) givenUp(f *finding, x *exchange) {
 	}
 }
 
-// submissionFinder returns a function that reports whether the client saw a submission's job, or looked for a submission with a lost
-// answer.
+// submissionFinder returns a function that reports whether the client saw a submission's job. If no job is known and the answer was lost,
+// reading a list is enough.
 func (r *record) submissionFinder() (found func(x *exchange) bool) {
 	made := map[string]bool{} // by failed submissions
 	var lists group
@@ -122,7 +122,7 @@ func (r *record) submissionFinder() (found func(x *exchange) bool) {
 	}
 }
 
-// addAmong adds the wanted ids of lists.
+// addAmong calls add for each wanted id in lists.
 func addAmong(wanted map[string]bool, add func(string), lists ...[]string) {
 	for _, list := range lists {
 		for _, id := range list {

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// An order is judged by its final result, not by each try.
+// A client is judged by the final result of an order, not by each try.
 func TestOrdersThatAreGivenUp(t *testing.T) {
 	t.Parallel()
 	reset := with(&fault.Effect{Close: fault.CloseBefore, Reset: true})
@@ -41,15 +41,15 @@ func TestOrdersThatAreGivenUp(t *testing.T) {
 		does   func(*trace)
 		status verdict.Status
 	}{
-		"tries until it is made":                 {tries(7, unavailable, unavailable, reset, made), verdict.OK},
-		"tries until it is refused":              {tries(7, unavailable, func(x *verdict.Exchange) { nothing(x); x.Status = 422 }), verdict.OK},
-		"says at once that it is busy":           {both(tries(7, unavailable), tries(9, made)), verdict.NotTested},
-		"says so, and looks at a list":           {both(tries(7, unavailable), asks(list(9))), verdict.NotTested},
-		"drops one of two":                       {both(tries(7, unavailable), persists), verdict.Warn},
-		"drops one and looks at a list":          {both(persists, tries(7, unavailable), asks(list(9))), verdict.Warn},
-		"drops it after two tries":               {tries(7, unavailable, unavailable), verdict.Warn},
-		"drops it after three":                   {tries(7, unavailable, unavailable, unavailable), verdict.NotTested},
-		"drops it after three, and makes others": {both(tries(7, unavailable, unavailable, reset), persists), verdict.NotTested},
+		"tries until it is made":                               {tries(7, unavailable, unavailable, reset, made), verdict.OK},
+		"tries until it is refused":                            {tries(7, unavailable, func(x *verdict.Exchange) { nothing(x); x.Status = 422 }), verdict.OK},
+		"never retries":                                        {both(tries(7, unavailable), tries(9, made)), verdict.NotTested},
+		"never retries, and reads a list":                      {both(tries(7, unavailable), asks(list(9))), verdict.NotTested},
+		"retries one order and drops another":                  {both(tries(7, unavailable), persists), verdict.Warn},
+		"retries one order, drops another, and reads a list":   {both(persists, tries(7, unavailable), asks(list(9))), verdict.Warn},
+		"gives up after two tries":                             {tries(7, unavailable, unavailable), verdict.Warn},
+		"gives up after three tries":                           {tries(7, unavailable, unavailable, unavailable), verdict.NotTested},
+		"gives up after three tries, and retries other orders": {both(tries(7, unavailable, unavailable, reset), persists), verdict.NotTested},
 		"has one time-out for three tries": {both(tries(9, slow), tries(7, unavailable, unavailable, hungUp), tries(8, made)),
 			verdict.Warn},
 		"ends while it waits":                    {both(tries(9, slow), tries(7, unavailable, unavailable, hungUp)), verdict.NotTested},
@@ -86,7 +86,7 @@ func both2(one, other func(*verdict.Exchange)) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) { one(x); other(x) }
 }
 
-// A client that has given an order up, as nothing came of it, is blamed by no rule. One that makes another order of it is.
+// No rule blames a client that gives up an order in an outage. A client that submits it again as a new order is blamed.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
@@ -109,7 +109,7 @@ func TestOutages(t *testing.T) {
 		"retries inside retries": {func(t *trace) {
 			t.each(3, func(byte) { t.every(2*time.Second, 5, submit(7, refused(500))).wait(5 * time.Second) })
 		}, map[string]verdict.Status{"retry-budget": warn, "idempotency-key": ok, "backoff": ok}},
-		"orders anew": {func(t *trace) {
+		"submits it again as a new order": {func(t *trace) {
 			t.every(2*time.Second, 5, submit(7, refused(500))).wait(5 * time.Second).send(submit(7, anew))
 		}, map[string]verdict.Status{"idempotency-key": fail, "one-job-per-intention": ok, "retry-budget": not}},
 	} {

@@ -90,7 +90,7 @@ var rules = []rule{
 	},
 	{
 		id: "no-duplicates", title: "A retry never creates a second job.",
-		level: Must, check: duplicates, // the sentence says SHOULD NOT, but two jobs are a fact
+		level: Must, check: duplicates, // the cited sentence says SHOULD NOT, but duplicate jobs are proven harm
 		see: rfc9110 + "9.2.2",
 		quote: "A client SHOULD NOT automatically retry a request with a non-idempotent method unless it has some means to know that the " +
 			"request semantics are actually idempotent, regardless of the method, or some means to detect that the original request was " +

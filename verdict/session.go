@@ -6,7 +6,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// ValidLabel reports whether a text may be a session's label, which is sent in a header.
+// ValidLabel reports whether a text may be a session's label. Labels are sent in a header.
 func ValidLabel(text string) bool {
 	for _, b := range []byte(text) {
 		if b < ' ' || b > '~' {
@@ -19,7 +19,7 @@ func ValidLabel(text string) bool {
 // Session is a period in which a client's traffic is recorded and judged.
 type Session struct {
 	ID        string        `json:"session_id"`
-	Label     string        `json:"label,omitempty"` // header value of its requests; empty: requests without the header
+	Label     string        `json:"label,omitempty"` // value of the session header in its requests; empty: requests without that header
 	Profile   fault.Profile `json:"profile,omitempty"`
 	Seed      int64         `json:"seed"`
 	Rules     []string      `json:"rules"` // ids of the judged rules
@@ -80,20 +80,20 @@ const (
 type Verdict struct {
 	Session
 	Verdict Conclusion     `json:"verdict"`
-	Why     string         `json:"why"`             // one sentence: what was tested or not, or why nothing was
+	Why     string         `json:"why"`             // one sentence: how many rules were tested, or why none was
 	Counts  map[Status]int `json:"counts"`          // of rules
 	Judged  int            `json:"judged"`          // judged requests and deliveries
 	Faulty  int            `json:"faulty"`          // requests and deliveries changed by a fault
-	First   *Moment        `json:"first,omitempty"` // the first of these; nil if none
-	Last    *Moment        `json:"last,omitempty"`  // the last of these
+	First   *Moment        `json:"first,omitempty"` // first faulty request; nil if none
+	Last    *Moment        `json:"last,omitempty"`  // last faulty request
 	Faults  []fault.Count  `json:"faults"`          // by kind
-	Guess   *Guess         `json:"guess,omitempty"` // a description of the API if no submission was recognized; else nil
+	Guess   *Guess         `json:"guess,omitempty"` // guessed description of the API; nil if a submission was recognized
 	Results []Result       `json:"results"`         // of each rule
 
 	journal *journal // nil if the verdict was read from JSON
 }
 
-// Guess describes an API without recognized submissions, according to its traffic.
+// Guess is a description of an API, guessed from its traffic because no submission was recognized.
 type Guess struct {
 	Seen string `json:"seen"` // such as "POST /thumbnails answered 201 with {id}"
 	YAML string `json:"yaml"` // description for --api; empty if no answer to a POST named anything
@@ -109,9 +109,9 @@ type Result struct {
 	Failures int        `json:"failures"`           // number of mistakes
 	Evidence []Evidence `json:"evidence"`           // first mistakes, or one success
 	See      string     `json:"see"`                // address of the sentence with the demand
-	Quote    string     `json:"quote"`              // that sentence
+	Quote    string     `json:"quote"`              // the cited sentence
 	Reason   string     `json:"reason,omitempty"`   // short reason why it was not tested
-	Exercise string     `json:"exercise,omitempty"` // what would test it
+	Exercise string     `json:"exercise,omitempty"` // how to test it
 	Fix      Fix        `json:"fix"`
 }
 
@@ -123,16 +123,16 @@ type Fix struct {
 	Go         string `json:"go"`
 }
 
-// Evidence shows how a rule was kept or broken: the request that set the expectation, and the one that met or broke it.
+// Evidence shows how a rule was kept or broken: the request that set the expectation, and the request that met or broke it.
 type Evidence struct {
 	Found    string  `json:"found"`             // what the client did
 	Expected string  `json:"expected"`          // what it should have done
-	Times    int     `json:"times"`             // number of equal ones
+	Times    int     `json:"times"`             // number of equal occurrences
 	Before   *Moment `json:"before,omitempty"`  // request that set the expectation; nil if none
 	Request  *Moment `json:"request,omitempty"` // request that kept or broke the rule; nil if none came
 }
 
-// Moment is a request as evidence: the first of several equal ones.
+// Moment is a request as evidence. It stands for all equal ones.
 type Moment struct {
 	At         fault.Time `json:"at"`
 	Until      fault.Time `json:"until"`
@@ -140,5 +140,5 @@ type Moment struct {
 	Headers    []string   `json:"headers"`              // headers that rules use
 	Connection uint64     `json:"connection,omitempty"` // its number; 0: unknown
 	Answer     string     `json:"answer"`               // such as "503 RFA_STORAGE_UNAVAILABLE, Retry-After: 2"
-	Fault      string     `json:"fault,omitempty"`      // what was done to it
+	Fault      string     `json:"fault,omitempty"`      // fault that it got, in words
 }

@@ -33,8 +33,8 @@ type storm struct {
 	repetitions int
 }
 
-// storms checks that a failed request is not repeated immediately again and again, if no answer said when to come again. Overlapping
-// requests are no sequence: several parts of a client may each send theirs.
+// storms checks that the client does not keep repeating a failed request immediately when no answer has Retry-After. Overlapping requests
+// do not count: several parts of a client may each send one.
 func storms(r *record, f *finding) {
 	open := map[sameRequest]*storm{}
 	var order []sameRequest
@@ -68,7 +68,7 @@ func storms(r *record, f *finding) {
 	}
 }
 
-// stormy reports whether the request failed without a time for the next try.
+// stormy reports whether the request failed without Retry-After.
 func (r *record) stormy(x *exchange) bool {
 	switch {
 	case x.Stream != nil || x.RetryAfter != nil:
@@ -81,13 +81,13 @@ func (r *record) stormy(x *exchange) bool {
 	return x.Status == http.StatusTooManyRequests || x.Status >= 500
 }
 
-// resent reports whether the client's HTTP library may have sent y: many repeat a request if its kept connection was closed before an
-// answer came.
+// resent reports whether the client's HTTP library may have sent y by itself: many libraries resend a request if its reused connection
+// was closed before the answer.
 func resent(x, y *exchange) bool {
 	return !x.Arrived() && x.Reused && x.Connection != y.Connection && y.Start.Sub(x.End()) < FollowWithin
 }
 
-// atOnce reports whether y came immediately after x. If the answer was lost, the client noticed that at some moment before the end of x.
+// atOnce reports whether y came immediately after x. If the answer was lost, the client may have noticed that as soon as x started.
 func atOnce(x, y *exchange) bool {
 	from := x.End()
 	if !x.Arrived() {

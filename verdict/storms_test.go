@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Failed requests that are repeated immediately again and again are a storm, for any failure. Few repetitions, pauses, and different
-// requests are not.
+// Many immediate repetitions of a failed request are a storm, whatever the failure. Few repetitions, repetitions with pauses, and
+// different requests are not.
 func TestStorms(t *testing.T) {
 	t.Parallel()
 	bare := func(x *verdict.Exchange) { x.Key, x.Correlation, x.Job, x.Made, x.Shown = "", "", "", "", nil }
@@ -26,7 +26,7 @@ func TestStorms(t *testing.T) {
 	for name, c := range map[string]struct {
 		does   func(*trace)
 		broken bool // under the rules of any API
-		ours   bool // and under ours
+		ours   bool // under our rules
 	}{
 		"after 500":                {many(submit(7, status(500))), true, true},
 		"after 503":                {many(submit(7, status(503))), true, true},
@@ -36,11 +36,11 @@ func TestStorms(t *testing.T) {
 		"with a new key for each": {func(t *trace) {
 			t.each(200, func(n byte) { t.send(submit(7, lost, func(x *verdict.Exchange) { x.Key = id(n) })) })
 		}, true, true},
-		"of a request that makes none": {many(submit(7, status(500), bare, undescribed)), true, true},
-		"of reads":                     {many(poll(7, status(500))), true, true},
-		"after 409":                    {many(submit(7, status(409))), true, false},
-		"after 404 of a read":          {many(poll(7, status(404))), false, false},
-		"after what succeeded":         {many(submit(7)), false, false},
+		"of an undescribed request": {many(submit(7, status(500), bare, undescribed)), true, true},
+		"of reads":                  {many(poll(7, status(500))), true, true},
+		"after 409":                 {many(submit(7, status(409))), true, false},
+		"after 404 of a read":       {many(poll(7, status(404))), false, false},
+		"after successes":           {many(submit(7)), false, false},
 		"with pauses": {func(t *trace) {
 			t.each(50, func(byte) { t.wait(100 * time.Millisecond).send(submit(7, status(500))) })
 		}, false, false},
@@ -49,7 +49,7 @@ func TestStorms(t *testing.T) {
 		"of different orders": {func(t *trace) { t.each(50, func(n byte) { t.send(submit(n, status(500))) }) }, false, false},
 		"of time-outs": {many(submit(7, with(&fault.Effect{Delay: fault.Duration(time.Second)}),
 			func(x *verdict.Exchange) { x.HungUp = true })), false, false},
-		"at once by many parts": {func(t *trace) {
+		"of overlapping requests": {func(t *trace) {
 			t.each(50, func(byte) {
 				t.send(submit(7, status(500), bare))
 				last := &t.Exchanges[len(t.Exchanges)-1]

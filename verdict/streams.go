@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// feed is the stream that a client follows over several consecutive connections.
+// feed identifies a stream that a client follows over several consecutive connections.
 type feed struct{ path, query, keyID string }
 
 func feedOf(x *exchange) feed {
@@ -16,11 +16,11 @@ func feedOf(x *exchange) feed {
 	return feed{x.Path, strings.Join(query, "&"), x.KeyID}
 }
 
-// cursor begins the parameter that can replace Last-Event-ID.
+// cursor is the query parameter that can replace Last-Event-ID.
 const cursor = "cursor="
 
-// joinStreamRecords pairs the record of a stream's beginning with that of its end. A stream without an end is open, or its process was
-// killed: it may have shown the client anything until the next one began.
+// joinStreamRecords joins the two records of a stream: of its start and of its end. A stream without an end is still open, or its process
+// was killed. Until the next stream of the feed began, it may have shown the client anything.
 func (r *record) joinStreamRecords() {
 	type stream struct {
 		start      time.Time
@@ -90,15 +90,15 @@ func (r *record) resumptions() (resumption func(x *exchange) *exchange) {
 	}
 }
 
-// newest returns the id to resume from after x, the last one received or sent by the reader, and the acceptable alternatives: the last
-// ones may not have been read.
+// newest returns the id to resume from after x: the last one that the reader received or sent. It also returns all acceptable ids,
+// because the reader may have lost the last events.
 func newest(x *exchange) (id string, may []string) {
 	all := append([]string{x.LastEventID}, x.Stream.IDs...)
 	last := len(all) - 1
 	return all[last], all[last-min(x.Stream.Late, last):]
 }
 
-// resumed checks that an ended stream is resumed where it ended, and not too early.
+// resumed checks that the client resumes a cut stream where it ended, and not too early.
 func resumed(r *record, f *finding) {
 	resumption := r.resumptions()
 	ids := map[feed]map[string]bool{} // sent ids
@@ -133,11 +133,11 @@ func resumed(r *record, f *finding) {
 			f.fail(x, y, "The client resumed the stream with Last-Event-ID: "+y.LastEventID+"; the last id that it received was "+want+".", expected)
 			return
 		default:
-			return // of an event that was cut in half, or whose record died with its process
+			return // the event was cut in half, or its record was lost with its process
 		}
 		switch {
 		case x.Job != "" && showsFinal(x, x.Job), x.Fault != nil && x.Fault.StallAfter != nil:
-			return // it asks whether that was all, or the silence was its own pause
+			return // the client checks whether the stream is complete, or it caused the silence itself
 		case waited < max(told-Tolerance, Tolerance):
 			f.fail(x, y, "The client reopened the stream "+after(waited)+fmt.Sprintf("; its `retry` said %d ms.", x.Stream.Retry),
 				fmt.Sprintf("Wait %d ms first.", max(x.Stream.Retry, int(Tolerance/time.Millisecond))))
@@ -148,7 +148,7 @@ func resumed(r *record, f *finding) {
 	})
 }
 
-// halfEvents checks that half an event is discarded, and requested again.
+// halfEvents checks that the client discards half an event and requests it again.
 func halfEvents(r *record, f *finding) {
 	type event struct {
 		feed

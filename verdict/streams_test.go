@@ -16,7 +16,7 @@ func cut(x verdict.Exchange) verdict.Exchange {
 	return x
 }
 
-// of makes a stream another one.
+// of sets the query and the API key of a stream.
 func of(x verdict.Exchange, query, key string) verdict.Exchange {
 	x.Query, x.KeyID = query, key
 	return x
@@ -33,31 +33,31 @@ func TestResumedStreams(t *testing.T) {
 		status verdict.Status
 		does   func(*trace)
 	}{
-		"with the newest id":      {verdict.OK, func(t *trace) { t.send(cut(stream("", "1", "2"))).wait(time.Second).send(stream("2")) }},
-		"with the id before that": {verdict.Fail, func(t *trace) { t.send(cut(stream("", "1", "2"))).wait(time.Second).send(stream("1")) }},
+		"with the newest id":        {verdict.OK, func(t *trace) { t.send(cut(stream("", "1", "2"))).wait(time.Second).send(stream("2")) }},
+		"with the second newest id": {verdict.Fail, func(t *trace) { t.send(cut(stream("", "1", "2"))).wait(time.Second).send(stream("1")) }},
 		"with an id of an earlier connection": {verdict.Fail, func(t *trace) {
 			t.send(cut(stream("", "1", "2"))).wait(time.Second).send(cut(stream("2", "3", "4"))).wait(time.Second).send(stream("2"))
 		}},
-		"with the id that it had, as nothing came": {verdict.OK, func(t *trace) {
+		"with its own id after an empty connection": {verdict.OK, func(t *trace) {
 			t.send(cut(stream("2"))).wait(time.Second).send(stream("2"))
 		}},
-		"with none": {verdict.Fail, func(t *trace) { t.send(cut(stream("", "1", "2"))).wait(time.Second).send(stream("")) }},
-		"with none, after an empty id": {verdict.NotTested, func(t *trace) {
+		"without an id": {verdict.Fail, func(t *trace) { t.send(cut(stream("", "1", "2"))).wait(time.Second).send(stream("")) }},
+		"without an id, after an empty one": {verdict.NotTested, func(t *trace) {
 			t.send(cut(stream("", "1", ""))).wait(time.Second).send(stream(""))
 		}},
 		"with the id after an empty one": {verdict.OK, func(t *trace) {
 			t.send(cut(stream("", "1", "", "2"))).wait(time.Second).send(stream("2"))
 		}},
-		"with an id before those that came at the end": {verdict.OK, func(t *trace) {
+		"with the id before the late events": {verdict.OK, func(t *trace) {
 			t.send(late(cut(stream("", "1", "2", "3")), 2)).wait(time.Second).send(stream("1"))
 		}},
-		"with one of those that came at the end": {verdict.OK, func(t *trace) {
+		"with the id of a late event": {verdict.OK, func(t *trace) {
 			t.send(late(cut(stream("", "1", "2", "3")), 2)).wait(time.Second).send(stream("2"))
 		}},
-		"with none, though all came at the end": {verdict.Fail, func(t *trace) {
+		"without an id, though all events are late": {verdict.Fail, func(t *trace) {
 			t.send(late(cut(stream("", "1", "2")), 2)).wait(time.Second).send(stream(""))
 		}},
-		"with an old id, though some came at the end": {verdict.Fail, func(t *trace) {
+		"with an old id, though some events are late": {verdict.Fail, func(t *trace) {
 			t.send(cut(stream("", "1", "2"))).wait(time.Second).send(late(cut(stream("2", "3", "4")), 1)).wait(time.Second).send(stream("1"))
 		}},
 		"each with its own id": {verdict.OK, func(t *trace) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// keyed checks that a repeated submission carries its original key.
+// keyed checks that the client repeats a submission with its original key.
 func keyed(r *record, f *finding) {
 	submissions, copied := r.submissions(), r.copies(submits)
 	reads := group{} // possible checks by the client
@@ -36,8 +36,8 @@ func keyed(r *record, f *finding) {
 	})
 }
 
-// sameBody checks that a key is used for one request: one path, and one body. Submissions and other requests have separate keys. A
-// request that followed a redirect to another path is the same one.
+// sameBody checks that the client uses a key for one method, path and body only. Keys of different roles are separate. A request that
+// follows a redirect may have another path.
 func sameBody(r *record, f *finding) {
 	type use struct {
 		era  int
@@ -65,7 +65,7 @@ func sameBody(r *record, f *finding) {
 	})
 }
 
-// want is one thing that the client wants a job for.
+// want identifies one job that the client wants.
 type want struct {
 	era, round        int // a round ends when the client has seen the job fail, or learned that it was canceled
 	correlation, body string
@@ -78,7 +78,7 @@ type intentions struct {
 	home  map[string]want
 	made  map[want]map[string]bool
 	first map[want]*exchange
-	again map[want]*exchange // second try
+	again map[want]*exchange // second submission
 	order []want
 }
 
@@ -109,7 +109,7 @@ func (in *intentions) note(x *exchange) {
 	}
 }
 
-// undone reports whether the client had seen by a moment that a job or batch ended without success. Removed ones are unknown.
+// undone reports whether the client had seen before a moment that a job or batch ended without success. It is false for removed jobs.
 func (r *record) undone(id string, by time.Time) bool {
 	ends := r.ends[id]
 	if len(ends) == 0 || !ends[0].until().Before(by) {
@@ -127,13 +127,13 @@ var successes = []string{"succeeded", "success", "successful", "completed", "com
 
 func (run *Run) undone() bool { return !slices.Contains(successes, strings.ToLower(run.State)) }
 
-// once checks that one intention makes one job. A new order after a seen failure is another intention.
+// once checks that each intention creates at most one job. An order after the client saw a failure is a new intention.
 func once(r *record, f *finding) {
 	type use struct {
 		era int
 		key string
 	}
-	done := map[use]*exchange{} // keys of submissions that the client knows to be accepted
+	done := map[use]*exchange{} // submissions that the client knows to be accepted, by key
 	in := &intentions{
 		record: r, round: map[want]int{}, home: map[string]want{}, made: map[want]map[string]bool{}, first: map[want]*exchange{},
 		again: map[want]*exchange{},
@@ -167,7 +167,7 @@ func once(r *record, f *finding) {
 	}
 }
 
-// lookedUp checks that a client looks for the result of a submission with a lost answer.
+// lookedUp checks that a client finds the job of a submission with a lost answer.
 func lookedUp(r *record, f *finding) {
 	lost := map[string]bool{}
 	r.each(func(x *exchange) {
@@ -190,10 +190,10 @@ func lookedUp(r *record, f *finding) {
 		}
 		y := about[x.Made].next(x)
 		if y != nil && !y.Arrived() {
-			return // the repetition's answer was lost too, and counts by itself
+			return // the answer to the repetition was lost too; it is judged separately
 		}
 		if y == nil && again.next(scope{target: targetOf(x)}, x) != nil {
-			return // it is still trying
+			return // the client is still trying
 		}
 		if y == nil && r.mayHaveShown(x.Made, x.Start, r.Now) {
 			return
@@ -204,7 +204,7 @@ func lookedUp(r *record, f *finding) {
 	})
 }
 
-// correlated checks that each submission has a correlation id, and each intention its own.
+// correlated checks that each submission has a correlation id, and that different intentions have different ones.
 func correlated(r *record, f *finding) {
 	type owner struct {
 		era         int

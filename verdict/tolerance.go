@@ -7,8 +7,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// tolerant checks that unknown members, states or types in an answer or event do not stop the client. From outside it is not visible
-// whether a client stopped because of an unknown state or because another member showed the job's end.
+// tolerant checks that unknown members, states or types in an answer or event do not stop the client. A client that stops at an unknown
+// state may also have seen the job's end in another member; the record does not show which.
 func tolerant(r *record, f *finding) {
 	t := &tolerance{record: r, finding: f, polls: r.wouldPollAgain(), retries: r.retriesReads()}
 	t.asked = indexed(r, func(x *exchange, add func(string)) {
@@ -35,26 +35,26 @@ func tolerant(r *record, f *finding) {
 	t.deliveries()
 }
 
-// unfamiliar reports whether the client may not know everything that it got. The API's own states do not count.
+// unfamiliar reports whether the effect adds anything that the client may not know. Known states of the API do not count.
 func unfamiliar(e *fault.Effect) bool {
 	unknown := *e
 	unknown.Unfinished, unknown.OtherEnd = false, false
 	return unknown.Rewrites() || unknown.ExtraEvents
 }
 
-// tolerance judges a client's behavior after documents with unknown parts.
+// tolerance judges how a client reacts to documents with unknown parts.
 type tolerance struct {
 	*record
 	*finding
 	polls   func(*exchange) bool
 	asked   map[string]group // requests about each job
-	retries bool             // it comes back to reads that fail with a known error
+	retries bool             // the client repeats reads that fail with a known error
 }
 
-// shown judges the requests after a job was shown.
+// shown judges the requests after x showed a job.
 func (t *tolerance) shown(x *exchange, id string) {
 	if x.Role == List && t.runs[id] == nil || t.knew(id, x) {
-		return // it may be irrelevant to the client, or old
+		return // the job may not be the client's, or the client knows its end
 	}
 	y, _ := t.learned(id, x.End())
 	if y == nil && submits(x) {
@@ -70,7 +70,7 @@ func (t *tolerance) shown(x *exchange, id string) {
 		"Ignore unknown members. Treat an unknown state as not final, and continue.")
 }
 
-// knew reports whether the client had learned of a job's end before the end of x: by the job itself, or by its group.
+// knew reports whether the client learned of a job's end, or of the end of its group, before the end of x.
 func (t *tolerance) knew(id string, x *exchange) bool {
 	of := []string{id}
 	if run := t.runs[id]; run != nil {
@@ -82,7 +82,7 @@ func (t *tolerance) knew(id string, x *exchange) bool {
 	})
 }
 
-// unclear reports whether there may be a reason for no further request about the job after x.
+// unclear reports whether the client may have had a good reason not to ask about the job after x.
 func (t *tolerance) unclear(x *exchange, id string) bool {
 	return t.Elsewhere || t.mayHaveShown(id, x.End(), t.Now) || t.unended(id) && !t.polls(x)
 }
@@ -103,8 +103,8 @@ func (t *tolerance) error(x *exchange) {
 		"If you do not know the type of an error, use its HTTP status.")
 }
 
-// retriesReads reports whether the client has come back to each read of a job that failed with an error of a known type, and there was at
-// least one.
+// retriesReads reports whether the client repeated every read of a job that failed with a known type of error. Without such a read it is
+// false.
 func (r *record) retriesReads() bool {
 	came, left := false, false
 	r.each(func(x *exchange) {
@@ -116,7 +116,7 @@ func (r *record) retriesReads() bool {
 	return came && !left
 }
 
-// deliveries judges the answers to deliveries with unknown parts. A missing answer shows nothing.
+// deliveries judges the answers to deliveries with unknown parts. It skips missing answers.
 func (t *tolerance) deliveries() {
 	for i := range t.Attempts {
 		a := &t.Attempts[i]

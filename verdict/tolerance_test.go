@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// follow is a job's stream as the client sees it.
+// follow returns a disturbed stream of a job's events.
 func follow(n byte, e fault.Effect, change ...func(*verdict.Exchange)) verdict.Exchange {
 	x := stream("", "e1", "e2")
 	x.Path, x.Job, x.Shown, x.Fault = "/v1/jobs/"+id(n)+"/events", id(n), []string{id(n)}, &e
@@ -22,7 +22,7 @@ func follow(n byte, e fault.Effect, change ...func(*verdict.Exchange)) verdict.E
 	return x
 }
 
-// rewritten adds an attempt to deliver with more than the receiver knows.
+// rewritten adds a delivery attempt with the effect.
 func (t *trace) rewritten(number, status int, e fault.Effect) *trace {
 	t.send(verdict.Exchange{Method: "POST", Role: verdict.Delivery, Delivery: id(9), Number: number, Status: status, Fault: &e})
 	t.Attempts = append(t.Attempts, verdict.Attempt{
@@ -32,7 +32,7 @@ func (t *trace) rewritten(number, status int, e fault.Effect) *trace {
 	return t
 }
 
-// Unknown things do not stop a client, wherever they come.
+// Unknown members, states, types and events must not stop a client.
 func TestUnknownThings(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
@@ -51,26 +51,26 @@ func TestUnknownThings(t *testing.T) {
 		"gives up at an unknown error": {fail, warn, func(t *trace) {
 			t.send(submit(7)).send(poll(7, refused(503))).wait(time.Second).send(strange).wait(time.Second).end(7)
 		}},
-		"may repeat no read that fails": {not, not, sees(strange, false)},
-		"goes on after it":              {ok, ok, sees(strange, true)},
+		"gives up at the only error": {not, not, sees(strange, false)},
+		"goes on after the error":    {ok, ok, sees(strange, true)},
 		"goes on over another connection, and finds nothing": {ok, ok, func(t *trace) {
 			t.send(submit(7)).send(poll(8, by(2, "k1"))).send(strange).wait(time.Second)
 			t.send(poll(7, refused(404), by(2, "k1"))).send(poll(7, refused(404), by(2, "k1"))).end(7)
 		}},
-		"reads a job that was strange when it was made, in vain": {ok, ok, func(t *trace) {
+		"reads a job in vain after a strange submission": {ok, ok, func(t *trace) {
 			made := submit(7, with(&fault.Effect{Extensions: true}))
 			made.Shown = []string{id(7)}
 			t.send(made).send(poll(7, refused(503))).wait(time.Second).end(7)
 		}},
-		"is shown an end as open": {not, not, func(t *trace) {
+		"sees an unknown state after the end": {not, not, func(t *trace) {
 			t.send(submit(7)).wait(time.Second).end(7)
 			t.send(poll(7, final)).send(poll(7, with(&fault.Effect{Unfinished: true, JobStatus: "PONDERING"})))
 		}},
 		"gives up at any error": {not, not, func(t *trace) {
 			t.send(submit(7)).send(submit(8)).send(poll(8, refused(503))).send(strange).wait(time.Second).end(7).end(8)
 		}},
-		"has no time after it": {not, not, func(t *trace) { t.send(submit(7)).send(strange).wait(2 * time.Hour).end(7) }},
-		"knows an error": {not, not, func(t *trace) {
+		"leaves before the job ends": {not, not, func(t *trace) { t.send(submit(7)).send(strange).wait(2 * time.Hour).end(7) }},
+		"gets a known error with unknown members": {not, not, func(t *trace) {
 			t.send(submit(7)).send(poll(7, refused(404), with(&fault.Effect{Status: 404, Extensions: true}))).end(7)
 		}},
 		"crashes at an unknown event":    {fail, warn, sees(follow(7, events), false)},
@@ -80,27 +80,27 @@ func TestUnknownThings(t *testing.T) {
 			t.send(submit(7)).send(follow(7, events)).wait(time.Second).end(7)
 			t.send(follow(7, events, func(x *verdict.Exchange) { x.Final = []string{x.Job} }))
 		}},
-		"stops where nothing is unknown": {not, not, sees(poll(7, with(&fault.Effect{Unfinished: true})), false)},
-		"sees another end":               {not, not, sees(poll(7, final, with(&fault.Effect{OtherEnd: true})), true)},
-		"takes a list with more": {ok, ok, func(t *trace) {
+		"stops at an unfinished state": {not, not, sees(poll(7, with(&fault.Effect{Unfinished: true})), false)},
+		"sees another end":             {not, not, sees(poll(7, final, with(&fault.Effect{OtherEnd: true})), true)},
+		"accepts a list with unknown members": {ok, ok, func(t *trace) {
 			x := list(7)
 			x.Fault = &fault.Effect{Extensions: true}
 			t.send(submit(7)).send(x).wait(time.Second).end(7).send(poll(7, final))
 		}},
-		"stops at a list with more": {fail, warn, func(t *trace) {
+		"stops at a list with unknown members": {fail, warn, func(t *trace) {
 			x := list(7)
 			x.Fault = &fault.Effect{Extensions: true}
 			t.send(submit(7)).send(x).wait(time.Second).end(7)
 		}},
-		"lists what it did not order": {not, not, func(t *trace) {
+		"lists jobs that it did not order": {not, not, func(t *trace) {
 			x := list(8)
 			x.Fault = &fault.Effect{Extensions: true}
 			t.send(submit(7)).send(x).wait(time.Second).send(poll(7)).end(7)
 		}},
-		"takes a delivery with more": {ok, ok, func(t *trace) { t.rewritten(1, 204, fault.Effect{Extensions: true}) }},
-		"refuses an unknown state":   {fail, warn, func(t *trace) { t.rewritten(1, 400, fault.Effect{JobStatus: "PONDERING"}) }},
-		"has no answer to it":        {not, not, func(t *trace) { t.rewritten(1, 0, fault.Effect{Extensions: true}) }},
-		"refuses a delivery without": {not, not, func(t *trace) { t.rewritten(1, 400, fault.Effect{RotatedSecret: true}) }},
+		"accepts a delivery with unknown members":  {ok, ok, func(t *trace) { t.rewritten(1, 204, fault.Effect{Extensions: true}) }},
+		"refuses an unknown state":                 {fail, warn, func(t *trace) { t.rewritten(1, 400, fault.Effect{JobStatus: "PONDERING"}) }},
+		"does not answer a delivery":               {not, not, func(t *trace) { t.rewritten(1, 0, fault.Effect{Extensions: true}) }},
+		"refuses a delivery without unknown parts": {not, not, func(t *trace) { t.rewritten(1, 400, fault.Effect{RotatedSecret: true}) }},
 	}
 	for name, e := range map[string]fault.Effect{
 		"an unknown state": {Unfinished: true, JobStatus: "PONDERING"}, "null": {Unfinished: true, NullOptional: true},
@@ -112,7 +112,7 @@ func TestUnknownThings(t *testing.T) {
 	outcomes(t, "tolerant-reader", all)
 }
 
-// A client that does not know a final state continues. One that does stops, and may read on if the job continues after all.
+// A client continues at an unknown final state and stops at a known one. It may read on if the job continues after all.
 func TestOtherEnds(t *testing.T) {
 	t.Parallel()
 	const ok, warn, not = verdict.OK, verdict.Warn, verdict.NotTested
@@ -133,7 +133,7 @@ func TestOtherEnds(t *testing.T) {
 		"reads a job that goes on after all": {ok, ok, func(t *trace) {
 			t.send(poll(7)).every(time.Second, 2, poll(7, final)).every(time.Second, 5, poll(7)).every(time.Second, 3, poll(7, final))
 		}},
-		"reads on, and it goes on after all": {warn, warn, func(t *trace) {
+		"reads on before the job goes on after all": {warn, warn, func(t *trace) {
 			t.send(poll(7)).every(time.Second, 5, poll(7, final)).every(time.Second, 2, poll(7)).every(time.Second, 1, poll(7, final))
 		}},
 		"does not read": {not, not, func(t *trace) { t.send(submit(7)) }},
@@ -145,7 +145,7 @@ func TestOtherEnds(t *testing.T) {
 	require.Equal(t, "A client should stop polling a job that has ended.", r.Quote)
 }
 
-// A client that has given a job up after long refusals may have reported it. One that gives up at the first is wrong.
+// A client may give up a job after repeated refusals. It must not give up at the first one.
 func TestJobsThatAreGivenUp(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
@@ -173,29 +173,29 @@ func TestJobsThatAreGivenUp(t *testing.T) {
 		"after no answer twice":               {not, not, ends(poll(7), none, none)},
 		"after 503 three times":               {not, not, ends(poll(7), busy, busy, busy)},
 		"when it is told to wait 61 s":        {not, not, ends(poll(7), long)},
-		"where another host is named":         {not, not, ends(poll(7, on("a.example"), leads("http://b.example/")))},
+		"at a redirect to another host":       {not, not, ends(poll(7, on("a.example"), leads("http://b.example/")))},
 		"after a circle":                      {not, not, ends(poll(7, byFault(307)), poll(7, byFault(307)), poll(7, byFault(307)))},
 		"at a report that is not there":       {fail, warn, ends(poll(7, result(404)), poll(7, result(404)))},
 		"after 401 twice, and then an answer": {fail, warn, ends(key, key, poll(7))},
 		"and goes on with another":            {not, not, func(t *trace) { ends(gone)(t); other(t) }},
-		"but it is another that it leaves": {fail, warn, func(t *trace) {
+		"and never reads another": {fail, warn, func(t *trace) {
 			t.send(submit(9)).end(9)
 			ends(gone)(t)
 			other(t)
 		}},
-		"and ends, with others": {not, not, func(t *trace) {
+		"and all others, at the end": {not, not, func(t *trace) {
 			t.send(submit(9)).end(9)
 			ends(key, key)(t)
 		}},
 		"with an order that is refused": {not, not, func(t *trace) { ends(poll(7))(t); t.every(time.Second, 3, submit(8, refused(500))) }},
-		"and is late, as it was told to wait": {ok, ok, func(t *trace) {
+		"late, because of Retry-After": {ok, ok, func(t *trace) {
 			t.send(submit(7)).send(submit(8)).end(7).end(8).send(poll(7, refused(429), within(61))).wait(61 * time.Second)
 			t.send(poll(7, final)).send(poll(8, final))
 		}},
-		"and is later than that": {fail, warn, func(t *trace) {
+		"later than Retry-After": {fail, warn, func(t *trace) {
 			t.send(submit(7)).end(7).send(poll(7, refused(429), within(61))).wait(122 * time.Second).send(poll(7, final))
 		}},
-		"and is late, as answers did not come": {ok, ok, func(t *trace) {
+		"late, because of missing answers": {ok, ok, func(t *trace) {
 			t.send(submit(7)).end(7)
 			for range 2 {
 				t.send(poll(7, with(&fault.Effect{Close: fault.CloseNever}), func(x *verdict.Exchange) { x.HungUp = true }))
@@ -205,7 +205,7 @@ func TestJobsThatAreGivenUp(t *testing.T) {
 			}
 			t.send(poll(7, final))
 		}},
-		"and is late, as it waits for ever": {fail, warn, func(t *trace) {
+		"late, because it never gives up an answer": {fail, warn, func(t *trace) {
 			t.send(submit(7)).end(7)
 			for range 3 {
 				t.send(poll(7, with(&fault.Effect{Close: fault.CloseNever})))
@@ -214,7 +214,7 @@ func TestJobsThatAreGivenUp(t *testing.T) {
 			}
 			t.send(poll(7, final))
 		}},
-		"and reads it after all": {ok, ok, func(t *trace) { ends(key, key)(t); t.send(poll(7, final)) }},
+		"twice, and reads it after all": {ok, ok, func(t *trace) { ends(key, key)(t); t.send(poll(7, final)) }},
 	}
 	outcomes(t, "outcome-learned", all)
 	trace := newTrace()
@@ -228,7 +228,7 @@ func TestJobsThatAreGivenUp(t *testing.T) {
 	require.Equal(t, "the client gave up a job after repeated refusals", trace.result("outcome-learned").Reason)
 }
 
-// A copy shows that a receiver knows an event only if each attempt was answered with 2xx.
+// The answer to a copy is judged only if the receiver answered each attempt with 2xx.
 func TestCopies(t *testing.T) {
 	t.Parallel()
 	const ok, warn, fail, not = verdict.OK, verdict.Warn, verdict.Fail, verdict.NotTested
@@ -241,12 +241,12 @@ func TestCopies(t *testing.T) {
 		}
 	}
 	outcomes(t, "repeated-delivery", clients{
-		"knows it":                          {ok, ok, copies(204, 200)},
-		"refuses a copy":                    {fail, warn, copies(409, 200)},
-		"refused an attempt, and a copy":    {fail, warn, copies(500, 500, 200)},
-		"refused an attempt, and no copy":   {not, not, copies(204, 500, 200)},
-		"had no time for the first attempt": {not, not, copies(204, 0, 200)},
-		"did not get the first attempt": {ok, ok, func(t *trace) {
+		"accepts a copy":                        {ok, ok, copies(204, 200)},
+		"refuses a copy":                        {fail, warn, copies(409, 200)},
+		"refuses an attempt and a copy":         {fail, warn, copies(500, 500, 200)},
+		"refuses an attempt and accepts a copy": {not, not, copies(204, 500, 200)},
+		"does not answer the first attempt":     {not, not, copies(204, 0, 200)},
+		"does not get the first attempt": {ok, ok, func(t *trace) {
 			t.send(verdict.Exchange{Method: "POST", Role: verdict.Delivery, Delivery: id(9), Number: 1, Fault: &fault.Effect{Drop: true}})
 			copies(204, 0, 200)(t)
 		}},
@@ -254,7 +254,7 @@ func TestCopies(t *testing.T) {
 	})
 }
 
-// The id of the last event is kept for as long as no other comes, and the wait that a stream asks for is kept too.
+// A client keeps the last event id and the retry time of a stream until it gets new ones.
 func TestStreamsThatAreCutTwice(t *testing.T) {
 	t.Parallel()
 	const ok, fail = verdict.OK, verdict.Fail
@@ -269,13 +269,13 @@ func TestStreamsThatAreCutTwice(t *testing.T) {
 		}
 	}
 	outcomes(t, "stream-resume", clients{
-		"names it again":             {ok, ok, then(time.Second, first, empty, stream("2", "3"))},
-		"has forgotten it":           {fail, fail, then(time.Second, first, empty, stream(""))},
-		"has forgotten it after two": {fail, fail, then(time.Second, first, empty, empty, stream(""))},
-		"names an older one":         {fail, fail, then(time.Second, first, empty, stream("1"))},
-		"waits for 10 s":             {ok, ok, then(10*time.Second, slow, stream("1"))},
-		"comes after its own second": {fail, fail, then(time.Second, slow, stream("1"))},
-		"waits again as it was told": {ok, ok, then(10*time.Second, slow, cut(stream("1", "2")), stream("2"))},
+		"sends the last id again":                 {ok, ok, then(time.Second, first, empty, stream("2", "3"))},
+		"forgets the id":                          {fail, fail, then(time.Second, first, empty, stream(""))},
+		"forgets the id after two cuts":           {fail, fail, then(time.Second, first, empty, empty, stream(""))},
+		"sends an older id":                       {fail, fail, then(time.Second, first, empty, stream("1"))},
+		"waits for 10 s":                          {ok, ok, then(10*time.Second, slow, stream("1"))},
+		"waits for 1 s":                           {fail, fail, then(time.Second, slow, stream("1"))},
+		"waits for 10 s again after the next cut": {ok, ok, then(10*time.Second, slow, cut(stream("1", "2")), stream("2"))},
 	})
 }
 

@@ -1,6 +1,6 @@
-// Package verdict judges the recorded traffic of a client: which rules it kept, which it broke, and the evidence. It never blames a
-// client on suspicion: answers that may have been lost count as lost, simultaneous requests prove nothing about each other, and a rule
-// without enough evidence is not exercised.
+// Package verdict judges the recorded traffic of a client: which rules it kept, which it broke, and the evidence. It gives the client the
+// benefit of the doubt: answers that may have been lost count as lost, simultaneous requests prove nothing about each other, and a rule
+// without enough evidence counts as not tested.
 package verdict
 
 import (
@@ -18,18 +18,18 @@ const (
 	Tolerance    = 100 * time.Millisecond // how early a client may come
 	LearnWithin  = time.Minute            // to learn of a job's end, or of a lost answer
 	AnswerWithin = 10 * time.Second       // to answer a delivery
-	// StandardAnswerWithin is the same for other APIs: the minimum that Standard Webhooks recommends.
+	// StandardAnswerWithin is AnswerWithin for other APIs: the minimum that Standard Webhooks recommends.
 	StandardAnswerWithin = 15 * time.Second
-	WaitAtMost           = 30 * time.Second // wait for an answer
-	MaxRereads           = 2                // of a job seen final
+	WaitAtMost           = 30 * time.Second // longest wait for an answer
+	MaxRereads           = 2                // reads of a job after the client saw it final
 	KeptFor              = 4 * time.Second  // idle connections, by common clients
 	FewRequests          = 10               // too few for a judgement of connections
-	FewUnkept            = 3                // new connections that a process per request does not explain
+	FewUnkept            = 3                // new connections that one process per request does not explain
 	Pause                = 50 * time.Millisecond
 	FewUnpaused          = 50          // reads without that pause
-	FollowWithin         = time.Second // of a redirect followed by an HTTP library
+	FollowWithin         = time.Second // longest time in which an HTTP library follows a redirect
 	ListEvery            = time.Second // shortest interval of polling a list
-	maxEvidence          = 5           // of a rule
+	maxEvidence          = 5           // per rule
 )
 
 // Record is the recorded traffic of a session.
@@ -42,11 +42,11 @@ type Record struct {
 	Attempts []Attempt            // of deliveries, in order of their beginnings
 	Expiries map[string]time.Time // of the client's expiring keys
 	Now      time.Time
-	// Submits reports whether requests with a method and path submit jobs; nil: their role decides.
+	// Submits reports whether requests with a method and path submit jobs. If it is nil, the role decides.
 	Submits func(method, path string) bool
-	// Guess describes the API according to its traffic; nil: nothing in it looks like a submission.
+	// Guess is a description of the API, guessed from its traffic; nil if nothing in it looks like a submission.
 	Guess *Guess
-	// Elsewhere is set if clients may also learn of ends in unrecorded ways.
+	// Elsewhere is set if clients may also learn of ends in ways that are not recorded.
 	Elsewhere bool
 	// Standards is set if the API is not ours: the rules then demand only what standards say.
 	Standards bool
@@ -58,9 +58,9 @@ type rule struct {
 	level     Level
 	see       string          // source of the demand
 	quote     string          // sentence with the demand
-	standard  demand          // demand on clients of any API; empty: see is a standard, or there is none
-	exercise  string          // what exercises the rule
-	profiles  []fault.Profile // profiles needed for that; none: any
+	standard  demand          // demand on clients of any API; empty if see is a standard itself, or if there is no such demand
+	exercise  string          // how to exercise the rule
+	profiles  []fault.Profile // profiles that exercise it; empty: any
 	check     func(*record, *finding)
 }
 
@@ -78,7 +78,7 @@ func (r rule) demand(standards bool) demand {
 	return demand{r.level, r.see, r.quote}
 }
 
-// advice returns what would exercise the rule, under a profile or none.
+// advice returns how to exercise the rule, for a session with a profile or none.
 func (r rule) advice(p fault.Profile) string {
 	if len(r.profiles) == 0 || slices.Contains(r.profiles, p) {
 		return r.exercise + "."
@@ -100,7 +100,7 @@ func IDs() []string {
 	return ids
 }
 
-// StandardIDs returns the ids of the rules that a standard demands of clients of any API.
+// StandardIDs returns the ids of the rules for clients of any API, which a standard demands.
 func StandardIDs() (ids []string) {
 	for _, r := range rules {
 		if r.demand(true).see != client {
@@ -110,7 +110,7 @@ func StandardIDs() (ids []string) {
 	return ids
 }
 
-// Rule describes a rule: the demand on clients, its source, and what exercises it.
+// Rule describes a rule: the demand on clients, its source, and how to exercise it.
 type Rule struct {
 	ID, Title            string
 	Level                Level
@@ -194,12 +194,12 @@ func (r rule) result(record *record) Result {
 	return result
 }
 
-// reactionOver reports whether enough time has passed since a moment that no further reaction is expected.
+// reactionOver reports whether the client has had enough time to react since a moment.
 func (r *record) reactionOver(since time.Time) bool {
 	return r.Session.EndedAt != nil || r.Now.Sub(since) > LearnWithin
 }
 
-// waits reports whether a request asks for an answer once there is something new: it may come at any time.
+// waits reports whether a request is a long poll, which is answered once there is something new.
 func waits(x *exchange) bool {
 	for preference := range strings.SplitSeq(x.Prefer, ",") {
 		if name, value, _ := strings.Cut(strings.TrimSpace(preference), "="); strings.EqualFold(name, "wait") && value != "0" {
@@ -212,7 +212,7 @@ func waits(x *exchange) bool {
 // showsFinal reports whether the client saw the job in a final state.
 func showsFinal(x *exchange, id string) bool { return x.Arrived() && slices.Contains(x.Final, id) }
 
-// unanswered reports whether the client cannot know if the request had an effect.
+// unanswered reports whether the answer leaves the client uncertain if the request had an effect.
 func unanswered(x *exchange) bool {
 	return !x.Arrived() || x.Status == http.StatusBadGateway || x.Status == http.StatusGatewayTimeout
 }
@@ -222,7 +222,7 @@ func idempotent(x *exchange) bool {
 	return x.Repeatable || slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"}, x.Method)
 }
 
-// safe reports whether the request changes nothing, so that a key has no meaning.
+// safe reports whether the request changes nothing. Keys have no meaning for it.
 func safe(x *exchange) bool {
 	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}, x.Method)
 }

@@ -17,7 +17,7 @@ import (
 
 var begin = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// trace is made of requests, one after the other.
+// trace builds a record of consecutive requests.
 type trace struct {
 	verdict.Record
 	Exchanges []verdict.Exchange
@@ -174,7 +174,7 @@ func cancel(n byte, change ...func(*verdict.Exchange)) verdict.Exchange {
 	return x
 }
 
-// leads redirects a request to another host.
+// leads makes a fault redirect a request to another host.
 func leads(to string) func(*verdict.Exchange) {
 	return func(x *verdict.Exchange) {
 		x.Status, x.Location, x.Fault = 307, to, &fault.Effect{Moved: 307, OtherHost: true}
@@ -182,7 +182,7 @@ func leads(to string) func(*verdict.Exchange) {
 	}
 }
 
-// sent adds a request that the service sent besides a delivery.
+// sent adds a request that a fault sent in addition to a delivery.
 func (t *trace) sent(e fault.Effect, status int) *trace {
 	return t.send(verdict.Exchange{Method: "POST", Role: verdict.Delivery, Delivery: id(9), Number: 2, Status: status, Fault: &e})
 }
@@ -225,7 +225,7 @@ func TestRightClient(t *testing.T) {
 	}
 }
 
-// For each rule a client that breaks it alone.
+// For each rule, there is a client that breaks only that rule.
 func TestEachRuleIsBrokenAlone(t *testing.T) {
 	t.Parallel()
 	levels := map[string]verdict.Level{}
@@ -319,7 +319,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 		breaks(trace)
 		v := trace.judge()
 		broken, _ := statuses(v)
-		if rule == "lost-answer" || rule == "no-duplicates" { // it was not repeated either; another key
+		if rule == "lost-answer" || rule == "no-duplicates" { // these clients did not repeat the request, or used another key
 			require.Contains(t, broken, rule)
 			continue
 		}
@@ -331,7 +331,7 @@ func TestEachRuleIsBrokenAlone(t *testing.T) {
 	require.Len(t, verdict.IDs(), 28)
 }
 
-// The verdict shows which faults happened to which requests, and which of the profile did not.
+// The verdict shows which faults happened to which requests, and which faults of the profile did not happen.
 func TestFaultsAreCounted(t *testing.T) {
 	t.Parallel()
 	trace := right()
@@ -367,7 +367,7 @@ func TestFaultsAreCounted(t *testing.T) {
 	}
 }
 
-// A client that gets nothing cannot answer.
+// A client is not blamed for not answering a delivery that a fault dropped.
 func TestDroppedDeliveriesAreNotTheClients(t *testing.T) {
 	t.Parallel()
 	trace := right().sent(fault.Effect{Drop: true}, 0).sent(fault.Effect{Tamper: fault.TamperBody}, 0).sent(fault.Effect{Repeat: 1}, 0)
@@ -376,7 +376,7 @@ func TestDroppedDeliveriesAreNotTheClients(t *testing.T) {
 	require.Empty(t, broken)
 }
 
-// A connection that a fault has closed is not one that the client should have kept.
+// A client is not blamed for a new connection after a fault closed the old one.
 func TestClosedConnectionsAreNotTheClients(t *testing.T) {
 	t.Parallel()
 	for _, f := range []fault.Effect{{SlowBytes: 4096}, {Close: fault.CloseMidBody}} {
@@ -389,7 +389,7 @@ func TestClosedConnectionsAreNotTheClients(t *testing.T) {
 	}
 }
 
-// Clients of other APIs are judged by the demands of standards, which are fewer.
+// Clients of other APIs are judged only by the demands of standards.
 func TestStandards(t *testing.T) {
 	t.Parallel()
 	bare := func(x *verdict.Exchange) { x.Key, x.Correlation = "", "" }
@@ -403,7 +403,7 @@ func TestStandards(t *testing.T) {
 		"creates a duplicate": {func(t *trace) {
 			t.send(submit(1, bare, lost)).send(submit(1, bare, func(x *verdict.Exchange) { x.Made, x.Job = id(2), id(2) }))
 		}, []string{"idempotency-key", "no-duplicates"}},
-		"creates a duplicate of what is no job": {func(t *trace) {
+		"creates a duplicate in an undescribed API": {func(t *trace) {
 			created := func(name string) func(x *verdict.Exchange) {
 				return func(x *verdict.Exchange) { x.Role, x.Made, x.Job, x.Created = "", "", "", name }
 			}
@@ -414,21 +414,21 @@ func TestStandards(t *testing.T) {
 				x.Key, x.Correlation, x.Made, x.Job = "other", "order-2", id(2), id(2)
 			}))
 		}, nil},
-		"repeats what the service knows again": {func(t *trace) { t.send(submit(1, lost)).send(submit(1)) }, nil},
-		"repeats what may be repeated":         {func(t *trace) { t.send(submit(1, bare, lost, put)).send(submit(1, bare, put)) }, nil},
-		"wants two": {func(t *trace) {
+		"repeats a submission that the service recognizes": {func(t *trace) { t.send(submit(1, lost)).send(submit(1)) }, nil},
+		"repeats an idempotent request":                    {func(t *trace) { t.send(submit(1, bare, lost, put)).send(submit(1, bare, put)) }, nil},
+		"wants two equal jobs": {func(t *trace) {
 			t.send(submit(1, bare, lost)).send(submit(1, bare)).send(submit(1, bare))
 		}, nil},
 		"looks whether it was made": {func(t *trace) { t.send(submit(1, bare, lost)).send(list(1)).send(submit(1, bare)) }, nil},
-		"repeats what was refused": {func(t *trace) {
+		"repeats a refused submission": {func(t *trace) {
 			t.send(submit(1, bare, unavailable)).wait(2 * time.Second).send(submit(1, bare))
 		}, nil},
 		"comes too early": {func(t *trace) { t.send(submit(1, bare, unavailable)).send(submit(1, bare)) }, []string{"backoff"}},
-		"does not know when": {func(t *trace) {
+		"retries without Retry-After": {func(t *trace) {
 			again := func(x *verdict.Exchange) { x.RetryAfter = nil }
 			t.each(5, func(byte) { t.send(poll(1, unavailable, again)) })
 		}, nil},
-		"reads what was accepted at once": {func(t *trace) {
+		"reads an accepted job at once": {func(t *trace) {
 			t.each(3, func(n byte) {
 				t.send(submit(n, bare, func(x *verdict.Exchange) { x.RetryAfter = &one })).send(poll(n))
 			})
@@ -447,7 +447,8 @@ func TestStandards(t *testing.T) {
 	}
 }
 
-// The page about the test bed has a row for each rule, and our own sentences are where the rules say. Each says how much it asks for.
+// The page about the test bed has a row for each rule, and the pages contain the sentences that our rules cite. Each sentence contains
+// the word of its level.
 func TestPagesHaveTheRules(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/reference/testbed.md")
@@ -461,7 +462,7 @@ func TestPagesHaveTheRules(t *testing.T) {
 		}
 		word := map[verdict.Level]string{verdict.Must: "must", verdict.Should: "(should|ought to)"}[r.Level]
 		if r.ID == "no-duplicates" {
-			word = "should" // two created things are a fact: the rule fails
+			word = "should" // duplicates fail the rule, although the sentence says "should"
 		}
 		require.Regexp(t, "(?i)"+word, r.Quote)
 	}

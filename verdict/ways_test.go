@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Documented ways of asking, which break no rule.
+// Documented ways to use the API break no rule.
 func TestRightWays(t *testing.T) {
 	t.Parallel()
 	longPoll := func(x *verdict.Exchange) { x.Prefer = "respond-async, wait=30" }
@@ -85,7 +85,7 @@ func TestRightWays(t *testing.T) {
 	}
 }
 
-// Mistakes that look right.
+// Some mistakes look like correct behavior.
 func TestWrongWays(t *testing.T) {
 	t.Parallel()
 	unchanged := func(x *verdict.Exchange) { x.Status, x.Shown, x.Final = 304, nil, nil }
@@ -93,7 +93,7 @@ func TestWrongWays(t *testing.T) {
 		rule string
 		do   func(*trace)
 	}{
-		"polls what has not changed": {"retry-after", func(t *trace) {
+		"polls an unchanged job": {"retry-after", func(t *trace) {
 			t.send(submit(7)).each(4, func(byte) { t.send(poll(7, conditional, unchanged)) })
 		}},
 		"opens a stream sooner than told": {"stream-resume", func(t *trace) {
@@ -112,13 +112,13 @@ func TestWrongWays(t *testing.T) {
 			t.Exchanges = append(t.Exchanges, x)
 			t.Exchanges[len(t.Exchanges)-1].Start = t.Exchanges[len(t.Exchanges)-2].Start
 		}},
-		"polls a report that is not there": {"retry-after", func(t *trace) {
+		"polls a missing report": {"retry-after", func(t *trace) {
 			missing := poll(7, func(x *verdict.Exchange) {
 				x.Role, x.Path, x.Status, x.Code, x.Shown = verdict.Outcome, x.Path+"/report", 404, "NOT_FINISHED", nil
 			})
 			t.send(submit(7)).each(4, func(byte) { t.send(missing) })
 		}},
-		"goes on to ask whether a final job has changed": {"stop-at-end", func(t *trace) {
+		"polls a final job with its ETag": {"stop-at-end", func(t *trace) {
 			t.each(4, func(byte) {
 				t.wait(2 * time.Second).send(poll(1, conditional, unchanged, func(x *verdict.Exchange) { x.RetryAfter = nil }))
 			})
@@ -129,7 +129,7 @@ func TestWrongWays(t *testing.T) {
 			})
 			t.send(submit(7, func(x *verdict.Exchange) { *x = twice }, lost)).wait(time.Second).send(twice)
 		}},
-		"makes one of two orders": {"one-job-per-intention", func(t *trace) {
+		"sends two orders with one key": {"one-job-per-intention", func(t *trace) {
 			t.send(submit(7)).wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Correlation = "order-8" }))
 		}},
 		"learns of an end too late": {"outcome-learned", func(t *trace) {
@@ -137,7 +137,7 @@ func TestWrongWays(t *testing.T) {
 			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "SUCCEEDED", Finished: t.now})
 			t.wait(75 * time.Second).send(poll(7, conditional, final))
 		}},
-		"takes the first failure for the end": {"outcome-learned", func(t *trace) {
+		"takes a failure that is retried for the end": {"outcome-learned", func(t *trace) {
 			t.send(submit(7)).deliver(7)
 			t.Attempts[len(t.Attempts)-1].Final = true
 			t.Runs = append(t.Runs, verdict.Run{ID: id(7), State: "FAILED", Finished: t.now.Add(10 * time.Second)})
@@ -157,7 +157,7 @@ func (t *trace) deliver(n byte) *trace {
 	return t
 }
 
-// hear adds a stream with an event of a job.
+// hear adds a stream with an event about a job.
 func (t *trace) hear(n byte) *trace {
 	x := stream("", "e9")
 	x.Shown = []string{id(n)}
@@ -171,7 +171,7 @@ func (t *trace) each(times int, do func(n byte)) *trace {
 	return t
 }
 
-// A repeated mistake is reported once, with the request that set the expectation, and with its count.
+// A repeated mistake is reported once, with its count and the request that set the expectation.
 func TestEvidenceIsAPair(t *testing.T) {
 	t.Parallel()
 	trace := newTrace().send(submit(7))
@@ -201,7 +201,7 @@ func TestEvidenceIsAPair(t *testing.T) {
 	}
 }
 
-// The evidence shows how an answer was lost, and each way counts separately.
+// The evidence shows how an answer was lost.
 func TestLostAnswersAreTold(t *testing.T) {
 	t.Parallel()
 	for answer, e := range map[string]fault.Effect{
