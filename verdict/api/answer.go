@@ -18,14 +18,14 @@ const (
 	queryPlace  = "query:"
 )
 
-// Message is a request or its answer, as far as descriptions use it.
+// Message is the part of a request or an answer that descriptions refer to.
 type Message struct {
 	URL    *url.URL // of the request
 	Header http.Header
 	Body   any // decoded JSON document; nil if none
 }
 
-// Decode decodes a body; it returns nil unless that is a JSON document.
+// Decode decodes a JSON document. It returns nil for other bodies.
 func Decode(body []byte) (document any) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -84,10 +84,11 @@ func (a *API) Names(header string) bool {
 	})
 }
 
-// addresses are the headers with a job's address, the most exact first, including Azure's older name.
+// addresses lists the headers that may hold a job's address, the most specific first. It includes Azure's older name.
 var addresses = []string{"Operation-Location", "Azure-AsyncOperation", "Location", "Content-Location"}
 
-// Made returns the address or the id of the job that an answer created. An undescribed operation must say so itself.
+// Made returns the address or the id of the job that a request created, according to its answer. If the operation is not described, the
+// answer must follow a standard.
 func (a *API) Made(m *Message, status int, described bool) (address *url.URL, id string) {
 	if status < 200 || status > 299 {
 		return nil, ""
@@ -141,7 +142,7 @@ func (m *Message) resolve(address string) *url.URL {
 	return m.URL.ResolveReference(parsed)
 }
 
-// Result returns the address of the result that an answer leads to.
+// Result returns the address of the job's result according to an answer.
 func (m *Message) Result(status int) *url.URL {
 	if location := m.Header.Get("Location"); status == http.StatusSeeOther && location != "" {
 		return m.resolve(location)
@@ -153,18 +154,18 @@ func (m *Message) Result(status int) *url.URL {
 type State struct {
 	Known     bool // the document shows a state
 	Final     bool
-	Permanent bool   // failed, and another try would not help
+	Permanent bool   // failed in a way that a retry would not help
 	Name      string // as shown to people
 }
 
-// finals are states, in lower case, that are final in all APIs that use them: the async problem details draft, ForgeRun, Azure,
+// finals lists states, in lower case, that are final in every known API that uses them: the async problem details draft, ForgeRun, Azure,
 // Kubernetes, OpenAI and others.
 var finals = []string{
 	"succeeded", "success", "successful", "completed", "complete", "completed_with_errors", "done", "finished", "failed", "failure",
 	"error", "errored", "timed_out", "timedout", "canceled", "cancelled", "aborted", "expired", "terminated",
 }
 
-// known are the places of the state in documents of common APIs.
+// known lists where documents of common APIs have the state.
 var known = []string{
 	"/jobStatus", "/state", "/status", "/properties/provisioningState", "/properties/status", "/done", "/data/attributes/status",
 }
@@ -221,7 +222,7 @@ func (a *API) isFinal(state string) bool {
 	return slices.ContainsFunc(finals, is)
 }
 
-// Shape describes how documents show jobs; job returns the job of an id. open is the state that replaces the end of a job.
+// Shape describes how documents show jobs. job returns the job with an id; open is the state that replaces a final state.
 func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape {
 	return wire.Shape{
 		Things: []wire.Thing{{
@@ -234,7 +235,7 @@ func (a *API) Shape(open string, job func(id string) (string, bool)) wire.Shape 
 	}
 }
 
-// members returns the ends of JSON Pointers, the longest first: a list may contain the object that a pointer leads into.
+// members returns the suffixes of JSON Pointers, the longest first. A list may contain the inner object of a pointer as an item.
 func members(places []string, usual ...string) (paths []string) {
 	if !slices.ContainsFunc(places, func(place string) bool { return strings.HasPrefix(place, "/") }) {
 		places = usual

@@ -1,5 +1,5 @@
-// Package api describes HTTP APIs for long work: which requests submit a job, read it, or read its events; how jobs are named; and which
-// states are final. Undescribed parts follow the standards: 202 with Location, Operation-Location, Content-Location or Link.
+// Package api describes HTTP APIs for long-running work: which requests submit a job, read it, or read its events; how jobs are named; and
+// which states are final. For undescribed parts it assumes the standards: 202 with Location, Operation-Location, Content-Location or Link.
 package api
 
 import (
@@ -22,7 +22,7 @@ import (
 // API is a description in the form of its file.
 type API struct {
 	Name string `yaml:"name,omitempty"`
-	// Operations by their role, each as "METHOD /path". {id} is a path segment that names the job; {name...} at the end matches the rest.
+	// Operations by role, each as "METHOD /path". {id} matches the job's id; {name...} at the end matches all remaining segments.
 	Submit  []string `yaml:"submit,omitempty"`
 	Read    []string `yaml:"read,omitempty"`
 	Outcome []string `yaml:"outcome,omitempty"`
@@ -32,10 +32,10 @@ type API struct {
 	Reset   []string `yaml:"reset,omitempty"`
 	Job     Job      `yaml:"job,omitempty"`
 
-	Key         []string         `yaml:"key,omitempty"`         // place of a request's idempotency key
-	Correlation []string         `yaml:"correlation,omitempty"` // place of its correlation id, the same in all tries
+	Key         []string         `yaml:"key,omitempty"`         // places of the idempotency key in a request
+	Correlation []string         `yaml:"correlation,omitempty"` // places of the correlation id, which is equal in all tries
 	Repeatable  []string         `yaml:"repeatable,omitempty"`  // operations that are safe to repeat without a key
-	Errors      map[int]Document `yaml:"errors,omitempty"`      // bodies of errors from faults, by status; 0: of all others
+	Errors      map[int]Document `yaml:"errors,omitempty"`      // bodies of errors from faults, by status; 0: all other statuses
 	Rules       []string         `yaml:"rules,omitempty"`       // additional rules to judge
 
 	operations []operation
@@ -43,10 +43,10 @@ type API struct {
 
 // Job describes how the API names jobs and shows their states. Places are JSON Pointers into bodies, or "header:NAME".
 type Job struct {
-	ID      []string `yaml:"id,omitempty"`      // of the job, in answers to submissions; the paths of other operations have it as {id}
-	Address []string `yaml:"address,omitempty"` // of the job, instead of an id
+	ID      []string `yaml:"id,omitempty"`      // places of the id in answers to submissions; other operations have it in their path as {id}
+	Address []string `yaml:"address,omitempty"` // places of the job's address, instead of an id
 	State   []string `yaml:"state,omitempty"`
-	Final   []string `yaml:"final,omitempty"` // final states, in any case
+	Final   []string `yaml:"final,omitempty"` // final states; case is ignored
 }
 
 // Document is a body with its media type.
@@ -78,7 +78,7 @@ func Names() (names []string) {
 	return names
 }
 
-// Load reads a description: a ready-made one by name, or a file. Without a name it returns that of the standards only.
+// Load reads a description: a ready-made one by name, or a file. Without a name, the description contains only the standards.
 func Load(name string) (*API, error) {
 	if name == "" {
 		return Parse(nil)
@@ -155,7 +155,7 @@ func (a *API) checkPlaces() error {
 	return nil
 }
 
-// RuleIDs returns the rules that clients of the API are judged by, unless others are requested.
+// RuleIDs returns the ids of the rules that clients of the API are judged by, by default.
 func (a *API) RuleIDs() (ids []string) {
 	standard := verdict.StandardIDs()
 	for _, id := range verdict.IDs() { // in order
@@ -166,7 +166,7 @@ func (a *API) RuleIDs() (ids []string) {
 	return ids
 }
 
-// Faults describes the API to profiles. Operations are named by their role.
+// Faults describes an API to profiles. An operation's name is its role.
 var Faults = fault.API{Refuses: true, Lists: []string{string(verdict.List)}, Operations: map[fault.Use][]string{
 	fault.Submissions: {string(verdict.Submit)}, fault.Lookups: {string(verdict.Read), string(verdict.List)},
 	fault.Outcomes: {string(verdict.Outcome)}, fault.Streams: {string(verdict.Stream)},
@@ -185,8 +185,8 @@ func (a *API) Match(r *http.Request) (role verdict.Role, id string, ok bool) {
 	return "", "", false
 }
 
-// ReadPath returns the path of the read operation for a submitted job: with the job's id, and the other names from the submission's path.
-// It is empty if there is none.
+// ReadPath returns the path for reading a submitted job, or "" if there is none. It fills in the job's id, and other names from the
+// submission's path.
 func (a *API) ReadPath(submission, id string) string {
 	sent := strings.Split(strings.TrimPrefix(submission, "/"), "/")
 	names := map[string]string{"{id}": url.PathEscape(id), "{id...}": id}

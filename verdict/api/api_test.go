@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/api"
 )
 
-// Each ready-made description keeps to the schema by which editors help to write others.
+// Each ready-made description conforms to the schema that editors use.
 func TestDescriptionsKeepToTheSchema(t *testing.T) {
 	t.Parallel()
 	c := jsonschema.NewCompiler()
@@ -29,7 +29,7 @@ func TestDescriptionsKeepToTheSchema(t *testing.T) {
 		require.NoError(t, err)
 		var v map[string]any
 		require.NoError(t, yaml.Unmarshal(text, &v))
-		if errors, ok := v["errors"].(map[any]any); ok { // JSON has names that are texts
+		if errors, ok := v["errors"].(map[any]any); ok { // JSON requires string keys
 			v["errors"] = map[string]any{"0": errors[0]}
 		}
 		require.NoError(t, schema.Validate(v), file)

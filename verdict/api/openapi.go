@@ -33,8 +33,8 @@ type documented struct {
 	} `yaml:"responses"`
 }
 
-// AddOpenAPI adds operations from an OpenAPI document to the description: those that answer 202 or have callbacks submit, GETs of event
-// streams are streams, and a GET of a single resource below a path of submissions reads it.
+// AddOpenAPI adds operations from an OpenAPI document to the description. Operations with a 202 answer or callbacks are submissions, GETs
+// of event streams are streams, and a GET of a single resource below a submission's path is a read.
 func (a *API) AddOpenAPI(text []byte) error {
 	var d document
 	if err := yaml.Unmarshal(text, &d); err != nil {
@@ -63,7 +63,7 @@ func (a *API) AddOpenAPI(text []byte) error {
 			}
 		}
 	}
-	for path, read := range reads { // of a submission's result
+	for path, read := range reads { // keep the reads of submitted jobs
 		parent := strings.Split(strings.TrimPrefix(d.base()+path[:strings.LastIndexByte(path, '/')], "/"), "/")
 		if slices.ContainsFunc(found[verdict.Submit], func(o operation) bool { return slices.Equal(o.segments, parent) }) {
 			read.segments[len(read.segments)-1] = "{id}"

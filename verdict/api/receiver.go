@@ -8,8 +8,8 @@ import (
 // hooks are parts of names that suggest notifications.
 var hooks = []string{"hook", "callback", "notif", "subscription"}
 
-// NamesReceiver reports whether a request tells the service where to send notifications: by a URL in a header, member or parameter with
-// such a name, or in a document sent to such a path. An operation on many jobs sends one notification, too.
+// NamesReceiver reports whether a request may make the service send notifications. It names a URL in a header, member or parameter with
+// one of these names, or in a document sent to a path with one. Bulk operations count as well, as they send a notification at their end.
 func NamesReceiver(m *Message) bool {
 	path := strings.ToLower(m.URL.Path)
 	if strings.HasSuffix(path, "/bulk") {

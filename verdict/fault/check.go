@@ -70,7 +70,7 @@ func (e *Effect) ResetsNothing() bool {
 	return e.Reset && !ends
 }
 
-// NextIsGone reports whether the effect is for the next request on a connection that ends before it.
+// NextIsGone reports whether NextRequest cannot take effect, because another member ends the connection first.
 func (e *Effect) NextIsGone() bool { return e.NextRequest != "" && (e.Disconnects() || e.OfStreams()) }
 
 func count(all ...bool) (n int) {

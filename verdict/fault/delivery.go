@@ -10,26 +10,25 @@ const (
 	MaxDeliveryDelay = 10 * time.Second
 	MaxCopies        = 5
 	MaxPadding       = 4 << 20
-	// DeliveryExtra bounds the additional time of a disturbed attempt: the delay, the altered requests before and after it, and the
-	// copies.
+	// DeliveryExtra limits the additional time of a disturbed attempt: the delay, the forged requests before and after it, and the copies.
 	DeliveryExtra = MaxDeliveryDelay + 3*ExtraTimeout
-	// ExtraTimeout bounds each altered request, and the copies together.
+	// ExtraTimeout limits each forged request, and all copies together.
 	ExtraTimeout = 10 * time.Second
 )
 
 // Tamper is the difference between a forged request and a valid delivery.
 type Tamper string
 
-// Kinds of tampering. Both signatures become invalid.
+// Kinds of tampering. Each makes both signatures invalid.
 const (
 	TamperBody      Tamper = "body"      // a space was added after signing
 	TamperSignature Tamper = "signature" // both signatures were changed
 	TamperTimestamp Tamper = "timestamp" // signed an hour ago
 	TamperKey       Tamper = "key"       // signed with another key and secret than the service's
-	TamperTarget    Tamper = "target"    // signed for another receiver, with its secret
+	TamperTarget    Tamper = "target"    // signed for another receiver, with that receiver's secret
 )
 
-// Tampers are all of them.
+// Tampers lists all kinds of tampering.
 var Tampers = []Tamper{TamperBody, TamperSignature, TamperTimestamp, TamperKey, TamperTarget}
 
 // OfDeliveries reports whether the fault disturbs deliveries.

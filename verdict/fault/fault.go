@@ -1,5 +1,5 @@
-// Package fault describes faults in a client's traffic, so that clients can be tested against everything that happens in production:
-// rules, the requests that they match, and their effects. It knows no API.
+// Package fault describes faults in a client's traffic: rules, the requests that they match, and their effects. With them, clients can be
+// tested against what happens in production. The package is independent of any API.
 package fault
 
 import (
@@ -23,7 +23,7 @@ const (
 	MaxRefuse    = 10 * time.Second
 )
 
-// Rule is one fault with the requests that it matches. If several rules match a request, the first one that applies takes effect.
+// Rule is a fault and the requests that it matches. If several rules match a request, the first one that applies takes effect.
 type Rule struct {
 	Match  Match  `json:"match"`
 	Effect Effect `json:"effect"`
@@ -33,24 +33,24 @@ type Rule struct {
 // other members match, from 1.
 type Match struct {
 	Operation   string   `json:"operation,omitempty"` // the API's name, or Delivery; empty: all requests
-	Nth         int      `json:"nth,omitempty"`       // this one, and the window that begins with it
+	Nth         int      `json:"nth,omitempty"`       // this request, or the window that begins with it
 	Times       int      `json:"times,omitempty"`     // the window lasts until the rule has applied this often; default 1
-	For         Duration `json:"for,omitempty"`       // and for this long after it first applied
+	For         Duration `json:"for,omitempty"`       // and this long after the rule first applied
 	Every       int      `json:"every,omitempty"`     // each nth request
 	Probability float64  `json:"probability,omitempty"`
-	Same        bool     `json:"same,omitempty"`  // after its first use, only similar requests: see Subject
+	Same        bool     `json:"same,omitempty"`  // after the first use, only requests with the same Subject
 	From        *Time    `json:"from,omitempty"`  // inclusive
 	Until       *Time    `json:"until,omitempty"` // exclusive
 }
 
 // Effect is a fault. Members of different groups may be combined.
 type Effect struct {
-	// Answer in place of the service's: an error of the contract, with its own document, or a proxy's page.
+	// Answer in place of the service's: an error document of the API, or a proxy's error page.
 	Status    int    `json:"status,omitempty"`
 	Code      string `json:"code,omitempty"`
 	HTML      bool   `json:"html,omitempty"`
 	Moved     int    `json:"moved,omitempty"`         // 303, 307 or 308 to the same address
-	OtherHost bool   `json:"to_other_host,omitempty"` // with Moved: to another name of the same machine, which is another origin
+	OtherHost bool   `json:"to_other_host,omitempty"` // with Moved: to another name of the same machine, so to another origin
 
 	// Retry-After of any answer.
 	RetryAfter   *int       `json:"retry_after,omitempty"` // s
@@ -60,9 +60,9 @@ type Effect struct {
 	Delay       Duration `json:"delay,omitempty"` // before the work
 	Close       Close    `json:"close,omitempty"`
 	NextRequest Close    `json:"next_request,omitempty"` // fault of the next request on the connection: see NextCloses
-	Reset       bool     `json:"reset,omitempty"`        // end the connection by a TCP reset, with another member
-	Refuse      Duration `json:"refuse,omitempty"`       // new connections of all clients, from the answer on
-	TLS         TLS      `json:"tls,omitempty"`          // of the next connection of any client; the present one ends
+	Reset       bool     `json:"reset,omitempty"`        // with a member that ends the connection: end it by a TCP reset
+	Refuse      Duration `json:"refuse,omitempty"`       // refuse new connections of all clients for this long after the answer
+	TLS         TLS      `json:"tls,omitempty"`          // fault of the next connection of any client; this connection ends
 	SlowBytes   int      `json:"slow_bytes,omitempty"`   // per second
 	ContentType string   `json:"content_type,omitempty"`
 
@@ -76,10 +76,10 @@ type Effect struct {
 	StreamRetry    int  `json:"stream_retry,omitempty"` // ms: retry field at the beginning of the stream
 
 	// Deliveries.
-	Drop          bool   `json:"drop,omitempty"`           // withhold it and try again, with Delay after that
+	Drop          bool   `json:"drop,omitempty"`           // withhold the delivery and try again after Delay
 	Repeat        int    `json:"repeat,omitempty"`         // copies after a delivery with a 2xx answer
-	Tamper        Tamper `json:"tamper,omitempty"`         // forged request before it, and after a 2xx answer
-	RotatedSecret bool   `json:"rotated_secret,omitempty"` // signature with another secret before the right one
+	Tamper        Tamper `json:"tamper,omitempty"`         // forged request before the delivery, and after a 2xx answer
+	RotatedSecret bool   `json:"rotated_secret,omitempty"` // additional signature with another secret, before the right one
 	Padding       int    `json:"padding,omitempty"`        // spaces at the end of the body, in bytes
 
 	// Documents and events: variations that a client must accept (draft sections 4.3 and F).
@@ -101,12 +101,12 @@ const (
 	CloseBefore  Close = "before"       // the request has no effect
 	AfterCommit  Close = "after_commit" // it has an effect, but its answer is lost
 	CloseMidBody Close = "mid_body"     // in the middle of the answer
-	CloseNever   Close = "never"        // the request has no effect and no answer, until the client hangs up, MaxDelay at most
-	CloseStall   Close = "stall"        // half of the answer comes, then nothing until the client hangs up, MaxDelay at most
-	CloseHalf    Close = "half"         // the service closes its side of the connection without a header that says so
+	CloseNever   Close = "never"        // no effect and no answer until the client hangs up, for at most MaxDelay
+	CloseStall   Close = "stall"        // half of the answer, then nothing until the client hangs up, for at most MaxDelay
+	CloseHalf    Close = "half"         // the service closes its side of the connection without announcing it in a header
 )
 
-// Closes are for a request, NextCloses for the next request on its connection.
+// Closes are the values for Close, NextCloses those for NextRequest.
 var (
 	Closes     = []Close{CloseBefore, AfterCommit, CloseMidBody, CloseNever, CloseStall}
 	NextCloses = []Close{CloseBefore, CloseNever, CloseHalf}
@@ -125,7 +125,7 @@ const (
 	TLSWrongHost TLS = "wrong_host" // the certificate belongs to another host
 )
 
-// TLSes are all of them.
+// TLSes lists all faults of TLS.
 var TLSes = []TLS{TLSHandshake, TLSExpired, TLSWrongHost}
 
 // Languages are the languages of texts for Effect.Language.
@@ -174,8 +174,8 @@ func (e *Effect) OnNext() *Effect {
 	return &Effect{Close: e.NextRequest, Reset: e.Reset}
 }
 
-// OnStream returns the fault for an event stream: a stream with a lost answer sends nothing, and one cut in the middle of its body ends
-// within the first event.
+// OnStream returns the fault for an event stream. If the answer is lost, the stream sends nothing; if it is cut in the middle, the stream
+// ends within the first event.
 func (e *Effect) OnStream() *Effect {
 	on := *e
 	switch e.Close {
@@ -197,7 +197,7 @@ func (e *Effect) Rewrites() bool {
 		e.Language != ""
 }
 
-// Counted is a stored rule, with how often it matched and how often it applied.
+// Counted is a stored rule with counts of how often it matched and applied.
 type Counted struct {
 	Rule
 	ID       string
@@ -222,11 +222,11 @@ type View struct {
 // ViewOf returns the view of a stored rule.
 func ViewOf(c Counted) View { return View{c.ID, c.Match, c.Effect, c.Seed, c.Seen, c.Applied} }
 
-// Window reports whether the nth request begins a window, so that a count alone does not end it.
+// Window reports whether the nth request begins a window of several requests.
 func (m *Match) Window() bool { return m.Times > 0 || m.For > 0 }
 
-// Applies reports whether the rule applies to the request that it counted last. It depends only on the seed, the rule's place and the
-// count, and in a window on when and how often the rule has applied.
+// Applies reports whether the rule applies to the request that it counted last. The result depends only on the seed, the rule's position
+// and the count. In a window, it also depends on when and how often the rule applied.
 func (c *Counted) Applies() bool {
 	switch m := c.Match; {
 	case m.Window():
@@ -242,7 +242,7 @@ func (c *Counted) Applies() bool {
 	}
 }
 
-// Subject identifies a request for Match.Same: by its method, its path, and its idempotency key or else its body.
+// Subject identifies a request for Match.Same by method, path, and idempotency key, or body if there is no key.
 func Subject(method, path string, key, body []byte) string {
 	h := fnv.New128a()
 	for _, part := range [][]byte{[]byte(method), []byte(path), key} {
@@ -254,12 +254,12 @@ func Subject(method, path string, key, body []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// draw returns a number from 0 to 1, always the same for the same arguments.
+// draw returns a number from 0 to 1. Equal arguments give equal numbers.
 func draw(seed int64, position int, n int64) float64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d/%d/%d", seed, position, n)
 	x := h.Sum64()
-	x ^= x >> 33 // FNV alone gives similar texts similar upper bits
+	x ^= x >> 33 // with FNV alone, similar texts have similar upper bits
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33
 	x *= 0xc4ceb9fe1a85ec53
@@ -292,7 +292,7 @@ func (t Time) MarshalText() ([]byte, error) {
 	return time.Time(t).UTC().AppendFormat(nil, "2006-01-02T15:04:05.000000Z"), nil
 }
 
-// UnmarshalText reads RFC 3339, whose T and Z may be lower-case.
+// UnmarshalText reads RFC 3339, including lower-case t and z.
 func (t *Time) UnmarshalText(text []byte) error {
 	parsed, err := time.Parse(time.RFC3339Nano, strings.ToUpper(string(text)))
 	*t = Time(parsed)

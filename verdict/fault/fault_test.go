@@ -39,7 +39,7 @@ func TestRulesApply(t *testing.T) {
 	}
 }
 
-// A window lasts until the rule has applied that often, and for that long.
+// A window lasts until the rule has applied Times times and For has passed.
 func TestWindows(t *testing.T) {
 	t.Parallel()
 	at := func(m Match, seen, applied int64, age time.Duration) bool {
@@ -65,8 +65,7 @@ var someAPI = API{Operations: map[Use][]string{
 	Submissions: {"order", "orders"}, Lookups: {"status"}, Outcomes: {"receipt"}, Streams: {"events"},
 }, Full: "full", Limited: "limited"}
 
-// Stored rules are read back unchanged, each profile has some, and they happen: with any seed, each fault of a named operation comes at
-// one of its first uses.
+// Each profile has valid rules, which survive encoding. With any seed, each fault of a named operation comes at one of its first uses.
 func TestProfilesAreRules(t *testing.T) {
 	t.Parallel()
 	for _, p := range Profiles {
@@ -102,7 +101,7 @@ func TestProfilesAreRules(t *testing.T) {
 			require.Equal(t, rules, p.Rules(someAPI, seed), "the same for the same seed")
 			orders[order] = true
 		}
-		if !slices.Contains([]Profile{MaintenanceWindow, SlowEverything, Failover, Credentials, Outage}, p) { // nothing is drawn there
+		if !slices.Contains([]Profile{MaintenanceWindow, SlowEverything, Failover, Credentials, Outage}, p) { // their order is fixed
 			require.Greater(t, len(orders), 1, p)
 		}
 	}

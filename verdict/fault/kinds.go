@@ -68,7 +68,7 @@ const (
 	AnyRequest  Use = "requests"
 )
 
-// Uses are all of them, in display order.
+// Uses lists all uses in display order.
 var Uses = []Use{Submissions, Lookups, Outcomes, Streams, Deliveries, Others, AnyRequest}
 
 // Count is how often a kind of fault happened to requests of a use.
@@ -79,7 +79,7 @@ type Count struct {
 	Times    int    `json:"times"`    // 0: the profile has it, but it did not happen
 }
 
-// About returns the kinds of faults that the profile is sure to cause if their operations are used, without counts.
+// About returns the kinds of faults that the profile certainly causes if their operations are used. Their counts are 0.
 func (p Profile) About(api API, seed int64) (about []Count) {
 	for _, r := range p.Rules(api, seed) {
 		if r.Match.Probability > 0 {

@@ -10,7 +10,7 @@ const (
 	unknownType  = "https://example.com/problems/of-a-later-version"
 )
 
-// all are all operations but deliveries.
+// all stands for all operations except deliveries.
 var all = []string{""}
 
 // step is one of the consecutive faults of an operation.
@@ -19,20 +19,20 @@ type step struct {
 	window Match // without its operation
 }
 
-// once makes a step of one request, lasting one of a duration, and stuck one of a request and its repetitions, up to a number.
+// once returns a step for one request, lasting for a duration, and stuck for one request and a number of its repetitions.
 func once(e Effect) step { return step{e, Match{Times: 1}} }
 
 func lasting(d time.Duration, e Effect) step { return step{e, Match{Times: 1, For: Duration(d)}} }
 
 func stuck(times int, e Effect) step { return step{e, Match{Times: times, Same: true}} }
 
-// chain returns rules that give each operation the steps one after the other.
+// chain returns rules that apply the steps to each operation, one after the other.
 func chain(operations []string, steps ...step) []Rule { return chainFrom(1, operations, steps...) }
 
-// later is the first use at which something may be refused for good: by then a client with one job knows its end.
+// later is the first use that a profile may refuse permanently: by then, a client with one job knows its end.
 const later = 7
 
-// chainFrom is chain from the nth use on.
+// chainFrom is like chain, but begins at the nth use.
 func chainFrom(nth int, operations []string, steps ...step) (rules []Rule) {
 	for _, operation := range operations {
 		for n, s := range steps {
@@ -44,7 +44,7 @@ func chainFrom(nth int, operations []string, steps ...step) (rules []Rule) {
 	return rules
 }
 
-// drawn returns steps of the same kind with the effects in random order.
+// drawn returns one step for each effect, in random order.
 func (p *plan) drawn(of func(Effect) step, effects ...Effect) (steps []step) {
 	for _, n := range p.Perm(len(effects)) {
 		steps = append(steps, of(effects[n]))
@@ -77,8 +77,8 @@ func random(operations []string, probability float64, e Effect) (rules []Rule) {
 	return rules
 }
 
-// oddRetryAfter refuses requests with odd forms of Retry-After. Forms without a time last a second, in which a client that does not wait
-// comes back many times. Between them an answer shows the job unfinished, so that a client with one job meets them all.
+// oddRetryAfter refuses requests with odd forms of Retry-After. Forms without a time last a second; a client that does not wait retries
+// many times in it. Between refusals, an answer shows the job unfinished, so that a client with one job sees all forms.
 func (p *plan) oddRetryAfter() []Rule {
 	refusal := func(status int, as RetryAfter, seconds int) Effect {
 		return Effect{Status: status, RetryAfterAs: as, RetryAfter: new(seconds)}
@@ -98,13 +98,13 @@ func (p *plan) oddRetryAfter() []Rule {
 			once(Effect{RetryAfterAs: AsDate, RetryAfter: new(2)}), once(refusal(503, "", 0))))
 }
 
-// newVersion is a later version of the service, with additional and missing members in its documents.
+// newVersion imitates a later version of the service: documents have additional members and lack optional ones.
 func (p *plan) newVersion() []Rule {
 	steps := p.drawn(once, Effect{Unfinished: true, JobStatus: unknownState}, Effect{Unfinished: true, Extensions: true, OmitOptional: true},
 		Effect{Unfinished: true, Extensions: true, NullOptional: true},
 		Effect{Status: 503, RetryAfter: new(1), ProblemType: unknownType, Extensions: true})
 	end := step{Effect{OtherEnd: true}, Match{Times: 3, For: Duration(15 * time.Second), Same: true}}
-	known := once(Effect{Status: 503, RetryAfter: new(1)}) // without it the client may never show whether it repeats such reads
+	known := once(Effect{Status: 503, RetryAfter: new(1)}) // shows whether the client repeats failed reads at all
 	return slices.Concat(chain(p.lookups, append([]step{known}, steps...)...), chainFrom(later, p.lookups, end),
 		p.first(p.outcomes, Effect{Extensions: true, NullOptional: true}),
 		chain([]string{Delivery}, once(Effect{Extensions: true, JobStatus: unknownState})),
@@ -112,7 +112,7 @@ func (p *plan) newVersion() []Rule {
 		random(all, 0.3, Effect{Extensions: true}))
 }
 
-// credentials refuses a key once, slows the client down by 403, and finally refuses a key for good where one job is read.
+// credentials refuses a key once, limits the rate with 403, and finally refuses the key permanently for the reads of one job.
 func (p *plan) credentials() []Rule {
 	expired, secondary := Effect{Status: 401, Code: p.Expired}, Effect{Status: 403, RetryAfter: new(2)}
 	return slices.Concat(chain(p.lookups, once(expired), once(Effect{Unfinished: true}), once(secondary)),
@@ -120,7 +120,7 @@ func (p *plan) credentials() []Rule {
 		chain(p.submissions, once(Effect{RetryAfter: new(1)}), once(secondary)))
 }
 
-// eventual shows jobs later than it accepts them: after a while, or never.
+// eventual shows accepted jobs only after a while, or never.
 func (p *plan) eventual() []Rule {
 	missing, gone, behind := Effect{Status: 404}, Effect{Status: 410}, Effect{Unfinished: true}
 	lost := p.drawn(func(e Effect) step { return stuck(40, e) }, missing, gone)
@@ -129,7 +129,7 @@ func (p *plan) eventual() []Rule {
 		chain(p.submissions, once(Effect{RetryAfter: new(2)})))
 }
 
-// staleConnections has connections that look usable but are not, and answers that never end.
+// staleConnections has dead connections that look usable, and answers that never end.
 func (p *plan) staleConnections() []Rule {
 	dead, half := Effect{NextRequest: CloseBefore, Reset: true}, Effect{NextRequest: CloseHalf}
 	return slices.Concat(p.first(p.submissions, dead, half),
@@ -138,7 +138,7 @@ func (p *plan) staleConnections() []Rule {
 		chain(p.streams, once(Effect{StreamRetry: 10_000, CutAfter: new(1)})))
 }
 
-// moved redirects: to the same address in all ways that preserve the request, to another host, and in a circle for two seconds.
+// moved redirects to the same address in all ways that preserve the request, to another host, and in a loop for two seconds.
 func (p *plan) moved() []Rule {
 	temporary, permanent, other := Effect{Moved: 307}, Effect{Moved: 308}, Effect{Moved: 303}
 	kept, seen := p.drawn(once, temporary, permanent), p.drawn(once, temporary, permanent, other)
@@ -148,7 +148,7 @@ func (p *plan) moved() []Rule {
 		chain(p.outcomes, once(temporary)))
 }
 
-// outage refuses one order, leaves another one unanswered for good, and lets reads fail for a while.
+// outage keeps refusing one order, never answers another one, and makes reads fail for a while.
 func (p *plan) outage() []Rule {
 	return slices.Concat(
 		chain(p.submissions, once(Effect{RetryAfter: new(1)}), stuck(15, Effect{Status: 500}),

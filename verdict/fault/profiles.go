@@ -35,19 +35,19 @@ var Profiles = []Profile{
 	OddRetryAfter, NewVersion, Credentials, Eventual, StaleConnections, Moved, Outage,
 }
 
-// MayGiveUp reports whether the profile refuses something for good: a client may then report the failure.
+// MayGiveUp reports whether the profile refuses something permanently. A client may then give up and report the failure.
 func (p Profile) MayGiveUp() bool {
 	return slices.Contains([]Profile{OddRetryAfter, NewVersion, Credentials, Eventual, Outage}, p)
 }
 
 // API is the profiles' view of an API.
 type API struct {
-	Operations map[Use][]string // operations by use; none of Others and Deliveries
-	Lists      []string         // the Lookups that show several jobs
+	Operations map[Use][]string // operations by use, without Others and Deliveries
+	Lists      []string         // Lookups that show several jobs
 	Full       string           // code of a 503 for a full service
 	Limited    string           // code of a 429
 	Expired    string           // code of a 401 for an expired key
-	Refuses    bool             // connections may be refused; a service with many clients would not refuse only this one's
+	Refuses    bool             // whether connections may be refused; a service with many clients cannot refuse only one client's
 }
 
 // use returns the purpose of a rule's operation.
@@ -82,8 +82,8 @@ var plans = map[Profile]func(*plan) []Rule{
 	Outage: (*plan).outage,
 }
 
-// Rules returns the rules of a profile. Each of its faults comes at one of the first uses of its operation; the seed decides at which.
-// More follow with a probability, or during a window that begins with the client's own requests.
+// Rules returns the rules of a profile. Each fault comes at one of the first uses of its operation; the seed decides which one. More
+// faults follow with a probability, or in a window that begins with a request of the client.
 func (p Profile) Rules(api API, seed int64) []Rule {
 	draw, ok := plans[p]
 	if !ok {
@@ -97,7 +97,7 @@ func (p Profile) Rules(api API, seed int64) []Rule {
 	})
 }
 
-// short has one fault of each kind that clients meet in production, for half a minute at most.
+// short has one fault of each kind that is common in production. It lasts at most half a minute.
 func (p *plan) short() []Rule {
 	lost, full := Effect{Close: AfterCommit}, Effect{Status: 503, Code: p.Full, RetryAfter: new(1)}
 	limited, refused := Effect{Status: 429, Code: p.Limited, RetryAfter: new(2)}, Effect{Close: CloseBefore, Reset: true}

@@ -8,18 +8,18 @@ import (
 // RetryAfter is the form of the header Retry-After.
 type RetryAfter string
 
-// The forms. Those with a number use Effect.RetryAfter.
+// The forms. Effect.RetryAfter is the number in forms that have one.
 const (
-	AsDate     RetryAfter = "date"      // an HTTP-date that many seconds ahead
-	AsPast     RetryAfter = "past"      // an HTTP-date of an hour ago
+	AsDate     RetryAfter = "date"      // HTTP-date this many seconds ahead
+	AsPast     RetryAfter = "past"      // HTTP-date an hour ago
 	AsMissing  RetryAfter = "missing"   // no header
 	AsGarbage  RetryAfter = "garbage"   // neither number nor date
-	AsFraction RetryAfter = "fraction"  // half a second more, which the grammar forbids
+	AsFraction RetryAfter = "fraction"  // the number plus 0.5, which the grammar forbids
 	AsNegative RetryAfter = "negative"  // -1
-	AsTwoLines RetryAfter = "two_lines" // in two lines, the second with one more
+	AsTwoLines RetryAfter = "two_lines" // two lines: the number, and the number plus 1
 )
 
-// RetryAfters are all forms.
+// RetryAfters lists all forms.
 var RetryAfters = []RetryAfter{AsDate, AsPast, AsMissing, AsGarbage, AsFraction, AsNegative, AsTwoLines}
 
 // RetryAfterLines returns the header lines of Retry-After, if the fault sets them.

@@ -18,11 +18,11 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// errEnded is returned after a fault has ended an answer.
+// errEnded is returned once a fault has ended the answer.
 var errEnded = errors.New("a fault has ended the answer")
 
-// answer is an answer on its way to the client. It applies faults, and reads JSON documents up to maxDocument and event streams. It hides
-// http.Flusher of the connection: a reverse proxy would flush withheld bytes.
+// answer passes an answer to the client. It applies faults, and reads event streams and JSON documents up to maxDocument. It hides the
+// connection's http.Flusher, because httputil.ReverseProxy would flush withheld bytes.
 type answer struct {
 	http.ResponseWriter
 	proxy     *Proxy
@@ -31,18 +31,18 @@ type answer struct {
 	body      *requestBody
 	exchange  *verdict.Exchange
 	effect    *fault.Effect // nil for none
-	described bool          // whether the operation is described
+	described bool          // the API's description has the operation
 
 	own      bool // from the proxy, not the target
 	status   int
 	document bytes.Buffer // received part of a JSON document
-	isJSON   bool         // certain or possible: many servers do not say
-	held     http.Header  // header of a document that is rewritten and sent at the end; nil otherwise
+	isJSON   bool         // the document is JSON, or may be: many servers send no suitable Content-Type
+	held     http.Header  // header of a document that will be rewritten and sent at the end; nil otherwise
 	earlier  *pending     // answer sent in place of this one; nil for none
 	lost     bool         // the client gets nothing
-	left     int          // bytes until the connection is cut; -1 for all
-	rest     int          // bytes still to come; -1 if unknown
-	last     []byte       // last bytes, sent when the record is complete
+	left     int          // bytes until the connection is cut; -1 without a cut
+	rest     int          // bytes still expected from the target; -1 if unknown
+	last     []byte       // last bytes, which are sent after the exchange is recorded
 	ended    bool         // disconnect has run
 	stream   *wire.Stream
 }
@@ -125,8 +125,8 @@ func length(method string, status int, h http.Header) int {
 	return -1
 }
 
-// FlushError sends the bytes that may be sent so far. A complete answer is sent after it is recorded, so that a client that has it finds
-// the record.
+// FlushError sends the bytes that may be sent so far. The end of an answer is sent only after the exchange is recorded, so that a client
+// with the whole answer finds the record.
 func (a *answer) FlushError() error {
 	if a.status == 0 || a.lost || a.held != nil || a.rest == 0 && a.left < 0 {
 		return nil
@@ -134,7 +134,7 @@ func (a *answer) FlushError() error {
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// disconnect applies the effects on new connections, before any part of the answer is sent.
+// disconnect applies the effects that concern new connections, before any part of the answer is sent.
 func (a *answer) disconnect() {
 	e, p := a.effect, a.proxy
 	if e == nil || a.ended {
@@ -167,12 +167,12 @@ func (a *answer) disturb(e *fault.Effect, h http.Header, isJSON bool) {
 	}
 }
 
-// digested reports whether the header has a digest of the body, which a change would make wrong.
+// digested reports whether the header has a digest of the body, which a rewrite would invalidate.
 func digested(h http.Header) bool {
 	return h.Get("Repr-Digest")+h.Get("Content-Digest")+h.Get("Digest")+h.Get("Content-Md5") != ""
 }
 
-// begin begins an event stream. It records the beginning, since the stream may last.
+// begin begins an event stream. It records the start at once, because the stream may last long.
 func (a *answer) begin() {
 	x := a.exchange
 	e := a.effect
@@ -229,7 +229,7 @@ func (a *answer) Write(b []byte) (int, error) {
 		}
 		a.document = bytes.Buffer{}
 	}
-	if (a.lost || a.left == 0) && !a.isJSON { // there is nothing more to learn, and the answer may never end
+	if (a.lost || a.left == 0) && !a.isJSON { // the rest is not needed, and the answer may never end
 		return 0, errEnded
 	}
 	if a.lost || a.held != nil {
@@ -258,7 +258,7 @@ func (a *answer) release(document []byte) error {
 	return a.send(document)
 }
 
-// send sends bytes of the body, slowly or until the cut if the effect says so.
+// send sends bytes of the body. The effect may limit the speed or cut the body.
 func (a *answer) send(b []byte) error {
 	if a.left >= 0 {
 		b = b[:min(len(b), a.left)]
@@ -276,7 +276,7 @@ func (a *answer) send(b []byte) error {
 	return err
 }
 
-// finish sends the held bytes, records the exchange, and cuts the connection if a fault requires it or the answer has ended already.
+// finish sends the held bytes, records the exchange, and cuts the connection if a fault requires it or the answer has ended early.
 func (a *answer) finish(panicked any) {
 	a.disconnect()
 	x := a.exchange
@@ -302,7 +302,7 @@ func (a *answer) finish(panicked any) {
 		x.Stream = a.stream.Part()
 		cut = cut || x.Stream.Cut
 	} else if panicked != nil && !a.lost && a.left < 0 || a.request.Context().Err() != nil && x.Status == 0 {
-		x.HungUp = true // or the target did: the client has not got the whole answer
+		x.HungUp = true // the client or the target hung up, so the client does not have the whole answer
 	}
 	_ = a.FlushError()
 	a.body.end(a.proxy.api, x)
@@ -323,7 +323,7 @@ func (a *answer) finish(panicked any) {
 	if !a.body.broken.Load() || x.Status != 0 { // the target did not get a request with an incomplete body
 		a.proxy.sessions.record(a.in, x)
 	}
-	if panicked != nil && panicked != http.ErrAbortHandler { //nolint:errorlint // a value that was panicked with
+	if panicked != nil && panicked != http.ErrAbortHandler { //nolint:errorlint // compares the panic value itself
 		panic(panicked)
 	}
 	if cut {

@@ -15,15 +15,14 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// longRunning is an API according to its public documentation: a server whose jobs are done at the third read, and a client's request for
-// one.
+// longRunning imitates a public API according to its documentation. Its jobs are done at the third read.
 type longRunning struct {
 	method, submit, body string
 	accepted             func(w http.ResponseWriter, id string) // answers a submission
-	path                 func(id string) string                 // under which the job is read
+	path                 func(id string) string                 // returns the path of a job
 	pending, done        string                                 // answers to reads
 	wait                 int                                    // status of pending
-	key                  string                                 // header by which repetitions are known; empty: they are not
+	key                  string                                 // header with the idempotency key; empty if the API has none
 }
 
 func text(status int, format string) func(http.ResponseWriter, string) {
@@ -103,7 +102,7 @@ func (l longRunning) server() http.Handler {
 	})
 }
 
-// has reports whether one of the made jobs is at the path.
+// has reports whether the request names one of the created jobs.
 func (l longRunning) has(r *http.Request, made int) bool {
 	for id := range made {
 		if l.path(fmt.Sprint(id+1)) == r.URL.RequestURI() {
@@ -113,8 +112,8 @@ func (l longRunning) has(r *http.Request, made int) bool {
 	return false
 }
 
-// Each ready-made description recognizes submissions, reads and final states. A lost answer to an unrepeatable request is noticed;
-// requests that the API makes repeatable are not blamed.
+// Each ready-made description recognizes submissions, reads and final states. A client is blamed for repeating a request after a lost
+// answer, unless the API makes the request repeatable.
 func TestReadyMadeDescriptions(t *testing.T) {
 	t.Parallel()
 	require.Subset(t, api.Names(), []string{"azure", "forgerun", "github", "google", "kubernetes", "openai", "stripe"})

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// BenchmarkProxy is a read of a job through the proxy, recorded in a session; compare it with the server alone.
+// BenchmarkProxy measures a read of a job through the proxy, recorded in a session. Compare it with the server alone.
 func BenchmarkProxy(b *testing.B) {
 	bench := newBench(b, "", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -16,34 +16,34 @@ import (
 )
 
 const (
-	maxFetched  = 8 << 20                // of a body that the target does not read
-	restTimeout = 100 * time.Millisecond // for the rest of a body that the target did not read
-	askTimeout  = time.Second            // for the target to ask for a body, if the proxy cannot see whether the client sends it unasked
+	maxFetched  = 8 << 20                // bytes that the proxy reads of a body in place of the target
+	restTimeout = 100 * time.Millisecond // time to read the rest of a body that the target did not read
+	askTimeout  = time.Second            // time for the target to ask for a body, if the proxy cannot see whether the client sends it anyway
 )
 
-// requestBody is the body of a request on its way to the target. It notes its content for the record.
+// requestBody is the body of a request to the target. It notes the content for the record.
 type requestBody struct {
 	io.ReadCloser
 	request  *http.Request
 	trailer  http.Header   // trailer for the target
 	expected bool          // the client waits for 100 Continue
-	gate     func() error  // waits until the client is asked for the body, or sends it
+	gate     func() error  // waits until the client sends the body or may be asked for it
 	ask      func()        // notes that the target asked for it
 	over     chan struct{} // closed at the end of the exchange
 
 	reading sync.Mutex // held while the client's body is read
 	ahead   []byte     // read before the target asked
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards noted and taken
 	noted *payload   // nil without a body
-	taken bool       // the record has its content
+	taken bool       // the content is in the record
 
 	opened atomic.Bool // the client was asked for the body, or sends it unasked
 	whole  atomic.Bool // read to its end
-	broken atomic.Bool // incomplete: the client has gone
+	broken atomic.Bool // incomplete, because the client has gone
 }
 
-// newBody replaces the body of a request by a requestBody. Without a body it is already whole.
+// newBody replaces the body of a request by a requestBody. A missing body counts as whole.
 func newBody(r *http.Request) *requestBody {
 	b := &requestBody{request: r, over: make(chan struct{}), trailer: http.Header{}, ask: func() {}, gate: func() error { return nil }}
 	if r.Body == nil || r.ContentLength == 0 {
@@ -60,7 +60,7 @@ func newBody(r *http.Request) *requestBody {
 	return b
 }
 
-// waitUntil waits until the target has asked for the body, or the client sends it anyway.
+// waitUntil waits until the target asks for the body or the client sends it anyway.
 func (b *requestBody) waitUntil(asked chan struct{}) error {
 	var arrives <-chan struct{}
 	var conn *wire.Conn
@@ -123,8 +123,8 @@ func (b *requestBody) read(p []byte) (int, error) {
 	return n, err
 }
 
-// fetch reads a body before the target does, or in its place. Until then net/http does not notice that the client hangs up. It keeps the
-// body for the target. It does not ask for a body that the client holds back.
+// fetch reads a body before the target does, or in its place. This lets net/http notice when the client hangs up. With keep, the target
+// still gets the body. fetch does not ask for a body that the client holds back.
 func (b *requestBody) fetch(keep bool) {
 	if b.expected && !b.opened.Load() {
 		return
@@ -146,7 +146,7 @@ func (b *requestBody) fetch(keep bool) {
 	}
 }
 
-// end completes the record of the request. It reads the rest of the body that the target left, unless that takes long.
+// end completes the record of the request. It reads the rest of the body if the target has not, unless that takes too long.
 func (b *requestBody) end(a *api.API, x *verdict.Exchange) {
 	close(b.over)
 	if b.noted != nil && !b.whole.Load() {

@@ -18,7 +18,7 @@ import (
 const (
 	headerTimeout = 30 * time.Second
 	idleTimeout   = 2 * time.Minute
-	halfTimeout   = 10 * time.Second // for a request on a connection that the proxy has half closed
+	halfTimeout   = 10 * time.Second // time for another request on a half-closed connection
 )
 
 // Server returns the server of the proxy, for HTTP/1.1 and HTTP/2.
@@ -52,14 +52,14 @@ func (p *Proxy) Server() *http.Server {
 	return s
 }
 
-// Listen opens the socket of the server. While new connections are refused, existing ones end as soon as they are idle.
+// Listen opens the socket of the server. While it refuses new connections, existing ones end as soon as they are idle.
 func (p *Proxy) Listen(address string) (net.Listener, error) {
 	socket, err := wire.Listen(address)
 	if err != nil {
 		return nil, err
 	}
 	p.open = beyondLoopback(socket)
-	if p.forwards != nil { // connections are not refused: that would include those to other hosts
+	if p.forwards != nil { // the socket is not refused, because that would affect other hosts
 		go func() { _ = p.server.Serve(p.forwards) }() // until Shutdown or Close
 		return wire.Watched{Listener: socket}, nil
 	}
@@ -78,10 +78,10 @@ type connection struct {
 	number   uint64
 	requests atomic.Int64
 	next     atomic.Pointer[fault.Effect] // fault of the next request; nil for none
-	half     atomic.Bool                  // the proxy's side ends after the answer
+	half     atomic.Bool                  // the proxy half-closes the connection after the answer
 }
 
-// end half closes a connection, and closes it if no request comes.
+// end half-closes the connection, and closes it if no request comes.
 func (c *connection) end() {
 	if secured, ok := c.Conn.(*tls.Conn); ok {
 		_ = secured.CloseWrite()
@@ -108,7 +108,7 @@ func below(c net.Conn) *wire.Conn {
 	}
 }
 
-// fault returns the fault for a request: one left on its connection by an earlier request, or one from the rules.
+// fault returns the fault for a request. It comes from an earlier request on the connection, or from the rules.
 func (p *Proxy) fault(in *session, operation string, r *http.Request, body *requestBody) *fault.Effect {
 	subject := func() string { return p.subject(r, body) }
 	c, ok := r.Context().Value(connKey{}).(*connection)

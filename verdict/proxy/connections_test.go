@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// The end of a connection is announced to the client, and the next request works normally.
+// The client sees how a fault ends the connection. The next request works normally.
 func TestConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	stream := func(w http.ResponseWriter, _ *http.Request) {
@@ -80,7 +80,7 @@ func TestConnectionsEnd(t *testing.T) {
 	}
 }
 
-// recorded waits until there are n exchanges: one that the client has given up is recorded a little later.
+// recorded waits until n exchanges are recorded. An exchange that the client gave up is recorded a little later.
 func (b *bench) recorded(id string, n int) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
@@ -90,7 +90,7 @@ func (b *bench) recorded(id string, n int) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// While connections are refused the socket is closed, even for clients with a kept connection, and then it is open again.
+// While connections are refused, the socket is closed, even for clients with an idle connection. Afterwards it is open again.
 func TestConnectionsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", things(location))
@@ -100,7 +100,7 @@ func TestConnectionsAreRefused(t *testing.T) {
 	for _, want := range []error{io.EOF, nil} {
 		require.NoError(t, idle.do("GET", "/operations/1", "").err)
 		require.ErrorIs(t, b.do("POST", "/things", `{}`).err, want)
-		for _, client := range []*bench{b, idle} { // a GET: Go sends it again if the old connection ends meanwhile, a POST it does not
+		for _, client := range []*bench{b, idle} { // GET, because Go resends it if the idle connection ends; it does not resend POST
 			require.ErrorIs(t, client.do("GET", "/operations/1", "").err, syscall.ECONNREFUSED)
 		}
 		require.Eventually(t, func() bool {
@@ -116,7 +116,7 @@ func TestConnectionsAreRefused(t *testing.T) {
 	require.Equal(t, 202, again.StatusCode)
 }
 
-// With TLS the next connection fails as the effect says, and the one after it does not.
+// With a TLS fault, the next connection fails. The one after it works.
 func TestTLSFails(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"HTTP/1.1", "HTTP/2.0"} {
@@ -154,7 +154,7 @@ func TestTLSFails(t *testing.T) {
 	}
 }
 
-// A client that closes in the middle of a slow answer has not got it, even if it is small.
+// A client that hangs up during a slow answer does not have it, even if it is small.
 func TestHangsUpInASlowAnswer(t *testing.T) {
 	t.Parallel()
 	for _, replaced := range []int{0, 503} {

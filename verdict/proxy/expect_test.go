@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// The target alone decides whether a client sends a body that it holds back.
+// Only the target decides whether the client is asked for a body that it holds back.
 func TestExpectations(t *testing.T) {
 	t.Parallel()
 	const ask = "POST /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
@@ -68,7 +68,7 @@ func TestExpectations(t *testing.T) {
 	}
 }
 
-// A refusal that comes before the body has been sent reaches the client.
+// If the target refuses a request before its body is sent, the refusal reaches the client.
 func TestEarlyAnswers(t *testing.T) {
 	t.Parallel()
 	const refusal = "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 0\r\n\r\n"
@@ -84,7 +84,7 @@ func TestEarlyAnswers(t *testing.T) {
 	}
 }
 
-// Clients that offer HTTP/2 are answered, judged and disturbed as others are. A tunnel is not for a reverse proxy.
+// Clients that offer HTTP/2 are answered, judged and disturbed like others. A reverse proxy refuses CONNECT.
 func TestOffersAndTunnels(t *testing.T) {
 	t.Parallel()
 	got := make(chan string, 1)
@@ -105,7 +105,7 @@ func TestOffersAndTunnels(t *testing.T) {
 	require.Contains(t, c.until("\r\n\r\n"), "405 Method Not Allowed")
 }
 
-// With TLS, too, a client is not asked for its body before the target asks, and may send it unasked.
+// With TLS, the proxy does not ask the client for its body before the target does either, and the client may send it unasked.
 func TestExpectationsByTLS(t *testing.T) {
 	t.Parallel()
 	for _, asks := range []bool{true, false} {

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// ExchangeOf is what is recorded of a request.
+// ExchangeOf begins the record of a request.
 var ExchangeOf = (&sessions{}).exchange
 
 // TrustAny lets a proxy take any certificate of its target.

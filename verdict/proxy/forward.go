@@ -12,9 +12,9 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// rewrite makes the request to the target: the client's request without hop-by-hop fields. A target without TLS, probably in development,
-// gets the client's Host, so that the addresses in its answers lead through the proxy. The proxy reads answers, so the target must not
-// compress them.
+// rewrite makes the request to the target: the client's request without hop-by-hop fields. A target without TLS is probably in development
+// and gets the client's Host, so that addresses in its answers lead through the proxy. The target must not compress answers, because the
+// proxy reads them.
 func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out
 	out.URL = p.at(in)
@@ -50,24 +50,24 @@ func (p *Proxy) rewrite(pr *httputil.ProxyRequest) {
 	switch posts := in.Method == http.MethodPost || in.Method == http.MethodPut || in.Method == http.MethodPatch; {
 	case said && !posts:
 		out.Header["content-length"] = length // net/http drops the name in its canonical form
-	case !said && posts && in.ProtoMajor == 1: // net/http adds a length of 0 otherwise
+	case !said && posts && in.ProtoMajor == 1: // otherwise net/http adds a length of 0
 		out.ContentLength, out.TransferEncoding = -1, []string{"identity"}
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil }
 		out.Body, _ = out.GetBody()
 	}
 }
 
-// at returns where a request goes, exactly as the client wrote its path and query.
+// at returns the address of a request at the target. It keeps the path and the query exactly as the client wrote them.
 func (p *Proxy) at(in *http.Request) *url.URL {
 	to, target := *in.URL, p.targetFor(in.URL)
 	to.Scheme, to.Host, to.User = target.Scheme, target.Host, nil
 	path, _, _ := strings.Cut(in.RequestURI, "?")
 	switch {
-	case !strings.HasPrefix(path, "/"): // the absolute form, which servers take, too
+	case !strings.HasPrefix(path, "/"): // the absolute form
 		if in.URL.Scheme == target.Scheme && in.URL.User == nil {
 			to.Opaque = strings.TrimPrefix(path[len(in.URL.Scheme):], ":")
 		}
-	case !strings.HasPrefix(path, "//"): // in an Opaque that would begin an authority
+	case !strings.HasPrefix(path, "//"): // in Opaque, "//" would begin an authority
 		to.Opaque = path
 	}
 	return &to
@@ -91,7 +91,7 @@ func (w *passing) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// unchanged makes net/http send the header of an answer as it came.
+// unchanged prevents net/http from changing the header of an answer.
 func unchanged(h http.Header, status int) {
 	for _, name := range []string{"Date", "Content-Type"} { // net/http adds its own if they are missing
 		if _, said := h[name]; !said {
@@ -109,10 +109,10 @@ func unchanged(h http.Header, status int) {
 	}
 }
 
-// addressed are the headers that contain an address.
+// addressed lists the headers that contain an address.
 var addressed = []string{"Location", "Content-Location", "Operation-Location", "Azure-Asyncoperation"}
 
-// asSent makes the header of an answer pass as sent, except that addresses of the target lead through the proxy.
+// asSent passes the header of an answer on unchanged, except that addresses of the target lead through the proxy.
 func (p *Proxy) asSent(h http.Header, status int, in *http.Request) {
 	unchanged(h, status)
 	for _, name := range addressed {
@@ -125,7 +125,7 @@ func (p *Proxy) asSent(h http.Header, status int, in *http.Request) {
 	}
 }
 
-// linksThrough makes the links of a header lead through the proxy.
+// linksThrough returns a Link header in which the target's addresses lead through the proxy.
 func (p *Proxy) linksThrough(header string, in *http.Request) string {
 	var b strings.Builder
 	last := 0
@@ -138,8 +138,8 @@ func (p *Proxy) linksThrough(header string, in *http.Request) string {
 	return b.String()
 }
 
-// through returns the proxy's address for one at the target; others stay as they are. A target that gets the client's Host does not see
-// that the proxy listens with TLS.
+// through returns the proxy's address for an address at the target, and other addresses unchanged. A target that gets the client's Host
+// does not know that the proxy listens with TLS.
 func (p *Proxy) through(address string, in *http.Request) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil {
@@ -165,7 +165,7 @@ func (p *Proxy) through(address string, in *http.Request) string {
 	return scheme + "://" + in.Host + rest
 }
 
-// targetAt returns the target that has the origin of an address, nil if none has.
+// targetAt returns the target with the same origin as the address, nil if there is none.
 func (p *Proxy) targetAt(u *url.URL) *url.URL {
 	for _, target := range p.targets {
 		if origin(target) == origin(u) {
@@ -175,10 +175,10 @@ func (p *Proxy) targetAt(u *url.URL) *url.URL {
 	return nil
 }
 
-// targetFor returns the target of a request or a job; addresses at the proxy itself are the first one's.
+// targetFor returns the target of a request or a job. Addresses at the proxy itself belong to the first target.
 func (p *Proxy) targetFor(u *url.URL) *url.URL { return cmp.Or(p.targetAt(u), p.targets[0]) }
 
-// origin is that of an address (RFC 6454).
+// origin returns the origin of an address (RFC 6454).
 func origin(u *url.URL) string {
 	port := u.Port()
 	if port == "" {

@@ -15,10 +15,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/redact"
 )
 
-const dialTimeout = 10 * time.Second // to a host that is not judged
+const dialTimeout = 10 * time.Second // for hosts that are not judged
 
-// forwarder is what a forward proxy (RFC 9110, section 3.7) has besides: clients name the host of each request, and only requests for
-// targets are looked into.
+// forwarder makes the proxy a forward proxy (RFC 9110, section 3.7). Clients name the host of each request. The proxy reads only requests
+// to targets.
 type forwarder struct {
 	ca     *authority
 	opened chan net.Conn // connections of clients that asked for a target by CONNECT
@@ -29,9 +29,9 @@ type forwarder struct {
 
 type openedKey struct{}
 
-// Forward makes it a forward proxy, for clients whose base address cannot be changed, and returns in PEM the certificate authority
-// that they must trust. Its key is in memory alone. Further targets are judged with the first one: their paths are recorded with the host,
-// as in "//api.example.com/jobs". It must be called before Server.
+// Forward makes p a forward proxy, for clients with a fixed base address. It returns, in PEM, the certificate authority that they must
+// trust. The authority's key exists only in memory. Further targets are judged together with the first one; their recorded paths begin
+// with the host, as in "//api.example.com/jobs". Forward must be called before Server.
 func (p *Proxy) Forward(further ...*url.URL) ([]byte, error) {
 	ca, err := newAuthority()
 	if err != nil {
@@ -63,7 +63,7 @@ func (p *Proxy) Forward(further ...*url.URL) ([]byte, error) {
 	return ca.pem(), nil
 }
 
-// forwarded serves what only a forward proxy is asked for, and reports whether it was that.
+// forwarded serves requests that are special to a forward proxy, and reports whether this was one.
 func (p *Proxy) forwarded(w http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case p.forwards == nil:
@@ -83,12 +83,12 @@ func (p *Proxy) forwarded(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// named reports whether a client of a forward proxy has named the host itself: no web page can have it do that.
+// named reports whether the client uses the proxy as a forward proxy. A web page cannot make it do so.
 func (p *Proxy) named(r *http.Request) bool {
 	return p.forwards != nil && (r.URL.Host != "" || r.Method == http.MethodConnect || r.Context().Value(openedKey{}) != nil)
 }
 
-// connect opens a tunnel. Those to targets end here, with a certificate for that host; others are passed through.
+// connect opens a tunnel. A tunnel to a target ends at the proxy, with a certificate for that host; others pass through.
 func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 	target := cmp.Or(p.targetAt(&url.URL{Scheme: "https", Host: r.Host}), p.targetAt(&url.URL{Scheme: "http", Host: r.Host}))
 	var beyond net.Conn
@@ -108,7 +108,7 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusHTTPVersionNotSupported, "Ask for a tunnel by HTTP/1.1.")
 		return
 	}
-	_ = client.SetDeadline(time.Time{}) // of the request's header
+	_ = client.SetDeadline(time.Time{}) // clear the deadline for the header of the request
 	if _, err := io.WriteString(client, "HTTP/1.1 200 Connection Established\r\n\r\n"); err != nil {
 		_ = client.Close()
 		if beyond != nil {
@@ -134,10 +134,10 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// begun is a connection of which something was read already.
+// begun is a connection with a buffer of bytes that were already read.
 type begun struct {
 	net.Conn
-	target *url.URL // nil: another host
+	target *url.URL // nil for another host
 	read   io.Reader
 }
 
@@ -146,7 +146,7 @@ func (b *begun) Read(p []byte) (int, error) { return b.read.Read(p) }
 // NetConn returns the connection below.
 func (b *begun) NetConn() net.Conn { return b.Conn }
 
-// CloseWrite ends this side.
+// CloseWrite closes the sending side.
 func (b *begun) CloseWrite() error { return closeWrite(b.Conn) }
 
 func closeWrite(c net.Conn) error {
@@ -178,7 +178,7 @@ func (f *forwarder) serve(c net.Conn) {
 	}
 }
 
-// Accept, Close and Addr make it the listener of connections that were asked for by CONNECT.
+// Accept returns the next connection opened by CONNECT. With Close and Addr, it makes f a net.Listener.
 func (f *forwarder) Accept() (net.Conn, error) {
 	select {
 	case c := <-f.opened:
@@ -194,10 +194,10 @@ func (f *forwarder) Close() error {
 	return nil
 }
 
-// Addr is of no port.
+// Addr returns an empty address: the listener has no port.
 func (f *forwarder) Addr() net.Addr { return &net.TCPAddr{} }
 
-// tunnelled has the requests of connections that came by CONNECT know their target.
+// tunnelled adds the target of a connection opened by CONNECT to the context of its requests.
 func tunnelled(ctx context.Context, c net.Conn) context.Context {
 	if secured, ok := c.(*tls.Conn); ok {
 		c = secured.NetConn()

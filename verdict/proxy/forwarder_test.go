@@ -17,8 +17,8 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// A Go client behind a forward proxy: HTTP/1.1 and HTTP/2, to the target and to another host, by names of their own; the target sees
-// the client's own address of it, and its answers' addresses stay as they are. A page that reaches the proxy gets nothing more.
+// A Go client uses a forward proxy with HTTP/1.1 and HTTP/2 to reach the target and another host. The target sees the Host that the client
+// sent, and addresses in its answers do not change. A web page that reaches the proxy gets no further access.
 func TestForwardProxy(t *testing.T) {
 	t.Parallel()
 	seen := make(chan string, 10)

@@ -13,7 +13,7 @@ import (
 // AllowHosts sets further host names that requests to a proxy on loopback may use.
 func (p *Proxy) AllowHosts(names ...string) { p.hosts = localhosts.ThisMachine(names...) }
 
-// misdirected refuses a request for a host that is not this machine: a page may make its own name point here (DNS rebinding).
+// misdirected refuses a request with a Host other than this machine. A web page may make its own name point here (DNS rebinding).
 func (p *Proxy) misdirected(w http.ResponseWriter, r *http.Request) bool {
 	if p.hosts(r.Host) || r.Host == "" && !r.ProtoAtLeast(1, 1) { // every browser sends a Host
 		return false
@@ -23,7 +23,7 @@ func (p *Proxy) misdirected(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// foreign refuses a request from a page of another origin.
+// foreign refuses a request from a web page of another origin.
 func foreign(w http.ResponseWriter, r *http.Request) bool {
 	if !localhosts.FromOtherPage(r.Method, r.Host, r.Header.Get) {
 		return false
@@ -32,7 +32,7 @@ func foreign(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// notJSON refuses a body without a JSON content type: a form of any page may send others.
+// notJSON refuses a body without a JSON content type. A form on any web page may send other types.
 func notJSON(w http.ResponseWriter, r *http.Request) bool {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if r.ContentLength == 0 || kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json") {

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// guarded returns a proxy before a target that says "target".
+// guarded returns a proxy in front of a target that answers "target".
 func guarded(t *testing.T) *proxy.Proxy {
 	t.Helper()
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("target")) }))
@@ -40,7 +40,7 @@ func ask(h http.Handler, method, path, host, body string, headers ...string) int
 
 const sessions = "/-/forgerun/v1/testbed/sessions"
 
-// A page with a name that points at this machine reads neither the control routes nor the target.
+// A web page with a host name that points at this machine can read neither the control routes nor the target.
 func TestForeignHostsAreMisdirected(t *testing.T) {
 	t.Parallel()
 	p := guarded(t)
@@ -72,7 +72,7 @@ func TestForeignHostsAreMisdirected(t *testing.T) {
 	}
 }
 
-// Pages of other sites and ports change nothing and read nothing; a form cannot send JSON.
+// Web pages of other sites and ports can change and read nothing. A form cannot send JSON.
 func TestPagesOfOthersAreRefused(t *testing.T) {
 	t.Parallel()
 	p := guarded(t)

@@ -19,12 +19,12 @@ import (
 // Limits of the data for a guess.
 const (
 	maxGuesses = 20  // operations that may submit things
-	maxCreated = 500 // things that they have created
-	maxStates  = 20  // states of these
+	maxCreated = 500 // resources that they created
+	maxStates  = 20  // states of a resource
 )
 
-// guesses collects hints on how an API works, in case its description does not fit: the answers to POSTs that name something, and later
-// reads of that.
+// guesses collects hints on how an API works, in case its description does not fit. The hints are answers to POSTs that name a resource,
+// and later reads of it.
 type guesses struct {
 	operations []*guessed
 	created    map[string]*guessed // by id
@@ -34,11 +34,11 @@ type guesses struct {
 type guessed struct {
 	method, path string // the path has {a} for segments that look like ids
 	status       int
-	place        string            // place of the id: a JSON Pointer, or header:Location
+	place        string            // place of the id: a JSON Pointer or header:Location
 	read         string            // operation that reads its results; empty if unknown
-	state        string            // place of the state in those answers; empty if none
+	state        string            // place of the state in answers to read; empty if unknown
 	latest       map[string]string // states of its results, by id
-	passing      map[string]bool   // states followed by another one
+	passing      map[string]bool   // states that were followed by another one
 }
 
 // idNames are common names of the id in an answer, the most usual first.
@@ -48,7 +48,7 @@ var idNames = []string{"id", "job_id", "jobId", "task_id", "taskId", "operation_
 // stateNames are common names of the state.
 var stateNames = []string{"status", "state", "jobStatus", "job_status", "phase", "done"}
 
-// idOf returns the id in an answer to a POST, and its place. It looks into objects in the document, one level deep.
+// idOf returns the id in an answer to a POST, and its place. It looks at the document and objects one level deep.
 func idOf(document any, h http.Header, at *url.URL) (id, place string) {
 	object, _ := document.(map[string]any)
 	look := func(object map[string]any, under string) bool {
@@ -128,7 +128,7 @@ func (g *guesses) posted(r *http.Request, status int, id, place string) {
 	}
 }
 
-// got notes how a POST's result is read: the path contains its id.
+// got notes how a created resource is read. The path of the read contains its id.
 func (g *guesses) got(r *http.Request, document any) {
 	if o := g.created[r.URL.RequestURI()]; o != nil { // by its Location
 		o.saw(r.URL.RequestURI(), document)
@@ -142,7 +142,7 @@ func (g *guesses) got(r *http.Request, document any) {
 			continue
 		}
 		rest := segments[i+1:]
-		if o.read == "" || len(rest) == 0 { // the shortest path reads the thing itself
+		if o.read == "" || len(rest) == 0 { // the shortest path reads the resource itself
 			before := strings.TrimSuffix(template("/"+strings.Join(segments[:i], "/")), "/")
 			o.read = strings.Join(append([]string{before, "{id}"}, rest...), "/")
 		}
@@ -165,7 +165,7 @@ func (o *guessed) saw(id string, document any) {
 
 const maxDescribed = 100 // characters of a state
 
-// looksLikeID matches path segments that differ from request to request.
+// looksLikeID matches path segments that are probably ids.
 var looksLikeID = regexp.MustCompile(`^([0-9]+|[0-9a-fA-F-]{16,}|[A-Za-z]+_[0-9A-Za-z]{8,})$`)
 
 // template replaces the segments of a path that look like ids.
@@ -179,7 +179,7 @@ func template(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// guess describes the API; nil if no answer to a POST named anything. Operations with results that were read come first.
+// guess describes the API, nil if no answer to a POST named a resource. Operations with later reads come first.
 func (g *guesses) guess() *verdict.Guess {
 	all := slices.DeleteFunc(slices.Clone(g.operations), func(o *guessed) bool { return o.read == "" && o.place != "header:Location" })
 	if len(all) == 0 {
@@ -204,14 +204,14 @@ func (g *guesses) guess() *verdict.Guess {
 			description.Job.State = add(description.Job.State, o.state)
 		}
 		for _, state := range o.latest {
-			if len(o.passing) > 0 && !o.passing[state] { // without an earlier state, it may be the first
+			if len(o.passing) > 0 && !o.passing[state] { // a final state follows another one
 				finals[state] = true
 			}
 		}
 	}
 	description.Job.Final = slices.Sorted(maps.Keys(finals))
 	text, err := yaml.Marshal(&description)
-	if err != nil { // it contains only texts
+	if err != nil { // impossible: it contains only strings
 		return nil
 	}
 	o := all[0]
@@ -223,7 +223,7 @@ func (g *guesses) guess() *verdict.Guess {
 	}
 }
 
-// GuessHeader begins a guessed description.
+// GuessHeader is the first line of a guessed description.
 const GuessHeader = "Guessed by forgerun from the traffic of one session; see docs/how-to/any-api.md."
 
 func add(list []string, text string) []string {

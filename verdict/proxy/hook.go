@@ -25,17 +25,17 @@ const (
 	extraTimeout = fault.ExtraTimeout
 )
 
-// Hook is a handler that the target calls instead of the client's receiver. It passes deliveries on, disturbs them by the rules for
-// deliveries, and records the answers.
+// Hook is a handler that the target calls in place of the client's receiver. It passes deliveries on, disturbs them according to the rules
+// for deliveries, and records the answers.
 type Hook struct {
 	proxy    *Proxy
 	receiver *url.URL
 	secret   []byte // for signatures; nil if unknown
-	open     bool   // other machines may reach the listener, by any host name
+	open     bool   // other machines may reach the listener, with any Host
 	client   http.Client
 }
 
-// Hook returns a hook in front of a receiver. With the target's signing secret, it can also sign old and padded deliveries.
+// Hook returns a hook in front of a receiver. With the target's signing secret, it can also sign outdated and padded deliveries.
 func (p *Proxy) Hook(receiver *url.URL, secret string) *Hook {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true
@@ -78,7 +78,7 @@ func (h *Hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.header.Del(name)
 	}
 	if _, said := d.header["User-Agent"]; !said {
-		d.header["User-Agent"] = []string{""} // otherwise net/http sends its own
+		d.header["User-Agent"] = []string{""} // otherwise net/http adds its own
 	}
 	d.At = time.Now().UTC()
 	if d.Unsigned = !h.holds(d); d.Unsigned {
@@ -147,7 +147,7 @@ func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, 
 	_, _ = w.Write(body)
 }
 
-// extra sends an additional request, and returns the status of its answer; 0 for none.
+// extra sends an additional request and returns the status of the answer, 0 for none.
 func (h *Hook) extra(ctx context.Context, d *delivery) int {
 	status, _, _, err := h.send(ctx, d, extraTimeout)
 	if err != nil {
@@ -173,7 +173,7 @@ func (h *Hook) send(ctx context.Context, d *delivery, timeout time.Duration) (st
 	return res.StatusCode, res.Header, body, err
 }
 
-// sessionOf returns the labelled session that owns a job in the document, nil for the one without a label.
+// sessionOf returns the labelled session that owns a job in the document, nil for the session without a label.
 func (s *sessions) sessionOf(document any) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// signedBy signs a delivery in one of the ways, with a secret, at a time.
+// signedBy signs a delivery by a scheme, with a secret, at a time.
 func signedBy(way string, h http.Header, body, secret string, at time.Time) {
 	h.Set("Webhook-Id", "m1")
 	t := fmt.Sprint(at.Unix())
@@ -41,7 +41,7 @@ func signedBy(way string, h http.Header, body, secret string, at time.Time) {
 	}
 }
 
-// A delivery with an invalid signature reaches the receiver as it was sent, despite any faults. Others may be signed again.
+// A delivery with an invalid signature passes unchanged, despite any faults. A valid one may be signed again.
 func TestSignaturesThatDoNotHoldStay(t *testing.T) {
 	t.Parallel()
 	const body, other = `{"type": "thing.done"}`, "whsec_b3RoZXJvdGhlcm90aGVyb3RoZXJvdGhlcg=="
@@ -102,7 +102,7 @@ func TestSignaturesThatDoNotHoldStay(t *testing.T) {
 				defer server.Close()
 				hook := httptest.NewServer(p.Hook(must(url.Parse(receiver.URL)), secret))
 				defer hook.Close()
-				client := plain(t) // servers that end close the connections of the default one
+				client := plain(t) // a server that ends closes the idle connections of the default client
 				b := &bench{t, server.URL, client}
 				id := b.session("")
 				b.own("PUT", "faults", `[{"match": {"operation": "delivery"}, "effect":

@@ -68,7 +68,7 @@ var signing = map[string]struct {
 			return h.Get("X-Hub-Signature-256") == "sha256="+hex.EncodeToString(sign([]byte(secret), body))
 		},
 	},
-	"RFC 9421": { // the proxy can only alter a signature that only the sender can make
+	"RFC 9421": { // only the sender can sign, so the proxy can only alter signatures
 		func(h http.Header, body string) {
 			h.Set("Signature-Input", `sig=("content-digest");keyid="k"`)
 			h.Set("Content-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(sign(nil, body))+":")
@@ -86,7 +86,7 @@ func recent(unix string) bool {
 	return time.Since(time.Unix(at, 0)).Abs() < 5*time.Minute
 }
 
-// A receiver that verifies is right, one that accepts everything is wrong, with every scheme.
+// With every scheme, a receiver that verifies signatures passes, and one that accepts everything fails.
 func TestDeliveries(t *testing.T) {
 	t.Parallel()
 	for name, way := range signing {
@@ -113,7 +113,7 @@ func TestDeliveries(t *testing.T) {
 	}
 }
 
-// deliver sends ten deliveries through a proxy under the profile about them, each until it is answered with 2xx.
+// deliver sends ten deliveries through a proxy with the profile for deliveries. It repeats each one until the answer is 2xx.
 func deliver(t *testing.T, receiver string, sign func(http.Header, string)) verdict.Verdict {
 	t.Helper()
 	target, err := url.Parse("http://127.0.0.1:1")
@@ -148,7 +148,7 @@ func deliver(t *testing.T, receiver string, sign func(http.Header, string)) verd
 	return v
 }
 
-// A delivery of a later version is signed like the sender's. One that only the sender can sign stays unchanged, and its fault does not
+// A rewritten delivery is signed like the original. If only the sender can sign, the delivery passes unchanged, and its fault does not
 // count.
 func TestDeliveriesOfALaterVersion(t *testing.T) {
 	t.Parallel()

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	maxKeys  = 1000 // of a session
-	minKey   = 8    // bytes of a key with a digit
-	plainKey = 16   // bytes of a key without one: shorter ones may be words
+	maxKeys  = 1000 // keys per session
+	minKey   = 8    // minimum length of a key with a digit
+	plainKey = 16   // minimum length of a key without a digit; shorter ones may be words
 )
 
 var keySeed = maphash.MakeSeed()
@@ -43,7 +43,7 @@ func (k *keys) add(key string) bool {
 	return true
 }
 
-// in returns a key contained in a URL, in any escaping; "" for none.
+// in returns a key that a URL contains, in any escaping, "" for none.
 func (k *keys) in(text string) string {
 	for _, form := range forms(text) {
 		for _, size := range k.sizes {
@@ -66,7 +66,7 @@ func alphanumeric(c byte) bool {
 
 var escape = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// forms returns a text as it is, and unescaped once and twice.
+// forms returns a text unchanged, unescaped once, and unescaped twice.
 func forms(text string) []string {
 	all := []string{text}
 	for range 2 {
@@ -85,8 +85,8 @@ func forms(text string) []string {
 	return all
 }
 
-// keyInURL notes whether a URL contains a key (RFC 6750, section 2.3) from a header of this or another request of the session. An address
-// from the target is not the client's mistake.
+// keyInURL notes whether a URL contains a key (RFC 6750, section 2.3) that this or another request of the session has in a header. Addresses
+// that the target returned are not the client's mistake.
 func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	x.KeyInURL = r.URL.RawQuery != "" && r.URL.Query().Has("access_token")
 }
 
-// without masks a key in a stored path and query, and reports whether they had one. In a query it may be masked already.
+// without masks a key in a stored path and query, and reports whether they contained it. In the query, it may be masked already.
 func without(key, path, query string) (shownPath, shownQuery string, found bool) {
 	one := keys{}
 	one.add(key)
@@ -133,7 +133,7 @@ func without(key, path, query string) (shownPath, shownQuery string, found bool)
 	return path, query, found
 }
 
-// notKeys are names of headers, without punctuation, that look like credentials but are not, or are shared.
+// notKeys matches names of headers, without punctuation, that look like credentials but are none, or are shared.
 var notKeys = regexp.MustCompile(`cookie|csrf|xsrf|session|signature|hmac|` +
 	`^sig$|^sid$|^code$|page|continuation|next|idempotency|xamzsecurity`)
 
@@ -153,7 +153,7 @@ func (s *sessions) keysOf(h http.Header) (all []string) {
 	return all
 }
 
-// keyOf returns the key in the value of a header, "" for none: behind a scheme, or the password of Basic.
+// keyOf returns the key in a header value, "" for none. It may follow a scheme, or be the password of Basic.
 func keyOf(value string) string {
 	scheme, key, credentials := strings.Cut(strings.TrimSpace(value), " ")
 	switch {
@@ -168,7 +168,7 @@ func keyOf(value string) string {
 		if len(password) > 1 {
 			return password
 		}
-		return user // for APIs with keys without a second part
+		return user // some APIs use the key as the user name, without a password
 	}
 	key = strings.Trim(strings.TrimPrefix(strings.TrimSpace(key), "token="), `"`)
 	if strings.ContainsAny(key, ", ") { // a signature with parameters

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// A key in a URL is found however it got there and wherever else it is sent, and is never shown.
+// A key in a URL is found in any escaping and with any header that also has it. It is never shown.
 func TestKeysInURLs(t *testing.T) {
 	t.Parallel()
 	const key = "s3cr3t/Key+42="
@@ -25,31 +25,31 @@ func TestKeysInURLs(t *testing.T) {
 		asks []ask
 		want verdict.Status
 	}{
-		"in its own query":          {[]ask{{query.path, "Authorization", "Bearer " + key}}, verdict.Warn},
-		"of another header":         {[]ask{{query.path, "X-Api-Key", key}}, verdict.Warn},
-		"of a vendor's header":      {[]ask{{query.path, "Ocp-Apim-Subscription-Key", key}}, verdict.Warn},
-		"of a token header":         {[]ask{{query.path, "Private-Token", key}}, verdict.Warn},
-		"a password":                {[]ask{{query.path, "Authorization", basic("me", key)}}, verdict.Warn},
-		"a user without a password": {[]ask{{query.path, "Authorization", basic(key, "")}}, verdict.Warn},
-		"of a request before":       {[]ask{{"/x", "Authorization", "Bearer " + key}, query}, verdict.Warn},
-		"of a request after":        {[]ask{query, {"/x", "X-Api-Key", key}}, verdict.Warn},
-		"of a request after, named": {[]ask{{path: "/x?api_key=" + url.QueryEscape(key)}, {"/x", "X-Api-Key", key}}, verdict.Warn},
-		"in a path before":          {[]ask{{path: "/keys/" + url.PathEscape(key) + "/x"}, {"/x", "X-Api-Key", key}}, verdict.Warn},
-		"in a path":                 {[]ask{{"/keys/" + url.PathEscape(key) + "/x", "X-Api-Key", key}}, verdict.Warn},
-		"as it is":                  {[]ask{{"/x?k=" + key, "X-Api-Key", key}}, verdict.Warn},
-		"without a name":            {[]ask{{"/x?" + url.QueryEscape(key), "X-Api-Key", key}}, verdict.Warn},
-		"behind a scheme":           {[]ask{{"/x?k=Bearer%20" + url.QueryEscape(key), "X-Api-Key", key}}, verdict.Warn},
-		"escaped twice":             {[]ask{{"/x?to=" + url.QueryEscape("/y?k="+url.QueryEscape(key)), "X-Api-Key", key}}, verdict.Warn},
-		"escaped letter by letter":  {[]ask{{"/x?k=%734567890%31", "X-Api-Key", "s45678901"}}, verdict.Warn},
-		"beside bad escapes":        {[]ask{{"/x?%zz;k=" + url.QueryEscape(key), "X-Api-Key", key}}, verdict.Warn},
-		"access_token":              {[]ask{{path: "/x?access_token=a"}}, verdict.Warn},
-		"none":                      {[]ask{{"/x?k=v", "X-Api-Key", key}}, verdict.OK},
-		"a part of another word":    {[]ask{{"/jobs/job-12345678", "X-Api-Key", "job-1234"}}, verdict.OK},
-		"a word":                    {[]ask{{"/customers", "X-Api-Key", "customers"}}, verdict.OK},
-		"an idempotency key":        {[]ask{{"/x/order-12345678", "Idempotency-Key", "order-12345678"}}, verdict.OK},
-		"a key of the description":  {[]ask{{"/x/order-12345678", "X-Request-Token", "order-12345678"}}, verdict.OK},
-		"a cookie":                  {[]ask{{"/x/order-12345678", "Cookie", "order-12345678"}}, verdict.OK},
-		"the user of a password":    {[]ask{{"/accounts/AC1234567890", "Authorization", basic("AC1234567890", key)}}, verdict.OK},
+		"in its own query":                         {[]ask{{query.path, "Authorization", "Bearer " + key}}, verdict.Warn},
+		"of another header":                        {[]ask{{query.path, "X-Api-Key", key}}, verdict.Warn},
+		"of a vendor's header":                     {[]ask{{query.path, "Ocp-Apim-Subscription-Key", key}}, verdict.Warn},
+		"of a token header":                        {[]ask{{query.path, "Private-Token", key}}, verdict.Warn},
+		"a password":                               {[]ask{{query.path, "Authorization", basic("me", key)}}, verdict.Warn},
+		"a user without a password":                {[]ask{{query.path, "Authorization", basic(key, "")}}, verdict.Warn},
+		"of an earlier request":                    {[]ask{{"/x", "Authorization", "Bearer " + key}, query}, verdict.Warn},
+		"of a later request":                       {[]ask{query, {"/x", "X-Api-Key", key}}, verdict.Warn},
+		"of a later request, in a named parameter": {[]ask{{path: "/x?api_key=" + url.QueryEscape(key)}, {"/x", "X-Api-Key", key}}, verdict.Warn},
+		"in the path of an earlier request":        {[]ask{{path: "/keys/" + url.PathEscape(key) + "/x"}, {"/x", "X-Api-Key", key}}, verdict.Warn},
+		"in a path":                                {[]ask{{"/keys/" + url.PathEscape(key) + "/x", "X-Api-Key", key}}, verdict.Warn},
+		"not escaped":                              {[]ask{{"/x?k=" + key, "X-Api-Key", key}}, verdict.Warn},
+		"without a name":                           {[]ask{{"/x?" + url.QueryEscape(key), "X-Api-Key", key}}, verdict.Warn},
+		"behind a scheme":                          {[]ask{{"/x?k=Bearer%20" + url.QueryEscape(key), "X-Api-Key", key}}, verdict.Warn},
+		"escaped twice":                            {[]ask{{"/x?to=" + url.QueryEscape("/y?k="+url.QueryEscape(key)), "X-Api-Key", key}}, verdict.Warn},
+		"escaped letter by letter":                 {[]ask{{"/x?k=%734567890%31", "X-Api-Key", "s45678901"}}, verdict.Warn},
+		"beside bad escapes":                       {[]ask{{"/x?%zz;k=" + url.QueryEscape(key), "X-Api-Key", key}}, verdict.Warn},
+		"access_token":                             {[]ask{{path: "/x?access_token=a"}}, verdict.Warn},
+		"none":                                     {[]ask{{"/x?k=v", "X-Api-Key", key}}, verdict.OK},
+		"a part of another word":                   {[]ask{{"/jobs/job-12345678", "X-Api-Key", "job-1234"}}, verdict.OK},
+		"a word":                                   {[]ask{{"/customers", "X-Api-Key", "customers"}}, verdict.OK},
+		"an idempotency key":                       {[]ask{{"/x/order-12345678", "Idempotency-Key", "order-12345678"}}, verdict.OK},
+		"a key of the description":                 {[]ask{{"/x/order-12345678", "X-Request-Token", "order-12345678"}}, verdict.OK},
+		"a cookie":                                 {[]ask{{"/x/order-12345678", "Cookie", "order-12345678"}}, verdict.OK},
+		"the user of a password":                   {[]ask{{"/accounts/AC1234567890", "Authorization", basic("AC1234567890", key)}}, verdict.OK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

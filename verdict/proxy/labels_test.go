@@ -22,7 +22,7 @@ import (
 
 const label = "ForgeRun-Session"
 
-// labelled is a session with a label, which ended with the one without.
+// labelled returns the session with a label, which ended with the session without one.
 func (b *bench) labelled(name string) (n verdict.Session) {
 	b.t.Helper()
 	var list struct{ Data []verdict.Session }
@@ -31,7 +31,7 @@ func (b *bench) labelled(name string) (n verdict.Session) {
 	return list.Data[0]
 }
 
-// Concurrent tests each have a session, with separate counts of rules and a separate verdict. The target does not see the header.
+// Concurrent tests have separate sessions, counts of rules and verdicts. The target does not see the session header.
 func TestLabels(t *testing.T) {
 	t.Parallel()
 	target := things(location)
@@ -73,7 +73,7 @@ func TestLabels(t *testing.T) {
 	require.Contains(t, string(b.own("GET", "sessions?label=x", "", 200)), `"data":[]`)
 }
 
-// A delivery belongs to its job's session, and is disturbed by its rules.
+// A delivery belongs to its job's session, and the rules of that session disturb it.
 func TestLabelsOfDeliveries(t *testing.T) {
 	t.Parallel()
 	target := httptest.NewServer(things(location))

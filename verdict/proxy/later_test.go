@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// ending is an API whose jobs are done at the second read; done writes that answer.
+// ending is an API in which the second read of a job calls done to show its end.
 func ending(done func(w http.ResponseWriter)) http.Handler {
 	var reads atomic.Int64
 	mux := http.NewServeMux()
@@ -37,8 +37,8 @@ func ending(done func(w http.ResponseWriter)) http.Handler {
 	return mux
 }
 
-// An ended job is shown unfinished, however the API shows the end. A client that reads on is right, and so is one that stops at another
-// end of the API.
+// The proxy can show an ended job as unfinished, however the API shows ends. A client passes if it reads on, or if it stops at another
+// final state of the API.
 func TestEndsAreHidden(t *testing.T) {
 	t.Parallel()
 	body := func(status int, kind, text string) func(http.ResponseWriter) {
@@ -111,7 +111,7 @@ func TestEndsAreHidden(t *testing.T) {
 	}
 }
 
-// Where no unfinished answer was seen, nothing is changed.
+// Without an earlier unfinished answer, the proxy changes nothing.
 func TestEndsThatCannotBeHidden(t *testing.T) {
 	t.Parallel()
 	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -132,7 +132,7 @@ func TestEndsThatCannotBeHidden(t *testing.T) {
 	require.Equal(t, "a,b\n", a.text)
 }
 
-// "Not modified" hides no change: the target does not learn which answer the client has.
+// The target cannot answer 304 to a read that will be rewritten, because the proxy removes If-None-Match.
 func TestChangesAreNotHidden(t *testing.T) {
 	t.Parallel()
 	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -158,7 +158,7 @@ func TestChangesAreNotHidden(t *testing.T) {
 	}
 }
 
-// A body with a digest stays as it is, or that would not hold.
+// A body with a digest is not rewritten, because that would invalidate the digest.
 func TestDigestsHold(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"Repr-Digest", "Content-Digest", "Digest", "Content-MD5", "X-Other"} {
@@ -172,7 +172,7 @@ func TestDigestsHold(t *testing.T) {
 	}
 }
 
-// A list shows the jobs of the session with the fault, and unknown objects unchanged.
+// In a list, only the jobs of the session are rewritten.
 func TestListsAreRewritten(t *testing.T) {
 	t.Parallel()
 	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -194,7 +194,7 @@ func TestListsAreRewritten(t *testing.T) {
 		b.do("GET", "/v1/batches", "").text)
 }
 
-// A list and an event name a job by the end of its address, unless several have it.
+// Lists and events may name a job by the last segment of its address, unless it is short or several jobs share it.
 func TestJobsAreNamedByTheEndsOfTheirAddresses(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]verdict.Status{"0190-abcdef": verdict.OK, "7": verdict.Warn} {
@@ -206,7 +206,7 @@ func TestJobsAreNamedByTheEndsOfTheirAddresses(t *testing.T) {
 				return
 			}
 			if r.URL.Path != "/list" {
-				time.Sleep(verdict.Tolerance) // the client has learned of the end before the proxy asks
+				time.Sleep(verdict.Tolerance) // the client learns of the end before the proxy asks
 			}
 			_, _ = fmt.Fprintf(w, `{"data": [{"id": %q, "status": "done"}], "status": "done"}`, id)
 		})

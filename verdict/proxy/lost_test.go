@@ -23,7 +23,7 @@ import (
 // accepted is the answer of the targets below.
 const accepted = `{"accepted": true}`
 
-// targets answer a submission in each way in which a body can be framed.
+// targets answer a submission, each with another framing of the body.
 var targets = map[string]func(t *testing.T) (address string){
 	"length":            replying("Content-Length: 18\r\n\r\n" + accepted),
 	"length, in pieces": replying("Content-Length: 18\r\n\r\n", accepted[:4], accepted[4:]),
@@ -72,11 +72,11 @@ func replying(pieces ...string) func(t *testing.T) string {
 	}
 }
 
-// effects are all kinds, with the resulting answer: its status, 0 if nothing may reach the client, and its body.
+// effects lists all kinds of effects with the expected answer. The status is 0 if the client must get nothing.
 var effects = map[string]struct {
 	effect fault.Effect
 	status int
-	body   string // "": is not compared
+	body   string // not compared if empty
 }{
 	"none":              {fault.Effect{Delay: 1}, 202, accepted},
 	"lost":              {fault.Effect{Close: fault.AfterCommit}, 0, ""},
@@ -107,7 +107,7 @@ var effects = map[string]struct {
 	"moved":             {fault.Effect{Moved: 308}, 308, ""},
 }
 
-// A fault has its effect in every framing of the target's answer. A lost answer does not reach the client at all.
+// A fault works with every framing of the target's answer. No byte of a lost answer reaches the client.
 func TestEffectsByFraming(t *testing.T) {
 	t.Parallel()
 	for framing, target := range targets {
@@ -139,7 +139,7 @@ func TestEffectsByFraming(t *testing.T) {
 	}
 }
 
-// checkOf compares an answer with the expected result of an effect.
+// checkOf checks an answer against the effect.
 func checkOf(t *testing.T, e fault.Effect, framing, got, body string) {
 	t.Helper()
 	head, _, _ := strings.Cut(got, "\r\n\r\n")
@@ -167,7 +167,7 @@ func checkOf(t *testing.T, e fault.Effect, framing, got, body string) {
 	}
 }
 
-// disturbing puts a proxy before a target whose certificate it trusts, with one rule for the first submission.
+// disturbing starts a proxy in front of a target, with one rule for the first submission. It trusts the target's certificate.
 func disturbing(t *testing.T, target string, e fault.Effect) (address string) {
 	t.Helper()
 	to, err := url.Parse(target)
@@ -188,7 +188,7 @@ func disturbing(t *testing.T, target string, e fault.Effect) (address string) {
 	return l.Addr().String()
 }
 
-// byHTTP2 asks by HTTP/2 without TLS.
+// byHTTP2 sends the request with HTTP/2 without TLS.
 func byHTTP2(t *testing.T, address string, end fault.Close, status int, body string) {
 	t.Helper()
 	transport := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
@@ -219,7 +219,7 @@ func byHTTP2(t *testing.T, address string, end fault.Close, status int, body str
 	}
 }
 
-// Nothing of an event stream reaches the client either, if the answer is lost.
+// No byte of a lost event stream reaches the client either.
 func TestLostStreams(t *testing.T) {
 	t.Parallel()
 	target := rawTarget(t, func(c *wireEnd) {

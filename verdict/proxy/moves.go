@@ -16,8 +16,8 @@ const (
 	maxMoves  = 1000
 )
 
-// moves are the proxy's own redirects to another name of this machine, which is another origin. Clients should not send their credentials
-// there, so a read without any gets those of the redirected request, as if the address were a signed one.
+// moves remembers the proxy's own redirects to another name of this machine, so to another origin. Clients should not send their
+// credentials there. A read without credentials gets those of the redirected request, as if its address were signed.
 type moves struct {
 	mu  sync.Mutex
 	all map[string]move // by host and path
@@ -54,7 +54,7 @@ func (m *moves) to(r *http.Request, host string) string {
 	return scheme + host + r.URL.RequestURI()
 }
 
-// restore adds the credentials of a redirect to a read that followed it without credentials.
+// restore adds the remembered credentials to a read that followed a redirect without any.
 func (m *moves) restore(r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return

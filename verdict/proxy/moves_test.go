@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// withKey answers only requests with the key.
+// withKey accepts only requests with the key.
 func withKey(asked func(r *http.Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked(r)
@@ -29,8 +29,8 @@ func withKey(asked func(r *http.Request)) http.Handler {
 	})
 }
 
-// A redirect to another name of the machine leads to the same resource, even for a client that withholds its credentials. Other
-// credentials are passed on unchanged.
+// A redirect to another name of the machine leads to the same resource, even if the client sends no credentials there. If it sends any,
+// they pass unchanged.
 func TestRedirectsToAnotherOrigin(t *testing.T) {
 	t.Parallel()
 	for _, status := range fault.Moves {
@@ -82,7 +82,7 @@ func TestRedirectsToAnotherOrigin(t *testing.T) {
 	}
 }
 
-// Common clients follow such a redirect without their credentials.
+// Common clients follow a redirect to another origin without their credentials.
 func TestCredentialsOfOrdinaryClients(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -101,7 +101,7 @@ func TestCredentialsOfOrdinaryClients(t *testing.T) {
 	require.Equal(t, []string{"localhost Bearer k"}, keys, "the target is asked as the proxy remembers")
 }
 
-// Without loopback there is no other name, so the redirect leads to the same address; and writes never get credentials.
+// Without loopback, the machine has no other name, so the redirect leads to the same address. Writes never get credentials.
 func TestRedirectsElsewhere(t *testing.T) {
 	t.Parallel()
 	b := newBenchBy(t, "", withKey(func(*http.Request) {}), func(p *proxy.Proxy) *tls.Config {
@@ -117,7 +117,7 @@ func TestRedirectsElsewhere(t *testing.T) {
 	require.Equal(t, 401, there.do("POST", "/x", "{}").StatusCode)
 }
 
-// A record has the client's host, without possible secrets.
+// The record has the client's Host, with secrets masked.
 func TestHostsAreRecorded(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequest(http.MethodGet, "/x", nil)

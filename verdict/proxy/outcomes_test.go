@@ -23,7 +23,7 @@ rules: [outcome-learned, stop-at-end, one-job-per-intention, lost-answer]
 reset: [POST /tests/reset]
 `
 
-// shop is an API that names its orders only by ids. The first one is shipped after enough reads.
+// shop is an API that names its orders only by id. The first order is shipped after a number of reads.
 func shop(shipped int32) http.Handler {
 	var made, reads atomic.Int32
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,7 +44,7 @@ func shop(shipped int32) http.Handler {
 	})
 }
 
-// A job known only by its id is read at the end of the session, so that a client that never read it is judged.
+// The proxy reads a job that has only an id at the end of the session, so that it can judge a client that never read it.
 func TestJobsWithIDsAloneAreAskedFor(t *testing.T) {
 	t.Parallel()
 	for reads, statuses := range map[int][2]verdict.Status{
@@ -63,7 +63,7 @@ func TestJobsWithIDsAloneAreAskedFor(t *testing.T) {
 	}
 }
 
-// The path for reading a job comes from a description, if it is complete enough.
+// The description determines the path for reading a job, if it is complete enough.
 func TestReadPath(t *testing.T) {
 	t.Parallel()
 	for description, want := range map[string]string{
@@ -80,7 +80,7 @@ func TestReadPath(t *testing.T) {
 	}
 }
 
-// A state that a fault has made unknown is no end for the client, but other members may have shown it.
+// A client does not see the end if a fault made the state unknown, unless other members show it.
 func TestStatesThatAFaultHides(t *testing.T) {
 	t.Parallel()
 	for _, goesOn := range []bool{false, true} {
@@ -110,7 +110,7 @@ func TestStatesThatAFaultHides(t *testing.T) {
 	}
 }
 
-// A client that the target notifies outside the proxy is not blamed for not asking.
+// A client is not blamed for not reading a job if the target may notify it outside the proxy.
 func TestClientsMayBeToldElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	maxDocument = 1 << 20 // of a body that is read; larger ones pass
-	maxUnpacked = 8 << 20 // of a compressed one
-	maxNested   = 3       // multipart bodies within each other
+	maxDocument = 1 << 20 // bytes of a body that the proxy parses; larger ones pass unread
+	maxUnpacked = 8 << 20 // bytes of a body after decompression
+	maxNested   = 3       // levels of multipart bodies
 )
 
-// payload identifies the content of a body. Equal payloads have equal sums, independent of framing, packing and order. A payload that
-// cannot be compared has none.
+// payload identifies the content of a body. Equal payloads have equal sums, whatever their framing, compression and member order. A payload
+// that cannot be compared has no sum.
 type payload struct {
 	kind   string // media type
 	packed string // content coding
@@ -52,14 +52,14 @@ func newPayload(h http.Header) *payload {
 func (p *payload) note(b []byte) {
 	p.size += int64(len(b))
 	if p.parts != nil {
-		_, _ = p.parts.Write(b) // it takes all
+		_, _ = p.parts.Write(b) // never fails
 		return
 	}
 	p.hash.Write(b)
 	p.text = append(p.text, b[:min(len(b), maxDocument-len(p.text))]...)
 }
 
-// end returns the sum of the payload, "" if it cannot be compared, and its document if it is JSON. It is called once.
+// end returns the sum of the payload, "" if it cannot be compared, and the decoded document if it is JSON. It must be called once.
 func (p *payload) end(whole bool) (same string, document any) {
 	if p.parts != nil {
 		return p.parts.end(whole), nil
@@ -75,7 +75,7 @@ func (p *payload) end(whole bool) (same string, document any) {
 		if text = unpacked(text); !fits || text == nil {
 			return "", nil
 		}
-	default: // packing may differ each time
+	default: // the same content may be compressed differently each time
 		return "", nil
 	}
 	if fits {
@@ -86,7 +86,7 @@ func (p *payload) end(whole bool) (same string, document any) {
 		}
 	}
 	switch {
-	case encrypted(p.kind), !fits && ordered(p.kind), strings.HasPrefix(p.kind, "multipart/"): // without a boundary, or packed
+	case encrypted(p.kind), !fits && ordered(p.kind), strings.HasPrefix(p.kind, "multipart/"): // multipart without a boundary, or compressed
 		return "", nil
 	case p.kind == "application/x-www-form-urlencoded":
 		if form, err := url.ParseQuery(string(text)); err == nil {
@@ -99,12 +99,12 @@ func (p *payload) end(whole bool) (same string, document any) {
 	return hex.EncodeToString(p.hash.Sum(nil)[:8]), nil
 }
 
-// ordered reports whether equal bodies of a media type may have different member order.
+// ordered reports whether equal bodies of a media type may differ in member order.
 func ordered(kind string) bool {
 	return kind == "" || strings.HasSuffix(kind, "json") || kind == "application/x-www-form-urlencoded"
 }
 
-// encrypted reports whether bodies of a media type differ each time.
+// encrypted reports whether equal contents of a media type have a different body each time.
 func encrypted(kind string) bool {
 	return strings.HasPrefix(kind, "application/jose") || strings.HasPrefix(kind, "application/pkcs7") || strings.HasSuffix(kind, "encrypted")
 }
@@ -122,7 +122,7 @@ func unpacked(packed []byte) []byte {
 	return text
 }
 
-// parts reads a multipart body, with its varying boundary, as it passes.
+// parts sums a multipart body as it passes. The sum is independent of the boundary.
 type parts struct {
 	*io.PipeWriter
 	sum chan string
@@ -131,7 +131,7 @@ type parts struct {
 func newParts(boundary string) *parts {
 	from, to := io.Pipe()
 	p := &parts{to, make(chan string, 1)}
-	go func() { // until end
+	go func() { // ends with end
 		same, err := sumOfParts(from, boundary, 0)
 		if err != nil {
 			same = ""
@@ -174,7 +174,7 @@ func sumOfParts(body io.Reader, boundary string, depth int) (string, error) {
 }
 
 func sumOfPart(part *multipart.Part, depth int) (string, error) {
-	if part.Header.Get("Content-Id") != "" { // random, and named by other parts
+	if part.Header.Get("Content-Id") != "" { // ids are random, and other parts refer to them
 		return "", fmt.Errorf("the parts reference each other")
 	}
 	h := sha256.New()
@@ -182,7 +182,7 @@ func sumOfPart(part *multipart.Part, depth int) (string, error) {
 	nested := strings.HasPrefix(kind, "multipart/") && parameters["boundary"] != "" && depth < maxNested
 	for _, name := range slices.Sorted(maps.Keys(part.Header)) {
 		if !nested || name != "Content-Type" {
-			_, _ = fmt.Fprintf(h, "%s: %q\n", name, part.Header[name]) // a hash takes all
+			_, _ = fmt.Fprintf(h, "%s: %q\n", name, part.Header[name]) // writing to a hash never fails
 		}
 	}
 	if nested {

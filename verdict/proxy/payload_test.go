@@ -29,7 +29,7 @@ func gzipped(t *testing.T, at int64, text string) string {
 	return b.String()
 }
 
-// Bodies are compared by meaning. A client is not blamed for bodies that cannot be compared.
+// Bodies are compared by content. A client is not blamed for bodies that cannot be compared.
 func TestWhatASameBodyIs(t *testing.T) {
 	t.Parallel()
 	name, file := "Content-Disposition: form-data; name=\"a\"\r\n\r\n1", "Content-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n"+
@@ -70,9 +70,9 @@ func TestWhatASameBodyIs(t *testing.T) {
 		{"a large file", large, large, [2]string{"image/png", "image/png"}, "", verdict.OK},
 		{"another large file", large, large[1:], [2]string{"image/png", "image/png"}, "", verdict.Fail},
 		{"packed", gzipped(t, 1, `{"a":1}`), gzipped(t, 2, `{"a":1}`), [2]string{"application/json", "application/json"}, "gzip", verdict.OK},
-		{"another one packed", gzipped(t, 1, `{"a":1}`), gzipped(t, 1, `{"a":2}`), [2]string{"application/json", "application/json"}, "gzip",
+		{"other compressed JSON", gzipped(t, 1, `{"a":1}`), gzipped(t, 1, `{"a":2}`), [2]string{"application/json", "application/json"}, "gzip",
 			verdict.Fail},
-		{"packed otherwise", "1", "2", [2]string{"application/json", "application/json"}, "br", verdict.NotTested},
+		{"unknown compression", "1", "2", [2]string{"application/json", "application/json"}, "br", verdict.NotTested},
 		{"encrypted", "a.b", "c.d", [2]string{"application/jose", "application/jose"}, "", verdict.NotTested},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -21,10 +21,10 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// errGaveUp is returned by a client that stopped and told its user.
+// errGaveUp is returned by a client that gave up and told its user.
 var errGaveUp = errors.New("gave up")
 
-// careful is a client by the book: it waits as told, for 10 s at most, has a time-out, a budget of tries, and one key per job.
+// careful is a correct client: it obeys Retry-After up to 10 s, and has a time-out, a limit of tries, and one key per job.
 type careful struct {
 	*bench
 	api    longRunning
@@ -64,7 +64,7 @@ func (c *careful) run() {
 	}
 }
 
-// ended reports whether a document shows a final state. An unknown one is not.
+// ended reports whether a document shows a final state. Unknown states are not final.
 func ended(text string) bool {
 	var d struct {
 		Status any
@@ -146,7 +146,7 @@ func (c *careful) try(method, path, body, key string) answer {
 	return answer{res, string(text), err}
 }
 
-// A client by the book is never blamed, under any profile and seed.
+// A correct client is never blamed, with any profile and seed.
 func TestCarefulClients(t *testing.T) {
 	t.Parallel()
 	var all sync.WaitGroup
@@ -154,7 +154,7 @@ func TestCarefulClients(t *testing.T) {
 	for _, name := range []string{"openai", "stripe", "google"} {
 		for _, profile := range fault.Profiles {
 			if profile == fault.Failover && described[name].key == "" {
-				continue // an immediate end, as connections are refused
+				continue // would end at once, because connections are refused
 			}
 			for seed := range 6 {
 				all.Go(func() {

@@ -1,5 +1,5 @@
-// Package proxy is a reverse proxy in front of any HTTP API for long work. It disturbs a client's requests by the rules and profiles of
-// package fault, records them, and judges them by package verdict. It keeps everything in memory.
+// Package proxy is a reverse proxy in front of any HTTP API for long-running work. It disturbs a client's requests with the rules and
+// profiles of package fault, records them, and judges them with package verdict. It keeps everything in memory.
 package proxy
 
 import (
@@ -31,12 +31,12 @@ const sessionHeader = "ForgeRun-Session"
 const (
 	probeTimeout  = 5 * time.Second
 	idleTarget    = 4 * time.Second  // many servers close idle connections after 5 s
-	flushInterval = time.Millisecond // for a part of an answer
+	flushInterval = time.Millisecond // delay before a part of an answer is flushed
 )
 
 // Proxy is the handler. It serves its own routes below Prefix, and passes all other requests to the target.
 type Proxy struct {
-	targets  []*url.URL // the first one, and those of Forward
+	targets  []*url.URL // the target of New, and those of Forward
 	api      *api.API
 	log      *slog.Logger
 	sessions *sessions
@@ -46,9 +46,9 @@ type Proxy struct {
 	socket   *wire.Listener
 	tls      *secure // nil without TLS
 	hosts    func(host string) bool
-	open     bool // other machines may reach the listener, by any host name
+	open     bool // other machines may reach the listener, with any Host
 	moves    moves
-	forwards *forwarder // nil if it acts as the target
+	forwards *forwarder // nil for a reverse proxy
 }
 
 // New makes a proxy in front of a target.
@@ -57,7 +57,7 @@ func New(target *url.URL, a *api.API, log *slog.Logger) *Proxy {
 	transport.DisableCompression, transport.Proxy = true, nil
 	transport.MaxIdleConnsPerHost = transport.MaxIdleConns
 	transport.IdleConnTimeout = idleTarget
-	transport.ExpectContinueTimeout = time.Nanosecond // a requestBody waits, for as long as the target takes
+	transport.ExpectContinueTimeout = time.Nanosecond // requestBody waits instead, without a limit
 	p := &Proxy{targets: []*url.URL{target}, api: a, log: log, sessions: newSessions(a)}
 	p.sessions.probe, p.sessions.base = p.probe(transport), strings.TrimSuffix(target.Path, "/")
 	p.AllowHosts()
@@ -99,7 +99,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// upgrades reports whether a request asks for another protocol than HTTP/2: clients that offer HTTP/2 accept an answer by HTTP/1.1.
+// upgrades reports whether a request asks for a protocol other than HTTP/2. Clients that offer HTTP/2 accept an answer with HTTP/1.1.
 func upgrades(r *http.Request) bool {
 	upgrade := r.Header.Get("Upgrade")
 	return upgrade != "" && !strings.EqualFold(upgrade, "h2c") && r.ProtoMajor == 1
@@ -129,7 +129,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case e == nil:
 	case e.Replaces():
-		a.body.fetch(false) // for the comparison with the next try
+		a.body.fetch(false) // to compare the body with the next try
 		if e.Wait() == 0 || wait(r.Context(), e.Wait()) {
 			p.instead(a, r, e)
 		}
@@ -140,14 +140,14 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if e != nil && e.Rewrites() { // "not modified" would hide the change
+	if e != nil && e.Rewrites() { // a 304 would hide the rewrite
 		r.Header.Del("If-None-Match")
 		r.Header.Del("If-Modified-Since")
 	}
 	p.forward.ServeHTTP(a, r)
 }
 
-// wait reports whether the time has passed while the client was still there.
+// wait waits and reports whether the client is still there afterwards.
 func wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -157,7 +157,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// failed answers if the target does not, or the client has gone.
+// failed ends a request after the target did not answer or the client has gone.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if a, ok := w.(*answer); ok {
 		if a.exchange.HungUp = r.Context().Err() != nil || a.body.broken.Load(); a.exchange.HungUp {
@@ -178,7 +178,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	writeProblem(w, http.StatusBadGateway, "The target "+target+" did not answer: is it running?")
 }
 
-// unreached says why the target did not answer, such as "connection refused at 127.0.0.1:3000".
+// unreached returns why the target did not answer, such as "connection refused at 127.0.0.1:3000".
 func unreached(err error, target *url.URL) string {
 	why := err.Error()
 	switch {
@@ -205,7 +205,7 @@ func (p *Proxy) instead(a *answer, r *http.Request, e *fault.Effect) {
 			to = p.moves.to(r, other)
 		}
 		a.Header().Set("Location", to)
-		a.Header().Set("Content-Length", "0") // recorded before any of it is sent
+		a.Header().Set("Content-Length", "0") // so that the answer is recorded before it is sent
 		a.WriteHeader(e.Moved)
 	case e.HTML:
 		status := e.Status
@@ -218,7 +218,7 @@ func (p *Proxy) instead(a *answer, r *http.Request, e *fault.Effect) {
 	}
 }
 
-// refuse answers with an error: the API's own document, or one of RFC 9457.
+// refuse answers with an error: a document of the API, or one of RFC 9457.
 func (p *Proxy) refuse(w http.ResponseWriter, e *fault.Effect) {
 	status := e.Status
 	if status == 0 {
@@ -235,7 +235,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, e *fault.Effect) {
 	writeWhole(w, d.ContentType, status, []byte(d.Body))
 }
 
-// probe returns a function that reads the address of a job at the target.
+// probe returns a function that reads a job at the target.
 func (p *Proxy) probe(t http.RoundTripper) func(*url.URL, http.Header) (int, http.Header, any) {
 	c := &http.Client{Transport: t, Timeout: probeTimeout, CheckRedirect: unfollowed}
 	return func(address *url.URL, as http.Header) (int, http.Header, any) {

@@ -24,7 +24,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// bench is a proxy before a server of some API, with a client.
+// bench is a proxy in front of a server, with a client.
 type bench struct {
 	t      testing.TB
 	url    string
@@ -36,7 +36,7 @@ func newBench(t testing.TB, description string, target http.Handler) *bench {
 	return newBenchBy(t, description, target, func(*proxy.Proxy) *tls.Config { return nil })
 }
 
-// newBenchBy prepares a proxy first, and supports clients with TLS.
+// newBenchBy is like newBench, but calls prepare with the proxy. prepare may return a TLS configuration.
 func newBenchBy(t testing.TB, description string, target http.Handler, prepare func(*proxy.Proxy) *tls.Config) *bench {
 	t.Helper()
 	before := httptest.NewServer(target)
@@ -64,7 +64,7 @@ func newBenchBy(t testing.TB, description string, target http.Handler, prepare f
 	return &bench{t, scheme + listener.Addr().String(), client}
 }
 
-// answer is a client's answer; a cut one is not read.
+// answer is an answer that the client got.
 type answer struct {
 	*http.Response
 	text string
@@ -87,7 +87,7 @@ func (b *bench) do(method, path, body string, headers ...string) answer {
 	return answer{res, string(text), err}
 }
 
-// own asks the proxy itself.
+// own calls a route of the proxy itself.
 func (b *bench) own(method, path, body string, status int) []byte {
 	b.t.Helper()
 	a := b.do(method, "/-/forgerun/v1/testbed/"+path, body, "Content-Type", "application/json")
@@ -126,7 +126,7 @@ func nth(operation string, n int, e fault.Effect) fault.Rule {
 	return fault.Rule{Match: fault.Match{Operation: operation, Nth: n}, Effect: e}
 }
 
-// things is an API that does long work: it answers 202 with the address of an operation, which is done at its third read.
+// things is an API that answers 202 with the address of an operation. The operation is done at its third read.
 func things(at func(r *http.Request, id int64) http.Header) http.Handler {
 	var made atomic.Int64
 	var reads atomic.Int64
@@ -161,7 +161,7 @@ func location(r *http.Request, id int64) http.Header {
 	return http.Header{"Location": {fmt.Sprintf("http://%s/operations/%d", r.Host, id)}}
 }
 
-// events is a stream of five events, with ids, which continues where it is resumed.
+// events is a stream of five events with ids. It supports Last-Event-ID.
 func events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	from := 1
@@ -174,7 +174,7 @@ func events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A job is found by the standards at any address; the client is led through the proxy to it.
+// The proxy finds a job by the standards at any address. Its address in the answer leads through the proxy.
 func TestJobsAreFoundByTheStandards(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]func(r *http.Request, id int64) http.Header{
@@ -206,7 +206,7 @@ func TestJobsAreFoundByTheStandards(t *testing.T) {
 	}
 }
 
-// Jobs that a client does not read are read at the end: only then can it be blamed for not learning more.
+// The proxy reads jobs that the client did not read at the end of the session. Otherwise it could not blame the client.
 func TestJobsThatNobodyReadAreAsked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "rules: [outcome-learned]", things(location))
@@ -219,7 +219,7 @@ func TestJobsThatNobodyReadAreAsked(t *testing.T) {
 	require.True(t, rules["outcome-learned"].Status.Broken())
 }
 
-// Each fault has exactly its effect on an answer.
+// Each fault changes an answer exactly as described.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	own := "errors:\n  429: {content_type: application/vnd.x+json, body: '{\"mine\": true}'}\n"
@@ -279,7 +279,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A client that keeps no answers has none to update. One that does must name the newest each time.
+// A client that never sends an ETag stores no answers. One that does must send the newest ETag each time.
 func TestWhoStoresNothingUpdatesNothing(t *testing.T) {
 	t.Parallel()
 	for tags, want := range map[string]verdict.Status{
@@ -300,7 +300,7 @@ func TestWhoStoresNothingUpdatesNothing(t *testing.T) {
 	}
 }
 
-// A submission without a key that comes again is the same one if only one was accepted.
+// Equal submissions without a key are tries of one order if only one was accepted.
 func TestBackoffWithoutKeys(t *testing.T) {
 	t.Parallel()
 	for accepted, want := range map[int]verdict.Status{1: verdict.Warn, 2: verdict.NotTested} {
@@ -315,7 +315,7 @@ func TestBackoffWithoutKeys(t *testing.T) {
 	}
 }
 
-// A stream is disturbed, and judged by how it is resumed.
+// A fault cuts a stream. The client is judged by how it resumes the stream.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", things(location))
@@ -331,7 +331,7 @@ func TestStreams(t *testing.T) {
 	require.True(t, rules["half-events"].Status.Broken())
 }
 
-// Bodies of any size pass in both directions without being held, JSON or not.
+// Bodies of any size and type pass in both directions without being buffered.
 func TestLargeBodiesPass(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", things(location))
@@ -349,7 +349,7 @@ func TestLargeBodiesPass(t *testing.T) {
 	require.Equal(t, 1, v.Recorded)
 }
 
-// Other protocols pass, as HTTP/2 without TLS does.
+// Upgrades to other protocols pass, and so does HTTP/2 without TLS.
 func TestProtocols(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -393,7 +393,7 @@ func TestProtocols(t *testing.T) {
 	require.Error(t, b.do("GET", "/", "").err)
 }
 
-// A mistake in a request to the proxy itself is reported, and nothing changes.
+// An invalid request to the proxy itself gets an error and changes nothing.
 func TestOwnRoutesRefuse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", http.NotFoundHandler())
@@ -415,7 +415,7 @@ func TestOwnRoutesRefuse(t *testing.T) {
 	require.NotContains(t, string(b.own("GET", "nowhere", "", 404)), "<")
 }
 
-// An answer that the target itself cuts has not arrived: its repetition is judged as one after a lost answer.
+// If the target itself cuts an answer, a repetition is judged like one after a lost answer.
 func TestTargetCutsItsAnswer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, "", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -432,7 +432,7 @@ func TestTargetCutsItsAnswer(t *testing.T) {
 	require.True(t, rules["idempotency-key"].Status.Broken())
 }
 
-// A target that is down is distinguished from a fault.
+// The verdict distinguishes an unreachable target from a fault.
 func TestTargetIsDown(t *testing.T) {
 	t.Parallel()
 	down, err := url.Parse("http://127.0.0.1:1")

@@ -19,8 +19,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// endToEnd returns a message without its hop-by-hop parts: the version, the order and case of names, the sizes of chunks, and hop-by-hop
-// fields.
+// endToEnd returns a message without its hop-by-hop parts: the version, the order and case of names, chunk sizes, and hop-by-hop fields.
 func endToEnd(message string) string {
 	head, body, _ := strings.Cut(message, "\r\n\r\n")
 	if strings.HasPrefix(message, "HTTP/1.1 1") { // informational
@@ -64,7 +63,7 @@ func sorted(h textproto.MIMEHeader) (lines []string) {
 	return lines
 }
 
-// shapes are odd messages of real clients and servers. HOST is the address that the client asks.
+// shapes are odd messages of real clients and servers. HOST stands for the host that the client connects to.
 var shapes = map[string]struct{ request, answer string }{
 	"signed query":         {"GET /o?X-Sig=a%2Bb%2F;c=%zz&&b=+&a=&=&a=1&%3d HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
 	"empty query":          {"GET /o? HTTP/1.1\r\nHost: HOST\r\n\r\n", ""},
@@ -119,7 +118,7 @@ var shapes = map[string]struct{ request, answer string }{
 		"Link: <?u=http://TARGET/>; rel=\"x y\"\r\nContent-Length: 0\r\n\r\n"},
 }
 
-// The proxy changes nothing that is meant for the other end.
+// The proxy does not change the end-to-end parts of messages.
 func TestMessagesPassAsTheyAre(t *testing.T) {
 	t.Parallel()
 	for name, s := range shapes {
@@ -154,7 +153,7 @@ func TestMessagesPassAsTheyAre(t *testing.T) {
 	}
 }
 
-// Addresses of the target lead through the proxy, and no others.
+// Only the target's addresses lead through the proxy.
 func TestAddressesOfTheTarget(t *testing.T) {
 	t.Parallel()
 	var fieldsOf func(target string) string
@@ -184,7 +183,7 @@ func TestAddressesOfTheTarget(t *testing.T) {
 	}
 }
 
-// Each part of a message is passed on as soon as it is there.
+// The proxy passes each part of a message on as soon as it arrives.
 func TestNothingIsHeld(t *testing.T) {
 	t.Parallel()
 	step := make(chan string)
@@ -203,7 +202,7 @@ func TestNothingIsHeld(t *testing.T) {
 	require.Contains(t, <-step, "POST /x")
 	c.send("{")
 	require.Equal(t, "{", <-step)
-	require.Contains(t, c.until("\r\n\r\n"), "200 OK") // before the request is whole
+	require.Contains(t, c.until("\r\n\r\n"), "200 OK") // before the request is complete
 	step <- ""
 	require.Equal(t, `{"a"`, c.until(`"a"`))
 	step <- ""
@@ -212,7 +211,7 @@ func TestNothingIsHeld(t *testing.T) {
 	require.Equal(t, ": 1}", c.all())
 }
 
-// A delivery and its answer pass as they are, too.
+// Deliveries and their answers pass unchanged, too.
 func TestDeliveriesPassAsTheyAre(t *testing.T) {
 	t.Parallel()
 	const delivery = "POST /hook?a;b=%zz HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\n" +

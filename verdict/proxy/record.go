@@ -17,11 +17,11 @@ const (
 	perJob     = 400      // memory of a job without its name, in bytes
 	perText    = 100      // of a map entry
 	perAttempt = 250      // of a delivery attempt
-	minID      = 8        // minimum length of an id by which lists and events may name a job with such an address
-	maxProbe   = 16 << 10 // limit of the address and credentials for asking for a job at the end
+	minID      = 8        // minimum length of the last segment of a job's address for use as its id in lists and events
+	maxProbe   = 16 << 10 // maximum length of the address and credentials for reading a job at the end of a session
 )
 
-// at names what is at a path: of a further target with the host.
+// at returns the recorded form of a path. For a further target, it includes the host.
 func (s *sessions) at(u *url.URL, path string) string {
 	if len(s.further) > 0 && s.further[origin(u)] {
 		path = "//" + u.Host + path
@@ -56,8 +56,8 @@ func traceID(traceparent string) string {
 
 func values(h http.Header, name string) string { return strings.Join(h.Values(name), ", ") }
 
-// operation is what a request does, as far as that is known before its answer: by the description, by the addresses of jobs that
-// were made, or by what it looks like.
+// operation returns the role and the job of a request, as far as they are known before the answer. They follow from the description, from
+// the addresses of known jobs, or from the request's form.
 func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, job string, described bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,14 +66,14 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 		n = &session{}
 	}
 	if role, id, ok := s.api.Match(r); ok {
-		plain, _ := url.PathUnescape(id) // as in answers
+		plain, _ := url.PathUnescape(id) // answers contain it unescaped
 		if id = redact.KeepURL(id); n.jobs[id] == nil && n.jobs[redact.KeepURL(plain)] != nil {
 			id = redact.KeepURL(plain)
 		}
 		switch {
 		case n.jobs[id] != nil:
 			return role, id, true
-		case role == verdict.Read && strings.Contains(id, "/"): // several segments: any resource
+		case role == verdict.Read && strings.Contains(id, "/"): // several segments may name any resource
 			return "", "", false
 		case role == verdict.Read:
 			return role, here, true
@@ -91,7 +91,7 @@ func (s *sessions) operation(in *session, r *http.Request) (role verdict.Role, j
 	case n.jobs[here] != nil, s.api.Described(verdict.Submit):
 		return "", "", false
 	case r.Method == http.MethodPost, r.Method == http.MethodPut, r.Method == http.MethodPatch:
-		return verdict.Submit, "", false // possibly: see verdict
+		return verdict.Submit, "", false // it may be one; the verdict decides
 	}
 	return "", "", false
 }
@@ -120,7 +120,7 @@ func (s *sessions) record(in *session, x *verdict.Exchange) {
 	}
 }
 
-// spare reports whether a session may keep more. Each addition is small compared to the limit.
+// spare reports whether a session may store more. Each addition is small compared to the limit.
 func (n *session) spare() bool {
 	if n.Label != "" {
 		return n.bytes < verdict.MaxLabelled
@@ -148,8 +148,8 @@ func (n *session) job(name string) *jobSeen {
 	return n.jobs[name]
 }
 
-// answered notes the jobs in an answer of the target, in the session and in the record of its exchange. made are the jobs that the client
-// does not learn of if the answer is lost: the record has them as facts.
+// answered notes the jobs in an answer of the target, in the session and in the exchange. The exchange has them even if a fault makes the
+// client lose the answer.
 func (s *sessions) answered(in *session, r *http.Request, x *verdict.Exchange, described bool, h http.Header, body []byte) {
 	document := api.Decode(body)
 	x.Location = s.location(r, x.Status, h)
@@ -194,7 +194,7 @@ func (n *session) made(s *sessions, r *http.Request, x *verdict.Exchange, m *api
 		id = s.at(address, address.RequestURI())
 	} else {
 		if path := s.api.ReadPath(r.URL.EscapedPath(), id); path != "" {
-			address, _ = r.URL.Parse(s.base + path) // or it cannot be asked for
+			address, _ = r.URL.Parse(s.base + path) // nil on an error: the job cannot be read at the end
 		}
 		id = redact.KeepURL(id)
 	}
@@ -223,7 +223,7 @@ func (n *session) made(s *sessions, r *http.Request, x *verdict.Exchange, m *api
 	}
 }
 
-// saw notes the state in which an answer shows a job: by its document, by 303 to a result, or by 200 after 202.
+// saw notes the state in which an answer shows a job. The document, 303 to a result, or 200 after 202 may show it.
 func (n *session) saw(a *api.API, name string, status int, h http.Header, document any, at time.Time) (final, known bool) {
 	j := n.job(name)
 	if j == nil {
@@ -246,7 +246,7 @@ func (n *session) saw(a *api.API, name string, status int, h http.Header, docume
 	return state.Final, state.Known
 }
 
-// passes notes an unfinished state.
+// passes remembers an unfinished state of the API.
 func (n *session) passes(s api.State) {
 	if s.Known && !s.Final {
 		n.passing = redact.Keep(s.Name)
@@ -266,7 +266,7 @@ func (j *jobSeen) became(s api.State, at time.Time) {
 	}
 }
 
-// showed notes which jobs a list or an event shows to have ended. What else is known of their ends is asked for with the session.
+// showed notes which jobs a list or an event shows as ended. The end of the session reads them for details.
 func (n *session) showed(ended []string) {
 	for _, name := range ended {
 		if j := n.jobs[name]; j != nil && j.shown.IsZero() {
@@ -275,7 +275,7 @@ func (n *session) showed(ended []string) {
 	}
 }
 
-// askAt notes how to read a job at the end of the session, unless that takes much memory, and counts the bytes.
+// askAt notes how to read a job at the end of the session, unless that takes too much memory. It adds the stored bytes to bytes.
 func (j *jobSeen) askAt(address *url.URL, h http.Header, bytes *int) {
 	text, as, size := address.String(), credentials(h), 0
 	for name, all := range as {
@@ -284,13 +284,13 @@ func (j *jobSeen) askAt(address *url.URL, h http.Header, bytes *int) {
 	if size += len(text); size > maxProbe {
 		return
 	}
-	if own, err := url.Parse(strings.Clone(text)); err == nil { // the original would keep the whole answer's header alive
+	if own, err := url.Parse(strings.Clone(text)); err == nil { // the original would keep the answer's header in memory
 		j.address, j.as = own, as
 		*bytes += size
 	}
 }
 
-// credentials returns the headers by which a target may recognize the client.
+// credentials returns the headers by which a target may identify the client.
 func credentials(h http.Header) http.Header {
 	as := http.Header{}
 	for name, all := range h {
@@ -303,7 +303,7 @@ func credentials(h http.Header) http.Header {
 	return as
 }
 
-// location returns where a redirect leads: path and query, or the whole URL if that is another origin.
+// location returns the target of a redirect: path and query, or the whole URL for another origin.
 func (s *sessions) location(r *http.Request, status int, h http.Header) string {
 	if status < 301 || status > 308 || h.Get("Location") == "" {
 		return ""

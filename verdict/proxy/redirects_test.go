@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/verdict"
 )
 
-// A redirect to another path is followed there, with method and body. A client that follows it as GET loses the order, also if the next
-// one is equal.
+// A client follows a redirect to another path with method and body. A client that follows it with GET loses the order, even if it sends an
+// equal order next.
 func TestRedirectsOfTargets(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()

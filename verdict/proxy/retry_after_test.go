@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Retry-After is as the fault says, on every answer, and replaces the target's.
+// The fault's Retry-After replaces the target's in every kind of answer.
 func TestRetryAfterIsSet(t *testing.T) {
 	t.Parallel()
 	target := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +55,7 @@ func TestRetryAfterIsSet(t *testing.T) {
 	}
 }
 
-// headerBy returns the header of an answer by a version of HTTP.
+// headerBy returns the header of an answer with a version of HTTP.
 func (b *bench) headerBy(version, path string) http.Header {
 	b.t.Helper()
 	if version == "2" {
@@ -77,7 +77,7 @@ func cleartext(t testing.TB) *http.Transport {
 	return transport
 }
 
-// A rule about the same request stays with the first one that it applied to.
+// A rule with Match.Same stays with the first request that it applied to.
 func TestRulesStayWithARequest(t *testing.T) {
 	t.Parallel()
 	type request struct{ method, path, body, key string }
@@ -113,7 +113,7 @@ func TestRulesStayWithARequest(t *testing.T) {
 				}
 				a := b.do(r.method, r.path, r.body, headers...)
 				require.NoError(t, a.err)
-				if a.StatusCode == 202 && r.method == "POST" { // the target has the body that was read before
+				if a.StatusCode == 202 && r.method == "POST" { // the target got the body that the rule read
 					require.JSONEq(t, accepted, a.text)
 				}
 				return a.StatusCode
@@ -132,7 +132,7 @@ func TestRulesStayWithARequest(t *testing.T) {
 	}
 }
 
-// A body that was read for a rule reaches the target as a whole.
+// A body that the proxy read for a rule still reaches the target completely.
 func TestBodiesPassThatRulesRead(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{0, 1, 3 << 20} {

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/report"
 )
 
-// Prefix begins the paths of the proxy's own routes, which equal those of the service's test bed.
+// Prefix is the prefix of the proxy's own routes. Below it, they are the same as in the service's test bed.
 const Prefix = "/-/forgerun/"
 
 const maxRequest = 1 << 20
@@ -82,7 +82,7 @@ func (p *Proxy) routes() http.Handler {
 	return mux
 }
 
-// Own serves only the proxy's own routes, on a listener on loopback.
+// Own returns a handler for only the proxy's own routes, for a listener on loopback.
 func (p *Proxy) Own() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !p.misdirected(w, r) {
@@ -91,7 +91,7 @@ func (p *Proxy) Own() http.Handler {
 	})
 }
 
-// control serves the proxy's own routes, but not to foreign pages.
+// control serves the proxy's own routes. It refuses requests from foreign web pages.
 func (p *Proxy) control(w http.ResponseWriter, r *http.Request) {
 	if !foreign(w, r) && !notJSON(w, r) {
 		p.own.ServeHTTP(w, r)
@@ -169,13 +169,13 @@ func (p *Proxy) getVerdict(w http.ResponseWriter, r *http.Request) (int, any, er
 	return http.StatusOK, v, nil
 }
 
-// faultRules is an array of rules, or an object with rules and a seed.
+// faultRules holds rules and a seed. Its JSON form is an array of rules, or an object.
 type faultRules struct {
 	Seed  int64        `json:"seed"`
 	Rules []fault.Rule `json:"rules"`
 }
 
-// UnmarshalJSON accepts both.
+// UnmarshalJSON accepts both forms.
 func (f *faultRules) UnmarshalJSON(body []byte) error {
 	type object faultRules
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -209,7 +209,7 @@ func (p *Proxy) replaceFaults(w http.ResponseWriter, r *http.Request) (int, any,
 	return http.StatusOK, p.faultList(in), nil
 }
 
-// lacks returns an error for effects that this proxy does not support.
+// lacks returns an error for an effect that this proxy does not support.
 func (p *Proxy) lacks(e *fault.Effect) error {
 	switch {
 	case e.Refuse > 0 && p.socket == nil:
@@ -228,7 +228,7 @@ func (p *Proxy) faultList(in *session) any {
 	return listOf(items)
 }
 
-// listOf returns a list in the form of the service's answers.
+// listOf returns a list in the form that the service uses.
 func listOf[T any](items []T) any {
 	return map[string]any{"data": items, "page": map[string]any{"limit": len(items), "next_cursor": nil}}
 }
@@ -262,14 +262,14 @@ func writeProblem(w http.ResponseWriter, status int, detail string) {
 
 func writeJSON(w http.ResponseWriter, kind string, status int, v any) {
 	body, err := json.Marshal(v)
-	if err != nil { // the proxy's documents can be encoded
+	if err != nil { // impossible: the proxy's documents can be encoded
 		body, status = []byte("{}"), http.StatusInternalServerError
 	}
 	writeWhole(w, kind, status, append(body, '\n'))
 }
 
-// writeWhole writes an answer with a length, so that the proxy's own answer is recorded before any of it is sent: a client that ends at
-// its status must not end the session first.
+// writeWhole writes an answer with a length, so that the proxy's own answer is recorded before any of it is sent. Otherwise a client could
+// end the session after reading the status, before the exchange is recorded.
 func writeWhole(w http.ResponseWriter, kind string, status int, body []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", itoa(len(body)))

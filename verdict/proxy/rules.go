@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// rules are a list of fault rules with their counts.
+// rules is a list of fault rules with their counts.
 type rules struct {
 	list  []fault.Counted
 	began map[string]time.Time // first use of a rule, by its id
@@ -35,14 +35,14 @@ func (r *rules) again() rules {
 	return same
 }
 
-// asks reports whether a rule needs the subject of a request, or without one of a delivery.
+// asks reports whether a rule needs the subject of a request, or of a delivery if request is nil.
 func (r *rules) asks(operation string, request *http.Request) bool {
 	return slices.ContainsFunc(r.list, func(c fault.Counted) bool {
 		return c.Match.Same && about(&c.Match, operation, request, time.Now())
 	})
 }
 
-// count counts a request, or without one a delivery, and returns its effect, nil for none.
+// count counts a request, or a delivery if request is nil. It returns the effect on it, nil for none.
 func (r *rules) count(operation string, request *http.Request, subject string) (effect *fault.Effect) {
 	now := time.Now()
 	for i := range r.list {
@@ -70,7 +70,8 @@ func about(m *fault.Match, operation string, r *http.Request, now time.Time) boo
 		(m.From == nil || !now.Before(time.Time(*m.From))) && (m.Until == nil || now.Before(time.Time(*m.Until)))
 }
 
-// rulesOf returns the rules of a session with a label, or with nil the proxy's own; none if it has ended. The caller holds the lock.
+// rulesOf returns the rules of a labelled session, or those of the proxy for nil. They are empty if the session has ended. The caller holds
+// the lock.
 func (s *sessions) rulesOf(in *session) *rules {
 	switch {
 	case in == nil:
@@ -98,8 +99,8 @@ func (s *sessions) faults(in *session) []fault.Counted {
 	return slices.Clone(s.rulesOf(in).list)
 }
 
-// fault counts a request of a session, or without one a delivery, and returns its effect, nil for none. It calls subject, which may read
-// the body, only for rules bound to one subject.
+// fault counts a request of a session, or a delivery if r is nil. It returns the effect on it, nil for none. It calls subject, which may
+// read the body, only if a rule needs it.
 func (s *sessions) fault(in *session, operation string, r *http.Request, subject func() string) *fault.Effect {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -44,7 +44,7 @@ func secretly(secret string) http.Handler {
 	})
 }
 
-// No secret of a client or of the target is in anything that the proxy shows, and rules judge as if it were.
+// The proxy never shows secrets of a client or the target. Masks do not change how the rules judge.
 func TestSecretsAreMasked(t *testing.T) {
 	t.Parallel()
 	const secret = "S3cr3t.Value-42"
@@ -106,7 +106,7 @@ func TestSecretsAreMasked(t *testing.T) {
 	require.Positive(t, v.Recorded)
 }
 
-// Whatever a target or a client sends, a session takes the memory that it counts, within its bound.
+// Whatever a target or a client sends, a session uses no more memory than it counts, and stays within its limit.
 func TestMemoryOfLongValuesIsBounded(t *testing.T) { //nolint:paralleltest // it measures the heap of the process
 	const answers, size = 600, 60_000
 	var n atomic.Int64
@@ -153,7 +153,7 @@ func TestMemoryOfLongValuesIsBounded(t *testing.T) { //nolint:paralleltest // it
 	require.NotEqual(t, verdict.Failed, v.Verdict)
 }
 
-// Long values that differ at their ends only are not taken for the same.
+// Long values that differ only at the end are not equal.
 func TestLongValuesAreCompared(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("z", 5000)

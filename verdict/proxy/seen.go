@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// heard notes the jobs in an event, and what the reader sees of them once the effect has rewritten it.
+// heard notes the jobs in an event, and how the reader sees them after the effect has rewritten the event.
 func (s *sessions) heard(in *session, x *verdict.Exchange, e *fault.Effect, data []byte) {
 	document := api.Decode(data)
 	if document == nil {
@@ -36,7 +36,7 @@ func (s *sessions) heard(in *session, x *verdict.Exchange, e *fault.Effect, data
 	x.More = x.More || said.More
 }
 
-// said notes the jobs that an event of the target shows, including the one that it belongs to, and which have ended.
+// said notes the jobs that an event of the target shows, including the job of the stream, and which of them have ended.
 func (s *sessions) said(in *session, document any, x *verdict.Exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +74,8 @@ func (s *sessions) shape(in *session) *wire.Shape {
 	return &shape
 }
 
-// recordRewritten notes how the client sees jobs that have ended, once the effect has rewritten a document. If the new state is unknown,
-// other members still show the end, unless they show nothing either.
+// recordRewritten notes how the client sees ended jobs after the effect has rewritten the document. If the new state is unknown, other
+// members still show the end, unless the effect hides them too.
 func (s *sessions) recordRewritten(in *session, x *verdict.Exchange, e *fault.Effect, rewritten []byte) {
 	var seen verdict.Exchange
 	document := api.Decode(rewritten)
@@ -99,7 +99,7 @@ func (s *sessions) show(n *session, document any, x *verdict.Exchange) {
 	shape.Walk(document, x)
 }
 
-// known returns the job of an id, or of the end of its address; false for none.
+// known returns the job with an id, or with an address that ends in it; false for none.
 func (n *session) known(id string) (job string, ok bool) {
 	if n.jobs[id] == nil {
 		id = redact.KeepURL(id)
@@ -113,14 +113,14 @@ func (n *session) known(id string) (job string, ok bool) {
 	return "", false
 }
 
-// pending is an answer with a status that shows an unfinished job.
+// pending is an answer that shows an unfinished job by its status.
 type pending struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// pend notes such an answer, unless it is large. The caller holds the lock.
+// pend stores such an answer, unless it is large. The caller holds the lock.
 func (n *session) pend(x *verdict.Exchange, h http.Header, body []byte) {
 	j := n.jobs[x.Job]
 	if j == nil || x.Status != http.StatusAccepted || len(body) > maxProbe || !n.spare() {
@@ -141,7 +141,8 @@ func (n *session) pend(x *verdict.Exchange, h http.Header, body []byte) {
 	}
 }
 
-// pending returns an answer that shows a job unfinished, if the API shows the end only by the status; nil if there is none.
+// pending returns a stored answer to send in place of a, if the effect hides the end and the API shows it only by the status. It returns
+// nil if there is none.
 func (a *answer) pending() (p *pending) {
 	x, s := a.exchange, a.proxy.sessions
 	ends := a.status == http.StatusSeeOther || a.status >= 200 && a.status < 300 && a.status != http.StatusAccepted
@@ -156,7 +157,7 @@ func (a *answer) pending() (p *pending) {
 	return p
 }
 
-// instead sends an earlier answer at the end, with the effect's Retry-After.
+// instead makes finish send an earlier answer, with the effect's Retry-After.
 func (a *answer) instead(p *pending) {
 	a.earlier = &pending{p.status, p.header.Clone(), p.body}
 	a.retryAfter(a.earlier.header)

@@ -26,8 +26,8 @@ var (
 	errProfile  = errors.New("a session is using the rules of its profile: end the session first")
 )
 
-// sessions are the sessions of a proxy and its rules, in memory. At most one with each label, and one without, is open. Functions about
-// events in a session take one with a label, or nil for the one without.
+// sessions holds the sessions of a proxy and its rules in memory. At most one session with each label, and one without, is open. Methods
+// with a parameter "in" take a labelled session, or nil for the session without a label.
 type sessions struct {
 	api     *api.API
 	base    string          // path of the target, without a slash at its end
@@ -36,9 +36,9 @@ type sessions struct {
 
 	mu       sync.Mutex
 	all      []*session          // the latest last
-	main     *session            // the open one without a label; may be nil
-	labelled map[string]*session // the open ones with a label
-	rules    rules               // of requests without a label
+	main     *session            // open session without a label; may be nil
+	labelled map[string]*session // open sessions with a label
+	rules    rules               // for requests without a label
 }
 
 // session is the record of a session.
@@ -50,11 +50,11 @@ type session struct {
 	attempts  []verdict.Attempt   // of deliveries
 	tries     map[string]int      // by the id of a delivery
 	jobs      map[string]*jobSeen // by id or address
-	results   map[string]string   // jobs by the addresses of their results
+	results   map[string]string   // jobs by the address of their result
 	keys      keys
-	submitted map[string]bool // methods and paths of answers with a job
+	submitted map[string]bool // methods and paths of requests that created a job
 	guesses   guesses
-	ends      map[string]string // jobs by the last segments of their addresses; "" if several share it
+	ends      map[string]string // jobs by the last segment of their address; "" if several share it
 	passing   string            // latest state of an unfinished job
 }
 
@@ -63,14 +63,14 @@ type jobSeen struct {
 	verdict.Run
 	address *url.URL
 	as      http.Header // credentials of its submission
-	waited  bool        // it was answered with 202
-	pending *pending    // the last such answer, unless that is large
-	shown   time.Time   // when a list or an event showed that it has ended; zero if none did
+	waited  bool        // an answer was 202
+	pending *pending    // last 202 answer, unless it is large
+	shown   time.Time   // when a list or an event first showed its end; zero if none did
 }
 
 func newSessions(a *api.API) *sessions { return &sessions{api: a, labelled: map[string]*session{}} }
 
-// open returns a running session; nil if it has ended, or there is none without a label. The caller holds the lock.
+// open returns a session if it is open, nil otherwise. The caller holds the lock.
 func (s *sessions) open(in *session) *session {
 	switch {
 	case in == nil:
@@ -102,7 +102,7 @@ func (s *sessions) start(n verdict.Session) (verdict.Session, error) {
 	return began.Session, nil
 }
 
-// begin opens a session. It removes the oldest ended ones beyond the limit. The caller holds the lock.
+// begin opens a session. It removes the oldest ended sessions beyond the limits. The caller holds the lock.
 func (s *sessions) begin(n verdict.Session) (*session, error) {
 	if s.openOnes() >= verdict.MaxSessions {
 		return nil, errFull
@@ -138,8 +138,8 @@ func (s *sessions) openOnes() int {
 	return len(s.labelled) + 1
 }
 
-// sessionFor returns the open session with the label. If there is none, it begins one like the open session without a label. If that is
-// missing too, the label has no effect.
+// sessionFor returns the open session with the label. If there is none, it opens one with the settings of the open session without a label.
+// If there is no such session either, it returns nil.
 func (s *sessions) sessionFor(label string) (*session, error) {
 	if label == "" {
 		return nil, nil
@@ -160,7 +160,7 @@ func (s *sessions) sessionFor(label string) (*session, error) {
 	return n, err
 }
 
-// list returns the sessions, latest first; with a label, only those that have it.
+// list returns the sessions, latest first. If label is set, it returns only sessions with that label.
 func (s *sessions) list(label string) []verdict.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +193,8 @@ func (s *sessions) get(id string) (verdict.Session, error) {
 	return n.Session, nil
 }
 
-// end ends a session and the disturbances of its profile. The session without a label also ends those with one. An ended session stays as
-// it is.
+// end ends a session and the faults of its profile. The session without a label also ends all labelled ones. An ended session does not
+// change.
 func (s *sessions) end(id string) (verdict.Session, error) {
 	s.mu.Lock()
 	n, err := s.find(id)
@@ -233,7 +233,7 @@ func (s *sessions) end(id string) (verdict.Session, error) {
 	return n.Session, nil
 }
 
-// within returns the session as functions about events take it.
+// within returns the session in the form of the parameter "in": nil for one without a label.
 func within(n *session) *session {
 	if n.Label == "" {
 		return nil
@@ -241,7 +241,7 @@ func within(n *session) *session {
 	return n
 }
 
-// endingWith returns the open sessions that end with n: itself, and if it has no label those with one. The caller holds the lock.
+// endingWith returns the open sessions that end with n: n itself and, if it has no label, all labelled ones. The caller holds the lock.
 func (s *sessions) endingWith(n *session) []*session {
 	var all []*session
 	for _, other := range s.all {
@@ -263,7 +263,7 @@ func (n *session) unfinished() map[string]jobSeen {
 	return list
 }
 
-// ask reads the jobs that were not seen final, as their clients would, to learn whether the clients missed their ends.
+// ask reads the jobs that were not seen final, with the client's credentials, to find ends that the client missed.
 func (s *sessions) ask(n *session, jobs map[string]jobSeen) {
 	for name, j := range jobs {
 		status, h, document := s.probe(j.address, j.as)
@@ -290,7 +290,7 @@ func (s *sessions) verdict(id string) (verdict.Verdict, error) {
 	for _, j := range n.jobs {
 		r.Runs = append(r.Runs, j.Run)
 	}
-	if submitted := maps.Clone(n.submitted); !s.api.Described(verdict.Submit) { // an answer shows what its request was for
+	if submitted := maps.Clone(n.submitted); !s.api.Described(verdict.Submit) { // answers decide which requests submit jobs
 		r.Submits = func(method, path string) bool { return submitted[method+" "+path] }
 	}
 	s.mu.Unlock()

@@ -21,14 +21,14 @@ import (
 // scheme is a way to sign deliveries.
 type scheme struct {
 	header string // header of the signature
-	dated  bool   // the time is signed, too
+	dated  bool   // the signature covers a time
 	secret func(text []byte) []byte
-	sign   func(h http.Header, body []byte, at time.Time, secret []byte) // nil: only with the sender's private key
-	// signed returns the time of a delivery's signatures, zero without one, and the signatures in the form that sign returns.
+	sign   func(h http.Header, body []byte, at time.Time, secret []byte) // nil if signing needs the sender's private key
+	// signed returns the time of a delivery's signatures, zero if there is none, and the signatures in the form of sign.
 	signed func(h http.Header) (at time.Time, signatures []string)
 }
 
-// maxAge bounds the age of a valid signature, in both directions (Standard Webhooks and Stripe recommend it).
+// maxAge limits how far the time of a valid signature may be in the past or future, as Standard Webhooks and Stripe recommend.
 const maxAge = 5 * time.Minute
 
 // schemes are the known schemes, by header.
@@ -96,7 +96,7 @@ func unix(text string) time.Time {
 	return time.Unix(at, 0)
 }
 
-// schemesOf returns the schemes that a delivery is signed with.
+// schemesOf returns the schemes of a delivery's signatures.
 func schemesOf(h http.Header) (all []*scheme) {
 	for i := range schemes {
 		if h.Get(schemes[i].header) != "" {
@@ -119,8 +119,8 @@ func (h *Hook) signedAt(s *scheme, d *delivery) (at time.Time, holds bool) {
 	})
 }
 
-// holds reports whether all signatures of a delivery that the secret can check are valid. Without the secret nothing is checked or
-// signed. A delivery without a signature, although there is a secret, is invalid.
+// holds reports whether all signatures of a delivery that the secret can check are valid. Without a secret it is true. With a secret, a
+// delivery without a signature is invalid.
 func (h *Hook) holds(d *delivery) bool {
 	if len(h.secret) == 0 {
 		return true
@@ -145,7 +145,7 @@ func (h *Hook) key(s *scheme) []byte {
 	return s.secret(h.secret)
 }
 
-// forged returns a request that a receiver must refuse; false if there is none: without signatures, all deliveries are equally valid.
+// forged returns a request that a receiver must refuse, false if there is none. Without signatures, a receiver cannot tell a forgery.
 func (h *Hook) forged(d *delivery, kind fault.Tamper) (*delivery, bool) {
 	all := schemesOf(d.header)
 	if kind == "" || len(all) == 0 || d.Unsigned {
@@ -166,7 +166,7 @@ func (h *Hook) forged(d *delivery, kind fault.Tamper) (*delivery, bool) {
 	default:
 		f.header.Set(s.header, altered(f.header.Get(s.header)))
 	}
-	for _, other := range all[1:] { // otherwise a receiver that checks that one would be right to accept it
+	for _, other := range all[1:] { // otherwise a receiver that checks only the other scheme could accept it
 		f.header.Set(other.header, altered(f.header.Get(other.header)))
 	}
 	return f, true
@@ -175,7 +175,7 @@ func (h *Hook) forged(d *delivery, kind fault.Tamper) (*delivery, bool) {
 // signature matches the signature in a header: at least 40 characters of hex or base64.
 var signature = regexp.MustCompile(`[0-9A-Za-z+/_-]{40,}`)
 
-// altered returns a header with each signature replaced by another one of the same form.
+// altered returns a header with each signature replaced by a different one of the same form.
 func altered(header string) string {
 	return signature.ReplaceAllStringFunc(header, func(text string) string {
 		return strings.Map(func(r rune) rune {
@@ -190,9 +190,9 @@ func altered(header string) string {
 	})
 }
 
-// applyEffect changes a delivery but keeps it valid: its media type, its size, its document, and an additional signature with an unknown
-// secret. A delivery with an invalid signature stays as it is: signing it would make the receiver trust it. It returns the effect on the
-// document, which stays as it is if it cannot be signed again.
+// applyEffect changes a delivery but keeps it valid: its media type, size and document, and an additional signature with an unknown secret.
+// It does not change a delivery with an invalid signature, because signing it would make the receiver trust it. It changes the document
+// only if it can sign it again. It returns the effect that the receiver sees.
 func (h *Hook) applyEffect(d *delivery, e *fault.Effect) (seen *fault.Effect) {
 	seen = &fault.Effect{}
 	if d.Unsigned {
@@ -228,7 +228,7 @@ func (h *Hook) resign(d *delivery, body []byte) bool {
 		return false
 	}
 	for _, s := range all {
-		at, _ := h.signedAt(s, d) // keeps its time
+		at, _ := h.signedAt(s, d) // keep the signed time
 		s.sign(d.header, body, at, h.key(s))
 	}
 	d.body = body

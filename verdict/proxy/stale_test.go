@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// Half of an answer comes, and no more until the client hangs up, which is recorded.
+// A stalled answer ends after its first half. The record notes that the client hangs up.
 func TestAnswersStall(t *testing.T) {
 	t.Parallel()
 	for framing, target := range targets {
@@ -44,7 +44,7 @@ func TestAnswersStall(t *testing.T) {
 						c.send("POST /x HTTP/" + version + "\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
 						got := c.until("{")
 						require.Contains(t, got, " 202 Accepted\r\n")
-						require.NoError(t, c.Conn.(interface{ CloseWrite() error }).CloseWrite()) // and listens on
+						require.NoError(t, c.Conn.(interface{ CloseWrite() error }).CloseWrite()) // still reads
 						require.NotContains(t, got+c.all(), "true}")
 					}
 					b.recorded(id, 1)
@@ -55,7 +55,7 @@ func TestAnswersStall(t *testing.T) {
 	}
 }
 
-// An answer without a body never comes, though the target has done the work. A stream is silent from its first event on.
+// A stalled answer without a body never comes, although the target did the work. A stalled stream is silent after its first event.
 func TestAnswersWithoutAMiddleStall(t *testing.T) {
 	t.Parallel()
 	var worked atomic.Int64
@@ -82,7 +82,7 @@ func TestAnswersWithoutAMiddleStall(t *testing.T) {
 	}
 }
 
-// The proxy closes its side of the connection after an answer that does not announce it. A later request has no effect.
+// The proxy closes its side of the connection after an answer without announcing it. A later request on it has no effect.
 func TestHalfClosedConnections(t *testing.T) {
 	t.Parallel()
 	for _, secure := range []bool{false, true} {
@@ -106,13 +106,13 @@ func TestHalfClosedConnections(t *testing.T) {
 		b.faults(nth("GET /{any}", 1, fault.Effect{NextRequest: fault.CloseHalf}))
 		c := dial(t, strings.TrimPrefix(strings.TrimPrefix(b.url, "http://"), "https://"))
 		if secure {
-			by1 := config.Clone() // the client below has HTTP/2 added
+			by1 := config.Clone() // net/http adds HTTP/2 to the configuration of the client below
 			by1.NextProtos = nil
 			c = over(tls.Client(c.Conn, by1))
 		}
 		const get = "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n"
 		c.send(get)
-		got := c.all() // to the end of the proxy's side
+		got := c.all() // until the proxy closes its side
 		require.True(t, strings.HasSuffix(got, "\r\n\r\nwhole"), got)
 		require.NotContains(t, got, "Connection: close")
 		c.send(get)
@@ -120,11 +120,11 @@ func TestHalfClosedConnections(t *testing.T) {
 		require.EqualValues(t, 1, asked.Load())
 
 		b.faults(nth("GET /{any}", 1, fault.Effect{NextRequest: fault.CloseHalf}))
-		for range 3 { // of a client in common use
+		for range 3 { // requests of net/http's client
 			require.Equal(t, "whole", b.do("GET", "/x", "").text)
 		}
 		b.faults(nth("GET /{any}", 1, fault.Effect{NextRequest: fault.CloseHalf}))
-		if !secure { // several streams share a connection, which stays
+		if !secure { // an HTTP/2 connection stays open
 			b.client = &http.Client{Transport: cleartext(t)}
 			for range 3 {
 				require.Equal(t, 2, b.do("GET", "/x", "").ProtoMajor)

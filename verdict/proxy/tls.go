@@ -21,7 +21,7 @@ const day = 24 * time.Hour
 // secure is the proxy's TLS configuration.
 type secure struct {
 	next  atomic.Pointer[fault.TLS] // fault of the next connection; nil for none
-	certs map[fault.TLS]*tls.Config // "" is the valid one
+	certs map[fault.TLS]*tls.Config // "": without a fault
 }
 
 // authority signs certificates. Its key exists only in memory.
@@ -50,7 +50,7 @@ func (a *authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.der})
 }
 
-// sign returns a configuration for hosts, valid until a time.
+// sign returns a configuration with a certificate for hosts that is valid until a time.
 func (a *authority) sign(until time.Time, hosts ...string) (*tls.Config, error) {
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
@@ -77,8 +77,8 @@ func (a *authority) sign(until time.Time, hosts ...string) (*tls.Config, error) 
 	}, nil
 }
 
-// UseTLS makes the proxy listen with TLS, as localhost and as another host, and returns in PEM the certificate authority that clients
-// must trust.
+// UseTLS makes the proxy listen with TLS, with a certificate for localhost and another host. It returns, in PEM, the certificate authority
+// that clients must trust.
 func (p *Proxy) UseTLS(host string) ([]byte, error) {
 	ca, err := newAuthority()
 	if err != nil {
@@ -100,7 +100,7 @@ func (p *Proxy) UseTLS(host string) ([]byte, error) {
 	}
 	s.certs[fault.TLSHandshake] = s.certs[""].Clone()
 	s.certs[fault.TLSHandshake].MaxVersion = tls.VersionTLS12
-	s.certs[fault.TLSHandshake].CipherSuites = []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256} // does not fit the key
+	s.certs[fault.TLSHandshake].CipherSuites = []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256} // impossible with an ECDSA key
 	p.tls = s
 	return ca.pem(), nil
 }

@@ -18,7 +18,7 @@ import (
 
 const twinSeeds = 20
 
-// twin is a client of an API, by the book or not: it submits three jobs, and reads each until it is final.
+// twin is a correct or a wrong client of an API. It submits three jobs and reads each until it is final.
 type twin struct {
 	*bench
 	api   longRunning
@@ -38,8 +38,8 @@ func (c *twin) run() {
 	}
 }
 
-// submit makes a job and returns its path. The right client repeats with the key of the first try; if the API has no keys it looks for
-// the job first, which here is the one with the next number.
+// submit creates a job and returns its path. The correct client retries with the key of the first try. If the API has no keys, it first
+// checks whether the job exists: the one with the next number.
 func (c *twin) submit(n int) (path string) {
 	body := strings.Replace(c.api.body, "{", fmt.Sprintf(`{"n": %d, `, n), 1)
 	body = strings.Replace(body, ", }", "}", 1)
@@ -74,7 +74,7 @@ func contains(answer, path string) bool {
 	return strings.Contains(answer, name+`"`) || strings.HasSuffix(answer, name)
 }
 
-// patiently reads until there is an answer that is one.
+// patiently repeats a request until it gets a useful answer.
 func (c *twin) patiently(method, path, body string) answer {
 	for {
 		a := c.do(method, path, body)
@@ -85,7 +85,7 @@ func (c *twin) patiently(method, path, body string) answer {
 	}
 }
 
-// pause waits as long as an answer says; the wrong one does not listen.
+// pause waits as long as an answer demands. The wrong client ignores that.
 func (c *twin) pause(a answer, otherwise time.Duration) {
 	if a.err == nil && c.right {
 		if s, err := strconv.Atoi(a.Header.Get("Retry-After")); err == nil {
@@ -98,7 +98,7 @@ func (c *twin) pause(a answer, otherwise time.Duration) {
 	time.Sleep(otherwise)
 }
 
-// Of two clients of an API the right one is never blamed, and the wrong one always caught, with any seed.
+// With any seed, the correct client is never blamed, and the wrong client always is.
 func TestTwins(t *testing.T) {
 	t.Parallel()
 	expected := map[fault.Profile]string{

@@ -19,7 +19,7 @@ import (
 
 const otherAPIs = "../../examples/other-apis"
 
-// Other vendors' clients break the rules that the page says, under the profiles and seeds of its evidence, and no others.
+// Other vendors' clients break exactly the rules listed on the page, with the profiles and seeds of its evidence.
 func TestClientsAreAsJudged(t *testing.T) {
 	text, err := os.ReadFile("../../docs/explanation/clients-judged.md")
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/proxy"
 )
 
-// rawTarget is a server that is seen byte by byte. Each connection is served by handle and closed after it.
+// rawTarget starts a TCP server. It calls handle for each connection and closes the connection afterwards.
 func rawTarget(t *testing.T, handle func(c *wireEnd)) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,7 +39,7 @@ func rawTarget(t *testing.T, handle func(c *wireEnd)) (address string) {
 	return l.Addr().String()
 }
 
-// before puts a proxy before a server and returns its address.
+// before starts a proxy in front of a server and returns the proxy's address.
 func before(t *testing.T, target string) (address string) {
 	t.Helper()
 	to, err := url.Parse("http://" + target)
@@ -73,7 +73,7 @@ func over(c net.Conn) *wireEnd { return &wireEnd{c, bufio.NewReader(c)} }
 
 func (e *wireEnd) send(text string) { _, _ = io.WriteString(e, text) }
 
-// until reads up to and including the end of a part.
+// until reads up to and including end.
 func (e *wireEnd) until(end string) string {
 	var b strings.Builder
 	for !strings.HasSuffix(b.String(), end) {
@@ -91,7 +91,7 @@ func (e *wireEnd) all() string {
 	return string(text)
 }
 
-// request reads a request as it came.
+// request reads a request and returns its bytes.
 func (e *wireEnd) request() string {
 	head := e.until("\r\n\r\n")
 	h := fields(head)

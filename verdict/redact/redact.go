@@ -20,17 +20,17 @@ const (
 	maxValue = 200 // of a parameter in a query
 	maxParts = 64  // of a query; the rest is stored as a hash
 	maxDepth = 3   // of addresses within addresses
-	slack    = 512 // bytes read behind the stored part of a long text: the end of a secret may be needed to recognize it
+	slack    = 512 // bytes read beyond the stored part of a long text, to recognize a secret that crosses the limit
 )
 
-// names are names of secrets, in lower case and without punctuation.
+// names lists names of secrets, in lower case and without punctuation.
 var names = []string{
 	"key", "sig", "code", "auth", "authorization", "proxyauthorization", "pass", "passwd", "pwd", "passphrase", "pin", "otp", "jwt", "bearer",
 	"cookie", "setcookie", "session", "sessionid", "jsessionid", "phpsessid", "sid", "csrf", "xsrf", "assertion", "samlresponse",
 	"samlrequest", "codeverifier", "hmac", "sharedkey",
 }
 
-// endings are endings of names of secrets.
+// endings lists suffixes of names of secrets.
 var endings = []string{
 	"token", "secret", "password", "signature", "credential", "credentials", "apikey", "appkey", "accesskey", "accesskeyid", "secretkey",
 	"privatekey", "authkey", "functionskey", "subscriptionkey", "webhookkey", "signingkey", "licensekey", "clientkey", "masterkey",
@@ -50,7 +50,7 @@ func Secret(name string) bool {
 	return slices.Contains(names, name) || slices.ContainsFunc(endings, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
-var key = []byte(rand.Text()) // random per process, so values cannot be guessed from hashes
+var key = []byte(rand.Text()) // random per process, so secrets cannot be guessed from their masks
 
 var masked = regexp.MustCompile(`^\*\*\*[0-9a-f]{8}$`)
 
@@ -176,7 +176,7 @@ func shapes(text string) string {
 	return text
 }
 
-// Keep returns a text in its recorded form: without secrets, and shortened. It does not keep the memory of text alive.
+// Keep returns a text in its recorded form: masked and shortened. The result does not share memory with text.
 func Keep(text string) string { return bounded(text, MaxText, Text) }
 
 // KeepURL is Keep for an address or the target of a request.
@@ -187,7 +187,7 @@ func KeepQuery(raw string) string {
 	return bounded(Query(raw), MaxText, func(shown string) string { return shown })
 }
 
-// bounded masks a text and shortens it to most bytes. A hash of the whole represents the rest.
+// bounded masks a text and shortens it to most bytes. A hash of the whole text replaces the rest.
 func bounded(text string, most int, mask func(string) string) string {
 	head := text[:min(len(text), most+slack)]
 	shown := mask(head)

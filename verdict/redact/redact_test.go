@@ -9,7 +9,7 @@ import (
 
 const hidden = "s3cr3t-Value.42"
 
-// A secret is hidden in any spelling of its name, and at any place of the address.
+// A secret is masked with any spelling of its name, and anywhere in the address.
 func TestSecretsDoNotShow(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
@@ -52,7 +52,7 @@ func TestSecretsDoNotShow(t *testing.T) {
 	}
 }
 
-// Other text stays as it is, and so does masked text.
+// Text without secrets and masked text do not change.
 func TestOtherTextsStay(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -69,7 +69,7 @@ func TestOtherTextsStay(t *testing.T) {
 	require.Equal(t, once, Text(once))
 }
 
-// Equal values stay equal when they are kept, others differ, and none takes much room.
+// Kept values are short. They are equal if and only if the original values were.
 func TestKeptValuesCompare(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, URL("/a?key=1"), URL("/a?key=1"))

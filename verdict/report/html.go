@@ -44,7 +44,7 @@ type view struct {
 	MoreBreaking int
 }
 
-// HTML writes the verdict as a single-file page without a script. It shows a part of many requests: the journal has all.
+// HTML writes the verdict as a single-file page without a script. Of many requests, it shows only a part; the journal has all.
 func HTML(w io.Writer, v *verdict.Verdict) error {
 	shown := view{Verdict: v}
 	var points []point
@@ -72,7 +72,7 @@ func (s *view) FaultTimes() (n int) {
 	return n
 }
 
-// Unmet returns the number of faults of the profile that did not happen.
+// Unmet returns the number of kinds of faults in the profile that did not happen.
 func (s *view) Unmet() (n int) {
 	for _, f := range s.Faults {
 		if f.Times == 0 {
@@ -95,7 +95,7 @@ func Tone(c verdict.Conclusion) string {
 	return cmp.Or(map[verdict.Conclusion]string{verdict.Passed: "good", verdict.Failed: "bad"}[c], "open")
 }
 
-// Mark returns the sign of a conclusion.
+// Mark returns the symbol of the conclusion.
 func (s *view) Mark() string {
 	return map[verdict.Conclusion]string{
 		verdict.Passed: "✓", verdict.Warned: "!", verdict.Failed: "✗", verdict.NothingJudged: "–",
@@ -160,7 +160,7 @@ func lasted(d time.Duration) string {
 	return fmt.Sprintf("%d ms", d.Milliseconds())
 }
 
-// printable replaces invisible characters, and those that change the display of the rest.
+// printable replaces invisible characters, and characters that change how others are displayed.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

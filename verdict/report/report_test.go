@@ -42,7 +42,7 @@ func wrong() *verdict.Verdict {
 	}
 }
 
-// The forms of a verdict are valid, whatever the client sent.
+// JUnit and HTML reports are valid, whatever the client sent.
 func TestForms(t *testing.T) {
 	t.Parallel()
 	var junit, html bytes.Buffer
@@ -99,7 +99,7 @@ func recorded(n, wrong int) *verdict.Record {
 	return r
 }
 
-// Of many requests the page shows all in its picture, and in its tables the first ones and those that broke rules: it stays small.
+// With many requests, the page stays small: the picture shows all, the tables only the first ones and those that broke rules.
 func TestPageOfManyRequests(t *testing.T) {
 	t.Parallel()
 	page := func(n, wrong int) string {
@@ -124,8 +124,8 @@ func TestPageOfManyRequests(t *testing.T) {
 	require.Less(t, len(many), 400_000)
 }
 
-// Requests that repeat the one before them are one row with their number. Another answer, fault or broken rule is another row, and so is
-// another job if something happened to it.
+// Consecutive equal requests share a row with their count. A different answer, fault or broken rule begins a new row, and so does another
+// job with a fault or a broken rule.
 func TestPageFoldsEqualRequests(t *testing.T) {
 	t.Parallel()
 	r := &verdict.Record{Now: time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC), Log: &verdict.Log{},
@@ -174,7 +174,7 @@ func TestPageFoldsEqualRequests(t *testing.T) {
 	}, rows)
 }
 
-// The journal has a line for each request, which is an entry as JSON.
+// The journal has one JSON entry per line, for each request.
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	v := verdict.Of(recorded(1500, 1))

@@ -11,7 +11,7 @@ import (
 // maxRows limits the rows of a table of requests.
 const maxRows = 500
 
-// row is a request in a table, or a run of equal ones with the first as its entry.
+// row is a request in a table, or the first of several consecutive equal ones.
 type row struct {
 	verdict.Entry
 	Count  int
@@ -22,7 +22,7 @@ type row struct {
 // rows are the rows of a table of requests.
 type rows []row
 
-// add adds a request, and reports whether there was room. It counts a repetition of the previous request there.
+// add adds a request and reports whether there was room. A repetition of the previous request increases that row's count.
 func (all *rows) add(e *verdict.Entry) bool {
 	if n := len(*all); n > 0 && (*all)[n-1].repeatedBy(e) {
 		last := &(*all)[n-1]

@@ -35,7 +35,7 @@ type lane struct {
 	Marks                      []mark
 }
 
-// mark shows that requests of a bin broke rules.
+// mark marks a bin with requests that broke rules.
 type mark struct {
 	X, Y float64 // of the bar's top
 	Text string
@@ -112,7 +112,7 @@ func timelineOf(points []point) (t timeline) {
 	return t
 }
 
-// draw makes the bars of a lane, with the share of faults at their foot, and the marks above them.
+// draw returns a lane: its bars, the share of faults at their foot, and the marks above them.
 func draw(name string, parts *[bins]bin, began time.Time, width time.Duration) lane {
 	l := lane{Name: name}
 	for _, b := range parts {

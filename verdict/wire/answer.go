@@ -23,10 +23,10 @@ func Page(status int) []byte {
 
 const (
 	steps     = 10          // per second of slow writing
-	stepLimit = time.Minute // time limit of each step
+	stepLimit = time.Minute // write deadline of each step
 )
 
-// ErrGone says that the reader has closed its connection.
+// ErrGone is returned if the reader has closed its connection.
 var ErrGone = errors.New("the reader has gone")
 
 // Slowly writes b at a number of bytes per second, or at once if that is 0. It stops when gone is closed.
@@ -57,8 +57,8 @@ func Slowly(w io.Writer, b []byte, perSecond int, gone <-chan struct{}) error {
 	return nil
 }
 
-// RetryAfter returns how many seconds the lines of Retry-After, a number or a date, tell a right client to wait; nil if there is no such
-// line, or several, or one that is neither.
+// RetryAfter returns how many seconds Retry-After, as a number or a date, tells a client to wait. It returns nil if there is no line,
+// several lines, or an invalid one.
 func RetryAfter(lines []string, now time.Time) *int {
 	if len(lines) != 1 {
 		return nil
@@ -76,13 +76,13 @@ func RetryAfter(lines []string, now time.Time) *int {
 	return nil
 }
 
-// OtherName returns another name by which a client reaches the same port of this machine; empty if it did not come by loopback.
+// OtherName returns another host name for the same port of this machine, or "" if the request did not come over loopback.
 func OtherName(host string) string {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {
 		name, port = strings.Trim(host, "[]"), ""
 	} else if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return "" // the client's own word, which is no address
+		return "" // a Host header that is no address
 	}
 	other := map[string]string{"127.0.0.1": "localhost", "::1": "localhost", "localhost": "127.0.0.1"}[strings.ToLower(name)]
 	if other == "" || port == "" {
@@ -91,7 +91,7 @@ func OtherName(host string) string {
 	return net.JoinHostPort(other, port)
 }
 
-// Sum names a text without keeping it, "" for none.
+// Sum returns a hash of a text, "" for an empty one.
 func Sum(text []byte) string {
 	if len(text) == 0 {
 		return ""

@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// askForBody is what net/http itself sends before it reads the body of a request with "Expect: 100-continue".
+// askForBody is sent by net/http before it reads the body of a request with "Expect: 100-continue".
 const askForBody = "HTTP/1.1 100 Continue\r\n\r\n"
 
-// Watched is a listener whose connections are each a Conn.
+// Watched is a listener that accepts connections as Conns.
 type Watched struct{ net.Listener }
 
 // Accept waits for a connection.
@@ -21,7 +21,7 @@ func (w Watched) Accept() (net.Conn, error) {
 	return &Conn{Conn: c}, nil
 }
 
-// Conn is a client's connection. It notices when the client sends bytes that are not read yet.
+// Conn is a client's connection. It can report that the client sends bytes before they are read.
 type Conn struct {
 	net.Conn
 	mu    sync.Mutex // held by the one reader
@@ -61,7 +61,7 @@ func (c *Conn) Arrives() <-chan struct{} {
 		defer c.mu.Unlock()
 		if len(c.first) == 0 {
 			one := make([]byte, 1)
-			n, _ := c.Conn.Read(one) // the next Read finds the error again
+			n, _ := c.Conn.Read(one) // the next Read returns the error again
 			c.first = one[:n]
 		}
 	}()
@@ -71,7 +71,7 @@ func (c *Conn) Arrives() <-chan struct{} {
 // Unasked drops the next "100 Continue": the client sends its body without it.
 func (c *Conn) Unasked() { c.quiet.Store(true) }
 
-// Write writes everything but a "100 Continue" that Unasked drops.
+// Write writes p, unless Unasked drops it.
 func (c *Conn) Write(p []byte) (int, error) {
 	if c.quiet.Load() && string(p) == askForBody && c.quiet.CompareAndSwap(true, false) {
 		return len(p), nil

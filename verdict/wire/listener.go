@@ -15,7 +15,7 @@ type Listener struct {
 
 	mu     sync.Mutex
 	socket net.Listener
-	opened chan struct{} // nil while the socket is open; closed when it is open again, or closed for good
+	opened chan struct{} // nil while the socket is open; closed when the socket is open again or the listener is closed
 	closed bool
 }
 
@@ -51,7 +51,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// again reports whether the failed socket has or gets a successor.
+// again waits while the socket is closed for a time, and reports whether there is a new one in place of the failed socket.
 func (l *Listener) again(failed net.Listener) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +74,7 @@ func (l *Listener) Refuse(d time.Duration) {
 	time.AfterFunc(d, func() { l.open(opened) })
 }
 
-// Reopen opens a socket early that is closed for a time.
+// Reopen ends a Refuse early.
 func (l *Listener) Reopen() {
 	l.mu.Lock()
 	opened := l.opened
@@ -84,7 +84,7 @@ func (l *Listener) Reopen() {
 	}
 }
 
-// open opens the socket again, unless that has happened, or retries later if its address is taken.
+// open opens the socket again, unless it is open. It retries later if the address is taken.
 func (l *Listener) open(opened chan struct{}) {
 	l.mu.Lock()
 	done := l.closed || l.opened != opened
@@ -137,7 +137,7 @@ func (l *Listener) Close() error {
 	return l.socket.Close()
 }
 
-// Reset ends a TCP connection by a reset, even below TLS: unread data is dropped.
+// Reset ends a TCP connection by a reset, even below TLS. Unread data is lost.
 func Reset(c net.Conn) {
 	for upper, ok := c.(interface{ NetConn() net.Conn }); ok; upper, ok = c.(interface{ NetConn() net.Conn }) {
 		c = upper.NetConn()

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A socket that is opened before its time stays open, and can be closed for a time again.
+// A socket that is reopened early stays open, and can be closed for a time again.
 func TestListenerIsReopened(t *testing.T) {
 	t.Parallel()
 	l, err := Listen("127.0.0.1:0")

@@ -65,7 +65,7 @@ func (o *ordered) object(v map[string]any) error {
 			}
 			continue
 		}
-		delete(rest, text) // one of equal names is enough
+		delete(rest, text) // of equal names, only the first is kept
 		if err = name(text); err == nil {
 			err = o.value(value)
 		}

@@ -1,4 +1,4 @@
-// Package wire applies faults to documents and event streams, and notes their content. It knows no API and no HTTP library.
+// Package wire applies faults to documents and event streams, and notes their content. It is independent of APIs and HTTP libraries.
 package wire
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// optional are the members that documents of jobs and problems may omit (draft appendix F.1).
+// optional lists the members that documents of jobs and problems may omit (draft appendix F.1).
 var optional = []string{"correlationId", "scenario", "language", "retryAfter", "expiresAt", "links", "correlation_id", "progress",
 	"estimate", "labels", "instance"}
 
@@ -18,7 +18,7 @@ var texts = map[string]map[string]string{
 	"fr": {"title": "Le travail n'a pas abouti", "detail": "Le type du problème dit ce qui s'est passé."},
 }
 
-// Rewrite applies the effect to a document. Numbers of any size stay as they are, and so does anything but a JSON object or list.
+// Rewrite applies the effect to a JSON object or list. Other documents, and numbers of any size, do not change.
 func (s *Shape) Rewrite(e *fault.Effect, document []byte) []byte {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.UseNumber()

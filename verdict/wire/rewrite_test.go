@@ -25,7 +25,7 @@ var (
 	other = fault.Effect{OtherEnd: true}
 )
 
-// States are rewritten where the API has them, and nowhere else.
+// Only members that hold a job's state in the API are rewritten.
 func TestStatesAreRewritten(t *testing.T) {
 	t.Parallel()
 	described := func(description string) *wire.Shape {
@@ -117,7 +117,7 @@ func TestStatesAreRewritten(t *testing.T) {
 	}
 }
 
-// Members keep their order: simple readers take the first one of a name.
+// Members keep their order, because simple readers use the first member with a name.
 func TestMembersKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -139,7 +139,7 @@ func TestMembersKeepTheirOrder(t *testing.T) {
 	require.True(t, got > 4000*12 && got < 1<<20, got)
 }
 
-// A client that cannot see the end is not counted as told; one that sees an unknown state next to other members is.
+// The record of a rewritten document says whether the client saw the end. With an unknown state, other members may show it.
 func TestRecordsOfRewrittenDocuments(t *testing.T) {
 	t.Parallel()
 	ended := `{"job_id":"` + one + `","state":"SUCCEEDED","result":{}}`
@@ -158,7 +158,7 @@ func TestRecordsOfRewrittenDocuments(t *testing.T) {
 	}
 }
 
-// Events of an unknown type come after real ones, and the time to wait comes first and stays.
+// Events of an unknown type come after real ones. The retry time comes first and is not overwritten.
 func TestStreamsOfALaterVersion(t *testing.T) {
 	t.Parallel()
 	const events = "retry: 50\n\n: hello\n\nid: 1\nevent: a\nretry: 60\ndata: {\"job_id\":\"" + one + "\",\"state\":\"DONE\"}\n\n"

@@ -9,15 +9,15 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// Shape describes how documents of an API show jobs: by objects with an id and a state, at any depth.
+// Shape describes how documents of an API show jobs: as objects with an id and a state, at any depth.
 type Shape struct {
 	Things []Thing                              // kinds of objects, tried in order
 	Final  func(state any) bool                 // reports whether a state is final
-	Job    func(id string) (job string, _ bool) // returns the job of an id, false for none
+	Job    func(id string) (job string, _ bool) // returns the job with an id, false for none
 }
 
-// Thing is a kind of object with an id and a state. Members are named as in "status", or as in "properties/status" if they are nested.
-// The first existing one counts; an object is the first thing whose id it has.
+// Thing is a kind of object with an id and a state. Members are named like "status", or like "properties/status" if they are nested. The
+// first existing member counts. An object belongs to the first Thing with an id member that it has.
 type Thing struct {
 	ID, State []string
 	Event     string   // member with the name of an event, which takes precedence over State and is never rewritten
@@ -25,7 +25,7 @@ type Thing struct {
 	Ends      []string // final states from which fault.Effect.OtherEnd chooses
 }
 
-// Jobs notes the jobs in a document, with or without a final state. To a client, an unknown state is not final.
+// Jobs notes the jobs in a document, with or without a final state. An unknown state is not final.
 func (s *Shape) Jobs(document []byte, x *verdict.Exchange) {
 	var v any
 	if json.Unmarshal(document, &v) == nil {
@@ -33,8 +33,8 @@ func (s *Shape) Jobs(document []byte, x *verdict.Exchange) {
 	}
 }
 
-// Rewritten notes the jobs in a document once the effect has rewritten it. Ended jobs with an unknown state go to Told, if another member
-// shows their end.
+// Rewritten notes the jobs in a document as the effect rewrites it. If an ended job has an unknown state then, but another member shows
+// the end, it notes the job in Told.
 func (s *Shape) Rewritten(e *fault.Effect, document []byte, x *verdict.Exchange) {
 	s.Jobs(s.Rewrite(e, document), x)
 	if e.JobStatus == "" || e.Unfinished {
@@ -74,7 +74,7 @@ func (s *Shape) object(v map[string]any, x *verdict.Exchange) {
 	}
 }
 
-// thing returns the kind of an object, and its id; nil if it is not one.
+// thing returns the kind of an object and its id, nil if it is none.
 func (s *Shape) thing(v map[string]any) (*Thing, string) {
 	for n := range s.Things {
 		if id, ok := first(v, s.Things[n].ID).(string); ok {
@@ -92,7 +92,7 @@ func (t *Thing) state(v map[string]any) any {
 	return first(v, t.State)
 }
 
-// event returns the name of an event, nil for other things.
+// event returns the name of an event, nil if the object is not one.
 func (t *Thing) event(v map[string]any) any {
 	if t.Event == "" {
 		return nil

@@ -49,7 +49,7 @@ func (s *Shape) root(e *fault.Effect, d map[string]any) {
 	}
 }
 
-// change changes the state of one thing, and its copies. An event named after an end stays as it is.
+// change changes the state of one thing, and copies of the state. An event that is named after a final state does not change.
 func (s *Shape) change(e *fault.Effect, t *Thing, d map[string]any) {
 	if event := t.event(d); event != nil && s.Final(event) {
 		return
@@ -71,8 +71,7 @@ func (s *Shape) change(e *fault.Effect, t *Thing, d map[string]any) {
 	}
 }
 
-// changed returns the replacement of a state: a word, a Boolean that says whether the job is done, or a Kubernetes status with
-// conditions.
+// changed returns the replacement of a state. The state is a word, a Boolean for "done", or a Kubernetes status with conditions.
 func (s *Shape) changed(e *fault.Effect, t *Thing, state any, final bool) any {
 	switch v := state.(type) {
 	case string:
@@ -112,7 +111,7 @@ func word(e *fault.Effect, t *Thing, state string, final bool) string {
 	return state
 }
 
-// endMembers are members that show a thing's end besides its state, in lower case without separators.
+// endMembers lists members that show a thing's end besides its state, in lower case without separators.
 var endMembers = []string{
 	"finishedat", "completedat", "endedat", "failedat", "canceledat", "cancelledat", "succeededat", "expiredat", "expiresat", "endat",
 	"finishtime", "finishedtime", "completiontime", "completedtime", "endtime", "enddate", "enddatetime", "completeddatetime",
@@ -122,7 +121,7 @@ var endMembers = []string{
 	"succeeded", "failed",
 }
 
-// clearEnd removes the traces of an end: times become null, counts 0, true false, and the rest is dropped.
+// clearEnd removes the traces of an end: times become null, counts become 0, true becomes false, and other members are removed.
 func clearEnd(t *Thing, d map[string]any) {
 	for name, value := range d {
 		plain := strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))
@@ -153,7 +152,7 @@ func clearEnd(t *Thing, d map[string]any) {
 	}
 }
 
-// reopen counts ended jobs as running.
+// reopen adds the counts of ended jobs to the running ones.
 func reopen(counts map[string]any) {
 	running, ok := counts["running"].(json.Number)
 	sum, _ := running.Int64()

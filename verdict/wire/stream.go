@@ -20,10 +20,10 @@ import (
 // ErrEnded is returned after a fault has ended a stream. The caller closes the connection.
 var ErrEnded = errors.New("a fault has ended the stream")
 
-// maxBlock bounds an event that is held until it is complete. A longer one passes unchanged and is not noted.
+// maxBlock limits an event that is buffered until it is complete. A longer event passes unchanged and is not noted.
 const maxBlock = 1 << 20
 
-// unread is how long an event may wait for its reader.
+// unread is how long an event may remain unread after it was sent.
 const unread = 50 * time.Millisecond
 
 func read(at time.Time) bool { return time.Since(at) >= unread }
@@ -39,7 +39,7 @@ type Stream struct {
 	Closed   <-chan struct{}   // ends a stalled stream
 
 	rest  []byte // incomplete block
-	begun bool   // a block was passed on, other than the head of the answer
+	begun bool   // a block after the head of the answer was passed on
 	count int    // of events so far
 
 	mu    sync.Mutex
@@ -85,7 +85,7 @@ func (s *Stream) Write(b []byte) (int, error) {
 	}
 }
 
-// Flush passes on the rest after the last complete block, at the end of a stream.
+// Flush passes on the incomplete last block at the end of a stream.
 func (s *Stream) Flush() error {
 	if s.Effect == nil || len(s.rest) == 0 {
 		return nil
@@ -95,7 +95,7 @@ func (s *Stream) Flush() error {
 	return err
 }
 
-// block disturbs a block, or notes a passed one.
+// block disturbs a block, or only notes it if there is no effect.
 func (s *Stream) block(block []byte) error {
 	if s.Effect != nil {
 		return s.pass(block)
@@ -104,7 +104,7 @@ func (s *Stream) block(block []byte) error {
 	return nil
 }
 
-// pass writes a comment, the position, or an event, and before the first of them the retry time.
+// pass writes a comment, the position, or an event. Before the first block, it writes the retry time.
 func (s *Stream) pass(block []byte) error {
 	e := s.Effect
 	if e.StreamRetry > 0 && !bytes.HasPrefix(block, []byte("HTTP/")) {
@@ -144,7 +144,7 @@ func (s *Stream) pass(block []byte) error {
 			return err
 		}
 	}
-	if e.ExtraEvents { // readers that know the service ignore them
+	if e.ExtraEvents { // readers must ignore unknown types
 		return Slowly(s.To, []byte("id: later\x00version\nevent: forgerun.later-version\ndata: {}\n\n"), e.SlowBytes, s.Closed)
 	}
 	return nil
@@ -180,7 +180,7 @@ func (s *Stream) send(block []byte) error {
 	return nil
 }
 
-// rewritten changes the document in an event's data, if that is one line.
+// rewritten changes the document in an event's data, if the data is a single line.
 func (s *Stream) rewritten(block []byte) []byte {
 	data := parse(block).data
 	if !s.Effect.Rewrites() || len(data) == 0 {
@@ -210,7 +210,7 @@ func (s *Stream) note(f fields) {
 	}
 }
 
-// ended notes that the fault ends the stream, with half of an event.
+// ended notes that the fault ended the stream. half is the event that was cut, if any.
 func (s *Stream) ended(half []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// Ids are those that readers accept: an empty one resets the last event ID, one with NUL is ignored.
+// Ids are noted as readers see them: an empty id resets the last event ID, an id with NUL is ignored.
 func TestIDsOfStreams(t *testing.T) {
 	t.Parallel()
 	for _, e := range []*fault.Effect{nil, {CutAfter: new(9)}} {
@@ -24,7 +24,7 @@ func TestIDsOfStreams(t *testing.T) {
 	}
 }
 
-// Bytes written at the moment of the cut may be lost, with any protocol. Silence leaves time to read everything.
+// Events sent at the moment of a cut may be lost, with any protocol. A stall gives the reader time to read all of them.
 func TestIDsAtTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
