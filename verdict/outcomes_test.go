@@ -55,20 +55,20 @@ func TestOutcomesOfGroups(t *testing.T) {
 		status verdict.Status
 	}{
 		"reads the batch": {func(t *trace) { t.end(7, "batch").end(8, "batch").over("batch").see("batch") }, verdict.OK},
-		"reads the batch after its slow job ended": {func(t *trace) {
+		"reads the batch after a slow job": {func(t *trace) {
 			t.end(7, "batch").wait(5*time.Minute).end(8, "batch").over("batch").see("batch")
 		}, verdict.OK},
-		"reads the batch before its outcome":  {func(t *trace) { t.end(7, "batch").end(8, "batch").see("batch").over("batch") }, verdict.OK},
-		"reads the batch too late":            {func(t *trace) { t.end(7, "batch").over("batch").wait(2 * time.Minute).see("batch") }, verdict.Fail},
-		"reads the batch only before its end": {func(t *trace) { t.see("batch").wait(time.Second).end(7, "batch").over("batch") }, verdict.Fail},
-		"never reads the batch":               {func(t *trace) { t.end(7, "batch").end(8, "batch").over("batch") }, verdict.Fail},
-		"session ends before the batch":       {func(t *trace) { t.end(7, "batch") }, verdict.NotTested},
+		"reads the batch before its outcome": {func(t *trace) { t.end(7, "batch").end(8, "batch").see("batch").over("batch") }, verdict.OK},
+		"reads the batch too late":           {func(t *trace) { t.end(7, "batch").over("batch").wait(2 * time.Minute).see("batch") }, verdict.Fail},
+		"reads the batch too early":          {func(t *trace) { t.see("batch").wait(time.Second).end(7, "batch").over("batch") }, verdict.Fail},
+		"never reads the batch":              {func(t *trace) { t.end(7, "batch").end(8, "batch").over("batch") }, verdict.Fail},
+		"session ends before the batch":      {func(t *trace) { t.end(7, "batch") }, verdict.NotTested},
 		"reads one job of two": {func(t *trace) {
 			t.end(7, "batch").end(8, "batch").over("batch").send(poll(7, final))
 		}, verdict.Fail},
-		"reads a bulk operation":                   {func(t *trace) { t.end(7, "batch", "bulk").over("bulk").see("bulk") }, verdict.OK},
-		"reads the job's item of a bulk operation": {func(t *trace) { t.end(7, "batch", "bulk").over("bulk").see("bulk/" + id(7)) }, verdict.OK},
-		"reads another item of a bulk operation":   {func(t *trace) { t.end(7, "bulk").over("bulk").see("bulk/" + id(8)) }, verdict.Fail},
+		"reads a bulk operation":  {func(t *trace) { t.end(7, "batch", "bulk").over("bulk").see("bulk") }, verdict.OK},
+		"reads its bulk item":     {func(t *trace) { t.end(7, "batch", "bulk").over("bulk").see("bulk/" + id(7)) }, verdict.OK},
+		"reads another bulk item": {func(t *trace) { t.end(7, "bulk").over("bulk").see("bulk/" + id(8)) }, verdict.Fail},
 		"answers the webhook of the batch": {func(t *trace) {
 			t.end(7, "batch").over("batch").deliver(7)
 			a := &t.Attempts[len(t.Attempts)-1]

@@ -37,14 +37,14 @@ func TestKindsOfRedirects(t *testing.T) {
 		"loses the body on 307": {warn, warn, func(t *trace) {
 			t.send(submit(1, byFault(307))).send(submit(1, func(x *verdict.Exchange) { x.Body = "" }))
 		}},
-		"does not follow 307":                {warn, warn, func(t *trace) { t.send(submit(1, byFault(307))).send(poll(2)) }},
-		"reads again after 303":              {ok, ok, func(t *trace) { t.send(poll(1, byFault(303))).send(poll(1)) }},
-		"stops after 303":                    {warn, warn, func(t *trace) { t.send(poll(1, byFault(303))).send(poll(2)) }},
-		"learns the end from the 303 itself": {not, not, func(t *trace) { t.send(poll(1, to303("/v1/results/1?"))).send(poll(2)) }},
-		"reads the target of 303":            {ok, ok, func(t *trace) { t.send(poll(1, to303("/v1/results/1?"))).send(poll(1, at("/v1/results/1"))) }},
-		"reads a job after 303":              {ok, ok, func(t *trace) { t.send(submit(1, to303("/v1/jobs/job-1?"))).send(poll(1, alone)) }},
-		"submits again after 303":            {warn, warn, func(t *trace) { t.send(submit(1, byFault(303))).send(submit(1)) }},
-		"ignores 303 of a POST":              {not, not, func(t *trace) { t.send(submit(1, byFault(303))).wait(2 * time.Second).send(poll(2)) }},
+		"does not follow 307":     {warn, warn, func(t *trace) { t.send(submit(1, byFault(307))).send(poll(2)) }},
+		"reads again after 303":   {ok, ok, func(t *trace) { t.send(poll(1, byFault(303))).send(poll(1)) }},
+		"stops after 303":         {warn, warn, func(t *trace) { t.send(poll(1, byFault(303))).send(poll(2)) }},
+		"needs only the 303":      {not, not, func(t *trace) { t.send(poll(1, to303("/v1/results/1?"))).send(poll(2)) }},
+		"reads the target of 303": {ok, ok, func(t *trace) { t.send(poll(1, to303("/v1/results/1?"))).send(poll(1, at("/v1/results/1"))) }},
+		"reads a job after 303":   {ok, ok, func(t *trace) { t.send(submit(1, to303("/v1/jobs/job-1?"))).send(poll(1, alone)) }},
+		"submits again after 303": {warn, warn, func(t *trace) { t.send(submit(1, byFault(303))).send(submit(1)) }},
+		"ignores 303 of a POST":   {not, not, func(t *trace) { t.send(submit(1, byFault(303))).wait(2 * time.Second).send(poll(2)) }},
 		"follows three in a row": {ok, ok, func(t *trace) {
 			t.send(poll(1, byFault(307))).send(poll(1, byFault(308))).send(poll(1, byFault(303))).send(poll(1))
 		}},
@@ -112,7 +112,7 @@ func TestKeysOfOtherHosts(t *testing.T) {
 			x.Fault = nil
 			t.send(x).wait(time.Second).send(here)
 		}},
-		"follows a redirect by the service with its key": {fail, warn, func(t *trace) {
+		"follows the service with its key": {fail, warn, func(t *trace) {
 			x := away
 			x.Fault = nil
 			t.send(x).send(there)

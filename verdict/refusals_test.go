@@ -95,15 +95,15 @@ func TestRefusals(t *testing.T) {
 		"reads a job that appears late": {ok, ok, func(t *trace) {
 			t.send(submit(7)).every(time.Second, 3, poll(7, refused(404))).send(poll(7))
 		}},
-		"gives up a job that stays missing":          {ok, ok, func(t *trace) { t.send(submit(7)).every(time.Second, 10, poll(7, refused(404))) }},
-		"polls a job that stays missing":             {warn, warn, func(t *trace) { t.send(submit(7)).every(time.Second, 11, poll(7, refused(404))) }},
-		"gives up after a second look":               {not, not, func(t *trace) { t.send(submit(7)).every(time.Second, 2, poll(7, refused(404))) }},
-		"polls a missing job that it did not submit": {not, not, func(t *trace) { t.every(time.Second, 11, poll(7, refused(404))) }},
-		"polls a result that is not ready":           {not, not, func(t *trace) { t.send(submit(7)).every(time.Second, 11, poll(7, result(404))) }},
-		"polls a result that a fault withholds": {warn, warn, func(t *trace) {
+		"gives up a missing job":        {ok, ok, func(t *trace) { t.send(submit(7)).every(time.Second, 10, poll(7, refused(404))) }},
+		"polls a missing job":           {warn, warn, func(t *trace) { t.send(submit(7)).every(time.Second, 11, poll(7, refused(404))) }},
+		"gives up after a second look":  {not, not, func(t *trace) { t.send(submit(7)).every(time.Second, 2, poll(7, refused(404))) }},
+		"polls a missing job of others": {not, not, func(t *trace) { t.every(time.Second, 11, poll(7, refused(404))) }},
+		"polls a missing result":        {not, not, func(t *trace) { t.send(submit(7)).every(time.Second, 11, poll(7, result(404))) }},
+		"polls a withheld result": {warn, warn, func(t *trace) {
 			t.send(submit(7)).every(time.Second, 11, poll(7, result(404), refused(404)))
 		}},
-		"opens the missing job in eleven tabs": {not, not, func(t *trace) {
+		"reads in eleven tabs": {not, not, func(t *trace) {
 			t.send(submit(7))
 			for n := range uint64(11) {
 				t.send(poll(7, by(n+1, "k1"))).wait(time.Second).send(poll(8, by(n+1, "k1"), refused(404)))

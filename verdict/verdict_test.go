@@ -414,8 +414,8 @@ func TestStandards(t *testing.T) {
 				x.Key, x.Correlation, x.Made, x.Job = "other", "order-2", id(2), id(2)
 			}))
 		}, nil},
-		"repeats a submission that the service recognizes": {func(t *trace) { t.send(submit(1, lost)).send(submit(1)) }, nil},
-		"repeats an idempotent request":                    {func(t *trace) { t.send(submit(1, bare, lost, put)).send(submit(1, bare, put)) }, nil},
+		"repeats a known submission":    {func(t *trace) { t.send(submit(1, lost)).send(submit(1)) }, nil},
+		"repeats an idempotent request": {func(t *trace) { t.send(submit(1, bare, lost, put)).send(submit(1, bare, put)) }, nil},
 		"wants two equal jobs": {func(t *trace) {
 			t.send(submit(1, bare, lost)).send(submit(1, bare)).send(submit(1, bare))
 		}, nil},

@@ -85,8 +85,8 @@ func forms(text string) []string {
 	return all
 }
 
-// keyInURL notes whether a URL contains a key (RFC 6750, section 2.3) that this or another request of the session has in a header. Addresses
-// that the target returned are not the client's mistake.
+// keyInURL notes whether a URL contains a key (RFC 6750, section 2.3) that a request of the session has in a header. Addresses that the
+// target returned are not the client's mistake.
 func (s *sessions) keyInURL(in *session, r *http.Request, x *verdict.Exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
