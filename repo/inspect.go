@@ -20,7 +20,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Errors of Inspect. Their texts continue the sentence "Postgres at db:5432".
+// Errors of Inspect. Their texts complete the sentence "Postgres at db:5432 ...".
 var (
 	ErrBadURL     = errors.New("has an address that cannot be read")
 	ErrAway       = errors.New("does not accept connections")
@@ -40,7 +40,7 @@ type Inspection struct {
 	User        string
 	Version     int               // server_version_num, such as 150004
 	VersionName string            // server_version
-	Settings    map[string]string // inspectedSettings, as a session of this user gets them
+	Settings    map[string]string // values of inspectedSettings in a session of this user
 	IsStandby   bool
 	Encoding    string // of the database
 
@@ -52,14 +52,14 @@ type Inspection struct {
 	RoundTrip   time.Duration // ClockOffset may be wrong by half of it
 
 	SchemaVersion, NeededVersion int64    // SchemaVersion 0: none of our tables exist
-	FormerSchema                 bool     // schema of a version before 0.1.0: it cannot be migrated
+	FormerSchema                 bool     // schema of a version before 0.1.0, which cannot be migrated
 	Schema                       string   // quoted name of the schema with the tables, "" if none
 	MissingPrivileges            []string // such as "INSERT on jobs"
 	MigratorLacks                string   // missing privilege for migrations, such as "CREATE on schema public"
 
-	Writing *Transaction // oldest writing transaction, if it is older than a second
+	Writing *Transaction // oldest writing transaction that is older than a second; nil if none
 
-	State *State // nil: not readable from this schema
+	State *State // nil if it cannot be read from this schema
 }
 
 // Transaction is an open transaction on the server.
@@ -72,28 +72,28 @@ type Transaction struct {
 // State is the state of the processes that share the database.
 type State struct {
 	Workers, Slots, Held int           // live workers, the jobs that they can hold, and the jobs that they hold
-	OldestDue            time.Duration // how long the oldest due job has waited; 0: none waits
+	OldestDue            time.Duration // how long the oldest due job has waited; 0 if none waits
 	Moving               bool          // a job was started or ended within the last minute
 	HasLeader            bool
 	LeaderOpen           bool             // the leader cannot do all of its work, and no other process can take over
-	HasWebhooks          bool             // any that are not deleted
-	Ahead                bool             // workers or waiting jobs were written in the future: Postgres' clock was ahead
-	SigningKeys          []job.SigningKey // published keys: id, public and encrypted private part
+	HasWebhooks          bool             // whether there are webhooks that are not deleted
+	Ahead                bool             // workers or waiting jobs have times in the future, because Postgres' clock was ahead
+	SigningKeys          []job.SigningKey // published keys with id, public part and encrypted private part
 }
 
 // NewestSchema returns the newest schema version that this program knows.
 func NewestSchema() int64 { return schemaVersion() }
 
-// inspectedSettings are the server parameters that doctor judges.
+// inspectedSettings lists the server parameters that "forgerun doctor" judges.
 var inspectedSettings = []string{
 	"fsync", "full_page_writes", "synchronous_commit", "default_transaction_read_only", "max_connections",
 }
 
-// inspectTimeout bounds the connect and each statement.
+// inspectTimeout limits the connect and each statement.
 const inspectTimeout = 3 * time.Second
 
-// Inspect looks at the database on its own connection, in read-only transactions. Its error is one of the above, with the server's
-// message but never with the password; Place is set in any case.
+// Inspect reads the database over its own connection, in read-only transactions. Its error is one of the errors above, with the server's
+// message but never with the password. Place is always set.
 func Inspect(ctx context.Context, url string) (Inspection, error) {
 	i := Inspection{NeededVersion: schemaVersion(), Settings: map[string]string{}}
 	cfg, err := pgxpool.ParseConfig(url)
@@ -137,7 +137,7 @@ func (i *Inspection) readServer(ctx context.Context, tx pgx.Tx) error {
 		Scan(&i.Settings)
 }
 
-// clockTries is how often the clock is read: the fastest answer is the most exact one.
+// clockTries is how often Inspect reads the clock. It uses the fastest answer, which is the most exact.
 const clockTries = 3
 
 func (i *Inspection) readClock(ctx context.Context, tx pgx.Tx) error {
@@ -198,7 +198,7 @@ func (i *Inspection) readState(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// obstacle returns the error that caused err. A driver that asks for TLS first reports a TLS error when the server sends nothing or
+// obstacle returns the error that caused err. The driver asks for TLS first, so it reports a TLS error if the server sends nothing or
 // closes.
 func obstacle(err error) error {
 	var server *pgconn.PgError
@@ -238,8 +238,8 @@ func obstacleOfState(code, message string) error {
 	return ErrUnread
 }
 
-// CheckURL reports whether an address can be parsed: a postgres:// URL, or keywords and values. The driver would parse another scheme's
-// address with a = in it as the latter.
+// CheckURL returns an error unless an address is a postgres:// URL, or keywords and values. The driver would parse a URL of another scheme
+// as keywords and values if it contains "=".
 func CheckURL(address string) error {
 	scheme, _, isURL := strings.Cut(address, "://")
 	if isURL && !strings.Contains(scheme, "=") && scheme != "postgres" && scheme != "postgresql" {

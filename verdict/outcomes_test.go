@@ -59,10 +59,12 @@ func TestOutcomesOfGroups(t *testing.T) {
 			t.end(7, "batch").wait(5*time.Minute).end(8, "batch").over("batch").see("batch")
 		}, verdict.OK},
 		"reads the batch before its outcome": {func(t *trace) { t.end(7, "batch").end(8, "batch").see("batch").over("batch") }, verdict.OK},
-		"reads the batch too late":           {func(t *trace) { t.end(7, "batch").over("batch").wait(2 * time.Minute).see("batch") }, verdict.Fail},
-		"reads the batch too early":          {func(t *trace) { t.see("batch").wait(time.Second).end(7, "batch").over("batch") }, verdict.Fail},
-		"never reads the batch":              {func(t *trace) { t.end(7, "batch").end(8, "batch").over("batch") }, verdict.Fail},
-		"session ends before the batch":      {func(t *trace) { t.end(7, "batch") }, verdict.NotTested},
+		"reads the batch too late": {func(t *trace) {
+			t.end(7, "batch").over("batch").wait(2 * time.Minute).see("batch")
+		}, verdict.Fail},
+		"reads the batch too early":     {func(t *trace) { t.see("batch").wait(time.Second).end(7, "batch").over("batch") }, verdict.Fail},
+		"never reads the batch":         {func(t *trace) { t.end(7, "batch").end(8, "batch").over("batch") }, verdict.Fail},
+		"session ends before the batch": {func(t *trace) { t.end(7, "batch") }, verdict.NotTested},
 		"reads one job of two": {func(t *trace) {
 			t.end(7, "batch").end(8, "batch").over("batch").send(poll(7, final))
 		}, verdict.Fail},

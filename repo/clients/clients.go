@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// revocationChannel is the NOTIFY channel that names each key with a changed validity, so that every process forgets it.
+// revocationChannel is the NOTIFY channel for keys with a changed validity. Every process drops such a key from its cache.
 const revocationChannel = "forgerun_keys"
 
 // InsertClient stores a new client and returns its time of creation.
@@ -53,13 +53,13 @@ func (s *Store) UseKey(ctx context.Context, id string) (exists bool, err error) 
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
-	// It was used before, or is gone. A separate statement sees the changes that the one above may have waited for.
+	// The key was used before or is gone. A separate statement sees changes that the one above may have waited for.
 	key, err := s.Key(ctx, id)
 	return key != nil, err
 }
 
-// ChangeKeys runs decide on the client and all its keys, newest first, with the client's row locked: two changes of one client's keys
-// never overlap. It stores the result of decide. If the client does not exist, decide gets a zero one.
+// ChangeKeys calls decide with the client and all its keys, newest first, and stores the result. The client's row is locked meanwhile, so
+// two changes of one client's keys never overlap. If the client does not exist, decide gets a zero client.
 func (s *Store) ChangeKeys(ctx context.Context, client job.ID,
 	decide func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error)) error {
 	return s.db.InTx(ctx, "change keys", func(ctx context.Context, tx pgx.Tx) error {
@@ -82,7 +82,7 @@ func (s *Store) ChangeKeys(ctx context.Context, client job.ID,
 	})
 }
 
-// lockClient reads the clock after it got the lock: at the same query level it would be read before the wait.
+// lockClient reads the clock after it gets the lock. At the same query level, it would read the clock before the wait.
 const lockClient = `
 WITH locked AS MATERIALIZED (SELECT client_id, created_at FROM clients WHERE client_id = $1 FOR NO KEY UPDATE)
 SELECT client_id, created_at, clock_timestamp() FROM locked`
@@ -108,8 +108,8 @@ func storeKeys(ctx context.Context, tx pgx.Tx, change job.KeyChange) error {
 	return nil
 }
 
-// WatchKeys calls changed with the id of every key with a changed validity, in any process, and connected when the watch begins or ends:
-// while it is down, cached keys must not be trusted. It returns when ctx ends.
+// WatchKeys calls changed with the id of every key that a process changes the validity of. It calls connected when the watch begins or
+// ends; without a watch, cached keys must not be trusted. It returns when ctx ends.
 func (s *Store) WatchKeys(ctx context.Context, changed func(id string), connected func(bool)) {
 	for ctx.Err() == nil {
 		err := s.watchKeys(ctx, changed, connected)
@@ -136,7 +136,7 @@ func (s *Store) watchKeys(ctx context.Context, changed func(id string), connecte
 	}
 	connected(true)
 	for {
-		// A dead peer sends nothing: every wait is bounded by a round trip.
+		// A dead peer sends nothing, so each wait is limited and followed by a round trip.
 		wait, cancel := context.WithTimeout(ctx, s.db.Timeout)
 		n, err := conn.WaitForNotification(wait)
 		cancel()
@@ -158,7 +158,7 @@ func (s *Store) watchKeys(ctx context.Context, changed func(id string), connecte
 	}
 }
 
-// CursorKey returns the secret that signs the cursors of lists: 32 bytes, the same for all processes and at all times.
+// CursorKey returns the secret that signs the cursors of lists: 32 bytes, which never change and are the same in all processes.
 func (s *Store) CursorKey(ctx context.Context) ([]byte, error) {
 	return pg.QueryValue[[]byte](ctx, s.db, `SELECT cursor_key FROM maintenance_state`)
 }

@@ -22,15 +22,15 @@ var (
 	countTombstones  = variant("countTombstones", "countAlong", "{{table}}", "tombstones", "{{key}}", "job_id")
 )
 
-// Bounds of one part of an erasure, which is one short transaction.
+// Limits of one part of an erasure, which is one short transaction.
 const (
 	eraseLimit    = 500    // rows
-	eraseJobLimit = 100    // jobs, with what belongs to them
+	eraseJobLimit = 100    // jobs, with their data
 	eraseLook     = 2000   // rows looked at for removal
 	countLook     = 10_000 // rows looked at to count them
 )
 
-// eraseStep is one step of an erasure, in order. It reports that it is done when it can remove nothing more.
+// eraseStep is one step of an erasure. It reports that it is done when there is nothing more to remove.
 type eraseStep struct {
 	name   string
 	resets bool // part of a reset of a test bed, too
@@ -39,14 +39,14 @@ type eraseStep struct {
 
 // eraseSteps remove referencing rows before referenced ones, and rows that can still be written before the rows that need them:
 //
-//   - From the beginning on, new jobs, batches, webhooks, bulk operations and keys are
+//   - As soon as the erasure begins, new jobs, batches, webhooks, bulk operations and keys are
 //     refused. settle waits for the transactions that did not see the erasure.
 //   - Jobs are canceled before the first is removed. A job that was retried since is canceled before its removal.
 //   - Deliveries belong to a job or a webhook, and are removed with it.
 //   - settle_jobs waits for transactions that found a job before its removal: its tombstone, and the item
 //     of an operator's bulk operation, come before the steps that look for them.
 //   - Events without a job belong to webhooks and batches, which are removed before them.
-//   - Then everything is counted. If anything is left, the erasure begins again.
+//   - Then the steps count all rows. If any are left, the erasure begins again.
 var eraseSteps = []eraseStep{
 	{"stop", true, (*erasing).stop}, // the default of the column
 	{"settle", false, (*erasing).mayGoOn},
@@ -76,7 +76,8 @@ var eraseSteps = []eraseStep{
 	{"finish", false, (*erasing).finish},
 }
 
-// resetSteps are the steps of a reset. New rows are not kept out, so no step waits for that. Sessions stay, with their records.
+// resetSteps are the steps of a reset. They do not refuse new rows, so there is no step that waits for older transactions. Sessions and
+// their records stay.
 var resetSteps = append(slices.DeleteFunc(slices.Clone(eraseSteps), func(s eraseStep) bool { return !s.resets }),
 	eraseStep{"idempotency_keys", true, limited("idempotency_keys", statement("forgetAnswers"))})
 
@@ -104,7 +105,7 @@ func counted(table, sql string) func(*erasing, context.Context) (bool, error) {
 	}
 }
 
-// walk sends a statement that looks at the next rows of a table. The statement returns how many it looked at, the last one, and how many
+// walk sends a statement that reads the next rows of a table. The statement returns how many rows it read, the last one, and how many
 // belong to the client.
 func (e *erasing) walk(ctx context.Context, sql string, look int, found func(n int)) (done bool, err error) {
 	type looked struct {
@@ -121,7 +122,7 @@ func (e *erasing) walk(ctx context.Context, sql string, look int, found func(n i
 	return l.Looked < look, err
 }
 
-// stop ends the parts of the client that act by themselves.
+// stop ends the client's bulk operations and deletes its webhooks.
 func (e *erasing) stop(ctx context.Context) (bool, error) {
 	e.Erasure.Remaining = map[string]int{}
 	_, err := e.tx.Exec(ctx, statement("stopErasedBulks"), pg.UUID(e.Erasure.ClientID))
@@ -131,7 +132,7 @@ func (e *erasing) stop(ctx context.Context) (bool, error) {
 	return true, err
 }
 
-// mayGoOn reports whether all transactions from before the step have ended.
+// mayGoOn reports whether all transactions that began before the step have ended.
 func (e *erasing) mayGoOn(ctx context.Context) (may bool, err error) {
 	return may, e.tx.QueryRow(ctx, statement("erasureMayGoOn"), pg.UUID(e.Erasure.ID)).Scan(&may)
 }
@@ -155,7 +156,7 @@ func (e *erasing) split(found []erasedJob) (final [][16]byte) {
 	return final
 }
 
-// findUnfinished looks for jobs to cancel. If the leader dies before it has canceled them, the step that removes jobs does it.
+// findUnfinished looks for jobs to cancel. If the leader dies before it cancels them, the step that removes jobs cancels them.
 func (e *erasing) findUnfinished(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("lookErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), [16]byte(e.Erasure.Position), eraseLimit)
@@ -186,7 +187,7 @@ func (e *erasing) deliveries(ctx context.Context, sql string, args ...any) (int,
 	return len(ids), nil
 }
 
-// allDeliveries removes deliveries of jobs or webhooks, and reports whether none is left.
+// allDeliveries removes deliveries of jobs or webhooks, and reports whether it removed all of them.
 func (e *erasing) allDeliveries(ctx context.Context, ids [][16]byte) (gone bool, err error) {
 	n, err := e.deliveries(ctx, statement("eraseDeliveries"), ids, eraseLimit)
 	if err != nil || n == eraseLimit {
@@ -197,14 +198,14 @@ func (e *erasing) allDeliveries(ctx context.Context, ids [][16]byte) (gone bool,
 	return !left, err
 }
 
-// waitingDeliveries removes waiting deliveries. Those being sent are removed with their job or webhook.
+// waitingDeliveries removes waiting deliveries. Deliveries that are being sent are removed with their job or webhook.
 func (e *erasing) waitingDeliveries(ctx context.Context) (bool, error) {
 	n, err := e.deliveries(ctx, statement("eraseWaitingDeliveries"), pg.UUID(e.Erasure.ClientID), eraseLimit)
 	return n == 0, err
 }
 
-// jobs removes jobs with all their data. It counts that data in the same transaction, the only time when it can be attributed to the
-// client; no row is written for a job without its row, which is locked.
+// jobs removes jobs with all their data. It counts the data in the same transaction, because afterwards it can no longer be attributed to
+// the client. It locks the jobs' rows; without them, no data is written for a job.
 func (e *erasing) jobs(ctx context.Context) (bool, error) {
 	found, err := pg.RowsIn(ctx, e.tx, pgx.RowToStructByPos[erasedJob], statement("chooseErasedJobs"),
 		pg.UUID(e.Erasure.ClientID), eraseJobLimit)
@@ -271,7 +272,7 @@ func (e *erasing) webhooks(ctx context.Context) (bool, error) {
 	return len(found) < eraseLook, nil
 }
 
-// client removes the client with its keys, and makes all processes forget them.
+// client removes the client and its keys, and makes all processes forget the keys.
 func (e *erasing) client(ctx context.Context) (bool, error) {
 	keys, err := forgetKeys(ctx, e.tx, statement("eraseKeys"), e.Erasure.ClientID)
 	if err != nil {
@@ -283,7 +284,7 @@ func (e *erasing) client(ctx context.Context) (bool, error) {
 	return true, err
 }
 
-// finish counts the remaining rows by client, and ends the erasure with its record if there are none. Otherwise all steps run again.
+// finish counts the client's remaining rows. If there are none, it ends the erasure and writes the record. Otherwise all steps run again.
 func (e *erasing) finish(ctx context.Context) (bool, error) {
 	var counts map[string]int
 	var at time.Time

@@ -11,25 +11,25 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// maxOpenErasures is how many erasures one round handles. The others wait until those are done.
+// maxOpenErasures is the number of erasures per round. Others wait until those are done.
 const maxOpenErasures = 100
 
-// erasureColumns is the one column list of an erasure, named like the members of job.Erasure.
+// erasureColumns is the column list of an erasure, named like the members of job.Erasure.
 const erasureColumns = `erasure_id AS id, client_id, operator, reason, request_id, created_at, started_at, finished_at, step, position,
   position_job, removed, remaining, coalesce(record, '') AS record, record_sha256 AS sha256`
 
 var scanErasure = pgx.RowToAddrOfStructByName[job.Erasure]
 
-// BeginErasure stores the erasure of a client, and returns it. From the commit on the client's keys are revoked, in all processes, and
-// nothing new is stored for it. If the erasure is already open, it is returned as it is. An erased client is not found, like one that
-// never existed.
+// BeginErasure stores the erasure of a client and returns it. From the commit on, the client's keys are revoked in all processes, and
+// nothing new is stored for it. If an erasure is already open, BeginErasure returns it unchanged. An erased client is not found, like one
+// that never existed.
 func (s *Store) BeginErasure(ctx context.Context, id job.ID, r job.ErasureRequest) (e *job.Erasure, begun bool, err error) {
 	err = s.db.InTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
 		known, err := tx.Exec(ctx, statement("lockErasedClient"), pg.UUID(r.ClientID))
 		if err != nil {
 			return err
 		}
-		// A separate statement sees the changes that the one above waited for.
+		// A separate statement sees changes that the one above waited for.
 		var found bool
 		e, found, err = pg.First(pg.RowsIn(ctx, tx, scanErasure, statement("erasureOfClient"), pg.UUID(r.ClientID)))
 		switch {
@@ -43,7 +43,7 @@ func (s *Store) BeginErasure(ctx context.Context, id job.ID, r job.ErasureReques
 		switch {
 		case err != nil:
 			return err
-		case !begun: // could only have begun in another way
+		case !begun: // only if an erasure was inserted without this lock
 			return pg.ErrErased
 		}
 		_, err = forgetKeys(ctx, tx, statement("revokeErasedKeys"), r.ClientID)
@@ -61,7 +61,7 @@ func (s *Store) IsErased(ctx context.Context, client job.ID) (bool, error) {
 	return erased, err
 }
 
-// forgetKeys changes keys of a client, makes all processes forget them, and returns their number.
+// forgetKeys runs a statement that revokes or removes keys of a client, makes all processes forget them, and returns their number.
 func forgetKeys(ctx context.Context, tx pgx.Tx, sql string, client job.ID) (int, error) {
 	keys, err := pg.RowsIn(ctx, tx, pgx.RowTo[string], sql, pg.UUID(client))
 	if err == nil {
@@ -76,7 +76,7 @@ func (s *Store) Erasure(ctx context.Context, id job.ID) (*job.Erasure, error) {
 	return pg.QueryOne(ctx, s.db, missing, scanErasure, statement("readErasure"), pg.UUID(id))
 }
 
-// Erasures lists erasures after the given one, the newest first. It returns where the list goes on, the zero id at its end.
+// Erasures lists erasures after the given one, the newest first. It returns the id to continue after, zero at the end.
 func (s *Store) Erasures(ctx context.Context, after job.ID, limit int) (list []*job.Erasure, next job.ID, err error) {
 	return pg.QueryPage(ctx, s.db, limit, func(e *job.Erasure) job.ID { return e.ID }, scanErasure,
 		statement("listErasures"), [16]byte(pg.AfterOf(after)), limit+1)
@@ -87,11 +87,11 @@ func (s *Store) OpenErasures(ctx context.Context) ([]*job.Erasure, error) {
 	return pg.Query(ctx, s.db, scanErasure, statement("openErasures"), maxOpenErasures)
 }
 
-// EraseStep does the next part of an erasure. It commits removals and progress together, so each part happens once, whatever dies in
-// between. ErasureStep.Erasure is nil if the erasure is done, or being worked on elsewhere.
+// EraseStep does the next part of an erasure. It commits removals and progress together, so each part happens exactly once even after a
+// crash. ErasureStep.Erasure is nil if the erasure is done, or if another process works on it.
 func (s *Store) EraseStep(ctx context.Context, id job.ID) (step job.ErasureStep, err error) {
 	err = s.db.InTx(ctx, "erase", func(ctx context.Context, tx pgx.Tx) error {
-		// Waiting here holds back the event streams of all clients.
+		// A transaction that waits for a lock holds back the event streams of all clients.
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = `+pg.Milliseconds(s.db.Timeout/pg.LockedRowFraction)); err != nil {
 			return err
 		}
@@ -133,14 +133,15 @@ func (s *Store) ResetStep(ctx context.Context, e *job.Erasure) (step job.Erasure
 	return step, done, err
 }
 
-// erasing is a part of an erasure under way.
+// erasing is the part of an erasure that is in progress.
 type erasing struct {
 	job.ErasureStep
 	tx pgx.Tx
 }
 
-// advance does a part of the current step of an erasure. When that is done, it moves on to the next step, after the last to the first.
-// last reports that the last step is done. An unknown step of a later version starts from the beginning: each step may be repeated.
+// advance does a part of the current step of an erasure. When the step is done, it moves on to the next one, and from the last to the
+// first. last reports that the last step is done. If the current step is unknown, because a later version wrote it, the erasure starts
+// again; each step may be repeated.
 func (e *erasing) advance(ctx context.Context, steps []eraseStep) (last bool, err error) {
 	n := max(0, slices.IndexFunc(steps, func(s eraseStep) bool { return s.name == e.Erasure.Step }))
 	before, removed := e.Erasure.Position, maps.Clone(e.Erasure.Removed)

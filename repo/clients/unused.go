@@ -18,12 +18,12 @@ const (
 	unusedClientsKept = 30 * 24 * time.Hour
 )
 
-// lookPerRemoved is how many clients are looked at for each removal: most are used, and stay.
+// lookPerRemoved is how many clients CleanUnused reads per client that it may remove. Most clients are used and stay.
 const lookPerRemoved = 4
 
-// findUnused walks clients by their primary key, and returns whether each is old and was never used: it has no used or young key, no job
-// and no webhook. A client without keys may have had some that are removed already, unless it is younger than any removed key. Reads
-// api_keys, jobs and webhooks by their indexes of the client. Locks nothing.
+// findUnused walks clients by primary key, and returns whether each is old and was never used: it has no used or young key, no job and no
+// webhook. The keys of a client without keys may have been removed, unless the client is younger than any removed key. It reads api_keys,
+// jobs and webhooks by their indexes on the client, and locks nothing.
 const findUnused = `
 WITH looked AS MATERIALIZED (SELECT client_id, created_at FROM clients
   WHERE client_id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY client_id LIMIT $2)
@@ -35,7 +35,7 @@ SELECT client_id, l.created_at <= now() - $3::interval
   AND NOT EXISTS (SELECT FROM webhooks w WHERE w.client_id = l.client_id AND w.deleted_at IS NULL OFFSET 0)
 FROM looked l ORDER BY client_id`
 
-// CleanUnused removes at most limit clients that were never used, and reports whether there may be more where it looked.
+// CleanUnused removes at most limit clients that were never used, and reports whether there may be more to remove.
 func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err error) {
 	s.unused.Lock()
 	defer s.unused.Unlock()
@@ -65,16 +65,15 @@ func (s *Store) CleanUnused(ctx context.Context, limit int) (more bool, err erro
 	if len(unused) > 0 {
 		err = s.db.InTx(ctx, "clean", func(ctx context.Context, tx pgx.Tx) error { return removeUnused(ctx, tx, unused, unusedClientsKept) })
 	}
-	if err == nil { // otherwise repeat the same part
+	if err == nil { // otherwise the next call repeats this part
 		s.unused.At = after
 	}
 	return len(unused) == limit, err
 }
 
-// removeUnused removes clients with their keys, and makes all processes forget the keys. It locks the clients first, as every change of
-// keys does, and skips those that another transaction has locked, so no key is added meanwhile. Then it locks the keys, and skips a
-// client if one of its keys was used since it was found: the recording of a use waits for the lock, and finds the key gone or keeps its
-// client.
+// removeUnused removes clients and their keys, and makes all processes forget the keys. It locks the clients first, as every change of
+// keys does, so no key is added meanwhile. It skips clients that another transaction has locked. Then it locks the keys, and skips a client
+// with a key that was used since findUnused. UseKey waits for this lock: either it finds the key gone, or the client stays.
 func removeUnused(ctx context.Context, tx pgx.Tx, found []pgtype.UUID, keep time.Duration) error {
 	clients, err := pg.RowsIn(ctx, tx, pg.RowToID,
 		`SELECT client_id FROM clients WHERE client_id = ANY ($1) ORDER BY client_id FOR UPDATE SKIP LOCKED`, found)

@@ -11,17 +11,16 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// ErrNotFound is the same for a delivery that never existed and for one
-// of another owner.
+// ErrNotFound does not distinguish a delivery that never existed from one of another owner.
 var ErrNotFound = job.Errorf(job.CodeRequestNotFound, "No delivery with this id was found.")
 
-// deliveryColumns is the one column list of a delivery, read by scanDelivery.
+// deliveryColumns is the column list of a delivery, read by scanDelivery.
 const deliveryColumns = `deliveries.delivery_id, deliveries.client_id, deliveries.endpoint_id, deliveries.webhook_id, deliveries.url,
   deliveries.job_id, deliveries.seq, deliveries.event_id, deliveries.event_name, deliveries.created_at,
   deliveries.state, deliveries.attempts, deliveries.resent_at, deliveries.next_attempt_at, deliveries.claimed_until, deliveries.settled_at,
   deliveries.last_status, deliveries.last_error, deliveries.last_reason`
 
-// scanDelivery reads a row of leading columns, deliveryColumns and trailing ones.
+// scanDelivery reads a row of leading columns, deliveryColumns and trailing columns.
 func scanDelivery(row pgx.CollectableRow, d *job.Delivery, leading []any, trailing ...any) error {
 	var resentAt int
 	err := pg.ScanRow(row, slices.Concat(leading, []any{
@@ -46,11 +45,11 @@ var (
 		"{{guard}}", `EXISTS (SELECT FROM jobs WHERE job_id = @owner AND client_id = @client)`)
 )
 
-// ownsWebhook guards the deliveries of a webhook: it must belong to the client.
+// ownsWebhook requires that the webhook belongs to the client.
 const ownsWebhook = `EXISTS (SELECT FROM webhooks WHERE webhook_id = @owner AND client_id = @client AND deleted_at IS NULL)`
 
-// Deliveries lists the deliveries of a client's webhook or job, the newest first by their ids. A page ends after the first 20,000 rows of
-// its range, even with fewer than its limit.
+// Deliveries lists the deliveries of a client's webhook or job, the newest first by id. A page ends after the first 20,000 rows of its
+// range, even if it has fewer entries than its limit.
 func (s *Store) Deliveries(ctx context.Context, client job.ID, q job.DeliveryQuery) (job.DeliveryPage, error) {
 	list, owner := listByWebhook, q.Owner.WebhookID
 	switch {
@@ -83,10 +82,10 @@ func (s *Store) owns(ctx context.Context, client job.ID, o job.DeliveryOwner) er
 	return err
 }
 
-// MaxAttemptsKept bounds the log of one delivery; a client may redeliver it without limit.
+// MaxAttemptsKept limits the log of one delivery, because a client may redeliver it any number of times.
 const MaxAttemptsKept = 100
 
-// Delivery reads one delivery and its attempts in order, the latest 100 at most.
+// Delivery reads one delivery and its latest attempts in order, at most MaxAttemptsKept.
 func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (
 	*job.Delivery, []job.DeliveryAttempt, error,
 ) {
@@ -113,8 +112,8 @@ func (s *Store) Delivery(ctx context.Context, client job.ID, owner job.DeliveryO
 	return &d, tries, nil
 }
 
-// Redeliver makes a completed delivery due again, and a waiting one at once. It leaves one alone that is being sent. A disabled webhook
-// is a conflict.
+// Redeliver makes a completed or waiting delivery due now. It does not change a delivery that is being sent. If the webhook is disabled, it
+// returns a conflict.
 func (s *Store) Redeliver(ctx context.Context, client job.ID, owner job.DeliveryOwner, id job.ID) (*job.Delivery, error) {
 	d, found, err := pg.QueryFirst(ctx, s.db, scanOneDelivery, statement("redeliver"),
 		pg.UUID(id), pg.UUID(client), pg.UUID(owner.WebhookID), pg.UUID(owner.JobID))
@@ -126,7 +125,7 @@ func (s *Store) Redeliver(ctx context.Context, client job.ID, owner job.Delivery
 	return d, err
 }
 
-// RedeliverFailed makes FAILED deliveries of a webhook due again that were created since the given time, the oldest first.
+// RedeliverFailed makes the webhook's FAILED deliveries that were created since the given time due again, the oldest first.
 func (s *Store) RedeliverFailed(ctx context.Context, client, webhook job.ID, since time.Time, limit int) (job.Replay, error) {
 	w, err := s.Webhook(ctx, client, webhook)
 	switch {
@@ -140,7 +139,7 @@ func (s *Store) RedeliverFailed(ctx context.Context, client, webhook job.ID, sin
 	return job.Replay{Queued: n, More: n == limit && err == nil}, err
 }
 
-// TestWebhook sends a test event to one webhook only. A disabled webhook is a conflict.
+// TestWebhook sends a test event to one webhook only. If the webhook is disabled, it returns a conflict.
 func (s *Store) TestWebhook(ctx context.Context, client, id job.ID) (*job.Delivery, error) {
 	d, found, err := pg.QueryFirst(ctx, s.db, scanOneDelivery, statement("testWebhook"), pg.UUID(id), pg.UUID(client))
 	if err == nil && !found {
@@ -150,19 +149,19 @@ func (s *Store) TestWebhook(ctx context.Context, client, id job.ID) (*job.Delive
 }
 
 const (
-	// maxReplayed is how many events one call of ReplayEvents may look at, job events and others together.
+	// maxReplayed is how many events one call of ReplayEvents may read, job events and others together.
 	maxReplayed = 5000
 
-	// replaySlack bounds how much earlier an event can have occurred than one before it in the order of transactions: longer than any
-	// transaction that writes events.
+	// replaySlack limits how much earlier an event can have occurred than its predecessor in the order of transactions. It is longer than
+	// any transaction that writes events.
 	replaySlack = time.Minute
 )
 
-// ReplayEvents sends again what a webhook has missed since the given time: its FAILED deliveries, and then matching events without a
-// delivery to it, in the order of the client's events. It looks at a limited number of events. If there are more, it returns the position
-// to continue after; the zero position begins.
+// ReplayEvents sends a webhook again what it missed since the given time: first its FAILED deliveries, then matching events without a
+// delivery to it, in the order of the client's events. It reads a limited number of events. If there are more, it returns the position to
+// continue after; the zero position begins.
 //
-// It replays neither tests of webhooks nor the event that the webhook itself was disabled.
+// It skips webhook tests and the event that this webhook was disabled.
 func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since time.Time, after job.Position, limit int) (
 	job.Replay, error,
 ) {
@@ -173,7 +172,7 @@ func (s *Store) ReplayEvents(ctx context.Context, client, webhook job.ID, since 
 			return again, err
 		}
 		failed = again.Queued
-		// All events since the given time come after that position, with few earlier ones.
+		// All events since the given time, and few earlier ones, come after this position.
 		if after.Tx, err = pg.QueryValue[uint64](ctx, s.db, statement("findReplayStart"), pg.UUID(client), since.Add(-replaySlack)); err != nil {
 			return again, err
 		}

@@ -11,12 +11,12 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// eventColumns is the one column list of an event e with the data for its publication: its job j, and the report r of the attempt that it
+// eventColumns is the column list of an event e with the data for its publication: its job j, and the report r of the attempt that it
 // ended.
 const eventColumns = `e.event_id, e.job_id, e.seq, e.event_name, e.prev_state, e.next_state, e.attempt, e.occurred_at, e.data,
   ` + jobs.AttemptColumns
 
-// eventScanner reads eventColumns. All are null without an event, those of the job if the event belongs to none, and those of the report
+// eventScanner reads eventColumns. All are null without an event. The job's columns are null if the event belongs to no job, the report's
 // if the event ended no attempt.
 type eventScanner struct {
 	job.Occurrence
@@ -42,12 +42,11 @@ func (s *eventScanner) occurrence() *job.Occurrence {
 	return &s.Occurrence
 }
 
-// Bounds of one read, besides the number of events: a stream holds them until its reader has taken them.
+// Limits of one read, besides the number of events. A stream keeps the events in memory until its reader has taken them.
 const (
-	// pageBytes is how much data, in bytes, ends a page: the event that reaches
-	// it is the last one. So each page has an event, however large it is.
+	// pageBytes is the size, in bytes, that ends a page. The event that reaches it is still included, so each page has at least one event.
 	pageBytes = 256 << 10
-	// batchBytes is the assumed size of a batch document: about the most that it has, with all the failed items that it may list.
+	// batchBytes is the assumed size of a batch document: about its maximum, with all the failed items that it may list.
 	batchBytes = 16 << 10
 )
 
@@ -82,18 +81,18 @@ func (s *Store) Events(ctx context.Context, client, id job.ID, after, limit int)
 	return log, s.requireReader(ctx, log.Events)
 }
 
-// EventSeqs returns the seq of the latest event of each job. Jobs that are gone are missing.
+// EventSeqs returns the seq of the latest event of each job. It skips jobs that are gone.
 func (s *Store) EventSeqs(ctx context.Context, jobs []job.ID) (map[job.ID]int, error) {
 	return pg.QueryByID(ctx, s.db, func(seq *int) []any { return []any{seq} }, statement("eventSeqs"), pg.Column(jobs, pg.UUID))
 }
 
-// errFuturePosition refuses a position ahead of this server: it comes from another server, or from this one before a restore.
+// errFuturePosition refuses a position ahead of this server. It comes from another server, or from before a restore.
 var errFuturePosition = job.Errorf(job.CodeMalformed, "This position is ahead of the server's: it is not one of this stream.")
 
 // ClientEvents reads events of a client after a position, in the order of positions: at most limit of them, within pageBytes.
 //
-// It returns only events before which no transaction can still add one: a pending transaction has a number from the snapshot's xmin on,
-// labels its events with that number or a later one, and so cannot add anything below it.
+// It returns only events that no pending transaction can still insert an event before. Pending transactions have numbers from the
+// snapshot's xmin on, and label their events with that number or a later one, so they cannot add an event below it.
 func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Position, limit int) (job.Feed, error) {
 	type line struct {
 		future, held, more bool
@@ -124,7 +123,7 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 		}
 		if !l.batch.IsZero() {
 			if l.event.Batch = batches[l.batch]; l.event.Batch == nil {
-				continue // removed since the event was read; events go before their batches
+				continue // removed since the event was read; events are removed before their batches
 			}
 		}
 		feed.Events = append(feed.Events, *l.event)
@@ -132,8 +131,8 @@ func (s *Store) ClientEvents(ctx context.Context, client job.ID, after job.Posit
 	return feed, s.requireReader(ctx, feed.Events)
 }
 
-// requireReader returns an error if the API key of the context ended before the events were read. It checks after the read, so it sees
-// every end that was committed before an event.
+// requireReader returns an error if the API key of the context ended before the events were read. It checks after the read, so it sees a
+// key's end that was committed before any of the events.
 func (s *Store) requireReader(ctx context.Context, events []job.Occurrence) error {
 	key := job.KeyOf(ctx)
 	if key == "" || len(events) == 0 {
@@ -142,7 +141,7 @@ func (s *Store) requireReader(ctx context.Context, events []job.Occurrence) erro
 	return s.db.RequireKey(ctx, key)
 }
 
-// endedBatches reads completed batches with their outcome, which never changes, without items and numbers of jobs. It skips zero ids.
+// endedBatches reads completed batches with their outcome, which never changes, but without items and job counts. It skips zero ids.
 func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job.Batch, error) {
 	if ids = slices.DeleteFunc(ids, job.ID.IsZero); len(ids) == 0 {
 		return nil, nil
@@ -151,14 +150,14 @@ func (s *Store) endedBatches(ctx context.Context, ids []job.ID) (map[job.ID]*job
 	return pg.ByID(found, func(b *job.Batch) job.ID { return b.ID }), err
 }
 
-// FeedEnd returns the position of new events: all events that are committed and shown by now lie before it.
+// FeedEnd returns the position of new events. All events that ClientEvents shows now are before it.
 func (s *Store) FeedEnd(ctx context.Context) (job.Position, error) {
 	tx, err := pg.QueryValue[uint64](ctx, s.db, `SELECT pg_snapshot_xmin(pg_current_snapshot())`)
 	return job.Position{Tx: tx}, err
 }
 
-// LatestPositions returns the position of each client's latest committed event, even if ClientEvents does not show it yet. Clients
-// without events are missing.
+// LatestPositions returns the position of each client's latest committed event, even if ClientEvents does not show it yet. It skips clients
+// without events.
 func (s *Store) LatestPositions(ctx context.Context, clients []job.ID) (map[job.ID]job.Position, error) {
 	return pg.QueryByID(ctx, s.db, func(p *job.Position) []any { return []any{&p.Tx, &p.ID, &p.Seq} },
 		statement("latestPositions"), pg.Column(clients, pg.UUID))

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// MaxLookedEndpoints is how many endpoints the operators' counting statements look at.
+// MaxLookedEndpoints is how many endpoints the operators' counting statements read.
 const MaxLookedEndpoints = 10_000
 
 // NewDeliveries finds deliveries that wait for their first attempt: the latest of each job, and of the clients' events without a job.
@@ -22,9 +22,9 @@ func (s *Store) NewDeliveries(ctx context.Context, jobs, clients []job.ID) ([]jo
 	}, statement("newDeliveries"), pg.Column(jobs, pg.UUID), pg.Column(clients, pg.UUID))
 }
 
-// DueDeliveries finds waiting deliveries that are due, or soon will be: the first perEndpoint of each endpoint, and at most limit. It
-// leaves out untried ones younger than minAge. It looks at a limited number of endpoints with waiting deliveries after the given one, and
-// returns where to go on: the zero endpoint at the end. limit must exceed perEndpoint.
+// DueDeliveries finds waiting deliveries that are due now or soon: the first perEndpoint of each endpoint, and at most limit. It skips
+// untried ones younger than minAge. It reads a limited number of endpoints with waiting deliveries after the given one, and returns the
+// endpoint to continue after, zero at the end. limit must exceed perEndpoint.
 func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, perEndpoint, limit int, minAge, soon time.Duration) (
 	due []job.DeliveryTask, last job.EndpointKey, err error,
 ) {
@@ -57,8 +57,8 @@ func (s *Store) DueDeliveries(ctx context.Context, after job.EndpointKey, look, 
 	return due, last, nil
 }
 
-// maxClaimBytes bounds the event data of one statement, in bytes: a delivery worker holds it until it is sent. The event that reaches the
-// bound is still taken.
+// maxClaimBytes limits the event data of one statement, in bytes, because a delivery worker holds it until it is sent. The event that
+// reaches the limit is still included.
 const maxClaimBytes = 8 << 20
 
 // asked is a delivery requested for a claim.
@@ -67,9 +67,9 @@ type asked struct {
 	hold time.Duration
 }
 
-// ClaimDelivery claims a due delivery for the given time, with all the data to send it. If it cannot be claimed yet, it returns nil and
-// how long to wait before the next try. With no wait there is nothing to claim: it is settled, being sent, gone, or its webhook is
-// disabled or deleted.
+// ClaimDelivery claims a due delivery for the given time and returns it with all the data to send it. If it cannot be claimed yet, it
+// returns nil and how long to wait before the next try. If there is nothing to claim, it returns nil and no wait: the delivery is settled,
+// being sent or gone, or its webhook is disabled or deleted.
 func (s *Store) ClaimDelivery(ctx context.Context, id job.ID, hold time.Duration) (*job.ClaimedDelivery, time.Duration, error) {
 	c, err := s.claims.Do(ctx, asked{id, hold})
 	return c.delivery, c.wait, err
@@ -81,7 +81,7 @@ func (s *Store) claimDeliveries(ctx context.Context, db pg.Conn, all []asked) ([
 	if err != nil {
 		return nil, err
 	}
-	// Claims hold even if the batches cannot be read: such deliveries are due again when the claim has ended.
+	// Claims stay valid even if the batches cannot be read; such deliveries are due again when the claim ends.
 	batches, err := s.endedBatches(ctx, pg.Column(rows, func(c claimed) job.ID { return c.batch }))
 	answers := make([]pg.Answer[claim], len(all))
 	for _, c := range rows {
@@ -95,7 +95,7 @@ func (s *Store) claimDeliveries(ctx context.Context, db pg.Conn, all []asked) ([
 			continue
 		case !c.batch.IsZero():
 			if c.Occurrence.Batch = batches[c.batch]; c.Occurrence.Batch == nil {
-				continue // removed since; events go before their batches
+				continue // removed since; events are removed before their batches
 			}
 		}
 		a.Value.delivery = &c.ClaimedDelivery
@@ -109,7 +109,7 @@ type claim struct {
 	wait     time.Duration
 }
 
-// claimed is a row of claimDeliveries, for the request at that index.
+// claimed is a row of claimDeliveries.
 type claimed struct {
 	job.ClaimedDelivery
 	asked int
@@ -136,30 +136,29 @@ func scanClaimed(row pgx.CollectableRow) (c claimed, err error) {
 	return c, nil
 }
 
-// ReleaseDelivery releases a claim: the delivery is due as before. It leaves a claim alone that is not current.
+// ReleaseDelivery releases a claim, so the delivery is due as before. It does nothing if the claim is not current.
 func (s *Store) ReleaseDelivery(ctx context.Context, id job.ID, fence int) error {
 	return s.db.Exec(ctx, "release", statement("releaseDelivery"), pg.UUID(id), fence)
 }
 
-// ReclaimDeliveries ends at most limit expired claims, and returns their number: their deliveries are due again.
+// ReclaimDeliveries ends at most limit expired claims and returns their number. Their deliveries are due again.
 func (s *Store) ReclaimDeliveries(ctx context.Context, limit int) (n int, err error) {
 	return s.db.Change(ctx, "reclaim", statement("reclaimDeliveries"), limit)
 }
 
-// RecordDelivery writes the result of an attempt to send a claimed
-// delivery: the attempt, the delivery's state, and the health of its webhook.
-// job.ErrStale: the claim is no longer current and nothing was written.
+// RecordDelivery writes the result of an attempt to send a claimed delivery: the attempt, the delivery's state, and the health of its
+// webhook. It returns job.ErrStale and writes nothing if the claim is no longer current.
 //
-// A webhook that has failed too often in a row, for too long, is disabled, also if the result asks for it. The client's event
-// webhook.disabled is written once for that.
+// It disables a webhook that has failed too often in a row for too long, or if the result asks for it. It then writes the client's event
+// webhook.disabled once.
 //
-// An internal failure, job.SendInternal, says nothing about the receiver: it counts neither against the webhook nor as one of the
-// delivery's tries.
+// An internal failure, job.SendInternal, is not the receiver's fault. It counts neither against the webhook nor as one of the delivery's
+// tries.
 func (s *Store) RecordDelivery(ctx context.Context, r job.DeliveryResult) (job.Recorded, error) {
 	return s.records.Do(ctx, r)
 }
 
-// disabledTexts are the sentences for the reasons found here.
+// disabledTexts are the sentences for the reasons that RecordDelivery finds.
 var disabledTexts = map[job.DisabledReason]string{
 	job.DisabledGone: job.DisabledGone.Text(), job.DisabledFailing: job.DisabledFailing.Text(),
 }
@@ -190,7 +189,7 @@ func (s *Store) recordDeliveries(ctx context.Context, db pg.Conn, results []job.
 	return collectRecorded(rows, err, results)
 }
 
-// collectRecorded reports a disabled webhook once: with the first of the failures that disabled it.
+// collectRecorded reads the answers. It reports a disabled webhook once, with the first of the failures that disabled it.
 func collectRecorded(rows pgx.Rows, err error, results []job.DeliveryResult) ([]pg.Answer[job.Recorded], error) {
 	type line struct {
 		number  int
@@ -231,16 +230,16 @@ func resultBytes(r job.DeliveryResult) int {
 	return n
 }
 
-// EndpointWalk is the result of a statement that looks at endpoints with waiting deliveries.
+// EndpointWalk is the result of a statement that walks endpoints with waiting deliveries.
 type EndpointWalk struct {
 	job.EndpointKey // last endpoint looked at
 	Looked, Changed int
 }
 
-// Next returns the endpoint behind which a walk goes on; look and limit bound the endpoints and the changed deliveries of its part.
+// Next returns the endpoint to continue the walk after. look and limit are the limits of endpoints and changed deliveries per call.
 func (w EndpointWalk) Next(from job.EndpointKey, look, limit int) job.EndpointKey {
 	switch {
-	case w.Changed == limit: // there may be more of these
+	case w.Changed == limit: // these endpoints may have more
 		return from
 	case w.Looked < look:
 		return job.EndpointKey{}
@@ -248,8 +247,8 @@ func (w EndpointWalk) Next(from job.EndpointKey, look, limit int) job.EndpointKe
 	return w.EndpointKey
 }
 
-// FailOrphans ends waiting deliveries of disabled or deleted webhooks, at most limit of them, and returns their ids. Each call looks at a
-// limited number of endpoints, from where the previous call ended; after the last one it begins again.
+// FailOrphans ends at most limit waiting deliveries of disabled or deleted webhooks and returns their ids. Each call reads a limited number
+// of endpoints, from where the previous call ended. After the last endpoint it begins again.
 func (s *Store) FailOrphans(ctx context.Context, look, limit int) ([]job.ID, error) {
 	s.orphans.Lock()
 	defer s.orphans.Unlock()

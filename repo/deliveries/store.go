@@ -1,5 +1,5 @@
-// Package deliveries reads events, and stores webhooks and their deliveries. Events and deliveries are written together with the change
-// that they report: events by its statement, deliveries by a trigger.
+// Package deliveries reads events, and stores webhooks and their deliveries. Events and deliveries are written in the same transaction as
+// the change that they report: events by the statement itself, deliveries by a trigger.
 package deliveries
 
 import (
@@ -30,7 +30,7 @@ type Store struct {
 	claims  *pg.Batcher[asked, claim]
 	records *pg.Batcher[job.DeliveryResult, job.Recorded]
 
-	newHooks pg.KeyedMutex[job.ID]    // clients with a webhook being inserted
+	newHooks pg.KeyedMutex[job.ID]    // clients that insert a webhook
 	orphans  pg.Walk[job.EndpointKey] // of FailOrphans
 }
 

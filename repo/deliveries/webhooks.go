@@ -10,10 +10,10 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// DisableFailures is how many failures in a row disable a webhook, unless they come too soon.
+// DisableFailures is how many failures in a row disable a webhook, once WebhookLimits.DisableAfter has passed, too.
 const DisableFailures = 20
 
-// WebhookLimits set when a failing webhook is disabled: both must be reached. The zero value means 20 failures and 10 minutes.
+// WebhookLimits determine when a failing webhook is disabled. Both limits must be reached. The zero value means 20 failures and 10 minutes.
 type WebhookLimits struct {
 	DisableFailures int           // in a row
 	DisableAfter    time.Duration // since the first of them
@@ -27,8 +27,7 @@ func (l WebhookLimits) orDefault() WebhookLimits {
 }
 
 var (
-	// ErrWebhookNotFound is the same for a webhook that never existed, one that
-	// was deleted, and another client's.
+	// ErrWebhookNotFound does not distinguish a webhook that never existed, a deleted one, and another client's.
 	ErrWebhookNotFound = job.Errorf(job.CodeWebhookNotFound, "No webhook with this id was found.")
 
 	errWebhookDisabled = job.Errorf(job.CodeConflict, "The webhook is disabled or deleted: it gets no deliveries. Enable it first.")
@@ -36,7 +35,7 @@ var (
 		"first.", job.MaxWebhooks)
 )
 
-// webhookColumns is the one column list of a webhook, read by scanWebhook.
+// webhookColumns is the column list of a webhook, read by scanWebhook.
 const webhookColumns = `webhooks.webhook_id, webhooks.client_id, webhooks.url, webhooks.events, webhooks.description, webhooks.content_mode,
   webhooks.secret, webhooks.old_secrets, webhooks.old_secrets_until,
   webhooks.created_at, webhooks.updated_at, webhooks.disabled_at, coalesce(webhooks.disabled_reason, ''),
@@ -62,7 +61,7 @@ type secretScanner struct {
 	until   []time.Time
 }
 
-// valid returns the secrets of a webhook that are valid at a moment. They overlap for so long that the moment need not be Postgres' time.
+// valid returns the secrets of a webhook that are valid at a moment. Secrets overlap for so long that the local clock is exact enough.
 func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 	secrets := []job.SealedSecret{{Sealed: s.current}}
 	for i, old := range s.old {
@@ -73,8 +72,8 @@ func (s secretScanner) valid(now time.Time) []job.SealedSecret {
 	return secrets
 }
 
-// InsertWebhook stores an enabled webhook with its current secret, and proven now if its ProvenAt is set. It returns only after the
-// commit, unless Once commits. A client's submissions take turns here: in the database each would hold a connection.
+// InsertWebhook stores an enabled webhook with its current secret. If ProvenAt is set, the webhook is proven now. It returns only after the
+// commit, unless Once commits. A client's inserts take turns here, because in the database each would hold a connection.
 func (s *Store) InsertWebhook(ctx context.Context, w job.Webhook) (added job.Webhook, err error) {
 	_, unlock, err := s.newHooks.Lock(ctx, w.ClientID)
 	if err != nil {
@@ -101,7 +100,7 @@ func (s *Store) Webhook(ctx context.Context, client, id job.ID) (*job.Webhook, e
 	return s.oneWebhook(ctx, statement("readWebhook"), pg.UUID(id), pg.UUID(client))
 }
 
-// oneWebhook runs a statement that returns its webhook.
+// oneWebhook runs a statement that returns a webhook.
 func (s *Store) oneWebhook(ctx context.Context, sql string, args ...any) (*job.Webhook, error) {
 	w, err := pg.QueryOne(ctx, s.db, ErrWebhookNotFound, scanWebhook, sql, args...)
 	if err != nil {
@@ -115,8 +114,8 @@ func (s *Store) Webhooks(ctx context.Context, client job.ID) ([]job.Webhook, err
 	return pg.Query(ctx, s.db, scanWebhook, statement("listWebhooks"), pg.UUID(client))
 }
 
-// UpdateWebhook changes the members of the patch. Disabling keeps an earlier reason; enabling, and another URL, reset the failures.
-// Another URL is unproven, unless the patch says otherwise.
+// UpdateWebhook applies a patch. Disabling keeps an earlier reason. Enabling the webhook or changing its URL resets the failures. A new URL
+// is unproven, unless the patch says otherwise.
 func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.WebhookPatch) (*job.Webhook, error) {
 	var mode *string
 	if p.ContentMode != nil {
@@ -126,14 +125,14 @@ func (s *Store) UpdateWebhook(ctx context.Context, client, id job.ID, p job.Webh
 		p.URL, p.Events, p.Description, mode, p.Enabled, p.Proven)
 }
 
-// DeleteWebhook ends a webhook. FailOrphans ends its waiting deliveries; its log is removed with the jobs, and finally by Clean.
+// DeleteWebhook deletes a webhook. FailOrphans ends its waiting deliveries. Its log is removed with the jobs, and finally by Clean.
 func (s *Store) DeleteWebhook(ctx context.Context, client, id job.ID) error {
 	_, err := s.oneWebhook(ctx, statement("deleteWebhook"), pg.UUID(id), pg.UUID(client))
 	return err
 }
 
 // RotateWebhookSecret replaces a webhook's secret. The previous secret stays valid for the overlap, and the two before it for the rest of
-// theirs: a client that repeats a rotation with a lost answer loses nothing.
+// their overlap. So a client that repeats a rotation after a lost answer loses no secret.
 func (s *Store) RotateWebhookSecret(ctx context.Context, client, id job.ID, sealed []byte, overlap time.Duration) (*job.Webhook, error) {
 	return s.oneWebhook(ctx, statement("rotateSecret"), pg.UUID(id), pg.UUID(client), sealed, overlap)
 }
@@ -153,10 +152,11 @@ func (s *Store) SigningKeys(ctx context.Context) ([]job.SigningKey, error) {
 	return pg.Query(ctx, s.db, pgx.RowToStructByPos[job.SigningKey], statement("signingKeys"))
 }
 
-// AddSigningKey publishes a key, to sign after the delay, which lets receivers learn of it; the very first key signs at once. The other
-// keys stay published for the overlap after they stop signing. The times are Postgres'.
+// AddSigningKey publishes a key. The key signs after the delay, in which receivers learn of it; the first key signs at once. The other keys
+// stay published for the overlap after they stop signing. All times are Postgres' times.
 //
-// With onlyFirst it does nothing if there is a key already. A key that is current already stays as it is; the others retire all the same.
+// With onlyFirst, it does nothing if there is a key already. It does not change k if k is already the current key, but still retires the
+// others.
 func (s *Store) AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error {
 	return s.db.InTx(ctx, "signing key", func(ctx context.Context, tx pgx.Tx) error {
 		// Processes that start together take turns.

@@ -16,8 +16,8 @@ import (
 // batchEndpoint is the scope of idempotency keys of POST /jobs/batch.
 const batchEndpoint = "batch"
 
-// InsertBatch stores a batch with its jobs in one transaction. It returns only after the commit. If another submission took the key
-// meanwhile, it returns that batch as it is now: the caller has checked the key before.
+// InsertBatch stores a batch with its jobs in one transaction, and returns only after the commit. The caller has checked that the key is
+// free. If another submission takes the key meanwhile, InsertBatch returns that batch in its current state.
 func (s *Store) InsertBatch(ctx context.Context, sub job.BatchSubmission) (b *job.Batch, replayed bool, err error) {
 	insert := func() (*job.Batch, error) { return s.insertBatch(ctx, sub) }
 	if sub.IdempotencyKey == "" {
@@ -51,7 +51,7 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 			}
 		}
 		if len(sub.Jobs) > 0 {
-			p = s.order.take(len(sub.Jobs)) // after the key, for which it may wait
+			p = s.order.take(len(sub.Jobs)) // after the key, because taking that may wait
 		}
 		return s.insertItems(ctx, tx, &b, sub.Jobs, p)
 	})
@@ -67,7 +67,7 @@ func (s *Store) insertBatch(ctx context.Context, sub job.BatchSubmission) (*job.
 	return &b, nil
 }
 
-// insertItems writes the jobs, and then the batch with the states they got.
+// insertItems writes the jobs, then the batch with their states.
 func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs []job.Job, p place) error {
 	items := make([]insertion, len(jobs))
 	for i, j := range jobs {
@@ -79,7 +79,7 @@ func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs [
 	}
 	states := make(map[job.ID]job.State, len(answers))
 	b.Counts = map[job.State]int{}
-	var first *time.Time // the batch is no younger than its jobs
+	var first *time.Time // the batch must not be younger than its jobs
 	for i, a := range answers {
 		if a.Err != nil {
 			return a.Err
@@ -99,8 +99,8 @@ func (s *Store) insertItems(ctx context.Context, tx pgx.Tx, b *job.Batch, jobs [
 		pg.UUID(b.ID), pg.UUID(b.ClientID), pg.Nullable(b.CorrelationID), b.Language, b.RequestID, b.Items, b.Refused(), first).Scan(&b.CreatedAt)
 }
 
-// FindBatch returns the batch of an idempotency key: nil if the key is unused or expired, an idempotency conflict if it was used for a
-// different request. A batch that expired before its key is gone: its jobs were done, so the key is not free.
+// FindBatch returns the batch of an idempotency key, nil if the key is unused or expired. If the key was used for a different request, it
+// returns an idempotency conflict. A batch that expired before its key is gone, but the key is not free, because its jobs were done.
 func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Batch, error) {
 	known, err := s.findKey(ctx, client, batchEndpoint, key, hash)
 	if err != nil || known == nil {
@@ -113,24 +113,22 @@ func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [
 	return b, err
 }
 
-// errBatchGone refuses a repeated request for a batch that is gone.
+// errBatchGone refuses a repeated request for a batch that no longer exists.
 var errBatchGone = job.Errorf(job.CodeJobGone, "This idempotency key stands for a batch whose retention has ended.")
 
-// ErrBatchNotFound is the same for a batch that never existed and for another
-// client's.
+// ErrBatchNotFound does not distinguish a batch that never existed from another client's.
 var ErrBatchNotFound = job.Errorf(job.CodeBatchNotFound, "No batch with this id was found.")
 
-// batchColumns is the one column list of a batch. Behind it come its items, the number of omitted items, and the numbers of its jobs by
-// state.
+// batchColumns is the column list of a batch. In statements, the items, the number of omitted items, and the job counts by state follow.
 const batchColumns = `batch_id, client_id, created_at, coalesce(correlation_id, ''), language, request_id,
   status, completed_at, succeeded, failed, canceled, failures`
 
-// Batch reads a client's batch, with the numbers of its jobs by state, without deleted jobs.
+// Batch reads a client's batch with its job counts by state. Deleted jobs do not count.
 func (s *Store) Batch(ctx context.Context, client, id job.ID) (*job.Batch, error) {
 	return pg.QueryOne(ctx, s.db, ErrBatchNotFound, ScanBatch, statement("readBatch"), pg.UUID(id), pg.UUID(client))
 }
 
-// ScanBatch reads batchColumns and the columns behind them.
+// ScanBatch reads batchColumns and the columns that follow.
 func ScanBatch(row pgx.CollectableRow) (*job.Batch, error) {
 	var b job.Batch
 	var o job.BatchOutcome
@@ -142,14 +140,13 @@ func ScanBatch(row pgx.CollectableRow) (*job.Batch, error) {
 	return &b, err
 }
 
-// OpenJobs returns the unfinished jobs of a client's batch, in no order. Another client's batch has none, like one that never existed.
+// OpenJobs returns the unfinished jobs of a client's batch in any order. For another client's batch, it returns none.
 func (s *Store) OpenJobs(ctx context.Context, client, batch job.ID) ([]job.ID, error) {
 	return pg.Query(ctx, s.db, pg.RowToID, statement("openJobs"), pg.UUID(batch), pg.UUID(client))
 }
 
-// ReadyBatches looks at a limited number of open batches after the given one, in order of their ids, and returns those without an
-// unfinished job. It also returns the last batch that it looked at, zero at the end. It locks nothing, and takes some microseconds for
-// each.
+// ReadyBatches reads a limited number of open batches after the given one, in order of id, and returns those without an unfinished job. It
+// also returns the last batch that it read, zero at the end. It locks nothing, and takes some microseconds per batch.
 func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready []job.ID, last job.ID, err error) {
 	type seen struct {
 		ID          job.ID
@@ -167,12 +164,12 @@ func (s *Store) ReadyBatches(ctx context.Context, after job.ID, look int) (ready
 	return ready, last, err
 }
 
-// CompleteBatches freezes the outcome of the given batches that are open and have no unfinished job, and records batch.completed for
-// each. It returns the identity, items and outcome of those that it completed. It reads before it locks: most of the time no batch is
-// ready.
+// CompleteBatches completes the given batches that are open and have no unfinished job: it stores their outcome and records
+// batch.completed. It returns the identity, items and outcome of those that it completed. It reads before it locks, because usually no
+// batch is ready.
 //
-// An outcome is the state at a moment without an unfinished job; a later retry of a job does not change it. Until then jobs cannot be
-// deleted (see notInOpenBatch), so all of them are counted.
+// An outcome is the state at a moment without an unfinished job. A later retry of a job does not change it. Jobs of open batches cannot be
+// deleted (see notInOpenBatch), so the outcome counts all of them.
 func (s *Store) CompleteBatches(ctx context.Context, ids []job.ID) (completed []job.Batch, err error) {
 	found, err := pg.Query(ctx, s.db, pg.RowToID, statement("readyGiven"), pg.Column(ids, pg.UUID))
 	if err != nil || len(found) == 0 {
@@ -257,8 +254,7 @@ func writeOutcomes(ctx context.Context, tx pgx.Tx, ready []job.Batch) ([]job.Bat
 	return completed, nil
 }
 
-// CountsInBatch reports whether a job's end still counts in the outcome of an open batch,
-// so that it cannot be deleted.
+// CountsInBatch reports whether a job belongs to an open batch, so that it cannot be deleted.
 func (s *Store) CountsInBatch(ctx context.Context, id job.ID) (bool, error) {
 	return pg.QueryValue[bool](ctx, s.db, statement("inOpenBatch"), pg.UUID(id))
 }

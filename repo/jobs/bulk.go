@@ -13,14 +13,14 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// bulkLook holds the statements that look at jobs along an index: see bulkLooked.
+// bulkLook holds the statements that walk jobs along an index: see bulkLooked.
 type bulkLook struct{ count, gather string }
 
 func lookAlong(name string, with ...string) bulkLook {
 	return bulkLook{variant("countBulk"+name, "countBulk", with...), variant("gatherBulk"+name, "gatherBulk", with...)}
 }
 
-// As in the list of jobs, a batch of another client costs the same as one that never existed.
+// As in the list of jobs, a batch of another client takes as long as one that never existed.
 var (
 	bulkOfClient = lookAlong("OfClient", "{{owner}}", "client_id,", "{{value}}", "@client::uuid,", "{{order}}", "client_id DESC,",
 		"{{guard}}", "true")
@@ -31,7 +31,7 @@ var (
 
 var errBulkNotFound = job.Errorf(job.CodeBulkNotFound, "No bulk operation with this id was found.")
 
-// bulkColumns is the one column list of a bulk operation, read by scanBulk.
+// bulkColumns is the column list of a bulk operation, read by scanBulk.
 const bulkColumns = `bulk_operations.bulk_id, bulk_operations.client_id, bulk_operations.operator, bulk_operations.action,
   bulk_operations.filter, bulk_operations.rate, bulk_operations.override, bulk_operations.request_id, bulk_operations.created_at,
   bulk_operations.started_at, bulk_operations.gathered_at, bulk_operations.finished_at, bulk_operations.aborted, bulk_operations.position,
@@ -46,7 +46,7 @@ func scanBulk(row pgx.CollectableRow) (*job.Bulk, error) {
 	return &b, err
 }
 
-// bulkItemColumns is the one column list of an item, named like the members of job.BulkItem.
+// bulkItemColumns is the column list of an item, named like the members of job.BulkItem.
 const bulkItemColumns = `job_id, client_id, attempt, event_seq, result, coalesce(code, '') AS code, coalesce(detail, '') AS detail,
   ended_at AS at`
 
@@ -55,8 +55,8 @@ var scanBulkItem = pgx.RowToStructByNameLax[job.BulkItem]
 // bulkJobColumns are jobColumns without the client's data, which can be 256 KiB per job.
 var bulkJobColumns = strings.NewReplacer("jobs.params", "NULL::json").Replace(jobColumns)
 
-// InsertBulk stores a bulk operation, and returns it with its time of creation. It returns only after the commit, unless Once commits.
-// Too many open ones are a conflict for their owner, and otherwise a limit of the server.
+// InsertBulk stores a bulk operation and returns it with its time of creation. It returns only after the commit, unless Once commits. If
+// the owner has too many open operations, it returns a conflict. If all owners together have too many, it returns a limit of the server.
 func (s *Store) InsertBulk(ctx context.Context, b job.Bulk) (added *job.Bulk, err error) {
 	err = s.db.InTx(ctx, "bulk", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, statement("lockBulk")); err != nil {
@@ -74,7 +74,7 @@ func (s *Store) InsertBulk(ctx context.Context, b job.Bulk) (added *job.Bulk, er
 	return added, err
 }
 
-// manyBulks returns the limit that an operation would exceed.
+// manyBulks returns an error for the limit that an operation would exceed.
 func manyBulks(ctx context.Context, tx pgx.Tx, owner job.BulkOwner) error {
 	var own int
 	if err := tx.QueryRow(ctx, statement("countOpenBulks"), pg.UUID(owner.ClientID)).Scan(&own); err != nil {
@@ -88,16 +88,16 @@ func manyBulks(ctx context.Context, tx pgx.Tx, owner job.BulkOwner) error {
 		Detail: "The server has as many bulk operations under way as it may have. Nothing was begun."}
 }
 
-// bulkRetryAfter is the Retry-After if all clients together have too many operations.
+// bulkRetryAfter is the Retry-After when all clients together have too many operations.
 const bulkRetryAfter = 10 * time.Second
 
-// Bulk reads a bulk operation of a client; with the zero client, of any.
+// Bulk reads a bulk operation of a client, or of any client for the zero id.
 func (s *Store) Bulk(ctx context.Context, client, id job.ID) (*job.Bulk, error) {
 	return pg.QueryOne(ctx, s.db, errBulkNotFound, scanBulk, statement("readBulk"), pg.UUID(id), pg.UUID(client))
 }
 
-// Bulks lists the bulk operations of a client, the newest first; with the zero client, all. It returns where the list goes on, the zero
-// id at its end.
+// Bulks lists the bulk operations of a client, or of all clients for the zero id, the newest first. It returns the id to continue after,
+// zero at the end.
 func (s *Store) Bulks(ctx context.Context, client job.ID, q job.BulkQuery) (list []*job.Bulk, next job.ID, err error) {
 	id, before := func(b *job.Bulk) job.ID { return b.ID }, [16]byte(pg.AfterOf(q.After))
 	if client.IsZero() {
@@ -106,7 +106,7 @@ func (s *Store) Bulks(ctx context.Context, client job.ID, q job.BulkQuery) (list
 	return pg.QueryPage(ctx, s.db, q.Limit, id, scanBulk, statement("listBulksOfClient"), pg.UUID(client), before, q.Limit+1)
 }
 
-// BulkItems lists the items of a client's operation in order of their jobs, like Bulks.
+// BulkItems lists the items of a client's operation in order of their jobs. It continues like Bulks.
 func (s *Store) BulkItems(ctx context.Context, client, id job.ID, q job.BulkQuery) (items []job.BulkItem, next job.ID, err error) {
 	if _, err := s.Bulk(ctx, client, id); err != nil {
 		return nil, next, err
@@ -118,8 +118,8 @@ func (s *Store) BulkItems(ctx context.Context, client, id job.ID, q job.BulkQuer
 	return pg.QueryPage(ctx, s.db, q.Limit, func(i job.BulkItem) job.ID { return i.JobID }, scanBulkItem, list, args...)
 }
 
-// AbortBulk ends a client's operation at its current item, and returns it. An aborted one is returned as it is; a finished one is a
-// conflict.
+// AbortBulk ends a client's operation at its current item and returns it. It returns an aborted operation unchanged, and a conflict for a
+// finished one.
 func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, changed bool, err error) {
 	b, changed, err = pg.QueryFirst(ctx, s.db, scanBulk, statement("abortBulk"), pg.UUID(id), pg.UUID(client))
 	if err != nil || changed {
@@ -132,14 +132,14 @@ func (s *Store) AbortBulk(ctx context.Context, client, id job.ID) (b *job.Bulk, 
 	return b, false, err
 }
 
-// CountBulk counts matching jobs in a part of those that an operation would look at: before the given job, or with the zero id from the
-// newest on.
+// CountBulk counts matching jobs in a part of the jobs that an operation would read: those before the given job, or from the newest on for
+// the zero id.
 func (s *Store) CountBulk(ctx context.Context, client job.ID, f job.BulkFilter, before job.ID, look int) (job.BulkLook, error) {
 	args := append(bulkArgs(client, f, before, time.Now().Add(pg.IDSkew)), look, job.BulkSample)
 	return pg.QueryOne(ctx, s.db, nil, pgx.RowToStructByPos[job.BulkLook], bulkAlong(client, f).count, args...)
 }
 
-// BulkJobs reads the jobs of a sample, without Params, the newest first. Deleted ones are missing.
+// BulkJobs reads the jobs of a sample without Params, the newest first. It skips deleted jobs.
 func (s *Store) BulkJobs(ctx context.Context, ids []job.ID) ([]*job.Job, error) {
 	found, err := s.bulkJobs(ctx, ids)
 	var jobs []*job.Job
@@ -151,7 +151,7 @@ func (s *Store) BulkJobs(ctx context.Context, ids []job.ID) ([]*job.Job, error) 
 	return jobs, err
 }
 
-// bulkAlong chooses the index for the look at jobs.
+// bulkAlong chooses the index to walk jobs by.
 func bulkAlong(client job.ID, f job.BulkFilter) bulkLook {
 	switch {
 	case !f.BatchID.IsZero():
@@ -162,7 +162,7 @@ func bulkAlong(client job.ID, f job.BulkFilter) bulkLook {
 	return bulkOfAll
 }
 
-// bulkArgs returns the arguments of bulkLooked for jobs created until then, of the client, or with the zero id of all.
+// bulkArgs returns the arguments of bulkLooked for jobs created before until, of the client, or of all clients for the zero id.
 func bulkArgs(client job.ID, f job.BulkFilter, before job.ID, until time.Time) []any {
 	after, earlier := (*time.Time)(f.CreatedAfter), (*time.Time)(f.CreatedBefore)
 	bound := until.Add(time.Microsecond)
@@ -177,16 +177,16 @@ func bulkArgs(client job.ID, f job.BulkFilter, before job.ID, until time.Time) [
 	}
 }
 
-// maxOpenBulks is far above the possible number of open operations.
+// maxOpenBulks is far more than can be open at once.
 const maxOpenBulks = 1000
 
-// OpenBulks reads all open operations, the oldest first: they are few.
+// OpenBulks reads all open operations, the oldest first. There are only a few.
 func (s *Store) OpenBulks(ctx context.Context) ([]*job.Bulk, error) {
 	return pg.Query(ctx, s.db, scanBulk, statement("openBulks"), maxOpenBulks)
 }
 
-// GatherBulk looks at the next jobs of an operation and takes the matching ones as its items. It returns the operation as it is then;
-// false if another process did that, or it is finished.
+// GatherBulk reads the next jobs for an operation and adds the matching ones as items. It returns the changed operation, or false if
+// another process did the same or the operation is finished.
 func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*job.Bulk, bool, error) {
 	args := append(bulkArgs(b.JobsOf(), b.Filter, b.Position, b.CreatedAt), look, pg.UUID(b.ID), pg.UUID(b.Position), most)
 	gathered, found, err := pg.First(pg.QueryAs(ctx, s.db, "gather", scanBulk, bulkAlong(b.JobsOf(), b.Filter).gather, args...))
@@ -196,12 +196,12 @@ func (s *Store) GatherBulk(ctx context.Context, b *job.Bulk, look, most int) (*j
 	return gathered, found, err
 }
 
-// DoItems takes the next items of an operation without a result, after the given job and at most limit, with their jobs as they are now.
-// do changes the jobs through this store, with its context, and returns the items that have a result now; the others stay. The changes
-// and the results are one commit, so each item takes effect once, whatever dies in between (see recordItems).
+// DoItems calls do with the next items of an operation that have no result: at most limit, after the given job, with the current state of
+// their jobs. do changes the jobs through this store, with its context, and returns the items that now have a result. Changes and results
+// are committed together, so each item takes effect exactly once even after a crash (see recordItems).
 //
-// It returns the items that it took: none if they all have a result, or the operation is finished or being worked on elsewhere. A job
-// that another transaction has locked soon fails all of them.
+// It returns the items that it took. There are none if all have a result, the operation is finished, or another process works on it. If
+// another transaction has locked one of the jobs, all items fail after a short wait.
 func (s *Store) DoItems(ctx context.Context, bulk, after job.ID, limit int,
 	do func(context.Context, []job.BulkItem) ([]job.BulkItem, error),
 ) (items []job.BulkItem, err error) {
@@ -256,14 +256,15 @@ func (s *Store) bulkJobs(ctx context.Context, ids []job.ID) (map[job.ID]*job.Job
 	return pg.ByID(jobs, func(j *job.Job) job.ID { return j.ID }), err
 }
 
-// FinishBulk ends an operation if all its items have a result, and returns it; false if some have none, or it is finished.
+// FinishBulk ends an operation if all its items have a result, and returns it. It returns false if some have none, or if the operation is
+// already finished.
 func (s *Store) FinishBulk(ctx context.Context, id job.ID) (*job.Bulk, bool, error) {
 	return pg.First(pg.QueryAs(ctx, s.db, "bulk", scanBulk, statement("finishBulk"), pg.UUID(id)))
 }
 
-// RetryItems queues the next attempts of jobs, and returns the results in order: Changed is false for a job that was not FAILED at its
-// attempt any more. With override it ignores whether their failures are retryable and how many attempts are left. All are one statement
-// in the transaction of ctx.
+// RetryItems queues the next attempts of jobs and returns the results in order. Changed is false for a job that is no longer FAILED at its
+// attempt. With override, it ignores whether the failures are retryable and how many attempts are left. It runs one statement in the
+// transaction of ctx.
 func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, override bool) ([]job.Change, error) {
 	answers, err := s.retryJobs(ctx, s.db.Conn(ctx), pg.Column(retries, func(r job.ItemRetry) retryRequest {
 		return retryRequest{client: r.Item.ClientID, id: r.Item.JobID, attempt: r.Item.Attempt, wait: r.Wait, lease: r.Lease, override: override}
@@ -279,7 +280,7 @@ func (s *Store) RetryItems(ctx context.Context, retries []job.ItemRetry, overrid
 	return pg.Column(answers, func(a pg.Answer[job.Change]) job.Change { return a.Value }), nil
 }
 
-// CancelItems ends unfinished jobs, and returns them like CancelAll. All are one statement in the transaction of ctx.
+// CancelItems cancels unfinished jobs and returns them like CancelAll. It runs one statement in the transaction of ctx.
 func (s *Store) CancelItems(ctx context.Context, items []job.BulkItem) ([]job.Canceling, error) {
 	requests := pg.Column(items, func(i job.BulkItem) cancelRequest { return cancelRequest{client: i.ClientID, id: i.JobID} })
 	answers, err := s.cancelJobs(ctx, s.db.Conn(ctx), requests)
@@ -295,8 +296,8 @@ func (s *Store) CancelItems(ctx context.Context, items []job.BulkItem) ([]job.Ca
 	return done, nil
 }
 
-// DeleteItems removes final jobs, unchanged since they were gathered, with all their data, and returns them. All are one statement in the
-// transaction of ctx.
+// DeleteItems removes final jobs with all their data, if they are unchanged since they were gathered. It returns the removed jobs. It runs
+// one statement in the transaction of ctx.
 func (s *Store) DeleteItems(ctx context.Context, items []job.BulkItem) ([]job.ID, error) {
 	return pg.QueryAs(ctx, s.db, "bulk", pg.RowToID, statement("deleteItems"),
 		pg.Column(items, func(i job.BulkItem) pgtype.UUID { return pg.UUID(i.JobID) }),

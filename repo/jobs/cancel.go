@@ -12,8 +12,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// ErrNotFound is the same for a job that never existed and for another
-// client's.
+// ErrNotFound does not distinguish a job that never existed from another client's.
 var ErrNotFound = job.Errorf(job.CodeJobNotFound, "No job with this id was found.")
 
 type cancelRequest struct {
@@ -21,14 +20,14 @@ type cancelRequest struct {
 	apiKey     string
 }
 
-// Cancel ends an unfinished job, and returns in before only its earlier identity, batch, state, start, definition, callback and trace. A
-// final job is left as it is (section 14), and before is nil.
+// Cancel ends an unfinished job. before contains the earlier identity, batch, state, start, definition, callback and trace. Cancel does not
+// change a final job (section 14); before is nil then.
 func (s *Store) Cancel(ctx context.Context, client, id job.ID) (change job.Change, before *job.Job, err error) {
 	c, err := s.cancels.Do(ctx, cancelRequest{client, id, job.KeyOf(ctx)})
 	return c.Change, c.Before, err
 }
 
-// CancelAll cancels the unfinished ones of a client's jobs, and returns them as they were before. A missing job is no error.
+// CancelAll cancels the unfinished jobs among the given jobs of a client, and returns their earlier state. It skips missing jobs.
 func (s *Store) CancelAll(ctx context.Context, client job.ID, ids []job.ID) ([]job.Canceling, error) {
 	answers, err := s.cancels.DoAll(ctx, pg.Column(ids, func(id job.ID) cancelRequest { return cancelRequest{client, id, job.KeyOf(ctx)} }))
 	var done []job.Canceling
@@ -88,13 +87,13 @@ type retryRequest struct {
 	override    bool   // ignore whether the failure is retryable, and max_attempts
 }
 
-// Retry queues the attempt after the given failed one, to run after wait. If the job is not FAILED at that attempt any more, it is left
-// as it is. The new attempt continues the given traceparent, or with "" that of the previous one.
+// Retry queues the attempt after the given failed one, to run after wait. If the job is no longer FAILED at that attempt, Retry does not
+// change it. The new attempt continues the given traceparent, or the previous attempt's if it is "".
 func (s *Store) Retry(ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string) (job.Change, error) {
 	return s.retries.Do(ctx, retryRequest{client, id, attempt, wait, traceparent, job.KeyOf(ctx), job.LeaseOf(ctx), false})
 }
 
-// RetryAnyway is Retry, but ignores whether the failure is retryable, and raises max_attempts by one if none are left.
+// RetryAnyway is like Retry, but ignores whether the failure is retryable. It raises max_attempts by one if no attempt is left.
 func (s *Store) RetryAnyway(
 	ctx context.Context, client, id job.ID, attempt int, wait time.Duration, traceparent string,
 ) (job.Change, error) {
@@ -131,7 +130,7 @@ func (s *Store) retryJobs(ctx context.Context, db pg.Conn, requests []retryReque
 	return answers, nil
 }
 
-// unchanged returns why a job was left as it is: the API key of the request has ended, or the job's state.
+// unchanged returns why a job was not changed: an error if the API key of the request has ended, otherwise the job's state.
 func (s *Store) unchanged(ctx context.Context, apiKey string, client, id job.ID) (job.Change, error) {
 	if apiKey != "" {
 		if err := s.db.RequireKey(ctx, apiKey); err != nil {
@@ -151,11 +150,11 @@ func (s *Store) Look(ctx context.Context, client, id job.ID) (job.Change, error)
 	return c, err
 }
 
-// deleteTries bounds the tries for a job that changes meanwhile.
+// deleteTries limits the tries for a job that changes meanwhile.
 const deleteTries = 3
 
-// Delete removes a client's final job with all its data, unless it belongs to an open batch; otherwise it is a conflict. Deleting a
-// missing job is no error.
+// Delete removes a client's final job with all its data. It returns a conflict if the job is not final or belongs to an open batch.
+// Deleting a missing job is no error.
 func (s *Store) Delete(ctx context.Context, client, id job.ID) error {
 	for range deleteTries {
 		n, err := s.db.Change(ctx, "delete", statement("deleteJob"), pg.UUID(id), pg.UUID(client))

@@ -8,12 +8,12 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// clockInterval is how often a process asks for Postgres' time. For that long after a step, tasks are made for wrong times: the relay
-// runs those that are due.
+// clockInterval is how often a process asks for Postgres' time. For that long after a step of the clock, tasks may be scheduled for wrong
+// times. The relay then enqueues the due ones.
 const clockInterval = time.Second
 
-// Now returns the latest known time of Postgres: a job that is accepted by it is due by it, whatever this machine's clock shows. Before
-// the first answer from Postgres it is this machine's.
+// Now returns Postgres' time as far as it is known. Jobs are due by that time, whatever this machine's clock shows. Before the first answer
+// from Postgres, Now returns this machine's time.
 func (s *Store) Now() time.Time {
 	if now, known := s.order.clock.now(); known {
 		return s.serviceTime(now)
@@ -21,13 +21,13 @@ func (s *Store) Now() time.Time {
 	return s.serviceTime(time.Now())
 }
 
-// FollowClock keeps Now near Postgres' clock until ctx ends, and calls learn with how far that clock is ahead of this machine's. While
-// Postgres is down, the last answer counts.
+// FollowClock keeps Now close to Postgres' clock until ctx ends. It calls learn with how far that clock is ahead of this machine's. While
+// Postgres is down, Now continues from the last answer.
 func (s *Store) FollowClock(ctx context.Context, learn func(ahead time.Duration)) {
 	pg.Every(ctx, clockInterval, func() {
 		if _, err := s.ReadClock(ctx); err == nil {
 			now, _ := s.order.clock.now()
-			learn(now.Round(0).Sub(time.Now().Round(0))) // by the wall clocks
+			learn(now.Round(0).Sub(time.Now().Round(0))) // difference of the wall clocks
 		}
 	})
 }
@@ -42,7 +42,7 @@ func (s *Store) ReadClock(ctx context.Context) (time.Time, error) {
 	return server, err
 }
 
-// learnClock asks for Postgres' time if it is unknown. Without an answer, a flush would get none either.
+// learnClock asks for Postgres' time if it is unknown. If Postgres does not answer, the next flush fails as well.
 func (s *Store) learnClock() {
 	s.order.learning.Lock()
 	defer s.order.learning.Unlock()
@@ -51,16 +51,16 @@ func (s *Store) learnClock() {
 	}
 }
 
-// clockMemory is the minimum time that an observation of Postgres' clock counts.
+// clockMemory is how long an observation of Postgres' clock counts at least.
 const clockMemory = 10 * time.Second
 
-// serverClock estimates Postgres' clock without asking: never ahead of it, and behind by the shortest transmission of an answer in the
-// last seconds.
+// serverClock estimates Postgres' clock without asking. The estimate is never ahead of it, and is behind by the shortest transmission time
+// of an answer in the last seconds.
 type serverClock struct {
 	mu            sync.Mutex
 	base          time.Time // a moment of this process; only its monotonic clock counts
 	known         bool
-	offset, older time.Duration // lower bounds of Postgres' clock, since rotated and in the clockMemory before
+	offset, older time.Duration // lower bounds of Postgres' clock: since rotated, and in the clockMemory before that
 	rotated       time.Time
 }
 
@@ -70,12 +70,12 @@ func (c *serverClock) now() (t time.Time, known bool) {
 	if !c.known {
 		return time.Time{}, false
 	}
-	// Not time.Now().Add: its wall clock may be set.
+	// Not time.Now().Add, because the wall clock may be set.
 	return c.base.Add(time.Since(c.base) + max(c.offset, c.older)), true
 }
 
-// observe notes that Postgres' clock showed server, no later than the answer was received. A clock that was set back voids earlier
-// observations.
+// observe notes that Postgres' clock showed server at the latest when the answer was received. If the clock was set back, earlier
+// observations no longer count.
 func (c *serverClock) observe(server, received time.Time, setBack bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

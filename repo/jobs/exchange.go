@@ -19,7 +19,7 @@ var (
 	stepJobsWithin = variant("stepWithin", "stepJobs", "{{candidates}}", "due", "{{within}}", "{{withinLimit}}")
 )
 
-// exchanges names what all steps share; each kind of step also has its own name.
+// exchanges is the name of the shared batcher. Each kind of step also has its own name.
 const exchanges = "exchange"
 
 // The steps of a worker with a job.
@@ -29,8 +29,8 @@ var (
 	finishStep = pg.Operation{Name: "finish", Span: telemetry.SpanCommit + "finish"}
 )
 
-// step is a claim, a start or a finish of a job: one of the three is set. Steps that wait at the same moment share one exchange with
-// Postgres, see exchange.
+// step is a claim, a start or a finish of a job; exactly one of the three is set. Steps that wait at the same moment share one exchange
+// with Postgres.
 type step struct {
 	operation pg.Operation
 	job       job.ID
@@ -45,7 +45,7 @@ type stepAnswer struct {
 	not      job.NotClaimed // why there is no claim
 	started  time.Time
 	finished job.Finished
-	// locked: another session has locked the row. Nothing was written.
+	// locked is set if another session has locked the row. Nothing was written then.
 	locked bool
 }
 
@@ -59,24 +59,24 @@ func stepBytes(st step) int {
 	return len(st.finish.Result.Body) + 512
 }
 
-// A step that meets a locked row is flushed again after a wait that grows from minimum to maximum.
+// A step with a locked row is flushed again after a wait that grows from minimum to maximum.
 const (
 	minLockedWait = 2 * time.Millisecond
 	maxLockedWait = 50 * time.Millisecond
 )
 
-// resumeLook is how many of the oldest due jobs an exchange searches for jobs that were resumed before. If it misses one, it resumes one
-// too many, which is throttled again.
+// resumeLook is how many of the oldest due jobs an exchange searches for jobs that were already resumed. If it misses one, it resumes one
+// job too many, which is throttled again.
 const resumeLook = 1000
 
-// createdWait is the wait before the next try of a due job that could not be claimed: it may be throttled only once it is QUEUED.
+// createdWait is the wait before the next try to claim a due job that is still CREATED: only QUEUED jobs can be throttled.
 const createdWait = time.Second
 
 // errLocked is returned for a step if its row stayed locked: nothing was written.
 var errLocked = fmt.Errorf("the row is locked by another session: %w", context.DeadlineExceeded)
 
-// step does one step, within an exchange that it may share. It waits for a row that another session has locked up to the statement
-// timeout. It does so outside of any transaction, so other callers do not wait with it.
+// step does one step in an exchange that it may share with others. If another session has locked the row, it waits up to the statement
+// timeout. It waits outside of any transaction, so other callers do not wait with it.
 func (s *Store) step(ctx context.Context, st step) (stepAnswer, error) {
 	done, err := s.steps.Do(ctx, st)
 	if err != nil || !done.locked {
@@ -99,8 +99,8 @@ func (s *Store) step(ctx context.Context, st step) (stepAnswer, error) {
 	}
 }
 
-// writeSteps writes steps in one transaction: by one statement, or with a limit of jobs per client by at most three that are sent and
-// answered together. The protocol's implicit transaction ends at the Sync. A statement that fails undoes the others.
+// writeSteps writes steps in one transaction. It sends one statement or, with a limit of jobs per client, up to three in one round trip.
+// The protocol's implicit transaction ends at the Sync, so a failed statement undoes the others.
 func (s *Store) writeSteps(ctx context.Context, db pg.Conn, steps []step) ([]pg.Answer[stepAnswer], error) {
 	var done map[job.ID]*stepRow
 	var resumed []job.Task
@@ -171,7 +171,7 @@ func into[T any](found *T, collect func(pgx.Rows) (T, error)) func(pgx.Rows) err
 	}
 }
 
-// send sends statements together, as one transaction. Their results are valid only without an error: the commit comes last.
+// send sends statements together, as one transaction. Their results are valid only if it returns no error, because the commit comes last.
 func send(ctx context.Context, db pg.Conn, queries []query) error {
 	if len(queries) == 1 {
 		rows, err := db.Query(ctx, queries[0].sql, queries[0].arguments...)
@@ -187,9 +187,8 @@ func send(ctx context.Context, db pg.Conn, queries []query) error {
 	return db.SendBatch(ctx, &batch).Close()
 }
 
-// explain answers the steps without a row: they were done before and the answer was lost, or their guard does not hold. If the guard does
-// hold, the row was locked, or the step became possible a moment ago. The other steps of the exchange are committed, whether this look
-// succeeds or not.
+// explain answers the steps without a row. Either they were done before and the answer was lost, or their guard does not hold. If the guard
+// does hold, the row was locked, or the step became possible a moment ago. The other steps are already committed, even if explain fails.
 func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[stepAnswer], left []int) {
 	ids, workers := make([]pgtype.UUID, len(left)), make([]pgtype.UUID, len(left))
 	var claims []claimRequest
@@ -223,7 +222,7 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[s
 			a.Err = s.db.Failed(st.operation.Name, err)
 		case st.claim != nil:
 			a.Value = row.unclaimed(*st.claim, known, before[st.job])
-			if a.Value.locked && row.state == job.Created && s.maxHeld > 0 { // or it does not fit
+			if a.Value.locked && row.state == job.Created && s.maxHeld > 0 { // or the job exceeds the limit of its client
 				a.Value = stepAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
 			}
 		case st.start != nil && row.started(*st.start):
@@ -237,7 +236,7 @@ func (s *Store) explain(ctx context.Context, steps []step, answers []pg.Answer[s
 	}
 }
 
-// parkPaused parks the jobs that a pause of their kind or client stops.
+// parkPaused parks the found jobs that a pause of their kind or client stops.
 func (s *Store) parkPaused(ctx context.Context, found map[job.ID]guarded) error {
 	var paused []pgtype.UUID
 	for id, g := range found {
@@ -261,7 +260,7 @@ type guarded struct {
 	wait      time.Duration // until the job is due
 	throttled bool          // see job.ThrottledUntil
 	parked    bool          // see job.PausedUntil
-	paused    bool          // by its kind or client
+	paused    bool          // by a pause of its kind or client
 	stopped   bool          // by a pause of everything, or of the worker
 	alive     bool          // the worker, see whyUnchanged
 }
@@ -276,11 +275,10 @@ func (g guarded) holds(state job.State, c job.ClaimID) bool {
 	return g.state == state && g.attempt == c.Attempt && g.fence == c.Fence
 }
 
-// started reports whether the job runs under the lease. Only its holder knows the fence, so the same holder started it and lost the
-// answer.
+// started reports whether the job runs under the claim. Only its holder knows the fence, so that holder has started it and lost the answer.
 func (g guarded) started(c job.ClaimID) bool { return g.holds(job.Running, c) && g.startedAt != nil }
 
-// unclaimed answers a claim without a row.
+// unclaimed returns the answer to a claim without a row.
 func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepAnswer {
 	waits := known && g.attempt == r.attempt && g.state.Waiting()
 	switch {
@@ -294,7 +292,7 @@ func (g guarded) unclaimed(r claimRequest, known bool, before *job.Claim) stepAn
 		return stepAnswer{not: job.NotClaimed{Paused: true}}
 	case waits && g.wait == 0 && g.stopped:
 		return stepAnswer{not: job.NotClaimed{StillWaiting: true, Stopped: true}}
-	case waits && g.wait == 0 && g.paused: // it is parked once it is QUEUED
+	case waits && g.wait == 0 && g.paused: // parked once it is QUEUED
 		return stepAnswer{not: job.NotClaimed{StillWaiting: true, Wait: createdWait}}
 	case waits && g.wait == 0 && g.alive:
 		return stepAnswer{locked: true}

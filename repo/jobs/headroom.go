@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// RenewLease reports the jobs stored under a lease and grants it headroom, in one transaction: the unfinished jobs and all leases
-// together never exceed the limit. It returns job.ErrLeaseEnded if the lease is not in the ledger any more.
+// RenewLease reports the jobs stored under a lease and grants it headroom, in one transaction. The unfinished jobs and all leases together
+// never exceed the limit. It returns job.ErrLeaseEnded if the lease is no longer in the ledger.
 func (s *Store) RenewLease(ctx context.Context, l job.Lease) (h job.Headroom, err error) {
 	granted := false
 	err = s.inLedger(ctx, l, func(b *pgx.Batch) {
@@ -33,13 +33,13 @@ func (s *Store) RenewLease(ctx context.Context, l job.Lease) (h job.Headroom, er
 	return h, err
 }
 
-// CloseLease ends a lease if its Keep is zero. Otherwise it takes back all but Keep until the lease expires.
+// CloseLease ends a lease if its Keep is zero. Otherwise it takes back everything except Keep, which stays until the lease expires.
 func (s *Store) CloseLease(ctx context.Context, l job.Lease) error {
 	return s.inLedger(ctx, l, func(b *pgx.Batch) { b.Queue(statement("closeLease"), pg.UUID(l.ID), l.Keep.Active, l.Keep.Queued) })
 }
 
 // inLedger sends reportStored and further statements together, as one transaction, so that a paused process cannot hold the lock. Each
-// statement sees what was committed before the lock was taken.
+// statement sees everything that was committed before the lock was taken.
 func (s *Store) inLedger(ctx context.Context, l job.Lease, queue func(*pgx.Batch)) error {
 	ctx, cancel := s.db.Bound(ctx)
 	defer cancel()
@@ -57,7 +57,7 @@ func (s *Store) inLedger(ctx context.Context, l job.Lease, queue func(*pgx.Batch
 	return nil
 }
 
-// requireLease returns job.ErrLeaseEnded if the lease is not in the ledger any more: an ended lease never comes back.
+// requireLease returns job.ErrLeaseEnded if the lease is no longer in the ledger. An ended lease never comes back.
 func (s *Store) requireLease(ctx context.Context, lease job.ID) error {
 	if lease.IsZero() {
 		return nil

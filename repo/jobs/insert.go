@@ -14,14 +14,14 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// insertOwn is insertJobs for submissions without an API key.
+// insertOwn is a variant of insertJobs that also accepts submissions without an API key.
 var insertOwn = variant("insertOwn", "insertJobs", "{{keyHolds}}",
 	"CASE WHEN i.api_key IS NULL THEN (SELECT count(*) FROM erasures WHERE erasures.client_id = i.client_id) = 0 ELSE {{keyHolds}} END")
 
 // jobsEndpoint is the scope of idempotency keys of POST /jobs.
 const jobsEndpoint = "jobs"
 
-// keyReused refuses a known key with another payload. It names the result of the first request: the client owns both.
+// keyReused refuses a known key with another payload. It names the result of the first request, which belongs to the same client.
 func keyReused(endpoint string, made job.ID) error {
 	const detail = "This idempotency key was used for a different request, which made %s %s. Repeat that request unchanged, or use a new key."
 	switch endpoint {
@@ -37,28 +37,28 @@ func keyReused(endpoint string, made job.ID) error {
 	return errKeyReused
 }
 
-// errKeyReused is the same without the result of the first request.
+// errKeyReused is like keyReused, but does not name the result of the first request.
 var errKeyReused = job.Errorf(job.CodeIdempotencyConflict, "This idempotency key was used for a different request.")
 
-// errKeyInFlight refuses a request if another one took and freed its key, or the key expired, between two statements.
+// errKeyInFlight refuses a request whose key changed between two statements: another request took and freed it, or it expired.
 var errKeyInFlight = &job.Error{Code: job.CodeStorageUnavailable, RetryAfter: pg.RetryAfter,
 	Detail: "Another request with this idempotency key was in flight. Repeat the request."}
 
-// InsertJob stores a submission: the key's row, the job and its first events, in one statement. It returns only after the commit. A known
-// key gets the first answer instead, and an ended API key, see job.WithKey, is refused. Committed is called for a new job, in the order
-// of created_at, even if the caller has left.
+// InsertJob stores a submission in one statement: the key's row, the job and its first events. It returns only after the commit. For a
+// known key, it returns the first answer. It refuses an ended API key, see job.WithKey. It calls Committed for a new job, in the order of
+// created_at, even if the caller has left.
 func (s *Store) InsertJob(ctx context.Context, sub job.Submission) (job.Receipt, error) {
 	return s.inserts.Do(ctx, insertion{Submission: sub, apiKey: job.KeyOf(ctx)})
 }
 
-// insertion is a submission with the created_at of its flush; zero means Postgres' time.
+// insertion is a submission with the created_at that its flush assigned. Zero means Postgres' time.
 type insertion struct {
 	job.Submission
 	at     time.Time
-	apiKey string // "": the service's own
+	apiKey string // "" for the service's own submissions
 }
 
-// beginInserts assigns a flush its place in the order.
+// beginInserts assigns a place in the order to a flush.
 func (s *Store) beginInserts(batch []*pg.Waiter[insertion, job.Receipt]) (end func()) {
 	p := s.order.take(len(batch))
 	for i, w := range batch {
@@ -115,7 +115,7 @@ func (s *Store) insertJobs(ctx context.Context, db pg.Conn, subs []insertion) ([
 			answers[i] = s.unstored(ctx, sub)
 			continue
 		}
-		if i == len(subs)-1 { // times rise within a flush
+		if i == len(subs)-1 { // the last time is the greatest
 			s.order.stored(sub.at, receipt.CreatedAt, receipt.server)
 		}
 		receipt.JobID = sub.Job.ID
@@ -163,14 +163,14 @@ func insertArguments(subs []insertion) ([]any, error) {
 	}, nil
 }
 
-// unstored answers a submission that was refused, or that found its idempotency key taken.
+// unstored returns the answer to a submission that was refused or found its idempotency key taken.
 func (s *Store) unstored(ctx context.Context, sub insertion) pg.Answer[job.Receipt] {
 	err := cmp.Or(s.refusal(ctx, sub), s.requireLease(ctx, sub.Job.Lease))
 	var receipt *job.Receipt
 	if err == nil {
 		receipt, err = s.FindReceipt(ctx, sub.Job.ClientID, sub.IdempotencyKey, sub.RequestHash)
 	}
-	if err == nil && receipt == nil { // the winner rolled back or expired in between
+	if err == nil && receipt == nil { // the other request rolled back or its key expired in between
 		err = errKeyInFlight
 	}
 	return pg.Answer[job.Receipt]{Value: pg.Deref(receipt), Err: err}
@@ -188,13 +188,13 @@ func (s *Store) refusal(ctx context.Context, sub insertion) error {
 	return err
 }
 
-// FindReceipt returns the stored answer of an idempotency key: nil if the key is unused or expired, an idempotency conflict if it was
-// used for a different request.
+// FindReceipt returns the stored answer of an idempotency key, nil if the key is unused or expired. If the key was used for a different
+// request, it returns an idempotency conflict.
 func (s *Store) FindReceipt(ctx context.Context, client job.ID, key string, hash [32]byte) (*job.Receipt, error) {
 	return s.findKey(ctx, client, jobsEndpoint, key, hash)
 }
 
-// findKey returns the stored answer of a key; for anything but a job, only its id.
+// findKey returns the stored answer of a key. For anything but a job, the answer has only the id.
 func (s *Store) findKey(ctx context.Context, client job.ID, endpoint, key string, hash [32]byte) (*job.Receipt, error) {
 	type known struct {
 		job.Receipt

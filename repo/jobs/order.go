@@ -7,15 +7,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxHandOverWait is how long an ended flush waits for an earlier one. The relay enqueues older jobs, so a longer wait would keep no
-// order.
+// maxHandOverWait is how long an ended flush waits for an earlier one. The relay enqueues jobs that are older, so a longer wait would not
+// preserve the order.
 const maxHandOverWait = time.Second
 
-// order keeps the flushes of new jobs of this process in order (section 12): their created_at rises with the number of the flush, and a
-// flush's jobs are handed over after those of the previous flush, or after that one failed.
+// order keeps the flushes of new jobs of this process in order (section 12). created_at rises with the number of the flush. A flush's jobs
+// are handed over after the jobs of the previous flush, or after that flush failed.
 type order struct {
 	clock   serverClock
-	service func(time.Time) time.Time // the service's time by Postgres' clock
+	service func(time.Time) time.Time // converts Postgres' time to the service's time
 	late    prometheus.Counter        // jobs handed over after younger ones
 
 	wait     time.Duration // maxHandOverWait
@@ -26,16 +26,16 @@ type order struct {
 	last    time.Time           // latest assigned created_at
 	next    int64               // number of the flush that is handed over next
 	ended   map[int64]*handOver // flushes that ended before their turn
-	handing bool                // a hand-over runs
+	handing bool                // handOverAll is running
 }
 
 // place is a flush's place in the order.
 type place struct {
 	number int64
-	first  time.Time // created_at of its first job; zero: Postgres gives the times
+	first  time.Time // created_at of its first job; zero if Postgres assigns the times
 }
 
-// at is created_at of the i-th job of the flush, from 0.
+// at returns created_at of the flush's job i, from 0.
 func (p place) at(i int) time.Time {
 	if p.first.IsZero() {
 		return p.first
@@ -74,14 +74,14 @@ func (o *order) take(n int) place {
 	return place{o.taken, first}
 }
 
-// stored learns from an answered flush: the greatest created_at that it asked for, the greatest that it got, and Postgres' time in its
-// statement.
+// stored updates the clock after a flush. wanted is the greatest created_at that the flush asked for, got the greatest that was stored, and
+// server Postgres' time in its statement.
 func (o *order) stored(wanted, got, server time.Time) {
 	setBack := o.service(server).Before(wanted)
 	o.clock.observe(server, time.Now(), setBack)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if setBack { // otherwise all times would stay ahead until the clock catches up
+	if setBack { // otherwise times would stay ahead until the clock catches up
 		o.last = time.Time{}
 	}
 	if got.After(o.last) {
@@ -89,8 +89,7 @@ func (o *order) stored(wanted, got, server time.Time) {
 	}
 }
 
-// end hands over the jobs of a flush when it is its turn, without waiting for that. run must not block; nil means that nothing was
-// committed.
+// end hands over the jobs of a flush when its turn comes, without waiting for it. run must not block; nil means that nothing was committed.
 func (o *order) end(p place, jobs int, run func()) {
 	o.mu.Lock()
 	if p.number < o.next { // its turn has passed
@@ -118,8 +117,8 @@ func (o *order) skipTo(number int64) {
 	o.handOverAll()
 }
 
-// handOverAll runs the hand-overs whose turn it is, one after the other, without the lock that the caller holds. A caller that finds one
-// running leaves the rest to it.
+// handOverAll runs the hand-overs that are next in order, one after the other. It releases the caller's lock meanwhile. If another call is
+// running, it leaves the work to that call.
 func (o *order) handOverAll() {
 	for !o.handing {
 		h := o.ended[o.next]

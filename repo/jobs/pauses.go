@@ -10,13 +10,14 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// pauseColumns is the one column list of a pause, named like the members of job.Pause.
+// pauseColumns is the column list of a pause, named like the members of job.Pause.
 const pauseColumns = `pause_id AS id, scope, target, mode, operator, reason, created_at`
 
 var scanPause = pgx.RowToStructByName[job.Pause]
 
-// AddPause stores a pause, which holds for all later claims in all processes. An existing pause with the same scope, target and mode is
-// returned as it is, with added false. CodeRequestNotFound: the worker does not exist. CodeConflict: there are job.MaxPauses.
+// AddPause stores a pause, which applies to all later claims in all processes. If a pause with the same scope, target and mode exists, it
+// returns that one, and added is false. It returns CodeRequestNotFound if the worker does not exist, and CodeConflict if there are
+// job.MaxPauses.
 func (s *Store) AddPause(ctx context.Context, p job.Pause) (_ job.Pause, added bool, err error) {
 	if p.Scope == job.PauseWorker {
 		alive, err := pg.QueryValue[bool](ctx, s.db, statement("workerAlive"), p.Target)
@@ -51,8 +52,8 @@ func (s *Store) RemovePause(ctx context.Context, id job.ID) (job.Pause, error) {
 	return removed, err
 }
 
-// ResumePaused looks at parked jobs after the given one, at most limit, and makes those due that no pause stops. It returns their tasks
-// and the last job that it looked at, zero at the end.
+// ResumePaused reads at most limit parked jobs after the given one, and makes those due that no pause stops. It returns their tasks and the
+// last job that it read, zero at the end.
 func (s *Store) ResumePaused(ctx context.Context, after job.ID, limit int) (tasks []job.Task, last job.ID, err error) {
 	type parkedJob struct {
 		ID     job.ID

@@ -10,9 +10,9 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// QueueDue moves at most limit due jobs from CREATED to QUEUED, the earliest first, and returns them with their identity, callback,
-// trace, due time and time of the change. Of the definition it returns only the members that the event contains, nil if the definition is
-// missing or damaged. A missed time is due at once (section 10).
+// QueueDue moves at most limit due jobs from CREATED to QUEUED, the earliest first. It returns them with their identity, callback, trace,
+// due time and time of the change. The definition contains only the members that the event has; it is nil if it is missing or damaged. A
+// missed time is due at once (section 10).
 func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 	return pg.QueryAs(ctx, s.db, "schedule", func(row pgx.CollectableRow) (j job.Job, err error) {
 		var told job.Definition
@@ -26,17 +26,17 @@ func (s *Store) QueueDue(ctx context.Context, limit int) ([]job.Job, error) {
 	}, statement("queueDue"), limit, pg.EventIDs(limit))
 }
 
-// Waiting returns at most limit due jobs after the cursor that no worker has claimed, ordered by time. It leaves out jobs that were
-// stored within age.
+// Waiting returns at most limit due jobs after the cursor that no worker has claimed, ordered by time. It skips jobs that were stored
+// within age.
 func (s *Store) Waiting(ctx context.Context, after job.QueueCursor, age time.Duration, limit int) ([]job.Task, error) {
 	return pg.Query(ctx, s.db, scanTask, statement("waitingJobs"), after.RunAt, [16]byte(after.JobID), age, limit)
 }
 
-// sweepLook is how many of the oldest due jobs ResumeThrottled searches for those that were resumed before.
+// sweepLook is how many of the oldest due jobs ResumeThrottled searches for jobs that were already resumed.
 const sweepLook = 20_000
 
-// ResumeThrottled makes at most limit throttled jobs due again, and returns their tasks. Each client's held and resumed jobs stay below
-// most.
+// ResumeThrottled makes at most limit throttled jobs due again and returns their tasks. A client's held and resumed jobs together do not
+// exceed most.
 func (s *Store) ResumeThrottled(ctx context.Context, most, limit int) ([]job.Task, error) {
 	return pg.QueryAs(ctx, s.db, "resume throttled", scanTask, statement("resumeThrottled"), most, sweepLook, limit)
 }

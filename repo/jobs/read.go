@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// jobColumns is the one column list of a job, read by scanJob.
+// jobColumns is the column list of a job, read by scanJob.
 const jobColumns = `jobs.job_id, jobs.client_id, jobs.batch_id, jobs.type, jobs.work_kind, jobs.definition, jobs.params,
   jobs.state, coalesce(jobs.outcome, ''), jobs.attempt, jobs.max_attempts, jobs.auto_retry, jobs.event_seq,
   jobs.created_at, jobs.updated_at, jobs.execution_at, jobs.run_at, jobs.started_at, jobs.finished_at,
@@ -56,8 +56,8 @@ func failureOf(f job.Failure) *job.Failure {
 	return &f
 }
 
-// scenarioColumns are the columns about the scenario of a job j in outcome documents. They are text: a damaged definition must not fail
-// the statement.
+// scenarioColumns are the columns for the scenario of a job j in outcome documents. They are text, because a damaged definition must not
+// make the statement fail.
 const scenarioColumns = `j.work_kind, j.definition ->> 'duration_ms' AS duration_ms,
   j.definition ->> 'expected_outcome' AS expected_outcome, j.definition #> '{behavior,failures}' AS planned_failures`
 
@@ -66,7 +66,7 @@ const AttemptColumns = `j.created_at, coalesce(j.correlation_id, ''), j.language
   r.attempt, r.outcome, r.started_at, r.finished_at,
   r.failure_reason, r.failure_code, r.failure_retryable, r.failure_retry_after, r.failure_stage, r.failure_detail`
 
-// AttemptScanner reads AttemptColumns. Those of a missing job or report are null.
+// AttemptScanner reads AttemptColumns. The columns of a missing job or report are null.
 type AttemptScanner struct {
 	origin   job.Origin
 	attempt  job.Attempt
@@ -88,15 +88,15 @@ func (s *AttemptScanner) Columns() []any {
 // Of returns the job and its attempt.
 func (s *AttemptScanner) Of(id job.ID) (job.Origin, job.Attempt) {
 	s.origin.JobID = id
-	s.origin.Scenario.DurationMS, _ = strconv.ParseInt(s.duration, 10, 64) // 0, which is left out, of a damaged definition
+	s.origin.Scenario.DurationMS, _ = strconv.ParseInt(s.duration, 10, 64) // 0 for a damaged definition, which is omitted
 	if s.failures != nil {
-		_ = json.Unmarshal(s.failures, &s.origin.Failures) // a damaged definition yields its readable part
+		_ = json.Unmarshal(s.failures, &s.origin.Failures) // keeps the readable part of a damaged definition
 	}
 	s.attempt.State, s.attempt.Failure = stateOf(s.attempt.Outcome), failureOf(s.failure)
 	return s.origin, s.attempt
 }
 
-// Job reads a client's job. Another client's job is not found, like one that never existed; a deleted job of the client is gone.
+// Job reads a client's job. Another client's job is not found, like one that never existed. A deleted job of the client is gone.
 func (s *Store) Job(ctx context.Context, client, id job.ID) (*job.Job, error) {
 	j, found, err := pg.QueryFirst(ctx, s.db, func(row pgx.CollectableRow) (*job.Job, error) {
 		var j job.Job
@@ -127,8 +127,7 @@ func (s *Store) Missing(ctx context.Context, client, id job.ID) error {
 	return &job.Error{Code: job.CodeJobGone, Detail: "The job was removed at " + at.Format(time.RFC3339) + ".", ExpiredAt: &at}
 }
 
-// Report reads the report of one finished attempt, or with attempt 0 of the
-// latest one. Report and events are read in one snapshot.
+// Report reads the report of a finished attempt, or of the latest one if attempt is 0. It reads report and events in one snapshot.
 func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*job.Report, error) {
 	report, found, err := s.report(ctx, client, id, attempt)
 	if err != nil || found {
@@ -143,14 +142,14 @@ func (s *Store) Report(ctx context.Context, client, id job.ID, attempt int) (*jo
 	case max(attempt, 1) == now.Attempt && !now.State.Final():
 		return nil, job.Errorf(job.CodeJobNotFinished, "The job is %s: attempt %d has not ended, and has no report yet.", now.State, now.Attempt)
 	}
-	report, found, err = s.report(ctx, client, id, attempt) // it ended in between
+	report, found, err = s.report(ctx, client, id, attempt) // the attempt ended in between
 	if err == nil && !found {
 		err = job.Errorf(job.CodeJobNotFound, "The job has no such report.")
 	}
 	return report, err
 }
 
-// report is Report without the error for a missing report.
+// report is like Report, but a missing report is no error.
 func (s *Store) report(ctx context.Context, client, id job.ID, attempt int) (report *job.Report, found bool, err error) {
 	return pg.QueryFirst(ctx, s.db, func(row pgx.CollectableRow) (*job.Report, error) {
 		var r job.Report
@@ -174,8 +173,8 @@ func stateOf(o job.Outcome) job.State {
 	}
 }
 
-// Attempts reads the attempts of a client's job, from the first one to the current one, in one snapshot. A finished attempt comes from
-// its report; an unfinished job has one more attempt without a report.
+// Attempts reads the attempts of a client's job in one snapshot, from the first to the current one. Finished attempts come from their
+// reports. An unfinished job has one more attempt, without a report.
 func (s *Store) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []job.Attempt, error) {
 	var origin job.Origin
 	attempts, err := pg.Query(ctx, s.db, func(row pgx.CollectableRow) (a job.Attempt, err error) {
@@ -193,8 +192,8 @@ func (s *Store) Attempts(ctx context.Context, client, id job.ID) (job.Origin, []
 	return origin, attempts, err
 }
 
-// Result returns the result of a client's job and checks it against its digest.
-// After its expiry the result is gone, even if the cleaner has not removed it yet.
+// Result returns the result of a client's job, after it has checked the digest. An expired result is gone, even before the cleaner removes
+// it.
 func (s *Store) Result(ctx context.Context, client, id job.ID) (*job.StoredResult, error) {
 	type stored struct {
 		job.StoredResult
@@ -243,16 +242,16 @@ var listColumns = strings.NewReplacer("jobs.definition", "NULL::jsonb", "jobs.pa
 
 var (
 	listByClient = variant("listByClient", "listJobs", "{{owner}}", "client_id", "{{value}}", "@client::uuid", "{{guard}}", "true")
-	// A batch of another client costs the same as one that never existed: its jobs are not looked at.
+	// The statement does not read the jobs of another client's batch, so that takes as long as for one that never existed.
 	listByBatch = variant("listByBatch", "listJobs", "{{owner}}", "batch_id", "{{value}}", "@batch::uuid",
 		"{{guard}}", "batch_id IS NOT NULL AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)")
-	// A schedule may be deleted, so its jobs name its owner.
+	// A schedule may be deleted, so the owner comes from its jobs.
 	listBySchedule = variant("listBySchedule", "listJobs", "{{owner}}", "schedule_id", "{{value}}", "@schedule::uuid", "{{guard}}",
 		"schedule_id IS NOT NULL AND (SELECT client_id FROM jobs WHERE schedule_id = @schedule ORDER BY schedule_id, job_id LIMIT 1) = @client")
 )
 
-// Jobs lists a client's jobs, the newest first by their ids, without Params and Definition. A page ends after the first 20,000 rows of
-// its range, even with fewer jobs than its limit.
+// Jobs lists a client's jobs, the newest first by id, without Params and Definition. A page ends after the first 20,000 rows of its range,
+// even if it has fewer jobs than its limit.
 func (s *Store) Jobs(ctx context.Context, client job.ID, q job.Query) (job.Page, error) {
 	list := listByClient
 	switch {

@@ -13,7 +13,7 @@ import (
 
 var errScheduleNotFound = job.Errorf(job.CodeScheduleMissing, "No schedule with this id was found.")
 
-// scheduleColumns is the one column list of a schedule, named like the members of job.Schedule.
+// scheduleColumns is the column list of a schedule, named like the members of job.Schedule.
 const scheduleColumns = `schedules.schedule_id AS id, schedules.client_id, schedules.name, coalesce(schedules.cron, '') AS cron,
   schedules.time_zone, coalesce(schedules.interval_ms, 0) * interval '1 ms' AS interval, schedules.jitter_ms * interval '1 ms' AS jitter,
   schedules.start_at, schedules.end_at, schedules.overlap, schedules.catch_up, schedules.catch_up_max, schedules.job, schedules.language,
@@ -31,8 +31,8 @@ func definitionArgs(s *job.Schedule) []any {
 	}
 }
 
-// InsertSchedule stores a schedule, unless its client has reached the limit. begin gets its time of creation, and returns its first due
-// time. It returns only after the commit, unless Once commits.
+// InsertSchedule stores a schedule, unless its client has reached the limit. begin gets the schedule with its time of creation, and sets
+// its first due time. InsertSchedule returns only after the commit, unless Once commits.
 func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int, begin func(*job.Schedule) error) (
 	added *job.Schedule, err error,
 ) {
@@ -57,12 +57,12 @@ func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int
 	return added, err
 }
 
-// Schedule reads a schedule of a client; with the zero client, of any.
+// Schedule reads a schedule of a client, or of any client for the zero id.
 func (s *Store) Schedule(ctx context.Context, client, id job.ID) (*job.Schedule, error) {
 	return pg.QueryOne(ctx, s.db, errScheduleNotFound, scanSchedule, statement("readSchedule"), pg.UUID(id), pg.UUID(client))
 }
 
-// ChangeSchedule runs change on a locked schedule of a client, or with the zero client of any, and returns it as it is then.
+// ChangeSchedule runs change on a locked schedule of a client, or of any client for the zero id, and returns the changed schedule.
 func (s *Store) ChangeSchedule(ctx context.Context, client, id job.ID, change func(s *job.Schedule, now time.Time) error) (
 	changed *job.Schedule, err error,
 ) {
@@ -88,7 +88,7 @@ func (s *Store) ChangeSchedule(ctx context.Context, client, id job.ID, change fu
 	return changed, err
 }
 
-// DeleteSchedule removes a schedule of a client. Its jobs stay.
+// DeleteSchedule removes a client's schedule, but not its jobs.
 func (s *Store) DeleteSchedule(ctx context.Context, client, id job.ID) error {
 	n, err := s.db.Change(ctx, "schedules", statement("deleteSchedule"), pg.UUID(id), pg.UUID(client))
 	if err == nil && n == 0 {
@@ -97,8 +97,8 @@ func (s *Store) DeleteSchedule(ctx context.Context, client, id job.ID) error {
 	return err
 }
 
-// Schedules lists the schedules of a client, the newest first; with the zero client, all. It returns where the list goes on, the zero id
-// at its end.
+// Schedules lists the schedules of a client, or of all clients for the zero id, the newest first. It returns the id to continue after, zero
+// at the end.
 func (s *Store) Schedules(ctx context.Context, client job.ID, q job.ScheduleQuery) (list []*job.Schedule, next job.ID, err error) {
 	id, before := func(s *job.Schedule) job.ID { return s.ID }, [16]byte(pg.AfterOf(q.After))
 	if client.IsZero() {
@@ -129,18 +129,18 @@ func (s *Store) InsertRun(ctx context.Context, j job.Job) error {
 	})
 }
 
-// NextLook returns the time until the next look at a schedule; false if there is none.
+// NextLook returns the time until a schedule must be checked next, false if there is no schedule.
 func (s *Store) NextLook(ctx context.Context) (wait time.Duration, any bool, err error) {
 	return pg.QueryFirst(ctx, s.db, pgx.RowTo[time.Duration], statement("nextLook"))
 }
 
-// DueSchedules returns at most limit schedules to look at, the earliest first.
+// DueSchedules returns at most limit schedules that must be checked now, the earliest first.
 func (s *Store) DueSchedules(ctx context.Context, limit int) ([]job.DueSchedule, error) {
 	return pg.QueryAs(ctx, s.db, "schedules", pgx.RowToStructByName[job.DueSchedule], statement("dueSchedules"), limit)
 }
 
-// AdvanceSchedules writes steps with their jobs in one commit, and returns those that it wrote: a schedule that has changed since it was
-// read, or is being changed, stays as it is and gets no job.
+// AdvanceSchedules writes steps with their jobs in one commit, and returns the schedules that it advanced. It skips a schedule that has
+// changed since it was read, or is locked by another transaction.
 func (s *Store) AdvanceSchedules(ctx context.Context, steps []job.ScheduleStep) (advanced map[job.ID]bool, err error) {
 	type step = job.ScheduleStep
 	failures, err := pg.JSONColumn(steps, func(x step) (*job.ScheduleError, bool) { return x.LastError, x.LastError != nil })
@@ -185,7 +185,7 @@ func (s *Store) AdvanceSchedules(ctx context.Context, steps []job.ScheduleStep) 
 	return advanced, nil
 }
 
-// DeferSchedules puts off the next look at unchanged schedules.
+// DeferSchedules postpones the next check of unchanged schedules.
 func (s *Store) DeferSchedules(ctx context.Context, due []job.DueSchedule, wait time.Duration) error {
 	return s.db.Exec(ctx, "schedules", statement("deferSchedules"),
 		pg.Column(due, func(d job.DueSchedule) pgtype.UUID { return pg.UUID(d.ID) }),

@@ -19,15 +19,16 @@ type claimRequest struct {
 	attempt     int
 }
 
-// Claim claims the attempt for the worker, if it waits, is due and the worker is alive. It repeats the answer to a claim of this worker
-// with a lost answer; only the worker knows whether it runs the attempt already. Otherwise the claim is nil and NotClaimed says why.
+// Claim claims the attempt for the worker, if it waits, is due and the worker is alive. If the worker already has the claim because an
+// earlier answer was lost, Claim repeats that answer; only the worker knows whether it runs the attempt already. Otherwise the claim is
+// nil, and NotClaimed is the reason.
 func (s *Store) Claim(ctx context.Context, worker, id job.ID, attempt int) (*job.Claim, job.NotClaimed, error) {
 	done, err := s.step(ctx, step{operation: claimStep, job: id, claim: &claimRequest{worker, id, attempt}})
 	return done.claim, done.not, err
 }
 
-// Start moves a claimed job to RUNNING, while its worker is alive, and returns the time of that. It repeats a lost answer. job.ErrStale:
-// the claim is no longer current and nothing was written.
+// Start moves a claimed job to RUNNING if its worker is alive, and returns the time of the change. It repeats a lost answer. It returns
+// job.ErrStale and writes nothing if the claim is no longer current.
 func (s *Store) Start(ctx context.Context, claim job.ClaimID) (time.Time, error) {
 	done, err := s.step(ctx, step{operation: startStep, job: claim.JobID, start: &claim})
 	return done.started, err
@@ -49,23 +50,23 @@ func claimColumns(claims []job.ClaimID) (ids []pgtype.UUID, attempts []int, fenc
 		pg.Column(claims, func(c job.ClaimID) int64 { return c.Fence })
 }
 
-// Release returns claimed jobs that never started to the queue (section 12: ASSIGNED -> QUEUED when the lease expired), each to run again
-// after its wait. It returns the tasks to enqueue, and skips claims that are no longer current.
+// Release puts claimed jobs that never started back into the queue (section 12: ASSIGNED -> QUEUED when the lease expired), each to run
+// again after its wait. It returns the tasks to enqueue, and skips claims that are no longer current.
 func (s *Store) Release(ctx context.Context, claims []job.ClaimID, waits []time.Duration) ([]job.Task, error) {
 	ids, attempts, fences := claimColumns(claims)
 	return pg.QueryAs(ctx, s.db, "release", scanTask, statement("releaseJobs"), ids, attempts, fences, waits)
 }
 
-// taskColumns is the one column list of a task, named like the members of job.Task. The failure of the previous attempt is in its report;
-// a first attempt has none.
+// taskColumns is the column list of a task, named like the members of job.Task. The reason is the failure of the previous attempt, from its
+// report; a first attempt has none.
 const taskColumns = `jobs.job_id, jobs.attempt, jobs.dispatch, jobs.run_at, coalesce(jobs.traceparent, '') AS traceparent, jobs.client_id,
   jobs.work_kind, CASE WHEN jobs.attempt > 1 THEN coalesce((SELECT failure_reason FROM reports
     WHERE reports.job_id = jobs.job_id AND reports.attempt = jobs.attempt - 1), '') ELSE '' END AS reason`
 
 var scanTask = pgx.RowToStructByName[job.Task]
 
-// Emit adds event.emitted to the log of a running job. before is how many events the attempt has emitted, so that an event with a lost
-// answer is not added again. job.ErrStale: the claim is no longer current and nothing was written.
+// Emit adds event.emitted to the log of a running job. before is how many events the attempt has emitted, so that a repeated call after a
+// lost answer does not add the event again. It returns job.ErrStale and writes nothing if the claim is no longer current.
 func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emission) error {
 	id := pg.EventIDs(1)[0]
 	for {
@@ -82,9 +83,9 @@ func (s *Store) Emit(ctx context.Context, c job.ClaimID, before int, e job.Emiss
 	}
 }
 
-// Finish ends an attempt: final state, outcome, events, report and result in one statement (stepJobs), and with RetryWait the next
-// attempt as well. The trigger events_delivered writes the deliveries of these events in the same transaction. job.ErrStale: the claim is
-// no longer current and nothing was written.
+// Finish ends an attempt. It writes the final state, outcome, events, report and result in one statement (stepJobs), and with RetryWait the
+// next attempt as well. The trigger events_delivered writes the deliveries of these events in the same transaction. Finish returns
+// job.ErrStale and writes nothing if the claim is no longer current.
 func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) {
 	if f.State != job.Succeeded && f.State != job.Failed {
 		return job.Finished{}, &job.Error{Code: job.CodeInternal, Detail: "The data could not be stored.",
@@ -94,7 +95,7 @@ func (s *Store) Finish(ctx context.Context, f job.Finish) (job.Finished, error) 
 	return done.finished, err
 }
 
-// finished returns the answer to the finish of the row.
+// finished returns the answer to a finish.
 func (r *stepRow) finished(f *job.Finish) job.Finished {
 	done := job.Finished{
 		ClaimID: f.ClaimID, ClientID: r.client, BatchID: r.batch,
@@ -177,11 +178,11 @@ func endColumns(ends []job.Finish) ([]any, error) {
 	}, nil
 }
 
-// stepRow is a row of stepJobs.
+// stepRow is a row that stepJobs returns.
 type stepRow struct {
 	id, client, batch job.ID
 	at                time.Time
-	claim             *job.Claim // of a claim only
+	claim             *job.Claim // nil for starts and finishes
 	kind              job.Kind
 	ms                *int64
 	retryAt           *time.Time

@@ -1,6 +1,6 @@
-// Package jobs stores jobs and related data: batches, bulk operations and schedules; the leases of workers; pauses; idempotency keys.
-// Each change of a job's state is one guarded statement that writes the state, the events, the report and the result together, so nothing
-// is ever half-written.
+// Package jobs stores jobs and related data: batches, bulk operations, schedules, worker leases, pauses and idempotency keys. Each change
+// of a job's state is one guarded statement that writes the state, the events, the report and the result together, so no change is ever
+// half-written.
 package jobs
 
 import (
@@ -31,7 +31,7 @@ var statement, variant = pg.Statements(files, map[string]string{
 type Store struct {
 	db      *pg.DB
 	clients *clients.Store
-	maxHeld int // limit of one client's jobs held by workers at once; 0: none
+	maxHeld int // limit of one client's jobs that workers hold at once; 0 for no limit
 
 	order   *order             // of flushes of new jobs
 	damaged prometheus.Counter // results that do not match their digest
@@ -42,13 +42,13 @@ type Store struct {
 
 	batchSlots pg.Semaphore           // transactions that insert batches
 	onceSlots  pg.Semaphore           // transactions of Once
-	onceKeys   pg.KeyedMutex[onceKey] // requests in progress, and batches being inserted
+	onceKeys   pg.KeyedMutex[onceKey] // keys of requests and batch inserts in progress
 }
 
-// MaxBatchInserts is how many batches are inserted at once. Each takes long, and holds its connection all the time.
+// MaxBatchInserts is how many batches are inserted at once. Each insert takes long and holds a connection all the time.
 const MaxBatchInserts = 3
 
-// New makes a Store. Workers hold at most maxHeld jobs of one client at once; 0: any number.
+// New makes a Store. Workers hold at most maxHeld jobs of one client at once; 0 means no limit.
 func New(db *pg.DB, c *clients.Store, maxHeld int, metrics telemetry.Factory) *Store {
 	s := &Store{
 		db: db, clients: c, maxHeld: maxHeld,

@@ -18,7 +18,7 @@ type Leases struct {
 	own   pg.OwnConn
 }
 
-// NewLeases makes the lease side of a worker.
+// NewLeases makes the Leases of a worker.
 func (s *Store) NewLeases() *Leases {
 	return &Leases{store: s, own: s.db.NewOwnConn()}
 }
@@ -32,8 +32,8 @@ func (l *Leases) Register(ctx context.Context, worker job.ID, name string, concu
 	})
 }
 
-// Renew extends the lease of a living worker and returns the claims of the jobs that storage assigns to it. It returns no more, since
-// there may be thousands and each heartbeat calls it. job.ErrWorkerDead: the lease had ended; other workers get its jobs.
+// Renew extends the lease of a living worker and returns its claims according to the database. It returns only the claims, because there
+// may be thousands and each heartbeat calls it. It returns job.ErrWorkerDead if the lease had ended; other workers get its jobs then.
 func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) ([]job.ClaimID, error) {
 	var held []job.ClaimID
 	err := l.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -53,7 +53,7 @@ func (l *Leases) Renew(ctx context.Context, worker job.ID, lease time.Duration) 
 	return held, err
 }
 
-// Held reads the jobs of the claims that the worker still has.
+// Held reads the jobs of those claims that the worker still has.
 func (l *Leases) Held(ctx context.Context, worker job.ID, claims []job.ClaimID) (held []job.Held, err error) {
 	err = l.with(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		ids, attempts, fences := claimColumns(claims)
@@ -102,8 +102,8 @@ const heldColumns = `job_id, client_id, request_id, coalesce(correlation_id, '')
 
 var scanHeld = pgx.RowToStructByName[job.Held]
 
-// Orphans marks workers with an ended lease dead, then returns at most limit jobs that no living worker holds. The fence of the job
-// guards every later write, so a stale answer does no harm.
+// Orphans marks workers with an ended lease as dead, then returns at most limit jobs that no living worker holds. The job's fence guards
+// every later write, so a stale answer does no harm.
 func (s *Store) Orphans(ctx context.Context, limit int) ([]job.Held, error) {
 	if err := s.db.Exec(ctx, "mark dead", statement("markDeadWorkers")); err != nil {
 		return nil, err

@@ -10,15 +10,15 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Load counts the unfinished jobs and those in QUEUED, each up to limit. It also returns what the processes had reported to the ledger of
-// headroom at the moment of the count.
+// Load counts the unfinished and the QUEUED jobs, each up to limit. It also returns what the processes had reported to the headroom ledger
+// at the moment of the count.
 func (s *Store) Load(ctx context.Context, limit int) (job.Counted, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (c job.Counted, err error) {
 		return c, pg.ScanRow(row, &c.Jobs.Active, &c.Jobs.Queued, &c.Reported.Active, &c.Reported.Queued)
 	}, statement("countLoad"), limit+1)
 }
 
-// LoadByClient is Load for each client with more than few jobs.
+// LoadByClient is like Load, but for each client with more than few jobs.
 func (s *Store) LoadByClient(ctx context.Context, limit, few int) (map[job.ID]job.Load, error) {
 	return pg.QueryByID(ctx, s.db, func(l *job.Load) []any { return []any{&l.Active, &l.Queued} }, statement("countLoadByClient"),
 		limit+1, few)
@@ -30,8 +30,8 @@ func (s *Store) LiveWorkers(ctx context.Context) (int, error) {
 		`SELECT count(*)::int FROM workers WHERE state = 'ALIVE' AND expires_at > pg_catalog.clock_timestamp()`)
 }
 
-// Backlog counts the waiting work and the workers at one moment. It looks at no more than limit rows of each kind, and locks nothing.
-// Above that, it counts too few jobs as QUEUED. The oldest delivery is the oldest one of the first 10,000 endpoints with any.
+// Backlog counts the waiting work and the workers at one moment. It reads at most limit rows of each kind and locks nothing. Above that
+// limit, it counts too few QUEUED jobs. The oldest delivery is the oldest of the first 10,000 endpoints with waiting deliveries.
 func (s *Store) Backlog(ctx context.Context, limit int) (job.Backlog, error) {
 	return pg.QueryOne(ctx, s.db, nil, func(row pgx.CollectableRow) (b job.Backlog, err error) {
 		var created, waiting, assigned, running int

@@ -11,18 +11,18 @@ import (
 // Retention times (section 15). Events, reports and results are removed with their jobs.
 const (
 	tombstonesKept = 90 * 24 * time.Hour // remains of removed jobs
-	historyKept    = 48 * time.Hour      // minutes
+	historyKept    = 48 * time.Hour      // minutes of the history
 	bulksKept      = 7 * 24 * time.Hour  // operations and their items, after their end
 )
 
-// deadWorkersKept is how long the row of a dead worker stays visible.
+// deadWorkersKept is how long a dead worker stays visible.
 const deadWorkersKept = time.Hour
 
-// batchesOutlive is how much longer batches are kept than their events: such an event is useless without its batch.
+// batchesOutlive is how much longer batches are kept than their events, which are useless without the batch.
 const batchesOutlive = time.Hour
 
-// Clean removes at most limit expired rows of each kind, and reports whether a kind may have more. Every statement skips rows that
-// another transaction has locked. If one kind fails, the others are still removed.
+// Clean removes at most limit expired rows of each kind, and reports whether there may be more. Each statement skips rows that another
+// transaction has locked. If the statement of one kind fails, Clean still removes the others.
 func (s *Store) Clean(ctx context.Context, limit int) (more bool, err error) {
 	keep := s.retention
 	var errs []error

@@ -8,10 +8,10 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Lead takes or keeps the lease of the one maintenance leader, on Postgres' clock, and reports whether holder has it now. It takes
-// another holder's lease once that has been expired for at least vacant; a lease of 0 is kept, but open to others. A lease that ends
-// implausibly late was taken while Postgres' clock was ahead, and is free: a living holder has renewed it since. It is a row, not an
-// advisory lock: a paused process would keep the lock.
+// Lead takes or keeps the lease of the maintenance leader and reports whether holder has it now. Leases follow Postgres' clock. Lead takes
+// another holder's lease once that has been expired for at least vacant. A lease of 0 is kept until another process takes it. A lease that
+// ends implausibly late was taken while Postgres' clock was ahead; it is free, because a living holder would have renewed it since. The
+// lease is a row and not an advisory lock, because a paused process would keep the lock.
 func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Duration) (bool, error) {
 	n, err := s.db.Change(ctx, "lead", `UPDATE maintenance_state
 		SET leader_id = $1, leader_expires_at = pg_catalog.clock_timestamp() + $2::interval
@@ -20,7 +20,7 @@ func (s *Store) Lead(ctx context.Context, holder job.ID, lease, vacant time.Dura
 	return n == 1, err
 }
 
-// maxLeaseExcess limits a leader's lease: it is at most this much longer than the lease of the process that asks.
+// maxLeaseExcess is how much longer another leader's lease may be than the lease that a process asks for.
 const maxLeaseExcess = time.Minute
 
 // Resign releases the leader's lease at once.

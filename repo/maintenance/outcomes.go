@@ -34,7 +34,7 @@ func (s *Store) MarkPublished(ctx context.Context, messages []job.OutcomeMessage
 // outcomesAtOnce is how many outcomes one statement marks or removes.
 const outcomesAtOnce = 5000
 
-// RepublishOutcomes marks all stored outcomes as unpublished, after the stream may have lost some, and returns their number.
+// RepublishOutcomes marks all stored outcomes as unpublished, because the stream may have lost some. It returns their number.
 func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
 	type round struct{ Found, Changed int }
 	for {
@@ -46,8 +46,8 @@ func (s *Store) RepublishOutcomes(ctx context.Context) (n int, err error) {
 	}
 }
 
-// RemovePublished removes outcomes that were published longer than minAge ago. The stream may lose its latest entries: the caller knows
-// that it still has those that old.
+// RemovePublished removes outcomes that were published longer than minAge ago. The stream may lose its latest entries; the caller must know
+// that it still has entries of that age.
 func (s *Store) RemovePublished(ctx context.Context, minAge time.Duration) error {
 	for {
 		n, err := s.db.Change(ctx, "publish", statement("removePublished"), minAge, outcomesAtOnce)

@@ -1,5 +1,5 @@
-// Package maintenance holds the leader's statements on all rows: it counts the backlog, removes expired rows, publishes outcomes, and
-// repairs the effects of a jump of Postgres' clock.
+// Package maintenance does the leader's work on all rows: it counts the backlog, removes expired rows, publishes outcomes, and repairs the
+// effects of a jump of Postgres' clock.
 package maintenance
 
 import (

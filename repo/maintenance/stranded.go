@@ -10,8 +10,8 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// MoveStrandedJobs looks at a limited number of jobs after the cursor that wait for a future time, and moves those that wait only because
-// Postgres' clock was ahead when they were queued. last is where to go on, zero at the end.
+// MoveStrandedJobs reads a limited number of jobs after the cursor that wait for a future time. It moves those that wait only because
+// Postgres' clock was ahead when they were queued. last is the position to continue after, zero at the end.
 func (s *Store) MoveStrandedJobs(ctx context.Context, after job.QueueCursor, look int) (moved int, last job.QueueCursor, err error) {
 	type seen struct {
 		job.QueueCursor
@@ -25,7 +25,7 @@ func (s *Store) MoveStrandedJobs(ctx context.Context, after job.QueueCursor, loo
 	return got.Moved, got.QueueCursor, err
 }
 
-// MoveStrandedDeliveries does the same for at most limit deliveries of a limited number of endpoints after the cursor.
+// MoveStrandedDeliveries does the same for at most limit deliveries. It reads a limited number of endpoints after the cursor.
 func (s *Store) MoveStrandedDeliveries(ctx context.Context, after job.EndpointKey, look, limit int) (
 	moved int, last job.EndpointKey, err error,
 ) {
