@@ -21,10 +21,11 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Migrate brings the schema of the database to the given version, up or down. Version -1 means the newest one that this program knows;
-// then it never goes down, even if a newer program has migrated further. An advisory lock makes processes that start together take turns.
+// Migrate brings the schema of the database to the given version, up or down. Version -1 means the newest version that this program knows,
+// and never goes down, even if a newer program has migrated further. An advisory lock makes processes that start together take turns.
 //
-// After a restore from a dump into another server, it adapts the event labels to that server's transaction numbers, see relabelEvents.
+// If the database was restored from a dump into another server, Migrate adapts the event labels to that server's transaction numbers, see
+// relabelEvents.
 func Migrate(ctx context.Context, url string, version int64) error {
 	db, err := openSQL(url)
 	if err != nil {
@@ -50,7 +51,7 @@ func Migrate(ctx context.Context, url string, version int64) error {
 	return nil
 }
 
-// formerSchema describes a database with a schema from before the first release, with its own version numbers.
+// formerSchema is the error for a database with a schema from before the first release, which has other version numbers.
 const formerSchema = "database was made by a program before version 0.1.0 and cannot be migrated: use a new, empty database"
 
 // refuseFormerSchema returns an error if the database has a schema from before this version's migrations.
@@ -81,8 +82,8 @@ func checkMigrator(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// A change of a table waits for all its readers, and later readers wait behind it, above all running services. So its lock timeout is
-// short, and it is repeated for some time.
+// A change of a table waits for all its readers. Later readers, such as the running services, wait behind it. So the lock timeout is
+// short, and the change is repeated for some time.
 const (
 	migrationLockTimeout = 500 * time.Millisecond // well below the services' own
 	migrationPause       = time.Second
@@ -125,12 +126,11 @@ func migrateTo(ctx context.Context, provider *goose.Provider, version int64) err
 
 const (
 	turnWait = time.Minute           // how long a process waits for its turn
-	turnPoll = 20 * time.Millisecond // how often it looks
+	turnPoll = 20 * time.Millisecond // how often it tries
 )
 
-// turns lets one process migrate at a time. It polls: a session that blocks in
-// pg_advisory_lock would hold a snapshot, and CREATE INDEX CONCURRENTLY waits
-// for those. Goose's own locker polls once a second at best.
+// turns lets one process migrate at a time. It polls, because a session that blocks in pg_advisory_lock holds a snapshot, which CREATE
+// INDEX CONCURRENTLY would wait for. Goose's own locker polls at most once a second.
 type turns struct{}
 
 // SessionLock waits for the advisory lock of the migrated schema.
@@ -166,8 +166,8 @@ func openSQL(url string) (*sql.DB, error) {
 	return stdlib.OpenDB(*cfg.ConnConfig), nil
 }
 
-// readSchemaVersion reads the version of the database, and whether its schema is a former one: then the function that our first migration
-// creates is missing.
+// readSchemaVersion reads the version of the database, and whether its schema is a former one. A former schema lacks the function that our
+// first migration creates.
 const readSchemaVersion = `SELECT coalesce(max(version_id), 0), count(*) FILTER (WHERE version_id > 0) > 0
   AND to_regprocedure('schema_since()') IS NULL FROM goose_db_version WHERE is_applied`
 
@@ -182,11 +182,11 @@ var schemaVersion = sync.OnceValue(func() int64 {
 	return version
 })
 
-// relabelEvents repairs a database that was restored from a dump into another server. That server numbers transactions from its own
-// start, so the labels of old events can lie ahead: ClientEvents would not show such events for a long time, nor new ones before them.
-// It gives all old events one label that precedes every transaction. A job's events keep their order: among equal labels their
-// seq decides. Stored positions of clients would skip events once the server's transactions reach them. So it removes the key that signed
-// them: they are refused for good, and so are cursors of lists and of replays.
+// relabelEvents repairs a database that was restored from a dump into another server. The new server numbers transactions independently, so
+// the labels of old events can be in its future. ClientEvents would hide such events, and new ones before them, for a long time.
+// relabelEvents gives all old events one label that precedes every transaction. A job's events keep their order, because their seq decides
+// among equal labels. Clients' stored positions would skip events once the server's transactions reach them. So relabelEvents replaces the
+// key that signed them, which makes them invalid, together with cursors of lists and of replays.
 func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) error {
 	version, err := provider.GetDBVersion(ctx)
 	if err != nil || version < schemaVersion() { // some tables are missing
@@ -200,11 +200,11 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	// Every writer of an event writes one of these tables too.
+	// Every transaction that writes an event also writes one of these tables.
 	if _, err := tx.ExecContext(ctx, `LOCK TABLE jobs, client_events IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 		return err
 	}
-	if future, err := futureLabels(ctx, tx); err != nil || !future { // another process was first
+	if future, err := futureLabels(ctx, tx); err != nil || !future { // another process has done it
 		return err
 	}
 	for _, sql := range []string{
@@ -225,8 +225,8 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 	return nil
 }
 
-// futureLabels reports whether an event has a label that no transaction of this server can have assigned. It goes from client to client
-// in the indexes events_client and client_events_client and looks at the latest label of each, so it does not read millions of rows.
+// futureLabels reports whether an event has a label that no transaction of this server can have assigned. It reads only the latest label of
+// each client, from the indexes events_client and client_events_client, so it does not read millions of rows.
 func futureLabels(ctx context.Context, db interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }) (future bool, err error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// Ping reports whether Postgres answers and its schema is at least that of this program: a later one still works, while programs of the
+// Ping returns an error unless Postgres answers and its schema is at least this program's. A later schema works, too, while programs of the
 // next version take over.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := s.db.Bound(ctx)
@@ -38,7 +38,7 @@ func (s *Store) Ping(ctx context.Context) error {
 
 const stateDiskFull = "53100"
 
-// writeCheck caches for a moment whether Postgres accepted a write.
+// writeCheck caches for a short time whether Postgres accepted a write.
 type writeCheck struct {
 	mu     sync.Mutex
 	at     time.Time
@@ -46,14 +46,14 @@ type writeCheck struct {
 	suited atomic.Bool // schema and clock fitted this program at the last read
 }
 
-// writeCheckKept is how long the result is kept: it limits the writes for readiness, however often that is checked.
+// writeCheckKept is how long the result is kept. It limits the writes, however often readiness is checked.
 const writeCheckKept = time.Second
 
-// readyPing is the part of Ready's time for reading the schema; the rest is for the write.
+// readyPing is the part of Ready's time for reading the schema. The rest is for the write.
 const readyPing = 400 * time.Millisecond
 
-// Ready is Ping, and reports whether Postgres accepts this program's writes: its disk has room, and a commit completes. A lock on a table
-// that Ping reads and submissions do not use is no reason to be unready.
+// Ready does what Ping does, and also returns an error unless Postgres accepts this program's writes: its disk has room, and a commit
+// completes. If Ping only waits for a lock on a table that submissions do not use, the store is still ready.
 func (s *Store) Ready(ctx context.Context) error {
 	c := &s.writes
 	brief, cancel := context.WithTimeout(ctx, readyPing)
@@ -79,14 +79,14 @@ func (s *Store) Ready(ctx context.Context) error {
 	return err
 }
 
-// readyWrites are the statements of tryWrite, in one transaction that leaves nothing behind.
+// readyWrites are the statements of tryWrite, in one transaction. They leave nothing behind.
 var readyWrites = []string{
 	`SET LOCAL work_mem = '64kB'`,
-	// Data beyond work_mem goes to a file on the disk of the database: a megabyte, as much as a table may grow at once. A row would only
-	// be written to the free room in its table.
+	// Data beyond work_mem goes to a file on the disk of the database: a megabyte, as much as a table may grow at once. A new row could fit
+	// into the free space of its table instead.
 	`WITH spilled AS MATERIALIZED (SELECT repeat('x', 8000) AS x FROM generate_series(1, 130)) SELECT count(x) FROM spilled`,
 	`SELECT FROM jobs WHERE false FOR NO KEY UPDATE`, // refused on a read-only server
-	// Only a record in the WAL: the commit is flushed and, if set up, replicated.
+	// This writes only a WAL record. The commit is flushed and, if configured, replicated.
 	`SELECT pg_logical_emit_message(true, 'forgerun', 'ready')`,
 }
 

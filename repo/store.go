@@ -1,8 +1,8 @@
-// Package repo is the Postgres store: the truth about every job. Open makes a Store from the packages below: jobs, deliveries, clients,
-// maintenance, operator and testbed, which share pg. Each has its statements, with their contracts, in .sql files next to the Go files
-// that send them. This package handles the database itself: its schema, its readiness, and its inspection from outside.
+// Package repo is the Postgres store, the source of truth for every job. Open makes a Store from the packages below: jobs, deliveries,
+// clients, maintenance, operator and testbed, which share pg. Each has its statements, with their contracts, in .sql files next to the Go
+// files that send them. This package handles the database itself: its schema, its readiness, and its inspection from outside.
 //
-// These packages return no pgx types, and decide only about storage.
+// These packages return no pgx types and contain only storage logic.
 package repo
 
 import (
@@ -31,25 +31,25 @@ var files embed.FS
 
 var statement, _ = pg.Statements(files, nil)
 
-// Config of a Store.
+// Config configures a Store.
 type Config struct {
 	URL             string        // postgres:// URL or keyword string; pool_max_conns is honoured
 	Timeout         time.Duration // of one statement
 	ApplicationName string        // shown in pg_stat_activity
 	RetentionJobs   time.Duration // how long final jobs are kept
-	ClientMaxHeld   int           // limit of one client's jobs held by workers at once; 0: none
+	ClientMaxHeld   int           // limit of one client's jobs that workers hold at once; 0 for no limit
 	Webhooks        WebhookLimits
 	OutcomeStream   bool // keep each outcome until it is published, see UnpublishedOutcomes
 	Logger          *slog.Logger
 	Registry        prometheus.Registerer
-	TracerProvider  trace.TracerProvider // of spans of statements; nil: there are none
-	Clock           *clock.Clock         // of a test bed, which may be moved; nil: Postgres' own
+	TracerProvider  trace.TracerProvider // for spans of statements; nil for none
+	Clock           *clock.Clock         // movable clock of a test bed; nil for Postgres' own
 }
 
-// WebhookLimits set when a failing webhook is disabled.
+// WebhookLimits determine when a failing webhook is disabled.
 type WebhookLimits = deliveries.WebhookLimits
 
-// DisableFailures is how many failures in a row disable a webhook, unless they come too soon.
+// DisableFailures is how many failures in a row disable a webhook by default.
 const DisableFailures = deliveries.DisableFailures
 
 // Store is the Postgres store of one process, with the methods of its parts. It is safe for concurrent use.
@@ -74,7 +74,7 @@ type (
 	testbedStore     = testbed.Store
 )
 
-// Open makes a store. It does not wait for Postgres: the calls return errors until the server is there.
+// Open makes a store. It does not wait for Postgres; calls return errors until the server is available.
 func Open(cfg Config) (*Store, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {

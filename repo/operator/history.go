@@ -20,7 +20,7 @@ func (a Admin) History(ctx context.Context, w admin.Window) ([]admin.HistoryBuck
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[[]admin.HistoryBucket], statement("readHistory"), width, length, step)
 }
 
-// Ends counts the submitted jobs and the ends of jobs in the last time, as far as the history goes back: two days at most.
+// Ends counts the submissions and the ends of jobs within the last duration. The history goes back two days at most.
 func (a Admin) Ends(ctx context.Context, last time.Duration) (admin.Ends, error) {
 	return pg.QueryOne(ctx, a.store.db, nil, pgx.RowToStructByPos[admin.Ends], statement("sumHistory"), last)
 }
@@ -28,11 +28,11 @@ func (a Admin) Ends(ctx context.Context, last time.Duration) (admin.Ends, error)
 const (
 	historyWidth = 10 * time.Second // width of counted buckets; minutes are built from them
 
-	// historyBack is how far back missing buckets are written: after a change of leader, or an outage.
+	// historyBack is how far back missing buckets are written after a change of leader or an outage.
 	historyBack = 15 * time.Minute
-	// historyMost is the most jobs of one bucket: 20,000 a second.
+	// historyMost is the maximum number of jobs per bucket: 20,000 a second.
 	historyMost = 200_000
-	// historyTimeout bounds Postgres' time for one bucket. A missing bucket is tried again.
+	// historyTimeout limits Postgres' time for one bucket. A missing bucket is written later.
 	historyTimeout = 2 * time.Second
 )
 
@@ -41,10 +41,10 @@ func (s *Store) MissingHistory(ctx context.Context) ([]time.Time, error) {
 	return pg.QueryAs(ctx, s.db, "history", pgx.RowTo[time.Time], statement("missingHistory"), historyBack)
 }
 
-// WriteHistory counts the events of the bucket that begins at the given moment, and writes it. Every process may repeat it.
+// WriteHistory counts the events of the bucket that begins at the given moment and stores the counts. Any process may repeat it.
 //
-// The time of submission is the time in the job's id, which the api process sets. If its clock is behind Postgres' by more than the time
-// in which a bucket is written again, its jobs are missing.
+// The time of submission is the time in the job's id, which the api process sets. If its clock is so far behind Postgres' that the bucket
+// is no longer written again, its jobs are missing in the history.
 func (s *Store) WriteHistory(ctx context.Context, at time.Time) error {
 	from, to := pg.FirstIDOf(at), pg.FirstIDOf(at.Add(historyWidth))
 	return s.inHistory(ctx, statement("writeHistory"), at, [16]byte(from), [16]byte(to), historyMost)
@@ -55,7 +55,7 @@ func (s *Store) RollUpHistory(ctx context.Context) error {
 	return s.inHistory(ctx, statement("rollUpHistory"), historyBack+time.Minute)
 }
 
-// inHistory runs a statement of up to historyTimeout: Postgres itself ends it, even if the connection is lost.
+// inHistory runs a statement with a limit of historyTimeout. Postgres itself ends the statement, even if the connection is lost.
 func (s *Store) inHistory(ctx context.Context, sql string, args ...any) error {
 	return s.db.InTx(ctx, "history", func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = `+pg.Milliseconds(min(historyTimeout, s.db.Timeout))); err != nil {

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// maxCounted is how many jobs one count may look at: about a third of a second.
+	// maxCounted is how many jobs one count may read, which takes about a third of a second.
 	maxCounted = 200_000
 
 	// MaxCount is the largest count.
 	MaxCount = 100_000
 
-	// searchFor is how long a page is searched for further entries in portions of maxLooked. After that a page ends even if it is not
+	// searchFor is how long a page is searched for further entries, in portions of maxLooked. After that, the page ends even if it is not
 	// full.
 	searchFor = 250 * time.Millisecond
 
@@ -36,7 +36,7 @@ const (
 type jobRange struct {
 	list, count string
 	start       admin.Place // before the first entry
-	byID        bool        // from new to old by ids; their times are the bounds
+	byID        bool        // sorted by id, from new to old; times become bounds of the ids
 }
 
 func newJobRange(name, source, where, sort, placed string, start admin.Place) jobRange {
@@ -72,7 +72,7 @@ var (
 		"job_id < @id AND job_id >= @from_id AND "+unplaced, "job_id DESC", "created_at", newest)
 )
 
-// All ranges name a time and an id, even if they do not use them: lists have the same parameters.
+// All ranges refer to a time and an id, even if they do not use them, because all lists have the same parameters.
 const (
 	unplaced  = "@at::timestamptz IS NOT NULL"
 	unbounded = "@from_id::uuid IS NOT NULL"
@@ -107,7 +107,7 @@ func rangeOf(q admin.JobQuery) jobRange {
 	}
 }
 
-// likePattern turns a text with the wildcard * into a pattern of LIKE.
+// likePattern turns a text with the wildcard * into a pattern for LIKE.
 var likePattern = strings.NewReplacer(`\`, `\\`, `_`, `\_`, `%`, `\%`, `*`, `%`)
 
 // arguments returns the common arguments of a list and a count of jobs.
@@ -148,7 +148,7 @@ func scanPlaced(row pgx.CollectableRow) (l pg.Listed[admin.JobSummary, admin.Pla
 	return l, err
 }
 
-// Count counts jobs up to MaxCount, and for a bounded time.
+// Count counts jobs up to MaxCount, for a limited time.
 func (a Admin) Count(ctx context.Context, q admin.JobQuery) (admin.Count, error) {
 	r := rangeOf(q)
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[admin.Count], r.count, append(r.arguments(q), MaxCount)...)
@@ -158,7 +158,7 @@ func canRetry(state job.State, attempt, most int, retryable bool) bool {
 	return (&job.Job{State: state, Attempt: attempt, MaxAttempts: most, Failure: &job.Failure{Retryable: retryable}}).CanRetry()
 }
 
-// Job reads a job. The reason for its wait has no sentence.
+// Job reads a job. The caller adds the sentence for the reason of its wait.
 func (a Admin) Job(ctx context.Context, id job.ID) (*admin.Job, error) {
 	type stored struct {
 		admin.Job

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// maxGrouped is how many jobs are looked at to group them, maxGroups how many groups are returned.
+	// maxGrouped is how many jobs are read for grouping, maxGroups how many groups are returned.
 	maxGrouped = 100_000
 	maxGroups  = 1000
 
-	maxReasons = 100 // of a bulk operation
+	maxReasons = 100 // per bulk operation
 
-	maxShownHeld = 100  // of each worker
-	maxShownKeys = 1000 // of a client, which cannot have that many valid ones
+	maxShownHeld = 100  // jobs per worker
+	maxShownKeys = 1000 // keys per client, more than can be valid
 )
 
 var (
@@ -72,7 +72,7 @@ func (a Admin) Failures(ctx context.Context, r admin.Range) (admin.Bounded[admin
 		pg.UUID(r.ClientID), pg.Nullable(string(r.WorkKind)), pg.Nullable(string(r.Code)), from, to, maxGrouped, maxGroups)
 }
 
-// Clients lists clients with their use of limits; the caller adds the limits.
+// Clients lists clients with their usage. The caller adds the limits.
 func (a Admin) Clients(ctx context.Context, r admin.Range) (admin.Page[admin.Client], error) {
 	all, next, err := pg.QueryPage(ctx, a.store.db, r.Limit, func(c admin.Client) job.ID { return c.ClientID }, pg.ScanJSON[admin.Client],
 		statement("adminClients"), pg.UUID(r.ClientID), r.Named, [16]byte(pg.AfterOf(r.After)), maxGrouped, r.Limit+1)
@@ -160,7 +160,7 @@ func (a Admin) Delivery(ctx context.Context, id job.ID) (*admin.LoggedDelivery, 
 	return &d, nil
 }
 
-// showText shows a text body as text.
+// showText converts a body to text if it is text.
 func showText(r *admin.Response) {
 	body, err := base64.StdEncoding.DecodeString(r.BodyBase64)
 	if err == nil && utf8.Valid(body) && !slices.Contains(body, 0) {
@@ -188,12 +188,12 @@ func (a Admin) BulkLeft(ctx context.Context, bulk job.ID) ([]job.BulkReason, err
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[[]job.BulkReason], statement("adminBulkLeft"), pg.UUID(bulk), maxReasons)
 }
 
-// Find returns the things with an id.
+// Find returns everything that has the id, such as jobs and batches.
 func (a Admin) Find(ctx context.Context, id job.ID) ([]admin.Found, error) {
 	return pg.QueryOne(ctx, a.store.db, nil, pg.ScanJSON[[]admin.Found], statement("adminFind"), pg.UUID(id))
 }
 
-// System reads the state of the whole service; the caller adds version and limits.
+// System reads the state of the whole service. The caller adds the version and the limits.
 func (a Admin) System(ctx context.Context) (*admin.System, error) {
 	system, err := pg.QueryOne(ctx, a.store.db, errNoSchema, pg.ScanJSON[admin.System], statement("adminSystem"),
 		MaxCount, [16]byte{}, [16]byte{}, deliveries.MaxLookedEndpoints)
@@ -202,15 +202,15 @@ func (a Admin) System(ctx context.Context) (*admin.System, error) {
 
 var errNoSchema = job.Errorf(job.CodeStorageUnavailable, "The database has no schema yet.")
 
-// maxMarked is how many held jobs are watched for events.
+// maxMarked is how many held jobs Mark reads events of.
 const maxMarked = 10_000
 
-// Mark returns a text that changes with every event that operators look at.
+// Mark returns a text that changes with every event that is visible to operators.
 func (a Admin) Mark(ctx context.Context) (string, error) {
 	return pg.QueryValue[string](ctx, a.store.db, statement("adminMark"), maxMarked)
 }
 
-// Situation returns the present state of the service.
+// Situation returns the current state of the service.
 func (a Admin) Situation(ctx context.Context) (admin.Situation, error) {
 	return pg.QueryOne(ctx, a.store.db, errNoSchema, pg.ScanJSON[admin.Situation], statement("adminSituation"),
 		MaxCount, [16]byte{}, [16]byte{}, deliveries.MaxLookedEndpoints, admin.FailingAfter)

@@ -1,5 +1,5 @@
-// Package operator holds the operators' view of all clients: reads for the operator API, the history of the service, and the audit log of
-// operators.
+// Package operator implements the operators' view of all clients: reads for the operator API, the history of the service, and the audit log
+// of operators.
 package operator
 
 import (
@@ -20,20 +20,20 @@ var files embed.FS
 
 var statement, variant = pg.Statements(files, map[string]string{"maxCounted": strconv.Itoa(maxCounted)})
 
-// Store keeps history, and reads for operators, see Admin.
+// Store writes the history. Admin reads for operators.
 type Store struct{ db *pg.DB }
 
 // New makes a Store.
 func New(db *pg.DB) *Store { return &Store{db} }
 
-// Admin reads data of all clients for operators. Its statements return JSON in the form of the operator API, so that each member is named
-// in one place of SQL and one of Go.
+// Admin reads data of all clients for operators. Its statements return JSON in the form of the operator API, so each member is named only
+// once in SQL and once in Go.
 type Admin struct{ store *Store }
 
-// Admin returns the reading side of operators.
+// Admin returns the reads for operators.
 func (s *Store) Admin() Admin { return Admin{s} }
 
-// pageThrough searches the entries of a page in portions of maxLooked, for a bounded time.
+// pageThrough searches the entries of a page in portions of maxLooked, for a limited time.
 func pageThrough[T any, P comparable](
 	ctx context.Context, s *Store, limit int, after P, scan pgx.RowToFunc[pg.Listed[T, P]], portion func(after P, limit int) (string, []any),
 ) (page []T, next P, err error) {
@@ -53,7 +53,7 @@ func pageThrough[T any, P comparable](
 	}
 }
 
-// pageByID is pageThrough for JSON entries in order of their ids.
+// pageByID is like pageThrough, for JSON entries in order of id.
 func pageByID[T any](
 	ctx context.Context, s *Store, limit int, after job.ID, id func(T) job.ID, portion func(after job.ID, limit int) (string, []any),
 ) (page admin.Page[T], err error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Bounds of one flush.
+// Limits of one flush.
 const (
 	MaxFlushItems = 128
 	maxFlushBytes = 4 << 20
@@ -29,8 +29,8 @@ const (
 	Flushers           = 2
 	slowFlushThreshold = 25 * time.Millisecond
 
-	// LockedRowFraction divides the statement timeout: the result is how long a batch with a locked row waits for further ones. It leaves
-	// time for some 80 waits.
+	// LockedRowFraction divides the statement timeout. The result is how long a batch with a locked row waits for each further one. It allows
+	// about 80 such waits.
 	LockedRowFraction = 100
 )
 
@@ -41,7 +41,7 @@ type Conn interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// Operation names the work on an item: in metrics, and the span of its caller.
+// Operation names the work on an item in metrics and in the span of its caller.
 type Operation struct{ Name, Span string }
 
 var (
@@ -49,20 +49,21 @@ var (
 	errFull   = &job.Error{Code: job.CodeStorageUnavailable, Detail: "Too many writes wait for the database.", RetryAfter: RetryAfter}
 )
 
-// Batcher is group commit: callers that wait at the same moment share one statement. There is no timer: items queued during a flush go
-// into the next one. One bad item fails alone. Two items with the same key never share a flush: UPDATE ... FROM would silently keep one
-// of them.
+// Batcher implements group commit: callers that wait at the same moment share one statement. There is no timer: items queued during a flush
+// go into the next one. A bad item fails alone. Two items with the same key never share a flush, because UPDATE ... FROM would silently
+// ignore one of them.
 //
-// If a caller's context ends before its item was taken, it gets a plain refusal: nothing was written. If it ends later, the outcome is
-// unknown and the caller gets errUnknown.
+// If a caller's context ends before its item was taken, nothing was written and the caller gets an ordinary error. If it ends later, the
+// outcome is unknown and the caller gets errUnknown.
 //
-// Each traced caller has a span for its wait. The spans of the flush are below that of the first caller; the others' spans link to it.
+// Each traced caller has a span for its wait. The spans of a flush are children of the first caller's span; the other callers' spans link
+// to it.
 type Batcher[T, R any] struct {
 	name      string
 	db        *DB
 	flush     func(ctx context.Context, db Conn, items []T) ([]Answer[R], error)
 	key       func(T) string // "" for none
-	size      func(T) int    // nil: items weigh nothing
+	size      func(T) int    // in bytes; nil if size does not matter
 	Operation func(T) Operation
 	slow      time.Duration // duration after which a flush is slow
 
@@ -72,7 +73,7 @@ type Batcher[T, R any] struct {
 	mu       sync.Mutex
 	ready    sync.Cond
 	queue    []*Waiter[T, R]
-	inFlight map[string]bool // keys of items in flight
+	inFlight map[string]bool // keys of items that are being flushed
 	quick    int             // number of flushes in flight that are not slow
 	closed   bool
 	done     sync.WaitGroup
@@ -90,10 +91,10 @@ type Waiter[T, R any] struct {
 	key    string
 	span   trace.Span
 	answer chan Answer[R]
-	Got    Answer[R] // the same, for the flusher
+	Got    Answer[R] // the answer, for the flusher
 }
 
-// NewBatcher makes a batcher for one operation. It begins with DB.Start.
+// NewBatcher makes a batcher for one operation. DB.Start starts it.
 func NewBatcher[T, R any](name string, d *DB, flush func(context.Context, Conn, []T) ([]Answer[R], error),
 	key func(T) string, size func(T) int) *Batcher[T, R] {
 	same := Operation{name, telemetry.SpanCommit + name}
@@ -112,7 +113,7 @@ func (b *Batcher[T, R]) start() {
 	}
 }
 
-// Do queues one item and waits for its answer. Within Once the item is written alone, in that transaction.
+// Do queues one item and waits for its answer. Within Once, it writes the item alone, in that transaction.
 func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	if sharedTxOf(ctx) != nil {
 		answers, err := b.DoAll(ctx, []T{item})
@@ -127,7 +128,7 @@ func (b *Batcher[T, R]) Do(ctx context.Context, item T) (R, error) {
 	return value, err
 }
 
-// trouble returns an error of the store itself, not an answer such as a claim that is not current or a request that cannot be met.
+// trouble returns err if the store itself failed. It returns nil for regular answers, such as a stale claim or a refused request.
 func trouble(err error) error {
 	if err == nil || errors.Is(err, job.ErrStale) || job.CodeOf(err).Spec().Status < http.StatusInternalServerError {
 		return nil
@@ -179,7 +180,7 @@ func (b *Batcher[T, R]) waiting() (name string, items int) {
 	return b.name, len(b.queue)
 }
 
-// withdraw removes w from the queue unless a flusher has it.
+// withdraw removes w from the queue and returns true, unless a flusher has taken it.
 func (b *Batcher[T, R]) withdraw(w *Waiter[T, R]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -218,8 +219,8 @@ func (b *Batcher[T, R]) run() {
 	}
 }
 
-// endQuick lets the next flush begin, once for each: when the flush has returned, or earlier if it is slow, for instance because of a
-// locked row.
+// endQuick lets the next flush begin. It is called once per flush: when the flush has returned, or earlier if it is slow, for instance
+// because of a locked row.
 func (b *Batcher[T, R]) endQuick() {
 	b.mu.Lock()
 	b.quick--
@@ -227,13 +228,13 @@ func (b *Batcher[T, R]) endQuick() {
 	b.ready.Broadcast()
 }
 
-// take waits for items and takes as many as one flush may hold; nil when the Batcher is closed and empty. Items with a key in flight stay
-// queued.
+// take waits for items and takes as many as one flush may hold. It returns nil when the Batcher is closed and empty. Items with a key in
+// flight stay queued.
 func (b *Batcher[T, R]) take() (batch []*Waiter[T, R], end func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		// Less than a full batch waits for the flush in flight: together with later items it costs one commit instead of two.
+		// A batch that is not full waits for the flush in flight. Together with later items it needs one commit instead of two.
 		if b.quick == 0 || len(b.queue) >= MaxFlushItems {
 			b.beReady()
 			if batch = b.gather(); len(batch) > 0 {
@@ -251,7 +252,7 @@ func (b *Batcher[T, R]) take() (batch []*Waiter[T, R], end func()) {
 	}
 }
 
-// beReady prepares a flush. It releases the lock that the caller holds meanwhile.
+// beReady prepares a flush. It releases the caller's lock meanwhile.
 func (b *Batcher[T, R]) beReady() {
 	if b.Prepare != nil && len(b.queue) > 0 {
 		b.mu.Unlock()
@@ -293,7 +294,7 @@ func (b *Batcher[T, R]) release(batch []*Waiter[T, R]) {
 	b.ready.Broadcast()
 }
 
-// DoAll is Do for many items at once, in any number of flushes. The error is the first of all: within Once they share a statement.
+// DoAll is like Do for many items, in any number of flushes. Within Once, the items share a statement. The error is the first of all.
 func (b *Batcher[T, R]) DoAll(ctx context.Context, items []T) ([]Answer[R], error) {
 	if tx := sharedTxOf(ctx); tx != nil {
 		ctx, cancel := b.db.Bound(ctx)

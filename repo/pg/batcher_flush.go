@@ -12,8 +12,8 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// completeAll answers each item of a batch exactly once. It uses the store's own timeout: a caller with a short one must not undo the
-// others' writes.
+// completeAll answers each item of a batch exactly once. It uses the store's own timeout, because a caller with a short timeout must not
+// undo the others' writes.
 func (b *Batcher[T, R]) completeAll(batch []*Waiter[T, R]) {
 	ctx, cancel := b.db.Bound(b.traced(batch))
 	defer cancel()
@@ -30,8 +30,8 @@ func (b *Batcher[T, R]) completeAll(batch []*Waiter[T, R]) {
 	}
 }
 
-// traced returns the context of a flush. It carries the span of the first traced caller, and nothing else from the callers. The span of a
-// caller that has left is ended.
+// traced returns the context of a flush. Its only value from the callers is the span of the first traced one. The span of a caller that has
+// left has ended.
 func (b *Batcher[T, R]) traced(batch []*Waiter[T, R]) context.Context {
 	ctx := context.Background()
 	var first trace.Span
@@ -50,8 +50,8 @@ func (b *Batcher[T, R]) traced(batch []*Waiter[T, R]) context.Context {
 	return ctx
 }
 
-// complete flushes a batch. If a row makes it fail, it is split until that row is alone. A row that another session has locked costs the
-// batch one lock timeout; from then on the timeout is short, so that the other items do not pay again at every split.
+// complete flushes a batch. If a row makes it fail, complete splits the batch until that row is alone. A row that another session has
+// locked costs the batch one lock timeout. From then on the timeout is short, so that the other items do not wait again after each split.
 func (b *Batcher[T, R]) complete(ctx context.Context, batch []*Waiter[T, R], shortLocks bool) {
 	items := Column(batch, func(w *Waiter[T, R]) T { return w.Item })
 	answers, err := b.attempt(ctx, items, shortLocks)
@@ -73,7 +73,7 @@ func (b *Batcher[T, R]) complete(ctx context.Context, batch []*Waiter[T, R], sho
 	}
 }
 
-// deadlockTries bounds the tries of a batch that lost a deadlock.
+// deadlockTries limits the tries of a batch that lost a deadlock.
 const deadlockTries = 3
 
 func (b *Batcher[T, R]) attempt(ctx context.Context, items []T, shortLocks bool) (answers []Answer[R], err error) {

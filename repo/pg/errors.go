@@ -40,7 +40,7 @@ const (
 // RetryAfter is the Retry-After of storage errors.
 const RetryAfter = time.Second
 
-// Translate is the one place where driver errors become errors of the API. The driver's error stays in the cause, for the log.
+// Translate turns driver errors into errors of the API. The driver's error remains as the cause, for the log.
 func Translate(err error) error {
 	if err == nil || IsKnown(err) {
 		return err
@@ -51,7 +51,7 @@ func Translate(err error) error {
 	var connect *pgconn.ConnectError
 	var pg *pgconn.PgError
 	switch {
-	case errors.As(err, &connect): // before PgError: a refused login is both
+	case errors.As(err, &connect): // before PgError, because a refused login is both
 		return unavailable(job.CodeStorageUnavailable, "The database cannot be reached.")
 	case errors.As(err, &pg) && pg.ConstraintName == constraintNotErased:
 		return ErrErased
@@ -90,7 +90,7 @@ func translateState(code string, err error, unavailable func(job.Code, string) e
 	return unavailable(job.CodeDBError, "The database refused the operation.")
 }
 
-// isConnectionLoss reports whether the connection broke. The driver returns the socket's error, or says itself that nothing was sent.
+// isConnectionLoss reports whether the connection broke. The driver returns the socket's error, or its own if nothing was sent.
 func isConnectionLoss(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
@@ -108,8 +108,8 @@ func InClass(code string, classes ...string) bool {
 	return slices.ContainsFunc(classes, func(class string) bool { return strings.HasPrefix(code, class) })
 }
 
-// isRowsFault reports whether a single row of a batch can be the cause, so that splitting the batch helps: bad data, a broken constraint,
-// a blocked row.
+// isRowsFault reports whether a single row of a batch may be the cause, so that splitting the batch helps: bad data, a violated constraint,
+// or a locked row.
 func isRowsFault(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (InClass(pg.Code, classData, classIntegrity) || pg.Code == StateLockTimeout)

@@ -9,16 +9,16 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// A client's change is refused if its API key has ended by the time of the commit: the key was checked when the request began, and a
-// request can take as long as its body. A single submission, a cancel and a retry require the key in their own statement, which sees
-// everything committed before it; every other change requires it in the last statement of its transaction.
+// A client's change is refused if its API key has ended by the time of the commit. The key was checked when the request began, and a
+// request can take as long as its body. A single submission, a cancel and a retry check the key again in their own statement, which sees
+// everything committed before it. Every other change checks it in the last statement of its transaction.
 
 var errKeyRevoked = job.Errorf(job.CodeKeyDisabled, "The API key was revoked while the request was under way.")
 
 var errKeyExpired = job.Errorf(job.CodeTokenExpired, "The API key expired while the request was under way. Renew it, "+
 	"and repeat the request.")
 
-// readKeyEnd reads when a key ended or will end, found by primary key.
+// readKeyEnd reads, by primary key, when a key was revoked and whether it is still valid.
 const readKeyEnd = `SELECT revoked_at, expires_at > clock_timestamp() FROM api_keys WHERE key_id = $1`
 
 // RequireKey refuses a key that has been revoked or has expired.
@@ -26,8 +26,8 @@ func (d *DB) RequireKey(ctx context.Context, id string) error {
 	return refusalOfKey(QueryFirst(ctx, d, pgx.RowToStructByPos[keyEnd], readKeyEnd, id))
 }
 
-// requireKeyIn refuses an ended API key of the context at the end of a transaction. It waits for a pending change of the key, and a later
-// change waits for the commit. Changes of keys lock the client first, so the two cannot deadlock.
+// requireKeyIn returns an error at the end of a transaction if the API key of the context has ended. It waits for a pending change of the
+// key, and a later change waits for the commit. Changes of keys lock the client first, so there is no deadlock.
 func requireKeyIn(ctx context.Context, tx pgx.Tx) error {
 	id := job.KeyOf(ctx)
 	if id == "" {
@@ -38,7 +38,7 @@ func requireKeyIn(ctx context.Context, tx pgx.Tx) error {
 
 type keyEnd struct {
 	RevokedAt *time.Time
-	Valid     bool // it has not expired
+	Valid     bool // not expired
 }
 
 func refusalOfKey(k keyEnd, found bool, err error) error {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Walk is the position of a search that proceeds in parts.
+// Walk is the position of a search that is done in parts.
 type Walk[P any] struct {
 	sync.Mutex
 	At P
@@ -14,7 +14,7 @@ type Walk[P any] struct {
 // Semaphore has room for a number of callers at once.
 type Semaphore chan struct{}
 
-// Acquire waits for room. An error means that ctx ended before.
+// Acquire waits for room. It returns an error if ctx ends first.
 func (s Semaphore) Acquire(ctx context.Context) (release func(), err error) {
 	select {
 	case s <- struct{}{}:
@@ -32,10 +32,10 @@ type KeyedMutex[K comparable] struct {
 
 type keyLock struct {
 	held  Semaphore
-	users int // callers that hold it, or wait for it
+	users int // callers that hold the key or wait for it
 }
 
-// Lock waits until no other caller holds the key. waited reports whether one did.
+// Lock waits until no other caller holds the key. waited reports whether it had to wait.
 func (m *KeyedMutex[K]) Lock(ctx context.Context, key K) (waited bool, unlock func(), err error) {
 	m.mu.Lock()
 	if m.locks == nil {

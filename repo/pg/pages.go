@@ -23,23 +23,22 @@ func AfterOf(id job.ID) job.ID {
 }
 
 const (
-	// maxLooked is how many jobs one page may look at to find those that match its filters.
+	// maxLooked is how many jobs one page may read to find those that match its filters.
 	maxLooked = 20_000
 
 	// IDSkew is the largest difference between the time in a job's id, set by the api process, and created_at, set by Postgres.
 	IDSkew = 5 * time.Minute
 )
 
-// Listed is a row of a list. The list continues behind its place.
+// Listed is a row of a list. The list continues after its place.
 type Listed[T, P any] struct {
 	Item   T
 	Place  P
-	Last   bool // end of the look
+	Last   bool // last row that the statement read
 	Wanted bool
 }
 
-// OnePage returns the matching items of a list, limit of them at most, and the place before the next page, or the zero place if there is
-// none.
+// OnePage returns at most limit matching items of a list, and the place to continue after, zero at the end.
 func OnePage[T, P any](rows []Listed[T, P], limit int) (items []T, next P) {
 	var taken P
 	for _, r := range rows {
@@ -56,7 +55,7 @@ func OnePage[T, P any](rows []Listed[T, P], limit int) (items []T, next P) {
 	return items, next
 }
 
-// IDRange returns the range of ids for the jobs of q: from the first up to, but excluding, the second.
+// IDRange returns the range of ids for the jobs of q, excluding to.
 func IDRange(q job.Query) (from, to job.ID) {
 	for i := range to {
 		to[i] = 0xff
@@ -82,8 +81,8 @@ func FirstIDOf(t time.Time) (id job.ID) {
 	return id
 }
 
-// QueryPage returns the rows of a statement that asks for one more than limit, without that one, and where the next page continues:
-// behind the last id, or the zero id at the end.
+// QueryPage returns a page from a statement that reads limit+1 rows. It drops the additional row. next is the id to continue after, zero at
+// the end.
 func QueryPage[T any](
 	ctx context.Context, d *DB, limit int, id func(T) job.ID, scan pgx.RowToFunc[T], sql string, args ...any,
 ) (page []T, next job.ID, err error) {

@@ -1,5 +1,5 @@
 // Package pg holds the shared parts of the store: the pool and its sessions, group commit, transactions, statements, errors and metrics.
-// The only table that it knows is that of the API keys, which every change requires.
+// Its only table is the one of API keys, because every change requires a valid key.
 package pg
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// Config of a DB. Its members are those of the store's Config.
+// Config configures a DB. Its members are described in the store's Config.
 type Config struct {
 	Timeout         time.Duration
 	ApplicationName string
@@ -27,14 +27,14 @@ type Config struct {
 type DB struct {
 	Pool    *pgxpool.Pool
 	Timeout time.Duration // of one statement
-	Clock   *clock.Clock  // of a test bed, which may be moved; nil elsewhere
+	Clock   *clock.Clock  // movable clock of a test bed; nil elsewhere
 
 	metrics  *metrics
 	probe    probe
 	batchers []flusher
 }
 
-// Open makes a DB of the configuration of its pool. It does not wait for Postgres.
+// Open makes a DB from the configuration of its pool. It does not wait for Postgres.
 func Open(pc *pgxpool.Config, cfg Config) (*DB, error) {
 	setSession(&pc.ConnConfig.Config, cfg)
 	if pc.MaxConns < MinConns {
@@ -81,7 +81,7 @@ func (d *DB) Queued(batcher string) (n int) {
 	return n
 }
 
-// Every calls do at once, and then at intervals until ctx ends.
+// Every calls do at once and then at each interval until ctx ends.
 func Every(ctx context.Context, interval time.Duration, do func()) {
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
@@ -103,7 +103,7 @@ func (d *DB) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, d.Timeout+d.Timeout/5)
 }
 
-// Failed translates a driver error, counts it, and drops all pooled connections if the others are probably broken too. Other errors pass
+// Failed translates a driver error and counts it. It closes all pooled connections if they are probably broken too. It returns other errors
 // unchanged.
 func (d *DB) Failed(operation string, err error) error {
 	if IsKnown(err) {
@@ -111,7 +111,7 @@ func (d *DB) Failed(operation string, err error) error {
 	}
 	d.metrics.errors.WithLabelValues(operation).Inc()
 	if HasState(err, stateReadOnly) {
-		d.Pool.Reset() // after a failover old connections still lead to the former primary
+		d.Pool.Reset() // after a failover, old connections still lead to the former primary
 	}
 	return Translate(err)
 }

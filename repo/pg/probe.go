@@ -11,7 +11,7 @@ import (
 // probeTimeout is how long a scrape waits for Postgres.
 const probeTimeout = time.Second
 
-// probe asks whether Postgres answers. It keeps its own connection: a full pool, or a server without free connections, is not an outage.
+// probe checks whether Postgres answers. It has its own connection, because a full pool or a server without free connections is no outage.
 type probe struct {
 	mu     sync.Mutex
 	own    OwnConn
@@ -20,7 +20,7 @@ type probe struct {
 	at     time.Time // time of last
 }
 
-// answers reports whether Postgres answers within probeTimeout. Simultaneous callers share the answer.
+// answers reports whether Postgres answers within probeTimeout. Concurrent callers share the result.
 func (p *probe) answers() bool {
 	asked := time.Now()
 	p.mu.Lock()
@@ -48,7 +48,7 @@ func (p *probe) ask() bool {
 	return false
 }
 
-// close ends the connection. From then on answers returns false.
+// close closes the connection. From then on, answers returns false.
 func (p *probe) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,7 +16,7 @@ func Query[T any](ctx context.Context, d *DB, scan pgx.RowToFunc[T], sql string,
 	return QueryAs(ctx, d, "read", scan, sql, args...)
 }
 
-// QueryAs is Query for an operation with its own error count.
+// QueryAs is like Query for an operation with its own error count.
 func QueryAs[T any](ctx context.Context, d *DB, operation string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	var all []T
 	err := d.on(ctx, operation, sql, func(ctx context.Context, db Conn) (err error) {
@@ -35,8 +35,8 @@ func RowsIn[T any](ctx context.Context, db Conn, scan pgx.RowToFunc[T], sql stri
 	return pgx.CollectRows(rows, scan)
 }
 
-// on sends a statement to the pool or to the transaction of Once. If it writes for an API key, it gets its own transaction that requires
-// the key.
+// on sends a statement to the pool or to the transaction of Once. If the statement writes for an API key, it runs in its own transaction,
+// which requires the key.
 func (d *DB) on(ctx context.Context, operation, sql string, send func(context.Context, Conn) error) error {
 	if job.KeyOf(ctx) != "" && sharedTxOf(ctx) == nil && writes(sql) {
 		return d.InTx(ctx, operation, func(ctx context.Context, tx pgx.Tx) error { return send(ctx, tx) })
@@ -54,7 +54,7 @@ func writes(sql string) bool {
 	return strings.Contains(sql, "INSERT INTO ") || strings.Contains(sql, "UPDATE ") || strings.Contains(sql, "DELETE FROM ")
 }
 
-// First returns the first row; false if there is none.
+// First returns the first row, false if there is none.
 func First[T any](rows []T, err error) (row T, found bool, _ error) {
 	if err != nil || len(rows) == 0 {
 		return row, false, err
@@ -62,7 +62,7 @@ func First[T any](rows []T, err error) (row T, found bool, _ error) {
 	return rows[0], true, nil
 }
 
-// QueryFirst returns the first row of a statement; found is false if it has none.
+// QueryFirst returns the first row of a statement. found is false if there is none.
 func QueryFirst[T any](ctx context.Context, d *DB, scan pgx.RowToFunc[T], sql string, args ...any) (row T, found bool, err error) {
 	return First(Query(ctx, d, scan, sql, args...))
 }
@@ -76,12 +76,12 @@ func QueryOne[T any](ctx context.Context, d *DB, missing error, scan pgx.RowToFu
 	return row, err
 }
 
-// QueryValue reads a row of one value; the zero value if there is none.
+// QueryValue reads a row of one value. It returns the zero value if there is no row.
 func QueryValue[T any](ctx context.Context, d *DB, sql string, args ...any) (T, error) {
 	return QueryOne(ctx, d, nil, pgx.RowTo[T], sql, args...)
 }
 
-// CollectByID collects rows that begin with an id. columns returns the destinations of the others.
+// CollectByID collects rows that begin with an id. columns returns the destinations of the other columns.
 func CollectByID[T any](rows pgx.Rows, err error, columns func(*T) []any) (map[job.ID]T, error) {
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func CollectByID[T any](rows pgx.Rows, err error, columns func(*T) []any) (map[j
 	return found, err
 }
 
-// QueryByID runs a statement and collects its rows as CollectByID does.
+// QueryByID runs a statement and collects its rows like CollectByID.
 func QueryByID[T any](ctx context.Context, d *DB, columns func(*T) []any, sql string, args ...any) (map[job.ID]T, error) {
 	ctx, cancel := d.Bound(ctx)
 	defer cancel()
@@ -144,8 +144,8 @@ func (d *DB) InTx(ctx context.Context, operation string, do func(context.Context
 	return d.Commit(ctx, tx, operation)
 }
 
-// Commit requires the API key of the context, and commits. Unless the server refused it or was never asked, a failed commit may have
-// taken effect.
+// Commit requires the API key of the context, then commits. A failed commit may have taken effect, unless the server refused it or did not
+// get it.
 func (d *DB) Commit(ctx context.Context, tx pgx.Tx, operation string) error {
 	if err := requireKeyIn(ctx, tx); err != nil {
 		return d.Failed(operation, err)
@@ -163,7 +163,7 @@ func (d *DB) Commit(ctx context.Context, tx pgx.Tx, operation string) error {
 	return errUnknown(err)
 }
 
-// Exec runs a statement without an answer.
+// Exec runs a statement and ignores its result.
 func (d *DB) Exec(ctx context.Context, operation, sql string, args ...any) error {
 	_, err := d.Change(ctx, operation, sql, args...)
 	return err

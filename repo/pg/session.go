@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// setSession sets the limits of every session. A statement ends before the caller stops waiting for it. A row that another session has
-// locked splits out of its batch sooner than that.
+// setSession sets the limits of every session. A statement ends before its caller stops waiting. The lock timeout is shorter, so that a
+// batch with a locked row can be split in time.
 func setSession(c *pgconn.Config, cfg Config) {
 	if c.RuntimeParams == nil {
 		c.RuntimeParams = map[string]string{}
@@ -27,15 +27,15 @@ func setSession(c *pgconn.Config, cfg Config) {
 		"lock_timeout":                        Milliseconds(cfg.Timeout * 2 / 5),
 		"idle_in_transaction_session_timeout": Milliseconds(cfg.Timeout * 2),
 	}
-	// Each session makes a plan once, for any arguments: planning a large statement costs as much as running it.
+	// Each session plans a statement once, for any arguments, because planning a large statement costs as much as running it.
 	settings["plan_cache_mode"] = "force_generic_plan"
-	// Every statement here finds its rows by an index. A plan cached while the tables were small must not keep scanning, sorting or
-	// hashing them whole until they are analyzed; and these statements are too short to compile.
+	// Every statement finds its rows by an index. A plan that was cached while tables were small must not scan, sort or hash whole tables
+	// until they are analyzed. The statements are too short for JIT.
 	for _, setting := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"} {
 		settings[setting] = "off"
 	}
 	if cfg.OutcomeStream {
-		settings["forgerun.outcome_stream"] = "on" // the trigger reports_published asks for it
+		settings["forgerun.outcome_stream"] = "on" // read by the trigger reports_published
 	}
 	if cfg.Clock != nil {
 		SetOnConnect(c, settings, searchOwnFirst)
@@ -47,7 +47,7 @@ func setSession(c *pgconn.Config, cfg Config) {
 	}
 }
 
-// assumed are settings that change the meaning of statements. A role or a database may have other values for other programs.
+// assumed are settings that change the meaning of statements. A role or a database may have other defaults for other programs.
 var assumed = map[string]string{
 	"standard_conforming_strings": "on", "transform_null_equals": "off", "array_nulls": "on", "xmloption": "content",
 	"datestyle": "ISO, MDY", "intervalstyle": "postgres", "extra_float_digits": "1", "bytea_output": "hex",
@@ -55,8 +55,8 @@ var assumed = map[string]string{
 	"statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "check_function_bodies": "on",
 }
 
-// SetOnConnect sends a session's settings with the first statement. Poolers refuse most settings in the startup message, or forget them.
-// The statements follow.
+// SetOnConnect sets a session's settings with a statement after the connect, and then runs the given statements. Poolers refuse or lose
+// most settings in the startup message.
 func SetOnConnect(c *pgconn.Config, settings map[string]string, statements ...string) {
 	all := maps.Clone(assumed)
 	maps.Copy(all, settings)
@@ -70,14 +70,14 @@ func SetOnConnect(c *pgconn.Config, settings map[string]string, statements ...st
 	}
 }
 
-// searchOwnFirst makes sessions find the installation's now() and clock_timestamp(), which a test bed moves, before those of Postgres.
-// Statements that must not follow a move name pg_catalog.
+// searchOwnFirst makes sessions find the installation's own now() and clock_timestamp() before those of Postgres. A test bed moves its own.
+// Statements that must not follow a move use pg_catalog.
 const searchOwnFirst = `SELECT set_config('search_path', concat_ws(', ', CASE WHEN 'pg_catalog' = ANY (current_schemas(false))
   THEN (SELECT string_agg(quote_ident(s), ', ' ORDER BY n) FROM unnest(current_schemas(false)) WITH ORDINALITY AS u(s, n)
     WHERE s <> 'pg_catalog')
   ELSE nullif(current_setting('search_path'), '') END, 'pg_catalog'), false);`
 
-// ScanUTC makes a connection return times in UTC, as package job promises, and NULL as the zero ID.
+// ScanUTC makes a connection return times in UTC, as package job requires, and NULL as the zero ID.
 func ScanUTC(_ context.Context, conn *pgx.Conn) error {
 	conn.TypeMap().TryWrapScanPlanFuncs = slices.Insert(conn.TypeMap().TryWrapScanPlanFuncs, 0, planID)
 	conn.TypeMap().RegisterType(&pgtype.Type{

@@ -15,7 +15,7 @@ type sharedTx struct {
 
 type sharedTxKey struct{}
 
-// Share returns a context that sends statements to the transaction until it has ended.
+// Share returns a context that sends statements to the transaction until ended is called.
 func Share(ctx context.Context, tx pgx.Tx) (within context.Context, ended func()) {
 	shared := &sharedTx{Tx: tx}
 	return context.WithValue(ctx, sharedTxKey{}, shared), func() { shared.ended.Store(true) }
@@ -29,7 +29,7 @@ func sharedTxOf(ctx context.Context) pgx.Tx {
 	return nil
 }
 
-// Conn returns the transaction of Once, or else the pool.
+// Conn returns the transaction of Once, or the pool if there is none.
 func (d *DB) Conn(ctx context.Context) Conn {
 	if tx := sharedTxOf(ctx); tx != nil {
 		return tx

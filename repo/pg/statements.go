@@ -11,8 +11,8 @@ import (
 )
 
 // Each statement is in the folder that sends it, in a .sql file named like the Go file. It begins with a comment: its name, its contract
-// (locks and their order, indexes, the meaning of no row, triggers) and its parameters in the order of their values. {{x}} stands for the
-// fragment or the constant x, of any folder.
+// (locks and their order, indexes, the meaning of no row, triggers) and its parameters in order. {{x}} is replaced by the fragment or the
+// constant x of any folder.
 
 // section is a statement or a fragment, without comments.
 type section struct {
@@ -20,7 +20,7 @@ type section struct {
 	params []string
 }
 
-// Registered by all folders at the start of the program.
+// All folders register their statements here when the program starts.
 var (
 	sections  = map[string]section{}
 	constants = map[string]string{"maxLooked": strconv.Itoa(maxLooked)} // shared with Go code
@@ -29,9 +29,9 @@ var (
 
 // Statements registers the statements of a folder, and the constants that they share with its Go code.
 //
-// statement returns a statement as it is sent, with numbered parameters and without comments. variant derives a statement from another:
-// with holds pairs of a reference, such as {{owner}}, and its replacement. A variant has its own name and is made once, when the program
-// starts, as regular expressions are slow.
+// statement returns the text that is sent: with numbered parameters and without comments. variant derives a statement from another one;
+// with holds pairs of a reference, such as {{owner}}, and its replacement. A variant has its own name. It is made once, when the program
+// starts, because regular expressions are slow.
 func Statements(files fs.FS, shared map[string]string) (
 	statement func(name string) string, variant func(name, of string, with ...string) string,
 ) {
@@ -48,7 +48,7 @@ func Statements(files fs.FS, shared map[string]string) (
 // parameter matches a statement's parameter.
 var parameter = regexp.MustCompile(`@(\w+)`)
 
-// made caches the statements without fragments of their own, as they are sent.
+// made caches the texts of statements that are not variants.
 var made sync.Map
 
 func statementOf(name string) string {
@@ -77,7 +77,7 @@ func compose(name string, with []string) string {
 	return text
 }
 
-// numbers numbers the parameters. Among names with a common prefix the longest wins.
+// numbers returns a replacer of parameters by numbers. Longer names come first, because one name may be the prefix of another.
 func numbers(params []string) *strings.Replacer {
 	pairs := make([][]string, len(params))
 	for i, p := range params {
@@ -102,7 +102,7 @@ func expand(text string, with []string) string {
 	}
 }
 
-// meaning returns the text of a reference to the name.
+// meaning returns the text that replaces a reference to the name.
 func meaning(name string, with []string) string {
 	if value, ok := constants[name]; ok {
 		return value
@@ -114,7 +114,7 @@ func meaning(name string, with []string) string {
 	return expand(s.text, with)
 }
 
-// readSections parses the files. A comment has its own line.
+// readSections parses the files. Comments must be on their own lines.
 func readSections(files fs.FS) map[string]section {
 	paths, err := fs.Glob(files, "*.sql")
 	if err != nil {
@@ -126,13 +126,13 @@ func readSections(files fs.FS) map[string]section {
 		if err != nil {
 			panic(err) // cannot happen: the file is embedded
 		}
-		// Heads of statements, and of fragments, which only occur within statements.
+		// Split at the headers of statements and fragments. Fragments are only used within statements.
 		for text := range strings.SplitSeq(strings.ReplaceAll("\n"+string(content), "\n-- fragment: ", "\n-- name: "), "\n-- name: ") {
 			name, body, _ := strings.Cut(text, "\n")
 			all[name] = readSection(body)
 		}
 	}
-	delete(all, "") // text before a file's first head
+	delete(all, "") // text before a file's first header
 	return all
 }
 

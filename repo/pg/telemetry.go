@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/internal/telemetry"
 )
 
-// grouped are the operations of group commits, single all others: the values of the label operation.
+// grouped are the operations of group commits, single all others. They are the values of the label operation.
 var (
 	grouped = []string{"insert", "cancel", "retry", "claim", "start", "finish", "pickup", "record"}
 	single  = []string{
@@ -44,7 +44,7 @@ func newMetrics(f telemetry.Factory) *metrics {
 	}
 }
 
-// showPool makes the metrics that are read from a pool at a scrape, and the one whether Postgres answers. Only the latter asks Postgres.
+// showPool makes the metrics that a scrape reads from the pool, and the metric for whether Postgres answers. Only that one asks Postgres.
 func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
 	for state, count := range map[string]func(*pgxpool.Stat) int32{
 		"in_use": (*pgxpool.Stat).AcquiredConns, "idle": (*pgxpool.Stat).IdleConns,
@@ -69,17 +69,17 @@ func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
 	})
 }
 
-// newQueryTracer makes spans of statements below the span of their caller, and none without one. They have the text of the statement and
-// no parameters, which are the clients' data.
+// newQueryTracer makes spans of statements as children of their caller's span, and none without such a span. They contain the text of the
+// statement, but not its parameters, because those are the clients' data.
 func newQueryTracer(p trace.TracerProvider) pgx.QueryTracer {
 	return otelpgx.NewTracer(otelpgx.WithTracerProvider(p), otelpgx.WithSpanNameFunc(Verb),
 		otelpgx.WithQuerySpanNamePrefix(), otelpgx.WithDisableAcquireTracer())
 }
 
-// change matches the first change of a statement. Table names are lower case, other words after UPDATE are not.
+// change matches the first change in a statement. Table names are lower case; other words after UPDATE are upper case.
 var change = regexp.MustCompile(`\b(INSERT|UPDATE|DELETE)(?: INTO| FROM)? [a-z]`)
 
-// Verb names a statement by its effect: most begin with WITH.
+// Verb names a statement by its effect, because most begin with WITH.
 func Verb(statement string) string {
 	if strings.HasPrefix(statement, "--") {
 		return "PING" // the driver's check of a connection

@@ -10,10 +10,10 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// UUID passes an ID to Postgres; the zero ID is NULL.
+// UUID converts an ID for Postgres. The zero ID becomes NULL.
 func UUID(id job.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: !id.IsZero()} }
 
-// idScanner reads a uuid column into an ID; NULL is the zero ID.
+// idScanner reads a uuid column into an ID. NULL becomes the zero ID.
 type idScanner job.ID
 
 func (s *idScanner) ScanUUID(v pgtype.UUID) error {
@@ -21,7 +21,7 @@ func (s *idScanner) ScanUUID(v pgtype.UUID) error {
 	return nil
 }
 
-// idPlan has a connection read IDs as an idScanner does.
+// idPlan makes a connection read IDs like idScanner.
 type idPlan struct{ next pgtype.ScanPlan }
 
 func (p *idPlan) SetNext(next pgtype.ScanPlan) { p.next = next }
@@ -33,7 +33,7 @@ func planID(target any) (pgtype.WrappedScanPlanNextSetter, any, bool) {
 	return &idPlan{}, (*idScanner)(id), ok
 }
 
-// ScanRow reads a row into targets that have the zero value, which NULL leaves as they are.
+// ScanRow reads a row into targets that have the zero value. It skips NULL.
 func ScanRow(row pgx.CollectableRow, targets ...any) error {
 	for i, value := range row.RawValues() {
 		if value == nil {
@@ -43,13 +43,13 @@ func ScanRow(row pgx.CollectableRow, targets ...any) error {
 	return row.Scan(targets...)
 }
 
-// ScanJSON reads a row of one value of JSON.
+// ScanJSON reads a row with one JSON value.
 func ScanJSON[T any](row pgx.CollectableRow) (v T, err error) { return v, row.Scan(&v) }
 
-// RowToID reads a row that is an id.
+// RowToID reads a row with one id.
 func RowToID(row pgx.CollectableRow) (id job.ID, err error) { return id, row.Scan(&id) }
 
-// KeyOf returns an id as a key of a batcher.
+// KeyOf returns an id as a batcher key.
 func KeyOf(id job.ID) string { return string(id[:]) }
 
 // ByID maps values by their ids.
@@ -61,7 +61,7 @@ func ByID[T any](all []T, id func(T) job.ID) map[job.ID]T {
 	return found
 }
 
-// EventIDs returns n new event ids. Postgres could do it too, for several times the cost.
+// EventIDs returns n new event ids. In Postgres, this would cost several times as much.
 func EventIDs(n int) []pgtype.UUID {
 	ids := make([]pgtype.UUID, n)
 	for i := range ids {
@@ -79,7 +79,7 @@ func Column[T, V any](items []T, value func(T) V) []V {
 	return values
 }
 
-// JSONColumn is Column for jsonb: it encodes one member of each item, NULL if an item has none.
+// JSONColumn is like Column for jsonb. It encodes one member of each item, or NULL if an item has none.
 func JSONColumn[T, V any](items []T, value func(T) (v V, ok bool)) ([][]byte, error) {
 	encoded := make([][]byte, len(items))
 	for i, item := range items {

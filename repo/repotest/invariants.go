@@ -11,8 +11,8 @@ import (
 	"github.com/forgerun/forgerun/internal/invariants"
 )
 
-// Violations returns a sentence for each row that breaks an invariant, as of one moment. Each sentence begins with INVARIANT: a run of
-// all tests does not retry such a test.
+// Violations returns a sentence for each row that violates an invariant at one moment. Each sentence begins with INVARIANT, so that a run
+// of all tests does not retry the test.
 func Violations(ctx context.Context, db *pgxpool.Pool) (wrong []string, err error) {
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	return wrong, pgx.BeginTxFunc(ctx, db, options, func(tx pgx.Tx) error {
@@ -22,7 +22,7 @@ func Violations(ctx context.Context, db *pgxpool.Pool) (wrong []string, err erro
 	})
 }
 
-// AnyTime are parameters of invariants for tests that move times of rows.
+// AnyTime holds parameters of invariants for tests that move times of rows.
 var AnyTime = pgx.NamedArgs{
 	"now": time.Time{}, "settled": time.Time{}, "recent": time.Duration(0), "skew": 100 * year, "follow": 100 * year,
 }

@@ -1,13 +1,11 @@
-// Package repotest gives every test a Postgres database of its own: a clone of
-// a template that has the newest schema.
+// Package repotest provides a separate Postgres database for each test: a clone of a template with the newest schema.
 //
-// "make test" starts one server for all packages: Shared. Without it a test
-// binary starts one when the first test asks for a database, and removes it at
-// the end. A package that uses this one hands its TestMain to Main:
+// "make test" starts one server for all packages, see Shared. Otherwise a test binary starts one when the first test asks for a database,
+// and removes it at the end. A package that uses repotest calls Main in its TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(repotest.Main(m)) }
 //
-// Both servers skip writes to disk on purpose. A test that crashes its server, or measures it, starts its own: Server.
+// These servers do not flush writes to disk. A test that crashes or measures its server starts its own, see Server.
 package repotest
 
 import (
@@ -26,15 +24,13 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// setupTimeout bounds each step of a test's preparation. The first step waits
-// for the server to be initialised.
+// setupTimeout limits each step of a test's setup. The first step waits until the server is initialized.
 const setupTimeout = 90 * time.Second
 
 // shared is the server of the test binary.
 var shared server
 
-// Main runs the tests, then stops and removes the server. It returns the exit
-// code.
+// Main runs the tests, then stops and removes the server. It returns the exit code.
 func Main(m *testing.M) int {
 	shared.open = true
 	code := m.Run()
@@ -45,7 +41,8 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// URL makes a fresh database with the newest schema and returns its URL. It is dropped when the test ends, even if connections remain.
+// URL creates a database with the newest schema and returns its URL. The database is dropped when the test ends, even if connections
+// remain.
 func URL(t testing.TB) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
@@ -63,8 +60,7 @@ func URL(t testing.TB) string {
 	return url
 }
 
-// OpenURL opens a store on a given database, as another process would, and
-// closes it when the test ends.
+// OpenURL opens a store on a given database, like another process, and closes it when the test ends.
 func OpenURL(t testing.TB, url string, opts ...func(*repo.Config)) *repo.Store {
 	t.Helper()
 	cfg := Config(t, url)
@@ -87,9 +83,8 @@ func Config(t testing.TB, url string) repo.Config {
 	}
 }
 
-// Server starts a Postgres server for this test alone, durable as in
-// production, with the newest schema and the given variables in its environment.
-// It is removed when the test ends; until then the test may stop, crash and start it.
+// Server starts a Postgres server for this test only, with durable writes, the newest schema and the given environment variables. The test
+// may stop, crash and start it. It is removed when the test ends.
 func Server(t testing.TB, environment ...string) *stack.Postgres {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Columns are values of a table's columns, in SQL.
+// Columns holds values of a table's columns as SQL expressions.
 type Columns map[string]string
 
 // plain are the default values of the rows that Insert writes.
@@ -30,7 +30,7 @@ var plain = map[string]Columns{
 	},
 }
 
-// Insert writes n rows of a table. In the values, i is the number of the row, from 1.
+// Insert writes n rows into a table. In the values, i is the number of the row, from 1.
 func Insert(t testing.TB, url, table string, n int, given Columns) {
 	t.Helper()
 	all := maps.Clone(plain[table])
@@ -91,11 +91,11 @@ func Refuse(t testing.TB, url, what string) (accept func()) {
 	}
 }
 
-// idle has a channel of an unused connection for each database that URL made. A new connection has no plans and knows no tables: rows
-// would take it ten times as long.
+// idle holds a channel with an unused connection for each database that URL made. A new connection has cached neither plans nor tables, so
+// it would need ten times as long.
 var idle sync.Map
 
-// borrow returns a connection, which release gives back.
+// borrow returns a connection. release returns it to idle.
 func borrow(t testing.TB, url string) (ctx context.Context, db *pgx.Conn, release func()) {
 	t.Helper()
 	of, ok := idle.Load(url)

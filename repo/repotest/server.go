@@ -16,14 +16,13 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// Variables of the environment by which Shared passes its results to the packages of a run.
+// Environment variables by which Shared passes its results to the test binaries.
 const (
 	templateVariable = "FORGERUN_TEST_POSTGRES" // URL of the template database
 	clusterVariable  = "FORGERUN_TEST_CLUSTER"  // folder of a stopped server with the newest schema
 )
 
-// unsafeButQuick are the settings of the shared server: its data is not needed
-// after the tests, and autovacuum would only disturb them.
+// unsafeButQuick are the settings of the shared server. Its data is not needed after the tests, and autovacuum would only disturb them.
 var unsafeButQuick = map[string]string{
 	"max_connections": "1000", "shared_buffers": "128MB",
 	"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off",
@@ -31,7 +30,7 @@ var unsafeButQuick = map[string]string{
 	"checkpoint_timeout": "1h", "max_wal_size": "1GB", "autovacuum": "off", "jit": "off",
 }
 
-// Shared starts a server for all packages of a run. They find it by the variables that it returns.
+// Shared starts a server for all packages of a run. They find it through the environment variables that it returns.
 func Shared(ctx context.Context) (variables []string, stop func() error, err error) {
 	made, err := migrated(ctx)
 	if err != nil {
@@ -48,9 +47,9 @@ func Shared(ctx context.Context) (variables []string, stop func() error, err err
 	return variables, func() error { return errors.Join(shared.Close(), made.Close()) }, nil
 }
 
-// migrated starts a server whose database "forgerun" has the newest schema.
+// migrated starts a server with the newest schema in its database "forgerun".
 func migrated(ctx context.Context) (*stack.Servers, error) {
-	// Tests connect thousands of times, and for SCRAM both sides hash a password 4096 times.
+	// Tests connect thousands of times. SCRAM would hash the password 4096 times on both sides.
 	servers, err := stack.Temp(ctx, &stack.ServerOptions{Settings: unsafeButQuick, Auth: "md5"}, nil)
 	if err != nil {
 		return nil, err
@@ -61,20 +60,20 @@ func migrated(ctx context.Context) (*stack.Servers, error) {
 	return servers, nil
 }
 
-// server is the server of a test binary. Its database "forgerun" is the template. A database with connections cannot be copied, so none
-// remain once it has its schema.
+// server is the server of a test binary. Its database "forgerun" is the template. A database with connections cannot be copied, so all
+// connections to the template are closed after its migration.
 type server struct {
-	open bool // Main closes it
+	open bool // Main was called and will stop the server
 
 	once     sync.Once
 	err      error
 	servers  *stack.Servers // nil if the server is shared
 	template *url.URL
 	admin    *pgxpool.Pool // connected to another database
-	copying  string        // of CREATE DATABASE
+	copying  string        // option of CREATE DATABASE
 }
 
-// start does not follow a test's context: the server outlives the test that starts it.
+// start does not use a test's context, because the server outlives the test that starts it.
 func (s *server) start() error {
 	s.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
@@ -101,7 +100,7 @@ func (s *server) doStart(ctx context.Context) (err error) {
 	if s.admin, err = pgxpool.New(ctx, s.urlOf("postgres")); err != nil {
 		return err
 	}
-	// Copying the files takes a third of the time if it needs no write to disk. Before version 15 there is no choice.
+	// Copying the files takes a third of the time if nothing is flushed to disk. Before version 15, this option does not exist.
 	return s.admin.QueryRow(ctx,
 		`SELECT CASE WHEN current_setting('server_version_num')::int >= 150000 THEN 'STRATEGY FILE_COPY' ELSE '' END`).Scan(&s.copying)
 }
@@ -123,7 +122,7 @@ func (s *server) urlOf(database string) string {
 	return u.String()
 }
 
-// clone makes a database from the template and returns its name.
+// clone creates a database from the template and returns its name.
 func (s *server) clone(ctx context.Context) (name string, err error) {
 	if err := s.start(); err != nil {
 		return "", err

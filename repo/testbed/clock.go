@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// moveInterval is how often a process of a test bed checks whether the clock was moved: all of them agree within that and the time of
-	// an answer.
+	// moveInterval is how often a process of a test bed checks whether the clock was moved. All processes agree within that time plus the
+	// time for an answer.
 	moveInterval = 50 * time.Millisecond
-	// slowdownDelay is how much later than requested a clock is frozen or slowed down: pending statements use the faster clock, and must
-	// not write times ahead of the new one.
+	// slowdownDelay is how much later than requested a clock is frozen or slowed down. Pending statements use the faster clock and must not
+	// write times ahead of the new one.
 	slowdownDelay = 200 * time.Millisecond
 	movesKept     = 10_000
 )
 
-// FollowClockMoves keeps Config.Clock equal to Postgres' clock until ctx ends. Without an answer the latest one holds.
+// FollowClockMoves keeps Config.Clock equal to Postgres' clock until ctx ends. While Postgres does not answer, the last answer applies.
 func (s *Store) FollowClockMoves(ctx context.Context) {
 	pg.Every(ctx, moveInterval, func() { _, _ = s.ReadClockMove(ctx) })
 }
 
-// clockMove is the latest move of the clock, with the time of Postgres' own.
+// clockMove is the latest move of the clock, with the time of Postgres' own clock.
 type clockMove struct {
 	clock.Setting
-	rate   float64 // unless frozen
+	rate   float64 // ignored while frozen
 	frozen bool
 	server time.Time
 }
@@ -55,8 +55,8 @@ func (s *Store) ReadClockMove(ctx context.Context) (testbed.ClockState, error) {
 	return m.state(), err
 }
 
-// readClockMove assumes the latest possible reading of Postgres' clock: a process of a test bed is never ahead of it, so a time that it
-// waited for has come by Postgres' clock, too.
+// readClockMove assumes that Postgres read its clock as late as possible. So a process of a test bed is never ahead of it, and a time that
+// the process waited for has also come by Postgres' clock.
 func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	m, err := pg.QueryOne(ctx, s.db, nil, scanClockMove, statement("readClockMove"))
 	if err == nil {
@@ -65,8 +65,8 @@ func (s *Store) readClockMove(ctx context.Context) (clockMove, error) {
 	return m, err
 }
 
-// MoveClock moves the clock from its state to the result of move, and returns that. Moves take turns. Call follow after the commit; then
-// Config.Clock learns of the move.
+// MoveClock moves the clock from its state to the result of move, and returns that. Moves take turns. The caller must call follow after the
+// commit, to apply the move to Config.Clock.
 func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (testbed.ClockState, error)) (
 	moved testbed.ClockState, follow func(context.Context) (testbed.ClockState, error), err error,
 ) {
@@ -96,15 +96,15 @@ func (s *Store) MoveClock(ctx context.Context, move func(testbed.ClockState) (te
 	return after.state(), func(ctx context.Context) (testbed.ClockState, error) { return s.settleClock(ctx, before, after) }, nil
 }
 
-// settleClock checks whether a freeze or slowdown was committed too late, because this process or Postgres was held up. Then the faster
-// clock has shown later times, and it moves the clock on to them, so that it has not gone backwards.
+// settleClock checks whether a freeze or slowdown was committed too late, because this process or Postgres was delayed. The faster clock
+// has shown later times then. settleClock moves the clock forward to them, so that it does not go backwards.
 func (s *Store) settleClock(ctx context.Context, before, after clockMove) (testbed.ClockState, error) {
 	now, err := s.readClockMove(ctx)
 	if err != nil || now.Number != after.Number || !now.server.After(after.Real) || after.Rate >= before.effectiveRate() {
 		return now.state(), err
 	}
 	shown := before.At(now.server)
-	if !shown.After(now.At(now.server)) { // it has jumped further
+	if !shown.After(now.At(now.server)) { // the clock is already further
 		return now.state(), nil
 	}
 	state, _, err := s.MoveClock(ctx, func(c testbed.ClockState) (testbed.ClockState, error) {
@@ -119,7 +119,7 @@ func (s *Store) settleClock(ctx context.Context, before, after clockMove) (testb
 	return state, err
 }
 
-// to returns the next move: the arguments of moveClock.
+// to returns the next move and the arguments of moveClock.
 func (m clockMove) to(wanted testbed.ClockState) (next clockMove, arguments []any) {
 	next = clockMove{rate: wanted.Rate, frozen: wanted.Frozen, server: m.server}
 	if !wanted.Frozen {
@@ -142,8 +142,8 @@ func (m clockMove) effectiveRate() float64 {
 	return m.Rate
 }
 
-// RefuseMovedClock fails if the clock of the database was moved and this process does not follow it: it would act at other times than the
-// others. Without an answer it returns no error.
+// RefuseMovedClock returns an error if the clock of the database was moved and this process does not follow it. The process would act at
+// other times than the others. If Postgres does not answer, it returns no error.
 func (s *Store) RefuseMovedClock(ctx context.Context) error {
 	if s.db.Clock != nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// afterOwner scans a row that begins with the owner's columns. The rest is scanned like a row without them.
+// afterOwner scans a row that begins with the owner's columns. The other columns are scanned as usual.
 type afterOwner struct {
 	pgx.CollectableRow
 	owner []any
@@ -34,12 +34,12 @@ func (s *Store) OwnedSessions(ctx context.Context, client, after job.ID, limit i
 	}, statement("ownedSessions"), pg.UUID(client), [16]byte(pg.AfterOf(after)), limit+1)
 }
 
-// OwnerOfSession returns the owner of a session; false if there is none.
+// OwnerOfSession returns the owner of a session, false if there is no such session.
 func (s *Store) OwnerOfSession(ctx context.Context, id job.ID) (owner job.ID, found bool, err error) {
 	return pg.QueryFirst(ctx, s.db, pgx.RowTo[job.ID], statement("ownerOfSession"), pg.UUID(id))
 }
 
-// OwnedFaults lists the rules of all clients, or of one, each client's in order.
+// OwnedFaults lists the rules of all clients, or of one. Each client's rules are in order.
 func (s *Store) OwnedFaults(ctx context.Context, client job.ID, limit int) ([]testbed.OwnedRule, error) {
 	return pg.Query(ctx, s.db, func(row pgx.CollectableRow) (r testbed.OwnedRule, err error) {
 		c, err := scanFault(afterOwner{row, []any{&r.ClientID, &r.Label}})
@@ -48,7 +48,7 @@ func (s *Store) OwnedFaults(ctx context.Context, client job.ID, limit int) ([]te
 	}, statement("ownedFaults"), pg.UUID(client), limit)
 }
 
-// NextDue returns the due time of the next job or run of a schedule; nil if there is none.
+// NextDue returns when the next job or run of a schedule is due, nil if there is none.
 func (s *Store) NextDue(ctx context.Context) (*time.Time, error) {
 	return pg.QueryValue[*time.Time](ctx, s.db, statement("nextDue"), job.PausedUntil)
 }

@@ -25,7 +25,7 @@ type recording struct {
 }
 
 // Recorded returns the records of a session, with the jobs that its requests created, their batches and bulk operations, the attempts to
-// deliver their events, and the expiring keys of its client. Its times are real ones, like the client's waits.
+// deliver their events, and the expiring keys of its client. Its times are real, not those of a moved clock, like the client's waits.
 func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) (verdict.Record, error) {
 	r := verdict.Record{Session: n, Expiries: map[string]time.Time{}, Groups: map[string]time.Time{}}
 	moves, err := pg.Query(ctx, s.db, pgx.RowToStructByPos[clock.Setting], statement("clockMoves"))
@@ -42,7 +42,7 @@ func (s *Store) Recorded(ctx context.Context, client job.ID, n verdict.Session) 
 	}
 	from := pg.FirstIDOf(since.Add(-pg.IDSkew))
 	labelled := pgtype.UUID{}
-	if n.Label != "" { // their requests identify its jobs, independent of the processes' clocks
+	if n.Label != "" { // its jobs are found by their requests, independent of the processes' clocks
 		labelled, since = uuidOf(n.ID), since.Add(-pg.IDSkew)
 	}
 	rec.args = []any{pg.UUID(client), labelled, pg.UUID(from), since, until, verdict.MaxExchanges}
@@ -91,7 +91,7 @@ func (r *recording) runs(ctx context.Context, groups map[string]time.Time) ([]ve
 	}, statement("sessionJobs"), r.args...)
 }
 
-// bulks notes the bulk operations of the jobs, and when these ended.
+// bulks notes the bulk operations of the jobs, and when the operations ended.
 func (r *recording) bulks(ctx context.Context, from job.ID, record *verdict.Record) error {
 	runs := map[job.ID]*verdict.Run{}
 	for i := range record.Runs {

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// sessionColumns is the one column list of a session, read by scanSession.
+// sessionColumns is the column list of a session, read by scanSession.
 const sessionColumns = `session_id, label, profile, seed, rules, exchanges, created_at, ended_at`
 
 func scanSession(row pgx.CollectableRow) (s verdict.Session, err error) {
@@ -27,8 +27,8 @@ func scanSession(row pgx.CollectableRow) (s verdict.Session, err error) {
 	return s, err
 }
 
-// StartSession begins a session of a client; false if it has an open one with the label, or too many open ones. It removes the oldest
-// ended sessions beyond the limit.
+// StartSession begins a session of a client. It returns false if the client has an open session with the label, or too many open ones. It
+// removes the oldest ended sessions beyond the limit.
 func (s *Store) StartSession(ctx context.Context, client job.ID, n verdict.Session, keep int) (began verdict.Session, ok bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		began, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("startSession"),
@@ -47,8 +47,8 @@ func forget(ctx context.Context, tx pgx.Tx, client job.ID, keep int) error {
 	return err
 }
 
-// EnterSession finds the open session of a client with a label, and notes that a request belongs to it, unless that is "". It returns the
-// zero id if there is none, and whether the session without a label is open.
+// EnterSession finds the open session of a client with a label, and notes that the request belongs to it, unless request is "". It returns
+// the zero id if there is none. unlabelled reports whether the session without a label is open.
 func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request string) (session job.ID, unlabelled bool, err error) {
 	_, err = pg.QueryAs(ctx, s.db, "testbed", func(row pgx.CollectableRow) (struct{}, error) {
 		return struct{}{}, pg.ScanRow(row, &session, &unlabelled)
@@ -56,8 +56,8 @@ func (s *Store) EnterSession(ctx context.Context, client job.ID, label, request 
 	return session, unlabelled, err
 }
 
-// OpenLabelled begins a client's session with a label like the open one without, with a copy of its rules. It does nothing if that is not
-// open, if one with the label is open, or if the limit is reached.
+// OpenLabelled opens a client's session with a label as a copy of the open session without a label, including its rules. It does nothing if
+// there is no such session, if one with the label is open, or if the limit is reached.
 func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label string, keep int) error {
 	return s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, statement("openLabelled"), pg.UUID(client), pg.UUID(id), label, keep)
@@ -68,15 +68,15 @@ func (s *Store) OpenLabelled(ctx context.Context, client, id job.ID, label strin
 	})
 }
 
-// EndSession ends a session of a client with the rules of its profile, and returns it; false if it does not exist. The session without a
-// label also ends those with one. An ended session stays as it is.
+// EndSession ends a session of a client and the rules of its profile. It returns the session, false if it does not exist. The session
+// without a label also ends all labelled ones. An ended session does not change.
 func (s *Store) EndSession(ctx context.Context, client, id job.ID) (ended verdict.Session, ok bool, err error) {
 	err = s.db.InTx(ctx, "testbed", func(ctx context.Context, tx pgx.Tx) error {
 		ended, ok, err = pg.First(pg.RowsIn(ctx, tx, scanSession, statement("endSession"), pg.UUID(client), pg.UUID(id)))
 		if err != nil || !ok {
 			return err
 		}
-		if ended.Label == "" { // includes sessions begun while this end waited
+		if ended.Label == "" { // includes sessions that began while this statement waited
 			if _, err := tx.Exec(ctx, statement("endLabelled"), pg.UUID(client)); err != nil {
 				return err
 			}
@@ -95,7 +95,7 @@ func (s *Store) Session(ctx context.Context, client, id job.ID) (verdict.Session
 	return pg.QueryFirst(ctx, s.db, scanSession, statement("listSessions"), pg.UUID(client), pg.UUID(id), nil, 1)
 }
 
-// Sessions lists the sessions of a client, the latest first; with a label, only those that have it.
+// Sessions lists the sessions of a client, the latest first. If label is set, it lists only sessions with that label.
 func (s *Store) Sessions(ctx context.Context, client job.ID, label *string) ([]verdict.Session, error) {
 	return pg.Query(ctx, s.db, scanSession, statement("listSessions"), pg.UUID(client), pgtype.UUID{}, label, verdict.MaxSessions)
 }
@@ -115,7 +115,7 @@ func (s *Store) Record(ctx context.Context, scope testbed.Scope, x *verdict.Exch
 	return n > 0, err
 }
 
-// OpenStreams counts the event streams without a recorded end, of a session and those that end with it.
+// OpenStreams counts the event streams without a recorded end, of a session and the sessions that end with it.
 func (s *Store) OpenStreams(ctx context.Context, client job.ID, n verdict.Session) (int, error) {
 	return pg.QueryValue[int](ctx, s.db, statement("openStreams"), pg.UUID(client), uuidOf(n.ID), n.Label == "")
 }

@@ -1,5 +1,4 @@
-// Package testbed stores the data of a test bed: the moves of its clock, the rules by which requests fail, and sessions with their
-// recorded exchanges.
+// Package testbed stores the data of a test bed: the moves of its clock, the fault rules, and the sessions with their recorded exchanges.
 package testbed
 
 import (
@@ -25,13 +24,13 @@ var statement, _ = pg.Statements(files, map[string]string{"faultColumns": faultC
 // Store stores the data of a test bed.
 type Store struct {
 	db       *pg.DB
-	counting pg.KeyedMutex[job.ID] // clients with requests being counted for the rules
+	counting pg.KeyedMutex[job.ID] // clients with a request that is being counted
 }
 
 // New makes a Store.
 func New(db *pg.DB) *Store { return &Store{db: db} }
 
-// faultColumns is the one column list of a rule, read by scanFault.
+// faultColumns is the column list of a rule, read by scanFault.
 const faultColumns = `testbed_faults.rule_id, testbed_faults.position, testbed_faults.rule, testbed_faults.seed, testbed_faults.seen,
   testbed_faults.applied, clock_timestamp() - testbed_faults.first_at`
 
@@ -73,7 +72,7 @@ func (s *Store) ReplaceFaults(ctx context.Context, scope testbed.Scope, seed int
 	})
 }
 
-// RemoveFaults removes the rules of a client's session, or the one with the id, and returns their number.
+// RemoveFaults removes all rules of a client's session, or only the one with the id. It returns the number of removed rules.
 func (s *Store) RemoveFaults(ctx context.Context, scope testbed.Scope, id job.ID) (int, error) {
 	return s.db.Change(ctx, "testbed", statement("removeFaults"), pg.UUID(scope.Client), pg.UUID(scope.Session), pg.UUID(id))
 }
@@ -83,16 +82,16 @@ func (s *Store) Faults(ctx context.Context, scope testbed.Scope) ([]fault.Counte
 	return pg.Query(ctx, s.db, scanFault, statement("listFaults"), pg.UUID(scope.Client), pg.UUID(scope.Session))
 }
 
-// CountFaults counts a request of a client's session for the matching rules, and returns those in order. The requests of one client take
-// turns here: they lock the same rows, and in the database each would hold a connection.
+// CountFaults counts a request of a client's session for the matching rules and returns these in order. The requests of one client take
+// turns here. They lock the same rows, so each would hold a connection while it waits in the database.
 func (s *Store) CountFaults(ctx context.Context, scope testbed.Scope, operation, subject string) ([]fault.Counted, error) {
 	session := pgtype.UUID{Bytes: scope.Session, Valid: true} // zero for rules without a session
 	_, rules, err := s.countFaults(ctx, scope.Client, session, "", operation, subject)
 	return rules, err
 }
 
-// CountDelivery counts a delivery attempt in the same way, and returns its session: that of the request that created the job or batch.
-// The subject of a delivery is its job.
+// CountDelivery counts a delivery attempt in the same way. It also returns the session of the request that created the job or batch. The
+// subject of a delivery is its job.
 func (s *Store) CountDelivery(ctx context.Context, p *job.ClaimedDelivery) (testbed.Scope, []fault.Counted, error) {
 	request := p.RequestID
 	if b := p.Occurrence.Batch; b != nil {
@@ -118,8 +117,8 @@ func (s *Store) countFaults(
 	return scope, rules, err
 }
 
-// FaultApplied counts the effect of a rule on a request that CountFaults returned it for. It reports false if the rule was removed since,
-// or has been used up by other requests, or belongs to other subjects.
+// FaultApplied counts that a rule of CountFaults takes effect. It returns false if the rule was removed since, if other requests have used
+// it up, or if it belongs to another subject.
 func (s *Store) FaultApplied(ctx context.Context, scope testbed.Scope, c fault.Counted) (bool, error) {
 	_, unlock, err := s.counting.Lock(ctx, scope.Client)
 	if err != nil {
@@ -135,7 +134,7 @@ func (s *Store) FaultApplied(ctx context.Context, scope testbed.Scope, c fault.C
 	return n > 0, err
 }
 
-// ExpireResult lets the result of a client's job expire now.
+// ExpireResult makes the result of a client's job expire now.
 func (s *Store) ExpireResult(ctx context.Context, client, id job.ID) error {
 	return s.db.Exec(ctx, "testbed", statement("expireResult"), pg.UUID(id), pg.UUID(client))
 }
