@@ -1,7 +1,7 @@
 -- +goose Up
 
--- The first version whose programs make a schema of this kind. A database that has tables of ours but not this function is of a
--- program before it, and cannot be migrated.
+-- The first version with these migrations. A database with our tables but without this function comes from an earlier program and cannot
+-- be migrated.
 CREATE FUNCTION schema_since() RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT '0.1.0' $$;
 
 -- A version 7 UUID of the given moment (RFC 9562): 48 bits of milliseconds,
@@ -15,7 +15,7 @@ CREATE FUNCTION uuid7(at timestamptz) RETURNS uuid LANGUAGE sql VOLATILE PARALLE
 $$;
 -- +goose StatementEnd
 
--- What every event of a job tells of its scenario.
+-- The data about the scenario in every event of a job.
 -- +goose StatementBegin
 CREATE FUNCTION event_data(work_kind text, definition jsonb) RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE AS $$
   SELECT jsonb_build_object('work_kind', work_kind,
@@ -23,9 +23,9 @@ CREATE FUNCTION event_data(work_kind text, definition jsonb) RETURNS jsonb LANGU
 $$;
 -- +goose StatementEnd
 
--- The endpoint of callbacks: of one client, at one origin (scheme, host, port;
--- the scheme's own port may be left out). Not by md5, which some builds refuse;
--- and a backslash must be doubled in text that becomes bytea.
+-- The endpoint of callbacks of one client to one origin (scheme, host and port;
+-- the scheme's default port may be omitted). It does not use md5, which some
+-- builds refuse. A backslash must be doubled in text that is cast to bytea.
 -- +goose StatementBegin
 CREATE FUNCTION callback_endpoint(client uuid, url text) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT encode(substring(sha256(replace(client::text || regexp_replace(lower(coalesce(substring(url FROM '^[^:]+://[^/?#]+'), url)),

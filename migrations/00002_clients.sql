@@ -3,12 +3,12 @@
 CREATE TABLE clients (
   client_id  uuid PRIMARY KEY,
   created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-  name       text CONSTRAINT clients_name_length CHECK (length(name) BETWEEN 1 AND 100) -- that operators gave it
+  name       text CONSTRAINT clients_name_length CHECK (length(name) BETWEEN 1 AND 100) -- given by operators
 );
 
--- Clients that are erased with all that belongs to them. A row stays for ever: it is the proof, and what keeps anything new from
--- being stored for the client. since is the transaction in which the step began; position, position_job: behind them the step
--- goes on. removed and remaining are numbers of rows by table.
+-- Erasures of clients with all their data. Rows are never removed: a row is the proof of the erasure, and prevents new data of the
+-- client. since is the transaction in which the step began. The step continues after position and position_job. removed and remaining
+-- are numbers of rows by table.
 CREATE TABLE erasures (
   erasure_id    uuid PRIMARY KEY,
   client_id     uuid NOT NULL CONSTRAINT erasures_one_of_a_client UNIQUE,
@@ -32,9 +32,9 @@ CREATE TABLE erasures (
 );
 CREATE INDEX erasures_open ON erasures (erasure_id) WHERE finished_at IS NULL;
 
--- Refuses new rows of erased clients. Submissions do not need the check: they need a key, and keys end with their client. Each
--- statement sees everything committed before it. The transaction has an id, so after all transactions have ended that ran when an
--- erasure was committed, no new row of the client can appear.
+-- Refuses new rows of erased clients. Submissions do not need the check, because they need a key, and keys end with their client. Each
+-- statement sees everything committed before it, and the transaction has an id. So no new row of the client can appear once all
+-- transactions have ended that were running when the erasure was committed.
 -- +goose StatementBegin
 CREATE FUNCTION refuse_erased() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -46,8 +46,8 @@ END
 $$;
 -- +goose StatementEnd
 
--- used_at is when a key first authenticated a request. issued_by is the action that made the key. made_by is the key that asked
--- for it: null for operators and registrations. scope is what the key may do.
+-- used_at is when a key first authenticated a request. issued_by is the action that created the key. made_by is the key that requested
+-- it, null for operators and registrations. scope is what the key may do.
 CREATE TABLE api_keys (
   key_id      text PRIMARY KEY,
   client_id   uuid NOT NULL REFERENCES clients,
@@ -65,8 +65,8 @@ CREATE INDEX api_keys_client ON api_keys (client_id);
 CREATE TRIGGER api_keys_of_a_client AFTER INSERT ON api_keys REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- A key stands for what the request made, a job (then with its state) or a batch, from which a repeated request is answered; or
--- for what the request was answered, without secrets.
+-- A key has either the result of the request, a job (with its state) or a batch, from which a repeated request is answered, or the
+-- answer itself, without secrets.
 CREATE TABLE idempotency_keys (
   client_id     uuid NOT NULL,
   endpoint      text NOT NULL,

@@ -1,17 +1,17 @@
 -- +goose Up
 
--- No index mentions state, so the step from ASSIGNED to RUNNING is an
--- update in place (HOT). The partial indexes use columns that say the same by the checks below:
+-- No index contains state, so the step from ASSIGNED to RUNNING is an
+-- update in place (HOT). The partial indexes use columns that are equivalent by the checks below:
 -- waiting <=> worker_id and finished_at are null; CREATED <=> queued_at and finished_at are null.
 CREATE TABLE jobs (
   job_id         uuid PRIMARY KEY,
-  client_id      uuid NOT NULL, -- no foreign key: clients are never deleted, and the check would lock their rows
+  client_id      uuid NOT NULL, -- no foreign key, because its check would lock the client's row
   batch_id       uuid,
   schedule_id    uuid,
-  scheduled_for  timestamptz, -- the due time of its schedule that it stands for; null for a run that was triggered
+  scheduled_for  timestamptz, -- due time of its schedule; null for a triggered run
   type           text NOT NULL CONSTRAINT jobs_type_known CHECK (type IN ('EXECUTE', 'DEFERRED', 'EMIT_EVENT')),
   work_kind      text NOT NULL,
-  definition     jsonb, -- missing or damaged: the worker fails the job
+  definition     jsonb, -- if it is missing or damaged, the worker fails the job
   params         json,
   state          text NOT NULL,
   outcome        text,
@@ -63,40 +63,40 @@ CREATE TABLE jobs (
     execution_at IS NULL OR (run_at >= execution_at AND (started_at IS NULL OR started_at >= execution_at))),
   CONSTRAINT jobs_attempt_in_range CHECK (attempt BETWEEN 1 AND max_attempts)
 )
--- A job moves through four indexes in its life and leaves dead entries at the
--- heads of jobs_waiting, jobs_scheduled and jobs_ended, which are walked from
--- there again and again. And the counting of a million waiting jobs reads no row
--- of which a vacuum has said that everybody sees it. With the usual fifth of a
--- table, which keeps ended jobs for weeks, both would wait for a million changes.
+-- A job moves through four indexes in its life. It leaves dead entries at the
+-- heads of jobs_waiting, jobs_scheduled and jobs_ended, where scans begin. And
+-- counting a million waiting jobs reads only the index for pages that a vacuum
+-- has marked as all-visible. With the default of a fifth of the table, which
+-- keeps ended jobs for weeks, a vacuum would wait for a million changes.
 WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
 
--- With the client and the time of queuing, so that what waits is counted by client in the index alone: there may be a
--- million rows of it. Neither makes an update touch an index that it would not touch without: a client never changes, and the
--- time of queuing decides about jobs_scheduled.
+-- Includes the client and the time of queuing, so that an index-only scan can count the waiting jobs by client; there may be a million.
+-- Neither column causes additional index updates: the client never changes, and a change of the time of queuing updates jobs_scheduled
+-- anyway.
 CREATE INDEX jobs_waiting ON jobs (run_at, job_id) INCLUDE (client_id, queued_at) WHERE worker_id IS NULL AND finished_at IS NULL;
 CREATE INDEX jobs_scheduled ON jobs (execution_at, job_id) WHERE queued_at IS NULL AND finished_at IS NULL;
 CREATE INDEX jobs_held ON jobs (worker_id) WHERE worker_id IS NOT NULL;
 CREATE INDEX jobs_ended ON jobs (finished_at) WHERE finished_at IS NOT NULL;
 CREATE INDEX jobs_client ON jobs (client_id, job_id);
--- Jobs that wait until their client runs fewer jobs: that time, which never comes, stands in run_at. Without such jobs
--- the index is empty, and no update touches it that does not touch jobs_waiting.
+-- Jobs that wait until their client runs fewer jobs. Their run_at is a time that never comes. Without such jobs the index is empty.
+-- Only updates that also touch jobs_waiting touch it.
 CREATE INDEX jobs_throttled ON jobs (client_id, job_id)
   WHERE worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL AND run_at >= '2200-01-01 00:00:00+00';
--- The same for jobs that wait until their kind or client goes on.
+-- Jobs that wait for the end of a pause of their kind or client.
 CREATE INDEX jobs_paused ON jobs (job_id)
   WHERE worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL
     AND run_at >= '2199-01-01 00:00:00+00' AND run_at < '2200-01-01 00:00:00+00';
 
--- Other jobs have no row in these.
+-- These indexes contain only the jobs with such a column.
 CREATE INDEX jobs_batch ON jobs (batch_id, job_id) WHERE batch_id IS NOT NULL;
 CREATE INDEX jobs_batch_open ON jobs (batch_id) WHERE batch_id IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX jobs_schedule ON jobs (schedule_id, job_id) WHERE schedule_id IS NOT NULL;
 CREATE INDEX jobs_schedule_open ON jobs (schedule_id) WHERE schedule_id IS NOT NULL AND finished_at IS NULL;
--- It begins with the time, so that it is not taken for a search of the jobs of one schedule.
+-- It begins with the time, so that the planner does not use it to find the jobs of one schedule.
 CREATE UNIQUE INDEX jobs_one_for_each_due_time ON jobs (scheduled_for, schedule_id) WHERE scheduled_for IS NOT NULL;
 
--- One report per finished attempt; it never changes. event_seq is the last
--- event of the attempt: the report's log ends there.
+-- One report per finished attempt, which never changes. event_seq is the last
+-- event of the attempt, where the report's log ends.
 CREATE TABLE reports (
   job_id      uuid NOT NULL,
   attempt     int NOT NULL,
@@ -117,7 +117,7 @@ CREATE TABLE reports (
   CONSTRAINT reports_failed_has_failure CHECK ((outcome = 'FAILED') = (failure_code IS NOT NULL))
 );
 
--- An expired result loses its body, and keeps what it was and when it expired.
+-- An expired result loses its body, but keeps its description and its expiry.
 CREATE TABLE results (
   job_id     uuid PRIMARY KEY,
   attempt    int NOT NULL,
@@ -128,10 +128,10 @@ CREATE TABLE results (
   body       bytea,
   CONSTRAINT results_complete CHECK (length(body) = size)
 );
-ALTER TABLE results ALTER COLUMN body SET STORAGE EXTERNAL; -- bodies are noise: compressing them is wasted time
+ALTER TABLE results ALTER COLUMN body SET STORAGE EXTERNAL; -- bodies are random data, which cannot be compressed
 CREATE INDEX results_expiry ON results (expires_at) WHERE body IS NOT NULL;
 
--- Jobs that were removed. How a job ended is kept if it was removed so soon that the history may still have to count it.
+-- Removed jobs. The end of a job is kept if the job was removed so soon that the history may still have to count it.
 CREATE TABLE tombstones (
   job_id      uuid PRIMARY KEY,
   client_id   uuid NOT NULL,

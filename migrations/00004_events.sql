@@ -1,10 +1,10 @@
 -- +goose Up
 
 -- A client's stream of events is ordered by (tx, job_id, seq). The label tx is
--- the later of the label of the job's event before, which is the job's event_tx,
--- and its own transaction: the stream never shows a job's events out of order.
--- The pairs of events_transition_allowed are job.CanTransition and the lease
--- exception; a test compares them.
+-- the later of the event's own transaction and the label of the job's previous
+-- event, which is the job's event_tx. So the stream never shows a job's events
+-- out of order. The pairs of events_transition_allowed are job.CanTransition and
+-- the lease exception; a test compares them.
 CREATE TABLE events (
   job_id      uuid NOT NULL, -- no foreign key: written in the statement that writes the job, deleted with it
   client_id   uuid NOT NULL,
@@ -16,7 +16,7 @@ CREATE TABLE events (
   attempt     int NOT NULL,
   occurred_at timestamptz NOT NULL,
   tx          xid8 NOT NULL DEFAULT pg_current_xact_id(),
-  called_back boolean, -- whether the job has a callback; null: unknown, the trigger looks
+  called_back boolean, -- whether the job has a callback; if null, the trigger looks it up
   data        jsonb NOT NULL,
   PRIMARY KEY (job_id, seq),
   CONSTRAINT events_transition_allowed CHECK (CASE
@@ -31,7 +31,7 @@ CREATE TABLE events (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05);
 CREATE INDEX events_client ON events (client_id, tx, job_id, seq);
 
--- Events that belong to no job.
+-- Events without a job.
 CREATE TABLE client_events (
   event_id    uuid PRIMARY KEY,
   client_id   uuid NOT NULL,

@@ -1,7 +1,7 @@
 -- +goose Up
 
--- items is the answer to the request, accepted and refused ones in its order;
--- it never changes. The outcome is taken once.
+-- items is the answer to the request: accepted and refused items in order. It
+-- never changes. The outcome is written once.
 CREATE TABLE batches (
   batch_id       uuid PRIMARY KEY,
   client_id      uuid NOT NULL,
@@ -23,9 +23,9 @@ CREATE TABLE batches (
 CREATE INDEX batches_open ON batches (batch_id) WHERE completed_at IS NULL;
 CREATE INDEX batches_ended ON batches (completed_at) WHERE completed_at IS NOT NULL;
 
--- Operations on many jobs. The jobs are gathered into bulk_items first, in steps: position is the job before which the
--- next step goes on. Then the items are done; the counters are written with their results. client_id is null for an
--- operation of an operator. No index mentions what changes with each item, so those updates are in place.
+-- Operations on many jobs. First, the jobs are gathered into bulk_items in steps; the next step continues before the job at position.
+-- Then the items are done. The counters are written together with the results. client_id is null for an operation of an operator. No
+-- index contains columns that change with each item, so those updates are in place.
 CREATE TABLE bulk_operations (
   bulk_id     uuid PRIMARY KEY,
   client_id   uuid,
@@ -41,7 +41,7 @@ CREATE TABLE bulk_operations (
   finished_at timestamptz,
   aborted     boolean NOT NULL DEFAULT false,
   position    uuid,
-  more        boolean NOT NULL DEFAULT false, -- than one operation may have
+  more        boolean NOT NULL DEFAULT false, -- there were more jobs than one operation may have
   total       int NOT NULL DEFAULT 0,
   succeeded   int NOT NULL DEFAULT 0,
   skipped     int NOT NULL DEFAULT 0,
@@ -57,7 +57,7 @@ CREATE INDEX bulk_operations_ended ON bulk_operations (finished_at) WHERE finish
 CREATE TRIGGER bulk_operations_of_a_client AFTER INSERT ON bulk_operations REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- attempt and event_seq are those that the job had when it was gathered.
+-- attempt and event_seq are the job's when it was gathered.
 CREATE TABLE bulk_items (
   bulk_id   uuid NOT NULL,
   job_id    uuid NOT NULL,
@@ -72,7 +72,7 @@ CREATE TABLE bulk_items (
   PRIMARY KEY (bulk_id, job_id),
   CONSTRAINT bulk_items_result_complete CHECK ((result = 'PENDING') = (ended_at IS NULL))
 );
--- Begins with the result, so that the planner does not take it for the primary key where one operation is meant.
+-- It begins with the result, so that the planner does not use it instead of the primary key to find the items of one operation.
 CREATE INDEX bulk_items_result ON bulk_items (result, bulk_id, job_id);
 
 -- +goose Down

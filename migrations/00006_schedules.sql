@@ -1,8 +1,8 @@
 -- +goose Up
 
--- What submits jobs at times. look_at is when the leader has something to do about a row: its due time and what jitter
--- adds, or another try. version rises with each change: a step of the leader is written of the row as it was read, or not at all.
--- pending_for is a due time that waits for the end of an earlier run.
+-- Schedules submit jobs at set times. look_at is when the leader must process the row: at its due time plus jitter, or for another try.
+-- version increases with each change. The leader writes a step only if the row has not changed since it was read. pending_for is a due
+-- time that waits for the end of an earlier run.
 CREATE TABLE schedules (
   schedule_id  uuid PRIMARY KEY,
   client_id    uuid NOT NULL,

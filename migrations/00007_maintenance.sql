@@ -1,6 +1,6 @@
 -- +goose Up
 
--- One row: who leads, and the key that signs the cursors of lists, alike in all processes.
+-- One row: the leader, and the key that signs the cursors of lists in all processes.
 CREATE TABLE maintenance_state (
   only_row          boolean PRIMARY KEY DEFAULT true CONSTRAINT maintenance_state_one_row CHECK (only_row),
   leader_id         uuid,
@@ -19,9 +19,9 @@ CREATE TABLE workers (
   expires_at   timestamptz NOT NULL
 );
 
--- An upper bound of the jobs that are not final and of those in QUEUED, apart from the jobs that processes may store under their leases.
--- reported counts all jobs that were ever added to it, so that a count of the jobs can take its place: what was
--- reported after the count began is added to the count. The one row is also the lock of the ledger.
+-- An upper bound of the jobs that are not final and of the QUEUED jobs, without the jobs that processes may store under their leases.
+-- reported counts all jobs that were ever added to the bound. So a new count can replace the bound: jobs that were reported after the
+-- count began are added to it. The single row is also the lock of the ledger.
 CREATE TABLE headroom (
   only_row        boolean PRIMARY KEY DEFAULT true CONSTRAINT headroom_one_row CHECK (only_row),
   active          bigint NOT NULL DEFAULT 0,
@@ -31,8 +31,8 @@ CREATE TABLE headroom (
 ) WITH (fillfactor = 50);
 INSERT INTO headroom DEFAULT VALUES;
 
--- The jobs that a process may store until it renews its lease. A statement that stores jobs locks the row, and stores nothing
--- without it. A process that needs room removes ended leases that are not locked.
+-- The number of jobs that a process may store until it renews its lease. A statement that stores jobs locks the row; if there is none,
+-- it stores nothing. A process that needs room removes ended leases that are not locked.
 CREATE TABLE headroom_leases (
   lease_id   uuid PRIMARY KEY,
   process_id uuid NOT NULL,
@@ -41,16 +41,16 @@ CREATE TABLE headroom_leases (
   expires_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
--- What happened in each ten seconds, and in each minute: the leader writes it, for operators to look back. Counts are of jobs,
--- times in milliseconds, null where no job ran to its end. It can be computed again as long as the jobs are there.
+-- The history for operators in buckets of ten seconds and of one minute, written by the leader. It counts jobs. Times are in
+-- milliseconds, null if no job ended. A bucket can be computed again as long as its jobs exist.
 CREATE TABLE history (
   width       int NOT NULL CONSTRAINT history_width_known CHECK (width IN (10, 60)), -- in seconds
-  at          timestamptz NOT NULL, -- where the bucket begins
+  at          timestamptz NOT NULL, -- beginning of the bucket
   submitted   int NOT NULL,
   succeeded   int NOT NULL,
   failed      int NOT NULL,
   canceled    int NOT NULL,
-  retried     int NOT NULL, -- attempts before the last of the jobs that ended
+  retried     int NOT NULL, -- attempts before the last one of the ended jobs
   wait_ms_p50 bigint,
   wait_ms_p99 bigint,
   run_ms_p50  bigint,
@@ -58,8 +58,9 @@ CREATE TABLE history (
   PRIMARY KEY (width, at)
 );
 
--- Outcomes that are still to be appended to the stream, or were so recently
--- that the queue's server may lose them. Filled only by sessions that say so.
+-- Outcomes that must still be appended to the stream, or were appended so recently
+-- that the queue's server may lose them. Only sessions with forgerun.outcome_stream
+-- write to it.
 CREATE TABLE outcome_outbox (
   job_id       uuid NOT NULL,
   attempt      int NOT NULL,

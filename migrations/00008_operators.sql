@@ -1,7 +1,8 @@
 -- +goose Up
 
--- What operators did through the operator API: written before it is done, and completed afterwards. An entry without a status
--- is of a process that died in between: it may have been done. Ids are those of the time, so that the newest are found by key.
+-- Actions of operators through the operator API. An entry is written before the action and completed afterwards. An entry without a
+-- status is from a process that died in between; its action may have been done. Ids are ordered by time, so that the newest entries are
+-- found by key.
 CREATE TABLE audit (
   audit_id    uuid PRIMARY KEY,
   at          timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -14,12 +15,11 @@ CREATE TABLE audit (
   detail      jsonb NOT NULL
 );
 
--- What operators have stopped. Claims look at it, so that it holds in all processes from its commit on; it is empty where
--- nothing is stopped, and never long.
+-- Pauses by operators. Claims read them, so that a pause applies to all processes from its commit on. The table has few rows.
 CREATE TABLE pauses (
   pause_id   uuid PRIMARY KEY,
   scope      text NOT NULL,
-  target     text NOT NULL, -- the work kind, or the id of the client or worker; '' of all
+  target     text NOT NULL, -- the work kind, or the id of the client or worker; '' for all
   mode       text NOT NULL,
   operator   text NOT NULL,
   reason     text NOT NULL,
@@ -30,7 +30,7 @@ CREATE TABLE pauses (
   CONSTRAINT pauses_once UNIQUE (scope, target, mode)
 );
 
--- Sessions of the console that were logged out of, until their cookies have expired.
+-- Sessions of the console that were ended by a logout, until their cookies have expired.
 CREATE TABLE ended_sessions (
   session_id text PRIMARY KEY,
   expires_at timestamptz NOT NULL

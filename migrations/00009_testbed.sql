@@ -1,30 +1,30 @@
 -- +goose Up
 
--- What clients of a test bed have asked to be done to their own traffic: the rules of each in their order, with how many
--- requests each was about, and on how many it had its effect. Only a service with FORGERUN_TESTBED reads it.
+-- Fault rules that clients of a test bed have set for their own traffic, in order, with how many requests each matched and how many it
+-- affected. Only a service with FORGERUN_TESTBED reads it.
 CREATE TABLE testbed_faults (
   client_id  uuid NOT NULL,
-  session_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- that has a label; otherwise this one
+  session_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000', -- a session with a label; the default stands for none
   position   int NOT NULL,
   rule_id    uuid NOT NULL,
-  operation  text, -- null: all
+  operation  text, -- null for all
   from_at    timestamptz,
   until_at   timestamptz,
-  nth        bigint, -- null: any; once so many were seen, the rule applies to no more
+  nth        bigint, -- once this many requests were seen, the rule no longer applies; null for no limit
   rule       json NOT NULL,
   seed       bigint NOT NULL,
   seen       bigint NOT NULL DEFAULT 0,
   applied    bigint NOT NULL DEFAULT 0,
-  first_at   timestamptz, -- when it had its effect first
-  subject    text, -- of the request that it had its effect on first, if it is about that one alone from then on
+  first_at   timestamptz, -- when the rule first applied
+  subject    text, -- of the first request that it applied to, if it is bound to that request from then on
   PRIMARY KEY (client_id, session_id, position),
   CONSTRAINT testbed_faults_counted CHECK (applied BETWEEN 0 AND seen)
 ) WITH (fillfactor = 50);
 CREATE TRIGGER testbed_faults_of_a_client AFTER INSERT ON testbed_faults REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- Times in which the traffic of a client of a test bed is recorded and judged; a client has one open at most with each label, and one
--- without. Only a service with FORGERUN_TESTBED reads these tables.
+-- Sessions in which the traffic of a client of a test bed is recorded and judged. A client has at most one open session with each label,
+-- and one without. Only a service with FORGERUN_TESTBED reads these tables.
 CREATE TABLE testbed_sessions (
   client_id  uuid NOT NULL,
   session_id uuid NOT NULL,
@@ -32,8 +32,8 @@ CREATE TABLE testbed_sessions (
   profile    text NOT NULL,
   seed       bigint NOT NULL,
   rules      text[] NOT NULL,
-  exchanges  int NOT NULL DEFAULT 0, -- that there were, also those beyond what is kept
-  bytes      bigint NOT NULL DEFAULT 0, -- size of all of these
+  exchanges  int NOT NULL DEFAULT 0, -- number of exchanges, including those beyond the limit, which are not stored
+  bytes      bigint NOT NULL DEFAULT 0, -- total size of these exchanges
   created_at timestamptz NOT NULL,
   ended_at   timestamptz,
   PRIMARY KEY (client_id, session_id),
@@ -44,7 +44,7 @@ CREATE UNIQUE INDEX testbed_sessions_latest ON testbed_sessions (session_id); --
 CREATE TRIGGER testbed_sessions_of_a_client AFTER INSERT ON testbed_sessions REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
--- The requests of a client in a session, with what it got. An erasure removes sessions first: nothing is recorded without one.
+-- The requests of a client in a session, with their answers. An erasure removes sessions first, because nothing is recorded without one.
 CREATE TABLE testbed_exchanges (
   client_id  uuid NOT NULL,
   session_id uuid NOT NULL,
@@ -53,7 +53,7 @@ CREATE TABLE testbed_exchanges (
   PRIMARY KEY (client_id, session_id, number)
 );
 
--- The sessions with a label to which requests belong, and with them the jobs and batches that have their request_id.
+-- The labelled sessions that requests belong to, and with them the jobs and batches with their request_id.
 CREATE TABLE testbed_requests (
   client_id  uuid NOT NULL,
   request_id text NOT NULL,
@@ -62,8 +62,8 @@ CREATE TABLE testbed_requests (
 );
 CREATE INDEX testbed_requests_session ON testbed_requests (client_id, session_id);
 
--- The clock of a test bed: its moves, the latest of which holds. The service's time was service_at when Postgres' clock
--- showed real_at, and has passed at the rate since, unless it is frozen. Without a row the two are the same.
+-- The clock of a test bed: its moves, of which the latest applies. The service's time was service_at when Postgres' clock showed real_at.
+-- Since then it has passed at the rate, unless it is frozen. Without a row, the two clocks are the same.
 CREATE TABLE testbed_clock (
   number     bigint PRIMARY KEY,
   real_at    timestamptz NOT NULL,
@@ -80,14 +80,14 @@ CREATE FUNCTION now() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
 CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
--- The moment at which something happens that was due at a time, null for what was not: that time, if the clock has jumped
--- over it, or does not run at the rate of Postgres' clock.
+-- The time of an event that was due at a time, null if it had no due time. The result is the due time if the clock has jumped over it, or
+-- does not run at the rate of Postgres' clock. Otherwise it is the current time.
 CREATE FUNCTION testbed_moment(due timestamptz) RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
   AS 'SELECT pg_catalog.clock_timestamp()';
 
--- Moves the clock: by a jump, and from then on it passes at the rate, or stands still. The move takes effect after a wait in which
--- it is committed, so that what reads the clock that ran faster until then has not seen a later time. All is done by one call, and
--- the time is taken at its end. The functions are replaced in the schema of the table.
+-- Moves the clock by a jump. From then on, the clock passes at the rate, or stands still. The move takes effect after a wait in which it
+-- is committed, so that statements with the faster clock have not seen a later time. One call does everything, and takes the time at its
+-- end. The functions are replaced in the schema of the table.
 -- +goose StatementBegin
 CREATE FUNCTION testbed_move(next bigint, jump interval, wait interval, old_rate float8, new_rate float8, new_frozen boolean)
 RETURNS void LANGUAGE plpgsql AS $$
@@ -115,7 +115,7 @@ $$;
 -- +goose StatementEnd
 
 -- +goose Down
--- The names alone would mean the functions of pg_catalog.
+-- Without a schema, the names would mean the functions of pg_catalog.
 -- +goose StatementBegin
 DO $$
 DECLARE own text := (SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = 'testbed_clock'::regclass);

@@ -1,9 +1,9 @@
 -- +goose Up
 
--- webhooks: subscriptions. One that is deleted or disabled stays, for its log
--- of deliveries. Secrets are encrypted under the master key. proven_at is when
--- the receiver said that it wants events, at proven_url: a proof is of that URL,
--- so it counts as long as the webhook has it.
+-- webhooks: subscriptions. A deleted or disabled webhook stays because of its
+-- log of deliveries. Secrets are encrypted with the master key. proven_at is
+-- when the receiver at proven_url confirmed that it wants events. The proof is
+-- valid only while the webhook has that URL.
 CREATE TABLE webhooks (
   webhook_id           uuid PRIMARY KEY,
   client_id            uuid NOT NULL,
@@ -34,33 +34,33 @@ CREATE TRIGGER webhooks_of_a_client AFTER INSERT ON webhooks REFERENCING NEW TAB
   FOR EACH STATEMENT EXECUTE FUNCTION refuse_erased();
 
 -- deliveries: one event for one endpoint. An endpoint is a webhook, or for
--- callbacks the origin of their URL (see callback_endpoint), and takes its
--- share of what is sent at once. A delivery is waiting (PENDING, not claimed),
--- being sent (PENDING, claimed), or settled. dispatch counts the claims and
--- guards what is written about one: a sender that was given up changes nothing.
+-- callbacks the origin of their URL (see callback_endpoint). Endpoints share the
+-- sending capacity. A delivery is waiting (PENDING, not claimed), being sent
+-- (PENDING, claimed), or settled. dispatch counts the claims and guards writes
+-- about a claim: a sender that has lost its claim changes nothing.
 CREATE TABLE deliveries (
   delivery_id     uuid PRIMARY KEY,
   client_id       uuid NOT NULL,
   endpoint_id     uuid NOT NULL,
   webhook_id      uuid, -- no foreign key: null for a callback
   url             text, -- of a callback
-  job_id          uuid, -- null for an event of no job
-  seq             int NOT NULL, -- 0 for an event of no job
+  job_id          uuid, -- null for an event without a job
+  seq             int NOT NULL, -- 0 for an event without a job
   event_id        uuid NOT NULL,
   event_name      text NOT NULL,
   created_at      timestamptz NOT NULL,
   state           text NOT NULL DEFAULT 'PENDING' CONSTRAINT deliveries_state_known CHECK (state IN ('PENDING', 'DELIVERED', 'FAILED')),
   attempts        int NOT NULL DEFAULT 0,
-  resent_at       int NOT NULL DEFAULT 0, -- attempts when it was last redelivered: the limit counts from here
+  resent_at       int NOT NULL DEFAULT 0, -- attempts when it was last redelivered; the limit counts from there
   dispatch        int NOT NULL DEFAULT 0,
   next_attempt_at timestamptz,
   claimed_until   timestamptz,
-  tried_at        timestamptz, -- when the last attempt was recorded, by Postgres' clock: the wait for the next one counts from it
+  tried_at        timestamptz, -- when the last attempt was recorded, by Postgres' clock; the wait for the next one begins then
   settled_at      timestamptz,
   last_status     int, -- HTTP
   last_error      text, -- class
-  last_reason     text, -- what exactly failed, and the address; null: nothing beyond the class
-  traceparent     text, -- of the span that the job had when the event happened; null: of no job, or not traced
+  last_reason     text, -- details of the failure, and the address; null if only the class is known
+  traceparent     text, -- of the job's span when the event happened; null without a job or a trace
   CONSTRAINT deliveries_one_target CHECK ((webhook_id IS NULL) = (url IS NOT NULL)),
   CONSTRAINT deliveries_pending_has_time CHECK ((state = 'PENDING') = (next_attempt_at IS NOT NULL)),
   CONSTRAINT deliveries_settled_has_time CHECK ((state = 'PENDING') = (settled_at IS NULL)),
@@ -68,8 +68,8 @@ CREATE TABLE deliveries (
   CONSTRAINT deliveries_delivered_no_error CHECK (state <> 'DELIVERED' OR last_error IS NULL),
   CONSTRAINT deliveries_failed_has_error CHECK (state <> 'FAILED' OR last_error IS NOT NULL)
 )
--- Each row is written a few times and then only read, and every change moves it to
--- another index: the indexes' dead entries must go long before a fifth of the table has changed.
+-- Each row is written a few times and then only read. Every change moves it to
+-- another index, so dead index entries must go long before a fifth of the table has changed.
 WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_insert_scale_factor = 0.05);
 CREATE INDEX deliveries_waiting ON deliveries (client_id, endpoint_id, next_attempt_at)
   WHERE state = 'PENDING' AND claimed_until IS NULL;
@@ -77,10 +77,10 @@ CREATE INDEX deliveries_claimed ON deliveries (claimed_until) WHERE claimed_unti
 CREATE INDEX deliveries_webhook ON deliveries (webhook_id, delivery_id) WHERE webhook_id IS NOT NULL;
 CREATE INDEX deliveries_job ON deliveries (job_id, delivery_id) WHERE job_id IS NOT NULL;
 CREATE INDEX deliveries_failed ON deliveries (webhook_id, delivery_id) WHERE state = 'FAILED' AND webhook_id IS NOT NULL;
--- Its predicate says the same as the others', in other words: no search by webhook alone may take it.
+-- Its predicate is equivalent to the others' but written differently, so that no search by webhook alone uses it.
 CREATE UNIQUE INDEX deliveries_once ON deliveries (event_id, webhook_id) WHERE url IS NULL;
 
--- What was sent and answered, once per try.
+-- One row per attempt, with the answer.
 CREATE TABLE delivery_attempts (
   delivery_id     uuid NOT NULL,
   number          int NOT NULL,
@@ -89,13 +89,13 @@ CREATE TABLE delivery_attempts (
   error           text, -- class; null when it was delivered
   reason          text, -- as deliveries.last_reason
   status          int,
-  response_header json, -- not jsonb: a receiver may answer with what that refuses
+  response_header json, -- not jsonb, which refuses some values that a receiver may send
   response_body   bytea, -- its beginning
   body_truncated  boolean NOT NULL DEFAULT false,
   PRIMARY KEY (delivery_id, number)
 );
 
--- Keys that sign deliveries (RFC 9421). The private part is encrypted under the master key.
+-- Keys that sign deliveries (RFC 9421). The private part is encrypted with the master key.
 CREATE TABLE signing_keys (
   kid         text PRIMARY KEY, -- RFC 7638 thumbprint
   public_key  bytea NOT NULL CONSTRAINT signing_keys_ed25519 CHECK (length(public_key) = 32),
@@ -105,11 +105,10 @@ CREATE TABLE signing_keys (
   retires_at  timestamptz
 );
 
--- Every event gets its deliveries in the statement that writes it, whichever
--- that is: to the client's subscriptions that ask for it, and to the job's
--- callback if it is a change of state or the client's own event. Most
--- statements have no receivers: those end after one look at their clients, without
--- reading jobs.
+-- Every statement that writes events also writes their deliveries: to the
+-- client's subscriptions for the event, and to the job's callback if the event
+-- is a change of state or the client's own event. Most events have no receivers.
+-- Then the trigger reads only the clients' webhooks, not the jobs.
 -- OFFSET 0 makes the planner look each client up in the index.
 -- +goose StatementBegin
 CREATE FUNCTION deliver_events() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -144,8 +143,8 @@ $$;
 CREATE TRIGGER events_delivered AFTER INSERT ON events REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION deliver_events();
 
--- The same for events of no job. webhook.test has its one delivery from the
--- statement that writes it.
+-- The same for events without a job. The statement that writes webhook.test
+-- also writes its only delivery.
 -- +goose StatementBegin
 CREATE FUNCTION deliver_client_events() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -162,9 +161,9 @@ $$;
 CREATE TRIGGER client_events_delivered AFTER INSERT ON client_events REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION deliver_client_events();
 
--- A job that is removed takes its deliveries along, and these their attempts:
--- also those that were written while the removal waited for locks, which its own
--- snapshot does not show. Several deliveries are locked in order of
+-- Removing a job removes its deliveries, and removing these removes their
+-- attempts. This includes rows that were written while the removal waited for
+-- locks, which its own snapshot does not show. Deliveries are locked in order of
 -- their ids.
 -- +goose StatementBegin
 CREATE FUNCTION remove_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
