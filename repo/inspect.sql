@@ -1,6 +1,6 @@
 -- name: inspectServer
--- Reads facts about the server. The number of usable connections excludes those reserved for superusers and, since version 16, for other
--- privileged users. It obeys the limits of the user and of the database, which do not apply to a superuser.
+-- Reads facts about the server. The number of usable connections excludes those that are reserved for superusers and, since version 16, for
+-- other privileged users. It respects the limits of the user and the database, which do not apply to a superuser.
 SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery(),
   current_setting('server_encoding'),
   (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend'),
@@ -11,16 +11,16 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
 FROM pg_roles, pg_database WHERE rolname = current_user AND datname = current_database()
 
 -- name: inspectPrivileges
--- Lists the privileges that the user lacks, such as "INSERT on jobs". Finds the tables as the store does, by the search path. Ours are
--- those next to jobs with the same owner.
+-- Lists the privileges that the user lacks, such as "INSERT on jobs". Finds the tables by the search path, like the store. Our tables are
+-- in the schema of jobs and have the same owner.
 SELECT p.privilege || ' on ' || t.relname FROM pg_class j JOIN pg_class t ON t.relnamespace = j.relnamespace AND t.relowner = j.relowner
 CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) WITH ORDINALITY AS p(privilege, nth)
 WHERE j.oid = to_regclass('jobs') AND t.relkind = 'r' AND (t.relname <> 'goose_db_version' OR p.privilege = 'SELECT')
   AND NOT has_table_privilege(t.oid, p.privilege) ORDER BY t.relname, p.nth
 
 -- name: inspectTransactions
--- Finds the oldest writing or prepared transaction, in any database of the server: until it ends, events committed after its beginning
--- may be held back from clients. Only users who may read all statistics see the time of other users' sessions.
+-- Finds the oldest writing or prepared transaction, in any database of the server. Until it ends, events that were committed after its
+-- start may be held back from clients. Only users who may read all statistics see the times of other users' sessions.
 SELECT pid, who, place, what, age FROM (
   SELECT pid, usename::text AS who, coalesce(datname::text, '') AS place, application_name AS what,
     pg_catalog.clock_timestamp() - xact_start AS age
@@ -30,9 +30,9 @@ SELECT pid, who, place, what, age FROM (
 ) writing WHERE age > interval '1 second' ORDER BY age DESC LIMIT 1
 
 -- name: inspectState
--- Reads the state of the processes that share the database. Asks for jobs by the indexes jobs_held, jobs_waiting and jobs_ended. Locks
--- nothing. A blocked leader renews its lease, which has expired by then, once a second. Looks for jobs queued in the future among the
--- first 10,000 that wait for their time.
+-- Reads the state of the processes that share the database. Finds jobs by the indexes jobs_held, jobs_waiting and jobs_ended. Locks
+-- nothing. A blocked leader renews its expired lease once a second. Searches for jobs that were queued in the future among the first 10,000
+-- that wait for their time.
 SELECT w.alive, w.slots, w.held,
   coalesce((SELECT now() - run_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL AND run_at <= now() ORDER BY run_at, job_id
     LIMIT 1), '0'),

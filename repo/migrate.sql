@@ -1,6 +1,6 @@
 -- name: anyFutureLabel
--- Reports whether an event has a label that no transaction of this server can have assigned. Goes from client to client in the indexes
--- events_client and client_events_client and looks at the latest label of each, so it does not read millions of rows. Locks nothing.
+-- Reports whether an event has a label that no transaction of this server can have assigned. Reads only the latest label of each client
+-- from the indexes events_client and client_events_client, so it does not read millions of rows. Locks nothing.
 WITH RECURSIVE job_labels AS (
   (SELECT client_id, tx FROM events ORDER BY client_id DESC, tx DESC LIMIT 1)
   UNION ALL

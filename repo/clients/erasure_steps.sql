@@ -1,20 +1,21 @@
 -- name: forgetAnswers
--- Removes answers under the idempotency keys of a client, along the primary key. An answer with status 0 belongs to a pending request,
--- such as the one that runs this.
+-- Removes answers under the idempotency keys of a client, along the primary key. It skips answers with status 0, which belong to pending
+-- requests, such as the one that runs this statement.
 -- Parameters: @client, @limit
 DELETE FROM idempotency_keys WHERE client_id = @client AND (endpoint, key) IN (SELECT endpoint, key FROM idempotency_keys
   WHERE client_id = @client AND answer_status IS DISTINCT FROM 0 ORDER BY client_id, endpoint, key LIMIT @limit FOR UPDATE SKIP LOCKED)
 
 -- name: finishErasure
--- Ends an erasure with its record. Finds the row, which is locked already, by primary key.
+-- Ends an erasure and stores its record. Finds the row, which is already locked, by primary key.
 -- Parameters: @erasure, @finished_at, @removed, @remaining, @record, @sha256
 UPDATE erasures SET finished_at = @finished_at, step = 'done', position = NULL, position_job = NULL, removed = @removed,
   remaining = @remaining, record = @record, record_sha256 = @sha256
 WHERE erasure_id = @erasure
 
 -- name: erasureMayGoOn
--- Reads whether all transactions and statements from before the step have ended: a transaction without writes had a snapshot, but no
--- transaction id. After a restored dump, labels can be ahead of all transactions; those have ended too. Finds the erasure by primary key.
+-- Reads whether all transactions and statements that began before the step have ended. A transaction without writes has a snapshot, but no
+-- transaction id. After a dump was restored, since can be ahead of all transactions; older ones have ended then, too. Finds the erasure by
+-- primary key.
 -- Parameters: @erasure
 SELECT since > pg_snapshot_xmax(pg_current_snapshot()) OR since < pg_snapshot_xmin(pg_current_snapshot()) AND NOT EXISTS (
   SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
@@ -38,8 +39,8 @@ UPDATE webhooks SET deleted_at = at, updated_at = at, secret = '', old_secrets =
 FROM (VALUES (clock_timestamp())) AS v(at) WHERE webhook_id = ANY (ARRAY(SELECT webhook_id FROM locked))
 
 -- name: lookErasedJobs
--- Looks at @look jobs of a client along the index jobs_client, behind a position, and returns those that are not final. These lose their
--- callbacks, so their cancellation is not sent. Skips rows that another transaction has locked for that.
+-- Reads @look jobs of a client along the index jobs_client, after a position, and returns those that are not final. It removes their
+-- callbacks, so their cancellation is not sent; for that, it skips rows that another transaction has locked.
 -- Parameters: @client, @after, @look
 WITH looked AS MATERIALIZED (
   SELECT job_id, finished_at IS NULL AS open, attempt, dispatch FROM jobs
@@ -53,8 +54,8 @@ WITH looked AS MATERIALIZED (
 SELECT job_id, open, attempt, dispatch FROM looked ORDER BY job_id
 
 -- name: chooseErasedJobs
--- Locks jobs of a client, along the index jobs_client from its beginning, and returns which are not final. Skips rows that another
--- transaction has locked.
+-- Locks the first jobs of a client, along the index jobs_client, and returns which are not final. Skips rows that another transaction has
+-- locked.
 -- Parameters: @client, @limit
 SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id = @client ORDER BY client_id, job_id
   LIMIT @limit FOR UPDATE SKIP LOCKED
@@ -65,7 +66,7 @@ SELECT job_id, finished_at IS NULL, attempt, dispatch FROM jobs WHERE client_id 
 SELECT EXISTS (SELECT FROM jobs WHERE client_id = @client)
 
 -- fragment: removeDeliveries
--- Ends a statement that has chosen deliveries as old: removes them with their attempts. Returns the ids, the ids that may have a task,
+-- Ends a statement that has selected deliveries as old: removes them with their attempts. Returns the ids, the ids that may have a task,
 -- and the number of attempts.
 no_attempts AS (
   DELETE FROM delivery_attempts WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM old)) RETURNING 1
@@ -98,7 +99,7 @@ WITH old AS MATERIALIZED (
 ), {{removeDeliveries}}
 
 -- name: countErasedAttempts
--- Counts attempts of deliveries by the primary key: after the deliveries are gone, their owner is unknown.
+-- Counts attempts of deliveries by primary key. Once the deliveries are gone, the attempts' owner is unknown.
 -- Parameters: @ids
 SELECT count(*)::int FROM delivery_attempts WHERE delivery_id = ANY (@ids::uuid[])
 
@@ -128,14 +129,14 @@ SELECT jsonb_build_object('outcome_outbox', (SELECT count(*) FROM no_outcomes), 
   'reports', (SELECT count(*) FROM no_reports), 'results', (SELECT count(*) FROM no_results), 'jobs', (SELECT count(*) FROM no_jobs))
 
 -- name: countErasedJobs
--- Counts the remaining data of jobs after their removal, by primary key: later its owner is unknown.
+-- Counts the remaining data of jobs right after their removal, by primary key. Later, the owner of the data is unknown.
 -- Parameters: @ids
 SELECT (SELECT count(*) FROM outcome_outbox WHERE job_id = ANY (@ids::uuid[]))
   + (SELECT count(*) FROM reports WHERE job_id = ANY (@ids)) + (SELECT count(*) FROM results WHERE job_id = ANY (@ids))
 
 -- name: lookErasedWebhooks
--- Looks at @look webhooks behind a position by primary key, and returns which belong to the client: no index has the deleted ones by
--- client. Locks nothing.
+-- Reads @look webhooks after a position by primary key, and returns which belong to the client. No index has deleted webhooks by client.
+-- Locks nothing.
 -- Parameters: @client, @after, @look
 SELECT webhook_id, client_id = @client FROM webhooks WHERE webhook_id > @after ORDER BY webhook_id LIMIT @look
 
@@ -145,14 +146,14 @@ SELECT webhook_id, client_id = @client FROM webhooks WHERE webhook_id > @after O
 DELETE FROM webhooks WHERE webhook_id = ANY (@ids::uuid[])
 
 -- fragment: lookedAlong
--- Looks at @look rows of a table behind a position, by primary key.
+-- Reads @look rows of a table after a position, by primary key.
 looked AS MATERIALIZED (
   SELECT {{key}}, client_id FROM {{table}} WHERE {{key}} > @after ORDER BY {{key}} LIMIT @look
 )
 
 -- name: eraseAlong
--- Looks at @look rows of a table behind a position by primary key, and removes the client's: no index has them by client. Returns how
--- many it looked at, the last one, and how many it removed.
+-- Reads @look rows of a table after a position by primary key, and removes the client's rows. No index has them by client. Returns how
+-- many rows it read, the last one, and how many it removed.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedAlong}}, gone AS (
   DELETE FROM {{table}} WHERE {{key}} = ANY (ARRAY(SELECT {{key}} FROM looked WHERE client_id = @client)) RETURNING 1
@@ -161,23 +162,23 @@ SELECT (SELECT count(*)::int FROM looked), (SELECT {{key}} FROM looked ORDER BY 
   (SELECT count(*)::int FROM gone)
 
 -- name: countAlong
--- Looks at rows as eraseAlong does, and counts the client's. Locks nothing.
+-- Reads rows like eraseAlong, and counts the client's rows. Locks nothing.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedAlong}}
 SELECT (SELECT count(*)::int FROM looked), (SELECT {{key}} FROM looked ORDER BY {{key}} DESC LIMIT 1), @after_job::uuid,
   (SELECT count(*)::int FROM looked WHERE client_id = @client)
 
 -- fragment: lookedItems
--- Looks at @look items of bulk operations behind a position, by primary key: no index has them by client.
+-- Reads @look items of bulk operations after a position, by primary key. No index has them by client.
 looked AS MATERIALIZED (
   SELECT bulk_id, job_id, client_id FROM bulk_items WHERE (bulk_id, job_id) > (@after::uuid, @after_job::uuid)
   ORDER BY bulk_id, job_id LIMIT @look
 )
 
 -- name: eraseItems
--- Looks at items, and removes the client's, by primary key. First it locks their operations by primary key, like every statement that
--- changes items. Pending items count as skipped in their operations: an operator's operation ends with all its items counted. Returns how
--- many items it looked at, the last one, and how many it removed.
+-- Reads items and removes the client's, by primary key. First it locks their operations by primary key, like every statement that changes
+-- items. Pending items count as skipped in their operations, because an operator's operation ends only when all its items are counted.
+-- Returns how many items it read, the last one, and how many it removed.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedItems}}, mine AS MATERIALIZED (
   SELECT bulk_id, job_id FROM looked WHERE client_id = @client
@@ -196,7 +197,7 @@ SELECT (SELECT count(*)::int FROM looked), l.bulk_id, l.job_id, (SELECT count(*)
 FROM (SELECT bulk_id, job_id FROM looked ORDER BY bulk_id DESC, job_id DESC LIMIT 1) l
 
 -- name: countItems
--- Looks at items, and counts the client's. Locks nothing.
+-- Reads items and counts the client's. Locks nothing.
 -- Parameters: @client, @after, @after_job, @look
 WITH {{lookedItems}}
 SELECT (SELECT count(*)::int FROM looked), l.bulk_id, l.job_id, (SELECT count(*)::int FROM looked WHERE client_id = @client)
@@ -249,15 +250,15 @@ DELETE FROM client_events WHERE event_id = ANY (ARRAY(SELECT event_id FROM clien
   ORDER BY client_id, tx, event_id LIMIT @limit))
 
 -- name: eraseEvents
--- Removes events that their jobs left behind, normally none, along the index events_client.
+-- Removes events without their job, of which there are normally none, along the index events_client.
 -- Parameters: @client, @limit
 DELETE FROM events WHERE ((job_id, seq) IN (SELECT job_id, seq FROM events WHERE client_id = @client
   ORDER BY client_id, tx, job_id, seq LIMIT @limit)) IS TRUE
   AND job_id = ANY (ARRAY(SELECT job_id FROM events WHERE client_id = @client ORDER BY client_id, tx, job_id, seq LIMIT @limit))
 
 -- name: eraseAnswers
--- Removes idempotency keys along the primary key: those of the client, and the one without a client under which it was created. Skips
--- rows that another transaction has locked: the count at the end finds them.
+-- Removes idempotency keys along the primary key: those of the client, and the key without a client that it was created with. Skips rows
+-- that another transaction has locked; the final count finds them.
 -- Parameters: @client, @limit
 WITH own AS MATERIALIZED (
   SELECT ctid AS place FROM idempotency_keys WHERE client_id = @client ORDER BY client_id, endpoint, key

@@ -1,5 +1,5 @@
 -- name: lockErasedClient
--- Locks a client before its erasure, found by primary key, against changes of its keys. No row: it does not exist.
+-- Locks a client before its erasure, found by primary key, so that its keys do not change. No row: it does not exist.
 -- Parameters: @client
 SELECT client_id FROM clients WHERE client_id = @client FOR UPDATE
 
@@ -9,9 +9,9 @@ SELECT client_id FROM clients WHERE client_id = @client FOR UPDATE
 SELECT {{erasureColumns}} FROM erasures WHERE client_id = @client
 
 -- name: insertErasure
--- Stores an erasure. From its commit on nothing new is stored for the client. Requests with its keys are refused, as the keys end in the
--- same commit; the trigger refuse_erased and insertOwn refuse the rest. Waits for a transaction that does the same. No row: the client is
--- being erased, or was.
+-- Stores an erasure. From its commit on, nothing new is stored for the client. Requests with its keys are refused, because the keys end in
+-- the same commit. The trigger refuse_erased and insertOwn refuse everything else. Waits for a transaction that does the same. No row: the
+-- client has an erasure.
 -- Parameters: @erasure, @client, @operator, @reason, @request_id
 INSERT INTO erasures (erasure_id, client_id, operator, reason, request_id, created_at)
 VALUES (@erasure, @client, @operator, @reason, @request_id, clock_timestamp()) ON CONFLICT (client_id) DO NOTHING
@@ -40,14 +40,14 @@ SELECT {{erasureColumns}} FROM erasures WHERE erasure_id < @before ORDER BY eras
 SELECT {{erasureColumns}} FROM erasures WHERE finished_at IS NULL ORDER BY erasure_id LIMIT @limit
 
 -- name: lockErasure
--- Locks an unfinished erasure, found by primary key. Every step of an erasure holds this lock, so of two leaders only one does a step,
--- and the other sees its progress. No row: it is done, or being worked on.
+-- Locks an unfinished erasure, found by primary key. Every step of an erasure holds this lock. So only one of two leaders does a step, and
+-- the other sees its progress. No row: it is done, or another process works on it.
 -- Parameters: @erasure
 SELECT {{erasureColumns}} FROM erasures WHERE erasure_id = @erasure AND finished_at IS NULL FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: moveErasure
--- Writes the progress of an erasure, in the transaction of the part. Finds the row, which is locked already, by primary key. A step that
--- begins notes its transaction.
+-- Writes the progress of an erasure, in the transaction of the part. Finds the row, which is already locked, by primary key. A new step
+-- stores its transaction.
 -- Parameters: @erasure, @step, @position, @position_job, @removed, @remaining
 UPDATE erasures SET since = CASE WHEN step = @step THEN since ELSE pg_current_xact_id() END, step = @step, position = @position,
   position_job = @position_job, removed = @removed, remaining = @remaining, started_at = coalesce(started_at, clock_timestamp())

@@ -1,6 +1,6 @@
 -- name: listDeliveries
--- Lists deliveries, the newest first, along an index (owner, delivery_id) backwards, as listJobs does for jobs:
--- deliveries_webhook, deliveries_failed or deliveries_job. Locks nothing.
+-- Lists deliveries, the newest first, backwards along an index (owner, delivery_id), like listJobs: deliveries_webhook, deliveries_failed
+-- or deliveries_job. Locks nothing.
 -- Parameters: @client, @owner, @to_id, @from_id, @state, @event_name, @created_after, @created_before, @limit
 WITH looked AS (
   SELECT * FROM deliveries WHERE ({{owner}}, delivery_id) < (@owner::uuid, @to_id)
@@ -16,13 +16,13 @@ SELECT nth = {{maxLooked}}, wanted, {{deliveryColumns}} FROM judged AS deliverie
 ORDER BY {{owner}} DESC, delivery_id DESC LIMIT @limit
 
 -- fragment: ofOwner
--- Finds one delivery, by primary key, if it belongs to the client and the owner: the webhook, or the job if given.
+-- Finds one delivery, by primary key, if it belongs to the client and the owner. The owner is the job if @webhook is null.
 deliveries.delivery_id = @delivery AND deliveries.client_id = @client
   AND CASE WHEN @webhook::uuid IS NULL THEN deliveries.job_id = @job::uuid ELSE deliveries.webhook_id = @webhook
     AND EXISTS (SELECT FROM webhooks WHERE webhook_id = @webhook AND deleted_at IS NULL) END
 
 -- name: readDelivery
--- Reads a delivery and its latest attempts in one snapshot, in no order. It yields one row at least.
+-- Reads a delivery and its latest attempts in one snapshot, in any order. A delivery without attempts has one row. No row: there is none.
 -- Parameters: @delivery, @client, @webhook, @job, @max_attempts
 SELECT {{deliveryColumns}}, a.number, a.started_at, a.duration_ms, a.status, a.error, a.reason, a.response_header, a.response_body,
   a.body_truncated
@@ -32,7 +32,7 @@ FROM deliveries LEFT JOIN LATERAL (
 WHERE {{ofOwner}}
 
 -- fragment: dueAgain
--- Makes a completed delivery due, and a waiting one at once.
+-- Makes a completed or waiting delivery due now.
 state = 'PENDING', settled_at = NULL, resent_at = CASE state WHEN 'PENDING' THEN resent_at ELSE attempts END,
   next_attempt_at = CASE WHEN claimed_until IS NULL THEN least(next_attempt_at, clock_timestamp()) ELSE next_attempt_at END
 
@@ -44,8 +44,8 @@ UPDATE deliveries SET {{dueAgain}} WHERE {{ofOwner}}
 RETURNING {{deliveryColumns}}
 
 -- name: redeliverFailed
--- Makes FAILED deliveries of a webhook due, the oldest first. Walks the index deliveries_failed, in which a delivery's
--- id stands for its time, and skips rows that another transaction has locked.
+-- Makes FAILED deliveries of a webhook due, the oldest first. Walks the index deliveries_failed, in which ids are ordered by time, and
+-- skips rows that another transaction has locked.
 -- Parameters: @client, @webhook, @since, @limit, @first_id
 WITH failed AS MATERIALIZED (
   SELECT delivery_id FROM deliveries WHERE webhook_id = @webhook AND state = 'FAILED' AND delivery_id >= @first_id
@@ -56,8 +56,8 @@ WITH failed AS MATERIALIZED (
 UPDATE deliveries SET {{dueAgain}} WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM failed))
 
 -- name: testWebhook
--- Writes an event and its one delivery; the trigger client_events_delivered writes none for it. No row: no such
--- webhook, or it is disabled.
+-- Writes an event and its only delivery; the trigger client_events_delivered writes none for it. No row: the webhook does not exist or is
+-- disabled.
 -- Parameters: @webhook, @client
 WITH target AS MATERIALIZED (
   SELECT webhook_id, client_id, uuid7(at) AS event_id, at FROM webhooks, (VALUES (clock_timestamp())) AS v(at)
@@ -71,8 +71,8 @@ SELECT uuid7(at), client_id, webhook_id, webhook_id, 0, event_id, 'webhook.test'
 RETURNING {{deliveryColumns}}
 
 -- name: findReplayStart
--- Bisects the range of transactions for about the last one of the client with a too old event. Transactions are ordered by time, except
--- for their duration. Each step looks up one event in the index events_client.
+-- Bisects the range of transactions to find about the last one with an event of the client before @since. Transactions are ordered by time,
+-- except for their duration. Each step looks up one event in the index events_client.
 -- Parameters: @client, @since
 WITH RECURSIVE search AS (
   SELECT 0::bigint AS old, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS young
@@ -85,13 +85,13 @@ WITH RECURSIVE search AS (
 SELECT max(old)::text::xid8 FROM search
 
 -- name: replayEvents
--- Walks the indexes events_client and client_events_client from a position on, as clientEvents does, and looks up each event in the index
--- deliveries_once. Waits for a delivery that another transaction is making. Leaves out jobs that are just being removed, and locks the
--- others until the end.
+-- Walks the indexes events_client and client_events_client from a position on, like clientEvents, and looks up each event in the index
+-- deliveries_once. Waits for a delivery that another transaction is inserting. Skips jobs that are just being removed, and locks the others
+-- until the end.
 --
--- The returned position stays before the snapshot's xmin, since earlier events may still be committed from there on. Later events are
--- sent all the same. There is more if other events follow the position, or if this call queued something and left something: so a
--- repetition never finds only what the previous call found.
+-- The returned position stays before the snapshot's xmin, because events may still be committed from there on. Later events are sent
+-- anyway. There is more if other events follow the position, or if this call queued some events and left others. So a repeated call never
+-- finds only the events that the previous call found.
 -- Parameters: @client, @webhook, @since, @limit, @after_tx, @after_id, @after_seq, @looked
 WITH target AS MATERIALIZED (
   SELECT webhook_id, events FROM webhooks WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL

@@ -1,21 +1,21 @@
 -- name: endedBatches
--- Reads completed batches with their outcome, but without their items and the numbers of their jobs. Finds them by
--- primary key; locks nothing. No row: the batch is open, or gone.
+-- Reads completed batches with their outcome, but without items and job counts. Finds them by primary key; locks nothing. No row: the
+-- batch is open, or gone.
 -- Parameters: @ids
 SELECT {{batchColumns}}, NULL::jsonb, jsonb_array_length(items), NULL::jsonb
 FROM batches WHERE batch_id = ANY (@ids::uuid[]) AND completed_at IS NOT NULL
 
 -- fragment: endedBy
--- Joins the report of the attempt that an event e ended: of the event's own attempt, whatever state the job has since. The limit of one
--- makes the planner find it by primary key.
+-- Joins the report of the attempt that an event e ended. It is the event's own attempt, whatever happened to the job since. LIMIT 1 makes
+-- the planner find the report by primary key.
 LEFT JOIN LATERAL (
   SELECT * FROM reports WHERE job_id = e.job_id AND attempt = e.attempt AND e.next_state IN ('SUCCEEDED', 'FAILED', 'CANCELED') LIMIT 1
 ) r ON true
 
 -- name: jobEvents
--- Reads a job, found by the index jobs_client, and its events, found by their primary key, in one snapshot. Without further events it
--- yields one row. The seq has no gaps, so it steps from event to event, and reads no data behind the end of the page. (The limit of one
--- per step makes the planner search by the whole key.)
+-- Reads a job, found by the index jobs_client, and its events, found by primary key, in one snapshot. Without further events it returns one
+-- row. The seq has no gaps, so the query steps from event to event and reads no data after the end of the page. LIMIT 1 in each step makes
+-- the planner search by the whole key.
 -- Parameters: @job, @client, @after, @limit, @max_bytes
 WITH RECURSIVE page AS (
   SELECT greatest(@after::bigint, 0) AS seq, 0 AS n, 0::bigint AS bytes
@@ -37,12 +37,13 @@ SELECT job_id, event_seq FROM jobs WHERE job_id = ANY (@ids::uuid[])
 
 -- name: clientEvents
 -- Walks the indexes events_client and client_events_client from the position on, each at most one event past the limit, and joins the
--- other tables to the chosen events. Without events it yields one row.
+-- other tables to the chosen events. Without events it returns one row.
 --
--- Held events are searched from the snapshot's xmin on, not from the position: otherwise a reader far behind would walk all of them for
--- each page.
+-- Held events are searched from the snapshot's xmin on, not from the position. Otherwise a reader that is far behind would walk all events
+-- for each page.
 --
--- The page is measured event by event, so that events behind its end are not unpacked. An event of a batch also counts its document.
+-- The size of the page is added up event by event, so that events after its end are not decompressed. An event of a batch also counts the
+-- batch document.
 -- Parameters: @client, @after_tx, @after_id, @after_seq, @limit, @max_bytes
 WITH RECURSIVE chosen AS MATERIALIZED (
   SELECT row_number() OVER (ORDER BY tx, item_id, seq) AS n, first.* FROM (SELECT * FROM (

@@ -1,10 +1,10 @@
 -- fragment: endpointEnabled
--- Guards endpoints: excludes disabled and deleted webhooks.
+-- Condition: the endpoint is not a disabled or deleted webhook.
 NOT EXISTS (SELECT FROM webhooks w WHERE w.webhook_id = endpoint_id AND (w.deleted_at IS NOT NULL OR w.disabled_at IS NOT NULL) OFFSET 0)
 
 -- fragment: walkEndpoints
--- Begins a statement: goes from endpoint to endpoint in the index deliveries_waiting, from (@after_client, @after_endpoint) on, @looked
--- of them. The first entry of each is due first.
+-- Begins a statement: walks @looked endpoints in the index deliveries_waiting, after (@after_client, @after_endpoint). The first entry of
+-- each is due first.
 WITH RECURSIVE walk AS (
   SELECT @after_client::uuid AS client_id, @after_endpoint::uuid AS endpoint_id, NULL::timestamptz AS next_attempt_at, 0 AS n
   UNION ALL
@@ -16,13 +16,13 @@ WITH RECURSIVE walk AS (
 )
 
 -- fragment: stillWaiting
--- Guards waiting deliveries d that are found by primary key. It avoids the expression of the index deliveries_waiting, which can lead the
--- planner to walk that index instead. For the same reason claimed deliveries are guarded by num_nonnulls(claimed_until) = 1.
+-- Condition: the delivery d, found by primary key, is waiting. It avoids the expression of the index deliveries_waiting, because the
+-- planner might walk that index instead. For the same reason, the condition for claimed deliveries is num_nonnulls(claimed_until) = 1.
 num_nonnulls(d.claimed_until, d.settled_at) = 0
 
 -- name: newDeliveries
--- Finds deliveries that wait for their first attempt: those of jobs, among the latest 100 of each, by the index
--- deliveries_job; those of the latest 20 of clients' own events, by client_events_client and deliveries_once. Locks nothing.
+-- Finds deliveries that wait for their first attempt: among the latest 100 of each job, by the index deliveries_job, and among those of
+-- each client's latest 20 events without a job, by client_events_client and deliveries_once. Locks nothing.
 -- Parameters: @jobs, @clients
 SELECT d.delivery_id, d.client_id, d.endpoint_id FROM unnest(@jobs::uuid[]) AS i(id) CROSS JOIN LATERAL (
   SELECT * FROM deliveries WHERE job_id = i.id ORDER BY job_id DESC, delivery_id DESC LIMIT 100) d
@@ -34,17 +34,17 @@ CROSS JOIN LATERAL (SELECT * FROM deliveries WHERE event_id = e.event_id AND url
 WHERE {{stillWaiting}} AND d.attempts = 0
 
 -- name: claimDeliveries
--- Claims due deliveries, found by primary key, with an enabled webhook. Skips those that another transaction has locked, and so never
+-- Claims due deliveries, found by primary key, with an enabled webhook. Skips deliveries that another transaction has locked, so it never
 -- waits.
 --
--- A delivery and its event are written together, and removed together. A delivery without its event is still removed here: it could not
--- be sent.
+-- A delivery and its event are written together and removed together. If there is a delivery without its event, this statement removes it,
+-- because it cannot be sent.
 --
--- The size of an event's data is estimated from its stored size, with a high guess for compressed data, so that untaken data is not
--- unpacked. Small events come first, so that large ones of one client do not block the others.
+-- The size of an event's data is estimated from its stored size, with a high estimate for compressed data, so that data that is not taken
+-- is not decompressed. Small events come first, so that large events of one client do not block the others.
 --
--- Each requested delivery is in the answer. An unclaimed one has a wait if it is worth asking again: until it is due, or a moment if it
--- was locked, or there was too much data.
+-- Each requested delivery is in the answer. An unclaimed one has a wait if the caller should ask again: until it is due, or a moment if it
+-- was locked or there was too much data.
 -- Parameters: @ids, @holds
 WITH due AS MATERIALIZED (
   SELECT d.delivery_id, d.job_id, d.seq, d.event_id, i.hold
@@ -99,14 +99,13 @@ WITH expired AS MATERIALIZED (
 UPDATE deliveries SET claimed_until = NULL WHERE delivery_id = ANY (ARRAY(SELECT delivery_id FROM expired))
 
 -- name: recordDeliveries
--- Writes the results of attempts to send, the state of their deliveries, and the health of their webhooks. Locks the
--- deliveries in order of their ids, found by primary key, and then those webhooks whose health changes, in order of
--- their ids. The webhook of a success that has not failed before is not locked. No row: the claim is not current, and
--- nothing was written for that item.
+-- Writes the results of attempts to send, the state of their deliveries, and the health of their webhooks. Locks the deliveries in order of
+-- id, found by primary key, then the webhooks with a change of health, in order of id. After a success, a webhook that has not failed
+-- before is not locked. No row: the claim is not current, and nothing was written for that item.
 --
--- Of several results for one webhook a success counts most: it proves that the receiver is alive.
+-- Among several results for one webhook a success takes precedence, because it proves that the receiver works.
 --
--- Only the latest attempts of a delivery are kept: a client may redeliver it without limit.
+-- Only the latest attempts of a delivery are kept, because a client may redeliver it any number of times.
 --
 -- Trigger: client_events_delivered writes the deliveries of webhook.disabled.
 -- Parameters: @ids, @fences, @states, @waits, @disables, @started, @durations_ms, @errors, @reasons, @statuses,
@@ -166,9 +165,9 @@ SELECT s.delivery_id, s.number, s.webhook_id, s.failed IS NOT NULL AND NOT s.our
   (SELECT reason FROM judged j WHERE j.webhook_id = s.webhook_id) FROM stamped s
 
 -- name: dueDeliveries
--- Walks from endpoint to endpoint, and finds the first waiting deliveries of each that are due within @soon. Leaves out untried ones for
--- @min_age: their writer enqueues them. Reads the index deliveries_waiting; locks nothing. The last endpoint that it looks at is always
--- in the answer, if there may be more.
+-- Walks endpoints, and finds the first waiting deliveries of each that are due within @soon. Skips untried ones younger than @min_age,
+-- because their writer enqueues them. Reads the index deliveries_waiting; locks nothing. The last endpoint that it reads is always in the
+-- answer, if there may be more.
 -- Parameters: @after_client, @after_endpoint, @looked, @per_endpoint, @min_age, @soon, @limit
 {{walkEndpoints}}
 SELECT walk.n = @looked, walk.client_id, walk.endpoint_id, delivery_id, d.next_attempt_at FROM walk LEFT JOIN LATERAL (
@@ -181,7 +180,7 @@ WHERE n > 0 AND (delivery_id IS NOT NULL OR n = @looked) LIMIT @limit
 
 -- name: failOrphans
 -- Ends waiting deliveries of disabled or deleted webhooks. A tried delivery keeps its error. Finds them by the index deliveries_waiting.
--- Skips rows that another transaction has locked: a request that enables the webhook or redelivers wins.
+-- Skips rows that another transaction has locked, so that a request that enables the webhook or redelivers takes precedence.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}, orphans AS MATERIALIZED (
   SELECT d.delivery_id FROM walk CROSS JOIN LATERAL (

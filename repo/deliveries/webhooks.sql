@@ -4,8 +4,8 @@
 SELECT pg_advisory_xact_lock(hashtextextended('webhooks of ' || @client::text, 0))
 
 -- name: insertWebhook
--- Writes an enabled webhook, with a proof if @proven. Counts the client's by the index webhooks_client: the caller has locked them. No
--- row: the limit is reached.
+-- Writes an enabled webhook, with a proof if @proven. Counts the client's webhooks by the index webhooks_client, under the lock of
+-- lockClientsWebhooks. No row: the limit is reached.
 -- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @secret, @proven, @most
 INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at, proven_at,
   proven_url)
@@ -26,8 +26,8 @@ SELECT {{webhookColumns}} FROM webhooks WHERE webhook_id = @webhook AND client_i
 SELECT {{webhookColumns}} FROM webhooks WHERE client_id = @client AND deleted_at IS NULL ORDER BY webhook_id DESC
 
 -- name: updateWebhook
--- Changes the members that are not NULL. A proof belongs to one URL, so @proven decides about that of a new @url. Locks the webhook,
--- found by primary key. No row: the client has no such webhook.
+-- Changes the members that are not NULL. A proof is for one URL, so @proven says whether a new @url is proven. Locks the webhook, found by
+-- primary key. No row: the client has no such webhook.
 -- Parameters: @webhook, @client, @url, @events, @description, @content_mode, @enabled, @proven
 UPDATE webhooks SET url = coalesce(@url, url), events = coalesce(@events, events), description = coalesce(@description, description),
   content_mode = coalesce(@content_mode, content_mode), updated_at = clock_timestamp(),
@@ -41,8 +41,8 @@ WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
 RETURNING {{webhookColumns}}
 
 -- name: deleteWebhook
--- Marks a webhook deleted and removes its secrets, as it signs no more. Locks the webhook, found by primary key. No row: the client has
--- no such webhook.
+-- Marks a webhook as deleted and removes its secrets, which are no longer needed. Locks the webhook, found by primary key. No row: the
+-- client has no such webhook.
 -- Parameters: @webhook, @client
 UPDATE webhooks SET deleted_at = at, updated_at = at, secret = '', old_secrets = '{}', old_secrets_until = '{}'
   FROM (VALUES (clock_timestamp())) AS v(at)
@@ -60,11 +60,11 @@ WHERE webhook_id = @webhook AND client_id = @client AND deleted_at IS NULL
 RETURNING {{webhookColumns}}
 
 -- name: subscribers
--- Reads the index webhooks_enabled as a whole: a row for each webhook.
+-- Reads the whole index webhooks_enabled.
 SELECT client_id, webhook_id FROM webhooks WHERE deleted_at IS NULL AND disabled_at IS NULL ORDER BY client_id, webhook_id
 
 -- name: provenURLs
--- Reads the enabled webhooks of a client by the index webhooks_enabled. Locks nothing. A proof of another URL does not count.
+-- Reads the enabled webhooks of a client by the index webhooks_enabled. Locks nothing. A proof for another URL does not count.
 -- Parameters: @client
 SELECT url FROM webhooks WHERE client_id = @client AND deleted_at IS NULL AND disabled_at IS NULL AND proven_at IS NOT NULL
   AND proven_url = url
@@ -75,7 +75,7 @@ SELECT kid, public_key, private_key, created_at, signs_from, retires_at FROM sig
 WHERE (retires_at IS NULL OR retires_at > pg_catalog.clock_timestamp()) ORDER BY created_at, kid
 
 -- name: addSigningKey
--- Adds a key, or restores a retiring one. No row changed: the key is current, or @only_first and there is a key.
+-- Adds a key, or restores a retiring one. No row changed: the key is current, or there is a key and @only_first is set.
 -- Parameters: @kid, @public, @private, @delay, @only_first
 INSERT INTO signing_keys (kid, public_key, private_key, created_at, signs_from)
 SELECT @kid, @public, @private, at, CASE WHEN k.known THEN at + @delay::interval ELSE at END

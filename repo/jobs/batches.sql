@@ -24,13 +24,13 @@ SELECT job_id FROM jobs WHERE batch_id = @batch AND finished_at IS NULL
   AND EXISTS (SELECT FROM batches WHERE batch_id = @batch AND client_id = @client)
 
 -- fragment: isReady
--- Guards batches b without an unfinished job. It asks the index jobs_batch_open about each batch: OFFSET 0 keeps this
--- from becoming a join with all unfinished jobs.
+-- Condition: the batch b has no unfinished job. It looks each batch up in the index jobs_batch_open. OFFSET 0 prevents a join with all
+-- unfinished jobs.
 NOT EXISTS (SELECT FROM jobs WHERE jobs.batch_id = b.batch_id AND jobs.finished_at IS NULL OFFSET 0)
 
 -- name: readyAfter
--- Looks at open batches in the order of the index batches_open, and returns the ready ones, and always the last one that it looked at, if
--- there may be more. Locks nothing.
+-- Reads open batches in the order of the index batches_open, and returns the ready ones. If there may be more, it also returns the last one
+-- that it read. Locks nothing.
 -- Parameters: @after, @looked
 WITH looked AS MATERIALIZED (
   SELECT batch_id, {{isReady}} AS ready, row_number() OVER (ORDER BY batch_id) = @looked AS last FROM (
@@ -44,8 +44,8 @@ SELECT batch_id, ready, last FROM looked WHERE ready OR last ORDER BY batch_id
 SELECT batch_id FROM batches b WHERE completed_at IS NULL AND batch_id = ANY (@ids::uuid[]) AND {{isReady}}
 
 -- name: lockGiven
--- Locks the given batches that are open and ready, in order of their ids, and counts their jobs by the index jobs_batch. Skips batches
--- that another process is completing. One statement reads everything, so that it counts the same jobs that it found finished.
+-- Locks the given batches that are open and ready, in order of id, and counts their jobs by the index jobs_batch. Skips batches that
+-- another process is completing. It is a single statement, so that it counts the same jobs that it found finished.
 -- Parameters: @ids
 WITH ready AS MATERIALIZED (
   SELECT batch_id, client_id, request_id, correlation_id, items FROM batches b
@@ -61,8 +61,8 @@ FROM ready CROSS JOIN LATERAL (
 ) AS ended
 
 -- name: completeBatches
--- Writes outcomes and their events. Finds the batches, which the transaction has locked already, by primary key: the guard names status,
--- not completed_at, because the index of all open batches uses that one. No row: the batch was completed before. Trigger:
+-- Writes outcomes and their events. Finds the batches, which the transaction has already locked, by primary key. The guard uses status and
+-- not completed_at, so that the planner does not walk the index of all open batches. No row: the batch was completed before. Trigger:
 -- client_events_delivered writes the deliveries of batch.completed.
 -- Parameters: @ids, @statuses, @succeeded, @failed, @canceled, @failures, @totals
 WITH input AS MATERIALIZED (
@@ -83,6 +83,6 @@ WITH input AS MATERIALIZED (
 SELECT batch_id, completed_at FROM completed
 
 -- name: inOpenBatch
--- Reads whether a job's end still counts in the outcome of an open batch. Finds it by primary key; locks nothing.
+-- Reads whether a job belongs to an open batch. Finds the job by primary key; locks nothing.
 -- Parameters: @job
 SELECT NOT {{notInOpenBatch}} FROM jobs WHERE job_id = @job

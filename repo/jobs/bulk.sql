@@ -3,8 +3,8 @@
 SELECT pg_advisory_xact_lock(hashtextextended('bulk operations', 'jobs'::regclass::oid::bigint))
 
 -- name: insertBulk
--- Stores a bulk operation. Counts the open ones by the index bulk_operations_open: they are few. All clients share a limit. No row: a
--- limit is reached.
+-- Stores a bulk operation. Counts the open ones by the index bulk_operations_open; there are only a few. All clients share a limit. No row:
+-- a limit is reached.
 -- Parameters: @bulk, @client, @operator, @action, @filter, @rate, @override, @request_id, @most_own, @most_clients
 INSERT INTO bulk_operations (bulk_id, client_id, operator, action, filter, rate, override, request_id, created_at)
 SELECT @bulk, @client::uuid, @operator, @action, @filter, @rate, @override, @request_id, clock_timestamp()
@@ -14,13 +14,13 @@ WHERE open.own < @most_own AND (@client IS NULL OR open.clients < @most_clients)
 RETURNING {{bulkColumns}}
 
 -- name: countOpenBulks
--- Counts the open operations of a client, or with null those of operators, by the index bulk_operations_open.
+-- Counts the open operations of a client, or those of operators if @client is null, by the index bulk_operations_open.
 -- Parameters: @client
 SELECT count(*) FROM bulk_operations WHERE finished_at IS NULL AND client_id IS NOT DISTINCT FROM @client::uuid
 
 -- name: readBulk
--- Reads a bulk operation, found by primary key, of a client or with null of anyone. Locks nothing. No row: it does not exist, or is not
--- the client's.
+-- Reads a bulk operation of a client, or of any owner if @client is null, found by primary key. Locks nothing. No row: it does not exist,
+-- or is not the client's.
 -- Parameters: @bulk, @client
 SELECT {{bulkColumns}} FROM bulk_operations WHERE bulk_id = @bulk AND (@client::uuid IS NULL OR client_id IS NOT DISTINCT FROM @client)
 
@@ -41,8 +41,8 @@ SELECT {{bulkColumns}} FROM bulk_operations WHERE bulk_id < @before ORDER BY bul
 SELECT {{bulkItemColumns}} FROM bulk_items WHERE bulk_id = @bulk AND job_id > @after ORDER BY bulk_id, job_id LIMIT @limit
 
 -- name: listBulkItemsWith
--- Lists the items of an operation that have one result along the index bulk_items_result. The comparison of rows
--- makes the planner do so whether an operation has ten items or 100,000. Locks nothing.
+-- Lists the items of an operation with one result along the index bulk_items_result. The row comparison makes the planner use the index
+-- whether an operation has ten items or 100,000. Locks nothing.
 -- Parameters: @bulk, @after, @limit, @result
 SELECT {{bulkItemColumns}} FROM bulk_items
 WHERE (result, bulk_id, job_id) > (@result, @bulk::uuid, @after::uuid)
@@ -50,8 +50,8 @@ WHERE (result, bulk_id, job_id) > (@result, @bulk::uuid, @after::uuid)
 ORDER BY result, bulk_id, job_id LIMIT @limit
 
 -- fragment: bulkLooked
--- Looks at jobs from the newest to the oldest, as listJobs does and for its reasons: along jobs_client, jobs_batch for the jobs of one
--- batch, or the primary key for those of all clients. It looks at @look rows of the index, matching or not. owner, value and order name
+-- Reads jobs from the newest to the oldest, like listJobs and for the same reasons: along jobs_client, jobs_batch for the jobs of one
+-- batch, or the primary key for those of all clients. It reads @look rows of the index, matching or not. owner, value and order refer to
 -- the first column of the index; for the primary key they are empty.
 looked AS MATERIALIZED (
   SELECT job_id, client_id, batch_id, state, attempt, max_attempts, failure_retryable, event_seq,
@@ -68,8 +68,8 @@ looked AS MATERIALIZED (
 )
 
 -- name: countBulk
--- Looks at a part of the jobs that an operation would look at, and counts the matching ones, grouped by the values that decide whether it
--- changes them. Locks nothing.
+-- Reads a part of the jobs that an operation would read, and counts the matching ones, grouped by the values that decide whether the
+-- operation changes them. Locks nothing.
 -- Parameters: @client, @batch, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @failure_code, @failure_detail,
 --   @created_after, @created_before, @until, @look, @sample
 WITH {{bulkLooked}}
@@ -81,8 +81,8 @@ SELECT (SELECT count(*) FROM looked), (SELECT job_id FROM looked ORDER BY job_id
     FROM looked AS jobs WHERE matches GROUP BY 1, 2, 3, 4, 5) alike)
 
 -- fragment: bulkEnded
--- Writes the event of operations that have just ended, for the clients that began them. Operations of operators have no event, as their
--- jobs belong to many clients. Trigger: client_events_delivered writes the deliveries.
+-- Writes the event of operations that have just ended, for the clients that began them. Operations of operators have no event, because
+-- their jobs belong to many clients. Trigger: client_events_delivered writes the deliveries.
 event AS (
   INSERT INTO client_events (event_id, client_id, event_name, occurred_at, data)
   SELECT uuid7(finished_at), client_id, 'bulk.completed', finished_at, jsonb_build_object('bulkId', bulk_id, 'action', action,
@@ -93,8 +93,8 @@ event AS (
 SELECT {{bulkColumns}} FROM ended AS bulk_operations
 
 -- name: abortBulk
--- Ends an operation as it is: open items stay without a result. Locks its row, found by primary key, and waits for the part in progress.
--- No row: it is finished, or not the client's; null for the client means any.
+-- Ends an operation; open items stay without a result. Locks its row, found by primary key, and waits for the part in progress. If @client
+-- is null, the owner does not matter. No row: it is finished, or not the client's.
 -- Parameters: @bulk, @client
 WITH ended AS (
   UPDATE bulk_operations SET finished_at = clock_timestamp(), aborted = true
@@ -108,12 +108,12 @@ WITH ended AS (
 SELECT {{bulkColumns}} FROM bulk_operations WHERE finished_at IS NULL ORDER BY bulk_id LIMIT @limit
 
 -- name: gatherBulk
--- Takes the next matching jobs into bulk_items, and notes where to go on. The operation's row is locked: of two leaders one does the
--- step, and the other finds a later position. It is done with the last part of the jobs, or when there would be too many items: then the
--- first ones stay.
+-- Adds the next matching jobs to bulk_items, and stores the position to continue from. The operation's row is locked, so only one of two
+-- leaders does the step, and the other finds a later position. Gathering ends with the last jobs, or when there would be too many items;
+-- then the first ones are kept.
 --
--- Locks the row of the operation, found by primary key, and none of jobs. No row: the operation is finished, gathered,
--- being worked on by another process, or not at this position any more.
+-- Locks the row of the operation, found by primary key, but no jobs. No row: the operation is finished or gathered, another process works
+-- on it, or it is no longer at this position.
 -- Parameters: @client, @batch, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @failure_code, @failure_detail,
 --   @created_after, @created_before, @until, @look, @bulk, @position, @most
 WITH operation AS MATERIALIZED (
@@ -137,14 +137,14 @@ RETURNING {{bulkColumns}}
 
 -- name: lockOpenBulk
 -- Locks an operation with pending items, found by primary key. Each change of its jobs, items and counters holds this lock, so an abort
--- comes before a part of the work or after it. No row: it is finished, not gathered yet, or being worked on by another process.
+-- happens before or after a part of the work. No row: it is finished, not gathered yet, or another process works on it.
 -- Parameters: @bulk
 SELECT bulk_id FROM bulk_operations WHERE bulk_id = @bulk AND finished_at IS NULL AND gathered_at IS NOT NULL
 FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: nextBulkItems
--- Reads the next items without a result, in order of their jobs, along the index bulk_items_result, as listBulkItemsWith does. They need
--- no lock: the operation has one.
+-- Reads the next items without a result, in order of their jobs, along the index bulk_items_result, like listBulkItemsWith. They need no
+-- lock, because the operation is locked.
 -- Parameters: @bulk, @after, @limit
 SELECT {{bulkItemColumns}} FROM bulk_items
 WHERE (result, bulk_id, job_id) > ('PENDING', @bulk::uuid, @after::uuid)
@@ -152,13 +152,14 @@ WHERE (result, bulk_id, job_id) > ('PENDING', @bulk::uuid, @after::uuid)
 ORDER BY result, bulk_id, job_id LIMIT @limit
 
 -- name: bulkJobs
--- Reads jobs by primary key as they are now, without their client's data. Locks nothing: the changing statement checks again.
+-- Reads the current state of jobs by primary key, without their client's data. Locks nothing; the statement that changes them checks again.
 -- Parameters: @ids
 SELECT {{bulkJobColumns}} FROM jobs WHERE job_id = ANY (@ids::uuid[])
 
 -- name: deleteItems
--- Removes final jobs, unchanged since they were gathered, with all their data, and leaves tombstones. Locks their rows in job_id order,
--- found by primary key. No row: the job is not final, changed, of an open batch, or gone. As in deleteJob, event_seq must be unchanged.
+-- Removes final jobs that are unchanged since they were gathered, with all their data, and leaves tombstones. Locks their rows in job_id
+-- order, found by primary key. No row: the job is not final, has changed, belongs to an open batch, or is gone. As in deleteJob, event_seq
+-- must be unchanged.
 -- Parameters: @ids, @seqs
 WITH seen AS MATERIALIZED (
   SELECT jobs.job_id, jobs.event_seq FROM jobs JOIN unnest(@ids::uuid[], @seqs::int[]) AS i(id, seq) ON jobs.job_id = i.id
@@ -170,14 +171,13 @@ WITH seen AS MATERIALIZED (
 ), {{removeOld}} RETURNING job_id
 
 -- name: recordItems
--- Writes the results of items, and counts them, in the transaction that has changed the jobs. So an item with a changed job has its
--- result and is not taken again, and an item without a result has had no effect. If a leader dies in between, both are undone; the next
--- leader finds the item as it was, and so does a former one that comes back. An item with a result stays as it is, and is not counted
--- again.
+-- Writes the results of items and counts them, in the transaction that has changed the jobs. So an item with a changed job has its result
+-- and is not taken again, and an item without a result has had no effect. If a leader dies in between, both are undone. The next leader, or
+-- a former one that comes back, finds the item unchanged. An item with a result does not change and is not counted again.
 --
--- The rows of the items and of the operation are found by primary key; the latter is locked already. Items are taken in order of their
--- jobs, so those between the first and the last one are searched: the planner does not know whether an operation has ten of them or
--- 100,000.
+-- The rows of the items and of the operation are found by primary key; the operation's row is already locked. Items are taken in order of
+-- their jobs, so only those between the first and the last one are searched. The planner does not know whether an operation has ten items
+-- or 100,000.
 -- Parameters: @bulk, @ids, @results, @codes, @details, @first, @last
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @results::text[], @codes::text[], @details::text[]) AS i(id, result, code, detail)

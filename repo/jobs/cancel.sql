@@ -1,8 +1,8 @@
 -- name: cancelJobs
--- Moves unfinished jobs to CANCELED, if they belong to the client. The state refuses later writes of a worker that holds the job.
+-- Moves unfinished jobs to CANCELED, if they belong to the client. In this state, later writes of a worker that holds the job are refused.
 --
--- Locks the job rows in job_id order, found by primary key. No row: the job is final, or not the client's, or the API key
--- that asks for it has ended. Triggers: events_delivered writes the deliveries, reports_published the row of outcome_outbox.
+-- Locks the job rows in job_id order, found by primary key. No row: the job is final or not the client's, or the API key of the request has
+-- ended. Triggers: events_delivered writes the deliveries, reports_published the row of outcome_outbox.
 -- Parameters: @ids, @clients, @api_keys
 WITH input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @api_keys::text[]) AS i(id, client, api_key)
@@ -34,8 +34,8 @@ SELECT job_id, attempt, at, run_at, dispatch, state, work_kind, definition, requ
   started_at FROM stamped
 
 -- name: unfinishedJobs
--- Returns unfinished jobs of a client. Walks the index jobs_waiting, which has the client, over the jobs of all clients until it has
--- found enough, and then the few that are held; OFFSET 0 keeps the planner from walking a client's final jobs instead. Locks nothing.
+-- Returns unfinished jobs of a client. Walks the jobs of all clients in the index jobs_waiting, which has the client, until it has found
+-- enough, and then the few that are held. OFFSET 0 prevents the planner from walking a client's final jobs instead. Locks nothing.
 -- Parameters: @client, @limit
 SELECT job_id FROM (
   SELECT job_id, client_id FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL OFFSET 0) waiting
@@ -45,12 +45,11 @@ SELECT job_id FROM (SELECT job_id, client_id FROM jobs WHERE worker_id IS NOT NU
 LIMIT @limit
 
 -- name: retryJobs
--- Moves FAILED jobs back to QUEUED, if attempts are left and the failure is retryable. The failed attempt stays in its report. override
--- lifts both conditions; then max_attempts grows with the attempt.
+-- Moves FAILED jobs back to QUEUED, if attempts are left and the failure is retryable. The failed attempt remains in its report. @overrides
+-- ignores both conditions; then max_attempts is raised if necessary.
 --
--- Locks the job rows in job_id order, found by primary key. No row: the job is not FAILED at that attempt any more, or
--- not the client's, or the API key that asks for it or the lease of headroom that it takes has ended. The leases are locked first.
--- Trigger: events_delivered writes the deliveries.
+-- Locks the headroom leases, then the job rows in job_id order, found by primary key. No row: the job is no longer FAILED at that attempt
+-- or not the client's, or the API key or the headroom lease of the request has ended. Trigger: events_delivered writes the deliveries.
 -- Parameters: @ids, @clients, @attempts, @waits, @traceparents, @api_keys, @leases, @overrides
 WITH {{leased}}, input AS MATERIALIZED (
   SELECT * FROM unnest(@ids::uuid[], @clients::uuid[], @attempts::int[], @waits::interval[], @traceparents::text[],
@@ -83,11 +82,11 @@ WITH {{leased}}, input AS MATERIALIZED (
 SELECT job_id, number, at, at + wait FROM stamped
 
 -- name: deleteJob
--- Removes a client's final job with all its data, and leaves a tombstone. Locks the job's row, found by primary key. No row: the job is
--- not final, not the client's, of an open batch, or it changed meanwhile.
+-- Removes a client's final job with all its data, and leaves a tombstone. Locks the job's row, found by primary key. No row: the job is not
+-- final, not the client's, belongs to an open batch, or changed meanwhile.
 --
--- The statement sees the events and reports of its beginning, but waits for the row of the job. A job that was retried and ended again
--- meanwhile would leave its newer events behind, so event_seq must be unchanged.
+-- The statement sees the events and reports that existed when it began, but waits for the row of the job. If the job was retried and ended
+-- again meanwhile, its newer events would be left behind, so event_seq must be unchanged.
 -- Parameters: @job, @client
 WITH seen AS MATERIALIZED (
   SELECT job_id, event_seq FROM jobs WHERE job_id = @job AND client_id = @client AND finished_at IS NOT NULL AND {{notInOpenBatch}}
@@ -98,8 +97,8 @@ WITH seen AS MATERIALIZED (
 ), {{removeOld}}
 
 -- fragment: removeOld
--- Ends a statement that has chosen jobs as old: removes them with all their data, and leaves tombstones. Tombstones of recent jobs, which
--- the history may still need, store how they ended. Trigger: jobs_undelivered removes their deliveries.
+-- Ends a statement that has selected jobs as old: removes them with all their data, and leaves tombstones. Tombstones of recent jobs store
+-- how they ended, because the history may still need it. Trigger: jobs_undelivered removes their deliveries.
 no_outcomes AS (
   DELETE FROM outcome_outbox WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 ), no_events AS (
@@ -117,5 +116,5 @@ no_outcomes AS (
 DELETE FROM jobs WHERE job_id = ANY (ARRAY(SELECT job_id FROM old))
 
 -- fragment: notInOpenBatch
--- Guards jobs whose end no longer counts in the outcome of an open batch.
+-- Condition: the job does not belong to an open batch.
 (batch_id IS NULL OR NOT EXISTS (SELECT FROM batches WHERE batches.batch_id = jobs.batch_id AND completed_at IS NULL))

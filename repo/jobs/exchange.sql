@@ -1,32 +1,32 @@
 -- name: stepJobs
--- Takes each job one step on, by the next state: a claim to ASSIGNED, which raises the fence; a start from there to RUNNING; a finish to
--- SUCCEEDED or FAILED, and with a retry wait on to QUEUED as the next attempt. A finish writes the report and the result too. Claims take
--- waiting, due jobs that no pause stops, few or none; a CREATED job passes through QUEUED.
--- Starts and finishes are guarded by the lease. The worker of a claim or a start must be alive.
+-- Moves each job one step, to the next state: a claim to ASSIGNED, which raises the fence; a start from there to RUNNING; a finish to
+-- SUCCEEDED or FAILED, and with a retry wait on to QUEUED as the next attempt. A finish also writes the report and the result. Claims take
+-- waiting, due jobs that no pause stops. A CREATED job passes through QUEUED. Starts and finishes are guarded by the lease. The worker of a
+-- claim or a start must be alive.
 --
--- Every transition of jobs has the same shape, here and in cancelJobs, retryJobs, releaseJobs, queueDue and emitEvent: input is the
--- batch, as arrays; ready are the rows that pass the guard, locked in job_id order; stamped adds the time of the event, taken after
--- the lock and never before the row's last change, and the label of the event, the later of this transaction and the label of the
--- job's event before, so an event log never runs backwards; changed is the guarded UPDATE; log writes the events, numbered on from
--- event_seq. An item whose row is not in ready is no error: the caller came too late or too early, or does not own the job.
+-- Every transition of jobs has the same form, here and in cancelJobs, retryJobs, releaseJobs, queueDue and emitEvent. input is the batch,
+-- as arrays. ready has the rows that pass the guard, locked in job_id order. stamped adds the time and the label of the event: the time is
+-- taken after the lock and is never before the row's last change; the label is the later of this transaction and the label of the job's
+-- previous event, so an event log never runs backwards. changed is the guarded UPDATE. log writes the events, numbered from event_seq on.
+-- An item without a row in ready is no error: the caller came too late or too early, or does not own the job.
 --
 -- testbed_moment is clock_timestamp(), unless the clock of a test bed was moved. Then the transition gets the time at which it was due: a
--- claim at the job's time, a start at once, an end when the work ended. Only workers of a test bed send ended_at. Recorded work is never
--- shorter than it was: its worker may learn a moment after Postgres that the clock was slowed down.
+-- claim the job's time, a start the current time, an end the time when the work ended. Only workers of a test bed send ended_at. Recorded
+-- work is never shorter than it was, because its worker may learn a moment after Postgres that the clock was slowed down.
 --
--- One statement handles all three, since its fixed cost equals forty rows: checks are parsed and indexes opened for each. A start changes
--- no column that an index uses, as key or condition, so its row is updated in place (HOT).
+-- One statement handles all three steps, because its fixed cost equals that of forty rows: checks are parsed and indexes opened. A start
+-- changes no column that an index uses as a key or condition, so its row is updated in place (HOT).
 --
 -- Locks the job rows, found by primary key, and skips those that another session has locked. No row: nothing was written
 -- for that item, see claimedBefore and whyUnchanged.
 --
--- The events of an attempt's end, in order: event.emitted, the final one, job.retries_exhausted, job.retried; the
--- report's log ends before job.retried, which belongs to the next attempt. @event_ids are those of the steps themselves.
+-- The events of an attempt's end, in order: event.emitted, the final event, job.retries_exhausted, job.retried. The report's log ends
+-- before job.retried, which belongs to the next attempt. @event_ids are the ids of the steps' own events.
 --
 -- Triggers: events_delivered on events writes the deliveries to webhooks and the callback; reports_published on
 -- reports writes outcome_outbox if the session has forgerun.outcome_stream on.
 --
--- With a limit of claims, {{within}} is {{withinLimit}}, and there is @most; otherwise it is empty.
+-- With a limit of claims, {{within}} is {{withinLimit}} and @most is used; otherwise it is empty.
 -- Parameters: @ids, @attempts, @nexts, @fences, @workers, @event_ids, @reasons, @codes, @retryables, @retry_afters, @stages,
 --   @details, @retry_waits, @exhausted, @emits, @media_types, @sha256s, @bodies, @ended_times, @result_ttl, @most
 WITH input AS MATERIALIZED (
@@ -111,12 +111,12 @@ WITH input AS MATERIALIZED (
 SELECT * FROM changed
 
 -- fragment: withinLimit
--- Lets all starts and finishes through, and the oldest claims of a client while it holds at most @most jobs. A claim waits while an older
--- job of its client is throttled. Refused QUEUED jobs are throttled: their time never comes, until resumeThrottled restores the old one.
--- A CREATED job stays as it is until it is QUEUED.
+-- Accepts all starts and finishes, and the oldest claims of a client until it holds @most jobs. A claim waits while an older job of its
+-- client is throttled. Refused QUEUED jobs are throttled: they get a time that never comes, until resumeThrottled restores the old one. A
+-- CREATED job does not change until it is QUEUED.
 --
--- Counts the held jobs of all clients by the index jobs_held: a search by client would read all of its jobs. Looks for older jobs in
--- jobs_throttled.
+-- Counts the held jobs of all clients by the index jobs_held, because a search by client would read all of its jobs. Looks for older jobs
+-- in jobs_throttled.
 held AS MATERIALIZED (
   SELECT client_id, count(*) AS n FROM jobs WHERE worker_id IS NOT NULL GROUP BY client_id
 ), placed AS MATERIALIZED (
@@ -131,21 +131,21 @@ held AS MATERIALIZED (
 ),
 
 -- name: lockClaims
--- Lets one transaction at a time claim, by an advisory lock, so that held jobs can be counted. Comes before stepJobsWithin, as a separate
--- statement, which then sees what others committed before they released the lock.
+-- Lets one transaction at a time claim, by an advisory lock, so that held jobs can be counted. It is sent before stepJobsWithin, which then
+-- sees everything that others committed before they released the lock.
 SELECT pg_advisory_xact_lock(hashtextextended('claims', 'jobs'::regclass::oid::bigint))
 
 -- name: claimedBefore
--- Finds the unclaimed jobs that the same worker holds already, as the answer to their claim was lost. Locks nothing; finds the jobs by
--- primary key: IS NOT DISTINCT FROM keeps the planner from using the index jobs_held for the worker.
+-- Finds the jobs that the same worker already holds, because the answer to an earlier claim was lost. Locks nothing. Finds the jobs by
+-- primary key: IS NOT DISTINCT FROM prevents the planner from using the index jobs_held for the worker.
 -- Parameters: @ids, @attempts, @workers
 SELECT false, jobs.fence, jobs.queued_at, {{jobColumns}}
 FROM unnest(@ids::uuid[], @attempts::int[], @workers::uuid[]) AS i(id, attempt, worker) JOIN jobs ON jobs.job_id = i.id
 WHERE jobs.state IN ('ASSIGNED', 'RUNNING') AND jobs.attempt = i.attempt AND jobs.worker_id IS NOT DISTINCT FROM i.worker
 
 -- name: whyUnchanged
--- Reads the current values behind the guards of stepJobs, to explain steps without a row. The worker is the one that claims, or with null
--- the one that holds the job. Locks nothing; finds the jobs by primary key. No row: the job does not exist.
+-- Reads the current values that the guards of stepJobs check, to explain steps without a row. The worker is the claiming one, or the one
+-- that holds the job if it is null. Locks nothing; finds the jobs by primary key. No row: the job does not exist.
 -- Parameters: @ids, @workers
 SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - clock_timestamp(), interval '0'),
   j.run_at >= {{throttledUntil}},
@@ -156,12 +156,12 @@ SELECT j.job_id, j.state, j.attempt, j.fence, j.started_at, greatest(j.run_at - 
 FROM unnest(@ids::uuid[], @workers::uuid[]) AS i(id, worker) JOIN jobs j ON j.job_id = i.id
 
 -- name: resumeThrottled
--- Restores the time of throttled jobs, the oldest of each client, as far as its held and its resumed, still waiting jobs leave room below
--- @most. Resumed jobs are older than throttled ones.
+-- Restores the time of throttled jobs, the oldest of each client first, until the client's held and resumed jobs reach @most. Resumed jobs
+-- are older than throttled ones.
 --
--- Walks the index jobs_throttled from client to client. Only if there is one, it counts held jobs by jobs_held, and waiting ones among
--- the @looked oldest of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another transaction has
--- locked. dispatch is raised: the name of the dropped task may still be taken.
+-- Walks the index jobs_throttled from client to client. Only if there are throttled jobs, it counts held jobs by jobs_held, and resumed
+-- ones among the @looked oldest of jobs_waiting. Locks changed rows in the order of jobs_throttled, and skips rows that another transaction
+-- has locked. It raises dispatch, because the name of the dropped task may still be taken.
 -- Parameters: @most, @looked, @limit
 WITH RECURSIVE clients AS (
   (SELECT client_id, job_id FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)
@@ -187,7 +187,7 @@ UPDATE jobs SET run_at = queued_at, dispatch = dispatch + 1 FROM chosen c WHERE 
 RETURNING {{taskColumns}}
 
 -- name: parkJobs
--- Parks QUEUED jobs that a pause stops: their time never comes, until resumeJobs restores the old one.
+-- Parks QUEUED jobs that a pause stops: they get a time that never comes, until resumeJobs restores the old one.
 -- Locks the jobs in job_id order, found by primary key, and skips those that another transaction has locked.
 -- Parameters: @ids
 WITH stopped AS MATERIALIZED (

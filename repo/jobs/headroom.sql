@@ -1,6 +1,6 @@
 -- name: reportStored
--- Locks the ledger until the end of the transaction, adds the jobs that a process has stored, and replaces the old bound by a new count.
--- Jobs reported after the count are added to it.
+-- Locks the ledger until the end of the transaction and adds the jobs that a process has stored. If there is a new count, it replaces the
+-- old bound by the count plus the jobs that were reported since.
 -- Parameters: @stored_active, @stored_queued, @counted, @active, @queued, @reported_active, @reported_queued
 UPDATE headroom SET
   active = @stored_active::bigint + CASE WHEN @counted THEN @active::bigint + reported_active - @reported_active::bigint ELSE active END,
@@ -8,9 +8,9 @@ UPDATE headroom SET
   reported_active = reported_active + @stored_active, reported_queued = reported_queued + @stored_queued
 
 -- name: endLeases
--- Removes other processes' ended leases, and adds their room to the bound: all of it may be used. A lease that a statement has locked
--- stays, because that statement may still store jobs. A lease that ends later than a new one would was made before a step of the clock.
--- The transaction holds the lock of the ledger.
+-- Removes other processes' ended leases and adds their room to the bound, because all of it may be used. A lease that a statement has
+-- locked stays, because that statement may still store jobs. A lease that ends later than a new one was granted before a step of the clock,
+-- and has ended as well. The transaction holds the lock of the ledger.
 -- Parameters: @lease, @expiry
 WITH ended AS MATERIALIZED (
   SELECT lease_id FROM headroom_leases WHERE lease_id <> @lease
@@ -24,9 +24,9 @@ UPDATE headroom SET active = headroom.active + g.active, queued = headroom.queue
 FROM (SELECT sum(active)::bigint AS active, sum(queued)::bigint AS queued FROM gone) g WHERE g.active > 0 OR g.queued > 0
 
 -- name: grantLease
--- Grants a process room that the bound and the other leases leave: for a waiting request or the expected use, at most its part, and some
--- in advance if there is plenty. It keeps what it may have used. No row: the lease has ended. The transaction holds the lock of the
--- ledger.
+-- Grants a process room that the bound and the other leases leave: for a waiting request or the expected use, at most its share, and some
+-- in advance if there is plenty. The process keeps the room that it may have used. No row: the lease has ended. The transaction holds the
+-- lock of the ledger.
 -- Parameters: @lease, @process, @new, @expiry, @max_active, @max_queued, @keep_active, @keep_queued, @need_active, @need_queued,
 --   @want_active, @want_queued
 WITH others AS (
@@ -54,15 +54,15 @@ WITH others AS (
 SELECT lease.active, lease.queued, processes::int FROM lease, granted
 
 -- name: closeLease
--- Reduces a lease to the jobs that may still be stored under it, until it expires; without such jobs it ends at once. The transaction
--- holds the lock of the ledger.
+-- Reduces a lease to the jobs that may still be stored under it until it expires. Without such jobs, it ends at once. The transaction holds
+-- the lock of the ledger.
 -- Parameters: @lease, @keep_active, @keep_queued
 UPDATE headroom_leases SET active = @keep_active::bigint, queued = @keep_queued::bigint,
   expires_at = CASE WHEN @keep_active = 0 AND @keep_queued = 0 THEN '-infinity' ELSE expires_at END
 WHERE lease_id = @lease
 
 -- fragment: leased
--- Locks the leases of the input i, so that they stay until the end of the transaction. Ended ones are missing.
+-- Locks the leases of the input i, so that they stay until the end of the transaction. It skips ended ones.
 leased AS MATERIALIZED (
   SELECT lease_id FROM headroom_leases WHERE lease_id = ANY (@leases::uuid[]) ORDER BY lease_id FOR KEY SHARE
 )

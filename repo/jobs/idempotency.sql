@@ -9,8 +9,7 @@ ON CONFLICT (client_id, endpoint, key) DO UPDATE SET request_hash = excluded.req
   WHERE k.expires_at <= clock_timestamp()
 
 -- name: storeAnswer
--- Writes the answer of a request whose key the same transaction took. Finds the row, which is locked already, by
--- primary key.
+-- Writes the answer to a request under the key that the same transaction has taken. Finds the row, which is already locked, by primary key.
 -- Parameters: @client, @endpoint, @key, @resource, @status, @header, @body
 UPDATE idempotency_keys SET resource_id = @resource, answer_status = @status, answer_header = @header, answer_body = @body
 WHERE client_id = @client AND endpoint = @endpoint AND key = @key

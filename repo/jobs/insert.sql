@@ -1,18 +1,18 @@
 -- name: insertJobs
 -- Writes a batch of submissions: the idempotency keys, the jobs and their first events.
 --
--- Locks the rows of idempotency keys, in key order. A key that another transaction is inserting makes the statement
--- wait for it. An expired key is taken over. A key that is taken and not expired yields no row: its item is answered
--- by a second statement, because the snapshot of this one cannot see a concurrent winner.
+-- Locks the rows of idempotency keys, in key order. Waits if another transaction is inserting the same key. Takes over an expired key. An
+-- item with a key that is taken and not expired has no row; a second statement answers it, because this one's snapshot cannot see a
+-- concurrent insert.
 --
--- @created_times are the times of the flush in the order of flushes, never ahead of Postgres' clock; NULL means Postgres' own time.
--- @request_hashes and @keys belong to the idempotency keys; @event_ids has two for each item. run_at is never earlier than created_at, so
--- a past execution_at cannot jump the queue. Trigger: events_delivered writes the deliveries. @schedules and @scheduled_times are null
--- except for runs of schedules. A second run for a due time fails the statement.
+-- @created_times are the times that the order of flushes assigned, never ahead of Postgres' clock; NULL means Postgres' own time.
+-- @request_hashes and @keys belong to the idempotency keys; @event_ids has two ids for each item. run_at is never earlier than created_at,
+-- so a past execution_at cannot jump the queue. Trigger: events_delivered writes the deliveries. @schedules and @scheduled_times are null
+-- except for runs of schedules. A second run for a due time makes the statement fail.
 --
--- Reads the API keys that ask for the jobs, by primary key. A submission with an ended key, or with an ended lease of headroom, yields no
--- row. Keys of an erased client end with it, so a submission does not read erasures, which another session may lock. insertOwn reads
--- erasures for jobs without a key: runs of schedules and jobs of operators. Leases are locked in order of their ids.
+-- Reads the API keys of the requests, by primary key. A submission with an ended key or an ended headroom lease has no row. Keys of an
+-- erased client end with it, so a submission does not read erasures, which another session may lock. insertOwn reads erasures for jobs
+-- without a key: runs of schedules and jobs of operators. Leases are locked in order of id.
 -- Parameters: @ids, @clients, @types, @work_kinds, @definitions, @params, @max_attempts, @auto_retries,
 --   @execution_times, @callbacks, @correlation_ids, @traceparents, @languages, @request_ids, @keys,
 --   @request_hashes, @batches, @created_times, @key_window, @event_ids,
@@ -61,6 +61,6 @@ WITH {{leased}}, input AS MATERIALIZED (
 SELECT job_id, state, created_at, pg_catalog.clock_timestamp() FROM new
 
 -- fragment: keyHolds
--- Reports whether the API key of the input row i is neither revoked nor expired; null without one. It avoids EXISTS, which the planner
--- may answer by reading the whole table.
+-- Reports whether the API key of the input row i is neither revoked nor expired; null without a key. It avoids EXISTS, for which the
+-- planner may read the whole table.
 (SELECT revoked_at IS NULL AND expires_at > clock_timestamp() FROM api_keys WHERE api_keys.key_id = i.api_key)

@@ -1,9 +1,9 @@
 -- fragment: pausesJob
--- The pause p stops jobs j by their kind or client.
+-- Condition: the pause p stops the job j by its kind or client.
 p.mode = 'PAUSE' AND (p.scope = 'KIND' AND p.target = j.work_kind OR p.scope = 'CLIENT' AND p.target = j.client_id::text)
 
 -- name: insertPause
--- Adds a pause, unless there are too many. A pause with the same scope, target and mode stays as it is. Locks only the new row.
+-- Adds a pause, unless there are too many or one with the same scope, target and mode exists. Locks only the new row.
 -- Parameters: @id, @scope, @target, @mode, @operator, @reason, @most
 INSERT INTO pauses (pause_id, scope, target, mode, operator, reason)
 SELECT @id, @scope, @target, @mode, @operator, @reason WHERE (SELECT count(*) FROM pauses) < @most
@@ -38,8 +38,8 @@ SELECT j.job_id, NOT EXISTS (SELECT FROM pauses p WHERE {{pausesJob}}) FROM (
 ORDER BY j.job_id
 
 -- name: resumeJobs
--- Restores the time of parked jobs to that of their queueing, so that they come before jobs queued since. Locks the jobs in job_id order,
--- found by primary key, and skips those that another transaction has locked. dispatch is raised: the name of the dropped task may still
+-- Sets the time of parked jobs to when they were queued, so that they come before jobs queued since. Locks the jobs in job_id order, found
+-- by primary key, and skips those that another transaction has locked. It raises dispatch, because the name of the dropped task may still
 -- be taken.
 -- Parameters: @ids
 WITH free AS MATERIALIZED (

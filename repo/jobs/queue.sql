@@ -3,12 +3,12 @@
 SELECT EXISTS (SELECT FROM jobs WHERE queued_at IS NULL AND finished_at IS NULL AND state = 'CREATED' AND execution_at <= now())
 
 -- name: queueDue
--- Moves due CREATED jobs to QUEUED. Locks those that no other transaction has locked, found by the index jobs_scheduled, in its order;
--- touches queued_at, which leaves the job in jobs_waiting. Trigger: events_delivered writes the deliveries. Only the event's members of
--- the definition are carried on, since sorting whole rows costs more.
+-- Moves due CREATED jobs to QUEUED. Finds them by the index jobs_scheduled, locks them in its order, and skips jobs that another
+-- transaction has locked. It sets queued_at, which leaves the job in jobs_waiting. Trigger: events_delivered writes the deliveries. It
+-- reads only the definition's members for the event, because sorting whole rows costs more.
 --
--- Searches by time use now(), the statement's begin, not clock_timestamp(): a volatile function cannot end an index scan, and the search
--- would read all future jobs too.
+-- Searches by time use now(), the start of the statement, and not clock_timestamp(). A volatile function cannot end an index scan, so the
+-- search would also read all future jobs.
 -- Parameters: @limit, @event_ids
 WITH ready AS MATERIALIZED (
   SELECT job_id, client_id, request_id, event_seq, event_tx, attempt, updated_at, work_kind, execution_at,
@@ -31,8 +31,8 @@ SELECT job_id, client_id, request_id, coalesce(correlation_id, ''), coalesce(cal
   execution_at, at FROM stamped
 
 -- name: waitingJobs
--- Walks the index jobs_waiting from a cursor to the present time. It skips jobs stored within @age; not those with a future time of
--- storage, which were stored before the clock was set back. Locks nothing.
+-- Walks the index jobs_waiting from a cursor to the current time. It skips jobs that were stored within @age, but not jobs with a future
+-- created_at, which were stored before the clock was set back. Locks nothing.
 -- Parameters: @after_time, @after_job, @age, @limit
 SELECT {{taskColumns}} FROM jobs
 WHERE worker_id IS NULL AND finished_at IS NULL AND (run_at, job_id) > (@after_time, @after_job) AND run_at <= now()

@@ -19,8 +19,8 @@ FROM jobs j CROSS JOIN LATERAL (
 WHERE j.job_id = @job AND j.client_id = @client ORDER BY a.attempt
 
 -- name: readReport
--- Reads the report of one attempt, or with attempt 0 of the latest one, and the events up to its end, in one snapshot.
--- All are found by primary key; nothing is locked. No row: there is no such job, or no such report.
+-- Reads the report of an attempt, or of the latest one if @attempt is 0, and the events up to its end, in one snapshot. Finds all by
+-- primary key; locks nothing. No row: there is no such job, or no such report.
 -- Parameters: @job, @client, @attempt
 SELECT {{attemptColumns}}, r.duration_ms,
   (SELECT json_agg(json_build_object('ID', e.event_id, 'JobID', e.job_id, 'Seq', e.seq, 'Name', e.event_name, 'Prev', e.prev_state,
@@ -31,8 +31,8 @@ FROM reports r JOIN jobs j ON j.job_id = r.job_id
 WHERE r.job_id = @job AND j.client_id = @client AND (@attempt = 0 OR r.attempt = @attempt) ORDER BY r.attempt DESC LIMIT 1
 
 -- name: readResult
--- Reads a job's result, found by primary key. kept is false once the result has expired, whether the cleaner has
--- removed the body or not. Locks nothing. No row: the client has no such job; a row without media_type: the job has no result.
+-- Reads a job's result, found by primary key. kept is false once the result has expired, even before the cleaner removes the body. Locks
+-- nothing. No row: the client has no such job; a row without media_type: the job has no result.
 -- Parameters: @job, @client
 SELECT j.state, r.media_type, r.sha256, r.expires_at, kept, CASE WHEN kept THEN r.body END
 FROM jobs j LEFT JOIN results r ON r.job_id = j.job_id
@@ -40,15 +40,15 @@ CROSS JOIN LATERAL (SELECT coalesce(r.expires_at > clock_timestamp() AND r.body 
 WHERE j.job_id = @job AND j.client_id = @client
 
 -- name: listJobs
--- Lists jobs, the newest first, along an index (owner, job_id) backwards: jobs_client, or jobs_batch for the jobs of one batch, or
--- jobs_schedule for those of one schedule. Each row says whether it matches; the maxLooked-th row is always returned, to go on from
+-- Lists jobs, the newest first, backwards along an index (owner, job_id): jobs_client, jobs_batch for the jobs of one batch, or
+-- jobs_schedule for those of one schedule. Each row says whether it matches. The maxLooked-th row is always returned, to continue from
 -- there. Locks nothing.
 --
--- The planner must not gather all jobs of the owner and sort them, or walk the primary key past other clients' jobs, however good that
--- looks by its statistics. So the range is a comparison of rows, which no other index can search, and the session disables bitmaps.
+-- The planner must not collect and sort all jobs of the owner, or walk the primary key past other clients' jobs, even if its statistics
+-- suggest that. So the range is a row comparison, which no other index can search, and the session disables bitmaps.
 --
 -- The correlation id is a filter without an index. An index would cost a row per submission, of up to 256 bytes and in random order for
--- trace-ids, for a rare search. maxLooked bounds the cost of the filter.
+-- trace-ids, for a rare search. maxLooked limits the cost of the filter.
 -- Parameters: @client, @batch, @schedule, @to_id, @from_id, @state, @type, @work_kind, @correlation_id, @created_after,
 --   @created_before, @limit
 WITH looked AS (

@@ -19,14 +19,14 @@ VALUES (@schedule, @client, @request_id, @created_at, @created_at, @name, @cron,
 RETURNING {{scheduleColumns}}
 
 -- name: readSchedule
--- Reads a schedule, found by primary key, of a client or with null of any. Locks nothing. No row: it does not exist, or is not the
--- client's.
+-- Reads a schedule of a client, or of any client if @client is null, found by primary key. Locks nothing. No row: it does not exist, or is
+-- not the client's.
 -- Parameters: @schedule, @client
 SELECT {{scheduleColumns}} FROM schedules WHERE schedule_id = @schedule AND (@client::uuid IS NULL OR client_id IS NOT DISTINCT
   FROM @client)
 
 -- name: lockSchedule
--- Reads a schedule as readSchedule does, locks it, and returns the time.
+-- Reads a schedule like readSchedule, locks it, and returns the time.
 -- Parameters: @schedule, @client
 SELECT clock_timestamp() AS now, {{scheduleColumns}} FROM schedules WHERE schedule_id = @schedule
   AND (@client::uuid IS NULL OR client_id IS NOT DISTINCT FROM @client) FOR UPDATE
@@ -58,13 +58,15 @@ ORDER BY client_id DESC, schedule_id DESC LIMIT @limit
 SELECT {{scheduleColumns}} FROM schedules WHERE schedule_id < @before ORDER BY schedule_id DESC LIMIT @limit
 
 -- name: nextLook
--- Returns the time until the next look at a schedule: the first row of the index schedules_due. Locks nothing. No row: there is none.
+-- Returns the time until a schedule must be checked next, from the first row of the index schedules_due. Locks nothing. No row: there is
+-- none.
 SELECT look_at - now() FROM schedules WHERE look_at IS NOT NULL ORDER BY look_at LIMIT 1
 
 -- name: dueSchedules
--- Reads the schedules to look at, clients in turns, each one's earliest first, from the first rows of the index schedules_due. Where it
--- matters, checks by the index jobs_schedule_open whether an earlier run is not final. jumped is the end of a jump of a test bed's clock
--- over due times: its last target, or now if the clock does not run at the rate of Postgres'; null if it was never moved. Locks nothing.
+-- Reads the schedules that must be checked now, from the first rows of the index schedules_due. Clients take turns; the earliest schedule
+-- of each comes first. Unless overlap is allowed, it checks by the index jobs_schedule_open whether an earlier run is not final. jumped is
+-- the target of the last jump of a test bed's clock, now if the clock does not run at the rate of Postgres' clock, or null if it was never
+-- moved. Locks nothing.
 -- Parameters: @limit
 SELECT now() AS now, overlap <> 'allow' AND EXISTS (
   SELECT FROM jobs j WHERE j.schedule_id = schedules.schedule_id AND j.finished_at IS NULL) AS busy, (
@@ -77,7 +79,7 @@ FROM (
 
 -- name: advanceSchedules
 -- Writes the progress of schedules that have not changed since they were read. Locks them, found by primary key, and skips those that
--- another transaction has locked. Missing rows were changed meanwhile.
+-- another transaction has locked. No row: the schedule was changed or is locked.
 -- Parameters: @schedules, @versions, @due_times, @look_times, @pending_times, @retrying, @runs, @missed, @skipped, @last_due_times,
 --   @last_jobs, @errors
 WITH locked AS MATERIALIZED (
@@ -94,7 +96,7 @@ FROM locked i WHERE s.schedule_id = i.schedule_id
 RETURNING s.schedule_id
 
 -- name: deferSchedules
--- Puts off the next look at schedules, found by primary key. A schedule that was changed meanwhile stays as it is.
+-- Postpones the next check of schedules, found by primary key. It skips schedules that were changed meanwhile.
 -- Parameters: @schedules, @versions, @wait
 UPDATE schedules s SET look_at = now() + @wait::interval, version = s.version + 1
 FROM unnest(@schedules::uuid[], @versions::bigint[]) AS i(schedule_id, version)

@@ -1,5 +1,5 @@
 -- fragment: throttled
--- Jobs with a time that never comes: the predicate of the index jobs_throttled.
+-- Condition: the job is throttled. It is the predicate of the index jobs_throttled.
 worker_id IS NULL AND finished_at IS NULL AND queued_at IS NOT NULL AND run_at >= {{throttledUntil}}
 
 -- name: releaseJobs
@@ -29,9 +29,9 @@ WITH input AS MATERIALIZED (
 SELECT * FROM changed
 
 -- name: emitEvent
--- Adds event.emitted to the log of a RUNNING job, under its lease, if the attempt has emitted @before events: a repeated request after a
--- lost answer is written once. The events are counted in the statement's snapshot, so it writes nothing, and returns null, if another
--- transaction changed the row between the snapshot and the lock.
+-- Adds event.emitted to the log of a RUNNING job, under its lease, if the attempt has emitted @before events. So a request that is repeated
+-- after a lost answer is written once. The events are counted in the statement's snapshot. If another transaction changed the row between
+-- the snapshot and the lock, the statement writes nothing and returns null.
 --
 -- Locks the job row, found by primary key, and changes no indexed column; counts the job's own events by primary key. No row: the claim
 -- is no longer current. Trigger: events_delivered writes the deliveries.

@@ -1,6 +1,6 @@
 -- name: readHeld
--- Reads the leases that the worker still has. Finds the jobs by primary key, as claimedBefore does. Locks nothing. No row: the lease is
--- not current.
+-- Reads the claims that the worker still has. Finds the jobs by primary key, like claimedBefore. Locks nothing. No row: the claim is not
+-- current.
 -- Parameters: @worker, @ids, @attempts, @fences
 SELECT {{heldColumns}} FROM unnest(@ids::uuid[], @attempts::int[], @fences::bigint[]) AS i(id, number, token)
   JOIN jobs ON jobs.job_id = i.id
@@ -15,8 +15,8 @@ WITH dead AS MATERIALIZED (
 UPDATE workers SET state = 'DEAD' WHERE worker_id IN (SELECT worker_id FROM dead)
 
 -- name: orphanedJobs
--- Finds jobs that a dead or stopped worker holds, by the index jobs_held. Locks nothing. The subquery keeps order and limit from
--- misleading the planner into walking all jobs in their order.
+-- Finds jobs that a dead or stopped worker holds, by the index jobs_held. Locks nothing. Without the subquery, order and limit might make
+-- the planner walk all jobs in that order.
 -- Parameters: @limit
 WITH held AS MATERIALIZED (
   SELECT {{heldColumns}} FROM jobs WHERE worker_id = ANY (ARRAY(SELECT worker_id FROM workers WHERE state <> 'ALIVE'))

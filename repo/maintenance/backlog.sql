@@ -1,7 +1,7 @@
 -- name: countLoad
--- Reads the indexes jobs_waiting, jobs_scheduled and jobs_held, and no row vacuumed since its last change: the predicates hold the whole
--- condition. Waiting jobs that are not CREATED are QUEUED; above the limit too few are counted, but then there is no room anyway.
--- too little is counted as QUEUED, but then there is no room anyway.
+-- Reads the indexes jobs_waiting, jobs_scheduled and jobs_held. It needs no row that was vacuumed since its last change, because the
+-- predicates are the whole condition. Waiting jobs that are not CREATED are QUEUED. Above the limit it counts too few as QUEUED, but then
+-- there is no room anyway.
 -- Parameters: @limit
 SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0), reported_active, reported_queued FROM headroom,
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit) w) waiting,
@@ -9,8 +9,8 @@ SELECT waiting.n + held.n, greatest(waiting.n - created.n, 0), reported_active, 
   (SELECT count(*) AS n FROM (SELECT FROM jobs WHERE worker_id IS NOT NULL LIMIT @limit) h) held
 
 -- name: countLoadByClient
--- Counts waiting jobs by the index jobs_waiting only, which therefore has the client and the time of queueing, and held jobs by the index
--- jobs_held. Locks nothing. Waiting jobs without a time of queueing are CREATED.
+-- Counts waiting jobs in the index jobs_waiting only, which includes the client and queued_at for this, and held jobs by the index
+-- jobs_held. Locks nothing. Waiting jobs without queued_at are CREATED.
 -- Parameters: @limit, @few
 SELECT client_id, count(*)::int, count(queued_at)::int FROM (
   (SELECT client_id, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL LIMIT @limit)
@@ -20,8 +20,8 @@ SELECT client_id, count(*)::int, count(queued_at)::int FROM (
 
 -- name: readBacklog
 -- Counts jobs by the indexes jobs_scheduled, jobs_waiting and jobs_held, deliveries by deliveries_waiting and deliveries_claimed, and
--- webhooks by webhooks_client. Locks nothing. Where there may be a million rows, it reads only the index, in no order: the predicates
--- contain the whole condition. Waiting jobs that are not CREATED are QUEUED.
+-- webhooks by webhooks_client. Locks nothing. Where there may be a million rows, it reads only the index, in any order, because the
+-- predicates are the whole condition. Waiting jobs that are not CREATED are QUEUED.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}
 SELECT created.n, waiting.n, held.assigned, held.running,

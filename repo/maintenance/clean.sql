@@ -8,15 +8,14 @@ WITH old AS MATERIALIZED (
 DELETE FROM history WHERE (width, at) IN (SELECT width, at FROM old)
 
 -- name: cleanAudit
--- Removes expired entries, the oldest first, found by primary key: ids are in the order of their times. No other statement locks such an
--- entry.
+-- Removes expired entries, the oldest first, found by primary key. Ids are ordered by time. No other statement locks such an entry.
 -- Parameters: @keep, @limit
 DELETE FROM audit WHERE audit_id IN (
   SELECT audit_id FROM (SELECT audit_id, at FROM audit ORDER BY audit_id LIMIT @limit) oldest
     WHERE at <= pg_catalog.now() - @keep::interval)
 
 -- name: cleanBulkItems
--- Removes items of operations that ended long ago, found by the index bulk_operations_ended. They are locked, so their ctid stays valid.
+-- Removes items of operations that ended long ago, found by the index bulk_operations_ended. It locks them, so that their ctid stays valid.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT i.place FROM (SELECT bulk_id FROM bulk_operations WHERE finished_at <= now() - @keep::interval ORDER BY finished_at
@@ -38,11 +37,11 @@ WITH old AS MATERIALIZED (
 DELETE FROM bulk_operations WHERE bulk_id = ANY (ARRAY(SELECT bulk_id FROM old))
 
 -- name: cleanDeliveries
--- Removes deliveries of old jobs, twenty for each removable job: a job can have hundreds. Finds the jobs by the index jobs_ended.
+-- Removes deliveries of old jobs, up to twenty per removable job, because a job can have hundreds. Finds the jobs by the index jobs_ended.
 --
--- In this and the statements below, a materialized query chooses the rows to remove: within the DELETE the choice could be made more than
--- once, and the limit with it. They are passed as an array, so that the planner finds them by the primary key, whatever it estimates. All
--- of them skip rows that another transaction has locked.
+-- In this and the statements below, a materialized query selects the rows to remove. Within the DELETE, the selection and its limit could
+-- be evaluated more than once. The rows are passed as an array, so that the planner finds them by primary key, whatever it estimates. All
+-- statements skip rows that another transaction has locked.
 -- Parameters: @keep, @limit
 WITH ended AS MATERIALIZED (
   SELECT job_id FROM jobs WHERE finished_at <= now() - @keep::interval AND {{notInOpenBatch}} ORDER BY finished_at LIMIT @limit
@@ -65,7 +64,7 @@ WITH oldest AS MATERIALIZED (
 ), {{removeOld}}
 
 -- name: cleanClientDeliveries
--- Removes deliveries of old events without a job, found by the index deliveries_once: one event has as many as its client has webhooks.
+-- Removes deliveries of old events without a job, found by the index deliveries_once. An event has at most one per webhook of its client.
 -- Parameters: @keep, @limit
 WITH past AS MATERIALIZED (
   SELECT event_id FROM client_events WHERE occurred_at <= now() - @keep::interval ORDER BY occurred_at LIMIT @limit
@@ -161,7 +160,7 @@ WITH old AS MATERIALIZED (
 DELETE FROM api_keys WHERE key_id = ANY (ARRAY(SELECT key_id FROM old))
 
 -- name: cleanWorkers
--- Keeps the row of a worker while jobs name it: the rescuer finds them by it.
+-- Removes workers that ended long ago. Keeps the row of a worker while it still holds jobs, because the rescuer needs it to find them.
 -- Parameters: @keep, @limit
 WITH old AS MATERIALIZED (
   SELECT worker_id FROM workers w WHERE state <> 'ALIVE' AND expires_at <= pg_catalog.now() - @keep::interval

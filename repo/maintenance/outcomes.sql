@@ -19,8 +19,8 @@ SELECT job_id, created_at, correlation_id, language, work_kind, duration_ms, exp
 FROM found WHERE created_at IS NOT NULL AND outcome IS NOT NULL ORDER BY finished_at, job_id
 
 -- name: markPublished
--- Marks outcomes as published. Finds them by primary key, locks them in its order, and skips those that another transaction has locked:
--- they are just being removed, or marked.
+-- Marks outcomes as published. Finds them by primary key, locks them in its order, and skips those that another transaction has locked to
+-- remove or mark them.
 -- Parameters: @ids, @attempts
 WITH sent AS MATERIALIZED (
   SELECT o.job_id, o.attempt FROM outcome_outbox o JOIN unnest(@ids::uuid[], @attempts::int[]) AS i(id, number) ON o.job_id = i.id
@@ -31,8 +31,8 @@ UPDATE outcome_outbox SET published_at = pg_catalog.clock_timestamp() FROM sent 
 WHERE outcome_outbox.job_id = s.job_id AND outcome_outbox.attempt = s.attempt AND published_at IS NULL
 
 -- name: republishOutcomes
--- Makes published outcomes unpublished. Walks the index outcome_outbox_published, and locks the rows in order of the keys. Waits for rows
--- that another transaction has locked: none may be left out. They may be gone then, so it returns the number of found rows.
+-- Makes published outcomes unpublished. Walks the index outcome_outbox_published, and locks the rows in key order. Waits for rows that
+-- another transaction has locked, because it must not skip any. They may be gone then, so it also returns the number of found rows.
 -- Parameters: @limit
 WITH oldest AS MATERIALIZED (
   SELECT job_id, attempt FROM outcome_outbox WHERE published_at IS NOT NULL ORDER BY published_at LIMIT @limit
@@ -46,8 +46,8 @@ WITH oldest AS MATERIALIZED (
 SELECT (SELECT count(*)::int FROM oldest), (SELECT count(*)::int FROM changed)
 
 -- name: removePublished
--- Removes published outcomes. Walks the index outcome_outbox_published, and skips rows that another transaction has locked. IS TRUE keeps
--- the planner from turning IN into a join that compares all with all.
+-- Removes published outcomes. Walks the index outcome_outbox_published, and skips rows that another transaction has locked. IS TRUE
+-- prevents the planner from turning IN into a join that compares all rows with each other.
 -- Parameters: @min_age, @limit
 WITH old AS MATERIALIZED (
   SELECT job_id, attempt FROM outcome_outbox WHERE published_at <= pg_catalog.now() - @min_age::interval ORDER BY published_at

@@ -1,13 +1,13 @@
 -- name: moveStrandedJobs
--- Rows that were written while Postgres' clock was ahead lie in the future once it was set back. Each row's delay after its writing is
--- known, and counts from now on instead. Rows written while a statement begins may be a second ahead. Moved rows are not found again:
--- their time is then before that of their writing. So a delay longer than the clock was ahead is left alone: it ends late, by less than
--- itself.
+-- Rows that were written while Postgres' clock was ahead are in the future after it was set back. The delay of each row after it was
+-- written is known; it counts from now instead. Rows that are written while a statement begins may be up to a second ahead. Moved rows are
+-- not found again, because their time is then before the time when they were written. So a row with a longer delay than the clock was ahead
+-- is not moved; it is late by less than its delay.
 --
--- Walks the index jobs_waiting through the jobs with a time in the future, a part of them at a time, and reads only the rows that were
--- queued in the future. Locks what it moves, found by primary key, in job_id order, and skips what another transaction has locked; a job
--- cannot be claimed before its time. Redis may have a task for the old time, which the relay runs once the job is due. The order stays. A
--- time that the client asked for stays, too.
+-- Walks a part of the jobs with a time in the future in the index jobs_waiting, and reads only the rows that were queued in the future.
+-- Locks the moved rows, found by primary key, in job_id order, and skips rows that another transaction has locked; a job cannot be claimed
+-- before its time. Redis may have a task for the old time; the relay enqueues the job once it is due. The order of jobs does not change,
+-- nor does a time that the client asked for.
 -- Parameters: @after_time, @after_job, @limit
 WITH looked AS MATERIALIZED (
   SELECT run_at, job_id, queued_at FROM jobs WHERE worker_id IS NULL AND finished_at IS NULL
@@ -28,9 +28,8 @@ SELECT run_at, job_id, (SELECT count(*)::int FROM looked), (SELECT count(*)::int
 ORDER BY run_at DESC, job_id DESC LIMIT 1
 
 -- name: moveStrandedDeliveries
--- Walks over endpoints, and through their deliveries with a future time, by the index deliveries_waiting. A delivery was written with its
--- event, or when its last attempt was recorded. Locks what it moves, found by primary key, and skips rows that another transaction has
--- locked.
+-- Walks endpoints and their deliveries with a future time, by the index deliveries_waiting. A delivery was written with its event, or when
+-- its last attempt was recorded. Locks the moved rows, found by primary key, and skips rows that another transaction has locked.
 -- Parameters: @after_client, @after_endpoint, @looked, @limit
 {{walkEndpoints}}, stranded AS MATERIALIZED (
   SELECT d.delivery_id, d.wait FROM walk CROSS JOIN LATERAL (
@@ -51,9 +50,9 @@ ORDER BY run_at DESC, job_id DESC LIMIT 1
 SELECT client_id, endpoint_id, n, (SELECT count(*)::int FROM moved) FROM walk ORDER BY n DESC LIMIT 1
 
 -- name: endStrandedLeases
--- Shortens leases of workers as if they had been renewed now: living workers renew them anyway. Claims of deliveries, found by the index
--- deliveries_claimed, end when the longest possible one would: settings allow five minutes for an attempt. Skips rows that another
--- transaction has locked.
+-- Shortens leases of workers as if they had been renewed now; living workers renew them anyway. Shortens claims of deliveries, found by the
+-- index deliveries_claimed, to the longest possible claim; settings allow five minutes for an attempt. Skips rows that another transaction
+-- has locked.
 -- Parameters: @limit
 WITH far AS MATERIALIZED (
   SELECT delivery_id FROM deliveries WHERE claimed_until > pg_catalog.now() + interval '6 min' ORDER BY claimed_until

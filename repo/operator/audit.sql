@@ -5,13 +5,13 @@ INSERT INTO audit (audit_id, operator, action, target_type, target_id, request_i
 VALUES (@id, @operator, @action, @target_type, @target_id, @request_id, @detail)
 
 -- name: auditEnd
--- Completes an entry with the result of its action. Locks the entry, found by primary key. A target created by the action is known only
--- now.
+-- Completes an entry with the result of its action. Locks the entry, found by primary key. @target_id is set if the action created the
+-- target.
 -- Parameters: @id, @status, @target_id
 UPDATE audit SET status = @status, target_id = coalesce(@target_id::text, target_id) WHERE audit_id = @id
 
 -- name: auditList
--- Lists entries by primary key, the newest first, as adminJobs does. Locks nothing.
+-- Lists entries by primary key, the newest first, like adminJobs. Locks nothing.
 -- Parameters: @operator, @action, @target_id, @from, @to, @after, @from_id, @limit
 WITH looked AS (
   SELECT * FROM audit WHERE audit_id < @after AND audit_id >= @from_id ORDER BY audit_id DESC LIMIT {{maxLooked}}
@@ -26,7 +26,7 @@ SELECT nth = {{maxLooked}}, wanted, (SELECT to_json(r) FROM (SELECT audit_id, at
 FROM judged WHERE wanted OR nth = {{maxLooked}} ORDER BY audit_id DESC LIMIT @limit
 
 -- name: logout
--- Ends a session of the console, and removes sessions with expired cookies: there are few.
+-- Ends a session of the console, and removes sessions with expired cookies. There are few.
 -- Parameters: @session, @expires_at
 WITH expired AS (
   DELETE FROM ended_sessions WHERE expires_at < pg_catalog.now()

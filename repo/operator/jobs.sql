@@ -1,5 +1,5 @@
 -- fragment: wantedJob
--- Guards jobs of all clients that match the filters of an operator.
+-- Condition: the job of any client matches the filters of an operator.
 (@client::uuid IS NULL OR client_id = @client) AND (@batch::uuid IS NULL OR batch_id = @batch)
   AND (@schedule::uuid IS NULL OR schedule_id = @schedule) AND (@state::text IS NULL OR state = @state)
   AND (@type::text IS NULL OR type = @type)
@@ -9,18 +9,17 @@
   AND (@created_before::timestamptz IS NULL OR created_at < @created_before)
 
 -- fragment: adminJobColumns
--- Names the columns of a job as the operator API does.
+-- The columns of a job, with the names of the operator API.
 jobs.job_id, jobs.client_id, jobs.type, jobs.work_kind, jobs.state, jobs.outcome, jobs.created_at, jobs.execution_at, jobs.updated_at,
   jobs.started_at, jobs.finished_at, CASE WHEN jobs.state = 'CANCELED' THEN jobs.finished_at END AS canceled_at,
   jobs.attempt, jobs.attempt AS attempts, jobs.max_attempts, jobs.failure_retryable, jobs.batch_id, jobs.correlation_id, jobs.failure_code
 
 -- name: adminJobs
--- Lists jobs of all clients along the index with their order: jobs_pkey, jobs_client, jobs_batch or jobs_schedule backwards for the
--- newest first, jobs_ended backwards for the latest ends, jobs_waiting and jobs_scheduled for the next jobs, and jobs_held, whose few
--- rows are sorted here. Each row says whether it matches; the maxLooked-th row is always returned, to go on from there. Locks nothing.
+-- Lists jobs of all clients along the index for their order: jobs_pkey, jobs_client, jobs_batch or jobs_schedule backwards for the newest
+-- first, jobs_ended backwards for the latest ends, jobs_waiting and jobs_scheduled for the next jobs, and jobs_held, which has few rows and
+-- is sorted. Each row says whether it matches. The maxLooked-th row is always returned, to continue from there. Locks nothing.
 --
--- Ranges by owner are comparisons of rows, as in listJobs. Each range names @at, @id and @from_id, so that all lists have the same
--- parameters.
+-- Ranges by owner are row comparisons, as in listJobs. Each range uses @at, @id and @from_id, so that all lists have the same parameters.
 -- Parameters: @client, @batch, @schedule, @state, @type, @work_kind, @correlation_id, @failure_code, @created_after, @created_before,
 -- @at, @id, @from_id, @limit
 WITH looked AS (
@@ -52,8 +51,8 @@ CASE WHEN failure_code IS NOT NULL THEN json_build_object('reason', failure_reas
 
 -- name: adminJob
 -- Reads a job of any client with its reports, its first events, its latest deliveries and the description of its result, in one snapshot.
--- All are found by keys, deliveries by the index deliveries_job. Locks nothing. No row: there is no such job. The parts of a CUSTOM job's
--- request are in the params, where members are hidden from operators.
+-- Finds all by key, deliveries by the index deliveries_job. Locks nothing. No row: there is no such job. The request of a CUSTOM job is in
+-- the params, where members are hidden from operators.
 -- Parameters: @job, @events, @deliveries
 SELECT to_json(r) FROM (
   SELECT {{adminJobColumns}}, auto_retry, callback, request_id, substring(traceparent FROM 4 FOR 32) AS trace_id, queued_at, assigned_at,

@@ -1,5 +1,5 @@
 -- fragment: adminDeliveryColumns
--- Names the columns of a delivery as the operator API does.
+-- The columns of a delivery, with the names of the operator API.
 deliveries.delivery_id, deliveries.client_id, deliveries.webhook_id, deliveries.url, deliveries.job_id, deliveries.event_id,
   deliveries.event_name, nullif(deliveries.seq, 0) AS seq, deliveries.state, deliveries.attempts, deliveries.next_attempt_at,
   deliveries.created_at, deliveries.settled_at, deliveries.last_status,
@@ -7,7 +7,7 @@ deliveries.delivery_id, deliveries.client_id, deliveries.webhook_id, deliveries.
 
 -- name: adminWorkers
 -- Lists workers by primary key, the newest first, with the jobs that each holds, found by the index jobs_held. There are few.
--- A worker is silent if it is alive by its lease, and has missed three of the six heartbeats in the lease's time.
+-- A worker is silent if its lease is valid but it has missed three of the six heartbeats per lease.
 -- Locks nothing.
 -- Parameters: @state, @after, @limit, @jobs
 SELECT to_json(r) FROM (
@@ -23,8 +23,8 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminQueues
--- Counts waiting jobs by client and kind: the first of the index jobs_waiting, earliest times first. Waiting jobs without a time of
--- queueing are CREATED. Locks nothing.
+-- Counts waiting jobs by client and kind, among the first of the index jobs_waiting, earliest first. Waiting jobs without queued_at are
+-- CREATED. Locks nothing.
 -- Parameters: @client, @work_kind, @looked, @groups
 SELECT to_json(r) FROM (
   WITH looked AS (
@@ -61,8 +61,8 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminClients
--- Lists clients by primary key, from the last id to the first, or one client, with its use of limits. Counts waiting jobs by the index
--- jobs_waiting only, held ones by jobs_held; above the limit the number is unknown, and null. Counts webhooks by the index
+-- Lists clients by primary key, from the last id to the first, or one client, with their usage. Counts waiting jobs in the index
+-- jobs_waiting only, and held ones by jobs_held. Above the limit, the number is unknown and null. Counts webhooks by the index
 -- webhooks_client. Locks nothing.
 -- Parameters: @client, @named, @after, @looked, @limit
 WITH waiting AS MATERIALIZED (
@@ -94,7 +94,7 @@ SELECT to_json(r) FROM (
 
 -- name: adminWebhooks
 -- Lists webhooks that are not deleted by primary key, the newest first, or one of them; or those of a client along the index
--- webhooks_client, as adminJobs does. Secrets are not read. Locks nothing.
+-- webhooks_client, like adminJobs. Does not read secrets. Locks nothing.
 -- Parameters: @webhook, @client, @enabled, @after, @limit
 WITH looked AS (
   SELECT * FROM webhooks WHERE {{range}} ORDER BY {{sort}} LIMIT {{maxLooked}}
@@ -111,7 +111,7 @@ FROM judged WHERE wanted OR nth = {{maxLooked}} ORDER BY {{sort}} LIMIT @limit
 
 -- name: adminDeliveries
 -- Lists deliveries of all clients, the newest first, along deliveries_pkey, or for a webhook or a job along the index that
--- begins with it, as adminJobs does. Locks nothing.
+-- begins with it, like adminJobs. Locks nothing.
 -- Parameters: @client, @owner, @state, @event_name, @created_after, @created_before, @after, @from_id, @limit
 WITH looked AS (
   SELECT * FROM deliveries WHERE {{range}} AND delivery_id >= @from_id ORDER BY {{sort}} LIMIT {{maxLooked}}
@@ -140,7 +140,7 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminBatches
--- Lists batches of all clients by primary key, the newest first, as adminJobs does. Locks nothing.
+-- Lists batches of all clients by primary key, the newest first, like adminJobs. Locks nothing.
 -- Parameters: @client, @created_after, @created_before, @after, @from_id, @limit
 WITH looked AS (
   SELECT * FROM batches WHERE batch_id < @after AND batch_id >= @from_id ORDER BY batch_id DESC LIMIT {{maxLooked}}
@@ -166,8 +166,8 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminBulkLeft
--- Counts the items that a bulk operation did not change by their reason, the most frequent first, along the index bulk_items_result as
--- listBulkItemsWith does. Locks nothing.
+-- Counts the items that a bulk operation did not change by reason, the most frequent first, along the index bulk_items_result like
+-- listBulkItemsWith. Locks nothing.
 -- Parameters: @bulk, @reasons
 WITH looked AS (
   SELECT result, code, detail FROM bulk_items
@@ -184,7 +184,7 @@ SELECT coalesce(json_agg(r), '[]') FROM (
 ) r
 
 -- name: adminFind
--- Finds the things with an id, each by primary key. Locks nothing.
+-- Finds everything with an id, each by primary key. Locks nothing.
 -- Parameters: @id
 SELECT coalesce(json_agg(r), '[]') FROM (
   SELECT 'jobs' AS type, job_id AS id, client_id FROM jobs WHERE job_id = @id
@@ -228,13 +228,13 @@ SELECT to_json(r) FROM (
 ) r
 
 -- name: adminSituation
--- Reads the present state of the service. Counts waiting jobs by the index jobs_waiting only, due ones first, and CREATED ones by
--- jobs_scheduled, up to @most; held ones by jobs_held; deliveries as adminSystem does. Goes from client to client in jobs_throttled, and
--- from endpoint to endpoint in deliveries_waiting, @looked of them. Reads webhooks along webhooks_client. Locks nothing. With 1,000,000
--- jobs, 300,000 of them waiting, it takes 40 ms, and half of that once they are vacuumed.
+-- Reads the current state of the service. Counts waiting jobs in the index jobs_waiting only, due ones first, and CREATED ones by
+-- jobs_scheduled, up to @most; held ones by jobs_held; deliveries like adminSystem. Walks from client to client in jobs_throttled, and
+-- @looked endpoints in deliveries_waiting. Reads webhooks along webhooks_client. Locks nothing. With 1,000,000 jobs, 300,000 of them
+-- waiting, it takes 40 ms, and half of that once they are vacuumed.
 --
--- A blocked leader renews its lease, which has expired by then, once a second. A lost worker keeps its jobs until the rescuer's next
--- round. No row: there is no schema.
+-- A blocked leader renews its expired lease once a second. A lost worker keeps its jobs until the rescuer's next round. No row: there is no
+-- schema.
 -- Parameters: @most, @after_client, @after_endpoint, @looked, @failing
 {{walkEndpoints}}, throttled AS (
   (SELECT client_id, 1 AS n FROM jobs WHERE {{throttled}} ORDER BY client_id, job_id LIMIT 1)
@@ -285,14 +285,14 @@ SELECT to_json(r) FROM (
 ) r
 
 -- fragment: worst
--- Counts troubled webhooks, and names the one with the most failures in a row.
+-- Counts failing webhooks, and returns the one with the most failures in a row.
 json_build_object('count', count(*), 'webhook_id', (array_agg(webhook_id ORDER BY consecutive_failures DESC))[1],
   'failures', coalesce(max(consecutive_failures), 0), 'since', (array_agg(failing_since ORDER BY consecutive_failures DESC))[1])
 
 -- name: adminMark
 -- Returns a text that changes when a job is submitted or ends, a held job has an event, a delivery is created, an operator acts, or a
--- worker comes or goes. Reads the last entry of jobs_pkey, jobs_ended, deliveries_pkey and audit_pkey, and of jobs_held @most. Locks
--- nothing. It takes 1 ms, and 5 ms with 10,000 held jobs.
+-- worker comes or goes. Reads the last entry of jobs_pkey, jobs_ended, deliveries_pkey and audit_pkey, and @most entries of jobs_held.
+-- Locks nothing. It takes 1 ms, and 5 ms with 10,000 held jobs.
 -- Parameters: @most
 SELECT concat_ws(' ', (SELECT job_id FROM jobs ORDER BY job_id DESC LIMIT 1),
   (SELECT finished_at FROM jobs WHERE finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT 1),

@@ -1,6 +1,6 @@
 -- name: readClockMove
--- Reads the latest move of the clock, by primary key, with the time of Postgres' own. Locks nothing. There is always a row; without
--- a move its number is 0.
+-- Reads the latest move of the clock, by primary key, with the time of Postgres' own clock. Locks nothing. There is always a row; without a
+-- move its number is 0.
 SELECT coalesce(m.number, 0), coalesce(m.real_at, now.at), coalesce(m.service_at, now.at), coalesce(m.rate, 1),
   coalesce(m.frozen, false), now.at
 FROM (SELECT pg_catalog.clock_timestamp() AS at) AS now 
@@ -11,12 +11,12 @@ FROM (SELECT pg_catalog.clock_timestamp() AS at) AS now
 SELECT number, real_at, service_at, CASE WHEN frozen THEN 0 ELSE rate END FROM testbed_clock ORDER BY number
 
 -- name: lockClock
--- Lets one transaction at a time move the clock; others go on reading it.
+-- Lets one transaction at a time move the clock. Others can still read it.
 LOCK TABLE testbed_clock IN SHARE ROW EXCLUSIVE MODE
 
 -- name: moveClock
--- Stores the next move of the clock, and recreates the functions of the clock with it. They are inlined into statements like constants;
--- cached plans are remade, too.
+-- Stores the next move of the clock, and replaces the functions of the clock accordingly. Statements inline them like constants; cached
+-- plans are made again.
 -- Parameters: @number, @jump, @wait, @old_rate, @rate, @frozen
 SELECT testbed_move(@number, @jump::interval, @wait::interval, @old_rate, @rate, @frozen)
 

@@ -1,17 +1,17 @@
 -- name: expireResult
--- Lets the result of a client's job expire now, found by primary key. One that has expired stays as it is. Trigger: none.
+-- Makes the result of a client's job expire now, found by primary key. An expired result does not change. Trigger: none.
 -- Parameters: @job, @client
 UPDATE results SET expires_at = least(expires_at, clock_timestamp()) FROM jobs
 WHERE results.job_id = @job AND jobs.job_id = @job AND jobs.client_id = @client
 
 -- name: removeFaults
--- Removes the rules of a client's session, or the one with the given id, by primary key.
+-- Removes all rules of a client's session, or only the one with the given id, by primary key.
 -- Parameters: @client, @session, @rule
 DELETE FROM testbed_faults WHERE client_id = @client
   AND session_id = coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000') AND (@rule::uuid IS NULL OR rule_id = @rule)
 
 -- name: insertFaults
--- Stores the rules of a client's session, which has none: the transaction has removed them and holds the lock of lockFaults.
+-- Stores the rules of a client's session. The transaction has removed the old ones and holds the lock of lockFaults.
 -- Parameters: @client, @session, @seed, @rules, @ids
 INSERT INTO testbed_faults (client_id, session_id, position, rule_id, operation, from_at, until_at, nth, rule, seed)
 SELECT @client, coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000'), position, id, rule->'match'->>'operation',
@@ -32,9 +32,9 @@ SELECT {{faultColumns}} FROM testbed_faults WHERE client_id = @client
   AND session_id = coalesce(@session::uuid, '00000000-0000-0000-0000-000000000000') ORDER BY position
 
 -- name: countFaults
--- Counts a request, or a delivery attempt, for the matching rules that may still apply, and returns those in order: simultaneous requests
--- each get their own number. Finds the rules along the primary key, and locks them in that order. With a null session it uses the session
--- of the request, found by primary key. Rules bound to another subject do not count it. No row: there is no such rule.
+-- Counts a request, or a delivery attempt, for the matching rules that may still apply, and returns the rules in order. Concurrent requests
+-- get different numbers. Finds the rules along the primary key, and locks them in that order. If @session is null, it uses the session of
+-- the request, found by primary key. Rules bound to another subject do not count it. No row: there is no such rule.
 -- Parameters: @client, @session, @request, @operation, @subject
 WITH about AS MATERIALIZED (
   SELECT client_id, session_id, position FROM testbed_faults
@@ -52,8 +52,9 @@ WITH about AS MATERIALIZED (
 SELECT {{faultColumns}}, session_id FROM counted AS testbed_faults ORDER BY position
 
 -- name: applyFault
--- Counts the effect of a rule, and binds a rule with "same" to the subject. Finds it by primary key. No row: it was removed or replaced
--- meanwhile, is bound to another subject, or its window is over: it has applied @most times, unless @most is 0, and @lasting has passed.
+-- Counts that a rule takes effect, and binds a rule with "same" to the subject. Finds it by primary key. No row: it was removed or replaced
+-- meanwhile, it is bound to another subject, or its window is over. The window is over once the rule has applied @most times, unless @most
+-- is 0, and @lasting has passed.
 -- Parameters: @client, @session, @position, @rule, @subject, @most, @lasting
 UPDATE testbed_faults SET applied = applied + 1, first_at = coalesce(first_at, clock_timestamp()),
   subject = CASE rule->'match'->>'same' WHEN 'true' THEN @subject END
@@ -63,8 +64,8 @@ WHERE client_id = @client AND session_id = coalesce(@session::uuid, '00000000-00
   AND (@most = 0 OR applied < @most OR first_at > clock_timestamp() - @lasting::interval)
 
 -- name: startSession
--- Begins a session of a client. No row: it has an open one with the label, or @most open ones. The index testbed_sessions_open makes it
--- wait for a transaction that begins another one.
+-- Begins a session of a client. No row: the client has an open session with the label, or @most open ones. The index testbed_sessions_open
+-- makes it wait for a transaction that begins another one.
 -- Parameters: @session, @client, @label, @profile, @seed, @rules, @most
 INSERT INTO testbed_sessions (session_id, client_id, label, profile, seed, rules, created_at)
 SELECT @session, @client, @label, @profile, @seed, @rules, clock_timestamp()
@@ -73,8 +74,8 @@ ON CONFLICT (client_id, label) WHERE ended_at IS NULL DO NOTHING
 RETURNING {{sessionColumns}}
 
 -- name: enterSession
--- Finds the open session of a client with a label by testbed_sessions_open, and notes that a request belongs to it, unless that is null.
--- Waits for an erasure of the session. Always returns whether one without a label is open.
+-- Finds the open session of a client with a label by testbed_sessions_open, and notes that @request belongs to it, unless that is null.
+-- Waits for an erasure of the session. Always returns whether the session without a label is open.
 -- Parameters: @client, @label, @request
 WITH own AS MATERIALIZED (
   SELECT client_id, session_id FROM testbed_sessions WHERE client_id = @client AND label = @label AND ended_at IS NULL FOR KEY SHARE
@@ -88,8 +89,9 @@ SELECT own.session_id, EXISTS (SELECT FROM testbed_sessions WHERE client_id = @c
 FROM (SELECT) one LEFT JOIN own ON true
 
 -- name: openLabelled
--- Begins a session with a label like the open one of the client without, with a copy of its rules and new counts. Locks the latter, so
--- that one waits for the end of the other. No row: it is not open, or one with the label is, or the limit is reached.
+-- Opens a session with a label as a copy of the client's open session without a label, with its rules and new counts. Locks that session,
+-- so that its end and this statement wait for each other. No row: that session is not open, one with the label is open, or the limit is
+-- reached.
 -- Parameters: @client, @session, @label, @most
 WITH main AS MATERIALIZED (
   SELECT profile, seed, rules FROM testbed_sessions WHERE client_id = @client AND label = '' AND ended_at IS NULL FOR SHARE
@@ -107,8 +109,8 @@ WITH main AS MATERIALIZED (
 SELECT session_id FROM opened
 
 -- name: forgetSessions
--- Removes the oldest ended sessions of a client, with their records, so that @keep remain, including open ones, within the limits of
--- bytes. Removes requests that are older than every remaining session. All along the primary key and testbed_requests_session.
+-- Removes the oldest ended sessions of a client, with their records, so that @keep sessions remain, including open ones, within the limits
+-- of bytes. Removes requests that are older than every remaining session. Finds all along the primary key and testbed_requests_session.
 -- Parameters: @client, @keep, @most_bytes, @all_bytes
 WITH ranked AS MATERIALIZED (
   SELECT session_id, ended_at IS NOT NULL AND (row_number() OVER latest > @keep
@@ -124,8 +126,8 @@ DELETE FROM testbed_sessions WHERE client_id = @client AND session_id = ANY (ARR
 RETURNING session_id
 
 -- name: endSession
--- Ends an open session of a client, found by testbed_sessions_latest: the test of ended_at avoids the condition of testbed_sessions_open,
--- which the planner could walk instead. No row: it does not exist, or it has ended.
+-- Ends an open session of a client, found by testbed_sessions_latest. The test of ended_at avoids the condition of testbed_sessions_open,
+-- which the planner might walk instead. No row: it does not exist, or it has ended.
 -- Parameters: @client, @session
 UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
 WHERE session_id = @session AND client_id = @client AND (ended_at IS NULL) IS TRUE RETURNING {{sessionColumns}}
@@ -137,22 +139,22 @@ UPDATE testbed_sessions SET ended_at = greatest(clock_timestamp(), created_at)
 WHERE client_id = @client AND ended_at IS NULL AND label <> ''
 
 -- name: removeEndedFaults
--- Removes the rules of a client's closed sessions with a label, and if asked those without a session, along the primary key.
+-- Removes the rules of a client's ended sessions with a label, and with @own those without a session, along the primary key.
 -- Parameters: @client, @own
 DELETE FROM testbed_faults WHERE client_id = @client AND session_id <> ALL (ARRAY(SELECT session_id FROM testbed_sessions
   WHERE client_id = @client AND ended_at IS NULL)) AND (@own OR session_id <> '00000000-0000-0000-0000-000000000000')
 
 -- name: listSessions
--- Lists the sessions of a client, the latest first, by primary key, those with a label, or one. Locks nothing.
+-- Lists the sessions of a client, the latest first, by primary key: all, those with a label, or one. Locks nothing.
 -- Parameters: @client, @session, @label, @limit
 SELECT {{sessionColumns}} FROM testbed_sessions WHERE client_id = @client AND (@session::uuid IS NULL OR session_id = @session)
   AND (@label::text IS NULL OR label = @label)
 ORDER BY session_id DESC LIMIT @limit
 
 -- name: recordExchange
--- Records a request in an open session of a client, found by testbed_sessions_latest, or if null in the open one without a label, by
--- testbed_sessions_open. Locks the session, so each request gets its own number. Beyond @most, and beyond @most_bytes of all, it is only
--- counted. No row: there is no such session, or it has ended.
+-- Records a request in an open session of a client, found by testbed_sessions_latest, or, if @session is null, in the open session without
+-- a label, found by testbed_sessions_open. Locks the session, so each request gets its own number. Beyond @most requests or @most_bytes, it
+-- only counts the request. No row: there is no such session, or it has ended.
 -- Parameters: @client, @session, @exchange, @most, @most_bytes
 WITH open AS (
   UPDATE testbed_sessions SET exchanges = exchanges + 1, bytes = bytes + octet_length(@exchange::text)
@@ -172,8 +174,8 @@ SELECT number, exchange FROM testbed_exchanges WHERE client_id = @client AND ses
 ORDER BY client_id, session_id, number LIMIT @limit
 
 -- name: openStreams
--- Counts the event streams of a session without a recorded end, or with @all also those of the client's open sessions, along the primary
--- key and testbed_sessions_open. Locks nothing. Searching text is faster than reading JSON.
+-- Counts the event streams of a session without a recorded end, and with @all those of the client's open sessions, too, along the primary
+-- key and testbed_sessions_open. Locks nothing. Searching text is faster than parsing JSON.
 -- Parameters: @client, @session, @all
 SELECT count(*) FILTER (WHERE exchange -> 'stream' ->> 'open' = 'true')
   - count(*) FILTER (WHERE exchange -> 'stream' ->> 'events' IS NOT NULL AND exchange -> 'stream' ->> 'open' IS NULL)
@@ -182,8 +184,8 @@ FROM testbed_exchanges WHERE client_id = @client AND session_id = ANY (@session:
   AND exchange::text LIKE '%"stream":{%'
 
 -- fragment: jobsOfSession
--- The jobs of a client created in its session with a label, or if null in the one without: along jobs_client, each with the session of
--- its request, found by primary key. @first is at most the smallest of their ids.
+-- The jobs that a client created in a session with a label, or in the one without if @session is null: along jobs_client, each with the
+-- session of its request, found by primary key. @first is at most the smallest of their ids.
 FROM jobs WHERE client_id = @client AND job_id >= @first AND created_at >= @since
   AND (@until::timestamptz IS NULL OR created_at <= @until)
   AND (SELECT r.session_id FROM testbed_requests r WHERE r.client_id = @client AND r.request_id = jobs.request_id)
@@ -191,7 +193,7 @@ FROM jobs WHERE client_id = @client AND job_id >= @first AND created_at >= @sinc
 ORDER BY client_id, job_id LIMIT @limit
 
 -- name: sessionJobs
--- Returns the jobs of a session, each with its batch and the end of that, found by primary key. Locks nothing.
+-- Returns the jobs of a session, each with its batch and the end of the batch, found by primary key. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
 SELECT job_id, state, finished_at, failure_retryable, batch_id, (SELECT completed_at FROM batches b WHERE b.batch_id = jobs.batch_id)
 {{jobsOfSession}}
@@ -222,8 +224,8 @@ CROSS JOIN LATERAL (SELECT number, started_at, duration_ms, status, error FROM d
 LIMIT @limit
 
 -- name: sessionGroupDeliveries
--- Returns the attempts to deliver the ends of a session's batches and bulk operations, which requests create like jobs: their
--- events along client_events_client, their deliveries along deliveries_once. Locks nothing.
+-- Returns the attempts to deliver the ends of a session's batches and bulk operations: their events along client_events_client, their
+-- deliveries along deliveries_once. Locks nothing.
 -- Parameters: @client, @session, @first, @since, @until, @limit
 SELECT d.delivery_id, j.subject, a.number, d.event_name, a.started_at, a.duration_ms, coalesce(a.status, 0), coalesce(a.error, '') FROM (
   SELECT event_id, coalesce(batch_id, (data->>'bulkId')::uuid) AS subject FROM client_events

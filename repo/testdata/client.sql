@@ -1,4 +1,4 @@
--- Rows of each table that can hold a client's data, with jobs of two kinds; {client} and {jobs} are replaced.
+-- Rows for each table that can have a client's data, with jobs of two kinds. {client} and {jobs} are replaced.
 INSERT INTO clients (client_id) VALUES ('{client}');
 INSERT INTO api_keys (key_id, client_id, secret_hash, issued_by, created_at, expires_at)
 SELECT 'k' || n || '{client}', '{client}', sha256(''), 'CREATED', now(), now() + interval '1 day' FROM generate_series(1, 2) n;

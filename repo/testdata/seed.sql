@@ -1,6 +1,6 @@
--- A database after some days: 20,000 ended jobs with all their data, 1,000 waiting, 2,000 scheduled and 200 held ones. A large part
--- belongs to one client, called busy in the tests.
-SET session_replication_role = replica; -- no triggers, which would take most of the time
+-- A database after some days: 20,000 ended jobs with all their data, and 1,000 waiting, 2,000 scheduled and 200 held jobs. Many belong to
+-- one client, called busy in the tests.
+SET session_replication_role = replica; -- disables triggers, which would take most of the time
 CREATE TEMP TABLE n AS SELECT i, uuid7(now() - i * interval '1 s') AS id, now() - i * interval '1 minute' AS at FROM generate_series(1,
 	20000) i;
 INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, max_attempts, auto_retry, event_seq,
@@ -40,8 +40,8 @@ SELECT uuid7(at), gen_random_uuid(), 'EXECUTE', 'SUCCESS_FAST', '{}', CASE WHEN 
 	at, at, at, at, at,
   (SELECT worker_id FROM workers ORDER BY worker_id OFFSET i % 20 LIMIT 1), 1, 'en', 'r' FROM n WHERE i <= 200;
 
--- Ids are in order, as the store makes them, so busy has the lowest one. The planner multiplies the shares of rows below and above an id:
--- for a webhook in the middle it expects a quarter of all deliveries, and may then prefer to read the whole table.
+-- Ids are in order, like those of the store, so busy has the lowest one. The planner multiplies the shares of rows below and above an id.
+-- For a webhook in the middle it expects a quarter of all deliveries, and may then prefer to read the whole table.
 INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at, deleted_at)
 SELECT CASE i WHEN 1 THEN 'busy' ELSE id END, CASE i WHEN 1 THEN 'busy' ELSE gen_random_uuid() END,
 	'http://x.test', '{*}', '', 'binary', 'x', at, at,
