@@ -29,7 +29,7 @@ func TestSituationOfNothing(t *testing.T) {
 	}, f.situation())
 	require.True(t, f.lead(newID()))
 	require.False(t, f.situation().LeaderGone)
-	for since, gone := range map[string]bool{"1 s": false, "3 s": true} { // it lets others lead, and is there still
+	for since, gone := range map[string]bool{"1 s": false, "3 s": true} { // the leader lets others lead, but is still alive
 		f.exec(`UPDATE maintenance_state SET leader_expires_at = clock_timestamp() - $1::interval`, since)
 		require.Equal(t, gone, f.situation().LeaderGone, since)
 	}
@@ -74,7 +74,7 @@ func TestSituationCountsWhatIsThere(t *testing.T) {
 		lost   bool
 		died   int
 	}{
-		{`expires_at = now() - interval '1 s'`, false, 0}, // it keeps its jobs for a moment
+		{`expires_at = now() - interval '1 s'`, false, 0}, // the worker keeps its jobs for a moment
 		{`expires_at = now() - interval '6 s'`, true, 0},
 		{`state = 'DEAD'`, true, 1},
 		{`expires_at = now() - interval '16 min'`, true, 0},
@@ -149,7 +149,7 @@ func TestSituationOfDeliveries(t *testing.T) {
 	require.InDelta(t, time.Now().Add(-time.Hour).Unix(), time.Time(*now.Failing.Since).Unix(), 30)
 }
 
-// Every event that operators look at changes the mark, and no other does.
+// The mark changes with every event that is visible to operators, and with no other event.
 func TestAdminMark(t *testing.T) {
 	f := setup(t)
 	a := f.store.Admin()
@@ -191,7 +191,7 @@ func (f *fixture) allJobs(q admin.JobQuery, size int) []job.ID {
 	return ids
 }
 
-// Each order and filter returns the same as a look at all rows, with any page size.
+// With each order, filter and page size, a list returns the same rows as a read of all rows.
 func TestAdminListsAreComplete(t *testing.T) {
 	f := setup(t)
 	for range 4 {
@@ -243,7 +243,7 @@ func TestAdminListsAreComplete(t *testing.T) {
 	require.Len(t, f.allJobs(admin.JobQuery{BatchID: f.insertBatch(f.batch(3)).ID}, 2), 3)
 }
 
-// A page looks at a bounded number of rows: one without a match continues where it ended.
+// A page reads a limited number of rows. The page after one without a match continues where that ended.
 func TestAdminListsLookAtABoundedNumber(t *testing.T) {
 	f := setup(t)
 	wanted := f.submit()
@@ -256,7 +256,7 @@ func TestAdminListsLookAtABoundedNumber(t *testing.T) {
 	require.Equal(t, admin.Count{Count: 21001}, must(f.store.Admin().Count(f.ctx(), admin.JobQuery{}))(t))
 }
 
-// A job's detail is its stored data, with the names of the API.
+// The detail of a job contains its stored data, with the names of the API.
 func TestAdminJob(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe("*")
@@ -308,7 +308,7 @@ func TestAdminJobSaysWhyItWaits(t *testing.T) {
 	require.Equal(t, job.WaitingNoWorkers, waiting(f.submit()).Reason)
 }
 
-// A job may have thousands of events and deliveries: the first, and the newest, are shown.
+// A job may have thousands of events and deliveries. Only the first events and the latest deliveries are shown.
 func TestAdminJobIsBounded(t *testing.T) {
 	f := setup(t)
 	id := f.submit()
@@ -325,7 +325,7 @@ func TestAdminJobIsBounded(t *testing.T) {
 	}))
 }
 
-// A session that was logged out of is so for everybody until its cookies have expired, and is forgotten then.
+// After a logout, a session stays ended for all processes until its cookies have expired. Then its row is removed.
 func TestLogout(t *testing.T) {
 	f := setup(t)
 	a := f.store.Admin()

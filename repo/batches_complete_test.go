@@ -9,7 +9,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// completeBatches settles the given batches that can be completed, or all of them.
+// completeBatches completes the given batches that are ready, or all ready ones.
 func (f *fixture) completeBatches(ids ...job.ID) []job.Batch {
 	if len(ids) == 0 {
 		ids, _ = f.readyBatches(job.ID{}, 1000)
@@ -34,7 +34,7 @@ func (f *fixture) end(id job.ID, s job.State, reason job.Reason) {
 	}
 }
 
-// told returns the data of a batch's batch.completed events.
+// told returns the data of the events batch.completed of a batch.
 func (f *fixture) told(id job.ID) []string {
 	return one[[]string](f, `SELECT coalesce(array_agg(data::text), '{}') FROM client_events
 		WHERE batch_id = $1 AND client_id = $2 AND event_name = 'batch.completed'`, id.String(), f.client.String())
@@ -51,7 +51,7 @@ func TestSettleCountsEachEnd(t *testing.T) {
 	f.end(ids[3], job.Succeeded, "")
 	f.end(ids[4], job.Failed, job.FailedImmediately)
 	require.Empty(t, f.completeBatches(), "one job is unfinished")
-	for _, none := range [][]job.ID{nil, {}} { // does not mean all
+	for _, none := range [][]job.ID{nil, {}} { // no ids do not mean all
 		require.Empty(t, must(f.store.CompleteBatches(f.ctx(), none))(t))
 	}
 	require.Empty(t, f.completeBatches(b.ID))
@@ -117,14 +117,14 @@ func TestReadyBatchesAreFoundSliceBySlice(t *testing.T) {
 	require.Equal(t, []job.ID{all[1], all[3], all[5], {}}, places)
 	require.Equal(t, refused, found)
 	require.Len(t, f.completeBatches(refused...), len(refused))
-	for _, step := range [][]job.ID{{{}, all[5]}, {all[5], {}}} { // completed ones are not looked at
+	for _, step := range [][]job.ID{{{}, all[5]}, {all[5], {}}} { // completed batches are not read
 		ready, last := f.readyBatches(step[0], 3)
 		require.Empty(t, ready)
 		require.Equal(t, step[1], last)
 	}
 }
 
-// Looking in vain takes no lock that a completion takes.
+// A search that finds nothing takes none of the locks that a completion takes.
 func TestSettleLooksBeforeItLocks(t *testing.T) {
 	f := setup(t)
 	open, ready := f.insertBatch(f.batch(1)), f.insertBatch(f.batch(0, refusing(1)))

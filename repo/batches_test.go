@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// batch is one of n plain jobs of the fixture's client, changed by opts.
+// batch returns a batch of n plain jobs of the fixture's client, changed by opts.
 func (f *fixture) batch(n int, opts ...func(*job.BatchSubmission)) job.BatchSubmission {
 	sub := job.BatchSubmission{
 		Batch:       job.Batch{ID: newID(), ClientID: f.client, CorrelationID: "c", Language: "de", RequestID: "r-1"},
@@ -39,7 +39,7 @@ func batchKeyed(key string) func(*job.BatchSubmission) {
 	return func(s *job.BatchSubmission) { s.IdempotencyKey = key }
 }
 
-// refusing puts n refused items in front.
+// refusing adds n refused items at the front.
 func refusing(n int) func(*job.BatchSubmission) {
 	return func(s *job.BatchSubmission) {
 		for i := range n {
@@ -102,8 +102,8 @@ func TestInsertBatch(t *testing.T) {
 	f.checkInvariants()
 }
 
-// Deliveries are written in the transaction of the events that they are for: the largest batch has the time for as many as
-// a client may have.
+// Deliveries are written in the transaction of their events. There is enough time for the largest batch with the maximum number of
+// webhooks.
 // Promise: patterns Batch
 func TestLargestBatch(t *testing.T) {
 	f := setup(t)
@@ -130,12 +130,12 @@ func TestBatchFollowsItsJobs(t *testing.T) {
 	require.ElementsMatch(t, []job.ID{ids[1], ids[3]}, must(f.store.OpenJobs(f.ctx(), f.client, b.ID))(t))
 }
 
-// find looks for a batch of the key k as the request of a batch does.
+// find looks for a batch with the key k, like a request for a batch.
 func (f *fixture) find(client job.ID, sub job.BatchSubmission) (*job.Batch, error) {
 	return f.store.FindBatch(f.ctx(), client, "k", sub.RequestHash)
 }
 
-// otherBatch has the key k and another content.
+// otherBatch returns a batch with the key k and other content.
 func (f *fixture) otherBatch(n int) job.BatchSubmission {
 	other := f.batch(n, batchKeyed("k"))
 	other.RequestHash = sha256.Sum256([]byte("another request"))
@@ -144,7 +144,7 @@ func (f *fixture) otherBatch(n int) job.BatchSubmission {
 
 func TestBatchKeys(t *testing.T) {
 	f := setup(t)
-	f.submit(keyed("k")) // the key of a job is another one
+	f.submit(keyed("k")) // keys of jobs are separate
 	stranger, same := newID(), f.batch(2, batchKeyed("k"))
 	require.Nil(t, must(f.find(f.client, same))(t))
 	first := f.insertBatch(f.batch(2, batchKeyed("k")))
@@ -174,7 +174,7 @@ func TestBatchKeys(t *testing.T) {
 
 func TestConcurrentBatchesWithOneKeyMakeOneBatch(t *testing.T) {
 	f := setup(t)
-	stores := f.twoStores() // as two processes
+	stores := f.twoStores() // like two processes
 	const n, size = 10, 50
 	for _, which := range []string{"new", "expired"} {
 		before := f.countJobs()
@@ -197,13 +197,13 @@ func TestConcurrentBatchesWithOneKeyMakeOneBatch(t *testing.T) {
 	f.checkInvariants()
 }
 
-// Batches that wait, for a key or for a lock, leave connections to others.
+// Batches that wait for a key or a lock leave connections for others.
 func TestWaitingBatchesStarveNobody(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	for name, test := range map[string]struct {
 		opts          []func(*job.BatchSubmission)
-		blocked, made int // in the database; batches
+		blocked, made int // blocked sessions, and created batches
 	}{
 		"with one key": {[]func(*job.BatchSubmission){batchKeyed("k")}, 1, 1},
 		"without keys": {nil, jobs.MaxBatchInserts, n},
@@ -216,7 +216,7 @@ func TestWaitingBatchesStarveNobody(t *testing.T) {
 				calls = append(calls, begin(func() error { return errOf(f.store.InsertBatch(f.ctx(), f.batch(2, test.opts...))) }))
 			}
 			f.awaitBlocked(test.blocked)
-			for range 20 { // and no more come to it
+			for range 20 { // and no more sessions are blocked
 				must(f.store.InsertJob(within(t, testkit.Patience/6), f.submission()))(t)
 				require.LessOrEqual(t, int(f.store.Pool().Stat().AcquiredConns()), test.blocked+pg.Flushers)
 			}
@@ -281,7 +281,7 @@ func TestBrokenBatchLeavesNothing(t *testing.T) {
 	f.insertBatch(sub)
 }
 
-// A commit that waits: a trigger runs at its very beginning.
+// The commit waits in a deferred trigger.
 func TestBatchConnectionLostInTheCommit(t *testing.T) {
 	f := setup(t, patient)
 	f.exec(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END'`)

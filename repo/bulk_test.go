@@ -39,7 +39,7 @@ func (f *fixture) gather(b *job.Bulk, look, most int) *job.Bulk {
 	return b
 }
 
-// gathered begins an operation and takes its items.
+// gathered begins an operation and gathers its items.
 func (f *fixture) gathered(action job.BulkAction, filter job.BulkFilter, opts ...func(*job.Bulk)) *job.Bulk {
 	return f.gather(f.bulk(action, filter, opts...), 100, 100)
 }
@@ -105,12 +105,12 @@ func TestBulkGathersWhatMatches(t *testing.T) {
 // finishAll aborts an operation, so that another one may begin.
 func (f *fixture) finishAll(b *job.Bulk) { must2(f.store.AbortBulk(f.ctx(), job.ID{}, b.ID))(f.t) }
 
-// Jobs that were created since are not meant, and the newest are taken where there are too many.
+// An operation skips jobs that were created after it. If there are too many jobs, it takes the newest.
 func TestBulkTakesSoManyOfTheJobsBeforeIt(t *testing.T) {
 	f := setup(t)
 	ids := f.submitted(3)
 	b := f.bulk(job.BulkCancel, everything)
-	b.CreatedAt = f.job(ids[2]).CreatedAt // a later job's time is an estimate, which may be a moment before Postgres' clock
+	b.CreatedAt = f.job(ids[2]).CreatedAt // created_at of a job is an estimate, which may be slightly before Postgres' time
 	f.exec(`UPDATE bulk_operations SET created_at = $1 WHERE bulk_id = $2`, b.CreatedAt, b.ID.String())
 	f.submit()
 	first, ok := must2(f.store.GatherBulk(f.ctx(), b, 2, 2))(t)
@@ -142,7 +142,7 @@ func TestBulkLimits(t *testing.T) {
 	require.Len(t, must(f.store.OpenBulks(f.ctx()))(t), job.MaxOpenBulks-job.MaxOpenBulksOperator+1)
 }
 
-// retryAll retries items, as a use case would.
+// retryAll returns a function that retries items like the service.
 func (f *fixture) retryAll(override bool) func(context.Context, []job.BulkItem) ([]job.BulkItem, error) {
 	return func(ctx context.Context, items []job.BulkItem) (ended []job.BulkItem, err error) {
 		var retries []job.ItemRetry
@@ -161,7 +161,7 @@ func (f *fixture) retryAll(override bool) func(context.Context, []job.BulkItem) 
 	}
 }
 
-// The change of a job and the result of its item are one commit.
+// The change of a job and the result of its item are committed together.
 func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
 	f := setup(t)
 	id := f.at(job.Failed)
@@ -204,7 +204,7 @@ func TestBulkItemsHaveTheirEffectOnce(t *testing.T) {
 	require.Len(t, f.items(b, job.BulkQuery{Result: job.ItemSkipped}), 1)
 }
 
-// A dry run groups jobs by the values that decide about them, and an operation reports why it skipped jobs.
+// A dry run groups jobs by the values that decide whether they would be changed. An operation reports why it skipped jobs.
 func TestBulkSaysWhy(t *testing.T) {
 	f := setup(t)
 	f.submit()
@@ -273,7 +273,7 @@ func TestBulkCancelsAndDeletes(t *testing.T) {
 	f.checkInvariants()
 }
 
-// An abort comes before a part of the work or after it, and nothing is done any more.
+// An abort happens before or after a part of the work. Nothing is done after it.
 func TestBulkAborts(t *testing.T) {
 	f := setup(t)
 	f.at(job.Failed)

@@ -22,7 +22,7 @@ type decision = func(c job.Client, now time.Time, keys []job.APIKey) (job.KeyCha
 
 func (f *fixture) newClient() job.Client { return must(f.store.InsertClient(f.ctx(), newID()))(f.t) }
 
-// key is a fresh key of a client, created at the given moment.
+// key returns a new key of a client, created at the given moment.
 func key(client job.ID, id string, now time.Time) job.APIKey {
 	now = now.Truncate(time.Microsecond)
 	return job.APIKey{ID: id, ClientID: client, SecretHash: [32]byte{1, 2, 3}, CreatedAt: now, ExpiresAt: now.Add(time.Hour),
@@ -146,7 +146,7 @@ func TestConcurrentChangesOfAClientsKeysTakeTurns(t *testing.T) {
 	const n = 30
 	f.atOnce(n, func(i int) error {
 		return stores[i%2].ChangeKeys(f.ctx(), c.ID, func(_ job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
-			added := key(c.ID, fmt.Sprintf("k%02d", len(keys)), now) // one that saw the same keys would take the same id
+			added := key(c.ID, fmt.Sprintf("k%02d", len(keys)), now) // a change that saw the same keys would use the same id
 			change := job.KeyChange{New: &added}
 			if len(keys) > 0 {
 				keys[0].ReplacedBy = added.ID
@@ -203,7 +203,7 @@ func TestWatchKeysTellsOfChanges(t *testing.T) {
 	f := setup(t)
 	w := f.watch(repotest.OpenURL(t, f.url))
 	c := f.newClient()
-	f.addKey(c.ID, "new") // a key that did not exist cannot be trusted by a cache
+	f.addKey(c.ID, "new") // no cache can have a key that did not exist
 	f.addKey(c.ID, "other")
 	_ = f.store.ChangeKeys(f.ctx(), c.ID, func(_ job.Client, now time.Time, keys []job.APIKey) (job.KeyChange, error) {
 		taken := key(c.ID, "new", now)
@@ -237,7 +237,7 @@ func (f *fixture) useKey(id string) (exists bool) {
 	return exists
 }
 
-// ageClient lets a client and its keys have been made longer ago.
+// ageClient moves the creation of a client and its keys into the past.
 func (f *fixture) ageClient(id job.ID, by time.Duration) {
 	f.exec(`UPDATE clients SET created_at = created_at - $2::interval WHERE client_id = $1`, id.String(), by)
 	f.exec(`UPDATE api_keys SET created_at = created_at - $2::interval WHERE client_id = $1`, id.String(), by)
@@ -273,7 +273,7 @@ func TestCleanRemovesClientsThatWereNeverUsed(t *testing.T) {
 
 	f.clean(1)
 	for range 5 {
-		f.clean(1) // a slice each
+		f.clean(1) // one part per call
 	}
 	for name, id := range clients {
 		require.Equal(t, name != "no key" && name != "two keys", f.clientExists(id), name)
@@ -283,7 +283,7 @@ func TestCleanRemovesClientsThatWereNeverUsed(t *testing.T) {
 	require.Equal(t, 6, f.count("api_keys"))
 }
 
-// The first use of a key during the removal of its client either keeps the client, or finds the key gone.
+// If a key is first used while its client is being removed, either the client stays or the use finds the key gone.
 func TestAClientThatBeginsWhileItIsRemoved(t *testing.T) {
 	f := setup(t)
 	const n = 40
@@ -293,7 +293,7 @@ func TestAClientThatBeginsWhileItIsRemoved(t *testing.T) {
 		f.addKey(ids[i], fmt.Sprint("key-", i))
 		f.ageClient(ids[i], month+time.Minute)
 	}
-	begun, err := f.db.Begin(f.ctx()) // a use that commits while the removal waits for it
+	begun, err := f.db.Begin(f.ctx()) // a use of a key that commits while the removal waits for it
 	require.NoError(t, err)
 	must(begun.Exec(f.ctx(), `UPDATE api_keys SET used_at = now() WHERE key_id = 'key-0'`))(t)
 	cleaned := make(chan error)
@@ -303,7 +303,7 @@ func TestAClientThatBeginsWhileItIsRemoved(t *testing.T) {
 	}()
 	f.awaitBlocked(1)
 	used := make(chan bool)
-	go func() { // waits for the removal, or comes before it
+	go func() { // happens before the removal, or waits for it
 		exists, err := f.store.UseKey(f.ctx(), "key-1")
 		if err != nil {
 			t.Error(err)

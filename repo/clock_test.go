@@ -18,14 +18,14 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// shiftJob leaves a job as if Postgres' clock had been ahead when it was written.
+// shiftJob changes a job as if Postgres' clock had been ahead when it was written.
 func (f *fixture) shiftJob(id job.ID, by time.Duration) {
 	f.exec(`UPDATE jobs SET created_at = created_at + $2::interval, updated_at = updated_at + $2::interval,
 		queued_at = queued_at + $2::interval, run_at = CASE WHEN run_at = execution_at THEN run_at ELSE run_at + $2::interval END
 		WHERE job_id = $1`, id.String(), by)
 }
 
-// moveJobs goes through all that waits, as the leader does.
+// moveJobs walks all waiting jobs, like the leader.
 func (f *fixture) moveJobs(look int) (moved int) {
 	walk(f, func(at job.QueueCursor) ([]int, job.QueueCursor) {
 		n, last := must2(f.store.MoveStrandedJobs(f.ctx(), at, look))(f.t)
@@ -93,7 +93,7 @@ func TestLeasesOfAClockThatWasAheadEnd(t *testing.T) {
 	require.True(t, one[bool](f, `SELECT expires_at BETWEEN now() AND now() + interval '30 s' FROM workers`))
 	require.True(t, one[bool](f, `SELECT claimed_until <= now() + interval '6 min' FROM deliveries`))
 
-	for range 2 { // a living leader has renewed it since
+	for range 2 { // a living leader has renewed the lease
 		require.True(t, must(f.store.Lead(f.ctx(), newID(), 5*time.Second, 0))(t))
 		f.exec(`UPDATE maintenance_state SET leader_expires_at = leader_expires_at + interval '1 h'`)
 	}
@@ -101,7 +101,7 @@ func TestLeasesOfAClockThatWasAheadEnd(t *testing.T) {
 
 func asTestbed(c *repo.Config) { c.Clock = clock.New() }
 
-// move moves the clock, and has the store follow it.
+// move moves the clock and makes the store follow it.
 func move(t *testing.T, s *repo.Store, m testbed.ClockMove) testbed.ClockState {
 	_, settle := must2(s.MoveClock(t.Context(), m.From))(t)
 	return must(settle(t.Context()))(t)
@@ -119,7 +119,7 @@ func shown(t *testing.T, pool *pgxpool.Pool) (now, precise time.Time) {
 	return now, precise
 }
 
-// Each session of a test bed has the moved clock; other sessions, and another process' store without the move, have not.
+// All sessions of a test bed use the moved clock. Other sessions do not, nor does the Clock of a process that has not read the move.
 func TestClockOfSessions(t *testing.T) {
 	f := setup(t)
 	s, other := repotest.OpenURL(t, f.url, asTestbed), repotest.OpenURL(t, f.url, asTestbed)
@@ -190,7 +190,7 @@ func TestClockNeverGoesBackwards(t *testing.T) {
 	require.Greater(t, time.Duration(state.Offset), 9*365*24*time.Hour)
 }
 
-// A move that slows the clock down and is committed late, because its process was held up, does not make it go backwards.
+// A move that slows the clock down does not make it go backwards, even if it is committed late because its process was delayed.
 func TestLateMoveOfTheClock(t *testing.T) {
 	f := setup(t)
 	s := repotest.OpenURL(t, f.url, asTestbed)

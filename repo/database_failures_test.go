@@ -19,7 +19,7 @@ import (
 // impatient stores give up after two seconds, and on a locked row after 0.8 s.
 func impatient(c *repo.Config) { c.Timeout = 2 * time.Second }
 
-// requireTrouble checks an error that storage trouble causes.
+// requireTrouble requires an error of the storage with one of the codes.
 func requireTrouble(t *testing.T, err error, codes ...job.Code) {
 	require.Error(t, err)
 	require.Contains(t, codes, job.CodeOf(err), "%v", err)
@@ -46,7 +46,7 @@ func TestLockedTable(t *testing.T) {
 		"orphans":   func() error { return errOf(f.store.Orphans(ctx, 10)) },
 		"waiting":   func() error { return errOf(f.store.Waiting(ctx, job.QueueCursor{}, 0, 10)) },
 	}
-	for i := range 200 { // without batches that are given up as a whole this would take minutes
+	for i := range 200 { // this would take minutes if batches were not given up as a whole
 		calls[fmt.Sprint("insert", i)] = func() error { return errOf(f.store.InsertJob(ctx, f.submission(keyed(fmt.Sprint(i))))) }
 	}
 	begun := map[string]<-chan error{}
@@ -69,7 +69,7 @@ func TestLockedTable(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A locked row costs its own caller a lock timeout. Callers with items in the same flush wait with it once, and go on.
+// A locked row makes its own caller wait for a lock timeout. Callers with items in the same flush wait once, and then continue.
 func TestLockedRowSplitsOut(t *testing.T) {
 	f := setup(t, func(c *repo.Config) { c.Timeout = 10 * time.Second }) // both flushers must wait at the same moment
 	ids := f.submitted(30)
@@ -105,11 +105,11 @@ func TestReadOnlyDatabase(t *testing.T) {
 	f := setup(t, impatient)
 	id := f.submit()
 	readOnly := func(value string) {
-		f.exec(`SET default_transaction_read_only = off`) // for this session, which is to set it
+		f.exec(`SET default_transaction_read_only = off`) // for this session, which must change the setting
 		f.exec(`ALTER DATABASE "` + one[string](f, `SELECT current_database()`) + `" SET default_transaction_read_only = ` + value)
 	}
 	readOnly("on")
-	f.store.Pool().Reset() // as a failover would
+	f.store.Pool().Reset() // like a failover
 	for range 3 {
 		requireTrouble(t, errOf(f.store.InsertJob(f.ctx(), f.submission())), job.CodeStorageUnavailable)
 		requireTrouble(t, errOf(f.store.Lead(f.ctx(), newID(), time.Second, 0)), job.CodeStorageUnavailable)
@@ -123,7 +123,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 	f.checkInvariants()
 }
 
-// load keeps submitting and executing through all failures. It returns the acknowledged jobs, and keeps every error.
+// load keeps submitting and executing jobs through all failures. It collects the acknowledged jobs and all errors.
 type load struct {
 	mu      sync.Mutex
 	jobs    []job.ID
@@ -187,7 +187,7 @@ func TestPostgresCrash(t *testing.T) {
 	for range 16 {
 		callers.Go(func() { l.run(ctx, f) })
 	}
-	await := func(ended, troubles int) { // more than there are
+	await := func(ended, troubles int) { // waits for this many more
 		endedBefore, troublesBefore := l.count()
 		testkit.Eventually(t, "it comes about", func() bool {
 			endedNow, troublesNow := l.count()
@@ -197,7 +197,7 @@ func TestPostgresCrash(t *testing.T) {
 	await(50, 0)
 	require.NoError(t, server.Kill())
 	await(0, 17)
-	late := repotest.OpenURL(t, server.URL(), impatient) // a process that starts meanwhile
+	late := repotest.OpenURL(t, server.URL(), impatient) // a process that starts during the outage
 	for _, err := range []error{
 		errOf(f.store.Job(f.ctx(), f.client, newID())), renew(), f.store.Ping(f.ctx()), errOf(late.InsertJob(f.ctx(), f.submission())),
 	} {
@@ -214,7 +214,7 @@ func TestPostgresCrash(t *testing.T) {
 	must(late.InsertJob(f.ctx(), f.submission()))(t)
 	testkit.Eventually(t, "it comes about", func() bool { return renew() == nil })
 	require.False(t, receive(t, w.connected))
-	for !receive(t, w.connected) { // it may have tried in vain
+	for !receive(t, w.connected) { // earlier attempts to connect may have failed
 	}
 	f.requireTold(w)
 	for _, id := range l.jobs {

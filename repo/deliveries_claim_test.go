@@ -61,7 +61,7 @@ func TestCallbackEndpoints(t *testing.T) {
 		return one[string](f, `SELECT callback_endpoint($1, $2)::text`, f.client.String(), url)
 	}
 	seen := map[string]bool{}
-	for _, origin := range [][]string{ // each has one endpoint
+	for _, origin := range [][]string{ // each list has one endpoint
 		{"http://cb.test:81", "http://CB.test:81/x?y", "HTTP://cb.test:81?y"},
 		{"http://cb.test", "http://cb.test:80", "http://cb.test:/x", "http://cb.test:080/"},
 		{"https://cb.test", "https://cb.test:443/x", "https://CB.test:/"},
@@ -83,7 +83,7 @@ func TestCallbackEndpoints(t *testing.T) {
 	require.NotEqual(t, endpoint("http://cb.test"), one[string](f, `SELECT callback_endpoint(gen_random_uuid(), 'http://cb.test')::text`))
 }
 
-// A claim returns when to ask again, if at all.
+// A claim returns when to ask again, if that is useful.
 func TestClaimsTellWhenToAskAgain(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe(job.EventCreated)
@@ -121,7 +121,7 @@ func TestClaimsTellWhenToAskAgain(t *testing.T) {
 	testkit.Eventually(t, "Postgres' clock comes to it", func() bool { return f.claimDelivery(id) != nil })
 }
 
-// One statement reads a bounded amount of data; the rest is claimed later.
+// A statement reads a limited amount of data. The rest is claimed later.
 func TestClaimsReadBoundedData(t *testing.T) {
 	f := setup(t)
 	f.subscribe(job.EventEmitted)
@@ -180,7 +180,7 @@ func TestOrphansAreFailed(t *testing.T) {
 	require.Empty(t, f.claimAll(off, 10))
 	require.Empty(t, f.claimAll(gone, 10))
 	total := 0
-	for range 12 { // endpoint by endpoint, two at a time
+	for range 12 { // two endpoints at a time
 		failed := must(f.store.FailOrphans(f.ctx(), 1, 2))(t)
 		require.LessOrEqual(t, len(failed), 2)
 		total += f.count(`deliveries WHERE state = 'FAILED' AND delivery_id = ANY ($1::uuid[])`, each(failed, job.ID.String))
@@ -206,7 +206,7 @@ func TestOrphansKeepTheirError(t *testing.T) {
 	}
 	f.patch(off, enabled(false))
 	require.NoError(t, f.store.DeleteWebhook(f.ctx(), f.client, gone))
-	for range 4 { // endpoint by endpoint
+	for range 4 { // one endpoint at a time
 		must(f.store.FailOrphans(f.ctx(), 100, 100))(t)
 	}
 	for _, hook := range []job.ID{off, gone} {
@@ -255,7 +255,7 @@ func TestDueDeliveries(t *testing.T) {
 	require.Equal(t, 10, find(0, time.Hour), "not of one that is disabled")
 }
 
-// The writers of events hear of the deliveries that these have.
+// NewDeliveries finds the deliveries of events that have just been written.
 func TestNewDeliveries(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe(job.EventCreated, job.EventBatchCompleted)

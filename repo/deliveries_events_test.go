@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// another makes a client and a job with the options, and returns both ids.
+// another creates a client and a job with the options, and returns both ids.
 func (f *fixture) another(opts ...func(*job.Submission)) (client, id job.ID) {
 	client = newID()
 	return client, f.submit(append(opts, ofClient(client))...)
@@ -20,7 +20,7 @@ func (f *fixture) another(opts ...func(*job.Submission)) (client, id job.ID) {
 func TestEventsOfManyClientsInOneStatement(t *testing.T) {
 	f := setup(t)
 	var jobs, clients []string
-	var says []*bool // each event's statement about its job's callback
+	var says []*bool // called_back of each event
 	client := func(calledBack *bool, opts ...func(*job.Submission)) job.ID {
 		client, id := f.another(opts...)
 		jobs, clients, says = append(jobs, id.String()), append(clients, client.String()), append(says, calledBack)
@@ -102,7 +102,7 @@ func traced(traceparent string) func(*job.Submission) {
 	return func(s *job.Submission) { s.Job.TraceParent = traceparent }
 }
 
-// Every statement that continues a job also returns its parent span.
+// Every statement that returns a job to continue also returns its traceparent.
 func TestTracesGoOnWithTheirJobs(t *testing.T) {
 	f := setup(t)
 	ofTask := func(tasks []job.Task, id job.ID) string {

@@ -23,12 +23,12 @@ func strict(c *repo.Config) {
 	c.Webhooks = repo.WebhookLimits{DisableFailures: 3, DisableAfter: time.Nanosecond}
 }
 
-// hookRow shows all that is stored of a webhook, and the version of its row.
+// hookRow returns everything that is stored about a webhook, and the version of its row.
 func (f *fixture) hookRow(id job.ID) string {
 	return one[string](f, `SELECT xmin::text || xmax::text || to_jsonb(w) FROM webhooks w WHERE webhook_id = $1`, id.String())
 }
 
-// requireStaleResult records a result of a claim that is not current any more.
+// requireStaleResult records a result for a claim that is no longer current, and requires job.ErrStale.
 func (f *fixture) requireStaleResult(r job.DeliveryResult, why string) {
 	require.ErrorIs(f.t, errOf(f.store.RecordDelivery(f.ctx(), r)), job.ErrStale, why)
 }
@@ -72,7 +72,7 @@ func TestHealthOfAWebhook(t *testing.T) {
 	f.checkInvariants()
 }
 
-// Results of one webhook that share a statement count together, and a success among them counts most.
+// Results of one webhook in the same statement are combined. A success takes precedence.
 func TestResultsOfOneFlush(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -80,7 +80,7 @@ func TestResultsOfOneFlush(t *testing.T) {
 		want      []int
 	}{
 		"failures": {0, []int{7}},
-		"mixed":    {1, []int{0, 1}}, // one of the first two may end last
+		"mixed":    {1, []int{0, 1}}, // either of the first two may end last
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t, patient)
@@ -93,7 +93,7 @@ func TestResultsOfOneFlush(t *testing.T) {
 					r = delivered(p[i])
 				}
 				calls = append(calls, begin(func() error { return errOf(f.store.RecordDelivery(f.ctx(), r)) }))
-				if i < 2 { // each flusher has one, and waits
+				if i < 2 { // each flusher takes one and waits
 					f.awaitBlocked(i + 1)
 				}
 			}
@@ -108,7 +108,7 @@ func TestResultsOfOneFlush(t *testing.T) {
 	}
 }
 
-// Ten processes see a webhook fail at once: it is disabled once, and its owner is notified once.
+// If ten processes see a webhook fail at once, it is disabled once and its owner is notified once.
 func TestFailingWebhookIsDisabledOnce(t *testing.T) {
 	f := setup(t, strict)
 	hook, witness := f.subscribe(job.EventCreated, job.EventWebhookDisabled), f.subscribe(job.EventWebhookDisabled)
@@ -148,7 +148,7 @@ func TestDisablingTakesBothLimits(t *testing.T) {
 	require.Equal(t, job.DisabledFailing, f.record(givenUp(p[3])).Disabled)
 }
 
-// A failure on this side is not the receiver's, and costs no try.
+// An internal failure does not count against the webhook, or as a try.
 func TestInternalFailuresDoNotCount(t *testing.T) {
 	f := setup(t, strict)
 	hook := f.subscribe(job.EventCreated)
@@ -174,7 +174,7 @@ func TestInternalFailuresDoNotCount(t *testing.T) {
 	f.checkInvariants()
 }
 
-// The log of a delivery that is sent again and again does not grow for ever.
+// The log of a delivery that is redelivered many times is limited.
 func TestLatestAttemptsAreKept(t *testing.T) {
 	f := setup(t)
 	hook, claimed := f.claimed(2)
@@ -209,8 +209,8 @@ func TestGoneDisablesAtOnce(t *testing.T) {
 	f.checkInvariants()
 }
 
-// Everybody does everything with a few webhooks at once: nothing waits for each other in a circle, no claim is given to two, and
-// all agrees at the end.
+// Many goroutines do random operations on a few webhooks at once. There is no deadlock, no delivery is claimed twice, and the data is
+// consistent at the end.
 func TestDeliveriesUnderRandomConcurrentOperations(t *testing.T) {
 	f := setup(t, strict)
 	c := &deliveryChaos{f: f}

@@ -16,7 +16,7 @@ func (f *fixture) replay(hook job.ID, since time.Time, after job.Position, limit
 	return must(f.store.ReplayEvents(f.ctx(), f.client, hook, since, after, limit))(f.t)
 }
 
-// replayAll repeats a replay until there is no more, and returns how much was queued, in how many calls.
+// replayAll replays to the end. It returns how many deliveries were queued, and the number of calls.
 func (f *fixture) replayAll(hook job.ID, since time.Time, limit int) (queued, calls int) {
 	for r := (job.Replay{More: true}); r.More; calls++ {
 		require.Less(f.t, calls, 1000, "it makes no progress")
@@ -67,10 +67,10 @@ func TestReplayBringsWhatWasMissed(t *testing.T) {
 	f.checkInvariants()
 }
 
-// With a long history each call makes a limited number of reads; the next one continues where it ended.
+// With a long history, each call reads a limited number of events. The next call continues where it ended.
 func TestReplayOfALongHistory(t *testing.T) {
 	f := setup(t)
-	// 30,000 events that have a delivery, and two that have none.
+	// 30,000 events with a delivery, and two without.
 	f.insert("events", 30_000, columns{"client_id": quoted(f.client), "event_name": "'job.created'",
 		"occurred_at": "now() - interval '2 hours'"})
 	f.submit()
@@ -94,7 +94,7 @@ func TestReplayOfALongHistory(t *testing.T) {
 	require.LessOrEqual(t, calls, 8, "the last 30,000 have one transaction")
 }
 
-// FAILED deliveries need no position: redelivered ones are no longer FAILED.
+// FAILED deliveries need no position, because redelivered ones are no longer FAILED.
 func TestReplayBeginsWithWhatFailed(t *testing.T) {
 	f := setup(t)
 	f.submit()
@@ -121,8 +121,8 @@ func (f *fixture) awaitPast() {
 	})
 }
 
-// While a pending transaction may still write events, a replay sends later ones, but its position does not pass them, and it still ends.
-// The test runs alone: it would hold up other tests' replays, since transactions are numbered for the whole server.
+// While a pending transaction may still write events, a replay sends later events, but its position stays before them. It still ends.
+// The test runs alone, because its pending transaction would hold up the replays of other tests on the same server.
 func TestReplayPassesNothingThatIsUnderWay(t *testing.T) {
 	f := setupAt(t, repotest.URL(t))
 	f.submit()

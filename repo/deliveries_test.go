@@ -32,7 +32,7 @@ func (f *fixture) ids(sql string, args ...any) []job.ID {
 	return must(pgx.CollectRows(must(f.db.Query(f.ctx(), sql, args...))(f.t), pgx.RowTo[job.ID]))(f.t)
 }
 
-// claimDelivery claims a delivery for long; nil: it was not claimed.
+// claimDelivery claims a delivery for an hour. It returns nil if it was not claimed.
 func (f *fixture) claimDelivery(id job.ID) *job.ClaimedDelivery {
 	d, _ := must2(f.store.ClaimDelivery(f.ctx(), id, time.Hour))(f.t)
 	return d
@@ -45,7 +45,7 @@ func (f *fixture) claimed(n int) (hook job.ID, claimed []job.ClaimedDelivery) {
 	return hook, f.claimAll(hook, n)
 }
 
-// dueDeliveries walks over the deliveries that are due, or will be within ahead.
+// dueDeliveries walks the deliveries that are due within ahead.
 func (f *fixture) dueDeliveries(look, perEndpoint, limit int, minAge, ahead time.Duration) (found []job.DeliveryTask, calls int) {
 	return walk(f, func(at job.EndpointKey) ([]job.DeliveryTask, job.EndpointKey) {
 		some, last := must2(f.store.DueDeliveries(f.ctx(), at, look, perEndpoint, limit, minAge, ahead))(f.t)
@@ -73,7 +73,7 @@ func delivered(p job.ClaimedDelivery) job.DeliveryResult {
 	}
 }
 
-// refused returns the result of one that got a 500: it waits for another try.
+// refused returns the result of a claimed delivery that got a 500 and waits for another try.
 func refused(p job.ClaimedDelivery, wait time.Duration) job.DeliveryResult {
 	r := delivered(p)
 	r.State, r.Wait = job.DeliveryPending, wait
@@ -115,7 +115,7 @@ func (f *fixture) sentTo(where string, args ...any) []string {
 	return strings.Split(text, ",")
 }
 
-// Each kind of event has its deliveries as soon as it is there, whichever statement writes it.
+// Each statement that writes an event also writes its deliveries.
 func TestEventsHaveTheirDeliveries(t *testing.T) {
 	f := setup(t)
 	named := func(name string, events ...string) job.ID {
@@ -235,7 +235,7 @@ func TestListOfDeliveries(t *testing.T) {
 		require.True(t, i == 0 || d.ID != list[i-1].ID, "each once")
 	}
 	for n, q := range map[int]job.DeliveryQuery{
-		10: {Owner: job.DeliveryOwner{JobID: first}}, // of both webhooks
+		10: {Owner: job.DeliveryOwner{JobID: first}}, // for both webhooks
 		1:  {Owner: owner, State: job.DeliveryFailed},
 		2:  {Owner: owner, EventName: job.EventCreated},
 		5:  {Owner: owner, CreatedAfter: &middle},
@@ -295,7 +295,7 @@ func TestRedeliverFailed(t *testing.T) {
 	hook := f.subscribe(job.EventCreated)
 	for range 5 {
 		f.submit()
-		f.exec(`SELECT pg_sleep(0.002)`) // ids of one millisecond are in any order
+		f.exec(`SELECT pg_sleep(0.002)`) // ids within a millisecond are not ordered
 	}
 	claimed := f.claimAll(hook, 10)
 	for _, p := range claimed[:4] {

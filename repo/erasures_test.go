@@ -15,11 +15,11 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// ofNoClient are the tables that hold nothing of a client, or what is kept of it: see docs/reference/operator-api.md.
+// ofNoClient lists the tables without a client's data, and those with data that is kept: see docs/reference/operator-api.md.
 var ofNoClient = []string{"audit", "ended_sessions", "erasures", "goose_db_version", "history", "maintenance_state", "pauses",
 	"signing_keys", "testbed_clock", "workers", "headroom", "headroom_leases"}
 
-// fill creates rows for a client in every table, with that many jobs.
+// fill creates rows for a client in every table, with the given number of jobs.
 func (f *fixture) fill(client job.ID, jobs string) {
 	f.script(strings.NewReplacer("{client}", client.String(), "{jobs}", jobs).Replace(read("client.sql")))
 }
@@ -42,7 +42,7 @@ func (f *fixture) erase(client job.ID) *job.Erasure {
 	return e
 }
 
-// eraseStep does a part of an erasure as its runner does.
+// eraseStep does a part of an erasure, like the service.
 func (f *fixture) eraseStep(id job.ID) job.ErasureStep {
 	step := must(f.store.EraseStep(f.ctx(), id))(f.t)
 	for _, id := range step.Unfinished {
@@ -52,7 +52,7 @@ func (f *fixture) eraseStep(id job.ID) job.ErasureStep {
 }
 
 func (f *fixture) eraseAll(id job.ID) *job.Erasure {
-	// It waits for all transactions of the server, which are other tests' too.
+	// An erasure waits for all transactions on the server, including those of other tests.
 	testkit.Eventually(f.t, "it comes about", func() bool {
 		step := f.eraseStep(id)
 		for step.Progress && step.Erasure.State() != job.ErasureDone {
@@ -63,7 +63,7 @@ func (f *fixture) eraseAll(id job.ID) *job.Erasure {
 	return must(f.store.Erasure(f.ctx(), id))(f.t)
 }
 
-// A table that is added must be one that an erasure empties, or be known to hold nothing of a client.
+// An erasure must remove a client's rows from every table, unless the table is listed as one without a client's data.
 func TestErasuresKnowEveryTable(t *testing.T) {
 	f := setup(t)
 	rows := must(f.db.Query(f.ctx(), `SELECT table_name FROM information_schema.tables
@@ -126,8 +126,7 @@ func TestEraseAClientAndNothingElse(t *testing.T) {
 	require.Equal(t, []*job.Erasure{e}, list)
 }
 
-// Each part is one commit: if a leader dies in a part, the next one repeats that part, and a former leader that comes back meanwhile does
-// nothing.
+// Each part is one commit. If a leader dies in a part, the next leader repeats it. A former leader that comes back meanwhile does nothing.
 func TestErasureGoesOnAfterEveryPart(t *testing.T) {
 	f := setup(t)
 	client := newID()
@@ -143,7 +142,7 @@ func TestErasureGoesOnAfterEveryPart(t *testing.T) {
 		require.NoError(t, tx.Rollback(f.ctx()))
 		require.Equal(t, before, f.contents())
 
-		// A commit that fails is one that never was.
+		// A failed commit has no effect.
 		f.exec(`CREATE OR REPLACE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'killed'; END $$;
 			CREATE CONSTRAINT TRIGGER die AFTER UPDATE ON erasures DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION die()`)
 		_, err := f.store.EraseStep(f.ctx(), e.ID)
@@ -151,7 +150,7 @@ func TestErasureGoesOnAfterEveryPart(t *testing.T) {
 		f.exec(`DROP TRIGGER die ON erasures`)
 		require.Equal(t, before, f.contents())
 
-		// A leader that dies after the commit cancels nothing: the jobs are found again.
+		// A leader that dies after the commit does not cancel the jobs, but they are found again.
 		step = must(f.store.EraseStep(f.ctx(), e.ID))(t)
 		if step.Erasure.State() == job.ErasureDone {
 			require.Equal(t, 6, step.Erasure.Removed["jobs"])
@@ -168,8 +167,8 @@ func TestErasureGoesOnAfterEveryPart(t *testing.T) {
 	}
 }
 
-// The service itself cannot store data for a client during or after its erasure, and a refusal does not affect the other items of the
-// statement. Requests with its keys are refused with those: see TestAnEndedKeyChangesNothing.
+// The service itself cannot store data for a client during or after its erasure. A refusal does not affect the other items of the
+// statement. Requests with the client's keys are refused because of the keys: see TestAnEndedKeyChangesNothing.
 func TestNothingNewForAnErasedClient(t *testing.T) {
 	f := setup(t)
 	client := newID()

@@ -19,8 +19,8 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// The databases of all tests share the server's transaction numbers: a pending transaction in any of them holds up every feed. So tests
-// wait for expected events of a feed, and check only once for those that it must not show.
+// The databases of all tests share the server's transaction numbers, so a pending transaction in any of them holds up every feed. Tests
+// therefore wait for expected events, and check only once for events that a feed must not show.
 
 func eventOf(t testing.TB, e job.Event) event {
 	var data map[string]any
@@ -32,7 +32,7 @@ func (f *fixture) feed(after job.Position, limit int) job.Feed {
 	return must(f.store.ClientEvents(f.ctx(), f.client, after, limit))(f.t)
 }
 
-// follower reads a client's feed page by page, each from where the one before ended.
+// follower reads a client's feed page by page.
 type follower struct {
 	f    *fixture
 	at   job.Position
@@ -78,7 +78,7 @@ func positions(events []job.Occurrence) []job.Position {
 	return append([]job.Position{}, each(events, func(e job.Occurrence) job.Position { return e.Position })...)
 }
 
-// clientEvent records an event that belongs to no job.
+// clientEvent records an event without a job.
 func (f *fixture) clientEvent(db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) (id job.ID) {
@@ -104,7 +104,7 @@ func TestFeedHoldsAllEventsOfAClient(t *testing.T) {
 	require.Len(t, of, 4)
 	for _, id := range []job.ID{failed, waiting, succeeded} {
 		log := f.events(id, 0, 100)
-		for i := range log.Events { // except their place in the feed
+		for i := range log.Events { // all but the position in the feed
 			require.Equal(t, id, of[id][i].Position.ID)
 			log.Events[i].Position = of[id][i].Position
 		}
@@ -135,7 +135,7 @@ func TestFeedInPages(t *testing.T) {
 	}
 }
 
-// A transaction may get its number, then wait for the row of a job that a later one holds. Its event comes after the other's.
+// A transaction may get its number first, and then wait for a job's row that a later transaction holds. Its event comes after the other's.
 func TestFeedKeepsAJobsOrderUnderContention(t *testing.T) {
 	f := setup(t)
 	id := f.submit()
@@ -226,7 +226,7 @@ func TestFeedTellsOfBatches(t *testing.T) {
 	require.Equal(t, job.EventBatchCompleted, last.Name, "after all of its jobs' events")
 	want := f.readBatch(b.ID)
 	require.Equal(t, 2, last.Batch.Total())
-	want.Items, want.Unread, want.Counts = nil, 2, nil // counts without a subscriber are not read
+	want.Items, want.Unread, want.Counts = nil, 2, nil // the feed reads neither items nor counts
 	require.Equal(t, want, last.Batch)
 	require.NotNil(t, last.Batch.Outcome)
 	for _, e := range events {
@@ -236,7 +236,7 @@ func TestFeedTellsOfBatches(t *testing.T) {
 	require.Equal(t, positions(events), positions(f.feed(job.Position{}, 100).Events), "an event goes with its batch")
 }
 
-// A reader that pages along during concurrent changes sees each event once, in the feed's order, which keeps each job's order.
+// A reader that reads pages during concurrent changes sees each event once, in the feed's order. That preserves each job's order.
 func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
 	f := setup(t)
 	c := newChaos(f, 6)
@@ -283,7 +283,7 @@ func TestFeedSkipsAndRepeatsNothing(t *testing.T) {
 	}
 }
 
-// transaction gets a number, lets others pass, and then cancels a job, writes another event, or gives up.
+// transaction takes a number, lets others overtake it, and then cancels a job, writes another event, or rolls back.
 func (c *chaos) transaction(ctx context.Context, dice *rand.Rand) error {
 	err := pgx.BeginFunc(ctx, c.f.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_current_xact_id(), pg_sleep($1)`, dice.Float64()/40); err != nil {

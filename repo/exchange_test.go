@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// steps are a claim, a start and a finish of different jobs.
+// steps holds jobs for a claim, a start and a finish.
 type steps struct {
 	f               *fixture
 	queued          job.ID
@@ -29,7 +29,7 @@ func (s steps) lock() (unlock func()) {
 		[]string{s.queued.String(), s.assigned.JobID.String(), s.rests.JobID.String()})
 }
 
-// begin takes the three steps at once.
+// begin begins the three steps at once.
 func (s steps) begin(ctx context.Context) (done []<-chan error) {
 	return []<-chan error{
 		begin(func() error {
@@ -87,7 +87,7 @@ func TestStepsShareAnExchange(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A step that fails undoes the others in the exchange; then it is left alone with its error.
+// A failed step undoes the others in the exchange. Then they are repeated without it, and only the bad step gets an error.
 func TestABadStepFailsAlone(t *testing.T) {
 	f := setup(t, patient)
 	s, bad := newSteps(f), f.run()
@@ -104,15 +104,15 @@ func TestABadStepFailsAlone(t *testing.T) {
 	f.checkInvariants()
 }
 
-// If one step's row is locked, the steps in the same exchange and later ones complete while it stays locked. The locked step completes
-// once the row is free.
+// If the row of one step is locked, other steps in the same exchange and later ones complete anyway. The locked step completes once the
+// row is unlocked.
 func TestALockedRowHoldsUpItsOwnStepAlone(t *testing.T) {
 	f := setup(t, patient)
 	locked, free, later := newSteps(f), newSteps(f), newSteps(f)
 	release := f.occupySteps()
 	held, left := locked.begin(f.ctx()), free.begin(f.ctx())
 	f.awaitQueued("claim", 6)
-	// SHARE of the table and a lock of rows agree; the flushers wait for the former.
+	// The SHARE lock on the table is compatible with row locks. The flushers wait for the table.
 	unlock := locked.lock()
 	release()
 	free.requireDone(left)
@@ -158,7 +158,7 @@ func TestAStepWhoseCallerLeavesALockedRow(t *testing.T) {
 	s.requireDone(nil)
 }
 
-// A claim succeeds for a job that becomes due at that moment, and for one whose row is still locked by its own lost claim.
+// A claim succeeds for a job that becomes due at that moment, and for a job that is still locked by an earlier, lost claim of the worker.
 func TestAClaimMeetsItsOwnLostOne(t *testing.T) {
 	f := setup(t, patient)
 	id := f.submit()
@@ -192,7 +192,7 @@ func (f *fixture) stepArguments(next job.State, leases ...job.ClaimID) []any {
 	}
 }
 
-// cancelArguments returns the arguments of cancelJobs for a job of the fixture's client, as from the service itself.
+// cancelArguments returns the arguments of cancelJobs for a job of the fixture's client, without an API key.
 func (f *fixture) cancelArguments(id job.ID) []any {
 	return []any{[]string{id.String()}, []string{f.client.String()}, make([]*string, 1)}
 }

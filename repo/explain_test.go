@@ -30,11 +30,11 @@ const (
 // named replaces names by ids.
 var named = strings.NewReplacer(`'busy'`, `'`+busy+`'`, `'nobody'`, `'`+nobody+`'`, `'last'`, `'`+lastID+`'`)
 
-// bigTables are never read as a whole.
+// bigTables lists tables that no statement may read completely.
 var bigTables = []string{"jobs", "events", "reports", "results", "idempotency_keys", "tombstones", "client_events", "batches",
 	"webhooks", "deliveries", "delivery_attempts", "outcome_outbox", "bulk_operations", "bulk_items", "erasures", "schedules"}
 
-// use is an index that a statement must search a table by, with a condition that narrows the search down.
+// use is an index that a statement must use for a table, with a condition that limits the search.
 type use struct{ index, condition string }
 
 // expected is a statement's entry in testdata/plans.txt.
@@ -130,7 +130,7 @@ func explainAs(t *testing.T, conn *pgxpool.Conn, options, mode, statement, args 
 	if args != "" {
 		args = "(" + args + ")"
 	}
-	// Over the simple protocol: several statements, and text for any type.
+	// The simple protocol allows several statements, and text for any type.
 	results := must(conn.Conn().PgConn().Exec(t.Context(), fmt.Sprintf(
 		`SET plan_cache_mode = %s; PREPARE p AS %s; EXPLAIN (%s) EXECUTE p%s; DEALLOCATE p`,
 		mode, statement, options, args)).ReadAll())(t)
@@ -149,21 +149,21 @@ func connection(t *testing.T, pool *pgxpool.Pool) *pgxpool.Conn {
 
 const custom, generic = "force_custom_plan", "force_generic_plan"
 
-// The plans of all statements, on one database that is as it would be after some days.
+// TestPlans checks the plans of all statements, on a database like one after some days.
 func TestPlans(t *testing.T) {
 	f := setup(t)
-	// Generic plans are kept. One that was made while the tables were empty is in use until they are analyzed.
-	t.Run("before there is anything", func(t *testing.T) { requireIndexes(t, f, f.store.Pool(), generic) })
+	// Sessions keep generic plans. A plan that was made while the tables were empty is used until they are analyzed.
+	t.Run("empty tables", func(t *testing.T) { requireIndexes(t, f, f.store.Pool(), generic) })
 	f.script(named.Replace(read("seed.sql")))
-	t.Run("as the store is set", func(t *testing.T) { requireIndexes(t, f, f.store.Pool(), custom, generic) })
-	t.Run("as the planner likes", func(t *testing.T) { requireIndexes(t, f, f.db, custom, generic) })
-	t.Run("of a moved clock", func(t *testing.T) { requirePlansInTime(t, f) })
-	t.Run("of a bucket of history", func(t *testing.T) { requireOwnPart(t, f) })
+	t.Run("settings of the store", func(t *testing.T) { requireIndexes(t, f, f.store.Pool(), custom, generic) })
+	t.Run("default settings", func(t *testing.T) { requireIndexes(t, f, f.db, custom, generic) })
+	t.Run("moved clock", func(t *testing.T) { requirePlansInTime(t, f) })
+	t.Run("bucket of history", func(t *testing.T) { requireOwnPart(t, f) })
 	f.exec(`VACUUM jobs`)
-	t.Run("of counts", func(t *testing.T) { requireCountsInIndexes(t, f) })
-	t.Run("of labels from the future", func(t *testing.T) { requireLabelsByIndex(t, f) })
-	f.exec(`DELETE FROM pg_statistic`) // as after a restore
-	t.Run("of labels from the future, without statistics", func(t *testing.T) { requireLabelsByIndex(t, f) })
+	t.Run("counts", func(t *testing.T) { requireCountsInIndexes(t, f) })
+	t.Run("labels from the future", func(t *testing.T) { requireLabelsByIndex(t, f) })
+	f.exec(`DELETE FROM pg_statistic`) // like after a restore
+	t.Run("labels from the future, without statistics", func(t *testing.T) { requireLabelsByIndex(t, f) })
 }
 
 func requireIndexes(t *testing.T, f *fixture, pool *pgxpool.Pool, modes ...string) {
@@ -199,8 +199,8 @@ func requireIndexes(t *testing.T, f *fixture, pool *pgxpool.Pool, modes ...strin
 	require.Len(t, repo.Statements, len(plans)+len(unexplained), "testdata/plans.txt names no other statements")
 }
 
-// requireLockOrder checks that statements take locks in one order, so that no two wait for each other: jobs, deliveries and webhooks by
-// id, outcomes by job and attempt, keys by client and key. Statements that skip locked rows may take them in any order.
+// requireLockOrder checks that all statements lock rows in the same order, so that there is no deadlock: jobs, deliveries and webhooks by
+// id, outcomes by job and attempt, keys by client and key. Statements that skip locked rows may use any order.
 func requireLockOrder(t *testing.T, name string, p plan) {
 	waits := !strings.Contains(repo.Statements[name], "SKIP LOCKED") && !strings.HasPrefix(name, "emit") // which lock one row
 	p.walk(func(node plan) {
@@ -221,7 +221,7 @@ func requireLockOrder(t *testing.T, name string, p plan) {
 	})
 }
 
-// Waiting rows are counted only in the indexes: there may be a million, of some hundred bytes each. Held ones are fewer.
+// Waiting rows are counted only in the indexes, because there may be a million rows of some hundred bytes. There are fewer held ones.
 func requireCountsInIndexes(t *testing.T, f *fixture) {
 	conn := connection(t, f.store.Pool())
 	for name, indexes := range map[string]int{
@@ -256,12 +256,12 @@ func requireOwnPart(t *testing.T, f *fixture) {
 	ids := one[[]string](f, `SELECT array_agg(overlay('`+nobody+`'
 		PLACING left(uuid7($1::timestamptz + i * interval '10 s')::text, 13) FROM 1 FOR 13)) FROM generate_series(0, 1) i`, at)
 	args := fmt.Sprintf(`'%s', '%s', 200000`, at.Format(time.RFC3339Nano), strings.Join(ids, `', '`))
-	// Jobs of the seed: ten submitted in ten seconds, and at most one that ended.
+	// The seed has ten submitted jobs per ten seconds, and at most one ended job.
 	require.Less(t, f.reads("jobs", repo.Statements["writeHistory"], args), 100)
 }
 
-// In sessions of a test bed, statements find their rows by the same indexes. Without a move their plans equal those of other sessions
-// exactly: it costs nothing there. After a move the time is a constant in them.
+// In sessions of a test bed, statements use the same indexes. Without a move, their plans equal those of other sessions, so the clock
+// costs nothing. After a move, the time is a constant in them.
 func requirePlansInTime(t *testing.T, f *fixture) {
 	s := repotest.OpenURL(t, f.url, asTestbed)
 	conn, plain := connection(t, s.Pool()), connection(t, f.store.Pool())
@@ -291,8 +291,7 @@ func requirePlansInTime(t *testing.T, f *fixture) {
 	}
 }
 
-// A step of a job moves it to other indexes with one new version of its row. A start touches no indexed column, and leaves all indexes
-// alone.
+// A step of a job updates its indexes with one new version of its row. A start changes no indexed column, and updates no index.
 func TestUpdatesInPlace(t *testing.T) {
 	f := setup(t)
 	const n = 20
@@ -301,7 +300,7 @@ func TestUpdatesInPlace(t *testing.T) {
 		claims = append(claims, f.assigned(f.submit(), 1))
 	}
 	waiting := f.submit()
-	f.exec(`VACUUM jobs`) // as autovacuum does: it makes room on the pages
+	f.exec(`VACUUM jobs`) // makes room on the pages, like autovacuum
 	for _, test := range []struct {
 		name      string
 		args      []any

@@ -17,7 +17,7 @@ import (
 // BatchKeysTaken returns the number of keys that callers hold.
 func (s *Store) BatchKeysTaken() int { return jobs.KeysHeld(s.jobStore) }
 
-// Pool gives tests the store's own connections, to exhaust or count them.
+// Pool returns the store's own pool, for tests that exhaust or count connections.
 func (s *Store) Pool() *pgxpool.Pool { return s.db.Pool }
 
 // Queued returns the number of items that wait for a flusher.
@@ -28,7 +28,7 @@ func (s *Store) Queued(operation string) int {
 	return s.db.Queued(operation)
 }
 
-// Statements are all texts that are sent, by the names that they have in .sql files or as variants.
+// Statements holds all texts that are sent, by their name in the .sql files or as a variant.
 var Statements = func() map[string]string {
 	_, all := pg.Catalog()
 	for _, name := range regexp.MustCompile(`statement\("(\w+)"\)`).FindAllStringSubmatch(Sources(), -1) {

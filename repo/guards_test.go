@@ -17,10 +17,10 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// things are ids of a client's things.
+// things holds ids of a client's resources.
 type things struct{ job, batch, webhook, delivery, schedule job.ID }
 
-// asked are the ways to ask for something of a client's.
+// asked returns all requests for a client's resource.
 func (f *fixture) asked() map[string]func(client job.ID, x things) error {
 	hook := func(x things) job.DeliveryOwner { return job.DeliveryOwner{WebhookID: x.webhook} }
 	of := func(x things) job.DeliveryOwner { return job.DeliveryOwner{JobID: x.job} }
@@ -65,7 +65,7 @@ func (f *fixture) asked() map[string]func(client job.ID, x things) error {
 	}
 }
 
-// Things of another client look like things that never existed, cost as many statements, and stay as they are.
+// Requests for another client's resources return the same as for unknown ones, send as many statements, and change nothing.
 // Promise: contract 13, 14
 func TestForeignThingsAreUnknown(t *testing.T) {
 	f := setup(t)
@@ -82,7 +82,7 @@ func TestForeignThingsAreUnknown(t *testing.T) {
 		}
 		for _, stranger := range []job.ID{newID(), {}} {
 			if stranger.IsZero() && strings.Contains(name, "schedule") {
-				continue // that is an operator
+				continue // the zero client stands for an operator
 			}
 			costThere, errThere := cost(stranger, there)
 			costNever, errNever := cost(stranger, things{newID(), newID(), newID(), newID(), newID()})
@@ -101,7 +101,7 @@ func TestForeignThingsAreUnknown(t *testing.T) {
 	require.Equal(t, job.CodeJobNotFound, job.CodeOf(f.store.Delete(f.ctx(), newID(), there.job)), "a buried one as well")
 }
 
-// Ten simultaneous requests, through two processes, take effect once.
+// Ten concurrent requests through two processes take effect once.
 // Promise: contract 12b
 func TestTenAtOnceChangeOnce(t *testing.T) {
 	f := setup(t)

@@ -59,7 +59,7 @@ func TestACountTakesThePlaceOfTheBound(t *testing.T) {
 	f.submit()
 	counted := must(f.store.Load(f.ctx(), 100))(t)
 	require.Equal(t, job.Counted{Jobs: loadOf(1)}, counted)
-	a.Stored = loadOf(5) // reported by any process while it was counted
+	a.Stored = loadOf(5) // reported during the count
 	f.renew(&a)
 	a.Counted, a.Stored = &counted, loadOf(2)
 	f.renew(&a)
@@ -88,7 +88,7 @@ func TestAnEndedLeaseStoresNothing(t *testing.T) {
 	require.ErrorIs(t, errOf(f.store.RenewLease(f.ctx(), a)), job.ErrLeaseEnded, "it does not come back")
 }
 
-// A statement that began under a lease may store its jobs: until it ends, the room stays reserved.
+// A statement that began under a lease may still store its jobs. The room stays reserved until it ends.
 func TestALeaseInUseDoesNotEnd(t *testing.T) {
 	f := setup(t)
 	a, b := asked(func(l *job.Lease) { l.Want = loadOf(10) }), asked()

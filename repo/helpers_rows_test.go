@@ -17,10 +17,10 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// columns are values of a table's columns, in SQL.
+// columns holds values of a table's columns as SQL expressions.
 type columns map[string]string
 
-// plain are the values of rows that tests make.
+// plain are the default values of rows in tests.
 var plain = map[string]columns{
 	"jobs": {
 		"job_id": "gen_random_uuid()", "client_id": "gen_random_uuid()", "type": "'EXECUTE'", "work_kind": "'SUCCESS_FAST'", "definition": "'{}'",
@@ -56,7 +56,7 @@ func (f *fixture) insert(table string, n int, given columns) {
 	f.exec(`INSERT INTO `+table+` (`+strings.Join(names, ", ")+`) SELECT `+strings.Join(values, ", ")+` FROM generate_series(1, $1::int) i`, n)
 }
 
-// quoted is an id in SQL.
+// quoted returns an id as an SQL literal.
 func quoted(id job.ID) string { return `'` + id.String() + `'::uuid` }
 
 // event is the part of an event log's row that tests check.
@@ -103,7 +103,7 @@ func (f *fixture) all(id job.ID) string {
 		'tombstone', (SELECT to_jsonb(t) FROM tombstones t WHERE job_id = $1)))`, id.String())
 }
 
-// The helpers below build batches on purpose: while both flushers of an operation wait for a lock, callers queue up behind them.
+// The helpers below make batches on purpose: while both flushers of an operation wait for a lock, later callers queue up.
 
 // lock runs a locking statement in a new transaction and holds its locks until unlock, which may be called twice, or until the test ends.
 func (f *fixture) lock(sql string, args ...any) (unlock func()) {
@@ -119,7 +119,7 @@ func (f *fixture) begin() pgx.Tx {
 	return tx
 }
 
-// lockRow locks one job as a transition would.
+// lockRow locks one job like a transition.
 func (f *fixture) lockRow(id string) (unlock func()) {
 	return f.lock(`SELECT FROM jobs WHERE job_id = $1 FOR UPDATE`, id)
 }
@@ -139,8 +139,7 @@ func (f *fixture) awaitQueued(operation string, n int) {
 	testkit.Eventually(f.t, "it comes about", func() bool { return f.store.Queued(operation) == n })
 }
 
-// occupy keeps all flushers of an operation waiting for a table lock: do must submit one item of it. Later items queue up until release.
-// Each busy flusher has taken one item.
+// occupy makes all flushers of an operation wait for a table lock, each with one item that do submits. Later items queue up until release.
 func (f *fixture) occupy(do func()) (release func()) {
 	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)
 	var busy sync.WaitGroup
@@ -154,11 +153,10 @@ func (f *fixture) occupy(do func()) (release func()) {
 	}
 }
 
-// occupyInserts is occupy for inserts. The store must be patient.
+// occupyInserts is like occupy, for inserts. The store must be patient.
 func (f *fixture) occupyInserts() (release func()) { return f.occupy(func() { f.submit() }) }
 
-// together does n things at once so that they share a flush: they queue up behind busy flushers of the operation, which
-// occupy keeps so.
+// together makes n concurrent calls share a flush. They queue up behind the flushers of the operation, which occupy keeps busy.
 func (f *fixture) together(operation string, occupy func(), n int, do func(i int)) {
 	release := f.occupy(occupy)
 	var calls sync.WaitGroup

@@ -38,7 +38,7 @@ type fixture struct {
 	registry *prometheus.Registry // of the store
 }
 
-// setup makes the fixture of a test that runs beside the others.
+// setup makes the fixture of a parallel test.
 func setup(t *testing.T, opts ...func(*repo.Config)) *fixture {
 	t.Parallel()
 	return setupAt(t, repotest.URL(t), opts...)
@@ -57,7 +57,7 @@ func setupAt(t testing.TB, url string, opts ...func(*repo.Config)) *fixture {
 	return f
 }
 
-// ctx bounds one step of the test.
+// ctx returns a context with the time limit of one step of the test.
 func (f *fixture) ctx() context.Context { return within(f.t, testkit.Patience) }
 
 func within(t testing.TB, d time.Duration) context.Context {
@@ -74,7 +74,7 @@ func must[T any](value T, err error) func(testing.TB) T {
 	}
 }
 
-// must2 is must for calls that give two values.
+// must2 is like must for calls that return two values.
 func must2[A, B any](a A, b B, err error) func(testing.TB) (A, B) {
 	return func(t testing.TB) (A, B) {
 		require.NoError(t, err)
@@ -114,7 +114,7 @@ func (f *fixture) expireWorker(id job.ID) {
 
 func (f *fixture) exec(sql string, args ...any) { must(f.db.Exec(f.ctx(), sql, args...))(f.t) }
 
-// script runs statements, each in its own transaction: feeds of all tests wait for the oldest one on the server.
+// script runs statements, each in its own transaction, because the feeds of all tests wait for the oldest transaction on the server.
 func (f *fixture) script(sql string) {
 	conn := must(f.db.Acquire(f.ctx()))(f.t)
 	defer conn.Release()
@@ -129,7 +129,7 @@ func one[T any](f *fixture, sql string, args ...any) T {
 	return must(pgx.CollectExactlyOneRow(rows, pgx.RowTo[T]))(f.t)
 }
 
-// submission is a plain job of the fixture's client, changed by opts.
+// submission returns a plain job of the fixture's client, changed by opts.
 func (f *fixture) submission(opts ...func(*job.Submission)) job.Submission {
 	s := job.Submission{
 		Job: job.Job{
@@ -244,13 +244,13 @@ func (f *fixture) testWebhook(hook job.ID) { must(f.store.TestWebhook(f.ctx(), f
 // job reads a job of the fixture's client.
 func (f *fixture) job(id job.ID) *job.Job { return must(f.store.Job(f.ctx(), f.client, id))(f.t) }
 
-// makeDue lets the time of a DEFERRED job have come a moment ago.
+// makeDue makes a DEFERRED job due since a moment ago.
 func (f *fixture) makeDue(id job.ID) {
 	f.exec(`UPDATE jobs SET execution_at = clock_timestamp() - interval '1 ms', run_at = clock_timestamp() - interval '1 ms'
 		WHERE job_id = $1`, id.String())
 }
 
-// backoff is the one that failures in tests advise.
+// backoff is the backoff of failures in tests.
 var backoff = job.Backoff{Base: time.Second, Max: time.Minute}
 
 func success(c job.ClaimID) job.Finish {
@@ -292,8 +292,8 @@ func (f *fixture) storageErrors() int {
 	return int(sum)
 }
 
-// metric adds up a metric of the fixture's store: the observations of a histogram and their sum, or the value of a counter; for
-// one operation, or with "" for all.
+// metric returns the number of observations of a histogram and their sum, or the value of a counter, of the fixture's store. It adds up
+// all operations if operation is "".
 func (f *fixture) metric(name, operation string) (n int, sum float64) {
 	for _, family := range must(f.registry.Gather())(f.t) {
 		if family.GetName() != name {
@@ -310,21 +310,21 @@ func (f *fixture) metric(name, operation string) (n int, sum float64) {
 	return n, sum
 }
 
-// begin runs do beside the test and hands its error over.
+// begin runs do in a goroutine and sends its error.
 func begin(do func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	return done
 }
 
-// atOnce is inParallel for calls that must not fail.
+// atOnce is like inParallel, for calls that must not fail.
 func (f *fixture) atOnce(n int, do func(i int) error) {
 	errs := make([]error, n)
 	inParallel(n, func(i int) { errs[i] = do(i) })
 	require.NoError(f.t, errors.Join(errs...))
 }
 
-// walk reads pages, each from where the one before ended, until there is no next one.
+// walk reads all pages of a list.
 func walk[T any, At comparable](f *fixture, read func(at At) (page []T, next At)) (all []T, pages int) {
 	var at, none At
 	for {

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/repo"
 )
 
-// historyRow is a row of history without its place.
+// historyRow is a row of history without its key.
 type historyRow struct {
 	Submitted, Succeeded, Failed, Canceled, Retried int
 	WaitP50, WaitP99, RunP50, RunP99                *int
@@ -33,7 +33,7 @@ func (f *fixture) writeHistory(at time.Time) historyRow {
 	return f.recorded(10, at)
 }
 
-// ago is a moment by Postgres' clock, where a bucket of the width begins.
+// ago returns the beginning of the bucket that contained Postgres' time the given duration ago.
 func (f *fixture) ago(by, width time.Duration) time.Time {
 	return one[time.Time](f, `SELECT date_bin($2::interval, now() - $1::interval, 'epoch')`, by, width)
 }
@@ -95,7 +95,7 @@ func TestHistoryKeepsDeletedJobs(t *testing.T) {
 	require.Equal(t, 1, f.count("tombstones WHERE finished_at IS NULL"), "nobody counts it any more")
 }
 
-// Two leaders for a moment, and one that writes a bucket again, write the same.
+// Two leaders at the same time, or one that writes a bucket again, do not count twice.
 func TestHistoryIsNotDoubled(t *testing.T) {
 	f := setup(t)
 	stores := f.twoStores()
@@ -164,7 +164,7 @@ func TestHistoryIsRolledUpAndRead(t *testing.T) {
 	write(minute.Add(20*time.Second), historyRow{7, 0, 1, 0, 0, ms(500), ms(500), ms(50), ms(90)})
 	write(minute.Add(50*time.Second), historyRow{Submitted: 1, Canceled: 8})
 	write(minute.Add(-time.Second*10), historyRow{Submitted: 3})
-	write(f.ago(-time.Minute, time.Minute), historyRow{Submitted: 99}) // of a minute that is not over
+	write(f.ago(-time.Minute, time.Minute), historyRow{Submitted: 99}) // this minute is not over
 	require.NoError(t, f.store.RollUpHistory(f.ctx()))
 	require.Equal(t, historyRow{13, 3, 1, 9, 1, ms(200), ms(500), ms(20), ms(90)}, f.recorded(60, minute))
 	require.Equal(t, historyRow{Submitted: 3}, f.recorded(60, minute.Add(-time.Minute)))
@@ -197,7 +197,7 @@ func TestHistoryIsCleaned(t *testing.T) {
 		FROM (SELECT width, count(*) AS n FROM history GROUP BY width) h`))
 }
 
-// Postgres itself ends a bucket that takes too long; the next one can be written.
+// Postgres itself cancels a bucket that takes too long. The next one can be written.
 func TestHistoryTimesOut(t *testing.T) {
 	f := setup(t)
 	at := f.ago(time.Minute, 10*time.Second)

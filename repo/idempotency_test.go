@@ -18,11 +18,11 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// The size of a job counts towards the bound of a flush.
+// The size of a job counts towards the limit of a flush.
 func TestInsertsAreBoundedInBytes(t *testing.T) {
 	f := setup(t, patient)
 	big, items := json.RawMessage(`"`+strings.Repeat("x", 1<<20)+`"`), 0
-	for name, opt := range map[string]func(*job.Submission){ // 4 to a flush
+	for name, opt := range map[string]func(*job.Submission){ // a flush has room for 4
 		"params": func(s *job.Submission) { s.Job.Params = big },
 		"event":  func(s *job.Submission) { s.Job.Definition.Emit = &job.Emission{Name: "big", Data: big} },
 	} {
@@ -43,7 +43,7 @@ func TestCloseFlushesWhatWaits(t *testing.T) {
 	f.awaitQueued("insert", len(waiting))
 	closed := make(chan struct{})
 	go func() { f.store.Close(); close(closed) }()
-	testkit.Eventually(t, "it comes about", func() bool { // it takes no more
+	testkit.Eventually(t, "it comes about", func() bool { // the store takes no more
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := f.store.InsertJob(ctx, f.submission())
@@ -63,7 +63,7 @@ func (f *fixture) expireKeys() { f.exec(`UPDATE idempotency_keys SET expires_at 
 
 func (f *fixture) countJobs() int { return f.count("jobs") }
 
-// twoStores returns the fixture's store and that of another process.
+// twoStores returns the fixture's store, and one like that of another process.
 func (f *fixture) twoStores() []*repo.Store {
 	return []*repo.Store{f.store, repotest.OpenURL(f.t, f.url)}
 }
@@ -83,7 +83,7 @@ func TestSameKeySameRequestGetsTheFirstAnswer(t *testing.T) {
 	found := must(f.store.FindReceipt(f.ctx(), f.client, "k", f.submission().RequestHash))(t)
 	require.Equal(t, &want, found)
 
-	stranger := newID() // with its own keys
+	stranger := newID() // has its own keys
 	require.Nil(t, must(f.store.FindReceipt(f.ctx(), stranger, "k", f.submission().RequestHash))(t))
 	f.submit(keyed("k"), func(s *job.Submission) { s.Job.ClientID = stranger })
 	require.Equal(t, 2, f.countJobs())
@@ -119,7 +119,7 @@ func TestSameKeyOtherRequestIsAConflict(t *testing.T) {
 	require.Equal(t, 2, f.countJobs())
 }
 
-// requireOneJob submits n jobs with one key at once, through two processes, and requires that they are one.
+// requireOneJob sends n submissions with one key at once, through two processes, and requires that they create one job.
 func (f *fixture) requireOneJob(n int) {
 	before, stores := f.countJobs(), f.twoStores()
 	receipts := make([]job.Receipt, n)
@@ -145,7 +145,7 @@ func TestConcurrentSubmissionsWithOneKeyMakeOneJob(t *testing.T) {
 	f.expireKeys()
 	f.requireOneJob(200)
 
-	f.expireKeys() // requests that differ
+	f.expireKeys() // next: different requests
 	stores := f.twoStores()
 	errs := make([]error, 40)
 	inParallel(len(errs), func(i int) {
@@ -160,12 +160,12 @@ func TestConcurrentSubmissionsWithOneKeyMakeOneJob(t *testing.T) {
 	}
 	require.Equal(t, 3, f.countJobs())
 
-	f.expireKeys() // in one queue
+	f.expireKeys() // next: requests in one flush
 	f.together("insert", func() { f.submit() }, 3, func(int) { f.submit(keyed("k")) })
 	require.Equal(t, 3+pg.Flushers+1, f.countJobs())
 }
 
-// Two processes insert the same keys in opposite orders; sorted, they cannot deadlock.
+// Two processes insert the same keys in opposite orders. Because keys are sorted, there is no deadlock.
 func TestKeysInOppositeOrders(t *testing.T) {
 	f := setup(t)
 	stores := f.twoStores()

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// changed is a database URL with something else in it.
+// changed returns a database URL after a change.
 func changed(t *testing.T, raw string, change func(*url.URL)) string {
 	u := must(url.Parse(raw))(t)
 	change(u)
@@ -113,7 +113,7 @@ func TestInspectReadOnlyDatabase(t *testing.T) {
 	require.NotNil(t, i.State)
 }
 
-// newRole makes a role that may log in, and is gone after the test.
+// newRole creates a role that may log in. It is removed after the test.
 func (f *fixture) newRole(options string) (name string) {
 	name = "inspect_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	f.exec(`CREATE ROLE ` + name + ` LOGIN PASSWORD 'planted-secret' ` + options)
@@ -155,7 +155,7 @@ func TestInspectAsAnotherUser(t *testing.T) {
 func TestInspectObstacles(t *testing.T) {
 	f := setup(t)
 	name := f.newRole("CONNECTION LIMIT 0")
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, but sends nothing
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
 	closing := endingAtOnce(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// sound stores a job of each sort, all of them ended and delivered, and returns their ids by name.
+// sound stores valid rows: a job of each sort, all ended and delivered. It returns their ids by name.
 func (f *fixture) sound() pgx.NamedArgs {
 	hook := f.subscribe("*")
 	plain := f.run(keyed("plain"), func(s *job.Submission) { s.Job.Callback = "https://x.test/callback" })
@@ -45,7 +45,7 @@ func (f *fixture) sound() pgx.NamedArgs {
 		"retried": retried.JobID.String(), "lost": lost.String(), "batch": batch.ID.String()}
 }
 
-// damages spoil sound rows, each so that the rule is broken.
+// damages are statements that change valid rows, by the invariant that each violates.
 var damages = map[string][]string{
 	"something has no job": {
 		`DELETE FROM jobs WHERE job_id = @plain`,
@@ -191,7 +191,7 @@ var damages = map[string][]string{
 	},
 }
 
-// A check that cannot fail proves nothing.
+// Each invariant finds the damage that violates it.
 func TestInvariantsSeeDamage(t *testing.T) {
 	f := setup(t)
 	ids := f.sound()

@@ -17,7 +17,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// chaos is a handful of jobs on which everybody does everything at once, leases that are long gone included.
+// chaos does random concurrent operations on a few jobs, including operations under leases that ended long ago.
 type chaos struct {
 	f       *fixture
 	stores  []*repo.Store
@@ -28,7 +28,7 @@ type chaos struct {
 	jobs    []job.ID
 	batches []job.ID
 	leases  []job.ClaimID
-	claimed map[job.ClaimID]job.ID // the worker to whom it was given
+	claimed map[job.ClaimID]job.ID // workers by claim
 	errs    []error
 }
 
@@ -157,7 +157,7 @@ func (c *chaos) maintain(ctx context.Context, s *repo.Store, r *rand.Rand) {
 	}
 }
 
-// step does one random thing. Claims, starts and finishes come most often, so that jobs get somewhere.
+// step does one random operation. Claims, starts and finishes are the most frequent, so that jobs make progress.
 func (c *chaos) step(ctx context.Context, s *repo.Store, r *rand.Rand, worker job.ID) {
 	switch n := r.IntN(20); {
 	case n < 3:
@@ -199,7 +199,7 @@ func TestInvariantsHoldUnderRandomConcurrentOperations(t *testing.T) {
 		}
 	})
 	require.NoError(t, errors.Join(c.errs...))
-	for _, id := range c.batches { // each is completed once, with an outcome that counts each of its jobs
+	for _, id := range c.batches { // each is completed once, and its outcome counts all its jobs
 		for _, open := range must(f.store.OpenJobs(f.ctx(), f.client, id))(t) {
 			f.cancel(open)
 		}

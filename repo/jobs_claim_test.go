@@ -48,11 +48,11 @@ func TestClaimRefusals(t *testing.T) {
 	}{
 		"not due":               {f.worker, f.submit(deferred(time.Hour)), 1, job.NotClaimed{StillWaiting: true, Wait: time.Hour}},
 		"in its backoff":        {f.worker, backedOff, 2, job.NotClaimed{StillWaiting: true, Wait: time.Minute}},
-		"taken back":            {f.worker, returned.JobID, 1, job.NotClaimed{StillWaiting: true, Wait: time.Hour}},
+		"released":              {f.worker, returned.JobID, 1, job.NotClaimed{StillWaiting: true, Wait: time.Hour}},
 		"earlier attempt":       {f.worker, backedOff, 1, job.NotClaimed{Wait: time.Minute}},
 		"later attempt":         {f.worker, f.submit(), 2, job.NotClaimed{}},
 		"its next attempt runs": {f.worker, next, 1, job.NotClaimed{}},
-		"a later one of its":    {f.worker, f.run().JobID, 2, job.NotClaimed{}},
+		"later than running":    {f.worker, f.run().JobID, 2, job.NotClaimed{}},
 		"another's, assigned":   {f.newWorker(), f.at(job.Assigned), 1, job.NotClaimed{}},
 		"another's, running":    {f.newWorker(), f.at(job.Running), 1, job.NotClaimed{}},
 		"running, no worker":    {job.ID{}, f.at(job.Running), 1, job.NotClaimed{}},
@@ -78,7 +78,7 @@ func TestClaimRefusals(t *testing.T) {
 	require.Zero(t, f.storageErrors(), "a claim in vain is no trouble of the database")
 }
 
-// goneWorkers are workers that must not claim any more.
+// goneWorkers returns workers that must no longer claim.
 func (f *fixture) goneWorkers() map[string]job.ID {
 	gone := map[string]job.ID{"expired": f.newWorker(), "dead": f.newWorker(), "retired": f.newWorker()}
 	f.expireWorker(gone["expired"])
@@ -87,8 +87,7 @@ func (f *fixture) goneWorkers() map[string]job.ID {
 	return gone
 }
 
-// Each claim of a flush is answered on its own; a task that is delivered many times to one worker asks as often, and
-// the claim is one.
+// Each claim of a flush gets its own answer. If a task is delivered to a worker several times, all its requests get the same claim.
 func TestClaimsOfOneFlushAreAnsweredEachOnItsOwn(t *testing.T) {
 	f := setup(t, patient)
 	good, foreign, stranger := f.submit(), f.submit(), f.newWorker()
@@ -114,7 +113,7 @@ func TestClaimsOfOneFlushAreAnsweredEachOnItsOwn(t *testing.T) {
 	f.checkInvariants()
 }
 
-// If the answer to a claim is lost, only the holder of the job gets it again.
+// If the answer to a claim was lost, only the job's holder gets it again.
 func TestClaimIsAnsweredAgain(t *testing.T) {
 	f := setup(t)
 	id := f.submit(deferred(time.Hour))
@@ -124,7 +123,7 @@ func TestClaimIsAnsweredAgain(t *testing.T) {
 	before := f.all(id)
 	for range 2 {
 		again, _ := f.tryClaim(id, 1)
-		first.WasCreated = false // the first answer reported that step
+		first.WasCreated = false // only the first answer reports this
 		require.Empty(t, cmp.Diff(first, again))
 		require.Equal(t, before, f.all(id), "nothing happens twice")
 	}
@@ -133,7 +132,7 @@ func TestClaimIsAnsweredAgain(t *testing.T) {
 	require.Equal(t, first.ClaimID, again.ClaimID, "when it runs as well")
 }
 
-// stale lists leases that are not current any more, on jobs that have passed through the given step under another.
+// stale returns leases that are no longer current, by why. current returns a lease of a new job.
 func stale(f *fixture, current func() job.ClaimID) map[string]job.ClaimID {
 	old, future, other, canceled := current(), current(), current(), current()
 	old.Fence--
@@ -150,7 +149,7 @@ func stale(f *fixture, current func() job.ClaimID) map[string]job.ClaimID {
 	}
 }
 
-// requireStale tries a step with each of the leases: all are stale, and nothing changes.
+// requireStale tries a step with each lease, and requires job.ErrStale and no change.
 func (f *fixture) requireStale(leases map[string]job.ClaimID, step func(c job.ClaimID) error) {
 	for name, l := range leases {
 		before := f.all(l.JobID)

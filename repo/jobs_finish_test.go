@@ -47,7 +47,7 @@ func (f *fixture) anEvent(id job.ID) pgx.Tx {
 	return tx
 }
 
-// A change of the row that is committed after the statement began makes it look again.
+// If another transaction changes the row after the statement began, Emit tries again.
 func TestEmitLooksAgain(t *testing.T) {
 	f := setup(t)
 	l := f.run()
@@ -124,7 +124,7 @@ func TestFinishWithFailure(t *testing.T) {
 	}
 }
 
-// requireRetried checks that attempt 2 of a job waits, as if there had been no attempt before it.
+// requireRetried checks that attempt 2 of a job waits, without traces of the first attempt.
 func (f *fixture) requireRetried(id job.ID, wait time.Duration) {
 	j := f.job(id)
 	require.Equal(f.t, []any{job.Queued, 2, j.UpdatedAt.Add(wait), job.Outcome("")}, []any{j.State, j.Attempt, j.RunAt, j.Outcome})
@@ -176,7 +176,7 @@ func TestFinishOrdersItsEvents(t *testing.T) {
 	for name, test := range map[string]struct {
 		end      func(c job.ClaimID) job.Finish
 		events   []string
-		reported int // of these in the report
+		reported int // number of these events in the report
 	}{
 		"success":           {success, []string{job.EventSucceeded}, 1},
 		"success, emitting": {func(c job.ClaimID) job.Finish { return emit(success(c)) }, []string{job.EventEmitted, job.EventSucceeded}, 2},
@@ -221,7 +221,7 @@ func TestFinishIsFenced(t *testing.T) {
 	}
 }
 
-// The schema refuses invalid arguments, and the statement leaves nothing behind.
+// The schema refuses invalid arguments, and the statement changes nothing.
 func TestFinishRefusesNonsense(t *testing.T) {
 	f := setup(t)
 	withFailure := success(f.run())

@@ -272,7 +272,7 @@ func TestScenarioIsReadEverywhere(t *testing.T) {
 	}
 }
 
-// A damaged definition is left out, and fails no statement: its job can be claimed, and then failed.
+// A damaged definition is read as missing and makes no statement fail. Its job can be claimed, and then fail.
 func TestClaimOfADamagedDefinition(t *testing.T) {
 	f := setup(t, streaming)
 	for _, definition := range []string{`NULL`, `'null'`, `'[]'`, `'"x"'`, `'{"duration_ms": "x"}'`} {

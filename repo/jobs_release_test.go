@@ -130,7 +130,7 @@ func (f *fixture) claimMany(ids []job.ID, stores ...*repo.Store) (claimed []job.
 	return claimed
 }
 
-// TestWorkersHoldNoMoreJobsOfAClient than they may, whichever processes claim them at the same moment.
+// Workers hold at most the allowed number of jobs of a client, even if several processes claim at the same moment.
 func TestWorkersHoldNoMoreJobsOfAClient(t *testing.T) {
 	const most = 3
 	f := setup(t, holding(most))
@@ -154,7 +154,7 @@ func TestWorkersHoldNoMoreJobsOfAClient(t *testing.T) {
 	f.checkInvariants()
 }
 
-// TestThrottledJobsComeInTheirOrder: younger jobs wait behind them.
+// Throttled jobs keep their order: younger jobs wait behind them.
 func TestThrottledJobsComeInTheirOrder(t *testing.T) {
 	f := setup(t, holding(1))
 	first, second, third := f.submit(), f.submit(), f.submit()
@@ -177,7 +177,7 @@ func TestThrottledJobsComeInTheirOrder(t *testing.T) {
 	f.checkInvariants()
 }
 
-// TestThrottledJobsAreCanceled, and leave their place in the order. A cancel makes room too.
+// A throttled job can be canceled; the next one takes its place. Canceling a held job also makes room.
 func TestThrottledJobsAreCanceled(t *testing.T) {
 	f := setup(t, holding(1))
 	first, second, third := f.submit(), f.submit(), f.submit()

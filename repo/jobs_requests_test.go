@@ -61,7 +61,7 @@ func TestInsertJobWritesEvents(t *testing.T) {
 	require.Equal(t, *sub.Job.ExecutionAt, *stored.ExecutionAt)
 	require.Equal(t, *sub.Job.ExecutionAt, stored.RunAt)
 
-	id := f.submit(deferred(-time.Minute)) // it was in the future when it was checked
+	id := f.submit(deferred(-time.Minute)) // the time was in the future when the request was checked
 	require.Equal(t, job.Created, f.state(id))
 	require.True(t, one[bool](f, `SELECT run_at = created_at AND execution_at < created_at - interval '50s'
 		FROM jobs WHERE job_id = $1`, id.String()),
@@ -79,7 +79,7 @@ func TestEventIDsAreVersion7(t *testing.T) {
 	require.Equal(t, 1000, one[int](f, `SELECT count(DISTINCT uuid7(to_timestamp(1)))::int FROM generate_series(1, 1000)`))
 }
 
-// badRows are submissions that Postgres refuses, each for another reason.
+// badRows returns submissions that Postgres refuses, by reason.
 func badRows(f *fixture) map[string]job.Submission {
 	return map[string]job.Submission{
 		"NUL in a text":       f.submission(func(s *job.Submission) { s.Job.Callback = "a\x00b" }),
@@ -122,12 +122,12 @@ func TestInsertJobOneBadRowFailsAlone(t *testing.T) {
 	require.Equal(t, 3, f.awaitFlushed("insert", good+len(bad)+2))
 }
 
-// A flush that waits for a key of another session does not delay the next one's commit; both are still handed over in the order of
+// A flush that waits for another session's key does not delay the commit of the next flush. Both are still handed over in the order of
 // created_at.
 func TestCommitsAreHandedOverInOrder(t *testing.T) {
 	f := setup(t, patient)
 	f.store.KeepOrder(testkit.Patience)
-	f.submit() // Postgres' time is known from here on
+	f.submit() // makes Postgres' time known
 	handed := make(chan job.Receipt, 2)
 	committed := func(s *job.Submission) { s.Committed = func(r job.Receipt) { handed <- r } }
 	unlock := f.lock(`INSERT INTO idempotency_keys (client_id, endpoint, key, request_hash, resource_id, created_at, expires_at)
@@ -246,7 +246,7 @@ func TestCancelFromEachState(t *testing.T) {
 	}
 }
 
-// requireUnchanged checks that a request changes nothing of a job, and reports that.
+// requireUnchanged checks that a request does not change a job, and that its answer says so.
 func (f *fixture) requireUnchanged(name string, id job.ID, ask func() job.Change) {
 	all, j := f.all(id), f.job(id)
 	require.Equal(f.t, job.Change{JobID: id, State: j.State, Attempt: j.Attempt, UpdatedAt: j.UpdatedAt, RunAt: j.RunAt}, ask(), name)

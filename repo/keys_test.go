@@ -32,7 +32,7 @@ type change struct {
 	do   func(ctx context.Context) error
 }
 
-// changesOf returns the changes that the client of the fixture can ask for, with their requirements.
+// changesOf returns all changes that the fixture's client can request. It creates what they require.
 func (f *fixture) changesOf() []change {
 	final, failed, waiting := f.run(), f.run(), f.submit()
 	must(f.store.Finish(f.ctx(), success(final)))(f.t)
@@ -71,7 +71,7 @@ func (f *fixture) changesOf() []change {
 	}...)
 }
 
-// additionsFor returns the additions for a client that require nothing else.
+// additionsFor returns the changes that add something for a client and require nothing else.
 func (f *fixture) additionsFor(client job.ID, key string) []change {
 	hook := f.hook("*")
 	hook.ClientID = client
@@ -91,8 +91,7 @@ func (f *fixture) additionsFor(client job.ID, key string) []change {
 	}
 }
 
-// A change is refused when the key that asks for it has ended by its commit, although it was valid when the request began; and it is
-// made with a key that is valid.
+// A change is refused if its key has ended by the commit, even if the key was valid when the request began. With a valid key it succeeds.
 func TestAnEndedKeyChangesNothing(t *testing.T) {
 	f := setup(t)
 	f.keys("valid", "revoked", "expired")
@@ -111,7 +110,7 @@ func TestAnEndedKeyChangesNothing(t *testing.T) {
 	}
 }
 
-// One key that has ended does not keep the others that share a statement.
+// An ended key does not affect other items in the same statement.
 func TestAnEndedKeyFailsAlone(t *testing.T) {
 	f := setup(t)
 	f.keys("valid", "revoked")
@@ -126,7 +125,7 @@ func TestAnEndedKeyFailsAlone(t *testing.T) {
 	require.Equal(t, 20, f.countJobs())
 }
 
-// A change waits for a revocation that is under way, and then it is refused.
+// A change waits for a pending revocation of its key, and is then refused.
 func TestAChangeWaitsForTheRevocationOfItsKey(t *testing.T) {
 	f := setup(t, patient)
 	f.keys("k")
@@ -141,7 +140,7 @@ func TestAChangeWaitsForTheRevocationOfItsKey(t *testing.T) {
 	require.Zero(t, f.count("testbed_faults"))
 }
 
-// Submissions of clients do not look at erasures, which another session may have locked for long.
+// Submissions of clients do not read erasures, which another session may have locked for a long time.
 func TestSubmissionsDoNotLookAtErasures(t *testing.T) {
 	f := setup(t)
 	f.keys("k")
@@ -154,13 +153,13 @@ func TestSubmissionsDoNotLookAtErasures(t *testing.T) {
 	must2(f.store.InsertBatch(ctx, f.batch(2)))(t)
 }
 
-// A statement that began before the erasure, and has written nothing yet, is waited for: it did not see that the key ended.
+// An erasure waits for statements that began before it and have not written yet, because they did not see that the key ended.
 func TestAnErasureWaitsForStatementsUnderWay(t *testing.T) {
 	f := setup(t)
 	f.keys("k")
 	old := must(f.db.BeginTx(f.ctx(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead}))(t)
 	t.Cleanup(func() { _ = old.Rollback(context.Background()) })
-	must(old.Exec(f.ctx(), `SELECT FROM jobs`))(t) // it has a snapshot and no transaction id
+	must(old.Exec(f.ctx(), `SELECT FROM jobs`))(t) // takes a snapshot, but no transaction id
 	e := f.erase(f.client)
 	testkit.Eventually(t, "it has come to the step that waits", func() bool { return f.eraseStep(e.ID).Erasure.Step == "settle" })
 	for range 5 {
@@ -170,7 +169,7 @@ func TestAnErasureWaitsForStatementsUnderWay(t *testing.T) {
 	require.Equal(t, job.ErasureDone, f.eraseAll(e.ID).State())
 }
 
-// Events are read for a key that is valid after the read: nothing later than its end reaches a stream.
+// Events are returned only if the key is still valid after the read. So a stream contains no events after the end of its key.
 func TestAnEndedKeyReadsNoEvents(t *testing.T) {
 	f := setup(t)
 	f.keys("valid", "revoked", "expired")

@@ -43,7 +43,7 @@ func TestLeadHasOneHolder(t *testing.T) {
 		leads         bool
 	}{
 		{a, 0, time.Hour, true},  // no process has ever led
-		{b, 0, time.Hour, false}, // not vacant for that long
+		{b, 0, time.Hour, false}, // not vacant for long enough
 		{a, 0, time.Hour, true}, {b, time.Minute, 0, true}, {a, 0, 0, false},
 	} {
 		require.Equal(t, step.leads, must(f.store.Lead(f.ctx(), step.holder, step.lease, step.vacant))(t), "%+v", step)
@@ -83,12 +83,12 @@ func TestLoadByClient(t *testing.T) {
 	require.Equal(t, map[job.ID]job.Load{f.client: {Active: 3, Queued: 1}}, load(2))
 }
 
-// waitingJobs asks as the relay does.
+// waitingJobs reads waiting jobs, like the relay.
 func (f *fixture) waitingJobs(after job.QueueCursor, age time.Duration, limit int) []job.Task {
 	return must(f.store.Waiting(f.ctx(), after, age, limit))(f.t)
 }
 
-// taskOf is the task that names a job's present attempt, if it never returned to QUEUED.
+// taskOf returns the task for a job's current attempt, if that was never released.
 func (f *fixture) taskOf(id job.ID) job.Task {
 	j := f.job(id)
 	return job.Task{JobID: id, Attempt: j.Attempt, RunAt: j.RunAt, ClientID: j.ClientID, WorkKind: j.WorkKind}
@@ -143,7 +143,7 @@ func (f *fixture) leases() *jobs.Leases {
 	return l
 }
 
-// held returns storage's expected answer about a lease.
+// held returns the expected job.Held for a claim.
 func (f *fixture) held(c job.ClaimID, s job.State) job.Held {
 	return job.Held{ClaimID: c, ClientID: f.client, RequestID: "r-1", State: s, WorkKind: job.SuccessFast, MaxAttempts: 4}
 }
@@ -230,7 +230,7 @@ func TestOrphansAreJobsOfDeadWorkers(t *testing.T) {
 			l, state = f.assigned(f.submit(), 1), job.Assigned
 		}
 		f.exec(`UPDATE jobs SET worker_id = $2 WHERE job_id = $1`, l.JobID.String(), lost.String())
-		want = append(want, f.held(l, state)) // ids of version 7 come in order
+		want = append(want, f.held(l, state)) // ids of version 7 are in order
 	}
 	require.Empty(t, f.orphans(10))
 	f.expireWorker(lost)
@@ -246,7 +246,7 @@ func TestOrphansAreJobsOfDeadWorkers(t *testing.T) {
 	require.Contains(t, got, f.held(c.ClaimID, job.Assigned), "of a retired worker as well, at once")
 	require.NotContains(t, got, f.held(alive, job.Running))
 
-	f.expireWorker(f.worker) // which is just renewing
+	f.expireWorker(f.worker) // the worker is just renewing its lease
 	unlock := f.lock(`UPDATE workers SET expires_at = clock_timestamp() + interval '1 hour' WHERE worker_id = $1`, f.worker.String())
 	require.NotContains(t, f.orphans(10), f.held(alive, job.Running))
 	unlock()

@@ -121,7 +121,7 @@ func TestListIsStable(t *testing.T) {
 		page := must(f.store.Jobs(f.ctx(), f.client, job.Query{Limit: 4, After: after}))(t)
 		shown := each(page.Jobs, func(j *job.Job) job.ID { return j.ID })
 		seen += len(shown)
-		f.atOnce(2, func(i int) error { // one of them at the position of the list
+		f.atOnce(2, func(i int) error { // one deletes the job at the position of the list
 			f.submit()
 			last, next := shown[max(0, len(shown)-1-i)], ids[max(0, n-seen-1-i)]
 			return errors.Join(errOf(f.store.Cancel(f.ctx(), f.client, last)), errOf(f.store.Cancel(f.ctx(), f.client, next)))
@@ -141,12 +141,12 @@ func TestListOfABatch(t *testing.T) {
 	require.ElementsMatch(t, jobsOf(b), got)
 	got, _ = f.list(job.Query{BatchID: b.ID, State: job.Canceled, Limit: 2})
 	require.Empty(t, got)
-	for _, id := range []job.ID{b.ID, newID()} { // a foreign one, an unknown one
+	for _, id := range []job.ID{b.ID, newID()} { // another client's batch, and an unknown one
 		require.Zero(t, must(f.store.Jobs(f.ctx(), newID(), job.Query{BatchID: id, Limit: 10}))(t))
 	}
 }
 
-// The reads of a page, as rows and index entries, are bounded by its limit, or by the 20,000 that it looks at.
+// A page reads a number of rows and index entries that is limited by its limit, or by the maximum of 20,000 rows.
 func TestListOfALongHistory(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(1))
@@ -160,15 +160,15 @@ func TestListOfALongHistory(t *testing.T) {
 	for name, test := range map[string]struct {
 		list          string
 		client, batch any
-		filters       string // from an id on, the states and so on
+		filters       string // arguments from @from_id on
 		least, most   int
 	}{
-		"a page, and a look ahead":      {"listByClient", f.client, "NULL", `'` + nobody + `', NULL`, 51, 4 * 52},
-		"a filter that wants nothing":   {"listByClient", f.client, "NULL", `'` + nobody + `', 'FAILED'`, 20_000, 50_000},
-		"other clients' are not passed": {"listByClient", few, "NULL", `'` + nobody + `', 'FAILED'`, 1000, 2500},
-		"a batch":                       {"listByBatch", f.client, b.ID, `'` + nobody + `', 'FAILED'`, 201, 500},
-		"nobody else's batch":           {"listByBatch", few, b.ID, `'` + nobody + `', 'FAILED'`, 0, 0},
-		"an hour: times bound the ids":  {"listByClient", f.client, "NULL", hour + `, 'FAILED'`, 0, 7500},
+		"a page, and one more row":     {"listByClient", f.client, "NULL", `'` + nobody + `', NULL`, 51, 4 * 52},
+		"a filter without matches":     {"listByClient", f.client, "NULL", `'` + nobody + `', 'FAILED'`, 20_000, 50_000},
+		"few jobs among many":          {"listByClient", few, "NULL", `'` + nobody + `', 'FAILED'`, 1000, 2500},
+		"a batch":                      {"listByBatch", f.client, b.ID, `'` + nobody + `', 'FAILED'`, 201, 500},
+		"another client's batch":       {"listByBatch", few, b.ID, `'` + nobody + `', 'FAILED'`, 0, 0},
+		"an hour: times bound the ids": {"listByClient", f.client, "NULL", hour + `, 'FAILED'`, 0, 7500},
 	} {
 		quoted := strings.ReplaceAll(fmt.Sprintf(`'%v', '%v'`, test.client, test.batch), `'NULL'`, `NULL`)
 		n := f.reads("jobs", repo.Statements[test.list], quoted+`, NULL, '`+lastID+`', `+test.filters+`, NULL, NULL, NULL, NULL, NULL, 51`)
@@ -187,7 +187,7 @@ func TestListOfALongHistory(t *testing.T) {
 	require.Equal(t, 3, pages, "there is no index of it")
 }
 
-// A page costs only what it shows, however long a client's history is.
+// The cost of a page depends only on its size, not on the length of a client's history.
 func TestFeedReadsNoFurtherThanItsLimit(t *testing.T) {
 	f := setup(t)
 	for table, n := range map[string]int{"events": 20_000, "client_events": 5000} {
@@ -223,7 +223,7 @@ func dataBytes(events []job.Occurrence) (n int) {
 	return n
 }
 
-// Pages of large events are bounded: a page ends with the event that fills 256 KiB, and reports that there is more.
+// Pages of large events are limited. A page ends with the event that reaches 256 KiB, and reports that there is more.
 func TestPagesAreBoundedInBytes(t *testing.T) {
 	const kib = 1 << 10
 	f := setup(t)

@@ -15,7 +15,7 @@ import (
 
 func (f *fixture) backlog(limit int) job.Backlog { return must(f.store.Backlog(f.ctx(), limit))(f.t) }
 
-// The counts by indexes equal those by the states of the rows.
+// The counts from the indexes equal the counts by the states of the rows.
 func TestCensusCountsWhatIsThere(t *testing.T) {
 	f := setup(t)
 	f.expireWorker(f.worker)
@@ -90,7 +90,7 @@ func (f *fixture) someDelivery(r *rand.Rand, hooks []job.ID) {
 	f.insert("deliveries", 1, row)
 }
 
-// A backlog is counted up to the limit, and read no further.
+// A backlog is counted and read only up to the limit.
 func TestCensusIsBounded(t *testing.T) {
 	f := setup(t)
 	const rows, limit = 20_000, 100
@@ -179,7 +179,7 @@ func TestManyOutcomes(t *testing.T) {
 	require.Zero(t, f.count(`outcome_outbox WHERE published_at IS NOT NULL`))
 }
 
-// Outcomes that are just being removed are waited for, and do not end the search.
+// RepublishOutcomes waits for outcomes that are just being removed, and continues after them.
 func TestRepublishWaits(t *testing.T) {
 	f := setup(t)
 	f.exec(`INSERT INTO outcome_outbox SELECT gen_random_uuid(), 1, now(), now() - interval '1 hour' FROM generate_series(1, 5000)`)
@@ -225,7 +225,7 @@ func TestRemovedJobsTakeTheirDeliveries(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A job with many deliveries is removed bit by bit.
+// A job with many deliveries is removed in several parts.
 func TestCleanRemovesManyDeliveries(t *testing.T) {
 	f := setup(t)
 	for range 9 {

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// clean removes in batches until nothing is left to remove, and returns the number of batches.
+// clean calls Clean until there is nothing more to remove, and returns the number of calls.
 func (f *fixture) clean(limit int) (batches int) {
 	for more := true; more; batches++ {
 		more = must(f.store.Clean(f.ctx(), limit))(f.t)
@@ -19,12 +19,12 @@ func (f *fixture) clean(limit int) (batches int) {
 	return batches
 }
 
-// count counts the rows of a table, or those that a condition after its name leaves.
+// count counts the rows of a table. A condition may follow its name.
 func (f *fixture) count(rows string, args ...any) int {
 	return one[int](f, `SELECT count(*)::int FROM `+rows, args...)
 }
 
-// age lets a job have ended longer ago.
+// age moves the end of a job into the past.
 func (f *fixture) age(id job.ID, by time.Duration) {
 	f.exec(`UPDATE jobs SET finished_at = finished_at - $2::interval WHERE job_id = $1`, id.String(), by)
 }
@@ -94,11 +94,11 @@ func TestCleanWorksInBoundedBatches(t *testing.T) {
 func TestCleanSmallThings(t *testing.T) {
 	f := setup(t)
 	f.exec(`INSERT INTO clients (client_id) VALUES ($1)`, f.client.String())
-	orphaned := f.newWorker() // dead for long, but a job still names it
+	orphaned := f.newWorker() // dead for a long time, but still holds a job
 	must2(f.store.Claim(f.ctx(), orphaned, f.submit(), 1))(t)
 	f.exec(`UPDATE workers SET state = 'DEAD', expires_at = now() - interval '2 hours' WHERE worker_id = $1`, orphaned.String())
 
-	// Each table gets rows that have to go and rows that have to stay; %[1]d is the row's number, %[2]s its time.
+	// Each table gets rows that must be removed and rows that must stay. %[1]d is the number of the row, %[2]s its time.
 	key := func(id, ended, revoked string) string {
 		return `(key_id, client_id, secret_hash, issued_by, created_at, expires_at, revoked_at)
 			SELECT '` + id + `%[1]d', client_id, sha256(''), 'CREATED', now(), now() - interval '` + ended + `', ` + revoked + ` FROM clients`
@@ -120,18 +120,18 @@ func TestCleanSmallThings(t *testing.T) {
 			[]string{"89 days", "-1 day"}},
 		"tombstones": {"tombstones", `SELECT gen_random_uuid(), gen_random_uuid(), now() - interval '%[2]s'`,
 			[]string{"90 days 1 s", "91 days"}, []string{"89 days"}},
-		"events of no job": {"client_events", `(event_id, client_id, event_name, occurred_at, data)
+		"events without a job": {"client_events", `(event_id, client_id, event_name, occurred_at, data)
 			VALUES (gen_random_uuid(), gen_random_uuid(), 'x', now() - interval '%[2]s', '{}')`,
 			[]string{"30 days 1 s", "31 days"}, []string{"29 days"}},
 		"ended batches": {"batches", `SELECT gen_random_uuid(), gen_random_uuid(), now() - interval '99 days', NULL, 'en', 'r', '[]', 0,
 			'COMPLETED', now() - interval '%[2]s', 1, 0, 0, '[]'`, []string{"30 days 1 hour 1 s", "31 days"}, []string{"30 days 59 minutes"}},
 		"open batches": {"batches", `(batch_id, client_id, created_at, language, request_id, items, refused)
 			VALUES (gen_random_uuid(), gen_random_uuid(), now() - interval '%[2]s', 'en', 'r', '[]', 0)`, nil, []string{"99 days"}},
-		"dead workers":                   {"workers", worker("DEAD"), []string{"1 hour 1 s", "2 days"}, []string{"59 minutes"}},
-		"stopped workers":                {"workers", worker("STOPPED"), []string{"1 hour 1 s"}, []string{"1 minute"}},
-		"workers that nobody buried yet": {"workers", worker("ALIVE"), nil, []string{"2 hours"}},
+		"dead workers":                {"workers", worker("DEAD"), []string{"1 hour 1 s", "2 days"}, []string{"59 minutes"}},
+		"stopped workers":             {"workers", worker("STOPPED"), []string{"1 hour 1 s"}, []string{"1 minute"}},
+		"workers not yet marked dead": {"workers", worker("ALIVE"), nil, []string{"2 hours"}},
 	}
-	want := map[string]int{"workers": 2} // the fixture's and the one that a job names
+	want := map[string]int{"workers": 2} // the fixture's worker and the one that holds a job
 	for _, test := range tests {
 		for i, ago := range append(test.goes, test.stay...) {
 			f.exec(fmt.Sprintf(`INSERT INTO `+test.table+` `+test.insert, i, ago))
@@ -145,7 +145,7 @@ func TestCleanSmallThings(t *testing.T) {
 	require.Len(t, f.orphans(10), 1, "the worker's job can still be found")
 }
 
-// Locked rows are left for later, and do not block the others.
+// Locked rows are skipped until later, and do not block others.
 func TestMaintenanceSkipsLockedJobs(t *testing.T) {
 	f := setup(t)
 	for name, test := range map[string]struct {

@@ -20,7 +20,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// scrape reads all metrics, by name and labels: counters and gauges as they are, of histograms the number of observations.
+// scrape reads all metrics by name and labels: the values of counters and gauges, and the number of observations of histograms.
 func (f *fixture) scrape() map[string]float64 {
 	families := must(f.registry.Gather())(f.t)
 	values := map[string]float64{}
@@ -36,7 +36,7 @@ func (f *fixture) scrape() map[string]float64 {
 	return values
 }
 
-// Everything is there before anything has happened.
+// All metrics exist with value 0 before anything has happened.
 func TestMetricsBeginAtZero(t *testing.T) {
 	t.Parallel()
 	f := &fixture{t: t, url: repotest.URL(t)}
@@ -58,7 +58,7 @@ func TestMetricsBeginAtZero(t *testing.T) {
 	require.Equal(t, want, f.scrape())
 }
 
-// operationsInSource finds the names of operations where they are given.
+// operationsInSource finds the names of operations in the code.
 func operationsInSource(t *testing.T) (names []string) {
 	named := regexp.MustCompile(`(?:Failed\(|QueryAs\(ctx, [\w.]+, |Exec\(ctx, |Change\(ctx, |InTx\(ctx, |` +
 		`NewBatcher\(|Operation\{Name: )"([^"]+)"`)
@@ -81,7 +81,7 @@ func TestMetricsOfThePool(t *testing.T) {
 	require.Zero(t, values["database_connections{state=idle}"])
 	require.EqualValues(t, 1, values["database_up"], "a full pool is no outage")
 	release()
-	testkit.Eventually(t, "it comes about", func() bool { // a caller may come too late to wait
+	testkit.Eventually(t, "it comes about", func() bool { // a caller may be too late to have to wait
 		time.AfterFunc(20*time.Millisecond, f.fillPool())
 		_, err := f.store.LiveWorkers(f.ctx())
 		values = f.scrape()
@@ -89,7 +89,7 @@ func TestMetricsOfThePool(t *testing.T) {
 	})
 	require.NotZero(t, values["database_connection_wait_seconds_total"])
 
-	testkit.Eventually(t, "it comes about", func() bool { // connections are given back a moment after their answers
+	testkit.Eventually(t, "it comes about", func() bool { // connections return to the pool a moment after the answer
 		values = f.scrape()
 		return values["database_connections{state=in_use}"] == 0
 	})
@@ -112,7 +112,7 @@ func (f *fixture) fillPool() (release func()) {
 	return release
 }
 
-// freezer stands between a store and its server, and can stop to pass anything on, as a server does that hangs.
+// freezer is a TCP proxy between a store and its server. It can stop passing data, like a server that hangs.
 type freezer struct {
 	net.Listener
 	frozen atomic.Bool
@@ -158,7 +158,7 @@ func (z *freezer) pass(to, from net.Conn) {
 	}
 }
 
-// A server that hangs holds up no scrape, and neither do many scrapes at once.
+// A server that hangs does not delay scrapes, even if there are many at once.
 func TestScrapesWhilePostgresHangs(t *testing.T) {
 	t.Parallel()
 	z, through := freeze(t, repotest.URL(t))

@@ -34,7 +34,7 @@ func schema(t *testing.T, f *fixture) []string {
 	return must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
 }
 
-// Down version by version and up again, with rows in all tables: each version has the schema that it had on the way down.
+// The migrations go down version by version and up again, with rows in all tables. Each version has the same schema in both directions.
 func TestMigrateDownAndUpAgain(t *testing.T) {
 	f := setup(t)
 	require.NoError(t, f.store.Ping(f.ctx()))
@@ -98,7 +98,7 @@ func TestMigrateToTheNewestLeavesANewerSchemaAlone(t *testing.T) {
 	require.NoError(t, f.store.Ping(f.ctx()), "it suits this program too")
 }
 
-// Settings that a role or a database has for other programs change nothing.
+// Default settings of a role or a database for other programs have no effect.
 func TestSettingsOfOtherPrograms(t *testing.T) {
 	f := setup(t)
 	want := schema(t, f)
@@ -155,7 +155,7 @@ func TestMigrateAndOpenRefuseABadURL(t *testing.T) {
 	require.Error(t, repo.Migrate(within(t, testkit.Patience), "postgres://127.0.0.1:1/none", -1))
 }
 
-// A dump that is restored into a younger server brings labels that no transaction there has come to.
+// A dump that is restored into a newer server has labels that are ahead of its transaction numbers.
 func TestMigrateMendsARestoredDatabase(t *testing.T) {
 	f := setup(t)
 	f.at(job.Failed)
@@ -195,10 +195,10 @@ func TestMigrateMendsARestoredDatabase(t *testing.T) {
 
 func (f *fixture) cursorKey() []byte { return must(f.store.CursorKey(f.ctx()))(f.t) }
 
-// A reader of a table, such as a dump, must not make every writer wait behind a migration that waits for it.
+// If a migration waits for a reader of a table, such as a dump, writers must not wait behind the migration.
 func TestMigrationDoesNotMakeWritersWait(t *testing.T) {
 	f := setup(t)
-	require.NoError(t, repo.Migrate(f.ctx(), f.url, 10)) // its way down takes a trigger off jobs
+	require.NoError(t, repo.Migrate(f.ctx(), f.url, 10)) // its down migration removes a trigger from jobs
 	unlock := f.lock(`SELECT count(*) FROM jobs`)
 	migrated := begin(func() error { return repo.Migrate(f.ctx(), f.url, 9) })
 	f.await(`SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'jobs'::regclass)`)

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// pause is one by an operator.
+// pause returns a pause by an operator.
 func pause(scope job.PauseScope, target string, mode job.PauseMode) job.Pause {
 	return job.Pause{ID: newID(), Scope: scope, Target: target, Mode: mode, Operator: "ann", Reason: "a release"}
 }
@@ -55,7 +55,7 @@ func TestPausedJobsAreParked(t *testing.T) {
 			target := map[job.PauseScope]string{job.PauseClient: f.client.String(), job.PauseKind: string(job.SuccessFast)}[scope]
 			p := f.stop(scope, target, job.ModePause)
 
-			for range 2 { // the second time it is parked already
+			for range 2 { // the second time, the job is already parked
 				require.Equal(t, job.NotClaimed{Paused: true}, f.refused(third))
 				require.Equal(t, job.NotClaimed{Paused: true}, f.refused(second))
 			}
@@ -63,7 +63,7 @@ func TestPausedJobsAreParked(t *testing.T) {
 			require.Equal(t, job.PausedUntil, parked.RunAt)
 			require.Equal(t, before.EventSeq, parked.EventSeq, "no event: it is QUEUED as before")
 			require.Equal(t, job.WaitingPaused, parked.WaitingFor(time.Now(), 1))
-			f.assigned(other, 1)             // is not concerned
+			f.assigned(other, 1)             // not paused
 			f.finish(success(f.start(held))) // nor are earlier claims
 			require.Empty(t, f.resumePaused())
 
@@ -78,7 +78,7 @@ func TestPausedJobsAreParked(t *testing.T) {
 	}
 }
 
-// While everything is paused, or the worker is drained, jobs keep their place: their tasks are not fetched.
+// While everything is paused or the worker is drained, jobs keep their place, because their tasks are not fetched.
 func TestWhatIsStoppedAsAWholeKeepsItsPlace(t *testing.T) {
 	f := setup(t)
 	id, future := f.submit(), f.submit(deferred(time.Hour))
@@ -102,8 +102,8 @@ func TestWhatIsStoppedAsAWholeKeepsItsPlace(t *testing.T) {
 	f.checkInvariants()
 }
 
-// A CREATED job that becomes due is claimed again, and parked once it is QUEUED: its kind or client is paused, or its client is at its
-// limit.
+// If the kind or client of a CREATED job is paused, or its client is at its limit, the job is parked once it is QUEUED. Until then, claims
+// are repeated.
 func TestCreatedJobsAreNotParked(t *testing.T) {
 	f := setup(t, holding(1))
 	for reason, parked := range map[job.WaitingReason]job.NotClaimed{
@@ -126,7 +126,7 @@ func TestCreatedJobsAreNotParked(t *testing.T) {
 	}
 }
 
-// Jobs are paused and resumed during claims: none is lost, and none is claimed while it is paused.
+// Jobs are paused and resumed during claims. No job is lost, and none is claimed while it is paused.
 func TestPausesBesideClaims(t *testing.T) {
 	f := setup(t)
 	ids := f.submitted(40)
@@ -142,7 +142,7 @@ func TestPausesBesideClaims(t *testing.T) {
 					errs[i] = err
 					return
 				}
-				time.Sleep(time.Millisecond) // as a worker pauses
+				time.Sleep(time.Millisecond) // like a worker between tries
 			}
 		})
 		return errors.Join(errs...)

@@ -30,7 +30,7 @@ func (f *fixture) schedule(opts ...func(*job.Schedule)) *job.Schedule {
 	return added
 }
 
-// due returns the schedule as due now.
+// due returns the schedule from DueSchedules.
 func (f *fixture) due(id job.ID) (found job.DueSchedule) {
 	for _, d := range must(f.store.DueSchedules(f.ctx(), 1000))(f.t) {
 		if d.ID == id {
@@ -41,7 +41,7 @@ func (f *fixture) due(id job.ID) (found job.DueSchedule) {
 	return found
 }
 
-// stepOf is a step that runs the due time of a schedule, and makes it due at the next minute.
+// stepOf returns a step that creates the job for the due time of a schedule, and makes the schedule due a minute later.
 func (f *fixture) stepOf(s *job.Schedule) job.ScheduleStep {
 	j := f.submission().Job
 	j.ScheduleID, j.ScheduledFor = s.ID, s.DueAt
@@ -100,7 +100,7 @@ func TestSchedulesOfAClientAreLimitedAndListed(t *testing.T) {
 	require.Equal(t, []job.ID{foreign.ID, second.ID, first.ID}, list(job.ID{}, 10))
 }
 
-// A due time gets one job, even if several leaders see it.
+// A due time has only one job, even if several leaders process it.
 func TestDueTimeHasOneJob(t *testing.T) {
 	f := setup(t)
 	s := f.schedule()
@@ -125,7 +125,7 @@ func TestDueTimeHasOneJob(t *testing.T) {
 	j := f.job(after.LastJobID)
 	require.Equal(t, []any{s.ID, s.DueAt, job.Queued}, []any{j.ScheduleID, j.ScheduledFor, j.State})
 
-	// Even after a change of the row, the index refuses a second job, and then nothing is written.
+	// Even if the row was changed, the index refuses a second job, and nothing is written.
 	f.exec(`UPDATE schedules SET due_at = $2, look_at = $2, version = 1 WHERE schedule_id = $1`, s.ID.String(), *s.DueAt)
 	other := f.schedule()
 	require.Error(t, errOf(f.store.AdvanceSchedules(f.ctx(), []job.ScheduleStep{f.stepOf(other), f.stepOf(s)})))
@@ -133,7 +133,7 @@ func TestDueTimeHasOneJob(t *testing.T) {
 	require.Equal(t, other.DueAt, f.due(other.ID).DueAt)
 }
 
-// A leader that has read a schedule before does not overwrite a change of it.
+// A leader does not overwrite a change of a schedule that happened after it read the schedule.
 func TestStepOfAChangedScheduleIsNotWritten(t *testing.T) {
 	f := setup(t)
 	s := f.schedule()
@@ -153,7 +153,7 @@ func TestStepOfAChangedScheduleIsNotWritten(t *testing.T) {
 	require.Greater(t, wait, 59*time.Minute)
 }
 
-// A run is in the way of the next one until it is final, one that was triggered too.
+// A schedule is busy until its earlier run is final, even if that run was triggered.
 func TestScheduleIsBusy(t *testing.T) {
 	f := setup(t)
 	s := f.schedule()

@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// inSchema returns the address of an installation in its own schema, for a role.
+// inSchema returns the URL of an installation in its own schema, for a role.
 func (f *fixture) inSchema(role, schema string) string {
 	return changed(f.t.(*testing.T), f.url, func(u *url.URL) {
 		u.User = url.UserPassword(role, "planted-secret")
@@ -26,14 +26,14 @@ func (f *fixture) inSchema(role, schema string) string {
 	})
 }
 
-// Installations in schemas of one database share nothing, and need no right to create schemas. Each has its own clock.
+// Installations in different schemas of one database are independent. They need no privilege to create schemas. Each has its own clock.
 func TestInstallationsInSchemasOfOneDatabase(t *testing.T) {
 	f := setup(t)
 	role := f.newRole("")
 	for n, schema := range []string{"one", `"$user", pg_catalog, "Two, quoted"`} {
 		f.exec(`CREATE SCHEMA ` + []string{"one", `"Two, quoted"`}[n] + ` AUTHORIZATION ` + role)
 		own := f.inSchema(role, schema)
-		if n == 1 { // tables cannot be made while pg_catalog is the first schema
+		if n == 1 { // tables cannot be created while pg_catalog is the first schema
 			require.NoError(t, repo.Migrate(f.ctx(), f.inSchema(role, `"Two, quoted"`), -1))
 		} else {
 			require.NoError(t, repo.Migrate(f.ctx(), own, -1))
@@ -51,7 +51,7 @@ func TestInstallationsInSchemasOfOneDatabase(t *testing.T) {
 	require.WithinDuration(t, time.Now().Add(24*time.Hour), now, testkit.Patience, "a move elsewhere changes nothing")
 	require.Zero(t, f.count("testbed_clock"))
 
-	// Another installation in the midst of a claim, of a bulk operation and of a migration holds up nothing here.
+	// A claim, a bulk operation and a migration of another installation do not block this one.
 	unlock := f.lock(`SELECT pg_advisory_xact_lock(hashtextextended('claims', 'jobs'::regclass::oid::bigint)),
 		pg_advisory_xact_lock(hashtextextended('bulk operations', 'jobs'::regclass::oid::bigint)),
 		pg_advisory_xact_lock(` + strconv.FormatInt(lock.DefaultLockID, 10) + `::bigint # hashtext('public'))`)
@@ -75,7 +75,7 @@ func TestMigrateNamesWhatTheUserLacksBeforeTheFirstChange(t *testing.T) {
 	require.Zero(t, one[int](f, `SELECT count(*) FROM pg_class WHERE relnamespace = 'closed'::regnamespace`))
 }
 
-// An error that a repetition cannot fix is not answered with "try again".
+// An error that a retry cannot fix does not ask the client to retry.
 func TestMissingFunctionIsNoReasonToRepeat(t *testing.T) {
 	f := setup(t)
 	f.exec(`DROP FUNCTION testbed_moment(timestamptz)`)

@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// TestPlans prepares the statements that are sent. One that is not sent anywhere would go unnoticed.
+// TestPlans prepares only the statements that are sent, so it would not notice an unused one.
 func TestEveryStatementIsUsed(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}

@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// label enters the session with a label, which begins if there is none.
+// label enters the session with a label. It opens the session if there is none.
 func (f *fixture) label(name, request string) testbed.Scope {
 	require.NoError(f.t, f.store.OpenLabelled(f.ctx(), f.client, newID(), name, verdict.MaxSessions))
 	session, _ := must2(f.store.EnterSession(f.ctx(), f.client, name, request))(f.t)
@@ -23,8 +23,8 @@ func (f *fixture) openSessions() int {
 	return f.count("testbed_sessions WHERE ended_at IS NULL")
 }
 
-// A label has one open session, even with simultaneous requests, like the one without a label. Its rules have separate counts, and end
-// with it.
+// A label has one open session, a copy of the session without a label, even with concurrent requests. Its rules have separate counts, and
+// end with it.
 func TestLabelledSessions(t *testing.T) {
 	f := setup(t)
 	own := of(f.client)
@@ -79,7 +79,7 @@ func TestJobsAreOfTheSessionOfTheirRequest(t *testing.T) {
 	require.NoError(t, f.store.ReplaceFaults(f.ctx(), of(f.client), 7, []fault.Counted{rule}))
 	requested := func(id string) func(*job.Submission) { return func(s *job.Submission) { s.Job.RequestID = id } }
 	a, b := f.label("a", "r-a"), f.label("b", "r-b")
-	f.label("b", "r-b") // its repetition
+	f.label("b", "r-b") // repeats the request
 	jobs := map[testbed.Scope]job.ID{
 		of(f.client): f.submit(requested("r")), a: f.submit(requested("r-a")), b: f.submit(requested("r-b")),
 	}
@@ -106,8 +106,8 @@ func TestJobsAreOfTheSessionOfTheirRequest(t *testing.T) {
 	}
 }
 
-// The number of open sessions is limited. The oldest ended ones are removed with their records. The sessions of the others' jobs stay
-// known.
+// The number of open sessions is limited. The oldest ended sessions are removed with their records. The jobs of the other sessions can
+// still be found.
 func TestLabelledSessionsAreBounded(t *testing.T) {
 	f := setup(t)
 	const keep = 3

@@ -33,7 +33,7 @@ func (f *fixture) counted(operation, subject string) []fault.Counted {
 
 var unavailable = fault.Effect{Status: 503}
 
-// Simultaneous requests each get their own number, each rule counts its requests, and clients are independent.
+// Concurrent requests get different numbers, each rule counts its own requests, and clients are independent.
 func TestFaultsAreCounted(t *testing.T) {
 	f := setup(t)
 	other := newID()
@@ -87,7 +87,7 @@ func TestCountingTakesOneConnectionOfAClient(t *testing.T) {
 	require.EqualValues(t, 2*f.store.MaxConnections(), must(f.store.Faults(f.ctx(), of(f.client)))(t)[0].Seen)
 }
 
-// A rule that can apply no more, or not to this request, is not written for it.
+// A request does not update rules that can no longer apply, or that do not match it.
 func TestRulesThatCannotApplyAreNotCounted(t *testing.T) {
 	f := setup(t)
 	past, future := fault.Time(time.Now().Add(-time.Hour)), fault.Time(time.Now().Add(time.Hour))
@@ -99,7 +99,7 @@ func TestRulesThatCannotApplyAreNotCounted(t *testing.T) {
 	require.Equal(t, []int64{2, 1, 0, 0, 0}, seen)
 }
 
-// A rule with "same" is about the request that it has applied to first, and about those like it, of whichever come first at once.
+// A rule with "same" applies only to the first request that it applied to and its repetitions, even if the first requests are concurrent.
 func TestRulesStayWithTheirSubject(t *testing.T) {
 	f := setup(t, patient)
 	f.rules(unavailable, fault.Match{Nth: 2, Times: 3, Same: true}, fault.Match{Nth: 1, Times: 3})
@@ -133,7 +133,7 @@ func TestRulesStayWithTheirSubject(t *testing.T) {
 	require.False(t, must(f.store.FaultApplied(f.ctx(), of(f.client), found[first][0]))(t), "it was removed")
 }
 
-// Of requests that come at once, no more have an effect than a window allows.
+// A rule does not affect more concurrent requests than its window allows.
 func TestWindowsAreNotExceeded(t *testing.T) {
 	f := setup(t, patient)
 	const n = 8
@@ -158,7 +158,7 @@ func TestWindowsAreNotExceeded(t *testing.T) {
 	}
 }
 
-// Of several that replace the rules at once one leaves its own.
+// If several callers replace the rules at once, the rules of exactly one remain.
 func TestFaultsAreReplacedAsAWhole(t *testing.T) {
 	f := setup(t, patient)
 	f.atOnce(8, func(i int) error {
@@ -180,7 +180,7 @@ func sessionID(s verdict.Session) job.ID {
 	return id
 }
 
-// A stream is open from its record to the one of its end, whether its events are counted or not.
+// A stream counts as open from the record of its start to the record of its end, with or without events.
 func TestOpenStreamsAreCounted(t *testing.T) {
 	f := setup(t)
 	n, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), verdict.MaxSessions))(t)
@@ -203,8 +203,8 @@ func newSession() verdict.Session {
 	return verdict.Session{ID: newID().String(), Profile: fault.FlakyNetwork, Seed: 7, Rules: []string{"backoff"}}
 }
 
-// Of sessions that are begun at once a client gets one, requests that come at once are all recorded, each once, and another client
-// has nothing of it.
+// If a client begins several sessions at once, only one succeeds. Concurrent requests are each recorded once. Other clients are not
+// affected.
 func TestSessionsRecord(t *testing.T) {
 	f := setup(t)
 	other := newID()
@@ -253,7 +253,7 @@ func TestSessionsRecord(t *testing.T) {
 	require.Equal(t, requests, f.count("testbed_exchanges"), "it has ended")
 }
 
-// Beyond the size limit exchanges are only counted.
+// Beyond the size limit, exchanges are only counted.
 func TestSessionsAreBounded(t *testing.T) {
 	f := setup(t)
 	n, _ := must2(f.store.StartSession(f.ctx(), f.client, newSession(), verdict.MaxSessions))(t)
@@ -323,13 +323,13 @@ func TestNextDue(t *testing.T) {
 	f := setup(t)
 	require.Nil(t, must(f.store.NextDue(f.ctx()))(t))
 	later := f.submit(deferred(3 * time.Hour))
-	f.submit() // which is due
+	f.submit() // already due
 	runAt := func() time.Time { return one[time.Time](f, `SELECT run_at FROM jobs WHERE job_id = $1`, later) }
 	require.Equal(t, runAt(), *must(f.store.NextDue(f.ctx()))(t))
 	later = f.submit(deferred(2 * time.Hour))
 	require.Equal(t, runAt(), *must(f.store.NextDue(f.ctx()))(t))
 	at := time.Now().Add(time.Hour).Truncate(time.Microsecond)
-	f.schedule() // which is due
+	f.schedule() // already due
 	f.schedule(func(s *job.Schedule) { s.DueAt, s.LookAt = &at, &at })
 	require.True(t, at.Equal(*must(f.store.NextDue(f.ctx()))(t)))
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/forgerun/forgerun/repo/pg"
 )
 
-// traces keeps the spans of a test.
+// traces stores the spans of a test.
 type traces struct {
 	*tracetest.InMemoryExporter
 	provider *sdktrace.TracerProvider
@@ -36,7 +36,7 @@ func newTraces() traces {
 // store makes a fixture's store trace its statements.
 func (s traces) store(c *repo.Config) { c.TracerProvider = s.provider }
 
-// request begins a trace, as an HTTP request does.
+// request begins a trace, like an HTTP request.
 func (s traces) request(ctx context.Context, name string) (context.Context, trace.Span) {
 	return s.provider.Tracer("test").Start(ctx, name)
 }
@@ -51,7 +51,7 @@ func (s traces) below(parent trace.SpanContext) (found tracetest.SpanStubs) {
 	return found
 }
 
-// only returns the single span of that name directly below another.
+// only returns the only span with a name directly below another.
 func (s traces) only(t *testing.T, parent trace.SpanContext, name string) tracetest.SpanStub {
 	found := slices.DeleteFunc(s.below(parent), func(span tracetest.SpanStub) bool { return span.Name != name })
 	require.Len(t, found, 1, name)
@@ -66,8 +66,8 @@ func attributes(span tracetest.SpanStub) map[attribute.Key]any {
 	return found
 }
 
-// Callers that share a statement have a span each: the statement's is below the first one's, the others link to it, and untraced ones
-// have none.
+// Callers that share a statement each have a span. The statement's span is a child of the first one; the others link to it. Untraced
+// callers have no span.
 func TestSpansOfASharedStatement(t *testing.T) {
 	spans := newTraces()
 	f := setup(t, patient, spans.store)
@@ -113,7 +113,7 @@ func TestSpansOfASharedStatement(t *testing.T) {
 	testkit.Eventually(t, "it comes about", func() bool { return slices.Contains(f.exemplars("group_commit_seconds"), traceID) })
 }
 
-// exemplars returns the traces that a histogram names as examples.
+// exemplars returns the trace ids in the exemplars of a histogram.
 func (f *fixture) exemplars(histogram string) (traces []string) {
 	for _, family := range must(f.registry.Gather())(f.t) {
 		if family.GetName() != histogram {
@@ -130,7 +130,7 @@ func (f *fixture) exemplars(histogram string) (traces []string) {
 	return traces
 }
 
-// Each operation of a job has its span, and every statement is below one.
+// Each operation on a job has a span, and every statement is a child of one.
 func TestSpansOfEachOperation(t *testing.T) {
 	spans := newTraces()
 	f := setup(t, spans.store)
@@ -197,7 +197,7 @@ func TestSpansOfWhatFails(t *testing.T) {
 	}
 }
 
-// A caller that leaves ends its span, whatever happens to its item.
+// The span of a caller that leaves ends, whatever happens to its item.
 func TestSpansOfCallersWhoLeave(t *testing.T) {
 	spans := newTraces()
 	f := setup(t, patient, spans.store)
@@ -213,7 +213,7 @@ func TestSpansOfCallersWhoLeave(t *testing.T) {
 	f.await(`SELECT EXISTS (SELECT FROM jobs)`)
 }
 
-// Background work is in no trace: no span begins without a request.
+// Background work has no spans. Only requests begin traces.
 func TestNoSpansWithoutARequest(t *testing.T) {
 	spans := newTraces()
 	f := setup(t, spans.store)

@@ -15,8 +15,8 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// force makes a job in a state without any help of the store: due, held by the
-// fixture's worker under fence 1 if the state has a holder, attempt 1 of 4.
+// force creates a job in a state without using the store. The job is due, at attempt 1 of 4, and held by the fixture's worker with fence 1
+// if the state has a holder.
 func (f *fixture) force(s job.State) job.ID {
 	id := newID()
 	f.exec(`INSERT INTO jobs (job_id, client_id, type, work_kind, definition, state, outcome, max_attempts, auto_retry, event_seq, fence,
@@ -32,7 +32,7 @@ func (f *fixture) force(s job.State) job.ID {
 	return id
 }
 
-// operations is everything that can change a job's state.
+// operations returns all operations that can change a job's state.
 func operations(f *fixture) map[string]func(id job.ID) error {
 	lease := func(id job.ID) job.ClaimID { return job.ClaimID{JobID: id, Attempt: 1, Fence: 1} }
 	fails := func(id job.ID) job.Finish { return failure(lease(id), job.FailedOnce) }
@@ -65,8 +65,8 @@ func (f *fixture) tryAll(later string, check func(what string, from job.State, i
 	}
 }
 
-// TestTransitionsAreThoseOfTheTable tries every operation on a job in every
-// state. Together they cause every pair that the table allows, and no other.
+// TestTransitionsAreThoseOfTheTable tries every operation on a job in every state. Together, the operations cause exactly the transitions
+// that the table allows.
 func TestTransitionsAreThoseOfTheTable(t *testing.T) {
 	f := setup(t)
 	type pair [2]job.State
@@ -100,7 +100,7 @@ func TestTransitionsAreThoseOfTheTable(t *testing.T) {
 	require.Empty(t, cmp.Diff(allowed, caused))
 }
 
-// Postgres' clock may be set back: then the log stands still, it does not run backwards.
+// If Postgres' clock is set back, the times in the log stay the same. They do not go backwards.
 func TestTimeOfEventsNeverRunsBackwards(t *testing.T) {
 	f := setup(t)
 	steps := 0
@@ -150,7 +150,7 @@ func requireBroken(t *testing.T, constraint string, err error) {
 	require.Equal(t, constraint, pg.ConstraintName, pg.Message)
 }
 
-// broken is a change to a sound job that a named CHECK of the schema refuses.
+// broken lists changes to a valid job that a named CHECK of the schema refuses.
 var broken = []struct {
 	constraint string
 	state      job.State // of the job before the change
@@ -185,7 +185,7 @@ var broken = []struct {
 	{"jobs_attempt_in_range", job.Queued, `attempt = max_attempts + 1`},
 }
 
-// brokenElsewhere are statements that the CHECKs of other tables refuse.
+// brokenElsewhere returns statements that the CHECKs of other tables refuse.
 func brokenElsewhere() map[string]string {
 	broken, insert := map[string]string{}, ""
 	for line := range strings.SplitSeq(strings.ReplaceAll(read("broken.txt"), "\n\t", " "), "\n") {

@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/repo/repotest"
 )
 
-// hook is a webhook of the fixture's client, ready to be stored.
+// hook returns a new webhook of the fixture's client.
 func (f *fixture) hook(events ...string) job.Webhook {
 	return job.Webhook{
 		ID: newID(), ClientID: f.client, URL: "https://x.test/in", Events: events, Description: "d", ContentMode: job.ContentBinary,
@@ -106,7 +106,7 @@ func TestRotatedSecretStaysValid(t *testing.T) {
 		FROM webhooks`))
 }
 
-// Ten processes add webhooks for one client at once; while the table is locked, each of them gets as far as possible.
+// Ten processes add webhooks for one client at once. While the table is locked, each gets as far as possible.
 func TestWebhooksAreLimited(t *testing.T) {
 	f := setup(t)
 	f.exec(`INSERT INTO webhooks (webhook_id, client_id, url, events, description, content_mode, secret, created_at, updated_at)
@@ -162,7 +162,7 @@ func (f *fixture) proven(url string) job.ID {
 
 func (f *fixture) provenURLs() []string { return must(f.store.ProvenURLs(f.ctx(), f.client))(f.t) }
 
-// A proof belongs to one URL, and counts while the webhook has it and is enabled.
+// A proof is for one URL. It counts while the webhook has that URL and is enabled.
 func TestProofsOfWebhooks(t *testing.T) {
 	f := setup(t)
 	plain := f.subscribe("*")

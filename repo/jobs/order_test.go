@@ -18,7 +18,7 @@ func testOrder() *order {
 	return newOrder(prometheus.NewCounter(prometheus.CounterOpts{Name: "late"}))
 }
 
-// handed remembers in which order flushes are handed over.
+// handed records the order in which flushes are handed over.
 type handed struct {
 	mu      sync.Mutex
 	numbers []int64
@@ -51,7 +51,7 @@ func TestHandOversKeepTheOrderOfFlushes(t *testing.T) {
 				time.Sleep(rand.N(5 * time.Millisecond)) // the commit
 				run := h.run(p)
 				if p.number%7 == 0 {
-					run = nil // it failed
+					run = nil // the flush failed
 				}
 				o.end(p, 1, run)
 			})
@@ -64,7 +64,7 @@ func TestHandOversKeepTheOrderOfFlushes(t *testing.T) {
 	})
 }
 
-// A flush with a commit of more than a second delays no other flush. Its own jobs are handed over when it ends.
+// A flush with a commit of more than a second delays other flushes for a second at most. Its own jobs are handed over when it ends.
 func TestAFlushWaitsASecondForTheOneBefore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestAFlushWaitsASecondForTheOneBefore(t *testing.T) {
 	})
 }
 
-// Times never overtake Postgres' clock, for any transmission times, and rise from one flush to the next, even if the clock is unknown at
-// first.
+// With any transmission times, assigned times are never ahead of Postgres' clock and increase from one flush to the next, even if the clock
+// is unknown at first.
 func TestTimesOfFlushesRise(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -105,14 +105,14 @@ func TestTimesOfFlushesRise(t *testing.T) {
 			require.False(t, last.After(server().Add(128*time.Microsecond)), "%v is ahead of %v", last, server())
 			time.Sleep(rand.N(3 * time.Millisecond))
 			answered := server()
-			time.Sleep(rand.N(30 * time.Millisecond)) // the commit and the way back
+			time.Sleep(rand.N(30 * time.Millisecond)) // the commit and the transmission of the answer
 			o.stored(last, last, answered)
 		}
 		require.WithinDuration(t, server(), last, 100*time.Millisecond)
 	})
 }
 
-// When Postgres' clock is set, the times follow with the next answer.
+// When Postgres' clock is set, assigned times follow it from the next answer on.
 func TestTimesFollowAClockThatIsSet(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]time.Duration{"forward": time.Hour, "back": -time.Hour} {
@@ -130,7 +130,7 @@ func TestTimesFollowAClockThatIsSet(t *testing.T) {
 	}
 }
 
-// The time is Postgres', whatever this machine's clock shows.
+// Now returns Postgres' time, whatever this machine's clock shows.
 func TestNowIsPostgresTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

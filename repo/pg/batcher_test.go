@@ -16,7 +16,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// A batcher of strings, without a database: the item is its own key, and the answer is the item. The test scripts the flushes.
+// These tests use a batcher of strings without a database. An item is its own key and its own answer. The test scripts the flushes.
 
 type flushOfStrings func(items []string) ([]Answer[string], error)
 
@@ -46,7 +46,7 @@ type gate struct {
 	open    chan struct{}
 }
 
-// gated makes a batcher that waits for a gate in each flush.
+// gated makes a batcher that waits in each flush until the gate opens.
 func gated(t *testing.T) (*gate, *Batcher[string, string]) {
 	t.Parallel()
 	g := &gate{make(chan []string, 100), make(chan struct{})}
@@ -59,7 +59,7 @@ func (g *gate) flush(items []string) ([]Answer[string], error) {
 	return echo(items)
 }
 
-// call hands in an item and leaves its answer in the returned channel.
+// call submits an item and sends its answer to the returned channel.
 func call(ctx context.Context, b *Batcher[string, string], item string) <-chan Answer[string] {
 	done := make(chan Answer[string], 1)
 	go func() {
@@ -97,7 +97,7 @@ func TestBatcherKeepsEqualKeysApart(t *testing.T) {
 	require.Equal(t, []string{"a"}, <-g.batches)
 	second := call(t.Context(), b, "a")
 	b.awaitQueued(t, 1)
-	other := call(t.Context(), b, "b") // the free flusher takes it past the one that must wait
+	other := call(t.Context(), b, "b") // the free flusher takes it before the item that must wait
 	require.Equal(t, []string{"b"}, <-g.batches)
 	require.Equal(t, 1, queued(b))
 	close(g.open)
@@ -169,7 +169,7 @@ func TestBatcherBounds(t *testing.T) {
 
 func TestBatcherRefusesWhenFull(t *testing.T) {
 	t.Parallel()
-	// Without a flusher nothing is ever taken.
+	// Without a flusher, items are never taken.
 	b := &Batcher[string, string]{key: func(item string) string { return item }, Operation: func(string) Operation { return Operation{} }}
 	b.queue = make([]*Waiter[string, string], maxQueued)
 	_, err := b.Do(t.Context(), "late")
@@ -177,7 +177,7 @@ func TestBatcherRefusesWhenFull(t *testing.T) {
 	require.Len(t, b.queue, maxQueued)
 }
 
-// A batch has one time limit for all of its parts, whatever its callers' limits are.
+// All parts of a batch share one time limit, whatever the callers' limits are.
 func TestBatcherBoundsTheTimeOfABatch(t *testing.T) {
 	g, b := gated(t)
 	var mu sync.Mutex
@@ -245,7 +245,7 @@ func TestBatcherCancelledCaller(t *testing.T) {
 func TestBatcherStopFlushesWhatWaits(t *testing.T) {
 	g, b := gated(t)
 	calls := g.occupy(t.Context(), b)
-	for i, item := range []string{"x", "y", "z"} { // two of them wait for their namesakes
+	for i, item := range []string{"x", "y", "z"} { // two of them wait for items with the same key
 		calls = append(calls, call(t.Context(), b, item))
 		b.awaitQueued(t, i+1)
 	}

@@ -66,7 +66,7 @@ func TestTranslateLeavesKnownErrorsAlone(t *testing.T) {
 	}
 }
 
-// closedPool is a pool that leads nowhere.
+// closedPool returns a closed pool.
 func closedPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")

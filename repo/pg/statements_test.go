@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestStatements(t *testing.T) { // not parallel: it adds to the statements of the program
+func TestStatements(t *testing.T) { // not parallel, because it registers statements
 	statement, variant := Statements(fstest.MapFS{"a.sql": {Data: []byte(`-- name: testRead
 -- Locks nothing.
 -- Parameters: @name,

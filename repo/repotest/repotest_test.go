@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
-// Concurrent tests have separate databases, which are dropped with them, connected or not.
+// Concurrent tests have separate databases. Each is dropped after its test, even if connections remain.
 func TestEachTestHasADatabase(t *testing.T) {
 	t.Parallel()
 	names := make(chan string, 8)
