@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// MaxBatchItems is the most jobs of a batch.
+// MaxBatchItems limits the jobs of a batch.
 const MaxBatchItems = 1000
 
-// MaxFailedItems is how many failed items a batch's outcome document lists (draft section 7.1.1); the list of the batch's
-// jobs has all of them.
+// MaxFailedItems is how many failed items a batch's outcome document lists (draft section 7.1.1). The list of the batch's jobs has all.
 const MaxFailedItems = 50
 
 // BatchRequest is a decoded request for many jobs.
@@ -19,7 +18,7 @@ type BatchRequest struct {
 	RequestID  string
 	ReceivedAt time.Time
 	Items      []ItemRequest
-	Unlisted   int // omitted violations of items; the batch is then refused
+	Unlisted   int // number of omitted violations of items; if there are any, the batch is refused
 
 	IdempotencyKey string
 	Hash           [32]byte // canonical request without the key
@@ -28,8 +27,8 @@ type BatchRequest struct {
 	Language      string
 }
 
-// Warnings returns the warnings of the items without violations so far, with pointers into the request: at most MaxViolations, and the
-// number of further ones.
+// Warnings returns the warnings of the items without violations so far, with pointers into the request. It lists at most MaxViolations,
+// and the number of further ones.
 func (r BatchRequest) Warnings() (warnings []Violation) {
 	more := 0
 	for i, item := range r.Items {
@@ -73,7 +72,7 @@ type Batch struct {
 	Language      string
 	RequestID     string
 	Items         []BatchItem // in the request's order; never changes
-	Unread        int         // number of items that were counted but not read
+	Unread        int         // number of items that were not read, only counted
 	Counts        map[State]int
 	Outcome       *BatchOutcome // nil until all jobs are final for the first time
 }
@@ -88,7 +87,7 @@ func (b *Batch) Unfinished() bool {
 	return false
 }
 
-// BatchItem is one item of a batch in its original answer: accepted with a job, or refused.
+// BatchItem is one item in the original answer to a batch: accepted with a job, or refused.
 type BatchItem struct {
 	ItemID  string   `json:"item_id"`
 	JobID   ID       `json:"job_id,omitzero"`
@@ -111,7 +110,7 @@ type BatchOutcome struct {
 	Status      Status
 	CompletedAt time.Time
 	Succeeded   int
-	Failed      int // timed out and refused items included
+	Failed      int // includes items that timed out or were refused
 	Canceled    int
 	Failures    []ItemFailure // of failed items, at most MaxFailedItems
 }
@@ -145,8 +144,9 @@ type ItemOutcome struct {
 	ProcessingStage Stage  `json:"processingStage"`
 }
 
-// BatchStatus returns the status of a batch with these ends (draft section 7.2): COMPLETED_WITH_ERRORS if an item failed and another did
-// not, FAILED if all failed, CANCELLED if all were canceled, otherwise COMPLETED. A cancel is not an error: the client asked for it.
+// BatchStatus returns the status of a batch from the numbers of its ended items (draft section 7.2): COMPLETED_WITH_ERRORS if some items
+// failed, FAILED if all failed, CANCELLED if all were canceled, otherwise COMPLETED. A cancel is not an error, because the client asked for
+// it.
 func BatchStatus(succeeded, failed, canceled int) Status {
 	switch {
 	case failed > 0 && succeeded+canceled > 0:
@@ -160,10 +160,10 @@ func BatchStatus(succeeded, failed, canceled int) Status {
 	}
 }
 
-// Total counts the items.
+// Total returns the number of items.
 func (b *Batch) Total() int { return len(b.Items) + b.Unread }
 
-// Refused counts the refused items, which must have been read.
+// Refused returns the number of refused items. The items must have been read.
 func (b *Batch) Refused() int {
 	n := 0
 	for _, item := range b.Items {
@@ -174,7 +174,7 @@ func (b *Batch) Refused() int {
 	return n
 }
 
-// Status returns the batch's status now.
+// Status returns the batch's current status.
 func (b *Batch) Status() Status {
 	switch {
 	case b.Outcome != nil:
@@ -228,17 +228,17 @@ const (
 	BatchFailed          = "batch-failed"
 )
 
-// batchText is the texts of batch documents in one language.
+// batchText holds the texts of batch documents in one language.
 type batchText struct {
 	partial, failed            string // titles
 	succeededItems             counted
 	failedItems, canceledItems counted
 	all                        string // every failed item is listed
 	some                       string // listed, failed
-	refused                    string // detail of a refused item; "": as it was stored
+	refused                    string // detail of a refused item; "" for the stored one
 }
 
-// counted is a phrase with a number: for 1, and for others.
+// counted is a phrase with a number, in singular and plural.
 type counted struct{ one, many string }
 
 func (c counted) of(n int, more ...any) string {

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Custom is the work kind with a behavior from its request: see Behavior. It is not in the catalogue: it is never drawn, and only a test
+// Custom is the work kind whose behavior is in the request, see Behavior. It is not in the catalogue, so it is never drawn, and only a test
 // bed accepts it.
 const Custom Kind = "CUSTOM"
 
 // AllKinds lists all kinds of jobs: those of the catalogue, and Custom.
 func AllKinds() []Kind { return append(Kinds(), Custom) }
 
-// Limits of a Behavior. Those of memory and I/O are the maxima of the catalogue: MEMORY_SPIKE and IO_HEAVY.
+// Limits of a Behavior. The limits of memory and I/O are the maxima of the catalogue: MEMORY_SPIKE and IO_HEAVY.
 const (
 	DefaultBehaviorSteps  = 10
 	MaxBehaviorSteps      = 100
@@ -38,7 +38,7 @@ const (
 type Behavior struct {
 	Seed        *int64           `json:"seed,omitempty"` // nil: the time of the request
 	Duration    time.Duration    `json:"duration,omitempty"`
-	Jitter      time.Duration    `json:"jitter,omitempty"`   // largest deviation of an attempt's duration
+	Jitter      time.Duration    `json:"jitter,omitempty"`   // maximum deviation of an attempt's duration
 	BeginAt     float64          `json:"begin_at,omitempty"` // share of the duration that counts as done at the beginning of an attempt
 	Steps       int              `json:"steps,omitempty"`    // of progress; 0: DefaultBehaviorSteps
 	Failures    []PlannedFailure `json:"failures,omitempty"`
@@ -56,7 +56,7 @@ type PlannedFailure struct {
 	Problem  PlannedProblem `json:"problem,omitzero"`
 }
 
-// PlannedProblem is the content of a planned failure's outcome document. Zero members have the values of the reason CustomFailed.
+// PlannedProblem is the content of a planned failure's outcome document. Zero members default to the values of the reason CustomFailed.
 type PlannedProblem struct {
 	Type       string          `json:"type,omitempty"`
 	Title      string          `json:"title,omitempty"`
@@ -69,7 +69,7 @@ type PlannedProblem struct {
 	Extensions json.RawMessage `json:"extensions,omitempty"` // JSON object of further members
 }
 
-// PlannedResult is the result of a success: a number of bytes, or the body itself.
+// PlannedResult is the result of a success: either a number of bytes, or the body itself.
 type PlannedResult struct {
 	MediaType string  `json:"media_type,omitempty"`
 	Size      *int    `json:"size,omitempty"`
@@ -82,10 +82,10 @@ type PlannedEvent struct {
 	After time.Duration `json:"after,omitempty"`
 }
 
-// behaviorAt is the place of the behavior in a request.
+// behaviorAt is the JSON Pointer to the behavior in a request.
 const behaviorAt = "/params/behavior"
 
-// Check returns the violations of values that depend on each other, or on the execution limit: an attempt must end before it.
+// Check returns the violations by values that depend on each other, or on the execution limit, before which an attempt must end.
 func (b *Behavior) Check(limit time.Duration) (violations []Violation) {
 	if b == nil {
 		return nil
@@ -158,15 +158,15 @@ func (b *Behavior) ResultSize() int {
 }
 
 // Timeline is the course of one attempt of a CUSTOM job. It depends only on the definition and the attempt, so it is the same on every
-// worker. Times exclude any time scale.
+// worker. The time scale is not applied to its times.
 type Timeline struct {
-	Duration time.Duration   // with the jitter; progress is spread over it
-	End      time.Duration   // end of the attempt; earlier than Duration if it fails before
-	Failure  *PlannedFailure // nil: it succeeds
+	Duration time.Duration   // with jitter; progress is spread over it
+	End      time.Duration   // end of the attempt; before Duration if it fails earlier
+	Failure  *PlannedFailure // nil if it succeeds
 	Events   []PlannedEvent  // in order of their times, none after End
 }
 
-// Timeline returns the course of an attempt of a CUSTOM job. If the jitter moves the end before an event, the event comes at the end.
+// Timeline returns the course of an attempt of a CUSTOM job. If the jitter moves the end before an event, the event moves to the end.
 func (d Definition) Timeline(attempt int) Timeline {
 	b := d.Behavior
 	t := Timeline{Duration: b.Duration, Failure: b.FailureOf(attempt)}
@@ -202,7 +202,7 @@ func (p *PlannedFailure) failure(attempt int, b Backoff) *Failure {
 	return f
 }
 
-// FailAsPlanned is Fail for a planned failure. The wait before an automatic retry is the planned retry_after, if there is one.
+// FailAsPlanned is like Fail, for a planned failure. The wait before an automatic retry is the planned retry_after, if there is one.
 func (h Held) FailAsPlanned(p *PlannedFailure, b Backoff, random float64) Finish {
 	b = h.Retry.backoff(b)
 	wait := b.Wait(h.Attempt, random)
@@ -212,8 +212,8 @@ func (h Held) FailAsPlanned(p *PlannedFailure, b Backoff, random float64) Finish
 	return h.end(p.failure(h.Attempt, b), wait)
 }
 
-// RetryWait returns the wait before the attempt after j's current, failed one. A planned retry_after counts from the attempt's end, as in
-// the draft (section 3.7), so a late retry does not wait again.
+// RetryWait returns the wait before the attempt after j's current, failed one. A planned retry_after counts from the end of the attempt, as
+// in the draft (section 3.7), so a later retry waits only for the rest.
 func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration {
 	if j.Failure != nil && j.Failure.Reason == CustomFailed && j.Definition != nil && j.FinishedAt != nil {
 		if p := j.Definition.Behavior.FailureOf(j.Attempt); p != nil && p.Problem.RetryAfter > 0 {
@@ -223,14 +223,14 @@ func (j *Job) RetryWait(now time.Time, b Backoff, random float64) time.Duration 
 	return j.Backoff(b).Wait(j.Attempt, random)
 }
 
-// on applies the plan to the document of a failure.
+// on applies the planned values to the document of a failure.
 func (p *PlannedProblem) on(d *Document) {
 	d.Type, d.Title = cmp.Or(p.Type, d.Type), cmp.Or(p.Title, d.Title)
 	d.Status, d.Detail = cmp.Or(p.Status, d.Status), cmp.Or(p.Detail, d.Detail)
 	d.extensions = p.Extensions
 }
 
-// sound reports whether a stored behavior can be run.
+// sound reports whether a stored behavior is valid.
 func (b *Behavior) sound() bool {
 	const most = 25 * time.Hour
 	if b == nil || b.Duration < 0 || b.Jitter < 0 || b.Jitter > b.Duration || b.Duration > most || b.Steps < 0 || b.Steps > MaxBehaviorSteps {

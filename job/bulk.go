@@ -9,11 +9,11 @@ import (
 const (
 	MaxBulkItems         = 100_000 // of one operation
 	MaxOpenBulks         = 100     // open operations of all clients
-	MaxOpenBulksClient   = 10      // of these, of one client
+	MaxOpenBulksClient   = 10      // open operations of one client
 	MaxBulkRate          = 1000    // items per second
 	DefaultBulkRate      = 200
 	BulkSample           = 10 // jobs in a dry run's answer
-	MaxOpenBulksOperator = 10 // of operators, so that clients cannot block them
+	MaxOpenBulksOperator = 10 // open operations of operators, separate so that clients cannot block them
 )
 
 // BulkAction is the action of a bulk operation on each of its jobs.
@@ -29,7 +29,7 @@ const (
 // BulkActions are all actions.
 var BulkActions = []BulkAction{BulkRetry, BulkCancel, BulkDelete}
 
-// BulkFilter selects the jobs of a bulk operation: those that match all given members. It is stored and shown as it is.
+// BulkFilter selects the jobs of a bulk operation: those that match all given members. It is stored and shown unchanged.
 type BulkFilter struct {
 	All           bool   `json:"all,omitempty"` // instead of all other members
 	State         State  `json:"state,omitempty"`
@@ -47,8 +47,8 @@ type BulkFilter struct {
 // Names reports whether the filter has a member.
 func (f BulkFilter) Names() bool { return f != BulkFilter{} }
 
-// BulkOwner is the owner of bulk operations: a client, for its own jobs; or with a zero client the operators, for the jobs of all
-// clients. Operators see and abort those of clients too.
+// BulkOwner is the owner of bulk operations: a client, for its own jobs, or the operators if ClientID is zero, for the jobs of all clients.
+// Operators also see clients' operations and can abort them.
 type BulkOwner struct {
 	ClientID ID
 	Operator string // the operator's name
@@ -62,14 +62,14 @@ func (o BulkOwner) MayOpen() int {
 	return MaxOpenBulksClient
 }
 
-// BulkRequest is a decoded request for a bulk operation. Violations holds what decoding refused.
+// BulkRequest is a decoded request for a bulk operation. Violations has the values that decoding refused.
 type BulkRequest struct {
 	Owner     BulkOwner
 	Action    BulkAction
 	Filter    BulkFilter
 	DryRun    bool
 	Rate      int  // items per second
-	Override  bool // retry of operators that ignores retryability and max_attempts
+	Override  bool // operators' retry that ignores retryability and max_attempts
 	RequestID string
 }
 
@@ -89,7 +89,7 @@ type Bulk struct {
 	FinishedAt *time.Time
 	Aborted    bool
 
-	Position                                ID   // gathering continues before this job; zero: from the newest on
+	Position                                ID   // gathering continues before this job; zero means from the newest on
 	More                                    bool // there were more jobs than MaxBulkItems
 	Total, Done, Succeeded, Skipped, Failed int
 }
@@ -105,7 +105,7 @@ const (
 	BulkAborted BulkState = "ABORTED"
 )
 
-// State returns the operation's state now.
+// State returns the operation's current state.
 func (b *Bulk) State() BulkState {
 	switch {
 	case b.FinishedAt != nil && b.Aborted:
@@ -130,7 +130,7 @@ func (b *Bulk) JobsOf() ID {
 // BulkResult is the result of an item.
 type BulkResult string
 
-// The results. The answer to a single request would have been, in order: changed, unchanged, or an error.
+// The results. The last three correspond to the answers to a single request: changed, unchanged, and an error.
 const (
 	ItemPending   BulkResult = "PENDING"
 	ItemSucceeded BulkResult = "SUCCEEDED"
@@ -147,10 +147,10 @@ type BulkItem struct {
 	ClientID ID
 	Attempt  int
 	EventSeq int
-	Job      *Job // present state, without Params; nil if deleted, and in lists
+	Job      *Job // current state, without Params; nil if deleted, and in lists
 
 	Result BulkResult
-	Code   Code   // of a FAILED item, or of a SKIPPED one with such a reason
+	Code   Code   // of a FAILED item, or of a SKIPPED one if its reason has a code
 	Detail string // in English
 	At     *time.Time
 }
@@ -170,7 +170,7 @@ const (
 	itemNotFinal = "The job has not ended."
 )
 
-// Left returns an item with its result if the operation skips its job; false if it would change the job.
+// Left returns the item with its result if the operation skips its job. It returns false if the operation would change the job.
 func (b *Bulk) Left(i BulkItem) (BulkItem, bool) {
 	var refusal error
 	switch j := i.Job; {
@@ -201,7 +201,7 @@ type ItemRetry struct {
 // BulkCount is the answer to a dry run.
 type BulkCount struct {
 	Count   int
-	More    bool // not all jobs were looked at, or there are more than MaxBulkItems
+	More    bool // not all jobs were read, or there are more than MaxBulkItems
 	Changes int  // how many jobs the operation would change
 	Left    []BulkReason
 	Sample  []*Job
@@ -215,15 +215,15 @@ type BulkReason struct {
 	Count  int        `json:"count"`
 }
 
-// BulkLook is a part of a dry run: the matching ones of the jobs that it looked at.
+// BulkLook is a part of a dry run: the matching jobs among those that it read.
 type BulkLook struct {
 	Looked int
-	Last   ID   // last job looked at
-	First  []ID // matching ones, BulkSample at most
+	Last   ID   // last job that was read
+	First  []ID // first matching jobs, at most BulkSample
 	Alike  []BulkAlike
 }
 
-// BulkAlike is a group of jobs that an operation treats alike.
+// BulkAlike is a group of jobs that an operation treats in the same way.
 type BulkAlike struct {
 	State       State `json:"state"`
 	Attempt     int   `json:"attempt"`

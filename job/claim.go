@@ -6,51 +6,51 @@ import (
 	"time"
 )
 
-// Task says that a job's attempt may be due: "look at job J, attempt N". It decides nothing. Dispatch counts how often the attempt
-// returned to QUEUED: each time it gets a task with a new id.
+// Task says that a job's attempt may be due: "check job J, attempt N". It is only a hint. Dispatch counts how often the attempt returned to
+// QUEUED. Each time, it gets a task with a new id.
 type Task struct {
 	JobID    ID
 	Attempt  int
 	Dispatch int
-	RunAt    time.Time // earliest time; zero: immediately
+	RunAt    time.Time // earliest time; zero means immediately
 	// TraceParent is the parent span, as in W3C Trace Context; "" for an untraced job.
 	TraceParent string
 
-	// For display in the queue; handlers do not get them.
+	// These are for display in the queue. Handlers do not get them.
 	ClientID ID
 	WorkKind Kind
 	Reason   Reason // failure of the previous attempt; "" for a first one
 }
 
-// Results of a handled task other than nil. Any other error means that the infrastructure failed, and the task is handled again.
+// The errors of a handled task follow. Any other error means that the infrastructure failed, and the task is handled again.
 
-// TaskFailed reports that the work was done and failed, and that this is recorded: the queue counts it as failed.
+// TaskFailed reports that the work was done and failed, and that the failure is recorded. The queue counts the task as failed.
 type TaskFailed struct {
 	Text string
-	// Again is the wait before it is handled again, by the machine's clock; 0: never, and the task is archived with the text.
+	// Again is the wait before the task is handled again, by the machine's clock. If it is 0, the task is archived with the text.
 	Again time.Duration
 }
 
 func (e *TaskFailed) Error() string { return e.Text }
 
-// TaskEarly reports a task that is due after Wait, by the machine's clock: it is handled again then, and not counted now.
+// TaskEarly reports a task that is due after Wait, by the machine's clock. The task is handled again then, and does not count now.
 type TaskEarly struct{ Wait time.Duration }
 
 func (e *TaskEarly) Error() string { return "the task's time has not come" }
 
-// ErrTaskStale reports that there is nothing to do for a task: the queue forgets it.
+// ErrTaskStale reports that there is nothing to do for a task. The queue forgets it.
 var ErrTaskStale = errors.New("there is nothing to do for the task any more")
 
-// DeliveryTask says that a delivery may be due: "look at delivery D". It decides nothing.
+// DeliveryTask says that a delivery may be due: "check delivery D". It is only a hint.
 type DeliveryTask struct {
 	ID       ID
 	ClientID ID
 	Endpoint ID
-	At       time.Time // earliest time; zero: immediately
+	At       time.Time // earliest time; zero means immediately
 }
 
-// ClaimID names one claim of one attempt. Every write of the holder carries it. The fence rises with each claim, so an old holder's
-// writes change nothing.
+// ClaimID names a claim of an attempt. Every write of the holder contains it. The fence increases with each claim, so writes of an old
+// holder have no effect.
 type ClaimID struct {
 	JobID   ID
 	Attempt int
@@ -61,17 +61,17 @@ type ClaimID struct {
 type Claim struct {
 	ClaimID
 	Job        Job
-	QueuedAt   time.Time // entry into QUEUED; Job.UpdatedAt is when it left it
-	WasCreated bool      // claimed before the scheduler queued it; it passed through QUEUED
+	QueuedAt   time.Time // when it entered QUEUED; Job.UpdatedAt is when it left QUEUED
+	WasCreated bool      // claimed before the scheduler queued it; the claim took it through QUEUED
 }
 
 // NotClaimed is the reason why a claim got no job.
 type NotClaimed struct {
-	// StillWaiting is set if the attempt waits, but is not due yet (an early task or a skewed clock). Otherwise the task is stale and is
-	// dropped.
+	// StillWaiting is set if the attempt waits but is not due yet, because of an early task or a skewed clock. Otherwise the task is stale
+	// and is dropped.
 	StillWaiting bool
 	Wait         time.Duration
-	// Throttled is set if its client holds as many jobs as allowed. The task is dropped; another one will follow.
+	// Throttled is set if workers hold as many jobs of the client as allowed. The task is dropped; another one will follow.
 	Throttled bool
 	// Paused is set if its kind or client is paused, and it was parked. The task is dropped; another one will follow.
 	Paused bool
@@ -83,7 +83,7 @@ type NotClaimed struct {
 	Unknown bool
 }
 
-// Held is a job that storage assigns to a worker.
+// Held is a job that a worker holds according to the database.
 type Held struct {
 	ClaimID
 	ClientID      ID
@@ -98,8 +98,7 @@ type Held struct {
 	LeaseExpiries int          // number of leases that ended before the job ran
 }
 
-// Finish is the end of an attempt: SUCCEEDED with a result, or FAILED with a
-// failure.
+// Finish is the end of an attempt: SUCCEEDED with a result, or FAILED with a failure.
 type Finish struct {
 	ClaimID
 	State   State
@@ -107,11 +106,11 @@ type Finish struct {
 	Result  *Result
 	// RetryWait, if not nil, queues the next attempt in the same commit (auto_retry), to run after that time.
 	RetryWait *time.Duration
-	// Exhausted adds job.retries_exhausted after the last attempt failed.
+	// Exhausted adds job.retries_exhausted, if the last attempt failed.
 	Exhausted bool
 	// Emit adds event.emitted before the final event.
 	Emit *Emission
-	// EndedAt is when the work ended by the clock of a test bed, which may have jumped since; nil: now. Other clocks ignore it.
+	// EndedAt is when the work ended by the clock of a test bed, which may have jumped since; nil means now. Without a test bed it is ignored.
 	EndedAt *time.Time
 }
 
@@ -142,7 +141,7 @@ type Progress struct {
 // AttemptClock is the clock of an attempt.
 type AttemptClock interface {
 	Now() time.Time
-	// WaitUntil waits for t. It returns an error if the attempt ends before: ctx's, or its own.
+	// WaitUntil waits for t. If the attempt ends first, it returns an error: ctx's, or its own.
 	WaitUntil(ctx context.Context, t time.Time) error
 	// Start returns when the attempt began.
 	Start() time.Time
@@ -150,9 +149,9 @@ type AttemptClock interface {
 
 // Observer receives events while work is done. Each function may be nil.
 type Observer struct {
-	Clock    AttemptClock // nil: this machine's, from the call on
+	Clock    AttemptClock // nil means this machine's clock, from the call on
 	Progress func(Progress)
-	// Emit records an event; before is how many the attempt has emitted already. An error ends the work.
+	// Emit records an event. before is how many events the attempt has already emitted. An error ends the work.
 	Emit func(before int, e Emission) error
 }
 
@@ -168,20 +167,20 @@ func (t Task) Cursor() QueueCursor { return QueueCursor{RunAt: t.RunAt, JobID: t
 // Load is an amount of work.
 type Load struct {
 	Active int // unfinished jobs
-	Queued int // of these, jobs in QUEUED
+	Queued int // jobs in QUEUED, which are part of Active
 }
 
-// Plus adds another load, or with sign -1 subtracts it.
+// Plus adds another load, or subtracts it if sign is -1.
 func (l Load) Plus(other Load, sign int) Load {
 	return Load{Active: l.Active + sign*other.Active, Queued: l.Queued + sign*other.Queued}
 }
 
-// Min returns the smaller number of each.
+// Min returns the smaller of both numbers of each kind.
 func (l Load) Min(other Load) Load {
 	return Load{Active: min(l.Active, other.Active), Queued: min(l.Queued, other.Queued)}
 }
 
-// Max returns the greater number of each.
+// Max returns the greater of both numbers of each kind.
 func (l Load) Max(other Load) Load {
 	return Load{Active: max(l.Active, other.Active), Queued: max(l.Queued, other.Queued)}
 }
@@ -189,8 +188,8 @@ func (l Load) Max(other Load) Load {
 // Within reports whether neither number exceeds the other's.
 func (l Load) Within(other Load) bool { return l.Active <= other.Active && l.Queued <= other.Queued }
 
-// Fail ends the held attempt as FAILED. With auto_retry a retryable failure queues the next attempt in the same commit, after the
-// backoff; random, from 0 to 1, sets its jitter.
+// Fail ends the held attempt as FAILED. With auto_retry, a retryable failure queues the next attempt in the same commit, to run after the
+// backoff. random, from 0 to 1, determines the jitter.
 func (h Held) Fail(reason Reason, b Backoff, random float64) Finish {
 	b = h.Retry.backoff(b)
 	return h.end(NewFailure(reason, h.Attempt, b), b.Wait(h.Attempt, random))
@@ -205,7 +204,7 @@ func (h Held) end(failure *Failure, wait time.Duration) Finish {
 	return f
 }
 
-// Notification returns the notification of the attempt's end, with everything committed with it.
+// Notification returns the notification of the attempt's end. It covers everything that was committed with the end.
 func (f Finished) Notification() Notification {
 	return Notification{ClientID: f.ClientID, JobID: f.JobID, Attempt: f.Attempt, Ended: true}
 }
@@ -221,6 +220,6 @@ type Backlog struct {
 	Slots   int // jobs that they can hold at once
 
 	Deliveries       int           // pending, up to the limit
-	OldestDelivery   time.Duration // how long the oldest waiting one has been due; 0 if none is
+	OldestDelivery   time.Duration // how long the oldest waiting delivery has been due; 0 if none is due
 	DisabledWebhooks int           // disabled by the server, up to the limit
 }

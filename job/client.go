@@ -24,10 +24,10 @@ type APIKey struct {
 	ExpiresAt  time.Time
 	RevokedAt  *time.Time
 	ReplacedBy string     // id of its replacement, "" for none
-	UsedAt     *time.Time // first use; nil: unused
+	UsedAt     *time.Time // first use; nil if unused
 	IssuedBy   KeyIssue
 	Scope      Scope
-	MadeBy     string // id of the key that asked for this one; "" for the operator or an anonymous caller, or if unknown
+	MadeBy     string // id of the key that requested this one; "" for an operator or an anonymous caller, or if unknown
 }
 
 // Scope is the set of requests that a key allows.
@@ -40,7 +40,7 @@ const (
 	ScopeAll    Scope = "all"
 )
 
-// Scopes are all scopes, the least first.
+// Scopes lists all scopes, the smallest first.
 var Scopes = []Scope{ScopeRead, ScopeSubmit, ScopeAll}
 
 // Allows reports whether scope s includes the needed one.
@@ -58,8 +58,8 @@ const (
 	KeyRotated KeyIssue = "ROTATED"
 )
 
-// IssuedKey is the answer to creating or renewing a key. Secret is the whole key, shown this once; it is "" if an existing key was found
-// instead.
+// IssuedKey is the answer to creating or renewing a key. Secret is the whole key, which is shown only once. It is "" if an existing key was
+// found instead.
 type IssuedKey struct {
 	APIKey
 	Secret string
@@ -84,13 +84,13 @@ type Allowance struct {
 	Policy     string        // name of the limit: "minute" or "day"
 	Limit      int           // requests per window
 	Remaining  int           // requests left now
-	Reset      time.Duration // until the allowance is complete again
-	RetryAfter time.Duration // when !OK: until the next request can pass
+	Reset      time.Duration // until the full limit is available again
+	RetryAfter time.Duration // until the next request can pass, if !OK
 }
 
 type keyOfChanges struct{}
 
-// WithKey makes storage refuse changes, and events of streams, if the API key was revoked or has expired by then.
+// WithKey makes the store refuse changes, and reads of events for streams, if the API key was revoked or has expired by then.
 func WithKey(ctx context.Context, keyID string) context.Context {
 	return context.WithValue(ctx, keyOfChanges{}, keyID)
 }
@@ -101,13 +101,14 @@ func KeyOf(ctx context.Context) string {
 	return id
 }
 
-// KeyChange is the stored result of a decision about a client's keys.
+// KeyChange is a change of a client's keys.
 type KeyChange struct {
 	New     *APIKey  // key to add
 	Changed []APIKey // existing keys with a new expiry, revocation or replacement
 }
 
-// ErasedTables are the tables that can hold rows of a client. A record has the numbers of removed and remaining rows for each.
+// ErasedTables lists the tables that can have rows of a client. The record of an erasure has the numbers of removed and remaining rows for
+// each table.
 var ErasedTables = []string{
 	"api_keys", "batches", "bulk_items", "bulk_operations", "client_events", "clients", "deliveries", "delivery_attempts", "events",
 	"idempotency_keys", "jobs", "outcome_outbox", "reports", "results", "schedules", "testbed_exchanges", "testbed_faults",
@@ -196,8 +197,8 @@ func ofAllTables(counts map[string]int) map[string]int {
 // ErasureStep is the result of a part of an erasure.
 type ErasureStep struct {
 	Erasure    *Erasure // state after the part
-	Progress   bool     // false: something else must happen first
+	Progress   bool     // false if the erasure must wait for something else
 	Unfinished []ID     // jobs to cancel
 	Tasks      []Task   // of removed jobs
-	Deliveries []ID     // removed ones that may have a task
+	Deliveries []ID     // removed deliveries that may have a task
 }

@@ -31,7 +31,7 @@ type Emission struct {
 	At   *time.Time      `json:"-"` // due time, see Finish.EndedAt
 }
 
-// Definition describes the work of a job. It is made once, at acceptance, and never changes.
+// Definition describes the work of a job. It is made when the job is accepted, and never changes.
 type Definition struct {
 	WorkKind        Kind      `json:"work_kind"`
 	DurationMS      int64     `json:"duration_ms"`
@@ -42,7 +42,7 @@ type Definition struct {
 	Emit            *Emission `json:"emit,omitempty"`     // EMIT_EVENT only
 	Behavior        *Behavior `json:"behavior,omitempty"` // CUSTOM only
 
-	Retry *RetryPolicy `json:"retry,omitempty"` // nil: the service's setting
+	Retry *RetryPolicy `json:"retry,omitempty"` // nil means the service's settings
 }
 
 // Catalogue is the configured part of the work-kind catalogue.
@@ -62,8 +62,8 @@ func (c Catalogue) Offered() []Kind {
 	return append(append([]Kind(nil), c.Kinds...), Custom)
 }
 
-// Define makes the definition of a job requested at the given moment. The moment is the seed, so the same moment and the same catalogue
-// give the same definition (section 6). With kind "" it draws one, never PAYLOAD_INVALID.
+// Define makes the definition of a job that was requested at the given moment. The moment is the seed, so the same moment and catalogue
+// produce the same definition (section 6). If kind is "", it draws one, but never PAYLOAD_INVALID.
 func (c Catalogue) Define(t Type, kind Kind, requestedAt time.Time, emit *Emission) (Definition, error) {
 	seed := requestedAt.UnixMicro()
 	if kind == "" {
@@ -111,7 +111,8 @@ func (d *Definition) setEmission(t Type, emit *Emission) {
 	}
 }
 
-// draw picks a kind: first whether it fails, then evenly among those kinds. An EMIT_EVENT job gets a kind that succeeds quickly.
+// draw picks a kind. It first decides whether the kind fails, then picks evenly among such kinds. An EMIT_EVENT job gets a kind that
+// succeeds quickly.
 func (c Catalogue) draw(t Type, seed int64) Kind {
 	if t == EmitEvent && contains(c.Kinds, SuccessFast) {
 		return SuccessFast
@@ -137,7 +138,7 @@ func (c Catalogue) draw(t Type, seed int64) Kind {
 	return matching[r.IntN(len(matching))]
 }
 
-// ErrExhausted is wrapped by errors of work that only concern this machine: no room in its temp folder, no memory, no file handles.
+// ErrExhausted is wrapped by errors of work that concern only this machine: no room in its temp folder, no memory, or no file handles.
 var ErrExhausted = errors.New("the machine lacks what the work needs")
 
 // ErrBadDefinition is wrapped by every error of Definition.Validate.
@@ -165,9 +166,9 @@ func (d Definition) Validate() error {
 // WeightUnit is the unit of weight, in bytes.
 const WeightUnit = 16 * kib
 
-// Weight returns how much a job exceeds an ordinary one, in units: its params and its result beyond the first unit each, and its emitted
-// events with their deliveries, in each attempt. A change of state makes a delivery of about 1.5 KiB per receiver: two receivers are a
-// unit, but one receiver is ordinary.
+// Weight returns how much larger a job is than an ordinary one, in units. It counts the params and the result beyond the first unit of
+// each, and the emitted events with their deliveries in each attempt. A change of state makes a delivery of about 1.5 KiB per receiver, so
+// two receivers count as a unit, and one receiver does not count.
 func (j *Job) Weight(receivers int) int {
 	d := j.Definition
 	weight := units(len(j.Params)) - 1 + units(d.PayloadSize) - 1 + receivers/2
@@ -182,7 +183,7 @@ func (j *Job) Weight(receivers int) int {
 	return weight
 }
 
-// smallAnswer is the size of a receiver's answer that is not counted, in bytes.
+// smallAnswer is the size up to which a receiver's answer does not count, in bytes.
 const smallAnswer = 1 * kib
 
 // Weight returns the weight of a receiver's answer, in units.
@@ -199,5 +200,5 @@ func (a *DeliveryAttempt) Weight() int {
 	return units(size)
 }
 
-// units returns the number of begun units, at least one.
+// units returns the number of units, rounded up and at least one.
 func units(bytes int) int { return max(1, (bytes+WeightUnit-1)/WeightUnit) }

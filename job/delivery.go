@@ -9,11 +9,11 @@ import (
 // DeliveryState is the state of a delivery.
 type DeliveryState string
 
-// The states of a delivery. A finished one can be sent again: it is PENDING then.
+// The states of a delivery. A finished delivery can be sent again; it becomes PENDING then.
 const (
 	DeliveryPending   DeliveryState = "PENDING"
 	DeliveryDelivered DeliveryState = "DELIVERED" // the receiver answered 2xx
-	DeliveryFailed    DeliveryState = "FAILED"    // given up, and kept
+	DeliveryFailed    DeliveryState = "FAILED"    // given up
 )
 
 // DeliveryStates are all states.
@@ -22,11 +22,11 @@ var DeliveryStates = []DeliveryState{DeliveryPending, DeliveryDelivered, Deliver
 // Valid reports whether s is a known state.
 func (s DeliveryState) Valid() bool { return slices.Contains(DeliveryStates, s) }
 
-// Delivery is one event on its way to one webhook or callback.
+// Delivery is the delivery of one event to one webhook or callback.
 type Delivery struct {
 	ID        ID
 	ClientID  ID
-	Endpoint  ID     // the webhook, or an id for the callback's origin; limited to its share of the sends
+	Endpoint  ID     // the webhook, or an id for the callback's origin; endpoints share the sending capacity
 	WebhookID ID     // zero for a callback
 	URL       string // of a callback; "" otherwise
 	JobID     ID     // zero for an event without a job
@@ -65,10 +65,10 @@ const MaxStoredBody = 8 << 10
 // SendError is the class of an attempt's error.
 type SendError string
 
-// The classes. The last ones are not from an attempt: the delivery ended without one.
+// The classes. With the last ones, the delivery ended without an attempt.
 const (
 	SendTimeout     SendError = "TIMEOUT"           // no complete answer within the time limit
-	SendRefused     SendError = "CONNECTION_FAILED" // no connection, or none to that port
+	SendRefused     SendError = "CONNECTION_FAILED" // no connection to the host or port
 	SendReset       SendError = "CONNECTION_LOST"   // closed or reset before the answer was complete
 	SendDNS         SendError = "NAME_NOT_RESOLVED" // no address, or a forbidden one
 	SendTLS         SendError = "TLS_FAILED"
@@ -115,7 +115,7 @@ var sendTexts = map[SendError]string{
 // ClaimedDelivery is a claimed delivery with the data to send it.
 type ClaimedDelivery struct {
 	Delivery
-	Fence       int // of this claim: records under an older one change nothing
+	Fence       int // of this claim; results under an older fence have no effect
 	Target      Target
 	Occurrence  Occurrence
 	RequestID   string // of the event's job; "" for none
@@ -126,8 +126,8 @@ type ClaimedDelivery struct {
 type Target struct {
 	URL         string
 	ContentMode ContentMode
-	Secrets     []SealedSecret // none for a callback, which only the server's key signs
-	Failures    int            // consecutive ones at the time of the claim
+	Secrets     []SealedSecret // empty for a callback, which is signed only with the server's key
+	Failures    int            // consecutive failures at the time of the claim
 }
 
 // Sent is the result of one attempt to send.
@@ -143,16 +143,16 @@ type DeliveryResult struct {
 	Sent       Sent
 	State      DeliveryState  // after it
 	Wait       time.Duration  // until the next attempt, while PENDING
-	Disable    DisabledReason // "" leaves the webhook as it is
+	Disable    DisabledReason // "" does not disable the webhook
 }
 
-// Recorded is storage's answer to a DeliveryResult.
+// Recorded is the store's answer to a DeliveryResult.
 type Recorded struct {
 	Number   int            // of the attempt, from 1
-	Disabled DisabledReason // why it disabled the webhook, "" if it did not
+	Disabled DisabledReason // why the result disabled the webhook, "" if it did not
 }
 
-// EndpointKey is a place in the order of endpoints. The zero place comes first.
+// EndpointKey is a position in the order of endpoints. The zero value comes first.
 type EndpointKey struct {
 	Client, Endpoint ID
 }
@@ -163,14 +163,14 @@ type DeliveryPolicy struct {
 	Backoff    Backoff
 }
 
-// maxInternalAge is the age at which a delivery ends that cannot be sent because of internal errors.
+// maxInternalAge is the age at which a delivery is given up because of internal errors.
 const maxInternalAge = 3 * 24 * time.Hour
 
-// Next returns the state of d, as it was claimed, after one more attempt, and the wait before the next one.
+// Next returns the state of the claimed delivery d after one more attempt, and the wait before the next one.
 //
-// The wait is the exponential backoff, half of it random. After a timeout and a 429 it is doubled, within the backoff's maximum. The
-// receiver's Retry-After is honored between the backoff and its double. Internal errors are no tries: they end a delivery only when it is
-// old.
+// The wait is the exponential backoff, half of it random. After a timeout or a 429 it is doubled, up to the backoff's maximum. The
+// receiver's Retry-After is honored between the backoff and twice the backoff. Internal errors do not count as tries; they end a delivery
+// only when it is old.
 func (p DeliveryPolicy) Next(d *Delivery, s Sent, random float64) (DeliveryState, time.Duration) {
 	try := d.Tries + 1
 	switch s.Attempt.Error {
@@ -198,7 +198,7 @@ func (p DeliveryPolicy) Next(d *Delivery, s Sent, random float64) (DeliveryState
 	return DeliveryPending, jittered(wait, random)
 }
 
-// jittered subtracts a random part of half a wait.
+// jittered returns half the wait plus a random part of the other half.
 func jittered(wait time.Duration, random float64) time.Duration {
 	return wait/2 + time.Duration(random*float64(wait/2))
 }
@@ -235,7 +235,7 @@ type DeliveryPage struct {
 // Replay is the result of sending missed events again.
 type Replay struct {
 	Queued int      // deliveries that became PENDING
-	More   bool     // more is left than one request handles
+	More   bool     // there is more than one request handles
 	Next   Position // position of the next request
 }
 

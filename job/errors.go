@@ -101,7 +101,7 @@ var Codes = []CodeSpec{
 	{CodeResultGone, 410, "result-gone", "Result no longer available", "Submit the job again if the result is still needed."},
 }
 
-// Spec returns the contract's row for c; an unknown code is an internal error.
+// Spec returns the contract's row for c. An unknown code counts as an internal error.
 func (c Code) Spec() CodeSpec {
 	for _, s := range Codes {
 		if s.Code == c {
@@ -111,14 +111,14 @@ func (c Code) Spec() CodeSpec {
 	return CodeInternal.Spec()
 }
 
-// Violation points at one mistake in a request: at a query parameter if Parameter is set, and into the body otherwise.
+// Violation is a mistake in a request. It concerns a query parameter if Parameter is set, otherwise the body.
 type Violation struct {
 	Pointer   string `json:"pointer,omitempty"`   // JSON Pointer (RFC 6901) into the body; "" is the whole
 	Parameter string `json:"parameter,omitempty"` // name of a query parameter
 	Detail    string `json:"detail"`              // what is wrong and what is allowed
 }
 
-// MarshalJSON writes either the pointer, even an empty one, or the parameter.
+// MarshalJSON writes the parameter if it is set, otherwise the pointer, even if it is empty.
 func (v Violation) MarshalJSON() ([]byte, error) {
 	if v.Parameter != "" {
 		return json.Marshal(struct {
@@ -140,7 +140,7 @@ type Error struct {
 	RetryAfter time.Duration // 0: none
 	ExpiredAt  *time.Time    // 410 only: when it was removed or expired
 	JobID      ID            // conflict of an idempotency key only: the job of the first request
-	BatchID    ID            // the same of a batch
+	BatchID    ID            // conflict of an idempotency key only: the batch of the first request
 	State      State         // refused retry only: the job's state
 	Reason     string        // refused retry only: NOT_RETRYABLE or ATTEMPTS_EXHAUSTED
 	Cause      error
@@ -151,7 +151,7 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Malformed makes the error for a malformed request. The detail is general, and gets the first violation.
+// Malformed makes the error for a malformed request. It appends the first violation to the general detail.
 func Malformed(detail string, violations ...Violation) *Error {
 	return &Error{Code: CodeMalformed, Detail: WithFirst(detail, violations), Violations: violations}
 }
@@ -168,7 +168,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// CodeOf returns the code of the first Error in err's chain; any other error is an internal one.
+// CodeOf returns the code of the first Error in err's chain. Any other error is an internal error.
 func CodeOf(err error) Code {
 	var e *Error
 	if errors.As(err, &e) {
@@ -182,22 +182,22 @@ func Invalid(violations ...Violation) *Error {
 	return &Error{Code: CodeValidationFailed, Detail: WithFirst("The request has invalid values.", violations), Violations: violations}
 }
 
-// ErrStale refuses a write that came too late: the job is no longer held under the given attempt and fence. The holder stops, writes
-// nothing more and publishes nothing.
+// ErrStale refuses a write that came too late: the job is no longer held under the given attempt and fence. The holder must stop, and must
+// not write or publish anything more.
 var ErrStale = errors.New("the claim is no longer current")
 
 // ErrWorkerDead is returned to a worker with an ended lease.
 var ErrWorkerDead = errors.New("the worker's lease has ended")
 
-// ErrUnproven is returned if a webhook's URL needs a proof first: nothing was changed. The caller challenges the receiver, outside of any
-// transaction, and repeats the request with the proof.
+// ErrUnproven is returned, and nothing is changed, if a webhook's URL needs a proof first. The caller challenges the receiver, outside of
+// any transaction, and repeats the request with the proof.
 var ErrUnproven = errors.New("the receiver has not said that it wants events")
 
-// MaxDetailBytes bounds the texts of an error for the client.
+// MaxDetailBytes limits the texts of an error for the client.
 const MaxDetailBytes = 1024
 
-// PlainText makes text fit for display in a line: control characters and those that change the display of others become U+FFFD, and the
-// rest after limit bytes is cut.
+// PlainText prepares text for display in one line. It replaces control characters, and characters that change how others are displayed, by
+// U+FFFD, and cuts the text after limit bytes.
 func PlainText(text string, limit int) string {
 	const dots = "..."
 	plain := strings.Map(func(c rune) rune {
@@ -205,7 +205,7 @@ func PlainText(text string, limit int) string {
 			return unicode.ReplacementChar
 		}
 		return c
-	}, text[:min(len(text), limit+1)]) // the rest would be cut
+	}, text[:min(len(text), limit+1)]) // the rest is cut anyway
 	if len(plain) <= limit {
 		return plain
 	}
@@ -216,7 +216,7 @@ func PlainText(text string, limit int) string {
 	return plain[:cut] + dots[:min(len(dots), limit)]
 }
 
-// maxPlaceBytes bounds the place of a violation in a detail.
+// maxPlaceBytes limits the place of a violation in a detail.
 const maxPlaceBytes = 100
 
 // WithFirst returns the detail of an error: a lead, the first violation, and the number of further ones. It is at most MaxDetailBytes
@@ -240,7 +240,7 @@ func WithFirst(lead string, violations []Violation) string {
 	return lead + " " + place + PlainText(first.Detail, MaxDetailBytes-len(lead)-len(place)-len(more)-1) + more
 }
 
-// Grouped formats a number that is not negative for people: 4,321.
+// Grouped formats a non-negative number with separators: 4,321.
 func Grouped(n int) string {
 	text := strconv.Itoa(n)
 	for i := len(text) - 3; i > 0; i -= 3 {

@@ -39,7 +39,7 @@ type Event struct {
 	Data    json.RawMessage // always has work_kind, duration_ms and expected_outcome
 }
 
-// EventOf names the event of a transition, "" for a pair that is not one.
+// EventOf returns the name of a transition's event, "" if the pair is no transition.
 func EventOf(from, to State) string {
 	switch {
 	case from == "" && to == Created:
@@ -60,8 +60,7 @@ func EventOf(from, to State) string {
 // Position is a place in the order of a client's events: by transaction, then by job (or, for an event without a job, by event), then by
 // sequence. The zero Position comes first.
 //
-// Tx is the transaction that wrote the event or, if the job's previous event has a later one, that one: so a job's events keep their
-// order.
+// Tx is the transaction that wrote the event, or the Tx of the job's previous event if that is later. So a job's events keep their order.
 type Position struct {
 	Tx  uint64
 	ID  ID
@@ -98,10 +97,10 @@ type Feed struct {
 	Held bool
 }
 
-// Notification says that something happened to a job. Like a task it is best effort: the receiver reads storage.
+// Notification says that something happened to a job. Like a task it is best effort; the receiver reads the database.
 type Notification struct {
 	ClientID, JobID ID
 	Attempt         int       // of Progress
-	Progress        *Progress // nil: an event was recorded
-	Ended           bool      // the attempt has ended: its progress is outdated
+	Progress        *Progress // nil if an event was recorded
+	Ended           bool      // the attempt has ended, so its progress is outdated
 }

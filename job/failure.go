@@ -1,7 +1,7 @@
 package job
 
-// Reason is why an attempt failed. It is also the last part of the failure's problem type URI, so it is public and never changes its
-// meaning.
+// Reason is why an attempt failed. It is also the last part of the failure's problem type URI, so it is public and its meaning never
+// changes.
 type Reason string
 
 // The reasons.
@@ -59,7 +59,7 @@ type ReasonSpec struct {
 	Reason    Reason
 	Code      Code
 	Stage     Stage
-	Retryable bool // another attempt may succeed: otherwise /retry is refused
+	Retryable bool // another attempt may succeed; otherwise /retry is refused
 	Title     string
 	Detail    string
 }
@@ -98,7 +98,7 @@ func FailureCodes() []Code {
 	return codes
 }
 
-// Spec returns the row of r; an unknown reason is treated as a crash.
+// Spec returns the row of r. An unknown reason counts as a crash.
 func (r Reason) Spec() ReasonSpec {
 	for _, s := range Reasons {
 		if s.Reason == r {
@@ -126,7 +126,7 @@ func (f *Failure) In(language string) string {
 	return f.Detail
 }
 
-// NewFailure makes the failure of an attempt that ended for the given reason; b determines the wait that a retryable one advises.
+// NewFailure makes the failure of an attempt that ended for the given reason. b determines RetryAfter of a retryable failure.
 func NewFailure(r Reason, attempt int, b Backoff) *Failure {
 	s := r.Spec()
 	f := &Failure{Reason: s.Reason, Code: s.Code, Retryable: s.Retryable, Stage: s.Stage, Detail: s.Detail}
@@ -149,7 +149,7 @@ func (r Reason) Title(language string) string {
 
 type translation struct{ title, detail string }
 
-// translations of the table Reasons, which is the English one.
+// translations of the table Reasons, which is in English.
 var translations = map[string]map[Reason]translation{
 	"de": {
 		FailedImmediately: {"Job sofort fehlgeschlagen", "Die Eingabe des Jobs wurde gleich nach dem Start abgelehnt."},

@@ -10,15 +10,15 @@ type Lease struct {
 	ID, Process ID
 	New         bool          // not yet in the ledger
 	Limit       Load          // of all jobs
-	Keep        Load          // possible use of the lease so far; always granted
+	Keep        Load          // room that may already be in use; always granted
 	Stored      Load          // jobs stored under the lease since the last report
 	Need        Load          // room for one waiting request
 	Want        Load          // expected use
-	Expiry      time.Duration // after which other processes may take the room
-	Counted     *Counted      // new count of the jobs; may be nil
+	Expiry      time.Duration // time after which other processes may take the room
+	Counted     *Counted      // new count of the jobs, if there is one
 }
 
-// Counted is a count of the jobs, with the jobs reported by processes at that moment.
+// Counted is a count of the jobs, with the number of jobs that processes had reported at that moment.
 type Counted struct{ Jobs, Reported Load }
 
 // Headroom is the grant of a lease.
@@ -27,18 +27,18 @@ type Headroom struct {
 	Processes int // processes with leases
 }
 
-// ErrLeaseEnded refuses jobs under a lease that is not in the ledger any more: other processes have its room.
+// ErrLeaseEnded refuses jobs under a lease that is no longer in the ledger. Other processes have its room.
 var ErrLeaseEnded = &Error{Code: CodeStorageUnavailable, RetryAfter: time.Second,
 	Detail: "The server was delayed too long to store the job within the limits. Nothing was accepted. Repeat the request."}
 
 type leaseKey struct{}
 
-// WithLease makes retries stored with the context use the room of a lease.
+// WithLease makes retries with this context use the room of a lease.
 func WithLease(ctx context.Context, lease ID) context.Context {
 	return context.WithValue(ctx, leaseKey{}, lease)
 }
 
-// LeaseOf returns the lease of the context; zero if it has none.
+// LeaseOf returns the lease of the context, zero for none.
 func LeaseOf(ctx context.Context) ID {
 	lease, _ := ctx.Value(leaseKey{}).(ID)
 	return lease

@@ -1,8 +1,8 @@
 // Package job is the domain of ForgeRun: states and the one transition table, the work-kind catalogue as data, definitions made from a
 // seed, attempts and backoff, events, failures, outcome documents, and the errors of all other packages.
 //
-// It imports only the standard library, reads no clock and draws no randomness: time and random numbers are arguments. It must never know
-// about a database, a queue or HTTP.
+// It imports only the standard library. It reads no clock and uses no random source; time and random numbers are arguments. It must not
+// depend on a database, a queue or HTTP.
 package job
 
 import (
@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// Job is one unit of work with its present state. Times are UTC with microseconds; pointers are nil for what has not happened.
+// Job is one unit of work with its current state. Times are UTC with microseconds. Times of events that have not happened are nil.
 type Job struct {
 	ID       ID
 	ClientID ID
 	Type     Type
 	WorkKind Kind
-	// Definition is the stored definition, nil if it is missing or damaged: such a job fails, it never runs on defaults.
+	// Definition is the stored definition, nil if it is missing or damaged. Such a job fails; it never runs with defaults.
 	Definition *Definition
 	Params     json.RawMessage // the client's parameters, unchanged
 
@@ -98,8 +98,8 @@ func (r WaitingReason) Text() string {
 	return ""
 }
 
-// ThrottledUntil is the RunAt of QUEUED jobs of a client at its limit of running jobs: a time that does not come. They get their old one
-// back when there is room.
+// ThrottledUntil is the RunAt of QUEUED jobs whose client is at its limit of running jobs. It is a time that never comes. The jobs get
+// their old time back when there is room.
 var ThrottledUntil = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Throttled reports whether j waits until its client runs fewer jobs.
@@ -125,8 +125,8 @@ func (j *Job) WaitingFor(now time.Time, workers int) WaitingReason {
 	}
 }
 
-// EstimatedCompletion returns when the job will end if only its own duration matters: nil unless it runs or waits for its time. scale
-// multiplies the duration.
+// EstimatedCompletion returns when the job will probably end, considering only its own duration times scale. It returns nil unless the job
+// runs or waits for its time.
 func (j *Job) EstimatedCompletion(scale float64) *time.Time {
 	if j.Definition == nil {
 		return nil
@@ -147,8 +147,8 @@ func (j *Job) EstimatedCompletion(scale float64) *time.Time {
 // CanRetry reports whether /retry would queue the job again (section 11).
 func (j *Job) CanRetry() bool { return j.RefusalOfRetry() == nil }
 
-// RefusalOfRetry returns why a final job cannot be retried, nil if it can. Only a failure that another attempt may fix is retried (job
-// management patterns, retry API).
+// RefusalOfRetry returns why a final job cannot be retried, nil if it can. Only a retryable failure can (job management patterns, retry
+// API).
 func (j *Job) RefusalOfRetry() error {
 	switch err := j.RefusalOfAnyRetry(); {
 	case err != nil:
@@ -163,7 +163,7 @@ func (j *Job) RefusalOfRetry() error {
 	return nil
 }
 
-// RefusalOfAnyRetry returns why even an operator cannot retry a job, nil if it is possible.
+// RefusalOfAnyRetry returns why not even an operator can retry a job, nil if it is possible.
 func (j *Job) RefusalOfAnyRetry() error {
 	if j.State != Failed {
 		return Errorf(CodeConflict, "The job is %s; only a FAILED job can be retried.", j.State)
@@ -233,7 +233,7 @@ type Query struct {
 	Limit         int
 }
 
-// Page is a part of a list of jobs. It may be short before the end: the cost of filters is bounded.
+// Page is a part of a list of jobs. It may be short even before the end, because the cost of filters is limited.
 type Page struct {
 	Jobs []*Job
 	Next ID // position of the next page; zero at the end
@@ -244,8 +244,8 @@ type Submission struct {
 	Job            Job
 	IdempotencyKey string   // "" for none; scoped to the client
 	RequestHash    [32]byte // of the canonical request without the key
-	// Committed, unless nil, is called once the job is durable, in the order of created_at of all jobs of the process. It must not block.
-	// It is not called for a replay, nor if the outcome of the commit is unknown.
+	// Committed, if not nil, is called once the job is durable, in the order of created_at of all jobs of the process. It must not block.
+	// It is not called for a replay, or if the outcome of the commit is unknown.
 	Committed func(Receipt)
 }
 
@@ -263,7 +263,7 @@ type Canceling struct {
 	Before *Job // only identity, batch, state, start, definition, callback and trace
 }
 
-// Change is the answer to a cancel or a retry: the job as it is now.
+// Change is the answer to a cancel or a retry, with the current state of the job.
 type Change struct {
 	JobID     ID
 	State     State
@@ -271,5 +271,5 @@ type Change struct {
 	UpdatedAt time.Time
 	RunAt     time.Time
 	Dispatch  int  // of a canceled job's task
-	Changed   bool // false: repeated or without effect, nothing was written
+	Changed   bool // false if nothing was written, because the request was a repetition or had no effect
 }

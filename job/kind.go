@@ -40,7 +40,7 @@ const (
 	PayloadInvalid              Kind = "PAYLOAD_INVALID"
 )
 
-// Rejected is the expected outcome of PAYLOAD_INVALID: such a job is refused at submission.
+// Rejected is the expected outcome of PAYLOAD_INVALID, which is refused at submission.
 const Rejected = "REJECTED"
 
 const kib = 1024
@@ -53,13 +53,13 @@ type KindSpec struct {
 	PayloadSize int    // bytes of the result body
 	Expected    string // the final State of attempt 1, or Rejected
 
-	// Reason is its failure; "" for kinds that do not fail.
+	// Reason is the failure, "" for kinds that do not fail.
 	Reason Reason
 	// SucceedsOnAttempt is the first attempt that succeeds although ShouldFail is set; 0 if every attempt fails.
 	SucceedsOnAttempt int
 }
 
-// catalogue is section 6's table, row by row. The duration of RUNS_OVER_TIMEOUT depends on the configured limit: see SpecOf.
+// catalogue is the table of section 6. The duration of RUNS_OVER_TIMEOUT depends on the configured limit, see SpecOf.
 var catalogue = []KindSpec{
 	{Kind: SuccessFast, DurationMS: 1_000, PayloadSize: 4 * kib, Expected: "SUCCEEDED"},
 	{Kind: SuccessNormal, DurationMS: 10_000, PayloadSize: 16 * kib, Expected: "SUCCEEDED"},

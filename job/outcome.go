@@ -43,8 +43,8 @@ func StatusOf(s State, failure *Failure) Status {
 	}
 }
 
-// Document is the outcome document of one attempt or of a batch: RFC 9457's members and the draft's extension members (draft sections 3
-// and 7). Without a failure it has none of the problem members except Instance and, for a batch, Detail.
+// Document is the outcome document of an attempt or a batch, with RFC 9457's members and the draft's extension members (draft sections 3
+// and 7). Without a failure, its only problem members are Instance and, for a batch, Detail.
 type Document struct {
 	Type     string `json:"type,omitempty"`
 	Title    string `json:"title,omitempty"`
@@ -65,14 +65,14 @@ type Document struct {
 	// Extension members of this API.
 	Attempt  int       `json:"attempt,omitempty"`  // absent in a batch's document
 	Scenario *Scenario `json:"scenario,omitempty"` // absent in a batch's document
-	Language string    `json:"language,omitempty"` // of Title and Detail; one of Languages, "" without such text
+	Language string    `json:"language,omitempty"` // of Title and Detail; one of Languages, "" without these texts
 
 	Results []ItemOutcome `json:"results,omitempty"` // a batch's failed items, at most MaxFailedItems
 
 	extensions json.RawMessage // JSON object of members that a CUSTOM job's request has for its failure
 }
 
-// MarshalJSON encodes d without escapes for HTML, which are up to the caller.
+// MarshalJSON encodes d without escapes for HTML. The caller decides about those.
 func (d Document) MarshalJSON() ([]byte, error) {
 	type plain Document
 	var buf bytes.Buffer
@@ -113,14 +113,14 @@ func (d Document) Encode() (mediaType string, body []byte, err error) {
 	return mediaType, bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
-// Links makes outcome documents with their addresses.
+// Links makes outcome documents and the addresses in them.
 type Links struct {
 	PublicURL string // base of all addresses, without a trailing slash
-	Absolute  bool   // for documents that are sent, not requested: their receiver cannot resolve a path
-	Language  string // of all texts if none was negotiated (draft F.5); "": the language of the job's or batch's request
+	Absolute  bool   // for documents that are sent and not requested, because the receiver cannot resolve a path
+	Language  string // negotiated language of all texts (draft F.5); "" means the language of the job's or batch's request
 }
 
-// languageOf returns the language of the texts for a requested language.
+// languageOf returns the language of the texts; requested is the language of the job's or batch's request.
 func (l Links) languageOf(requested string) string {
 	if language := cmp.Or(l.Language, requested); slices.Contains(Languages, language) {
 		return language
@@ -131,8 +131,8 @@ func (l Links) languageOf(requested string) string {
 // ProblemType returns the URI of a problem type, from an error code's slug or a failure's reason.
 func (l Links) ProblemType(slug string) string { return l.PublicURL + "/problems/" + slug }
 
-// At returns the address of a path of the API. It is absolute in sent documents, and if the public URL has a path: a proxy removes that
-// from requests, so a path alone would be ambiguous.
+// At returns the address of a path of the API. It is absolute in sent documents, and if the public URL has a path. A proxy removes that
+// path from requests, so a path alone would be ambiguous.
 func (l Links) At(path string) string {
 	_, host, _ := strings.Cut(l.PublicURL, "://")
 	if l.Absolute || strings.Contains(host, "/") {
@@ -146,7 +146,7 @@ func AttemptPath(id ID, attempt int) string {
 	return "/v1/jobs/" + id.String() + "/attempts/" + strconv.Itoa(attempt)
 }
 
-// Origin is the data of a job's or batch's request that outcome documents need. It never changes.
+// Origin is the data from a job's or batch's request that outcome documents need. It never changes.
 type Origin struct {
 	JobID         ID // of the job, or of the batch
 	CreatedAt     time.Time
@@ -156,7 +156,7 @@ type Origin struct {
 	Failures      []PlannedFailure // of a CUSTOM job
 }
 
-// Origin returns the unchanging data of j.
+// Origin returns the origin of j.
 func (j *Job) Origin() Origin {
 	o := Origin{
 		JobID: j.ID, CreatedAt: j.CreatedAt, CorrelationID: j.CorrelationID, Language: j.Language, Scenario: Scenario{WorkKind: j.WorkKind},

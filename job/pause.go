@@ -21,16 +21,16 @@ type PauseMode string
 
 // The modes.
 const (
-	// ModePause starts no job. Submissions are accepted, and running jobs go on.
+	// ModePause starts no jobs. Submissions are accepted, and running jobs continue.
 	ModePause PauseMode = "PAUSE"
-	// ModeDrain accepts no submission; accepted jobs run. A drained worker takes no more jobs, and ends those that it has.
+	// ModeDrain refuses submissions; accepted jobs run. A drained worker takes no more jobs, but completes those that it has.
 	ModeDrain PauseMode = "DRAIN"
 )
 
 // PauseModes are all modes.
 var PauseModes = []PauseMode{ModePause, ModeDrain}
 
-// MaxPauses limits the pauses: each claim looks at all of them.
+// MaxPauses limits the pauses, because each claim reads all of them.
 const MaxPauses = 100
 
 // Pause is an operator's pause.
@@ -47,10 +47,10 @@ type Pause struct {
 // Pauses are the pauses at a moment.
 type Pauses []Pause
 
-// Stops reports whether jobs of the kind and client are not started.
+// Stops reports whether jobs of the kind and client must not start.
 func (p Pauses) Stops(kind Kind, client ID) bool { return p.about(ModePause, kind, client) != nil }
 
-// Reason returns why a job waits; r is the reason according to its row.
+// Reason returns why a job waits. r is the reason without pauses.
 func (p Pauses) Reason(r WaitingReason, kind Kind, client ID) WaitingReason {
 	if (r == WaitingQueue || r == WaitingNoWorkers) && p.Stops(kind, client) {
 		return WaitingPaused
@@ -82,7 +82,7 @@ func (p Pauses) about(mode PauseMode, kind Kind, client ID) *Pause {
 	return nil
 }
 
-// StopsWorker reports whether the worker takes no jobs of any kind and client.
+// StopsWorker reports whether the worker must not take any jobs.
 func (p Pauses) StopsWorker(worker ID) bool {
 	for _, one := range p {
 		if one.Scope == PauseAll && one.Mode == ModePause || one.Scope == PauseWorker && one.Target == worker.String() {
@@ -92,8 +92,8 @@ func (p Pauses) StopsWorker(worker ID) bool {
 	return false
 }
 
-// PausedUntil is the RunAt of QUEUED jobs with a paused kind or client: a time that does not come. They get their old one back at the end
-// of the pause.
+// PausedUntil is the RunAt of QUEUED jobs with a paused kind or client. It is a time that never comes. The jobs get an earlier time at the
+// end of the pause.
 var PausedUntil = time.Date(2199, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Paused reports whether j was parked by a pause of its kind or client.

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// MaxViolations limits the listed violations of a request. A batch with more in its jobs is refused as a whole: its answer would be many
-// times its size.
+// MaxViolations limits the listed violations of a request. A batch with more violations in its jobs is refused as a whole, because the
+// answer would be many times larger than the request.
 const MaxViolations = 100
 
-// Request is a decoded request for a job. Violations holds what decoding refused, so that the caller learns of everything at once.
-// Refused values are missing in the other members.
+// Request is a decoded request for a job. Violations has the values that decoding refused, so that the caller learns of all mistakes at
+// once. The other members do not have refused values.
 type Request struct {
 	ClientID    ID
 	RequestID   string
 	ReceivedAt  time.Time // the seed of the definition
 	Type        Type
-	WorkKind    Kind       // "": draw one
+	WorkKind    Kind       // "" to draw one
 	ExecutionAt *time.Time // DEFERRED only
 	Callback    string
 	Params      json.RawMessage
 	AutoRetry   bool
-	Retry       *RetryPolicy // nil: the service's setting
+	Retry       *RetryPolicy // nil means the service's settings
 	Emit        *Emission
-	Behavior    *Behavior // of a CUSTOM job; nil: the zero one
+	Behavior    *Behavior // of a CUSTOM job; nil means the zero Behavior
 
 	IdempotencyKey string
 	Hash           [32]byte // of the canonical request without the key
@@ -37,11 +37,11 @@ type Request struct {
 	Unlisted   int  // omitted violations of decoding
 	Malformed  bool // a violation concerns the form, not a value
 
-	// Warnings concern accepted values and change nothing. They depend only on the request, so that a repetition gets them again.
+	// Warnings concern accepted values and have no effect. They depend only on the request, so that a repetition gets the same ones.
 	Warnings []Violation
 }
 
-// Refusal returns the error for r with all violations, including Violations; of many, the first ones and the number of the others.
+// Refusal returns the error for r with the violations. Of more than MaxViolations, it lists the first ones and the number of the others.
 func (r Request) Refusal(violations []Violation) *Error {
 	listed := violations[:min(len(violations), MaxViolations)]
 	err := Invalid(listed...)
@@ -55,7 +55,7 @@ func (r Request) Refusal(violations []Violation) *Error {
 	return err
 }
 
-// Emitted returns how many events the job may emit in all of its attempts: one per attempt unless the request says otherwise.
+// Emitted returns how many events the job may emit in all of its attempts. By default, it is one per attempt.
 func (r *Request) Emitted(attempts int) (n int) {
 	if r.Emit != nil {
 		n = 1
@@ -66,8 +66,8 @@ func (r *Request) Emitted(attempts int) (n int) {
 	return n
 }
 
-// Check returns all violations of r under the catalogue c that do not depend on the current time. TooLate checks the time: a repeated
-// request must find its first answer however late it comes.
+// Check returns all violations of r under the catalogue c that do not depend on the current time. TooLate checks the time separately,
+// because a repeated request must get its first answer, however late it comes.
 func (c Catalogue) Check(r Request) []Violation {
 	violations := append([]Violation(nil), r.Violations...)
 	add := func(pointer, detail string) {
@@ -97,7 +97,7 @@ func (c Catalogue) Check(r Request) []Violation {
 	return violations
 }
 
-// checkCustom returns the violations in the work of a CUSTOM job. Without a test bed, decoding already refuses such jobs.
+// checkCustom returns the violations in the behavior of a CUSTOM job. Without a test bed, decoding already refuses such jobs.
 func (c Catalogue) checkCustom(r Request) []Violation {
 	switch {
 	case pointsAt(r.Violations, "/work_kind"):
@@ -108,11 +108,12 @@ func (c Catalogue) checkCustom(r Request) []Violation {
 	return r.Behavior.Check(c.MaxRuntime)
 }
 
-// clockSkew is how far in the past an execution_at may lie, as the client's clock may be behind (section 10). Such a job is due at once.
+// clockSkew is how far in the past an execution_at may be, because the client's clock may be behind (section 10). Such a job is due at
+// once.
 const clockSkew = time.Second
 
-// TooLate returns the violation of an execution_at that lies further in the past than clocks may differ, and false otherwise (section
-// 10). Check handles an execution_at that is not allowed at all.
+// TooLate returns a violation if execution_at is further in the past than clockSkew (section 10), otherwise false. Check handles an
+// execution_at that is not allowed at all.
 func (r Request) TooLate(now time.Time) (Violation, bool) {
 	if r.ExecutionAt == nil || !r.ExecutionAt.Before(now.Add(-clockSkew)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false
@@ -121,8 +122,8 @@ func (r Request) TooLate(now time.Time) (Violation, bool) {
 		"up to one second in the past is taken as now. The server's time is " + now.UTC().Format(time.RFC3339) + "."}, true
 }
 
-// TooFar returns the violation of an execution_at that lies further ahead than limit, and false otherwise. A limit of 0 is none. An
-// accepted time never becomes too far.
+// TooFar returns a violation if execution_at is further ahead than limit, otherwise false. A limit of 0 means no limit. An accepted time
+// never becomes too far.
 func (r Request) TooFar(now time.Time, limit time.Duration) (Violation, bool) {
 	if limit == 0 || r.ExecutionAt == nil || !r.ExecutionAt.After(now.Add(limit)) || r.Type == Execute || r.Type == EmitEvent {
 		return Violation{}, false
@@ -157,18 +158,18 @@ func pointsAt(violations []Violation, pointer string) bool {
 	return false
 }
 
-// RequestKey is an idempotency key, with the data that distinguishes a repetition from another request.
+// RequestKey is an idempotency key, with the data that distinguishes a repetition from a different request.
 type RequestKey struct {
-	ClientID ID     // zero of a request without a client's credentials
-	Scope    string // keys of different scopes are different
+	ClientID ID     // zero for a request without a client's credentials
+	Scope    string // equal keys in different scopes are independent
 	Key      string
 	Hash     [32]byte // of method, path and body
 }
 
-// Answer is the answer to a request with an idempotency key. It has no secrets: it is stored as it is.
+// Answer is the answer to a request with an idempotency key. It must not contain secrets, because it is stored unchanged.
 type Answer struct {
-	Status  int // 0: only Subject is known
+	Status  int // 0 if only Subject is known
 	Header  map[string]string
 	Body    []byte
-	Subject ID // id of the created thing, zero for none
+	Subject ID // id of the created resource, zero for none
 }

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Strategy is how the waits between a job's attempts grow.
+// Strategy determines how the waits between a job's attempts grow.
 type Strategy string
 
 // The strategies.
 const (
-	Exponential Strategy = "EXPONENTIAL" // doubled each time, with full jitter, as by default
+	Exponential Strategy = "EXPONENTIAL" // doubled each time, with full jitter; the default
 	Constant    Strategy = "CONSTANT"    // the same each time, without jitter
-	Listed      Strategy = "LIST"        // each one in turn, then the last one, without jitter
+	Listed      Strategy = "LIST"        // each delay of the list in turn, then always the last one, without jitter
 )
 
 // Strategies are all strategies.
@@ -25,12 +25,12 @@ const (
 	MaxDelay  = 24 * time.Hour
 )
 
-// RetryPolicy is a request's policy for the attempts of its job; missing members use the service's settings.
+// RetryPolicy is a request's policy for the attempts of its job. Missing members default to the service's settings.
 type RetryPolicy struct {
-	MaxAttempts int             `json:"max_attempts,omitempty"` // including the first; 0: the service's setting
-	Strategy    Strategy        `json:"strategy,omitempty"`     // "": the service's setting
+	MaxAttempts int             `json:"max_attempts,omitempty"` // including the first; 0 means the service's setting
+	Strategy    Strategy        `json:"strategy,omitempty"`     // "" means the service's setting
 	Delays      []time.Duration `json:"delays,omitempty"`       // LIST: all waits; CONSTANT: one; EXPONENTIAL: the first and the longest
-	Codes       []Code          `json:"codes,omitempty"`        // failures that the service retries automatically; none: all retryable ones
+	Codes       []Code          `json:"codes,omitempty"`        // failures to retry automatically; empty means all retryable ones
 }
 
 // attempts returns the policy's number of attempts; usual is the default.
@@ -57,7 +57,7 @@ func (p *RetryPolicy) retries(c Code) bool {
 	return p == nil || len(p.Codes) == 0 || slices.Contains(p.Codes, c)
 }
 
-// Policy returns the request's policy; nil if there is none, or the definition is damaged.
+// Policy returns the request's policy, nil if there is none or the definition is damaged.
 func (d *Definition) Policy() *RetryPolicy {
 	if d == nil {
 		return nil
@@ -65,7 +65,7 @@ func (d *Definition) Policy() *RetryPolicy {
 	return d.Retry
 }
 
-// WithRetry sets the attempts and waits that the request asks for.
+// WithRetry applies the request's retry policy.
 func (j *Job) WithRetry(p *RetryPolicy) {
 	if p == nil {
 		return
@@ -76,12 +76,11 @@ func (j *Job) WithRetry(p *RetryPolicy) {
 // Backoff returns the waits between j's attempts; b has the defaults.
 func (j *Job) Backoff(b Backoff) Backoff { return j.Definition.Policy().backoff(b) }
 
-// Backoff is the waiting time between attempts (section 11): exponential, from Base, doubled each time, at most Max; or a list from the
-// request.
+// Backoff is the wait between attempts (section 11): exponential, from Base, doubled each time, up to Max; or a list from the request.
 type Backoff struct {
 	Base time.Duration
 	Max  time.Duration
-	// Exact are the waits after the attempts from the first on, without jitter; the last one also applies to later attempts.
+	// Exact lists the waits after each attempt, from the first on, without jitter. The last one also applies to later attempts.
 	Exact []time.Duration
 }
 
@@ -100,8 +99,7 @@ func (b Backoff) Ceiling(attempt int) time.Duration {
 	return max(0, min(d, b.Max))
 }
 
-// Wait returns the ceiling with full jitter: evenly between 0 and the ceiling, picked by a uniform random number in [0, 1). Listed waits
-// have no jitter.
+// Wait returns the ceiling with full jitter: random, a uniform random number in [0, 1), times the ceiling. Listed waits have no jitter.
 func (b Backoff) Wait(attempt int, random float64) time.Duration {
 	if len(b.Exact) > 0 {
 		return b.Ceiling(attempt)
@@ -109,8 +107,7 @@ func (b Backoff) Wait(attempt int, random float64) time.Duration {
 	return time.Duration(random * float64(b.Ceiling(attempt)))
 }
 
-// RetryAfter returns the advice in a retryable failure of attempt n: the ceiling in whole seconds, rounded up, at least 1 (draft section
-// 3.7).
+// RetryAfter returns the retryAfter of a retryable failure: the ceiling in whole seconds, rounded up, at least 1 (draft section 3.7).
 func (b Backoff) RetryAfter(attempt int) int {
 	return max(1, int(math.Ceil(b.Ceiling(attempt).Seconds())))
 }

@@ -17,7 +17,7 @@ const (
 	ShownRuns          = 5   // due times shown for a schedule
 	MaxCronBytes       = 200
 	MaxTimeZoneBytes   = 64
-	ScheduleOnTime     = time.Minute // due times later than this are left to CatchUp: a change of leader is shorter
+	ScheduleOnTime     = time.Minute // CatchUp applies to due times that are later than this; a change of leader is shorter
 	scheduleErrorBytes = 500
 )
 
@@ -28,20 +28,20 @@ type Overlap string
 const (
 	OverlapAllow    Overlap = "allow"     // run it
 	OverlapSkip     Overlap = "skip"      // do not run it
-	OverlapQueueOne Overlap = "queue_one" // one waits for the end of the run, others are not run
+	OverlapQueueOne Overlap = "queue_one" // one due time waits for the end of the run, others are skipped
 )
 
 // Overlaps are all policies.
 var Overlaps = []Overlap{OverlapAllow, OverlapSkip, OverlapQueueOne}
 
-// CatchUp is the policy for missed due times: those more than ScheduleOnTime late.
+// CatchUp is the policy for missed due times, which are more than ScheduleOnTime late.
 type CatchUp string
 
 // The catch-up policies.
 const (
 	CatchUpNone CatchUp = "none"
 	CatchUpLast CatchUp = "last" // the latest one
-	CatchUpAll  CatchUp = "all"  // the latest ones, CatchUpMax at most
+	CatchUpAll  CatchUp = "all"  // the latest ones, at most CatchUpMax
 )
 
 // CatchUps are all policies.
@@ -52,7 +52,7 @@ type Timetable struct {
 	Cron     string
 	TimeZone string        // IANA; of Cron only
 	Interval time.Duration // 0 with Cron
-	Jitter   time.Duration // largest delay of a run after its due time
+	Jitter   time.Duration // maximum delay of a run after its due time
 	StartAt  *time.Time    // first possible due time; intervals count from it
 	EndAt    *time.Time    // last possible due time
 }
@@ -75,7 +75,7 @@ func ScheduledJobOf(r Request) ScheduledJob {
 	return ScheduledJob{r.Type, r.WorkKind, r.Callback, r.Params, r.AutoRetry, r.Emit, r.CorrelationID, r.Behavior, r.Retry}
 }
 
-// Schedule submits jobs at times.
+// Schedule submits jobs at set times.
 type Schedule struct {
 	ID       ID
 	ClientID ID
@@ -91,25 +91,25 @@ type Schedule struct {
 	CreatedAt  time.Time
 	UpdatedAt  time.Time
 
-	// Version rises with each change. An update against an older version fails.
+	// Version increases with each change. An update of an older version fails.
 	Version int64
 	ScheduleProgress
 }
 
 // ScheduleProgress is the progress of a schedule.
 type ScheduleProgress struct {
-	DueAt    *time.Time // next due time; nil: it is paused, or none is left
-	LookAt   *time.Time // when the leader has to look at it; nil: never
+	DueAt    *time.Time // next due time; nil if the schedule is paused or has ended
+	LookAt   *time.Time // when the leader must check the schedule; nil for never
 	Pending  *time.Time // due time that waits for the end of an earlier run
 	Retrying bool       // the submission at DueAt was refused, and is repeated
 
-	Runs, Missed, Skipped int64 // due times with a job; without one; skipped by Overlap
+	Runs, Missed, Skipped int64 // number of due times with a job, without one, and skipped by Overlap
 	LastDueAt             *time.Time
 	LastJobID             ID
 	LastError             *ScheduleError
 }
 
-// ScheduleError is why a due time got no job, or none yet.
+// ScheduleError is why a due time has no job, or no job yet.
 type ScheduleError struct {
 	DueAt  Time   `json:"scheduled_for"`
 	Code   Code   `json:"code"`
@@ -136,7 +136,7 @@ const (
 	ScheduleEnded  ScheduleState = "ENDED" // no due time is left
 )
 
-// State returns the schedule's state now.
+// State returns the schedule's current state.
 func (s *Schedule) State() ScheduleState {
 	switch {
 	case s.Paused:
@@ -155,7 +155,7 @@ func (s *Schedule) Anchor() time.Time {
 	return s.CreatedAt
 }
 
-// Request returns the request for the job of a run at its due time, which is the seed of drawn values.
+// Request returns the request for the job of a run. The due time is the seed of drawn values.
 func (s *Schedule) Request(due time.Time) Request {
 	j := s.Job
 	return Request{
@@ -165,24 +165,24 @@ func (s *Schedule) Request(due time.Time) Request {
 	}
 }
 
-// DueSchedule is a schedule that the leader has to look at.
+// DueSchedule is a schedule that the leader must check.
 type DueSchedule struct {
 	Schedule
 	Now  time.Time // by the clock that decides on due times
-	Busy bool      // an earlier run is not final; unset if Overlap allows it
-	// Jumped is the end of a test bed clock's jump: due times up to then count as on time.
+	Busy bool      // an earlier run is not final; false if Overlap allows it
+	// Jumped is the target of a jump of a test bed's clock. Due times up to then count as on time.
 	Jumped *time.Time
 }
 
-// ScheduleStep is the leader's change of a schedule: it is written completely or, if the schedule is not at Version any more, not at all.
+// ScheduleStep is the leader's change of a schedule. If the schedule is no longer at Version, nothing of it is written.
 type ScheduleStep struct {
 	ID      ID
-	Version int64 // version that it had
+	Version int64 // version of the schedule when it was read
 	ScheduleProgress
 	Jobs []Job // with ScheduledFor
 }
 
-// ScheduleRequest is a decoded request for a schedule. Violations holds what decoding refused.
+// ScheduleRequest is a decoded request for a schedule. Violations has the values that decoding refused.
 type ScheduleRequest struct {
 	Schedule   Schedule
 	Job        Request
@@ -206,7 +206,7 @@ type ScheduleQuery struct {
 // SchedulePath returns the path of a schedule.
 func SchedulePath(id ID) string { return "/v1/schedules/" + id.String() }
 
-// SchedulePatch is a decoded change of a schedule: nil members stay as they are.
+// SchedulePatch is a decoded change of a schedule. Nil members do not change.
 type SchedulePatch struct {
 	Name       *string
 	Cron       *string        // "" removes it

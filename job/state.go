@@ -17,7 +17,7 @@ const (
 // States lists all states in lifecycle order.
 var States = []State{Created, Queued, Assigned, Running, Succeeded, Failed, Canceled}
 
-// next is the one transition table: transitions by clients and workers.
+// next is the transition table. It has all transitions by clients and workers.
 var next = map[State][]State{
 	Created:  {Queued, Canceled},
 	Queued:   {Assigned, Canceled},
@@ -26,8 +26,8 @@ var next = map[State][]State{
 	Failed:   {Queued},
 }
 
-// CanTransition reports whether a job may change from one state to another (section 9). It excludes the return of an expired lease: see
-// IsLeaseReturn.
+// CanTransition reports whether a job may change from one state to another (section 9). It is false for the return after an expired lease,
+// see IsLeaseReturn.
 func CanTransition(from, to State) bool {
 	for _, s := range next[from] {
 		if s == to {
@@ -37,8 +37,8 @@ func CanTransition(from, to State) bool {
 	return false
 }
 
-// IsLeaseReturn reports whether the step is ASSIGNED -> QUEUED. Section 9 forbids it to everyone and section 12 requires it of the
-// system: it happens only when a lease expired, always with the event job.lease_expired.
+// IsLeaseReturn reports whether the step is ASSIGNED -> QUEUED. Section 9 forbids it, but section 12 requires it of the system. It happens
+// only when a lease has expired, and always with the event job.lease_expired.
 func IsLeaseReturn(from, to State) bool { return from == Assigned && to == Queued }
 
 // Valid reports whether s is one of the seven states.

@@ -8,16 +8,14 @@ import (
 	"time"
 )
 
-// ID is a UUID: version 7 for jobs, events, batches, webhooks and deliveries,
-// version 4 for clients. The zero ID means "none".
+// ID is a UUID: version 7 for jobs, events, batches, webhooks and deliveries, version 4 for clients. The zero ID means "none".
 type ID [16]byte
 
-// ErrBadID is returned by ParseID for anything but a canonical UUID.
+// ErrBadID is returned by ParseID unless the text is a canonical UUID.
 var ErrBadID = errors.New("not a UUID of the form xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx")
 
-// ParseID reads the canonical 36-character form, in either case. Other
-// spellings of a UUID (braces, urn:uuid:, no hyphens) are refused, so that one
-// resource has one address.
+// ParseID reads the canonical 36-character form, in either case. It refuses other forms (braces, urn:uuid:, no hyphens), so that a resource
+// has only one address.
 func ParseID(s string) (ID, error) {
 	var id ID
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
@@ -48,7 +46,7 @@ func (id ID) IsZero() bool { return id == ID{} }
 // MarshalText returns the canonical form, for JSON and logs.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// UnmarshalText is ParseID for encoders.
+// UnmarshalText parses an id like ParseID.
 func (id *ID) UnmarshalText(text []byte) error {
 	parsed, err := ParseID(string(text))
 	if err != nil {
@@ -63,11 +61,11 @@ var ErrBadTime = errors.New("not an RFC 3339 timestamp in UTC, such as 2030-01-3
 
 var timeForm = regexp.MustCompile(`^\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|\+00:00)$`)
 
-// lastTime is the last microsecond of RFC 3339.
+// lastTime is the last microsecond that RFC 3339 can express.
 var lastTime = time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC)
 
-// ParseTime parses an RFC 3339 timestamp in UTC ("Z" or "+00:00", in either case) with up to nanoseconds. It rounds up to the
-// microseconds of storage, so that nothing runs early, but not beyond lastTime.
+// ParseTime parses an RFC 3339 timestamp in UTC ("Z" or "+00:00", in either case) with up to nanoseconds. It rounds up to the microseconds
+// of the database, so that nothing runs early, but not beyond lastTime.
 func ParseTime(s string) (time.Time, error) {
 	if !timeForm.MatchString(s) {
 		return time.Time{}, ErrBadTime
@@ -93,7 +91,7 @@ func (t Time) MarshalText() ([]byte, error) {
 	return time.Time(t).UTC().AppendFormat(nil, timeLayout), nil
 }
 
-// UnmarshalText is ParseTime for decoders.
+// UnmarshalText parses a time like ParseTime.
 func (t *Time) UnmarshalText(text []byte) error {
 	parsed, err := ParseTime(string(text))
 	*t = Time(parsed)

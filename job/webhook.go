@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Webhook is a client's subscription: its URL gets the requested events (section 8). Secrets are encrypted, with a key that is stored
-// elsewhere.
+// Webhook is a client's subscription. Its URL gets the requested events (section 8). Secrets are encrypted with a key that is not in the
+// database.
 type Webhook struct {
 	ID          ID
 	ClientID    ID
@@ -16,22 +16,22 @@ type Webhook struct {
 	Events      []string // names, "job.*" or "*"
 	Description string
 	ContentMode ContentMode
-	Secrets     []SealedSecret // the current one first, then others that are still valid
+	Secrets     []SealedSecret // the current secret first, then others that are still valid
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
 	Disabled    *Disabled // nil if enabled
 	Failures    int       // attempts that failed since the last success
 	FailingFrom *time.Time
-	ProvenAt    *time.Time // when its receiver confirmed that it wants events at this URL; nil: unconfirmed
+	ProvenAt    *time.Time // when the receiver confirmed that it wants events at this URL; nil if unconfirmed
 }
 
 // SealedSecret is an encrypted signing secret.
 type SealedSecret struct {
 	Sealed []byte
-	Until  *time.Time // nil for the current one
+	Until  *time.Time // nil for the current secret
 }
 
-// ContentMode is the form of a CloudEvent over HTTP: its attributes in headers, or around the data in the body.
+// ContentMode is the form of a CloudEvent over HTTP: its attributes are in headers, or around the data in the body.
 type ContentMode string
 
 // The content modes of CloudEvents' HTTP binding.
@@ -43,7 +43,7 @@ const (
 // Valid reports whether m is one of the two.
 func (m ContentMode) Valid() bool { return m == ContentBinary || m == ContentStructured }
 
-// Disabled is since when and why a webhook gets no events.
+// Disabled says since when and why a webhook is disabled.
 type Disabled struct {
 	At     time.Time
 	Reason DisabledReason
@@ -71,18 +71,18 @@ func (r DisabledReason) Text() string {
 	}
 }
 
-// MaxWebhooks limits the webhooks of a client. The transaction that writes an event writes its deliveries too, so webhooks must not make
-// a large batch slow.
+// MaxWebhooks limits the webhooks of a client. The transaction that writes an event also writes its deliveries, and many webhooks would
+// make a large batch slow.
 const MaxWebhooks = 10
 
-// SubscribableEvents are the events that a webhook can request by name. Progress is excluded: it is shown in streams only.
+// SubscribableEvents are the events that a webhook can request by name. Progress is excluded, because only streams show it.
 var SubscribableEvents = []string{
 	EventCreated, EventQueued, EventAssigned, EventRunning, EventSucceeded, EventFailed, EventCanceled, EventRetried,
 	EventLeaseExpired, EventRetriesExhausted, EventEmitted, EventBatchCompleted, EventBulkCompleted,
 	EventWebhookDisabled, EventWebhookTest,
 }
 
-// Subscribable reports whether a webhook may request the name: an event, "job.*" for all of jobs, or "*" for all.
+// Subscribable reports whether a webhook may request the name: an event, "job.*" for all events of jobs, or "*" for all events.
 func Subscribable(name string) bool {
 	return name == "*" || name == "job.*" || slices.Contains(SubscribableEvents, name)
 }
@@ -90,7 +90,7 @@ func Subscribable(name string) bool {
 // SubscribableNames lists all names that Subscribable allows, for a sentence.
 func SubscribableNames() string { return "*, job.*, " + strings.Join(SubscribableEvents, ", ") }
 
-// WebhookRequest is a decoded request for a webhook. Violations holds what decoding refused.
+// WebhookRequest is a decoded request for a webhook. Violations has the values that decoding refused.
 type WebhookRequest struct {
 	ClientID    ID
 	URL         string
@@ -107,7 +107,7 @@ type WebhookRequest struct {
 	Malformed  bool // a violation concerns the form, not a value
 }
 
-// WebhookPatch changes a webhook: nil members stay as they are.
+// WebhookPatch changes a webhook. Nil members do not change.
 type WebhookPatch struct {
 	URL         *string
 	Events      []string
@@ -124,7 +124,7 @@ type WebhookPatch struct {
 // IssuedWebhook is the answer to registering a webhook or rotating its secret.
 type IssuedWebhook struct {
 	Webhook
-	Secret string // whsec_..., shown this once
+	Secret string // whsec_..., shown only once
 }
 
 // SigningKey is a key pair that signs deliveries (RFC 9421, ed25519).
@@ -133,7 +133,7 @@ type SigningKey struct {
 	Public    []byte
 	Sealed    []byte // encrypted private key; nil if it is in a file
 	CreatedAt time.Time
-	SignsFrom time.Time  // published earlier, so that receivers know it in time
+	SignsFrom time.Time  // the key is published earlier, so that receivers know it in time
 	RetiresAt *time.Time // end of publication; nil for the newest key
 }
 

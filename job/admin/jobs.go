@@ -1,7 +1,7 @@
 //go:generate go run -C ../../tools ./apitypes ../job/admin/types.yaml
 
-// Package admin has the forms of the operator API's answers, which storage fills in and the admin listener sends
-// as they are. The names of the members are those of the API's document.
+// Package admin contains the answers of the operator API. The store fills them in, and the admin listener sends them unchanged. Members
+// have the names of the API's document.
 package admin
 
 import (
@@ -22,7 +22,7 @@ type JobQuery struct {
 	WorkKind      job.Kind
 	CorrelationID string
 	FailureCode   job.Code
-	From, To      *time.Time // of created_at: inclusive, exclusive
+	From, To      *time.Time // range of created_at; To is exclusive
 	After         Place
 	Limit         int
 }
@@ -39,7 +39,7 @@ const (
 	ByHolding               // jobs held by workers, the newest first
 )
 
-// Order returns the order of the answer to q. Jobs of one client, batch or schedule are ordered by id.
+// Order returns the order of the jobs that q selects. Jobs of one client, batch or schedule are ordered by id.
 func (q JobQuery) Order() Order {
 	switch {
 	case !q.ClientID.IsZero() || !q.BatchID.IsZero() || !q.ScheduleID.IsZero():
@@ -56,7 +56,7 @@ func (q JobQuery) Order() Order {
 	return ByID
 }
 
-// Place is a position in a list: after the job with this id and, in orders by time, this moment. The zero value is the beginning.
+// Place is a position in a list: after the job with this id and, in orders by time, this time. The zero value is the beginning.
 type Place struct {
 	At time.Time
 	ID job.ID
@@ -65,7 +65,7 @@ type Place struct {
 // IsZero reports whether p is the beginning.
 func (p Place) IsZero() bool { return p.ID.IsZero() }
 
-// SummaryOf shows a job that was read in another way.
+// SummaryOf returns the summary of a job that was read in another way.
 func SummaryOf(j *job.Job) JobSummary {
 	s := JobSummary{
 		JobID: j.ID, ClientID: j.ClientID, Type: j.Type, WorkKind: j.WorkKind, State: j.State, Outcome: view.OrNull(j.Outcome),
@@ -83,7 +83,7 @@ func SummaryOf(j *job.Job) JobSummary {
 	return s
 }
 
-// ProgressOf is nil where that is not known.
+// ProgressOf returns the view of a progress, nil if it is unknown.
 func ProgressOf(p *job.Progress) *Progress {
 	if p == nil {
 		return nil

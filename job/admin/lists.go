@@ -28,7 +28,7 @@ type Page[T any] struct {
 	Next job.ID // position of the next page; zero at the end
 }
 
-// Bounded is a list up to a limit of reading.
+// Bounded is a list from a limited number of rows.
 type Bounded[T any] struct {
 	Data []T  `json:"data"`
 	More bool `json:"more"`
@@ -52,7 +52,7 @@ type Batch struct {
 	Counts        map[string]int `json:"counts,omitempty"`
 }
 
-// AuditQuery chooses entries. Zero fields choose all.
+// AuditQuery selects entries. Zero members select all.
 type AuditQuery struct {
 	Operator, Action, TargetID string
 	From, To                   *time.Time

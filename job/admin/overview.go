@@ -29,7 +29,7 @@ func (w Window) Span() (length, step time.Duration) {
 	return 0, 0
 }
 
-// Situation is what storage tells of the service at one moment.
+// Situation is the state of the service at one moment, as far as the database has it.
 type Situation struct {
 	AsOf     job.Time     `json:"as_of"`
 	Created  int          `json:"created"`
@@ -38,26 +38,26 @@ type Situation struct {
 	Running  int          `json:"running"`
 	Waiting  WaitingJobs  `json:"waiting"`
 	Workers  WorkerTotals `json:"workers"`
-	// LostWorkers are workers without a lease for some seconds that still hold LostJobs.
+	// LostWorkers is the number of workers that have had no lease for some seconds but still hold jobs, LostJobs their number of jobs.
 	LostWorkers int `json:"lost_workers"`
 	LostJobs    int `json:"lost_jobs"`
-	// Silent workers are alive by their lease, but missed three heartbeats in a row.
+	// Silent are workers with a valid lease that missed three heartbeats in a row.
 	Silent []SilentWorker `json:"silent"`
 	// Died is the number of workers found dead in the last quarter of an hour.
 	Died       int  `json:"died"`
-	LeaderGone bool `json:"leader_gone"` // the leader's lease has been free for some seconds
+	LeaderGone bool `json:"leader_gone"` // there has been no leader for some seconds
 	Throttled  int  `json:"throttled"`   // clients with jobs that wait because their client runs enough of them
-	// Pauses are what operators have stopped.
+	// Pauses are the operators' current pauses.
 	Pauses     job.Pauses        `json:"pauses"`
-	Failing    WebhookTrouble    `json:"failing"`  // webhooks that are enabled and have failed FailingAfter times in a row
+	Failing    WebhookTrouble    `json:"failing"`  // enabled webhooks that have failed FailingAfter times in a row
 	Disabled   WebhookTrouble    `json:"disabled"` // webhooks that the service has disabled
 	Deliveries PendingDeliveries `json:"deliveries"`
 }
 
-// FailingAfter is the number of failures in a row that make a webhook failing: fewer are usual while a receiver restarts.
+// FailingAfter is the number of failures in a row from which on a webhook counts as failing. Fewer are usual while a receiver restarts.
 const FailingAfter = 5
 
-// WebhookTrouble counts troubled webhooks, and names the one with the most failures in a row.
+// WebhookTrouble counts webhooks with problems, and names the one with the most failures in a row.
 type WebhookTrouble struct {
 	Count     int       `json:"count"`
 	WebhookID *job.ID   `json:"webhook_id"`
@@ -73,5 +73,5 @@ type SilentWorker struct {
 	ExpiresAt   job.Time `json:"expires_at"`   // when it counts as dead
 }
 
-// Ends counts jobs that were submitted, and how jobs ended.
+// Ends counts submitted jobs, and ended jobs by state.
 type Ends struct{ Submitted, Succeeded, Failed, Canceled int }

@@ -1,4 +1,4 @@
-// Package testbed has the types of a test bed: jobs in given states, a movable clock, and the description of our API for faults and
+// Package testbed contains the types of a test bed: jobs in given states, a movable clock, and the description of our API for faults and
 // verdicts.
 package testbed
 
@@ -11,7 +11,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/wire"
 )
 
-// API describes our API to profiles of faults. Operations are named by their operationIds.
+// API describes our API for fault profiles. The names of operations are their operationIds.
 var API = fault.API{
 	Operations: map[fault.Use][]string{
 		fault.Submissions: {"submitJob", "submitBatch"},
@@ -25,7 +25,7 @@ var API = fault.API{
 	Expired: string(job.CodeTokenExpired),
 }
 
-// Scope selects requests, jobs and deliveries of a client: in its session with a label, or with the zero session those without a label.
+// Scope selects requests, jobs and deliveries of a client: those of a labelled session, or those without a label if Session is zero.
 type Scope struct{ Client, Session job.ID }
 
 var roles = map[string]verdict.Role{
@@ -37,8 +37,8 @@ var roles = map[string]verdict.Role{
 // RoleOf returns the role of an operation.
 func RoleOf(operation string) verdict.Role { return roles[operation] }
 
-// Shape is how documents show jobs, batches and bulk operations, in both vocabularies. An event or a delivery has a name that counts
-// instead of its own state. The filter of a bulk operation names a batch and a state, but shows neither.
+// Shape describes how documents show jobs, batches and bulk operations, in both vocabularies. For an event or a delivery, its name counts
+// instead of its own state. The filter of a bulk operation contains a batch id and a state, but shows neither.
 var Shape = wire.Shape{
 	Things: []wire.Thing{
 		{
@@ -95,7 +95,7 @@ func ErrorOf(e *fault.Effect) job.Code {
 	return code
 }
 
-// usual are the codes of ambiguous statuses, unless it is the first one.
+// usual has the codes of statuses with several codes, unless it is the first one.
 var usual = map[int]job.Code{503: job.CodeStorageUnavailable, 404: job.CodeJobNotFound}
 
 // CodeOf returns the usual code of an error with a status, false if there is none.

@@ -11,8 +11,8 @@ import (
 // ClockState is the time and the rate of a test bed's clock.
 type ClockState struct {
 	Now    job.Time       `json:"now"`
-	Offset fault.Duration `json:"offset"` // how far it is ahead of Postgres' clock
-	Rate   float64        `json:"rate"`   // its seconds per second, unless frozen
+	Offset fault.Duration `json:"offset"` // how far the clock is ahead of Postgres' clock
+	Rate   float64        `json:"rate"`   // seconds per real second, unless frozen
 	Frozen bool           `json:"frozen"`
 }
 
@@ -23,7 +23,7 @@ const (
 	MaxYears = 10 // maximum offset from real time
 )
 
-// ClockMove is a move of the clock; one member is set.
+// ClockMove is a move of the clock. Exactly one member is set.
 type ClockMove struct {
 	Advance *time.Duration // jump by this
 	Set     *time.Time     // jump to this time

@@ -9,7 +9,7 @@ import (
 // MaxFixtures limits the jobs of one request.
 const MaxFixtures = 20
 
-// FixtureState is a job's state requested by a test.
+// FixtureState is the state that a test requests for a job.
 type FixtureState string
 
 // The states.
@@ -18,7 +18,7 @@ const (
 	FixtureRunning   FixtureState = "running"   // after Progress
 	FixtureSucceeded FixtureState = "succeeded" // with Result
 	FixtureFailed    FixtureState = "failed"    // at its first attempt, with Problem
-	FixtureExhausted FixtureState = "exhausted" // the same after all attempts
+	FixtureExhausted FixtureState = "exhausted" // failed after all attempts, with Problem
 	FixtureCanceled  FixtureState = "canceled"
 	FixtureGone      FixtureState = "gone"    // succeeded and deleted
 	FixtureExpired   FixtureState = "expired" // succeeded, with an expired result
@@ -41,19 +41,19 @@ func (s FixtureState) Ends() bool {
 // Fails reports whether the job fails.
 func (s FixtureState) Fails() bool { return s == FixtureFailed || s == FixtureExhausted }
 
-// Fixture is a job requested by a test.
+// Fixture is a test's request for a job in a state.
 type Fixture struct {
 	State         FixtureState
-	Progress      int // percent, of a running one
+	Progress      int // percent, of a running job
 	CorrelationID string
 	Problem       job.PlannedProblem
 	Result        job.PlannedResult
 
-	// As sent, for the params of the job.
+	// Original texts, for the params of the job.
 	ProblemText, ResultText json.RawMessage
 }
 
-// Made is a job made for a test.
+// Made is a job that was made for a test.
 type Made struct {
 	JobID   job.ID
 	Fixture FixtureState

@@ -2,7 +2,7 @@ package view
 
 import "github.com/forgerun/forgerun/job"
 
-// Bulk is an operation on many jobs; each API names the filter as in its own list.
+// Bulk is a bulk operation without its filter, which has other names in each API.
 type Bulk struct {
 	BulkID     job.ID         `json:"bulk_id"`
 	Action     job.BulkAction `json:"action"`
@@ -17,7 +17,7 @@ type Bulk struct {
 	CreatedAt  job.Time       `json:"created_at"`
 	StartedAt  *job.Time      `json:"started_at"`
 	FinishedAt *job.Time      `json:"finished_at"`
-	Operator   *string        `json:"operator"` // null of a client's operation
+	Operator   *string        `json:"operator"` // null for a client's operation
 }
 
 // BulkOf returns the view of an operation.

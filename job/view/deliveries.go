@@ -7,7 +7,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// Cause is a reason for programs and for people.
+// Cause is a reason, as a code and in words.
 type Cause struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
@@ -19,7 +19,7 @@ type SendCause struct {
 	Reason string        `json:"detail"`
 }
 
-// MarshalJSON uses the class's sentence if there is no reason.
+// MarshalJSON writes the sentence of the class if there is no reason.
 func (c SendCause) MarshalJSON() ([]byte, error) {
 	return json.Marshal(Cause{string(c.Code), cmp.Or(c.Reason, c.Code.Text())})
 }

@@ -1,8 +1,8 @@
-// Package view has the JSON forms that the client API and the operator API share. Those of one API alone are in its
-// package. The names of the members are those of the APIs' documents.
+// Package view contains the JSON types that the client API and the operator API share. Types of only one API are in its package. Members
+// have the names of the APIs' documents.
 package view
 
-// OrNull makes the absent value null.
+// OrNull returns nil for the zero value.
 func OrNull[T comparable](v T) *T {
 	if v == *new(T) {
 		return nil

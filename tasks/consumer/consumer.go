@@ -1,5 +1,5 @@
-// Package consumer takes tasks from the asynq queues and passes them to handlers: tasks of jobs, with their cancel signals, and tasks of
-// deliveries.
+// Package consumer takes tasks from the asynq queues and passes them to handlers. It handles tasks of jobs, with cancel signals, and tasks
+// of deliveries.
 package consumer
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// Config sets a consumer; zero members have defaults.
+// Config configures a consumer. Zero members have defaults.
 type Config struct {
 	// Concurrency is how many tasks are handled at once. Default 1.
 	Concurrency int
@@ -29,9 +29,9 @@ type Config struct {
 	TaskCheckInterval time.Duration
 	// DelayedTaskCheckInterval is how often a consumer looks for deferred tasks that are due. Default 250 ms.
 	DelayedTaskCheckInterval time.Duration
-	// ShutdownTimeout is how long Stop waits for handlers before it puts their tasks back. Default 35 s, longer than a job's grace.
+	// ShutdownTimeout is how long Stop waits for handlers before it puts their tasks back. Default 35 s, longer than a job's grace period.
 	ShutdownTimeout time.Duration
-	// Clock is Postgres' clock, by which tasks become due; nil: the machine's.
+	// Clock is Postgres' clock, by which tasks become due; nil means the machine's clock.
 	Clock *clock.Clock
 }
 
@@ -43,13 +43,13 @@ func (c *Config) setDefaults() {
 }
 
 const (
-	// timeouts multiplies the Redis timeout of consumers: a task that Redis fetches too late is active without a worker.
+	// timeouts multiplies the Redis timeout for consumers. If Redis answers a fetch after the timeout, the task is active without a worker.
 	timeouts = 5
-	// quietWait bounds how long Quiet waits for a fetch that hangs in Redis.
+	// quietWait limits how long Quiet waits for a fetch that hangs in Redis.
 	quietWait = time.Second
 	// cutAfter is how much Stop may exceed ShutdownTimeout before it cuts the connections.
 	cutAfter = 2 * time.Second
-	// longestWait bounds the wait of an early task: while a clock is frozen its time does not come.
+	// longestWait limits the wait of an early task. While a clock is frozen, the task's time does not come.
 	longestWait = 365 * 24 * time.Hour
 )
 
@@ -59,7 +59,7 @@ type Consumer struct {
 	cfg      Config
 	queue    string
 	handler  asynq.Handler
-	canceled func(job.ID) // nil: no cancel signals
+	canceled func(job.ID) // nil for no cancel signals
 
 	client     redis.UniversalClient
 	cut        context.CancelFunc // breaks its connections
@@ -67,15 +67,15 @@ type Consumer struct {
 	values     context.Context // of handlers
 
 	start, halt sync.Once
-	stopping    chan struct{} // closed: no more pauses after errors
+	stopping    chan struct{} // closed by Stop, to end pauses after errors
 	stopped     chan struct{}
 
 	mu       sync.Mutex
 	server   *asynq.Server // fetching server; nil while held, and before Start
 	held     []*asynq.Server
 	quiet    bool
-	quieting sync.WaitGroup // servers that are stopping to fetch
-	ending   sync.WaitGroup // servers that wait for their handlers to end
+	quieting sync.WaitGroup // servers that stop fetching
+	ending   sync.WaitGroup // servers that wait for their handlers
 }
 
 func newConsumer(r *redisconn.Redis, cfg Config, name string, handle asynq.HandlerFunc) *Consumer {
@@ -102,7 +102,7 @@ func (c *Consumer) connect() {
 	var connections context.Context
 	connections, c.cut = context.WithCancel(context.Background())
 	o.Dialer = c.redis.DialUntil(connections)
-	o.MaxRetries = 1 // asynq does not repair a lost "retry" or "archive" by itself
+	o.MaxRetries = 1 // asynq itself does not repeat a lost "retry" or "archive"
 	c.client = c.redis.NewClient(o)
 	c.client.AddHook(pacer{redis: c.redis, stop: c.stopping})
 	if c.canceled != nil {
@@ -193,8 +193,8 @@ func resultOf(err error) (string, error) {
 	return redisconn.ResultFailed, err
 }
 
-// Hold pauses or resumes fetching; handlers go on. It comes after Start. A stopped asynq server cannot resume, so Hold starts another
-// one.
+// Hold pauses or resumes fetching. Running handlers continue. Call it after Start. A stopped asynq server cannot resume, so Hold starts
+// another one.
 func (c *Consumer) Hold(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,7 +222,7 @@ func (c *Consumer) stopFetching() {
 	}
 }
 
-// Quiet stops fetching; handlers go on. A fetch in flight may still bring a task. It may be called again.
+// Quiet stops fetching. Running handlers continue, and a fetch in flight may still return a task. It may be called again.
 func (c *Consumer) Quiet() {
 	c.start.Do(func() {}) // a later Start starts nothing
 	c.mu.Lock()
@@ -234,8 +234,9 @@ func (c *Consumer) Quiet() {
 	_ = redisconn.WaitFor(ctx, c.quieting.Wait)
 }
 
-// Stop stops fetching, waits up to ShutdownTimeout for the handlers, returns the tasks of running ones to the queue, and ends. It does
-// not end handlers. If ctx ends first, Stop returns and the rest goes on. It may be called again, before Start, and while Redis hangs.
+// Stop stops fetching, waits up to ShutdownTimeout for the handlers, and returns the tasks of running handlers to the queue. It does not
+// end handlers. If ctx ends first, Stop returns and continues in the background. It may be called again, before Start, and while Redis
+// hangs.
 func (c *Consumer) Stop(ctx context.Context) error {
 	c.Quiet()
 	c.halt.Do(func() {

@@ -18,15 +18,14 @@ import (
 // NewJobs makes a consumer of job tasks. It passes each task to handle and the id of each canceled job to canceled, which must return
 // quickly.
 //
-// handle returns nil once the task is done: asynq forgets it. The errors of package job about a handled task report a failed attempt, an
-// early task, or a stale one. Any other error means that the infrastructure failed; the task is run again after 1 to 10 seconds. The
-// context ends when Redis has been away for half a minute or queue.Config.MaxTaskTime is over. asynq then gives the task to another
-// consumer while handle still runs; handle need not stop. If the task names a span, the context has one below it; the task's own
-// TraceParent stays empty.
+// handle returns nil once the task is done; asynq then forgets it. The task errors of package job report a failed attempt, an early task,
+// or a stale one. Any other error means that the infrastructure failed; the task is run again after 1 to 10 seconds. The context ends when
+// Redis has been away for half a minute or queue.Config.MaxTaskTime is over. asynq then gives the task to another consumer while handle
+// still runs; handle need not stop. If the task names a span, the context has a child of it. The task's own TraceParent stays empty.
 func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t job.Task) error, canceled func(job.ID)) *Consumer {
 	onTime := func(ctx context.Context, t job.Task) error {
-		// asynq stores whole seconds. A task that comes more than a second early was sent early on purpose: storage knows when the job is
-		// due.
+		// asynq stores whole seconds. A task that comes more than a second early was sent early on purpose; the database knows when the job
+		// is due.
 		if left := t.RunAt.Sub(cfg.Clock.Now()); left > 0 && left < time.Second {
 			return &job.TaskEarly{Wait: cfg.Clock.Wait(left)}
 		}
@@ -37,7 +36,7 @@ func NewJobs(r *redisconn.Redis, cfg Config, handle func(ctx context.Context, t 
 	return c
 }
 
-// traced handles each task within a span, if its header names a parent and this process records it.
+// traced handles each task within a span, if its header names a parent span that this process records.
 func traced(tracer trace.Tracer, handle asynq.HandlerFunc) asynq.HandlerFunc {
 	if tracer == nil {
 		return handle
@@ -51,7 +50,7 @@ func traced(tracer trace.Tracer, handle asynq.HandlerFunc) asynq.HandlerFunc {
 		if !span.IsRecording() {
 			return handle(ctx, t)
 		}
-		defer func() { // when the handler panics, too
+		defer func() { // even if the handler panics
 			if result, _ := resultOf(err); result == redisconn.ResultFailed || errors.Is(err, queue.ErrBadPayload) {
 				telemetry.End(span, err)
 				return

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// progressWait bounds a reader's wait for progress.
+	// progressWait limits how long a reader waits for progress.
 	progressWait = 100 * time.Millisecond
-	// progressRest is how long the progress of an ended attempt is kept, for readers that have seen the job running.
+	// progressRest is how long the progress of an ended attempt is kept, for readers that still see the job as running.
 	progressRest = 10 * time.Second
 )
 
 func progressKey(id job.ID) string { return "forgerun:progress:" + id.String() }
 
-// keepProgress adds the command that updates the progress in Redis. Each key expires, at the latest when no attempt can still run.
+// keepProgress adds the command that updates the progress in Redis. Each key expires once no attempt can still run.
 func (p *Publisher) keepProgress(ctx context.Context, pipe redis.Pipeliner, u *update, line []byte) {
 	kept := p.progressTTL
 	if u.ended {
@@ -33,8 +33,8 @@ func (p *Publisher) keepProgress(ctx context.Context, pipe redis.Pipeliner, u *u
 	}
 }
 
-// Progress reads the progress of a running job's attempt: nil if unknown, or if Redis does not answer at once. While Redis is known to be
-// down it does not try.
+// Progress reads the progress of a running job's attempt. It returns nil if the progress is unknown or Redis does not answer at once. While
+// Redis is known to be down, it does not try.
 func (p *Publisher) Progress(ctx context.Context, id job.ID, attempt int) *job.Progress {
 	if ctx.Err() != nil || !p.reading.Allow() {
 		return nil
@@ -48,7 +48,7 @@ func (p *Publisher) Progress(ctx context.Context, id job.ID, attempt int) *job.P
 	}
 	err = p.redis.Failed("progress", err)
 	var answer redis.Error
-	if errors.As(err, &answer) { // a refusal is fast
+	if errors.As(err, &answer) { // Redis answered, so it is not down
 		err = nil
 	}
 	p.reading.Report(err)

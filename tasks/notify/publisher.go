@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// publishPause is the rest after sending: later notifications are sent together, as many concern the same jobs and clients.
+	// publishPause is the pause after sending. Notifications collect meanwhile, because many concern the same jobs and clients.
 	publishPause  = 5 * time.Millisecond
 	publishBuffer = 16384 // notifications that may wait
 	maxPublished  = 1000  // notifications in one round trip
@@ -25,7 +25,7 @@ const (
 // cancelChannel carries the ids of canceled jobs to the workers. A worker that misses a signal learns of it with its next heartbeat.
 const cancelChannel = "forgerun:cancel"
 
-// Publisher sends events and progress of jobs, and cancel signals, to all processes, best effort. It stores the progress of running jobs
+// Publisher sends events and progress of jobs, and cancel signals, to all processes (best effort). It stores the progress of running jobs
 // in Redis.
 type Publisher struct {
 	redis       *redisconn.Redis
@@ -35,7 +35,7 @@ type Publisher struct {
 	signals     *Sender[job.ID]
 }
 
-// NewPublisher makes a publisher that buffers until Start. Progress is stored for progressTTL if the attempt's end is not published.
+// NewPublisher makes a publisher that buffers until Start. Progress is stored for progressTTL, unless the end of the attempt is published.
 func NewPublisher(r *redisconn.Redis, progressTTL time.Duration) *Publisher {
 	p := &Publisher{redis: r, progressTTL: progressTTL, reading: redisconn.NewCircuit("reading progress", r.Log, nil)}
 	p.events = NewSender(SenderConfig[job.Notification]{
@@ -55,39 +55,41 @@ func (p *Publisher) Start() {
 	p.signals.Start()
 }
 
-// Stop sends what is buffered and ends; see Sender.Stop.
+// Stop sends the buffered items and ends; see Sender.Stop.
 func (p *Publisher) Stop(ctx context.Context) error {
 	_ = p.events.Stop(ctx)
 	return p.signals.Stop(ctx)
 }
 
-// Publish notifies watchers of the client's jobs and stores the job's progress in Redis until the attempt has ended, best effort,
-// non-blocking: with a full buffer or a Redis outage the notification is dropped and counted. Notifications of a job arrive in order, but
-// those of one round are merged into the latest progress and one event.
+// Publish notifies watchers of the client's jobs and stores the job's progress in Redis until the attempt has ended. It does not block:
+// with a full buffer or a Redis outage, the notification is dropped and counted. Notifications of a job arrive in order, but those of one
+// round are merged into the latest progress and one event.
 //
-// n.Progress must not be changed afterwards. An attempt's publisher of progress also publishes its end, with Ended and Attempt.
+// n.Progress must not be changed afterwards. The process that publishes an attempt's progress also publishes its end, with Ended and
+// Attempt.
 func (p *Publisher) Publish(n job.Notification) { p.events.Add(n) }
 
-// SignalCancel signals the cancel of the job to all workers, best effort, non-blocking.
+// SignalCancel signals the cancel of the job to all workers. It is best effort and does not block.
 func (p *Publisher) SignalCancel(id job.ID) { p.signals.Add(id) }
 
-// update is the news about a job. A message to the watchers of a client has a line for each. Redis stores the last one with progress.
+// update combines the notifications of a job. A message to the watchers of a client has a line for each. Redis stores the last line with
+// progress.
 type update struct {
 	client   job.ID
-	Job      job.ID        `json:"job,omitzero"` // zero: the client's stream has an event
+	Job      job.ID        `json:"job,omitzero"` // zero for an event without a job
 	Attempt  int           `json:"attempt,omitempty"`
 	Progress *job.Progress `json:"progress,omitempty"`
 	Event    bool          `json:"event,omitempty"` // recorded after the progress
-	ended    bool          // the attempt has ended: its progress is removed
+	ended    bool          // the attempt has ended, so its progress is removed
 }
 
-// isSound reports whether the progress is plausible; JSON has years up to 9999.
+// isSound reports whether the progress is plausible. JSON supports years up to 9999.
 func isSound(p *job.Progress) bool {
 	return p.Percentage <= 100 && min(p.Percentage, p.StepsCompleted, p.StepsTotal, p.ItemsProcessed, p.ItemsTotal) >= 0 &&
 		p.UpdatedAt.Year() <= 9999
 }
 
-// merge makes one update of the notifications of each job. The reporter of progress makes sure that it does not go backwards.
+// merge combines the notifications of each job into one update. The sender of progress makes sure that it does not go backwards.
 func merge(ns []job.Notification) (updates []*update) {
 	of := make(map[[2]job.ID]*update, len(ns))
 	for _, n := range ns {
@@ -106,8 +108,8 @@ func merge(ns []job.Notification) (updates []*update) {
 	return updates
 }
 
-// sendEvents sends everything in one round trip, progress first, so that receivers can read it. The error is that of the messages: a
-// Redis without room for progress still delivers them.
+// sendEvents sends everything in one round trip, progress first, so that receivers of a message can read it. It returns the error of the
+// messages only: a Redis without room for progress still delivers them.
 func (p *Publisher) sendEvents(ctx context.Context, ns []job.Notification) error {
 	pipe, messages := p.redis.Client.Pipeline(), map[job.ID][][]byte{}
 	for _, u := range merge(ns) {

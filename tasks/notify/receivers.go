@@ -21,14 +21,14 @@ func clientOf(channel string) job.ID {
 	return id
 }
 
-// Events receives the notifications of watched clients, for one process.
+// Events receives the notifications of watched clients for one process.
 type Events struct{ *Subscriber }
 
 // NewEvents makes a receiver that receives nothing until Start.
 func NewEvents(r *redisconn.Redis) *Events { return &Events{newSubscriber(r, r.Client, r.Log)} }
 
-// Start begins to receive; see Subscriber.begin. received gets each notification of watched clients, without Ended. resumed gets a client
-// whose notifications are received from now on, although earlier ones may be lost: after Watch, and after a broken connection.
+// Start begins to receive; see Subscriber.begin. It calls received with each notification of watched clients, without Ended. It calls
+// resumed with a client when it begins to receive its notifications, after Watch or a broken connection. Earlier ones may be lost.
 func (e *Events) Start(received func(job.Notification), resumed func(client job.ID)) {
 	e.begin(func(channel, message string) {
 		for line := range strings.SplitSeq(message, "\n") {
@@ -61,9 +61,9 @@ func (e *Events) Watch(client job.ID) { e.want(eventChannel(client), true) }
 // Unwatch stops receiving the client's notifications. It never blocks.
 func (e *Events) Unwatch(client job.ID) { e.want(eventChannel(client), false) }
 
-// ReceiveCancels passes on the ids of canceled jobs until Stop, on a connection of the client.
+// ReceiveCancels calls canceled with the ids of canceled jobs until Stop, over a connection of the client.
 func ReceiveCancels(r *redisconn.Redis, client redis.UniversalClient, canceled func(job.ID)) *Subscriber {
-	s := newSubscriber(r, client, slog.New(slog.DiscardHandler)) // asynq listens as well, and logs outages
+	s := newSubscriber(r, client, slog.New(slog.DiscardHandler)) // asynq subscribes as well, and logs outages
 	s.want(cancelChannel, true)
 	s.begin(func(_, message string) {
 		id, err := job.ParseID(message)

@@ -1,7 +1,7 @@
-// Package notify sends messages other than tasks between processes through Redis: events and progress of jobs, and cancel signals. One
-// kind of sender sends all of them, one kind of subscriber receives them.
+// Package notify sends messages other than tasks between processes through Redis: events and progress of jobs, and cancel signals. All
+// messages use Sender and Subscriber.
 //
-// Notifications are best effort: unsent ones are counted and dropped, and their receivers also poll.
+// Notifications are best effort: unsent ones are counted and dropped, so receivers also poll.
 package notify
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// SenderConfig sets a sender. Buffer, Batch, Send and Circuit are required.
+// SenderConfig configures a sender. Buffer, Batch, Send and Circuit are required.
 type SenderConfig[T any] struct {
-	Buffer int // buffered items; further ones are dropped
-	Batch  int // items of one Send
+	Buffer int // maximum number of buffered items; further ones are dropped
+	Batch  int // maximum number of items per Send
 	// Send sends the items, which it must not retain, and counts the results.
 	Send func(ctx context.Context, items []T) error
 	// Circuit skips items while Send is known to fail.
 	Circuit *redisconn.Circuit
-	// Pause is the rest after a Send if less than a batch is left.
+	// Pause is the wait after a Send if less than a full batch is buffered.
 	Pause time.Duration
 	// Results counts dropped and skipped items; may be nil.
 	Results *prometheus.CounterVec
@@ -38,7 +38,7 @@ type Sender[T any] struct {
 
 	start    sync.Once
 	halt     sync.Once
-	stopping chan struct{} // closed: send the buffered items, then end
+	stopping chan struct{} // closed by Stop: send the buffered items, then end
 	stopped  atomic.Bool   // further items are dropped
 	aborted  atomic.Bool   // buffered items are dropped
 	running  sync.WaitGroup
@@ -49,7 +49,7 @@ func NewSender[T any](cfg SenderConfig[T]) *Sender[T] {
 	return &Sender[T]{SenderConfig: cfg, items: make(chan T, cfg.Buffer), stopping: make(chan struct{})}
 }
 
-// Add queues the item to be sent soon. It never blocks: without room, or after Stop, the item is dropped.
+// Add queues the item. It never blocks: if the buffer is full, or after Stop, the item is dropped.
 func (s *Sender[T]) Add(item T) {
 	if !s.stopped.Load() {
 		select {
@@ -67,8 +67,8 @@ func (s *Sender[T]) Start() {
 	s.start.Do(func() { s.running.Go(s.work) })
 }
 
-// Stop sends the buffered items and ends. If ctx ends first it drops the rest and returns ctx's error; items being sent may still arrive.
-// It may be called again, and before Start.
+// Stop sends the buffered items and ends. If ctx ends first, it drops the rest and returns ctx's error; items that are being sent may still
+// arrive. It may be called again, and before Start.
 func (s *Sender[T]) Stop(ctx context.Context) error {
 	s.start.Do(func() {}) // a later Start starts nothing
 	s.halt.Do(func() {

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// pingEvery is the interval of pings. A connection is broken after silence for that time and twice Options.Timeout.
+	// pingEvery is the interval of pings. A connection counts as broken after silence for pingEvery plus twice Options.Timeout.
 	pingEvery   = time.Second
-	maxChannels = 500 // of one subscribe command
+	maxChannels = 500 // per subscribe command
 )
 
-// Subscriber receives messages of channels, on its own connection, in a cluster to any node: nodes forward messages to each other.
-// Messages may be lost at any time.
+// Subscriber receives messages of channels over its own connection. In a cluster it may connect to any node, because nodes forward
+// messages. Messages may be lost at any time.
 type Subscriber struct {
 	client     redis.UniversalClient // makes the connection
 	outages    *redisconn.Circuit    // logs them
@@ -52,9 +52,9 @@ func newSubscriber(r *redisconn.Redis, client redis.UniversalClient, log *slog.L
 
 // begin begins to receive. It does not wait for Redis, and retries until Stop. A second call, or one after Stop, does nothing.
 //
-// received gets each message of a wanted channel. subscribed gets a channel whose messages are received from now on, although earlier
-// ones may be lost: at least once after each add, and after each break of the connection. One goroutine makes all the calls. While they
-// block nothing is received, and Redis breaks the connection if too much piles up. They must not call Stop.
+// It calls received with each message of a wanted channel. It calls subscribed when it begins to receive a channel: at least once after the
+// channel was added, and after each broken connection. Earlier messages may be lost. One goroutine makes all calls. While a call blocks,
+// nothing is received, and Redis closes the connection if too many messages queue up. The functions must not call Stop.
 func (s *Subscriber) begin(received func(channel, message string), subscribed func(channel string)) {
 	s.start.Do(func() {
 		s.received, s.subscribed = received, subscribed
@@ -62,8 +62,8 @@ func (s *Subscriber) begin(received func(channel, message string), subscribed fu
 	})
 }
 
-// Stop stops receiving, within ctx, and no function is called afterwards. While Redis hangs it takes up to the client's timeout. It may
-// be called again and before Start, and comes before Redis.Close.
+// Stop stops receiving, within ctx. No function is called afterwards. While Redis hangs, it takes up to the client's timeout. It may be
+// called again and before Start, and must be called before Redis.Close.
 func (s *Subscriber) Stop(ctx context.Context) error {
 	s.start.Do(func() {}) // a later Start starts nothing
 	s.cancel()
@@ -73,7 +73,7 @@ func (s *Subscriber) Stop(ctx context.Context) error {
 // Connected reports whether Redis answers on the subscriber's connection. It is false before the first answer.
 func (s *Subscriber) Connected() bool { return s.connected.Load() }
 
-// want sets whether to receive from the channel, soon. Messages of unwanted ones are dropped. It never blocks.
+// want sets whether to receive the channel. It never blocks; the change takes effect soon. Messages of unwanted channels are dropped.
 func (s *Subscriber) want(channel string, wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,8 +113,8 @@ func (s *Subscriber) run() {
 	}
 }
 
-// receive receives on one connection until it breaks. Each has its own PubSub: go-redis reconnects silently, and not if Redis hangs or
-// the network drops everything.
+// receive receives over one connection until it breaks. Each connection has its own PubSub, because go-redis would reconnect silently, and
+// not at all if Redis hangs or the network drops everything.
 func (s *Subscriber) receive() error {
 	ctx, end := context.WithCancelCause(s.ctx)
 	pubsub := s.client.Subscribe(ctx)
@@ -172,7 +172,7 @@ func (s *Subscriber) subscribe(ctx context.Context, pubsub *redis.PubSub) error 
 	}
 }
 
-// reconcile sends the changes. A channel that was removed and added again is subscribed and confirmed once more.
+// reconcile sends the changes. A channel that was removed and added again is subscribed again, so that subscribed is called again.
 func (s *Subscriber) reconcile(ctx context.Context, pubsub *redis.PubSub) error {
 	var wanted, unwanted []string
 	s.mu.Lock()

@@ -11,9 +11,9 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// DashboardHandler serves asynqmon, the queue dashboard, below rootPath (such as "/asynqmon"). It is read-only: its buttons would act on
-// Redis only, where they decide nothing and confuse everyone. It needs no other host. The listener makes sure that browsers contact none
-// either, and do not show it in a frame.
+// DashboardHandler serves asynqmon, the queue dashboard, below rootPath (such as "/asynqmon"). It is read-only, because its buttons would
+// only change Redis, which decides nothing, and would confuse users. It needs no other host. The listener's headers keep browsers from
+// contacting other hosts and from showing it in a frame.
 func DashboardHandler(r *redisconn.Redis, rootPath string) http.Handler {
 	dashboard := asynqmon.New(asynqmon.Options{RootPath: rootPath, RedisConnOpt: r, ReadOnly: true})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -23,7 +23,7 @@ func DashboardHandler(r *redisconn.Redis, rootPath string) http.Handler {
 			return
 		}
 		if strings.HasPrefix(r.URL.Path, rootPath+"/api/") {
-			w.Header().Set("Content-Type", "application/json") // asynqmon leaves out the type
+			w.Header().Set("Content-Type", "application/json") // asynqmon does not set it
 			dashboard.ServeHTTP(w, r)
 			return
 		}
@@ -33,8 +33,8 @@ func DashboardHandler(r *redisconn.Redis, rootPath string) http.Handler {
 	})
 }
 
-// pageWriter removes links to other hosts from asynqmon's page: fonts, for which the page has fallbacks. The page has no content type and
-// is served under any path without a file, and also as a file.
+// pageWriter removes links to other hosts from asynqmon's page. They load fonts, for which the page has fallbacks. The page has no content
+// type and is served under any path without a file, and also as a file.
 type pageWriter struct {
 	http.ResponseWriter
 	page bytes.Buffer

@@ -15,23 +15,24 @@ import (
 )
 
 const (
-	listPage = 1000 // pending tasks that one exchange reads
-	maxPages = 5    // read by one call; the rest of a longer list is unknown
-	// maxAgain is how many repetitions of a task there may be besides the first.
+	listPage = 1000 // pending tasks read in one round trip
+	maxPages = 5    // pages read by one call; the rest of a longer list is unknown
+	// maxAgain is how many repetitions of a task may exist besides the first one.
 	maxAgain = 8
-	// stuckPending is how long a task may be pending without being found. stuckActive is how long it may be active while its job is not
-	// claimed: asynq itself notices after a minute or two that a worker was killed.
+	// stuckPending is how long a task may be pending without being in the list. stuckActive is how long it may be active while its job is
+	// not claimed; asynq itself notices a killed worker only after a minute or two.
 	stuckPending = 2 * time.Second
 	stuckActive  = 10 * time.Second
-	// A task that comes again so soon is left alone, even if its handler just put it off.
+	// A task that will run again within this time is left alone, even if its handler has just deferred it.
 	soonEnough = 3 * time.Second
 	busyEnough = 35 * time.Second
 	// sightingsKept is how long a sighting is remembered after the last one.
 	sightingsKept = time.Minute
 )
 
-// Ensure makes sure that each of the due, unclaimed jobs has a task that is going to run. It returns for how many it made a task or had
-// one run. A job that is not due yet gets a task if it has none. After an error some may have got theirs; the call can be repeated.
+// Ensure makes sure that each of the due, unclaimed jobs has a task that is going to run. It returns for how many it made a task or made an
+// existing one run. A job that is not due yet gets a task if it has none. After an error, some jobs may have got their task; the call can
+// be repeated.
 func (q *Queue) Ensure(ctx context.Context, ts []job.Task) (made int, err error) {
 	return q.ensure(ctx, redisconn.Jobs, hintsOf(ts, jobHint))
 }
@@ -68,22 +69,22 @@ func (q *Queue) ensure(ctx context.Context, name string, hints []hint) (made int
 type look struct {
 	queue  *Queue
 	name   string
-	listed map[string]bool // pending tasks, by the first of their names
+	listed map[string]bool // pending tasks, by their first name
 	pages  int             // number of pages read
-	ended  bool            // these were all
+	ended  bool            // all pages were read
 }
 
-// page reads the next page of pending tasks, those to be taken first coming first.
+// page reads the next page of pending tasks, in the order in which they will be taken.
 func (l *look) page(ctx context.Context) error {
 	l.pages++
 	tasks, err := l.queue.redis.Inspector.ListPendingTasks(l.name, asynq.PageSize(listPage), asynq.Page(l.pages))
 	switch {
-	case errors.Is(err, asynq.ErrQueueNotFound): // it is empty, or Redis was emptied and other processes continued
+	case errors.Is(err, asynq.ErrQueueNotFound): // the queue is empty, or Redis was emptied and other processes continued
 		if err := l.queue.register(ctx, l.name); err != nil {
 			return err
 		}
 	case err != nil && strings.Contains(err.Error(), "WRONGTYPE"):
-		tasks = nil // one task is unreadable, so all count as unreadable: existing tasks are found by name
+		tasks = nil // one task is unreadable, which makes the page unreadable; existing tasks are found by name
 	case err != nil:
 		return err
 	}
@@ -95,7 +96,7 @@ func (l *look) page(ctx context.Context) error {
 	return nil
 }
 
-// isListed reports whether the task is pending, or may be in the unread rest of a long list.
+// isListed reports whether the task is in the list of pending tasks, or may be in the unread rest of it.
 func (l *look) isListed(ctx context.Context, h hint) (bool, error) {
 	for !l.listed[h.id] && !l.ended && l.pages < maxPages {
 		if err := l.page(ctx); err != nil {
@@ -125,14 +126,14 @@ func (l *look) ensureAll(ctx context.Context, hints []hint) (made int, err error
 	return made, nil
 }
 
-// finding is the result of a look at an existing task.
+// finding is the result of judging an existing task.
 type finding int
 
 const (
-	waits finding = iota // it is going to be run
-	made                 // it was made to run now
-	freed                // it was removed: no worker would have got it
-	taken                // its worker seems to be gone, and no other can take it
+	waits finding = iota // the task is going to run
+	made                 // the task was made to run now
+	freed                // the task was removed, because no worker would have got it
+	taken                // the task's worker seems to be gone, and no other worker can take it
 )
 
 // ensureOne makes a task under the first free name, unless one is already going to run.
@@ -158,10 +159,10 @@ func (l *look) ensureOne(ctx context.Context, h hint, ahead bool) (bool, error) 
 	return false, nil
 }
 
-// judge looks at the task with a name.
+// judge reads the task with a name and acts on its state.
 func (l *look) judge(ctx context.Context, h hint, id string) (finding, error) {
 	info, err := l.queue.redis.Inspector.GetTaskInfo(l.name, id)
-	if err != nil { // it is gone or damaged, unless Redis is down
+	if err != nil { // the task is gone or damaged, or Redis is down
 		return freed, l.queue.discard(ctx, l.name, id)
 	}
 	switch info.State {
@@ -179,7 +180,7 @@ func (l *look) judge(ctx context.Context, h hint, id string) (finding, error) {
 		}
 	case asynq.TaskStateScheduled, asynq.TaskStateRetry, asynq.TaskStateArchived:
 		patience := soonEnough
-		if info.LastErr == (&job.TaskEarly{}).Error() { // its endpoint was busy
+		if info.LastErr == (&job.TaskEarly{}).Error() { // the endpoint was busy
 			patience = busyEnough
 		}
 		if at := info.NextProcessAt; !at.IsZero() && time.Until(at) < patience {
@@ -192,7 +193,7 @@ func (l *look) judge(ctx context.Context, h hint, id string) (finding, error) {
 	return freed, l.queue.discard(ctx, l.name, id)
 }
 
-// sightings remembers since when tasks were seen in a state that should not last.
+// sightings records since when tasks have been in a state that should not last.
 type sightings struct {
 	mu sync.Mutex
 	of map[string]sighting

@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// Errors of Inspect. Their texts continue "Redis at cache:6379".
+// Errors of Inspect. Their texts complete the sentence "Redis at cache:6379 ...".
 var (
 	ErrBadURL     = errors.New("has an address that cannot be read")
 	ErrAway       = errors.New("does not accept connections")
@@ -36,7 +36,7 @@ type Inspection struct {
 	Servers []ServerFacts
 
 	Paused []string          // queues paused by asynq's tools
-	Wrong  map[string]string // keys with another type than asynq's, and that type
+	Wrong  map[string]string // keys with a type other than asynq's, and that type
 }
 
 // ServerFacts are the facts of one server: the only one, the sentinels' master, or a master of a cluster. "" means unknown.
@@ -57,11 +57,11 @@ type ServerFacts struct {
 	RoundTrip   time.Duration // ClockOffset may be wrong by half of it
 }
 
-// inspectTimeout bounds each exchange.
+// inspectTimeout limits each round trip.
 const inspectTimeout = 3 * time.Second
 
-// Inspect looks at the Redis at the address (see redisconn.Connect) on its own connections, with read-only commands. Its error is one of
-// the above, with Redis' message but never with the password.
+// Inspect reads the Redis at the address (see redisconn.Connect) over its own connections, with read-only commands. Its error is one of the
+// errors above, with Redis' message but never with the password.
 func Inspect(ctx context.Context, address string) (Inspection, error) {
 	r, err := redisconn.Connect(address, redisconn.Options{Timeout: inspectTimeout})
 	if err != nil {
@@ -102,13 +102,13 @@ func (i *Inspection) readServers(ctx context.Context, client redis.UniversalClie
 
 func readServer(ctx context.Context, c *redis.Client) (ServerFacts, error) {
 	s := ServerFacts{Address: c.Options().Addr}
-	// All sections at once: an older server accepts only one name.
+	// Ask for all sections, because an older server accepts only one name.
 	info, err := c.Info(ctx).Result()
 	if err != nil {
 		return s, err
 	}
 	s.readInfo(info)
-	// Many providers forbid CONFIG: most values are in INFO too.
+	// Many providers forbid CONFIG. Most values are also in INFO.
 	if config, err := c.ConfigGet(ctx, "appendfsync").Result(); err == nil {
 		s.AppendFsync = config["appendfsync"]
 	}
@@ -130,7 +130,7 @@ func (s *ServerFacts) readInfo(info string) {
 	s.MaxMemory, s.Used = number("maxmemory"), number("used_memory")
 }
 
-// clockTries is how often the clock is read: the fastest answer is the most exact one.
+// clockTries is how often Inspect reads the clock. It uses the fastest answer, which is the most exact.
 const clockTries = 3
 
 // readClock skips a server that is still loading, or does not know TIME.

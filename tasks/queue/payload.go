@@ -23,7 +23,7 @@ const (
 // ErrBadPayload is returned for a payload that this package did not write.
 var ErrBadPayload = errors.New("not a payload that this queue has")
 
-// hint is a task before it is in asynq.
+// hint is a task before it is enqueued.
 type hint struct {
 	queue       string
 	kind        string // asynq's type
@@ -41,7 +41,7 @@ func (h hint) task() *asynq.Task {
 	return asynq.NewTaskWithHeaders(h.kind, h.payload, map[string]string{TraceHeader: h.traceparent})
 }
 
-// againMark separates a task's id from the number of its repetition: the relay makes another task next to one that is not run.
+// againMark separates a task's id from the number of its repetition. The relay makes a repetition of a task that does not run.
 const againMark = "/"
 
 // name returns the asynq id of the task, or of its n-th repetition.
@@ -52,8 +52,8 @@ func (h hint) name(n int) string {
 	return h.id + againMark + strconv.Itoa(n)
 }
 
-// TaskName returns the asynq id of a job's task: "{job_id}:{attempt}". A third part counts requeues of an attempt under the same number.
-// So a second enqueue is a conflict.
+// TaskName returns the asynq id of a job's task: "{job_id}:{attempt}". A third part counts how often the attempt was queued again. With
+// this id, a second enqueue of the same task is a conflict.
 func TaskName(t job.Task) string {
 	if t.Dispatch > 0 {
 		return fmt.Sprintf("%s:%d:%d", t.JobID, t.Attempt, t.Dispatch)
@@ -61,7 +61,7 @@ func TaskName(t job.Task) string {
 	return fmt.Sprintf("%s:%d", t.JobID, t.Attempt)
 }
 
-// jobPayload is the payload of a job's task. The first three members name it; the others are for people who look at the queue.
+// jobPayload is the payload of a job's task. The first three members identify it; the others are for display.
 type jobPayload struct {
 	Job      job.ID     `json:"job"`
 	Attempt  int        `json:"attempt"`
@@ -79,8 +79,8 @@ func jobHint(t job.Task) hint {
 	}
 }
 
-// ParseTask reads the payload of a job's task. It uses only the name's members, the time and the kind. Attempts count from 1, dispatches
-// from 0.
+// ParseTask reads the payload of a job's task: the members that identify it, the time and the kind. Attempts count from 1, dispatches from
+// 0.
 func ParseTask(payload []byte) (job.Task, error) {
 	var p jobPayload
 	if json.Unmarshal(payload, &p) != nil || p.Job.IsZero() || p.Attempt < 1 || p.Dispatch < 0 {

@@ -1,7 +1,7 @@
 // Package queue puts tasks into the asynq queues and reads their state.
 //
-// A task is a hint: "look at job J, attempt N", or "look at delivery D". It may come late, twice, or never. Unsent tasks are counted and
-// dropped, and the relay makes them again from Postgres.
+// A task is a hint: "check job J, attempt N", or "check delivery D". It may come late, twice, or never. Unsent tasks are counted and
+// dropped. The relay makes them again from Postgres.
 package queue
 
 import (
@@ -20,12 +20,12 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// MaxRetry is how often asynq repeats a task after its handler reported a failure of the infrastructure, or of a delivery; it is not the
-// number of a job's attempts. Then the task is archived, and the relay makes it run again.
+// MaxRetry is how often asynq repeats a task after its handler reported a failure of the infrastructure or of a delivery. It is not the
+// number of a job's attempts. After that, asynq archives the task, and the relay makes it run again.
 const MaxRetry = 1000
 
 const (
-	enqueueBatch   = 256   // tasks between two checks whether Redis works
+	enqueueBatch   = 256   // tasks per batch; after each, the sender checks whether Redis works
 	maxDeliveries  = 65536 // buffered delivery tasks
 	deliveryTime   = 5 * time.Minute
 	farAhead       = 365 * 24 * time.Hour
@@ -33,21 +33,21 @@ const (
 	defaultTaskFor = time.Hour
 )
 
-// Config sets a queue; zero members have defaults.
+// Config configures a queue. Zero members have defaults.
 type Config struct {
-	// MaxTaskTime is when asynq considers the handler of a job lost and the task is run again; longer than any job. Default 1 h. Rounded
-	// up to whole seconds.
+	// MaxTaskTime is after what time asynq considers the handler of a job lost, and runs the task again. It must be longer than any job.
+	// Default 1 h. It is rounded up to whole seconds.
 	MaxTaskTime time.Duration
 	// Buffer is the number of buffered job tasks. Default 65536.
 	Buffer int
-	// Clock is Postgres' clock, by which tasks become due; nil: the machine's.
+	// Clock is Postgres' clock, by which tasks become due; nil means the machine's clock.
 	Clock *clock.Clock
 }
 
-// Queue puts tasks into Redis, and publishes notifications.
+// Queue puts tasks into Redis and publishes notifications.
 //
-// Enqueue, EnqueueDelivery, Remove, RemoveDeliveries, SignalCancel and Publish are best effort and do not block. Progress waits for a
-// moment. Ensure, EnsureDeliveries and AppendOutcomes wait for an answer, within a few times Options.Timeout.
+// Enqueue, EnqueueDelivery, Remove, RemoveDeliveries, SignalCancel and Publish are best effort and do not block. Progress waits briefly.
+// Ensure, EnsureDeliveries and AppendOutcomes wait for an answer, for up to a few times Options.Timeout.
 type Queue struct {
 	*notify.Publisher
 	redis    *redisconn.Redis
@@ -91,8 +91,8 @@ func New(r *redisconn.Redis, cfg Config) *Queue {
 // registration is the task of register.
 const registration = "registration"
 
-// register makes a queue known to asynq's inspectors. Each client does that once, with its first task. After Redis was emptied another
-// client does it again, with a task that is removed at once.
+// register makes a queue known to asynq's inspectors. An asynq client does that only once, with its first task. So after Redis was emptied,
+// register uses a new client and a task that it removes at once.
 func (q *Queue) register(ctx context.Context, name string) error {
 	_, err := asynq.NewClientFromRedisClient(q.redis.Client).EnqueueContext(ctx, asynq.NewTask(registration, nil), asynq.Queue(name),
 		asynq.TaskID(registration), asynq.ProcessIn(farAhead))
@@ -128,14 +128,14 @@ func (q *Queue) Stop(ctx context.Context) error {
 	return q.removals.Stop(ctx)
 }
 
-// Enqueue puts the task into the queue, after earlier ones, best effort, non-blocking. With a full buffer or a Redis outage the task is
-// dropped and counted, and the relay makes it again.
+// Enqueue puts the task into the queue, after earlier ones. It does not block: with a full buffer or a Redis outage, the task is dropped
+// and counted, and the relay makes it again.
 func (q *Queue) Enqueue(t job.Task) { q.jobs.Add(jobHint(t)) }
 
 // EnqueueDelivery does the same for a delivery.
 func (q *Queue) EnqueueDelivery(t job.DeliveryTask) { q.deliveries.Add(deliveryHint(t)) }
 
-// send enqueues tasks one after the other: they keep the order of the jobs.
+// send enqueues tasks one after the other, to keep the order of the jobs.
 func (q *Queue) send(ctx context.Context, hints []hint, results *prometheus.CounterVec) error {
 	for i, h := range hints {
 		err := q.put(ctx, h, 0)
@@ -168,7 +168,8 @@ func (q *Queue) put(ctx context.Context, h hint, n int) (err error) {
 	return err
 }
 
-// processAt converts t from the service's time to the machine's; at most a year ahead, for instance while a clock is frozen.
+// processAt converts t from the service's time to the machine's time. The result is at most a year ahead, for instance while a clock is
+// frozen.
 func (q *Queue) processAt(t time.Time) time.Time {
 	if t.IsZero() {
 		return t

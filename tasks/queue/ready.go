@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrRefused is returned if Redis answers but refuses writes.
+// ErrRefused is returned if Redis answers, but refuses writes.
 var ErrRefused = errors.New("it refuses writes")
 
 const (
@@ -17,7 +17,8 @@ const (
 	readyLife = time.Minute // expiry of the written key
 )
 
-// Ready reports whether Redis accepts writes to these queues: in a cluster other servers may work. Each call must name the same queues.
+// Ready returns an error unless Redis accepts writes to these queues, which may be on different servers of a cluster. Each call must name
+// the same queues.
 func (q *Queue) Ready(ctx context.Context, queues ...string) error {
 	q.ready.mu.Lock()
 	defer q.ready.mu.Unlock()

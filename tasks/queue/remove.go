@@ -13,19 +13,20 @@ import (
 )
 
 const (
-	maxRemovals = 4096 // that may wait
+	maxRemovals = 4096 // buffered removals
 	removeBatch = 100
-	// removeAgain is the wait before a second removal of a missing task: it may have been on its way.
+	// removeAgain is the wait before a second removal of a missing task, which may not have been enqueued yet.
 	removeAgain = time.Second
 )
 
 // removal is a task to remove.
 type removal struct {
 	queue, id string
-	again     bool // it was missing before
+	again     bool // the task was missing the first time
 }
 
-// Remove removes the task from the queue, unless a worker has it, best effort, non-blocking. A worker finds a remaining task stale.
+// Remove removes the task from the queue, unless a worker has it. It is best effort and does not block. For a worker, a remaining task is
+// stale.
 func (q *Queue) Remove(t job.Task) { q.removals.Add(removal{queue: redisconn.Jobs, id: TaskName(t)}) }
 
 // RemoveDeliveries does the same for the tasks of deliveries.
@@ -46,7 +47,7 @@ func (q *Queue) sendRemovals(ctx context.Context, removals []removal) error {
 			missing = append(missing, removal{r.queue, r.id, true})
 		}
 	}
-	if len(missing) > 0 { // at the end of the process the rest is left to the workers
+	if len(missing) > 0 { // when the process ends, workers handle the rest
 		missing = slices.Clip(missing)
 		time.AfterFunc(removeAgain, func() {
 			for _, r := range missing {
@@ -57,8 +58,8 @@ func (q *Queue) sendRemovals(ctx context.Context, removals []removal) error {
 	return nil
 }
 
-// remove reports whether the task was missing. A pending one stays in a long list, which Redis would have to search; its worker finds
-// nothing to do.
+// remove removes the task and reports whether it was missing. It leaves a pending task in a long list, which Redis would have to search.
+// Its worker finds nothing to do.
 func (q *Queue) remove(ctx context.Context, r removal) (gone bool, err error) {
 	if q.Condition().Long {
 		if info, err := q.redis.Inspector.GetTaskInfo(r.queue, r.id); err == nil && info.State == asynq.TaskStatePending {

@@ -14,13 +14,13 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// TraceHeader is the header of a task with its parent span, as in W3C Trace Context. It is optional.
+// TraceHeader is the optional header of a task with its parent span, as in W3C Trace Context.
 const TraceHeader = "traceparent"
 
-// MaxTraceparent is twice the length of the present version of W3C Trace Context. Other writers to Redis could write longer ones.
+// MaxTraceparent is twice the length in the current version of W3C Trace Context. Other programs could write longer values to Redis.
 const MaxTraceparent = 110
 
-// trace begins a span of the task, and returns the traceparent for the worker. end ends the span: an existing task is not a failure.
+// trace begins a span of the task, and returns the traceparent for the worker. end ends the span; an existing task is not an error.
 func (q *Queue) trace(ctx context.Context, h hint) (traceparent string, end func(error)) {
 	within, span := telemetry.Continue(ctx, q.redis.Tracer, h.traceparent, telemetry.SpanEnqueue, trace.WithSpanKind(trace.SpanKindProducer))
 	traceparent = h.traceparent

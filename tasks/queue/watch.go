@@ -14,13 +14,13 @@ import (
 
 const (
 	watchInterval = time.Second
-	queuesEvery   = 5 // of these: asynq needs three exchanges for the length of a queue
+	queuesEvery   = 5 // read queue lengths every fifth time, because asynq needs three round trips for each
 )
 
-// longQueue is the number of pending tasks from which no task is searched for.
+// longQueue is the number of pending tasks from which on the list is not searched for a task.
 const longQueue = 1000
 
-// Condition is the state of Redis that an operator has to fix, and whether many tasks wait.
+// Condition describes problems of Redis that an operator must fix, and whether many tasks wait.
 type Condition struct {
 	Paused []string // queues paused by asynq's tools
 	Evicts string   // maxmemory-policy that evicts keys when Redis is full; "" if none does
@@ -35,7 +35,7 @@ func (q *Queue) Condition() Condition {
 	return Condition{}
 }
 
-// Watch keeps Condition up to date until ctx ends. While Redis is down, the last answer counts.
+// Watch keeps Condition up to date until ctx ends. While Redis is down, Condition does not change.
 func (q *Queue) Watch(ctx context.Context) {
 	ticks := time.NewTicker(watchInterval)
 	defer ticks.Stop()
@@ -49,7 +49,7 @@ func (q *Queue) Watch(ctx context.Context) {
 	}
 }
 
-// look reads the condition; with everything it also notices that Redis was emptied.
+// look reads the condition. With everything, it also checks whether Redis was emptied.
 func (q *Queue) look(ctx context.Context, everything bool) {
 	paused, err := pausedQueues(ctx, q.redis.Client)
 	if err != nil {
@@ -62,7 +62,7 @@ func (q *Queue) look(ctx context.Context, everything bool) {
 		for _, name := range redisconn.Queues {
 			info, err := q.redis.QueueInfo(name)
 			if errors.Is(err, asynq.ErrQueueNotFound) {
-				_ = q.register(ctx, name) // otherwise the next time
+				_ = q.register(ctx, name) // after an error, the next look tries again
 			}
 			c.Long = c.Long || err == nil && info.Pending > longQueue
 		}
@@ -108,5 +108,5 @@ func infoField(info, name string) string {
 	return ""
 }
 
-// isWrongType reports whether a key holds another type than ours.
+// isWrongType reports whether the error means that a key has a wrong type.
 func isWrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }

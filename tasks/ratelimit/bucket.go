@@ -12,9 +12,9 @@ const day = 24 * time.Hour
 const (
 	maxPerMinute = 100_000_000
 	usualChunk   = 100
-	// trust is how long a refusal by the shared counts is valid: another process may return some.
+	// trust is how long a refusal by the shared counts is valid, because another process may return tokens.
 	trust = 200 * time.Millisecond
-	// trustQuota is the same for a day's quota.
+	// trustQuota is the same for the day's quota.
 	trustQuota = time.Second
 )
 
@@ -23,7 +23,7 @@ type rates struct {
 	perMinute int
 	perDay    int // 0: no limit
 	chunk     int // tokens taken from the shared counts at a time
-	maxChunk  int // the same for a process that uses so many in half a second
+	maxChunk  int // maximum for a process that uses that many in half a second
 	noMinute  bool
 }
 
@@ -51,7 +51,7 @@ const (
 	mustAsk           // only Redis knows
 )
 
-// chunk is the result of one answer of Redis: tokens of the shared counts, each for one request.
+// chunk holds tokens from one answer of Redis. Each token is for one request.
 type chunk struct {
 	n     int
 	slot  int64     // of Redis' clock, for their count
@@ -59,28 +59,28 @@ type chunk struct {
 	until time.Time // when they end
 }
 
-// bucket is this process's half of one client's rate limit. It reads no clock; its time must not go back.
+// bucket is this process's part of one client's rate limit. It reads no clock; times in calls must not go back.
 type bucket struct {
 	rates rates
 	began time.Time
-	own   window // requests passed here: a bound even if Redis allows more
+	own   window // requests that passed here; they are limited even if Redis allows more
 
 	chunks []chunk // oldest first, none empty
 	held   int     // their sum
 	unused []chunk // to be returned
 
-	asked      bool // there was an answer; the members below are from the last one
+	asked      bool // Redis has answered; the members below are from the last answer
 	available  int  // tokens left for any process
 	believedTo time.Time
 	freeAt     time.Time // time of the next token
-	wholeAt    time.Time // time when no request counts any more
+	wholeAt    time.Time // time from which on no request counts
 
 	day       int64
 	dayEnds   time.Time
-	used      int // the day's count of all processes at the last answer, held tokens included
+	used      int // the day's count of all processes at the last answer, including held tokens
 	usedAt    time.Time
-	owed      int // requests passed since without a token
-	owedToday int // of these, those of the day
+	owed      int // requests that passed since then without a token
+	owedToday int // the part of owed that counts for the day
 }
 
 func newBucket(r rates, now time.Time) *bucket {
@@ -117,7 +117,7 @@ func (b *bucket) putBack(n int) {
 	b.chunks = b.chunks[:copy(b.chunks, b.chunks[n:])]
 }
 
-// use uses n held tokens, the oldest first.
+// use consumes n held tokens, the oldest first.
 func (b *bucket) use(n int) {
 	b.held -= n
 	ended := 0
@@ -134,7 +134,7 @@ func (b *bucket) use(n int) {
 	}
 }
 
-// part returns one of several processes' part of a limit: together they never exceed it, but each has 1 at least.
+// part returns a process's share of a limit. Together the processes do not exceed it, except that each has at least 1.
 func part(limit, processes int) int { return max(1, limit/max(1, processes)) }
 
 // take takes n tokens for a request if it may pass; otherwise it takes none. alone is the number of processes that share the limits
@@ -173,7 +173,7 @@ func (b *bucket) leftToday(alone int) int {
 	return 0
 }
 
-// busy reports whether more requests pass here in half a second than a usual chunk has. Then tokens are requested early, for a Redis that
+// busy reports whether more requests pass here in half a second than a usual chunk has. Tokens are then requested early, in case Redis
 // needs a quarter of a second to answer.
 func (b *bucket) busy(now time.Time) bool { return b.chunk(now) > b.rates.chunk }
 
@@ -195,7 +195,7 @@ func (b *bucket) ready(now time.Time) int {
 	return n
 }
 
-// wants reports whether to take more tokens before the last one is used: never with chunks of one.
+// wants reports whether to take more tokens before the last one is used. With chunks of one, that is never the case.
 func (b *bucket) wants(now time.Time) bool {
 	quota := b.rates.perDay == 0 || b.used < b.rates.perDay
 	return quota && b.ready(now) < b.chunk(now)/2 && b.available > 0
@@ -205,7 +205,7 @@ func (b *bucket) wants(now time.Time) bool {
 type report struct {
 	unused          []chunk
 	owed, owedToday int
-	counting        int // of the owed, those that still count for the minute
+	counting        int // the part of owed that still counts for the minute
 	day             int64
 }
 
@@ -231,7 +231,7 @@ func (r report) usedChange() int {
 	return change
 }
 
-// takeBack restores an unsent report, except returned tokens, which may have arrived.
+// takeBack restores a report that was not sent, except returned tokens, because those may have arrived.
 func (b *bucket) takeBack(r report) {
 	b.owed += r.owed
 	if r.day == b.day {
@@ -259,7 +259,7 @@ func (b *bucket) receive(now, sent time.Time, a answer) {
 	b.believedTo = now.Add(min(a.free, trust))
 	b.day, b.dayEnds, b.used, b.usedAt = a.day, now.Add(a.dayLeft), a.used, now
 	if a.taken > 0 {
-		// They were taken after the request was sent, so they end early enough, however late the answer is.
+		// The tokens were taken after the request was sent, so they expire early enough, however late the answer is.
 		b.chunks = append(b.chunks, chunk{a.taken, a.slot, a.day, sent.Add(keepHeld)})
 		b.held += a.taken
 		b.advance(now)
@@ -273,8 +273,8 @@ func (b *bucket) idle(now time.Time) bool {
 	return nothing && (b.rates.perDay == 0 || now.Sub(b.usedAt) > time.Minute)
 }
 
-// allowance describes the bucket after a request: the limit that refused it, or the one with less left. needs is the number of tokens
-// that a refused request needs. For several shared tokens, only the time when all are available again is known.
+// allowance describes the bucket after a request: the limit that refused the request, or the one with less left. needs is the number of
+// tokens that a refused request needs. For several shared tokens, only the time when all tokens are available again is known.
 func (b *bucket) allowance(now time.Time, needs int, v verdict, alone int) job.Allowance {
 	limit := part(b.rates.perMinute, alone)
 	have := max(0, limit-b.own.total)

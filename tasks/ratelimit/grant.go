@@ -20,8 +20,8 @@ var limiterScript = redis.NewScript(limiterSource)
 
 var errSlow = errors.New("no answer in time")
 
-// ask begins an exchange with the client's shared counts, or joins a pending one, and returns a channel that is closed with its end; nil
-// while the circuit is open. The caller holds c.mu.
+// ask begins an exchange with the client's shared counts, or joins a pending one. It returns a channel that is closed when the exchange
+// ends, nil while the circuit is open. The caller holds c.mu.
 func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 	if c.asking != nil {
 		return c.asking
@@ -36,7 +36,7 @@ func (l *Limiter) ask(c *client, wanted int) <-chan struct{} {
 		return nil
 	}
 	if probe {
-		// A hanging Redis may execute many probes later, so they must change nothing.
+		// A hanging Redis may execute many probes later, so a probe must change nothing.
 		l.reportAndTake(c, 0, report{day: c.bucket.day})
 	} else {
 		l.reportAndTake(c, wanted, c.bucket.report(l.now()))
@@ -108,7 +108,7 @@ func (l *Limiter) key(id job.ID) string {
 // limiterKey returns the default Redis key of a client's hash.
 func limiterKey(id job.ID) string { return "forgerun:rate:{" + id.String() + "}" }
 
-// giveBack returns all unused tokens, and reports requests without one.
+// giveBack returns all unused tokens, and reports requests that passed without a token.
 func (l *Limiter) giveBack() {
 	l.each(func(c *client) {
 		c.bucket.putBack(len(c.bucket.chunks))

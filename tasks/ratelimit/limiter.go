@@ -1,4 +1,4 @@
-// Package ratelimit counts requests for the rate limit, which all processes share through Redis.
+// Package ratelimit implements the rate limit, which all processes share through Redis.
 package ratelimit
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// Config sets the limits of a client.
+// Config configures the limits of a client.
 type Config struct {
 	// Name is what the limit counts, "" for requests. It is part of the keys in Redis, so that several limits are independent.
 	Name string
@@ -18,24 +18,24 @@ type Config struct {
 	PerMinute int
 	// PerDay is the limit for each UTC day; 0 for none.
 	PerDay int
-	// Wait bounds how long a request waits for Redis. Default 500 ms.
+	// Wait limits how long a request waits for Redis. Default 500 ms.
 	Wait time.Duration
-	// Processes returns the number of processes that share the limits. Without Redis each has its part. nil means one.
+	// Processes returns the number of processes that share the limits. Without Redis, each process applies its share. nil means one.
 	Processes func() int
 	// Clock is for tests; nil means time.Now. Shared counts always follow Redis' clock.
 	Clock func() time.Time
 }
 
-// Limiter limits each client's requests, over all processes together: never more than PerMinute pass in any 60 seconds.
+// Limiter limits each client's requests over all processes: never more than PerMinute pass in any 60 seconds.
 //
-// Redis counts the tokens of the last minute. This process takes tokens from it in chunks: of one if the limit is small, larger ones if
-// more requests pass here. A request asks Redis only if no token is held, and later requests wait for the same answer. Tokens may be used
-// for keepHeld; a token counts until a minute after that, and unused ones are returned. Those of a process that dies count until then.
-// Because Redis counts in slots, a passed request counts for 60.5 to 61 seconds.
+// Redis counts the tokens of the last minute. This process takes tokens from it in chunks: of one token if the limit is small, larger ones
+// if many requests pass here. A request asks Redis only if no token is held; later requests wait for the same answer. A token may be used
+// for keepHeld, and counts until a minute after that. Unused tokens are returned; those of a process that dies count until then. Because
+// Redis counts in slots, a passed request counts for 60.5 to 61 seconds.
 //
-// Without Redis each process applies its part of the limit, without waiting: the limit divided by Config.Processes, and at least 1. It
-// reports passed requests when Redis is back, and those for which Redis took longer than Config.Wait. A flushed Redis forgets all counts,
-// the day's quota included; each process still bounds its own requests.
+// Without Redis, each process applies its share of the limit without waiting: the limit divided by Config.Processes, but at least 1. It
+// reports these requests when Redis is back, and also those for which Redis took longer than Config.Wait. If Redis is flushed, all counts
+// are lost, including the day's quota; each process still limits its own requests.
 type Limiter struct {
 	redis   *redisconn.Redis
 	cfg     Config
@@ -58,7 +58,7 @@ type client struct {
 
 	mu      sync.Mutex
 	bucket  *bucket
-	asking  chan struct{} // closed with the answer; nil: no request waits
+	asking  chan struct{} // closed with the answer; nil if no request waits
 	waiting int           // tokens that requests wait for
 }
 
@@ -66,7 +66,7 @@ func (c *client) isIdle(now time.Time) bool {
 	return c.bucket.idle(now) && c.asking == nil && c.waiting == 0
 }
 
-// New makes a limiter. It works at once; Start only adds tidying up.
+// New makes a limiter. It works without Start, which only cleans up in the background.
 func New(r *redisconn.Redis, cfg Config) *Limiter {
 	cfg.Wait = redisconn.Default(cfg.Wait, 500*time.Millisecond)
 	l := &Limiter{
@@ -89,12 +89,12 @@ func New(r *redisconn.Redis, cfg Config) *Limiter {
 	return l
 }
 
-// Allow counts a request of the client, if it may pass, and returns the state of the client's limit. It never fails, and waits for Redis
-// at most for Config.Wait and until ctx ends.
+// Allow counts a request of the client if it may pass, and returns the state of the client's limit. It never fails. It waits for Redis for
+// at most Config.Wait, or until ctx ends.
 func (l *Limiter) Allow(ctx context.Context, id job.ID) job.Allowance { return l.allow(ctx, id, 1, 1) }
 
-// AllowItems counts the items of a request that Allow has let pass: a token each, including the request's, but at most the limit, so that
-// any request can pass. If they may not pass, none of them counts.
+// AllowItems counts the items of a request that Allow has accepted. Each item takes a token; the first one is that of the request itself.
+// The number is capped at the limit, so that any request can pass. If the items may not pass, none of them counts.
 func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allowance {
 	parts := 1
 	if l.circuit.IsOpen() {
@@ -110,7 +110,7 @@ func (l *Limiter) AllowItems(ctx context.Context, id job.ID, items int) job.Allo
 	return l.allow(ctx, id, needs-1, needs)
 }
 
-// AllowUnits counts units of a limit that counts only units, at most the limit.
+// AllowUnits counts units for a limit that does not count requests. The number is capped at the limit.
 func (l *Limiter) AllowUnits(ctx context.Context, id job.ID, units int) job.Allowance {
 	return l.AllowItems(ctx, id, units+1)
 }
@@ -187,10 +187,10 @@ func (l *Limiter) lock(id job.ID) *client {
 	return c
 }
 
-// sweepEvery is how often unused tokens are given back, so that they are back within a second of being taken.
+// sweepEvery is how often unused tokens are returned, so that they are back within a second after they were taken.
 const sweepEvery = keepHeld / 2
 
-// Start begins to tidy up: unused tokens go back to the shared counts, idle clients are forgotten.
+// Start begins to clean up in the background: it returns unused tokens to the shared counts and forgets idle clients.
 func (l *Limiter) Start() {
 	l.start.Do(func() {
 		l.sweeping.Go(func() {
@@ -217,7 +217,7 @@ func (l *Limiter) sweep() {
 			idle = append(idle, c)
 		case len(c.bucket.unused) == 0 && c.bucket.owed == 0:
 		case c.bucket.busy(l.now()):
-			l.askForTokens(c) // meanwhile no request can
+			l.askForTokens(c) // no request can ask meanwhile
 		default:
 			l.ask(c, 0)
 		}
@@ -247,8 +247,8 @@ func (l *Limiter) each(f func(*client)) {
 	}
 }
 
-// Stop gives unused tokens back and ends, within ctx. Later requests are still answered, by this process alone. It may be called
-// again, and before Start.
+// Stop returns unused tokens and ends, within ctx. Later requests are still answered, by this process alone. It may be called again, and
+// before Start.
 func (l *Limiter) Stop(ctx context.Context) error {
 	l.start.Do(func() {})
 	l.halt.Do(func() {

@@ -1,21 +1,21 @@
--- The shared half of a client's rate limit: what was taken in the last minute, and the day's count.
+-- The shared part of a client's rate limit: the tokens taken in the last minute, and the day's count.
 --
--- KEYS[1] the client's hash: for each slot of Redis' clock its number and the tokens taken in it; day, used
+-- KEYS[1] the client's hash: for each slot of Redis' clock, its number and the tokens taken in it; day, used
 -- ARGV[1] tokens per minute
 -- ARGV[2] tokens per UTC day, 0 for no limit
 -- ARGV[3] tokens wanted
--- ARGV[4] tokens that were used without being taken: they count from now on
--- ARGV[5] by how much to change the day's count first
--- ARGV[6] the UTC day which that concerns, counted from 1970
+-- ARGV[4] tokens that were used without being taken; they count from now on
+-- ARGV[5] change of the day's count, which is applied first
+-- ARGV[6] the UTC day of that change, counted from 1970
 -- ARGV[7] a slot's width in microseconds
 -- ARGV[8] for how many microseconds after its end a slot counts
--- then, for tokens given back: the slot in which they were taken, and their number
+-- then, for returned tokens: the slot in which they were taken, and their number
 --
 -- Returns tokens taken, tokens left, the slot, microseconds until a token is left (0: now) and until nothing counts,
 -- the day, microseconds until it ends, and its count.
 --
--- All times are those of Redis, whose clock all processes share. There are never more slots than have their time in
--- ARGV[7] + ARGV[8], whatever the limit.
+-- All times are by Redis' clock, which all processes share. The number of slots depends only on ARGV[7] and ARGV[8],
+-- not on the limit.
 local DAY = 86400000000
 
 local limit = tonumber(ARGV[1])
@@ -43,7 +43,7 @@ for i = 1, #stored, 2 do
   elseif not slot or not value or over(slot) <= 0 then
     redis.call('HDEL', KEYS[1], field)
   elseif slot > current then
-    -- The clock went back: what was taken then counts from now, not until the clock has come so far again.
+    -- The clock went back. Tokens from the future count from now, so that they do not count for longer.
     redis.call('HDEL', KEYS[1], field)
     counts[current] = (counts[current] or 0) + value
   else

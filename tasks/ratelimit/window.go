@@ -5,15 +5,15 @@ import "time"
 const (
 	// minute is the period of the limit.
 	minute = time.Minute
-	// slotWidth is the precision of counting: a request counts until a minute after the end of its slot, so no count ends early, and the
+	// slotWidth is the precision of counting. A request counts until a minute after the end of its slot, so no count ends early. The
 	// number of counts per client does not depend on its limit.
 	slotWidth = 500 * time.Millisecond
-	// keepHeld is how long a process may use the tokens that it took. In Redis they count for that much longer, since a minute begins
-	// with their last possible use; unused ones are returned after it.
+	// keepHeld is how long a process may use the tokens that it took. In Redis they count for that much longer, because the minute begins
+	// with their last possible use. After keepHeld, unused tokens are returned.
 	keepHeld = 500 * time.Millisecond
 )
 
-// window counts the requests that passed this process, by slots. Times are durations since an arbitrary start, by a clock that does not
+// window counts the requests that passed in this process, by slot. Times are durations since an arbitrary start, by a clock that does not
 // go back.
 type window struct {
 	counts []count // oldest first, none empty
@@ -59,7 +59,7 @@ func (w *window) pace(now time.Duration) (most int) {
 	return most
 }
 
-// freeIn returns the time until fewer than limit requests count.
+// freeIn returns how long it takes until fewer than limit requests count.
 func (w *window) freeIn(now time.Duration, limit int) time.Duration {
 	left := w.total
 	for _, c := range w.counts {
@@ -73,7 +73,7 @@ func (w *window) freeIn(now time.Duration, limit int) time.Duration {
 	return 0
 }
 
-// wholeIn returns the time until no request counts.
+// wholeIn returns how long it takes until no request counts.
 func (w *window) wholeIn(now time.Duration) time.Duration {
 	if len(w.counts) == 0 {
 		return 0

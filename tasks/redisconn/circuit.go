@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// How long an open circuit refuses all tries: doubled with each failed probe.
+// How long an open circuit refuses all tries. The pause doubles with each failed probe.
 const (
 	FirstPause = 250 * time.Millisecond
 	MaxPause   = 2 * time.Second
 )
 
-// Circuit is a circuit breaker: after a failure no caller tries for a while, then one does. It logs the beginning and the end. With
-// gobreaker the pause cannot grow with each failed probe.
+// Circuit is a circuit breaker. After a failure, no caller tries for a while, then one does. It logs the start and the end of an outage.
+// With gobreaker, the pause could not grow with each failed probe.
 type Circuit struct {
-	what    string // for the log: what fails meanwhile
+	what    string // name of the failing operation, for the log
 	log     *slog.Logger
 	now     func() time.Time
 	changed func(open bool)
@@ -28,7 +28,7 @@ type Circuit struct {
 	since   time.Time
 
 	loggedAt time.Time
-	logged   bool // the present outage was logged
+	logged   bool // the current outage was logged
 }
 
 // NewCircuit makes a closed circuit; changed, if not nil, is called when it opens and closes.

@@ -11,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// serverCollector exports the state of the Redis server and of its connections. While Redis is down it omits the queues.
+// serverCollector exports the state of the Redis server and its connections. While Redis is down, it omits the queues.
 type serverCollector struct{ redis *Redis }
 
-// scrapeTimeout bounds a scrape's wait for Redis.
+// scrapeTimeout limits how long a scrape waits for Redis.
 const scrapeTimeout = time.Second
 
 var (
@@ -30,7 +30,7 @@ func (c serverCollector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reads the queues only while Redis answers, so that it waits for it once. A queue without a task so far is empty.
+// Collect reads the queues only if Redis answers, so that it waits at most once. A queue that never had a task counts as empty.
 func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, n int64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), labels...)
@@ -65,7 +65,7 @@ func (c serverCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// QueueInfo returns asynq's information about a queue. asynq.ErrQueueNotFound means an empty queue: asynq's own call hides that error.
+// QueueInfo returns asynq's information about a queue. asynq.ErrQueueNotFound means an empty queue; asynq's own call hides that error.
 func (r *Redis) QueueInfo(name string) (*asynq.QueueInfo, error) {
 	known, err := r.Inspector.Queues()
 	if err == nil && !slices.Contains(known, name) {
@@ -77,8 +77,8 @@ func (r *Redis) QueueInfo(name string) (*asynq.QueueInfo, error) {
 	return r.Inspector.GetQueueInfo(name)
 }
 
-// connections adds up the pools of all clients. Those of a cluster may first ask for its nodes, for longer than a scrape waits: they are
-// counted only while Redis is up.
+// connections adds up the pools of all clients. Clients of a cluster may first ask for its nodes, for longer than a scrape may wait. So
+// they are counted only while Redis is up.
 func (r *Redis) connections(up bool) (total, idle, timeouts int64, ok bool) {
 	if r.address.IsClusterMode && !up {
 		return 0, 0, 0, false

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// DialUntil makes the dialer of a client that breaks all connections when ctx ends. An asynq server waits without a timeout for the
-// answer to its first subscription and would never stop while Redis hangs; closing a client spares connections being made.
+// DialUntil returns a dialer for a client that closes all connections when ctx ends. An asynq server waits without a timeout for the answer
+// to its first subscription, and would never stop while Redis hangs. Closing the client does not close connections that are being made.
 func (r *Redis) DialUntil(ctx context.Context) func(context.Context, string, string) (net.Conn, error) {
 	next := redis.NewDialer(&redis.Options{DialTimeout: r.Timeout, TLSConfig: r.address.TLSConfig})
 	return func(dialing context.Context, network, addr string) (net.Conn, error) {
@@ -38,7 +38,7 @@ func (c cutConn) Close() error {
 	return c.Conn.Close()
 }
 
-// rawConn lets go-redis see the socket, by which it recognizes a closed connection.
+// rawConn gives go-redis access to the socket, by which it detects a closed connection.
 type rawConn struct {
 	cutConn
 	syscall.Conn

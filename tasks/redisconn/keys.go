@@ -8,8 +8,8 @@ const (
 	Webhooks = "webhooks"
 )
 
-// Queues are the asynq queues, as the dashboard shows them.
+// Queues lists the asynq queues in the order of the dashboard.
 var Queues = []string{Jobs, Webhooks}
 
-// QueueKey returns one of asynq's keys for a queue. They are read only to find one damaged by another program.
+// QueueKey returns one of asynq's keys for a queue. Such keys are read only to find damage by other programs.
 func QueueKey(queue, name string) string { return fmt.Sprintf("asynq:{%s}:%s", queue, name) }

@@ -12,13 +12,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asynqLog is asynq's logger. asynq's information is logged as debug. Its warnings repeat during a failure, so each kind is logged at
-// most every logEvery.
+// asynqLog is asynq's logger. It logs asynq's info messages as debug. Warnings repeat during a failure, so it logs each kind at most once
+// per logEvery.
 type asynqLog struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	written map[string]time.Time // by kind: how a message begins
+	written map[string]time.Time // by kind, which is the beginning of a message
 }
 
 const (
@@ -26,7 +26,7 @@ const (
 	logKind  = 20
 )
 
-// archiving begins asynq's message about each archived task: its work failed, and its handler has logged that.
+// archiving is the beginning of asynq's message about each archived task. Its handler has already logged the failure.
 const archiving = "Retry exhausted for task"
 
 // NewAsynqLog makes the logger of asynq servers.
@@ -68,7 +68,7 @@ func (l *asynqLog) due(kind string, now time.Time) bool {
 	return true
 }
 
-// goRedisLog is the logger of go-redis, which reports each failed dial; Circuit logs outages.
+// goRedisLog is the logger of go-redis, which logs each failed dial. Circuit already logs outages.
 type goRedisLog struct{ log *slog.Logger }
 
 func (l goRedisLog) Printf(_ context.Context, format string, v ...any) {
@@ -77,7 +77,7 @@ func (l goRedisLog) Printf(_ context.Context, format string, v ...any) {
 
 var goRedisOnce sync.Once
 
-// routeGoRedisLog sets the logger of go-redis, which the whole process shares: the first one stays.
+// routeGoRedisLog sets the logger of go-redis. The whole process shares it, so only the first call has an effect.
 func routeGoRedisLog(log *slog.Logger) {
 	goRedisOnce.Do(func() { redis.SetLogger(goRedisLog{log.With("component", "go-redis")}) })
 }

@@ -1,5 +1,5 @@
-// Package redisconn is the Redis connection shared by everything in tasks: address, dialer, circuit breaker, loggers, metrics, and the
-// keys of asynq's queues.
+// Package redisconn provides the Redis connection that all packages in tasks share: address, dialer, circuit breaker, loggers, metrics, and
+// the keys of asynq's queues.
 package redisconn
 
 import (
@@ -20,8 +20,8 @@ import (
 
 const poolSize = 16
 
-// clusterReload is how often cluster clients ask which node has which slots. A node that died does not announce its successor: until they
-// ask again, its slots cannot be used. go-redis itself asks once a minute.
+// clusterReload is how often cluster clients ask which node has which slots. A dead node does not announce its successor, so its slots are
+// unusable until clients ask again. go-redis itself asks once a minute.
 const clusterReload = 2 * time.Second
 
 // Options are shared by all users of a Redis.
@@ -30,7 +30,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Registry gets the metrics; nil for none. One Redis per registry.
 	Registry prometheus.Registerer
-	// Timeout bounds each exchange with Redis. Default 1 s.
+	// Timeout limits each round trip to Redis. Default 1 s.
 	Timeout time.Duration
 	// Tracer begins the spans of tasks; nil for none.
 	Tracer trace.Tracer
@@ -39,7 +39,7 @@ type Options struct {
 // Redis is the connection that queue, consumers, notifications, limiter and dashboard share.
 type Redis struct {
 	Client redis.UniversalClient
-	// Inspector is asynq's view of the queues. Its calls last no longer than Timeout for each exchange.
+	// Inspector is asynq's view of the queues. Its calls take at most Timeout per round trip.
 	Inspector *asynq.Inspector
 	Timeout   time.Duration
 	Log       *slog.Logger
@@ -52,8 +52,8 @@ type Redis struct {
 	clients []redis.UniversalClient // all clients, for their statistics
 }
 
-// Connect prepares the connection to the Redis at the address; see errBadURL for its forms. It does not connect: Redis may be down now.
-// An error says what is wrong with the address, without quoting it.
+// Connect prepares the connection to the Redis at the address; see errBadURL for its forms. It does not connect, so Redis may be down. An
+// error says what is wrong with the address, without quoting it.
 func Connect(address string, o Options) (*Redis, error) {
 	parsed, err := parseURL(address)
 	if err != nil {
@@ -72,15 +72,15 @@ func Connect(address string, o Options) (*Redis, error) {
 	return r, nil
 }
 
-// ClientOptions returns the settings of a client. Commands are tried once: callers retry themselves, and a command with a lost answer
-// must not be executed twice.
+// ClientOptions returns the settings of a client. Commands are tried only once, because callers retry themselves, and a command with a lost
+// answer must not be executed twice.
 func (r *Redis) ClientOptions(timeout time.Duration, pool int) *redis.UniversalOptions {
 	o := *r.address
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = r.Timeout, timeout, timeout, timeout
 	o.DialerRetries, o.MaxRetries = 1, -1
 	o.PoolSize, o.ContextTimeoutEnabled = pool, true
 	o.DisableIdentity = true
-	o.Protocol = 2 // with 3, each answer is first searched for push messages, which are not used here
+	o.Protocol = 2 // with 3, go-redis searches each answer for push messages, which are not used here
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &o
 }
@@ -109,7 +109,7 @@ func (r *Redis) MakeRedisClient() any { return r.Client }
 // Addrs returns the hosts, or the socket, of the address.
 func (r *Redis) Addrs() []string { return r.address.Addrs }
 
-// Ping checks that Redis answers, within ctx and Options.Timeout.
+// Ping returns an error unless Redis answers within ctx and Options.Timeout.
 func (r *Redis) Ping(ctx context.Context) error {
 	return r.Failed("ping", r.Client.Ping(ctx).Err())
 }
@@ -117,7 +117,7 @@ func (r *Redis) Ping(ctx context.Context) error {
 // Close closes the connections. Their users must have stopped. It may be called again.
 func (r *Redis) Close() error { return r.close() }
 
-// Failed counts an error of the operation and wraps it with its name; nil stays nil.
+// Failed counts an error of the operation and wraps it with the operation's name. It returns nil for nil.
 func (r *Redis) Failed(operation string, err error) error {
 	if err == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errBadURL never quotes the address: it may hold a password.
+// errBadURL never quotes the address, which may contain a password.
 var errBadURL = errors.New("not a Redis address; the forms are " +
 	"redis://[user:password@]host[:port][/db], rediss:// with TLS, unix://[user:password@]/path[?db=n], " +
 	"redis-sentinel://[user:password@]host1[:port],host2[:port][/db]?master=name " +
@@ -45,8 +45,8 @@ func CheckURL(raw string) error {
 }
 
 // parseURL parses an address in one of the forms of errBadURL, with the parameters of its scheme. User and password before the @ are for
-// Redis, not for its sentinels. go-redis' own parsers know neither sentinels nor a list of hosts, and net/url refuses several ports, so
-// it splits the hosts itself.
+// Redis, not for its sentinels. It splits the hosts itself, because go-redis' own parsers support neither sentinels nor a list of hosts,
+// and net/url refuses several ports.
 func parseURL(raw string) (*redis.UniversalOptions, error) {
 	name, rest, ok := strings.Cut(raw, "://")
 	form, known := schemes[name]
@@ -95,7 +95,7 @@ func parseURL(raw string) (*redis.UniversalOptions, error) {
 	return o, readDatabase(o, query.Get("db"), u.Path)
 }
 
-// readDatabase reads the number from the path, or else from the parameter db. Both must be valid.
+// readDatabase reads the number from the path or the parameter db. Both must be valid; the path takes precedence.
 func readDatabase(o *redis.UniversalOptions, param, path string) (err error) {
 	for _, number := range []string{param, strings.Trim(path, "/")} {
 		if number == "" {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Default returns v, or otherwise if v is zero.
+// Default returns v if it is positive, otherwise the default.
 func Default[T int | time.Duration](v, otherwise T) T {
 	if v > 0 {
 		return v

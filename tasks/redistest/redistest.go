@@ -1,8 +1,8 @@
-// Package redistest has the helpers that tests below tasks share: Redis servers, tasks, and waiting.
+// Package redistest provides helpers for the tests below tasks: Redis servers, tasks, and waiting.
 //
-// Mini is an embedded Redis for tests that only need answers. DB is a database of a real one, for tests of the server's behavior:
-// blocking, publishing, persistence, expiry, and scripts that must equal asynq's. Own is a server that the test may break. "go test
-// -short" skips tests of real servers.
+// Mini is an embedded Redis for tests that only need answers. DB is a database of a real server, for tests that depend on the server's
+// behavior: blocking, publishing, persistence, expiry, and scripts that must equal asynq's. Own is a server that the test may break. "go
+// test -short" skips tests with real servers.
 package redistest
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redisconn"
 )
 
-// Within bounds every wait for an expected event.
+// Within limits every wait for an expected event.
 var Within = testkit.Patience
 
 // shared is nil with -short.
@@ -39,7 +39,7 @@ var shared *stack.Redis
 
 var lastDB, lastID atomic.Int64
 
-// Main runs a package's tests and checks that no goroutine is left.
+// Main runs a package's tests and checks that no goroutine is left over.
 func Main(m *testing.M) int {
 	flag.Parse()
 	if !testing.Short() {
@@ -100,7 +100,7 @@ func URL(t testing.TB) string {
 func MiniURL(t testing.TB) string {
 	t.Helper()
 	mini := miniredis.RunT(t)
-	go func() { // its keys expire only when it is told that time has passed
+	go func() { // keys in miniredis expire only with FastForward
 		for last := time.Now(); stack.Sleep(t.Context(), 100*time.Millisecond); {
 			now := time.Now()
 			mini.FastForward(now.Sub(last))
@@ -117,7 +117,7 @@ type testLog struct{ testing.TB }
 
 func (l testLog) Write(p []byte) (int, error) {
 	l.Helper()
-	if l.Context().Err() == nil { // a test must not log after its end
+	if l.Context().Err() == nil { // logging after the end of a test panics
 		l.Log(strings.TrimSpace(string(p)))
 	}
 	return len(p), nil
@@ -185,7 +185,7 @@ func Start[T interface {
 	return s
 }
 
-// Ensure requires that all of the tasks are made.
+// Ensure requires that q makes all of the tasks.
 func Ensure(t testing.TB, q interface {
 	Ensure(ctx context.Context, ts []job.Task) (made int, err error)
 }, ts ...job.Task) {
@@ -214,7 +214,7 @@ func Mini(t testing.TB) *redisconn.Redis {
 	return Connect(t, MiniURL(t))
 }
 
-// Connect makes a connection with a long timeout: a machine under load is no fault.
+// Connect makes a connection with a long timeout, so that a slow machine does not make tests fail.
 func Connect(t testing.TB, url string) *redisconn.Redis {
 	t.Helper()
 	r, _ := ConnectCounted(t, url, Within)
