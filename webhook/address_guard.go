@@ -13,19 +13,18 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// Guard decides which addresses may be called. It decides when an address is dialed, after its name was resolved; Check reports early
-// what can never work.
+// Guard decides which addresses may be called. It decides when an address is dialed, after the name was resolved. Check reports problems
+// earlier.
 type Guard struct {
 	allowPrivate bool
 	public       *ssrf.Guardian
 }
 
-// platformAddresses look public, but belong to the host's own platform:
-// 168.63.129.16 is Azure's channel to the agents of its machines.
+// platformAddresses look public, but belong to the host's own platform: 168.63.129.16 is Azure's channel to the agents on its machines.
 var platformAddresses = netip.MustParsePrefix("168.63.129.16/32")
 
-// NewGuard makes a guard that allows public addresses. With allowPrivate it allows
-// all addresses. Ports of other services than HTTP are never allowed.
+// NewGuard makes a guard that allows public addresses, or all addresses with allowPrivate. It never allows ports of services other than
+// HTTP.
 func NewGuard(allowPrivate bool) *Guard {
 	return &Guard{allowPrivate, ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(platformAddresses))}
 }
@@ -51,8 +50,8 @@ const (
 	notPublic = "The host must have a public address; local, private and reserved ones must not be called."
 )
 
-// Check returns what is wrong with the host or port of a target, "" for nothing. Spellings that programs read differently (short, octal
-// or hexadecimal IPv4 addresses, zones, names that are not ASCII, a trailing dot) are wrong even if private addresses are allowed.
+// Check returns what is wrong with the host or port of a target, "" for nothing. It refuses forms that programs read differently, even if
+// private addresses are allowed: short, octal or hexadecimal IPv4 addresses, zones, names that are not ASCII, and a trailing dot.
 func (g *Guard) Check(target string) string {
 	_, wrong := g.parse(target)
 	return wrong
@@ -79,7 +78,7 @@ func (g *Guard) checkHost(u *url.URL) string {
 		}
 		return ""
 	}
-	addr, err := netip.ParseAddr(host) // no leading zeros, no missing parts
+	addr, err := netip.ParseAddr(host) // refuses leading zeros and missing parts
 	switch {
 	case err != nil || addr.Is6() != bracketed || addr.Zone() != "":
 		return unclear
@@ -92,13 +91,12 @@ func (g *Guard) checkHost(u *url.URL) string {
 var (
 	// namePattern is the form of a domain name without a trailing dot.
 	namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*$`)
-	// numberPattern is a decimal, octal or hexadecimal number as the last label. No
-	// domain ends in one: some programs read such a host as an IPv4 address (URL
-	// standard, section 3.5).
+	// numberPattern matches a decimal, octal or hexadecimal number as the last label. No domain ends in one. Some programs read such a host
+	// as an IPv4 address (URL standard, section 3.5).
 	numberPattern = regexp.MustCompile(`(?:^|\.)(?:0[xX][0-9a-fA-F]*|[0-9]+)$`)
 )
 
-// isLocalhost reports whether a name means this machine (RFC 6761, section 6.3).
+// isLocalhost reports whether a name refers to this machine (RFC 6761, section 6.3).
 func isLocalhost(host string) bool {
 	host = strings.ToLower(host)
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")

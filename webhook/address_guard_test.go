@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forbidden has addresses of each range that must not be called.
+// forbidden has addresses from each range that must not be called.
 var forbidden = map[string][]string{
 	"this network":           {"0.0.0.0", "0.1.2.3", "0.255.255.255"},
 	"private":                {"10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.255", "192.168.0.1", "192.168.255.255"},
@@ -34,7 +34,7 @@ var forbidden = map[string][]string{
 	"site-local":             {"fec0::1", "feff::1"},
 	"discard and dummy":      {"100::1", "100:0:0:1::1"},
 	"segment routing":        {"5f00::1"},
-	"not yet given out":      {"4000::1", "8000::1", "e000::1", "1::1"},
+	"unassigned":             {"4000::1", "8000::1", "e000::1", "1::1"},
 }
 
 var publicAddresses = []string{
@@ -71,8 +71,7 @@ func TestGuardAtDialTime(t *testing.T) {
 	}
 }
 
-// Ports of other services are refused at registration and when they are dialled,
-// also where private addresses are allowed.
+// Ports of other services are refused at registration and at dial time, even if private addresses are allowed.
 func TestGuardRefusesPortsOfOtherServices(t *testing.T) {
 	t.Parallel()
 	for _, g := range []*Guard{NewGuard(false), NewGuard(true)} {
@@ -114,7 +113,7 @@ func TestGuardAtRegistration(t *testing.T) {
 	}
 }
 
-// Such spellings are refused everywhere: one program may read a name where another reads an address.
+// Unclear host forms are always refused, because one program may read a name where another reads an address.
 func TestGuardRefusesUnclearSpellings(t *testing.T) {
 	t.Parallel()
 	hosts := append(ipv4Spellings(), trickyHosts...)
@@ -134,7 +133,7 @@ func TestGuardRefusesUnclearSpellings(t *testing.T) {
 	}
 }
 
-// trickyHosts are spellings that no program should understand, and some do.
+// trickyHosts are host forms that no program should accept, although some do.
 var trickyHosts = []string{
 	"127.0.0.1.", "127.0.0.1..", ".127.0.0.1", "127..0.0.1", "127.0..1", "localhost.", "localhost..", ".localhost", "a..localhost",
 	"example.com.", "example..com", "8.8.8.8.", "0x7f.1.", "2130706433.",
@@ -150,8 +149,7 @@ var trickyHosts = []string{
 	"$(id).example",
 }
 
-// ipv4Spellings are all ways to write 127.0.0.1 that inet_aton understands, but
-// the one with four decimal numbers, and some that are wrong.
+// ipv4Spellings returns all forms of 127.0.0.1 that inet_aton accepts, except the one with four decimal numbers, and some invalid ones.
 func ipv4Spellings() []string {
 	writings := func(n uint64) []string {
 		return []string{
@@ -168,7 +166,7 @@ func ipv4Spellings() []string {
 		spellings = append(spellings, a+".0.1", a+".0x0.1", a+".00.0x1") // three
 	}
 	parts := [3][2]string{{"127", "0x7f"}, {"0", "00"}, {"1", "0x1"}}
-	for i := 1; i < 16; i++ { // four, each as usual or not
+	for i := 1; i < 16; i++ { // four parts, each decimal or not
 		pick := func(part, bit int) string { return parts[part][i>>bit&1] }
 		spellings = append(spellings, pick(0, 0)+"."+pick(1, 1)+"."+pick(1, 2)+"."+pick(2, 3))
 	}

@@ -25,7 +25,7 @@ import (
 // canary listens on loopback and counts the connections that it sees.
 type canary struct {
 	port string
-	own  []string // addresses it listens on
+	own  []string // addresses that it listens on
 	seen atomic.Int32
 	done chan struct{} // one token for each connection
 }
@@ -37,7 +37,7 @@ func newCanary(t *testing.T) *canary {
 	require.NoError(t, err)
 	c := &canary{port: port, done: make(chan struct{}, 100)}
 	c.serve(t, v4)
-	if v6, err := net.Listen("tcp6", "[::1]:"+port); err == nil { // not every machine has it
+	if v6, err := net.Listen("tcp6", "[::1]:"+port); err == nil { // not every machine has IPv6
 		c.serve(t, v6)
 	}
 	return c
@@ -59,8 +59,8 @@ func (c *canary) serve(t *testing.T, l net.Listener) {
 	}()
 }
 
-// requireUnseen fails if there was a connection. Connections are accepted in
-// their order: after one of our own at each listener there are no others.
+// requireUnseen fails if there was a connection. It connects to each listener itself. Because connections are accepted in order, there are
+// no earlier ones then.
 func (c *canary) requireUnseen(t *testing.T) {
 	t.Helper()
 	for _, address := range c.own {
@@ -108,12 +108,12 @@ func TestNoSpellingReachesTheCanary(t *testing.T) {
 	require.Greater(t, len(targets), 500)
 	sample := sampleParcel(t)
 	hosts := map[string]bool{}
-	var all sync.WaitGroup // one after the other would wait for a processor again and again
+	var all sync.WaitGroup // concurrent, because sequential calls would mostly wait
 	for _, target := range targets {
 		p := sample
 		p.Target.URL = target
 		all.Go(func() {
-			attempt, want := s.Send(t.Context(), p).Attempt, job.SendDNS // as a name that does not exist
+			attempt, want := s.Send(t.Context(), p).Attempt, job.SendDNS // like a name that does not exist
 			if s.cfg.Guard.Check(target) != "" {
 				want = job.SendForbidden
 			}
@@ -126,7 +126,7 @@ func TestNoSpellingReachesTheCanary(t *testing.T) {
 		}
 		hosts[host] = true
 	}
-	// The same without Check's knowledge: bypassing the parser, at dial time.
+	// The same at dial time, without Check and its parser.
 	for host := range hosts {
 		for _, dial := range []func(context.Context, string, string) (net.Conn, error){s.transport.DialContext, s.transport.DialTLSContext} {
 			all.Go(func() {
@@ -139,7 +139,7 @@ func TestNoSpellingReachesTheCanary(t *testing.T) {
 	c.requireUnseen(t)
 }
 
-// The canary can be reached: where private addresses are allowed, it is.
+// The canary sees connections if private addresses are allowed.
 func TestCanaryIsSeenWherePrivateIsAllowed(t *testing.T) {
 	t.Parallel()
 	c := newCanary(t)
@@ -159,7 +159,7 @@ func TestNameThatResolvesDifferentlyTheSecondTime(t *testing.T) {
 	c := newCanary(t)
 	var lookups atomic.Int32
 	r := resolver(func(string) []netip.Addr {
-		if lookups.Add(1) <= 2 { // A and AAAA of the first time
+		if lookups.Add(1) <= 2 { // A and AAAA of the first resolution
 			return []netip.Addr{netip.MustParseAddr("93.184.216.34"), netip.MustParseAddr("2606:4700::1111")}
 		}
 		return loopback
@@ -207,7 +207,7 @@ var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAdd
 // resolver answers every DNS query: with the addresses of the requested family from lookup, and with NXDOMAIN if it returns none.
 func resolver(lookup func(name string) []netip.Addr) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		client, server := net.Pipe() // no packets: messages have their length in front
+		client, server := net.Pipe() // a stream, so messages have a length prefix
 		go func() {
 			defer server.Close()
 			var length [2]byte

@@ -17,7 +17,7 @@ const (
 	headerAllowedOrigin = "Webhook-Allowed-Origin"
 )
 
-// challengeTimeout bounds a handshake, from the DNS lookup to the answer's head.
+// challengeTimeout limits a handshake, from the DNS lookup to the header of the answer.
 const challengeTimeout = 5 * time.Second
 
 // ChallengeConfig configures a Challenge.
@@ -29,7 +29,7 @@ type ChallengeConfig struct {
 	RootCAs *x509.CertPool // nil for the system's
 }
 
-// Challenge asks receivers whether they want events, with one OPTIONS request. It follows no redirect and reads only the head of the
+// Challenge asks receivers with one OPTIONS request whether they want events. It follows no redirects and reads only the header of the
 // answer. It is safe for concurrent use.
 type Challenge struct {
 	*connector
@@ -43,7 +43,7 @@ func NewChallenge(cfg ChallengeConfig) *Challenge {
 		cfg.Timeout = challengeTimeout
 	}
 	c := &Challenge{connector: newConnector(cfg.Guard, cfg.Timeout, cfg.RootCAs), cfg: cfg}
-	c.transport.DisableKeepAlives = true // the body is not read, and there is one request only
+	c.transport.DisableKeepAlives = true // there is only one request, and its body is not read
 	return c
 }
 
@@ -84,7 +84,7 @@ func (c *Challenge) judge(answer *http.Response) string {
 	return ""
 }
 
-// mustAnswer adds the required answer to a description of the missing part.
+// mustAnswer appends the required answer to a description of what is missing.
 func (c *Challenge) mustAnswer(missing string) string {
 	return missing + " It must answer OPTIONS at this URL with a 2xx status and WebHook-Allowed-Origin: " + c.cfg.Origin + " (or *)."
 }

@@ -24,7 +24,7 @@ func newChallenge(t *testing.T, cfg ChallengeConfig) *Challenge {
 	return c
 }
 
-// allowing answers as a receiver does that wants events.
+// allowing answers like a receiver that wants events.
 func allowing(status int, origins ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["WebHook-Allowed-Origin"] = origins
@@ -42,8 +42,8 @@ func TestReceiversProveThatTheyWantEvents(t *testing.T) {
 		"this origin":         {allowing(http.StatusOK, thisService), ""},
 		"in capitals":         {allowing(http.StatusNoContent, "FORGE.example"), ""},
 		"any origin":          {allowing(http.StatusNoContent, "*"), ""},
-		"another one":         {allowing(http.StatusOK, "other.example"), otherOrigin},
-		"a part of it":        {allowing(http.StatusOK, "*.example"), otherOrigin},
+		"another origin":      {allowing(http.StatusOK, "other.example"), otherOrigin},
+		"a wildcard in it":    {allowing(http.StatusOK, "*.example"), otherOrigin},
 		"a URL":               {allowing(http.StatusOK, publicURL), otherOrigin},
 		"a list":              {allowing(http.StatusOK, thisService+", other.example"), otherOrigin},
 		"two":                 {allowing(http.StatusOK, thisService, "*"), otherOrigin},
@@ -78,7 +78,7 @@ func TestReceiversProveThatTheyWantEvents(t *testing.T) {
 	}
 }
 
-// The challenge ends within its time and closes its connection, whatever a receiver does.
+// Whatever a receiver does, the challenge ends within its time limit and closes its connection.
 func TestHostileReceiversOfChallenges(t *testing.T) {
 	t.Parallel()
 	const soon, late = time.Second, 5 * time.Second
@@ -121,7 +121,7 @@ func TestChallengesTellNothingOfTheInside(t *testing.T) {
 		c.dialer.Resolver = resolver(lookup)
 		answers = append(answers, c.Ask(t.Context(), "http://inner.example:"+canary.port+"/"))
 	}
-	// The same error as for a port without a listener.
+	// A port without a listener has the same error.
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
 	answers = append(answers, newChallenge(t, ChallengeConfig{Guard: NewGuard(true)}).Ask(t.Context(), closed.URL))
@@ -134,7 +134,7 @@ func TestChallengesTellNothingOfTheInside(t *testing.T) {
 	canary.requireUnseen(t)
 }
 
-// No challenge takes longer than 5 s, or longer than its caller waits.
+// A challenge takes at most 5 s, and ends when its caller stops waiting.
 func TestChallengesAreBounded(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, 5*time.Second, NewChallenge(ChallengeConfig{Guard: NewGuard(true)}).cfg.Timeout)
@@ -158,7 +158,7 @@ func TestOriginOfTheService(t *testing.T) {
 	}
 }
 
-// Deliveries carry the name under which receivers were asked, where they were.
+// If receivers are challenged, deliveries contain the origin of the challenge.
 func TestDeliveriesNameTheOriginOfTheChallenge(t *testing.T) {
 	t.Parallel()
 	for _, origin := range []string{"", thisService} {

@@ -15,13 +15,13 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// SendChanged sends a delivery with an effect of a test bed: padded, with another document, with one more signature, or with an error
-// that its receiver must find. It takes no longer than Send.
+// SendChanged sends a delivery with an effect of a test bed: padding, a changed document, an additional signature, or tampering that the
+// receiver must detect. It takes no longer than Send.
 func (s *Sender) SendChanged(ctx context.Context, p job.ClaimedDelivery, e fault.Effect) job.Sent {
 	return s.send(ctx, p, e)
 }
 
-// staleAge is the age of a signature with a stale timestamp: receivers accept a few minutes at most.
+// staleAge is the age of a stale signature. Receivers accept at most a few minutes.
 const staleAge = time.Hour
 
 // changed returns the signing keys of a request after an effect.
@@ -45,7 +45,7 @@ func (g signing) changed(e fault.Effect) (signing, error) {
 	return g, err
 }
 
-// otherSecrets returns as many random secrets.
+// otherSecrets returns random secrets in place of these.
 func otherSecrets(secrets []string) []string {
 	others := make([]string, len(secrets))
 	for i := range others {
@@ -56,7 +56,7 @@ func otherSecrets(secrets []string) []string {
 	return others
 }
 
-// unpublishedKey makes a signing key.
+// unpublishedKey makes a signing key that is not published.
 func unpublishedKey() (k signingKey, err error) {
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -91,7 +91,7 @@ func tamper(r *http.Request, body []byte, t fault.Tamper) {
 	}
 }
 
-// otherSignatures changes each signature of a header: the base64 letters behind the label and a few more bytes.
+// otherSignatures changes the base64 characters of each signature in a header, from a few bytes after its label on.
 func otherSignatures(value string) string {
 	const label = 10 // as long as "v1," or "sig1=:" at least
 	parts := strings.Split(value, " ")

@@ -51,7 +51,7 @@ func newSender(t testing.TB, cfg SenderConfig) *Sender {
 	return s
 }
 
-// localSender may call this machine.
+// localSender makes a sender that may call this machine.
 func localSender(t testing.TB) *Sender {
 	t.Helper()
 	return newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: testkit.Patience})
@@ -65,7 +65,7 @@ func sendTo(t testing.TB, s *Sender, url string) job.Sent {
 	return s.Send(t.Context(), p)
 }
 
-// sampleParcel is a job's failure on its way to a subscription.
+// sampleParcel returns a claimed delivery of a job's failure to a subscription.
 func sampleParcel(t testing.TB) job.ClaimedDelivery {
 	t.Helper()
 	_, sealed, err := NewSecrets(newVault(t)).New(webhookID)
@@ -91,7 +91,7 @@ func failedOccurrence(r job.Reason) job.Occurrence {
 	}
 }
 
-// memoryStore is a KeyStore as the database is one: each call is one step.
+// memoryStore is a KeyStore in memory. Like in the database, each call is atomic.
 type memoryStore struct {
 	mu   sync.Mutex
 	keys []job.SigningKey
@@ -128,7 +128,7 @@ func (m *memoryStore) AddSigningKey(_ context.Context, k job.SigningKey, onlyFir
 	return nil
 }
 
-// shift lets d pass for the stored keys.
+// shift moves the stored keys into the past by d.
 func (m *memoryStore) shift(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,12 +19,12 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// script plays a receiver on a connection, after the request was read. It stops when a write fails or gone is done, and closes the
-// connection.
+// script acts as a receiver on a connection, after the request was read. It returns when a write fails or gone is done. The connection is
+// closed afterwards.
 type script func(gone context.Context, conn *net.TCPConn)
 
-// newScript starts a receiver that plays the script on each connection, and returns its URL and a channel that is closed when the first
-// one has ended.
+// newScript starts a receiver that runs the script on each connection. It returns the URL, and a channel that is closed when the first
+// connection has ended.
 func newScript(t *testing.T, play script) (url string, ended chan struct{}) {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -54,7 +54,7 @@ func newScript(t *testing.T, play script) (url string, ended chan struct{}) {
 	return "http://" + l.Addr().String() + "/", ended
 }
 
-// requireEnded waits until the sender has closed the connection: nothing more is sent.
+// requireEnded waits until the sender has closed the connection.
 func requireEnded(t *testing.T, ended <-chan struct{}) {
 	t.Helper()
 	select {
@@ -83,10 +83,10 @@ func hang(gone context.Context, conn *net.TCPConn) {
 	_, _ = io.Copy(io.Discard, conn) // until the sender closes the connection
 }
 
-// repeat writes a head and then a text again and again, until it cannot.
+// repeat writes a head and then a text repeatedly, until a write fails.
 func repeat(head, text string) script { return paced(head, text, 0) }
 
-// drip is repeat, a piece each ten milliseconds.
+// drip is like repeat, with a pause of ten milliseconds.
 func drip(head, text string) script { return paced(head, text, 10*time.Millisecond) }
 
 func paced(head, text string, pause time.Duration) script {
@@ -112,7 +112,7 @@ const ok = "HTTP/1.1 200 OK\r\n"
 
 func TestHostileReceivers(t *testing.T) {
 	t.Parallel()
-	const soon, late = 500 * time.Millisecond, time.Minute // the time limit: it matters, or it must not be reached
+	const soon, late = 500 * time.Millisecond, time.Minute // time limits: one that is reached, and one that must not be reached
 	long := strings.Repeat("x", 16<<10)
 	tests := map[string]struct {
 		play    script
@@ -177,8 +177,7 @@ func TestHostileReceivers(t *testing.T) {
 	}
 }
 
-// Receivers that close idle connections right when they are used again lose
-// nothing: the request goes out once more, on a new connection.
+// If a receiver closes an idle connection at the moment when it is reused, the request is sent again over a new connection.
 func TestReceiverThatClosesIdleConnections(t *testing.T) {
 	t.Parallel()
 	var answers atomic.Int32
@@ -223,7 +222,7 @@ func TestNoConnection(t *testing.T) {
 	}
 }
 
-// A name server that does not answer takes no longer than the time limit.
+// A name server that does not answer delays an attempt up to the time limit.
 func TestNameServerThatHangs(t *testing.T) {
 	t.Parallel()
 	block := make(chan struct{})

@@ -13,32 +13,32 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// KeyStore keeps the signing keys for all processes.
+// KeyStore stores the signing keys for all processes.
 type KeyStore interface {
 	// SigningKeys returns the published keys, oldest first.
 	SigningKeys(ctx context.Context) ([]job.SigningKey, error)
-	// AddSigningKey adds a key that signs after delay; the very first key signs at once. The others retire overlap later. With onlyFirst
-	// it does nothing if there is a key already.
+	// AddSigningKey adds a key that signs after delay; the first key signs at once. The other keys retire overlap later. With onlyFirst, it
+	// does nothing if there is a key already.
 	AddSigningKey(ctx context.Context, k job.SigningKey, onlyFirst bool, delay, overlap time.Duration) error
 }
 
-// Times of a rotation. Receivers may keep the published keys for five minutes.
+// Times of a rotation. Receivers may cache the published keys for five minutes.
 const (
-	publishBefore = 10 * time.Minute // a new key is published before it signs
-	publishAfter  = 24 * time.Hour   // an old one is published after it signed
+	publishBefore = 10 * time.Minute // how long a new key is published before it signs
+	publishAfter  = 24 * time.Hour   // how long an old key stays published after it stops signing
 	refreshEvery  = 30 * time.Second
 )
 
 // Keyring holds the keys that sign all deliveries. They are stored encrypted.
 type Keyring struct {
-	Log *slog.Logger // gets failed refreshes, in Run; nil for none
+	Log *slog.Logger // for failed refreshes in Run; may be nil
 
 	vault *Vault
 	store KeyStore
 	keys  atomic.Pointer[[]signingKey]
 }
 
-// signingKey is a published key with its private part, or the reason why there is none.
+// signingKey is a published key with its private part, or the error why that is missing.
 type signingKey struct {
 	job.SigningKey
 	private ed25519.PrivateKey
@@ -48,7 +48,7 @@ type signingKey struct {
 // NewKeyring makes a keyring. Without a vault it can neither make nor use keys.
 func NewKeyring(v *Vault, store KeyStore) *Keyring { return &Keyring{vault: v, store: store} }
 
-// Ensure reads the keys, and adds one if there is none. Several processes may call it at the same time: the store decides.
+// Ensure reads the keys, and adds one if there is none. Several processes may call it at the same time; the store accepts only one key.
 func (k *Keyring) Ensure(ctx context.Context) error {
 	known, err := k.store.SigningKeys(ctx)
 	if err != nil {
@@ -62,14 +62,14 @@ func (k *Keyring) Ensure(ctx context.Context) error {
 	return k.Refresh(ctx)
 }
 
-// Rotate adds a new key. It signs after ten minutes; the previous one stays published for a day longer. It fails under another master key
-// than that of the present key.
+// Rotate adds a new key, which signs after ten minutes. The previous key stays published for another day. Rotate fails if the current key
+// is encrypted with a different master key.
 func (k *Keyring) Rotate(ctx context.Context) error {
 	return k.rotate(ctx, publishBefore, publishAfter)
 }
 
-// Replace adds a new key that signs at once, and retires all others now: receivers must not trust their signatures. The other processes
-// know within 30 seconds.
+// Replace adds a new key that signs at once, and retires all others now, because receivers must not trust their signatures. Other processes
+// use the new key within 30 seconds.
 func (k *Keyring) Replace(ctx context.Context) error { return k.rotate(ctx, 0, 0) }
 
 func (k *Keyring) rotate(ctx context.Context, delay, overlap time.Duration) error {
@@ -99,8 +99,8 @@ func (k *Keyring) generate(ctx context.Context, onlyFirst bool, delay, overlap t
 	return k.store.AddSigningKey(ctx, key, onlyFirst, delay, overlap)
 }
 
-// Check returns an error if one of the keys was encrypted under another master key: a process with the wrong one must not
-// encrypt secrets with it.
+// Check returns an error if one of the keys was encrypted with another master key. A process with the wrong master key must not encrypt
+// secrets.
 func (v *Vault) Check(keys []job.SigningKey) error {
 	for _, key := range keys {
 		if _, err := v.signingKey(key); err != nil {
@@ -127,8 +127,7 @@ func (k *Keyring) Run(ctx context.Context) {
 	}
 }
 
-// Refresh reads the keys again. It fails if the current one cannot be used.
-// Others may belong to processes with another master key.
+// Refresh reads the keys again. It fails if the current key cannot be used. Other keys may be from processes with another master key.
 func (k *Keyring) Refresh(ctx context.Context) error {
 	known, err := k.store.SigningKeys(ctx)
 	if err != nil {
@@ -151,7 +150,7 @@ func (k *Keyring) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// signingKey opens the private part of a key.
+// signingKey decrypts the private part of a key.
 func (v *Vault) signingKey(key job.SigningKey) (ed25519.PrivateKey, error) {
 	want, err := newSigningKey(key.Public)
 	if err != nil {
@@ -188,7 +187,7 @@ func (k *Keyring) current(now time.Time) (signingKey, error) {
 	return choose(*keys, now)
 }
 
-// choose returns the newest valid key, otherwise the next to become valid, as the store's clock may be ahead.
+// choose returns the newest valid key. If there is none, it returns the next one to become valid, because the store's clock may be ahead.
 func choose(keys []signingKey, now time.Time) (signingKey, error) {
 	var best *signingKey
 	for i := range keys {

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// kidAt is the id of the key that a keyring signs with at a moment.
+// kidAt returns the id of the key that a keyring signs with at a moment.
 func kidAt(t *testing.T, k *Keyring, at time.Time) string {
 	t.Helper()
 	key, err := k.current(at)
@@ -53,7 +53,7 @@ func TestRotation(t *testing.T) {
 	require.Equal(t, fresh, kidAt(t, other, now))
 }
 
-// Until the store's time is reached, the first key is better than none.
+// If the store's clock is ahead, the first key is used before its time.
 func TestClockBehindTheStores(t *testing.T) {
 	t.Parallel()
 	store := &memoryStore{}
@@ -121,7 +121,7 @@ func TestRefreshThatFailsKeepsTheKeys(t *testing.T) {
 
 	store.err = nil
 	require.NoError(t, k.Rotate(t.Context()))
-	store.keys = store.keys[:1] // a key that retires
+	store.keys = store.keys[:1] // leaves a key that retires
 	require.NoError(t, k.Refresh(t.Context()))
 	_, err := k.current(time.Now().Add(publishBefore + publishAfter + time.Minute))
 	require.ErrorIs(t, err, errNoKey, "a key that receivers cannot know any more does not sign")

@@ -18,7 +18,7 @@ const (
 	mimeCloudEvent = "application/cloudevents+json"
 )
 
-// message is the content of a delivery, the same on each try.
+// message is the content of a delivery. It is the same in each try.
 type message struct {
 	contentType string
 	language    string      // of the texts in the data; "" if there are none
@@ -26,12 +26,12 @@ type message struct {
 	body        []byte
 }
 
-// attribute is a CloudEvents attribute in the HTTP binding: a header in lower case.
+// attribute is a CloudEvents attribute in the HTTP binding: a header with a lower-case name.
 type attribute struct {
 	name, value string
 }
 
-// cloudEvent is a CloudEvents 1.0 event, with the extension "sequence" and our own, "workkind".
+// cloudEvent is a CloudEvents 1.0 event, with the extension "sequence" and our own extension "workkind".
 type cloudEvent struct {
 	SpecVersion     string          `json:"specversion"`
 	ID              string          `json:"id"`
@@ -46,7 +46,7 @@ type cloudEvent struct {
 	Data            json.RawMessage `json:"data"`
 }
 
-// emittedDocument is the document of event.emitted: that of the running attempt, and the client's own event.
+// emittedDocument is the document of event.emitted: the document of the running attempt, and the client's own event.
 type emittedDocument struct {
 	plainDocument
 	Emitted struct {
@@ -55,10 +55,10 @@ type emittedDocument struct {
 	} `json:"emitted"`
 }
 
-// plainDocument is a document without a failure: it is encoded as it is.
+// plainDocument is a document without the methods of job.Document, for encoding a document without a failure.
 type plainDocument job.Document
 
-// render makes the message of an occurrence; an effect may change its document.
+// render makes the message of an occurrence. An effect may change its document.
 func render(links job.Links, o *job.Occurrence, mode job.ContentMode, changed fault.Effect) (message, error) {
 	mediaType, language, data, err := content(links, o)
 	if err != nil {
@@ -82,7 +82,7 @@ func render(links job.Links, o *job.Occurrence, mode job.ContentMode, changed fa
 	return message{mediaType, language, attributes, data}, err
 }
 
-// attributes returns the headers of binary mode, in which the message has the media type of the data.
+// attributes returns the headers for binary mode, in which the message has the media type of the data.
 func (e *cloudEvent) attributes() ([]attribute, error) {
 	at, err := e.Time.MarshalText()
 	if err != nil {
@@ -117,8 +117,8 @@ func subject(o *job.Occurrence) string {
 	}
 }
 
-// content returns the data of an occurrence, and the language of its texts. For an ended job it is the outcome document (draft section
-// 5.3), for other events of a job the same document for the attempt as it was then.
+// content returns the data of an occurrence, and the language of its texts. For an ended job, the data is the outcome document (draft
+// section 5.3). For other events of a job, it is the document of the attempt at that time.
 func content(links job.Links, o *job.Occurrence) (mediaType, language string, data []byte, err error) {
 	var d job.Document
 	switch {
@@ -128,7 +128,7 @@ func content(links job.Links, o *job.Occurrence) (mediaType, language string, da
 		d = links.BatchDocument(o.Batch)
 	case o.JobID.IsZero():
 		if o.Name == job.EventWebhookDisabled {
-			language = job.Languages[0] // of the reason in words
+			language = job.Languages[0] // language of the reason's text
 		}
 		data, err = encode(o.Data)
 		return mimeJSON, language, data, err
@@ -148,7 +148,7 @@ func content(links job.Links, o *job.Occurrence) (mediaType, language string, da
 	return mediaType, d.Language, data, err
 }
 
-// encode writes JSON in one line, without escapes for HTML.
+// encode encodes JSON in one line, without escapes for HTML.
 func encode(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	encoder := json.NewEncoder(&buf)

@@ -16,7 +16,7 @@ const mimeProblem = "application/problem+json"
 
 var links = job.Links{PublicURL: publicURL, Absolute: true, Language: "en"}
 
-// occurrenceOf returns an event of a running job; change adapts it.
+// occurrenceOf returns an event of a running job, changed by change.
 func occurrenceOf(name string, prev, next job.State, change func(o *job.Occurrence)) job.Occurrence {
 	o := failedOccurrence(job.DependencyFailed)
 	o.Name, o.Prev, o.Next, o.Ended = name, prev, next, nil
@@ -131,7 +131,7 @@ func requireEnglish(t *testing.T, document map[string]any, language string) {
 	require.NotRegexp(t, "[äöüéÉ]|Der |Le ", document["detail"])
 }
 
-// requireStable renders twice and wants the same bytes.
+// requireStable renders a message twice and requires the same bytes.
 func requireStable(t *testing.T, o job.Occurrence, mode job.ContentMode) message {
 	t.Helper()
 	first := must(render(links, &o, mode, fault.Effect{}))(t)
@@ -141,7 +141,7 @@ func requireStable(t *testing.T, o job.Occurrence, mode job.ContentMode) message
 	return first
 }
 
-// requireStructured wants the same event around the same data.
+// requireStructured requires that structured mode has the same event around the same data.
 func requireStructured(t *testing.T, o job.Occurrence, binary message) {
 	t.Helper()
 	m := requireStable(t, o, job.ContentStructured)
@@ -199,7 +199,7 @@ func TestEventOfAWebhookHasItsData(t *testing.T) {
 	requireStructured(t, testOccurrence(), m)
 }
 
-// The time zone and language of the server do not show.
+// Messages do not depend on the time zone and language of the server.
 func TestMessagesOfOneEventAreTheSame(t *testing.T) {
 	t.Parallel()
 	o := failedOccurrence(job.TimedOut)

@@ -6,13 +6,13 @@ import (
 	"strconv"
 )
 
-// notHTTP are ports of known services other than HTTP: those that the Fetch standard calls bad, and those of data stores and brokers.
-// They might take requests for commands, or for an attack by this host.
+// notHTTP lists ports of known services other than HTTP: the bad ports of the Fetch standard, and ports of data stores and brokers. Such
+// services might treat a request as commands, or as an attack by this host.
 var notHTTP = []uint16{
 	0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110, 111, 113, 115,
 	117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531, 532, 540, 548, 554, 556, 563, 587, 601,
 	636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697,
-	10080, // last one of the Fetch standard
+	10080, // the last bad port of the Fetch standard
 	1433, 1521, 2181, 2379, 2380, 3306, 5432, 5672, 6379, 9042, 9092, 9200, 9300, 11211, 26379, 27017,
 }
 

@@ -47,7 +47,7 @@ func TestReasonHasTheAddress(t *testing.T) {
 	require.Contains(t, sendTo(t, s, "http://127.0.0.1:9/").Attempt.Reason, "http://127.0.0.1:9/ is not called. ")
 }
 
-// An address that a name resolves to is shown only if it is public.
+// The resolved address of a name is shown only if it is public.
 func TestReasonHidesPrivateAddresses(t *testing.T) {
 	t.Parallel()
 	s := localSender(t)

@@ -15,17 +15,17 @@ import (
 
 // Limits of reading and storing a response, besides job.MaxStoredBody.
 const (
-	maxDrained     = 64 << 10 // bytes; with a longer body the connection is closed
+	maxDrained     = 64 << 10 // bytes; if the body is longer, the connection is closed
 	maxStoredNames = 64
-	maxStoredHead  = 8 << 10 // bytes, of names and values
+	maxStoredHead  = 8 << 10 // bytes of names and values
 	maxRetryAfter  = 24 * time.Hour
 )
 
-// read reads a response and classifies it. The body of a success must be complete as far as it is read: otherwise read returns the error
-// too. For all others only the status matters.
+// read reads a response and classifies it. If reading the body of a success fails, it also returns the error. For other responses, only the
+// status matters.
 func read(r *http.Response, now time.Time) (sent job.Sent, err error) {
 	a := job.DeliveryAttempt{Status: r.StatusCode, Error: classifyStatus(r.StatusCode), Header: storedHeader(r.Header)}
-	if r.StatusCode >= http.StatusOK { // 101 has no body but the connection
+	if r.StatusCode >= http.StatusOK { // the body of a 101 response is the connection
 		a.Body, a.Truncated, err = readBody(r.Body)
 		if a.Error != "" {
 			err = nil
@@ -36,7 +36,7 @@ func read(r *http.Response, now time.Time) (sent job.Sent, err error) {
 	return job.Sent{Attempt: a, RetryAfter: retryAfter(r.Header.Get("Retry-After"), now)}, err
 }
 
-// readBody reads the stored part of a body, and some of the rest, so that the connection can be reused.
+// readBody reads the part of a body that is stored. It reads up to maxDrained of the rest, so that the connection can be reused.
 func readBody(body io.Reader) (kept []byte, truncated bool, err error) {
 	kept, err = io.ReadAll(io.LimitReader(body, job.MaxStoredBody))
 	if err != nil || len(kept) < job.MaxStoredBody {
@@ -80,7 +80,7 @@ func plainText(s string) string {
 	}, strings.ToValidUTF8(s, string(unicode.ReplacementChar)))
 }
 
-// retryAfter reads a Retry-After header: seconds or a date (RFC 9110, section 10.2.3). It returns 0 for none, and at most a day.
+// retryAfter parses a Retry-After header: seconds or a date (RFC 9110, section 10.2.3). It returns at most a day, and 0 for none.
 func retryAfter(value string, now time.Time) time.Duration {
 	const maxSeconds = int(maxRetryAfter / time.Second)
 	if value != "" && strings.Trim(value, "0123456789") == "" {

@@ -13,22 +13,22 @@ const (
 	secretBytes  = 32
 )
 
-// Secrets makes the signing secrets of subscriptions in the form of Standard Webhooks: whsec_ and base64.
+// Secrets makes signing secrets of subscriptions, in the form of Standard Webhooks: whsec_ and base64.
 type Secrets struct {
 	vault *Vault
 }
 
-// NewSecrets makes secrets that are stored encrypted.
+// NewSecrets returns Secrets that encrypts with the vault.
 func NewSecrets(v *Vault) *Secrets { return &Secrets{v} }
 
-// New returns a secret for a webhook, as its owner gets it and as it is stored.
+// New returns a new secret for a webhook, in the form for its owner and in the encrypted form for storage.
 func (s *Secrets) New(webhook job.ID) (secret string, sealed []byte, err error) {
 	random := make([]byte, secretBytes)
 	_, _ = rand.Read(random) // never fails
 	return secretText(random), s.vault.Seal(secretContext(webhook), random), nil
 }
 
-// Reveal returns a stored secret of a webhook as its owner got it.
+// Reveal returns a stored secret of a webhook in the form that its owner got.
 func (s *Secrets) Reveal(webhook job.ID, sealed []byte) (string, error) {
 	random, err := s.vault.Open(secretContext(webhook), sealed)
 	if err != nil {

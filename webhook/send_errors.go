@@ -22,8 +22,8 @@ type handshakeError struct{ error }
 
 func (e handshakeError) Unwrap() error { return e.error }
 
-// classify returns the class of a connection error. answered: a part of a response was received. Most errors of net/http about bad
-// responses have no type: they are the last cases.
+// classify returns the class of a connection error. answered means that a part of a response was received. Most errors of net/http about
+// bad responses have no type; they are the last cases.
 func classify(err error, answered bool) job.SendError {
 	var (
 		dns       *net.DNSError
@@ -33,9 +33,9 @@ func classify(err error, answered bool) job.SendError {
 		op        *net.OpError
 	)
 	switch {
-	case errors.Is(err, errForbidden): // by name: addresses written in a URL are refused earlier
+	case errors.Is(err, errForbidden): // address of a name; addresses in a URL are refused earlier
 		return job.SendDNS // like an unknown name, so that clients do not learn which internal names exist
-	case errors.Is(err, context.Canceled): // by the caller
+	case errors.Is(err, context.Canceled): // canceled by the caller
 		return job.SendInternal
 	case errors.Is(err, context.DeadlineExceeded):
 		return job.SendTimeout
@@ -78,11 +78,11 @@ func classifyStatus(status int) job.SendError {
 	}
 }
 
-// maxReason limits an error's part of a reason, in bytes: receivers choose some of the text.
+// maxReason limits the error's part of a reason, in bytes, because receivers control some of the text.
 const maxReason = 200
 
-// reason returns what failed and the receiver's address; "" for a success and for internal errors. It shows a resolved address only if it
-// is public: clients must not learn about private networks.
+// reason returns what failed and the receiver's address, "" for a success and for internal errors. It shows a resolved address only if that
+// is public, because clients must not learn about private networks.
 func (s *Sender) reason(a *job.DeliveryAttempt, err error, target *url.URL, peer string) string {
 	var dial *net.OpError
 	if errors.As(err, &dial) && dial.Op == "dial" && dial.Addr != nil {
@@ -97,7 +97,7 @@ func (s *Sender) reason(a *job.DeliveryAttempt, err error, target *url.URL, peer
 		return ""
 	case job.SendTimeout:
 		return fmt.Sprintf("timeout after %v s from %s", s.cfg.Timeout.Seconds(), peer)
-	case job.SendDNS: // the same for unknown names and for names with private addresses
+	case job.SendDNS: // the same text for unknown names and for names with private addresses
 		return "no address that may be called for " + target.Hostname()
 	case job.SendTLS:
 		if unverified := (*tls.CertificateVerificationError)(nil); errors.As(err, &unverified) {
@@ -118,7 +118,7 @@ func (s *Sender) reason(a *job.DeliveryAttempt, err error, target *url.URL, peer
 	return fmt.Sprintf("HTTP %d from %s", a.Status, peer)
 }
 
-// innermost returns the text of the error that caused err. Outer ones name local addresses.
+// innermost returns the text of the error that caused err. Outer errors contain local addresses.
 func innermost(err error) string {
 	for cause := err; cause != nil; cause = errors.Unwrap(cause) {
 		err = cause

@@ -1,6 +1,5 @@
-// Package webhook sends one delivery: it renders the message, signs it, checks
-// the address, sends the request and classifies the response. It also makes and
-// reads the secrets and keys to sign with. Retries are scheduled elsewhere.
+// Package webhook sends deliveries: it renders the message, signs it, checks the address, sends the request and classifies the response. It
+// also manages the secrets and keys for signatures. Retries are scheduled elsewhere.
 package webhook
 
 import (
@@ -28,16 +27,15 @@ import (
 // SenderConfig configures a Sender.
 type SenderConfig struct {
 	PublicURL string // base of links and of the events' source, without a trailing slash
-	Origin    string // our name in challenges; "" without challenges
+	Origin    string // name of this service in challenges; "" without challenges
 	Version   string // of the program, for User-Agent
 	Timeout   time.Duration
 	Guard     *Guard
 	RootCAs   *x509.CertPool // nil for the system's
-	Log       *slog.Logger   // gets errors of class SendInternal; nil for none
+	Log       *slog.Logger   // for errors of class SendInternal; may be nil
 }
 
-// Sender sends deliveries, each as one HTTP POST. It follows no redirects and
-// uses no proxy. It is safe for concurrent use.
+// Sender sends deliveries, each as one HTTP POST. It follows no redirects and uses no proxy. It is safe for concurrent use.
 type Sender struct {
 	*connector
 
@@ -47,8 +45,8 @@ type Sender struct {
 	secrets *Secrets
 }
 
-// NewSender makes a sender that signs with the keys, and for subscriptions also
-// with their secrets. Without secrets (nil) only callbacks can be sent.
+// NewSender makes a sender that signs with the keys, and for subscriptions also with their secrets. If secrets is nil, only callbacks can
+// be sent.
 func NewSender(cfg SenderConfig, keys *Keyring, secrets *Secrets) *Sender {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -57,11 +55,11 @@ func NewSender(cfg SenderConfig, keys *Keyring, secrets *Secrets) *Sender {
 	return &Sender{connector: newConnector(cfg.Guard, cfg.Timeout, cfg.RootCAs), cfg: cfg, links: links, keys: keys, secrets: secrets}
 }
 
-// Close closes the connections that are not in use.
+// Close closes idle connections.
 func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 
 // Send sends a delivery and returns the outcome. It takes no longer than the time limit and never fails: an internal error has class
-// SendInternal and is logged. If ctx is canceled the class means nothing.
+// SendInternal and is logged. If ctx is canceled, the class has no meaning.
 func (s *Sender) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 	return s.send(ctx, p, fault.Effect{})
 }
@@ -69,7 +67,7 @@ func (s *Sender) Send(ctx context.Context, p job.ClaimedDelivery) job.Sent {
 func (s *Sender) send(ctx context.Context, p job.ClaimedDelivery, e fault.Effect) (sent job.Sent) {
 	start := time.Now()
 	defer func() {
-		if v := recover(); v != nil { // one delivery must not stop the others
+		if v := recover(); v != nil { // a panic in one delivery must not stop the others
 			sent = s.internal(ctx, p, fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
 		}
 		sent.Attempt.StartedAt, sent.Attempt.Duration = start.UTC(), time.Since(start)
@@ -145,9 +143,9 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	}
 	r.Header.Set("Webhook-Id", p.ID.String())
 	if parent := traceparent(ctx, p); parent != "" {
-		r.Header.Set("Traceparent", parent) // not signed: a proxy may replace it
+		r.Header.Set("Traceparent", parent) // not signed, because a proxy may replace it
 	}
-	// An empty list, which is not sent, lets the transport repeat the request if an idle connection was closed.
+	// With this empty list, which is not sent, the transport repeats the request if an idle connection was closed.
 	r.Header["Idempotency-Key"] = []string{}
 
 	secrets, err := s.reveal(p, now)
@@ -169,12 +167,12 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	return r, nil
 }
 
-// traceparent returns the span of this attempt, otherwise that of the event (W3C Trace Context), or "".
+// traceparent returns the traceparent of this attempt's span, or else the event's (W3C Trace Context), "" for none.
 func traceparent(ctx context.Context, p job.ClaimedDelivery) string {
 	if own := telemetry.Traceparent(ctx); own != "" {
 		return own
 	}
-	// The stored value is a client's header: only its valid part is sent.
+	// The stored value is from a client's header, so only its valid part is sent.
 	var format propagation.TraceContext
 	const name = "traceparent"
 	sent := propagation.MapCarrier{}
@@ -197,15 +195,15 @@ func (s *Sender) reveal(p job.ClaimedDelivery, now time.Time) ([]string, error) 
 		case err != nil && sealed.Until == nil:
 			return nil, err
 		case err != nil:
-			continue // an old one, encrypted under an earlier master key
+			continue // an old secret, encrypted with an earlier master key
 		}
 		secrets = append(secrets, secret)
 	}
 	return secrets, nil
 }
 
-// plainURL formats a target as receivers derive it from a request: host in lower case, no default port, and percent-encoding for
-// everything in path and query that RFC 3986 does not allow there.
+// plainURL formats a target like receivers that derive it from a request: with the host in lower case, without a default port, and with
+// percent-encoding for everything in path and query that RFC 3986 does not allow there.
 func plainURL(u *url.URL) string {
 	host := strings.ToLower(u.Host)
 	if port := map[string]string{"http": ":80", "https": ":443"}[u.Scheme]; u.Port() == port[1:] {

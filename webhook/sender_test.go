@@ -128,8 +128,7 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// After another master key the old secrets cannot be read any more: the new one
-// signs.
+// After a change of the master key, old secrets cannot be decrypted any more. The new secret signs.
 func TestUnreadableOldSecretIsLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, (*httptest.Server).Start, nil)
@@ -169,7 +168,7 @@ func TestStructuredDelivery(t *testing.T) {
 	require.EqualValues(t, "FAILED", envelope.Data.JobStatus)
 }
 
-// The receiver rebuilds the signed URL from the request, in any spelling of the webhook's URL.
+// The receiver can derive the signed URL from the request, whatever the form of the webhook's URL.
 func TestSignedTargetIsTheOneReceived(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, (*httptest.Server).Start, nil)
@@ -240,7 +239,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// Internal errors are detailed only in the log; the receiver's owner learns only that there was one.
+// Details of internal errors are only in the log. The owner of the webhook learns only that there was one.
 func TestInternalErrors(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, (*httptest.Server).Start, nil)

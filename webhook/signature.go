@@ -19,13 +19,12 @@ const signatureLabel = "sig1"
 // signatureLife is how long a signature is valid.
 const signatureLife = 5 * time.Minute
 
-// component is a covered component of a message: a derived component or a header
-// field in lower case, with its value (RFC 9421, section 2).
+// component is a covered component of a message with its value: a derived component or a header field in lower case (RFC 9421, section 2).
 type component struct {
 	name, value string
 }
 
-// coveredFields are the headers that every signature covers; those of CloudEvents follow.
+// coveredFields are the headers that every signature covers, before those of CloudEvents.
 var coveredFields = []string{"content-type", "content-digest", "webhook-id"}
 
 // signing holds the keys for a request.
@@ -33,7 +32,7 @@ type signing struct {
 	at      time.Time
 	target  *url.URL
 	key     signingKey
-	secrets []string // of a subscription that are still valid
+	secrets []string // valid secrets of a subscription
 }
 
 // sign adds the timestamp and the signatures to a request.
@@ -49,8 +48,8 @@ func (g signing) sign(r *http.Request, m message) error {
 	return g.signMessage(r, m.attributes)
 }
 
-// signMessage adds the headers of an HTTP message signature (RFC 9421) that
-// covers method, target, coveredFields and the headers of CloudEvents.
+// signMessage adds the headers of an HTTP message signature (RFC 9421) that covers method, target, coveredFields and the headers of
+// CloudEvents.
 func (g signing) signMessage(r *http.Request, attributes []attribute) error {
 	components := []component{
 		{"@method", r.Method},

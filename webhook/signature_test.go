@@ -26,8 +26,7 @@ import (
 	"github.com/forgerun/forgerun/verdict/fault"
 )
 
-// The example of RFC 9421, appendix B.2.6: Ed25519 is deterministic, so the
-// signature is this one.
+// The example of RFC 9421, appendix B.2.6. Ed25519 is deterministic, so the signature must be equal.
 func TestSignatureOfRFC9421(t *testing.T) {
 	t.Parallel()
 	components := []component{

@@ -15,15 +15,15 @@ const (
 	maxIdle        = 500
 	maxIdlePerHost = 50
 	idleTimeout    = 60 * time.Second
-	pingTimeout    = 15 * time.Second // of HTTP/2: silence before a ping, and before the connection is closed
-	maxAnswerHead  = 64 << 10         // bytes, of all 1xx responses and the final one together
+	pingTimeout    = 15 * time.Second // HTTP/2: silence before a ping, and then before the connection is closed
+	maxAnswerHead  = 64 << 10         // bytes of header in all 1xx responses and the final one together
 
 	// Receive buffers of HTTP/2, in bytes.
 	maxStreamBuffer = 64 << 10
 	maxConnBuffer   = 1 << 20
 )
 
-// connector is the only way to call receivers: the guard checks each address before it is dialed, no proxy is used, answers are bounded.
+// connector makes all calls to receivers. The guard checks each address before it is dialed, no proxy is used, and answers are limited.
 type connector struct {
 	dialer    *net.Dialer
 	tls       *tls.Config
@@ -33,7 +33,7 @@ type connector struct {
 
 func newConnector(guard *Guard, timeout time.Duration, roots *x509.CertPool) *connector {
 	c := &connector{
-		// A dial outlives the attempt that started it, so it has its own time limit.
+		// A dial may outlive the attempt that started it, so it has its own time limit.
 		dialer:  &net.Dialer{Timeout: timeout, Control: guard.control},
 		tls:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}},
 		timeout: timeout,
