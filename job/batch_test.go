@@ -43,7 +43,7 @@ func sampleBatch(t *testing.T, accepted, refused int) *job.Batch {
 	return b
 }
 
-func TestBatchUnderWay(t *testing.T) {
+func TestOpenBatch(t *testing.T) {
 	t.Parallel()
 	b := sampleBatch(t, 3, 1)
 	require.Equal(t, 1, b.Refused())

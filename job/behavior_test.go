@@ -54,9 +54,9 @@ func TestBehaviorCheck(t *testing.T) {
 		"attempts overlap": {failing(job.PlannedFailure{Attempts: []int{1, 2}}, job.PlannedFailure{Attempts: []int{3, 2}}),
 			[]string{"/failures/1/attempts/1"}},
 		"an attempt twice": {failing(job.PlannedFailure{Attempts: []int{1, 1}}), []string{"/failures/0/attempts/1"}},
-		"advice without another try": {failing(job.PlannedFailure{Attempts: []int{1},
+		"retry_after without a retry": {failing(job.PlannedFailure{Attempts: []int{1},
 			Problem: job.PlannedProblem{Retryable: ref(false), RetryAfter: 1}}), []string{"/failures/0/problem/retryAfter"}},
-		"everything that can be said": {job.Behavior{Jitter: 1, Failures: []job.PlannedFailure{{After: second}},
+		"several violations": {job.Behavior{Jitter: 1, Failures: []job.PlannedFailure{{After: second}},
 			Emit: []job.PlannedEvent{{After: 1}}},
 			[]string{"/jitter", "/failures/0/after", "/emit/0/after"}},
 	} {

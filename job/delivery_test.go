@@ -24,7 +24,7 @@ func TestDeliveryPolicy(t *testing.T) {
 		"gone":                     {class: SendGone, state: DeliveryFailed},
 		"the first failure":        {class: SendServerError, state: DeliveryPending, least: base / 2, most: base},
 		"the third":                {tries: 2, attempts: 9, class: SendServerError, state: DeliveryPending, least: 2 * base, most: 4 * base},
-		"the last but one":         {tries: 7, class: SendServerError, state: DeliveryPending, least: 5 * base, most: 10 * base},
+		"before the last":          {tries: 7, class: SendServerError, state: DeliveryPending, least: 5 * base, most: 10 * base},
 		"the last":                 {tries: 8, class: SendServerError, state: DeliveryFailed},
 		"a timeout":                {class: SendTimeout, state: DeliveryPending, least: base, most: 2 * base},
 		"too many":                 {class: SendRateLimited, state: DeliveryPending, least: base, most: 2 * base},
@@ -37,12 +37,12 @@ func TestDeliveryPolicy(t *testing.T) {
 		"too many, much later":     {class: SendRateLimited, retryAfter: time.Hour, state: DeliveryPending, least: 2 * base, most: 2 * base},
 		"asked for, at the maximum": {tries: 7, class: SendRateLimited, retryAfter: time.Hour, state: DeliveryPending, least: 20 * base,
 			most: 20 * base},
-		"of our own":                  {tries: 8, class: SendInternal, state: DeliveryPending, least: base / 2, most: base},
-		"of our own, by all attempts": {attempts: 2, class: SendInternal, state: DeliveryPending, least: 2 * base, most: 4 * base},
-		"of our own, for a long time": {attempts: 99, age: 71 * time.Hour, class: SendInternal, state: DeliveryPending, least: 5 * base,
+		"internal":                {tries: 8, class: SendInternal, state: DeliveryPending, least: base / 2, most: base},
+		"internal, many attempts": {attempts: 2, class: SendInternal, state: DeliveryPending, least: 2 * base, most: 4 * base},
+		"internal, old": {attempts: 99, age: 71 * time.Hour, class: SendInternal, state: DeliveryPending, least: 5 * base,
 			most: 10 * base},
-		"of our own, for too long":     {age: 73 * time.Hour, class: SendInternal, state: DeliveryFailed},
-		"of the receiver, though late": {age: 73 * time.Hour, class: SendServerError, state: DeliveryPending, least: base / 2, most: base},
+		"internal, too old":     {age: 73 * time.Hour, class: SendInternal, state: DeliveryFailed},
+		"receiver's error, old": {age: 73 * time.Hour, class: SendServerError, state: DeliveryPending, least: base / 2, most: base},
 	} {
 		d := &Delivery{Tries: c.tries, Attempts: c.attempts, CreatedAt: now.Add(-c.age)}
 		sent := Sent{Attempt: DeliveryAttempt{StartedAt: now, Error: c.class}, RetryAfter: c.retryAfter}

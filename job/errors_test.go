@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/job"
 )
 
-// The codes of section 14 with their statuses, then those added to them.
+// statuses has the codes of section 14 with their statuses, then additional codes.
 var statuses = map[job.Code]int{
 	"RFA_REQUEST_MALFORMED":              400,
 	"RFA_REQUEST_UNSUPPORTED_MEDIA_TYPE": 415,
@@ -70,7 +70,7 @@ func TestCodes(t *testing.T) {
 	require.Equal(t, job.CodeInternal.Spec(), job.Code("RFA_UNHEARD_OF").Spec())
 }
 
-// Codes and reasons share one space of problem types.
+// Codes and reasons must not share a problem type.
 // Promise: draft 6.1, 10.3
 func TestProblemTypesAreUnique(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 
 const maxRuntime = 120 * time.Second
 
-// row is a line of section 6's catalogue: its sizes are in KB.
+// row is a row of section 6's catalogue. Sizes are in KB.
 type row struct {
 	kind       job.Kind
 	durationMS int64
@@ -152,7 +152,7 @@ func TestDefinitionDependsOnTheMomentAlone(t *testing.T) {
 	}
 }
 
-// The draws are a function of fixed seeds: this either always passes or never.
+// The draws depend only on fixed seeds, so this test is deterministic.
 // Promise: contract 6a
 // Promise: contract 6d
 func TestDrawFollowsFailProbability(t *testing.T) {
@@ -163,7 +163,7 @@ func TestDrawFollowsFailProbability(t *testing.T) {
 		c.FailProbability = probability
 		fails, counts := 0, map[job.Kind]int{}
 		for i := range draws {
-			// Both seeds that follow each other closely and ones that do not.
+			// Some seeds are close to each other, others are not.
 			at := requestedAt.Add(time.Duration(i)*time.Microsecond + time.Duration(i%7)*time.Hour)
 			d := define(t, c, job.Execute, "", at)
 			counts[d.WorkKind]++
@@ -192,9 +192,9 @@ func TestDrawKeepsToTheAllowedKinds(t *testing.T) {
 	}{
 		"one of each": {[]job.Kind{job.SuccessFast, job.FailImmediate, job.PayloadInvalid}, 0.5,
 			[]job.Kind{job.SuccessFast, job.FailImmediate}},
-		"none fails, one should":    {[]job.Kind{job.SuccessFast, job.RunsLong}, 1, []job.Kind{job.SuccessFast, job.RunsLong}},
-		"all fail, none should":     {[]job.Kind{job.FailImmediate, job.RetryOnFail}, 0, []job.Kind{job.FailImmediate, job.RetryOnFail}},
-		"one alone, and the banned": {[]job.Kind{job.PayloadInvalid, job.IOHeavy}, 0.2, []job.Kind{job.IOHeavy}},
+		"no failing kind allowed":      {[]job.Kind{job.SuccessFast, job.RunsLong}, 1, []job.Kind{job.SuccessFast, job.RunsLong}},
+		"only failing kinds allowed":   {[]job.Kind{job.FailImmediate, job.RetryOnFail}, 0, []job.Kind{job.FailImmediate, job.RetryOnFail}},
+		"one kind and PAYLOAD_INVALID": {[]job.Kind{job.PayloadInvalid, job.IOHeavy}, 0.2, []job.Kind{job.IOHeavy}},
 	} {
 		drawn := map[job.Kind]bool{}
 		for i := range 200 {

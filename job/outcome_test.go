@@ -83,12 +83,12 @@ func TestDocumentOfAFailure(t *testing.T) {
 	}`)
 
 	a.Failure = job.NewFailure(job.FailedImmediately, 2, b)
-	a.Failure.RetryAfter = 5 // even if storage said so
+	a.Failure.RetryAfter = 5 // ignored, even if it is stored
 	text := must(json.Marshal(links.Document(j.Origin(), a)))(t)
 	require.Contains(t, string(text), `"retryable":false`)
 	require.NotContains(t, string(text), "retryAfter")
 
-	j.Definition = nil // damaged: its contents are not invented
+	j.Definition = nil // damaged, so its contents are unknown
 	require.Equal(t, &job.Scenario{WorkKind: job.FailAfterRetryable}, links.Document(j.Origin(), a).Scenario)
 	j.WorkKind = ""
 	require.Nil(t, links.Document(j.Origin(), a).Scenario)
@@ -103,7 +103,7 @@ func TestDocumentOfAnAttemptThatDidNotFail(t *testing.T) {
 		a, completed := job.Attempt{Number: 1, State: s, FinishedAt: &finishedAt}, ""
 		if s.Final() {
 			completed = `"completedAt": "2030-01-31T12:00:05.000000Z",`
-		} else { // a time and a failure that do not belong there must not get through
+		} else { // the document must not contain a time or a failure that do not belong there
 			a.Failure = job.NewFailure(job.TimedOut, 1, job.Backoff{})
 		}
 		requireDocument(t, links.Document(sampleJob(t).Origin(), a), `{
@@ -164,8 +164,7 @@ func TestProgressJSON(t *testing.T) {
 		"items_processed":4500,"items_total":10000,"updated_at":"2030-01-31T12:00:05Z"}`, string(text))
 }
 
-// draftSchema compiles the JSON Schema of the draft's section 8, as it stands
-// there.
+// draftSchema compiles the unchanged JSON Schema of the draft's section 8.
 func draftSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	text := must(os.ReadFile("testdata/async-job-problem-details.schema.json"))(t)
@@ -177,8 +176,7 @@ func draftSchema(t *testing.T) *jsonschema.Schema {
 	return compiled
 }
 
-// requireConforming checks a document against the schema, and against the
-// rules that the schema cannot express (sections 3, 5.1, 6.1 and 10.3).
+// requireConforming checks a document against the schema and the rules that a schema cannot express (sections 3, 5.1, 6.1 and 10.3).
 func requireConforming(t *testing.T, schema *jsonschema.Schema, d job.Document) {
 	t.Helper()
 	text := must(json.Marshal(d))(t)
@@ -235,7 +233,7 @@ func TestEveryDocumentConformsToTheDraft(t *testing.T) {
 	}
 }
 
-// endedBatches has a batch of each status, and one under way.
+// endedBatches returns a batch of each status, and an open one.
 func endedBatches(t *testing.T) []*job.Batch {
 	t.Helper()
 	batches := []*job.Batch{sampleBatch(t, 2, 0)}

@@ -33,12 +33,12 @@ func TestCheck(t *testing.T) {
 		request   job.Request
 		want      []string
 	}{
-		"plain":                 {fullCatalogue(), job.Request{Type: job.Execute}, nil},
-		"plain, kind named":     {fullCatalogue(), job.Request{Type: job.Execute, WorkKind: job.RetryOnFail}, nil},
-		"deferred":              {fullCatalogue(), job.Request{Type: job.Deferred, ExecutionAt: at}, nil},
-		"event":                 {fullCatalogue(), job.Request{Type: job.EmitEvent, Emit: &job.Emission{Name: "x"}}, nil},
-		"event without its own": {fullCatalogue(), job.Request{Type: job.EmitEvent}, nil},
-		"allowed by some":       {some, job.Request{Type: job.Execute, WorkKind: job.SuccessFast}, nil},
+		"plain":                  {fullCatalogue(), job.Request{Type: job.Execute}, nil},
+		"plain, kind named":      {fullCatalogue(), job.Request{Type: job.Execute, WorkKind: job.RetryOnFail}, nil},
+		"deferred":               {fullCatalogue(), job.Request{Type: job.Deferred, ExecutionAt: at}, nil},
+		"event":                  {fullCatalogue(), job.Request{Type: job.EmitEvent, Emit: &job.Emission{Name: "x"}}, nil},
+		"event without emission": {fullCatalogue(), job.Request{Type: job.EmitEvent}, nil},
+		"allowed by some":        {some, job.Request{Type: job.Execute, WorkKind: job.SuccessFast}, nil},
 		"type and kind off": {some, job.Request{Type: job.Deferred, ExecutionAt: at, WorkKind: job.CPUBurst},
 			[]string{"/type", "/work_kind"}},
 		"type off":                {some, job.Request{Type: job.Deferred, ExecutionAt: at}, []string{"/type"}},
@@ -54,7 +54,7 @@ func TestCheck(t *testing.T) {
 			[]string{"/execution_at"}},
 		"all found are kept": {fullCatalogue(), job.Request{Type: job.Deferred, Violations: []job.Violation{found}},
 			[]string{"/callback", "/execution_at"}},
-		"unknown type and kind": { // were found while decoding
+		"unknown type and kind": { // found while decoding
 			fullCatalogue(),
 			job.Request{Type: "DANCE", WorkKind: "TANGO", ExecutionAt: at, Emit: &job.Emission{}, Violations: []job.Violation{found}},
 			[]string{"/callback"},
@@ -128,7 +128,7 @@ func TestRetryPolicyWaits(t *testing.T) {
 	listed := &job.RetryPolicy{Strategy: job.Listed, Delays: []time.Duration{time.Second, time.Minute}}
 	for name, test := range map[string]struct {
 		policy *job.RetryPolicy
-		want   []time.Duration // after the attempts from 1 on, with a jitter of a half
+		want   []time.Duration // after each attempt from 1 on, with a jitter of one half
 	}{
 		"none":     {nil, []time.Duration{time.Second / 2, time.Second, 2 * time.Second}},
 		"attempts": {&job.RetryPolicy{MaxAttempts: 9}, []time.Duration{time.Second / 2, time.Second, 2 * time.Second}},
@@ -169,7 +169,7 @@ func TestRetryPolicyOfAttempts(t *testing.T) {
 	require.False(t, others.Exhausted)
 }
 
-// A stored policy is read back unchanged, and a job without one is stored as before.
+// A stored policy is read back unchanged. A job without a policy has no such member.
 func TestRetryPolicyIsStored(t *testing.T) {
 	t.Parallel()
 	p := &job.RetryPolicy{
@@ -229,7 +229,7 @@ func TestBackoffJitter(t *testing.T) {
 	require.Equal(t, 30*time.Second, b.Wait(100, 0.5))
 }
 
-// A run of a schedule has each member of its job.
+// A run of a schedule has all members of the scheduled job.
 func TestScheduledJobsKeepEachMember(t *testing.T) {
 	t.Parallel()
 	var s job.Schedule

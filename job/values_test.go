@@ -76,7 +76,7 @@ func FuzzParseID(f *testing.F) {
 	})
 }
 
-// must returns the value of a call that has to succeed: must(f())(t).
+// must returns the value of a call that must not fail: must(f())(t).
 func must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -167,7 +167,7 @@ func FuzzParseTime(f *testing.F) {
 		exact := must(time.Parse(time.RFC3339Nano, strings.ToUpper(s)))(t)
 		require.Equal(t, time.UTC, got.Location())
 		if got.Year() == 9999 && got.Before(exact) {
-			exact = exact.Truncate(time.Microsecond) // the last microsecond of all
+			exact = exact.Truncate(time.Microsecond) // the last possible microsecond
 			require.Equal(t, time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC), got)
 		}
 		require.False(t, got.Before(exact), "never earlier than what was written")
@@ -179,7 +179,7 @@ func FuzzParseTime(f *testing.F) {
 	})
 }
 
-// The two lists of section 9: from each state those that are allowed, and those that are forbidden.
+// section9 has the two lists of section 9: the allowed and the forbidden transitions from each state.
 var section9 = map[job.State][2][]job.State{
 	"CREATED":   {{"QUEUED", "CANCELED"}, {"CREATED", "ASSIGNED", "RUNNING", "SUCCEEDED", "FAILED"}},
 	"QUEUED":    {{"ASSIGNED", "CANCELED"}, {"CREATED", "QUEUED", "RUNNING", "SUCCEEDED", "FAILED"}},

@@ -23,7 +23,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// requireAllWorks uses everything that is done with Redis.
+// requireAllWorks uses all functions of the packages with Redis.
 func requireAllWorks(t *testing.T, url string) {
 	t.Helper()
 	ctx := t.Context()
@@ -51,7 +51,7 @@ func requireAllWorks(t *testing.T, url string) {
 	for _, name := range redisconn.Queues {
 		redistest.Eventually(t, func() bool { return redistest.Info(t, r, name).Size == 0 }, "nothing is left in ", name)
 	}
-	redistest.Eventually(t, func() bool { // the subscription may come after a signal
+	redistest.Eventually(t, func() bool { // repeated, because the subscription may begin after a signal
 		q.SignalCancel(ts[0].JobID)
 		return len(canceled) > 0
 	})
@@ -120,7 +120,7 @@ func TestUnixSocketWithPassword(t *testing.T) {
 	require.ErrorContains(t, wrong.Ping(t.Context()), "WRONGPASS")
 }
 
-// startCluster starts a cluster of two servers. The second has one slot, the slot of the job queue.
+// startCluster starts a cluster of two servers. The second server has only the slot of the job queue.
 func startCluster(t *testing.T) (url string, first *redisconn.Redis, second *stack.Redis) {
 	t.Helper()
 	settings := map[string]string{"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
@@ -148,7 +148,7 @@ func TestCluster(t *testing.T) {
 	require.Len(t, masters, 2)
 	require.Equal(t, []string{"1", "1"}, []string{masters[0].AppendOnly, masters[1].AppendOnly})
 
-	// A cluster that has lost the server of a queue is unusable for it, whatever the others answer.
+	// If a cluster has lost the server of a queue, the queue is not ready, whatever the other servers answer.
 	r := redistest.Connect(t, url)
 	jobs, webhooks := queue.New(r, queue.Config{}), queue.New(r, queue.Config{})
 	redistest.Eventually(t, func() bool { return jobs.Ready(t.Context(), redisconn.Jobs) == nil })
@@ -173,7 +173,7 @@ func TestTLS(t *testing.T) {
 	require.ErrorContains(t, strict.Ping(t.Context()), "certificate")
 }
 
-// An asynq server waits for the answer to its first subscription for ever.
+// Workers stop although an asynq server waits for the answer to its first subscription without a limit.
 func TestWorkersStopWhileASubscriptionHangs(t *testing.T) {
 	t.Parallel()
 	subscribed := make(chan struct{}, 100)

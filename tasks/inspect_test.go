@@ -46,7 +46,7 @@ func TestInspectRedis(t *testing.T) {
 	require.Equal(t, map[string]string{"asynq:{webhooks}:pending": "string"}, i.Wrong)
 }
 
-// A provider's user may use neither CONFIG nor TIME.
+// Users at hosting providers may be allowed neither CONFIG nor TIME.
 func TestInspectWithFewRights(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)
@@ -85,7 +85,7 @@ func TestInspectRedisObstacles(t *testing.T) {
 		{"wrong password at a socket", "unix://:planted-secret@" + filepath.Join(data, "redis.sock"), queue.ErrLogin},
 		{"unknown user", "redis://planted-user:planted-secret@" + plain, queue.ErrLogin},
 		{"no such database", "redis://" + plain + "/20000", queue.ErrNoDatabase},
-		{"no TLS there", "rediss://" + plain, queue.ErrSilent}, // it waits for the end of the line
+		{"no TLS there", "rediss://" + plain, queue.ErrSilent}, // the server waits for the end of the line
 		{"unknown certificate", "rediss://" + tlsProxy(t, plain), queue.ErrTLS},
 		{"closes at once", proxy(t, 1, nil), queue.ErrClosed},
 		{"bad address", "redis://:planted-secret@host:port", queue.ErrBadURL},

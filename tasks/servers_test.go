@@ -20,8 +20,8 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// startRedis starts a server with settings in a new folder. A member of a cluster also needs the port 10,000 above its own, which an
-// outgoing connection may use: then it is started on another one.
+// startRedis starts a server with settings in a new folder. A cluster member also needs the port 10,000 above its own. If an outgoing
+// connection uses that, it is started on another port.
 func startRedis(t *testing.T, settings map[string]string) (server *stack.Redis, data string) {
 	t.Helper()
 	redistest.NeedServer(t)
@@ -40,7 +40,7 @@ func startRedis(t *testing.T, settings map[string]string) (server *stack.Redis, 
 	return nil, ""
 }
 
-// startSentinel starts a sentinel that watches the server as "main". When another program takes its port first it tries the next.
+// startSentinel starts a sentinel that monitors the server as "main". If another program has taken its port, it tries another one.
 func startSentinel(t *testing.T, monitored int) string {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "sentinel.conf")
@@ -54,7 +54,7 @@ func startSentinel(t *testing.T, monitored int) string {
 		log := redistest.Must(sentinel.StdoutPipe())(t)
 		require.NoError(t, sentinel.Start())
 		t.Cleanup(func() { _ = sentinel.Wait() })
-		for lines := bufio.NewScanner(log); lines.Scan(); { // up to its end
+		for lines := bufio.NewScanner(log); lines.Scan(); { // to the end
 			if strings.Contains(lines.Text(), "Sentinel ID is") {
 				return fmt.Sprint("127.0.0.1:", port)
 			}
@@ -64,17 +64,17 @@ func startSentinel(t *testing.T, monitored int) string {
 	return ""
 }
 
-// tlsProxy puts TLS, with an unknown certificate, in front of an address.
+// tlsProxy starts a TLS proxy with an unknown certificate in front of an address.
 func tlsProxy(t *testing.T, target string) string {
 	t.Helper()
-	server := httptest.NewTLSServer(nil) // for its certificate
+	server := httptest.NewTLSServer(nil) // provides the certificate
 	t.Cleanup(server.Close)
 	l := redistest.Must(tls.Listen("tcp", "127.0.0.1:0", server.TLS))(t)
 	serveProxy(t, l, target, func([]byte) bool { return true })
 	return l.Addr().String()
 }
 
-// proxy forwards a client's bytes to the Redis on a port; pass ends a connection by refusing a piece.
+// proxy forwards a client's bytes to the Redis on a port. If pass returns false, it ends the connection.
 func proxy(t *testing.T, port int, pass func(sent []byte) bool) (url string) {
 	t.Helper()
 	l := redistest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)

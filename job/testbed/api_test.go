@@ -23,7 +23,7 @@ func TestStatusesHaveCodes(t *testing.T) {
 	require.False(t, ok)
 }
 
-// A document shows the ends of jobs, batches and bulk operations. The state of a delivery or of a filter is no job's.
+// Documents show the ends of jobs, batches and bulk operations. The states of deliveries and filters do not count.
 func TestDocumentsShowEnds(t *testing.T) {
 	t.Parallel()
 	const one, two = "01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002"

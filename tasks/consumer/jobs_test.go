@@ -18,7 +18,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// collector is a handler that remembers what it got.
+// collector is a handler that counts the jobs that it got.
 type collector struct {
 	mu  sync.Mutex
 	got map[job.ID]int
@@ -29,7 +29,7 @@ func (c *collector) handle(_ context.Context, t job.Task) error {
 	return nil
 }
 
-// add returns how often it got the id, this time included.
+// add counts an id and returns its count.
 func (c *collector) add(id job.ID) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,13 +52,13 @@ func (c *collector) has(t job.Task) bool {
 	return c.got[t.JobID] > 0
 }
 
-// enqueue puts tasks into the queue that are not there yet.
+// enqueue puts new tasks into the queue.
 func enqueue(t testing.TB, r *redisconn.Redis, ts ...job.Task) {
 	t.Helper()
 	redistest.Ensure(t, queue.New(r, queue.Config{}), ts...)
 }
 
-// Three workers handle each task once, as many at once as each may.
+// Three workers handle each task once, and as many at once as allowed.
 func TestWorkersHandleEachTaskOnce(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -78,7 +78,7 @@ func TestWorkersHandleEachTaskOnce(t *testing.T) {
 			}
 			defer now.Add(-1)
 			if begun.Add(1) == 3*7 {
-				close(full) // each of the three has seven
+				close(full) // each of the three workers has seven tasks
 			}
 			<-full
 			return c.handle(ctx, task)
@@ -105,7 +105,7 @@ func TestRetryDelay(t *testing.T) {
 	require.Equal(t, longestWait, retryDelay(0, &job.TaskEarly{Wait: 1<<63 - 1}, nil), "the clock is frozen")
 }
 
-// asynq counts and keeps tasks by how they ended; the dashboard shows that.
+// asynq counts and keeps tasks by how they ended, which the dashboard shows.
 // Promise: patterns Dead Letter
 func TestWorkersTellHowATaskEnded(t *testing.T) {
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestWorkersTellHowATaskEnded(t *testing.T) {
 			t.Parallel()
 			r := connect(t)
 			ts := redistest.Tasks(6)
-			first := map[job.ID]error{ // handler's result for the first try of a task
+			first := map[job.ID]error{ // the handler's result of the first try of a task
 				ts[0].JobID: nil,
 				ts[1].JobID: job.ErrTaskStale,
 				ts[2].JobID: &job.TaskFailed{Text: "RFA_INTERNAL: it broke"},
@@ -154,15 +154,15 @@ func TestWorkersTellHowATaskEnded(t *testing.T) {
 	}
 }
 
-// asynq stores whole seconds and brings tasks up to a second early. The handler gets none of these before its time, but does get a task
-// that was run manually long before.
+// asynq stores whole seconds and delivers tasks up to a second early. The handler does not get such a task before its time, but gets a task
+// that was run manually long before its time.
 func TestWorkersHoldEarlyTasksBack(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
 	due, came := map[job.ID]time.Time{}, make(chan job.ID, 10)
 	startWorkers(t, r, Config{DelayedTaskCheckInterval: 10 * time.Millisecond}, func(_ context.Context, task job.Task) error {
 		if left := time.Until(task.RunAt); left > 0 && left < time.Second {
-			return errors.New("too early") // its id does not come
+			return errors.New("too early") // the test then misses the id
 		}
 		came <- task.JobID
 		return nil
@@ -182,7 +182,7 @@ func TestWorkersHoldEarlyTasksBack(t *testing.T) {
 	require.Zero(t, testutil.ToFloat64(r.Metrics.Handled.WithLabelValues(redisconn.ResultFailed)), "none came too early")
 }
 
-// startHeld starts workers with a handler that holds a task until release.
+// startHeld starts a consumer with a handler that holds a task until release.
 func startHeld(t *testing.T, r *redisconn.Redis, cfg Config) (w *Consumer, task job.Task, release func()) {
 	t.Helper()
 	task = redistest.Task()
@@ -196,12 +196,12 @@ func startHeld(t *testing.T, r *redisconn.Redis, cfg Config) (w *Consumer, task 
 		return nil
 	})
 	release = sync.OnceFunc(func() { close(released) })
-	t.Cleanup(release) // before the workers' end
+	t.Cleanup(release) // before the consumer stops
 	redistest.Receive(t, started, "the handler")
 	return w, task, release
 }
 
-// Hold stops fetching but no handler, and another server fetches afterwards.
+// Hold stops fetching but not the handlers. Afterwards, another server fetches.
 func TestWorkersHold(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -212,7 +212,7 @@ func TestWorkersHold(t *testing.T) {
 		w.quieting.Wait()
 		later := redistest.Task()
 		enqueue(t, r, later)
-		if round == 1 { // after another server went on
+		if round == 1 { // after another server has continued
 			require.Equal(t, "active", redistest.JobState(t, r, task))
 			release()
 			redistest.Eventually(t, func() bool { return redistest.JobState(t, r, task) == "" }, "its handler went on")

@@ -27,7 +27,7 @@ const (
 	notRecorded = "00-" + someTrace + "-" + someSpan + "-00"
 )
 
-// connectTraced connects to a new database as a process with tracing.
+// connectTraced connects to Redis like a process with tracing.
 func connectTraced(t *testing.T, url string) (*redisconn.Redis, *tracetest.InMemoryExporter) {
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()
@@ -41,7 +41,7 @@ func connectTraced(t *testing.T, url string) (*redisconn.Redis, *tracetest.InMem
 	return r, spans
 }
 
-// headerOf is the traceparent of a task in the queue.
+// headerOf returns the traceparent of a task in the queue.
 func headerOf(t *testing.T, r *redisconn.Redis, task job.Task) string {
 	t.Helper()
 	info := redistest.Must(r.Inspector.GetTaskInfo(redisconn.Jobs, queue.TaskName(task)))(t)
@@ -49,7 +49,7 @@ func headerOf(t *testing.T, r *redisconn.Redis, task job.Task) string {
 	return info.Headers[queue.TraceHeader]
 }
 
-// process handles n tasks with the result, and returns the handlers' contexts.
+// process handles n tasks, returns the result for each, and returns the handlers' contexts.
 func process(t *testing.T, r *redisconn.Redis, n int, result error) (contexts []context.Context) {
 	t.Helper()
 	seen := make(chan context.Context, n)
@@ -112,7 +112,7 @@ func requireTaskAttributes(t *testing.T, span tracetest.SpanStub, task job.Task,
 	}, got)
 }
 
-// A process without tracing passes the span on; the process of the handler may trace.
+// A process without tracing passes the span on, so the process of the handler can continue the trace.
 func TestTraceGoesThroughWhoDoesNotTrace(t *testing.T) {
 	t.Parallel()
 	url := redistest.MiniURL(t)

@@ -28,7 +28,7 @@ func startWorkers(t testing.TB, r *redisconn.Redis, cfg Config, handle func(cont
 
 func TestCancelSignals(t *testing.T) {
 	t.Parallel()
-	server := redistest.Own(t) // channels are shared by all databases of a server
+	server := redistest.Own(t) // all databases of a server share its channels
 	sender, receiver := redistest.Connect(t, server.URL()), redistest.Connect(t, server.URL())
 	q := redistest.Start(t, queue.New(sender, queue.Config{}))
 	received := []chan job.ID{make(chan job.ID, 1000), make(chan job.ID, 1000)}
@@ -109,8 +109,7 @@ func TestWorkersSurviveRedis(t *testing.T) {
 	}
 }
 
-// requirePaced checks that asynq's loops do not spin while Redis fails: there
-// are fewer than ten, and each failure takes pacePause.
+// requirePaced checks that asynq's loops do not spin while Redis fails. There are fewer than ten loops, and each failure takes pacePause.
 func requirePaced(t *testing.T, r *redisconn.Redis) {
 	t.Helper()
 	failures := func() float64 { return testutil.ToFloat64(r.Metrics.Errors.WithLabelValues("work")) }

@@ -14,14 +14,14 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// hearing is a receiver with awaitable calls.
+// hearing is a receiver that sends its calls to channels.
 type hearing struct {
 	*Events
 	events  chan job.Notification
 	resumed chan job.ID
 }
 
-// hear starts a receiver and waits until it hears the clients.
+// hear starts a receiver and waits until it receives the clients' notifications.
 func hear(t *testing.T, r *redisconn.Redis, clients ...job.ID) *hearing {
 	t.Helper()
 	h := &hearing{NewEvents(r), make(chan job.Notification, 100_000), make(chan job.ID, 100_000)}
@@ -65,7 +65,7 @@ func TestEvents(t *testing.T) {
 		p.Publish(job.Notification{ClientID: b, JobID: n.JobID})
 		ofA = append(ofA, n)
 	}
-	ofA = append(ofA, job.Notification{ClientID: a}) // of a batch
+	ofA = append(ofA, job.Notification{ClientID: a}) // for an event without a job
 	p.Publish(ofA[1000])
 	got := map[job.ID][]job.Notification{}
 	for _, want := range ofA {

@@ -13,7 +13,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// Short forms of the clients and jobs of the tests below.
+// Clients and jobs of the tests below.
 var (
 	anna, bert   = job.ID{15: 0xa}, job.ID{15: 0xb}
 	first, other = job.ID{15: 1}, job.ID{15: 2}
@@ -29,8 +29,8 @@ func end(attempt int) job.Notification {
 	return job.Notification{ClientID: anna, JobID: first, Attempt: attempt, Ended: true}
 }
 
-// merged returns the updates of the notifications, each as "<client>:<job>[/attempt@percentage]", with one digit for client and job, "+"
-// for an event and "!" for the end of the attempt.
+// merged returns the updates for the notifications, each as "<client>:<job>[/attempt@percentage]". Client and job are one digit each; "+"
+// marks an event, "!" the end of the attempt.
 func merged(ns []job.Notification) string {
 	var words []string
 	for _, u := range merge(ns) {
@@ -60,19 +60,19 @@ func TestMerge(t *testing.T) {
 		notifications []job.Notification
 		want          string
 	}{
-		"events of a job":         {[]job.Notification{event, event, event}, "a:1+"},
-		"first mention first":     {[]job.Notification{otherEvent, event, bertsEvent, otherEvent, batchEvent}, "a:2+ a:1+ b:3+ b:0+"},
-		"the latest progress":     {[]job.Notification{p(1, 10), p(1, 20), p(1, 90)}, "a:1/1@90"},
-		"a newer attempt":         {[]job.Notification{p(1, 90), p(2, 0)}, "a:1/2@0"},
-		"events around progress":  {[]job.Notification{event, p(1, 1), event, p(1, 2)}, "a:1/1@2+"},
-		"progress before its end": {[]job.Notification{p(1, 100), end(1)}, "a:1/1@100+!"},
-		"both in one":             {[]job.Notification{lastWords}, "a:1/1@100+!"},
-		"the end of no attempt":   {[]job.Notification{p(4, 1), end(0)}, "a:1/4@1+"},
-		"the end of an older one": {[]job.Notification{p(2, 50), end(1)}, "a:1/2@50+"},
-		"the next attempt":        {[]job.Notification{p(1, 50), end(1), p(2, 5)}, "a:1/2@5+"},
-		"the end alone":           {[]job.Notification{end(1)}, "a:1+!"},
-		"progress of no job":      {[]job.Notification{{ClientID: anna, Attempt: 1, Progress: &job.Progress{}}}, "a:0"},
-		"a time that JSON lacks":  {[]job.Notification{late}, "a:1"},
+		"events of a job":           {[]job.Notification{event, event, event}, "a:1+"},
+		"first mention first":       {[]job.Notification{otherEvent, event, bertsEvent, otherEvent, batchEvent}, "a:2+ a:1+ b:3+ b:0+"},
+		"the latest progress":       {[]job.Notification{p(1, 10), p(1, 20), p(1, 90)}, "a:1/1@90"},
+		"a newer attempt":           {[]job.Notification{p(1, 90), p(2, 0)}, "a:1/2@0"},
+		"events around progress":    {[]job.Notification{event, p(1, 1), event, p(1, 2)}, "a:1/1@2+"},
+		"progress before its end":   {[]job.Notification{p(1, 100), end(1)}, "a:1/1@100+!"},
+		"both in one":               {[]job.Notification{lastWords}, "a:1/1@100+!"},
+		"an end without an attempt": {[]job.Notification{p(4, 1), end(0)}, "a:1/4@1+"},
+		"the end of an older one":   {[]job.Notification{p(2, 50), end(1)}, "a:1/2@50+"},
+		"the next attempt":          {[]job.Notification{p(1, 50), end(1), p(2, 5)}, "a:1/2@5+"},
+		"the end alone":             {[]job.Notification{end(1)}, "a:1+!"},
+		"progress of no job":        {[]job.Notification{{ClientID: anna, Attempt: 1, Progress: &job.Progress{}}}, "a:0"},
+		"a time that JSON lacks":    {[]job.Notification{late}, "a:1"},
 	} {
 		require.Equal(t, test.want, merged(test.notifications), name)
 	}
@@ -132,8 +132,7 @@ func TestGarbageIsNoProgress(t *testing.T) {
 	})
 }
 
-// A Redis that is gone or hangs costs the first reader a moment and the others
-// nothing.
+// If Redis is down or hangs, only the first reader waits, and only briefly.
 func TestProgressWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Own(t)

@@ -42,7 +42,7 @@ func (l *log) config() SenderConfig[int] {
 	return SenderConfig[int]{Buffer: 10, Batch: 4, Send: l.send, Circuit: circuit}
 }
 
-// A worker rests after a Send that left less than a batch.
+// The sender pauses after a Send if less than a full batch is buffered.
 func TestSenderPauses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -65,8 +65,7 @@ func TestSenderPauses(t *testing.T) {
 	})
 }
 
-// While the circuit is open items are skipped; after the deadline of Stop they
-// are dropped.
+// Items are skipped while the circuit is open, and dropped after the deadline of Stop.
 func TestSenderSkipsAndDrops(t *testing.T) {
 	t.Parallel()
 	l := log{err: errors.New("no Redis")}
@@ -99,7 +98,7 @@ func TestSenderSkipsAndDrops(t *testing.T) {
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// notificationsOf is how many notifications of a result were counted.
+// notificationsOf returns the number of notifications with a result.
 func notificationsOf(r *redisconn.Redis, result string) float64 {
 	return testutil.ToFloat64(r.Metrics.Notifications.WithLabelValues(result))
 }
@@ -108,7 +107,7 @@ func startPublisher(t testing.TB, r *redisconn.Redis) *Publisher {
 	return redistest.Start(t, NewPublisher(r, time.Hour))
 }
 
-// A Redis that takes no more data still passes notifications on.
+// A Redis without room for more data still forwards notifications.
 func TestNotificationsWhileRedisIsFull(t *testing.T) {
 	t.Parallel()
 	r := redistest.Connect(t, redistest.Own(t).URL())

@@ -11,14 +11,14 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// ask has the dashboard of a Redis answer.
+// ask sends a request to the dashboard of a Redis.
 func ask(r *redisconn.Redis, method, path string) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
 	DashboardHandler(r, "/asynqmon").ServeHTTP(rec, httptest.NewRequest(method, "/asynqmon"+path, nil))
 	return rec
 }
 
-// The page comes from this handler under any path. A browser test checks what it loads.
+// The handler serves the page under any path. A browser test checks what the page loads.
 func TestMonitorNeedsNoOtherHost(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -27,7 +27,7 @@ func TestMonitorNeedsNoOtherHost(t *testing.T) {
 		require.Equal(t, http.StatusOK, page.Code, path)
 		require.Equal(t, "text/html; charset=utf-8", page.Header().Get("Content-Type"), path)
 		require.NotRegexp(t, `(?i)(https?:)?//[a-z]`, page.Body.String(), path)
-		if path != "/index.html" { // which asynqmon does not fill in
+		if path != "/index.html" { // asynqmon does not fill in this one
 			require.Contains(t, page.Body.String(), `window.FLAG_ROOT_PATH="\/asynqmon"`, "the page knows where it is")
 			require.Contains(t, page.Body.String(), `window.FLAG_READ_ONLY="true"`)
 		}
@@ -35,7 +35,7 @@ func TestMonitorNeedsNoOtherHost(t *testing.T) {
 	}
 }
 
-// Only reads pass, whatever asynqmon could change.
+// The dashboard passes only reads on to asynqmon.
 func TestMonitorChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// move moves a pending task to another state of asynq; wait is how long a scheduled one waits.
+// move moves a pending task to another asynq state. wait is how long a scheduled task waits.
 func move(t testing.TB, r *redisconn.Redis, queue, name, state string, wait time.Duration) {
 	t.Helper()
 	ctx, at := t.Context(), redis.Z{Score: float64(time.Now().Add(wait).Unix()), Member: name}
@@ -29,7 +29,7 @@ func move(t testing.TB, r *redisconn.Redis, queue, name, state string, wait time
 	require.NoError(t, r.Client.ZAdd(ctx, redisconn.QueueKey(queue, set), at).Err())
 }
 
-// sawEarlier has the queue have seen everything for so much longer.
+// sawEarlier moves all first sightings into the past by d.
 func (q *Queue) sawEarlier(d time.Duration) {
 	for what, seen := range q.sightings.of {
 		seen.first = seen.first.Add(-d)
@@ -67,7 +67,7 @@ func TestEnsureByState(t *testing.T) {
 	type world struct {
 		*redisconn.Redis
 		*testing.T
-		name, key string // of the task, which is pending
+		name, key string // of the pending task
 	}
 	pending := redisconn.QueueKey(redisconn.Jobs, "pending")
 	move := func(w world, state string, wait time.Duration) {
@@ -75,9 +75,9 @@ func TestEnsureByState(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		prepare      func(w world)
-		after        time.Duration // between the first look and the second
-		first, later int           // how many tasks these two make
-		runs         []string      // which names of the task run afterwards
+		after        time.Duration // time between the two calls
+		first, later int           // number of tasks that each call makes
+		runs         []string      // names of the task that run afterwards
 	}{
 		"gone":          {func(w world) { w.Client.FlushDB(w.Context()) }, stuckActive, 1, 0, []string{""}},
 		"pending":       {func(world) {}, stuckActive, 0, 0, []string{""}},
@@ -142,7 +142,7 @@ func TestEnsureByState(t *testing.T) {
 	}
 }
 
-// The workers of each task die as soon as they have it.
+// Each worker dies as soon as it has the task.
 func TestEnsureStopsAtSomeNames(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -160,7 +160,7 @@ func TestEnsureStopsAtSomeNames(t *testing.T) {
 	require.Equal(t, made, redistest.Info(t, r, redisconn.Jobs).Active)
 }
 
-// Redis was emptied while 3,000 jobs, more than one page of the list, were waiting.
+// Redis is emptied while 3,000 jobs are waiting, more than one page of the list.
 func TestEnsureAfterFlush(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -182,7 +182,7 @@ func TestEnsureAfterFlush(t *testing.T) {
 	require.Equal(t, want, r.Client.LRange(t.Context(), redisconn.QueueKey(redisconn.Jobs, "pending"), 0, -1).Val())
 }
 
-// After Redis was emptied other processes continue to enqueue, and asynq's inspector does not know their queue.
+// After Redis was emptied, other processes continue to enqueue, but asynq's inspector does not know their queue.
 func TestEnsureWhileTheQueueIsUnknown(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -229,7 +229,7 @@ func TestEnsureDeliveries(t *testing.T) {
 	require.Equal(t, "scheduled", redistest.StateOf(t, r, redisconn.Webhooks, ahead.ID.String()))
 }
 
-// A task that was put off because its endpoint is busy comes again by itself; one that failed is run if it is due.
+// A task that was deferred because its endpoint is busy will run again, so it is left alone. A failed task is run if it is due.
 func TestEnsureLeavesBusyDeliveries(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -251,7 +251,7 @@ func TestEnsureLeavesBusyDeliveries(t *testing.T) {
 	}
 }
 
-// A state that was not seen for a while begins anew.
+// A state that was not seen for a while counts from the beginning.
 func TestSightings(t *testing.T) {
 	t.Parallel()
 	s := sightings{of: map[string]sighting{"old": {last: time.Now().Add(-sightingsKept - time.Second)}}}

@@ -52,7 +52,7 @@ func TestAppendOutcomes(t *testing.T) {
 	r := redistest.Mini(t)
 	q := New(r, Config{})
 	require.NoError(t, appended(t, q, 10, nil))
-	entries := newEntries(2*maxAppend+7, 3) // bytes that are no text, too
+	entries := newEntries(2*maxAppend+7, 3) // includes bytes that are not valid text
 	require.NoError(t, appended(t, q, 0, entries))
 	require.NoError(t, appended(t, q, 1_000_000, entries))
 	require.Equal(t, append(entries, entries...), streamOf(t, r), "in order, and not trimmed")

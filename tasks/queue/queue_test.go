@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// counted returns how many tasks a counter has with the result.
+// counted returns a counter's number of tasks with the result.
 func counted(results *prometheus.CounterVec, result string) float64 {
 	return testutil.ToFloat64(results.WithLabelValues(result))
 }
@@ -63,7 +63,7 @@ func TestEnqueue(t *testing.T) {
 	}
 }
 
-// Nothing reads the buffers of a queue that was not started, so a call that waited would never return.
+// A queue that was not started does not read its buffers, so a call that waited would never return.
 func TestEnqueueNeverWaits(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
@@ -88,7 +88,7 @@ func TestEnqueueNeverWaits(t *testing.T) {
 	require.Equal(t, 3., counted(r.Metrics.Notifications, redisconn.ResultDropped))
 }
 
-// Tasks are sent in the order of Enqueue, also by Stop, and also after Redis has forgotten asynq's scripts.
+// Tasks are sent in the order of Enqueue, even by Stop, and even after Redis has lost asynq's scripts.
 func TestTasksKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
@@ -123,10 +123,10 @@ func TestTasksKeepTheirOrder(t *testing.T) {
 	q.EnqueueDelivery(redistest.Deliveries(1)[0])
 	require.Equal(t, 1., counted(r.Metrics.Enqueued, redisconn.ResultDropped), "it is stopped")
 	require.Equal(t, 1., counted(r.Metrics.DeliveriesEnqueued, redisconn.ResultDropped))
-	redistest.Ensure(t, q, redistest.Task()) // only the senders are stopped
+	redistest.Ensure(t, q, redistest.Task()) // Stop ends only the senders
 }
 
-// A Redis that hangs or is down loses tasks, but the buffers do not fill up and the queue works again afterwards.
+// While Redis hangs or is down, tasks are lost, but the buffers do not fill up. The queue works again afterwards.
 func TestNothingWaitsForRedis(t *testing.T) {
 	t.Parallel()
 	for name, hangs := range map[string]bool{"hangs": true, "down": false} {
@@ -176,16 +176,16 @@ func TestNothingWaitsForRedis(t *testing.T) {
 	}
 }
 
-// A task waits until the machine's clock shows that its time has come.
+// A task waits until its time has come, converted to the machine's clock.
 func TestTasksWaitForTheirTime(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
 	for name, c := range map[string]struct {
-		number int64 // of moves of the clock
+		number int64 // number of moves of the clock
 		rate   float64
-		ahead  time.Duration // of Postgres' clock to the machine's
-		due    time.Duration // after now in the service's time
-		want   time.Duration // after now by the machine's clock
+		ahead  time.Duration // how far Postgres' clock is ahead of the machine's
+		due    time.Duration // from now, in the service's time
+		want   time.Duration // from now, by the machine's clock
 	}{
 		"never moved":         {0, 0, 0, hour, hour},
 		"Postgres is ahead":   {0, 0, 10 * time.Minute, hour, hour},
@@ -210,7 +210,7 @@ func TestTasksWaitForTheirTime(t *testing.T) {
 	require.True(t, q.processAt(time.Time{}).IsZero(), "at once")
 }
 
-// Watch registers the queues with asynq again after Redis was emptied: otherwise the dashboard and the inspector find none.
+// After Redis was emptied, Watch registers the queues with asynq again. Otherwise the dashboard and the inspector would find none.
 func TestWatchNoticesThatRedisWasEmptied(t *testing.T) {
 	t.Parallel()
 	r := redistest.DB(t)
@@ -284,7 +284,7 @@ func TestRemove(t *testing.T) {
 	redistest.Ensure(t, q, active)
 	move(t, r, redisconn.Jobs, TaskName(active), "active", time.Minute)
 	require.NoError(t, q.sendRemovals(t.Context(), []removal{{queue: redisconn.Jobs, id: TaskName(late)}}))
-	redistest.Ensure(t, q, scheduled, pending, archived, late) // the last one was on its way
+	redistest.Ensure(t, q, scheduled, pending, archived, late) // the last one arrives after the first removal
 	require.NoError(t, r.Inspector.ArchiveTask(redisconn.Jobs, TaskName(archived)))
 	require.Equal(t, 2, redistest.Must(q.EnsureDeliveries(t.Context(), deliveries))(t))
 	for _, task := range []job.Task{active, scheduled, pending, archived} {
@@ -299,7 +299,7 @@ func TestRemove(t *testing.T) {
 	require.Zero(t, redistest.Info(t, r, redisconn.Webhooks).Size)
 }
 
-// Valkey says which Redis it is compatible with, and its own version elsewhere.
+// Valkey reports the compatible Redis version, and its own version in another field.
 func TestReadInfoOfValkey(t *testing.T) {
 	t.Parallel()
 	var s ServerFacts

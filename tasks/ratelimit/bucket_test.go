@@ -12,7 +12,7 @@ import (
 
 var noon = time.Date(2030, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// at is an answer of noon's day.
+// at returns an answer for the day of noon.
 func at(taken, available, used int) answer {
 	return answer{taken: taken, available: available, slot: 7, day: dayOf(noon), dayLeft: 12 * time.Hour, used: used}
 }
@@ -59,13 +59,13 @@ func TestBucketUsesWhatItHolds(t *testing.T) {
 	require.Equal(t, mustAsk, b.take(noon.Add(trust+time.Millisecond), 1, 0), "until something ended")
 }
 
-// A busy process asks while its tokens last for another quarter of a second, so an answer that takes as long delays no request.
+// A busy process asks for tokens when the rest lasts for a quarter of a second, so an answer that takes as long delays no request.
 func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	t.Parallel()
 	const each = 5 * time.Millisecond
 	b := newBucket(newRates(6_000_000, 0), noon)
 	b.receive(noon, noon, at(10_000, 1_000_000, 0))
-	var sent time.Time // of the question that is on its way
+	var sent time.Time // when the pending request was sent
 	for now := noon; now.Before(noon.Add(10 * time.Second)); now = now.Add(each) {
 		if !sent.IsZero() && now.Sub(sent) >= keepHeld/2-each {
 			b.report(now)
@@ -79,7 +79,7 @@ func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 	}
 }
 
-// A token counts for a minute after its last possible use, so the time of use begins when the question was sent.
+// A token counts for a minute after its last possible use, so the time for its use begins when the request for it was sent.
 func TestBucketDoesNotUseWhatCameTooLate(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 0), noon)
@@ -89,7 +89,7 @@ func TestBucketDoesNotUseWhatCameTooLate(t *testing.T) {
 	require.Equal(t, 10, b.report(noon.Add(keepHeld)).unused[0].n)
 }
 
-// Tokens of the day before are not returned to any quota.
+// Tokens of the previous day are not returned to a quota.
 func TestBucketAtMidnight(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 1000), noon)

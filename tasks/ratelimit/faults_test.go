@@ -15,12 +15,12 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// Without Redis each process applies the limit by itself. Only the few requests that find out wait.
+// Without Redis, each process applies its share of the limit. Only the first few requests wait.
 func TestLimiterWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, how := range map[string]struct {
 		fault, heal func(*stack.Redis) error
-		slack       int // requests that Redis counts although their answer was lost
+		slack       int // requests that Redis counts although its answer was lost
 	}{
 		"down":  {fault: (*stack.Redis).Kill, heal: func(s *stack.Redis) error { return s.Start(t.Context()) }},
 		"hangs": {fault: (*stack.Redis).Pause, heal: (*stack.Redis).Resume, slack: 2 * 8},
@@ -44,7 +44,8 @@ func TestLimiterWithoutRedis(t *testing.T) {
 			require.Positive(t, refused.RetryAfter)
 			require.LessOrEqual(t, refused.RetryAfter, minute+slotWidth)
 			require.Equal(t, 1., testutil.ToFloat64(r.Metrics.Alone))
-			// The first exchange of each, and a probe. A hanging Redis executes them later, and must not count the owed requests again.
+			// These are the first exchange of each process, and a probe. A hanging Redis executes them later, but must not count the owed
+			// requests again.
 			redistest.Eventually(t, func() bool {
 				a.Allow(t.Context(), client)
 				return testutil.ToFloat64(r.Metrics.Grants.WithLabelValues(redisconn.ResultFailed)) >= 3
@@ -64,8 +65,7 @@ func TestLimiterWithoutRedis(t *testing.T) {
 	}
 }
 
-// openConnections fills the pool: only on a connection that is already there
-// does a hanging Redis find a command to execute later.
+// openConnections fills the pool. A hanging Redis can later execute only commands from existing connections.
 func openConnections(r *redisconn.Redis, n int) {
 	var blocked sync.WaitGroup
 	for range n {
@@ -109,7 +109,7 @@ func TestLimiterDoesNotWaitForASlowRedis(t *testing.T) {
 	requireShared(t, l)
 }
 
-// A flushed Redis forgets, but each process still knows its own requests.
+// A flushed Redis loses its counts, but each process still knows its own requests.
 func TestLimiterAfterAFlush(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -123,7 +123,7 @@ func TestLimiterAfterAFlush(t *testing.T) {
 	require.Equal(t, 300, hammer(t, client, a, b))
 }
 
-// If the clock of Redis goes back, it neither lets more requests through nor makes any wait longer.
+// If Redis' clock goes back, no additional requests pass, and no request waits longer.
 func TestTheClockOfRedisGoesBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -140,7 +140,7 @@ func TestTheClockOfRedisGoesBack(t *testing.T) {
 	require.Equal(t, 60, hammer(t, client, other))
 }
 
-// Forgotten or ended tokens cannot be returned: that would take from others.
+// Returning tokens that Redis has lost or that have expired has no effect. Otherwise it would change the counts of other tokens.
 func TestGivingBackWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -160,7 +160,7 @@ func TestGivingBackWhatIsNotThere(t *testing.T) {
 	require.Zero(t, hammer(t, client, b))
 }
 
-// Foreign data under the key must not stop a client forever.
+// Foreign data under the key must not block a client forever.
 func TestLimiterOnDamagedData(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/forgerun/forgerun/tasks/redistest"
 )
 
-// whole is after how long nothing counts any more, at most.
+// whole is the maximum time after which no request counts.
 const whole = minute + keepHeld + slotWidth
 
 func TestABurstOfTheWholeLimitPasses(t *testing.T) {
@@ -32,7 +32,7 @@ func TestABurstOfTheWholeLimitPasses(t *testing.T) {
 	}
 }
 
-// Separately counted things have their own limit, which all processes share too.
+// A limit with another name is independent, and all processes share it.
 func TestLimitsOfOtherThings(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -48,7 +48,7 @@ func TestLimitsOfOtherThings(t *testing.T) {
 	require.Equal(t, 10, hammer(t, client, requests))
 }
 
-// No span of 60 seconds has more than the limit, for any arrivals, number of processes and clocks.
+// No 60 seconds have more requests than the limit, with any arrivals, number of processes and clocks.
 func TestNoMinuteHasMoreThanTheLimit(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
@@ -70,13 +70,13 @@ func TestNoMinuteHasMoreThanTheLimit(t *testing.T) {
 	}
 }
 
-// passes is how many requests passed at a time.
+// passes is the number of requests that passed at a time.
 type passes struct {
 	at time.Time
 	n  int
 }
 
-// burstsAtRandom runs for some minutes.
+// burstsAtRandom sends random bursts for some minutes.
 func burstsAtRandom(w *world, random *rand.Rand, client job.ID, limit int) (passed []passes) {
 	for end := w.now().Add(4 * time.Minute); w.now().Before(end); {
 		l, n := w.all[random.IntN(len(w.all))], 0
@@ -94,7 +94,7 @@ func burstsAtRandom(w *world, random *rand.Rand, client job.ID, limit int) (pass
 		if random.IntN(3) == 0 {
 			w.sweep()
 		}
-		if random.IntN(50) == 0 { // a process ends, another begins
+		if random.IntN(50) == 0 { // a process ends, and another begins
 			_ = l.Stop(w.t.Context())
 			i := random.IntN(len(w.all))
 			for w.all[i] != l {
@@ -122,7 +122,7 @@ func requireNoMinuteHasMore(t *testing.T, passed []passes, limit int) {
 	}
 }
 
-// A client that waits as long as Retry-After says passes then, and not before.
+// A client passes after the time in Retry-After, and not before.
 func TestRetryAfterIsTrue(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{1, 7, 60, 600} {
@@ -158,7 +158,7 @@ func TestLimiterByDay(t *testing.T) {
 	w := newWorld(t)
 	client := redistest.Task().JobID
 	cfg := Config{PerMinute: 6000, PerDay: 1000}
-	a, b := w.process(cfg, 0), w.process(cfg, 13*time.Hour) // its day differs: that of Redis counts
+	a, b := w.process(cfg, 0), w.process(cfg, 13*time.Hour) // b has another day, but Redis' day counts
 	require.Equal(t, 1000, hammer(t, client, a, b))
 	w.advance(time.Hour)
 	require.Zero(t, hammer(t, client, a, b))
@@ -178,14 +178,14 @@ func TestNoLimit(t *testing.T) {
 	require.Empty(t, l.clients)
 }
 
-// Tokens that one process holds and does not use come back to the others, in less than a second.
+// Other processes get unused tokens of a process back in less than a second.
 func TestUnusedTokensComeBackWithinASecond(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	client := redistest.Task().JobID
 	cfg := Config{PerMinute: 6000, PerDay: 10_000}
 	a, b := w.process(cfg, 0), w.process(cfg, 0)
-	require.True(t, a.Allow(t.Context(), client).OK) // and holds 99
+	require.True(t, a.Allow(t.Context(), client).OK) // a now holds 99 tokens
 	require.Equal(t, 5900, hammer(t, client, b))
 	w.advance(keepHeld + sweepEvery)
 	w.sweep()
@@ -222,13 +222,13 @@ func TestLimiterForgetsIdleClients(t *testing.T) {
 	require.Empty(t, w.mini.Keys(), "and so does Redis")
 }
 
-// The number of counts per client is bounded, in Redis and here, for any limit.
+// The number of counts per client is limited, in Redis and in the process, with any limit.
 func TestCountsOfAClientAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	l, other := w.process(Config{PerMinute: 600_000}, 0), w.process(Config{PerMinute: 600_000}, 0)
 	client := redistest.Task().JobID
-	const fields = int(whole/slotWidth) + 3 // a slot that has begun, day, used
+	const fields = int(whole/slotWidth) + 3 // the current slot, day, used
 	for range 260 {
 		for range 10 {
 			require.True(t, l.Allow(t.Context(), client).OK)
@@ -245,7 +245,7 @@ func TestCountsOfAClientAreBounded(t *testing.T) {
 	require.LessOrEqual(t, len(c.bucket.chunks)+len(c.bucket.unused), 10)
 }
 
-// A batch passes with all its items or none. It passes after the wait in Retry-After.
+// A batch passes completely or not at all. It passes after the time in Retry-After.
 func TestItemsPassTogether(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{7, 60, 600, 6000} {
@@ -274,7 +274,7 @@ func TestItemsPassTogether(t *testing.T) {
 		require.False(t, a.Allow(t.Context(), client).OK, "and is all of it")
 		answer := batch(b, limit)
 		require.False(t, answer.OK)
-		for tries := 0; !answer.OK; tries++ { // refused first when its request can pass, then when its items can
+		for tries := 0; !answer.OK; tries++ { // waits first for the request to pass, then for the items
 			require.Less(t, tries, 2)
 			w.advance(answer.RetryAfter)
 			answer = batch(a, limit)

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// world is a Redis and processes; the test advances their time.
+// world is a Redis with several processes. The test advances their time.
 type world struct {
 	t     testing.TB
 	mini  *miniredis.Miniredis
@@ -37,7 +37,8 @@ func newWorld(t testing.TB) *world {
 
 func (w *world) now() time.Time { return time.UnixMicro(w.us.Load()).UTC() }
 
-// advance waits for pending exchanges. Redis' clock goes first: tokens taken at a time were requested by then.
+// advance waits for pending exchanges, then advances the time. Redis' clock advances first, because tokens are requested before they are
+// taken.
 func (w *world) advance(d time.Duration) {
 	for _, l := range w.all {
 		l.asking.Wait()
@@ -66,7 +67,7 @@ func (w *world) sweep() {
 	}
 }
 
-// newLimiter waits for Redis without a limit, so that a slow machine does not make it continue alone.
+// newLimiter makes a limiter that waits for Redis for a long time, so that it does not continue alone on a slow machine.
 func newLimiter(t testing.TB, r *redisconn.Redis, cfg Config) *Limiter {
 	t.Helper()
 	if cfg.Wait == 0 {
@@ -77,7 +78,7 @@ func newLimiter(t testing.TB, r *redisconn.Redis, cfg Config) *Limiter {
 	return l
 }
 
-// hammer sends requests from several goroutines to all limiters until each has refused, and counts those that passed.
+// hammer sends requests from several goroutines to all limiters until each limiter has refused one. It returns how many passed.
 func hammer(t testing.TB, client job.ID, limiters ...*Limiter) int {
 	var passed atomic.Int64
 	var senders sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// A scrape does not wait for a Redis that is away: neither with the connections that there are, nor for new ones.
+// A scrape does not wait while Redis is down or hangs, neither on existing connections nor for new ones.
 func TestScrapeWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for name, hangs := range map[string]bool{"stopped": false, "hangs": true} {
@@ -26,7 +26,7 @@ func TestScrapeWithoutRedis(t *testing.T) {
 			r, registry := redistest.ConnectCounted(t, server.URL(), redistest.Within)
 			redistest.Eventually(t, func() bool { return redistest.Gauge(t, registry, "redis_up") == 1 })
 			require.NoError(t, fault())
-			for range 2 { // it does not wait for the end of the fault
+			for range 2 { // a scrape does not wait for the end of the fault
 				series := redistest.SeriesOf(t, registry)
 				require.NotContains(t, series, "asynq_queue_tasks")
 				require.Contains(t, series, "redis_connections")

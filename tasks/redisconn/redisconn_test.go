@@ -25,7 +25,7 @@ func TestCircuit(t *testing.T) {
 	require.True(t, c.Allow())
 	require.True(t, c.Allow(), "a closed circuit lets everybody try")
 	c.Report(failure)
-	c.Report(failure) // one that was on its way
+	c.Report(failure) // from a call that was already in progress
 	require.True(t, c.IsOpen())
 	require.False(t, c.Allow())
 
@@ -47,7 +47,7 @@ func TestCircuit(t *testing.T) {
 	require.Equal(t, []bool{true, false}, changes)
 	require.Equal(t, 2, strings.Count(log.String(), "\n"), "one line when it breaks, one when it is whole: %s", &log)
 
-	for range 100 { // trouble that comes and goes
+	for range 100 { // intermittent failures
 		now = now.Add(logEvery / 20)
 		c.Report(failure)
 		c.Report(nil)
@@ -124,7 +124,7 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
-// A wrong address stops the start of a process; its log must not show the password.
+// An invalid address stops the start of a process. The log must not show its password.
 func TestParseURLRefuses(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{
