@@ -20,26 +20,27 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// Admin is the admin listener without the operator API: metrics and health for machines; console, dashboards and profiles for operators.
+// Admin is the admin listener without the operator API. It serves metrics and health to machines, and the console, dashboards and
+// profiles to operators.
 type Admin struct {
 	Registry *prometheus.Registry
-	// Ready reports whether the process can work, and a value to show.
+	// Ready reports whether the process can work, and returns a value that the answer shows.
 	Ready func(ctx context.Context) (ok bool, report any)
-	// Guard knows operators, whom all is for that is not for machines.
+	// Guard recognizes operators. Every page that is not for machines needs an operator.
 	Guard operators.Guard
-	// Hosts reports whether to answer requests for a host. nil allows any, and without a token those of this machine.
+	// Hosts reports whether to answer requests for a host. nil allows all hosts; if no token is set, it allows only names of this machine.
 	Hosts func(string) bool
-	// Dashboard is mounted at DashboardPath; nil for none.
+	// Dashboard is mounted at DashboardPath. If it is nil, there is none.
 	Dashboard http.Handler
-	// Docs is the page of the operator's API; nil for none.
+	// Docs is the page that documents the operator API. If it is nil, there is none.
 	Docs http.Handler
-	// Console is the operator's page at / and its files below ConsolePath; nil for none.
+	// Console serves the operator's page at / and its files below ConsolePath. If it is nil, there is none.
 	Console http.Handler
-	// Log gets failed scrapes.
+	// Log gets a line for each failed scrape.
 	Log *slog.Logger
 }
 
-// Where the queue dashboard, the console's files and the page about this process are mounted.
+// The queue dashboard, the console's files and the page about this process are mounted at these paths.
 const (
 	DashboardPath = "/asynqmon"
 	ConsolePath   = "/console/"
@@ -83,7 +84,7 @@ func (a Admin) Handler() http.Handler {
 	return secured(a.meant(renewing(guard, exact(mux))))
 }
 
-// exact finds nothing at a path that ServeMux would redirect from, such as //metrics.
+// exact answers 404 for a path that ServeMux would redirect, such as //metrics.
 func exact(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		escaped := r.URL.EscapedPath()
@@ -95,16 +96,15 @@ func exact(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// Limits of a scrape. The collectors limit themselves to a second or two, so that known values are shown; scrapeTimeout is for one that
-// does not.
+// These are the limits of a scrape. Each collector stops by itself after a second or two, so that the values of the others are shown.
+// scrapeTimeout is for a collector that does not stop.
 const (
 	scrapesAtOnce = 8
 	scrapeTimeout = 10 * time.Second
 )
 
-// metrics answers in the form that is asked for: text, OpenMetrics with
-// exemplars, or protobuf with native histograms. A collector that fails costs
-// its own metrics only. Concurrent scrapes share one reading of the collectors.
+// metrics answers in the format that the request asks for: text, OpenMetrics with exemplars, or protobuf with native histograms. If a
+// collector fails, only its own metrics are missing. Concurrent scrapes share one reading of the collectors.
 func (a Admin) metrics() http.Handler {
 	var group singleflight.Group
 	gather := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
@@ -127,10 +127,10 @@ func (a Admin) readyz(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, status, report)
 }
 
-// maxProfile is how long a profile or trace may take. In seconds.
+// maxProfile is the maximum duration of a profile or trace, in seconds.
 const maxProfile = 60
 
-// limitProfile refuses to profile for longer, since profiling slows the process down.
+// limitProfile refuses longer profiles, since profiling slows the process down.
 func limitProfile(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if given := r.FormValue("seconds"); given != "" {
@@ -144,7 +144,7 @@ func limitProfile(next http.Handler) http.Handler {
 	})
 }
 
-// policy lets pages load from this listener only; scripts and styles are inline.
+// policy allows pages to load only from this listener, and allows inline scripts and styles.
 const policy = "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; " +
 	"img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 

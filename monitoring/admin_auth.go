@@ -8,7 +8,7 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// only serves operators. Others get instructions to become one.
+// only passes the requests of operators on. Other callers get an answer that says how to authenticate.
 func only(guard operators.Guard, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, refusal := guard.Check(r)
@@ -18,16 +18,15 @@ func only(guard operators.Guard, next http.Handler) http.Handler {
 		}
 		refusal.Header(w.Header())
 		if refusal.Status == http.StatusUnauthorized {
-			http.Error(w, refusal.Detail, refusal.Status) // a browser shows it once the dialog is canceled
+			http.Error(w, refusal.Detail, refusal.Status) // a browser shows this text when the user cancels the password dialog
 			return
 		}
 		refuse(w, refusal.Status, refusal.Detail)
 	})
 }
 
-// meant serves requests for one of the listener's hosts, if they are given, that no
-// page of another origin made a browser send. Changes that name no Sec-Fetch-Site are
-// checked by the operators' guard.
+// meant passes a request on if its host is one of the listener's hosts (if those are given) and if it does not come from a page of
+// another origin. The operators' guard checks requests that change something and have no Sec-Fetch-Site header.
 func (a Admin) meant(next http.Handler) http.Handler {
 	hosts := a.Hosts
 	if hosts == nil && a.Guard.Tokens.None() {

@@ -43,7 +43,7 @@ func newAdmin(token string, ready bool) Admin {
 	}
 }
 
-// logouts are the sessions that were logged out; away makes every lookup fail.
+// logouts stores the sessions that were logged out. While away is set, every lookup fails.
 type logouts struct {
 	ended sync.Map
 	away  atomic.Bool
@@ -119,7 +119,7 @@ func TestAdminGuardsDashboardsAndProfiles(t *testing.T) {
 	}
 }
 
-// Machines need no token, and without one to guard it the dashboard needs none either.
+// Metrics and health need no token. If no token is configured, the dashboard needs none either.
 func TestAdminIsOpenWhereMachinesLook(t *testing.T) {
 	t.Parallel()
 	h := admin(adminToken, true)
@@ -135,7 +135,7 @@ func TestAdminIsOpenWhereMachinesLook(t *testing.T) {
 	require.Equal(t, "dashboard", get(admin("", true), DashboardPath+"/", nil).Body.String())
 }
 
-// No path is another one's alias.
+// No path redirects to another path.
 func TestAdminRedirectsToNoOtherPath(t *testing.T) {
 	t.Parallel()
 	h := admin(adminToken, true)
@@ -146,7 +146,7 @@ func TestAdminRedirectsToNoOtherPath(t *testing.T) {
 	}
 }
 
-// Who may only read sees what an operator sees, and changes nothing.
+// An operator who may only read sees the same pages as other operators and cannot change anything.
 func TestAdminKnowsReaders(t *testing.T) {
 	t.Parallel()
 	h := admin(adminToken, true)
@@ -163,7 +163,7 @@ func TestAdminKnowsReaders(t *testing.T) {
 	}
 }
 
-// Failed attempts to log in are logged, without the token and without filling the log.
+// Failed logins are logged without the token, and many of them do not fill the log.
 func TestAdminLogsFailedAuthentications(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -188,7 +188,7 @@ func TestAdminLogsFailedAuthentications(t *testing.T) {
 		require.NotContains(t, out.String(), "frk_")
 	}
 	out.Reset()
-	a.Guard.Attempts = authlimit.New(nil, telemetry.In(nil)) // the other one refuses this address for a while
+	a.Guard.Attempts = authlimit.New(nil, telemetry.In(nil)) // the old limiter refuses this address for a while
 	h = a.Handler()
 	require.Equal(t, http.StatusOK, get(h, "/debug/pprof/cmdline", bearer).Code)
 	get(h, "/metrics", nil)
@@ -224,8 +224,8 @@ func TestAdminPage(t *testing.T) {
 	}
 }
 
-// Without a token, only who is on the machine gets in: not a page whose own name
-// points here.
+// If no token is configured, only requests for a name of this machine are answered. A web page whose own host name resolves to this
+// machine is refused.
 func TestOpenPagesAreForThisMachine(t *testing.T) {
 	t.Parallel()
 	for host, status := range map[string]int{

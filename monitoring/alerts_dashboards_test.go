@@ -14,14 +14,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What Prometheus says of its configuration, the rules and their tests.
+// promtool accepts the configuration and the rules, and the tests of the rules pass.
 func TestPrometheusAcceptsRules(t *testing.T) {
 	t.Parallel()
 	promtool := program(t, "promtool")
 	tests, err := filepath.Glob("prometheus/*_test.yml")
 	require.NoError(t, err)
 	require.NotEmpty(t, tests)
-	runs := [][]string{{"check", "config", "prometheus/prometheus.yml"}} // and the rules that it names
+	runs := [][]string{{"check", "config", "prometheus/prometheus.yml"}} // this also checks the rules that the file names
 	for _, file := range tests {
 		runs = append(runs, []string{"test", "rules", file})
 	}
@@ -34,7 +34,7 @@ func TestPrometheusAcceptsRules(t *testing.T) {
 	}
 }
 
-// program finds a program that people need not have, but CI must.
+// program returns the path of a program. If it is missing, the test is skipped, but in CI it fails.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -76,7 +76,8 @@ func readYAML(t *testing.T, path string, into any) {
 
 const runbookURL = "https://github.com/forgerun/forgerun/blob/main/docs/how-to/runbook.md#"
 
-// Each alert has its paragraph, to which it leads, in the order of the rules; and no paragraph is of an alert that does not exist.
+// The runbook has a paragraph for each alert, in the order of the rules, and each alert links to its paragraph. No paragraph names an
+// alert that does not exist.
 func TestRunbookHasEachAlert(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/how-to/runbook.md")
@@ -93,7 +94,7 @@ func TestRunbookHasEachAlert(t *testing.T) {
 	require.Equal(t, names, headings)
 }
 
-// Each alert fires in one case of the rules' tests, and is quiet in another.
+// For each alert, the tests of the rules have a case in which it fires and a case in which it does not.
 func TestEachAlertIsTestedBothWays(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob("prometheus/*_test.yml")
@@ -156,7 +157,7 @@ func dashboards(t *testing.T) map[string]dashboard {
 	return all
 }
 
-// What links and bookmarks rely on.
+// Dashboards have the properties that links and bookmarks depend on.
 func TestDashboardsAreComplete(t *testing.T) {
 	t.Parallel()
 	prometheus := grafanaSources(t).Sources[0].UID
@@ -183,7 +184,7 @@ func TestDashboardsAreComplete(t *testing.T) {
 			}
 		}
 	}
-	for _, metric := range []string{ // refused connections and credential checks must be visible
+	for _, metric := range []string{ // dashboards must show refused connections and credential checks
 		"auth_failures_total", "auth_attempts_failed_total", "auth_attempts_refused_total", "connections_refused_total", "accept_failures_total",
 	} {
 		require.Contains(t, shown.String(), metric+"[")
@@ -192,7 +193,7 @@ func TestDashboardsAreComplete(t *testing.T) {
 
 func requireVariablesExist(t *testing.T, d dashboard, expr string) {
 	t.Helper()
-	known := []string{"__rate_interval"} // Grafana's own
+	known := []string{"__rate_interval"} // Grafana defines this variable
 	for _, v := range d.Templating.List {
 		known = append(known, v.Name)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exampleWith returns the settings of .env.example with the lines below a heading uncommented.
+// exampleWith returns the settings of .env.example, including the commented lines below a heading.
 func exampleWith(t *testing.T, heading string) map[string]string {
 	t.Helper()
 	content, err := os.ReadFile("../.env.example")
@@ -31,7 +31,7 @@ func exampleWith(t *testing.T, heading string) map[string]string {
 	return variables
 }
 
-// With the lines of .env.example the roles use the stores, and the balancer the roles, that the profile starts.
+// With the lines of .env.example, the roles use the stores that the profile starts, and the balancer uses the roles that it starts.
 func TestComposeHA(t *testing.T) {
 	t.Parallel()
 	project, err := loadCompose(t, composeFile, exampleWith(t, "# With --profile ha, all of these:"), "ha")
@@ -41,7 +41,7 @@ func TestComposeHA(t *testing.T) {
 		"sentinel", "deliverer", "worker"}, project.ServiceNames())
 	for _, role := range []string{"api", "api-2", "migrate", "deliverer", "worker"} {
 		environment := services[role].Environment
-		database, err := url.Parse(strings.Replace(*environment["FORGERUN_DATABASE_URL"], ":5432,", ",", 1)) // which takes one port
+		database, err := url.Parse(strings.Replace(*environment["FORGERUN_DATABASE_URL"], ":5432,", ",", 1)) // url.Parse accepts only one port
 		require.NoError(t, err)
 		require.Equal(t, "postgres,postgres-standby:5432", database.Host, role)
 		require.Equal(t, "read-write", database.Query().Get("target_session_attrs"), role)
@@ -78,7 +78,7 @@ func TestComposeHA(t *testing.T) {
 	require.Contains(t, string(caddyfile), ":"+public.Port()+" {")
 }
 
-// What .env.example offers reaches the roles, and what is not set has the default that the service has.
+// The variables of .env.example reach the roles, and a variable that is not set has the same default as in the service.
 func TestComposePassesVariables(t *testing.T) {
 	t.Parallel()
 	reference, err := os.ReadFile("../docs/reference/configuration.md")
@@ -112,7 +112,7 @@ func TestComposePassesVariables(t *testing.T) {
 			require.Equal(t, row[1], *value, "the default of %s", name)
 		}
 	}
-	for name, roles := range map[string][]string{ // the same for all of them, as the page of the configuration says
+	for name, roles := range map[string][]string{ // the configuration page says that these have the same value in all roles
 		"FORGERUN_TESTBED": {"api", "worker", "deliverer"}, "FORGERUN_CLIENT_MAX_RUNNING": {"api", "worker"},
 		"FORGERUN_OUTCOME_STREAM": {"api", "worker", "deliverer"}, "FORGERUN_WEBHOOK_CHALLENGE": {"api", "deliverer"},
 		"FORGERUN_OPEN_REGISTRATION": {"api"}, "FORGERUN_CORS_ORIGINS": {"api"}, "FORGERUN_WEBHOOK_ALLOW_PRIVATE": {"api", "deliverer"},
@@ -123,7 +123,7 @@ func TestComposePassesVariables(t *testing.T) {
 	}
 }
 
-// The roles that send to receivers reach those on the host: api (challenges), deliverer (deliveries), dev (both).
+// The roles that send requests to receivers can reach receivers on the host: api (challenges), deliverer (deliveries), dev (both).
 func TestComposeReachesTheHost(t *testing.T) {
 	t.Parallel()
 	services := compose(t, "dev", "ha").Services

@@ -22,7 +22,7 @@ const (
 	proxyFile   = "../deploy/compose/proxy.yml"
 )
 
-// What has to be set before docker compose starts anything.
+// requiredVariables must be set, or docker compose starts nothing.
 var requiredVariables = map[string]string{
 	"FORGERUN_ADMIN_TOKEN":   "the-operators-token",
 	"FORGERUN_MASTER_KEY":    "a-master-key",
@@ -37,7 +37,7 @@ func loadCompose(t *testing.T, file string, variables map[string]string, profile
 	return loader.LoadWithContext(t.Context(), types.ConfigDetails{
 		WorkingDir:  filepath.Dir(path),
 		ConfigFiles: []types.ConfigFile{{Filename: path}},
-		Environment: maps.Clone(variables), // to which the loader adds
+		Environment: maps.Clone(variables), // a copy, since the loader adds to the map
 	}, loader.WithProfiles(profiles), func(o *loader.Options) { o.SetProjectName("forgerun", false) })
 }
 
@@ -71,7 +71,7 @@ func TestComposeMonitorsAndTracesOnlyWhenAsked(t *testing.T) {
 	}
 }
 
-// proxy is the service that judges clients of any API.
+// proxy returns the service that judges clients of any API.
 func proxy(t *testing.T) types.ServiceConfig {
 	t.Helper()
 	_, err := loadCompose(t, proxyFile, nil)
@@ -81,7 +81,7 @@ func proxy(t *testing.T) types.ServiceConfig {
 	return project.Services["proxy"]
 }
 
-// The proxy runs from the small image, which has the program alone.
+// The proxy runs in the small image, which contains only the program.
 func TestComposeProxyJudgesAnyTarget(t *testing.T) {
 	t.Parallel()
 	s := proxy(t)
@@ -100,10 +100,10 @@ func TestComposeServicesAreKeptWell(t *testing.T) {
 		require.Positive(t, s.Deploy.Resources.Limits.MemoryBytes, name)
 		require.Positive(t, s.Deploy.Resources.Limits.NanoCPUs, name)
 		switch {
-		case s.Build != nil: // our own
+		case s.Build != nil: // an image that we build
 		case slices.Contains(s.Profiles, "monitoring"):
 			require.Regexp(t, exact, s.Image, name)
-		default: // a store: the fixes of its major version are welcome
+		default: // the image of a store, whose tag is a major version
 			require.Regexp(t, `:\d+$`, s.Image, name)
 		}
 		for _, port := range s.Ports {
@@ -123,7 +123,7 @@ func TestComposeServicesAreKeptWell(t *testing.T) {
 		if s.Build == nil {
 			require.NotNil(t, s.HealthCheck, name)
 			require.NotEmpty(t, s.HealthCheck.Test, name)
-		} else if name != "migrate" { // which ends
+		} else if name != "migrate" { // migrate ends, so nothing restarts it
 			require.True(t, s.HealthCheck == nil || !s.HealthCheck.Disable, "%s: the image's check is in force", name)
 		}
 	}
@@ -136,7 +136,7 @@ func monitoringFolder(t *testing.T) string {
 	return folder
 }
 
-// Every variable that the file reads is in .env.example, and the other way round.
+// Every variable that the compose file reads is in .env.example, and the compose file reads every variable of .env.example.
 func TestEnvExampleListsWhatComposeReads(t *testing.T) {
 	t.Parallel()
 	names := func(file, pattern string) (found []string) {
@@ -156,7 +156,7 @@ func TestEnvExampleListsWhatComposeReads(t *testing.T) {
 	}
 }
 
-// Secrets come from the environment. Without them nothing starts.
+// Secrets come from the environment. If one is missing, nothing starts.
 func TestComposeHoldsNoSecret(t *testing.T) {
 	t.Parallel()
 	for missing := range requiredVariables {
@@ -188,7 +188,7 @@ type scrapeConfigs struct {
 	} `yaml:"scrape_configs"`
 }
 
-// Every replica of every role is scraped where it listens.
+// Prometheus scrapes every replica of every role at the port where it listens.
 func TestPrometheusScrapesEveryRole(t *testing.T) {
 	t.Parallel()
 	services := compose(t, "monitoring").Services
@@ -230,8 +230,7 @@ func grafanaSources(t *testing.T) (s dataSources) {
 	return s
 }
 
-// Grafana's data sources are services of the same profile, at the ports that
-// these have.
+// Grafana's data sources are services of the same profile, and their URLs name the ports of these services.
 func TestGrafanaSourcesAreServices(t *testing.T) {
 	t.Parallel()
 	services := compose(t, "monitoring").Services
@@ -253,7 +252,7 @@ func TestGrafanaSourcesAreServices(t *testing.T) {
 	}
 }
 
-// What Grafana's files point to inside its container is mounted there.
+// The paths that Grafana's files name are mounted in its container.
 func TestGrafanaFindsItsFiles(t *testing.T) {
 	t.Parallel()
 	grafana := compose(t, "monitoring").Services["grafana"]

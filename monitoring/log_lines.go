@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	linesLimit  = 4 << 20              // bytes of lines that wait
-	linesLast   = time.Second          // that the end of the process waits for them
-	linesGather = 5 * time.Millisecond // that lines wait for more, which one call then writes
-	linesKept   = 64 << 10             // bytes of a buffer that is used again
+	linesLimit  = 4 << 20              // the maximum size of the lines that wait, in bytes
+	linesLast   = time.Second          // how long the end of the process waits for them
+	linesGather = 5 * time.Millisecond // how long a line waits for more lines, so that one call writes them
+	linesKept   = 64 << 10             // the maximum size of a buffer that is reused, in bytes
 )
 
-// Lines writes log lines in the background, those that gathered meanwhile by one call: out may be a pipe that is not read,
-// and logging does not wait for it. Lines that come while 4 MiB are waiting are dropped and counted.
+// Lines writes log lines in the background. One call writes all lines that are waiting. Logging never waits, even if out is a pipe that
+// nobody reads. A line that arrives while 4 MiB are waiting is dropped and counted.
 type Lines struct {
 	out  io.Writer
 	tell func(lines int)
 
 	mu       sync.Mutex
 	waiting  []byte
-	spare    []byte        // empty, waiting's next memory
-	idle     chan struct{} // closed when all is written; nil: it is
-	dropped  int           // lines, in all
-	reported int           // of these, how many the log has reported
+	spare    []byte        // an empty buffer, which waiting uses next
+	idle     chan struct{} // it is closed when everything is written; nil: everything is written
+	dropped  int           // the number of all dropped lines
+	reported int           // how many of them the log has reported
 }
 
-// NewLines makes Lines that write to out. The registry, if any, gets the count of dropped lines.
+// NewLines makes a Lines that writes to out. The registry, if it is not nil, gets the count of dropped lines.
 func NewLines(out io.Writer, registry prometheus.Registerer) *Lines {
 	l := &Lines{out: out, tell: func(int) {}}
 	if registry != nil {
@@ -45,14 +45,14 @@ func NewLines(out io.Writer, registry prometheus.Registerer) *Lines {
 	return l
 }
 
-// OnDropped has f called when lines were dropped and out is read again.
+// OnDropped sets the function that is called when lines were dropped and out takes lines again.
 func (l *Lines) OnDropped(f func(lines int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tell = f
 }
 
-// Write takes one whole line. It never fails and never waits.
+// Write accepts one whole line. It never fails and never waits.
 func (l *Lines) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *Lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// write writes until nothing waits.
+// write writes until no lines wait.
 func (l *Lines) write() {
 	for {
 		time.Sleep(linesGather)
@@ -88,7 +88,7 @@ func (l *Lines) write() {
 	}
 }
 
-// written counts the lines lost by a failed write, or reports those dropped earlier.
+// written counts the lines that a failed write lost. After a successful write, it reports the lines that were dropped before.
 func (l *Lines) written(lines []byte, n int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +104,7 @@ func (l *Lines) written(lines []byte, n int, err error) {
 	}
 }
 
-// Flush returns when everything is written, or after a second.
+// Flush waits until everything is written, at most a second.
 func (l *Lines) Flush() {
 	l.mu.Lock()
 	idle := l.idle

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// throttle keeps a repeated event from filling the log: it lets one line through
-// in each interval, with the count of all events.
+// throttle prevents a repeated event from filling the log. It allows one line in each interval, with the count of all events.
 type throttle struct {
 	every time.Duration
 
@@ -15,7 +14,7 @@ type throttle struct {
 	count int
 }
 
-// add counts n. When a line is due it returns the count since the last one.
+// add counts n events. If a line is due, it returns the count since the last line.
 func (s *throttle) add(n int, now time.Time) (count int, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

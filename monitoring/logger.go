@@ -11,10 +11,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// NewLogger makes the process' logger: JSON, one object a line, or text for
-// people. Client-supplied text cannot break a line in either, nor steer a
-// terminal: both quote it. A line that is logged with the context of a recorded
-// span has its trace_id and span_id.
+// NewLogger makes the process' logger. It writes JSON, one object on each line, or text for people. Both formats quote text that clients
+// send, so that it can neither break a line nor control a terminal. A line that is logged with the context of a recorded span has its
+// trace_id and span_id.
 func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: level}
 	switch format {
@@ -26,10 +25,10 @@ func NewLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, erro
 	return nil, fmt.Errorf("log format %q: json or text", format)
 }
 
-// traceHandler adds the ids of the context's span at the top of a line, outside of all groups.
+// traceHandler adds the ids of the context's span to a line, at the top level, outside all groups.
 type traceHandler struct {
 	slog.Handler
-	// outer is Handler without its groups and their contents, and inner adds these; nil without a group.
+	// outer is Handler without its groups and their attributes, and inner adds them. Both are nil if there is no group.
 	outer slog.Handler
 	inner func(slog.Handler) slog.Handler
 }
@@ -74,8 +73,8 @@ func (h *traceHandler) within(add func(slog.Handler) slog.Handler) *traceHandler
 	}
 }
 
-// escaper escapes characters that JSON allows but terminals and line readers interpret: DEL and the control characters from U+0080 to
-// U+009F, including next line (U+0085). They can only occur in strings.
+// escaper escapes characters that JSON allows but that terminals and line readers interpret: DEL, and the control characters from U+0080
+// to U+009F, including "next line" (U+0085). They occur only in strings.
 type escaper struct{ w io.Writer }
 
 func (e escaper) Write(line []byte) (int, error) {
@@ -100,7 +99,7 @@ func (e escaper) Write(line []byte) (int, error) {
 
 func isControl(r rune) bool { return r >= 0x7f && r <= 0x9f }
 
-// isPlain reports whether all bytes are below 0x7f: then the line needs no decoding.
+// isPlain reports whether all bytes are below 0x7f. Such a line needs no escapes.
 func isPlain(line []byte) bool {
 	for _, b := range line {
 		if b >= 0x7f {

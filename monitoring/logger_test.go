@@ -18,7 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// newLog returns a logger, and a function that reads and clears its lines.
+// newLog returns a logger, and a function that returns its lines and clears them.
 func newLog(t *testing.T, format string) (*slog.Logger, func() string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -37,7 +37,7 @@ func parsed(t *testing.T, line string) map[string]any {
 	return fields
 }
 
-// hostile has every character that ends a line or steers a terminal somewhere.
+// hostile returns a text with every character that can end a line or control a terminal.
 func hostile() string {
 	b := strings.Builder{}
 	for r := range rune(0xa0) {
@@ -75,7 +75,7 @@ func TestLoggerKeepsClientTextOnItsLine(t *testing.T) {
 			}
 		}
 	}
-	// Nothing is lost by it.
+	// No part of the text is lost.
 	log, line := newLog(t, "json")
 	text = strings.ToValidUTF8(text, "\ufffd")
 	log.Info("hello", text, text)
@@ -115,7 +115,7 @@ func TestLoggerTellsOfTheTrace(t *testing.T) {
 		test.log.DebugContext(ctx, "below the level")
 		require.Empty(t, line())
 	}
-	// An id in the log is one that can be looked up.
+	// The id of a span that is not recorded is not logged, since nobody can look it up.
 	unrecorded, _ := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())).Tracer("test").Start(t.Context(), "span")
 	log.InfoContext(unrecorded, "hello")
 	require.NotContains(t, parsed(t, line()), "trace_id")
@@ -124,7 +124,7 @@ func TestLoggerTellsOfTheTrace(t *testing.T) {
 	require.Contains(t, line(), " trace_id="+span.SpanContext().TraceID().String())
 }
 
-// must returns the value of a call that has to succeed: must(f())(t).
+// must returns the value of a call that must succeed: must(f())(t).
 func must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -133,10 +133,10 @@ func must[T any](value T, err error) func(testing.TB) T {
 	}
 }
 
-// valve is a reader that can stop to read.
+// valve is a writer that can block, like a pipe that nobody reads.
 type valve struct {
 	bytes.Buffer
-	shut chan struct{} // closed when it reads again
+	shut chan struct{} // it is closed when the writer accepts bytes again
 }
 
 func (v *valve) Write(b []byte) (int, error) {
@@ -144,7 +144,7 @@ func (v *valve) Write(b []byte) (int, error) {
 	return v.Buffer.Write(b)
 }
 
-// A full pipe costs log lines but never delays the caller: the bubble's clock stands still.
+// A full pipe loses log lines but never delays the caller: the clock of the synctest bubble does not advance.
 func TestNobodyWaitsForAReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 
 const someTraceID = "4bf92f3577b34da6a3ce929d0e0e4736"
 
-// scraped has a counter and a histogram with an exemplar, both kinds of it.
+// scraped returns a listener with a counter, and with a classic and a native histogram that have an exemplar.
 func scraped(t *testing.T) Admin {
 	t.Helper()
 	a := newAdmin(adminToken, true)
@@ -71,7 +71,7 @@ func TestAScrapeTellsWhatIsKnown(t *testing.T) {
 	require.Regexp(t, `promhttp_metric_handler_errors_total\{cause="gathering"\} [12]`, w.Body.String())
 }
 
-// waiting is a collector that is held up.
+// waiting is a collector that blocks.
 type waiting struct {
 	desc    *prometheus.Desc
 	calls   *atomic.Int32
@@ -85,7 +85,7 @@ func (c waiting) Collect(chan<- prometheus.Metric) {
 	<-c.release
 }
 
-// However many ask, the collectors are asked once, and all get the answer.
+// Many concurrent scrapes read the collectors once, and all of them get the result.
 func TestScrapesDoNotPileUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

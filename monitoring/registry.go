@@ -1,6 +1,5 @@
-// Package monitoring sets up the logger, the metrics registry, the export of
-// traces and the admin listener's pages. What
-// is logged, counted and traced is decided in the other packages.
+// Package monitoring sets up the logger, the metrics registry, the export of traces and the pages of the admin listener. The other
+// packages decide what they log, count and trace.
 package monitoring
 
 import (
@@ -8,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// NewRegistry makes the process' one metrics registry, with the Go runtime's
-// and the process' own metrics and the version of the program.
+// NewRegistry makes the metrics registry of the process. It contains the metrics of the Go runtime and of the process, and the version
+// of the program.
 func NewRegistry(version, role string) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{

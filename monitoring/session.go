@@ -7,10 +7,10 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// maxLogin bounds the form of a login, in bytes.
+// maxLogin is the maximum size of a login form, in bytes.
 const maxLogin = 4 << 10
 
-// sessions mounts what the console logs in and out by.
+// sessions mounts the routes by which the console logs in and out.
 func sessions(mux *http.ServeMux, guard operators.Guard) {
 	mux.HandleFunc("POST /login", func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
@@ -38,7 +38,7 @@ func sessions(mux *http.ServeMux, guard operators.Guard) {
 	})
 }
 
-// answer says what a page may do.
+// answer writes the session document, which tells a page what it may do, or the refusal.
 func answer(w http.ResponseWriter, s operators.Session, refusal *operators.Refusal) {
 	if refusal != nil {
 		refusal.Header(w.Header())
@@ -55,7 +55,7 @@ func answer(w http.ResponseWriter, s operators.Session, refusal *operators.Refus
 	})
 }
 
-// renewing keeps the sessions of those who use the listener.
+// renewing renews the session of an operator with each request.
 func renewing(guard operators.Guard, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/logout" {

@@ -15,7 +15,7 @@ import (
 	"github.com/forgerun/forgerun/internal/operators"
 )
 
-// sessionAnswer is the session document of a page.
+// sessionAnswer is the session document that a page gets.
 type sessionAnswer struct {
 	Operator  string     `json:"operator"`
 	ReadOnly  bool       `json:"read_only"`
@@ -46,7 +46,7 @@ func loggedIn(t *testing.T, h http.Handler, token string) (withCookie func(*http
 	return func(r *http.Request) { r.AddCookie(cookies[0]) }, s
 }
 
-// echo answers with the name of the operator, as the dashboard would know it.
+// echo mounts a dashboard that answers with the name of the operator.
 func echo(a Admin) http.Handler {
 	a.Dashboard = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		operator, _ := a.Guard.Check(r)
@@ -86,7 +86,7 @@ func TestLogin(t *testing.T) {
 	require.Equal(t, http.StatusMethodNotAllowed, get(h, "/login", nil).Code)
 }
 
-// After a logout, copies of the cookie are invalid too. While the store is down, all sessions are invalid, but tokens work.
+// A logout also makes copies of the cookie invalid. While the store is down, all sessions are invalid, but tokens work.
 func TestLogout(t *testing.T) {
 	t.Parallel()
 	a := newAdmin(adminToken, true)
@@ -111,7 +111,7 @@ func TestLogout(t *testing.T) {
 	require.Negative(t, out.Result().Cookies()[0].MaxAge)
 }
 
-// A change by a session needs what only a page of this origin can know.
+// A change in a session needs the CSRF token, which only a page of this origin knows.
 func TestSessionChangesNeedTheCSRFToken(t *testing.T) {
 	t.Parallel()
 	h := echo(newAdmin(adminToken, true))
@@ -144,7 +144,8 @@ func TestSessionChangesNeedTheCSRFToken(t *testing.T) {
 	require.Contains(t, w.Body.String(), "may read only")
 }
 
-// A form of another site's page sends the password that a browser knows, and its origin; without a guard it needs none.
+// A form on a page of another site changes nothing. The browser sends the password that it stores and the origin of that page. If no
+// token is configured, the form needs no password.
 func TestFormsOfOtherPagesChangeNothing(t *testing.T) {
 	t.Parallel()
 	basic := func(r *http.Request) { r.SetBasicAuth("anybody", adminToken) }
@@ -190,7 +191,7 @@ func TestSessionIsRenewedByUse(t *testing.T) {
 	require.Len(t, get(h, "/", func(r *http.Request) { r.AddCookie(renewed[0]) }).Result().Cookies(), 1)
 }
 
-// Logins are limited and logged as bearer tokens are; the browser shows no dialog of its own to a page.
+// Logins are limited and logged like bearer tokens. The answer to a page does not make the browser show its own password dialog.
 func TestLoginIsLimited(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

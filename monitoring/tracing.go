@@ -25,20 +25,18 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Tracing configures the export of spans. Their destination and sampling are
-// read by the OpenTelemetry SDK from its standard variables.
+// Tracing configures the export of spans. The OpenTelemetry SDK reads their destination and sampling from its standard variables.
 type Tracing struct {
 	Protocol string // "http/protobuf" or "grpc"
-	// Role and Version of the process, for the resource.
+	// Role and Version describe the process in the resource.
 	Role, Version string
-	Log           *slog.Logger          // nil for none
-	Registry      prometheus.Registerer // gets counts of spans: nil for none
+	Log           *slog.Logger          // nil: nothing is logged
+	Registry      prometheus.Registerer // it gets counts of spans; nil: they are not counted
 }
 
-// NewTracing makes the process' tracer provider and its shutdown, which sends
-// the last spans within its context. A collector that is down or hangs costs
-// spans, never time: they are sent in the background from a buffer, and dropped
-// when that is full.
+// NewTracing returns the process' tracer provider and a shutdown function, which sends the last spans until its context ends. Spans are
+// sent in the background from a buffer, and dropped when the buffer is full. So a collector that is down or hangs loses spans, but it
+// never delays the process.
 func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(context.Context) error, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -46,11 +44,11 @@ func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(co
 	routeOtelLog(cfg.Log)
 	about, err := resource.New(ctx,
 		resource.WithTelemetrySDK(),
-		resource.WithService(), // an id of this process
+		resource.WithService(), // adds an id of this process
 		resource.WithAttributes(
 			semconv.ServiceName("forgerun"), semconv.ServiceVersion(cfg.Version), attribute.String("forgerun.role", cfg.Role),
 		),
-		resource.WithFromEnv(), // has the last word
+		resource.WithFromEnv(), // the environment overrides all others
 	)
 	if err != nil {
 		return nil, nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
@@ -84,11 +82,9 @@ func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, e
 
 var errRedirect = errors.New("the collector answers with a redirect, which is not followed: set its own address")
 
-// wayToCollector has a request of spans travel directly, whatever proxy the
-// environment names: spans and their headers are for the collector alone. It is
-// asked for each one, also for those that net/http makes of a redirect: these
-// are refused. The exporter takes no other client without losing the
-// certificates of its environment.
+// wayToCollector is the Proxy function of the exporter. It sends spans directly, even if the environment names a proxy, since spans and
+// their headers are only for the collector. net/http calls it for each request, including requests that follow a redirect, and it refuses
+// those. The exporter could use another client, but that client would not have the certificates that the environment names.
 func wayToCollector(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errRedirect
@@ -96,7 +92,7 @@ func wayToCollector(r *http.Request) (*url.URL, error) {
 	return nil, nil
 }
 
-// reporter counts the spans that are sent, and logs and counts the others.
+// reporter counts the spans that are sent. It logs and counts those that cannot be sent.
 type reporter struct {
 	sdktrace.SpanExporter
 	log          *slog.Logger
@@ -104,7 +100,7 @@ type reporter struct {
 	sent, failed prometheus.Counter
 }
 
-// ended counts spans as they end, including those that a full buffer drops.
+// ended counts spans when they end, including those that a full buffer drops.
 type ended struct {
 	sdktrace.SpanProcessor
 	spans prometheus.Counter
@@ -132,7 +128,7 @@ func (r *reporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	return nil
 }
 
-// clip limits the length of a collector's answer in the log.
+// clip shortens a collector's answer for the log.
 func clip(text string) string {
 	const limit = 500
 	if len(text) <= limit {
@@ -143,8 +139,8 @@ func clip(text string) string {
 
 var otelOnce sync.Once
 
-// routeOtelLog sets the logger and the error handler of OpenTelemetry, which the
-// whole process shares: the first ones stay.
+// routeOtelLog sets the logger and the error handler of OpenTelemetry. The whole process shares them, so only the first call has an
+// effect.
 func routeOtelLog(log *slog.Logger) {
 	otelOnce.Do(func() {
 		log := log.With("component", "opentelemetry")
@@ -158,10 +154,10 @@ func routeOtelLog(log *slog.Logger) {
 	})
 }
 
-// otelLog keeps only the attribute "file": OpenTelemetry logs the values of its variables, passwords included.
+// otelLog drops all attributes except "file", since OpenTelemetry logs the values of its variables, including passwords.
 type otelLog struct{ handler slog.Handler }
 
-// otelLevel raises OpenTelemetry's warnings, which have level -1.
+// otelLevel maps level -1, which OpenTelemetry uses for warnings, to the level of warnings.
 func otelLevel(level slog.Level) slog.Level {
 	if level == -1 {
 		return slog.LevelWarn

@@ -27,8 +27,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// Tests that set the standard variables of OpenTelemetry are not parallel: the
-// process has them once.
+// Tests that set the standard variables of OpenTelemetry are not parallel, since all tests of the process share these variables.
 
 // receiver is a collector of traces.
 type receiver struct {
@@ -72,7 +71,7 @@ func listenGRPC(t *testing.T, r *receiver) (url string) {
 	return "http://" + l.Addr().String()
 }
 
-// startTracing traces to the address, without waiting for more spans.
+// startTracing starts tracing to the address. Spans are sent at once, without a wait for more of them.
 func startTracing(t *testing.T, url, protocol string) (trace.Tracer, func(context.Context) error, *testkit.Output) {
 	t.Helper()
 	return startCounted(t, url, protocol, nil)
@@ -142,10 +141,10 @@ func TestSpansArrive(t *testing.T) {
 	}
 }
 
-// deadCollectors returns addresses at which no collector runs.
+// deadCollectors returns addresses at which no collector answers.
 func deadCollectors(t *testing.T) map[string]string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and never answers
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections and never answers
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	away := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -158,20 +157,20 @@ func TestACollectorThatIsDeadCostsNoTime(t *testing.T) {
 		for _, protocol := range []string{"http/protobuf", "grpc"} {
 			t.Run(name+" "+protocol, func(t *testing.T) {
 				tracer, shutdown, out := startTracing(t, url, protocol)
-				for range 10_000 { // more than the buffer takes
+				for range 10_000 { // more than the buffer holds
 					_, span := tracer.Start(t.Context(), "span")
 					span.End()
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 				defer cancel()
-				_ = shutdown(ctx) // it does not outlast its context
+				_ = shutdown(ctx) // it returns when its context ends
 				require.LessOrEqual(t, strings.Count(out.String(), "\n"), 1)
 			})
 		}
 	}
 }
 
-// refusing is an exporter whose collector takes nothing.
+// refusing is an exporter whose collector refuses all spans.
 type refusing struct{ sdktrace.SpanExporter }
 
 func (refusing) ExportSpans(context.Context, []sdktrace.ReadOnlySpan) error {
@@ -200,7 +199,7 @@ func TestTracingRefusesWhatItDoesNotKnow(t *testing.T) {
 	require.ErrorContains(t, err, "OTEL_RESOURCE_ATTRIBUTES")
 }
 
-// OpenTelemetry's own logger ends in ours, without what its variables hold.
+// OpenTelemetry's own logger writes to our log, without the values of its variables.
 func TestOtelLogTellsNoSecrets(t *testing.T) {
 	t.Parallel()
 	log, line := newLog(t, "text")
@@ -216,7 +215,7 @@ func TestOtelLogTellsNoSecrets(t *testing.T) {
 	require.Empty(t, line())
 }
 
-// What was given for the collector, its headers above all, is sent to no other host.
+// Spans and headers that are for the collector are not sent to another host.
 func TestRedirectsOfACollectorAreNotFollowed(t *testing.T) {
 	elsewhere := &receiver{}
 	target := listenHTTP(t, elsewhere)
