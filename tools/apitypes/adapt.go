@@ -1,6 +1,6 @@
 package main
 
-// adapted returns a node as the generator can express it.
+// adapted returns a node in a form that the generator supports.
 func (o *options) adapted(node any) any {
 	switch v := node.(type) {
 	case []any:
@@ -17,7 +17,8 @@ func (o *options) adapted(node any) any {
 	return node
 }
 
-// merge makes one schema of several: with the members of all. They are required only where a value has all of the schemas.
+// merge combines several schemas into one that has the members of all. Required members stay required only if a value must match all of
+// the schemas.
 func (o *options) merge(v map[string]any, choice string, of []any) {
 	members, required := map[string]any{}, []any{}
 	for _, one := range of {
@@ -36,7 +37,7 @@ func (o *options) merge(v map[string]any, choice string, of []any) {
 	}
 }
 
-// gather adds the members of a schema that are not there yet, and returns those that are required.
+// gather adds the members of a schema that are missing, and returns the required ones.
 func (o *options) gather(members map[string]any, schema any) (required []any) {
 	v, _ := schema.(map[string]any)
 	if name, ok := reference(v); ok {
@@ -56,8 +57,8 @@ func (o *options) gather(members map[string]any, schema any) (required []any) {
 	return append(required, own...)
 }
 
-// simplified returns a schema as the generator can express it: what an enumeration has is of its type, what it refers to and has no type
-// of its own is there in place of the reference, and for a client a zero value stands for null where one will do.
+// simplified returns a schema in a form that the generator supports. An enumeration becomes a value of its type. A reference to a schema
+// without a Go type is replaced with that schema. For a client, the zero value stands for null where possible.
 func (o *options) simplified(v map[string]any) map[string]any {
 	orNull := false
 	delete(v, "enum")
@@ -107,7 +108,7 @@ func (o *options) simplified(v map[string]any) map[string]any {
 	return v
 }
 
-// inline puts a schema in place of a reference to it.
+// inline replaces a reference with the schema that it names.
 func (o *options) inline(v map[string]any, name string) {
 	schema := o.schemas[name].(map[string]any)
 	delete(v, "$ref")

@@ -1,5 +1,5 @@
-// Command apitypes writes the Go types of an OpenAPI document's schemas, by oapi-codegen, and methods that send its operations. Its
-// argument is a configuration of oapi-codegen with a few members more: see options.
+// Command apitypes writes Go types for the schemas of an OpenAPI document, and methods that send its operations. It uses oapi-codegen. Its
+// argument is a configuration of oapi-codegen with a few more members: see options.
 package main
 
 import (
@@ -18,31 +18,32 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// options say what becomes of a document. Files are seen from the folder of the configuration.
+// options say which code is made from a document. Paths of files are relative to the folder of the configuration.
 type options struct {
 	codegen.Configuration `yaml:",inline"`
 
 	Document string   `yaml:"document"`
 	Output   string   `yaml:"output"`
-	Only     []string `yaml:"only"` // schemas that are wanted, with those that they refer to; none: all
-	// Plain makes the types of a client: where it can be, null is the zero value.
+	Only     []string `yaml:"only"` // only these schemas, and those that they refer to, get types; empty: all do
+	// Plain makes types for a client: the zero value stands for null where possible.
 	Plain bool `yaml:"plain"`
-	// Types are Go types for schemas, such as State, and for members of them, such as Job.params; "-" leaves a member out.
+	// Types are the Go types of schemas, such as State, and of their members, such as Job.params. "-" omits a member.
 	Types map[string]string `yaml:"types"`
-	// Rename has the Go names of schemas whose own name does not fit: what refers to a schema with that name gets the renamed one.
+	// Rename maps names of schemas to Go names, for schemas whose own name does not fit. References use the new name too.
 	Rename map[string]string `yaml:"rename"`
-	// Embed has the fields that structs have besides the members of their schemas, such as Meta: the names of the structs.
+	// Embed maps a field, such as Meta or "Job *Job", to the names of the structs that get it besides the members of their schemas.
 	Embed map[string][]string `yaml:"embed"`
-	// Constants are the enumerations whose values become constants, with what the names of these begin with.
+	// Constants are the enumerations whose values become constants, each with the prefix of the constants' names.
 	Constants map[string]string `yaml:"constants"`
-	// Lists are the enumerations whose values become a list of Go structs, each with a value and what it stands for, by the struct's name.
+	// Lists are the enumerations whose values become a list of Go structs, by the name of the struct. Each struct has a value and its
+	// meaning.
 	Lists map[string]string `yaml:"lists"`
 
-	// Methods are those of the client, by name. They go to MethodsOutput.
+	// Methods are the methods of the client, by name. They are written to MethodsOutput.
 	Methods       map[string]method `yaml:"methods"`
 	MethodsOutput string            `yaml:"methods-output"`
 
-	// Requests are the files of the schemas of request bodies. With them, nothing else is made.
+	// Requests describe the files with the schemas of request bodies. If they are set, nothing else is made.
 	Requests []requests `yaml:"requests"`
 
 	schemas, paths, parameters map[string]any
@@ -80,7 +81,7 @@ func generate(config string) error {
 	if err != nil {
 		return err
 	}
-	_, code, _ = strings.Cut(code, "\n//\n") // the package has a comment of its own
+	_, code, _ = strings.Cut(code, "\n//\n") // another file has the comment of the package
 	code = strings.Replace(code, "\npackage ", "\n\npackage ", 1)
 	for _, embedded := range slices.Sorted(maps.Keys(o.Embed)) {
 		for _, name := range o.Embed[embedded] {
@@ -102,7 +103,7 @@ func generate(config string) error {
 	return os.WriteFile(filepath.Join(filepath.Dir(config), o.MethodsOutput), methods, 0o644)
 }
 
-// load reads the schemas of a document. Paths are left out, since only types are wanted.
+// load reads the schemas of a document. The result has no paths, since oapi-codegen makes only types.
 func (o *options) load(file string) (*openapi3.T, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -152,10 +153,10 @@ func (o *options) load(file string) (*openapi3.T, error) {
 	return openapi3.NewLoader().LoadFromData(plain)
 }
 
-// composed is how much later the members come that a schema adds to those of the schemas that it is composed of.
+// composed is added to the lines of the members that a composed schema adds, so that they come after the members of its parts.
 const composed = 1_000_000
 
-// keepOrder has the generator keep the order in which a document names the members of its schemas; after is added to their lines.
+// keepOrder makes the generator keep the order in which a document names the members of its schemas. after is added to their lines.
 func keepOrder(node *yaml.Node, members bool, after int) {
 	for i := 0; node.Kind == yaml.MappingNode && i < len(node.Content); i += 2 {
 		if node.Content[i].Value == "allOf" {
@@ -172,7 +173,7 @@ func keepOrder(node *yaml.Node, members bool, after int) {
 	}
 }
 
-// rename has references name the schemas as Go does.
+// rename changes references to the Go names of the schemas.
 func (o *options) rename(node any) {
 	switch v := node.(type) {
 	case []any:
@@ -189,7 +190,7 @@ func (o *options) rename(node any) {
 	}
 }
 
-// setType sets the Go type of a member of a schema, or of a schema that it is composed of.
+// setType sets the Go type of a member of a schema, or of a member of its parts if the schema is composed.
 func (o *options) setType(schema any, member, goType string) {
 	v, _ := schema.(map[string]any)
 	properties, _ := v["properties"].(map[string]any)
@@ -210,14 +211,15 @@ func (o *options) setType(schema any, member, goType string) {
 	}
 }
 
-// isInlined reports whether a schema gets no Go type of its own: it stands for one that there is, or for a text, a number or the like.
+// isInlined reports whether a schema gets no Go type of its own, because it stands for an existing type or for a text, a number or another
+// simple value.
 func (o *options) isInlined(name string) bool {
 	schema, _ := o.schemas[name].(map[string]any)
 	kind, _ := kindOf(schema)
 	return o.Types[name] != "" || kind != nil && kind != "object"
 }
 
-// kindOf returns the type that a schema names, and reports whether null may stand for it.
+// kindOf returns the type of a schema, and reports whether the schema also allows null.
 func kindOf(schema map[string]any) (kind any, orNull bool) {
 	if types, ok := schema["type"].([]any); ok && len(types) == 2 && types[1] == "null" {
 		return types[0], true
@@ -225,7 +227,7 @@ func kindOf(schema map[string]any) (kind any, orNull bool) {
 	return schema["type"], false
 }
 
-// addReferences adds the schemas that a node refers to. It reports whether there were any.
+// addReferences adds the schemas that a node refers to. It reports whether it added any.
 func (o *options) addReferences(wanted map[string]any, node any) (added bool) {
 	switch v := node.(type) {
 	case []any:

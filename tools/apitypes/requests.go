@@ -12,16 +12,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// requests name the schemas of request bodies in one document, and the file that gets them.
+// requests name the schemas of request bodies in one document, and the file to which they are written.
 type requests struct {
 	Document string   `yaml:"document"`
 	Output   string   `yaml:"output"`
 	Schemas  []string `yaml:"schemas"`
-	// Changes replace keywords of schemas, such as WorkKind, and of their members, such as Job.params. null drops a keyword.
+	// Changes replace keywords of schemas, such as WorkKind, and of their members, such as Job.params. null removes a keyword.
 	Changes map[string]map[string]any `yaml:"changes"`
 }
 
-// write writes the schemas as JSON, each without references and with null as one of its types.
+// write writes the schemas as JSON. A written schema has no references, and null is one of its types.
 func (q *requests) write(folder string) error {
 	text, err := os.ReadFile(filepath.Join(folder, q.Document))
 	if err != nil {
@@ -38,7 +38,7 @@ func (q *requests) write(folder string) error {
 	for _, schema := range all {
 		combine(all, schema)
 	}
-	q.change(all) // members that combining brought
+	q.change(all) // for the members that combine added
 	slices.Sort(q.Schemas)
 	lines := make([]string, len(q.Schemas))
 	for i, name := range q.Schemas {
@@ -74,7 +74,7 @@ func (q *requests) change(all map[string]any) {
 	}
 }
 
-// combine makes one object schema of the parts of a composed one, so that findings name the member that is wrong.
+// combine makes one object schema from the parts of a composed schema, so that errors name the member that is wrong.
 func combine(all map[string]any, schema any) {
 	of, keyword := object(schema), "allOf"
 	if of["unevaluatedProperties"] != false {
@@ -91,7 +91,7 @@ func combine(all map[string]any, schema any) {
 			of = object(all[name])
 		}
 		for name, property := range object(of["properties"]) {
-			if value := object(property)["const"]; value != nil { // the code checks which members go with it
+			if value := object(property)["const"]; value != nil { // the Go code checks which members are allowed with this value
 				property = map[string]any{"type": "string", "enum": append(list(object(properties[name])["enum"]), value)}
 			}
 			properties[name] = property
@@ -100,7 +100,7 @@ func combine(all map[string]any, schema any) {
 			required = append(required, list(of["required"])...)
 		}
 	}
-	if keyword == "oneOf" { // null stands for a member of another form
+	if keyword == "oneOf" { // null stands for a member that only another form has
 		for name, property := range properties {
 			properties[name] = map[string]any{"oneOf": []any{property, map[string]any{"type": "null"}}}
 		}
@@ -109,13 +109,13 @@ func combine(all map[string]any, schema any) {
 	maps.Copy(of, map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false})
 }
 
-// kept are the keywords that are copied.
+// kept are the keywords that plain copies.
 var kept = []string{
 	"type", "required", "additionalProperties", "minProperties", "minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum",
 	"exclusiveMinimum", "pattern", "format", "x-note", "x-refusal", "x-raw", "x-malformed", "x-minimum", "x-maximum", "x-step", "x-names",
 }
 
-// plain returns a copy of a schema in which the schemas it refers to take the place of the references.
+// plain returns a copy of a schema in which each reference is replaced with the schema that it names.
 func plain(all map[string]any, schema any) (out map[string]any, err error) {
 	of, out := object(schema), map[string]any{}
 	if name, ok := reference(of); ok {

@@ -1,10 +1,10 @@
-// Command bundle makes a document that is served of the files in a folder, in the order of their names, and of those components of
-// ../shared.yaml to which it refers. The files are OpenAPI, or AsyncAPI, with four things more:
+// Command bundle combines the files in a folder, in the order of their names, into one document that the service can serve. It adds the
+// components of ../shared.yaml to which the document refers. The files are OpenAPI or AsyncAPI with four additions:
 //
 //   - Anchors, aliases and merges (<<) are resolved.
 //   - "parameters: [Limit]" and "headers: [Vary, ETag: StrongETag]" name components.
 //   - "errors: [404, 409]" of an operation names answers by their status.
-//   - x-bundle has the names of these answers, and what each path, answer and operation has besides its own.
+//   - x-bundle contains the names of these answers, and members that are added to each path, answer and operation.
 package main
 
 import (
@@ -81,13 +81,13 @@ func read(file string) (*yaml.Node, error) {
 	return expand(document.Content[0]), nil
 }
 
-// rules is x-bundle. Operations with "security: []" have nothing of Limits, Every and Changes.
+// rules are the contents of x-bundle. Limits, Every and Changes do not apply to operations with "security: []".
 type rules struct {
-	Parameters []string          // of each path
-	Headers    []string          // of each answer
-	Limits     []string          // headers of each answer of an operation
-	Every      []string          // errors of each operation
-	Changes    []string          // errors of each operation that is not GET
+	Parameters []string          // added to each path
+	Headers    []string          // added to each answer
+	Limits     []string          // headers that are added to each answer of an operation
+	Every      []string          // errors that are added to each operation
+	Changes    []string          // errors that are added to each operation that is not GET
 	Errors     map[string]string // the answers by status
 }
 
@@ -115,7 +115,7 @@ func (r rules) operation(operation *yaml.Node, changes bool) {
 	headers, errors := r.Headers, remove(operation, "errors")
 	var all []string
 	if errors != nil {
-		_ = errors.Decode(&all) // numbers, which are strings as well
+		_ = errors.Decode(&all) // numbers can be decoded as strings
 	}
 	if security := get(operation, "security"); security == nil || len(security.Content) > 0 {
 		headers, all = slices.Concat(headers, r.Limits), append(all, r.Every...)
@@ -137,7 +137,7 @@ func (r rules) operation(operation *yaml.Node, changes bool) {
 	}
 }
 
-// expandNames puts references in the place of a list of names, after those that each such list has.
+// expandNames replaces a list of names with references. The references to the general names come first.
 func expandNames(n *yaml.Node, section string, general []string) {
 	var entries []*yaml.Node
 	for _, name := range general {
@@ -175,13 +175,14 @@ func expandNames(n *yaml.Node, section string, general []string) {
 	}
 }
 
-// taker collects the shared components to which a document refers and of which it has none of its own.
+// taker collects the shared components to which a document refers and which it does not define itself.
 type taker struct {
 	own, shared, all *yaml.Node
 	taken            map[*yaml.Node]bool
 }
 
-// take adds those to which a part refers, each after those that it builds on: generators of types order members by their lines.
+// take adds the components to which a part refers. A component comes after the components that it refers to, since generators of types
+// order members by their lines.
 func (t taker) take(part *yaml.Node) {
 	for _, n := range part.Content {
 		if at := strings.Split(n.Value, "/"); len(at) == 4 && at[1] == "components" {

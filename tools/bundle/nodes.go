@@ -6,7 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// index is where a mapping has the value of a member, or -1.
+// index returns the position of the value of a member in a mapping, or -1.
 func index(n *yaml.Node, name string) int {
 	for i := 1; n != nil && n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
 		if n.Content[i-1].Value == name {
@@ -23,7 +23,7 @@ func get(n *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// set replaces a member, or adds it at the end.
+// set replaces a member or, if there is none with this name, adds it at the end.
 func set(n, name, value *yaml.Node) {
 	if i := index(n, name.Value); i > 0 {
 		n.Content[i] = value
@@ -56,7 +56,7 @@ func reference(section, name string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle, Content: []*yaml.Node{scalar("$ref"), to}}
 }
 
-// expand returns a copy in which aliases and merges are resolved. Members that are named replace the merged ones.
+// expand returns a copy in which aliases and merges are resolved. A member of the mapping itself replaces a merged one.
 func expand(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -80,7 +80,7 @@ func expand(n *yaml.Node) *yaml.Node {
 	return &c
 }
 
-// merge adds the members of a part, and of its mappings. It returns the name of one that is there already.
+// merge adds the members of a part, including those of nested mappings. It returns the name of a member that exists already.
 func merge(into, part *yaml.Node) string {
 	for pair := range slices.Chunk(part.Content, 2) {
 		name, value := pair[0], pair[1]

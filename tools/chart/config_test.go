@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// folder is where the forgerun of this repository is built, once.
+// folder is the folder in which the forgerun program of this repository is built once.
 var folder string
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ var build = sync.OnceValues(func() (output []byte, err error) {
 	return command.CombinedOutput()
 })
 
-// forgerun runs the program with an environment of its own.
+// forgerun runs the program with the given environment and no other variables.
 func forgerun(t *testing.T, environment []string, args ...string) string {
 	t.Helper()
 	out, err := build()
@@ -52,7 +52,7 @@ func forgerun(t *testing.T, environment []string, args ...string) string {
 	return string(out)
 }
 
-// packed is the chart as "helm package" makes it.
+// packed returns the chart as "helm package" makes it.
 func packed(t *testing.T) *chart.Chart {
 	t.Helper()
 	archive, err := chartutil.Save(load(t), t.TempDir())
@@ -62,7 +62,7 @@ func packed(t *testing.T) *chart.Chart {
 	return c
 }
 
-// secrets are what an operator puts into the Secret.
+// secrets are the values that an operator puts into the Secret.
 var secrets = map[string]string{
 	"FORGERUN_DATABASE_URL": "postgres://forgerun:secret@postgres:5432/forgerun", "FORGERUN_REDIS_URL": "redis://redis:6379/0",
 	"FORGERUN_MASTER_KEY":  "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
@@ -70,7 +70,7 @@ var secrets = map[string]string{
 	"OTEL_EXPORTER_OTLP_HEADERS": "api-key=secret",
 }
 
-// environment are the variables of a container, those of Secrets filled in.
+// environment returns the variables of a container. Variables from Secrets have the values of secrets.
 func environment(c core.Container) map[string]string {
 	found := map[string]string{}
 	for _, v := range c.Env {
@@ -82,7 +82,7 @@ func environment(c core.Container) map[string]string {
 	return found
 }
 
-// variables are all that "forgerun config" knows.
+// variables returns the names of all variables that "forgerun config" knows.
 func variables(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -94,7 +94,7 @@ func variables(t *testing.T) []string {
 	return names
 }
 
-// helm's linter has nothing to say.
+// helm's linter finds no problems.
 func TestLinterFindsNothing(t *testing.T) {
 	t.Parallel()
 	for _, set := range sets {
@@ -102,7 +102,8 @@ func TestLinterFindsNothing(t *testing.T) {
 	}
 }
 
-// Each role starts with the environment that it gets, in which each variable exists; what is secret is read from the Secret alone.
+// Each role starts with the environment that the chart gives it. The service knows each variable, and secret values come only from the
+// Secret.
 func TestRolesTakeTheirEnvironment(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		known := append(variables(t), "GOMEMLIMIT")
@@ -137,7 +138,7 @@ func TestRolesTakeTheirEnvironment(t *testing.T) {
 	})
 }
 
-// Values may set any variable but those that are secret or the chart's own.
+// Values may set any variable except those that are secret and those that the chart sets.
 func TestSchemaKnowsEachVariable(t *testing.T) {
 	t.Parallel()
 	var schema struct {
@@ -153,7 +154,7 @@ func TestSchemaKnowsEachVariable(t *testing.T) {
 	require.ElementsMatch(t, variables(t), append(elsewhere, schema.Definitions.Config.PropertyNames.Enum...))
 }
 
-// What is mistyped or contradicts itself is refused, with the place.
+// Values that are mistyped or contradict each other are refused, and the error names the place.
 func TestValuesThatAreWrongAreRefused(t *testing.T) {
 	t.Parallel()
 	for text, place := range map[string]string{
@@ -176,7 +177,7 @@ func TestValuesThatAreWrongAreRefused(t *testing.T) {
 	}
 }
 
-// The chart has the version of the last release, and its notes show it.
+// The chart has the version of the last release, and its notes show this version.
 func TestChartIsOfTheRelease(t *testing.T) {
 	t.Parallel()
 	changes, err := os.ReadFile(root + "CHANGELOG.md")

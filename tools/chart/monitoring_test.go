@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Each role is scraped at its admin listener, ready or not, as the job that rules and dashboards know.
+// Prometheus scrapes each role at its admin listener, even if the pod is not ready. The job has the name that rules and dashboards use.
 func TestPrometheusFindsEachRole(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		monitors := of[*monitoring.ServiceMonitor](r)
@@ -39,7 +39,7 @@ func TestPrometheusFindsEachRole(t *testing.T) {
 	})
 }
 
-// The rules are those of monitoring/prometheus, word for word: helm evaluates none of their templates.
+// The rules equal those of monitoring/prometheus exactly: helm does not evaluate the templates in them.
 func TestRulesAreThoseOfTheRepository(t *testing.T) {
 	t.Parallel()
 	var want []monitoring.Rule
@@ -64,7 +64,7 @@ func TestRulesAreThoseOfTheRepository(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// The dashboards are those of monitoring/grafana, but for the name of the data source.
+// The dashboards equal those of monitoring/grafana, except for the name of the data source.
 func TestDashboardsAreThoseOfTheRepository(t *testing.T) {
 	t.Parallel()
 	for set, source := range map[string]string{"keda": "prometheus", "hpa": "thanos"} {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Each selector finds the pods of its role, whatever else is in the namespace, at ports that they have.
+// Each selector finds only the pods of its role, whatever else is in the namespace, and names ports that these pods have.
 func TestSelectorsFindTheirRole(t *testing.T) {
 	eachSet(t, func(t *testing.T, _ string, r release) {
 		require.Len(t, of[*apps.Deployment](r), len(roles))
@@ -27,7 +27,7 @@ func TestSelectorsFindTheirRole(t *testing.T) {
 		for _, s := range services {
 			of := role(s)
 			if of == "" {
-				of = "api" // the one that clients call
+				of = "api" // clients call this role
 			}
 			r.requireSelects(t, &meta.LabelSelector{MatchLabels: s.Spec.Selector}, of)
 			require.Len(t, s.Spec.Ports, 1)
@@ -45,7 +45,7 @@ func TestSelectorsFindTheirRole(t *testing.T) {
 	})
 }
 
-// ways are the ports that policies open to pods of a role, and to what.
+// ways maps each port that policies open for the pods of a role to the peers for which it is open.
 type ways map[int][]networking.NetworkPolicyPeer
 
 func (w ways) add(ports []networking.NetworkPolicyPort, peers []networking.NetworkPolicyPeer) {
@@ -54,7 +54,7 @@ func (w ways) add(ports []networking.NetworkPolicyPort, peers []networking.Netwo
 	}
 }
 
-// policies are the ways into and out of the pods of each role; a role whose pods no policy denies all else is not there.
+// policies returns the ways into and out of the pods of each role. A role is missing if no policy denies all other traffic of its pods.
 func (r release) policies(t *testing.T) (in, out map[string]ways) {
 	t.Helper()
 	in, out = map[string]ways{}, map[string]ways{}
@@ -82,7 +82,8 @@ func (r release) policies(t *testing.T) (in, out map[string]ways) {
 	return in, out
 }
 
-// Pods get where they must, and no further. Only a deliverer, and an api that asks receivers for their consent, go out into the world.
+// Pods can reach the addresses that they need, and no others. Only deliverers, and api processes that ask receivers for their consent,
+// can reach the internet.
 func TestPoliciesOpenWhatARoleNeeds(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		in, out := r.policies(t)

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// No pod has rights: no root, no capability, no token, nothing that it may write but /tmp.
+// Pods have no privileges: they do not run as root, have no capabilities and no token, and can write only to /tmp.
 func TestPodsHaveNoRights(t *testing.T) {
 	eachSet(t, func(t *testing.T, _ string, r release) {
 		for role, pod := range r.pods(t) {
@@ -47,7 +47,7 @@ func TestPodsHaveNoRights(t *testing.T) {
 	})
 }
 
-// A role is started, is asked on ports that it has, and its pods are spread.
+// Pods start their role, probes use ports that the container has, and the pods of a role are spread.
 func TestPodsAreProbedAndSpread(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		for role, pod := range r.pods(t) {
@@ -73,7 +73,8 @@ func TestPodsAreProbedAndSpread(t *testing.T) {
 	})
 }
 
-// What runs has its grace, requests and deliveries under way have their time, and then the process has half a minute to end.
+// Running jobs get their grace period, and requests and deliveries in progress get their timeouts. After that, the process has half a
+// minute to end.
 func TestPodsHaveTimeToEnd(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		want := map[string]float64{"default": 30, "minimal": 30, "hpa": 723.5, "keda": 120}[set]
@@ -98,7 +99,7 @@ func TestPodsHaveTimeToEnd(t *testing.T) {
 	})
 }
 
-// A budget is of its role's pods, and one of them may always go.
+// A budget selects the pods of its role, and always allows the eviction of one of them.
 func TestBudgetsLeaveRoomToEvict(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		budgets := of[*policy.PodDisruptionBudget](r)
@@ -116,7 +117,7 @@ func TestBudgetsLeaveRoomToEvict(t *testing.T) {
 	})
 }
 
-// The migration runs before the release is there: it needs nothing that the chart makes.
+// The migration runs before the objects of the release exist, so it needs nothing that the chart makes.
 func TestMigrationNeedsNothingOfTheRelease(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		jobs := of[*batch.Job](r)
@@ -138,7 +139,7 @@ func TestMigrationNeedsNothingOfTheRelease(t *testing.T) {
 	})
 }
 
-// A role's own values win over common ones, those that are false or zero too, and leave the others.
+// A role's own values override the common ones, even if they are false or zero. Other common values stay.
 func TestRolesOwnValuesWin(t *testing.T) {
 	t.Parallel()
 	r := render(t, "hpa")

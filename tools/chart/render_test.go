@@ -1,5 +1,5 @@
-// Package chart tests deploy/chart without a cluster: it is rendered by helm's own library, and read as the API's types.
-// It is a module of its own, since helm brings hundreds of modules.
+// Package chart tests deploy/chart without a cluster: helm's own library renders it, and the result is decoded into the types of the
+// Kubernetes API. The package has its own module, since helm requires hundreds of modules.
 package chart_test
 
 import (
@@ -39,10 +39,10 @@ const (
 
 var roles = []string{"api", "worker", "deliverer"}
 
-// sets are the values that each test renders: the chart's own, and those of testdata.
+// sets are the sets of values that each test renders: the chart's defaults, and those in testdata.
 var sets = []string{"default", "minimal", "hpa", "keda"}
 
-// kinds are the types that documents are read as, by version and kind.
+// kinds are the Go types into which documents are decoded, by version and kind.
 var kinds = map[string]func() meta.Object{
 	"apps/v1 Deployment":                      func() meta.Object { return &apps.Deployment{} },
 	"autoscaling/v2 HorizontalPodAutoscaler":  func() meta.Object { return &autoscaling.HorizontalPodAutoscaler{} },
@@ -58,7 +58,7 @@ var kinds = map[string]func() meta.Object{
 	"v1 ServiceAccount":                       func() meta.Object { return &core.ServiceAccount{} },
 }
 
-// release is what a set of values renders to.
+// release is the list of objects that the chart renders from a set of values.
 type release []meta.Object
 
 func load(t *testing.T) *chart.Chart {
@@ -68,7 +68,7 @@ func load(t *testing.T) *chart.Chart {
 	return c
 }
 
-// valuesOf are those that a set changes.
+// valuesOf returns the values that a set changes.
 func valuesOf(t *testing.T, set string) map[string]any {
 	t.Helper()
 	values := map[string]any{}
@@ -81,7 +81,7 @@ func valuesOf(t *testing.T, set string) map[string]any {
 	return values
 }
 
-// texts are the rendered templates by their files, as helm sends them. The schema is applied.
+// texts returns the rendered templates by file, as helm sends them. It checks the values against the schema.
 func texts(c *chart.Chart, values map[string]any) (map[string]string, error) {
 	options := common.ReleaseOptions{Name: "demo", Namespace: namespace, Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(c, values, options, common.DefaultCapabilities)
@@ -117,7 +117,7 @@ func render(t *testing.T, set string) (r release) {
 	return r
 }
 
-// of are the objects of one type, by name.
+// of returns the objects of one type, by name.
 func of[T meta.Object](r release) map[string]T {
 	found := map[string]T{}
 	for _, o := range r {
@@ -139,10 +139,10 @@ func eachSet(t *testing.T, test func(t *testing.T, set string, r release)) {
 	}
 }
 
-// role returns the role of a release's object, "" if it has none.
+// role returns the role of an object, or "" if it has none.
 func role(o meta.Object) string { return o.GetLabels()["app.kubernetes.io/component"] }
 
-// pods are the templates of all pods, by role.
+// pods returns the templates of all pods, by role.
 func (r release) pods(t *testing.T) map[string]core.PodTemplateSpec {
 	t.Helper()
 	found := map[string]core.PodTemplateSpec{}
@@ -156,7 +156,7 @@ func (r release) pods(t *testing.T) map[string]core.PodTemplateSpec {
 	return found
 }
 
-// Objects are where the release is, are found by its labels, and none takes another one's name.
+// All objects are in the namespace of the release and have its labels, and no two have the same name.
 func TestObjectsOfARelease(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		names := map[string]bool{}
@@ -184,7 +184,7 @@ func TestObjectsOfARelease(t *testing.T) {
 	})
 }
 
-// The files that are links in the repository are in the package, as they are, and the package renders as the folder does.
+// The package contains the contents of files that are links in the repository, and it renders like the folder.
 func TestPackageHasWhatLinksPointTo(t *testing.T) {
 	t.Parallel()
 	c := packed(t)

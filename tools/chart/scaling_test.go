@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// trigger is what values say to scale by.
+// trigger is a trigger for scaling that the values define.
 type trigger struct {
 	query, kind string
 	target      int
@@ -33,7 +33,7 @@ func triggers(t *testing.T, role string) map[string]trigger {
 	return found
 }
 
-// A Deployment has its replicas from values or from one autoscaler, never from two.
+// The replicas of a Deployment come from the values or from one autoscaler, never from two sources.
 func TestOneOwnerOfReplicas(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		scalers := map[string]int{}
@@ -65,7 +65,7 @@ func TestOneOwnerOfReplicas(t *testing.T) {
 	})
 }
 
-// KEDA asks Prometheus what values say, and takes no answer for no zero.
+// KEDA sends Prometheus the queries of the values, and does not treat a missing answer as zero.
 func TestScaledObjectsAskWhatValuesSay(t *testing.T) {
 	t.Parallel()
 	for name, s := range of[*keda.ScaledObject](render(t, "keda")) {
@@ -90,7 +90,7 @@ func TestScaledObjectsAskWhatValuesSay(t *testing.T) {
 	require.Equal(t, []string{"100", "30"}, []string{worker[0].Metadata["threshold"], worker[1].Metadata["threshold"]})
 }
 
-// A HorizontalPodAutoscaler asks for metrics that a rule records by the queries of values; that of the api for CPU alone.
+// A HorizontalPodAutoscaler uses metrics that a rule records with the queries of the values. The one of the api uses only CPU.
 func TestAutoscalersAskForWhatIsRecorded(t *testing.T) {
 	t.Parallel()
 	r := render(t, "hpa")
@@ -126,7 +126,7 @@ func TestAutoscalersAskForWhatIsRecorded(t *testing.T) {
 	require.NotContains(t, of[*monitoring.PrometheusRule](render(t, "keda")), "demo-forgerun-autoscaling")
 }
 
-// What a pause or a retry's wait holds back starts no pods; what lacks free ones does.
+// Work that waits because of a pause or for its next try starts no pods. Work that waits for free workers does.
 func TestPodsAreAddedForWhatWaitsForThem(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")

@@ -1,4 +1,4 @@
-// Package dockerfile holds the Dockerfile against BuildKit's own checks, those of "docker build --check". They need no daemon.
+// Package dockerfile runs BuildKit's own checks on the Dockerfile, as "docker build --check" does. They need no daemon.
 package dockerfile
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// images stands for a registry: the checks look at no more of a base image than that it is there.
+// images replaces a registry. The checks only need to know that a base image exists.
 type images struct{}
 
 func (images) ResolveImageConfig(_ context.Context, ref string, _ sourceresolver.Opt) (string, digest.Digest, []byte, error) {
@@ -22,7 +22,7 @@ func (images) ResolveImageConfig(_ context.Context, ref string, _ sourceresolver
 	return ref, digest.FromBytes(config), config, nil
 }
 
-// findings are the names of rules that a file breaks, sorted, each once; in the log what was found.
+// findings returns the names of the rules that a file breaks, sorted and without duplicates. It logs the details.
 func findings(t *testing.T, path string) (rules []string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -54,7 +54,7 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// The checks find what they are for.
+// The checks find the mistakes of a bad Dockerfile.
 func TestBadDockerfile(t *testing.T) {
 	t.Parallel()
 	found := findings(t, "testdata/bad.Dockerfile")

@@ -1,4 +1,4 @@
-// Command streams reads the event stream at FORGERUN_URL with a library that people use, and prints the name of each event.
+// Command streams reads the event stream at FORGERUN_URL with a popular library, and prints the name of each event.
 package main
 
 import (
