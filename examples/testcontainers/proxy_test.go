@@ -1,4 +1,4 @@
-// Package testcontainers starts the proxy in a container, before a server that the test runs itself.
+// Package testcontainers starts the proxy in a container, in front of a server that the test runs itself.
 package testcontainers
 
 import (
@@ -29,7 +29,7 @@ func TestClient(t *testing.T) {
 	}{}
 	call(t, http.MethodPost, proxy+sessions, `{"profile": "flaky-network"}`, &session)
 
-	// Here your client does its work, with proxy as its base address.
+	// Here your client does its work. Its base address is proxy.
 
 	verdict := struct{ Verdict, Why string }{}
 	call(t, http.MethodPost, proxy+sessions+"/"+session.ID+"/end", "", nil)
@@ -39,7 +39,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// startProxy returns the address of a proxy before a server on this machine.
+// startProxy starts a proxy in front of a server on this machine and returns the address of the proxy.
 func startProxy(t *testing.T, server string) string {
 	t.Helper()
 	at, err := url.Parse(server)

@@ -1,5 +1,5 @@
-// Command client is a client of ForgeRun that does what a client should. It submits a few jobs, waits for each, and takes the
-// webhook that tells of their ends.
+// Command client is a client of ForgeRun that does what a client should do. It submits a few jobs, waits for each, and receives
+// the webhook deliveries that report their ends.
 //
 //	FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... go run ./examples/go/client
 package main
@@ -30,7 +30,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	// The library waits as it is told, tries again what may be tried, and repeats a submission with its key.
+	// The library waits as long as the service says, retries requests that may be retried, and repeats a submission with the same key.
 	c, err := client.New(client.Config{
 		URL: os.Getenv("FORGERUN_URL"), Key: os.Getenv("FORGERUN_API_KEY"), MaxTries: 10, Timeout: 10 * time.Second,
 	})
@@ -50,7 +50,7 @@ func run(ctx context.Context) error {
 		accepted, err := c.Submit(ctx, client.JobRequest{Type: client.Execute, WorkKind: kind},
 			client.CorrelationID(fmt.Sprintf("order-%d-%d", os.Getpid(), n)))
 		if err != nil {
-			gaveUp = append(gaveUp, err) // the other orders go on
+			gaveUp = append(gaveUp, err) // the other orders continue
 			continue
 		}
 		ids = append(ids, accepted.JobID)
@@ -64,7 +64,7 @@ func run(ctx context.Context) error {
 	return errors.Join(append(gaveUp, taken.await(ctx, ids))...)
 }
 
-// ends are the jobs of which a delivery told that they have ended.
+// ends stores the jobs whose end a delivery has reported.
 type ends struct {
 	mu    sync.Mutex
 	known map[string]bool // ids of deliveries
@@ -85,11 +85,11 @@ func receive(ctx context.Context, c *client.Client) (*ends, func(), error) {
 	}
 	e := &ends{known: map[string]bool{}, jobs: map[string]bool{}}
 	server := &http.Server{Handler: e.handler(client.Verifier{Secret: hook.Secret}), ReadTimeout: time.Minute}
-	go func() { _ = server.Serve(listener) }() // until it is closed
+	go func() { _ = server.Serve(listener) }() // it runs until it is closed
 	return e, func() { _ = server.Close() }, nil
 }
 
-// handler takes what was signed with the secret of the webhook, and nothing else. What comes again is answered like the first one.
+// handler accepts only deliveries that are signed with the secret of the webhook. It answers a repeated delivery like the first one.
 func (e *ends) handler(v client.Verifier) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		message, err := v.Verify(r)
@@ -98,7 +98,7 @@ func (e *ends) handler(v client.Verifier) http.HandlerFunc {
 			log.Print("refused: ", err)
 			w.WriteHeader(http.StatusUnauthorized)
 			return
-		case err != nil: // it could not be checked, and comes again
+		case err != nil: // the signature could not be checked; the service sends the delivery again
 			log.Print(err)
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
@@ -113,7 +113,7 @@ func (e *ends) handler(v client.Verifier) http.HandlerFunc {
 	}
 }
 
-// await waits until deliveries have told of all jobs.
+// await waits until deliveries have reported the ends of all jobs.
 func (e *ends) await(ctx context.Context, ids []string) error {
 	const look = 50 * time.Millisecond
 	for _, id := range ids {

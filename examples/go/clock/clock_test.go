@@ -1,4 +1,4 @@
-// Package clock tests in a second what takes days: it moves the clock of its own ForgeRun.
+// Package clock tests in a second what takes days: it moves the clock of a ForgeRun that only these tests use.
 //
 //	FORGERUN_URL=http://127.0.0.1:8080 go test -count=1 ./examples/go/clock
 package clock
@@ -24,7 +24,7 @@ func TestKeyExpires(t *testing.T) {
 	requireCode(t, err, "RFA_AUTH_TOKEN_EXPIRED")
 }
 
-// A client that renews its key in time does not notice. Both keys are good for a while.
+// A client that renews its key in time does not notice the expiry. Both keys are valid for a while.
 func TestKeyIsRenewed(t *testing.T) {
 	id, c := register(t)
 	session := must(c.StartSession(t.Context(), client.SessionRequest{Rules: []string{"key-renewal"}}))
@@ -39,7 +39,7 @@ func TestKeyIsRenewed(t *testing.T) {
 	}
 }
 
-// A result is kept for a day after the job has ended.
+// ForgeRun keeps a result for a day after the job has ended.
 func TestResultIsGone(t *testing.T) {
 	_, c := register(t)
 	job := must(c.Run(t.Context(), succeeding()))
@@ -49,7 +49,7 @@ func TestResultIsGone(t *testing.T) {
 	requireCode(t, err, "RFA_RESULT_GONE")
 }
 
-// A job whose problem says "try again tomorrow" is tried again tomorrow.
+// If a failed try says "try again tomorrow", ForgeRun tries the job again tomorrow.
 func TestRetryOfTomorrow(t *testing.T) {
 	_, c := register(t)
 	request := client.JobRequest{Type: client.Execute, WorkKind: client.KindCustom, AutoRetry: true,
@@ -57,7 +57,7 @@ func TestRetryOfTomorrow(t *testing.T) {
 			{Attempts: []int{1}, Problem: client.PlannedProblem{Title: "Closed for today", Status: 503, RetryAfter: 86_400}},
 		}}}}
 	accepted := must(c.Submit(t.Context(), request))
-	for len(must(c.Attempts(t.Context(), accepted.JobID))) == 0 { // the first has not failed yet
+	for len(must(c.Attempts(t.Context(), accepted.JobID))) == 0 { // the first try has not failed yet
 		time.Sleep(50 * time.Millisecond)
 	}
 	must(c.AdvanceClock(t.Context(), day))
@@ -67,7 +67,7 @@ func TestRetryOfTomorrow(t *testing.T) {
 	}
 }
 
-// A delivery without an answer is retried at growing intervals, and given up after the ninth try.
+// ForgeRun retries a delivery without an answer at growing intervals, and gives up after the ninth try.
 func TestDeliveryIsGivenUp(t *testing.T) {
 	_, c := register(t)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -84,7 +84,7 @@ func TestDeliveryIsGivenUp(t *testing.T) {
 			if delivery.State == "FAILED" && delivery.Attempts == 9 {
 				return
 			}
-			if delivery.Attempts > seen { // another one has failed: the next is due in an hour at most
+			if delivery.Attempts > seen { // another try has failed; the next one is due in an hour at most
 				seen = delivery.Attempts
 				must(c.AdvanceClock(t.Context(), time.Hour))
 			}
@@ -92,7 +92,7 @@ func TestDeliveryIsGivenUp(t *testing.T) {
 	}
 }
 
-// register makes a client of its own, with a key of the time that the clock shows now.
+// register creates a client for one test. Its key is issued at the time that the clock shows now.
 func register(t *testing.T) (id string, c *client.Client) {
 	t.Helper()
 	if os.Getenv("FORGERUN_URL") == "" {

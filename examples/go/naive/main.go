@@ -1,12 +1,12 @@
-// Command naive makes mistakes that people make, beside the right client. Under the profile duplicate-deliveries, with seed 7, the verdict
-// names each of them:
+// Command naive makes common mistakes, in contrast to the right client. With the profile duplicate-deliveries and seed 7, the verdict names
+// each of them:
 //
-//	tampered-refused                    it takes every delivery, whatever its signature
-//	repeated-delivery                   it answers a delivery that it knows with an error,
-//	deliveries-answered                 and so the true one, after a forged one with its id
+//	tampered-refused                    it accepts every delivery, whatever its signature
+//	repeated-delivery                   it answers a repeated delivery with an error,
+//	deliveries-answered                 also the real delivery after a forged one with the same id
 //	retry-after, conditional-requests   it polls in a tight loop
-//	correlation-ids                     its jobs cannot be told apart in logs
-//	connection-reuse                    each request has a connection of its own
+//	correlation-ids                     logs cannot distinguish its jobs
+//	connection-reuse                    it opens a connection for each request
 package main
 
 import (

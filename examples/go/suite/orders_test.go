@@ -1,7 +1,7 @@
-// Package suite has tests of right and of wrong clients. The bodies of all pass; forgeruntest fails those whose client is wrong.
+// Package suite has tests of right and wrong clients. The bodies of all tests pass. forgeruntest fails the tests whose client is wrong.
 //
 //	FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_PROFILE=none go test -count 1 -parallel 4 ./examples/go/suite
-//	forgerun verdict --profile none -- go test -count 1 ./examples/go/suite    (then all pass, and the verdict tells)
+//	forgerun verdict --profile none -- go test -count 1 ./examples/go/suite    (all tests pass, and the verdict names the mistakes)
 package suite
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/forgerun/forgerun/forgeruntest"
 )
 
-// each runs a test several times in parallel.
+// each runs a test three times in parallel.
 func each(t *testing.T, test func(t *testing.T, s *forgeruntest.Service, c *client.Client)) {
 	t.Helper()
 	t.Parallel()
@@ -45,7 +45,7 @@ func TestRight(t *testing.T) {
 	})
 }
 
-func TestOneKeyForTwoOrders(t *testing.T) { // breaks same-body
+func TestOneKeyForTwoOrders(t *testing.T) { // the client breaks the rule same-body
 	each(t, func(t *testing.T, _ *forgeruntest.Service, c *client.Client) {
 		key := rand.Text()
 		if _, err := submit(t, c, key, client.KindSuccessFast); err != nil {
@@ -57,7 +57,7 @@ func TestOneKeyForTwoOrders(t *testing.T) { // breaks same-body
 	})
 }
 
-func TestKeyInTheURL(t *testing.T) { // breaks no-key-in-url
+func TestKeyInTheURL(t *testing.T) { // the client breaks the rule no-key-in-url
 	each(t, func(t *testing.T, s *forgeruntest.Service, _ *client.Client) {
 		address := s.URL + "/v1/jobs?api_key=" + s.Key
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)

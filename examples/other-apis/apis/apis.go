@@ -1,5 +1,5 @@
-// Package apis serves small parts of well-known HTTP APIs that do long work, as their public documentation describes them. Each job
-// takes a second or two.
+// Package apis serves small parts of well-known HTTP APIs with long jobs, as their public documentation describes them. Each job takes one
+// or two seconds.
 package apis
 
 import (
@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// work is what has been submitted.
+// work stores the submitted jobs.
 type work struct {
 	mu    sync.Mutex
-	began map[string]time.Time // of jobs, by their ids
-	known map[string]string    // ids of jobs, by what makes a repetition known
+	began map[string]time.Time // when each job began, by its id
+	known map[string]string    // ids of jobs, by the name that identifies repetitions
 }
 
-// submit makes a job, or finds the one that was made for the same name. An empty name always makes a job.
+// submit creates a job, or finds the job that was created with the same name. With an empty name it always creates a job.
 func (w *work) submit(name string) (id string, made bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -30,7 +30,7 @@ func (w *work) submit(name string) (id string, made bool) {
 	return id, true
 }
 
-// done reports whether the job with an id has ended: the second one takes longer than the first.
+// done reports whether the job with an id has ended, and whether it exists. The second job takes longer than the first.
 func (w *work) done(id string) (done, exists bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -42,7 +42,7 @@ func (w *work) done(id string) (done, exists bool) {
 	return exists && time.Since(began) >= takes, exists
 }
 
-// state returns one of two texts, or answers 404.
+// state returns the text for a running or an ended job. If there is no such job, it answers 404.
 func (w *work) state(rw http.ResponseWriter, id, running, ended string) (state string, ok bool) {
 	done, exists := w.done(id)
 	if !exists {
@@ -55,7 +55,7 @@ func (w *work) state(rw http.ResponseWriter, id, running, ended string) (state s
 	return running, true
 }
 
-// Handler serves all of the APIs, with jobs of their own.
+// Handler serves all APIs. Each has its own jobs.
 func Handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, register := range []func(*http.ServeMux, *work){plain, azure, google, openAI, stripe, gitHub, kubernetes} {
@@ -67,13 +67,13 @@ func Handler() http.Handler {
 func answer(rw http.ResponseWriter, status int, format string, of ...any) {
 	rw.Header().Set("Content-Type", "application/json")
 	rw.WriteHeader(status)
-	_, _ = fmt.Fprintf(rw, format, of...) //nolint:gosec // JSON, of names that clients chose
+	_, _ = fmt.Fprintf(rw, format, of...) //nolint:gosec // JSON with names that clients chose
 }
 
-// origin is where the client sees the server.
+// origin returns the address of the server as the client sees it.
 func origin(r *http.Request) string { return "http://" + r.Host }
 
-// plain is an API of standards alone (RFC 9110): 202, Location, Retry-After, ETag, and Idempotency-Key.
+// plain is an API that uses only standards (RFC 9110): 202, Location, Retry-After, ETag, and Idempotency-Key.
 func plain(mux *http.ServeMux, w *work) {
 	mux.HandleFunc("POST /jobs", func(rw http.ResponseWriter, r *http.Request) {
 		id, _ := w.submit(r.Header.Get("Idempotency-Key"))
@@ -99,7 +99,7 @@ func plain(mux *http.ServeMux, w *work) {
 	})
 }
 
-// azure is Azure Resource Manager: a resource is put, and exported by an action.
+// azure is Azure Resource Manager: PUT creates a resource, and an action exports it.
 // https://github.com/Azure/azure-resource-manager-rpc/blob/master/v1.0/async-api-reference.md
 func azure(mux *http.ServeMux, w *work) {
 	const (
@@ -137,7 +137,7 @@ func azure(mux *http.ServeMux, w *work) {
 	})
 }
 
-// google is Cloud Run: a job is run, which gives an Operation.
+// google is Cloud Run: the run of a job returns an Operation.
 // https://cloud.google.com/run/docs/reference/rest/v2/projects.locations.jobs/run, https://google.aip.dev/151
 func google(mux *http.ServeMux, w *work) {
 	const name = "projects/p/locations/l/operations/"
@@ -170,7 +170,7 @@ func openAI(mux *http.ServeMux, w *work) {
 	})
 }
 
-// stripe has payouts, and knows repetitions by their keys.
+// stripe has payouts, and recognizes repeated requests by their keys.
 // https://docs.stripe.com/api/payouts, https://docs.stripe.com/api/idempotent_requests
 func stripe(mux *http.ServeMux, w *work) {
 	mux.HandleFunc("POST /v1/payouts", func(rw http.ResponseWriter, r *http.Request) {
@@ -187,7 +187,7 @@ func stripe(mux *http.ServeMux, w *work) {
 	})
 }
 
-// gitHub computes statistics when they are asked for.
+// gitHub computes statistics when a client requests them.
 // https://docs.github.com/en/rest/metrics/statistics
 func gitHub(mux *http.ServeMux, w *work) {
 	mux.HandleFunc("GET /repos/{owner}/{repo}/stats/contributors", func(rw http.ResponseWriter, r *http.Request) {
@@ -200,7 +200,7 @@ func gitHub(mux *http.ServeMux, w *work) {
 	})
 }
 
-// kubernetes has jobs, whose names are theirs alone.
+// kubernetes has jobs with unique names.
 // https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/job-v1/
 func kubernetes(mux *http.ServeMux, w *work) {
 	const jobs = "/apis/batch/v1/namespaces/{namespace}/jobs"

@@ -1,5 +1,5 @@
-// Judge runs each client of clients.json under each profile, with three seeds, and prints which rules they kept and broke as Markdown.
-// It is run in examples/other-apis.
+// Judge runs each client of clients.json with each profile and three seeds, and prints as Markdown which rules the clients kept and broke.
+// Run it in examples/other-apis.
 package main
 
 import (
@@ -29,20 +29,20 @@ const seeds = 3
 
 // client is a program that uses a library as its documentation does.
 type client struct {
-	Name    string   `json:"name"` // of the library, as its registry has it
-	API     string   `json:"api"`  // its ready-made description; empty: of the standards
+	Name    string   `json:"name"` // the name of the library in its registry
+	API     string   `json:"api"`  // the ready-made description of the API; empty: the one of the standards
 	Command []string `json:"command"`
 
-	finished int // runs in which both jobs ended well
+	finished int // number of runs in which both jobs succeeded
 	runs     int
 	rules    map[string]*tally
 }
 
-// tally is what all runs of a client have shown of a rule.
+// tally is the result of all runs of a client for one rule.
 type tally struct {
-	kept, broken int // runs
+	kept, broken int // numbers of runs
 	first        string
-	evidence     verdict.Evidence // of the first run that broke it
+	evidence     verdict.Evidence // from the first run that broke the rule
 }
 
 func main() {
@@ -98,7 +98,7 @@ func judge(forgerun string, parallel int) error {
 	return failed
 }
 
-// run runs the client once, against a server of its own, and reads the verdict.
+// run runs the client once, against a new server, and reads the verdict.
 func (c *client) run(forgerun, profile string, seed int, file string) (v verdict.Verdict, finished bool, err error) {
 	server := httptest.NewServer(apis.Handler())
 	defer server.Close()
@@ -123,7 +123,7 @@ func (c *client) run(forgerun, profile string, seed int, file string) (v verdict
 	return document.Sessions[0], !failed, nil
 }
 
-// add counts what a run has shown.
+// add counts the result of a run.
 func (c *client) add(v verdict.Verdict, finished bool, run string) {
 	c.runs++
 	if finished {
@@ -147,7 +147,7 @@ func (c *client) add(v verdict.Verdict, finished bool, run string) {
 	}
 }
 
-// print prints the table, and a piece of evidence for each rule that was broken.
+// print prints the table, and one piece of evidence for each broken rule.
 func print(clients []*client) {
 	var columns []string
 	for _, id := range verdict.StandardIDs() {
@@ -184,7 +184,7 @@ func (t *tally) cell() string {
 	return ""
 }
 
-// sentence tells the evidence in one line.
+// sentence describes the evidence in one line.
 func sentence(e verdict.Evidence) string {
 	text := ""
 	if e.Before != nil {
@@ -193,9 +193,9 @@ func sentence(e verdict.Evidence) string {
 	return text + e.Found
 }
 
-// version is that of an installed library.
+// version returns the version of an installed library.
 func version(name string) string {
-	module, _ := os.ReadFile("go/go.mod") // what is not there has no version
+	module, _ := os.ReadFile("go/go.mod") // if the file is missing, no version is found
 	if found := regexp.MustCompile(regexp.QuoteMeta(name) + ` v(\S+)`).FindSubmatch(module); found != nil {
 		return string(found[1])
 	}

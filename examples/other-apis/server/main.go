@@ -17,7 +17,7 @@ func main() {
 	listener, err := net.Listen("tcp", *address)
 	if err == nil {
 		fmt.Println("http://" + listener.Addr().String())
-		err = http.Serve(listener, apis.Handler()) //nolint:gosec // for a moment, on loopback
+		err = http.Serve(listener, apis.Handler()) //nolint:gosec // it runs for a short time, on loopback
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)

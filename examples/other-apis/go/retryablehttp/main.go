@@ -1,4 +1,4 @@
-// Retryablehttp submits two jobs as https://github.com/hashicorp/go-retryablehttp#example-use does.
+// Retryablehttp submits two jobs, with the code of https://github.com/hashicorp/go-retryablehttp#example-use.
 package main
 
 import (
