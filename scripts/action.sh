@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a step of action.yml: fetches a release and checks its checksum, then judges the command.
-# All inputs are variables; RELEASES_URL may name a mirror of the releases.
+# Runs a step of action.yml: downloads a release and verifies its checksum, then judges the command.
+# All inputs are variables. RELEASES_URL can name a mirror of the releases.
 set -euo pipefail
 
 releases=${RELEASES_URL:-https://github.com/forgerun/forgerun/releases}
@@ -64,7 +64,7 @@ machine() {
 
 check_sha256() { if command -v sha256sum >/dev/null; then sha256sum --check --quiet -; else shasum -a 256 --check -; fi; }
 
-# install_stores installs Postgres and Redis for a ForgeRun of its own, where they are missing.
+# install_stores installs Postgres and Redis if they are missing, since the action starts its own ForgeRun.
 install_stores() {
   local missing=()
   command -v redis-server >/dev/null || command -v valkey-server >/dev/null || missing+=(redis-server)

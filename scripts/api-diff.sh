@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compares the API document with the one of the last release tag: a change that breaks clients fails.
-# docs/reference/api.md lists the changes that are allowed; tools/oasdiff/severity.txt has the rules that
-# differ from oasdiff's own. To break clients on purpose, copy the lines that oasdiff prints into
+# Compares the API document with the one of the last release tag, and fails if a change breaks clients.
+# docs/reference/api.md lists the changes that are allowed. tools/oasdiff/severity.txt has the rules that
+# differ from oasdiff's defaults. To break clients on purpose, copy the lines that oasdiff prints into
 # tools/oasdiff/accepted.txt and add a line to CHANGELOG.md. Delete accepted.txt after the release.
 #
 #   scripts/api-diff.sh [DOCUMENT]
@@ -36,7 +36,7 @@ compare() {
   }
 }
 
-# edit NAME SED-SCRIPT writes a document that differs from the present one.
+# edit NAME SED-SCRIPT writes a changed copy of the current document.
 edit() {
   sed "$2" "$document" >"$work/$1.yaml"
   ! cmp -s "$document" "$work/$1.yaml" || { echo "the edit \"$1\" changes nothing in $document" >&2 && exit 1; }

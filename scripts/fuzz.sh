@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the tree, one after another, for the given time each.
+# Runs all fuzz targets of the repository, one after another, each for the given time.
 #
 #   scripts/fuzz.sh [30s]
 set -euo pipefail

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Runs the profile ha of docker-compose.yml without Docker, as root on Debian: each container is a copy-on-write view of this
-# machine with a network of its own, and runs the command and the health checks that the file gives it, with the files that are
-# mounted there. Then a process of each kind is killed. Not the images: Postgres, Redis and Caddy are this machine's.
+# Runs the profile ha of docker-compose.yml without Docker, as root on Debian. Each container is a copy-on-write view of this
+# machine with its own network. It runs the command and the health checks from the file, with the files that the file mounts.
+# Then the script kills a process of each kind. It does not use the images: Postgres, Redis and Caddy are those of this machine.
 #
 #   scripts/ha-trial.sh PROGRAM
 #
 # Needs postgresql, redis-server, caddy, curl, wget, jq, iproute2, python3-yaml.
 set -euo pipefail
 
-if [ -z "${HA_TRIAL:-}" ]; then # networks, mounts and processes of its own, which end with it
+if [ -z "${HA_TRIAL:-}" ]; then # run again in new namespaces for networks, mounts and processes, which end with the script
   HA_TRIAL=$(realpath "${1:?usage: scripts/ha-trial.sh PROGRAM}")
   export HA_TRIAL
   exec unshare --net --mount --pid --fork --kill-child=KILL --mount-proc "$0"
 fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-work=/mnt # of this mount namespace alone
+work=/mnt # only in this mount namespace
 mount -t tmpfs tmpfs $work
 mount -t tmpfs tmpfs /run
 . scripts/trial.sh
@@ -24,7 +24,7 @@ fail() {
   exit 1
 }
 
-# compose NAME KEY prints a list of a service, an element a line.
+# compose NAME KEY prints a list of a service, one element on each line.
 compose() {
   python3 -c 'import sys, yaml
 value = yaml.safe_load(open("docker-compose.yml"))["services"][sys.argv[1]]
@@ -38,7 +38,7 @@ ip link add bridge type bridge
 ip address add 10.9.0.1/24 dev bridge
 ip link set bridge up
 
-# container NAME ALIAS... makes one, which has these names for the others.
+# container NAME ALIAS... creates a container, which the others know by these names.
 container() {
   local name=$1 root=$work/$1/root
   number=$((number + 1))
@@ -68,17 +68,17 @@ inside() {
   ip netns exec "$name" chroot --userspec="$user" "$work/$name/root" /usr/bin/env -C /data "${environment[@]}" "$@"
 }
 
-# start NAME USER COMMAND... is its main process.
+# start NAME USER COMMAND... starts the main process of a container.
 start() {
   inside "$@" >>"$work/$1.log" 2>&1 &
 }
 
-# lose NAME kills all that a container runs.
+# lose NAME kills all processes of a container.
 lose() {
-  ip netns pids "$1" | xargs kill -KILL 2>/dev/null || true # some end with those before them
+  ip netns pids "$1" | xargs kill -KILL 2>/dev/null || true # some processes end when an earlier one is killed
 }
 
-# healthy NAME SERVICE awaits what the health check of a service asks for.
+# healthy NAME SERVICE waits until the health check of the service succeeds in the container.
 healthy() {
   local test
   mapfile -t test < <(compose "$2" healthcheck.test | tail -n +2)
@@ -101,7 +101,7 @@ for n in 1 2 3; do container "sentinel$n" sentinel; done
 environment+=(PGDATA=/var/lib/postgresql/data)
 install -d -o postgres -m 0700 $work/postgres/root/var/lib/postgresql/data $work/postgres-standby/root/var/lib/postgresql/data
 (umask 077 && echo "$POSTGRES_PASSWORD" >$work/postgres/root/data/password && chown postgres $work/postgres/root/data/password)
-# What the image's entrypoint does with a new volume.
+# These steps do what the entrypoint of the image does with a new volume.
 inside postgres postgres initdb --username=forgerun --pwfile=/data/password --auth=scram-sha-256 >/dev/null
 echo "listen_addresses = '*'" >>$work/postgres/root/var/lib/postgresql/data/postgresql.conf
 mapfile -t command < <(compose postgres command)
@@ -115,7 +115,7 @@ healthy postgres-standby postgres-standby
 environment=(PATH=/usr/local/bin:/usr/bin:/bin)
 for one in redis redis-replica; do
   mapfile -t command < <(compose $one command)
-  start $one redis "${command[@]}" --protected-mode no --dir /data # as the image has it
+  start $one redis "${command[@]}" --protected-mode no --dir /data # the image has the same setting
   healthy $one $one
 done
 for n in 1 2 3; do
@@ -156,7 +156,7 @@ auth=(-H "Authorization: Bearer $key" -H 'Content-Type: application/json')
 submit() { curl -fsS "$at/v1/jobs" "${auth[@]}" -d "$1" | jq -er .job_id; }
 succeeded() { curl -fsS -m 10 "$at/v1/jobs/$1" "${auth[@]}" | jq -e '.state == "SUCCEEDED"'; }
 
-# works AFTER awaits that a job is taken and succeeds.
+# works AFTER waits until a job is accepted and succeeds.
 works() {
   local i id=""
   for ((i = 0; i < 300; i++)); do

@@ -1,30 +1,30 @@
 #!/usr/bin/env bash
-# Builds the root file systems of both images by the steps of the Dockerfile, as root on Debian, without Docker, and runs in
-# them what the images run: with their ENV, user and HEALTHCHECK, as process 1, in a network of its own.
+# Builds the root file systems of both images with the steps of the Dockerfile, as root on Debian, without Docker. Then it runs the
+# programs of the images in them: with the ENV, user and HEALTHCHECK of the image, as process 1, in a separate network.
 #
 #   scripts/image-trial.sh [FOLDER]
 #
-# forgerun is built by the Dockerfile's own line, unless a folder has it. "dev" is a fresh Debian in which the
-# stage's RUN lines were carried out; "roles", whose base is distroless, has what gcr.io/distroless/static-debian12 is documented
-# to have, of the same Debian packages, and is read-only.
+# The Dockerfile's own line builds forgerun, unless FOLDER contains it. "dev" is a fresh Debian in which the script runs the stage's
+# RUN lines. The base of "roles" is distroless: the file system has the documented contents of gcr.io/distroless/static-debian12, from
+# the same Debian packages, and is read-only.
 #
-# Needs debootstrap, curl, jq, python3, iproute2. BASE may name a folder that "debootstrap --variant=minbase bookworm" has filled.
+# Needs debootstrap, curl, jq, python3, iproute2. BASE can name a folder that "debootstrap --variant=minbase bookworm" has filled.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/trial.sh
 
-# stage NAME prints a stage of the Dockerfile, a line for each instruction.
+# stage NAME prints a stage of the Dockerfile, one line for each instruction.
 stage() {
   sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba}' Dockerfile | awk -v name="$1" '$1 == "FROM" {on = $NF == name} on && !/^#/'
 }
 
-# instruction STAGE NAME prints what the stage says with one.
+# instruction STAGE NAME prints the arguments of an instruction of the stage.
 instruction() { stage "$1" | sed -n "s/^$2 //p"; }
 
 ##### Build
 
-# compile carries out the RUN line of the stage "build" that compiles, with /out elsewhere.
+# compile runs the RUN line of the stage "build" that compiles, with another folder in place of /out.
 compile() {
   local line
   say "the programs, by the line of stage build"
@@ -33,7 +33,7 @@ compile() {
   env VERSION=trial COMMIT= DATE= TARGETOS=linux TARGETARCH="$(go env GOARCH)" sh -e -c "$line"
 }
 
-# copy_programs STAGE does what its COPY line does.
+# copy_programs STAGE does what the COPY line of the stage does.
 copy_programs() {
   local words program
   read -ra words <<<"$(instruction "$1" COPY)"
@@ -64,7 +64,7 @@ build_roles() {
   mkdir -p "$work/packages" "$root"/{etc/ssl/certs,home/nonroot,proc,tmp,usr/local/bin}
   (cd "$work/packages" && apt-get download -q base-files ca-certificates netbase tzdata >/dev/null 2>&1)
   for package in "$work"/packages/*.deb; do dpkg-deb -x "$package" "$root"; done
-  rm -rf "${root:?}"/{bin,sbin,usr/bin,usr/sbin,usr/share/doc,etc/update-motd.d} # of the packages' files distroless leaves these out
+  rm -rf "${root:?}"/{bin,sbin,usr/bin,usr/sbin,usr/share/doc,etc/update-motd.d} # distroless omits these files of the packages
   find "$root/usr/share/ca-certificates" -name '*.crt' -exec cat {} + >"$root/etc/ssl/certs/ca-certificates.crt"
   printf '%s\n' root:x:0:0:root:/root:/sbin/nologin nonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin >"$root/etc/passwd"
   printf '%s\n' root:x:0: nonroot:x:65532: >"$root/etc/group"
@@ -72,9 +72,9 @@ build_roles() {
   ! find "$root" -type f -perm /111 ! -path "$root/usr/local/bin/*" | grep . || fail "it has other programs"
 }
 
-##### Run, in namespaces of its own
+##### Run, in separate namespaces
 
-# enter STAGE VARIABLE... prepares start and health: the stage's ENV and user.
+# enter STAGE VARIABLE... prepares start and health: it sets the stage's ENV and user.
 enter() {
   local environment user=65532:65532 folder=(/usr/local/bin/forgerun)
   mapfile -t environment < <(instruction "$1" ENV | tr -s ' ' '\n')
@@ -83,7 +83,7 @@ enter() {
   run=(env -i PATH=/usr/local/bin:/usr/bin:/bin "${environment[@]}" "${@:2}" "$(command -v chroot)" --userspec="$user" "$root" "${folder[@]}")
 }
 
-# start NAME COMMAND... makes it process 1 of a namespace: "first". "outer" waits for it.
+# start NAME COMMAND... starts the command as process 1 of a namespace: "first". "outer" waits for it.
 start() {
   name=$1
   shift
@@ -93,13 +93,13 @@ start() {
   first=$(pgrep -P "$outer" | head -n 1)
 }
 
-# finish NAME COMMAND... runs one that ends by itself.
+# finish NAME COMMAND... runs a command that ends by itself.
 finish() {
   unshare --pid --fork --kill-child=KILL --mount-proc="$root/proc" "${run[@]}" "${@:2}" >"$work/$1.out" 2>"$work/$1.log" ||
     fail "$1: $(tail -n 3 "$work/$1.log")"
 }
 
-# health carries out the stage's HEALTHCHECK beside process 1.
+# health runs the stage's HEALTHCHECK in the namespaces of process 1.
 health() {
   local words
   mapfile -t words < <(jq -r '.[]' <<<"$check")
@@ -112,7 +112,7 @@ healthy() {
   echo "ok: $name is healthy"
 }
 
-# stop does what docker stop does: SIGTERM to process 1.
+# stop sends SIGTERM to process 1, like docker stop.
 stop() {
   local code=0
   kill -TERM "$first"
@@ -156,7 +156,7 @@ run_dev() {
 
 run_proxy() {
   say "proxy"
-  echo "10.9.0.1 host.docker.internal" >>"$work/dev/etc/hosts" # what --add-host does
+  echo "10.9.0.1 host.docker.internal" >>"$work/dev/etc/hosts" # this is what --add-host does
   python3 -m http.server --bind 10.9.0.1 --directory "$work/roles/etc" 3000 >"$work/target.log" 2>&1 &
   await curl -fsS http://10.9.0.1:3000/passwd
   enter dev
@@ -190,7 +190,7 @@ run_roles() {
   expect "The schema is at version" cat "$work/migrate.out"
   start api api
   healthy
-  local port=8081 # a container has a loopback of its own, which these three share
+  local port=8081 # the three processes share one loopback, like in a container
   for role in worker deliverer; do
     port=$((port + 1))
     enter roles "${settings[@]}" FORGERUN_ADMIN_ADDR=127.0.0.1:$port

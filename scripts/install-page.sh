@@ -1,7 +1,7 @@
-# A part of scripts/release-trial.sh: runs the blocks of docs/how-to/install.md, with what was built as the release.
-# shellcheck shell=bash disable=SC2154 # dist, work and version are release-trial.sh's
+# A part of scripts/release-trial.sh: runs the commands of docs/how-to/install.md. The local build takes the place of the release.
+# shellcheck shell=bash disable=SC2154 # release-trial.sh sets dist, work and version
 
-# block HEADING N is the Nth block of commands below a heading of the page, with what was built as the release.
+# block HEADING N prints the Nth block of commands below a heading of the page, with the local build in place of the release.
 block() {
   awk -v heading="## $1" -v wanted="$2" '/^## / {inside = $0 == heading; n = 0}
     inside && /^```/ {open = !open; n += open; next}
@@ -9,7 +9,7 @@ block() {
     sed "s|https://github.com/forgerun/forgerun/releases/download/vVERSION|http://127.0.0.1:18088|; s|VERSION|$version|g"
 }
 
-# run_block HEADING N [SED-SCRIPT] runs it in a folder of its own.
+# run_block HEADING N [SED-SCRIPT] runs a block in a new folder.
 run_block() {
   local commands
   commands=$(block "$1" "$2" | sed "${3:-}")
@@ -18,14 +18,14 @@ run_block() {
   (cd "$work/download" && eval "$commands")
 }
 
-# serve has the release's files on loopback, where block looks for them.
+# serve serves the files of the release on loopback, where block looks for them.
 serve() {
   python3 -m http.server --bind 127.0.0.1 --directory "$dist" 18088 >"$work/release.log" 2>&1 &
   pids+=($!)
   await curl -fsS http://127.0.0.1:18088/checksums.txt
 }
 
-# The commands of the page that ask a person something, for root.
+# These functions replace commands of the page that ask the user something. They run as root.
 sudo() {
   if [ "$1" = -u ]; then
     printf 'secret\nsecret\n' | setsid --wait runuser -u "$2" -- "${@:3}"
@@ -57,14 +57,14 @@ first_job() {
   ready=$(now)
   run_job http://127.0.0.1:18090 "$(jq -r .api_key "$work/first/dev.json")"
   ended=$(now)
-  # initdb included: from the start to the line about Postgres, and Redis' own line.
+  # The time to the line about Postgres includes initdb. Redis has its own line.
   stores=$(jq -s --argjson began "$began" 'map(select(.msg == "postgres is ready" or .msg == "redis is ready"))
     | (.[0].time | sub("\\.(?<ms>...).*"; "Z") | fromdate * 1000) + (.[0].time | capture("\\.(?<ms>...)").ms | tonumber) - $began
     + .[1].took / 1e6 | round' "$work/first/dev.log")
   echo "ok: ready after $((ready - began)) ms, the job's end after $((ended - began)) ms, of which $stores ms for Postgres and Redis"
 }
 
-# start_cluster makes a Postgres for the page's createuser and createdb, which find it by PGHOST and PGPORT.
+# start_cluster starts a Postgres for the createuser and createdb commands of the page, which find it by PGHOST and PGPORT.
 start_cluster() {
   local bin
   bin=$(find /usr/lib/postgresql/*/bin -maxdepth 0 | tail -n 1)
@@ -76,7 +76,7 @@ start_cluster() {
   await runuser -u postgres -- psql -c 'SELECT 1'
 }
 
-# unit NAME does of a unit what can be done where systemd is not process 1: its environment, its user, its commands.
+# unit NAME runs a unit as far as possible without systemd as process 1: with its environment, its user and its commands.
 unit() {
   local file=/lib/systemd/system/$1.service pre start run
   mapfile -t run < <(sed -n 's/^Environment=//p' "$file" | sed s/%i/1/ && grep -hE '^[A-Z_]+=' /etc/forgerun/forgerun.env)
@@ -110,7 +110,7 @@ units() {
   wait "${started[@]}" || true
 }
 
-# go_install has the last commit as a release of the repository that the page names.
+# go_install serves the last commit as a release of the repository that the page names.
 go_install() {
   local tag
   tag=v0.999.$(date +%s)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Draws docs/images/verdict.svg, the end of a verdict on a wrong client, and docs/images/survives.svg, from real runs: a job survives
-# kill -9 of its worker, and a client is judged before and after it is mended. Needs Node and Python, and for the second one, which
-# "verdict" leaves out, asciinema and port 8080.
+# Draws two images from real runs. docs/images/verdict.svg shows the end of a verdict on a wrong client. In docs/images/survives.svg a
+# job survives kill -9 of its worker, and a client is judged before and after it is fixed. The script needs Node and Python; the second
+# image, which the argument "verdict" skips, also needs asciinema and port 8080.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 export PATH="$root/bin:$PATH" FORGERUN_TIME_SCALE=0.05 FORGERUN_URL=http://127.0.0.1:8080
@@ -11,11 +11,11 @@ if [ "${1:-}" = scenes ]; then
   id=$(grep -om 1 '[0-9a-f-]\{36\}' submitted)
   (sleep 2 && echo && shown pkill -9 -P "$(cat pid)" -f "'forgerun worker'") &
   shown forgerun jobs watch "$id"
-  unset FORGERUN_URL FORGERUN_API_KEY FORGERUN_TIME_SCALE # verdict starts a service of its own
+  unset FORGERUN_URL FORGERUN_API_KEY FORGERUN_TIME_SCALE # verdict starts its own service
   for client in orders.py orders_fixed.py; do
     shown "forgerun verdict --profile overloaded -- python3 $client | grep -E 'FAIL|WARN|^PASSED'" || true # it exits with 1 for a wrong client
   done
-  sleep 4 && echo # the last frame is seen for as long
+  sleep 4 && echo # the picture shows the last frame for this time
   exit
 fi
 svg() { npx --yes svg-term-cli@2.1.1 --in "$1" --out "$root/docs/images/$2" --no-cursor --window --padding 12 "${@:3}"; }
@@ -31,7 +31,7 @@ print(json.dumps({"version": 2, "width": 140, "height": sum(1 + len(line) // 140
 print(json.dumps([1, "o", "\n".join(lines)]) + "\n" + json.dumps([2, "o", ""]))' >cast
 svg cast verdict.svg --at 1500
 [ "${1:-}" != verdict ] || exit 0
-forgerun dev --chaos kill=24h >log 2>&1 & # a process for each role, and no fault by itself
+forgerun dev --chaos kill=24h >log 2>&1 & # one process for each role; no fault occurs by itself
 echo $! >pid
 trap 'kill "$(cat pid)"; wait; rm -rf "$dir"' EXIT
 until FORGERUN_API_KEY=$(grep -om 1 'frk_[^ ]*' log); do kill -0 "$(cat pid)" && sleep 0.2; done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes what a release has beside the programs, out of the commands themselves: shell completions
-# and man pages, in the folders completions and man below the given one.
+# Makes the files that a release has besides the programs: shell completions and man pages. The
+# programs print them. They go to the folders completions and man below the given one.
 #
 #   scripts/release-files.sh build/release
 set -euo pipefail
@@ -12,7 +12,7 @@ rm -rf "$out"
 mkdir -p "$out/completions" "$out/man"
 tool=$(mktemp -d)
 trap 'rm -rf "$tool"' EXIT
-# For this machine, whatever is being released for.
+# Build for this machine, even if the release is for another platform.
 GOOS='' GOARCH='' CGO_ENABLED=0 go build -buildvcs=false -o "$tool/forgerun" ./cmd/forgerun
 
 for shell in bash zsh fish; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the section of CHANGELOG.md about a version: the text of its release.
+# Prints the section of CHANGELOG.md about a version, which is the text of its release.
 #
 #   scripts/release-notes.sh v0.1.0
 set -euo pipefail

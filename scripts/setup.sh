@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a machine ready for ForgeRun; prints nothing when it already is.
+# Prepares a machine for ForgeRun. If nothing is missing, it prints nothing.
 #
 #   scripts/setup.sh run    to build and run: Go, make, Postgres and Redis servers
 #   scripts/setup.sh dev    the same, but for servers that FORGERUN_DATABASE_URL
@@ -7,23 +7,23 @@
 #   scripts/setup.sh test   to test as well: a C compiler, which -race needs, and
 #                           libfaketime (Linux only), which sets the clock of a Postgres server
 #   scripts/setup.sh ci     to test everything: Prometheus, which checks the rules
-#                           and dashboards, Chromium, which opens the pages, and
-#                           Node with the packages of tools/documents, which check
-#                           the API's documents, of clients/typescript and of
-#                           tools/site, which builds the site of docs, and of examples/javascript,
-#                           Python with mypy and httpx for clients/python, pytest-xdist for
-#                           examples/python, and PgBouncer. Without them, tests that need
-#                           them are skipped. Ubuntu has no package of
+#                           and dashboards; Chromium, which opens the pages;
+#                           Node, with the packages of tools/documents (which check
+#                           the API's documents), clients/typescript, tools/site (which
+#                           builds the site of docs) and examples/javascript;
+#                           Python, with mypy and httpx for clients/python and pytest-xdist
+#                           for examples/python; and PgBouncer. If one is missing, the
+#                           tests that need it are skipped. Ubuntu has no package of
 #                           Chromium: install it by hand.
-#   scripts/setup.sh site   to build the site of docs, and nothing else: make, Node and
-#                           the packages of tools/site
+#   scripts/setup.sh site   to build only the site of docs: make, Node and the packages
+#                           of tools/site
 #
-# Go is only checked. The rest is installed: with apt-get on Debian and Ubuntu
-# (through sudo unless root), with Homebrew on macOS. Servers are installed as
-# programs only: none is started, enabled or configured, and servers that the
-# machine already runs are not touched.
+# The script only checks Go. It installs the rest with apt-get on Debian and Ubuntu
+# (through sudo unless root), and with Homebrew on macOS. It installs servers only as
+# programs: it does not start, enable or configure them, and it does not touch servers
+# that already run on the machine.
 #
-# It also calls itself as root, as "scripts/setup.sh apt PACKAGE...".
+# It also calls itself as root: "scripts/setup.sh apt PACKAGE...".
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -64,8 +64,8 @@ install_missing() {
   [ -z "$missing" ] || die "still missing after the installation: $missing"
 }
 
-# check_go compares with the version that go.mod asks for. A Go of 1.21 or newer
-# fetches that version by itself unless it was told not to.
+# check_go compares the installed Go with the version that go.mod requires. Go 1.21
+# or newer downloads that version by itself, unless GOTOOLCHAIN forbids it.
 check_go() {
   local wanted found install="https://go.dev/doc/install"
   wanted=$(sed -n 's/^go \(1\.[0-9]*\).*/\1/p' "$root/go.mod")
@@ -84,7 +84,7 @@ check_go() {
 }
 
 # install_node_packages installs exactly the packages that the lock file of a folder names,
-# unless they are there. npm writes the file that is looked at when it is done.
+# unless they are installed. It checks for a file that npm writes at the end.
 install_node_packages() {
   local dir=$root/$1
   [ "$dir/node_modules/.package-lock.json" -nt "$dir/package-lock.json" ] && return
@@ -92,7 +92,7 @@ install_node_packages() {
   (cd "$dir" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null) || die "npm ci failed (above)"
 }
 
-# list_missing names what is not there, among: make postgres redis cc faketime prometheus
+# list_missing prints which of these are missing: make postgres redis cc faketime prometheus
 # chromium node python pytest pgbouncer.
 list_missing() {
   local missing=() database="" redis=""
@@ -120,7 +120,7 @@ list_missing() {
   echo "${missing[*]-}"
 }
 
-# have_program looks where internal/stack looks.
+# have_program searches for a program in the same places as internal/stack.
 have_program() {
   command -v "$1" >/dev/null && return
   local path
@@ -134,30 +134,31 @@ have_program() {
   return 1
 }
 
-# have_browser looks for what the tests drive.
+# have_browser searches for the browser that the tests use.
 have_browser() {
   command -v chromium-headless-shell || command -v chromium || command -v chromium-browser || command -v google-chrome
 } >/dev/null
 
-# have_faketime asks for the library where the tests look for it. They skip what needs it on other systems than Debian and Ubuntu.
+# have_faketime searches for the library in the place where the tests search. On systems other than Debian and Ubuntu, the tests
+# that need it are skipped.
 have_faketime() {
   ! command -v apt-get >/dev/null || compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null
 }
 
-# have_node asks for the versions that the tools and libraries here run with.
+# have_node checks whether Node has a version that the tools and libraries of this repository support.
 have_node() {
   command -v npm >/dev/null && [ "$(node -p 'Number(process.versions.node.split(".")[0]) >= 18' 2>/dev/null)" = true ]
 }
 
-# have_pytest asks for what runs the suite of examples/python.
+# have_pytest checks for the Python packages that run the suite of examples/python.
 have_pytest() { have_modules pytest,xdist; }
 
-# have_modules asks whether a Python that tests look at has modules. Homebrew has no packages of those that are asked for.
+# have_modules checks whether the Python that the tests use has the given modules. Homebrew has no packages of these modules.
 have_modules() {
   [ "$(uname -s)" = Darwin ] || python3 -c "import $1" 2>/dev/null || /usr/bin/python3 -c "import $1" 2>/dev/null
 }
 
-# can_compile asks for a C compiler with its headers.
+# can_compile checks for a C compiler with its headers.
 can_compile() {
   local cc
   read -ra cc <<<"$(go env CC)"
@@ -172,7 +173,7 @@ install_with_brew() {
       postgres) formulas+=(postgresql@17) ;;
       redis) formulas+=(redis) ;;
       prometheus) formulas+=(prometheus) ;;
-      chromium) formulas+=(chromium) ;; # a cask; it puts the program on PATH
+      chromium) formulas+=(chromium) ;; # a cask; it adds the program to PATH
       node) formulas+=(node) ;;
       python) formulas+=(python mypy) ;;
       pgbouncer) formulas+=(pgbouncer) ;;
@@ -220,7 +221,7 @@ install_with_apt() {
   fi
 }
 
-# may_sudo is true if sudo works as it is or there is somebody to ask for the password.
+# may_sudo succeeds if sudo works without a password, or if a user can enter the password.
 may_sudo() {
   command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }
 }
@@ -230,8 +231,8 @@ policy_aside=/usr/sbin/policy-rc.d.before-forgerun
 clusters=/etc/postgresql-common/createcluster.d
 no_cluster=$clusters/forgerun-setup.conf
 
-# install_as_root installs packages in a subshell, so that its trap undoes the
-# two files that keep servers from being created and started meanwhile.
+# install_as_root installs packages in a subshell. The trap of the subshell removes the
+# two files that prevent that servers are created and started meanwhile.
 install_as_root() (
   local log
   log=$(mktemp)
@@ -251,9 +252,9 @@ install_as_root() (
   case " $* " in *" pgbouncer "*) disable_service pgbouncer ;; esac
 )
 
-# hold_servers: policy-rc.d answers 101 ("do not start") to package scripts while
-# this process lives, so that not even a kill -9 leaves the machine with a policy;
-# the other file keeps Debian from creating a Postgres cluster.
+# hold_servers writes two files. policy-rc.d answers 101 ("do not start") to package
+# scripts while this process lives, so that even after a kill -9 the policy has no
+# effect. The other file prevents that Debian creates a Postgres cluster.
 hold_servers() {
   if [ -e "$policy" ] && [ ! -e "$policy_aside" ]; then mv "$policy" "$policy_aside"; fi
   printf '#!/bin/sh\nkill -0 %d 2>/dev/null && exit 101\nexit 0\n' "$BASHPID" >"$policy"
@@ -268,8 +269,8 @@ allow_servers() {
   rmdir -p --ignore-fail-on-non-empty "$clusters" 2>/dev/null || true
 }
 
-# disable_service takes back that a package, just installed, would start its
-# server at the next boot.
+# disable_service prevents that a package that was just installed starts its server
+# at the next boot.
 disable_service() {
   deb-systemd-helper disable "$1.service" >/dev/null 2>&1 || true
   update-rc.d "$1" disable >/dev/null 2>&1 || true

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Runs the tests, and those that fail once more, alone:
+# Runs the tests, and repeats each failed test once, alone:
 #
 #   scripts/test.sh [FLAG...]    flags of go test, for all packages: -tags slow, -run NAME
 #
-# The packages in which much is concurrent run with the race detector; the other packages, and the programs that end-to-end tests
-# run, only where FORGERUN_TEST_RACE=1. Vet is left to "make lint". All packages share one Postgres server. A test that fails is run once more by itself,
-# unless more than five failed, a data race or a panic was seen, or an invariant of the rows was broken; if it passes then,
-# the run passes and names the test as flaky. The end of the output has the slowest tests, the flaky ones and the totals.
+# Packages with much concurrency run with the race detector. The other packages, and the programs that end-to-end tests run, use
+# it only if FORGERUN_TEST_RACE=1. Only "make lint" runs vet. All packages share one Postgres server. A failed test is repeated
+# once, alone, unless more than five tests failed, a data race or a panic occurred, or an invariant of the rows was broken. If the
+# repetition passes, the run passes and names the test as flaky. The output ends with the slowest tests, the flaky tests and the
+# totals.
 #
 # It also calls itself, through gotestsum, as "scripts/test.sh events DIR [FLAG...]".
 set -euo pipefail
@@ -15,9 +16,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 GO=${GO:-go}
 
-# The packages that always have the race detector.
+# The packages that always run with the race detector.
 raced=(./app/{clients,delivery,events,jobs,maintenance,worker} ./repo/pg ./tasks/{consumer,notify,queue,ratelimit} ./verdict/proxy)
-# The tests of whole programs: the race detector would only slow down those that start the programs.
+# The tests of whole programs. These tests only start the programs, so the race detector would only slow them down.
 programs=(./cmd/... ./internal/simulator/trial)
 
 main() {
@@ -41,7 +42,7 @@ main() {
   return "$result"
 }
 
-# build_programs builds what tests start, as internal/testkit would for each package.
+# build_programs builds the programs that tests start. Otherwise internal/testkit would build them for each package.
 build_programs() {
   export FORGERUN_TEST_PROGRAMS=$dir/programs
   "$GO" build -buildvcs=false -ldflags="-s -w" ${FORGERUN_TEST_RACE:+-race} -o "$FORGERUN_TEST_PROGRAMS/" ./cmd/forgerun
@@ -49,8 +50,8 @@ build_programs() {
 
 gotestsum() { "$GO" tool -modfile=tools/go.mod gotestsum "$@"; }
 
-# print_events runs go test for gotestsum: all packages, or, when a test is repeated, "-test.run=NAME PACKAGE" at the end.
-# What go prints beside the events, such as the modules that it fetches, would end gotestsum's run: it goes to a file.
+# print_events runs go test for gotestsum: all packages or, when a test is repeated, "-test.run=NAME PACKAGE" at the end.
+# Other output of go, such as the modules that it downloads, would end gotestsum's run, so it goes to a file.
 print_events() {
   local dir=$1 last=${*: -1} repeated=()
   shift
@@ -91,15 +92,15 @@ raced_packages() {
   fi
 }
 
-# parallel is how many tests of one package run at once, beside those of as many packages as there are cores: most of them wait
-# for servers and processes.
+# parallel is the number of tests of one package that run at once. As many packages as there are cores run at the same time. Most
+# tests wait for servers and processes.
 parallel() {
   local n
   n=$(nproc 2>/dev/null || echo 2)
   echo $((2 * n))
 }
 
-# may_not_be_repeated: what breaks a promise once has broken it.
+# may_not_be_repeated succeeds if a failure broke a promise, since one such failure is enough.
 may_not_be_repeated() { grep -qE 'INVARIANT |data race or panic' "$dir/events.json"; }
 
 summary() {

@@ -1,10 +1,10 @@
-# What the trials of this folder have in common; they include it. "work" is their folder.
+# The common functions of the trials in this folder, which include this file. "work" is the folder of a trial.
 # shellcheck shell=bash
 
 say() { printf '\n== %s\n' "$*"; }
 fail() { echo "$(basename "$0"): $*" >&2 && exit 1; }
 
-# expect TEXT COMMAND... wants the text in what the command prints.
+# expect TEXT COMMAND... fails unless the output of the command contains the text.
 expect() {
   local text=$1 out
   shift
@@ -13,7 +13,7 @@ expect() {
   echo "ok: $text"
 }
 
-# await COMMAND... repeats it until it succeeds, for a minute.
+# await COMMAND... repeats the command until it succeeds, for up to a minute.
 await() {
   local i
   for ((i = 0; i < 600; i++)); do
@@ -23,7 +23,7 @@ await() {
   fail "in vain: $*"
 }
 
-# run_job URL KEY waits for a job's end and prints its id.
+# run_job URL KEY runs a job, waits for its end and prints its id.
 run_job() {
   local id state
   id=$(curl -fsS "$1/v1/jobs" -H "Authorization: Bearer $2" -H 'Content-Type: application/json' \
