@@ -12,13 +12,13 @@ LDFLAGS = -s -w -X $(BUILD).number=$(VERSION) -X $(BUILD).commit=$(COMMIT) -X $(
 ARGS      ?=
 # Options for "go test": make test TESTFLAGS="-v -run Relay"
 TESTFLAGS ?=
-# How long "fuzz" runs each target.
+# How long "make fuzz" runs each target.
 FUZZTIME  ?= 30s
 
 # Every module of this repository.
 MODULES = . tools tools/oasdiff tools/dockerfile tools/chart docs/examples/webhooks/go internal/bench/peers examples/other-apis/go examples/testcontainers
 
-# The tests that hold the documentation against the code: "make generated" runs them, "make test" does not.
+# The tests that compare the documentation with the code. "make generated" runs them, "make test" does not.
 DOC_TESTS = ^(TestReliabilityPage|TestAPIPage|TestConfigurationPage|TestWebhooksPageQuotes|TestDocumentationNames|TestDocumentationTypes|TestDocumentationLinks|TestPageLists|TestExamplesOnThePage|TestSettingsAre)
 
 GOLANGCI = $(GO) tool -modfile=tools/go.mod golangci-lint
@@ -54,7 +54,7 @@ build: ## Build bin/forgerun
 man: build ## Write the man pages into build/man
 	@bin/forgerun man build/man
 
-# Where the site is served from: make site SITE_BASE=/forgerun
+# The path at which the site is served: make site SITE_BASE=/forgerun
 SITE_BASE ?= /
 SITE = cd tools/site && SITE_BASE=$(SITE_BASE) node_modules/.bin/vitepress
 
@@ -80,8 +80,8 @@ test-all: ## All of "test", the programs with the race detector, and what lasts:
 	@scripts/setup.sh ci
 	@GO="$(GO)" FORGERUN_TEST_RACE=1 scripts/test.sh -tags slow $(TESTFLAGS)
 
-# The packages whose tests start no Postgres, no Redis and no browser, below tasks with -short:
-# there the embedded Redis serves those that need no real one.
+# The packages whose tests start no Postgres, no Redis and no browser. Below tasks this needs -short:
+# it selects the tests that can use the embedded Redis.
 QUICK = ./webhook ./handlers/... ./app/... ./client ./internal/simulator/history ./internal/simulator/judge \
 	./internal/simulator/load ./internal/simulator/receiver ./internal/simulator/scenario ./internal/telemetry \
 	./internal/work ./job ./migrations ./tasks/...
@@ -116,7 +116,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s) each
 .PHONY: verify
 verify: generated checks ## All that is checked without running the service
 
-# None of them writes what another one reads: "make -j2 checks" works.
+# None of these targets writes files that another one reads, so "make -j2 checks" works.
 .PHONY: checks
 checks: fmt-check lint tidy-check api-diff dockerfile chart examples scripts site
 
@@ -154,7 +154,7 @@ dockerfile: ## The Dockerfile passes BuildKit's checks (its first run builds the
 
 .PHONY: chart
 chart: ## The Helm chart: lint, and what it renders to, read as the types of Kubernetes (the first run builds helm's library)
-	cd tools/chart && $(GO) test -vet=off -count=1 ./... # vet would read the hundreds of packages behind it
+	cd tools/chart && $(GO) test -vet=off -count=1 ./... # vet would read the hundreds of packages that it imports
 
 .PHONY: examples
 examples: ## The example with Testcontainers compiles; it runs where Docker is
@@ -166,8 +166,8 @@ scripts: ## shellcheck, where it is installed
 
 ##### Release
 
-# The release tools, at these versions. They are not in tools/go.mod, since nothing else needs their hundreds of
-# modules; the checksums of the versions are those of sum.golang.org.
+# The versions of the release tools. They are not in tools/go.mod, since nothing else needs their hundreds of
+# modules. sum.golang.org has the checksums of these versions.
 GORELEASER    = github.com/goreleaser/goreleaser/v2@v2.15.4
 CYCLONEDX     = github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 RELEASE_TOOLS = $(CURDIR)/bin/release
@@ -181,7 +181,7 @@ release-tools:
 snapshot: release-tools ## Build into dist all that a release has, and publish nothing (the first time builds the tools: minutes)
 	@PATH="$(RELEASE_TOOLS):$$PATH" goreleaser release --snapshot --clean $(ARGS)
 
-# The workflow calls it, for the tag that is checked out.
+# The release workflow runs this target for the tag that is checked out.
 .PHONY: release
 release: release-tools
 	@PATH="$(RELEASE_TOOLS):$$PATH" goreleaser release --clean $(ARGS)
