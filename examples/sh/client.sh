@@ -1,16 +1,17 @@
 #!/bin/sh
-# A client of ForgeRun that does what a client should, with curl alone.
+# A client of ForgeRun that does what a client should do. It uses only curl.
 #
 #     FORGERUN_URL=http://127.0.0.1:8080 FORGERUN_API_KEY=frk_... sh client.sh
 #
-# curl's --retry waits as Retry-After says, or two seconds, and repeats the same request: same key, same body. Some versions wait for ever
-# if that is a date in the past, so all tries have a limit. Where a redirect leads to another host curl does not send the key.
+# With --retry, curl waits as long as Retry-After says, or two seconds, and repeats the same request with the same key and body. Some
+# versions wait for ever if Retry-After is a date in the past, so all tries together have a limit. After a redirect to another host,
+# curl does not send the key.
 set -eu
 
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 
-# ask PATH [OPTION...]: the body goes to $out, and status, Retry-After and ETag to $said, a line each.
+# ask PATH [OPTION...] writes the body to $out, and sets $said to the status, Retry-After and ETag, one on each line.
 ask() {
   path=$1 try=1 refused=''
   shift
@@ -20,7 +21,7 @@ ask() {
         --write-out '%{http_code}\n%header{retry-after}\n%header{etag}\n' \
         --retry 9 --retry-delay 2 --retry-max-time 120 --retry-all-errors --retry-connrefused --connect-timeout 5 --max-time 15 \
         --header 'Accept: application/json, application/problem+json' "$@" "$FORGERUN_URL$path") || return 1
-    case $said in # those that curl does not take for passing
+    case $said in # curl does not retry these statuses
       401*) [ -z "$refused" ] || return 0 && refused=1 ;;
       403*) [ -n "$(told)" ] || return 0 ;;
       404*) ;;
@@ -32,7 +33,7 @@ ask() {
   done
 }
 
-# told: the seconds that Retry-After of the last answer says, as a number or a date; nothing if it says neither.
+# told prints the seconds from Retry-After of the last answer, which is a number or a date. If it is neither, told prints nothing.
 told() {
   text=$(printf '%s\n' "$said" | sed -n 2p)
   case $text in
@@ -47,10 +48,10 @@ pause() {
   sleep "${seconds:-1}"
 }
 
-# member NAME: the first string of that name in the body.
+# member NAME prints the first string member with this name in the body.
 member() { grep -o "\"$1\": *\"[^\"]*\"" "$out" | head -n 1 | sed 's/.*: *"\(.*\)"/\1/'; }
 
-# submit KIND CORRELATION: says the id of the job.
+# submit KIND CORRELATION submits a job and prints its id.
 submit() {
   ask /v1/jobs --header 'Content-Type: application/json' --header "X-Correlation-ID: $2" \
     --header "Idempotency-Key: $(cat /proc/sys/kernel/random/uuid)" --data "{\"type\": \"EXECUTE\", \"work_kind\": \"$1\"}" || return 1
@@ -60,7 +61,7 @@ submit() {
   esac
 }
 
-# finish ID: waits until the job is final, and says its state. The service keeps the answer back until then, or for five seconds.
+# finish ID waits until the job has ended, and prints its state. The service delays each answer until then, or for five seconds.
 finish() {
   tag='' vain=0
   while :; do
@@ -74,7 +75,7 @@ finish() {
         tag=$(printf '%s\n' "$said" | sed -n 3p)
         ;;
       304*) ;;
-      5*) # curl has not waited: Retry-After was too long for it, or in the past
+      5*) # curl did not wait: Retry-After was longer than its limit, or in the past
         vain=$((vain + 1))
         [ "$vain" -lt 3 ] || return 1
         ;;
@@ -91,7 +92,7 @@ for kind in SUCCESS_FAST FAIL_IMMEDIATE; do
   if id=$(submit "$kind" "order-$$-$n") && state=$(finish "$id"); then
     echo "$id $kind $state"
   else
-    gave_up=1 # this order; the others go on
+    gave_up=1 # only for this order; the others continue
   fi
 done
 exit "$gave_up"

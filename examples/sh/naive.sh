@@ -1,11 +1,11 @@
 #!/bin/sh
-# Mistakes that people make, beside client.sh. Without a profile the verdict names each of them:
+# This client makes common mistakes, in contrast to client.sh. Without a profile, the verdict names each of them:
 #
-# no-key-in-url         the key is in a URL, for every log on the way
-# content-negotiation   it asks for a form that there is not
-# not-retryable         it tries again what has failed for good
-# outcome-learned       it does not look what became of a job
-# same-body             one key for all that it submits
+# no-key-in-url         it sends the key in a URL, so that logs on the way contain it
+# content-negotiation   it asks for a format that does not exist
+# not-retryable         it retries a job that has failed permanently
+# outcome-learned       it does not check how a job ended
+# same-body             it uses one key for different jobs
 set -u
 
 ask() {
@@ -17,7 +17,7 @@ ask() {
 submit() { ask /v1/jobs --header "X-Correlation-ID: $1" --header "Idempotency-Key: $2" --data "{\"type\": \"EXECUTE\", \"work_kind\": \"$3\"}"; }
 
 id=$(submit order-1 one FAIL_IMMEDIATE | sed 's/{"job_id":"\([^"]*\)".*/\1/')
-ask "/v1/jobs/$id/events" --header 'Accept: text/event-stream' # to its end
+ask "/v1/jobs/$id/events" --header 'Accept: text/event-stream' # until the stream ends
 ask "/v1/jobs/$id"
 ask "/v1/jobs/$id/retry" --request POST
 submit order-2 one SUCCESS_FAST
