@@ -126,7 +126,7 @@ func (b *Behavior) Check(limit time.Duration) (violations []Violation) {
 	return violations
 }
 
-// FailureOf returns the planned failure of an attempt, nil for none.
+// FailureOf returns the planned failure of an attempt, or nil if there is none.
 func (b *Behavior) FailureOf(attempt int) *PlannedFailure {
 	if b == nil {
 		return nil

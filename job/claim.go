@@ -118,7 +118,7 @@ type Finish struct {
 type Finished struct {
 	ClaimID
 	ClientID ID
-	BatchID  ID    // zero for none
+	BatchID  ID    // zero if there is none
 	State    State // SUCCEEDED, FAILED, or QUEUED after an automatic retry
 	WorkKind Kind
 	Duration time.Duration // of the attempt

@@ -23,7 +23,7 @@ type APIKey struct {
 	CreatedAt  time.Time
 	ExpiresAt  time.Time
 	RevokedAt  *time.Time
-	ReplacedBy string     // id of its replacement, "" for none
+	ReplacedBy string     // id of its replacement, or "" if there is none
 	UsedAt     *time.Time // first use; nil if unused
 	IssuedBy   KeyIssue
 	Scope      Scope
@@ -95,7 +95,7 @@ func WithKey(ctx context.Context, keyID string) context.Context {
 	return context.WithValue(ctx, keyOfChanges{}, keyID)
 }
 
-// KeyOf returns the key of WithKey, "" for none.
+// KeyOf returns the key of WithKey, or "" if there is none.
 func KeyOf(ctx context.Context) string {
 	id, _ := ctx.Value(keyOfChanges{}).(string)
 	return id

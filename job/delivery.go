@@ -41,8 +41,8 @@ type Delivery struct {
 	NextAttemptAt *time.Time // while PENDING
 	ClaimedUntil  *time.Time // while being sent
 	SettledAt     *time.Time // unless PENDING
-	LastStatus    int        // HTTP status of the latest attempt, 0 for none
-	LastError     SendError  // of the latest attempt, "" for none
+	LastStatus    int        // HTTP status of the latest attempt, or 0 if there is none
+	LastError     SendError  // of the latest attempt, or "" if there is none
 	LastReason    string     // what failed and the receiver's address; "" if LastError is enough
 }
 
@@ -118,8 +118,8 @@ type ClaimedDelivery struct {
 	Fence       int // of this claim; results under an older fence have no effect
 	Target      Target
 	Occurrence  Occurrence
-	RequestID   string // of the event's job; "" for none
-	TraceParent string // of the event's job at that time; "" for none
+	RequestID   string // of the event's job; "" if there is none
+	TraceParent string // of the event's job at that time; "" if there is none
 }
 
 // Target is the destination of a delivery.
@@ -133,7 +133,7 @@ type Target struct {
 // Sent is the result of one attempt to send.
 type Sent struct {
 	Attempt    DeliveryAttempt // without its number
-	RetryAfter time.Duration   // requested by the receiver, 0 for none
+	RetryAfter time.Duration   // requested by the receiver, or 0 if there is none
 }
 
 // DeliveryResult is the stored result of one attempt.

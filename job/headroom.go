@@ -38,7 +38,7 @@ func WithLease(ctx context.Context, lease ID) context.Context {
 	return context.WithValue(ctx, leaseKey{}, lease)
 }
 
-// LeaseOf returns the lease of the context, zero for none.
+// LeaseOf returns the lease of the context, or zero if there is none.
 func LeaseOf(ctx context.Context) ID {
 	lease, _ := ctx.Value(leaseKey{}).(ID)
 	return lease

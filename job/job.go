@@ -42,10 +42,10 @@ type Job struct {
 	Progress *Progress     // RUNNING only; nil if unknown
 	Waiting  WaitingReason // "" unless the job waits
 
-	Lease ID // of headroom, for a job being stored; zero for none
+	Lease ID // of headroom, for a job being stored; zero if there is none
 
-	BatchID       ID         // zero for none
-	ScheduleID    ID         // zero for none
+	BatchID       ID         // zero if there is none
+	ScheduleID    ID         // zero if there is none
 	ScheduledFor  *time.Time // due time of its schedule; nil if triggered
 	Callback      string
 	CorrelationID string
@@ -242,7 +242,7 @@ type Page struct {
 // Submission is an accepted request for a job, ready to be stored.
 type Submission struct {
 	Job            Job
-	IdempotencyKey string   // "" for none; scoped to the client
+	IdempotencyKey string   // "" if there is none; scoped to the client
 	RequestHash    [32]byte // of the canonical request without the key
 	// Committed, if not nil, is called once the job is durable, in the order of created_at of all jobs of the process. It must not block.
 	// It is not called for a replay, or if the outcome of the commit is unknown.

@@ -58,7 +58,7 @@ func (p Pauses) Reason(r WaitingReason, kind Kind, client ID) WaitingReason {
 	return r
 }
 
-// Refuses returns the pause that refuses submissions of the kind and client, nil if there is none.
+// Refuses returns the pause that refuses submissions of the kind and client, or nil if there is none.
 func (p Pauses) Refuses(kind Kind, client ID) *Pause { return p.about(ModeDrain, kind, client) }
 
 func (p Pauses) about(mode PauseMode, kind Kind, client ID) *Pause {

@@ -171,5 +171,5 @@ type Answer struct {
 	Status  int // 0 if only Subject is known
 	Header  map[string]string
 	Body    []byte
-	Subject ID // id of the created resource, zero for none
+	Subject ID // id of the created resource, or zero if there is none
 }

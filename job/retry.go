@@ -57,7 +57,7 @@ func (p *RetryPolicy) retries(c Code) bool {
 	return p == nil || len(p.Codes) == 0 || slices.Contains(p.Codes, c)
 }
 
-// Policy returns the request's policy, nil if there is none or the definition is damaged.
+// Policy returns the request's policy, or nil if there is none or the definition is damaged.
 func (d *Definition) Policy() *RetryPolicy {
 	if d == nil {
 		return nil

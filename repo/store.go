@@ -42,7 +42,7 @@ type Config struct {
 	OutcomeStream   bool // keep each outcome until it is published, see UnpublishedOutcomes
 	Logger          *slog.Logger
 	Registry        prometheus.Registerer
-	TracerProvider  trace.TracerProvider // for spans of statements; nil for none
+	TracerProvider  trace.TracerProvider // for spans of statements; nil if there is none
 	Clock           *clock.Clock         // movable clock of a test bed; nil for Postgres' own
 }
 

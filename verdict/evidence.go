@@ -96,7 +96,7 @@ func shape(x *exchange) string {
 	return strings.Join(parts, " ")
 }
 
-// moment describes an exchange in words, nil for none.
+// moment describes an exchange in words, or nil if there is none.
 func moment(x *exchange) *Moment {
 	if x == nil {
 		return nil

@@ -143,7 +143,7 @@ func (g group) after(x *exchange) group {
 	return g[sort.Search(len(g), func(i int) bool { return g[i].place > x.place && g[i].Start.After(over) }):]
 }
 
-// next returns the first exchange that began after the end of x, nil for none.
+// next returns the first exchange that began after the end of x, or nil if there is none.
 func (g group) next(x *exchange) *exchange {
 	if later := g.after(x); len(later) > 0 {
 		return later[0]

@@ -55,7 +55,7 @@ func (l line) start() time.Time {
 	return l.attempt.At
 }
 
-// job returns the line's job, "" for none.
+// job returns the line's job, or "" if there is none.
 func (l line) job() string {
 	if l.attempt != nil {
 		return l.attempt.JobID

@@ -134,7 +134,7 @@ func (x *exchange) follow(f *finding, y, z *exchange, hops int) {
 	}
 }
 
-// lostBy returns the GET before y that followed the redirect x and dropped its method and body, nil for none.
+// lostBy returns the GET before y that followed the redirect x and dropped its method and body, or nil if there is none.
 func (x *exchange) lostBy(gets group, y *exchange) *exchange {
 	for _, z := range gets.after(x) {
 		if z.Start.Sub(x.End()) >= FollowWithin || y != nil && y.place <= z.place {

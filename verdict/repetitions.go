@@ -101,7 +101,7 @@ func (all repetitions) tries(x *exchange) int {
 	return len(tries)
 }
 
-// next returns the first repetition after x, nil for none.
+// next returns the first repetition after x, or nil if there is none.
 func (all repetitions) next(s scope, x *exchange) *exchange {
 	s.era = x.era
 	if x.Method == http.MethodGet || x.Method == http.MethodDelete || !submits(x) && x.Job != "" {
@@ -110,7 +110,7 @@ func (all repetitions) next(s scope, x *exchange) *exchange {
 	return next(all.resubmissions(s, x), x)
 }
 
-// next returns the first exchange of several groups that began after the end of x, nil for none.
+// next returns the first exchange of several groups that began after the end of x, or nil if there is none.
 func next(groups []group, x *exchange) (first *exchange) {
 	for _, g := range groups {
 		first = earliest(first, g.next(x))

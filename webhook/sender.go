@@ -167,7 +167,7 @@ func (s *Sender) request(ctx context.Context, p job.ClaimedDelivery, target *url
 	return r, nil
 }
 
-// traceparent returns the traceparent of this attempt's span, or else the event's (W3C Trace Context), "" for none.
+// traceparent returns the traceparent of this attempt's span, or else the event's (W3C Trace Context), or "" if there is none.
 func traceparent(ctx context.Context, p job.ClaimedDelivery) string {
 	if own := telemetry.Traceparent(ctx); own != "" {
 		return own

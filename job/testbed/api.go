@@ -98,7 +98,7 @@ func ErrorOf(e *fault.Effect) job.Code {
 // usual has the codes of statuses with several codes, unless it is the first one.
 var usual = map[int]job.Code{503: job.CodeStorageUnavailable, 404: job.CodeJobNotFound}
 
-// CodeOf returns the usual code of an error with a status, false if there is none.
+// CodeOf returns the usual code of an error with a status, or false if there is none.
 func CodeOf(status int) (job.Code, bool) {
 	if code, ok := usual[status]; ok {
 		return code, true

@@ -27,7 +27,7 @@ func (s *eventScanner) columns() []any {
 	return append([]any{&s.ID, &s.JobID, &s.Seq, &s.Name, &s.Prev, &s.Next, &s.Attempt, &s.At, &s.Data}, s.ended.Columns()...)
 }
 
-// occurrence returns the event, nil for none.
+// occurrence returns the event, or nil if there is none.
 func (s *eventScanner) occurrence() *job.Occurrence {
 	if s.Name == "" {
 		return nil

@@ -62,7 +62,7 @@ type Batcher[T, R any] struct {
 	name      string
 	db        *DB
 	flush     func(ctx context.Context, db Conn, items []T) ([]Answer[R], error)
-	key       func(T) string // "" for none
+	key       func(T) string // "" if there is none
 	size      func(T) int    // in bytes; nil if size does not matter
 	Operation func(T) Operation
 	slow      time.Duration // duration after which a flush is slow

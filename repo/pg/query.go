@@ -54,7 +54,7 @@ func writes(sql string) bool {
 	return strings.Contains(sql, "INSERT INTO ") || strings.Contains(sql, "UPDATE ") || strings.Contains(sql, "DELETE FROM ")
 }
 
-// First returns the first row, false if there is none.
+// First returns the first row, or false if there is none.
 func First[T any](rows []T, err error) (row T, found bool, _ error) {
 	if err != nil || len(rows) == 0 {
 		return row, false, err

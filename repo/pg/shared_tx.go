@@ -21,7 +21,7 @@ func Share(ctx context.Context, tx pgx.Tx) (within context.Context, ended func()
 	return context.WithValue(ctx, sharedTxKey{}, shared), func() { shared.ended.Store(true) }
 }
 
-// sharedTxOf returns the transaction of the context's Once, nil if there is none or it has ended.
+// sharedTxOf returns the transaction of the context's Once, or nil if there is none or it has ended.
 func sharedTxOf(ctx context.Context) pgx.Tx {
 	if tx, ok := ctx.Value(sharedTxKey{}).(*sharedTx); ok && !tx.ended.Load() {
 		return tx

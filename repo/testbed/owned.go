@@ -48,7 +48,7 @@ func (s *Store) OwnedFaults(ctx context.Context, client job.ID, limit int) ([]te
 	}, statement("ownedFaults"), pg.UUID(client), limit)
 }
 
-// NextDue returns when the next job or run of a schedule is due, nil if there is none.
+// NextDue returns when the next job or run of a schedule is due, or nil if there is none.
 func (s *Store) NextDue(ctx context.Context) (*time.Time, error) {
 	return pg.QueryValue[*time.Time](ctx, s.db, statement("nextDue"), job.PausedUntil)
 }

@@ -15,7 +15,7 @@ const (
 	maxAppendBytes = 1 << 20
 )
 
-// LastOutcome returns the id of the stream's last entry, "" for none.
+// LastOutcome returns the id of the stream's last entry, or "" if there is none.
 func (q *Queue) LastOutcome(ctx context.Context, stream string) (last string, err error) {
 	entries, err := q.redis.Client.XRevRangeN(ctx, stream, "+", "-", 1).Result()
 	if err != nil {
@@ -26,8 +26,8 @@ func (q *Queue) LastOutcome(ctx context.Context, stream string) (last string, er
 
 // AppendOutcomes appends the entries to the Redis stream, in order, and trims it to about maxLen entries; 0 disables trimming. An entry has
 // the fields "key", "content-type", "content-language" if its value has texts, and "value". It returns the ids of the entry before the new
-// ones, "" for none, and of the last one. If another process appends an entry in between, that is the entry before. After an error, some
-// entries may have been appended. Appending all again repeats those and keeps the order.
+// ones, or "" if there is none, and of the last one. If another process appends an entry in between, that is the entry before. After an
+// error, some entries may have been appended. Appending all again repeats those and keeps the order.
 func (q *Queue) AppendOutcomes(
 	ctx context.Context, stream string, maxLen int64, entries []job.StreamEntry,
 ) (before, last string, err error) {

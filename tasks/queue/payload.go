@@ -30,7 +30,7 @@ type hint struct {
 	id          string
 	payload     []byte
 	at          time.Time // in the service's time; zero: immediately
-	traceparent string    // "" for none
+	traceparent string    // "" if there is none
 	of          job.Task  // zero for a delivery
 }
 

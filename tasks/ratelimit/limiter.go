@@ -14,9 +14,9 @@ import (
 type Config struct {
 	// Name is what the limit counts, "" for requests. It is part of the keys in Redis, so that several limits are independent.
 	Name string
-	// PerMinute is the limit for any 60 seconds and the largest burst; 0 for none.
+	// PerMinute is the limit for any 60 seconds and the largest burst; 0 if there is none.
 	PerMinute int
-	// PerDay is the limit for each UTC day; 0 for none.
+	// PerDay is the limit for each UTC day; 0 if there is none.
 	PerDay int
 	// Wait limits how long a request waits for Redis. Default 500 ms.
 	Wait time.Duration

@@ -28,11 +28,11 @@ const clusterReload = 2 * time.Second
 type Options struct {
 	// Logger may be nil. asynq and go-redis log to it, too.
 	Logger *slog.Logger
-	// Registry gets the metrics; nil for none. One Redis per registry.
+	// Registry gets the metrics; nil if there is none. One Redis per registry.
 	Registry prometheus.Registerer
 	// Timeout limits each round trip to Redis. Default 1 s.
 	Timeout time.Duration
-	// Tracer begins the spans of tasks; nil for none.
+	// Tracer begins the spans of tasks; nil if there is none.
 	Tracer trace.Tracer
 }
 

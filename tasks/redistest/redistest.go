@@ -265,7 +265,7 @@ func Gauge(t testing.TB, g prometheus.Gatherer, name string) float64 {
 	return 0
 }
 
-// StateOf returns the asynq state of a task in a queue, "" if there is none.
+// StateOf returns the asynq state of a task in a queue, or "" if there is none.
 func StateOf(t testing.TB, r *redisconn.Redis, queue, id string) string {
 	t.Helper()
 	state, err := r.Client.HGet(context.Background(), redisconn.QueueKey(queue, "t:"+id), "state").Result()
@@ -275,7 +275,7 @@ func StateOf(t testing.TB, r *redisconn.Redis, queue, id string) string {
 	return state
 }
 
-// JobState returns the state of a job's task in Redis, "" for none.
+// JobState returns the state of a job's task in Redis, or "" if there is none.
 func JobState(t testing.TB, r *redisconn.Redis, task job.Task) string {
 	t.Helper()
 	name := fmt.Sprintf("%s:%d", task.JobID, task.Attempt)

@@ -35,7 +35,7 @@ func Decode(body []byte) (document any) {
 	return document
 }
 
-// Text returns the first text found at the places, "" for none.
+// Text returns the first text found at the places, or "" if there is none.
 func (m *Message) Text(places ...string) string {
 	for _, place := range places {
 		if name, ok := strings.CutPrefix(place, headerPlace); ok {

@@ -166,7 +166,7 @@ func (e *Effect) Held() time.Duration {
 	return e.Wait()
 }
 
-// OnNext returns the fault for the next request on the connection, nil for none.
+// OnNext returns the fault for the next request on the connection, or nil if there is none.
 func (e *Effect) OnNext() *Effect {
 	if e.NextRequest == "" {
 		return nil

@@ -30,7 +30,7 @@ type answer struct {
 	request   *http.Request
 	body      *requestBody
 	exchange  *verdict.Exchange
-	effect    *fault.Effect // nil for none
+	effect    *fault.Effect // nil if there is none
 	described bool          // the API's description has the operation
 
 	own      bool // from the proxy, not the target
@@ -38,7 +38,7 @@ type answer struct {
 	document bytes.Buffer // received part of a JSON document
 	isJSON   bool         // the document is JSON, or may be: many servers send no suitable Content-Type
 	held     http.Header  // header of a document that will be rewritten and sent at the end; nil otherwise
-	earlier  *pending     // answer sent in place of this one; nil for none
+	earlier  *pending     // answer sent in place of this one; nil if there is none
 	lost     bool         // the client gets nothing
 	left     int          // bytes until the connection is cut; -1 without a cut
 	rest     int          // bytes still expected from the target; -1 if unknown

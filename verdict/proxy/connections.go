@@ -77,7 +77,7 @@ type connection struct {
 	below    *wire.Conn // nil: from another listener
 	number   uint64
 	requests atomic.Int64
-	next     atomic.Pointer[fault.Effect] // fault of the next request; nil for none
+	next     atomic.Pointer[fault.Effect] // fault of the next request; nil if there is none
 	half     atomic.Bool                  // the proxy half-closes the connection after the answer
 }
 

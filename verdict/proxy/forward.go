@@ -165,7 +165,7 @@ func (p *Proxy) through(address string, in *http.Request) string {
 	return scheme + "://" + in.Host + rest
 }
 
-// targetAt returns the target with the same origin as the address, nil if there is none.
+// targetAt returns the target with the same origin as the address, or nil if there is none.
 func (p *Proxy) targetAt(u *url.URL) *url.URL {
 	for _, target := range p.targets {
 		if origin(target) == origin(u) {

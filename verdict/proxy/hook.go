@@ -147,7 +147,7 @@ func (h *Hook) deliver(ctx context.Context, w http.ResponseWriter, d *delivery, 
 	_, _ = w.Write(body)
 }
 
-// extra sends an additional request and returns the status of the answer, 0 for none.
+// extra sends an additional request and returns the status of the answer, or 0 if there is none.
 func (h *Hook) extra(ctx context.Context, d *delivery) int {
 	status, _, _, err := h.send(ctx, d, extraTimeout)
 	if err != nil {

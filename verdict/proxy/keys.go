@@ -43,7 +43,7 @@ func (k *keys) add(key string) bool {
 	return true
 }
 
-// in returns a key that a URL contains, in any escaping, "" for none.
+// in returns a key that a URL contains, in any escaping, or "" if there is none.
 func (k *keys) in(text string) string {
 	for _, form := range forms(text) {
 		for _, size := range k.sizes {
@@ -153,7 +153,7 @@ func (s *sessions) keysOf(h http.Header) (all []string) {
 	return all
 }
 
-// keyOf returns the key in a header value, "" for none. It may follow a scheme, or be the password of Basic.
+// keyOf returns the key in a header value, or "" if there is none. It may follow a scheme, or be the password of Basic.
 func keyOf(value string) string {
 	scheme, key, credentials := strings.Cut(strings.TrimSpace(value), " ")
 	switch {

@@ -42,7 +42,7 @@ func (r *rules) asks(operation string, request *http.Request) bool {
 	})
 }
 
-// count counts a request, or a delivery if request is nil. It returns the effect on it, nil for none.
+// count counts a request, or a delivery if request is nil. It returns the effect on it, or nil if there is none.
 func (r *rules) count(operation string, request *http.Request, subject string) (effect *fault.Effect) {
 	now := time.Now()
 	for i := range r.list {
@@ -99,8 +99,8 @@ func (s *sessions) faults(in *session) []fault.Counted {
 	return slices.Clone(s.rulesOf(in).list)
 }
 
-// fault counts a request of a session, or a delivery if r is nil. It returns the effect on it, nil for none. It calls subject, which may
-// read the body, only if a rule needs it.
+// fault counts a request of a session, or a delivery if r is nil. It returns the effect on it, or nil if there is none. It calls subject,
+// which may read the body, only if a rule needs it.
 func (s *sessions) fault(in *session, operation string, r *http.Request, subject func() string) *fault.Effect {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -99,7 +99,7 @@ func (s *sessions) show(n *session, document any, x *verdict.Exchange) {
 	shape.Walk(document, x)
 }
 
-// known returns the job with an id, or with an address that ends in it; false for none.
+// known returns the job with an id, or with an address that ends in it; false if there is none.
 func (n *session) known(id string) (job string, ok bool) {
 	if n.jobs[id] == nil {
 		id = redact.KeepURL(id)

@@ -24,7 +24,7 @@ type scheme struct {
 	dated  bool   // the signature covers a time
 	secret func(text []byte) []byte
 	sign   func(h http.Header, body []byte, at time.Time, secret []byte) // nil if signing needs the sender's private key
-	// signed returns the time of a delivery's signatures, zero if there is none, and the signatures in the form of sign.
+	// signed returns the time of a delivery's signatures, or zero if there is none, and the signatures in the form of sign.
 	signed func(h http.Header) (at time.Time, signatures []string)
 }
 
@@ -145,7 +145,7 @@ func (h *Hook) key(s *scheme) []byte {
 	return s.secret(h.secret)
 }
 
-// forged returns a request that a receiver must refuse, false if there is none. Without signatures, a receiver cannot tell a forgery.
+// forged returns a request that a receiver must refuse, or false if there is none. Without signatures, a receiver cannot tell a forgery.
 func (h *Hook) forged(d *delivery, kind fault.Tamper) (*delivery, bool) {
 	all := schemesOf(d.header)
 	if kind == "" || len(all) == 0 || d.Unsigned {

@@ -20,7 +20,7 @@ const day = 24 * time.Hour
 
 // secure is the proxy's TLS configuration.
 type secure struct {
-	next  atomic.Pointer[fault.TLS] // fault of the next connection; nil for none
+	next  atomic.Pointer[fault.TLS] // fault of the next connection; nil if there is none
 	certs map[fault.TLS]*tls.Config // "": without a fault
 }
 

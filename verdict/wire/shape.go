@@ -13,7 +13,7 @@ import (
 type Shape struct {
 	Things []Thing                              // kinds of objects, tried in order
 	Final  func(state any) bool                 // reports whether a state is final
-	Job    func(id string) (job string, _ bool) // returns the job with an id, false for none
+	Job    func(id string) (job string, _ bool) // returns the job with an id, or false if there is none
 }
 
 // Thing is a kind of object with an id and a state. Members are named like "status", or like "properties/status" if they are nested. The
@@ -131,7 +131,7 @@ func first(object map[string]any, names []string) any {
 	return nil
 }
 
-// owner returns the object with a member, nil for none, and the member's last name.
+// owner returns the object with a member, or nil if there is none, and the member's last name.
 func owner(object map[string]any, path string) (within map[string]any, last string) {
 	for {
 		name, rest, nested := strings.Cut(path, "/")
