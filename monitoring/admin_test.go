@@ -120,7 +120,7 @@ func TestAdminGuardsDashboardsAndProfiles(t *testing.T) {
 }
 
 // Metrics and health need no token. If no token is configured, the dashboard needs none either.
-func TestAdminIsOpenWhereMachinesLook(t *testing.T) {
+func TestMetricsAndHealthNeedNoToken(t *testing.T) {
 	t.Parallel()
 	h := admin(adminToken, true)
 	for path, status := range map[string]int{
@@ -251,7 +251,7 @@ func TestOpenPagesAreForThisMachine(t *testing.T) {
 	require.Equal(t, 200, get(guarded.Handler(), "/metrics", func(r *http.Request) { r.Host = "here" }).Code)
 }
 
-func TestOtherSitesPagesGetNothing(t *testing.T) {
+func TestPagesOfOtherSitesAreRefused(t *testing.T) {
 	t.Parallel()
 	for site, status := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200, "": 200} {
 		for _, path := range []string{"/asynqmon/", "/debug/pprof/cmdline", "/metrics", "/"} {
@@ -290,7 +290,7 @@ func TestAdminIsForReading(t *testing.T) {
 	}
 }
 
-func TestAdminAnswersStayHere(t *testing.T) {
+func TestAdminAnswersAreNotStoredOrEmbedded(t *testing.T) {
 	t.Parallel()
 	h := admin(adminToken, true)
 	for _, path := range append(guarded, "/", "/metrics", "/healthz", "/readyz", "/nothing", DashboardPath) {

@@ -137,7 +137,7 @@ func monitoringFolder(t *testing.T) string {
 }
 
 // Every variable that the compose file reads is in .env.example, and the compose file reads every variable of .env.example.
-func TestEnvExampleListsWhatComposeReads(t *testing.T) {
+func TestEnvExampleListsVariablesOfCompose(t *testing.T) {
 	t.Parallel()
 	names := func(file, pattern string) (found []string) {
 		content, err := os.ReadFile(file)

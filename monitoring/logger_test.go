@@ -86,7 +86,7 @@ func traced() (context.Context, trace.Span) {
 	return sdktrace.NewTracerProvider().Tracer("test").Start(context.Background(), "span")
 }
 
-func TestLoggerTellsOfTheTrace(t *testing.T) {
+func TestLoggerAddsTraceIDs(t *testing.T) {
 	t.Parallel()
 	ctx, span := traced()
 	ids := map[string]any{"trace_id": span.SpanContext().TraceID().String(), "span_id": span.SpanContext().SpanID().String()}
@@ -145,7 +145,7 @@ func (v *valve) Write(b []byte) (int, error) {
 }
 
 // A full pipe loses log lines but never delays the caller: the clock of the synctest bubble does not advance.
-func TestNobodyWaitsForAReader(t *testing.T) {
+func TestLoggingDoesNotWaitForReaders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		out := valve{shut: make(chan struct{})}
@@ -178,7 +178,7 @@ type failingWriter struct{}
 
 func (failingWriter) Write(lines []byte) (int, error) { return len(lines) / 2, syscall.EPIPE }
 
-func TestLinesForNobodyAreCounted(t *testing.T) {
+func TestDroppedLinesAreCounted(t *testing.T) {
 	t.Parallel()
 	l := NewLines(failingWriter{}, nil)
 	reported := false

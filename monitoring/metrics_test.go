@@ -60,7 +60,7 @@ func (c trouble) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.NewInvalidMetric(c.desc, errors.New("out of order"))
 }
 
-func TestAScrapeTellsWhatIsKnown(t *testing.T) {
+func TestScrapeShowsOtherMetricsWhenACollectorFails(t *testing.T) {
 	t.Parallel()
 	a := scraped(t)
 	a.Registry.MustRegister(trouble{prometheus.NewDesc("trouble", "Fails.", nil, nil)})

@@ -152,7 +152,7 @@ func deadCollectors(t *testing.T) map[string]string {
 	return map[string]string{"hangs": "http://" + l.Addr().String(), "is away": "http://" + away.Addr().String()}
 }
 
-func TestACollectorThatIsDeadCostsNoTime(t *testing.T) {
+func TestDeadCollectorDelaysNothing(t *testing.T) {
 	for name, url := range deadCollectors(t) {
 		for _, protocol := range []string{"http/protobuf", "grpc"} {
 			t.Run(name+" "+protocol, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestLostSpansAreCountedAndLoggedOnceAMinute(t *testing.T) {
 	require.Regexp(t, `^[^\n]*level=WARN msg="spans could not be sent" action=trace spans=3 error_message="not today.*\n$`, line())
 }
 
-func TestTracingRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestTracingRefusesUnknownSettings(t *testing.T) {
 	_, _, err := NewTracing(t.Context(), Tracing{Protocol: "http/json"})
 	require.ErrorContains(t, err, `protocol "http/json": http/protobuf or grpc`)
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "nonsense")
@@ -200,7 +200,7 @@ func TestTracingRefusesWhatItDoesNotKnow(t *testing.T) {
 }
 
 // OpenTelemetry's own logger writes to our log, without the values of its variables.
-func TestOtelLogTellsNoSecrets(t *testing.T) {
+func TestOtelLogContainsNoSecrets(t *testing.T) {
 	t.Parallel()
 	log, line := newLog(t, "text")
 	otel := logr.FromSlogHandler(otelLog{log.Handler()})

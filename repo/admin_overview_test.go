@@ -21,7 +21,7 @@ func (f *fixture) situation() admin.Situation {
 	return now
 }
 
-func TestSituationOfNothing(t *testing.T) {
+func TestSituationOfEmptyStore(t *testing.T) {
 	f := setup(t)
 	workers := admin.WorkerTotals{Alive: 1, Slots: 1}
 	require.Equal(t, admin.Situation{
@@ -37,7 +37,7 @@ func TestSituationOfNothing(t *testing.T) {
 	require.Equal(t, job.CodeStorageUnavailable, codeOf(f.store.Admin().Situation(f.ctx())))
 }
 
-func TestSituationCountsWhatIsThere(t *testing.T) {
+func TestSituationCountsStoredRows(t *testing.T) {
 	f := setup(t)
 	require.True(t, f.lead(newID()))
 	for i, s := range job.States {

@@ -198,7 +198,7 @@ func TestConcurrentBatchesWithOneKeyMakeOneBatch(t *testing.T) {
 }
 
 // Batches that wait for a key or a lock leave connections for others.
-func TestWaitingBatchesStarveNobody(t *testing.T) {
+func TestWaitingBatchesDoNotStarveOthers(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	for name, test := range map[string]struct {

@@ -58,7 +58,7 @@ func (f *fixture) items(b *job.Bulk, q job.BulkQuery) []job.BulkItem {
 
 func jobOf(i job.BulkItem) job.ID { return i.JobID }
 
-func TestBulkGathersWhatMatches(t *testing.T) {
+func TestBulkCollectsMatchingJobs(t *testing.T) {
 	f := setup(t)
 	correlated := f.submit(func(s *job.Submission) { s.Job.CorrelationID = "run-7" })
 	queued := f.submit()

@@ -199,7 +199,7 @@ func receive[T any](t testing.TB, c <-chan T) T {
 	}
 }
 
-func TestWatchKeysTellsOfChanges(t *testing.T) {
+func TestWatchKeysReportsChanges(t *testing.T) {
 	f := setup(t)
 	w := f.watch(repotest.OpenURL(t, f.url))
 	c := f.newClient()

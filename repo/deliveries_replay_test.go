@@ -26,7 +26,7 @@ func (f *fixture) replayAll(hook job.ID, since time.Time, limit int) (queued, ca
 	return queued, calls
 }
 
-func TestReplayBringsWhatWasMissed(t *testing.T) {
+func TestReplaySendsMissedEvents(t *testing.T) {
 	f := setup(t)
 	hook := f.subscribe("job.*", job.EventBatchCompleted, job.EventWebhookTest, job.EventWebhookDisabled)
 	other := f.subscribe(job.EventCreated)
@@ -95,7 +95,7 @@ func TestReplayOfALongHistory(t *testing.T) {
 }
 
 // FAILED deliveries need no position, because redelivered ones are no longer FAILED.
-func TestReplayBeginsWithWhatFailed(t *testing.T) {
+func TestReplayBeginsWithFailedDeliveries(t *testing.T) {
 	f := setup(t)
 	f.submit()
 	hook := f.subscribe(job.EventCreated, job.EventQueued)
@@ -123,7 +123,7 @@ func (f *fixture) awaitPast() {
 
 // While a pending transaction may still write events, a replay sends later events, but its position stays before them. It still ends.
 // The test runs alone, because its pending transaction would hold up the replays of other tests on the same server.
-func TestReplayPassesNothingThatIsUnderWay(t *testing.T) {
+func TestReplayPassesNoPendingTransaction(t *testing.T) {
 	f := setupAt(t, repotest.URL(t))
 	f.submit()
 	end := f.lock(`SELECT pg_current_xact_id()`) // it could still write events

@@ -215,7 +215,7 @@ func TestFeedEnd(t *testing.T) {
 	require.Equal(t, job.Feed{}, f.feed(job.Position{Tx: one[uint64](f, `SELECT pg_snapshot_xmax(pg_current_snapshot())`)}, 10))
 }
 
-func TestFeedTellsOfBatches(t *testing.T) {
+func TestFeedReportsBatches(t *testing.T) {
 	f := setup(t)
 	b := f.insertBatch(f.batch(1, refusing(1)))
 	f.end(jobsOf(b)[0], job.Succeeded, "")

@@ -211,7 +211,7 @@ func TestKeyEffectAndAnswerAreOneCommit(t *testing.T) {
 	f.checkInvariants()
 }
 
-func TestWhatFailsLeavesNothing(t *testing.T) {
+func TestFailedTransactionsLeaveNothing(t *testing.T) {
 	f := setup(t)
 	id := f.submit()
 	all := f.all(id)

@@ -33,7 +33,7 @@ func TestInsertsAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-func TestCloseFlushesWhatWaits(t *testing.T) {
+func TestCloseFlushesWaitingItems(t *testing.T) {
 	f := setup(t, patient)
 	release := f.occupyInserts()
 	waiting := make([]<-chan error, 50)

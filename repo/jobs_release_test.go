@@ -72,7 +72,7 @@ func TestQueueDueTakesTheEarliestInBatches(t *testing.T) {
 	f.checkInvariants()
 }
 
-func TestQueueDueTellsWhatItMoved(t *testing.T) {
+func TestQueueDueReportsMovedJobs(t *testing.T) {
 	f := setup(t)
 	id := f.submit(deferred(-time.Second), calledBack, func(s *job.Submission) { s.Job.CorrelationID = "c-1" })
 	due := f.queueDue(10)

@@ -50,7 +50,7 @@ func TestLeadHasOneHolder(t *testing.T) {
 	}
 }
 
-func TestLoadCountsWhatIsNotFinal(t *testing.T) {
+func TestLoadCountsJobsThatAreNotFinal(t *testing.T) {
 	f := setup(t)
 	load := func(limit int) job.Load { return must(f.store.Load(f.ctx(), limit))(t).Jobs }
 	require.Equal(t, job.Load{}, load(100))
@@ -148,7 +148,7 @@ func (f *fixture) held(c job.ClaimID, s job.State) job.Held {
 	return job.Held{ClaimID: c, ClientID: f.client, RequestID: "r-1", State: s, WorkKind: job.SuccessFast, MaxAttempts: 4}
 }
 
-func TestRenewAnswersWithWhatTheWorkerHolds(t *testing.T) {
+func TestRenewReturnsClaimsOfTheWorker(t *testing.T) {
 	f := setup(t)
 	leases := f.leases()
 	got := must(leases.Renew(f.ctx(), f.worker, time.Minute))(t)

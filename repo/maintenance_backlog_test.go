@@ -16,7 +16,7 @@ import (
 func (f *fixture) backlog(limit int) job.Backlog { return must(f.store.Backlog(f.ctx(), limit))(f.t) }
 
 // The counts from the indexes equal the counts by the states of the rows.
-func TestCensusCountsWhatIsThere(t *testing.T) {
+func TestCensusCountsRows(t *testing.T) {
 	f := setup(t)
 	f.expireWorker(f.worker)
 	require.Equal(t, job.Backlog{Jobs: map[job.State]int{job.Created: 0, job.Queued: 0, job.Assigned: 0, job.Running: 0}},

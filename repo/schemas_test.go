@@ -63,7 +63,7 @@ func TestInstallationsInSchemasOfOneDatabase(t *testing.T) {
 	require.NoError(t, repo.Migrate(f.ctx(), f.inSchema(role, "one"), -1))
 }
 
-func TestMigrateNamesWhatTheUserLacksBeforeTheFirstChange(t *testing.T) {
+func TestMigrateNamesMissingPrivilegesFirst(t *testing.T) {
 	f := setup(t)
 	role := f.newRole("")
 	f.exec(`CREATE SCHEMA closed`)

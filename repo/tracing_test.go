@@ -174,7 +174,7 @@ func TestSpansOfEachOperation(t *testing.T) {
 	}
 }
 
-func TestSpansOfWhatFails(t *testing.T) {
+func TestSpansOfFailedCalls(t *testing.T) {
 	spans := newTraces()
 	f := setup(t, spans.store)
 	stale, broken := f.run(), f.submission(func(s *job.Submission) { s.Job.MaxAttempts = -1 })
@@ -198,7 +198,7 @@ func TestSpansOfWhatFails(t *testing.T) {
 }
 
 // The span of a caller that leaves ends, whatever happens to its item.
-func TestSpansOfCallersWhoLeave(t *testing.T) {
+func TestSpansOfCanceledCalls(t *testing.T) {
 	spans := newTraces()
 	f := setup(t, patient, spans.store)
 	unlock := f.lock(`LOCK TABLE jobs IN SHARE MODE`)

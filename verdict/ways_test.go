@@ -202,7 +202,7 @@ func TestEvidenceIsAPair(t *testing.T) {
 }
 
 // The evidence shows how an answer was lost.
-func TestLostAnswersAreTold(t *testing.T) {
+func TestEvidenceNamesLostAnswers(t *testing.T) {
 	t.Parallel()
 	for answer, e := range map[string]fault.Effect{
 		"none: a 202 was lost after processing":                       {Close: fault.AfterCommit},

@@ -107,7 +107,7 @@ func TestHostileReceiversOfChallenges(t *testing.T) {
 }
 
 // A challenge does not reveal whether a private address exists.
-func TestChallengesTellNothingOfTheInside(t *testing.T) {
+func TestChallengesRevealNoInternalDetails(t *testing.T) {
 	t.Parallel()
 	canary := newCanary(t)
 	lookup := func(addr string) func(string) []netip.Addr {

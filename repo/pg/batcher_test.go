@@ -242,7 +242,7 @@ func TestBatcherCancelledCaller(t *testing.T) {
 	require.Empty(t, g.batches, "the withdrawn item was never flushed")
 }
 
-func TestBatcherStopFlushesWhatWaits(t *testing.T) {
+func TestBatcherStopFlushesWaitingItems(t *testing.T) {
 	g, b := gated(t)
 	calls := g.occupy(t.Context(), b)
 	for i, item := range []string{"x", "y", "z"} { // two of them wait for items with the same key

@@ -249,7 +249,7 @@ func TestWorkersStopWaitsForHandlers(t *testing.T) {
 	require.Equal(t, "pending", redistest.JobState(t, r, late), "a quiet worker fetches nothing")
 }
 
-func TestWorkersPutBackWhatDoesNotEnd(t *testing.T) {
+func TestWorkersPutBackRunningTasks(t *testing.T) {
 	t.Parallel()
 	r := redistest.Mini(t)
 	w, task, _ := startHeld(t, r, Config{ShutdownTimeout: 50 * time.Millisecond})

@@ -113,7 +113,7 @@ func requireTaskAttributes(t *testing.T, span tracetest.SpanStub, task job.Task,
 }
 
 // A process without tracing passes the span on, so the process of the handler can continue the trace.
-func TestTraceGoesThroughWhoDoesNotTrace(t *testing.T) {
+func TestTraceContinuesThroughProcessesThatDoNotTrace(t *testing.T) {
 	t.Parallel()
 	url := redistest.MiniURL(t)
 	r := redistest.Connect(t, url)

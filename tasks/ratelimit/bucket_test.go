@@ -36,7 +36,7 @@ func TestBucketAloneByDay(t *testing.T) {
 	require.Equal(t, dayOf(noon)+3, func() int64 { b.advance(midnight.Add(50 * time.Hour)); return b.day }())
 }
 
-func TestBucketUsesWhatItHolds(t *testing.T) {
+func TestBucketUsesHeldTokens(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 0), noon) // chunks of 10
 	require.Equal(t, mustAsk, b.take(noon, 1, 0))
@@ -80,7 +80,7 @@ func TestABusyBucketAsksInTimeForASlowRedis(t *testing.T) {
 }
 
 // A token counts for a minute after its last possible use, so the time for its use begins when the request for it was sent.
-func TestBucketDoesNotUseWhatCameTooLate(t *testing.T) {
+func TestBucketDoesNotUseLateTokens(t *testing.T) {
 	t.Parallel()
 	b := newBucket(newRates(600, 0), noon)
 	b.receive(noon.Add(keepHeld), noon, at(10, 590, 10))

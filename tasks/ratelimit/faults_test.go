@@ -141,7 +141,7 @@ func TestTheClockOfRedisGoesBack(t *testing.T) {
 }
 
 // Returning tokens that Redis has lost or that have expired has no effect. Otherwise it would change the counts of other tokens.
-func TestGivingBackWhatIsNotThere(t *testing.T) {
+func TestReturnOfMissingTokens(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	client := redistest.Task().JobID

@@ -84,7 +84,7 @@ func (r release) policies(t *testing.T) (in, out map[string]ways) {
 
 // Pods can reach the addresses that they need, and no others. Only deliverers, and api processes that ask receivers for their consent,
 // can reach the internet.
-func TestPoliciesOpenWhatARoleNeeds(t *testing.T) {
+func TestPoliciesAllowTrafficThatARoleNeeds(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		in, out := r.policies(t)
 		if set == "default" || set == "minimal" {

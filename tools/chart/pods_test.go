@@ -118,7 +118,7 @@ func TestBudgetsLeaveRoomToEvict(t *testing.T) {
 }
 
 // The migration runs before the objects of the release exist, so it needs nothing that the chart makes.
-func TestMigrationNeedsNothingOfTheRelease(t *testing.T) {
+func TestMigrationNeedsNoObjectsOfTheRelease(t *testing.T) {
 	eachSet(t, func(t *testing.T, set string, r release) {
 		jobs := of[*batch.Job](r)
 		require.Equal(t, set == "minimal", len(jobs) == 0)

@@ -185,7 +185,7 @@ func TestObjectsOfARelease(t *testing.T) {
 }
 
 // The package contains the contents of files that are links in the repository, and it renders like the folder.
-func TestPackageHasWhatLinksPointTo(t *testing.T) {
+func TestPackageHasTargetsOfLinks(t *testing.T) {
 	t.Parallel()
 	c := packed(t)
 	content := map[string][]byte{}

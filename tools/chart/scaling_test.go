@@ -66,7 +66,7 @@ func TestOneOwnerOfReplicas(t *testing.T) {
 }
 
 // KEDA sends Prometheus the queries of the values, and does not treat a missing answer as zero.
-func TestScaledObjectsAskWhatValuesSay(t *testing.T) {
+func TestScaledObjectsUseQueriesOfValues(t *testing.T) {
 	t.Parallel()
 	for name, s := range of[*keda.ScaledObject](render(t, "keda")) {
 		want := triggers(t, role(s))
@@ -91,7 +91,7 @@ func TestScaledObjectsAskWhatValuesSay(t *testing.T) {
 }
 
 // A HorizontalPodAutoscaler uses metrics that a rule records with the queries of the values. The one of the api uses only CPU.
-func TestAutoscalersAskForWhatIsRecorded(t *testing.T) {
+func TestAutoscalersUseRecordedMetrics(t *testing.T) {
 	t.Parallel()
 	r := render(t, "hpa")
 	recorded := map[string]string{}
@@ -127,7 +127,7 @@ func TestAutoscalersAskForWhatIsRecorded(t *testing.T) {
 }
 
 // Work that waits because of a pause or for its next try starts no pods. Work that waits for free workers does.
-func TestPodsAreAddedForWhatWaitsForThem(t *testing.T) {
+func TestPodsAreAddedForWorkThatWaitsForThem(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {

@@ -111,7 +111,7 @@ func TestStatesThatAFaultHides(t *testing.T) {
 }
 
 // A client is not blamed for not reading a job if the target may notify it outside the proxy.
-func TestClientsMayBeToldElsewhere(t *testing.T) {
+func TestClientsMayBeNotifiedElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		path, body, query, header string

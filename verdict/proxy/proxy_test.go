@@ -280,7 +280,7 @@ func TestFaults(t *testing.T) {
 }
 
 // A client that never sends an ETag stores no answers. One that does must send the newest ETag each time.
-func TestWhoStoresNothingUpdatesNothing(t *testing.T) {
+func TestClientsWithoutETagsUpdateNothing(t *testing.T) {
 	t.Parallel()
 	for tags, want := range map[string]verdict.Status{
 		",": verdict.NotTested, `"0","0"`: verdict.Warn, `,"1"`: verdict.OK, `"1","1"`: verdict.OK,
