@@ -154,7 +154,7 @@ func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger
 		if err != nil {
 			return stop, err
 		}
-		stops = append(stops, postgres.Stop)
+		stops = append(stops, postgres.KeepRunning(ctx))
 		cfg.DatabaseURL = postgres.URL()
 	}
 	if cfg.RedisURL != "" {
@@ -165,7 +165,7 @@ func startStores(ctx context.Context, cfg *Config, show screen, log *slog.Logger
 	if err != nil {
 		return stop, err
 	}
-	stops, cfg.RedisURL = append(stops, redis.Stop), redis.URL()
+	stops, cfg.RedisURL = append(stops, redis.KeepRunning(ctx)), redis.URL()
 	return stop, nil
 }
 

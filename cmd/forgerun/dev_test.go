@@ -12,7 +12,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -140,6 +142,37 @@ func TestDevWithChaos(t *testing.T) {
 		_, err := os.Stat(dir + "/chaos/" + name)
 		require.ErrorIs(t, err, os.ErrNotExist, "nothing is left but logs")
 	}
+}
+
+// A killed store is started again, and the accepted job ends.
+func TestDevRestartsKilledStores(t *testing.T) {
+	t.Parallel()
+	dir := tempDir(t)
+	address, err := local.FreeAddress()
+	require.NoError(t, err)
+	dev := startProc(t, env{"FORGERUN_DATA_DIR": dir, "FORGERUN_HTTP_ADDR": address, "FORGERUN_LOG_FORMAT": "text"}, func() []string { return nil }, "dev")
+	var key []string
+	eventually(t, "dev is ready", func() bool {
+		key = regexp.MustCompile(`API key +(\S+)`).FindStringSubmatch(dev.stdout.String())
+		return key != nil
+	})
+	c, err := client.New(client.Config{URL: "http://" + address, Key: key[1], MaxTries: 30})
+	require.NoError(t, err)
+	accepted, err := c.Submit(t.Context(), client.JobRequest{Type: client.Execute, WorkKind: "SUCCESS_FAST"})
+	require.NoError(t, err)
+	log, err := os.ReadFile(filepath.Join(dir, "dev.log"))
+	require.NoError(t, err)
+	for _, name := range []string{"postgres", "redis"} {
+		found := regexp.MustCompile(name + ` is ready".* pid=(\d+)`).FindSubmatch(log)
+		require.NotNil(t, found, "%s", log)
+		pid, err := strconv.Atoi(string(found[1]))
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	}
+	j, err := c.Wait(t.Context(), accepted.JobID)
+	require.NoError(t, err)
+	require.Equal(t, client.Succeeded, j.State)
+	dev.stop()
 }
 
 // What cannot be done is said at once.

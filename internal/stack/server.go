@@ -131,5 +131,21 @@ func (s *server) Stop() error {
 	return s.end(syscall.SIGINT, 30*time.Second)
 }
 
+// KeepRunning starts the server whenever it has ended unexpectedly. stop ends this, and then the server as Stop does.
+func (s *server) KeepRunning(ctx context.Context) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.ctx = ctx
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		s.keep()
+	}()
+	return func() error {
+		cancel()
+		<-kept
+		return s.Stop()
+	}
+}
+
 // Kill ends the server like a crash and waits until it is gone.
 func (s *server) Kill() error { return s.end(s.death, quitGrace) }
