@@ -27,13 +27,13 @@ var (
 	late     = fault.Effect{Delay: fault.Duration(2 * time.Second)}
 )
 
-// catalogue has the faults of each use, the simpler ones first.
+// catalogue has the faults of each use, the simpler ones first, and of these one of each class.
 var catalogue = map[fault.Use][]fault.Effect{
-	fault.Submissions: {full, reset, lost, limited, cut, broken, moved, page, dead, expired, byDate, late, stalled, never},
+	fault.Submissions: {full, reset, lost, cut, expired, moved, broken, dead, limited, page, byDate, late, stalled, never},
 	fault.Lookups: {
-		full, reset, limited, cut, broken, moved, behind, unknown, page, dead, missing, expired, byDate, extended, late, stalled, never,
+		full, reset, cut, missing, behind, expired, moved, broken, unknown, dead, limited, page, byDate, extended, late, stalled, never,
 	},
-	fault.Outcomes: {full, reset, cut, limited, broken, moved, page, dead, extended, late, stalled, never},
+	fault.Outcomes: {full, reset, cut, moved, broken, dead, limited, page, extended, late, stalled, never},
 	fault.Streams: {
 		{CutAfter: new(1)}, {CutAfter: new(0)}, full, reset, {HalfEventAfter: new(1)}, {CutAfter: new(2)}, {RepeatAfter: 1},
 		{StreamRetry: 1500, CutAfter: new(1)}, {ExtraEvents: true}, limited, expired, late, {StallAfter: new(1)},
@@ -62,3 +62,8 @@ const patience = 10 * time.Second
 
 // final reports whether a client may take the fault for the end: a refused key, a job that is not there.
 func final(e *fault.Effect) bool { return e.Status == 401 || e.Status == 404 }
+
+// asksAgain reports whether a request follows from the fault: a repetition, where a redirect leads to, the rest of a stream, or a poll.
+func asksAgain(e *fault.Effect) bool {
+	return failing(e) || e.Moved != 0 || e.CutAfter != nil || e.HalfEventAfter != nil || e.Unfinished
+}

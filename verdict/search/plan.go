@@ -8,9 +8,8 @@ import (
 )
 
 const (
-	firstRequests = 3  // of each operation get each single fault
-	longest       = 8  // steps of a schedule
-	drafts        = 24 // of which the one with most that is new is tried
+	firstRequests = 3 // of each operation get each single fault
+	longest       = 9 // steps of a walk
 )
 
 // Operation is what the client asks for when nothing is done to it.
@@ -20,59 +19,111 @@ type Operation struct {
 	Requests int       `json:"requests"` // in a run without faults
 }
 
-// planner makes the schedules to try: single faults at the first requests, and then in turns walks, pairs, and single faults at later
-// requests. The same seed and the same coverage give the same schedules.
+// pair is a fault that makes the client ask again, and the fault of the request that follows.
+type pair [2]fault.Effect
+
+// planner makes the schedules to try: each fault at the first request of each operation, and then in turns walks, pairs that stand alone,
+// and single faults at later requests. The same seed and the same client give the same schedules.
 type planner struct {
 	*rand.Rand
 	operations []Operation
-	inRow      int             // faults in a row that a client must get over
-	planned    map[string]bool // schedules
-	orders     map[string]int  // how often faults were planned one after the other
-	ends       map[string]bool // kinds of steps that the client takes for the end
-	first      []Schedule      // single faults to try before anything else
-	later      []Schedule      // and between the others
-	known      []Schedule      // that break the client: what has them is not tried
+	inRow      int               // faults in a row that a client must get over
+	planned    map[string]bool   // schedules
+	ends       map[string]bool   // kinds of steps that the client takes for the end
+	first      []Schedule        // single faults to try before anything else
+	later      []Schedule        // and between the others
+	alone      []Schedule        // pairs that no other fault may follow
+	pairs      map[string][]pair // for the next walks, by operation
+	redrawn    map[string]bool   // operations whose pairs were all in a walk
+	known      []Schedule        // that break the client: what has them is not tried
 	turn       int
 }
 
 func newPlanner(operations []Operation, inRow int, seed int64) *planner {
 	p := &planner{
 		Rand: rand.New(rand.NewPCG(uint64(seed), 1)), operations: operations, inRow: inRow,
-		planned: map[string]bool{}, orders: map[string]int{}, ends: map[string]bool{},
+		planned: map[string]bool{}, ends: map[string]bool{}, pairs: map[string][]pair{}, redrawn: map[string]bool{},
 	}
-	p.first = p.singles(1)
+	p.first, p.later = p.singles(1)
 	for nth := 2; nth <= firstRequests; nth++ {
-		p.later = append(p.later, p.singles(nth)...)
+		quick, _ := p.singles(nth)
+		p.later = append(p.later, quick...)
 	}
+	for _, o := range operations {
+		p.pairs[o.Name] = p.pairsOf(o, false)
+	}
+	p.alone = p.pairsAlone()
 	return p
 }
 
-// singles has each fault at the nth request of each operation, then those that make the client repeat the request also at its repetition,
-// and at last the patient ones, which only first requests have. The rest of the order is drawn.
-func (p *planner) singles(nth int) []Schedule {
-	var once, twice, patient []Schedule
+// singles has each fault at the nth request of each operation, in an order that is drawn, with the patient ones apart.
+func (p *planner) singles(nth int) (quick, patient []Schedule) {
 	for _, o := range p.operations {
 		for _, e := range catalogue[o.Of] {
 			switch one := newStep(o, nth, e); {
 			case nth > o.Requests:
-			case cost(&e) >= patience && nth == 1:
+			case cost(&e) >= patience:
 				patient = append(patient, Schedule{one})
-			case cost(&e) < patience:
-				once = append(once, Schedule{one})
-				if one.Times = 2; failing(&e) && p.inRow > 1 {
-					twice = append(twice, Schedule{one})
-				}
+			default:
+				quick = append(quick, Schedule{one})
 			}
 		}
 	}
-	for _, list := range [][]Schedule{once, twice, patient} {
+	for _, list := range [][]Schedule{quick, patient} {
 		p.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	}
-	return slices.Concat(once, twice, patient)
+	return quick, patient
+}
+
+// pairsOf has the pairs of an operation, those of simpler faults first: either the ones that may be part of a walk, or the others.
+func (p *planner) pairsOf(o Operation, alone bool) (all []pair) {
+	list := slices.DeleteFunc(slices.Clone(catalogue[o.Of]), func(e fault.Effect) bool { return cost(&e) >= patience })
+	add := func(a, b fault.Effect) {
+		lasting := final(&a) || final(&b) || a.NextRequest != "" || b.NextRequest != ""
+		if lasting == alone && (asksAgain(&a) || o.Of == fault.Deliveries) {
+			all = append(all, pair{a, b})
+		}
+	}
+	for i, e := range list {
+		from := len(all)
+		for _, simpler := range list[:i] {
+			add(simpler, e)
+			add(e, simpler)
+		}
+		add(e, e)
+		rank := all[from:]
+		p.Shuffle(len(rank), func(i, j int) { rank[i], rank[j] = rank[j], rank[i] })
+	}
+	return all
+}
+
+// pairsAlone has the pairs of all operations that are not for walks, of one operation after the other.
+func (p *planner) pairsAlone() (all []Schedule) {
+	ranks := map[string]int{}
+	for _, o := range p.operations {
+		for rank, one := range p.pairsOf(o, true) {
+			s := row(o, 1, one[:])
+			all, ranks[s.key()] = append(all, s), rank
+		}
+	}
+	slices.SortStableFunc(all, func(x, y Schedule) int { return ranks[x.key()] - ranks[y.key()] })
+	return all
+}
+
+// row has faults at requests of an operation one after the other. A fault that comes again at once is one step.
+func row(o Operation, nth int, effects []fault.Effect) (s Schedule) {
+	for i, e := range effects {
+		if last := len(s) - 1; last >= 0 && failing(&e) && text(e) == text(s[last].Effect) {
+			s[last].Times++
+		} else {
+			s = append(s, newStep(o, nth+i, e))
+		}
+	}
+	return s
 }
 
 // next returns the next schedule to try; ok is false once there seems to be none that was not tried.
-func (p *planner) next(seen coverage) (s Schedule, ok bool) {
+func (p *planner) next() (s Schedule, ok bool) {
 	for len(p.first) > 0 {
 		s, p.first = p.first[0], p.first[1:]
 		if p.take(s) {
@@ -83,12 +134,10 @@ func (p *planner) next(seen coverage) (s Schedule, ok bool) {
 		switch p.turn++; {
 		case p.turn%4 == 0 && len(p.later) > 0:
 			s, p.later = p.later[0], p.later[1:]
-		case p.turn%8 == 6 && len(p.ends) > 0:
-			s = p.best(2, seen, true)
-		case p.turn%4 == 2:
-			s = p.best(1, seen, false)
+		case p.turn%4 == 2 && len(p.alone) > 0:
+			s, p.alone = p.alone[0], p.alone[1:]
 		default:
-			s = p.best(4, seen, false)
+			s = p.walk()
 		}
 		if p.take(s) {
 			return s, true
@@ -97,120 +146,66 @@ func (p *planner) next(seen coverage) (s Schedule, ok bool) {
 	return nil, false
 }
 
-// worth reports whether the schedule may be tried.
-func (p *planner) worth(s Schedule) bool {
-	return len(s) > 0 && !p.planned[s.key()] && s.failsInRow() <= p.inRow &&
-		!slices.ContainsFunc(p.known, func(k Schedule) bool { return s.contains(k) })
-}
-
-// take reports whether the schedule may be tried, and notes it.
+// take reports whether the schedule may be tried, and notes it. After a fault that ends the client nothing can follow.
 func (p *planner) take(s Schedule) bool {
-	if !p.worth(s) {
+	if len(s) == 0 || p.planned[s.key()] || s.failsInRow() > p.inRow ||
+		slices.ContainsFunc(s[:len(s)-1], func(step Step) bool { return p.ends[step.kind()] }) ||
+		slices.ContainsFunc(p.known, func(k Schedule) bool { return s.contains(k) }) {
 		return false
 	}
 	p.planned[s.key()] = true
-	for _, order := range orders(s) {
-		p.orders[order]++
-	}
 	return true
 }
 
-// best returns the one of several drafts that has most that is new: faults one after the other that were not planned so, and a fault that
-// has not happened in each state of a job. With ended it is one that ends the client.
-func (p *planner) best(bursts int, seen coverage, ended bool) (best Schedule) {
-	most := -1
-	for range drafts {
-		s := p.draft(bursts)
-		if !p.worth(s) || ended && !p.ends[s[len(s)-1].kind()] {
-			continue
-		}
-		value := 0
-		for _, order := range orders(s) {
-			if p.orders[order] == 0 {
-				value += 2
-			}
-		}
-		for _, step := range s {
-			value += 3 - min(3, seen.states(step))
-		}
-		if value > most {
-			best, most = s, value
-		}
-	}
-	return best
-}
-
-// draft draws a schedule of some bursts, each of a few requests in a row, of one operation each. After a fault that ends the client nothing
-// follows.
-func (p *planner) draft(bursts int) Schedule {
+// walk has pairs of some operations. A client that polls reads on between two pairs, as the job has not ended for it yet; and after a pair
+// a stream breaks once more.
+func (p *planner) walk() Schedule {
+	operations := slices.Clone(p.operations)
+	p.Shuffle(len(operations), func(i, j int) { operations[i], operations[j] = operations[j], operations[i] })
 	var steps []Step
-	taken := map[string]int{} // requests, by operation
-	for range bursts {
-		o := p.operations[p.IntN(len(p.operations))]
-		nth := taken[o.Name] + 1 + p.IntN(2)
-		if taken[o.Name] > 0 {
-			nth++ // one request gets its answer
-			if o.Requests == 1 {
-				continue
-			}
+	for _, o := range operations {
+		nth, rows := 1, min(2, o.Requests)
+		if p.redrawn[o.Name] {
+			nth += p.IntN(min(o.Requests, firstRequests))
 		}
-		length := p.inRow
-		if o.Of == fault.Streams {
-			length++
+		if o.Of == fault.Lookups {
+			rows = 2
 		}
-		for range length - p.IntN(length)*p.IntN(2) {
-			if len(steps) == longest {
+		for n := range rows {
+			if len(steps) >= longest-3 {
 				break
 			}
-			effects := catalogue[o.Of]
-			e := effects[p.IntN(len(effects))]
-			if cost(&e) >= patience && p.IntN(4) > 0 {
-				e = effects[p.IntN(len(effects))]
+			if n > 0 && o.Of == fault.Lookups {
+				steps = append(steps, newStep(o, nth, behind))
 			}
-			steps = append(steps, newStep(o, nth, e))
-			taken[o.Name] = nth
-			nth++
+			if n > 0 {
+				nth++ // one request gets its answer
+			}
+			effects := p.draw(o)
+			steps = append(steps, row(o, nth, effects)...)
+			nth += len(effects)
 		}
 	}
-	s := sorted(steps)
-	if at := slices.IndexFunc(s, func(step Step) bool { return p.ends[step.kind()] }); at >= 0 {
-		s = s[:at+1]
-	}
-	return s
+	return sorted(steps)
 }
 
-// orders names the faults that follow one another in a schedule: two, as they are and as what they are to the client, in a row or not;
-// and three, as what they are to the client.
-func orders(s Schedule) (all []string) {
-	for i := range s {
-		for j := i + 1; j < len(s); j++ {
-			between := " … "
-			if s[i].Operation == s[j].Operation && s[j].Nth == s[i].Nth+s[i].Times {
-				between = " "
-			}
-			all = append(all, s[i].kind()+between+s[j].kind(), s[i].class()+between+s[j].class())
-			for k := j + 1; k < len(s); k++ {
-				all = append(all, s[i].class()+" … "+s[j].class()+" … "+s[k].class())
-			}
-		}
+// draw returns the next pair of an operation, with what comes after it.
+func (p *planner) draw(o Operation) []fault.Effect {
+	if len(p.pairs[o.Name]) == 0 {
+		list := p.pairsOf(o, false)
+		p.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		p.pairs[o.Name], p.redrawn[o.Name] = list, true
 	}
-	return all
-}
-
-// class is what a fault is to the client.
-func (s Step) class() string {
-	e := &s.Effect
-	switch {
-	case e.Close != "" || e.NextRequest != "":
-		return s.Operation + " unanswered"
-	case final(e):
-		return s.Operation + " denied"
-	case e.Status != 0 || e.HTML:
-		return s.Operation + " refused"
-	case e.Moved != 0:
-		return s.Operation + " moved"
-	case e.OfStreams():
-		return s.Operation + " disturbed"
+	if len(p.pairs[o.Name]) == 0 {
+		return nil
 	}
-	return s.Operation + " changed"
+	effects := slices.Clone(p.pairs[o.Name][0][:])
+	p.pairs[o.Name] = p.pairs[o.Name][1:]
+	for more := p.pairs[o.Name]; len(effects) < p.inRow && len(more) > 0 && p.IntN(2) == 0; more = more[1:] {
+		effects = append(effects, more[0][1])
+	}
+	if o.Of == fault.Streams {
+		effects = append(effects, catalogue[o.Of][0])
+	}
+	return effects
 }

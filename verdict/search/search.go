@@ -35,7 +35,7 @@ type Config struct {
 	// Run runs the client once under rules, and ends it after the limit. Each of several at once has another worker, from 0. An error
 	// ends the search.
 	Run func(ctx context.Context, worker int, rules []fault.Rule, limit time.Duration) (*Trial, error)
-	// Progress is called after each trial, by one goroutine at a time.
+	// Progress is called after each trial, by one goroutine at a time. It may be nil.
 	Progress func(Progress)
 }
 
@@ -92,14 +92,17 @@ type search struct {
 	began   time.Time
 	base    base
 	planner *planner
-	seen    coverage
-	tried   map[Cell]int       // trials, by cells without a state
 	known   map[string]bool    // groups of findings
 	strays  map[string]int     // schedules that broke the client only sometimes, by groups
 	shown   map[string][]Break // by schedules that were tried
+	fresh   []Schedule         // of findings that the planner does not know yet
 	report  Report
 
-	mu sync.Mutex // of report.Trials and Progress
+	mu        sync.Mutex // of what follows, report.Trials and Progress
+	seen      coverage
+	tried     map[Cell]int // trials, by cells without a state
+	shrinking string
+	kept      int // findings
 }
 
 // Search searches until the context ends, or nothing is left to try. Its end is no error: the report has what there is until then.
@@ -121,11 +124,14 @@ func Search(ctx context.Context, c Config) (*Report, error) {
 func newSearch(c Config) *search {
 	s := &search{
 		Config: c, free: make(chan int, c.Workers), began: time.Now(), seen: coverage{}, tried: map[Cell]int{}, known: map[string]bool{},
-		strays: map[string]int{},
-		shown:  map[string][]Break{}, report: Report{Seed: c.Seed, Findings: []Finding{}, Flaky: []Finding{}},
+		strays: map[string]int{}, shown: map[string][]Break{},
+		report: Report{Seed: c.Seed, Findings: []Finding{}, Flaky: []Finding{}},
 	}
 	for n := range c.Workers {
 		s.free <- n
+	}
+	if s.Progress == nil {
+		s.Progress = func(Progress) {}
 	}
 	return s
 }
@@ -141,35 +147,34 @@ type pending struct {
 	done     chan struct{}
 	trial    *Trial
 	err      error
+	followed bool
+	found    []Schedule // findings that came of it
 }
 
-// explore tries schedules, and shrinks those that break the client. What a trial has shown counts from lag trials later on, whichever
-// ends first. While it shrinks, no other trial begins.
-func (s *search) explore(ctx context.Context) error {
+// explore tries schedules, and shrinks those that break the client, in the order of the trials. What a trial has shown counts for the
+// plan from lag trials later on, whichever ends first. While it shrinks, no other trial begins.
+func (s *search) explore(ctx context.Context) (failed error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var running []*pending
-	absorb := func() error {
-		p := running[0]
-		running = running[1:]
-		<-p.done
-		if p.err != nil {
-			return p.err
-		}
-		return s.absorb(ctx, p.schedule, p.trial)
-	}
-	var failed error
 	for failed == nil && !s.enough() {
 		if len(running) >= lag {
-			failed = absorb()
-			continue
+			<-running[0].done
 		}
-		worker, err := s.worker(ctx)
-		if err != nil {
-			failed = err
+		var worker int
+		if worker, failed = s.worker(ctx); failed != nil {
 			break
 		}
-		next, ok := s.planner.next(s.seen)
+		if p := ended(running); p != nil { // by now, or while there was no worker
+			s.free <- worker
+			failed = s.follow(ctx, p)
+			continue
+		}
+		if len(running) >= lag {
+			s.learn(running[0])
+			running = running[1:]
+		}
+		next, ok := s.planner.next()
 		if !ok {
 			s.free <- worker
 			break
@@ -177,19 +182,45 @@ func (s *search) explore(ctx context.Context) error {
 		p := &pending{schedule: next, done: make(chan struct{})}
 		running = append(running, p)
 		go func() {
-			defer close(p.done)
 			p.trial, p.err = s.tryBy(ctx, worker, p.schedule, 0)
+			close(p.done)
+			s.free <- worker
 		}()
 	}
-	for len(running) > 0 {
+	for _, p := range running {
 		if failed != nil || s.enough() {
 			cancel()
 		}
-		if err := absorb(); failed == nil && !s.enough() {
+		<-p.done
+		if err := s.follow(ctx, p); failed == nil && !s.enough() {
 			failed = err
 		}
 	}
 	return failed
+}
+
+// ended returns the first trial that was not followed, if it has ended.
+func ended(running []*pending) *pending {
+	for _, p := range running {
+		if p.followed {
+			continue
+		}
+		select {
+		case <-p.done:
+			return p
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// learn has the planner know what a trial has shown.
+func (s *search) learn(p *pending) {
+	if len(p.schedule) == 1 && p.schedule.mayFail() && p.trial.Failed != "" {
+		s.planner.ends[p.schedule[0].kind()] = true
+	}
+	s.planner.known = append(s.planner.known, p.found...)
 }
 
 // enough reports whether the search has found what it is to find.
@@ -213,12 +244,12 @@ func (s *search) try(ctx context.Context, schedule Schedule, limit time.Duration
 	if err != nil {
 		return nil, err
 	}
+	defer func() { s.free <- worker }()
 	return s.tryBy(ctx, worker, schedule, limit)
 }
 
-// tryBy runs the client once by a worker, which is free then.
+// tryBy runs the client once by a worker.
 func (s *search) tryBy(ctx context.Context, worker int, schedule Schedule, limit time.Duration) (*Trial, error) {
-	defer func() { s.free <- worker }()
 	if limit == 0 {
 		limit = s.limit(schedule)
 	}
@@ -229,39 +260,41 @@ func (s *search) tryBy(ctx context.Context, worker int, schedule Schedule, limit
 	if ctx.Err() != nil { // the client was interrupted
 		return nil, ctx.Err()
 	}
+	met, own := map[Cell]bool{}, coverage{}
+	own.add(t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.report.Trials++
-	return t, nil
-}
-
-// absorb takes into account what a trial has shown.
-func (s *search) absorb(ctx context.Context, schedule Schedule, t *Trial) error {
 	s.seen.add(t)
-	met, own := map[Cell]bool{}, coverage{}
-	own.add(t)
 	for cell := range own {
 		met[Cell{Operation: cell.Operation, Fault: cell.Fault}] = true
 	}
 	for cell := range met {
 		s.tried[cell]++
 	}
-	s.tell("")
-	breaks := s.base.breaks(schedule, t)
-	s.shown[schedule.key()] = breaks
-	if len(schedule) == 1 && schedule[0].Times == 1 && schedule.mayFail() && t.Failed != "" {
-		s.planner.ends[schedule[0].kind()] = true
+	s.tell()
+	return t, nil
+}
+
+// follow pursues what is new of what a trial has shown.
+func (s *search) follow(ctx context.Context, p *pending) error {
+	p.followed = true
+	if p.err != nil {
+		return p.err
 	}
+	breaks := s.base.breaks(p.schedule, p.trial)
+	s.shown[p.schedule.key()] = breaks
 	for _, b := range breaks {
-		if s.explained(schedule, b) || s.enough() || ctx.Err() != nil {
+		if s.explained(p.schedule, b) || s.enough() || ctx.Err() != nil {
 			continue
 		}
-		s.tell(b.Rule)
-		if err := s.pursue(ctx, schedule, b); err != nil {
+		s.tellShrinking(b.Rule)
+		if err := s.pursue(ctx, p, b); err != nil {
 			return err
 		}
-		s.tell("")
+		s.tellShrinking("")
 	}
+	p.found, s.fresh = s.fresh, nil
 	return nil
 }
 
@@ -273,10 +306,13 @@ func (s *search) explained(schedule Schedule, b Break) bool {
 }
 
 // tell tells how far the search is.
-func (s *search) tell(shrinking string) {
+func (s *search) tell() {
+	s.Progress(Progress{Trials: s.report.Trials, Covered: len(s.seen), Findings: s.kept, Shrinking: s.shrinking})
+}
+
+func (s *search) tellShrinking(rule string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.Progress(Progress{
-		Trials: s.report.Trials, Covered: len(s.seen), Findings: len(s.report.Findings) + len(s.report.Flaky), Shrinking: shrinking,
-	})
+	s.shrinking, s.kept = rule, len(s.report.Findings)+len(s.report.Flaky)
+	s.tell()
 }

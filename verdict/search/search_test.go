@@ -266,7 +266,7 @@ func TestSearchKeepsWhatAlwaysBreaks(t *testing.T) {
 	}
 	s := newSearch(Config{Workers: 1, Support: 3, InRow: 2, Run: run})
 	s.planner = newPlanner([]Operation{submit}, 2, 1)
-	require.NoError(t, s.pursue(t.Context(), both, broken))
+	require.NoError(t, s.pursue(t.Context(), &pending{schedule: both, trial: &Trial{}}, broken))
 	require.Greater(t, smaller, 1)
 	require.Len(t, s.report.Findings, 1)
 	require.Equal(t, both.key(), s.report.Findings[0].Schedule.key())
@@ -313,7 +313,8 @@ func TestBreaks(t *testing.T) {
 	}{
 		"right":                     {nil, Trial{Entries: made(2)}, nil},
 		"fails":                     {nil, Trial{Failed: "exit status 1"}, []string{commandFails}},
-		"fails and may":             {gone, Trial{Failed: "exit status 1"}, nil},
+		"fails and may":             {gone, Trial{Failed: "exit status 1", Entries: []Entry{{Operation: "read", Fault: "404"}}}, nil},
+		"fails before it may":       {gone, Trial{Failed: "exit status 1"}, []string{commandFails}},
 		"hangs, though it may fail": {gone, Trial{Failed: "it was ended", Hung: true}, []string{commandHangs}},
 		"fewer jobs":                {nil, Trial{Entries: made(1)}, []string{workLost}},
 		"more jobs":                 {nil, Trial{Entries: made(3)}, []string{workDoubled}},

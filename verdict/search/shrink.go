@@ -13,9 +13,18 @@ import (
 
 const simplerTried = 4 // effects for each step
 
-// pursue makes a finding of a schedule that broke the client: it repeats the schedule, shrinks it, and repeats what is left.
-func (s *search) pursue(ctx context.Context, schedule Schedule, b Break) error {
+// pursue makes a finding of a schedule that broke the client: it repeats what happened of the schedule, or all of it, shrinks that, and
+// repeats what is left.
+func (s *search) pursue(ctx context.Context, p *pending, b Break) error {
+	schedule := p.schedule.happened(p.trial)
+	if len(schedule) == 0 {
+		schedule = p.schedule
+	}
 	hits, shown, err := s.repeat(ctx, schedule, b)
+	if err == nil && hits < s.Support && schedule.key() != p.schedule.key() {
+		schedule = p.schedule
+		hits, shown, err = s.repeat(ctx, schedule, b)
+	}
 	if err != nil {
 		return s.cut(ctx, Finding{Schedule: schedule, Breaks: []Break{b}, Hits: 1, Runs: 1, Once: true}, err)
 	}
@@ -85,7 +94,7 @@ func (s *search) keep(f Finding) {
 	f.Name = name(f.Breaks[0].Rule, f.Schedule)
 	*list = append(*list, f)
 	if !f.Flaky() {
-		s.planner.known = append(s.planner.known, f.Schedule)
+		s.fresh = append(s.fresh, f.Schedule)
 	}
 }
 
@@ -152,7 +161,7 @@ func (s *search) tryAll(ctx context.Context, schedules []Schedule) ([]*Trial, er
 func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedule, error) {
 	for {
 		before := schedule.key()
-		for _, candidates := range []func(Schedule) []Schedule{fewer, earlier, simpler} {
+		for _, candidates := range []func(Schedule) []Schedule{few, fewer, earlier, simpler} {
 			for {
 				next, err := s.first(ctx, candidates(schedule), b)
 				if err != nil {
@@ -175,7 +184,7 @@ func (s *search) shrink(ctx context.Context, schedule Schedule, b Break) (Schedu
 func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Schedule, error) {
 	candidates = slices.DeleteFunc(candidates, func(c Schedule) bool {
 		shown, tried := s.shown[c.key()]
-		known := slices.ContainsFunc(s.planner.known, func(k Schedule) bool { return c.contains(k) })
+		known := slices.ContainsFunc(s.report.Findings, func(f Finding) bool { return c.contains(f.Schedule) })
 		return len(c) == 0 || known || tried && !same(shown, b)
 	})
 	for batch := range slices.Chunk(candidates, s.Workers) {
@@ -190,6 +199,35 @@ func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Sch
 		}
 	}
 	return nil, nil
+}
+
+// few has the schedules of one and of two steps of a longer one: most mistakes need no more.
+func few(s Schedule) (ones []Schedule) {
+	if len(s) <= 3 { // fewer has them
+		return nil
+	}
+	var twos []Schedule
+	for i := range s {
+		ones = append(ones, s.only(i, i))
+		for k := range i {
+			twos = append(twos, s.only(k, i))
+		}
+	}
+	return append(ones, twos...)
+}
+
+// only is the schedule without its other steps. What followed those that make the client ask again comes as much earlier.
+func (s Schedule) only(i, k int) (part Schedule) {
+	for _, at := range slices.Compact([]int{i, k}) {
+		step := s[at]
+		for n, before := range s[:at] {
+			if n != i && before.Operation == step.Operation && asksAgain(&before.Effect) && !before.Effect.Unfinished {
+				step.Nth -= before.Times
+			}
+		}
+		part = append(part, step)
+	}
+	return part
 }
 
 // fewer has the schedules with a step, or a repetition of one, left out. What followed it comes at the same requests, or as much earlier.

@@ -87,7 +87,7 @@ func (b *base) breaks(s Schedule, t *Trial) (all []Break) {
 			Rule: commandHangs, Title: "The client ends.", Found: fmt.Sprintf("The command still ran after %s.", t.Took.Round(time.Second)),
 			Expected: fmt.Sprintf("It ends: without faults it takes %s.", b.took.Round(time.Millisecond)),
 		})
-	case t.Failed != "" && !s.mayFail():
+	case t.Failed != "" && !s.happened(t).mayFail():
 		all = append(all, Break{
 			Rule: commandFails, Title: "The client recovers from temporary faults.", Found: "The command failed (" + t.Failed + "): " + t.LastLine,
 			Expected: "It succeeds: the faults are temporary, and the standards allow the client to continue.", shape: shape(t.LastLine),
@@ -126,6 +126,24 @@ func (t *Trial) jobs() int {
 	return len(made)
 }
 
+// happened is the part of the schedule that a trial has shown to happen.
+func (s Schedule) happened(t *Trial) (part Schedule) {
+	seen := coverage{}
+	seen.add(t)
+	left := map[Cell]int{}
+	for cell, n := range seen {
+		left[Cell{Operation: cell.Operation, Fault: cell.Fault}] += n
+	}
+	for _, step := range s {
+		cell := Cell{Operation: step.Operation, Fault: strings.Join(step.Effect.Kinds(), ", ")}
+		if step.Times = min(step.Times, left[cell]); step.Times > 0 {
+			left[cell] -= step.Times
+			part = append(part, step)
+		}
+	}
+	return part
+}
+
 // ids are words and segments of paths that differ from one run to the next.
 var ids = regexp.MustCompile(`[^/\s]*\d[^/\s]*`)
 
@@ -154,15 +172,4 @@ func (c coverage) add(t *Trial) {
 			c[Cell{e.Operation, e.Fault, e.State}]++
 		}
 	}
-}
-
-// states is in how many states of jobs the fault of a step has been seen.
-func (c coverage) states(s Step) (n int) {
-	kind := strings.Join(s.Effect.Kinds(), ", ")
-	for _, state := range []verdict.JobState{"", verdict.JobUnknown, verdict.JobOpen, verdict.JobFinal} {
-		if c[Cell{s.Operation, kind, state}] > 0 {
-			n++
-		}
-	}
-	return n
 }
