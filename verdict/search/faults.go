@@ -35,8 +35,8 @@ var catalogue = map[fault.Use][]fault.Effect{
 	},
 	fault.Outcomes: {full, reset, cut, moved, broken, dead, limited, page, extended, late, stalled, never},
 	fault.Streams: {
-		{CutAfter: new(1)}, {CutAfter: new(0)}, full, reset, {HalfEventAfter: new(1)}, {CutAfter: new(2)}, {RepeatAfter: 1},
-		{StreamRetry: 1500, CutAfter: new(1)}, {ExtraEvents: true}, limited, expired, late, {StallAfter: new(1)},
+		{CutAfter: new(1)}, {CutAfter: new(0)}, full, reset, {StallAfter: new(1)}, {HalfEventAfter: new(1)}, expired, {CutAfter: new(2)},
+		{RepeatAfter: 1}, {StreamRetry: 1500, CutAfter: new(1)}, {ExtraEvents: true}, limited, late,
 	},
 	fault.Deliveries: {
 		{Repeat: 1}, {Drop: true, Delay: fault.Duration(time.Second)}, {Tamper: fault.TamperSignature}, {Tamper: fault.Tampers[1]},

@@ -77,10 +77,10 @@ func (p *planner) singles(nth int) (quick, patient []Schedule) {
 
 // pairsOf has the pairs of an operation, those of simpler faults first: either the ones that may be part of a walk, or the others.
 func (p *planner) pairsOf(o Operation, alone bool) (all []pair) {
-	list := slices.DeleteFunc(slices.Clone(catalogue[o.Of]), func(e fault.Effect) bool { return cost(&e) >= patience })
+	list := catalogue[o.Of]
 	add := func(a, b fault.Effect) {
-		lasting := final(&a) || final(&b) || a.NextRequest != "" || b.NextRequest != ""
-		if lasting == alone && (asksAgain(&a) || o.Of == fault.Deliveries) {
+		unlike := final(&a) || final(&b) || a.NextRequest != "" || b.NextRequest != "" || cost(&b) >= patience
+		if unlike == alone && (asksAgain(&a) || o.Of == fault.Deliveries) && cost(&a) < patience {
 			all = append(all, pair{a, b})
 		}
 	}
