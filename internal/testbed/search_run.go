@@ -145,11 +145,7 @@ func (r *searchRun) find(interrupt context.Context) int {
 	began, style := time.Now(), term.Of(r.Stderr, os.Getenv)
 	line, told := term.NewStatus(r.Stderr, style.Terminal), time.Now()
 	r.Progress = func(p search.Progress) {
-		text := fmt.Sprintf("%s of %s: %d runs, %d combinations covered, %d findings", time.Since(began).Round(time.Second), r.budget,
-			p.Trials, p.Covered, p.Findings)
-		if p.Shrinking != "" {
-			text += ", shrinking " + p.Shrinking
-		}
+		text := fmt.Sprintf("%s of %s: %s", time.Since(began).Round(time.Second), r.budget, p)
 		line.Show(text)
 		if !style.Terminal && time.Since(told) > 10*time.Second {
 			told = time.Now()

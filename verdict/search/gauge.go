@@ -1,10 +1,10 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/forgerun/forgerun/verdict"
 	"github.com/forgerun/forgerun/verdict/fault"
@@ -12,20 +12,18 @@ import (
 
 // gauge learns what the client does without faults.
 func (s *search) gauge(ctx context.Context) error {
-	trials := make([]*Trial, max(gaugeTrials, s.Workers)) // at once, so that the machine is as busy as later on
-	errs := make([]error, len(trials))
-	var all sync.WaitGroup
-	for i := range trials {
-		all.Go(func() { trials[i], errs[i] = s.try(ctx, nil, firstTrialIn) })
-	}
-	all.Wait()
-	for i, t := range trials {
-		if errors.Is(errs[i], context.DeadlineExceeded) && ctx.Err() != nil {
+	runs, err := s.startAll(ctx, nil, max(gaugeTrials, s.Workers)) // at once, so that the machine is as busy as later on
+	for _, p := range runs {
+		<-p.done
+		if err = cmp.Or(err, p.err); errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
 			return errors.New("the budget ended before the client had run without faults")
 		}
-		if errs[i] != nil {
-			return errs[i]
-		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range runs {
+		t := p.trial
 		for _, r := range t.Results {
 			if r.Status == verdict.Fail && !slices.Contains(s.base.broken, r.Rule) {
 				s.base.broken = append(s.base.broken, r.Rule)
@@ -39,11 +37,11 @@ func (s *search) gauge(ctx context.Context) error {
 		}
 		s.base.took = max(s.base.took, t.Took)
 	}
-	s.base.jobs = trials[0].jobs()
-	if slices.ContainsFunc(trials, func(t *Trial) bool { return t.jobs() != s.base.jobs }) {
+	s.base.jobs = runs[0].trial.jobs()
+	if slices.ContainsFunc(runs, func(p *pending) bool { return p.trial.jobs() != s.base.jobs }) {
 		s.base.jobs = 0
 	}
-	s.report.Operations = operations(trials[0].Entries)
+	s.report.Operations = operations(runs[0].trial.Entries)
 	if len(s.report.Operations) == 0 {
 		return errors.New("no request of the client is a known operation: describe the API")
 	}

@@ -97,7 +97,7 @@ func (p *planner) pairsOf(o Operation, alone bool) (all []pair) {
 	return all
 }
 
-// pairsAlone has the pairs of all operations that are not for walks, of one operation after the other.
+// pairsAlone has the pairs of all operations that are not for walks, those of simpler faults first.
 func (p *planner) pairsAlone() (all []Schedule) {
 	ranks := map[string]int{}
 	for _, o := range p.operations {

@@ -56,8 +56,16 @@ func (r *Report) Headline() string {
 
 // Sum says in a sentence what the search has done.
 func (r *Report) Sum() string {
-	return fmt.Sprintf("Seed %d: %d runs in %.0f s. %d combinations of operation, fault and state of the job were covered.",
-		r.Seed, r.Trials, r.Seconds, r.Covered)
+	return fmt.Sprintf("Seed %d: %s in %.0f s. Covered: %s of operation, fault and state of the job.",
+		r.Seed, counted(r.Trials, "run"), r.Seconds, counted(r.Covered, "combination"))
+}
+
+// counted is a number of things.
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // Rate says how often the schedule broke the client.

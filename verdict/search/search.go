@@ -45,6 +45,15 @@ type Progress struct {
 	Shrinking                 string // the rule of the group that is being shrunk; empty: none is
 }
 
+// String says it in a line.
+func (p Progress) String() string {
+	text := counted(p.Trials, "run") + ", " + counted(p.Covered, "combination") + " covered, " + counted(p.Findings, "finding")
+	if p.Shrinking != "" {
+		text += ", shrinking " + p.Shrinking
+	}
+	return text
+}
+
 // ErrBroken is why a client is not searched that is broken without faults.
 var ErrBroken = errors.New("the client is broken without any fault")
 
@@ -99,7 +108,7 @@ type search struct {
 	report  Report
 
 	mu        sync.Mutex // of what follows, report.Trials and Progress
-	seen      coverage
+	seen      map[Cell]bool
 	tried     map[Cell]int // trials, by cells without a state
 	shrinking string
 	kept      int // findings
@@ -123,7 +132,7 @@ func Search(ctx context.Context, c Config) (*Report, error) {
 // newSearch is a search that has not begun.
 func newSearch(c Config) *search {
 	s := &search{
-		Config: c, free: make(chan int, c.Workers), began: time.Now(), seen: coverage{}, tried: map[Cell]int{}, known: map[string]bool{},
+		Config: c, free: make(chan int, c.Workers), began: time.Now(), seen: map[Cell]bool{}, tried: map[Cell]int{}, known: map[string]bool{},
 		strays: map[string]int{}, shown: map[string][]Break{},
 		report: Report{Seed: c.Seed, Findings: []Finding{}, Flaky: []Finding{}},
 	}
@@ -138,6 +147,9 @@ func newSearch(c Config) *search {
 
 // limit is how long the client may take under a schedule.
 func (s *search) limit(schedule Schedule) time.Duration {
+	if s.base.took == 0 {
+		return firstTrialIn
+	}
 	return hangAfter + 4*s.base.took + 2*schedule.waits()
 }
 
@@ -179,24 +191,31 @@ func (s *search) explore(ctx context.Context) (failed error) {
 			s.free <- worker
 			break
 		}
-		p := &pending{schedule: next, done: make(chan struct{})}
-		running = append(running, p)
-		go func() {
-			p.trial, p.err = s.tryBy(ctx, worker, p.schedule, 0)
-			close(p.done)
-			s.free <- worker
-		}()
+		running = append(running, s.start(ctx, worker, next))
 	}
 	for _, p := range running {
 		if failed != nil || s.enough() {
 			cancel()
 		}
-		<-p.done
+		if <-p.done; p.followed {
+			continue
+		}
 		if err := s.follow(ctx, p); failed == nil && !s.enough() {
 			failed = err
 		}
 	}
 	return failed
+}
+
+// start runs the client by a worker, which is free then.
+func (s *search) start(ctx context.Context, worker int, schedule Schedule) *pending {
+	p := &pending{schedule: schedule, done: make(chan struct{})}
+	go func() {
+		p.trial, p.err = s.try(ctx, worker, schedule)
+		close(p.done)
+		s.free <- worker
+	}()
+	return p
 }
 
 // ended returns the first trial that was not followed, if it has ended.
@@ -238,38 +257,22 @@ func (s *search) worker(ctx context.Context) (int, error) {
 	}
 }
 
-// try runs the client once, when a worker is free.
-func (s *search) try(ctx context.Context, schedule Schedule, limit time.Duration) (*Trial, error) {
-	worker, err := s.worker(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { s.free <- worker }()
-	return s.tryBy(ctx, worker, schedule, limit)
-}
-
-// tryBy runs the client once by a worker.
-func (s *search) tryBy(ctx context.Context, worker int, schedule Schedule, limit time.Duration) (*Trial, error) {
-	if limit == 0 {
-		limit = s.limit(schedule)
-	}
-	t, err := s.Run(ctx, worker, schedule.Rules(), limit)
+// try runs the client once by a worker.
+func (s *search) try(ctx context.Context, worker int, schedule Schedule) (*Trial, error) {
+	t, err := s.Run(ctx, worker, schedule.Rules(), s.limit(schedule))
 	if err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil { // the client was interrupted
 		return nil, ctx.Err()
 	}
-	met, own := map[Cell]bool{}, coverage{}
-	own.add(t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.report.Trials++
-	s.seen.add(t)
-	for cell := range own {
-		met[Cell{Operation: cell.Operation, Fault: cell.Fault}] = true
+	for cell := range t.faults(true) {
+		s.seen[cell] = true
 	}
-	for cell := range met {
+	for cell := range t.faults(false) {
 		s.tried[cell]++
 	}
 	s.tell()

@@ -1,11 +1,11 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/forgerun/forgerun/verdict/fault"
@@ -118,12 +118,12 @@ func distinct(breaks []Break) (all []Break) {
 // repeat runs a schedule as often as a finding needs, and returns how often the client broke in the same way, and what else was broken
 // each time.
 func (s *search) repeat(ctx context.Context, schedule Schedule, b Break) (hits int, always []Break, err error) {
-	trials, err := s.tryAll(ctx, slices.Repeat([]Schedule{schedule}, s.Support))
-	if err != nil {
-		return 0, nil, err
-	}
-	for i, t := range trials {
-		shown := s.base.breaks(schedule, t)
+	runs, err := s.startAll(ctx, schedule, s.Support)
+	for i, p := range runs {
+		if <-p.done; cmp.Or(err, p.err) != nil {
+			return 0, nil, cmp.Or(err, p.err)
+		}
+		shown := s.base.breaks(schedule, p.trial)
 		if same(shown, b) {
 			hits++
 		}
@@ -132,7 +132,7 @@ func (s *search) repeat(ctx context.Context, schedule Schedule, b Break) (hits i
 		}
 		always = slices.DeleteFunc(always, func(one Break) bool { return !same(shown, one) })
 	}
-	return hits, always, nil
+	return hits, always, err
 }
 
 // same reports whether a break is among those of a trial.
@@ -140,20 +140,16 @@ func same(shown []Break, b Break) bool {
 	return slices.ContainsFunc(shown, func(other Break) bool { return other.Rule == b.Rule })
 }
 
-// tryAll runs several schedules at once, as far as there are workers.
-func (s *search) tryAll(ctx context.Context, schedules []Schedule) ([]*Trial, error) {
-	trials, errs := make([]*Trial, len(schedules)), make([]error, len(schedules))
-	var all sync.WaitGroup
-	for i, schedule := range schedules {
-		all.Go(func() { trials[i], errs[i] = s.try(ctx, schedule, 0) })
-	}
-	all.Wait()
-	for _, err := range errs {
+// startAll runs a schedule several times at once, as far as there are workers.
+func (s *search) startAll(ctx context.Context, schedule Schedule, times int) (runs []*pending, err error) {
+	for range times {
+		worker, err := s.worker(ctx)
 		if err != nil {
-			return nil, err
+			return runs, err
 		}
+		runs = append(runs, s.start(ctx, worker, schedule))
 	}
-	return trials, nil
+	return runs, nil
 }
 
 // shrink leaves steps out as long as the client breaks in the same way, and makes those that are left simpler. With an error it returns
@@ -187,33 +183,52 @@ func (s *search) first(ctx context.Context, candidates []Schedule, b Break) (Sch
 		known := slices.ContainsFunc(s.report.Findings, func(f Finding) bool { return c.contains(f.Schedule) })
 		return len(c) == 0 || known || tried && !same(shown, b)
 	})
-	for batch := range slices.Chunk(candidates, s.Workers) {
-		trials, err := s.tryAll(ctx, batch)
+	ctx, cancel := context.WithCancel(ctx)
+	var running []*pending
+	defer func() {
+		cancel()
+		for _, p := range running {
+			<-p.done
+		}
+	}()
+	broke := func(p *pending) bool {
+		if p.followed = true; p.err == nil {
+			s.shown[p.schedule.key()] = s.base.breaks(p.schedule, p.trial)
+		}
+		return same(s.shown[p.schedule.key()], b)
+	}
+	for _, c := range candidates {
+		worker, err := s.worker(ctx)
 		if err != nil {
 			return nil, err
 		}
-		for i, t := range trials {
-			if s.shown[batch[i].key()] = s.base.breaks(batch[i], t); same(s.shown[batch[i].key()], b) {
-				return batch[i], nil
+		for p := ended(running); p != nil; p = ended(running) {
+			if p.err != nil || broke(p) {
+				s.free <- worker
+				return p.schedule, p.err
 			}
+		}
+		running = append(running, s.start(ctx, worker, c))
+	}
+	for _, p := range running {
+		if <-p.done; !p.followed && (p.err != nil || broke(p)) {
+			return p.schedule, p.err
 		}
 	}
 	return nil, nil
 }
 
-// few has the schedules of one and of two steps of a longer one: most mistakes need no more.
-func few(s Schedule) (ones []Schedule) {
+// few has the schedules of one and of two steps of a longer one, neighbours first: most mistakes need no more.
+func few(s Schedule) (all []Schedule) {
 	if len(s) <= 3 { // fewer has them
 		return nil
 	}
-	var twos []Schedule
-	for i := range s {
-		ones = append(ones, s.only(i, i))
-		for k := range i {
-			twos = append(twos, s.only(k, i))
+	for apart := range s { // 0: the same one
+		for i := range s[apart:] {
+			all = append(all, s.only(i, i+apart))
 		}
 	}
-	return append(ones, twos...)
+	return all
 }
 
 // only is the schedule without its other steps. What followed those that make the client ask again comes as much earlier.
@@ -274,7 +289,7 @@ func earlier(s Schedule) (all []Schedule) {
 	return all
 }
 
-// simpler has the schedules with a simpler fault in place of a step's, or with half of its delay.
+// simpler has the schedules with a simpler fault in place of a step's.
 func simpler(s Schedule) (all []Schedule) {
 	for i, step := range s {
 		list := catalogue[step.Of]
@@ -285,11 +300,6 @@ func simpler(s Schedule) (all []Schedule) {
 			}
 			other := slices.Clone(s)
 			other[i].Effect, other[i].name = e, ""
-			all = append(all, other)
-		}
-		if d := step.Effect.Delay; d > fault.Duration(time.Second) {
-			other := slices.Clone(s)
-			other[i].Effect.Delay, other[i].name = d/2, ""
 			all = append(all, other)
 		}
 	}

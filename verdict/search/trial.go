@@ -128,12 +128,7 @@ func (t *Trial) jobs() int {
 
 // happened is the part of the schedule that a trial has shown to happen.
 func (s Schedule) happened(t *Trial) (part Schedule) {
-	seen := coverage{}
-	seen.add(t)
-	left := map[Cell]int{}
-	for cell, n := range seen {
-		left[Cell{Operation: cell.Operation, Fault: cell.Fault}] += n
-	}
+	left := t.faults(false)
 	for _, step := range s {
 		cell := Cell{Operation: step.Operation, Fault: strings.Join(step.Effect.Kinds(), ", ")}
 		if step.Times = min(step.Times, left[cell]); step.Times > 0 {
@@ -156,9 +151,6 @@ func shape(text string) string {
 	return text[:min(len(text), longestShape)]
 }
 
-// coverage counts the faults that happened, by operation, kind of fault, and state of the job.
-type coverage map[Cell]int
-
 // Cell is a place of the map of what was tried.
 type Cell struct {
 	Operation string           `json:"operation"`
@@ -166,10 +158,16 @@ type Cell struct {
 	State     verdict.JobState `json:"job_state"` // empty: the request names no job
 }
 
-func (c coverage) add(t *Trial) {
+// faults counts the faults that happened, by operation and kind, and by the state of the job if that is wanted.
+func (t *Trial) faults(byState bool) map[Cell]int {
+	counts := map[Cell]int{}
 	for _, e := range t.Entries {
-		if e.Fault != "" {
-			c[Cell{e.Operation, e.Fault, e.State}]++
+		if cell := (Cell{e.Operation, e.Fault, e.State}); e.Fault != "" {
+			if !byState {
+				cell.State = ""
+			}
+			counts[cell]++
 		}
 	}
+	return counts
 }

@@ -1,0 +1,57 @@
+package search
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+// Soon after the single faults, each fault that makes the client ask again was followed by each other one at the next request.
+func TestPlannerTriesPairsFirst(t *testing.T) {
+	t.Parallel()
+	for seed := range int64(5) {
+		p := newPlanner([]Operation{{"submit", fault.Submissions, 1}, {"read", fault.Lookups, 2}}, 2, seed)
+		left := map[string]bool{}
+		for _, o := range p.operations {
+			for _, a := range catalogue[o.Of] {
+				for _, b := range catalogue[o.Of] {
+					if s := row(o, 1, []fault.Effect{a, b}); asksAgain(&a) && cost(&a) < patience && s.failsInRow() <= 2 {
+						left[s[0].kind()+fmt.Sprint(" then ", text(b))] = true
+					}
+				}
+			}
+		}
+		for range 600 {
+			s, ok := p.next()
+			require.True(t, ok)
+			require.LessOrEqual(t, s.failsInRow(), 2)
+			for i, step := range s {
+				switch {
+				case step.Times > 1:
+					delete(left, step.kind()+fmt.Sprint(" then ", text(step.Effect)))
+				case i+1 < len(s) && s[i+1].Operation == step.Operation && s[i+1].Nth == step.Nth+1:
+					delete(left, step.kind()+fmt.Sprint(" then ", text(s[i+1].Effect)))
+				}
+			}
+		}
+		require.Empty(t, left, "seed %d", seed)
+	}
+}
+
+// After a fault that the client takes for the end no other one is tried.
+func TestPlannerEndsWithTheClient(t *testing.T) {
+	t.Parallel()
+	submit := Operation{"submit", fault.Submissions, 1}
+	p := newPlanner([]Operation{submit}, 2, 1)
+	end := newStep(submit, 1, expired).kind()
+	p.ends[end] = true
+	for range 300 {
+		s, _ := p.next()
+		for _, step := range s[:max(0, len(s)-1)] {
+			require.NotEqual(t, end, step.kind(), s.String())
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package search
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgerun/forgerun/verdict"
+	"github.com/forgerun/forgerun/verdict/fault"
+)
+
+func TestBreaks(t *testing.T) {
+	t.Parallel()
+	b := base{jobs: 2, took: time.Second, broken: []string{"no-key-in-url"}}
+	made := func(n int) (entries []Entry) {
+		for job := range n {
+			entries = append(entries, Entry{Of: fault.Submissions, Job: fmt.Sprint(job), Made: true})
+		}
+		return entries
+	}
+	evidence := []verdict.Evidence{{Found: "found"}}
+	gone := Schedule{{Operation: "read", Of: fault.Lookups, Nth: 1, Times: 1, Effect: missing}}
+	for name, c := range map[string]struct {
+		schedule Schedule
+		trial    Trial
+		want     []string
+	}{
+		"right":                     {nil, Trial{Entries: made(2)}, nil},
+		"fails":                     {nil, Trial{Failed: "exit status 1"}, []string{commandFails}},
+		"fails and may":             {gone, Trial{Failed: "exit status 1", Entries: []Entry{{Operation: "read", Fault: "404"}}}, nil},
+		"fails before it may":       {gone, Trial{Failed: "exit status 1"}, []string{commandFails}},
+		"hangs, though it may fail": {gone, Trial{Failed: "it was ended", Hung: true}, []string{commandHangs}},
+		"fewer jobs":                {nil, Trial{Entries: made(1)}, []string{workLost}},
+		"more jobs":                 {nil, Trial{Entries: made(3)}, []string{workDoubled}},
+		"a rule, the worst first": {nil, Trial{Entries: made(2), Results: []verdict.Result{
+			{Rule: "backoff", Status: verdict.Fail, Evidence: evidence}, {Rule: "no-duplicates", Status: verdict.Fail, Evidence: evidence},
+		}}, []string{"no-duplicates", "backoff"}},
+		"a warning, and what is broken anyway": {nil, Trial{Entries: made(2), Results: []verdict.Result{
+			{Rule: "retry-after", Status: verdict.Warn, Evidence: evidence}, {Rule: "no-key-in-url", Status: verdict.Fail, Evidence: evidence},
+		}}, nil},
+	} {
+		var got []string
+		for _, broken := range b.breaks(c.schedule, &c.trial) {
+			got = append(got, broken.Rule)
+		}
+		require.Equal(t, c.want, got, name)
+	}
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	s := Schedule{
+		{Operation: "submitJob", Of: fault.Submissions, Nth: 1, Times: 1, Effect: lost},
+		{Operation: "submitJob", Of: fault.Submissions, Nth: 2, Times: 2, Effect: full},
+		{Operation: "streamJob", Of: fault.Streams, Nth: 3, Times: 1, Effect: fault.Effect{CutAfter: new(1)}},
+	}
+	require.Equal(t, "1st submission: answer lost after processing; then 2nd submission and its repetition: 503 with Retry-After: 1; "+
+		"then 3rd connection to a stream: stream cut after 1 event", s.String())
+	require.Equal(t, "no faults", Schedule(nil).String())
+	require.Equal(t, []string{"11th", "12th", "21st", "102nd"}, []string{ordinal(11), ordinal(12), ordinal(21), ordinal(102)})
+	f := Finding{Words: s.String(), Rules: s.Rules(), Breaks: []Break{{Rule: commandFails, Found: "two\nlines"}}}
+	file, err := f.YAML("forgerun verdict --faults x.yaml -- client")
+	require.NoError(t, err)
+	require.Contains(t, string(file), "# command-fails: two lines\n")
+	require.Contains(t, string(file), "- match:\n    operation: submitJob\n    nth: 1\n  effect:\n    close: after_commit\n")
+}
+
+// What a run has not reached is no part of what broke the client.
+func TestHappened(t *testing.T) {
+	t.Parallel()
+	submit, read := Operation{"submit", fault.Submissions, 1}, Operation{"read", fault.Lookups, 2}
+	s := Schedule{newStep(submit, 1, lost), newStep(submit, 2, broken), newStep(submit, 4, broken), newStep(read, 1, reset)}
+	s[2].Times = 2
+	met := func(operation string, e fault.Effect) Entry { return Entry{Operation: operation, Fault: e.Kinds()[0]} }
+	shown := &Trial{Entries: []Entry{met("submit", lost), met("submit", broken), {Operation: "submit"}, met("submit", broken)}}
+	require.Equal(t, "1st submission: answer lost after processing; then 2nd submission: 500; then 4th submission: 500",
+		s.happened(shown).String())
+	require.Equal(t, 2, s[2].Times)
+}
+
+// Of a long schedule each step is tried, and each pair of them, at the requests that are left.
+func TestFew(t *testing.T) {
+	t.Parallel()
+	read := Operation{"read", fault.Lookups, 2}
+	s := Schedule{newStep(read, 1, full), newStep(read, 2, reset), newStep(read, 3, behind), newStep(read, 4, cut)}
+	var said []string
+	for _, part := range few(s) {
+		said = append(said, fmt.Sprint(part))
+	}
+	require.Equal(t, []string{
+		"1st read of a job: 503 with Retry-After: 1",
+		"1st read of a job: connection reset before processing",
+		"1st read of a job: document changed",
+		"2nd read of a job: answer cut in the middle",
+		"1st read of a job: 503 with Retry-After: 1; then 2nd read of a job: connection reset before processing",
+		"1st read of a job: connection reset before processing; then 2nd read of a job: document changed",
+		"1st read of a job: document changed; then 2nd read of a job: answer cut in the middle",
+		"1st read of a job: 503 with Retry-After: 1; then 2nd read of a job: document changed",
+		"1st read of a job: connection reset before processing; then 3rd read of a job: answer cut in the middle",
+		"1st read of a job: 503 with Retry-After: 1; then 3rd read of a job: answer cut in the middle",
+	}, said)
+	require.Empty(t, few(s[:3]))
+}
