@@ -64,7 +64,7 @@ func TestSearchFindsPlantedMistakes(t *testing.T) {
 		for mistake, m := range client.mistakes {
 			for seed := 1; seed <= seeds(); seed++ {
 				t.Run(fmt.Sprintf("%s/%s/%d", name, mistake, seed), func(t *testing.T) {
-					code, report, stderr := client.search(t, mistake, "--budget", "5m", "--seed", fmt.Sprint(seed))
+					code, report, stderr := client.search(t, mistake, "--budget", "3m", "--seed", fmt.Sprint(seed))
 					require.Equal(t, 1, code, "%s", stderr)
 					found := report.Findings[0]
 					require.True(t, slices.ContainsFunc(found.Breaks, func(b search.Break) bool { return slices.Contains(m.rules, b.Rule) }),

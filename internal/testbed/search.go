@@ -80,7 +80,7 @@ func searchCommand(p command.Program) *cobra.Command {
 func (r *searchRun) searchFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("The search", pflag.ContinueOnError)
 	f.DurationVar(&r.budget, "budget", 5*time.Minute, "`duration` after which the search ends")
-	f.IntVar(&r.Workers, "workers", 4, "`number` of runs at once")
+	f.IntVar(&r.Workers, "workers", 8, "`number` of runs at once")
 	f.IntVar(&r.Support, "min-support", 3, "`number` of runs in which a sequence must break the client; others are flaky, and listed apart")
 	f.IntVar(&r.tries, "tries", 3, "`number` of times that the client must try a request before it may give up")
 	f.Int64Var(&r.Seed, "seed", 1, "`number` that the sequences are drawn by")

@@ -94,7 +94,7 @@ func words(e *fault.Effect) string {
 	if e.Delay > 0 {
 		text += " of " + time.Duration(e.Delay).String()
 	}
-	return strings.ReplaceAll(text, " after 1 events", " after 1 event")
+	return strings.NewReplacer(" after 1 events", " after 1 event", " after 1 whole events", " after 1 whole event").Replace(text)
 }
 
 func ordinal(n int) string {
