@@ -63,7 +63,7 @@ const patience = 10 * time.Second
 // final reports whether a client may take the fault for the end: a refused key, a job that is not there.
 func final(e *fault.Effect) bool { return e.Status == 401 || e.Status == 404 }
 
-// asksAgain reports whether a request follows from the fault: a repetition, where a redirect leads to, the rest of a stream, or a poll.
+// asksAgain reports whether a request follows from the fault: a repetition, where a redirect leads to, or the rest of a stream.
 func asksAgain(e *fault.Effect) bool {
-	return failing(e) || e.Moved != 0 || e.CutAfter != nil || e.HalfEventAfter != nil || e.Unfinished
+	return failing(e) || e.Moved != 0 || e.CutAfter != nil || e.HalfEventAfter != nil
 }

@@ -236,7 +236,7 @@ func (s Schedule) only(i, k int) (part Schedule) {
 	for _, at := range slices.Compact([]int{i, k}) {
 		step := s[at]
 		for n, before := range s[:at] {
-			if n != i && before.Operation == step.Operation && asksAgain(&before.Effect) && !before.Effect.Unfinished {
+			if n != i && before.Operation == step.Operation && asksAgain(&before.Effect) {
 				step.Nth -= before.Times
 			}
 		}
