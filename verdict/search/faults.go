@@ -27,9 +27,9 @@ var (
 	late     = fault.Effect{Delay: fault.Duration(2 * time.Second)}
 )
 
-// catalogue has the faults of each use, the simpler ones first, and of these one of each class.
+// catalogue has the faults of each use, the simpler ones first, and of these one of each class. What makes a client order twice is before all.
 var catalogue = map[fault.Use][]fault.Effect{
-	fault.Submissions: {full, reset, lost, cut, expired, moved, broken, dead, limited, page, byDate, late, stalled, never},
+	fault.Submissions: {lost, full, reset, cut, expired, moved, broken, dead, limited, page, byDate, late, stalled, never},
 	fault.Lookups: {
 		full, reset, cut, missing, behind, expired, moved, broken, unknown, dead, limited, page, byDate, extended, late, stalled, never,
 	},
