@@ -27,7 +27,8 @@ var (
 	late     = fault.Effect{Delay: fault.Duration(2 * time.Second)}
 )
 
-// catalogue has the faults of each use, the simpler ones first, and of these one of each class. What makes a client order twice is before all.
+// catalogue has the faults of each use, the simpler ones first, and of these one of each class. A lost answer to a submission does most
+// harm.
 var catalogue = map[fault.Use][]fault.Effect{
 	fault.Submissions: {lost, full, reset, cut, expired, moved, broken, dead, limited, page, byDate, late, stalled, never},
 	fault.Lookups: {
@@ -65,5 +66,5 @@ func final(e *fault.Effect) bool { return e.Status == 401 || e.Status == 404 }
 
 // asksAgain reports whether a request follows from the fault: a repetition, where a redirect leads to, or the rest of a stream.
 func asksAgain(e *fault.Effect) bool {
-	return failing(e) || e.Moved != 0 || e.CutAfter != nil || e.HalfEventAfter != nil
+	return failing(e) || e.NextRequest != "" || e.Moved != 0 || e.CutAfter != nil || e.HalfEventAfter != nil
 }

@@ -201,6 +201,9 @@ func (p *planner) draw(o Operation) []fault.Effect {
 	}
 	effects := slices.Clone(p.pairs[o.Name][0][:])
 	p.pairs[o.Name] = p.pairs[o.Name][1:]
+	if list := catalogue[o.Of]; p.redrawn[o.Name] && p.IntN(4) == 0 { // any two
+		effects = []fault.Effect{list[p.IntN(len(list))], list[p.IntN(len(list))]}
+	}
 	for more := p.pairs[o.Name]; len(effects) < p.inRow && len(more) > 0 && p.IntN(2) == 0; more = more[1:] {
 		effects = append(effects, more[0][1])
 	}

@@ -24,7 +24,7 @@ func TestPlannerTriesPairsFirst(t *testing.T) {
 				}
 			}
 		}
-		for range 600 {
+		for range 700 {
 			s, ok := p.next()
 			require.True(t, ok)
 			require.LessOrEqual(t, s.failsInRow(), 2)

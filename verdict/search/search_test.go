@@ -128,6 +128,9 @@ func TestSearchFindsAndShrinks(t *testing.T) {
 		"a fault of each operation": {2, func(met []happened) bool {
 			return inOrder(met, isLost, func(h happened) bool { return h.operation == "read" && isReset(h) })
 		}},
+		"a fault that no request follows from, and another one": {2, func(met []happened) bool {
+			return inOrder(met, func(h happened) bool { return h.effect.NextRequest != "" }, func(h happened) bool { return h.effect.Moved != 0 })
+		}},
 		"three faults spread out": {3, func(met []happened) bool {
 			return inOrder(met, isRefused, func(h happened) bool { return h.operation == "read" && isReset(h) }, isRefused)
 		}},
