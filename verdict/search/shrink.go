@@ -237,7 +237,7 @@ func (s Schedule) only(i, k int) (part Schedule) {
 		step := s[at]
 		for n, before := range s[:at] {
 			if n != i && before.Operation == step.Operation && asksAgain(&before.Effect) {
-				step.Nth -= before.Times
+				step.Nth = max(1, step.Nth-before.Times)
 			}
 		}
 		part = append(part, step)
