@@ -151,6 +151,17 @@ func (g group) next(x *exchange) *exchange {
 	return nil
 }
 
+// since returns the first exchange that began after x did, nil for none. A service notices late that a client has hung up: the client may
+// have asked again by then.
+func (g group) since(x *exchange) *exchange {
+	for _, y := range g[sort.Search(len(g), func(i int) bool { return g[i].place > x.place }):] {
+		if y.Start.After(x.Start) {
+			return y
+		}
+	}
+	return nil
+}
+
 // earliest returns the exchange that began first; nil if all are nil.
 func earliest(all ...*exchange) (first *exchange) {
 	for _, x := range all {

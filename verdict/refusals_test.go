@@ -303,4 +303,9 @@ func TestStalledAnswers(t *testing.T) {
 	})
 	trace := newTrace().send(stalled)
 	require.Equal(t, "stalled: only part of a 200 arrived", trace.result("time-outs").Evidence[0].Request.Answer)
+
+	trace = newTrace().send(submit(7, with(&fault.Effect{Close: fault.CloseStall}), func(x *verdict.Exchange) { x.HungUp = true }))
+	trace.send(submit(7))
+	trace.Exchanges[0].End = trace.now // the service noticed it late
+	require.Equal(t, verdict.OK, trace.result("lost-answer").Status)
 }

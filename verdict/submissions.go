@@ -188,7 +188,7 @@ func lookedUp(r *record, f *finding) {
 		if !submits(x) || x.Arrived() || x.Made == "" || !r.reactionOver(x.End()) {
 			return
 		}
-		y := about[x.Made].next(x)
+		y := about[x.Made].since(x)
 		if y != nil && !y.Arrived() {
 			return // the answer to the repetition was lost too; it is judged separately
 		}
