@@ -80,6 +80,9 @@ func receive(ctx context.Context, c *client.Client) (*ends, func(), error) {
 	hook, err := c.CreateWebhook(ctx, client.WebhookRequest{
 		URL: "http://" + listener.Addr().String() + "/forgerun", Events: []string{"job.succeeded", "job.failed"},
 	})
+	if err == nil && hook.Secret == "" { // the answer that had it was lost
+		hook, err = c.RotateSecret(ctx, hook.WebhookID)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
