@@ -34,13 +34,13 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	in := telemetry.In(r)
 	return &Metrics{
-		IdempotencyHits: in.Counter("idempotency_hits_total", "Submissions answered by an earlier one."),
+		IdempotencyHits: in.Counter("idempotency_hits_total", "Submissions that returned the response of an earlier one."),
 		BatchesCompleted: in.Counters("batches_completed_total", "Batches whose jobs have all ended.", []string{"status"},
 			string(job.StatusCompleted), string(job.StatusCompletedWithErrors), string(job.StatusFailed), string(job.StatusCancelled)),
 		FencedWrites: in.Counters("fenced_writes_total",
-			"Writes of an old holder that changed nothing, including repetitions after a lost answer.",
+			"Writes of an old holder that changed nothing, including retries after a lost response.",
 			[]string{"operation"}, "start", "finish", "deliver"),
-		TasksDropped: in.Counters("tasks_dropped_total", "Queue tasks without a job that waits.", []string{"reason"},
+		TasksDropped: in.Counters("tasks_dropped_total", "Queue tasks whose job does not wait.", []string{"reason"},
 			"stale", "unknown", "client_limit", "paused"),
 		Slots:     in.Gauge("worker_slots", "Jobs that this worker process can hold at once."),
 		SlotsUsed: in.Gauge("worker_slots_used", "Jobs that this worker process holds."),
@@ -48,7 +48,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			"Work kinds that this worker process does not take, because its machine lacks their requirements."),
 		LeasesLost: in.Counter("worker_leases_lost_total", "Times that this worker process lost its lease."),
 		Watchers:   in.Gauges("watchers", "Streams and requests that wait for events.", []string{"kind"}, "job", "client"),
-		Notifications: in.Counters("watcher_notifications_total", "Times that a watcher was notified, by the cause.", []string{"source"},
+		Notifications: in.Counters("watcher_notifications_total", "Notifications of watchers, by cause.", []string{"source"},
 			NotifiedByEvent, NotifiedByResume, NotifiedBySweep),
 		jobMetrics:         newJobMetrics(in),
 		maintenanceMetrics: newMaintenanceMetrics(in),

@@ -36,7 +36,7 @@ func newJobMetrics(in telemetry.Factory) jobMetrics {
 		Failed:    in.Counters("jobs_failed_total", "Attempts that failed.", []string{"work_kind", "error_code"}),
 		Canceled:  in.Counters("jobs_canceled_total", "Jobs that were canceled.", kind, kinds...),
 		Retried:   in.Counters("job_retries_total", "Retries queued, by requester.", []string{"by"}, "client", "auto"),
-		RetryOutcomes: in.Counters("job_retry_outcomes_total", "Ends of attempts after the first.",
+		RetryOutcomes: in.Counters("job_retry_outcomes_total", "Attempts after the first that ended, by outcome.",
 			[]string{"outcome"}, ends...),
 		BulkItems: in.Counters("bulk_items_total", "Jobs handled by bulk operations.", []string{"action", "result"}),
 		queueWait: in.Histograms("job_queue_wait_seconds", "Time from being due to being claimed.", telemetry.Long, kind, kinds...),

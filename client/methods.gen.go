@@ -11,7 +11,7 @@ import (
 // AbortBulk sends abortBulk: Abort a bulk operation.
 //
 // Stops the operation immediately. Changes made so far remain, and the other jobs stay PENDING in its list. Safe to repeat: the
-// answer is the same. Aborting a DONE operation is a conflict (409).
+// response is the same. Aborting a DONE operation is a conflict (409).
 func (c *Client) AbortBulk(ctx context.Context, id string, options ...Option) (*Bulk, error) {
 	return fetch[Bulk](ctx, c, newRequest("POST", options, "bulk", id, "abort").of(id))
 }
@@ -21,7 +21,7 @@ func (c *Client) AbortBulk(ctx context.Context, id string, options ...Option) (*
 // The current batch. It is complete when all its jobs are final for the first time. After that its status and outcome never change,
 // even if a job is retried. Until then `Retry-After` says when to poll again.
 //
-// If `Accept` prefers `application/problem+json` over `application/json`, the answer is the batch's outcome document:
+// If `Accept` prefers `application/problem+json` over `application/json`, the response is the batch's outcome document:
 // `application/problem+json` if an item failed, `application/json` otherwise. It lists the first 50 failed items. Its `Link` with
 // the relation `/rels/batch-jobs` leads to all jobs.
 func (c *Client) Batch(ctx context.Context, id string, options ...Option) (*Batch, error) {
@@ -53,14 +53,14 @@ func (c *Client) Bulks(ctx context.Context) iter.Seq2[Bulk, error] {
 // Cancel sends cancelJob: Cancel a job.
 //
 // Cancels a job that is not final. It is CANCELED immediately; later reports of a worker are ignored. A final job does not change,
-// and the answer has its state. Safe to repeat.
+// and the response has its state. Safe to repeat.
 func (c *Client) Cancel(ctx context.Context, id string, options ...Option) (*Changed, error) {
 	return fetch[Changed](ctx, c, newRequest("POST", options, "jobs", id, "cancel").of(id))
 }
 
 // CancelBatch sends cancelBatch: Cancel the jobs of a batch.
 //
-// Cancels every job of the batch that is not final, and answers as `GET /v1/batches/{id}` does. Safe to repeat.
+// Cancels every job of the batch that is not final, and returns the batch like `GET /v1/batches/{id}`. Safe to repeat.
 func (c *Client) CancelBatch(ctx context.Context, id string, options ...Option) (*Batch, error) {
 	return fetch[Batch](ctx, c, newRequest("POST", options, "batches", id, "cancel").of(id))
 }
@@ -84,7 +84,7 @@ func (c *Client) Clock(ctx context.Context, options ...Option) (*Clock, error) {
 // many jobs, the run is retried until the next due time, and then missed: `last_error` says why.
 //
 // A client may have FORGERUN_CLIENT_MAX_SCHEDULES schedules (default 100; beyond that 409). With an `Idempotency-Key` the request
-// can be repeated for 24 hours; a repetition returns the first answer.
+// can be repeated for 24 hours; repeating the request returns the first response.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) CreateSchedule(ctx context.Context, body ScheduleRequest, options ...Option) (*Schedule, error) {
@@ -102,8 +102,8 @@ func (c *Client) CreateSchedule(ctx context.Context, body ScheduleRequest, optio
 // `WebHook-Allowed-Origin` (that origin or `*`). Otherwise the request is refused with 400, and a violation at `/url` says what is
 // missing. `WebHook-Allowed-Rate` is ignored.
 //
-// The answer has the `secret` for the signatures of deliveries. Only this answer shows it; in a repetition with the same idempotency
-// key it is null. If the answer was lost, rotate the secret. Idempotency keys are sent as for jobs.
+// The response has the `secret` for the signatures of deliveries. Only this response shows it; in a repetition with the same idempotency
+// key it is null. If the response was lost, rotate the secret. Idempotency keys are sent as for jobs.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) CreateWebhook(ctx context.Context, body WebhookRequest, options ...Option) (*Webhook, error) {
@@ -161,7 +161,7 @@ func (f DeliveryFilter) on(r *request) *request {
 
 // Delivery sends getWebhookDelivery: Read a delivery of a webhook.
 //
-// The delivery with all its attempts and the receiver's answers, with the first 8 KiB of each body.
+// The delivery with all its attempts and the receiver's responses, with the first 8 KiB of each body.
 func (c *Client) Delivery(ctx context.Context, id string, deliveryId string, options ...Option) (*Delivery, error) {
 	return fetch[Delivery](ctx, c, newRequest("GET", options, "webhooks", id, "deliveries", deliveryId).of(deliveryId))
 }
@@ -178,7 +178,7 @@ func (c *Client) EndSession(ctx context.Context, id string, options ...Option) (
 // The events of all the client's jobs, batches and webhooks, oldest first. Events of one job are in the order of `seq`. New events
 // only appear at the end: keep `next_cursor` and continue from there, even after an empty page.
 //
-// If `Accept` prefers `text/event-stream`, the answer is a live stream of new events. Each frame's `id` is a cursor. Send it as
+// If `Accept` prefers `text/event-stream`, the response is a live stream of new events. Each frame's `id` is a cursor. Send it as
 // `Last-Event-ID` to continue after it, without gap or repetition. The server sends a comment at least every 15 seconds.
 func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return list[Event](ctx, c, newRequest("GET", nil, "events"), true)
@@ -201,7 +201,7 @@ func (c *Client) JobDeliveries(ctx context.Context, id string, filter DeliveryFi
 
 // JobDelivery sends getJobDelivery: Read a delivery of a job.
 //
-// The delivery with all its attempts and the receiver's answers, with the first 8 KiB of each body.
+// The delivery with all its attempts and the receiver's responses, with the first 8 KiB of each body.
 func (c *Client) JobDelivery(ctx context.Context, id string, deliveryId string, options ...Option) (*Delivery, error) {
 	return fetch[Delivery](ctx, c, newRequest("GET", options, "jobs", id, "deliveries", deliveryId).of(deliveryId))
 }
@@ -210,7 +210,7 @@ func (c *Client) JobDelivery(ctx context.Context, id string, deliveryId string, 
 //
 // The job's events in the order of `seq`. `seq` has no gaps.
 //
-// If `Accept` prefers `text/event-stream`, the answer is a live stream: past events, then new events until the job's final event.
+// If `Accept` prefers `text/event-stream`, the response is a live stream: past events, then new events until the job's final event.
 // Each frame's `id` is the event's `seq`. Send it as `Last-Event-ID` to continue after it, without gap or repetition. After the
 // final event that returns 204. The server sends a comment at least every 15 seconds.
 func (c *Client) JobEvents(ctx context.Context, id string) iter.Seq2[Event, error] {
@@ -260,7 +260,7 @@ func (f JobFilter) on(r *request) *request {
 // MakeFixtures sends makeFixtures: Make jobs in given states.
 //
 // For tests that start with a job in a certain state. Workers run each job until it is in its state, so the log of events is real.
-// The answer is 503 if that takes more than 8 seconds. A repetition with the same Idempotency-Key finds the jobs and continues.
+// The response is 503 if that takes more than 8 seconds. A repetition with the same Idempotency-Key finds the jobs and continues.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) MakeFixtures(ctx context.Context, jobs []Fixture, options ...Option) ([]MadeFixture, error) {
@@ -300,7 +300,7 @@ func (c *Client) RedeliverJob(ctx context.Context, id string, deliveryId string,
 //
 // Creates a new key with a new lifetime. The old one stays valid for a while, as with `rotate`. Only this operation accepts an
 // expired key, for 7 days by default. It does not accept a key that ended by rotation or revocation, and returns 403 once a newer
-// key of the client was used. If the answer was lost, renew again with another idempotency key or none: a repetition with the same
+// key of the client was used. If the response was lost, renew again with another idempotency key or none: a repetition with the same
 // idempotency key does not show the API key again.
 //
 // It is not sent again, since only one answer has the secret: if that was lost, call it again.
@@ -312,7 +312,7 @@ func (c *Client) RenewKey(ctx context.Context, id string, options ...Option) (*K
 //
 // For tests that start from scratch. Removes all jobs of this client in any state with their data, and its batches, webhooks, bulk
 // operations, fault rules, events and idempotency keys. API keys and sessions stay. If there is too much data for one request, the
-// answer is 503: repeat the request.
+// response is 503: repeat the request.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) Reset(ctx context.Context, options ...Option) (map[string]int, error) {
@@ -332,7 +332,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, id string, options ...Optio
 
 // Retry sends retryJob: Retry a failed job.
 //
-// Queues a FAILED job for its next attempt, which starts after a backoff. A job in another state does not change: the answer has its
+// Queues a FAILED job for its next attempt, which starts after a backoff. A job in another state does not change: the response has its
 // state and `changed: false`. A FAILED job without attempts left, or with a failure that is not retryable, is refused with 409.
 // `state` and `reason` of the problem document say why.
 //
@@ -374,7 +374,7 @@ func (c *Client) Sessions(ctx context.Context) iter.Seq2[Session, error] {
 
 // SetFaults sends replaceFaults: Disturb your own traffic.
 //
-// Replaces the rules by which the service disturbs requests, answers and event streams of this client. They apply to all processes
+// Replaces the rules by which the service disturbs requests, responses and event streams of this client. They apply to all processes
 // from the next request on. The body is an array of rules, or an object with a `profile`. The rules of the profile come after the
 // others. If a rule is invalid, the request is refused with a pointer to it, and nothing changes. The paths of the test bed are
 // never disturbed.
@@ -391,12 +391,12 @@ func (c *Client) SetFaults(ctx context.Context, body FaultRules, options ...Opti
 // oldest first, at most `rate` jobs per second. It never includes jobs that were created after it. An operation has at most 100,000
 // jobs: if more match, it takes the newest, and `more` is true. Retries wait while the server is full.
 //
-// With `dry_run` no operation is started: the answer counts the jobs that match now, and shows the newest ones. Counting takes at
+// With `dry_run` no operation is started: the response counts the jobs that match now, and shows the newest ones. Counting takes at
 // most two seconds. `more` is true if not all jobs were counted, or if there are more than 100,000.
 //
 // A client may have 10 unfinished operations (409); all clients together also have a limit (429). Each operation or dry run counts
 // as ten requests. An operation can be read for 7 days after its end. With an `Idempotency-Key` the request can be repeated for 24
-// hours; a repetition returns the first answer.
+// hours; repeating the request returns the first response.
 //
 // A request whose answer is lost is sent again with the same idempotency key.
 func (c *Client) StartBulk(ctx context.Context, body BulkRequest, options ...Option) (*BulkReceipt, error) {
@@ -405,7 +405,7 @@ func (c *Client) StartBulk(ctx context.Context, body BulkRequest, options ...Opt
 
 // StartSession sends startSession: Start a session.
 //
-// Starts recording this client's requests, answers and streams, and the deliveries of its events. The verdict judges the records by
+// Starts recording this client's requests, responses and streams, and the deliveries of its events. The verdict judges the records by
 // rules. Keys and bodies are not stored. The fault rules of a profile replace those of the client.
 //
 // A client can have one open session without a label, and one for each label. Requests with the header `ForgeRun-Session` belong to
@@ -465,7 +465,7 @@ func (c *Client) UpdateSchedule(ctx context.Context, id string, body map[string]
 // UpdateWebhook sends updateWebhook: Change a webhook.
 //
 // Changes the given members (JSON Merge Patch, RFC 7396; `application/json` means the same). `null` is refused, because no member
-// can be removed. Deliveries that are not sent yet go to the new URL. If the service asks receivers whether they want events (see
+// can be removed. Deliveries that are not sent yet go to the new URL. If the service requires the consent of receivers (see
 // registration), it also asks the receiver at a given `url`, even if the URL does not change. If the receiver does not agree,
 // nothing changes.
 //

@@ -242,7 +242,7 @@ func (r *request) checkID(a *answer, id string) error {
 	case id == "":
 		return r.unexpected(a, "it has no id")
 	case r.id != "" && !strings.EqualFold(id, r.id):
-		return r.unexpected(a, "it is about another id than was asked for")
+		return r.unexpected(a, "its id is not the requested one")
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Accepted The answer to a submission.
+// Accepted The response to a submission.
 type Accepted struct {
 	Meta `json:"-"`
 
@@ -188,7 +188,7 @@ type BatchOutcome struct {
 	FailedItems []FailedItem `json:"failed_items"`
 }
 
-// BatchReceipt The answer to the submission of a batch, with its items in the order of the request.
+// BatchReceipt The response to the submission of a batch, with its items in the order of the request.
 type BatchReceipt struct {
 	Meta `json:"-"`
 
@@ -351,7 +351,7 @@ type BulkRequest struct {
 	Rate int `json:"rate,omitempty,omitzero"`
 }
 
-// Changed The answer to a retry.
+// Changed The response to a retry.
 type Changed struct {
 	Meta `json:"-"`
 
@@ -481,13 +481,13 @@ type DeliveryAttempt struct {
 	// DurationMS How long it took.
 	DurationMS int `json:"duration_ms"`
 
-	// Status The HTTP status of the answer; null if there was none.
+	// Status The HTTP status of the response; null if there was none.
 	Status int `json:"status"`
 
 	// Error What went wrong; null if it was delivered.
 	Error *SendFailure `json:"error"`
 
-	// Response The receiver's answer; null if there was none.
+	// Response The receiver's response; null if there was none.
 	Response *ReceiverResponse `json:"response"`
 }
 
@@ -765,7 +765,7 @@ type Job struct {
 	Result *ResultInfo       `json:"result,omitempty"`
 	Links  map[string]string `json:"links"`
 
-	// Warnings Warnings about the submission. Only in its answer.
+	// Warnings Warnings about the submission. Only in its response.
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
@@ -781,15 +781,15 @@ type JobRequest struct {
 	// earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt time.Time `json:"execution_at,omitempty,omitzero"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service asks
-	// receivers whether they want events, the URL must have the scheme, host and port of an enabled webhook of the client with
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
+	// the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
 	// `proven_at`.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback string `json:"callback,omitempty,omitzero"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the answer.
+	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the response.
 	// CUSTOM uses `behavior`.
 	Params any `json:"params,omitempty,omitzero"`
 
@@ -817,7 +817,7 @@ type JournalEntry struct {
 	// At When the request came.
 	At time.Time `json:"at"`
 
-	// Until When its answer was made, or its stream ended.
+	// Until When its response was made, or its stream ended.
 	Until time.Time `json:"until"`
 
 	// Request Its method, path and query, without secrets.
@@ -829,7 +829,7 @@ type JournalEntry struct {
 	// Connection The number of its connection in a process of the service.
 	Connection int `json:"connection,omitempty,omitzero"`
 
-	// Answer The answer that the client received.
+	// Answer The response that the client received.
 	Answer string `json:"answer"`
 
 	// Fault A description of the fault, and the fault as JSON.
@@ -844,7 +844,7 @@ type JournalEntry struct {
 	// Job The job that it used or created.
 	Job string `json:"job,omitempty,omitzero"`
 
-	// JobState The job's state as known to the client. Unknown: no answer had named the job. Open: no answer had shown it as final.
+	// JobState The job's state as known to the client. Unknown: no response had named the job. Open: no response had shown it as final.
 	JobState string `json:"job_state,omitempty,omitzero"`
 
 	// Breaks Ids of the rules that it broke, or that a missing later request broke.
@@ -900,7 +900,7 @@ type Moment struct {
 	// At When the request came.
 	At time.Time `json:"at"`
 
-	// Until When its answer was made, or its stream ended.
+	// Until When its response was made, or its stream ended.
 	Until time.Time `json:"until"`
 
 	// Request Its method, path and query, without secrets.
@@ -912,7 +912,7 @@ type Moment struct {
 	// Connection The number of its connection in a process of the service.
 	Connection int `json:"connection,omitempty,omitzero"`
 
-	// Answer The answer that the client received.
+	// Answer The response that the client received.
 	Answer string `json:"answer"`
 
 	// Fault A description of the fault, and the fault as JSON.
@@ -934,7 +934,7 @@ type OutcomeDocument struct {
 	// Title The reason in a few words.
 	Title string `json:"title,omitempty,omitzero"`
 
-	// Status The HTTP status that a synchronous answer would have had.
+	// Status The HTTP status that a synchronous response would have had.
 	Status int `json:"status,omitempty,omitzero"`
 
 	// Detail What happened.
@@ -1009,7 +1009,7 @@ type PlannedProblem struct {
 	// Title The problem in a few words.
 	Title string `json:"title,omitempty,omitzero"`
 
-	// Status The HTTP status that a synchronous answer would have had.
+	// Status The HTTP status that a synchronous response would have had.
 	Status int `json:"status,omitempty,omitzero"`
 
 	// Detail What happened.
@@ -1102,7 +1102,7 @@ type Readiness struct {
 	Checks map[string]string `json:"checks"`
 }
 
-// ReceiverResponse The stored part of a receiver's answer.
+// ReceiverResponse The stored part of a receiver's response.
 type ReceiverResponse struct {
 	// Headers The headers by name, each with its lines.
 	Headers map[string][]string `json:"headers"`
@@ -1110,14 +1110,14 @@ type ReceiverResponse struct {
 	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
 	Body string `json:"body"`
 
-	// BodyBase64 The same in base64 otherwise; `body` is null then.
+	// BodyBase64 The body in base64 if it is not such text; `body` is null then.
 	BodyBase64 []byte `json:"body_base64,omitempty,omitzero"`
 
 	// Truncated Whether the body had more.
 	Truncated bool `json:"truncated"`
 }
 
-// Replay The answer to a replay.
+// Replay The response to a replay.
 type Replay struct {
 	// Queued Number of deliveries that this request has queued.
 	Queued int `json:"queued"`
@@ -1167,10 +1167,10 @@ type ResultInfo struct {
 	// ExpiresAt When it expires.
 	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
 
-	// DownloadURL Where it can be had.
+	// DownloadURL The address of the result.
 	DownloadURL string `json:"download_url,omitempty,omitzero"`
 
-	// ExpiredAt Since when it is gone.
+	// ExpiredAt When it was deleted or its retention ended.
 	ExpiredAt time.Time `json:"expired_at,omitempty,omitzero"`
 }
 
@@ -1321,7 +1321,7 @@ type Schedule struct {
 	LastError *ScheduleError    `json:"last_error"`
 	Links     map[string]string `json:"links"`
 
-	// Warnings Warnings about the request. Only in its answer.
+	// Warnings Warnings about the request. Only in its response.
 	Warnings []Violation `json:"warnings,omitempty,omitzero"`
 }
 
@@ -1333,7 +1333,7 @@ type ScheduleError struct {
 	// Code The error code for programs. Each code has a page under `/problems/`.
 	Code string `json:"code"`
 
-	// Detail The answer to the submission.
+	// Detail The response to the submission.
 	Detail string `json:"detail"`
 }
 
@@ -1454,7 +1454,7 @@ type SigningKey struct {
 type SinceRequest struct {
 	Since time.Time `json:"since"`
 
-	// Cursor The unchanged `next_cursor` of the previous answer, with the same `since`. It is signed: any other value is refused with 400.
+	// Cursor The unchanged `next_cursor` of the previous response, with the same `since`. It is signed: any other value is refused with 400.
 	// Without a cursor, the replay starts at `since`.
 	Cursor string `json:"cursor,omitempty,omitzero"`
 }
@@ -1544,7 +1544,7 @@ type Waiting struct {
 	// Reason The reason why an unclaimed job waits.
 	Reason string `json:"reason"`
 
-	// Until When it stops waiting for a time, with SCHEDULED and BACKOFF; otherwise null.
+	// Until The time that the job waits for if the reason is SCHEDULED or BACKOFF; otherwise null.
 	Until time.Time `json:"until"`
 }
 

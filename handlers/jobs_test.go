@@ -138,7 +138,7 @@ func TestBatchItemsCountForRateLimit(t *testing.T) {
 	w.Receivers = 3
 	a = w.send("POST", "/v1/jobs", emitting)
 	a.requireProblem(t, job.CodeRateLimited)
-	require.Contains(t, a.text, "this one as 3")
+	require.Contains(t, a.text, "This submission counts as 3")
 }
 
 // A key that is revoked while its client waits cannot read afterwards. A submission that was accepted before is still acknowledged.

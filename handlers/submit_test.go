@@ -44,7 +44,7 @@ func TestSubmit(t *testing.T) {
 	made := j.CreatedAt.UTC().Format("2006-01-02T15:04:05.000000Z")
 	require.JSONEq(t, `{"job_id":"`+j.ID.String()+`","state":"QUEUED","created_at":"`+made+`",
 		"warnings":[{"pointer":"/params/a",
-			"detail":"The work kind ignores this: it is stored and shown with the job, but has no effect."}]}`, a.text)
+			"detail":"The work kind ignores this member: it is stored and shown with the job, but has no effect."}]}`, a.text)
 	for name, value := range map[string]string{
 		"Content-Type": "application/json", "Location": self, "Link": "<" + self + `>; rel="status"`, "Cache-Control": "no-store",
 		"X-Content-Type-Options": "nosniff", "X-Request-Id": strings.ToLower(id), "Idempotency-Replayed": "", "Preference-Applied": "",

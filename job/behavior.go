@@ -115,7 +115,7 @@ func (b *Behavior) Check(limit time.Duration) (violations []Violation) {
 			add(at+"/after", late)
 		}
 		if r := f.Problem.Retryable; r != nil && !*r && f.Problem.RetryAfter > 0 {
-			add(at+"/problem/retryAfter", "Only a failure that is retryable has a retryAfter.")
+			add(at+"/problem/retryAfter", "Only a retryable failure can have a retryAfter.")
 		}
 	}
 	for i, e := range b.Emit {

@@ -36,10 +36,10 @@ func (e *TaskFailed) Error() string { return e.Text }
 // TaskEarly reports a task that is due after Wait, by the machine's clock. The task is handled again then, and does not count now.
 type TaskEarly struct{ Wait time.Duration }
 
-func (e *TaskEarly) Error() string { return "the task's time has not come" }
+func (e *TaskEarly) Error() string { return "the task is not due yet" }
 
 // ErrTaskStale reports that there is nothing to do for a task. The queue forgets it.
-var ErrTaskStale = errors.New("there is nothing to do for the task any more")
+var ErrTaskStale = errors.New("the task has nothing left to do")
 
 // DeliveryTask says that a delivery may be due: "check delivery D". It is only a hint.
 type DeliveryTask struct {

@@ -152,7 +152,7 @@ func (d Definition) Validate() error {
 	}
 	switch {
 	case custom && !d.Behavior.sound():
-		return fmt.Errorf("%w: no behavior that can be run", ErrBadDefinition)
+		return fmt.Errorf("%w: it has no behavior to run", ErrBadDefinition)
 	case !custom && !d.WorkKind.Valid() || d.WorkKind == PayloadInvalid:
 		return fmt.Errorf("%w: work_kind %q", ErrBadDefinition, d.WorkKind)
 	case d.DurationMS < 0 || d.DurationMS > int64(25*time.Hour/time.Millisecond):

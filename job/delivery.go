@@ -95,14 +95,14 @@ var SendErrors = []SendError{
 }
 
 var sendTexts = map[SendError]string{
-	SendTimeout:     "The receiver did not answer completely within the time limit.",
+	SendTimeout:     "The receiver did not complete its response within the time limit.",
 	SendRefused:     "No connection to the receiver could be made.",
-	SendReset:       "The receiver closed the connection before its answer was complete.",
-	SendDNS:         "The receiver's name resolves to no allowed address.",
+	SendReset:       "The receiver closed the connection before its response was complete.",
+	SendDNS:         "The receiver's host name does not resolve to an allowed address.",
 	SendTLS:         "The TLS handshake failed or the receiver's certificate is not trusted.",
-	SendForbidden:   "The receiver's address is not a public one.",
+	SendForbidden:   "The receiver's address is not public.",
 	SendRedirect:    "The receiver answered with a redirect; redirects are not followed.",
-	SendBadAnswer:   "The answer was not valid HTTP, or its head was too large.",
+	SendBadAnswer:   "The response was not valid HTTP, or its header was too large.",
 	SendRateLimited: "The receiver answered 429 Too Many Requests.",
 	SendGone:        "The receiver answered 410 Gone.",
 	SendClientError: "The receiver answered with a 4xx status.",

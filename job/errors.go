@@ -191,7 +191,7 @@ var ErrWorkerDead = errors.New("the worker's lease has ended")
 
 // ErrUnproven is returned, and nothing is changed, if a webhook's URL needs a proof first. The caller challenges the receiver, outside of
 // any transaction, and repeats the request with the proof.
-var ErrUnproven = errors.New("the receiver has not said that it wants events")
+var ErrUnproven = errors.New("the receiver has not confirmed that it wants events")
 
 // MaxDetailBytes limits the texts of an error for the client.
 const MaxDetailBytes = 1024

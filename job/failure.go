@@ -44,9 +44,9 @@ type StageSpec struct {
 
 // Stages documents all stages, as draft section 3.8 requires of a server.
 var Stages = []StageSpec{
-	{StageValidation, "The input did not pass the checks: of a batch's item at submission, of a job right after its start."},
+	{StageValidation, "The input was invalid. A batch item is checked at submission, a job right after its start."},
 	{StageAuthorization, "The job lacked permission for its work. No job of the catalogue fails here."},
-	{StageQueuing, "The job could not be placed into the queue. No job of the catalogue fails here: a full queue refuses the request."},
+	{StageQueuing, "The job could not be queued. No job of the catalogue fails here: if the queue is full, the request is refused."},
 	{StageProcessing, "The work itself failed, ran too long, timed out on a dependency, or lost its worker."},
 	{StageRendering, "The work failed while it assembled its output."},
 	{StageConversion, "The work failed while it converted data from one form into another. No job of the catalogue fails here."},
@@ -68,17 +68,17 @@ type ReasonSpec struct {
 var Reasons = []ReasonSpec{
 	{FailedImmediately, CodeInternal, StageValidation, false, "Job failed at once", "The job's input was refused right after the start."},
 	{FailedAfterProgress, CodeInternal, StageRendering, false, "Job failed after progress", "The job failed after part of its work was done."},
-	{DependencyFailed, CodeDependencyTimeout, StageProcessing, true, "Job failed on a dependency",
+	{DependencyFailed, CodeDependencyTimeout, StageProcessing, true, "Job failed because of a dependency",
 		"A dependency of the job did not answer in time."},
 	{FailedOnce, CodeDependencyTimeout, StageProcessing, true, "Job failed, a retry will help", "A transient fault ended this attempt."},
-	{FailedAgain, CodeDependencyTimeout, StageProcessing, true, "Job failed on a recurring fault",
-		"A fault that comes and goes ended this attempt."},
+	{FailedAgain, CodeDependencyTimeout, StageProcessing, true, "Job failed because of a recurring fault",
+		"An intermittent fault ended this attempt."},
 	{TimedOut, CodeTimeout, StageProcessing, true, "Job timed out", "The job ran longer than the execution limit."},
 	{WorkerLost, CodeWorkerUnavailable, StageProcessing, true, "Worker lost", "The worker that ran the job stopped answering."},
 	{WorkerShutdown, CodeWorkerUnavailable, StageProcessing, true, "Worker shut down",
 		"The worker that ran the job was shut down before the job ended."},
 	{WorkerExhausted, CodeWorkerUnavailable, StageProcessing, true, "Worker out of resources",
-		"The worker that ran the job had no room, memory or file handles left for it."},
+		"The worker that ran the job had no disk space, memory or file handles left for it."},
 	{DefinitionInvalid, CodeInternal, StageProcessing, false, "Job definition unusable",
 		"The job's definition is missing or damaged; nothing was run."},
 	{OutputInvalid, CodeInternal, StageStorage, false, "Job output unusable", "The job ended without a complete result."},

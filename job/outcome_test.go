@@ -64,7 +64,7 @@ func TestDocumentOfAFailure(t *testing.T) {
 	a := job.Attempt{Number: 2, State: job.Failed, FinishedAt: &finishedAt, Failure: job.NewFailure(job.DependencyFailed, 2, b)}
 	requireDocument(t, links.Document(j.Origin(), a), `{
 		"type": "https://forge.example/problems/dependency-failed",
-		"title": "Job failed on a dependency",
+		"title": "Job failed because of a dependency",
 		"status": 504,
 		"detail": "A dependency of the job did not answer in time.",
 		"instance": "/v1/jobs/01890a5d-ac96-774b-bcce-b302099a8057/attempts/2",

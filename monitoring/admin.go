@@ -136,7 +136,7 @@ func limitProfile(next http.Handler) http.Handler {
 		if given := r.FormValue("seconds"); given != "" {
 			seconds, err := strconv.ParseFloat(given, 64)
 			if within := seconds > 0 && seconds <= maxProfile; err != nil || !within {
-				http.Error(w, "seconds is a number above 0, 60 at most.", http.StatusBadRequest)
+				http.Error(w, "seconds must be a number above 0 and at most 60.", http.StatusBadRequest)
 				return
 			}
 		}

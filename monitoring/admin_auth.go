@@ -35,10 +35,10 @@ func (a Admin) meant(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case hosts != nil && !hosts(r.Host):
-			refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("This listener is for the machine that it runs on, and the request is for "+
-				"the host %.100q. Call it as localhost, or set FORGERUN_ADMIN_TOKEN to guard it.", r.Host))
+			refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("This listener serves only its own machine, but the request names "+
+				"the host %.100q. Use localhost, or set FORGERUN_ADMIN_TOKEN to protect it.", r.Host))
 		case r.Header.Get("Sec-Fetch-Site") != "" && localhosts.FromOtherPage(r.Method, r.Host, r.Header.Get):
-			refuse(w, http.StatusForbidden, "A page of another site or port sent this request. Open the address by itself.")
+			refuse(w, http.StatusForbidden, "A page of another site or port sent this request. Open the address directly, not from that page.")
 		default:
 			next.ServeHTTP(w, r)
 		}

@@ -319,7 +319,7 @@ func TestProfilesAreBounded(t *testing.T) {
 		for _, profile := range []string{"profile", "trace", "heap", "goroutine"} {
 			w := get(h, "/debug/pprof/"+profile+"?seconds="+seconds, bearer)
 			require.Equal(t, http.StatusBadRequest, w.Code, "%s of %s seconds", profile, seconds)
-			require.Equal(t, "seconds is a number above 0, 60 at most.\n", w.Body.String())
+			require.Equal(t, "seconds must be a number above 0 and at most 60.\n", w.Body.String())
 		}
 	}
 }

@@ -35,7 +35,7 @@ func NewLines(out io.Writer, registry prometheus.Registerer) *Lines {
 	l := &Lines{out: out, tell: func(int) {}}
 	if registry != nil {
 		registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "log_lines_dropped_total", Help: "Log lines that were lost because standard error was not read in time, or is closed.",
+			Name: "log_lines_dropped_total", Help: "Log lines lost because standard error was not read in time or is closed.",
 		}, func() float64 {
 			l.mu.Lock()
 			defer l.mu.Unlock()

@@ -62,10 +62,10 @@ func NewTracing(ctx context.Context, cfg Tracing) (trace.TracerProvider, func(co
 	}
 	batches := sdktrace.NewBatchSpanProcessor(&reporter{
 		SpanExporter: exporter, log: cfg.Log, lines: throttle{every: time.Minute},
-		sent:   counter("trace_spans_sent_total", "Spans that the collector took."),
+		sent:   counter("trace_spans_sent_total", "Spans that the collector accepted."),
 		failed: counter("trace_spans_failed_total", "Spans that could not be sent."),
 	})
-	all := counter("trace_spans_ended_total", "Recorded spans that have ended. Those that are neither sent nor failed wait, or were dropped.")
+	all := counter("trace_spans_ended_total", "Recorded spans that have ended. Those neither sent nor failed are waiting or were dropped.")
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended{batches, all}), sdktrace.WithResource(about))
 	return provider, provider.Shutdown, nil
 }
@@ -80,7 +80,7 @@ func newExporter(ctx context.Context, protocol string) (sdktrace.SpanExporter, e
 	return nil, fmt.Errorf("protocol %q: http/protobuf or grpc", protocol)
 }
 
-var errRedirect = errors.New("the collector answers with a redirect, which is not followed: set its own address")
+var errRedirect = errors.New("the collector answers with a redirect, which is not followed: set the collector's final address")
 
 // wayToCollector is the Proxy function of the exporter. It sends spans directly, even if the environment names a proxy, since spans and
 // their headers are only for the collector. net/http calls it for each request, including requests that follow a redirect, and it refuses

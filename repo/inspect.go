@@ -22,14 +22,14 @@ import (
 
 // Errors of Inspect. Their texts complete the sentence "Postgres at db:5432 ...".
 var (
-	ErrBadURL     = errors.New("has an address that cannot be read")
+	ErrBadURL     = errors.New("has an invalid address")
 	ErrAway       = errors.New("does not accept connections")
 	ErrSilent     = errors.New("does not answer in time")
-	ErrClosed     = errors.New("ends connections without an answer")
+	ErrClosed     = errors.New("closes connections without a response")
 	ErrBusy       = errors.New("takes no session now")
 	ErrLogin      = errors.New("refuses the login")
 	ErrNoDatabase = errors.New("has no such database")
-	ErrTLS        = errors.New("and this program do not agree on TLS")
+	ErrTLS        = errors.New("and this program disagree on TLS")
 	ErrPooled     = errors.New("is a pooler in transaction mode")
 	ErrUnread     = errors.New("refuses to be inspected")
 )

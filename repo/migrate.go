@@ -98,7 +98,7 @@ func unlessLocked(ctx context.Context, change func() error) error {
 		case !pg.HasState(err, pg.StateLockTimeout):
 			return err
 		case time.Now().After(limit):
-			return fmt.Errorf("a table is in use for too long (end what reads it, such as a dump, and try again): %w", err)
+			return fmt.Errorf("a table was in use for too long (end the program that reads it, such as a dump, and try again): %w", err)
 		}
 		select {
 		case <-time.After(migrationPause):
@@ -135,7 +135,7 @@ type turns struct{}
 
 // SessionLock waits for the advisory lock of the migrated schema.
 func (turns) SessionLock(ctx context.Context, conn *sql.Conn) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, turnWait, errors.New("another process is migrating for too long"))
+	ctx, cancel := context.WithTimeoutCause(ctx, turnWait, errors.New("another process has been migrating for too long"))
 	defer cancel()
 	for {
 		var mine bool
@@ -220,8 +220,8 @@ func relabelEvents(ctx context.Context, db *sql.DB, provider *goose.Provider) er
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	slog.Warn("the database comes from another server: the events' positions in the streams of clients were set anew, " +
-		"and positions that clients have kept are not valid any more")
+	slog.Warn("the database comes from another server: the positions of events in clients' streams were reset, " +
+		"and positions that clients stored are no longer valid")
 	return nil
 }
 

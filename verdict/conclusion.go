@@ -65,7 +65,7 @@ func (r *record) whyNothingJudged(v *Verdict) string {
 	case r.Standards && posted && !submitted && len(r.Attempts) == 0:
 		v.Guess = r.Guess
 		if r.Guess == nil {
-			return "No submission was recognised: no answer to a POST contained a job id. Describe the API with --api."
+			return "No submission was recognised: no response to a POST contained a job id. Describe the API with --api."
 		}
 		return "No submission was recognised: " + r.Guess.Seen + ". Describe the API with --api."
 	case !tested && !submitted:

@@ -129,6 +129,6 @@ func negotiated(r *record, f *finding) {
 		}
 		f.judge(!slices.Contains([]int{406, 415}, x.Status), nil, x,
 			fmt.Sprintf("The client sent Content-Type: %q and Accept: %q.", x.ContentType, x.Accept),
-			"Send Content-Type: application/json with a body, and an Accept header that allows the operation's answers and problem documents.")
+			"Send Content-Type: application/json with a body, and an Accept header that allows the operation's responses and problem documents.")
 	})
 }

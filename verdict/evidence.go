@@ -168,7 +168,7 @@ func lostText(x *exchange) string {
 	by := either(x.Fault.Reset, ", by a reset", "")
 	switch x.Fault.Close {
 	case fault.CloseNever:
-		return "none: the request was neither answered nor closed"
+		return "none: the service neither answered nor closed the connection"
 	case fault.CloseBefore:
 		return "none: the request was cut off before processing" + by
 	case fault.CloseHalf:
@@ -179,12 +179,12 @@ func lostText(x *exchange) string {
 		return fmt.Sprintf("cut off: only part of a %d was sent%s", x.Status, by)
 	}
 	if x.Status == 0 {
-		return "none: the answer was lost after processing" + by
+		return "none: the response was lost after processing" + by
 	}
 	return fmt.Sprintf("none: a %d was lost after processing%s", x.Status, by)
 }
 
-// faultText describes a fault in words, with the effect as in a rule: "answer lost after processing {...}".
+// faultText describes a fault in words, with the effect as in a rule: "response lost after processing {...}".
 func faultText(e *fault.Effect) string {
 	if e == nil {
 		return ""

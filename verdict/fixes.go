@@ -23,7 +23,7 @@ var guides = map[string]guide{
 		`if job["state"] in FINAL: break`, `if (FINAL.has(job.state)) break`, `if final[job.State] { return job, nil }`,
 	}},
 	"conditional-requests": {"no job was polled with an ETag", Fix{
-		"Keep the ETag of each answer, send it with the next read, and treat 304 as unchanged.",
+		"Keep the ETag of each response, send it with the next read, and treat 304 as unchanged.",
 		`requests.get(url, headers={"If-None-Match": etag})`,
 		`await fetch(url, { headers: { "If-None-Match": etag } })`,
 		`req.Header.Set("If-None-Match", etag)`,
@@ -34,14 +34,14 @@ var guides = map[string]guide{
 		`await sleep(1000 * (retryAfter ?? 2 ** attempt * (0.5 + Math.random())))`,
 		`time.Sleep(max(retryAfter, time.Second<<attempt))`,
 	}},
-	"retry-budget": {"the client gave up no submission after several tries", Fix{
+	"retry-budget": {"the client did not give up on a submission after several tries", Fix{
 		"Count the tries of a request in one place, and give up after ten at most. Turn off retries in lower layers.",
 		`for attempt in range(5): ...  # and Retry(total=0) in the transport below`,
 		`for (let attempt = 0; attempt < 5; attempt++) { /* ... */ } // and retries: 0 in the library below`,
 		`for attempt := range 5 { /* ... */ } // and no retrying RoundTripper below`,
 	}},
 	"retry-only-retryable": {"no submission was refused or lost", Fix{
-		"Retry 429, 5xx and lost answers; do not retry other 4xx answers.",
+		"Retry after 429, 5xx and lost responses; do not retry after other 4xx responses.",
 		`retry = response is None or response.status_code == 429 or response.status_code >= 500`,
 		`const retry = !response || response.status === 429 || response.status >= 500`,
 		`retry := err != nil || res.StatusCode == 429 || res.StatusCode >= 500`,
@@ -52,7 +52,7 @@ var guides = map[string]guide{
 		`const key = crypto.randomUUID() // before the loop; then headers: { "Idempotency-Key": key }`,
 		`key := uuid.NewString() // before the loop; then req.Header.Set("Idempotency-Key", key)`,
 	}},
-	"no-duplicates": {"no answer to a submission was lost", Fix{
+	"no-duplicates": {"no response to a submission was lost", Fix{
 		"Retry with the same Idempotency-Key. If the API does not support one, check whether the job exists before you retry.",
 		`requests.post(url, json=order, headers={"Idempotency-Key": order_key})  # the same key in every try`,
 		`await fetch(url, { method: "POST", body, headers: { "Idempotency-Key": orderKey } }) // the same key in every try`,
@@ -69,14 +69,14 @@ var guides = map[string]guide{
 		`order.key = order.key or str(uuid.uuid4())`, `order.key ??= crypto.randomUUID()`,
 		`if order.Key == "" { order.Key = uuid.NewString() }`,
 	}},
-	"lost-answer": {"no answer to a submission was lost", Fix{
+	"lost-answer": {"no response to a submission was lost", Fix{
 		"After a time-out or a broken connection, repeat the submission with the same key.",
 		`except requests.ConnectionError: continue  # the loop sends the same key again`,
 		`catch { continue } // the loop sends the same key again`,
 		`if err != nil { continue } // the loop sends the same key again`,
 	}},
 	"outcome-learned": {"no job ended", Fix{
-		"Follow each job until it ends: poll it, read its events, or take its webhook.",
+		"Follow each job until it ends: poll it, read its events, or receive its webhook.",
 		`while job["state"] not in FINAL: job = read(job_id)`, `while (!FINAL.has(job.state)) job = await read(jobId)`,
 		`for !final[job.State] { job, err = read(ctx, jobID) }`,
 	}},
@@ -107,7 +107,7 @@ var guides = map[string]guide{
 		`err := wh.Verify(body, r.Header) // standardwebhooks`,
 	}},
 	"repeated-delivery": {"no repeated webhooks", Fix{
-		"Store each Webhook-Id with its event, in one transaction; answer 2xx to one that you know, without handling it again. " +
+		"Store each Webhook-Id with its event, in one transaction. If you already have the id, answer 2xx and skip the event. " +
 			"Only your own tests can tell whether each event is handled.",
 		`if not store.add(headers["Webhook-Id"]): return "", 204`,
 		`if (!(await store.add(req.headers["webhook-id"]))) return res.sendStatus(204)`,
@@ -129,10 +129,10 @@ var guides = map[string]guide{
 		`req.Header.Set("Authorization", authorization)`,
 	}},
 	"connection-reuse": {"fewer than ten requests in a row", Fix{
-		"Use one HTTP client for all requests, and read each answer to its end.",
+		"Use one HTTP client for all requests, and read each response to its end.",
 		`session = requests.Session()  # once`, `const agent = new Agent({ keepAlive: true }) // once`, `var client = &http.Client{} // once`,
 	}},
-	"time-outs": {"no answer took 30 s", Fix{
+	"time-outs": {"no response took 30 s", Fix{
 		"Set a time-out for each request.",
 		`requests.get(url, timeout=20)`, `await fetch(url, { signal: AbortSignal.timeout(20_000) })`,
 		`client := &http.Client{Timeout: 20 * time.Second}`,

@@ -80,7 +80,7 @@ func outcome(r *record, f *finding) {
 			continue
 		}
 		if !ok && gaveUp(run) {
-			f.doubt("the client gave up a job after repeated refusals")
+			f.doubt("the client gave up on a job after repeated refusals")
 			continue
 		}
 		found := run.text() + "; the client never learned that."

@@ -320,7 +320,7 @@ func timeouts(r *record, f *finding) {
 			return
 		}
 		took := after(x.End().Sub(x.Start))
-		f.judge(x.HungUp, nil, x, either(x.HungUp, "The client gave up ", "The client had its answer ")+took+".",
-			fmt.Sprintf("Stop waiting for an answer after %.0f s.", WaitAtMost.Seconds()))
+		f.judge(x.HungUp, nil, x, either(x.HungUp, "The client gave up ", "The client had its response ")+took+".",
+			fmt.Sprintf("Stop waiting for a response after %.0f s.", WaitAtMost.Seconds()))
 	})
 }

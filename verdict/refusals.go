@@ -52,8 +52,8 @@ var (
 		"user, since it usually contains relevant diagnostic information."}
 	gone = demand{Should, rfc9110 + "15.5.11", "The 410 (Gone) status code indicates that access to the target resource is no longer " +
 		"available at the origin server and that this condition is likely to be permanent."}
-	notFound       = demand{Should, client, "It should give up a job that stays 404 after ten reads."}
-	notFoundForAny = demand{Should, judging, "A client should give up a job that stays 404 after ten reads."}
+	notFound       = demand{Should, client, "It should give up on a job that stays 404 after ten reads."}
+	notFoundForAny = demand{Should, judging, "A client should give up on a job that stays 404 after ten reads."}
 )
 
 // repeatedRefusals checks that a refused request is not repeated again and again with the same key.
@@ -145,7 +145,7 @@ func uselessRenewals(r *record, f *finding) {
 				return
 			}
 			if r.Standards {
-				f.doubt("a request was refused with several keys")
+				f.doubt("a request with several keys was refused")
 				return
 			}
 			f.fail(w.first, x, fmt.Sprintf("The client created %d new keys in a row, and the request was refused with each of them.", w.n),
@@ -219,10 +219,10 @@ func budget(r *record, f *finding) {
 		switch {
 		case s.n > MaxTries:
 			f.fail(s.first, s.last, fmt.Sprintf("The client sent the same request %d times in a row, and none succeeded.", s.n),
-				fmt.Sprintf("Give up a request after %d tries, and report it. Retry in one layer only: "+
+				fmt.Sprintf("Give up on a request after %d tries, and report it. Retry in one layer only: "+
 					"nested retries multiply.", MaxTries))
 		case s.n > 1 && !s.ended && r.reactionOver(s.last.End()):
-			f.hold(s.first, s.last, fmt.Sprintf("The client gave up the request after %d tries.", s.n))
+			f.hold(s.first, s.last, fmt.Sprintf("The client gave up on the request after %d tries.", s.n))
 		}
 	}
 }

@@ -29,7 +29,7 @@ func retried(r *record, f *finding) {
 		switch again := next(tries, x); {
 		case o.settled(x):
 			if again != nil {
-				f.hold(x, again, "The client retried until it received an answer.")
+				f.hold(x, again, "The client retried until it received a response.")
 			}
 		case again == nil && !slices.ContainsFunc(tries, func(g group) bool { return len(g) > 0 && g[len(g)-1].place > x.place }):
 			o.givenUp(f, x) // the last try, without a simultaneous one
@@ -87,12 +87,12 @@ func (o *orders) givenUp(f *finding, x *exchange) {
 	switch {
 	case o.found(x), tries == 1 && x.Arrived() && !o.retries:
 	case tries <= MaxRereads:
-		f.fail(x, nil, "The client gave up the submission after "+map[int]string{1: "one try", 2: "two tries"}[tries]+".", expected)
+		f.fail(x, nil, "The client gave up on the submission after "+map[int]string{1: "one try", 2: "two tries"}[tries]+".", expected)
 	case x.HungUp && x.took < o.patience && x.place < o.last: // a single time-out for all tries ended the last one
-		f.fail(x, nil, fmt.Sprintf("The client hung up on the last try after %.1f s, though it had waited %.1f s for another answer. "+
-			"It gave up the submission.", x.took.Seconds(), o.patience.Seconds()), "Give each try its own time-out. "+expected)
+		f.fail(x, nil, fmt.Sprintf("The client hung up on the last try after %.1f s, though it had waited %.1f s for another response. "+
+			"It gave up on the submission.", x.took.Seconds(), o.patience.Seconds()), "Give each try its own time-out. "+expected)
 	default:
-		f.doubt("the client gave up a submission after three tries or more")
+		f.doubt("the client gave up on a submission after three tries or more")
 	}
 }
 

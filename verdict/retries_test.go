@@ -77,7 +77,7 @@ func TestOrdersThatAreGivenUp(t *testing.T) {
 		r := trace.result("retry-only-retryable")
 		require.Equal(t, c.status, r.Status, "%s: %+v", name, r)
 		if name == "drops it after three, and makes others" {
-			require.Equal(t, "the client gave up a submission after three tries or more", r.Reason)
+			require.Equal(t, "the client gave up on a submission after three tries or more", r.Reason)
 		}
 	}
 }

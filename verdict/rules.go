@@ -36,7 +36,7 @@ var rules = []rule{
 		id: "stop-at-end", title: "The client stops polling when the job has ended.",
 		level: Should, check: stopAtEnd,
 		see:      client,
-		quote:    "It should stop asking once a job is final.",
+		quote:    "It should stop polling once a job is final.",
 		standard: demand{Should, judging, "A client should stop polling a job that has ended."},
 		exercise: "Read a job until it is final",
 	},
@@ -52,7 +52,7 @@ var rules = []rule{
 		id: "backoff", title: "The client waits before it retries.",
 		level: Must, check: backoff,
 		see: client,
-		quote: "After 429, 5xx or no answer, it must wait before it repeats a request: as long as Retry-After says, otherwise " +
+		quote: "After 429, 5xx or no response, it must wait before it repeats a request: as long as Retry-After says, otherwise " +
 			"longer each time.",
 		standard: demand{Should, rfc9110 + "10.2.3", retryAfterSentence},
 		exercise: "Send requests",
@@ -64,7 +64,7 @@ var rules = []rule{
 		id: "retry-budget", title: "The client gives up after ten tries.",
 		level: Should, check: budget,
 		see:      client,
-		quote:    "It should give up a request after ten tries.",
+		quote:    "It should give up on a request after ten tries.",
 		standard: demand{Should, rfc9110 + "9.2.2", "A client SHOULD NOT automatically retry a failed automatic retry."},
 		exercise: "Submit three jobs with a key or a correlation id", profiles: []fault.Profile{fault.Outage},
 	},
@@ -78,7 +78,7 @@ var rules = []rule{
 		profiles: []fault.Profile{fault.Default, fault.Overloaded, fault.Credentials, fault.Eventual, fault.Outage},
 	},
 	{
-		id: "idempotency-key", title: "A retry carries the Idempotency-Key of the first try.",
+		id: "idempotency-key", title: "A retry sends the Idempotency-Key of the first try.",
 		level: Must, check: keyed,
 		see:   client,
 		quote: "It must repeat a submission with the Idempotency-Key of the first try.",
@@ -98,7 +98,7 @@ var rules = []rule{
 		exercise: "Submit jobs", profiles: []fault.Profile{fault.Default, fault.FlakyNetwork, fault.Failover},
 	},
 	{
-		id: "same-body", title: "A reused Idempotency-Key comes with the same body.",
+		id: "same-body", title: "A request that reuses an Idempotency-Key has the same body.",
 		level: Must, check: sameBody,
 		see: keyRef + ".2",
 		quote: "The idempotency key that is supplied as part of every POST request MUST be unique and MUST NOT be reused " +
@@ -113,10 +113,10 @@ var rules = []rule{
 		exercise: "Submit each job with its own X-Correlation-ID", profiles: []fault.Profile{fault.Default, fault.FlakyNetwork},
 	},
 	{
-		id: "lost-answer", title: "After losing an answer, the client checks whether the job exists.",
+		id: "lost-answer", title: "After a lost response, the client checks whether the job exists.",
 		level: Must, check: lookedUp,
 		see:      client,
-		quote:    "It must check whether the job exists if it received no answer to a submission.",
+		quote:    "It must check whether the job exists if it received no response to a submission.",
 		exercise: "Submit jobs", profiles: []fault.Profile{fault.Default, fault.FlakyNetwork, fault.Failover},
 	},
 	{
@@ -212,10 +212,10 @@ var rules = []rule{
 		exercise: "Send ten requests, one after the other",
 	},
 	{
-		id: "time-outs", title: "The client stops waiting for an answer after 30 seconds.",
+		id: "time-outs", title: "The client stops waiting for a response after 30 seconds.",
 		level: Should, check: timeouts,
 		see:      client,
-		quote:    "It should stop waiting for an answer after 30 s, unless it asked to wait longer.",
+		quote:    "It should stop waiting for a response after 30 s, unless it asked to wait longer.",
 		exercise: "Read a job until it is final", profiles: []fault.Profile{fault.StaleConnections},
 	},
 	{

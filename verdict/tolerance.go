@@ -66,7 +66,7 @@ func (t *tolerance) shown(x *exchange, id string) {
 	if y == nil && (slices.Contains(x.Told, id) || t.unclear(x, id)) {
 		return
 	}
-	t.judge(y != nil, x, y, either(y != nil, "The client continued with the job.", "The client never looked at job "+id+" again."),
+	t.judge(y != nil, x, y, either(y != nil, "The client continued with the job.", "The client never read job "+id+" again."),
 		"Ignore unknown members. Treat an unknown state as not final, and continue.")
 }
 
@@ -99,7 +99,7 @@ func (t *tolerance) error(x *exchange) {
 	if y == nil && (!t.retries || t.unclear(x, x.Job)) {
 		return
 	}
-	t.judge(y != nil, x, y, either(y != nil, "The client read the job again.", "The client never looked at job "+x.Job+" again."),
+	t.judge(y != nil, x, y, either(y != nil, "The client read the job again.", "The client never read job "+x.Job+" again."),
 		"If you do not know the type of an error, use its HTTP status.")
 }
 

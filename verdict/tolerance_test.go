@@ -225,7 +225,7 @@ func TestJobsThatAreGivenUp(t *testing.T) {
 	require.Equal(t, "A client should learn how each of its jobs ended, within a minute of its end.", r.Quote)
 	trace = newTrace()
 	ends(key, key)(trace)
-	require.Equal(t, "the client gave up a job after repeated refusals", trace.result("outcome-learned").Reason)
+	require.Equal(t, "the client gave up on a job after repeated refusals", trace.result("outcome-learned").Reason)
 }
 
 // The answer to a copy is judged only if the receiver answered each attempt with 2xx.
@@ -289,12 +289,12 @@ func TestProfilesOfRules(t *testing.T) {
 	for rule, kinds := range map[string][]string{
 		"redirects":         {"303", "307", "308"},
 		"no-key-elsewhere":  {"307 to another host"},
-		"time-outs":         {"answer stalled in the middle", "no answer on an open connection"},
+		"time-outs":         {"response stalled in the middle", "no response on an open connection"},
 		"half-events":       {"stream cut within an event"},
 		"tampered-refused":  {"forged delivery"},
 		"repeated-delivery": {"delivery repeated"},
-		"no-duplicates":     {"answer lost after processing"},
-		"lost-answer":       {"answer lost after processing"},
+		"no-duplicates":     {"response lost after processing"},
+		"lost-answer":       {"response lost after processing"},
 	} {
 		for _, p := range fault.Profiles {
 			brings := slices.ContainsFunc(p.About(ours, 1), func(c fault.Count) bool { return slices.Contains(kinds, c.Fault) })

@@ -343,10 +343,10 @@ func TestFaultsAreCounted(t *testing.T) {
 	for _, f := range v.Faults {
 		counts[fmt.Sprint(f.Of, ": ", f.Fault)] = [2]int{f.Times, f.Requests}
 	}
-	require.Equal(t, [2]int{1, 6}, counts["submissions: answer lost after processing"])
+	require.Equal(t, [2]int{1, 6}, counts["submissions: response lost after processing"])
 	require.Equal(t, [2]int{0, 6}, counts["submissions: connection reset before processing"])
 	require.Equal(t, [2]int{1, 2}, counts["event streams: stream cut"])
-	require.Equal(t, [2]int{0, 0}, counts["reads of results and reports: answer cut in the middle"])
+	require.Equal(t, [2]int{0, 0}, counts["reads of results and reports: response cut in the middle"])
 	require.Contains(t, counts, "deliveries: forged delivery")
 
 	trace = newTrace().send(poll(1, unavailable, with(&fault.Effect{Status: 503, RetryAfter: new(2)})))

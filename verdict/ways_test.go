@@ -205,10 +205,10 @@ func TestEvidenceIsAPair(t *testing.T) {
 func TestEvidenceNamesLostAnswers(t *testing.T) {
 	t.Parallel()
 	for answer, e := range map[string]fault.Effect{
-		"none: a 202 was lost after processing":                       {Close: fault.AfterCommit},
-		"none: the request was cut off before processing, by a reset": {Close: fault.CloseBefore, Reset: true},
-		"none: the request was neither answered nor closed":           {Close: fault.CloseNever},
-		"cut off: only part of a 202 was sent":                        {Close: fault.CloseMidBody},
+		"none: a 202 was lost after processing":                        {Close: fault.AfterCommit},
+		"none: the request was cut off before processing, by a reset":  {Close: fault.CloseBefore, Reset: true},
+		"none: the service neither answered nor closed the connection": {Close: fault.CloseNever},
+		"cut off: only part of a 202 was sent":                         {Close: fault.CloseMidBody},
 	} {
 		trace := newTrace().send(submit(7, with(&e), func(x *verdict.Exchange) { x.Made, x.Job, x.Shown = "", "", nil }))
 		trace.wait(time.Second).send(submit(7, func(x *verdict.Exchange) { x.Key = "another" }))

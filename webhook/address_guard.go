@@ -29,7 +29,7 @@ func NewGuard(allowPrivate bool) *Guard {
 	return &Guard{allowPrivate, ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(platformAddresses))}
 }
 
-var errForbidden = errors.New("the address must not be called")
+var errForbidden = errors.New("the address is not allowed")
 
 // control is for net.Dialer, which calls it with each resolved address just before it connects.
 func (g *Guard) control(network, address string, _ syscall.RawConn) error {
@@ -47,7 +47,7 @@ const (
 	notAURL = "This must be an absolute URL, such as https://example.com/done."
 	unclear = "The host must be a name in ASCII without a dot at its end (such as example.com; xn--... for others), " +
 		"or an IP address in its usual form (such as 8.8.8.8 or [2606:4700::1111])."
-	notPublic = "The host must have a public address; local, private and reserved ones must not be called."
+	notPublic = "The host must have a public address; local, private and reserved addresses are not allowed."
 )
 
 // Check returns what is wrong with the host or port of a target, "" for nothing. It refuses forms that programs read differently, even if

@@ -76,7 +76,7 @@ func TestGuardRefusesPortsOfOtherServices(t *testing.T) {
 	t.Parallel()
 	for _, g := range []*Guard{NewGuard(false), NewGuard(true)} {
 		for _, port := range []string{"22", "25", "53", "110", "143", "465", "587", "993", "5432", "6000", "6379", "6667", "9200", "11211"} {
-			require.Equal(t, "Port "+port+" is that of a service other than HTTP; nothing is sent there.",
+			require.Equal(t, "Port "+port+" belongs to a service other than HTTP; no requests are sent there.",
 				g.Check("http://example.com:"+port+"/"))
 			require.NotEmpty(t, g.Check("https://[2606:4700:4700::1111]:0"+port+"/"))
 			require.ErrorIs(t, g.control("tcp4", "8.8.8.8:"+port, nil), errForbidden)

@@ -64,7 +64,7 @@ func (c *Challenge) Ask(ctx context.Context, target string) (wrong string) {
 	r.Header.Set(headerRequestOrigin, c.cfg.Origin)
 	answer, err := c.transport.RoundTrip(r)
 	if err != nil {
-		return c.mustAnswer("The receiver gave no valid HTTP answer within " + c.cfg.Timeout.String() + ".")
+		return c.mustAnswer("The receiver sent no valid HTTP response within " + c.cfg.Timeout.String() + ".")
 	}
 	_ = answer.Body.Close()
 	return c.judge(answer)
@@ -77,9 +77,9 @@ func (c *Challenge) judge(answer *http.Response) string {
 	allowed := answer.Header.Values(headerAllowedOrigin)
 	switch {
 	case len(allowed) == 0:
-		return c.mustAnswer("The receiver's answer to OPTIONS has no WebHook-Allowed-Origin.")
+		return c.mustAnswer("The receiver's response to OPTIONS has no WebHook-Allowed-Origin.")
 	case len(allowed) > 1 || allowed[0] != "*" && !strings.EqualFold(allowed[0], c.cfg.Origin):
-		return c.mustAnswer("The receiver's answer to OPTIONS allows other origins.")
+		return c.mustAnswer("The receiver's response to OPTIONS allows only other origins.")
 	}
 	return ""
 }

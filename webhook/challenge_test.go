@@ -34,7 +34,7 @@ func allowing(status int, origins ...string) http.HandlerFunc {
 
 func TestReceiversProveThatTheyWantEvents(t *testing.T) {
 	t.Parallel()
-	const noOrigin, otherOrigin = "has no WebHook-Allowed-Origin", "allows other origins"
+	const noOrigin, otherOrigin = "has no WebHook-Allowed-Origin", "allows only other origins"
 	for name, test := range map[string]struct {
 		answer http.HandlerFunc
 		wrong  string
@@ -127,7 +127,7 @@ func TestChallengesRevealNoInternalDetails(t *testing.T) {
 	answers = append(answers, newChallenge(t, ChallengeConfig{Guard: NewGuard(true)}).Ask(t.Context(), closed.URL))
 	for _, a := range answers {
 		require.Equal(t, answers[0], a)
-		require.Contains(t, a, "no valid HTTP answer within 5s")
+		require.Contains(t, a, "no valid HTTP response within 5s")
 	}
 	spelled := newChallenge(t, ChallengeConfig{Guard: NewGuard(false)}).Ask(t.Context(), "http://127.0.0.1:"+canary.port+"/")
 	require.Equal(t, notPublic, spelled, "as it is said without a challenge")

@@ -157,7 +157,7 @@ func (v *Vault) signingKey(key job.SigningKey) (ed25519.PrivateKey, error) {
 		return nil, err
 	}
 	if want.KID != key.KID {
-		return nil, errors.New("its id and its public part do not belong together")
+		return nil, errors.New("its id does not match its public part")
 	}
 	if v == nil {
 		return nil, errors.New("it is encrypted: set FORGERUN_MASTER_KEY")
@@ -171,7 +171,7 @@ func (v *Vault) signingKey(key job.SigningKey) (ed25519.PrivateKey, error) {
 	}
 	private := ed25519.NewKeyFromSeed(seed)
 	if !publicOf(private).Equal(ed25519.PublicKey(key.Public)) {
-		return nil, errors.New("its private and its public part do not belong together")
+		return nil, errors.New("its private part does not match its public part")
 	}
 	return private, nil
 }

@@ -26,7 +26,7 @@ func checkPort(port string) string {
 	case err != nil:
 		return notAURL
 	case slices.Contains(notHTTP, uint16(n)):
-		return fmt.Sprintf("Port %d is that of a service other than HTTP; nothing is sent there.", n)
+		return fmt.Sprintf("Port %d belongs to a service other than HTTP; no requests are sent there.", n)
 	}
 	return ""
 }

@@ -33,10 +33,10 @@ func TestReasonHasTheAddress(t *testing.T) {
 		"http://localhost:" + port + "/": "connection refused by localhost:" + port, // not the resolved address
 		hung:                             "timeout after 0.5 s from " + host(hung),
 		lost:                             "connection to " + host(lost) + " lost: unexpected EOF",
-		odd:                              "invalid answer from " + host(odd) + ": malformed HTTP response \"SSH-2.0-",
+		odd:                              "invalid response from " + host(odd) + ": malformed HTTP response \"SSH-2.0-",
 		unavailable:                      "HTTP 503 from " + host(unavailable),
 		untrusted:                        "certificate of " + host(untrusted) + " refused: x509: certificate signed by unknown authority",
-		"http://nothing.invalid/":        "no address that may be called for nothing.invalid",
+		"http://nothing.invalid/":        "no allowed address for nothing.invalid",
 	} {
 		got := sendTo(t, newSender(t, SenderConfig{Guard: NewGuard(true), Timeout: 500 * time.Millisecond}), target).Attempt.Reason
 		require.True(t, strings.HasPrefix(got, want), "%s: %s", target, got)

@@ -98,7 +98,7 @@ func (s *Sender) reason(a *job.DeliveryAttempt, err error, target *url.URL, peer
 	case job.SendTimeout:
 		return fmt.Sprintf("timeout after %v s from %s", s.cfg.Timeout.Seconds(), peer)
 	case job.SendDNS: // the same text for unknown names and for names with private addresses
-		return "no address that may be called for " + target.Hostname()
+		return "no allowed address for " + target.Hostname()
 	case job.SendTLS:
 		if unverified := (*tls.CertificateVerificationError)(nil); errors.As(err, &unverified) {
 			return "certificate of " + own + " refused: " + innermost(err)
@@ -113,7 +113,7 @@ func (s *Sender) reason(a *job.DeliveryAttempt, err error, target *url.URL, peer
 		return "connection to " + peer + " lost: " + innermost(err)
 	}
 	if err != nil {
-		return "invalid answer from " + peer + ": " + innermost(err)
+		return "invalid response from " + peer + ": " + innermost(err)
 	}
 	return fmt.Sprintf("HTTP %d from %s", a.Status, peer)
 }

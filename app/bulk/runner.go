@@ -51,7 +51,7 @@ func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 		after, err := r.advance(ctx, b)
 		if err != nil {
 			errs = append(errs, err)
-			r.log.WarnContext(ctx, "bulk operation does not get on", "action", "bulk", "bulk_id", b.ID.String(), app.ErrorFields(err))
+			r.log.WarnContext(ctx, "bulk operation makes no progress", "action", "bulk", "bulk_id", b.ID.String(), app.ErrorFields(err))
 		}
 		if after == nil {
 			open = slices.Delete(open, n, n+1)
@@ -140,7 +140,7 @@ func (r *Runner) single(ctx context.Context, b *job.Bulk, after job.ID) (ended i
 		})
 	}
 	if err != nil && ctx.Err() == nil && job.CodeOf(err) != job.CodeStorageUnavailable {
-		r.log.WarnContext(ctx, "item of a bulk operation is left for later", "action", "bulk", "bulk_id", b.ID.String(), app.ErrorFields(err))
+		r.log.WarnContext(ctx, "skipping an item of a bulk operation for now", "action", "bulk", "bulk_id", b.ID.String(), app.ErrorFields(err))
 		return 0, nil
 	}
 	return ended, err

@@ -250,6 +250,6 @@ func forgetAnswer(a *job.DeliveryAttempt) {
 // release releases a claim. If that fails, the claim expires.
 func (w *Worker) release(c claimed) {
 	if err := w.store.ReleaseDelivery(w.storing, c.ID, c.Fence); err != nil {
-		w.log.WarnContext(w.storing, "cannot give a delivery back", append(aboutDelivery(c.ClaimedDelivery), app.ErrorFields(err))...)
+		w.log.WarnContext(w.storing, "cannot release a delivery", append(aboutDelivery(c.ClaimedDelivery), app.ErrorFields(err))...)
 	}
 }

@@ -88,7 +88,7 @@ func (r *Relay) Round(ctx context.Context, leading func() bool) error {
 func (r *Relay) reclaim(ctx context.Context, leading func() bool) (err error) {
 	for n := reclaimBatch; err == nil && n == reclaimBatch && leading(); {
 		if n, err = r.store.ReclaimDeliveries(ctx, reclaimBatch); n > 0 {
-			r.log.InfoContext(ctx, "deliveries wait again: their claim has ended", "action", "reclaim_deliveries", "deliveries", n)
+			r.log.InfoContext(ctx, "claims of deliveries expired; the deliveries are pending again", "action", "reclaim_deliveries", "deliveries", n)
 			r.metrics.DeliveriesRepaired.WithLabelValues(app.RepairReclaimed).Add(float64(n))
 		}
 	}

@@ -132,6 +132,6 @@ func (w *Worker) Stop(ctx context.Context) {
 	select {
 	case <-ended:
 	case <-time.After(cutGrace):
-		w.log.WarnContext(ctx, "deliveries are left to the end of their claims", "action", "deliver")
+		w.log.WarnContext(ctx, "deliveries stay claimed until their claims end", "action", "deliver")
 	}
 }

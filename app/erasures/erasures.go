@@ -75,7 +75,7 @@ func (r *Runner) Round(ctx context.Context, leading func() bool) error {
 		}
 		if err := r.advance(ctx, leading, e.ID); err != nil {
 			failed = err
-			r.log.WarnContext(ctx, "erasure does not get on", "action", "erase", "erasure_id", e.ID.String(), app.ErrorFields(err))
+			r.log.WarnContext(ctx, "erasure makes no progress", "action", "erase", "erasure_id", e.ID.String(), app.ErrorFields(err))
 		}
 		if ctx.Err() != nil {
 			break

@@ -81,8 +81,8 @@ func (s *Service) allowStorage(ctx context.Context, client job.ID, jobs []job.Jo
 		return nil
 	}
 	return &job.Error{Code: job.CodeRateLimited, RetryAfter: a.RetryAfter, Detail: fmt.Sprintf(
-		"The jobs of this client may store %d MiB a day. This counts params and results over 16 KiB, emitted events, deliveries to "+
-			"more than one receiver, and receivers' answers, in units of at least 16 KiB. "+
+		"The jobs of this client may store %d MiB a day. This includes params and results over 16 KiB, emitted events, deliveries to "+
+			"more than one receiver, and the responses of receivers. Each is rounded up to a multiple of 16 KiB. "+
 			"There is no room for the %d KiB of this submission. Nothing was accepted.",
 		a.Limit*job.WeightUnit>>20, weight*job.WeightUnit>>10)}
 }

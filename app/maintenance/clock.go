@@ -101,7 +101,7 @@ func (m *Maintenance) reportStep(ctx context.Context, clock string, step time.Du
 		return
 	}
 	m.Metrics.ClockSteps.WithLabelValues(clock).Inc()
-	m.Log.WarnContext(ctx, "a clock was set; times that were computed by it are wrong by that", "action", "watch_clock", "clock", clock,
+	m.Log.WarnContext(ctx, "a clock was set; times computed by it before are off by this step", "action", "watch_clock", "clock", clock,
 		"step_seconds", step.Seconds())
 }
 
@@ -125,7 +125,7 @@ func (m *Maintenance) moveStranded(ctx context.Context, leading func() bool) (mo
 	})
 	m.Metrics.DeliveriesRepaired.WithLabelValues(app.RepairStranded).Add(float64(deliveries))
 	if jobs+deliveries > 0 {
-		m.Log.WarnContext(ctx, "what waited for a time that Postgres' clock had shown too early is due again", "action", "watch_clock",
+		m.Log.WarnContext(ctx, "Postgres' clock was set back: jobs and deliveries with a time too far ahead are due now", "action", "watch_clock",
 			"jobs", jobs, "deliveries", deliveries)
 	}
 	return jobs + deliveries, err

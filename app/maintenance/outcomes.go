@@ -89,7 +89,7 @@ func (p *publisher) repair(ctx context.Context, last string) error {
 	}
 	p.last = last
 	if n > 0 {
-		p.log.InfoContext(ctx, "recent outcomes are appended to the stream again", "action", "republish_outcomes", "outcomes", n)
+		p.log.InfoContext(ctx, "appending recent outcomes to the stream again", "action", "republish_outcomes", "outcomes", n)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (p *publisher) publish(ctx context.Context, messages []job.OutcomeMessage) 
 		document := links.Document(m.Origin, m.Ended)
 		mediaType, body, err := document.Encode()
 		if err != nil {
-			p.log.ErrorContext(ctx, "an outcome is not published: it cannot be rendered", "action", "publish_outcome",
+			p.log.ErrorContext(ctx, "cannot render an outcome; it is not published", "action", "publish_outcome",
 				"job_id", m.JobID.String(), "attempt", m.Attempt, app.ErrorFields(err))
 			continue
 		}

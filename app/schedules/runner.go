@@ -169,7 +169,7 @@ func (r *Runner) single(ctx context.Context, due []job.DueSchedule) (advanced bo
 			return advanced, err
 		}
 		if err != nil {
-			r.log.WarnContext(ctx, "a schedule is left for later", "action", "schedules", "schedule_id", s.ID.String(), app.ErrorFields(err))
+			r.log.WarnContext(ctx, "skipping a schedule for now", "action", "schedules", "schedule_id", s.ID.String(), app.ErrorFields(err))
 		}
 		if err := r.store.DeferSchedules(ctx, one, deferWait); err != nil {
 			return advanced, err

@@ -26,7 +26,7 @@ func (w *Worker) execute(ctx context.Context, worker job.ID, c *job.Claim) error
 	held := w.hold(worker, c.ClaimID, lose, stop)
 	w.reportAssigned(ctx, worker, c)
 	if !held {
-		w.Log.InfoContext(ctx, "a claimed job is not run", append(about(c, "run"), "worker_id", worker.String())...)
+		w.Log.InfoContext(ctx, "skipping a claimed job", append(about(c, "run"), "worker_id", worker.String())...)
 		return job.ErrTaskStale
 	}
 	defer w.drop(c.ClaimID)

@@ -71,11 +71,11 @@ func (w *Worker) write(ctx context.Context, c *job.Claim, operation string, give
 			w.Log.InfoContext(ctx, "a late write changed nothing", append(about(c, operation), "fence", c.Fence)...)
 			return err
 		case ctx.Err() == nil:
-			w.Log.WarnContext(ctx, "storage trouble while a job is held", append(about(c, operation), app.ErrorFields(err))...)
+			w.Log.WarnContext(ctx, "cannot write to storage for a held job; trying again", append(about(c, operation), app.ErrorFields(err))...)
 			app.Sleep(ctx, w.pause())
 		}
 	}
-	w.Log.InfoContext(ctx, "a job is let go of", append(about(c, operation), "reason", context.Cause(ctx).Error())...)
+	w.Log.InfoContext(ctx, "stopped handling a job", append(about(c, operation), "reason", context.Cause(ctx).Error())...)
 	return cmp.Or(context.Cause(ctx), err)
 }
 

@@ -161,12 +161,12 @@ func (w *Worker) reconcile(ctx context.Context, worker job.ID, held []job.ClaimI
 
 // giveBack ends claims that storage has for this worker but that it does not run: ASSIGNED jobs return to the queue, RUNNING jobs fail.
 func (w *Worker) giveBack(ctx context.Context, worker job.ID, lost []job.ClaimID) {
-	w.Log.WarnContext(ctx, "giving back jobs that this worker does not run", "action", "requeue", "jobs", len(lost))
+	w.Log.WarnContext(ctx, "requeueing jobs that this worker does not run", "action", "requeue", "jobs", len(lost))
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Heartbeat/2) // must not delay the next heartbeat
 	defer cancel()
 	held, err := w.Store.Held(ctx, worker, lost)
 	if err != nil {
-		w.Log.WarnContext(ctx, "cannot read the jobs to give back", "action", "requeue", "worker_id", worker.String(), app.ErrorFields(err))
+		w.Log.WarnContext(ctx, "cannot read the jobs to requeue", "action", "requeue", "worker_id", worker.String(), app.ErrorFields(err))
 		return
 	}
 	_ = w.GiveBack(ctx, held) // errors are logged there; the next heartbeat tries again

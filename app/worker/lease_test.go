@@ -164,7 +164,7 @@ func TestClaimWithExpiredLeaseIsNotRun(t *testing.T) {
 		r := w.store.row(task.JobID)
 		require.Equal(t, job.Assigned, r.State)
 		require.Zero(t, w.store.count("Start"))
-		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "a claimed job is not run", "job_id": task.JobID.String()}), 1)
+		require.Len(t, w.Log.Lines(t, map[string]any{"msg": "skipping a claimed job", "job_id": task.JobID.String()}), 1)
 		require.Equal(t, first, r.worker, "the rescuer finds it there")
 		require.Empty(t, w.worker.holding)
 	})

@@ -39,7 +39,7 @@ func (w *Worker) refuseKind(ctx context.Context, k job.Kind, err error) {
 	}
 	w.refused[k] = true
 	w.Metrics.KindsRefused.Set(float64(len(w.refused)))
-	w.Log.ErrorContext(ctx, "this machine lacks what jobs of a kind need; none is taken until that is mended", "action", "refuse",
+	w.Log.ErrorContext(ctx, "this machine lacks the requirements of a work kind; it takes none of its jobs", "action", "refuse",
 		"work_kind", string(k), app.ErrorFields(err))
 }
 
@@ -49,7 +49,7 @@ func (w *Worker) allowKind(ctx context.Context, k job.Kind) {
 	defer w.mu.Unlock()
 	delete(w.refused, k)
 	w.Metrics.KindsRefused.Set(float64(len(w.refused)))
-	w.Log.InfoContext(ctx, "taking jobs of a kind again", "action", "refuse", "work_kind", string(k))
+	w.Log.InfoContext(ctx, "resumed taking jobs of a work kind", "action", "refuse", "work_kind", string(k))
 }
 
 // ProbeRefused probes the refused kinds periodically until ctx ends.

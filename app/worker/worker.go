@@ -62,7 +62,7 @@ type Deps struct {
 
 // Reasons to stop a running job.
 var (
-	errTimeLimit = errors.New("the execution limit is over")
+	errTimeLimit = errors.New("the execution limit has passed")
 	errCanceled  = errors.New("the job was canceled")
 	errLeaseLost = errors.New("the lease was lost")
 	errShutdown  = errors.New("the worker shuts down")

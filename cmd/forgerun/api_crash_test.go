@@ -133,7 +133,8 @@ const workerSteps = `INSERT INTO results`
 func TestStepWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	for state, line := range map[string]string{
-		"ASSIGNED": "cannot claim a job", "RUNNING": "storage trouble while a job is held", "SUCCEEDED": "storage trouble while a job is held",
+		"ASSIGNED": "cannot claim a job", "RUNNING": "cannot write to storage for a held job; trying again",
+		"SUCCEEDED": "cannot write to storage for a held job; trying again",
 	} {
 		t.Run(state, func(t *testing.T) {
 			s, proxy, through := behindProxy(t)

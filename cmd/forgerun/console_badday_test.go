@@ -95,7 +95,7 @@ func TestConsoleOfAFrozenProcess(t *testing.T) {
 	const live = `document.querySelector("button.live").textContent`
 	c.until("it is live", live+` === "Live"`)
 	api.pause()
-	c.until("nothing comes", live+`.startsWith("No news for ") && !document.querySelector(".banner")`)
+	c.until("nothing comes", live+`.startsWith("No updates for ") && !document.querySelector(".banner")`)
 	c.seen("no-news")
 	api.resume()
 	c.until("it is live again", live+` === "Live" && !document.querySelector(".banner")`)

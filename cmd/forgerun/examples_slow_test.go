@@ -233,7 +233,7 @@ func TestTutorialOfTheSearch(t *testing.T) {
 	require.NoError(t, json.Unmarshal(said, &report))
 	require.Len(t, report.Findings, 1)
 	require.Equal(t, "no-duplicates", report.Findings[0].Breaks[0].Rule)
-	require.Equal(t, "1st submission and its repetition: answer lost after processing", report.Findings[0].Words)
+	require.Equal(t, "1st submission and its repetition: response lost after processing", report.Findings[0].Words)
 }
 
 // slowJobs has jobs take long enough to be polled more than once, also on a busy machine.

@@ -77,7 +77,7 @@ func TestLeaderWithoutRedisIsReplaced(t *testing.T) {
 	require.NotEqual(t, leader, s.leader())
 	eventually(t, "it tells of its obstacle", func() bool { return old.metric(`maintenance_blocked{task="relay"}`) == 1 })
 	redis.setCut(false)
-	old.logged("a task of the leader gets on again", `"task":"relay"`)
+	old.logged("a task of the leader is no longer blocked", `"task":"relay"`)
 	s.checkInvariants()
 }
 

@@ -163,7 +163,7 @@ func TestDeliveriesCountForTheClient(t *testing.T) {
 	for range 20 {
 		a := u.trySubmit(api, many)
 		a.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
-		require.Contains(t, a.body, "this one as 4000")
+		require.Contains(t, a.body, "This submission counts as 4000")
 		u.call(api, "POST", "/v1/jobs/batch", `{"jobs":[`+many+`]}`).requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
 	}
 	accepted = append(accepted, u.submit(api, execute("PAYLOAD_SMALL")))

@@ -279,7 +279,7 @@ func TestLargeSubmissionsCostWhatTheyAre(t *testing.T) {
 	u.submit(api, large(200<<10)) // and thirteen
 	refused := u.trySubmit(api, large(110<<10))
 	refused.requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
-	require.Contains(t, refused.body, "this one as 7")
+	require.Contains(t, refused.body, "This submission counts as 7")
 	u.call(api, "POST", "/v1/jobs/batch", batch(7)).requireProblem(t, http.StatusTooManyRequests, "RFA_REQUEST_RATE_LIMITED")
 	u.submitBatch(api, batch(3)) // refused requests count as well
 	require.Equal(t, 2+3, s.count(`SELECT count(*) FROM jobs`))

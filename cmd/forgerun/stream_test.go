@@ -188,7 +188,7 @@ func TestStreamTellsOfAnOpenTransaction(t *testing.T) {
 	id := u.submit(api, execute("SUCCESS_FAST"))
 	select {
 	case note := <-stream.notes:
-		require.Equal(t, "events wait for a transaction that is open in the database", note)
+		require.Equal(t, "events wait for an open transaction in the database", note)
 	case <-time.After(patience):
 		require.FailNow(t, "the stream says nothing")
 	}

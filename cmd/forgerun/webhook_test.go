@@ -212,7 +212,7 @@ func TestWebhooksProveThatTheyWantEvents(t *testing.T) {
 	other.agreeing(answeringAsked(http.StatusNoContent))
 	requireRefused(t, u.register(api, other.url), "/url", "has no WebHook-Allowed-Origin")
 	other.agreeing(allow("other.example"))
-	requireRefused(t, u.register(api, other.url, "Idempotency-Key", "refused"), "/url", "allows other origins")
+	requireRefused(t, u.register(api, other.url, "Idempotency-Key", "refused"), "/url", "allows only other origins")
 	other.agreeing(answeringAsked(http.StatusMethodNotAllowed))
 	requireRefused(t, u.register(api, other.url), "/url", "with status 405")
 	other.agreeing(http.RedirectHandler(willing.url, http.StatusTemporaryRedirect).ServeHTTP)

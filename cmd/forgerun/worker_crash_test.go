@@ -149,7 +149,7 @@ func TestCancelOfAnAssignedJob(t *testing.T) {
 	next := u.submit(api, execute("SUCCESS_FAST"))
 	s.await("SUCCEEDED", next) // the worker goes on
 	eventually(t, "its start is refused, unless the worker has heard of it before", func() bool {
-		return worker.metric(`fenced_writes_total{operation="start"}`) == 1 || strings.Contains(worker.log.String(), "a job is let go of")
+		return worker.metric(`fenced_writes_total{operation="start"}`) == 1 || strings.Contains(worker.log.String(), "stopped handling a job")
 	})
 	require.Equal(t, 1.0, worker.metric(`jobs_running_total{work_kind="SUCCESS_FAST"}`), "of the next job")
 	s.requireEvents(id, "job.created", "job.queued", "job.assigned", "job.canceled")
@@ -188,7 +188,7 @@ func TestWorkerWithoutTempSpaceLeavesJobsToOthers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	poor := s.startWorker(env{"TMPDIR": dir})
 	ids := u.submitMany(api, 8, execute("IO_HEAVY"))
-	poor.logged("this machine lacks what jobs of a kind need; none is taken until that is mended", `"work_kind":"IO_HEAVY"`)
+	poor.logged("this machine lacks the requirements of a work kind; it takes none of its jobs", `"work_kind":"IO_HEAVY"`)
 	status, ready := poor.admin("/readyz")
 	require.Equal(t, http.StatusOK, status, "it takes other jobs")
 	require.Contains(t, ready, `"status":"degraded"`)

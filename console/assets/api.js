@@ -89,7 +89,7 @@ async function call(method, path, options = {}) {
   try {
     return text ? read(text) : null;
   } catch {
-    throw new Failure(0, { detail: "The answer is not JSON: is this address still ForgeRun?" });
+    throw new Failure(0, { detail: "The response is not JSON. Does this address still belong to ForgeRun?" });
   }
 }
 

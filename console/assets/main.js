@@ -77,10 +77,10 @@ function header() {
 // liveness returns whether the page is up to date.
 function liveness() {
   if (shown?.held) return { state: "held", text: "Held" };
-  if (shown?.quiet) return { state: "lost", text: `No news for ${Math.round(shown.quiet / 1000)} s` };
+  if (shown?.quiet) return { state: "lost", text: `No updates for ${Math.round(shown.quiet / 1000)} s` };
   const status = shown?.failure?.status;
   if (status >= 400 && status < 500) return { state: "", text: "Live" }; // the server answers: what was asked for is missing or wrong
-  return shown?.failure ? { state: "lost", text: status ? `Status ${status}` : "No answer" } : { state: "", text: "Live" };
+  return shown?.failure ? { state: "lost", text: status ? `Status ${status}` : "No response" } : { state: "", text: "Live" };
 }
 
 function who() {
@@ -108,7 +108,7 @@ const nav = () => h("nav", { id: "nav", class: menuOpen ? "open" : "", "aria-lab
 function banner() {
   if (!shown?.failure || shown.data === undefined) return null;
   const since = shown.answered ? ` since ${hms(shown.answered)}` : "";
-  const text = shown.failure.status === 0 ? `No answer${since}. The page shows the last known data.` : `${shown.failure.message} The page shows the last known data${since}.`;
+  const text = shown.failure.status === 0 ? `No response${since}. The page shows the last known data.` : `${shown.failure.message} The page shows the last known data${since}.`;
   return h("div", { class: "banner", role: "alert" }, text, h("button", { type: "button", onclick: () => shown.live.now() }, "Try now"));
 }
 

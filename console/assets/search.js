@@ -31,7 +31,7 @@ function add(query, name, value, now) {
     query.set("from", new Date(now - n * { s: 1e3, m: 6e4, h: 36e5, d: 864e5 }[unit]).toISOString());
     return;
   }
-  if (!FILTERS[name]) throw new Error(`There is no filter ${name}. Use state, type, kind, client, batch, schedule, correlation, code, from, to, since.`);
+  if (!FILTERS[name]) throw new Error(`Unknown filter ${name}. Use state, type, kind, client, batch, schedule, correlation, code, from, to, since.`);
   if (name === "from" || name === "to") value = moment(value);
   query.set(FILTERS[name], ["state", "type", "kind", "code"].includes(name) ? value.toUpperCase() : value);
 }

@@ -69,7 +69,7 @@ type AvailableResult struct {
 	// ExpiresAt When it expires.
 	ExpiresAt job.Time `json:"expires_at"`
 
-	// DownloadURL Where it can be had.
+	// DownloadURL The address of the result.
 	DownloadURL string `json:"download_url"`
 }
 
@@ -148,15 +148,15 @@ type BatchItemRequest struct {
 	// earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service asks
-	// receivers whether they want events, the URL must have the scheme, host and port of an enabled webhook of the client with
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
+	// the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
 	// `proven_at`.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the answer.
+	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the response.
 	// CUSTOM uses `behavior`.
 	Params json.RawMessage `json:"params,omitempty"`
 
@@ -267,7 +267,7 @@ type BatchOutcome struct {
 	FailedItems []FailedItem `json:"failed_items"`
 }
 
-// BatchReceipt The answer to the submission of a batch, with its items in the order of the request.
+// BatchReceipt The response to the submission of a batch, with its items in the order of the request.
 type BatchReceipt struct {
 	// BatchID The id of the batch.
 	BatchID   job.ID              `json:"batch_id"`
@@ -484,7 +484,7 @@ type ClockMove struct {
 	// Set Moves the clock to this time at once; not backwards, and at most ten years ahead of the real time.
 	Set *job.Time `json:"set,omitempty"`
 
-	// Freeze true: stops the clock. false: restarts it at its rate.
+	// Freeze true stops the clock. false starts it again at its last rate.
 	Freeze *bool `json:"freeze,omitempty"`
 
 	// Rate Seconds of the clock per real second; a frozen clock starts again.
@@ -562,13 +562,13 @@ type DeliveryAttempt struct {
 	// DurationMS How long it took.
 	DurationMS int `json:"duration_ms"`
 
-	// Status The HTTP status of the answer; null if there was none.
+	// Status The HTTP status of the response; null if there was none.
 	Status *int `json:"status"`
 
 	// Error What went wrong; null if it was delivered.
 	Error *view.SendCause `json:"error"`
 
-	// Response The receiver's answer; null if there was none.
+	// Response The receiver's response; null if there was none.
 	Response *ReceiverResponse `json:"response"`
 }
 
@@ -730,7 +730,7 @@ type Evidence struct {
 type ExpiredResult struct {
 	State string `json:"state"`
 
-	// ExpiredAt Since when it is gone.
+	// ExpiredAt When it was deleted or its retention ended.
 	ExpiredAt job.Time `json:"expired_at"`
 }
 
@@ -799,7 +799,7 @@ type FaultEffect struct {
 	// Code The code of an error of this API.
 	Code *job.Code `json:"code,omitempty"`
 
-	// RetryAfter `Retry-After` of any answer, in seconds.
+	// RetryAfter `Retry-After` of any response, in seconds.
 	RetryAfter *int `json:"retry_after,omitempty"`
 
 	// RetryAfterAs How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all
@@ -821,20 +821,20 @@ type FaultEffect struct {
 	Delay *string `json:"delay,omitempty"`
 
 	// Close Closes the connection. `before`: before the work, so that the request has no effect. `after_commit`: after the work, so that
-	// the answer is lost. `mid_body`: in the middle of the answer. `never`: the request has no effect and no answer, and the
-	// connection stays open until the client hangs up, at most a minute. `stall`: the answer stops in the middle, and the connection
+	// the response is lost. `mid_body`: in the middle of the response. `never`: the request has no effect and no response, and the
+	// connection stays open until the client hangs up, at most a minute. `stall`: the response stops in the middle, and the connection
 	// stays open as with `never`.
 	Close *string `json:"close,omitempty"`
 
-	// NextRequest The answer is sent, and the connection is dead afterwards: the client's next request on it has no effect. `before`: the
+	// NextRequest The response is sent, and the connection is dead afterwards: the client's next request on it has no effect. `before`: the
 	// connection is closed at that request. `never`: the request is not answered. `half`: the service closes its side of the
-	// connection after the answer, without announcing it in a header.
+	// connection after the response, without announcing it in a header.
 	NextRequest *string `json:"next_request,omitempty"`
 
 	// Reset The connection ends with a TCP reset (RST) instead of a normal close.
 	Reset *bool `json:"reset,omitempty"`
 
-	// Refuse After the answer, its process refuses new connections of all clients for this time, at most 10s, and closes other connections
+	// Refuse After the response, its process refuses new connections of all clients for this time, at most 10s, and closes other connections
 	// when they are idle.
 	Refuse *string `json:"refuse,omitempty"`
 
@@ -844,7 +844,7 @@ type FaultEffect struct {
 	// SlowBytes Bytes of the body per second.
 	SlowBytes *int `json:"slow_bytes,omitempty"`
 
-	// ContentType The `Content-Type` of the answer.
+	// ContentType The `Content-Type` of the response.
 	ContentType *string `json:"content_type,omitempty"`
 
 	// CutAfter The stream ends after this number of events.
@@ -1166,11 +1166,11 @@ type Job struct {
 	// Links The currently possible actions on the job.
 	Links JobLinks `json:"links"`
 
-	// Warnings Warnings about the submission. Only in its answer.
+	// Warnings Warnings about the submission. Only in its response.
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
-// JobChange The answer to a cancellation.
+// JobChange The response to a cancellation.
 type JobChange struct {
 	// JobID The id of the job.
 	JobID     job.ID    `json:"job_id"`
@@ -1274,7 +1274,7 @@ type JobPage struct {
 	Page PageInfo `json:"page"`
 }
 
-// JobReceipt The answer to a submission.
+// JobReceipt The response to a submission.
 type JobReceipt struct {
 	// JobID The id of the job.
 	JobID     job.ID    `json:"job_id"`
@@ -1297,15 +1297,15 @@ type JobRequest struct {
 	// earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service asks
-	// receivers whether they want events, the URL must have the scheme, host and port of an enabled webhook of the client with
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
+	// the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
 	// `proven_at`.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the answer.
+	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the response.
 	// CUSTOM uses `behavior`.
 	Params json.RawMessage `json:"params,omitempty"`
 
@@ -1336,15 +1336,15 @@ type JobRequestMembers struct {
 	// earlier. A time up to one second in the past counts as now, since clocks differ.
 	ExecutionAt *job.Time `json:"execution_at,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service asks
-	// receivers whether they want events, the URL must have the scheme, host and port of an enabled webhook of the client with
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
+	// the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
 	// `proven_at`.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the answer.
+	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the response.
 	// CUSTOM uses `behavior`.
 	Params json.RawMessage `json:"params,omitempty"`
 
@@ -1361,7 +1361,7 @@ type JobRequestMembers struct {
 	CorrelationID *string `json:"correlation_id,omitempty"`
 }
 
-// JobRetry The answer to a retry.
+// JobRetry The response to a retry.
 type JobRetry struct {
 	// JobID The id of the job.
 	JobID     job.ID    `json:"job_id"`
@@ -1438,7 +1438,7 @@ type JournalEntry struct {
 	// At When the request came.
 	At job.Time `json:"at"`
 
-	// Until When its answer was made, or its stream ended.
+	// Until When its response was made, or its stream ended.
 	Until job.Time `json:"until"`
 
 	// Request Its method, path and query, without secrets.
@@ -1450,7 +1450,7 @@ type JournalEntry struct {
 	// Connection The number of its connection in a process of the service.
 	Connection *int `json:"connection,omitempty"`
 
-	// Answer The answer that the client received.
+	// Answer The response that the client received.
 	Answer string `json:"answer"`
 
 	// Fault A description of the fault, and the fault as JSON.
@@ -1465,7 +1465,7 @@ type JournalEntry struct {
 	// Job The job that it used or created.
 	Job *string `json:"job,omitempty"`
 
-	// JobState The job's state as known to the client. Unknown: no answer had named the job. Open: no answer had shown it as final.
+	// JobState The job's state as known to the client. Unknown: no response had named the job. Open: no response had shown it as final.
 	JobState *string `json:"job_state,omitempty"`
 
 	// Breaks Ids of the rules that it broke, or that a missing later request broke.
@@ -1563,7 +1563,7 @@ type Moment struct {
 	// At When the request came.
 	At job.Time `json:"at"`
 
-	// Until When its answer was made, or its stream ended.
+	// Until When its response was made, or its stream ended.
 	Until job.Time `json:"until"`
 
 	// Request Its method, path and query, without secrets.
@@ -1575,7 +1575,7 @@ type Moment struct {
 	// Connection The number of its connection in a process of the service.
 	Connection *int `json:"connection,omitempty"`
 
-	// Answer The answer that the client received.
+	// Answer The response that the client received.
 	Answer string `json:"answer"`
 
 	// Fault A description of the fault, and the fault as JSON.
@@ -1631,7 +1631,7 @@ type PlannedProblem struct {
 	// Title The problem in a few words.
 	Title *string `json:"title,omitempty"`
 
-	// Status The HTTP status that a synchronous answer would have had.
+	// Status The HTTP status that a synchronous response would have had.
 	Status *int `json:"status,omitempty"`
 
 	// Detail What happened.
@@ -1723,7 +1723,7 @@ type Readiness struct {
 	Checks map[string]string `json:"checks"`
 }
 
-// ReceiverResponse The stored part of a receiver's answer.
+// ReceiverResponse The stored part of a receiver's response.
 type ReceiverResponse struct {
 	// Headers The headers by name, each with its lines.
 	Headers map[string][]string `json:"headers"`
@@ -1731,7 +1731,7 @@ type ReceiverResponse struct {
 	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
 	Body *string `json:"body"`
 
-	// BodyBase64 The same in base64 otherwise; `body` is null then.
+	// BodyBase64 The body in base64 if it is not such text; `body` is null then.
 	BodyBase64 []byte `json:"body_base64,omitempty"`
 
 	// Truncated Whether the body had more.
@@ -1771,7 +1771,7 @@ type RefusedItem struct {
 	Failure Refusal `json:"failure"`
 }
 
-// Replay The answer to a replay.
+// Replay The response to a replay.
 type Replay struct {
 	// Queued Number of deliveries that this request has queued.
 	Queued int `json:"queued"`
@@ -1823,10 +1823,10 @@ type Result struct {
 	// ExpiresAt When it expires.
 	ExpiresAt *job.Time `json:"expires_at,omitempty"`
 
-	// DownloadURL Where it can be had.
+	// DownloadURL The address of the result.
 	DownloadURL *string `json:"download_url,omitempty"`
 
-	// ExpiredAt Since when it is gone.
+	// ExpiredAt When it was deleted or its retention ended.
 	ExpiredAt *job.Time `json:"expired_at,omitempty"`
 }
 
@@ -2007,7 +2007,7 @@ type Schedule struct {
 	// Links The currently possible actions on the schedule.
 	Links ScheduleLinks `json:"links"`
 
-	// Warnings Warnings about the request. Only in its answer.
+	// Warnings Warnings about the request. Only in its response.
 	Warnings []job.Violation `json:"warnings,omitempty"`
 }
 
@@ -2127,15 +2127,15 @@ type ScheduledJob struct {
 	// WorkKind What the job does. If absent, the server picks one at random, except PAYLOAD_INVALID.
 	WorkKind *job.Kind `json:"work_kind,omitempty"`
 
-	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service asks
-	// receivers whether they want events, the URL must have the scheme, host and port of an enabled webhook of the client with
+	// Callback An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
+	// the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
 	// `proven_at`.
 	//
 	//
 	// Examples: https://example.com/done
 	Callback *string `json:"callback,omitempty"`
 
-	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the answer.
+	// Params The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the response.
 	// CUSTOM uses `behavior`.
 	Params json.RawMessage `json:"params,omitempty"`
 
@@ -2231,7 +2231,7 @@ type SigningKey struct {
 type SinceRequest struct {
 	Since job.Time `json:"since"`
 
-	// Cursor The unchanged `next_cursor` of the previous answer, with the same `since`. It is signed: any other value is refused with 400.
+	// Cursor The unchanged `next_cursor` of the previous response, with the same `since`. It is signed: any other value is refused with 400.
 	// Without a cursor, the replay starts at `since`.
 	Cursor *string `json:"cursor,omitempty"`
 }
@@ -2321,7 +2321,7 @@ type VerdictGuess struct {
 type Waiting struct {
 	Reason job.WaitingReason `json:"reason"`
 
-	// Until When it stops waiting for a time, with SCHEDULED and BACKOFF; otherwise null.
+	// Until The time that the job waits for if the reason is SCHEDULED or BACKOFF; otherwise null.
 	Until *job.Time `json:"until"`
 }
 

@@ -56,8 +56,8 @@ func (s *API) submitBatch(r *httpkit.Request) error {
 			item.ClientID = r.Caller.ClientID
 			deliveries += s.Jobs.Deliveries(&item)
 		}
-		err = r.LimitItems(max(len(req.Items), httpkit.Pieces(body), deliveries), " A batch counts as as many as it has jobs, as 16 KiB were "+
-			"begun in its body, or as the events that its jobs may emit make deliveries, whichever are most, this one as %d. Nothing was accepted.")
+		err = r.LimitItems(max(len(req.Items), httpkit.Pieces(body), deliveries), " This batch counts as %d: the highest of its number of jobs, "+
+			"the 16 KiB blocks of its body, and the deliveries of the events that its jobs may emit. Nothing was accepted.")
 		if err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func (s *API) begin(r *httpkit.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := r.LimitItems(httpkit.FilteredCost, " A bulk operation, or a dry run of one, counts as %d."); err != nil {
+	if err := r.LimitItems(httpkit.FilteredCost, " A bulk operation or its dry run counts as %d requests."); err != nil {
 		return err
 	}
 	req.Owner, req.RequestID = ownerOf(r), r.ID

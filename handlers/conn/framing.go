@@ -14,10 +14,10 @@ type FramingError string
 func (e FramingError) Error() string { return string(e) }
 
 const (
-	errLine   FramingError = "A line of the request ends without a carriage return, or has one within. End each one with CR LF."
+	errLine   FramingError = "A line of the request has no carriage return at its end, or has one elsewhere. End each line with CR LF."
 	errField  FramingError = "A line of the request's header or trailer has a space before its name or its colon. Leave it out."
-	errLength FramingError = "The request's length is not clear. Send one Content-Length, or in HTTP/1.1 one Transfer-Encoding: chunked."
-	errChunk  FramingError = "A chunk of the request's body does not begin with its size, or does not end there. Send SIZE CR LF BYTES CR LF."
+	errLength FramingError = "The request's length is ambiguous. Send one Content-Length, or in HTTP/1.1 one Transfer-Encoding: chunked."
+	errChunk  FramingError = "A chunk of the request's body does not match the size before it. Send SIZE CR LF BYTES CR LF."
 )
 
 // ErrTooMuch is returned by Read after too many bytes of trailers or chunk extensions, or a too long line.

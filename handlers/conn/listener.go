@@ -43,10 +43,10 @@ type Metrics struct {
 func NewMetrics(f telemetry.Factory) *Metrics {
 	return &Metrics{
 		closed: f.Counters("connections_refused_total",
-			"Connections closed because there were too many: idle ones for the sake of new ones (idle), new ones while none was idle (full), "+
-				"new ones of an address that has its share (address).", []string{"reason"}, "idle", "full", "address"),
+			"Connections closed because there were too many: idle ones to make room (idle), new ones if none was idle (full), "+
+				"new ones from an address that has reached its limit (address).", []string{"reason"}, "idle", "full", "address"),
 		failures: f.Counter("accept_failures_total",
-			"Failures to accept a connection for lack of files or memory; each is followed by a pause."),
+			"Failures to accept a connection because files or memory ran out; the server pauses after each."),
 	}
 }
 
@@ -114,7 +114,7 @@ func (l *Listener) starved(err error, pause time.Duration) {
 		}
 	}
 	if pause == firstPause {
-		l.limits.Log.Warn("no connection can be accepted for lack of files or memory; trying again",
+		l.limits.Log.Warn("cannot accept connections: files or memory ran out; trying again",
 			"action", "accept", "connections", l.open, "error_message", err.Error())
 	}
 }

@@ -35,7 +35,7 @@ func (r *reader) work(req *job.Request) {
 const (
 	behaviorName = "behavior"
 	maxWarnings  = 10 // with a member name each
-	ignored      = "The work kind ignores this: it is stored and shown with the job, but has no effect."
+	ignored      = "The work kind ignores this member: it is stored and shown with the job, but has no effect."
 )
 
 // ignoredParams returns a warning for each member of params except used. If there are many, the last warning counts the rest. Pointers

@@ -125,7 +125,7 @@ func (s *Schemas) bulk(body []byte, filter func([]byte) job.BulkFilter) (job.Bul
 		rest := q.Filter
 		switch rest.All = false; {
 		case q.Filter.All && rest.Names():
-			r.invalidAt("/filter/all", "all and other members exclude each other; remove one of them.")
+			r.invalidAt("/filter/all", "all cannot be combined with other members; remove all or the others.")
 		case r.fine() && !q.Filter.Names():
 			r.invalidAt("/filter", "The filter needs at least one member. To select all of your jobs, send {\"all\": true}.")
 		case r.fine() && q.Override && q.Action != job.BulkRetry:

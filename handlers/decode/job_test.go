@@ -265,7 +265,7 @@ func TestViolationsSayWhatIsAllowed(t *testing.T) {
 		`"colour":1`: "auto_retry, callback, correlation_id, event, execution_at, idempotency_key, params, retry, type, work_kind",
 		`"type":"EXECUTE","event":{"name":"x","x":1}`: "data, name", `"work_kind":"X"`: OneOf(job.Kinds()), `"type":"X"`: OneOf(job.Types),
 		`"callback":"http://[::"`: "such as https://", `"idempotency_key":""`: "1 to 255",
-		`"params":{"a":1e999}`: "64 characters, and must be those of a double: up to 1.7976931348623157e308",
+		`"params":{"a":1e999}`: "64 characters, and must fit a double: up to 1.7976931348623157e308",
 	} {
 		r, err := Job([]byte(`{`+member+`}`), "", limits)
 		if refusal := (*job.Error)(nil); errors.As(err, &refusal) {

@@ -77,7 +77,7 @@ func (s *Schemas) Pause(body []byte) (job.Pause, error) {
 // checkPause refuses a target or a mode that does not fit the scope.
 func checkPause(r *reader, p *job.Pause) {
 	if strings.TrimSpace(p.Reason) == "" && r.fine() {
-		r.invalidAt("/reason", "This must give the reason for the audit log.")
+		r.invalidAt("/reason", "A reason is required for the audit log.")
 	}
 	switch p.Scope {
 	case job.PauseAll:

@@ -37,10 +37,10 @@ var (
 	tooManyMembers  = fmt.Sprintf("An object may have at most %s members.", job.Grouped(maxMembers))
 	tooManyInAll    = fmt.Sprintf("All objects of the body together may have at most %s members.", job.Grouped(maxAllMembers))
 	tooManyElements = fmt.Sprintf("All arrays of the body together may have at most %s elements.", job.Grouped(maxElements))
-	numberRefused   = fmt.Sprintf("Numbers may have at most %d characters, and must be those of a double: up to 1.7976931348623157e308, "+
+	numberRefused   = fmt.Sprintf("Numbers may have at most %d characters, and must fit a double: up to 1.7976931348623157e308, "+
 		"and with exponents from %d.", maxNumberBytes, minExponent)
 
-	errRefused = errors.New("the body is not read to its end")
+	errRefused = errors.New("the body was not read completely")
 )
 
 // Limits are the server's limits for jobs.
@@ -150,7 +150,7 @@ func (r *reader) document(schema string, v any) {
 	r.begin(text, jsontext.AllowDuplicateNames(true)) // duplicates were refused before
 	err := jsonv2.UnmarshalDecode(r.json, v, jsonv2.WithUnmarshalers(r.types), jsonv2.MatchCaseInsensitiveNames(true))
 	if err != nil && r.fine() {
-		r.malformedAt(r.base, "The values cannot be read: "+job.PlainText(err.Error(), maxPointerBytes)+".")
+		r.malformedAt(r.base, "Cannot read the values: "+job.PlainText(err.Error(), maxPointerBytes)+".")
 	}
 }
 
@@ -332,7 +332,7 @@ func (r *reader) stop(err error) {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		r.fail("", "The JSON text ends too early.")
 	case errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName):
-		r.fail(shorten(syntax.JSONPointer), "This name occurs twice in the object.")
+		r.fail(shorten(syntax.JSONPointer), "The object has this member twice.")
 	case errors.As(err, &syntax):
 		r.fail(shorten(syntax.JSONPointer), fmt.Sprintf("Not valid JSON at byte %d: %v.", syntax.ByteOffset, syntax.Err))
 	default:

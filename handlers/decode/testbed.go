@@ -114,9 +114,9 @@ func (r *reader) fixture(at string, sent *sentFixture) testbed.Fixture {
 	case f.ResultText != nil && (!f.State.Ends() || f.State.Fails()):
 		r.invalidAt(at+"/result", "Only a job that succeeded has a result.")
 	case f.State == testbed.FixtureExhausted && final:
-		r.invalidAt(at+"/problem/retryable", "A failure that is not retryable needs attempts left.")
+		r.invalidAt(at+"/problem/retryable", "A job whose failure is not retryable must have attempts left.")
 	case final && f.Problem.RetryAfter > 0:
-		r.invalidAt(at+"/problem/retryAfter", "Only a failure that is retryable has a retryAfter.")
+		r.invalidAt(at+"/problem/retryAfter", "Only a retryable failure can have a retryAfter.")
 	}
 	return f
 }
@@ -208,12 +208,12 @@ func (r *reader) checkRule(at, effect string, rule *fault.Rule) {
 	case e.Status != 0 && e.Code != "" && e.Status != job.Code(e.Code).Spec().Status:
 		r.invalidAt(effect+"/status", "The code has a different status; remove one of them.")
 	case e.Status != 0 && !e.HTML && !known:
-		r.invalidAt(effect+"/status", "The contract has no error with this status. With html it may be any from 400 to 599.")
+		r.invalidAt(effect+"/status", "The API has no error with this status. With html, any status from 400 to 599 is allowed.")
 	case e.HTML && e.Code != "":
 		r.invalidAt(effect+"/html", "A proxy's page has no code; remove one of them.")
 	case e.Moved != 0 && (e.Status != 0 || e.Code != "" || e.HTML):
 		r.invalidAt(effect+"/moved", "A redirect has its own status; remove one of them.")
 	case e.Unanswered() && (answers || e.SlowBytes > 0 || e.RetryAfter != nil || e.RetryAfterAs != ""):
-		r.invalidAt(effect+"/close", "This fault sends no answer, so it cannot have this member.")
+		r.invalidAt(effect+"/close", "This fault sends no response, so it cannot have this member.")
 	}
 }

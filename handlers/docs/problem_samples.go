@@ -68,7 +68,7 @@ var sampleDetails = map[job.Code]string{
 	job.CodeJobNotFinished:     "The job is RUNNING: attempt 1 has not ended, and has no report yet.",
 	job.CodeRequestNotFound:    "There is no resource at this path. Did you mean /v1/jobs?",
 	job.CodeJobGone:            "The job was deleted.",
-	job.CodeIdempotencyConflict: "This idempotency key was used for a different request, which made " +
+	job.CodeIdempotencyConflict: "This idempotency key was used for a different request, which created " +
 		"job 0190a1b2-c3d4-7000-8000-000000000001. Repeat that request unchanged, or use a new key.",
 	job.CodePayloadTooLarge: "The request body is larger than this server allows.",
 	job.CodeResultNotFound:  "The job was CANCELED, so it has no result.",
@@ -128,13 +128,13 @@ func repeatOf(e entry) string {
 	case e.Status >= http.StatusInternalServerError:
 		return "Yes, later and a few times, with the same Idempotency-Key: it may have had an effect."
 	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
-		return "No, not with the same credentials. Failed attempts to authenticate are limited."
+		return "Only with other credentials. Failed authentication attempts are limited."
 	case e.Code == job.CodeConflict:
-		return "No, not before the state has changed."
+		return "Only after the state has changed."
 	case e.Status == http.StatusNotFound, e.Status == http.StatusGone:
-		return "No: the answer stays the same."
+		return "No: the response stays the same."
 	}
-	return "No, not unchanged: the answer would be the same. Nothing was done."
+	return "Only after a change to the request: the response would be the same. Nothing was done."
 }
 
 func batchSample(slug string) *job.Batch {

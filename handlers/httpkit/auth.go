@@ -108,7 +108,7 @@ func (s *Kit) TryKey(ctx context.Context, r *Request, bearer string) (job.Caller
 	source := conn.Source(s.addrOf(r))
 	if wait := s.Attempts.Check(source, bearer); wait > 0 {
 		r.refused = slowed
-		err := job.Errorf(job.CodeRateLimited, "Too many attempts to authenticate failed, from this address or with this API key. "+
+		err := job.Errorf(job.CodeRateLimited, "Too many authentication attempts from this address or with this API key failed. "+
 			"Correct the key, and wait for Retry-After; this request was not processed.")
 		err.RetryAfter = wait
 		return job.Caller{}, err

@@ -32,15 +32,15 @@ func newMetrics(f telemetry.Factory, routes []Route) *metrics {
 		requests: f.Counters("http_requests_total",
 			"HTTP requests answered, by route pattern, method and status.", []string{"route", "method", "code"}),
 		duration: f.Histograms("http_request_duration_seconds",
-			"Time from a request read to its answer made, without waits that the client asked for, by route pattern and status class.",
+			"Time from reading a request to its response, without waits that the client asked for, by route pattern and status class.",
 			telemetry.Quick, []string{"route", "code"}),
 		inFlight: f.Gauge("http_requests_in_flight",
-			"HTTP requests being answered now. A client that waits for its job is among them; an event stream is not, see streams_open."),
+			"HTTP requests in progress, including clients that wait for a job. Event streams are counted in streams_open instead."),
 		authFailures: f.Counters("auth_failures_total",
-			"Requests and streams refused for who asks, by error code.", []string{"error_code"}),
+			"Requests and streams refused because of their credentials, by error code.", []string{"error_code"}),
 		refused: f.Counters("submissions_refused_total",
-			"Submissions and retries refused for a while: too many wait for storage (overload), "+
-				"the service holds as many jobs as it may (queue_full), the client sends too many (rate_limit).",
+			"Submissions and retries refused temporarily: too many wait for storage (overload), "+
+				"the service holds its maximum number of jobs (queue_full), the client sends too many (rate_limit).",
 			[]string{"reason"}, "overload", "queue_full", "rate_limit"),
 	}
 	for _, rt := range append(routes, *unmatchedRoute, *preflight) {

@@ -54,8 +54,8 @@ func (s *API) submit(r *httpkit.Request) error {
 			return err
 		}
 		req.ClientID = r.Caller.ClientID
-		err = r.LimitItems(max(httpkit.Pieces(body), s.Jobs.Deliveries(&req)), " A submission counts as as many as 16 KiB were begun in its "+
-			"body, or as the events that its job may emit make deliveries if those are more, this one as %d.")
+		err = r.LimitItems(max(httpkit.Pieces(body), s.Jobs.Deliveries(&req)), " This submission counts as %d: the higher of the 16 KiB "+
+			"blocks of its body and the deliveries of the events that its job may emit.")
 		if err != nil {
 			return err
 		}
@@ -211,7 +211,7 @@ func (s *API) listJobs(r *httpkit.Request) error {
 		CreatedAfter: query.TimeOf(r.Query("created_after")), CreatedBefore: query.TimeOf(r.Query("created_before")),
 	}
 	if q.State != "" || q.Type != "" || q.WorkKind != "" || q.CorrelationID != "" {
-		const more = " A list that is filtered by state, type, kind or correlation id counts as %d."
+		const more = " A list filtered by state, type, kind or correlation id counts as %d requests."
 		if err := r.LimitItems(httpkit.FilteredCost, more); err != nil {
 			return err
 		}

@@ -128,7 +128,7 @@ type gate struct{ guard operators.Guard }
 func (g gate) Admit(r *httpkit.Request) error {
 	head := r.Head()
 	if head.Header.Get("Sec-Fetch-Site") != "" && localhosts.FromOtherPage(head.Method, head.Host, head.Header.Get) {
-		return job.Errorf(job.CodeForbidden, "A page of another site or port sent this request. Open the address by itself.")
+		return job.Errorf(job.CodeForbidden, "A page of another site or port sent this request. Open the address directly, not from that page.")
 	}
 	if cookie := g.guard.Renew(head); cookie != "" {
 		r.Response().Header.Add(fiber.HeaderSetCookie, cookie)

@@ -241,7 +241,8 @@ func (a *API) audited(target string, detail func(*httpkit.Request) (any, error),
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Ctx), endTimeout)
 		defer cancel()
 		if failed := a.store.End(ctx, entry.AuditID, status, made); failed != nil { // the entry stays open: the change may have been made
-			a.deps.Log.ErrorContext(ctx, "audit entry has no end", "action", entry.Action, "request_id", r.ID, "error_message", failed.Error())
+			a.deps.Log.ErrorContext(ctx, "cannot complete an audit entry", "action", entry.Action, "request_id", r.ID,
+				"error_message", failed.Error())
 		}
 		return err
 	}

@@ -70,7 +70,7 @@ func WithStatus(status int, detail string) error {
 // NotAcceptable refuses a request that does not accept the media type of its answer.
 func NotAcceptable(media string) error {
 	return job.Errorf(job.CodeNotAcceptable,
-		"The answer is %[1]s, but the Accept header excludes that. Send Accept: %[1]s, or none.", media)
+		"The response is %[1]s, but the Accept header excludes that. Send Accept: %[1]s, or no Accept header.", media)
 }
 
 // Details of failed conditions.

@@ -102,7 +102,7 @@ func (s *API) keep(scope testbed.Scope, x *verdict.Exchange) {
 
 func (s *API) logUnrecorded(ctx context.Context, client job.ID, err error) {
 	if err != nil {
-		s.Logger.WarnContext(ctx, "a request was not recorded for its client's session", "action", "record_exchange",
+		s.Logger.WarnContext(ctx, "cannot record a request for its client's session", "action", "record_exchange",
 			"client_id", client.String(), "error", err.Error())
 	}
 }

@@ -85,7 +85,7 @@ func (s *API) replayWebhook(r *httpkit.Request) error {
 var errBadReplayCursor = &job.Error{
 	Code: job.CodeMalformed, Detail: "The cursor does not belong to this replay.",
 	Violations: []job.Violation{{Pointer: "/cursor",
-		Detail: "This must be the next_cursor of the previous answer, unchanged and with the same since; omit it to start again."}},
+		Detail: "This must be the next_cursor of the previous response, unchanged and with the same since; omit it to start again."}},
 }
 
 // resend sends a webhook again what it missed since a time, continuing at the cursor. The cursor belongs to the webhook, the action and

@@ -60,14 +60,14 @@ type AuditEntry struct {
 	// RequestID The id of the request.
 	RequestID string `json:"request_id"`
 
-	// Status The HTTP status of the answer; null while the action is in progress, or if that process died.
+	// Status The HTTP status of the response; null while the action is in progress, or if that process died.
 	Status *int `json:"status"`
 
 	// Detail More of the request.
 	Detail json.RawMessage `json:"detail"`
 }
 
-// Backlog How much waits, as Postgres has it.
+// Backlog The numbers of waiting jobs and deliveries in Postgres.
 type Backlog struct {
 	// Queued Number of jobs that could run now.
 	Queued Count `json:"queued"`
@@ -126,12 +126,12 @@ type ClientMade struct {
 	CreatedAt job.Time `json:"created_at"`
 }
 
-// Count A number of entries, as far as it was counted.
+// Count A number of entries; counting may have stopped early.
 type Count struct {
 	// Count How many match.
 	Count int `json:"count"`
 
-	// More Whether there are more: counting stops at 100,000, or when its time is over.
+	// More Whether there are more. Counting stops at 100,000 or after a time limit.
 	More bool `json:"more"`
 }
 
@@ -147,13 +147,13 @@ type DeliveryAttempt struct {
 	// DurationMS How long it took.
 	DurationMS int64 `json:"duration_ms"`
 
-	// Status The HTTP status of the answer; null if there was none.
+	// Status The HTTP status of the response; null if there was none.
 	Status *int `json:"status"`
 
 	// Error What went wrong; null if it was delivered.
 	Error *view.SendCause `json:"error"`
 
-	// Response The receiver's answer; null if there was none.
+	// Response The receiver's response; null if there was none.
 	Response *Response `json:"response"`
 }
 
@@ -235,7 +235,7 @@ type ErasureProof struct {
 	CountedAt job.Time       `json:"counted_at"`
 	Remaining map[string]int `json:"remaining"`
 
-	// Record The record in canonical form (RFC 8785). The hash is of exactly this text.
+	// Record The record in canonical form (RFC 8785). The hash covers exactly this text.
 	Record json.RawMessage `json:"record"`
 
 	// SHA256 SHA-256 of the record's text.
@@ -266,7 +266,7 @@ type Failure struct {
 	Detail string `json:"detail"`
 }
 
-// FailureGroup Failures that have code, kind and detail in common.
+// FailureGroup Failed jobs with the same code, kind and detail.
 type FailureGroup struct {
 	Code     job.Code `json:"code"`
 	WorkKind job.Kind `json:"work_kind"`
@@ -323,7 +323,7 @@ type History struct {
 	// StepSeconds The length of a step.
 	StepSeconds int `json:"step_seconds"`
 
-	// Buckets The steps. Steps that were not written are missing.
+	// Buckets The steps. Steps that were not recorded are missing.
 	Buckets []HistoryBucket `json:"buckets"`
 }
 
@@ -394,7 +394,7 @@ type Job struct {
 	// Attempts Number of attempts, including the current one.
 	Attempts int `json:"attempts"`
 
-	// MaxAttempts How many there may be.
+	// MaxAttempts Maximum number of attempts
 	MaxAttempts int `json:"max_attempts"`
 
 	// CanRetry Whether a retry would queue the job again.
@@ -512,7 +512,7 @@ type JobMembers struct {
 	// Attempts Number of attempts, including the current one.
 	Attempts int `json:"attempts"`
 
-	// MaxAttempts How many there may be.
+	// MaxAttempts Maximum number of attempts
 	MaxAttempts int `json:"max_attempts"`
 
 	// CanRetry Whether a retry would queue the job again.
@@ -558,7 +558,7 @@ type JobSummary struct {
 	// Attempts Number of attempts, including the current one.
 	Attempts int `json:"attempts"`
 
-	// MaxAttempts How many there may be.
+	// MaxAttempts Maximum number of attempts
 	MaxAttempts int `json:"max_attempts"`
 
 	// CanRetry Whether a retry would queue the job again.
@@ -683,7 +683,7 @@ type LoggedDelivery struct {
 	AttemptsLog []DeliveryAttempt `json:"attempts_log"`
 }
 
-// Overview The overview. Every process gives the same answer.
+// Overview The overview. Every process returns the same data.
 type Overview struct {
 	// AsOf The time of the database.
 	AsOf   job.Time          `json:"as_of"`
@@ -732,7 +732,7 @@ type PendingDeliveries struct {
 	// More Whether there are more.
 	More bool `json:"more"`
 
-	// FirstDueAt When the first waiting delivery is due, or was; null if none waits for a receiver that is enabled.
+	// FirstDueAt The due time of the first waiting delivery; null if no delivery waits for an enabled receiver.
 	FirstDueAt *job.Time `json:"first_due_at"`
 }
 
@@ -765,7 +765,7 @@ type Queue struct {
 	OldestRunAt *job.Time `json:"oldest_run_at"`
 }
 
-// Response The stored part of a receiver's answer.
+// Response The stored part of a receiver's response.
 type Response struct {
 	// Headers The headers by name, each with its lines.
 	Headers json.RawMessage `json:"headers"`
@@ -773,7 +773,7 @@ type Response struct {
 	// Body The first 8 KiB of the body, if that is UTF-8 text without NUL.
 	Body *string `json:"body"`
 
-	// BodyBase64 The same in base64 otherwise; `body` is null then.
+	// BodyBase64 The body in base64 if it is not such text; `body` is null then.
 	BodyBase64 string `json:"body_base64,omitempty"`
 
 	// Truncated Whether the body had more.
@@ -793,7 +793,7 @@ type Result struct {
 	ExpiresAt job.Time `json:"expires_at"`
 }
 
-// System The service as a whole. But for `version`, every process answers alike.
+// System The service as a whole. Every process returns the same data, except for `version`.
 type System struct {
 	// Version The version of the process that answers.
 	Version string `json:"version"`
@@ -816,11 +816,11 @@ type System struct {
 	// Slots Number of jobs that they can run at once.
 	Slots int `json:"slots"`
 
-	// Backlog How much waits, as Postgres has it.
+	// Backlog The numbers of waiting jobs and deliveries in Postgres.
 	Backlog Backlog `json:"backlog"`
 }
 
-// Usage The used part of a limit.
+// Usage How much of a limit is used.
 type Usage struct {
 	// Used The used amount; null if unknown.
 	Used *int `json:"used"`
@@ -833,10 +833,10 @@ type Usage struct {
 type Waiting struct {
 	Reason job.WaitingReason `json:"reason"`
 
-	// Detail The same in a sentence.
+	// Detail The reason in a sentence.
 	Detail string `json:"detail"`
 
-	// Until When it stops waiting for a time, with SCHEDULED and BACKOFF; otherwise null.
+	// Until The time that the job waits for if the reason is SCHEDULED or BACKOFF; otherwise null.
 	Until *job.Time `json:"until"`
 }
 
@@ -851,7 +851,7 @@ type WaitingJobs struct {
 	// Due Number of jobs that could run now.
 	Due int `json:"due"`
 
-	// OldestRunAt When the longest waiting one was due; null if none is.
+	// OldestRunAt When the delivery that has waited longest was due; null if none is due.
 	OldestRunAt *job.Time `json:"oldest_run_at"`
 
 	// NextRunAt When the next other job is due; null if there is none, or none among those that are counted.
@@ -911,7 +911,7 @@ type Worker struct {
 	// Drained Whether an operator has drained it.
 	Drained bool `json:"drained"`
 
-	// Silent Whether it has missed three heartbeats in a row without being dead yet.
+	// Silent Whether it has missed three heartbeats in a row but does not count as dead yet.
 	Silent bool `json:"silent"`
 
 	// Slots Maximum number of jobs that it runs at once.

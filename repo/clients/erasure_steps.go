@@ -180,7 +180,7 @@ func (e *erasing) deliveries(ctx context.Context, sql string, args ...any) (int,
 		return 0, err
 	}
 	if left > 0 {
-		return 0, fmt.Errorf("%d attempts of deliveries came up while these were removed", left)
+		return 0, fmt.Errorf("%d delivery attempts were added while the deliveries were removed", left)
 	}
 	e.removed("deliveries", len(ids))
 	e.removed("delivery_attempts", attempts)
@@ -236,7 +236,7 @@ func (e *erasing) jobs(ctx context.Context) (bool, error) {
 	var left int
 	err = e.tx.QueryRow(ctx, statement("countErasedJobs"), ids).Scan(&left)
 	if err == nil && left > 0 {
-		err = fmt.Errorf("%d outcomes, reports and results came up while their jobs were removed", left)
+		err = fmt.Errorf("%d outcomes, reports and results were added while their jobs were removed", left)
 	}
 	return false, err
 }

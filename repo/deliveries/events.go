@@ -87,7 +87,7 @@ func (s *Store) EventSeqs(ctx context.Context, jobs []job.ID) (map[job.ID]int, e
 }
 
 // errFuturePosition refuses a position ahead of this server. It comes from another server, or from before a restore.
-var errFuturePosition = job.Errorf(job.CodeMalformed, "This position is ahead of the server's: it is not one of this stream.")
+var errFuturePosition = job.Errorf(job.CodeMalformed, "This position is after the end of the stream: it does not belong to this stream.")
 
 // ClientEvents reads events of a client after a position, in the order of positions: at most limit of them, within pageBytes.
 //

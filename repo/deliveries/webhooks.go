@@ -31,7 +31,7 @@ var (
 	ErrWebhookNotFound = job.Errorf(job.CodeWebhookNotFound, "No webhook with this id was found.")
 
 	errWebhookDisabled = job.Errorf(job.CodeConflict, "The webhook is disabled or deleted: it gets no deliveries. Enable it first.")
-	errManyWebhooks    = job.Errorf(job.CodeConflict, "There are %d webhooks already, which is the most that a client may have. Delete one "+
+	errManyWebhooks    = job.Errorf(job.CodeConflict, "This client has %d webhooks, which is the maximum. Delete one "+
 		"first.", job.MaxWebhooks)
 )
 

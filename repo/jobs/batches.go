@@ -114,7 +114,7 @@ func (s *Store) FindBatch(ctx context.Context, client job.ID, key string, hash [
 }
 
 // errBatchGone refuses a repeated request for a batch that no longer exists.
-var errBatchGone = job.Errorf(job.CodeJobGone, "This idempotency key stands for a batch whose retention has ended.")
+var errBatchGone = job.Errorf(job.CodeJobGone, "This idempotency key was used for a batch whose retention has ended.")
 
 // ErrBatchNotFound does not distinguish a batch that never existed from another client's.
 var ErrBatchNotFound = job.Errorf(job.CodeBatchNotFound, "No batch with this id was found.")

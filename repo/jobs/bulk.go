@@ -81,11 +81,11 @@ func manyBulks(ctx context.Context, tx pgx.Tx, owner job.BulkOwner) error {
 		return err
 	}
 	if own >= owner.MayOpen() {
-		return job.Errorf(job.CodeConflict, "There are %d bulk operations that are not finished, which is the most. Wait until one has ended, "+
+		return job.Errorf(job.CodeConflict, "%d bulk operations are unfinished, which is the maximum. Wait until one has ended, "+
 			"or abort one.", own)
 	}
 	return &job.Error{Code: job.CodeRateLimited, RetryAfter: bulkRetryAfter,
-		Detail: "The server has as many bulk operations under way as it may have. Nothing was begun."}
+		Detail: "The server has reached its limit of unfinished bulk operations. Nothing was started."}
 }
 
 // bulkRetryAfter is the Retry-After when all clients together have too many operations.

@@ -23,7 +23,8 @@ const jobsEndpoint = "jobs"
 
 // keyReused refuses a known key with another payload. It names the result of the first request, which belongs to the same client.
 func keyReused(endpoint string, made job.ID) error {
-	const detail = "This idempotency key was used for a different request, which made %s %s. Repeat that request unchanged, or use a new key."
+	const detail = "This idempotency key was used for a different request, which created %s %s. " +
+		"Repeat that request unchanged, or use a new key."
 	switch endpoint {
 	case jobsEndpoint:
 		err := job.Errorf(job.CodeIdempotencyConflict, detail, "job", made)

@@ -33,7 +33,7 @@ func (s *Store) AddPause(ctx context.Context, p job.Pause) (_ job.Pause, added b
 	if err != nil || added {
 		return stored, added, err
 	}
-	many := job.Errorf(job.CodeConflict, "There are %d pauses, and no more may be there: resume some first.", job.MaxPauses)
+	many := job.Errorf(job.CodeConflict, "There are %d pauses, which is the maximum. Resume some first.", job.MaxPauses)
 	stored, err = pg.QueryOne(ctx, s.db, many, scanPause, statement("findPause"), string(p.Scope), p.Target, string(p.Mode))
 	return stored, false, err
 }

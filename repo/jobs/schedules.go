@@ -45,7 +45,7 @@ func (s *Store) InsertSchedule(ctx context.Context, sched job.Schedule, most int
 			return err
 		}
 		if has >= most {
-			return job.Errorf(job.CodeConflict, "There are %d schedules already, which is the most that a client may have. Delete one first.", has)
+			return job.Errorf(job.CodeConflict, "This client has %d schedules, which is the maximum. Delete one first.", has)
 		}
 		if err := begin(&sched); err != nil {
 			return err

@@ -53,7 +53,7 @@ func New(db *pg.DB, c *clients.Store, maxHeld int, metrics telemetry.Factory) *S
 	s := &Store{
 		db: db, clients: c, maxHeld: maxHeld,
 		order: newOrder(metrics.Counter("submissions_out_of_order_total",
-			"Jobs that were handed to the queue after younger ones, because their commit took longer than a second.")),
+			"Jobs that entered the queue after newer ones, because their commit took longer than a second.")),
 		damaged:    metrics.Counter("results_damaged_total", "Results that were not served because their bytes do not match their digest."),
 		batchSlots: make(pg.Semaphore, MaxBatchInserts), onceSlots: make(pg.Semaphore, maxOnce),
 	}

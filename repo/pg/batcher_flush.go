@@ -62,7 +62,7 @@ func (b *Batcher[T, R]) complete(ctx context.Context, batch []*Waiter[T, R], sho
 		return
 	}
 	if err == nil && len(answers) != len(batch) {
-		err = errors.New(b.name + ": the flush answered fewer items than it was given")
+		err = errors.New(b.name + ": the flush returned fewer results than items")
 	}
 	if err != nil {
 		answers = slices.Repeat([]Answer[R]{{Err: b.db.Failed(b.Operation(batch[0].Item).Name, err)}}, len(batch))

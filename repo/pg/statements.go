@@ -72,7 +72,7 @@ func Catalog() (names []string, texts map[string]string) {
 func compose(name string, with []string) string {
 	text := numbers(sections[name].params).Replace(expand("{{"+name+"}}", with))
 	if strings.Contains(text, "@") {
-		panic("pg: statement " + name + " has other parameters than it lists")
+		panic("pg: statement " + name + " uses parameters that it does not list")
 	}
 	return text
 }

@@ -39,8 +39,8 @@ func newMetrics(f telemetry.Factory) *metrics {
 	operation := []string{"operation"}
 	return &metrics{
 		errors:     f.Counters("database_errors_total", "Failed database operations.", operation, slices.Concat(grouped, single)...),
-		flushSize:  f.Histograms("group_commit_items", "Items that shared one statement.", flushSizes, operation, grouped...),
-		flushDelay: f.Histograms("group_commit_seconds", "Time of one shared statement.", telemetry.Quick, operation, grouped...),
+		flushSize:  f.Histograms("group_commit_items", "Number of items per shared statement.", flushSizes, operation, grouped...),
+		flushDelay: f.Histograms("group_commit_seconds", "Duration of a shared statement.", telemetry.Quick, operation, grouped...),
 	}
 }
 
@@ -51,15 +51,15 @@ func showPool(f telemetry.Factory, pool *pgxpool.Pool, answers func() bool) {
 		"constructing": (*pgxpool.Stat).ConstructingConns, "max": (*pgxpool.Stat).MaxConns,
 	} {
 		f.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "database_connections", Help: "Pooled connections by state; max is how many there may be.",
+			Name: "database_connections", Help: "Pooled connections by state; max is the limit.",
 			ConstLabels: prometheus.Labels{"state": state},
 		}, func() float64 { return float64(count(pool.Stat())) }))
 	}
 	f.GaugeFunc("database_connections_in_use", "Pooled connections that are in use.",
 		func() float64 { return float64(pool.Stat().AcquiredConns()) })
-	f.CounterFunc("database_connection_waits_total", "Times that no pooled connection was free at once.",
+	f.CounterFunc("database_connection_waits_total", "Number of times that no pooled connection was free immediately.",
 		func() float64 { return float64(pool.Stat().EmptyAcquireCount()) })
-	f.CounterFunc("database_connection_wait_seconds_total", "Time that was waited for pooled connections.",
+	f.CounterFunc("database_connection_wait_seconds_total", "Time spent waiting for pooled connections.",
 		func() float64 { return pool.Stat().EmptyAcquireWaitTime().Seconds() })
 	f.GaugeFunc("database_up", "1 if Postgres answers.", func() float64 {
 		if answers() {

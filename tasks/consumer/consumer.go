@@ -208,7 +208,7 @@ func (c *Consumer) Hold(on bool) {
 		}
 		c.held = nil
 		if err := c.serve(); err != nil {
-			c.redis.Log.Error("cannot go on fetching tasks", "action", "fetch", "error_message", err.Error())
+			c.redis.Log.Error("cannot fetch more tasks", "action", "fetch", "error_message", err.Error())
 		}
 	}
 }
@@ -259,7 +259,7 @@ func (c *Consumer) shutDown() {
 	}
 	close(c.stopping)
 	cut := time.AfterFunc(c.cfg.ShutdownTimeout+cutAfter, func() {
-		c.redis.Log.Warn("Redis does not answer; its connections are cut to stop")
+		c.redis.Log.Warn("Redis does not answer; closing its connections to stop")
 		c.cut()
 	})
 	for _, s := range c.held { // after Quiet no other goroutine changes it

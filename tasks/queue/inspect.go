@@ -20,13 +20,13 @@ import (
 
 // Errors of Inspect. Their texts complete the sentence "Redis at cache:6379 ...".
 var (
-	ErrBadURL     = errors.New("has an address that cannot be read")
+	ErrBadURL     = errors.New("has an invalid address")
 	ErrAway       = errors.New("does not accept connections")
 	ErrSilent     = errors.New("does not answer in time")
-	ErrClosed     = errors.New("ends connections without an answer")
+	ErrClosed     = errors.New("closes connections without a response")
 	ErrLogin      = errors.New("refuses the login")
 	ErrNoDatabase = errors.New("has no such database")
-	ErrTLS        = errors.New("and this program do not agree on TLS")
+	ErrTLS        = errors.New("and this program disagree on TLS")
 	ErrUnread     = errors.New("refuses to be inspected")
 )
 

@@ -18,7 +18,7 @@ func (q *Queue) Mend(ctx context.Context) error {
 	for key, holds := range damaged {
 		if err == nil {
 			err = q.redis.Client.Del(ctx, key).Err()
-			q.redis.Log.Error("a key of the queue held another type and was removed; no other program may use these keys",
+			q.redis.Log.Error("a key of the queue had the wrong type and was removed; no other program may use these keys",
 				"action", "repair_queue", "key", key, "type", holds)
 		}
 	}

@@ -21,7 +21,7 @@ const (
 )
 
 // ErrBadPayload is returned for a payload that this package did not write.
-var ErrBadPayload = errors.New("not a payload that this queue has")
+var ErrBadPayload = errors.New("not a payload of this queue")
 
 // hint is a task before it is enqueued.
 type hint struct {

@@ -21,7 +21,7 @@ var (
 	upDesc          = prometheus.NewDesc("redis_up", "1 if Redis answers.", nil, nil)
 	depthDesc       = prometheus.NewDesc("asynq_queue_tasks", "Tasks in Redis.", []string{"queue", "state"}, nil)
 	connectionsDesc = prometheus.NewDesc("redis_connections", "Connections of this process to Redis.", []string{"state"}, nil)
-	timeoutsDesc    = prometheus.NewDesc("redis_pool_timeouts_total", "Times that no connection to Redis came free in time.", nil, nil)
+	timeoutsDesc    = prometheus.NewDesc("redis_pool_timeouts_total", "Times that no connection to Redis was free in time.", nil, nil)
 )
 
 func (c serverCollector) Describe(out chan<- *prometheus.Desc) {

@@ -47,9 +47,9 @@ func newMetrics(registry prometheus.Registerer) *Metrics {
 	}
 	return &Metrics{
 		Errors: in.Counters("redis_errors_total", "Failed operations on Redis.", []string{"operation"}, operations...),
-		Enqueued: results("tasks_enqueued_total", "Tasks that were to be enqueued right after a commit.",
+		Enqueued: results("tasks_enqueued_total", "Job tasks to enqueue right after a commit, by result.",
 			ResultOK, ResultConflict, ResultFailed, ResultDropped, ResultSkipped),
-		Ensured: results("tasks_ensured_total", "Jobs and deliveries for whose task the relay looked: ok if it made one, or had one run.",
+		Ensured: results("tasks_ensured_total", "Jobs and deliveries whose task the relay checked: ok if it created a task or made one run.",
 			ResultOK, ResultPresent, ResultFailed),
 		Signals: results("cancel_signals_total", "Cancel signals to and from other processes.",
 			ResultOK, ResultFailed, ResultDropped, ResultSkipped, ResultReceived, ResultBad),
@@ -57,7 +57,7 @@ func newMetrics(registry prometheus.Registerer) *Metrics {
 			ResultOK, ResultFailed, ResultDropped, ResultSkipped, ResultReceived, ResultBad),
 		Handled: results("tasks_handled_total", "Tasks that workers took from the queue.",
 			ResultOK, ResultStale, ResultEarly, ResultFailed, ResultBad),
-		DeliveriesEnqueued: results("delivery_tasks_enqueued_total", "Tasks of deliveries that were to be enqueued right after a commit.",
+		DeliveriesEnqueued: results("delivery_tasks_enqueued_total", "Delivery tasks to enqueue right after a commit, by result.",
 			ResultOK, ResultConflict, ResultFailed, ResultDropped, ResultSkipped),
 		DeliveriesHandled: results("delivery_tasks_handled_total", "Tasks that delivery workers took from the queue.",
 			ResultOK, ResultStale, ResultEarly, ResultFailed, ResultBad),

@@ -66,7 +66,7 @@ func parseURL(raw string) (*redis.UniversalOptions, error) {
 	}
 	for param := range query {
 		if !slices.Contains(form.params, param) {
-			return nil, fmt.Errorf("the parameter %q means nothing in a %s:// address", param, name)
+			return nil, fmt.Errorf("a %s:// address has no parameter %q", param, name)
 		}
 	}
 	o := &redis.UniversalOptions{
@@ -102,7 +102,7 @@ func readDatabase(o *redis.UniversalOptions, param, path string) (err error) {
 			continue
 		}
 		if o.DB, err = strconv.Atoi(number); err != nil || o.DB < 0 {
-			return errors.New("the number of the Redis database is not a number from 0 up")
+			return errors.New("the number of the Redis database must be a whole number, 0 or more")
 		}
 	}
 	if o.IsClusterMode && o.DB != 0 {

@@ -19,7 +19,7 @@ import (
 )
 
 // errEnded is returned once a fault has ended the answer.
-var errEnded = errors.New("a fault has ended the answer")
+var errEnded = errors.New("a fault ended the response")
 
 // answer passes an answer to the client. It applies faults, and reads event streams and JSON documents up to maxDocument. It hides the
 // connection's http.Flusher, because httputil.ReverseProxy would flush withheld bytes.

@@ -55,7 +55,7 @@ func (p *Proxy) Forward(further ...*url.URL) ([]byte, error) {
 				}
 			},
 			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-				p.log.Warn("a host that is not judged did not answer", "host", r.URL.Host, "error", redact.Keep(err.Error()))
+				p.log.Warn("a host outside the judged target did not answer", "host", r.URL.Host, "error", redact.Keep(err.Error()))
 				writeProblem(w, http.StatusBadGateway, "The host "+r.URL.Host+" did not answer.")
 			},
 		},

@@ -18,7 +18,7 @@ func (p *Proxy) misdirected(w http.ResponseWriter, r *http.Request) bool {
 	if p.hosts(r.Host) || r.Host == "" && !r.ProtoAtLeast(1, 1) { // every browser sends a Host
 		return false
 	}
-	writeProblem(w, http.StatusMisdirectedRequest, fmt.Sprintf("This proxy is for the machine that it runs on, and the request is for the "+
+	writeProblem(w, http.StatusMisdirectedRequest, fmt.Sprintf("This proxy serves only its own machine, but the request names the "+
 		"host %.100q. Use localhost, or start the proxy with --allow-host.", r.Host))
 	return true
 }

@@ -187,7 +187,7 @@ func unreached(err error, target *url.URL) string {
 	case errors.As(err, new(*net.DNSError)):
 		why = "host not found"
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		why = "connection closed without an answer"
+		why = "connection closed without a response"
 	}
 	return redact.Keep(why + " at " + target.Host)
 }

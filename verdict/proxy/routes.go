@@ -213,7 +213,7 @@ func (p *Proxy) replaceFaults(w http.ResponseWriter, r *http.Request) (int, any,
 func (p *Proxy) lacks(e *fault.Effect) error {
 	switch {
 	case e.Refuse > 0 && p.socket == nil:
-		return &fault.Wrong{Pointer: "/effect/refuse", Detail: "the socket is not the proxy's own"}
+		return &fault.Wrong{Pointer: "/effect/refuse", Detail: "the socket does not belong to this proxy"}
 	case e.TLS != "" && p.tls == nil:
 		return &fault.Wrong{Pointer: "/effect/tls", Detail: "the proxy listens without TLS: forgerun proxy --tls"}
 	}

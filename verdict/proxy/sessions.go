@@ -20,8 +20,8 @@ import (
 // Errors of requests for a session.
 var (
 	errNotFound = errors.New("there is no session with this id")
-	errOpen     = errors.New("a session with this label, or one without a label, has not ended: end it first")
-	errFull     = fmt.Errorf("%d sessions have not ended: end some first", verdict.MaxSessions)
+	errOpen     = errors.New("a session with this label or without a label is open: end it first")
+	errFull     = fmt.Errorf("%d sessions are open: end some first", verdict.MaxSessions)
 	errLabel    = fmt.Errorf("a label has 1 to %d printable ASCII characters, without leading or trailing spaces", verdict.MaxLabel)
 	errProfile  = errors.New("a session is using the rules of its profile: end the session first")
 )

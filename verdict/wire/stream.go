@@ -18,7 +18,7 @@ import (
 )
 
 // ErrEnded is returned after a fault has ended a stream. The caller closes the connection.
-var ErrEnded = errors.New("a fault has ended the stream")
+var ErrEnded = errors.New("a fault ended the stream")
 
 // maxBlock limits an event that is buffered until it is complete. A longer event passes unchanged and is not noted.
 const maxBlock = 1 << 20

@@ -280,7 +280,7 @@ export interface components {
             type?: string;
             /** @description The reason in a few words. */
             title?: string;
-            /** @description The HTTP status that a synchronous answer would have had. */
+            /** @description The HTTP status that a synchronous response would have had. */
             status?: number;
             /** @description What happened. */
             detail?: string;
@@ -326,7 +326,7 @@ export interface components {
             processingStage: components["schemas"]["Stage"];
             language: components["schemas"]["Language"];
         };
-        /** @description A part of a request without effect. */
+        /** @description A part of a request that has no effect. */
         Warning: {
             /**
              * Format: json-pointer
@@ -341,7 +341,7 @@ export interface components {
          *     with the same idempotency key returns them again.
          */
         Warnings: components["schemas"]["Warning"][];
-        /** @description The answer to a submission. */
+        /** @description The response to a submission. */
         JobReceipt: {
             /**
              * Format: uuid
@@ -434,7 +434,7 @@ export interface components {
             advance?: components["schemas"]["Span"];
             /** @description Moves the clock to this time at once; not backwards, and at most ten years ahead of the real time. */
             set?: components["schemas"]["UtcTime"] | null;
-            /** @description true: stops the clock. false: restarts it at its rate. */
+            /** @description true stops the clock. false starts it again at its last rate. */
             freeze?: boolean | null;
             /** @description Seconds of the clock per real second; a frozen clock starts again. */
             rate?: number | null;
@@ -577,7 +577,7 @@ export interface components {
             type?: string | null;
             /** @description The problem in a few words. */
             title?: string | null;
-            /** @description The HTTP status that a synchronous answer would have had. */
+            /** @description The HTTP status that a synchronous response would have had. */
             status?: number | null;
             /** @description What happened. */
             detail?: string | null;
@@ -710,14 +710,14 @@ export interface components {
              */
             execution_at?: components["schemas"]["UtcTime"] | null;
             /**
-             * @description An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service asks
-             *     receivers whether they want events, the URL must have the scheme, host and port of an enabled webhook of the client with
+             * @description An absolute `http` or `https` URL that receives every change, without user, password or fragment. If the service requires
+             *     the consent of receivers, the URL must have the scheme, host and port of an enabled webhook of the client with
              *     `proven_at`.
              * @example https://example.com/done
              */
             callback?: string | null;
             /**
-             * @description The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the answer.
+             * @description The client's parameters, stored as sent, up to 256 KiB. The kinds of the catalogue ignore them, with `warnings` in the response.
              *     CUSTOM uses `behavior`.
              */
             params?: components["schemas"]["CustomParams"] | {
@@ -820,7 +820,7 @@ export interface components {
             /** @description The due time. */
             scheduled_for: components["schemas"]["Time"];
             code: components["schemas"]["Code"];
-            /** @description The answer to the submission. */
+            /** @description The response to the submission. */
             detail: string;
         };
         /**
@@ -850,7 +850,7 @@ export interface components {
             /** @description What failed and the receiver's address, such as `connection refused by 203.0.113.5:443`. */
             detail: string;
         };
-        /** @description The stored part of a receiver's answer. */
+        /** @description The stored part of a receiver's response. */
         ReceiverResponse: {
             /** @description The headers by name, each with its lines. */
             headers: {
@@ -858,7 +858,7 @@ export interface components {
             };
             /** @description The first 8 KiB of the body, if that is UTF-8 text without NUL. */
             body: string | null;
-            /** @description The same in base64 otherwise; `body` is null then. */
+            /** @description The body in base64 if it is not such text; `body` is null then. */
             body_base64?: string;
             /** @description Whether the body had more. */
             truncated: boolean;
@@ -870,11 +870,11 @@ export interface components {
             started_at: components["schemas"]["Time"];
             /** @description How long it took. */
             duration_ms: number;
-            /** @description The HTTP status of the answer; null if there was none. */
+            /** @description The HTTP status of the response; null if there was none. */
             status: number | null;
             /** @description What went wrong; null if it was delivered. */
             error: components["schemas"]["SendFailure"] | null;
-            /** @description The receiver's answer; null if there was none. */
+            /** @description The receiver's response; null if there was none. */
             response: components["schemas"]["ReceiverResponse"] | null;
         };
         /** @description A request for many jobs. */
@@ -898,7 +898,7 @@ export interface components {
             data: components["schemas"]["BatchJob"][];
             page: components["schemas"]["PageInfo"];
         };
-        /** @description The answer to the submission of a batch, with its items in the order of the request. */
+        /** @description The response to the submission of a batch, with its items in the order of the request. */
         BatchReceipt: {
             /**
              * Format: uuid
@@ -1159,7 +1159,7 @@ export interface components {
         JobRequest: components["schemas"]["JobRequestMembers"] & {
             idempotency_key?: components["schemas"]["IdempotencyKey"];
         };
-        /** @description The answer to a cancellation. */
+        /** @description The response to a cancellation. */
         JobChange: {
             /**
              * Format: uuid
@@ -1171,7 +1171,7 @@ export interface components {
             /** @description Whether the request has changed the job. */
             changed: boolean;
         };
-        /** @description The answer to a retry. */
+        /** @description The response to a retry. */
         JobRetry: {
             /**
              * Format: uuid
@@ -1210,13 +1210,13 @@ export interface components {
             failure?: components["schemas"]["FailureDocument"];
             result?: components["schemas"]["Result"];
             links: components["schemas"]["JobLinks"];
-            /** @description Warnings about the submission. Only in its answer. */
+            /** @description Warnings about the submission. Only in its response. */
             warnings?: components["schemas"]["Warnings"];
         };
         /** @description Why a job waits. */
         Waiting: {
             reason: components["schemas"]["WaitingReason"];
-            /** @description When it stops waiting for a time, with SCHEDULED and BACKOFF; otherwise null. */
+            /** @description The time that the job waits for if the reason is SCHEDULED or BACKOFF; otherwise null. */
             until: components["schemas"]["Time"] | null;
         };
         /** @description The work of a job, fixed when the job is accepted. */
@@ -1245,7 +1245,7 @@ export interface components {
             expires_at: components["schemas"]["Time"];
             /**
              * Format: uri-reference
-             * @description Where it can be had.
+             * @description The address of the result.
              */
             download_url: string;
         };
@@ -1260,7 +1260,7 @@ export interface components {
         ExpiredResult: {
             /** @constant */
             state: "EXPIRED";
-            /** @description Since when it is gone. */
+            /** @description When it was deleted or its retention ended. */
             expired_at: components["schemas"]["Time"];
         };
         /** @description The currently possible actions on the job. */
@@ -1554,7 +1554,7 @@ export interface components {
             /** @description Why the last refused due time got no job; null if none was refused. */
             last_error: components["schemas"]["ScheduleError"] | null;
             links: components["schemas"]["ScheduleLinks"];
-            /** @description Warnings about the request. Only in its answer. */
+            /** @description Warnings about the request. Only in its response. */
             warnings?: components["schemas"]["Warnings"];
         };
         /** @description The currently possible actions on the schedule. */
@@ -1820,7 +1820,7 @@ export interface components {
         Moment: {
             /** @description When the request came. */
             at: components["schemas"]["Time"];
-            /** @description When its answer was made, or its stream ended. */
+            /** @description When its response was made, or its stream ended. */
             until: components["schemas"]["Time"];
             /** @description Its method, path and query, without secrets. */
             request: string;
@@ -1828,7 +1828,7 @@ export interface components {
             headers: string[];
             /** @description The number of its connection in a process of the service. */
             connection?: number;
-            /** @description The answer that the client received. */
+            /** @description The response that the client received. */
             answer: string;
             /** @description A description of the fault, and the fault as JSON. */
             fault?: string;
@@ -1839,7 +1839,7 @@ export interface components {
             number: number;
             /** @description When the request came. */
             at: components["schemas"]["Time"];
-            /** @description When its answer was made, or its stream ended. */
+            /** @description When its response was made, or its stream ended. */
             until: components["schemas"]["Time"];
             /** @description Its method, path and query, without secrets. */
             request: string;
@@ -1847,7 +1847,7 @@ export interface components {
             headers: string[];
             /** @description The number of its connection in a process of the service. */
             connection?: number;
-            /** @description The answer that the client received. */
+            /** @description The response that the client received. */
             answer: string;
             /** @description A description of the fault, and the fault as JSON. */
             fault?: string;
@@ -1858,7 +1858,7 @@ export interface components {
             /** @description The job that it used or created. */
             job?: string;
             /**
-             * @description The job's state as known to the client. Unknown: no answer had named the job. Open: no answer had shown it as final.
+             * @description The job's state as known to the client. Unknown: no response had named the job. Open: no response had shown it as final.
              * @enum {string}
              */
             job_state?: "unknown" | "open" | "final";
@@ -1975,7 +1975,7 @@ export interface components {
             status?: number | null;
             /** @description The code of an error of this API. */
             code?: components["schemas"]["Code"] | null;
-            /** @description `Retry-After` of any answer, in seconds. */
+            /** @description `Retry-After` of any response, in seconds. */
             retry_after?: number | null;
             /**
              * @description How `Retry-After` is written: as an HTTP-date `retry_after` seconds ahead (`date`) or an hour ago (`past`), not at all
@@ -2000,23 +2000,23 @@ export interface components {
             delay?: components["schemas"]["Span"];
             /**
              * @description Closes the connection. `before`: before the work, so that the request has no effect. `after_commit`: after the work, so that
-             *     the answer is lost. `mid_body`: in the middle of the answer. `never`: the request has no effect and no answer, and the
-             *     connection stays open until the client hangs up, at most a minute. `stall`: the answer stops in the middle, and the connection
+             *     the response is lost. `mid_body`: in the middle of the response. `never`: the request has no effect and no response, and the
+             *     connection stays open until the client hangs up, at most a minute. `stall`: the response stops in the middle, and the connection
              *     stays open as with `never`.
              * @enum {string|null}
              */
             close?: "before" | "after_commit" | "mid_body" | "never" | "stall" | null;
             /**
-             * @description The answer is sent, and the connection is dead afterwards: the client's next request on it has no effect. `before`: the
+             * @description The response is sent, and the connection is dead afterwards: the client's next request on it has no effect. `before`: the
              *     connection is closed at that request. `never`: the request is not answered. `half`: the service closes its side of the
-             *     connection after the answer, without announcing it in a header.
+             *     connection after the response, without announcing it in a header.
              * @enum {string|null}
              */
             next_request?: "before" | "never" | "half" | null;
             /** @description The connection ends with a TCP reset (RST) instead of a normal close. */
             reset?: boolean | null;
             /**
-             * @description After the answer, its process refuses new connections of all clients for this time, at most 10s, and closes other connections
+             * @description After the response, its process refuses new connections of all clients for this time, at most 10s, and closes other connections
              *     when they are idle.
              */
             refuse?: components["schemas"]["Span"];
@@ -2024,7 +2024,7 @@ export interface components {
             tls?: null;
             /** @description Bytes of the body per second. */
             slow_bytes?: number | null;
-            /** @description The `Content-Type` of the answer. */
+            /** @description The `Content-Type` of the response. */
             content_type?: string | null;
             /** @description The stream ends after this number of events. */
             cut_after?: number | null;
@@ -2140,7 +2140,7 @@ export interface components {
         SinceRequest: {
             since: components["schemas"]["UtcTime"];
             /**
-             * @description The unchanged `next_cursor` of the previous answer, with the same `since`. It is signed: any other value is refused with 400.
+             * @description The unchanged `next_cursor` of the previous response, with the same `since`. It is signed: any other value is refused with 400.
              *     Without a cursor, the replay starts at `since`.
              */
             cursor?: string | null;
@@ -2223,7 +2223,7 @@ export interface components {
             /** @constant */
             deleted: true;
         };
-        /** @description The answer to a replay. */
+        /** @description The response to a replay. */
         Replay: {
             /** @description Number of deliveries that this request has queued. */
             queued: number;

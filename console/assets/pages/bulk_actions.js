@@ -7,7 +7,7 @@ import { badge, empty, failed, jobLink, missing } from "../parts.js";
 
 export const DOES = {
   retry: "Failed jobs are queued for their next attempt; other jobs do not change.",
-  cancel: "Unfinished jobs are canceled at once; other jobs do not change.",
+  cancel: "Unfinished jobs are canceled immediately; other jobs do not change.",
   delete: "Finished jobs are deleted with their results and reports. This cannot be undone.",
 };
 
@@ -41,7 +41,7 @@ export function changeSelected(action, jobs, context) {
     left = refused;
     if (refused.length === 0) return true;
     said.replaceChildren(reasonList([...reasons].map(([detail, count]) => ({ detail, count }))));
-    throw new Error(`${jobs.length - refused.length} of ${jobs.length} were ${DONE[action]}, the others were not.`);
+    throw new Error(`${jobs.length - refused.length} of ${jobs.length} were ${DONE[action]}; the others were not.`);
   };
   const can = action === "retry" ? jobs.filter(j => j.can_retry).length : jobs.length;
   const done = confirm({

@@ -13,7 +13,7 @@ const to = d => d.webhook_id ? idLink("webhooks", d.webhook_id) : outside(d.url)
 export const columns = ofOne => [
   { title: "Delivery", cell: d => idLink("deliveries", d.delivery_id, true) }, { title: "State", cell: d => badge(d.state) }, { title: "Event", cell: d => mono(d.event_name) },
   ofOne ? null : { title: "To", class: "wrap", cell: to }, { title: "Job", cell: d => jobLink(d.job_id) }, ofOne ? null : { title: "Client", cell: d => clientLink(d.client_id) },
-  { title: "Attempts", num: true, cell: d => number(d.attempts) }, { title: "Answer", num: true, cell: d => d.last_status ?? "–" },
+  { title: "Attempts", num: true, cell: d => number(d.attempts) }, { title: "Response", num: true, cell: d => d.last_status ?? "–" },
   { title: "Error", class: "wrap", cell: d => d.last_error ? h("span", { title: d.last_error.code }, d.last_error.detail) : "" },
   { title: "Next", num: true, cell: d => d.next_attempt_at ? age(d.next_attempt_at) : "–" }, { title: "Event at", num: true, cell: d => time(d.created_at) },
 ].filter(Boolean);

@@ -10,7 +10,7 @@ const sum = counts => Object.values(counts || {}).reduce((a, b) => a + b, 0);
 // ask has the client's id typed before it is erased.
 export const ask = (context, client) => confirm({
   title: "Erase this client with all its data?", action: "Erase permanently", danger: true,
-  text: ["This revokes its keys at once, cancels its jobs and removes all its data. It cannot be undone or stopped.", mono(client)],
+  text: ["This immediately revokes its keys, cancels its jobs and removes all its data. It cannot be undone or stopped.", mono(client)],
   fields: [
     field("Type the id of the client", h("input", { name: "confirm", autocomplete: "off", spellcheck: "false", required: true, pattern: client })),
     field("Why", h("input", { name: "reason", maxlength: 1000, autocomplete: "off" }), "The record keeps this text. Do not name a person."),

@@ -123,7 +123,7 @@ function deliveries(job, hooks) {
   return card("Deliveries", table([
     { title: "Delivery", cell: d => idLink("deliveries", d.delivery_id) }, { title: "Event", cell: d => mono(d.event_name) }, { title: "State", cell: d => badge(d.state) },
     { title: "To", class: "wrap", cell: d => d.webhook_id ? link("webhooks/" + d.webhook_id, receiverOf(d, hooks)) : outside(d.url) },
-    { title: "Attempts", num: true, cell: d => number(d.attempts) }, { title: "Answer", num: true, cell: d => d.last_status ?? "–" },
+    { title: "Attempts", num: true, cell: d => number(d.attempts) }, { title: "Response", num: true, cell: d => d.last_status ?? "–" },
     { title: "Error", class: "wrap", cell: d => d.last_error ? d.last_error.detail : "" }, { title: "Next", num: true, cell: d => d.next_attempt_at ? age(d.next_attempt_at) : "–" },
   ], job.deliveries, { key: d => d.delivery_id, open: d => "#/deliveries/" + d.delivery_id, caption: "Deliveries" }),
   job.more_deliveries ? h("p", {}, link("deliveries?job_id=" + job.job_id, "All deliveries of this job")) : null);
@@ -136,7 +136,7 @@ function details(job) {
     ["Queued", time(job.queued_at)], ["Runs not before", time(job.run_at)], ["Meant for", time(job.execution_at)], ["Assigned", time(job.assigned_at)],
     ["Started", time(job.started_at)], ["Ended", time(job.finished_at)], ["Canceled", time(job.canceled_at)],
     ["Worker", job.worker_id ? mono(job.worker_id) : mono("")], ["Lease", number(job.fence), "The number of its current lease (fence)"], ["Leases expired", number(job.lease_expiries)],
-    ["Retries by itself", job.auto_retry ? "yes" : "no"], ["Callback", outside(job.callback)], ["Batch", idLink("batches", job.batch_id)],
+    ["Retries automatically", job.auto_retry ? "yes" : "no"], ["Callback", outside(job.callback)], ["Batch", idLink("batches", job.batch_id)],
     ["Correlation id", filterLink("jobs", "correlation_id", job.correlation_id)], ["Request", mono(job.request_id)], ["Trace", traceLink(job)], ["As of", hms(new Date())],
   ]);
 }

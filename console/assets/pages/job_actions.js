@@ -15,7 +15,7 @@ export async function retry(job, context) {
 }
 
 export async function cancel(job, context) {
-  await confirm({ title: "Cancel this job?", text: job.state === "RUNNING" ? "It is canceled at once, and the worker stops it." : "It is canceled at once and will not run.",
+  await confirm({ title: "Cancel this job?", text: job.state === "RUNNING" ? "It is canceled immediately, and the worker stops it." : "It is canceled immediately and will not run.",
     action: "Cancel the job", danger: true, act: () => one.cancel(job.job_id) });
   context.refresh();
 }

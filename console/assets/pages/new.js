@@ -62,7 +62,7 @@ function fields(form, { kinds, clients }, set) {
         placeholder: form.work_kind === "CUSTOM" ? "{\"behavior\": {\"duration\": \"2s\", \"steps\": 4}}" : "{\"customer\": 42}" }), "Stored exactly as sent, with all digits of numbers."),
       field("Callback", h("input", { type: "url", value: form.callback, oninput: set("callback"), placeholder: "https://…" }), "Receives every change."),
       field("Correlation id", h("input", { value: form.correlation_id, oninput: set("correlation_id"), pattern: "[A-Za-z0-9._\\-]+", maxlength: 256 })),
-      h("label", { class: "check" }, h("input", { type: "checkbox", checked: form.auto_retry, onchange: set("auto_retry") }), h("span", {}, "The server retries it by itself"))),
+      h("label", { class: "check" }, h("input", { type: "checkbox", checked: form.auto_retry, onchange: set("auto_retry") }), h("span", {}, "The server retries it automatically"))),
     field("How many", h("input", { type: "number", min: 1, max: MOST, value: String(form.n), oninput: set("n") }), `Submit up to ${MOST} separate jobs at once.`),
   ];
 }

@@ -20,7 +20,7 @@ export function page(context) {
         clock(context),
         numbers(overview),
         counts("Open jobs by state", overview.states, name => "jobs?state=" + name),
-        counts("Ends in the last 24 hours", overview.ended, name => name === "FAILED" ? "failures" : null, "A retried job is counted each time it ends."),
+        counts("Jobs that ended in the last 24 hours", overview.ended, name => name === "FAILED" ? "failures" : null, "A retried job is counted each time it ends."),
         charts(overview.history),
         newcomer(),
       ];
@@ -41,7 +41,7 @@ function inside(href, text) {
 }
 
 function numbers({ as_of: now, waiting, workers, deliveries }) {
-  const share = workers.slots ? `${Math.round(100 * workers.held / workers.slots)} %` : workers.held ? "no worker alive has them" : "no slots";
+  const share = workers.slots ? `${Math.round(100 * workers.held / workers.slots)} %` : workers.held ? "no live worker has them" : "no slots";
   return h("dl", { class: "key" },
     tile("Waiting for a worker", count({ count: waiting.due, more: waiting.more && waiting.due === waiting.count }), due(waiting), "#/queues"),
     tile("Slots in use", `${number(workers.held)} of ${number(workers.slots)}`, share, "#/jobs?state=RUNNING"),
@@ -87,5 +87,5 @@ function charts(history) {
 
 const newcomer = () => card("New here?", h("ol", { class: "steps" },
   h("li", {}, link("new?work_kind=SUCCESS_FAST", "Submit a job"), " that takes a second, and see it pass from state to state."),
-  h("li", {}, link("jobs?state=FAILED", "Look at jobs that failed"), " and at what each says about why."),
-  h("li", {}, link("workers", "See who works"), ": each worker, its slots, and what it holds.")));
+  h("li", {}, link("jobs?state=FAILED", "Look at failed jobs"), " and why each of them failed."),
+  h("li", {}, link("workers", "See the workers"), ": their slots and the jobs that they hold.")));

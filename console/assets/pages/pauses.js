@@ -12,7 +12,7 @@ const reason = () => field("Why", h("input", { name: "reason", required: true, m
 
 const WHAT = { PAUSE: "Start none", DRAIN: "Accept none" };
 
-const does = p => p.scope === "WORKER" ? "takes no jobs" : p.mode === "PAUSE" ? "none is started" : "none is accepted";
+const does = p => p.scope === "WORKER" ? "takes no jobs" : p.mode === "PAUSE" ? "jobs are not started" : "jobs are not accepted";
 
 const of = p => p.scope === "ALL" ? "All jobs" : p.scope === "KIND" ? ["Jobs of kind ", filterLink("jobs", "kind", p.target)]
   : p.scope === "CLIENT" ? ["Jobs of client ", clientLink(p.target)] : ["Worker ", mono(p.target)];
@@ -21,7 +21,7 @@ const of = p => p.scope === "ALL" ? "All jobs" : p.scope === "KIND" ? ["Jobs of 
 export function begin(context, scope, target, kinds) {
   const chosen = kinds && field("Of", h("select", { name: "target" }, h("option", { value: "" }, "all kinds"), kinds.map(k => h("option", { value: k }, k))));
   const mode = scope === "WORKER" ? null : field("What", h("select", { name: "mode" }, ["PAUSE", "DRAIN"].map(m => h("option", { value: m }, WHAT[m]))),
-    "Start none: submissions are accepted, and jobs wait. Accept none: submissions are refused, and accepted jobs run.");
+    "Start none: new jobs are accepted but wait. Accept none: new jobs are refused, and accepted jobs still run.");
   const text = scope === "WORKER" ? "It finishes its jobs and takes no more. Other workers take new jobs." : "Running jobs continue.";
   return confirm({ title: scope === "WORKER" ? "Drain this worker?" : "Stop jobs?", text, action: scope === "WORKER" ? "Drain" : "Stop", danger: true,
     fields: [chosen, mode, reason()],

@@ -100,7 +100,7 @@ export function one(context, id) {
     },
     view: ({ session: n, verdict: v }) => [
       heading(["Session ", h("code", { class: "wrap" }, n.session_id)], h("a", { class: "button", href: addressOf(at + "/verdict.html"), target: "_blank", rel: "noopener" }, "Verdict as a page"),
-        n.ended_at || context.session.read_only ? null : button("End…", () => confirm({ title: "End this session?", text: "It stops recording, and its faults end.", action: "End",
+        n.ended_at || context.session.read_only ? null : button("End…", () => confirm({ title: "End this session?", text: "Recording stops, and the faults of the session end.", action: "End",
           act: () => post(at + "/end") }).then(() => context.refresh())),
         n.ended_at ? null : link("faults?client_id=" + n.client_id, h("span", { class: "button" }, "Its faults"))),
       summary(n, v),
@@ -116,7 +116,7 @@ function summary(n, v) {
   const [title] = CONCLUSIONS[v.verdict] || [v.verdict];
   const parts = STATUSES.map(([name, words]) => ({ name: words, value: v.counts[name] || 0, class: "f-" + name, status: name }));
   return h("section", { class: "card verdict v-" + v.verdict, "aria-label": "Verdict" },
-    h("div", { class: "line" }, h("h2", {}, title), h("span", { class: "quiet" }, v.why, n.ended_at ? "" : " So far: the session runs.")),
+    h("div", { class: "line" }, h("h2", {}, title), h("span", { class: "quiet" }, v.why, n.ended_at ? "" : " This is preliminary: the session is still open.")),
     shares(parts), h("ul", { class: "states" }, parts.map(p => h("li", { class: "plain" }, h("span", { class: "badge s-" + p.status }, p.name), " ", h("span", { class: "num" }, number(p.value))))));
 }
 

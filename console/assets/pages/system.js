@@ -43,7 +43,7 @@ function thisProcess(ready) {
 
 const PLACES = [
   ["asynqmon/", "Queues in Redis", "The tasks, read-only (asynqmon)."], ["process", "This process", "Its activity since it started; works without the database."],
-  ["metrics", "Metrics", "For Prometheus."], ["readyz", "Readiness", "Whether this process can work."], ["debug/pprof/", "Profiles", "Of the running program."],
+  ["metrics", "Metrics", "For Prometheus."], ["readyz", "Readiness", "Whether this process is ready."], ["debug/pprof/", "Profiles", "CPU and memory profiles of this process."],
   ["admin/v1/openapi.yaml", "Operator API", "Its OpenAPI document: everything in this console, for programs."],
 ];
 

@@ -60,7 +60,7 @@ export function one(context, id) {
         heading(["Webhook ", h("code", { class: "wrap" }, w.webhook_id)], copyButton(w.webhook_id, "Copy id"), actions(context, w)),
         trouble(w, last),
         facts([["State", badge(stateOf(w))], ["Failures in a row", failures(w)],
-          ["Last answer", last ? answer(last) : "–"], ["Address", outside(w.url)],
+          ["Last response", last ? answer(last) : "–"], ["Address", outside(w.url)],
           ["Client", clientLink(w.client_id)], ["Events", eventsOf(w)], ["Content mode", w.content_mode], ["Description", w.description || "–"],
           ["Address proven", time(w.proven_at)], ["Created", time(w.created_at)], ["Changed", time(w.updated_at)]]),
         card(["Latest deliveries ", h("span", { class: "quiet" }, summary(deliveries))],

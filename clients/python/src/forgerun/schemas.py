@@ -255,7 +255,7 @@ class FailureDocument(TypedDict):
 
 
 class Warning(TypedDict):
-    """A part of a request without effect."""
+    """A part of a request that has no effect."""
 
     pointer: str
     detail: str
@@ -265,7 +265,7 @@ Warnings: TypeAlias = "list[Warning]"
 
 
 class JobReceipt(TypedDict):
-    """The answer to a submission."""
+    """The response to a submission."""
 
     job_id: str
     state: State
@@ -602,7 +602,7 @@ class SendFailure(TypedDict):
 
 
 class ReceiverResponse(TypedDict):
-    """The stored part of a receiver's answer."""
+    """The stored part of a receiver's response."""
 
     headers: dict[str, list[str]]
     body: str | None
@@ -677,7 +677,7 @@ class BatchJobPage(TypedDict):
 
 
 class BatchReceipt(TypedDict):
-    """The answer to the submission of a batch, with its items in the order of the request."""
+    """The response to the submission of a batch, with its items in the order of the request."""
 
     batch_id: str
     created_at: Time
@@ -870,7 +870,7 @@ class JobRequest(TypedDict):
 
 
 class JobChange(TypedDict):
-    """The answer to a cancellation."""
+    """The response to a cancellation."""
 
     job_id: str
     state: State
@@ -879,7 +879,7 @@ class JobChange(TypedDict):
 
 
 class JobRetry(TypedDict):
-    """The answer to a retry."""
+    """The response to a retry."""
 
     job_id: str
     state: State
@@ -1577,7 +1577,7 @@ class Deleted(TypedDict):
 
 
 class Replay(TypedDict):
-    """The answer to a replay."""
+    """The response to a replay."""
 
     queued: int
     next_cursor: str | None
