@@ -61,8 +61,8 @@ func cost(e *fault.Effect) time.Duration {
 // patience is from where on a fault is a patient one.
 const patience = 10 * time.Second
 
-// final reports whether a client may give up after the fault: a refused key, a missing job, an error that a retry need not cure.
-func final(e *fault.Effect) bool { return e.Status == 401 || e.Status == 404 || e.Status == 500 }
+// final reports whether a client may take the fault for the end: a refused key, a missing job.
+func final(e *fault.Effect) bool { return e.Status == 401 || e.Status == 404 }
 
 // asksAgain reports whether a request follows from the fault: a repetition, where a redirect leads to, or the rest of a stream.
 func asksAgain(e *fault.Effect) bool {

@@ -47,7 +47,7 @@ func (s Schedule) Rules() []fault.Rule {
 	return rules
 }
 
-// String describes the schedule in words, such as "1st submission: answer lost after processing; then 2nd submission: 503".
+// String describes the schedule in words, such as "1st submission: response lost after processing; then 2nd submission: 503".
 func (s Schedule) String() string {
 	if len(s) == 0 {
 		return "no faults"
@@ -192,9 +192,9 @@ func failing(e *fault.Effect) bool {
 	return e.Replaces() && e.Moved == 0 || e.Close != "" || e.CutAfter != nil && *e.CutAfter == 0
 }
 
-// mayFail reports whether a client may give up under the schedule.
+// mayFail reports whether a client may give up under the schedule. A retry need not cure a 500.
 func (s Schedule) mayFail() bool {
-	return slices.ContainsFunc(s, func(step Step) bool { return final(&step.Effect) })
+	return slices.ContainsFunc(s, func(step Step) bool { return final(&step.Effect) || step.Effect.Status == 500 })
 }
 
 // waits is how long a client may be kept waiting by the faults.

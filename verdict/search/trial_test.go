@@ -56,7 +56,7 @@ func TestWords(t *testing.T) {
 		{Operation: "submitJob", Of: fault.Submissions, Nth: 2, Times: 2, Effect: full},
 		{Operation: "streamJob", Of: fault.Streams, Nth: 3, Times: 1, Effect: fault.Effect{CutAfter: new(1)}},
 	}
-	require.Equal(t, "1st submission: answer lost after processing; then 2nd submission and its repetition: 503 with Retry-After: 1; "+
+	require.Equal(t, "1st submission: response lost after processing; then 2nd submission and its repetition: 503 with Retry-After: 1; "+
 		"then 3rd connection to a stream: stream cut after 1 event", s.String())
 	require.Equal(t, "no faults", Schedule(nil).String())
 	require.Equal(t, []string{"11th", "12th", "21st", "102nd"}, []string{ordinal(11), ordinal(12), ordinal(21), ordinal(102)})
@@ -75,7 +75,7 @@ func TestHappened(t *testing.T) {
 	s[2].Times = 2
 	met := func(operation string, e fault.Effect) Entry { return Entry{Operation: operation, Fault: e.Kinds()[0]} }
 	shown := &Trial{Entries: []Entry{met("submit", lost), met("submit", broken), {Operation: "submit"}, met("submit", broken)}}
-	require.Equal(t, "1st submission: answer lost after processing; then 2nd submission: 500; then 4th submission: 500",
+	require.Equal(t, "1st submission: response lost after processing; then 2nd submission: 500; then 4th submission: 500",
 		s.happened(shown).String())
 	require.Equal(t, 2, s[2].Times)
 }
