@@ -93,13 +93,13 @@ func TestFew(t *testing.T) {
 		"1st read of a job: 503 with Retry-After: 1",
 		"1st read of a job: connection reset before processing",
 		"1st read of a job: document changed",
-		"2nd read of a job: answer cut in the middle",
+		"2nd read of a job: response cut in the middle",
 		"1st read of a job: 503 with Retry-After: 1; then 2nd read of a job: connection reset before processing",
 		"1st read of a job: connection reset before processing; then 2nd read of a job: document changed",
-		"1st read of a job: document changed; then 2nd read of a job: answer cut in the middle",
+		"1st read of a job: document changed; then 2nd read of a job: response cut in the middle",
 		"1st read of a job: 503 with Retry-After: 1; then 2nd read of a job: document changed",
-		"1st read of a job: connection reset before processing; then 3rd read of a job: answer cut in the middle",
-		"1st read of a job: 503 with Retry-After: 1; then 3rd read of a job: answer cut in the middle",
+		"1st read of a job: connection reset before processing; then 3rd read of a job: response cut in the middle",
+		"1st read of a job: 503 with Retry-After: 1; then 3rd read of a job: response cut in the middle",
 	}, said)
 	require.Empty(t, few(s[:3]))
 }
