@@ -150,7 +150,7 @@ func (c *Config) contradictions(role string) []string {
 		add(true, "FORGERUN_ADMIN_TOKEN and FORGERUN_ADMIN_READ_TOKEN: "+err.Error())
 	}
 	add(role != "dev" && c.Operators().None() && c.AdminAddr != "" && !onLoopback(c.AdminAddr),
-		"FORGERUN_ADMIN_ADDR is not on loopback: set FORGERUN_ADMIN_TOKEN to guard it")
+		"FORGERUN_ADMIN_ADDR is not on loopback: set FORGERUN_ADMIN_TOKEN to protect it")
 	add(c.Network.Origins.Any() && c.OpenRegistration,
 		"FORGERUN_CORS_ORIGINS=* cannot be combined with FORGERUN_OPEN_REGISTRATION: any web page opened near this service "+
 			"could create clients and run jobs. List the allowed origins")

@@ -146,7 +146,7 @@ func tokens(field *string) func(string) error {
 }
 
 func key(field *[]byte) func(string) error {
-	return value(field, "32 bytes in base64, as of 'openssl rand -base64 32'", func(s string) ([]byte, error) {
+	return value(field, "32 bytes in base64, such as the output of 'openssl rand -base64 32'", func(s string) ([]byte, error) {
 		if s == "" {
 			return nil, nil
 		}

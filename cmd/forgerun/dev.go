@@ -228,7 +228,7 @@ func startOwnPostgres(ctx context.Context, cfg *Config, log *slog.Logger) (*loca
 	}
 	if cfg.FetchFrom == "" {
 		return nil, fmt.Errorf("%w\nWithout installing it: forgerun dev --fetch (so has verdict), which fetches a private copy of "+
-			"Postgres %s (about 15 MB) into %s; or have FORGERUN_DATABASE_URL name a server", err, local.FetchedVersion, programs)
+			"Postgres %s (about 15 MB) into %s; or set FORGERUN_DATABASE_URL to a server", err, local.FetchedVersion, programs)
 	}
 	if options.Programs, err = local.FetchPostgres(ctx, programs, cfg.FetchFrom, log); err != nil {
 		return nil, err

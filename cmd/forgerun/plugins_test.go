@@ -147,7 +147,7 @@ func pluginsFailTheTestsOfWrongClients(t *testing.T, out, bin string) {
 			require.Equal(t, strings.Count(text, "same-body: "), strings.Count(text, "backoff: "), text)
 			require.NotZero(t, strings.Count(text, "backoff: "), text)
 			require.Contains(t, text, "rfc-editor.org/rfc/rfc9110", "the standard")
-			require.Contains(t, text, "POST /orders, answer: 202", "the evidence")
+			require.Contains(t, text, "POST /orders, response: 202", "the evidence")
 		})
 	}
 }

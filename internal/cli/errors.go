@@ -31,7 +31,7 @@ func (s *Shell) explain(ctx context.Context, err error) error {
 	case !ok || problem.Status != http.StatusUnauthorized:
 		return err
 	case strings.Contains(problem.URL, adminPath):
-		return fmt.Errorf("%w Give it as FORGERUN_ADMIN_TOKEN, --admin-token or in a context", err)
+		return fmt.Errorf("%w Set FORGERUN_ADMIN_TOKEN, --admin-token or in a context", err)
 	}
 	return fmt.Errorf("%w: give the API key as FORGERUN_API_KEY, --key or in a context", err)
 }

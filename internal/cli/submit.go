@@ -93,7 +93,7 @@ func requestFlags(f *pflag.FlagSet, r *client.JobRequest) (complete run) {
 	f.Lookup("param").DefValue = ""
 	params := f.String("params", "", "parameters as a `JSON` object, or @FILE")
 	f.BoolVar(&r.AutoRetry, "auto-retry", false, "let the service retry it if a failure is retryable")
-	attempts := f.Int("max-attempts", 0, "maximum number of `attempts`; the service then retries it by itself")
+	attempts := f.Int("max-attempts", 0, "maximum number of `attempts`; the service then retries it automatically")
 	delays := f.DurationSlice("retry-delay", nil, "wait between attempts: one `duration`, or several in order")
 	f.Lookup("retry-delay").DefValue = ""
 	f.StringVar(&r.Callback, "callback", "", "`URL` that receives its events")

@@ -183,7 +183,7 @@ func (fs *Findings) judgeRedis(i queue.Inspection, err error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(i.Wrong)) {
 		fs.Judge("Redis key "+key, Fail(true, "holds a "+i.Wrong[key]+": the queue cannot use it",
-			"nothing while a process runs: the leader removes it within seconds; give each program its own Redis database"))
+			"no action is needed while a process runs: the leader removes it within seconds; give each program its own Redis database"))
 	}
 	for _, paused := range i.Paused {
 		fs.Judge("Redis queue "+paused, Warn(true, "paused: no process takes tasks from it",

@@ -103,6 +103,6 @@ func (g *Group) stop(p Part) {
 		if log == nil {
 			log = slog.Default()
 		}
-		log.Warn("a part of the process did not stop in order", "action", "stop", "part", p.Name, "error_message", err.Error())
+		log.Warn("a part of the process did not stop cleanly", "action", "stop", "part", p.Name, "error_message", err.Error())
 	}
 }

@@ -44,7 +44,7 @@ var kinds = []Kind{
 		func(_ context.Context, s *Servers) error { return s.Redis.Pause() },
 		func(_ context.Context, s *Servers) error { return s.Redis.Resume() }, hanging)},
 	// One byte is less than an empty server uses; 0 would mean no limit.
-	{"redis-full", "Redis refuses writes for a while, as if its memory were used up", ourServers, onServer("redis",
+	{"redis-full", "Redis refuses writes for a while, as if it were out of memory", ourServers, onServer("redis",
 		sendRedis("CONFIG SET maxmemory 1"), sendRedis("CONFIG SET maxmemory 0"), hanging)},
 	{"postgres", "Postgres stops like in a crash and is started again", ourServers, onServer("postgres",
 		func(_ context.Context, s *Servers) error { return s.Postgres.Kill() },
@@ -53,7 +53,7 @@ var kinds = []Kind{
 	{"lose", "the next answer on a quarter of the connections is lost, and the connection with it", ourProxies, onProxy(lose)},
 	{"slow", "everything on the connections to one of them is delayed for a while", ourProxies, onProxy(
 		delayed(bounds{20 * time.Millisecond, 300 * time.Millisecond}))},
-	{"stall", "the connections to one of them pass nothing for a while", ourProxies, onProxy(
+	{"stall", "the connections to one of them transfer no data for a while", ourProxies, onProxy(
 		delayed(bounds{time.Hour, time.Hour}))},
 	{"clock", "the service's clock jumps ahead by seconds to hours, stands still, or runs at another rate for a while", ourClock, moveClock},
 }

@@ -40,7 +40,7 @@ func (o Options) foreign() bool { return o.DatabaseURL != "" }
 // complete checks the options and fills in defaults.
 func (o Options) complete() (Options, error) {
 	if (o.DatabaseURL == "") != (o.RedisURL == "") {
-		return o, errors.New("the addresses of Postgres and Redis are given together, or neither of them")
+		return o, errors.New("the addresses of Postgres and Redis must both be set, or neither")
 	}
 	for name := range o.Env {
 		if !strings.HasPrefix(name, "FORGERUN_") {

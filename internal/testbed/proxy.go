@@ -76,7 +76,7 @@ func (o *proxied) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.targets, "target", nil, "`address` of the server of any HTTP API: a proxy starts in front of it;\n"+
 		"may be repeated with --forward")
 	f.BoolVar(&o.forward, "forward", false, "run as a forward proxy, for clients with a fixed base address: they find it through\n"+
-		"HTTP_PROXY and HTTPS_PROXY, and trust it through SSL_CERT_FILE and the like; it does not touch other hosts")
+		"HTTP_PROXY and HTTPS_PROXY, and trust it through SSL_CERT_FILE and similar variables; traffic to other hosts is not changed")
 	f.StringVar(&o.api, "api", "", apiFlag)
 	f.StringVar(&o.openAPI, "openapi", "", "`file` with the OpenAPI document of the API, to find the operations that submit, read and stream")
 	f.StringVar(&o.tls, "tls", "", "`file` for a new certificate authority: the proxy then listens with TLS, and clients must trust it")
@@ -174,7 +174,7 @@ func (o *proxied) start(log io.Writer) (p *runningProxy, err error) {
 // addresses reads the targets.
 func (o *proxied) addresses() (all []*url.URL, err error) {
 	if len(o.targets) > 1 && !o.forward {
-		return nil, errors.New("a proxy is before one --target; several need --forward")
+		return nil, errors.New("a proxy has one --target; several targets need --forward")
 	}
 	for _, text := range o.targets {
 		target, err := address("--target", text)

@@ -284,7 +284,7 @@ func readRules(path string) (rules []fault.Rule, err error) {
 // unsearchable says why there was no search.
 func (r *searchRun) unsearchable(err error) int {
 	if errors.Is(err, search.ErrBroken) {
-		err = fmt.Errorf("%s: mend that first (forgerun verdict --profile none)", strings.ReplaceAll(err.Error(), "\n", ": "))
+		err = fmt.Errorf("%s: fix this first (forgerun verdict --profile none)", strings.ReplaceAll(err.Error(), "\n", ": "))
 	}
 	return r.Unusable(err)
 }

@@ -65,7 +65,7 @@ func TestBadUse(t *testing.T) {
 		"verdict --profile overloaded":                             "there is no command to run",
 		"verdict --profil x -- true":                               "unknown flag: --profil (forgerun verdict --help)",
 		"verdict --profiles all,slow -- true":                      `unknown profile "slow"; use one of default, flaky-network, `,
-		"verdict --skip back-off -- true":                          `unknown rule "back-off"; use some of retry-after, `,
+		"verdict --skip back-off -- true":                          `unknown rule "back-off"; the rules are retry-after, `,
 		"verdict --require backoff --skip backoff -- x":            "the rule backoff is required: it must be among --rules",
 		"verdict --rules backoff --skip backoff -- x":              "--skip leaves no rule to judge",
 		"verdict --profile x --profiles y -- x":                    "--profile and --profiles cannot be combined",

@@ -33,8 +33,12 @@ FORGERUN_CLIENT_ID, and those that --url-env names. Its output is passed on.
 
 Without --profile the profile is "default": one fault of each kind, half a minute at
 most. --profile none injects no faults. With --profiles or --seeds the command runs once
-for each profile and seed, each time as a new client. Under %s
-something is refused for good: there the command may fail.
+for each profile and seed, each time as a new client.
+
+Profiles:
+%s
+These refuse some requests permanently, so the command may fail:
+%s
 
 Requests with a ForgeRun-Session header, such as the name of a test, are judged apart
 from the others. Several sessions end in one table, one page that links a page of each,
@@ -42,8 +46,6 @@ and one JUnit file with a test suite for each.
 
 With --json standard output is the verdict as JSON and nothing else; what the command
 prints there goes to standard error.
-
-Profiles: %s
 
 Exit codes; the first that applies to any run:
   1  FAILED: the client broke a rule that says must and is not in the baseline, or
@@ -94,7 +96,7 @@ func verdictCommand(p command.Program) *cobra.Command {
 	v := &verdictRun{Program: p, proxied: proxied{listen: anyPort}, stdin: os.Stdin}
 	c := &cobra.Command{
 		Use: "verdict [flags] -- COMMAND [ARGUMENT...]", Short: "Judge a client of yours",
-		Long:                  fmt.Sprintf(verdictHelp, strings.Join(refusing(), ", "), strings.Join(profileNames(), ", ")),
+		Long:                  fmt.Sprintf(verdictHelp, columns(profileNames()), columns(refusing())),
 		DisableFlagsInUseLine: true,
 		Example: `  forgerun verdict -- go test ./...
   forgerun verdict --profile flaky-network --seed 7 --html verdict.html -- pytest
@@ -169,7 +171,7 @@ func (v *verdictRun) ruleFlags() *pflag.FlagSet {
 	f.StringVar(&v.baselinePath, "baseline", "", "`file` with the rules that the client is known to break: those do not fail the run;\n"+
 		"a newly broken rule does, and so does an entry whose rule is kept now")
 	f.BoolVar(&v.update, "update-baseline", false, "write what this run breaks to the baseline ("+baselineFile+" without --baseline)")
-	f.BoolVar(&v.policy.Strict, "strict", false, "also fail if the client breaks a rule that says should")
+	f.BoolVar(&v.policy.Strict, "strict", false, "also fail if the client breaks a rule with the level should")
 	f.BoolVar(&v.policy.Complete, "complete", false, "fail unless every rule was tested and every fault of the profiles\n"+
 		"happened in at least one session")
 	return f
@@ -247,7 +249,7 @@ func (v *verdictRun) checkNames() error {
 	}
 	for _, id := range slices.Concat(v.rules, v.skip, v.policy.Require, v.policy.Warn) {
 		if !slices.Contains(verdict.IDs(), id) {
-			return fmt.Errorf("unknown rule %q; use some of %s", id, strings.Join(verdict.IDs(), ", "))
+			return fmt.Errorf("unknown rule %q; the rules are %s", id, strings.Join(verdict.IDs(), ", "))
 		}
 	}
 	judged := v.judgedRules(verdict.IDs())
@@ -282,6 +284,15 @@ func profileNames() (names []string) {
 		names = append(names, string(p))
 	}
 	return names
+}
+
+// columns lists names in lines of at most six.
+func columns(names []string) string {
+	var lines []string
+	for line := range slices.Chunk(names, 6) {
+		lines = append(lines, "  "+strings.Join(line, ", "))
+	}
+	return strings.Join(lines, ",\n")
 }
 
 // complete lets the shell complete flags of a command with names.

@@ -146,7 +146,7 @@ func TestCommandsFailureIsExplained(t *testing.T) {
 	require.Equal(t, exitUnusable, code, stdout)
 	require.Regexp(t, `PASSED WITH WARNINGS: 1 warning\n  should  outcome-learned: .*\n.*\nYour command failed \(exit status 22\). `+
 		`ForgeRun had disturbed 1 of 3 requests by \S+faults.json: 503. `+
-		`The first one: [0-9:.]+ GET /thumbnails/t1, answer: 503; fault: 503 {"status":503}.\n`, stdout)
+		`The first one: [0-9:.]+ GET /thumbnails/t1, response: 503; fault: 503 {"status":503}.\n`, stdout)
 
 	code, stdout, _ = invoke(t, "verdict", "--target", thumbnails(t), "--api", api, "--profile", "none", "--", "sh", "-c", order+"; exit 3")
 	require.Equal(t, exitUnusable, code, stdout)
@@ -188,7 +188,7 @@ func TestProfileOfARun(t *testing.T) {
 		"default": {nil, `{"profile":"default","seed":1}`, exitUnusable, "Your command failed (exit status 3)."},
 		"none":    {[]string{"--profile", "none"}, `{"seed":1}`, exitUnusable, "Your command failed (exit status 3)."},
 		"may fail": {[]string{"--profile", "outage"}, `{"profile":"outage","seed":1}`, exitOK,
-			" It may: this profile refuses something for good."},
+			" That is allowed: this profile refuses some requests permanently."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -182,7 +182,7 @@ func (v *verdictRun) once(ctx context.Context, under conditions, shown *summary.
 		}
 		note := explainFailure(failed, sessions, by)
 		if allowed {
-			note += " It may: this profile refuses something for good."
+			note += " That is allowed: this profile refuses some requests permanently."
 		}
 		shown.Notes = append(shown.Notes, note)
 	}
@@ -232,7 +232,7 @@ func explainFailure(failed error, sessions []shownSession, by string) string {
 
 func inWords(m *verdict.Moment) string {
 	at := time.Time(m.At).UTC().Format("15:04:05.000")
-	return fmt.Sprintf("%s %s, answer: %s; fault: %s", at, m.Request, m.Answer, m.Fault)
+	return fmt.Sprintf("%s %s, response: %s; fault: %s", at, m.Request, m.Answer, m.Fault)
 }
 
 // overtime is how a command fails that is ended after a time.

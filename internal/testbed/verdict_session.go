@@ -149,7 +149,7 @@ func (j *judged) end(ctx context.Context) (ended []shownSession, err error) {
 		}
 		var shown shownSession
 		if err := json.Unmarshal(text, &shown.Verdict); err != nil {
-			return nil, fmt.Errorf("the verdict is not as it should be: %w", err)
+			return nil, fmt.Errorf("the verdict is invalid: %w", err)
 		}
 		if j.pages {
 			if shown.page, err = j.VerdictAs(ctx, n.SessionID, "text/html"); err != nil {

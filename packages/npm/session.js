@@ -83,7 +83,7 @@ class Bed {
 // inWords tells of a broken rule what was found first, in which requests, and the sentence of the standard.
 function inWords({ rule, title, evidence, quote, see }) {
   const first = evidence[0];
-  const moment = (m) => `${m.at.slice(11, 23)} ${m.request}, answer: ${m.answer}${m.fault ? `; fault: ${m.fault}` : ""}`;
+  const moment = (m) => `${m.at.slice(11, 23)} ${m.request}, response: ${m.answer}${m.fault ? `; fault: ${m.fault}` : ""}`;
   return [
     `forgerun: ${rule}: ${title}`,
     `  ${first.found} ${first.expected}`,

@@ -139,7 +139,7 @@ def in_words(broken: dict[str, Any]) -> str:
     lines = [f"{broken['rule']}: {broken['title']}", f"  {first['found']} {first['expected']}"]
     for moment in filter(None, (first.get("before"), first.get("request"))):
         fault = f"; fault: {moment['fault']}" if moment.get("fault") else ""
-        lines.append(f"  {moment['at'][11:23]} {moment['request']}, answer: {moment['answer']}{fault}")
+        lines.append(f"  {moment['at'][11:23]} {moment['request']}, response: {moment['answer']}{fault}")
     return "\n".join([*lines, f"  \"{broken['quote']}\" {broken['see']}"])
 
 

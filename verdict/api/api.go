@@ -127,7 +127,7 @@ func Parse(text []byte) (*API, error) {
 	}
 	for _, rule := range a.Rules {
 		if !slices.Contains(verdict.IDs(), rule) {
-			return nil, fmt.Errorf("rules: unknown rule %q; use some of %s", rule, strings.Join(verdict.IDs(), ", "))
+			return nil, fmt.Errorf("rules: unknown rule %q; the rules are %s", rule, strings.Join(verdict.IDs(), ", "))
 		}
 	}
 	return a, a.checkPlaces()

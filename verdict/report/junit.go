@@ -77,7 +77,7 @@ func writeMoment(b *strings.Builder, m *verdict.Moment) {
 		return
 	}
 	fmt.Fprintf(b, "%s %s\n", at(m.At, "2006-01-02T15:04:05.000Z"), printable(strings.Join(append([]string{m.Request}, m.Headers...), ", ")))
-	fmt.Fprintf(b, "%s answer: %s\n", at(m.Until, "2006-01-02T15:04:05.000Z"), printable(m.Answer))
+	fmt.Fprintf(b, "%s response: %s\n", at(m.Until, "2006-01-02T15:04:05.000Z"), printable(m.Answer))
 	if m.Fault != "" {
 		fmt.Fprintf(b, "  fault: %s\n", printable(m.Fault))
 	}

@@ -89,7 +89,7 @@ func (b *Break) Lines() (lines []string) {
 		if m == nil {
 			continue
 		}
-		line := fmt.Sprintf("%s %s, answer: %s", time.Time(m.At).UTC().Format("15:04:05.000"), m.Request, m.Answer)
+		line := fmt.Sprintf("%s %s, response: %s", time.Time(m.At).UTC().Format("15:04:05.000"), m.Request, m.Answer)
 		if kind, _, ok := strings.Cut(m.Fault, " {"); ok {
 			line += "; fault: " + kind
 		}

@@ -30,7 +30,7 @@ type Config struct {
 	Workers int  // up to MaxWorkers
 	Support int  // runs in which a schedule must break the client in the same way
 	InRow   int  // faults in a row that a request must get over
-	First   bool // end with the first finding
+	First   bool // stop at the first finding
 
 	// Run runs the client once under rules, and ends it after the limit. Each of several at once has another worker, from 0. An error
 	// ends the search.

@@ -188,7 +188,7 @@ func (t *tally) cell() string {
 func sentence(e verdict.Evidence) string {
 	text := ""
 	if e.Before != nil {
-		text = fmt.Sprintf("`%s`, answer: %s. ", e.Before.Request, regexp.MustCompile("^none: .*").ReplaceAllString(e.Before.Answer, "none"))
+		text = fmt.Sprintf("`%s`, response: %s. ", e.Before.Request, regexp.MustCompile("^none: .*").ReplaceAllString(e.Before.Answer, "none"))
 	}
 	return text + e.Found
 }

@@ -87,7 +87,7 @@ func (p *Contexts) Find(name string) (Endpoint, error) {
 // Save writes the file.
 func (p *Contexts) Save() error {
 	if p.path == "" {
-		return command.Usagef("there is no place for contexts: set HOME, XDG_CONFIG_HOME or %s", EnvContexts)
+		return command.Usagef("no folder for contexts: set HOME, XDG_CONFIG_HOME or %s", EnvContexts)
 	}
 	content, err := yaml.Marshal(p)
 	if err != nil {
@@ -149,7 +149,7 @@ func ReadDev(dataDir string) (dev Dev, err error) {
 		return Dev{}, fmt.Errorf("%w: %s cannot be read: %w", errNoDev, path, err)
 	}
 	if dev.PID <= 0 || hasEnded(dev.PID) {
-		return Dev{}, fmt.Errorf("%w: the one of %s, process %d, has ended", errNoDev, path, dev.PID)
+		return Dev{}, fmt.Errorf("%w: the forgerun dev of %s (process %d) has ended", errNoDev, path, dev.PID)
 	}
 	return dev, nil
 }

@@ -179,7 +179,7 @@ func Between(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return Usagef("something is missing: %s (%s --help)", c.UseLine(), c.CommandPath())
+			return Usagef("missing argument: %s (%s --help)", c.UseLine(), c.CommandPath())
 		case most >= 0 && len(args) > most:
 			return Usagef("%s does not know %q: %s (%s --help)", c.CommandPath(), strings.Join(args[most:], " "), c.UseLine(), c.CommandPath())
 		}

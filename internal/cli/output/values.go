@@ -26,7 +26,7 @@ func Values(item any) (any, error) {
 	decoder.UseNumber()
 	var value any
 	if err := decoder.Decode(&value); err != nil {
-		return nil, fmt.Errorf("the answer of the service is not JSON: %w", err)
+		return nil, fmt.Errorf("the service's response is not JSON: %w", err)
 	}
 	return known(value), nil
 }

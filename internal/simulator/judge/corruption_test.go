@@ -24,7 +24,7 @@ type corruption struct {
 var corruptions = slices.Concat(jobCorruptions, logCorruptions, answerCorruptions, deliveryCorruptions, scheduleCorruptions)
 
 var jobCorruptions = []corruption{
-	{"the job was accepted, and is not there any more", accepted, plainJob, func(w *world) {
+	{"the job was accepted, but no longer exists", accepted, plainJob, func(w *world) {
 		w.dropAll(func(f *history.Fact) bool {
 			return f.Job == jobName(plainJob) && f.Kind != history.Submitted && f.Kind != history.Streamed && f.Kind != history.Received
 		})
@@ -73,7 +73,7 @@ var jobCorruptions = []corruption{
 
 	{"ticket 1 has more than one job", keyed, plainJob, func(w *world) { twin(w, plainJob) }, false},
 	{"the job's idempotency key is not kept", keyed, plainJob, func(w *world) { w.row(plainJob).Keys = 0 }, true},
-	{"2 tries with one key were each answered as the one that made the job", keyed, repeatedJob,
+	{"2 tries with one key each got a 202 as if they had created the job", keyed, repeatedJob,
 		func(w *world) { w.sub(repeatedJob).Tries[1].Replayed = false }, true},
 
 	{"a stream of tenant 0 shows the job of tenant 1", foreign, othersJob, func(w *world) { w.again(streams, othersJob).Tenant = 0 }, true},
@@ -90,7 +90,7 @@ var jobCorruptions = []corruption{
 	}, true},
 	{"a stream of tenant 0 shows a job that was never submitted", foreign, 99,
 		func(w *world) { w.again(streams, plainJob).Job = jobName(99) }, true},
-	{"tenant 0 saw what no client may: a delivery that nobody signed", foreign, 0,
+	{"tenant 0 saw data that no client may see: a delivery that nobody signed", foreign, 0,
 		func(w *world) {
 			w.add(history.Fact{At: w.start, Kind: history.Forbidden, Note: "a delivery that nobody signed"})
 		}, true},

@@ -56,7 +56,7 @@ var Invariants = []Invariant{
 	{delivered, "Each event has one delivery to each subscriber, and DELIVERED means answered with 2xx", []Source{Reports, Rows}},
 	{measured, "Metrics agree with the rows", []Source{Rows, Metrics}},
 	{tasked, "In the end, every queued task has its job", []Source{Rows, Queue}},
-	{answered, "Each answer shows the state at its time", []Source{Lists, Reports, Rows}},
+	{answered, "Each response shows the state at its time", []Source{Lists, Reports, Rows}},
 	{streamed, "Each event is on its client's stream exactly once, in the order of its job", []Source{Rows}},
 	{received, "Receivers get known events, unchanged from try to try", []Source{Rows}},
 	{timed, "Durations match start and end, and the work of the kind", []Source{Reports, Rows}},
@@ -178,7 +178,7 @@ func (c *checker) checkFindings() {
 		c.must(false, invariant, "%s", what)
 	}
 	for _, f := range c.byKind[history.Forbidden] {
-		c.must(false, foreign, "tenant %d saw what no client may: %s", f.Tenant, f.Note)
+		c.must(false, foreign, "tenant %d saw data that no client may see: %s", f.Tenant, f.Note)
 	}
 }
 

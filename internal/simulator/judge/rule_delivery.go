@@ -217,6 +217,6 @@ func (c *checker) checkMessages(deliveries []*history.Fact, known bool) {
 		before := cmp.Or(first[d.ID], d)
 		first[d.ID] = before
 		c.must(d.Body == before.Body && d.EventID == before.EventID, received, "delivery %s came again with other bytes", d.ID)
-		c.must(made[d.ID] || !known, received, "delivery %s came, and there is none of that id", d.ID)
+		c.must(made[d.ID] || !known, received, "delivery %s arrived, but no delivery has this id", d.ID)
 	}
 }

@@ -116,7 +116,7 @@ func (c *checker) checkAPIReports() {
 		s := c.reports[r.Attempt]
 		c.must(c.row == nil || s != nil && r.Outcome == s.Outcome && sameTime(r.StartedAt, s.StartedAt) && r.FinishedAt.Equal(s.FinishedAt) &&
 			r.DurationMS == s.DurationMS && r.Failure == s.Failure && len(r.Events) == s.EventSeq, answered,
-			"the API shows another report of attempt %d than is stored", r.Attempt)
+			"the API shows a report of attempt %d that differs from the stored one", r.Attempt)
 		c.checkAPIEvents(r)
 	}
 }

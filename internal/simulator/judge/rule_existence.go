@@ -20,7 +20,7 @@ func (c *checker) checkExistence() {
 		return
 	}
 	if c.job == nil {
-		c.must(len(submitted) == 0, accepted, "the job was accepted, and is not there any more")
+		c.must(len(submitted) == 0, accepted, "the job was accepted, but no longer exists")
 		return
 	}
 	c.must(!rows || c.row != nil, accepted, "the API lists the job, and the rows do not have it")
@@ -63,7 +63,7 @@ func (c *checker) checkKey() {
 			made += count(t.Accepted() && !t.Replayed && t.Job == c.id)
 		}
 	}
-	c.must(made <= 1, keyed, "%d tries with one key were each answered as the one that made the job", made)
+	c.must(made <= 1, keyed, "%d tries with one key each got a 202 as if they had created the job", made)
 	if c.row != nil && c.submission.Key != "" {
 		kept := c.run.latest(c.run.asOf(c.source)).Sub(c.row.CreatedAt) < cmp.Or(c.run.KeyWindow, 24*time.Hour)
 		c.must(c.row.Keys > 0 || !kept, keyed, "the job's idempotency key is not kept: another try would make another job")

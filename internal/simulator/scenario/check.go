@@ -52,7 +52,7 @@ func (p *parser) answers(r *Receiver, list *yaml.Node) {
 		case without < 0:
 			without = i
 		default:
-			p.wrong(list.Content[i], "only one answer may omit its share, and line %d already does", list.Content[without].Line)
+			p.wrong(list.Content[i], "only one response may omit its share, and line %d already does", list.Content[without].Line)
 		}
 	}
 	switch {

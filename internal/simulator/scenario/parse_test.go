@@ -177,7 +177,7 @@ var singleMistakes = []struct{ members, want string }{
 		"receivers: [{name: a, answers: [{share: 60%}, {share: 0.5}]}]",
 		`1:33: the shares of the answers add up to 110%, but at most 100% is allowed`,
 	},
-	{"receivers: [{name: a, answers: [{status: 500}, {hang: true}]}]", `1:48: only one answer may omit its share, and line 1 already does`},
+	{"receivers: [{name: a, answers: [{status: 500}, {hang: true}]}]", `1:48: only one response may omit its share, and line 1 already does`},
 	{
 		"service: {workers: 0}",
 		`1:20: workers must be a number of processes from 1 to 32, such as 2, a ramp, such as 1..4, or steps, such as 1,4,2, not "0"`,

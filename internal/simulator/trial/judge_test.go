@@ -133,7 +133,7 @@ func (p *played) missing() {
 var damages = []struct{ sql, want string }{
 	{"UPDATE deliveries SET url = 'http://receiver/1' WHERE url IS NOT NULL AND event_name = 'job.running' AND job_id = $1",
 		"delivery: a delivery leads elsewhere than its webhook or its job says"}, // of a job with a callback
-	{"DELETE FROM jobs WHERE job_id = $1", "accepted: the job was accepted, and is not there any more"},
+	{"DELETE FROM jobs WHERE job_id = $1", "accepted: the job was accepted, but no longer exists"},
 	{"DELETE FROM events WHERE seq = 3 AND job_id = $1", "log: a job is not what its log says"},
 	{"DELETE FROM reports WHERE job_id = $1", "final: an attempt did not end as its report says"},
 	{"DELETE FROM results WHERE job_id = $1", "final: a job has no result that it should have"},

@@ -88,7 +88,7 @@ func (t *Trial) Run(ctx context.Context) (outcome report.Outcome, err error) {
 	t.leave(ctx)
 	if closing := t.Close(); closing != nil {
 		account.Expectations = append(account.Expectations, report.Expectation{
-			Name: "shutdown", Want: "every process ends as it should", Got: closing.Error(),
+			Name: "shutdown", Want: "every process ends cleanly", Got: closing.Error(),
 		})
 	}
 	defer func() { _ = os.RemoveAll(t.dir) }()

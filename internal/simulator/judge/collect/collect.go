@@ -214,7 +214,7 @@ func (c *collector) metrics(ctx context.Context) error {
 		}
 		for i, m := range measures {
 			if after[i].Rows != m.Rows {
-				return fmt.Errorf("the rows counted by %s changed meanwhile", m.Name)
+				return fmt.Errorf("the rows counted by %s changed during the check", m.Name)
 			}
 		}
 		c.found.Measured = measures

@@ -65,7 +65,7 @@ func (c *collector) draws(ticket int64) bool {
 // reports reads the reports, the result and the deliveries of each job of the sample.
 func (c *collector) reports(ctx context.Context, sample []sampledJob) error {
 	if _, missing := c.found.Missing[judge.Lists]; missing && len(sample) == 0 {
-		return errors.New("no job is known without its list")
+		return errors.New("the jobs are unknown because the list could not be read")
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelSample)
