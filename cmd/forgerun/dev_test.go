@@ -150,7 +150,8 @@ func TestDevRestartsKilledStores(t *testing.T) {
 	dir := tempDir(t)
 	address, err := local.FreeAddress()
 	require.NoError(t, err)
-	dev := startProc(t, env{"FORGERUN_DATA_DIR": dir, "FORGERUN_HTTP_ADDR": address, "FORGERUN_LOG_FORMAT": "text"}, func() []string { return nil }, "dev")
+	settings := env{"FORGERUN_DATA_DIR": dir, "FORGERUN_HTTP_ADDR": address, "FORGERUN_LOG_FORMAT": "text"}
+	dev := startProc(t, settings, func() []string { return nil }, "dev")
 	var key []string
 	eventually(t, "dev is ready", func() bool {
 		key = regexp.MustCompile(`API key +(\S+)`).FindStringSubmatch(dev.stdout.String())

@@ -86,7 +86,7 @@ func (c Chaos) Check(s *Stack) error {
 	for _, m := range c.means {
 		switch {
 		case m.kind.needs == ourServers && s.o.foreign():
-			return fmt.Errorf("chaos %s: Postgres and Redis were not started by the simulator, which injects faults only into its own servers", m.kind.Name)
+			return fmt.Errorf("chaos %s: the simulator injects faults only into servers that it started: Postgres and Redis are others", m.kind.Name)
 		case m.kind.needs == ourClock && (s.o.foreign() || !s.o.Clock):
 			return fmt.Errorf("chaos %s: the service was not started by the simulator as a test bed, whose clock may be moved", m.kind.Name)
 		case m.kind.needs == ourProxies && len(s.faulty()) == 0:

@@ -81,7 +81,7 @@ func (r *searchRun) searchFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("The search", pflag.ContinueOnError)
 	f.DurationVar(&r.budget, "budget", 5*time.Minute, "`duration` after which the search ends")
 	f.IntVar(&r.Workers, "workers", 8, "`number` of runs at once")
-	f.IntVar(&r.Support, "min-support", 3, "`number` of runs in which a sequence must break the client; the others are listed separately as flaky")
+	f.IntVar(&r.Support, "min-support", 3, "`number` of runs in which a sequence must break the client; others are listed as flaky")
 	f.IntVar(&r.tries, "tries", 3, "`number` of times that the client must try a request before it may give up")
 	f.Int64Var(&r.Seed, "seed", 1, "`number` that the sequences are drawn by")
 	f.BoolVar(&r.First, "first", false, "stop at the first finding")
