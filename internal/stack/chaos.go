@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Chaos is the kinds and the frequency of faults.
+// Chaos holds the kinds of faults and their frequency.
 type Chaos struct{ means []mean }
 
 // mean is the mean interval between the faults of one kind.
@@ -26,7 +26,7 @@ type mean struct {
 // Fault is a fault that has ended.
 type Fault struct {
 	Kind      string
-	Target    string // process (worker-2), server (redis) or proxy (postgres, redis, api, receiver); "" if there was none
+	Target    string // process (worker-2), server (redis) or proxy (postgres, redis, api, receiver); "" without a target
 	At, Until time.Time
 	Count     int   // number of affected connections, otherwise 1
 	Err       error // error of the fault or of its end
@@ -35,7 +35,7 @@ type Fault struct {
 // Kinds returns all kinds that ParseChaos knows.
 func Kinds() []Kind { return slices.Clone(kinds) }
 
-// ParseChaos parses kinds of faults with the mean interval between two of a kind: "kill=30s,cut=5s". Empty: no faults.
+// ParseChaos parses kinds of faults, each with the mean interval between two faults: "kill=30s,cut=5s". Empty text means no faults.
 func ParseChaos(text string) (Chaos, error) {
 	var c Chaos
 	if strings.TrimSpace(text) == "" {
@@ -81,7 +81,7 @@ func (c Chaos) MovesClock() bool {
 	return slices.ContainsFunc(c.means, func(m mean) bool { return m.kind.needs == ourClock })
 }
 
-// Check refuses faults that the stack cannot or must not have.
+// Check returns an error if the stack does not support or allow a fault.
 func (c Chaos) Check(s *Stack) error {
 	for _, m := range c.means {
 		switch {
@@ -96,13 +96,14 @@ func (c Chaos) Check(s *Stack) error {
 	return nil
 }
 
-// plannedFault is the time of a fault after the start, and the seed of its target and size.
+// plannedFault is a fault's time after the start, and the seed that determines its target and size.
 type plannedFault struct {
 	at   time.Duration
 	seed uint64
 }
 
-// plan returns the endless plan of one kind, with exponentially distributed intervals. It depends only on its arguments.
+// plan returns the endless sequence of faults of one kind, with exponentially distributed intervals. It depends only on its
+// arguments.
 func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] {
 	return func(yield func(plannedFault) bool) {
 		h := fnv.New64a()
@@ -117,12 +118,12 @@ func plan(seed uint64, name string, every time.Duration) iter.Seq[plannedFault] 
 	}
 }
 
-// healPatience bounds the time until everything is back at the end.
+// healPatience limits the time to heal everything at the end.
 const healPatience = 90 * time.Second
 
-// Run injects faults until the context ends or the stack is closed. Then it heals everything and returns once all is ready. The same seed
-// gives the same times, and the same draws among the living targets. It reports each fault that had a target after its end, one at a
-// time.
+// Run injects faults until the context ends or the stack is closed. Then it heals everything and returns once all is ready. The
+// seed determines the times and the random choice among live targets. Run reports each fault that had a target after the fault has
+// ended, one at a time.
 func (c Chaos) Run(ctx context.Context, s *Stack, seed uint64, report func(Fault)) error {
 	if err := c.Check(s); err != nil {
 		return err

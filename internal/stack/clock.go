@@ -17,10 +17,10 @@ const mostRate = 3600 // limit of the service
 
 var passing = bounds{200 * time.Millisecond, 2 * time.Second} // duration of a clock's fault
 
-// clockMove is a fault of the clock: a jump ahead, or another rate for a while.
+// clockMove is a clock fault: a jump ahead, or a changed rate for a while.
 type clockMove struct {
 	name  string
-	lasts time.Duration // until the clock runs as usual; 0: for good
+	lasts time.Duration // time until the clock runs normally again; 0: never reset
 	how   string        // member of the request
 	value any
 }
@@ -32,7 +32,7 @@ func atRate(rate float64, lasts time.Duration) clockMove {
 
 func frozen(lasts time.Duration) clockMove { return clockMove{"clock, frozen", lasts, "freeze", true} }
 
-// drawMove returns a jump ahead in half of the cases, otherwise a frozen clock or another rate.
+// drawMove returns a jump ahead half of the time, otherwise a frozen clock or a changed rate.
 func drawMove(rng *mathrand.Rand) clockMove {
 	chance, lasts := rng.Float64(), passing.draw(rng)
 	advance := time.Duration(logarithmic(rng, float64(time.Second), float64(12*time.Hour))).Truncate(time.Millisecond)
@@ -46,13 +46,13 @@ func drawMove(rng *mathrand.Rand) clockMove {
 	return atRate(rate, lasts)
 }
 
-// logarithmic returns a random number between two ends. Each order of magnitude is equally likely.
+// logarithmic returns a random number in a range. Each order of magnitude is equally likely.
 func logarithmic(rng *mathrand.Rand, from, to float64) float64 {
 	return math.Exp(math.Log(from) + rng.Float64()*(math.Log(to)-math.Log(from)))
 }
 
-// moveClock moves the service's clock as the seed determines. It repeats a move until it is answered, even after the context has ended: a
-// pending move could undo the healing of the clock.
+// moveClock moves the service's clock as the seed determines. It retries a move until the service responds, even after the context
+// has ended, because a pending move could undo the healing of the clock.
 func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 	lasting, cancel := context.WithTimeout(s.ctx, serverPatience)
 	defer cancel()
@@ -64,7 +64,7 @@ func moveClock(ctx context.Context, s *Stack, rng *mathrand.Rand, f *Fault) {
 	}
 }
 
-// move sends a move, with one idempotency key, until it is answered.
+// move retries a move with the same idempotency key until the service responds.
 func (s *Stack) move(ctx context.Context, m clockMove) error {
 	key := client.IdempotencyKey(rand.Text())
 	for {
@@ -80,7 +80,7 @@ func (s *Stack) move(ctx context.Context, m clockMove) error {
 	}
 }
 
-// newClock returns a client of the service for moving its clock.
+// newClock returns a client that can move the service's clock.
 func newClock(ctx context.Context, url string) (*client.Client, error) {
 	_, key, err := Register(ctx, url)
 	if err != nil {
@@ -89,7 +89,7 @@ func newClock(ctx context.Context, url string) (*client.Client, error) {
 	return client.New(client.Config{URL: url, Key: key, MaxTries: 1, Timeout: 10 * time.Second})
 }
 
-// Register creates a client of a service with open registration, and a key for it.
+// Register creates a client and its API key at a service with open registration.
 func Register(ctx context.Context, url string) (clientID, key string, err error) {
 	c, err := client.New(client.Config{URL: url})
 	if err != nil {

@@ -14,8 +14,8 @@ func drawn(seed uint64) (m clockMove, kind string) {
 	return m, strings.Fields(m.name)[1]
 }
 
-// TestTheClockIsMovedAndHealed moves the clock of a real service in each way, and wants it to run as usual afterwards.
-func TestTheClockIsMovedAndHealed(t *testing.T) {
+// TestClockFaultsHeal moves the clock of a real service in each way and checks that it runs normally afterwards.
+func TestClockFaultsHeal(t *testing.T) {
 	t.Parallel()
 	s := startReal(t, Options{Clock: true})
 	c, err := ParseChaos("clock=1s")
@@ -40,7 +40,7 @@ func TestTheClockIsMovedAndHealed(t *testing.T) {
 	require.ErrorContains(t, s.move(testContext(t), atRate(mostRate+1, 0)), "400", "a refused move is not repeated")
 }
 
-func TestTheClockIsMovedOnATestBedAlone(t *testing.T) {
+func TestClockFaultsNeedTestBed(t *testing.T) {
 	t.Parallel()
 	c, err := ParseChaos("clock=1s")
 	require.NoError(t, err)

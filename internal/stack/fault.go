@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// need is the part of the stack that a kind of fault requires.
+// need is a part of the stack that a kind of fault requires.
 type need int
 
 const (
@@ -26,8 +26,8 @@ type Kind struct {
 	inject injection
 }
 
-// injection picks a target, injects the fault, ends it and returns, at the latest when the context ends. f.Target stays empty without a
-// target.
+// injection picks a target, injects the fault and ends it. It returns at the latest when the context ends. f.Target stays empty if
+// there is no target.
 type injection func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault)
 
 var kinds = []Kind{
@@ -58,10 +58,10 @@ var kinds = []Kind{
 	{"clock", "the service's clock jumps ahead by seconds to hours, stands still, or runs at another rate for a while", ourClock, moveClock},
 }
 
-// serverPatience bounds the recovery from a fault of a server or the clock.
+// serverPatience limits the recovery time after a fault of a server or the clock.
 const serverPatience = 60 * time.Second
 
-// do injects one fault. It reports whether there was a target.
+// do injects one fault and reports whether it had a target.
 func (k Kind) do(ctx context.Context, s *Stack, seed uint64) (Fault, bool) {
 	f := Fault{Kind: k.Name, Count: 1}
 	if k.needs == ourServers {
@@ -89,7 +89,7 @@ func (b bounds) draw(rng *rand.Rand) time.Duration {
 	return b.least + time.Duration(rng.Int64N(int64(b.most-b.least)+1))
 }
 
-// onProcess injects a fault into one of the ready processes without another fault, and waits until it is ready again.
+// onProcess injects a fault into a ready process that has no other fault, and waits until the process is ready again.
 func onProcess(inject func(context.Context, *Stack, *rand.Rand, *Process) error) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		candidates := s.members()
@@ -109,12 +109,12 @@ func onProcess(inject func(context.Context, *Stack, *rand.Rand, *Process) error)
 	}
 }
 
-// pause ends early if the process is scaled away.
+// pause ends early if Scale removes the process.
 func pause(ctx context.Context, s *Stack, rng *rand.Rand, p *Process) error {
 	if err := p.Pause(); err != nil {
 		return err
 	}
-	defer func() { _ = p.Resume() }() // fails only if it has ended
+	defer func() { _ = p.Resume() }() // fails only if the process has ended
 	select {
 	case <-time.After(bounds{s.o.Lease * 5 / 4, s.o.Lease * 7 / 4}.draw(rng)):
 	case <-p.exited:
@@ -125,7 +125,7 @@ func pause(ctx context.Context, s *Stack, rng *rand.Rand, p *Process) error {
 
 type serverStep func(context.Context, *Servers) error
 
-// onServer injects a fault into Postgres or Redis and ends it later. The context of the steps outlives the end of the chaos.
+// onServer injects a fault into Postgres or Redis and ends it later. The steps run with a context that outlives the chaos.
 func onServer(name string, do, undo serverStep, lasts bounds) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
@@ -142,7 +142,7 @@ func sendRedis(command string) serverStep {
 	return func(ctx context.Context, s *Servers) error { return s.Redis.Do(ctx, command) }
 }
 
-// onProxy injects a fault into one of the proxies with connections. inject returns the number of affected connections.
+// onProxy injects a fault into a proxy that has connections. inject returns the number of affected connections.
 func onProxy(inject func(context.Context, *proxy, *rand.Rand) int) injection {
 	return func(ctx context.Context, s *Stack, rng *rand.Rand, f *Fault) {
 		used := slices.DeleteFunc(s.faulty(), func(p *proxy) bool { return len(p.open()) == 0 })
@@ -172,7 +172,7 @@ func cut(_ context.Context, p *proxy, rng *rand.Rand) (count int) {
 	return count
 }
 
-// lose waits up to two seconds for answers, since pooled connections may be idle.
+// lose waits up to two seconds for responses, since pooled connections may be idle.
 func lose(ctx context.Context, p *proxy, rng *rand.Rand) (count int) {
 	links := someLinks(p, rng)
 	for _, l := range links {
@@ -192,7 +192,7 @@ func lose(ctx context.Context, p *proxy, rng *rand.Rand) (count int) {
 	return count
 }
 
-// delayed delays one proxy's connections for a while, unless another fault already does.
+// delayed delays the connections of a proxy for a while, unless another fault already delays them.
 func delayed(by bounds) func(context.Context, *proxy, *rand.Rand) int {
 	return func(ctx context.Context, p *proxy, rng *rand.Rand) int {
 		d := &delay{by: by.draw(rng), over: make(chan struct{})}

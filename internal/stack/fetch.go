@@ -26,7 +26,7 @@ const FetchedVersion = "17.5"
 
 const fetchTimeout = 15 * time.Minute
 
-// FetchedPrograms returns the folder of the programs that FetchPostgres put below dir, or "".
+// FetchedPrograms returns the folder of the programs that FetchPostgres downloaded below dir, or "" if there is none.
 func FetchedPrograms(dir string) string {
 	if bin := filepath.Join(dir, "postgres-"+FetchedVersion+".0", "bin"); holdsPrograms(bin, postgresPrograms) {
 		return bin
@@ -34,8 +34,8 @@ func FetchedPrograms(dir string) string {
 	return ""
 }
 
-// FetchPostgres downloads the Postgres programs below dir, unless they are there, and returns their folder. An interrupted
-// download leaves nothing that a later call would use.
+// FetchPostgres downloads the Postgres programs below dir, unless they exist, and returns their folder. Later calls ignore the
+// files of an interrupted download.
 func FetchPostgres(ctx context.Context, dir, repository string, log *slog.Logger) (bin string, err error) {
 	if bin := FetchedPrograms(dir); bin != "" {
 		return bin, nil
@@ -69,8 +69,8 @@ func FetchPostgres(ctx context.Context, dir, repository string, log *slog.Logger
 	return bin, err
 }
 
-// download unpacks the build for this machine into programs. The library downloads only as a part of starting a server, as this
-// process's user. The encoding makes initdb refuse, so no server starts and root can fetch too.
+// download unpacks the build for this machine into programs. The library only downloads when it starts a server as this process's
+// user. An invalid encoding makes initdb fail, so no server starts and root can fetch too.
 func download(ctx context.Context, repository, work, programs string) error {
 	started := make(chan error, 1)
 	go func() {

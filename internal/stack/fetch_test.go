@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// jar packs this machine's Postgres programs as the public repository does.
+// jar packs this machine's Postgres programs in the format of the public repository.
 func jar(t *testing.T) []byte {
 	t.Helper()
 	bins := thisMachine().find("postgres", "initdb", "pg_ctl")
@@ -36,7 +36,7 @@ func jar(t *testing.T) []byte {
 	return archive.Bytes()
 }
 
-// A server runs with programs fetched from a repository. Failed downloads before it leave nothing.
+// A server runs with programs fetched from a repository. Earlier failed downloads leave no files.
 func TestPostgresIsFetchedOnce(t *testing.T) {
 	t.Parallel()
 	archive := jar(t)

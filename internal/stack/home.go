@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// dataName is the server's own folder in its home. It belongs to the server's user. Everything else belongs to this
-	// process's user: a root parent must not write where another user could plant a link.
+	// dataName is the data folder in the home. The server's user owns it. This process's user owns everything else, because root
+	// must not write where another user could plant a link.
 	dataName    = "data"
 	lockName    = "lock"
-	runningName = "running" // holds the process id of the latest server, which inherits its lock
+	runningName = "running" // holds the PID of the latest server; the server inherits the file's lock
 )
 
 // home is the folder of one server.
 type home struct {
 	dir  string   // absolute, without symbolic links
-	user *account // whom the server runs as
+	user *account // user that the server runs as
 	lock *os.File // held while the server runs
 }
 
@@ -34,8 +34,8 @@ func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
 
 func (h *home) dataDir() string { return h.path(dataName) }
 
-// childEnv is the environment of every server: no configuration or secret of this process, no PG* variable, messages in English
-// (this package reads some), UTC.
+// childEnv is the environment of every server. It has no configuration, secret or PG* variable of this process. Messages are in
+// English, since this package reads some, and the time zone is UTC.
 func childEnv() []string {
 	env := []string{"LC_ALL=C", "TZ=UTC"}
 	for _, name := range []string{"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
@@ -46,10 +46,10 @@ func childEnv() []string {
 	return env
 }
 
-// openHome makes the folder o.Dir, and checks that the server's user can enter it and run program.
+// openHome creates the folder o.Dir and checks that the server's user can enter it and run program.
 //
-// A root parent's folder is often below one that only root may enter, such as /root. The server's folder is then one below the
-// machine's spareDir that is named after it. A temporary server has no such folder: nothing would remove it after a crash.
+// A root parent's folder is often below one that only root may enter, such as /root. The server then uses a folder below the
+// machine's spareDir, named after o.Dir. Temporary servers never use spareDir, since nothing would remove the folder after a crash.
 func openHome(ctx context.Context, o ServerOptions, program string, users []string) (*home, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -78,7 +78,7 @@ func openHome(ctx context.Context, o ServerOptions, program string, users []stri
 	return &home{dir: real, user: user}, err
 }
 
-// makeHomeDir makes the folder unless it is there. The server's user may pass through it.
+// makeHomeDir creates the folder if it is missing. The server's user may pass through it.
 func makeHomeDir(dir string, user *account) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", err
@@ -93,18 +93,17 @@ func makeHomeDir(dir string, user *account) (string, error) {
 	return filepath.EvalSymlinks(dir)
 }
 
-// BusyError is returned for a start in a folder in which another process runs a server.
+// BusyError means that another process runs a server in the folder.
 type BusyError struct {
 	Folder string
-	Lock   string // the file whose lock that process holds
+	Lock   string // file that the other process has locked
 }
 
-// Error names the folder.
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("the folder %s is in use by another running stack", e.Folder)
 }
 
-// acquire locks the folder. The lock ends with this process.
+// acquire locks the folder until release or the end of this process.
 func (h *home) acquire() error {
 	f, err := os.OpenFile(h.path(lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if errors.Is(err, fs.ErrPermission) {
@@ -125,7 +124,7 @@ func (h *home) acquire() error {
 	return fmt.Errorf("locking %s: %w", h.dir, err)
 }
 
-// release unlocks explicitly: a child between fork and exec has a copy of the descriptor, which would keep the lock.
+// release unlocks explicitly, because a child between fork and exec holds a copy of the descriptor and would keep the lock.
 func (h *home) release() {
 	if h.lock != nil {
 		unlockFile(h.lock)
@@ -139,8 +138,8 @@ func (h *home) noteRunning(pid int) error {
 	return os.WriteFile(h.path(runningName), fmt.Appendln(nil, pid), 0o600)
 }
 
-// claim returns a locked file for the next server to inherit. Its lock is free once the former server and all its processes are gone.
-// claim kills a server that outlived its parent, paused or not. No data is lost.
+// claim returns a locked file that the next server inherits. The lock becomes free once the previous server and all its processes
+// are gone. claim kills a server that outlived its parent, even a paused one, without data loss.
 func (h *home) claim(ctx context.Context, log *slog.Logger) (*os.File, error) {
 	f, err := os.OpenFile(h.path(runningName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -163,7 +162,7 @@ func (h *home) claim(ctx context.Context, log *slog.Logger) (*os.File, error) {
 	}
 }
 
-// killNoted kills the noted server while its lock is held. What it leaves behind ends by itself.
+// killNoted kills the recorded server while the server holds its lock. The server's remaining processes then exit on their own.
 func (h *home) killNoted() {
 	var pid int
 	text, _ := os.ReadFile(h.path(runningName))
@@ -175,14 +174,14 @@ func (h *home) killNoted() {
 	}
 }
 
-// account is the unprivileged user that a root parent runs its servers as; nil: as this process.
+// account is the unprivileged user that runs the servers of a root parent; nil means this process's user.
 type account struct {
 	name string
 	Credential
 }
 
-// accountFor returns the account for a server with its files in dataDir; nil if this process is not root. Existing files stay with
-// their owner; otherwise it is the first of the named users that exists.
+// accountFor returns the account for a server with its files in dataDir; nil if this process is not root. The account is the owner
+// of existing files, or else the first of the named users that exists.
 func accountFor(dataDir string, names []string) (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -228,8 +227,8 @@ func (a *account) give(path string) error {
 	return os.Lchown(path, int(a.Uid), int(a.Gid))
 }
 
-// enters runs the program in dir as the account. The error wraps fs.ErrPermission if the account may not: file modes alone do not
-// tell (access lists, mount options, security modules).
+// enters runs the program in dir as the account. The error wraps fs.ErrPermission if the account has no access. Checking file modes
+// is not enough, because of access lists, mount options and security modules.
 func (a *account) enters(ctx context.Context, dir, program string) error {
 	if a == nil {
 		return nil

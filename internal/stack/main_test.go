@@ -25,8 +25,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// TestMain is also the program that quick tests supervise, which says it is ready and knows no store, and a parent of servers
-// that waits to be killed.
+// TestMain also runs as two other programs: the fake worker of quick tests, which is always ready and uses no store, and a parent
+// of servers that waits to be killed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(parentEnv); dir != "" {
 		fmt.Println("error:", beParent(dir))
@@ -61,7 +61,7 @@ func beFake(manner string) int {
 	return 0
 }
 
-// testContext bounds a test's waits.
+// testContext limits how long a test waits.
 func testContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -80,7 +80,7 @@ func tempDir(t *testing.T) string {
 	return dir
 }
 
-// made has the folder of a cluster that is made once: initdb takes seconds.
+// made holds the folder of a cluster that all tests copy, since initdb takes seconds.
 var made struct {
 	once sync.Once
 	dir  string
@@ -108,7 +108,7 @@ func postgresDir(t *testing.T) string {
 	return dir
 }
 
-// newPostgres starts it in a folder that has a cluster already, unless one is given.
+// newPostgres starts Postgres in the given folder, or in a new one with a ready cluster.
 func newPostgres(t *testing.T, o ServerOptions) *Postgres {
 	t.Helper()
 	if o.Dir == "" {
@@ -139,12 +139,12 @@ func connect(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// query runs SQL on a new connection, and returns its single text, if any.
+// query runs SQL on a new connection and returns the single text of the result, if any.
 func query(t *testing.T, url, sql string) (text string) {
 	t.Helper()
 	conn := connect(t, url)
 	err := conn.QueryRow(testContext(t), sql).Scan(&text)
-	if err != pgx.ErrNoRows { //nolint:errorlint // it is never wrapped
+	if err != pgx.ErrNoRows { //nolint:errorlint // pgx does not wrap it
 		require.NoError(t, err)
 	}
 	require.NoError(t, conn.Close(testContext(t)))
@@ -161,7 +161,7 @@ func redisClient(t *testing.T, url string) *redis.Client {
 	return c
 }
 
-// logged is a log that can be looked at.
+// logged is a log that tests can read.
 type logged struct{ testkit.Output }
 
 func (l *logged) contains(text string) bool { return strings.Contains(l.String(), text) }
@@ -178,7 +178,7 @@ func startReal(t *testing.T, o Options) *Stack {
 	return startStack(t, o)
 }
 
-// startFake starts a stack that has nothing but fake workers.
+// startFake starts a stack that consists of fake workers.
 func startFake(t *testing.T, manner string) *Stack {
 	t.Helper()
 	self, err := os.Executable()
@@ -201,11 +201,11 @@ func startStack(t *testing.T, o Options) *Stack {
 	})
 	s, err := Start(testContext(t), o)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = s.Close() }) // tests of Close look at its error
+	t.Cleanup(func() { _ = s.Close() }) // tests of Close check its error
 	return s
 }
 
-// pids are the processes of the stack that run now, servers included.
+// pids returns the ids of all running processes of the stack, including the servers.
 func pids(s *Stack) []int {
 	var all []int
 	for _, m := range s.members() {
@@ -236,7 +236,7 @@ func requireGone(t *testing.T, pids []int) {
 	}
 }
 
-// requireAnswers asks the API for its own health.
+// requireAnswers checks that the API reports that it is healthy.
 func requireAnswers(t *testing.T, s *Stack) {
 	t.Helper()
 	testkit.Eventually(t, "the API answers", func() bool {

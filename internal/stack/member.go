@@ -24,8 +24,8 @@ type member struct {
 	took       time.Duration // from SIGTERM to its end; read after done
 }
 
-// StartRole runs the program in a role, with its addresses (api is "" in other roles), and returns once it is ready. Otherwise it
-// stops the process with that grace.
+// StartRole runs the program in a role with its addresses (api is "" for other roles) and returns once it is ready. On failure it
+// stops the process with the given grace period.
 func StartRole(ctx context.Context, c Command, role, api, admin string, grace time.Duration) (*Process, error) {
 	c.Args, c.Env = []string{role}, append(slices.Clip(c.Env), "FORGERUN_ADMIN_ADDR="+admin)
 	if api != "" {
@@ -43,10 +43,10 @@ func StartRole(ctx context.Context, c Command, role, api, admin string, grace ti
 	return p, err
 }
 
-// healthClient keeps no connections: the processes may be killed at any time.
+// healthClient keeps no idle connections, since a process may be killed at any time.
 var healthClient = &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// healthy returns a check whether the process at an address can work now.
+// healthy returns a readiness check for the process at an address.
 func healthy(admin string) readiness {
 	return func(ctx context.Context, _ int) bool {
 		request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", nil) // fails for bad addresses only
@@ -66,7 +66,7 @@ func (s *Stack) newMember(role string, number int) *member {
 	admin, err := FreeAddress()
 	if role == "api" {
 		m.api = strings.TrimPrefix(s.url, "http://")
-		if s.o.Faults { // the URL is a proxy's
+		if s.o.Faults { // clients use a proxy's URL
 			var noAPI error
 			m.api, noAPI = FreeAddress()
 			err = errors.Join(err, noAPI)
@@ -97,9 +97,9 @@ func (m *member) supervise(patience time.Duration) {
 	}
 }
 
-// down stops the process, and keeps it from being started until its gate is released.
+// down stops the process and prevents a new start until the gate is released.
 func (m *member) down(patience time.Duration) error {
-	_ = m.gate.Acquire(context.Background(), 1) // waits for a start that is under way, which ends with its member at the latest
+	_ = m.gate.Acquire(context.Background(), 1) // waits for a running start, which ends with its member at the latest
 	return m.current.Load().Stop(patience)
 }
 
@@ -147,7 +147,7 @@ func (s *Stack) stopMembers(ctx context.Context, members []*member) error {
 	return errors.Join(errs...)
 }
 
-// dialAPI connects to the next api process that runs, and waits a moment for one if there is none.
+// dialAPI connects to the next running api process. If none runs, it waits briefly for one.
 func (s *Stack) dialAPI(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()

@@ -19,18 +19,18 @@ import (
 // Options describe a stack.
 type Options struct {
 	Forgerun    string            // path of the binary
-	Dir         string            // folder for "logs", which stay; made when missing
+	Dir         string            // folder for "logs", which Close keeps; created if missing
 	Concurrency int               // concurrent jobs in a worker process; 0: 100
 	TimeScale   float64           // factor of the jobs' durations; 0: jobs take no time
 	Env         map[string]string // FORGERUN_ variables that override those of the stack, except Addresses
-	Listen      string            // address of the API with Faults; "": any port of 127.0.0.1
+	Listen      string            // address of the API with Faults; "": any free port of 127.0.0.1
 	APIs        int               // number of api processes, more than one only with Faults; 0: one
 	Workers     int               // number of worker processes at first; see Scale
-	Lease       time.Duration     // a worker that is silent for longer is dead; 0: 3 s
-	Faults      bool              // connections to Postgres, Redis, the API and receivers lead through proxies
+	Lease       time.Duration     // a worker without a heartbeat for this long counts as dead; 0: 3 s
+	Faults      bool              // connections to Postgres, Redis, the API and receivers go through proxies
 	Clock       bool              // the service is a test bed, and faults may move its clock
-	// DatabaseURL and RedisURL, both or none, are servers of others. The stack then starts only workers, does no fault to the
-	// servers, and puts a proxy only before receivers.
+	// DatabaseURL and RedisURL are external servers; set both or neither. The stack then starts only workers, injects no faults
+	// into the servers, and puts a proxy only in front of receivers.
 	DatabaseURL, RedisURL string
 	Log                   io.Writer // lines about starts and unexpected ends; may be nil
 }
@@ -59,14 +59,13 @@ func (o Options) complete() (Options, error) {
 	return o, err
 }
 
-// Addresses are the variables that only the stack sets.
+// Addresses are the variables that Options.Env cannot override.
 var Addresses = []string{"FORGERUN_DATABASE_URL", "FORGERUN_REDIS_URL", "FORGERUN_HTTP_ADDR", "FORGERUN_ADMIN_ADDR"}
 
-// environ is the configuration of all processes, without the addresses that each listens on.
+// environ is the configuration of all processes, without their listen addresses.
 type environ map[string]string
 
-// newEnviron sets short leases and backoffs, so that faults heal within seconds, and a log level that spares the disk in a long
-// run.
+// newEnviron sets short leases and backoffs, so that faults heal within seconds. Its log level limits disk use in long runs.
 func newEnviron(o Options, databaseURL, redisURL string) environ {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
@@ -83,12 +82,12 @@ func newEnviron(o Options, databaseURL, redisURL string) environ {
 		"FORGERUN_WEBHOOK_ALLOW_PRIVATE": "true",
 		"FORGERUN_OPEN_REGISTRATION":     "true",
 		"FORGERUN_RATE_LIMIT_PER_MINUTE": "1000000000",
-		"FORGERUN_CLIENT_MAX_ACTIVE":     "1000000000", // one client may send the whole load
+		"FORGERUN_CLIENT_MAX_ACTIVE":     "1000000000", // one client may submit the whole load
 		"FORGERUN_MASTER_KEY":            base64.StdEncoding.EncodeToString(key),
 		"FORGERUN_LOG_LEVEL":             "warn",
 		"FORGERUN_LOG_FORMAT":            "json",
 	}
-	if o.Clock { // jumps skip hours and days; nothing may expire in them
+	if o.Clock { // clock jumps skip days; nothing may expire during a jump
 		env["FORGERUN_TESTBED"] = "true"
 		env["FORGERUN_API_KEY_TTL"], env["FORGERUN_RETENTION_JOBS"], env["FORGERUN_WEBHOOK_DISABLE_AFTER"] = "8760h", "8760h", "8760h"
 	}
@@ -106,13 +105,13 @@ func (e environ) list() []string {
 	return all
 }
 
-// stopPatience covers the grace for jobs, and writes to stores that may not answer.
+// stopPatience covers the grace period for jobs plus writes to stores that may not answer.
 func (e environ) stopPatience() time.Duration {
-	grace, _ := time.ParseDuration(e["FORGERUN_SHUTDOWN_GRACE"]) // the processes refuse a bad one
+	grace, _ := time.ParseDuration(e["FORGERUN_SHUTDOWN_GRACE"]) // the processes reject a bad value
 	return grace + 20*time.Second
 }
 
-// maxWorkers is the number of worker processes that Postgres has connections for, at some 20 for each.
+// maxWorkers is the limit that Postgres' connections set: each worker process uses about 20.
 const maxWorkers = 32
 
 // Schedule is the number of workers over a run, in equal steps.

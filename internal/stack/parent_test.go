@@ -21,7 +21,7 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// parentEnv makes the test binary be a parent of processes that waits to be killed, with its servers in that folder.
+// parentEnv names a folder for servers. It makes the test binary run as a parent of processes that waits to be killed.
 const parentEnv = "STACK_TEST_PARENT_DIR"
 
 // beParent starts both servers and another process, prints Postgres' URL and all pids, and waits to be killed.
@@ -50,8 +50,8 @@ func beParent(dir string) error {
 	select {}
 }
 
-// endThreads ends every thread that the runtime can spare, as may happen in any
-// Go program. A server must not take that for its parent's end.
+// endThreads ends every thread that the runtime can spare. This may happen in any Go program. The servers must not treat it as the
+// death of their parent.
 func endThreads() {
 	var together, all sync.WaitGroup
 	const threads = 64
@@ -60,7 +60,7 @@ func endThreads() {
 		all.Go(func() {
 			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 			together.Done()
-			together.Wait() // so that each has a thread of its own
+			together.Wait() // makes each goroutine hold a thread
 		})
 	}
 	all.Wait()
@@ -80,12 +80,12 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 			url, family := startParent(t, parent)
 			query(t, url, "CREATE TABLE kept AS SELECT 'yes' AS value")
 			family = append(family, childrenOf(t, family[0])...)
-			family = slices.DeleteFunc(family, hasEnded) // the session of the statement may be among its children
+			family = slices.DeleteFunc(family, hasEnded) // the children may include the backend of the statement
 			require.Greater(t, len(family), 5, "Postgres' own processes count too")
 
 			require.NoError(t, parent.Process.Kill())
 			_ = parent.Wait()
-			if how != "at once" { // the next parent may come while the servers of the killed one still end
+			if how != "at once" { // the next parent may start while the killed one's servers are still ending
 				for _, pid := range family {
 					testkit.Eventually(t, "all children are gone", func() bool { return hasEnded(pid) })
 				}
@@ -128,7 +128,7 @@ func childrenOf(t *testing.T, pid int) []int {
 	for _, path := range stats {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // it ended meanwhile
+			continue // it has ended
 		}
 		_, rest, _ := strings.Cut(string(text), ") ")
 		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == strconv.Itoa(pid) {

@@ -23,13 +23,13 @@ const (
 	roleName     = "forgerun"
 	databaseName = "forgerun"
 	passwordName = "password"
-	initdbPrefix = "initdb-" // of folders in which initdb works; one that a start finds is half done
+	initdbPrefix = "initdb-" // prefix of initdb's working folders; those left from an earlier start are incomplete
 )
 
 var postgresPrograms = []string{"postgres", "initdb"}
 
-// Postgres is a private server with the empty database "forgerun" and a superuser of that name. The password is random and kept
-// in the folder: without one, any local user could run programs through the server.
+// Postgres is a private server with an empty database "forgerun" and a superuser of the same name. The folder stores its random
+// password. Without a password, any local user could run programs through the server.
 type Postgres struct {
 	*server
 	bin      string // folder of the programs
@@ -37,14 +37,15 @@ type Postgres struct {
 }
 
 // StartPostgres starts the server and returns once it accepts connections. The error wraps ErrNotInstalled if this machine has no
-// Postgres. A folder in use by another stack is refused; a server that a killed parent left there is stopped first.
+// Postgres. StartPostgres refuses a folder that another stack uses. It first stops a server that a killed parent left in the
+// folder.
 func StartPostgres(ctx context.Context, o ServerOptions) (*Postgres, error) {
 	m := o.computer()
 	bins := m.find(postgresPrograms...)
 	if len(bins) == 0 {
 		return nil, notInstalled("the Postgres server (programs postgres and initdb)", "postgresql", "postgresql-server", "postgresql@17")
 	}
-	// SIGQUIT stops it at once: the next start recovers.
+	// SIGQUIT stops Postgres at once; the next start runs recovery.
 	s, err := o.newServer(ctx, "postgres", filepath.Join(bins[0], "postgres"), syscall.SIGQUIT, "postgres", "nobody")
 	if err != nil {
 		return nil, err
@@ -62,11 +63,11 @@ func (p *Postgres) URLOf(database string) string {
 	return "postgres://" + url.UserPassword(roleName, p.password).String() + "@" + address(p.port) + "/" + database + "?sslmode=disable"
 }
 
-// makeReady makes the cluster unless it is there.
+// makeReady creates the cluster if it is missing.
 func (p *Postgres) makeReady(ctx context.Context) error {
 	switch _, err := os.Stat(p.home.dataDir()); {
 	case err == nil:
-		// No process of the former server runs, but after the restart of a container another process may have its id.
+		// The previous server is gone, but after a container restart another process may have its id.
 		_ = os.Remove(p.pidFile())
 		return p.readPassword()
 	case errors.Is(err, fs.ErrNotExist):
@@ -76,7 +77,7 @@ func (p *Postgres) makeReady(ctx context.Context) error {
 	}
 }
 
-// create makes the cluster in a temporary folder and renames that when it is complete.
+// create makes the cluster in a temporary folder and renames the folder once it is complete.
 func (p *Postgres) create(ctx context.Context) error {
 	halfDone, _ := filepath.Glob(p.home.path(initdbPrefix + "*")) // fails for bad patterns only
 	for _, dir := range halfDone {
@@ -99,7 +100,7 @@ func (p *Postgres) create(ctx context.Context) error {
 	return errors.Join(os.Rename(dir, p.home.dataDir()), syncPath(p.home.dir))
 }
 
-// copyCluster copies the data of o.Cluster below dir, with owners and modes, and returns its place.
+// copyCluster copies the data of o.Cluster below dir, with owners and modes, and returns the path of the copy.
 func (p *Postgres) copyCluster(ctx context.Context, dir string) (string, error) {
 	from := &home{dir: p.o.Cluster}
 	for file, to := range map[string]string{from.path(passwordName): p.home.dir, from.dataDir(): dir} {
@@ -110,14 +111,14 @@ func (p *Postgres) copyCluster(ctx context.Context, dir string) (string, error) 
 	return filepath.Join(dir, dataName), p.readPassword()
 }
 
-// initdb makes a cluster with its database. It sets UTF-8 and the order of code points: query results must not depend on the
-// machine's language.
+// initdb creates a cluster with its database. It sets UTF-8 and code point order, so query results do not depend on the machine's
+// locale.
 func (p *Postgres) initdb(ctx context.Context, dir string) error {
 	args := []string{
 		"--pgdata=" + dir, "--username=" + roleName, "--pwfile=" + p.home.path(passwordName),
 		"--auth=" + cmp.Or(p.o.Auth, "scram-sha-256"), "--encoding=UTF8", "--locale=C",
 	}
-	if runtime.GOOS == "linux" { // elsewhere C.UTF-8 need not exist
+	if runtime.GOOS == "linux" { // other systems may lack C.UTF-8
 		args = append(args, "--lc-ctype=C.UTF-8")
 	}
 	single := p.command(p.path, "--single", "-D", dir, "postgres")
@@ -141,9 +142,9 @@ func (p *Postgres) args() []string {
 	return append(args, "-c", "listen_addresses="+loopback, "-c", "port="+strconv.Itoa(p.port), "-c", "unix_socket_directories=")
 }
 
-// isReady reads the PID file, since another server may answer on the port.
+// isReady checks the PID file, since another server may answer on the port.
 func (p *Postgres) isReady(_ context.Context, pid int) bool {
-	text, _ := os.ReadFile(p.pidFile()) // it is short or missing while the server starts
+	text, _ := os.ReadFile(p.pidFile()) // incomplete or missing while the server starts
 	return strings.HasPrefix(string(text), strconv.Itoa(pid)+"\n") && strings.HasSuffix(strings.TrimSpace(string(text)), "\nready")
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/forgerun/forgerun/internal/testkit"
 )
 
-// The next start uses what a failed start of a new folder left behind.
-func TestPostgresFailedStartShowsTheLogAndCanBeRepeated(t *testing.T) {
+// After a failed start in a new folder, the next start uses the files that are there.
+func TestPostgresFailedStartShowsLogAndCanBeRetried(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(tempDir(t), "not", "yet", "there")
 	_, err := StartPostgres(testContext(t), ServerOptions{Dir: dir, Settings: map[string]string{"max_konnections": "1"}})
@@ -38,7 +38,7 @@ func TestPostgresConfiguration(t *testing.T) {
 	t.Parallel()
 	p := newPostgres(t, ServerOptions{Settings: map[string]string{
 		"max_connections": "17", "work_mem": "5MB",
-		"listen_addresses": "*", // callers must not change parts of the URL
+		"listen_addresses": "*", // the options must not override the address in the URL
 	}})
 	for name, want := range map[string]string{
 		"max_connections": "17", "work_mem": "5MB", "listen_addresses": "127.0.0.1", "unix_socket_directories": "",
@@ -90,8 +90,8 @@ func TestPostgresHalfDoneInitdbIsRedone(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// PID files may name a foreign process, for instance after the restart of a container.
-func TestPIDFilesWithAStrangersPID(t *testing.T) {
+// After a container restart, a PID file may name an unrelated process.
+func TestPIDFileOfUnrelatedProcess(t *testing.T) {
 	t.Parallel()
 	p := newPostgres(t, ServerOptions{})
 	left, err := os.ReadFile(p.pidFile())

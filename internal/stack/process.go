@@ -16,22 +16,22 @@ import (
 
 const (
 	pollPeriod  = 10 * time.Millisecond
-	killGrace   = 10 * time.Second // for a killed process to be gone
-	maxLogBytes = 8 << 20          // a start renames a larger log
+	killGrace   = 10 * time.Second // time for a killed process to disappear
+	maxLogBytes = 8 << 20          // larger logs are renamed at the next start
 	tailBytes   = 4 << 10
 	tailLines   = 15
 	logIndent   = "\n  | "
 )
 
 var (
-	// ErrNotRunning is the error of a signal to a process that has ended or was never started.
+	// ErrNotRunning is returned for a signal to a process that has ended or was never started.
 	ErrNotRunning = errors.New("the process is not running")
-	// ErrExited is wrapped by the error of Await if the process ends first.
+	// Await returns an error that wraps ErrExited if the process ends first.
 	ErrExited = errors.New("ended before it was ready")
 )
 
-// Command describes how to run a program. The program gets its own process group: Ctrl-C at a terminal reaches only the parent, which
-// then stops its children, and a kill also reaches the child's own children.
+// Command describes how to run a program. The program gets its own process group, so Ctrl-C at a terminal reaches only the parent,
+// which then stops its children. A kill also reaches the child's own children.
 type Command struct {
 	Path  string
 	Args  []string    // without the program's name
@@ -45,12 +45,12 @@ type Command struct {
 	DeathSignal syscall.Signal
 }
 
-// Process is one run of a command. It is safe for concurrent use. A nil Process was never started: it takes no signal, and
-// ending it does nothing.
+// Process is one run of a command. It is safe for concurrent use. A nil Process was never started: signals fail, and Stop and Kill
+// do nothing.
 type Process struct {
 	cmd    *exec.Cmd
 	log    string
-	offset int64 // where this run's output begins in the log
+	offset int64 // start of this run's output in the log
 
 	stopping atomic.Bool // its end was requested
 	killed   atomic.Bool
@@ -72,7 +72,7 @@ func StartProcess(c Command) (*Process, error) {
 	OwnGroup(p.cmd)
 	started := make(chan error, 1)
 	go func() {
-		// The kernel takes the starting thread for the parent: if it ended first, the child would get its death signal. A locked
+		// The kernel treats the starting thread as the parent. The child gets its death signal when that thread ends, so a locked
 		// goroutine keeps the thread alive.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -88,8 +88,8 @@ func StartProcess(c Command) (*Process, error) {
 	return p, nil
 }
 
-// RunProcess runs the command to its end, and kills it when the context ends first. A non-zero exit status is an error, with the
-// last lines of the log.
+// RunProcess runs the command to its end, and kills it if the context ends first. For a non-zero exit status it returns an error
+// with the last lines of the log.
 func RunProcess(ctx context.Context, c Command) error {
 	p, err := StartProcess(c)
 	if err != nil {
@@ -128,7 +128,7 @@ func (p *Process) HasExited() bool {
 	}
 }
 
-// exitReason waits for the end of a process that should still run, and returns how it ended. It is never nil.
+// exitReason waits for the end of a process that should still run, and returns a non-nil error that describes the end.
 func (p *Process) exitReason() error {
 	if <-p.exited; p.err != nil {
 		return p.err
@@ -136,7 +136,7 @@ func (p *Process) exitReason() error {
 	return errors.New("exit status 0")
 }
 
-// Await polls until ready returns true. It returns ErrExited when the process ends first, or the context's cause.
+// Await polls until ready returns true. It returns ErrExited if the process ends first, or the context's cause.
 func (p *Process) Await(ctx context.Context, ready func(context.Context) bool) error {
 	for {
 		if ready(ctx) && !p.HasExited() {
@@ -170,8 +170,8 @@ func (p *Process) Pause() error { return p.signal(pauseSignal) }
 // Resume undoes Pause.
 func (p *Process) Resume() error { return p.signal(resumeSignal) }
 
-// Stop sends SIGTERM and waits; after the grace it kills the group. Any end but exit status 0 within the grace is an error,
-// unless Kill was called meanwhile.
+// Stop sends SIGTERM and waits; after the grace period it kills the group. It returns an error unless the process exits with status
+// 0 in time or Kill was called meanwhile.
 func (p *Process) Stop(grace time.Duration) error {
 	err := p.end(syscall.SIGTERM, grace)
 	if err == nil && p != nil && p.err != nil && !p.killed.Load() {
@@ -183,8 +183,8 @@ func (p *Process) Stop(grace time.Duration) error {
 // Kill kills the process and its group (SIGKILL) and waits until it is gone.
 func (p *Process) Kill() { _ = p.end(syscall.SIGKILL, killGrace) }
 
-// end sends a signal, also to a paused process, and kills the group if the process is not gone after the grace, which is an error.
-// The exit status does not matter.
+// end sends a signal, even to a paused process. If the process still runs after the grace period, end kills the group and returns
+// an error. It ignores the exit status.
 func (p *Process) end(s syscall.Signal, grace time.Duration) error {
 	if p == nil {
 		return nil
@@ -197,7 +197,7 @@ func (p *Process) end(s syscall.Signal, grace time.Duration) error {
 	default:
 		_ = p.signal(s)
 	}
-	_ = p.Resume() // a paused process takes no signal but SIGKILL
+	_ = p.Resume() // a paused process handles only SIGKILL
 	if p.exitsWithin(grace) {
 		return nil
 	}
@@ -208,7 +208,7 @@ func (p *Process) end(s syscall.Signal, grace time.Duration) error {
 }
 
 func (p *Process) killGroup() {
-	if !p.HasExited() { // later the id may be another group's
+	if !p.HasExited() { // after the exit another group may get the id
 		p.killed.Store(true)
 		_ = SignalGroup(p.PID(), syscall.SIGKILL)
 	}
@@ -223,10 +223,11 @@ func (p *Process) exitsWithin(grace time.Duration) bool {
 	}
 }
 
-// readiness reports whether the process with an id serves now.
+// readiness reports whether the process with the given id serves requests.
 type readiness func(ctx context.Context, pid int) bool
 
-// awaitOrEnd waits until the process is ready. Otherwise it ends it, with a signal and a grace, and explains why.
+// awaitOrEnd waits until the process is ready. On failure it ends the process with a signal and a grace period, and returns the
+// reason.
 func (p *Process) awaitOrEnd(ctx context.Context, ready readiness, s syscall.Signal, grace time.Duration) error {
 	err := p.Await(ctx, func(ctx context.Context) bool { return ready(ctx, p.PID()) })
 	if err != nil {
@@ -240,7 +241,7 @@ func (p *Process) awaitOrEnd(ctx context.Context, ready readiness, s syscall.Sig
 // block them while their parent is paused.
 func openLog(path string) (f *os.File, size int64, err error) {
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLogBytes {
-		_ = os.Rename(path, path+".old") // otherwise it grows on
+		_ = os.Rename(path, path+".old") // on failure the log keeps growing
 	}
 	if f, err = os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err == nil {
 		size, _ = f.Seek(0, io.SeekEnd) // 0 for a terminal
@@ -260,7 +261,7 @@ func (p *Process) Output() string {
 	return string(text)
 }
 
-// Explain adds the last lines of this run's output to an error.
+// Explain appends the last lines of this run's output to an error.
 func (p *Process) Explain(err error) error {
 	lines := strings.Split(strings.TrimSpace(p.Output()), "\n")
 	text := strings.Join(lines[max(0, len(lines)-tailLines):], logIndent)

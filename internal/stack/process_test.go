@@ -30,7 +30,7 @@ func startProcess(t *testing.T, c Command) *Process {
 	return p
 }
 
-// startSaying starts a script and waits for its first line of output.
+// startSaying starts a script and waits for its first output line.
 func startSaying(t *testing.T, script string) (p *Process, line string) {
 	t.Helper()
 	p = startProcess(t, shell(t, script))
@@ -42,7 +42,7 @@ func startSaying(t *testing.T, script string) (p *Process, line string) {
 	return p, line
 }
 
-func TestCommandIsRunAsToldTo(t *testing.T) {
+func TestCommandOptions(t *testing.T) {
 	t.Parallel()
 	c := shell(t, `pwd; read -r line; echo "$GREETING $HOME $line"; echo err >&2; exit 3`)
 	c.Dir, c.Env, c.Input = "/", []string{"GREETING=hello"}, strings.NewReader("input\n")

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Credential is the user as which a process runs.
+// Credential is the user that a process runs as.
 type Credential = syscall.Credential
 
 const pauseSignal, resumeSignal = syscall.SIGSTOP, syscall.SIGCONT
 
-// OwnGroup has a command run in a process group of its own.
+// OwnGroup makes a command run in its own process group.
 func OwnGroup(c *exec.Cmd) {
 	if c.SysProcAttr == nil {
 		c.SysProcAttr = &syscall.SysProcAttr{}
@@ -25,7 +25,7 @@ func OwnGroup(c *exec.Cmd) {
 	c.SysProcAttr.Setpgid = true
 }
 
-// SignalGroup sends a signal to the process group that OwnGroup has made.
+// SignalGroup sends a signal to the process group created by OwnGroup.
 func SignalGroup(pid int, s syscall.Signal) error { return syscall.Kill(-pid, s) }
 
 func runAs(c *exec.Cmd, user *Credential, death syscall.Signal) {

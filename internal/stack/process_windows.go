@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Credential is the user as which a process runs: always this one's.
+// Credential is unused: on Windows every process runs as this process's user.
 type Credential struct{ Uid, Gid uint32 } //nolint:revive // as elsewhere
 
-// Windows cannot pause a process: the error of Pause says so.
+// Windows cannot pause a process, so Pause returns an error.
 const pauseSignal, resumeSignal = syscall.Signal(0x13), syscall.Signal(0x12)
 
 // OwnGroup keeps Ctrl-C at the terminal from a command.
@@ -22,7 +22,7 @@ func OwnGroup(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }
 
-// SignalGroup ends a process and what it has started, whatever the signal.
+// SignalGroup ends a process and its children, for any signal.
 func SignalGroup(pid int, _ syscall.Signal) error {
 	return exec.CommandContext(context.Background(), "taskkill", "/T", "/F", "/PID", strconv.Itoa(pid)).Run()
 }

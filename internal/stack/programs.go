@@ -14,20 +14,20 @@ import (
 	"strings"
 )
 
-// ErrNotInstalled is wrapped by the Start functions when a server program is missing. The text says how to get it.
+// The Start functions wrap ErrNotInstalled when a server program is missing. The message says how to install it.
 var ErrNotInstalled = errors.New("not installed")
 
 var errWindows = errors.New("on Windows none is started; use WSL or a container")
 
-// machine is where programs and spare folders are. Tests replace it.
+// machine says where to find programs and spare folders. Tests replace it.
 type machine struct {
-	programDirs []string // in order of preference; of the matches of a pattern, the highest version first
+	programDirs []string // patterns by preference; among matches of a pattern, the highest version first
 	spareDir    string   // for folders that the servers' user cannot enter; see openHome
 }
 
 func thisMachine() machine {
 	if runtime.GOOS == "windows" {
-		return machine{} // signals, users and process groups are those of Unix
+		return machine{} // servers need Unix signals, users and process groups
 	}
 	return machine{spareDir: "/var/lib/forgerun", programDirs: append(filepath.SplitList(os.Getenv("PATH")),
 		"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
@@ -38,7 +38,7 @@ func thisMachine() machine {
 		"/usr/local/bin", "/usr/bin", "/usr/sbin")}
 }
 
-// computer returns the machine that the server runs on.
+// computer returns the machine to search for programs, including the folder o.Programs.
 func (o ServerOptions) computer() machine {
 	m := thisMachine()
 	if o.machine != nil {
@@ -81,15 +81,15 @@ func versionInPath(binDir string) int {
 	return n
 }
 
-// chooseVersion returns the first folder of bins with the major version of the cluster in dataDir: no other version can run it.
-// If there is no cluster or no such folder, it returns the first of all.
+// chooseVersion returns the first folder in bins with the major version of the cluster in dataDir, since no other version can run
+// it. Without a cluster or a matching folder it returns bins[0].
 func chooseVersion(bins []string, dataDir string) string {
 	text, _ := os.ReadFile(filepath.Join(dataDir, "PG_VERSION"))
 	made, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	return bins[max(0, slices.IndexFunc(bins, func(bin string) bool { return err == nil && versionInPath(bin) == made }))]
 }
 
-// notInstalled names the commands that install what is missing.
+// notInstalled returns an error with the commands that install the missing programs.
 func notInstalled(programs, apt, dnf, brew string) error {
 	if runtime.GOOS == "windows" {
 		return fmt.Errorf("%s: %w: %w", programs, ErrNotInstalled, errWindows)
@@ -98,14 +98,14 @@ func notInstalled(programs, apt, dnf, brew string) error {
 		"brew install %s (Homebrew)", programs, ErrNotInstalled, apt, dnf, brew)
 }
 
-// FindForgerun returns the path of the forgerun binary: the given one, or this program.
+// FindForgerun returns the given path of the forgerun binary, or the path of this program if it is empty.
 func FindForgerun(path string) (string, error) {
 	if path == "" {
 		return os.Executable()
 	}
 	path, err := filepath.Abs(path)
 	if err == nil {
-		_, err = exec.LookPath(path) // it exists and is executable
+		_, err = exec.LookPath(path) // checks that it is executable
 	}
 	if err != nil {
 		return "", fmt.Errorf("there is no forgerun program at %s: build it, or name it with --forgerun", path)

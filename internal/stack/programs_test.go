@@ -15,7 +15,7 @@ func fakeProgram(t *testing.T, dir, name string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755))
 }
 
-func TestMissingServersAreNamed(t *testing.T) {
+func TestErrorNamesMissingServers(t *testing.T) {
 	t.Parallel()
 	m := machine{programDirs: []string{t.TempDir(), "/nonexistent/*/bin"}}
 	o := ServerOptions{Dir: filepath.Join(t.TempDir(), "never made"), machine: &m}
@@ -54,7 +54,7 @@ func TestProgramsAreFoundInOrder(t *testing.T) {
 	require.Equal(t, 17, versionInPath("/opt/homebrew/opt/postgresql@17/bin"))
 	require.Equal(t, 16, versionInPath("/usr/pgsql-16/bin"))
 
-	// A program that goes by the name it is called must be called by it.
+	// A program that behaves according to its name must be called by that name.
 	fakeProgram(t, at("redis"), "redis-check-rdb")
 	require.NoError(t, os.Symlink("redis-check-rdb", at("redis", "redis-server")))
 	fakeProgram(t, at("redis"), "valkey-server")

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// proxy forwards TCP connections to a server, and does faults to them. See docs/explanation/decisions.md for why it is no library.
+// proxy forwards TCP connections to a server and injects faults into them. docs/explanation/decisions.md explains why it is not a
+// library.
 type proxy struct {
 	name     string
 	dial     func(context.Context) (net.Conn, error)
@@ -28,7 +29,7 @@ type proxy struct {
 }
 
 const (
-	dialPatience = 2 * time.Second // a client's connection waits that long for the server's
+	dialPatience = 2 * time.Second // limit for connecting to the server
 	retryPeriod  = 25 * time.Millisecond
 	anyAddress   = loopback + ":0"
 )
@@ -37,19 +38,19 @@ const (
 type link struct {
 	client, server net.Conn
 	once           sync.Once
-	gone           chan struct{}         // closed when both sides are
-	delayed        atomic.Pointer[delay] // the latest fault that delayed a piece
-	losing         atomic.Bool           // the next answer is lost: the client does not learn what the server did
+	gone           chan struct{}         // closed when both sides are closed
+	delayed        atomic.Pointer[delay] // latest fault that delayed data
+	losing         atomic.Bool           // the next response is dropped, so the client does not see the result
 }
 
-// delay is a fault that holds each piece of each connection for a time, until it is over.
+// delay is a fault that holds back each piece of data for a time, until the fault is over.
 type delay struct {
 	by   time.Duration
 	over chan struct{}
-	hit  atomic.Int64 // connections that had a piece delayed
+	hit  atomic.Int64 // connections with delayed data
 }
 
-// cut resets both sides. Data on its way is lost. It reports whether the link was still there.
+// cut resets both sides; data in transit is lost. It reports whether the link was still open.
 func (l *link) cut() bool { return l.end(reset) }
 
 func (l *link) end(one func(net.Conn)) (was bool) {
@@ -62,7 +63,7 @@ func (l *link) end(one func(net.Conn)) (was bool) {
 	return was
 }
 
-// reset closes a connection without delivering data that is still on its way.
+// reset closes a connection and drops data in transit.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -99,13 +100,13 @@ func (p *proxy) accept() {
 			p.running.Go(func() { p.carry(conn) })
 		case p.ctx.Err() != nil:
 			return
-		default: // such as too many open files, for the moment
+		default: // temporary error, such as too many open files
 			Sleep(p.ctx, retryPeriod)
 		}
 	}
 }
 
-// carry forwards one connection. If the server cannot be reached, the client is reset.
+// carry forwards one connection. If the server cannot be reached, carry resets the client's connection.
 func (p *proxy) carry(client net.Conn) {
 	server, err := p.dial(p.ctx)
 	if err != nil {
@@ -116,7 +117,7 @@ func (p *proxy) carry(client net.Conn) {
 	p.mu.Lock()
 	p.links = append(p.links, l)
 	p.mu.Unlock()
-	if p.ctx.Err() != nil { // close may not have seen it
+	if p.ctx.Err() != nil { // close may have missed this link
 		l.cut()
 	}
 	var answers sync.WaitGroup
@@ -129,7 +130,7 @@ func (p *proxy) carry(client net.Conn) {
 	p.links = slices.DeleteFunc(p.links, func(other *link) bool { return other == l })
 }
 
-// pass copies one direction, piece by piece, until it ends or the link does.
+// pass copies one direction, piece by piece, until the stream or the link ends.
 func (p *proxy) pass(l *link, to, from net.Conn, answers bool) {
 	piece := make([]byte, 8<<10)
 	for {
@@ -155,7 +156,7 @@ func (p *proxy) pass(l *link, to, from net.Conn, answers bool) {
 	}
 }
 
-// hold delays a piece during a fault, and reports whether the link still exists.
+// hold delays a piece of data during a fault, and reports whether the link is still open.
 func (p *proxy) hold(l *link) bool {
 	d := p.fault.Load()
 	if d == nil {
@@ -180,7 +181,7 @@ func (p *proxy) open() []*link {
 	return slices.Clone(p.links)
 }
 
-// close ends the proxy with all connections.
+// close ends the proxy and all its connections.
 func (p *proxy) close() {
 	p.cancel()
 	_ = p.listener.Close()
@@ -197,8 +198,8 @@ func (s *Stack) faulty() []*proxy {
 	return slices.Clone(s.proxies)
 }
 
-// ReceiverURL returns the address at which the service reaches a webhook receiver at upstream (http://127.0.0.1:9000): that of a
-// proxy with Faults, otherwise upstream itself.
+// ReceiverURL returns the address at which the service reaches a webhook receiver at upstream (http://127.0.0.1:9000): a proxy's
+// address with Faults, otherwise upstream itself.
 func (s *Stack) ReceiverURL(upstream string) (string, error) {
 	if !s.o.Faults {
 		return upstream, nil
@@ -214,7 +215,7 @@ func (s *Stack) ReceiverURL(upstream string) (string, error) {
 	return s.throughProxy("receiver", upstream)
 }
 
-// throughProxy puts a proxy in front of the server at a URL, with Faults.
+// throughProxy puts a proxy in front of the server at a URL if Faults is set.
 func (s *Stack) throughProxy(name, address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || !s.o.Faults {

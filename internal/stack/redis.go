@@ -27,7 +27,7 @@ func StartRedis(ctx context.Context, o ServerOptions) (*Redis, error) {
 	if path == "" {
 		return nil, notInstalled("the Redis server (program redis-server or valkey-server)", "redis-server", "valkey", "redis")
 	}
-	// Unlike SIGTERM, SIGKILL also ends a paused server. The append-only file has all that was answered.
+	// Unlike SIGTERM, SIGKILL also ends a paused server. The append-only file contains every acknowledged write.
 	s, err := o.newServer(ctx, "redis", path, syscall.SIGKILL, "redis", "valkey", "nobody")
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (m machine) findRedis() string {
 	return ""
 }
 
-// URL returns the server's address as Redis clients write it.
+// URL returns the server's redis:// URL.
 func (r *Redis) URL() string { return "redis://" + address(r.port) + "/0" }
 
 // Do sends a command, such as FLUSHALL, and expects OK.
@@ -60,7 +60,8 @@ func (r *Redis) Do(ctx context.Context, command string) error {
 	return err
 }
 
-// converse sends commands and returns the lines of the answers, at least one. A client library would log refused connections.
+// converse sends commands and returns the lines of the replies, at least one. It uses no client library, since that would log
+// refused connections.
 func (r *Redis) converse(ctx context.Context, commands ...string) ([]string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address(r.port))
 	if err != nil {
@@ -93,7 +94,7 @@ func (r *Redis) args() []string {
 	return append(args, "--bind", loopback, "--port", strconv.Itoa(r.port), "--daemonize", "no", "--logfile", "", "--dir", r.home.dataDir())
 }
 
-// isReady also asks for the process id, since another server may have the port. A server that loads data refuses PING.
+// isReady also checks the process id, since another server may use the port. A server that is still loading data refuses PING.
 func (r *Redis) isReady(ctx context.Context, pid int) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWorkersOverARun(t *testing.T) {
+func TestWorkerSchedule(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		shares []float64

@@ -14,33 +14,33 @@ import (
 )
 
 const (
-	// startTimeout bounds a start. It covers the recovery of a crashed cluster on a slow disk.
+	// startTimeout limits a start, including the recovery of a crashed cluster on a slow disk.
 	startTimeout = 60 * time.Second
-	// quitGrace follows SIGQUIT: Postgres itself kills its children after 5 s.
+	// quitGrace is the wait after SIGQUIT; Postgres kills its children after 5 s.
 	quitGrace = 10 * time.Second
 )
 
 // ServerOptions say where and how a private Postgres or Redis runs.
 type ServerOptions struct {
-	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created when missing.
+	// Dir is the server's folder: its data (in "data"), its log, and the password of Postgres. It is created if missing.
 	//
 	// No server runs as root. A root parent runs Postgres as user "postgres" or 'nobody', and Redis as "redis", "valkey" or
 	// 'nobody', or as the owner of existing data. If that user cannot reach Dir (below /root, or in a folder made by
 	// os.MkdirTemp), the files go to a folder below /var/lib/forgerun, and a warning says so. MkdirTemp makes temporary
 	// folders that the user can reach.
 	Dir string
-	// Programs is a folder with the server's programs, for a machine that has none; "" for none.
+	// Programs is a folder with the server's programs, used if the machine has none; "" for none.
 	Programs string
 	// Cluster is the folder of a stopped Postgres server. A new server gets a copy of its data instead of an empty cluster.
 	Cluster string
 	// Auth is initdb's authentication method for a new cluster; "" for scram-sha-256.
 	Auth string
-	// Settings are configuration parameters of Postgres, or directives of Redis with one value. They are given on the
-	// command line, so ALTER SYSTEM cannot change them. Postgres' fsync and synchronous_commit are on unless set here.
+	// Settings are configuration parameters of Postgres, or directives of Redis with one value. They are passed on the command
+	// line, so ALTER SYSTEM cannot change them. Postgres' fsync and synchronous_commit are on unless set here.
 	Settings map[string]string
-	// Env are further variables. Otherwise the server gets only what it needs.
+	// Env holds additional variables. Without it the server gets only the variables that it needs.
 	Env []string
-	// Logger gets a line for each start and each unexpected end; nil: none.
+	// Logger receives a line for each start and each unexpected end; nil disables it.
 	Logger *slog.Logger
 
 	log       string   // file for the server's output; "": one in Dir
@@ -55,9 +55,9 @@ type server struct {
 	o     ServerOptions
 	home  *home
 	port  int
-	death syscall.Signal // ends the server at once, also when its parent dies; no data is lost
+	death syscall.Signal // ends the server at once without data loss, also when its parent dies
 
-	prepare   func(context.Context) error // makes the data ready while no server runs
+	prepare   func(context.Context) error // prepares the data while no server runs
 	arguments func() []string
 }
 
@@ -92,7 +92,7 @@ func (s *server) launch(ctx context.Context) (*Process, error) {
 	if err := s.home.acquire(); err != nil {
 		return nil, err
 	}
-	if s.current.Load() != nil { // it has ended, and another process may get its id
+	if s.current.Load() != nil { // the last run has ended, and another process may get its id
 		_ = s.home.noteRunning(0)
 	}
 	running, err := s.home.claim(ctx, s.log)
@@ -124,14 +124,14 @@ func (s *server) command(path string, args ...string) Command {
 	}
 }
 
-// Stop ends the server in order, paused or not, and waits until it is gone. A server that does not end in time is killed, which
-// is an error.
+// Stop shuts the server down, even if it is paused, and waits until it is gone. If the server does not end in time, Stop kills it
+// and returns an error.
 func (s *server) Stop() error {
-	// SIGTERM would make Postgres wait for its clients.
+	// With SIGTERM, Postgres would wait for its clients.
 	return s.end(syscall.SIGINT, 30*time.Second)
 }
 
-// KeepRunning starts the server whenever it has ended unexpectedly. stop ends this, and then the server as Stop does.
+// KeepRunning restarts the server whenever it ends unexpectedly. stop ends the restarts and then stops the server like Stop.
 func (s *server) KeepRunning(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.ctx = ctx
@@ -147,5 +147,5 @@ func (s *server) KeepRunning(ctx context.Context) (stop func() error) {
 	}
 }
 
-// Kill ends the server like a crash and waits until it is gone.
+// Kill crashes the server and waits until it is gone.
 func (s *server) Kill() error { return s.end(s.death, quitGrace) }

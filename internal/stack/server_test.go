@@ -40,7 +40,7 @@ func (s subject) requireKept(t *testing.T) {
 	require.Equal(t, "yes", redisClient(t, s.url()).Get(testContext(t), "kept").Val())
 }
 
-// ofBoth runs a test for each of the two servers.
+// ofBoth runs a test for Postgres and for Redis.
 func ofBoth(t *testing.T, test func(t *testing.T, start func(ServerOptions) subject)) {
 	t.Parallel()
 	t.Run("postgres", func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestDataIsKeptOverStopsAndCrashes(t *testing.T) {
 	})
 }
 
-// A server has its folder for itself, is out of the terminal's reach, and sees nothing of this process's environment.
-func TestServersAreOnTheirOwn(t *testing.T) {
+// A server locks its folder, gets no signals from the terminal, and does not inherit this process's environment.
+func TestServersAreIsolated(t *testing.T) {
 	ofBoth(t, func(t *testing.T, start func(ServerOptions) subject) {
 		s := start(ServerOptions{})
 		require.ErrorContains(t, (&home{dir: s.home.dir}).acquire(), "in use by another running stack")
@@ -154,8 +154,8 @@ func TestOrphanIsStoppedFirst(t *testing.T) {
 	}
 }
 
-// runOrphan stops a server and runs its program with neither lock nor owner, as when its parent was killed on a system that
-// does not end it.
+// runOrphan stops a server and runs its program without a lock or an owner. This is the state after a parent is killed on a system
+// without death signals.
 func runOrphan(t *testing.T, s subject) *Process {
 	t.Helper()
 	require.NoError(t, s.Stop())
@@ -172,8 +172,8 @@ func runOrphan(t *testing.T, s subject) *Process {
 	return p
 }
 
-// Another server on the port may answer: it must not pass for ours.
-func TestPortThatIsTaken(t *testing.T) {
+// Another server that answers on the port must not be taken for this one.
+func TestPortInUse(t *testing.T) {
 	ofBoth(t, func(t *testing.T, start func(ServerOptions) subject) {
 		other := start(ServerOptions{})
 		s := start(ServerOptions{})

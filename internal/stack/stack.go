@@ -1,8 +1,8 @@
-// Package stack runs ForgeRun on this machine: private Postgres and Redis servers, processes of our programs, and faults.
-// "forgerun dev", the simulator, the benchmark and tests use it.
+// Package stack runs ForgeRun on this machine: private Postgres and Redis servers, the service's processes, and faults. "forgerun
+// dev", the simulator, the benchmark and tests use it.
 //
-// StartPostgres, StartRedis and Temp run servers alone, StartProcess any program. Start runs a whole service: its stores, api,
-// deliverer and worker processes. It restarts whatever ends unexpectedly, and Chaos does faults to it.
+// StartPostgres, StartRedis and Temp run only servers; StartProcess runs any program. Start runs a whole service: its stores and
+// its api, deliverer and worker processes. It restarts processes that end unexpectedly. Chaos injects faults.
 //
 // Every server
 //
@@ -12,7 +12,7 @@
 //   - never runs as root. A root parent runs it as an unprivileged user; see ServerOptions.Dir.
 //   - logs to a file in its folder.
 //
-// A context given to a Start function bounds the start, not the life of what it starts.
+// The context of a Start function limits the start only, not the lifetime of the started server or process.
 package stack
 
 import (
@@ -43,16 +43,16 @@ type Stack struct {
 	url   string
 	clock *client.Client // moves the clock; nil without Options.Clock
 
-	servers               *Servers // nil: foreign
-	databaseURL, redisURL string   // direct
+	servers               *Servers // nil: external servers
+	databaseURL, redisURL string   // without proxies
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	// running counts goroutines and calls under way.
+	// running counts active goroutines and calls.
 	running sync.WaitGroup
-	// serverFault is held while Postgres or Redis is down or starting: only one of them at a time.
+	// serverFault is held while Postgres or Redis is down or starting, so at most one of them is down.
 	serverFault *semaphore.Weighted
-	next        atomic.Uint64 // chooses the api process for the next connection
+	next        atomic.Uint64 // selects the api process for the next connection
 	close       func() error
 
 	mu                        sync.Mutex
@@ -62,7 +62,7 @@ type Stack struct {
 	scaling                   Scaling
 }
 
-// Scaling reports what Scale has done.
+// Scaling counts the processes that Scale started and stopped.
 type Scaling struct {
 	Stopped int           // processes
 	Slowest time.Duration // longest time from SIGTERM to the end of a process
@@ -146,12 +146,12 @@ func (s *Stack) chooseURL() (err error) {
 	return err
 }
 
-// command returns what the commands of all processes share.
+// command returns the settings that all processes share.
 func (s *Stack) command(name string, env environ) Command {
 	return Command{Path: s.o.Forgerun, Env: env.list(), DeathSignal: syscall.SIGKILL, Log: s.logOf(name)}
 }
 
-// URL returns the address of the API, which never changes; "" beside foreign servers.
+// URL returns the address of the API, which never changes; it is "" with external servers.
 func (s *Stack) URL() string { return s.url }
 
 // DatabaseURL returns the address of Postgres, without a proxy.
@@ -194,7 +194,8 @@ func (s *Stack) Workers() int {
 }
 
 // Scale starts or stops worker processes until there are n. It returns once the new ones are ready and the others have ended after
-// SIGTERM. If the context ends first, the number still holds. One goroutine may call it at a time, also during faults.
+// SIGTERM. If the context ends first, n stays in effect. Only one goroutine may call Scale at a time; calls during faults are
+// allowed.
 func (s *Stack) Scale(ctx context.Context, n int) error {
 	if n < 0 || n > maxWorkers {
 		return fmt.Errorf("%d workers: allowed is a number from 0 to %d", n, maxWorkers)
@@ -208,7 +209,7 @@ func (s *Stack) Scale(ctx context.Context, n int) error {
 	return errors.Join(s.stopMembers(ctx, dropped), awaitReady(ctx, wanted))
 }
 
-// Scaling reports what Scale has done so far.
+// Scaling returns the effect of all Scale calls so far.
 func (s *Stack) Scaling() Scaling {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,8 +233,8 @@ func (s *Stack) call(ctx context.Context) (context.Context, func(), error) {
 	}, nil
 }
 
-// Restart stops all processes but the servers, starts them again when until has passed, and returns once all are ready. down is
-// when the last one had stopped, up when they were started.
+// Restart stops all processes except the servers, starts them again at the time until, and returns once all are ready. down is the
+// time when the last process had stopped; up is the time when they were started.
 func (s *Stack) Restart(ctx context.Context, until time.Time) (down, up time.Time, err error) {
 	ctx, done, err := s.call(ctx)
 	if err != nil {
@@ -255,7 +256,7 @@ func (s *Stack) Restart(ctx context.Context, until time.Time) (down, up time.Tim
 	return down, up, errors.Join(err, awaitReady(ctx, members))
 }
 
-// Heal returns once every process is ready and the clock runs as usual. Call it when no fault is under way.
+// Heal returns once every process is ready and the clock runs as usual. Call it when no fault is active.
 func (s *Stack) Heal(ctx context.Context) error {
 	ctx, done, err := s.call(ctx)
 	if err != nil {
@@ -272,7 +273,7 @@ func (s *Stack) heal(ctx context.Context) error {
 		}
 	}
 	for _, m := range s.members() {
-		if err := m.awaitReady(ctx); err != nil && m.ctx.Err() == nil { // it is still wanted
+		if err := m.awaitReady(ctx); err != nil && m.ctx.Err() == nil { // not removed by Scale
 			return err
 		}
 	}
@@ -282,15 +283,15 @@ func (s *Stack) heal(ctx context.Context) error {
 	return nil
 }
 
-// Close ends everything, also calls under way, and removes the servers' data. Only logs stay. A process that had to be killed is an
-// error. Further calls return the same.
+// Close ends everything, including active calls, and removes the servers' data. Only logs remain. It returns an error if it had to
+// kill a process. Further calls return the same result.
 func (s *Stack) Close() error { return s.close() }
 
 func (s *Stack) end() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.cancel() // this ends the processes too
+	s.cancel() // also ends the processes
 	s.running.Wait()
 	var errs []error
 	for _, m := range s.members() {

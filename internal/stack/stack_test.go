@@ -35,7 +35,7 @@ func TestEachFaultOnRealServers(t *testing.T) {
 	strike(testContext(t), t, s, "flush", 1)
 	require.ErrorContains(t, s.servers.Redis.Do(ctx, "GET mine"), `"$-1"`)
 
-	// The faults that last are seen from outside, and end with the context.
+	// Lasting faults are visible from outside and end with the context.
 	short, cancel := context.WithCancel(ctx)
 	full := make(chan Fault)
 	go func() { full <- strike(short, t, s, "redis-full", 1) }()

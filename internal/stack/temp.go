@@ -17,13 +17,13 @@ type Servers struct {
 	Postgres *Postgres // nil: none
 	Redis    *Redis    // nil: none
 
-	folder home // locked; theirs are in it
+	folder home // locked; holds the servers' folders
 }
 
 const tempPrefix = "forgerun-stack-" // of the folders of temporary servers
 
-// Temp starts servers that leave nothing behind after Close; nil leaves one out. If this process is killed, the next Temp cleans up.
-// After an error no server is left running.
+// Temp starts temporary servers; pass nil to skip one. Close removes all their files. If this process is killed, the next Temp
+// cleans up. No server is left running after an error.
 func Temp(ctx context.Context, postgres, redis *ServerOptions) (*Servers, error) {
 	return tempIn(ctx, os.TempDir(), postgres, redis)
 }
@@ -59,7 +59,7 @@ func (o ServerOptions) temporary(dir string) ServerOptions {
 	return o
 }
 
-// Close stops the servers at once and removes their files. It may be called again.
+// Close stops the servers at once and removes their files. Further calls do nothing.
 func (s *Servers) Close() error {
 	var errs []error
 	if s.Redis != nil {
@@ -73,7 +73,7 @@ func (s *Servers) Close() error {
 	return err
 }
 
-// removeServers removes a folder of temporary servers, and stops those that a killed parent left there.
+// removeServers removes a folder of temporary servers. It first stops servers that a killed parent left running there.
 func (h *home) removeServers() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -89,7 +89,7 @@ func (h *home) removeServers() error {
 	return os.RemoveAll(h.dir)
 }
 
-// MkdirTemp is os.MkdirTemp for server folders: the user that a root parent runs its servers as may enter the folder.
+// MkdirTemp is os.MkdirTemp for server folders. The unprivileged user that runs the servers of a root parent can enter the folder.
 func MkdirTemp(parent, prefix string) (string, error) {
 	dir, err := os.MkdirTemp(parent, prefix)
 	if err != nil || os.Geteuid() != 0 {
@@ -98,13 +98,14 @@ func MkdirTemp(parent, prefix string) (string, error) {
 	return dir, os.Chmod(dir, 0o711)
 }
 
-// sweepTemp removes the unlocked folders of killed processes. A young folder may be about to be locked. Errors do not matter.
+// sweepTemp removes the unlocked folders of killed processes. It skips young folders, since a process may be about to lock them. It
+// ignores errors.
 func sweepTemp(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, tempPrefix+"*")) // fails for bad patterns only
 	for _, dir := range dirs {
 		info, err := os.Lstat(dir)
 		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < time.Minute ||
-			int(ownerOf(info).Uid) != os.Geteuid() { // any user may make folders of this name here
+			int(ownerOf(info).Uid) != os.Geteuid() { // any user can create folders with this prefix here
 			continue
 		}
 		if h := (&home{dir: dir}); h.acquire() == nil {

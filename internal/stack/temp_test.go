@@ -23,7 +23,7 @@ func TestTempLeavesNothing(t *testing.T) {
 	requireGone(t, pids)
 }
 
-func TestTempThatFailsLeavesNothing(t *testing.T) {
+func TestFailedTempLeavesNothing(t *testing.T) {
 	t.Parallel()
 	parent := tempDir(t)
 	_, err := tempIn(testContext(t), parent, nil, &ServerOptions{Settings: map[string]string{"maxmemory": "much"}})

@@ -20,26 +20,26 @@ import (
 type unit struct {
 	name  string
 	log   *slog.Logger
-	begin func(context.Context) (*Process, error) // starts a run and returns once it is ready; an error leaves nothing
+	begin func(context.Context) (*Process, error) // starts a run and returns once it is ready; nothing runs after an error
 	ready readiness
 	freed func()              // called when nothing runs
-	facts []any               // for the log line of a start
-	gate  *semaphore.Weighted // a fault that holds it keeps the unit down
-	ctx   context.Context     // bounds keep; nil: it is not kept running
+	facts []any               // attributes of the log line of a start
+	gate  *semaphore.Weighted // the unit stays down while a fault holds the gate
+	ctx   context.Context     // context of keep; nil: not kept running
 
 	op      sync.Mutex // held by a start or stop
 	current atomic.Pointer[Process]
-	failure atomic.Pointer[error] // why keep has given up hope; nil: it has not
+	failure atomic.Pointer[error] // why keep has given up; nil while it runs
 }
 
 const (
-	// maxEarlyExits is how many early exits in a row are no accident.
+	// maxEarlyExits is the number of early exits in a row after which keep gives up.
 	maxEarlyExits = 5
-	// earlyPause, for each failed start in a row, precedes the next start, up to maxPause.
+	// The pause before the next start is earlyPause for each failed start in a row, at most maxPause.
 	earlyPause, maxPause = 200 * time.Millisecond, 2 * time.Second
 )
 
-// errRefused: no further run will accept the configuration either.
+// errRefused means that the program rejected its configuration, so further starts would fail too.
 var errRefused = errors.New("it refuses its configuration")
 
 // PID returns the id of the running process, or 0.
@@ -50,7 +50,7 @@ func (u *unit) PID() int {
 	return 0
 }
 
-// living returns the run that is ready for work, or nil.
+// living returns the run if it is ready for work, otherwise nil.
 func (u *unit) living() *Process {
 	if p := u.current.Load(); !p.HasExited() && !p.stopping.Load() {
 		return p
@@ -58,7 +58,7 @@ func (u *unit) living() *Process {
 	return nil
 }
 
-// Start starts the program unless it runs, and returns once it is ready.
+// Start starts the program if it does not run, and returns once it is ready.
 func (u *unit) Start(ctx context.Context) error {
 	u.op.Lock()
 	defer u.op.Unlock()
@@ -94,7 +94,7 @@ func (u *unit) end(s syscall.Signal, grace time.Duration) error {
 	return err
 }
 
-// Pause makes the program hang (SIGSTOP): connections are accepted, nothing is answered. It fails if the program does not run.
+// Pause makes the program hang (SIGSTOP): it accepts connections but does not respond. Pause fails if the program does not run.
 func (u *unit) Pause() error { return u.current.Load().Pause() }
 
 // Resume undoes Pause.
@@ -128,7 +128,8 @@ func (u *unit) keep() {
 	}
 }
 
-// awaitReady waits until the program serves, while keep starts it. It returns keep's error if that has given up hope, and ends with keep.
+// awaitReady waits until the program serves, while keep starts it. It returns keep's error if keep has given up, and ends when keep
+// ends.
 func (u *unit) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -146,7 +147,7 @@ func (u *unit) awaitReady(ctx context.Context) error {
 	}
 }
 
-// Ports are below every system's range for outgoing connections (Linux starts it at 32768, others higher). Otherwise a connection
+// Ports are below the range for outgoing connections, which starts at 32768 on Linux and higher elsewhere. Otherwise a connection
 // could take the port of a program that is down.
 const (
 	firstPort = 20000
@@ -154,7 +155,8 @@ const (
 	loopback  = "127.0.0.1"
 )
 
-// holders are UDP sockets on the numbers of the chosen ports: no process of this package chooses them again. Programs bind TCP.
+// holders are UDP sockets on the chosen port numbers. They stop other users of this package from choosing the same ports. Programs
+// bind TCP.
 var holders struct {
 	sync.Mutex
 	sockets []net.PacketConn
@@ -179,7 +181,7 @@ func freePort() (int, error) {
 	return 0, fmt.Errorf("no free port between %d and %d on %s", firstPort, lastPort, loopback)
 }
 
-// FreeAddress returns an address on 127.0.0.1 on which nothing listens. It is chosen once, for the life of this process.
+// FreeAddress returns an unused address on 127.0.0.1. The process keeps it reserved until it ends.
 func FreeAddress() (string, error) {
 	port, err := freePort()
 	return address(port), err
